@@ -25,9 +25,8 @@ from timed_epoch import with_interval
 from torch.utils.data import DataLoader, Dataset
 
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.measurements import Role
-from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.strategies import Device, Loader, Strategy
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.worker.data.image_tensors import below_subsets
 from hpml_jobs.worker.data.images import training_transform

@@ -16,8 +16,8 @@ from hpml_jobs.predict.network import Network, measured_sweeps
 from hpml_jobs.predict.observations import observation, place_of
 from hpml_jobs.predict.skill import HOW, Cells, left_out
 from hpml_jobs.predict.values import Axis, LeftOut, Observation, Place, errors_of
-from hpml_jobs.report.collect import make_report
 from hpml_jobs.report.merge.forecasts import usable_records
+from hpml_jobs.report.report import make_report
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
 

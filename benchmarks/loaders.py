@@ -20,9 +20,8 @@ from typing import Any
 from jobs import run_job, write_digits
 
 from hpml_jobs.core.cell import Cell, Protocol
-from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.strategies import Device, Loader, Strategy
 from hpml_jobs.core.workload import Workload
 
 COLUMNS = ("rate", "stall", "first", "last")

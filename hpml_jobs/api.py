@@ -196,8 +196,10 @@ class OpenStudy:
 
     @cached_property
     def _report(self) -> "Report":
-        from hpml_jobs.report.collect import make_report  # noqa: PLC0415 - tables are for reports
-        from hpml_jobs.report.report import ReportOptions  # noqa: PLC0415
+        from hpml_jobs.report.report import (  # noqa: PLC0415 - tables are for reports
+            ReportOptions,
+            make_report,
+        )
 
         study = self._study
         options = ReportOptions(study.last_cluster(), study.commands(), self._baseline)

@@ -5,7 +5,7 @@ from hpml_jobs.checks.disturbance import DISTURBED
 from hpml_jobs.checks.limits import DRIFT_ITERATIONS, DRIFT_LIMIT, DRIFT_S
 from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
 from hpml_jobs.core.disturbance import outside_causes
-from hpml_jobs.core.drift import BLOCKS, ENDS, change_of_ends, kendall_s, over_ranks
+from hpml_jobs.core.outliers import BLOCKS, ENDS, change_of_ends, kendall_s, over_ranks
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import percent_text
 

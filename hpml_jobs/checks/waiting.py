@@ -6,9 +6,9 @@ from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
 from hpml_jobs.core.disturbance import explains, outside_causes, run_queue_share
 from hpml_jobs.core.formulas import loader_waiting_s
 from hpml_jobs.core.lateness import Late, Lateness, Work, lateness_of
-from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.measurements import Role, Stalls
 from hpml_jobs.core.record import Rank, Record
+from hpml_jobs.core.strategies import Loader
 from hpml_jobs.core.text import percent_text
 
 LARGER_BATCH = "use a larger batch=: the device waits for the host, no batch is loaded"

@@ -72,8 +72,8 @@ def _new_report(study: "Study", folder: Path) -> Path | None:
     """Make the study's report in `folder` if it has no page; None if it has one."""
     if (study.report / PAGE).is_file():
         return None
-    from hpml_jobs.report.collect import make_report
     from hpml_jobs.report.folder import write_all
+    from hpml_jobs.report.report import make_report
     from hpml_jobs.status.states import study_status
 
     status = study_status(study)

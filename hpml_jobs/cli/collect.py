@@ -89,8 +89,7 @@ def current_report(
     for.
     """
     status = _status(study, wait=wait, out_of_the_way=out_of_the_way)
-    from hpml_jobs.report.collect import make_report
-    from hpml_jobs.report.report import ReportOptions
+    from hpml_jobs.report.report import ReportOptions, make_report
     from hpml_jobs.study.snapshot import restore_records
 
     if status.fault:

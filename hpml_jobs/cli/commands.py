@@ -1,5 +1,6 @@
 """Table of the commands, and the typer program made of them."""
 
+import shlex
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -75,3 +76,16 @@ def typer_program(names: Iterable[str] = COMMANDS) -> "typer.Typer":
 
 def _no_options() -> None:
     """Make typer keep the command's name, even if there is only one command."""
+
+
+_words: list[str] = []
+
+
+def remember(words: list[str]) -> None:
+    """Keep the words after the program's name."""
+    _words[:] = words
+
+
+def repeated() -> str:
+    """Return the present command as it can be typed again."""
+    return shlex.join([PROGRAM, *_words])

@@ -4,7 +4,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from hpml_jobs.cli.command_line import repeated
+from hpml_jobs.cli.commands import repeated
 from hpml_jobs.cli.console import console, print_json, say, sent_table
 from hpml_jobs.cli.hints import next_commands
 from hpml_jobs.core.cluster import Launcher

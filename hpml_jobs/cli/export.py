@@ -45,7 +45,7 @@ def export(
     study = find_study(names[0] if names else None, outputs)
     write = writer(Format(form))
     from hpml_jobs.exporter.runs import exported
-    from hpml_jobs.report.collect import make_report
+    from hpml_jobs.report.report import make_report
     from hpml_jobs.status.states import study_status
 
     status = study_status(study)

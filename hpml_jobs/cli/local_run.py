@@ -83,9 +83,8 @@ def _cell_line(folder: CellFolder) -> str:
 
 
 def _write_report(study: Study, status: "StudyStatus") -> None:
-    from hpml_jobs.report.collect import make_report
     from hpml_jobs.report.folder import write_all
-    from hpml_jobs.report.report import ReportOptions
+    from hpml_jobs.report.report import ReportOptions, make_report
 
     options = ReportOptions(study.read_cluster(), study.commands())
     report = make_report(study.name, status.snapshots, status.states, options)

@@ -10,8 +10,14 @@ import sys
 from pathlib import Path
 
 from hpml_jobs import __version__
-from hpml_jobs.cli.command_line import remember
-from hpml_jobs.cli.commands import COMMANDS, COMPLETION_VARIABLE, PROGRAM, UNNAMED, typer_program
+from hpml_jobs.cli.commands import (
+    COMMANDS,
+    COMPLETION_VARIABLE,
+    PROGRAM,
+    UNNAMED,
+    remember,
+    typer_program,
+)
 from hpml_jobs.cli.streams import discard, without_control_characters
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.errors import HpmlError, UsageError

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hpml_jobs.cli.command_line import repeated
+from hpml_jobs.cli.commands import repeated
 from hpml_jobs.cli.console import print_json, say
 from hpml_jobs.cli.deliver import DeclinedError, Manner, announce, submit_jobs
 from hpml_jobs.cli.options import AllCells, ConfigDir, DryRun, Json, Multirun, Overrides, Yes

@@ -12,12 +12,12 @@ from hpml_jobs import __version__
 from hpml_jobs.core.cell_hash import digest_of
 from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.formulas import iterations
-from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.quantization import QUANTIZABLE, Quantize
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import (
     BASELINE,
     Device,
+    Loader,
     Sharded,
     Strategy,
     SyncBuffers,

@@ -204,3 +204,10 @@ def is_baseline(strategy: Strategy, treatment: str, path: str = "") -> bool:
     Nothing is changed in it but its training path: each path has its own baseline.
     """
     return strategy is BASELINE and treatment == path
+
+
+class Loader(StrEnum):
+    """Where images are augmented and put together into batches."""
+
+    WORKERS = "workers"  # on CPUs, in the worker processes of a torch DataLoader
+    DEVICE = "device"  # on the device, which holds all images from the start

@@ -37,8 +37,8 @@ from hpml_jobs.job.end import (
     stopped_end,
 )
 from hpml_jobs.job.workers import Callbacks, Job, run_workers
+from hpml_jobs.slurm.commands import neighbour_jobs
 from hpml_jobs.slurm.jobs import is_slurm
-from hpml_jobs.slurm.neighbours import neighbour_jobs
 from hpml_jobs.slurm.states import NO_SPACE_CODE, Outcome
 from hpml_jobs.study.attempt import (
     AttemptEnd,

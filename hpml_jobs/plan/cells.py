@@ -9,8 +9,7 @@ import msgspec
 
 from hpml_jobs.core.cell import Cell, CellFile
 from hpml_jobs.core.cluster import Cluster, Shape
-from hpml_jobs.core.loader import Loader
-from hpml_jobs.core.strategies import Device, Sharded, Strategy
+from hpml_jobs.core.strategies import Device, Loader, Sharded, Strategy
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.loader_workers import DEFAULT_WORKERS

@@ -12,8 +12,7 @@ from typing import NamedTuple
 from hpml_jobs.checks.gpu_peaks import PEAKS, gpu_key, known_flop_per_sample
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.image_folder import TRAIN, class_folders, images_of
-from hpml_jobs.core.loader import Loader
-from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.strategies import Device, Loader
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.training_path import Precision
 from hpml_jobs.plan.plan import PlannedCell

@@ -10,8 +10,7 @@ import msgspec
 from hpml_jobs.checks.gpu_peaks import peak_rate
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.cluster import Cluster, Launcher
-from hpml_jobs.core.loader import Loader
-from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.strategies import Device, Loader
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.settings import Settings

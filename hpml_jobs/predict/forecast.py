@@ -15,8 +15,7 @@ from hpml_jobs.predict.model import (
     singles_of,
 )
 from hpml_jobs.predict.network import Network, Size, size_of
-from hpml_jobs.predict.null import null_s
-from hpml_jobs.predict.skill import FROM_ONE, Cells, Tried, axes_of, tried
+from hpml_jobs.predict.skill import FROM_ONE, Cells, Tried, axes_of, null_s, tried
 from hpml_jobs.predict.values import (
     Axis,
     CannotPredictError,

@@ -1,6 +1,6 @@
 """Records at one place as an observation: medians over its runs, in seconds per iteration."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
 import msgspec
@@ -10,7 +10,6 @@ from hpml_jobs.core.disturbance import quiet_microbenchmarks
 from hpml_jobs.core.measurements import CollectiveKind, Phases, Purpose, Role
 from hpml_jobs.core.message_times import pooled
 from hpml_jobs.core.record import Record, least_waiting
-from hpml_jobs.predict.imported import imported_step_s
 from hpml_jobs.predict.values import Observation, Place, SentMessages, Sweep
 
 
@@ -129,3 +128,25 @@ def _sweeps(records: Sequence[Record]) -> tuple[Sweep, ...]:
         Sweep(kind=CollectiveKind(kind), times_s=pooled(b.times_of(kind) for b in benchmarks))
         for kind in kinds
     )
+
+
+def imported_step_s(record: Record) -> float | None:
+    """Return the seconds of an iteration of an imported row; None without its rate.
+
+    Where samples are tokens, a batch counts sequences of unreported length, and it is the time of
+    GPUs x batch tokens: in proportion to an iteration, so that rates are right.
+    """
+    if record.imported is None:
+        return None
+    if record.step_s is not None:
+        return record.step_s
+    samples = record.samples
+    return record.cell.gpus * record.cell.batch * record.epoch_s / samples if samples else None
+
+
+def gpus_per_node(records: Iterable[Record]) -> int | None:
+    """Return how many GPUs a node has by the rows of a study; None if they do not say it."""
+    of_rows = [
+        row.gpus_per_node for row in (r.imported for r in records) if row and row.gpus_per_node
+    ]
+    return max(of_rows, default=None)

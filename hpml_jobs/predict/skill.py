@@ -1,5 +1,6 @@
 """The errors of the model and of the null on a study's own cells, each left out and predicted."""
 
+import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -7,7 +8,6 @@ from hpml_jobs.predict.band import distance
 from hpml_jobs.predict.exposure import unmeasured_hiding
 from hpml_jobs.predict.model import Model
 from hpml_jobs.predict.network import Network, UnknownPriceError, measured_sweeps, size_of
-from hpml_jobs.predict.null import null_s
 from hpml_jobs.predict.values import (
     Axis,
     CannotPredictError,
@@ -198,3 +198,24 @@ def _from_one(cells: Cells, network: Network) -> list[LeftOut]:
             LeftOut(observation=cell, model_s=model_s, null_s=alone.step_s, distance=steps)
         )
     return points
+
+
+def null_s(target: Place, measured: Iterable[Observation]) -> float | None:
+    """Return an iteration if a GPU took as long for a sample as in the nearest measured place.
+
+    It is that at the same batch with the most GPUs that are not more than the target's; without
+    that batch, the one with the nearest batch. None without any.
+    """
+    smaller = [cell for cell in measured if cell.gpus <= target.gpus]
+    if not smaller:
+        return None
+    nearest = min(
+        smaller,
+        key=lambda cell: (
+            abs(math.log(cell.batch / target.batch)),
+            -cell.gpus,
+            abs(math.log(cell.accumulate / target.accumulate)),
+        ),
+    )
+    ratio = target.batch * target.accumulate / (nearest.batch * nearest.accumulate)
+    return nearest.step_s * ratio

@@ -1,6 +1,6 @@
 """The report of a study: its cells in groups of equal conditions, each with its tables."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -12,7 +12,7 @@ from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.predict.values import Forecast
 from hpml_jobs.report.merge import grouping
-from hpml_jobs.report.merge.cells import CellResult
+from hpml_jobs.report.merge.cells import CellResult, cell_results
 from hpml_jobs.report.merge.choice import Choice, Wish, charged_gpus, choose
 from hpml_jobs.report.merge.forecasts import forecast
 from hpml_jobs.report.merge.groups import ConditionGroup, StrategyRows, strategy_rows
@@ -48,6 +48,8 @@ from hpml_jobs.report.tables import checks as check_tables
 from hpml_jobs.report.tables import cost as cost_table
 from hpml_jobs.report.tables.choice import choice_table
 from hpml_jobs.report.text import captions, references, warnings
+from hpml_jobs.study.cell_state import CellState
+from hpml_jobs.study.snapshot import FolderSnapshot
 
 
 class ReportOptions(NamedTuple):
@@ -363,3 +365,14 @@ TOGETHER: dict[str, Callable[[Sequence[ConditionGroup]], Table | None]] = {
     "quantization": quantization.quantization,
 }
 """The tables of all groups together, by label."""
+
+
+def make_report(
+    study: str,
+    snapshots: Iterable[FolderSnapshot],
+    states: Iterable[CellState],
+    options: ReportOptions = DEFAULTS,
+) -> Report:
+    """Return the report of a study: `snapshots` hold the records, `states` why one is missing."""
+    by_slug = {state.slug: state for state in states}
+    return merge(study, cell_results(snapshots, by_slug), options)

@@ -11,8 +11,12 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.study.cell_folder import CellFolder
-from hpml_jobs.worker.failure import describe, is_collective_timeout, write_report
-from hpml_jobs.worker.stacks import write_stacks_on_signals
+from hpml_jobs.worker.failure import (
+    describe,
+    is_collective_timeout,
+    write_report,
+    write_stacks_on_signals,
+)
 
 
 def main(cell_folder: str, attempt_id: str) -> int:

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.drift import BLOCKS
 from hpml_jobs.core.formulas import closure
 from hpml_jobs.core.measurements import (
     Energy,
@@ -22,7 +21,7 @@ from hpml_jobs.core.measurements import (
     Stalls,
     Steps,
 )
-from hpml_jobs.core.outliers import slow_iterations
+from hpml_jobs.core.outliers import BLOCKS, slow_iterations
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.fork_safety import await_idle_threads, frozen_heap
 from hpml_jobs.worker.instruments.collectives import Ledger

@@ -1,14 +1,18 @@
 """The error report of a rank: a one-line reason, the kind of the error, and the traceback."""
 
+import faulthandler
 import os
 import re
+import signal
 import socket
 import sys
 import time
 import traceback
 from collections.abc import Iterator
+from typing import IO
 
 from hpml_jobs.core.node_faults import node_fault
+from hpml_jobs.core.processes import STACK_SIGNAL
 from hpml_jobs.errors import HpmlError, NodeFaultError
 from hpml_jobs.study.attempt import HOST_VARIABLE, AttemptFolder, RankError
 from hpml_jobs.study.files import encode, write_whole
@@ -161,3 +165,23 @@ def reason_of(error: BaseException) -> str:
     if lines[0].startswith(_REWRAPPED):
         return lines[-1].strip()
     return f"{type(error).__name__}: {lines[0]}".removesuffix(": ")
+
+
+_files: list[IO[bytes]] = []
+"""The open file: faulthandler keeps only its descriptor."""
+
+
+def write_stacks_on_signals(rank: int, folder: AttemptFolder) -> None:
+    """Write the stacks of all threads to `stacks/rank<R>.txt` at STACK_SIGNAL, SIGTERM or a crash.
+
+    faulthandler works in C, also while Python waits in a collective or a lock. SIGTERM ends the
+    process afterwards, as before. DataLoader workers inherit the handler and the file: they append
+    to it. It costs nothing until a signal comes.
+    """
+    path = folder.stacks_of(rank)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.open("ab", buffering=0)
+    _files.append(file)
+    faulthandler.enable(file)
+    faulthandler.register(STACK_SIGNAL, file, all_threads=True)
+    faulthandler.register(signal.SIGTERM, file, all_threads=True, chain=True)

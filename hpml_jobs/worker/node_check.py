@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 from hpml_jobs import __version__
 from hpml_jobs.core.cell import Cell, CellFile, decode_cell_file
 from hpml_jobs.core.findings import Finding, NodeAnswer, Severity, ok, problem, warning
-from hpml_jobs.core.loader import Loader
-from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.strategies import Device, Loader
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.files import encode, write_whole

@@ -14,14 +14,18 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import RandomSampler
 
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.loader import Loader
-from hpml_jobs.core.strategies import SyncBuffers
+from hpml_jobs.core.strategies import Loader, SyncBuffers
 from hpml_jobs.worker import models
 from hpml_jobs.worker.compilation import Compiler
 from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.device_loader import DeviceLoading
-from hpml_jobs.worker.data.loaders import Batch, BatchLoader, Loading, WorkerLoading
-from hpml_jobs.worker.data.sampling import RecordedSampler
+from hpml_jobs.worker.data.loaders import (
+    Batch,
+    BatchLoader,
+    Loading,
+    RecordedSampler,
+    WorkerLoading,
+)
 from hpml_jobs.worker.data.user_code import check_args
 from hpml_jobs.worker.fork_safety import load_image_plugins
 from hpml_jobs.worker.instruments.cards import CardReader

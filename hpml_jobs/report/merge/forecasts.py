@@ -14,10 +14,10 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.errors import UsageError
 from hpml_jobs.predict.forecast import predict_cells
-from hpml_jobs.predict.imported import gpus_per_node as imported_gpus_per_node
 from hpml_jobs.predict.link_checks import check_links
 from hpml_jobs.predict.model import Kind, kind_of, series_of, singles_of
 from hpml_jobs.predict.network import BusSweep, Link, Network, measured_sweeps
+from hpml_jobs.predict.observations import gpus_per_node as imported_gpus_per_node
 from hpml_jobs.predict.observations import observation
 from hpml_jobs.predict.question import Question, targets_of
 from hpml_jobs.predict.rates import predict_rates

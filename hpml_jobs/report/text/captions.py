@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 from hpml_jobs.core.built_in import DATASETS, UNREPORTED, UNREPORTED_MODEL
 from hpml_jobs.core.conditions import CPU_MODEL, GPU_MODEL, NONE, RECIPE, TORCH
-from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.precision import UNKNOWN, precision_of
-from hpml_jobs.core.strategies import BASELINE, BandwidthKind, Device
+from hpml_jobs.core.strategies import BASELINE, BandwidthKind, Device, Loader
 from hpml_jobs.core.workload import Optimizer, Workload
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Place, Row, Setup, Work, setup_order

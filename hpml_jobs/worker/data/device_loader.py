@@ -15,8 +15,7 @@ from hpml_jobs.core.measurements import StoredImages
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.data.datasets import Data, Images
 from hpml_jobs.worker.data.image_tensors import ImageTensors, below_subsets, tensors_of
-from hpml_jobs.worker.data.loaders import Batch, BatchLoader
-from hpml_jobs.worker.data.sampling import RecordedSampler
+from hpml_jobs.worker.data.loaders import Batch, BatchLoader, RecordedSampler
 
 FREE_SHARE = 0.5
 """The share of the free memory that the images may take; the rest is for training."""

@@ -1,17 +1,38 @@
 """The loaders of a rank: batches of training and test images, and their way to the device."""
 
+import hashlib
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+import numpy as np
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Sampler
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.measurements import StoredImages
 from hpml_jobs.core.processes import die_with_parent
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.worker.data.datasets import Data, Images, every_nth
-from hpml_jobs.worker.data.sampling import RecordedSampler
+
+
+class RecordedSampler(Sampler[int]):
+    """Passes on another sampler's indices and remembers those of the last pass."""
+
+    def __init__(self, sampler: Sampler[Any]) -> None:
+        self._sampler = sampler
+        self._indices: list[int] = []
+
+    def __iter__(self) -> Iterator[int]:
+        self._indices = list(self._sampler)
+        return iter(self._indices)
+
+    def __len__(self) -> int:
+        return len(self._sampler)  # type: ignore[arg-type]  # all samplers used here have a length
+
+    def digest(self) -> str:
+        """Return a hash (16 hex digits) of the indices of the last pass, in their order."""
+        return hashlib.sha256(np.array(self._indices, dtype=np.int64).tobytes()).hexdigest()[:16]
+
 
 Batch = tuple[Any, Any]
 """Inputs and targets."""

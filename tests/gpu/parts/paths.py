@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from hpml_jobs.checks import Level
 from hpml_jobs.core.cell import Protocol
-from hpml_jobs.core.loader import Loader
-from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.strategies import Device, Loader
 from hpml_jobs.core.training_path import CompileMode, Precision, TrainingPath
 from tests.gpu.bench import Bench
 from tests.gpu.catalog import PATHS

@@ -5,9 +5,8 @@ from msgspec.structs import replace
 
 from hpml_jobs.checks import Level, check_record
 from hpml_jobs.core.cell import Protocol
-from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.measurements import Stalls
-from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.strategies import Device, Loader
 from tests.unit.builders import a_cell
 from tests.unit.check_cases import (
     PAUSE,

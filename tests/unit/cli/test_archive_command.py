@@ -15,10 +15,10 @@ import pytest
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.record import Attempt, Neighbours
-from hpml_jobs.report.collect import make_report
 from hpml_jobs.report.formats import csv_tables, json_tables, latex, markdown
 from hpml_jobs.report.page.contents import contents as contents_of_page
 from hpml_jobs.report.page.html import html_document
+from hpml_jobs.report.report import make_report
 from hpml_jobs.slurm.jobs import JobState
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.states import cell_states

@@ -4,9 +4,8 @@ import msgspec
 import pytest
 
 from hpml_jobs.core.cell import Cell, CellFile, Protocol, decode_cell_file
-from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.recipe import Recipe
-from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
+from hpml_jobs.core.strategies import Device, Loader, Strategy, SyncBuffers
 from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import UsageError

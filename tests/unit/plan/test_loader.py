@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from hpml_jobs.core.loader import Loader
+from hpml_jobs.core.strategies import Loader
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import feed, machine
 from hpml_jobs.plan.feed import IMAGES_PER_WORKER_S, feed_of

@@ -14,8 +14,8 @@ from hpml_jobs.predict.observations import observation
 from hpml_jobs.predict.question import Question
 from hpml_jobs.predict.rates import predict_rates
 from hpml_jobs.predict.values import Method, Observation, Prediction, Refusal, Target
-from hpml_jobs.report.collect import make_report
 from hpml_jobs.report.merge.forecasts import forecast
+from hpml_jobs.report.report import make_report
 from hpml_jobs.report.tables.predictions import predictions
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study

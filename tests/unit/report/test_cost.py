@@ -11,12 +11,11 @@ from hpml_jobs.core.measurements import Energy, Imported
 from hpml_jobs.core.record import Attempt, Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.report.choice import choices
-from hpml_jobs.report.collect import make_report
 from hpml_jobs.report.formats.csv_tables import sheets
 from hpml_jobs.report.key_numbers import key_numbers, lines
 from hpml_jobs.report.merge.choice import Wish
 from hpml_jobs.report.merge.published import Kind, nearest, nearest_all_reduce
-from hpml_jobs.report.report import ReportOptions
+from hpml_jobs.report.report import ReportOptions, make_report
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.snapshot import read_snapshots
 from tests.unit.builders import CPU, RESNET, V100, a_cell, lab_cell, lab_record, texts_by_label

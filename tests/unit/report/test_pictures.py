@@ -7,7 +7,6 @@ from hpml_jobs.checks import CheckResult, Level
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.report import plots
-from hpml_jobs.report.collect import make_report
 from hpml_jobs.report.plots import style
 from hpml_jobs.report.plots.bandwidth import bandwidth
 from hpml_jobs.report.plots.communication import communication
@@ -16,7 +15,7 @@ from hpml_jobs.report.plots.phases import phases
 from hpml_jobs.report.plots.ranks import ranks
 from hpml_jobs.report.plots.speedup import speedup
 from hpml_jobs.report.plots.throughput import throughput
-from hpml_jobs.report.report import ReportOptions
+from hpml_jobs.report.report import ReportOptions, make_report
 from hpml_jobs.study.snapshot import read_snapshots
 from tests.unit.builders import CPU, PUBLISHED_S, V100, lab_cell, lab_record
 from tests.unit.study_builder import StudyBuilder

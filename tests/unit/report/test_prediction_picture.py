@@ -20,9 +20,8 @@ from hpml_jobs.predict.values import (
     Skill,
     Target,
 )
-from hpml_jobs.report.collect import make_report
 from hpml_jobs.report.plots.prediction import prediction
-from hpml_jobs.report.report import Report
+from hpml_jobs.report.report import Report, make_report
 from hpml_jobs.report.tables.predictions import predictions
 from hpml_jobs.report.text.forecast import errors
 from hpml_jobs.study.snapshot import read_snapshots

@@ -15,10 +15,10 @@ from rich.console import Console
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.report.collect import make_report
 from hpml_jobs.report.folder import is_outdated, write_all, write_tables
 from hpml_jobs.report.formats import latex
 from hpml_jobs.report.formats.screen import drawn, show
+from hpml_jobs.report.report import make_report
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
@@ -248,7 +248,7 @@ def test_screen_prints_markup_in_reasons_literally(builder):
 
 
 def test_report_package_import_does_not_load_pandas():
-    room = "import sys, hpml_jobs.report.collect, hpml_jobs.report.formats.screen"
+    room = "import sys, hpml_jobs.report.report, hpml_jobs.report.formats.screen"
     code = f"{room}; print('pandas' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -8,9 +8,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hpml_jobs import checks
 from hpml_jobs.core.cell import Protocol
-from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.measurements import Role
-from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.strategies import Device, Loader, Strategy
 from hpml_jobs.core.validation import decode
 from hpml_jobs.worker import loop
 from hpml_jobs.worker.instruments.timing import CudaClock

@@ -10,8 +10,8 @@ from PIL import Image
 from torch.utils.data import DataLoader, RandomSampler, Subset, TensorDataset
 from torchvision.transforms import RandomCrop, functional
 
-from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.strategies import Loader
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.worker.data import device_loader
 from hpml_jobs.worker.data.datasets import Data, open_data
@@ -25,8 +25,7 @@ from hpml_jobs.worker.data.device_loader import (
 )
 from hpml_jobs.worker.data.image_tensors import below_subsets, tensors_of
 from hpml_jobs.worker.data.images import MEAN, STD, photo_transform
-from hpml_jobs.worker.data.loaders import WorkerLoader
-from hpml_jobs.worker.data.sampling import RecordedSampler
+from hpml_jobs.worker.data.loaders import RecordedSampler, WorkerLoader
 from hpml_jobs.worker.epochs import train_epoch
 from hpml_jobs.worker.evaluation import evaluate, evaluate_share
 from hpml_jobs.worker.process_group import Placement, SingleProcess

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from hpml_jobs.core import text_files
-from hpml_jobs.core.loader import Loader
 from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.strategies import Loader
 from hpml_jobs.core.text_files import TextFiles
 from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.core.workload import Workload

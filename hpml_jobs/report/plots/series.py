@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hpml_jobs.core.statistics import Interval
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import natural_key
 from hpml_jobs.report.plots import style
 from hpml_jobs.report.report import Report
@@ -52,14 +53,21 @@ class Series(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """The marker of every batch and the dashes of every treatment in all pictures of a study."""
+    """The marker of every batch and the dashes of every treatment in all pictures of a study.
+
+    `colours` are those of the batches where the study has one strategy; empty where colours tell
+    strategies apart.
+    """
 
     markers: Mapping[int, str]
     dashes: Mapping[str, Any]
+    colours: Mapping[int, str]
 
     def look(self, line: Series) -> style.Look:
         """Return the look of a line."""
         colour = style.strategy_colour(line.strategy)
+        if line.strategy != Strategy.SINGLE:
+            colour = self.colours.get(line.batch, colour)
         return style.Look(colour, self.dashes.get(line.treatment, "-"), self.marker(line.batch))
 
     def marker(self, batch: int) -> str:
@@ -71,10 +79,14 @@ def keys(report: Report) -> Keys:
     """Return the looks that tell the lines of one strategy apart."""
     rows = [row for group in report.groups for row in group.source.timed]
     batches = sorted({row.batch_per_gpu for row in rows})
+    strategies = {row.strategy for row in rows} - {Strategy.SINGLE}
+    sizes = sorted({*batches, *(row.global_batch for row in rows)})
+    of_sizes = {size: style.COLOURS[n % len(style.COLOURS)] for n, size in enumerate(sizes)}
     treatments = sorted({"", *(row.treatment for row in rows)}, key=natural_key)
     return Keys(
         {batch: style.MARKERS[n % len(style.MARKERS)] for n, batch in enumerate(batches)},
         {name: style.DASHES[n % len(style.DASHES)] for n, name in enumerate(treatments)},
+        of_sizes if len(strategies) == 1 and len(sizes) > 1 else {},
     )
 
 
@@ -131,16 +143,20 @@ def beyond(lines: Sequence[Series]) -> Sequence[Series]:
 
 
 def legend(lines: Sequence[Series], keys: Keys, batch: str) -> "dict[str, Artist]":
-    """Return the entries of a legend: strategies by colour, batches by marker, doubtful numbers."""
+    """Return the entries of a legend: strategies, batches by marker or colour, doubtful numbers."""
     from matplotlib.lines import Line2D  # noqa: PLC0415 - heavy
 
     entries: dict[str, Artist] = {}
     for line in lines:
         look = keys.look(line)
-        entries[line.name] = Line2D([], [], color=look.colour, ls=look.dashes, lw=2)
-    plain: dict[str, Any] = {"color": style.GREY, "ls": "none", "ms": 4.5}
+        is_of_batch = keys.colours and line.strategy != Strategy.SINGLE
+        colour = style.GREY if is_of_batch else look.colour
+        entries[line.name] = Line2D([], [], color=colour, ls=look.dashes, lw=2)
     for size in sorted({line.batch for line in lines}) if batch else ():
-        entries[f"{batch} {size}"] = Line2D([], [], marker=keys.marker(size), **plain)
+        colour = keys.colours.get(size, style.GREY)
+        entries[f"{batch} {size}"] = Line2D(
+            [], [], marker=keys.marker(size), color=colour, ls="none", ms=4.5
+        )
     points = [point for line in lines for point in (*line.points, *line.others)]
     return entries | (doubtful() if any(point.is_doubtful for point in points) else {})
 

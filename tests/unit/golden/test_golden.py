@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,11 +61,12 @@ BETWEEN_STUDIES = (
 )
 VOLATILE = (
     (re.compile(re.escape(__version__)), "VERSION"),
+    (re.compile(re.escape(sys.executable)), "PYTHON"),
     (re.compile(r"20\d\d-\d\d-\d\d \d\d:\d\d  "), "DATE TIME         "),
     (re.compile(r"<svg.*?</svg>", re.DOTALL), "<svg/>"),
     (re.compile(r"data:[a-z/+]+;base64,[A-Za-z0-9+/=]+"), "data:"),
 )
-"""What is not kept: the version, and pictures, which have tests of their own."""
+"""What is not kept: the version, this Python, and pictures, which have tests of their own."""
 
 
 def said(capsys: pytest.CaptureFixture[str], command: str) -> str:

@@ -168,9 +168,9 @@ def test_time_of_an_epoch_not_spent_on_computation_is_named(builder):
     row = report.groups[0].choice.fastest.candidate.row
     values = row.values
     compute_s = values.phase_forward_s + values.phase_backward_s + values.phase_optimizer_s
-    whole_s = values.phase_stall_s + values.phase_h2d_s + compute_s + values.comm_exposed_s
+    whole_s = values.phase_stall_s + values.phase_h2d_s + compute_s + values.phase_comm_exposed_s
     answer = overview(report, report.groups[0]).answer[0]
-    assert values.comm_exposed_s / whole_s == pytest.approx(0.07)
+    assert values.phase_comm_exposed_s / whole_s == pytest.approx(0.07)
     assert answer.endswith("; 7.0 % of its epoch is exposed communication.")
 
 

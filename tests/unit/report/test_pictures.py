@@ -115,6 +115,10 @@ def test_pictures_of_study_without_numbers_are_none(builder):
 # ---- speedup and throughput ----
 
 
+BATCHES = (style.BLUE, style.GREEN, style.ORANGE)
+"""The colours of batch 32, 128 and 512 in a study of one strategy."""
+
+
 def test_speedup_has_strong_beside_weak_and_ideal_line(lab):
     picture = speedup(lab)
     assert titles(picture)[:2] == [
@@ -124,10 +128,10 @@ def test_speedup_has_strong_beside_weak_and_ideal_line(lab):
     assert legend_labels(picture) == ["ddp", "batch 32", "batch 128", "batch 512", "ideal"]
     strong, weak, _, efficiency = picture.figure.axes
     by_batch = {batch: PUBLISHED_S[1, batch] / PUBLISHED_S[4, batch] for batch in (32, 128, 512)}
-    drawn = lines_of(weak, style.BLUE)
+    drawn = [line for colour in BATCHES for line in lines_of(weak, colour)]
     assert [x for x, _ in drawn] == [[1, 2, 4]] * 3
     assert [y[-1] for _, y in drawn] == pytest.approx([*by_batch.values()])
-    shares = lines_of(efficiency, style.BLUE)
+    shares = [line for colour in BATCHES for line in lines_of(efficiency, colour)]
     assert [y[-1] for _, y in shares] == pytest.approx([of / 4 for of in by_batch.values()])
     # the same global batch: 128 on 4 GPUs against 512 on 1, 32 on 4 against 128 on 1
     ends = sorted(y[-1] for _, y in lines_of(strong, style.BLUE))
@@ -178,7 +182,7 @@ def test_throughput_has_panel_per_batch_with_one_scale(lab):
     picture = throughput(lab)
     assert titles(picture) == [f"batch {batch} per GPU" for batch in (32, 128, 512)]
     axis = picture.figure.axes[2]
-    ((gpus, rates),) = lines_of(axis, style.BLUE)
+    ((gpus, rates),) = lines_of(axis, style.ORANGE)
     assert gpus == [1, 2, 4]
     assert rates == pytest.approx([50_000 / PUBLISHED_S[n, 512] for n in (1, 2, 4)])
     assert len({axis.get_ylim() for axis in picture.figure.axes}) == 1

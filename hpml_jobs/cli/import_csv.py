@@ -73,6 +73,12 @@ class ImportRequest(NamedTuple):
         return text
 
     @property
+    def outputs(self) -> Path | None:
+        """The folder of the studies, if it was given."""
+        text = self.values.get("outputs")
+        return Path(text) if text else None
+
+    @property
     def is_archive(self) -> bool:
         """Whether the file is a study that was packed."""
         return self.file.name.endswith((SUFFIX, ".tgz"))
@@ -113,7 +119,7 @@ def import_(words: FileAndKeys = None, outputs: Outputs = None, json: Json = Fal
 
     request = _parse([*(words or []), *([f"outputs={outputs}"] if outputs else [])])
     if request.is_archive:
-        unpack(request.file, _outputs(request), json)
+        unpack(request.file, request.outputs, json)
         return
     rules = Rules(
         batch_is_global=request.word("batch_is") == "global",
@@ -166,8 +172,7 @@ def _parse(words: list[str]) -> ImportRequest:
 def _outputs(request: ImportRequest) -> Path:
     from hpml_jobs.plan.user_config import user_outputs
 
-    text = request.values.get("outputs")
-    return resolve_path(text or user_outputs())
+    return resolve_path(request.outputs or user_outputs())
 
 
 def _content(file: Path) -> bytes:
@@ -192,7 +197,6 @@ def _show(
     for slug in changes.removed:
         print(f"removed {slug}: its row is gone")
     print(f"study {study.name} in {study.root}")
-    outputs = request.values.get("outputs")
-    where = outputs_words(Path(outputs) if outputs else None)
+    where = outputs_words(request.outputs)
     key = f" baseline={baseline.value}" if baseline else ""
     print(f"next: hpml-jobs collect {study.name}{key}{where}")

@@ -158,7 +158,7 @@ def change_scheduling(role: str, **fields: Any) -> Change:
 
 
 def wait_for_cpu(role: str, run_queue_s: float, others_s: float | None = None) -> Change:
-    """All ranks wait for a CPU, which other processes use for as long if not told otherwise."""
+    """All ranks wait for a CPU; other processes use it for `others_s`, by default for as long."""
 
     def change(old: Record) -> Record:
         others = run_queue_s if others_s is None else others_s

@@ -149,6 +149,7 @@ class DaemonSupervisor:
                 "--user=root",
                 "--skip-networking",
                 f"--datadir={self.folder / 'database'}",
+                f"--tmpdir={self.folder}",
                 f"--socket={self.addresses[name]}",
                 f"--pid-file={self.folder / 'database.pid'}",
                 "--innodb-flush-log-at-trx-commit=0",  # no data needs to survive a crash

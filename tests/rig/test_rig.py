@@ -5,9 +5,10 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.rig.configuration import Accounting
+from tests.rig.configuration import Accounting, create_empty_database
 from tests.rig.processes import alive_processes_of, is_alive
 from tests.rig.slurm import Rig
 
@@ -71,6 +72,16 @@ def test_restarted_daemon_keeps_its_state(tmp_path):
         held = ("sbatch", "--qos=tight", "--wrap=true")
         assert cluster.run(*held).returncode == 0
         assert "QOSMaxSubmitJobPerUserLimit" in cluster.run(*held).stderr
+
+
+def test_databases_created_at_the_same_time_are_whole(tmp_path):
+    """A starting mariadbd removes what another one has in a temporary folder of both."""
+    folders = [tmp_path / str(number) for number in range(8)]
+    for folder in folders:
+        folder.mkdir()
+    with ThreadPoolExecutor(len(folders)) as threads:
+        list(threads.map(create_empty_database, folders))
+    assert all((folder / "database" / "mysql" / "user.frm").exists() for folder in folders)
 
 
 def test_stop_without_accounting_with_small_disk_leaves_nothing():

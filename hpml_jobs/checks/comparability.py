@@ -12,11 +12,10 @@ from hpml_jobs.checks.limits import (
     RESIDUAL_MATCH,
     SCATTER_LIMIT,
 )
-from hpml_jobs.checks.peer_table import ByValue, Efficiency, PeerTable
+from hpml_jobs.checks.peer_table import ByValue, Differing, Efficiency, PeerTable
 from hpml_jobs.checks.peers import Peer, peer_of
 from hpml_jobs.checks.quality import threads_text
 from hpml_jobs.checks.result import (
-    NAMED,
     Affected,
     Check,
     CheckResult,
@@ -26,6 +25,7 @@ from hpml_jobs.checks.result import (
     check,
     names,
 )
+from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.conditions import CONDITIONS, REMARKS, Conditions
 from hpml_jobs.core.formulas import relative_iqr
 from hpml_jobs.core.record import Record
@@ -37,7 +37,11 @@ DAY = timedelta(days=1)
 
 def check_peers(records: Iterable[Record]) -> dict[str, tuple[CheckResult, ...]]:
     """Return by slug the checks on measured (or imported) records beside each other."""
-    study = [peer_of(record) for record in records]
+    places: dict[Cell, Cell] = {}  # one object per place: equal ones are compared key by key
+    study = [
+        peer._replace(place=places.setdefault(peer.place, peer.place))
+        for peer in map(peer_of, records)
+    ]
     members: dict[tuple[object, ...], list[Peer]] = {}
     for peer in study:
         members.setdefault(peer.table, []).append(peer)
@@ -84,7 +88,7 @@ def _differing(
         if any(other[name] != value for other in others)
     ]
     return Observation(
-        not PeerTable.is_outlier(peer, differing, len(values.peers)),
+        not differing.is_outlier_of(values.peers),
         f"differs from {_names(differing)} in {', '.join(differences)}",
     )
 
@@ -105,8 +109,8 @@ def other_system(peer: Peer, table: PeerTable) -> Observation | None:
     return _differing(peer, peer.remarks, table.remarks, "Python and operating system")
 
 
-def _names(peers: Sequence[Peer]) -> str:
-    return names((peer.slug for peer in peers[:NAMED]), len(peers))
+def _names(differing: Differing) -> str:
+    return names((peer.slug for peer in differing.first), differing.number)
 
 
 def _distinct(values: Iterable[object]) -> str:
@@ -193,9 +197,10 @@ def other_loader_workers(peer: Peer, table: PeerTable) -> Observation | None:
     differing = loaders.differing(peer)
     workers, gpus = counted(peer.workers, "loader worker"), counted(peer.place.gpus, "GPU")
     text = f"{workers} in total for {gpus}"
-    if differing:
-        text += f"; {names(f'{other.slug} has {other.workers}' for other in differing)}"
-    return Observation(not differing, text)
+    if differing.number:
+        having = (f"{other.slug} has {other.workers}" for other in differing.first)
+        text += f"; {names(having, differing.number)}"
+    return Observation(not differing.number, text)
 
 
 @check(
@@ -215,10 +220,10 @@ def unequal_threads(peer: Peer, table: PeerTable) -> Observation | None:
         return None
     differing = threads.differing(peer)
     text = threads_text(peer.threads)
-    if differing:
+    if differing.number:
         theirs = _distinct(count for other in threads.other_values(peer) for count in other)
         text += f", {_names(differing)} had {theirs}"
-    return Observation(not table.is_outlier(peer, differing, len(threads.peers)), text)
+    return Observation(not differing.is_outlier_of(threads.peers), text)
 
 
 @check(
@@ -263,9 +268,9 @@ def measured_on_another_day(peer: Peer, table: PeerTable) -> Observation | None:
     apart = duration_text(farthest.total_seconds())
     limit = f"(limit {APART_LIMIT / DAY:g} day)"
     text = f"started within {apart} of the other cells {limit}"
-    if differing:
+    if differing.number:
         text = f"started up to {apart} from {_names(differing)} {limit}"
-    return Observation(not table.is_outlier(peer, differing, len(starts.peers)), text)
+    return Observation(not differing.is_outlier_of(starts.peers), text)
 
 
 @check(

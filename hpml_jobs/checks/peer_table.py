@@ -2,12 +2,15 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from fractions import Fraction
+from itertools import accumulate
 from statistics import median
 from typing import Any, NamedTuple
 
 from hpml_jobs.checks.limits import APART_LIMIT, EFFICIENCY_LIMIT
 from hpml_jobs.checks.peers import Peer
+from hpml_jobs.checks.result import NAMED
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.formulas import efficiency, speedup
 from hpml_jobs.core.statistics import Interval, ratio_interval
@@ -41,27 +44,43 @@ class Efficiency(NamedTuple):
         return self.without_loading is not None and self.without_loading <= EFFICIENCY_LIMIT
 
 
+class Differing(NamedTuple):
+    """The peers that differ from one: the first of them, to be named, and their number."""
+
+    first: Sequence[Peer]
+    number: int
+    of_baseline: bool  # its baseline is one of them
+
+    def is_outlier_of(self, peers: Sequence[Peer]) -> bool:
+        """Return whether the peer differs from its baseline, or from half of the others or more.
+
+        `peers` are all, this one included. The rule names one outlier instead of all the others.
+        """
+        return self.of_baseline or (self.number > 0 and 2 * self.number >= len(peers) - 1)
+
+
 class ByValue:
     """Peers by a value that they should have in common; peers without a value are left out."""
 
     def __init__(self, peers: Iterable[Peer], value: Callable[[Peer], tuple[Any, ...]]) -> None:
         self.value = value
         self.peers = [peer for peer in peers if value(peer)]
-        numbers: dict[tuple[Any, ...], int] = {}
-        self._numbers = [numbers.setdefault(value(peer), len(numbers)) for peer in self.peers]
-        self._number_of = numbers
+        self._values = dict.fromkeys(map(value, self.peers))
+        self._others: dict[tuple[Any, ...], tuple[list[Peer], int, set[tuple[int, str]]]] = {}
 
-    def differing(self, peer: Peer) -> list[Peer]:
+    def differing(self, peer: Peer) -> Differing:
         """Return the peers with another value."""
-        if len(self._number_of) < 2:
-            return []
-        value_number = self._number_of.get(self.value(peer))
-        numbered = zip(self.peers, self._numbers, strict=True)
-        return [other for other, number in numbered if number != value_number]
+        own = self.value(peer)
+        if own not in self._others:
+            others = [other for other in self.peers if self.value(other) != own]
+            baselines = {other.comparison for other in others if other.is_baseline}
+            self._others[own] = others[:NAMED], len(others), baselines
+        first, number, baselines = self._others[own]
+        return Differing(first, number, peer.comparison in baselines)
 
     def other_values(self, peer: Peer) -> list[tuple[Any, ...]]:
         """Return the values that other peers have, each once."""
-        return [value for value in self._number_of if value != self.value(peer)]
+        return [value for value in self._values if value != self.value(peer)]
 
 
 class ByStart:
@@ -69,18 +88,36 @@ class ByStart:
 
     def __init__(self, peers: Iterable[Peer]) -> None:
         self.peers = [peer for peer in peers if peer.started]
-        dated = [(peer.started, number) for number, peer in enumerate(self.peers) if peer.started]
-        self._numbers = [number for _, number in sorted(dated)]
-        self.starts = [started for started, _ in sorted(dated)]
+        ordered = sorted((p.started, number) for number, p in enumerate(self.peers) if p.started)
+        self.starts = [started for started, _ in ordered]
+        numbers = [[number] for _, number in ordered]
+        none: list[int] = []
+        # Of the n peers that started first, and of the n that started last: the first to name.
+        self._of_first = list(accumulate(numbers, _to_name, initial=none))
+        self._of_last = list(accumulate(reversed(numbers), _to_name, initial=none))
+        self._baselines: dict[object, list[datetime]] = {}
+        for started, number in ordered:
+            if self.peers[number].is_baseline:
+                self._baselines.setdefault(self.peers[number].comparison, []).append(started)
 
-    def differing(self, peer: Peer) -> list[Peer]:
+    def differing(self, peer: Peer) -> Differing:
         """Return the peers that started more than a day before or after."""
         if peer.started is None:
-            return []
-        first = bisect_left(self.starts, peer.started - APART_LIMIT)
-        last = bisect_right(self.starts, peer.started + APART_LIMIT)
-        apart = sorted(self._numbers[:first] + self._numbers[last:])
-        return [self.peers[number] for number in apart]
+            return Differing((), 0, of_baseline=False)
+        earliest, latest = peer.started - APART_LIMIT, peer.started + APART_LIMIT
+        before = bisect_left(self.starts, earliest)
+        after = len(self.starts) - bisect_right(self.starts, latest)
+        first = _to_name(self._of_first[before], self._of_last[after])
+        baselines = self._baselines.get(peer.comparison, [peer.started])
+        return Differing(
+            [self.peers[number] for number in first],
+            before + after,
+            of_baseline=baselines[0] < earliest or baselines[-1] > latest,
+        )
+
+
+def _to_name(some: list[int], others: list[int]) -> list[int]:
+    return sorted(some + others)[:NAMED]
 
 
 class PeerTable:
@@ -89,6 +126,7 @@ class PeerTable:
     def __init__(self, peers: Sequence[Peer]) -> None:
         self._baselines: dict[tuple[int, str], list[Peer]] = {}  # what speedups divide by
         self._runs: dict[Cell, list[Peer]] = {}  # by place: the runs that count
+        self._runs_s: dict[Cell, tuple[float, ...]] = {}
         self._rivals: dict[tuple[int, int, str], list[Peer]] = {}
         self._parallel: dict[tuple[int, str], dict[Cell, Peer]] = {}  # more than one GPU
         self._efficiencies: dict[Cell, Efficiency | None] = {}
@@ -127,7 +165,9 @@ class PeerTable:
 
     def runs_s(self, peer: Peer) -> tuple[float, ...]:
         """Return the seconds of the runs of a peer's row that count."""
-        return tuple(run.epoch_s for run in self._runs[peer.place])
+        if peer.place not in self._runs_s:
+            self._runs_s[peer.place] = tuple(run.epoch_s for run in self._runs[peer.place])
+        return self._runs_s[peer.place]
 
     def efficiency(self, peer: Peer) -> Efficiency | None:
         """Return the efficiency of a peer's row: median over its runs against the median baseline.
@@ -170,17 +210,6 @@ class PeerTable:
             compared = [*self.baselines(peer), *self._rivals.get(key, ())]
             self._loaders[key] = ByValue(compared, _workers_per_gpu)
         return self._loaders[key]
-
-    @staticmethod
-    def is_outlier(peer: Peer, differing: Sequence[Peer], count: int) -> bool:
-        """Return whether a peer differs from its baseline, or from half of the others or more.
-
-        `count` is the number of all peers, this one included. The rule names one outlier instead
-        of all the others.
-        """
-        if any(other.is_baseline and other.comparison == peer.comparison for other in differing):
-            return True
-        return bool(differing) and 2 * len(differing) >= count - 1
 
 
 def _clocks_mhz(peer: Peer) -> list[int]:

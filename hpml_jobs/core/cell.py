@@ -25,7 +25,7 @@ from hpml_jobs.core.strategies import (
 )
 from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.core.transformer import MODEL as GPT
-from hpml_jobs.core.upgrades import UnreadableSchemaError, Upgrade, decode_document, upgrade
+from hpml_jobs.core.upgrades import UnreadableSchemaError, Upgrade, decode_upgraded
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Optimizer, Workload, arg_text
 from hpml_jobs.errors import UsageError
@@ -443,15 +443,11 @@ class CellFile(Value, frozen=True, kw_only=True):
 def decode_cell_file(text: bytes, place: str) -> CellFile:
     """Read cell.json; a wrong file is named with the place of the fault inside it."""
     try:
-        document = decode_document(text)
-    except ValueError as fault:  # not UTF-8, not JSON
-        raise UsageError(f"{place} cannot be read: {fault}") from fault
-    try:
-        return msgspec.convert(upgrade(document, SCHEMA, UPGRADES), CellFile)
+        return decode_upgraded(text, CellFile, SCHEMA, UPGRADES)
     except UnreadableSchemaError as fault:
         raise UsageError(
             f"{place} has {fault}: use the hpml_jobs that wrote it "
-            f"({document.get('hpml_jobs', 'another')}), or submit the cell under another study="
+            f"({fault.writer}), or submit the cell under another study="
         ) from fault
     except msgspec.ValidationError as fault:
         problem, _, key = str(fault).partition(" - at `$.cell.")
@@ -461,5 +457,5 @@ def decode_cell_file(text: bytes, place: str) -> CellFile:
                 "the cell's folder, and submit the cell again with a number"
             ) from fault
         raise UsageError(f"{place} cannot be read: {fault}") from fault
-    except (ValueError, UsageError) as fault:  # not a cell's file, not a cell
+    except (ValueError, UsageError) as fault:  # not UTF-8, not JSON, not a cell's file, not a cell
         raise UsageError(f"{place} cannot be read: {fault}") from fault

@@ -1,7 +1,9 @@
 """Older schemas: one small function per step from a released schema to the next."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from hpml_jobs import __version__
 from hpml_jobs.core.value import decode_json
@@ -13,17 +15,31 @@ Upgrade = Callable[[Document], Document]
 """Return a document of the next schema; the argument is not changed."""
 
 
-def decode_document(text: bytes) -> Document:
-    """Return the object of a JSON file.
-
-    Raises:
-        ValueError: it is not UTF-8, not JSON, no object, or nested too deeply.
-    """
-    return decode_json(text, dict)
+T = TypeVar("T")
 
 
 class UnreadableSchemaError(ValueError):
-    """A schema that is too old, too new, or not a number."""
+    """A schema that is too old, too new, or not a number; `writer` is the program's version."""
+
+    def __init__(self, text: str, writer: object) -> None:
+        super().__init__(text)
+        self.writer = writer
+
+
+class _Schema(msgspec.Struct):
+    schema: Any = None
+
+
+def decode_upgraded(text: bytes, kind: type[T], current: int, upgrades: Mapping[int, Upgrade]) -> T:
+    """Return the value of a JSON file of the `current` schema, or of an older one.
+
+    Raises:
+        UnreadableSchemaError: as `upgrade`.
+        ValueError: it is not UTF-8, not JSON, no object of this kind, or nested too deeply.
+    """
+    if decode_json(text, _Schema).schema == current:  # thousands of records: half the time
+        return decode_json(text, kind)
+    return msgspec.convert(upgrade(decode_json(text, dict), current, upgrades), kind)
 
 
 def upgrade(document: Document, current: int, upgrades: Mapping[int, Upgrade]) -> Document:
@@ -49,7 +65,8 @@ def upgrade(document: Document, current: int, upgrades: Mapping[int, Upgrade]) -
     if isinstance(schema, bool) or not isinstance(schema, int) or not oldest <= schema <= current:
         readable = str(current) if oldest == current else f"{oldest} to {current}"
         raise UnreadableSchemaError(
-            f"schema {schema}, this hpml_jobs {__version__} reads {readable}"
+            f"schema {schema}, this hpml_jobs {__version__} reads {readable}",
+            document.get("hpml_jobs", "another"),
         )
     for step in range(schema, current):
         try:

@@ -10,7 +10,7 @@ from hpml_jobs.core.formulas import closure, iterations, samples_processed
 from hpml_jobs.core.measurements import TRAINING, Epoch, Role, Steps
 from hpml_jobs.core.quantization import QuantizedParts
 from hpml_jobs.core.record import SCHEMA, UPGRADES, Rank, Record
-from hpml_jobs.core.upgrades import UnreadableSchemaError, decode_document, upgrade
+from hpml_jobs.core.upgrades import UnreadableSchemaError, decode_upgraded
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.slurm.states import Outcome
 
@@ -44,7 +44,7 @@ def decode(text: bytes, place: str) -> Record:
         InvalidRecordError: it is half written, of another schema, or its values are impossible.
     """
     try:
-        record = msgspec.convert(upgrade(decode_document(text), SCHEMA, UPGRADES), Record)
+        record = decode_upgraded(text, Record, SCHEMA, UPGRADES)
     except UnreadableSchemaError as fault:
         raise InvalidRecordError(f"{place} has record {fault}") from fault
     except (ValueError, UsageError) as fault:  # not UTF-8, not JSON, not a record, not a cell

@@ -123,8 +123,8 @@ class Workload(Value, frozen=True, kw_only=True):
         """Return whether all is equal, also the types of the args: 1, 1.0 and true differ."""
         if not isinstance(other, Workload):
             return NotImplemented
-        types, others = ([*map(type, workload.args.values())] for workload in (self, other))
-        return types == others and super().__eq__(other)
+        types, others = (map(type, workload.args.values()) for workload in (self, other))
+        return super().__eq__(other) and [*types] == [*others]
 
     def __hash__(self) -> int:
         """Return a hash; a mapping has none, so the args take part by their items."""

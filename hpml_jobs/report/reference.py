@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from hpml_jobs.core.upgrades import decode_document, upgrade
+from hpml_jobs.core.upgrades import decode_upgraded
 from hpml_jobs.core.validation import out_of_range
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.report.merge.cells import cell_results
@@ -59,8 +59,7 @@ def read_reference(path: Path) -> Reference:
         HpmlError: it cannot be read, is damaged, or a newer version wrote it.
     """
     try:
-        document = decode_document(read_bytes(path))
-        reference = msgspec.convert(upgrade(document, SCHEMA, UPGRADES), Reference)
+        reference = decode_upgraded(read_bytes(path), Reference, SCHEMA, UPGRADES)
         fault = out_of_range(msgspec.to_builtins(reference))
         if fault:
             raise ValueError(fault)

@@ -1,26 +1,26 @@
 """Full table of bandwidths: bytes and GB/s of the gradients, and their share of the possible."""
 
-from collections.abc import Callable, Collection
+from typing import Annotated, NamedTuple
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.strategies import BandwidthKind
-from hpml_jobs.report.merge.bandwidth import Bandwidth
 from hpml_jobs.report.merge.figures import PEAK_FROM_BYTES
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import (
     UNMEASURED,
-    Column,
-    Columns,
+    Number,
+    Shown,
     TableText,
-    column,
+    columns_of,
+    filled,
     left_out,
+    line_table,
     rest,
-    row_table,
 )
 from hpml_jobs.report.text import captions
-from hpml_jobs.report.text.numbers import count, gb_per_s, percent
+from hpml_jobs.report.text.numbers import count, gb_per_s, percent, rounded
 
 BANDWIDTH = (
     "Gradients only, E2. Bytes: of one rank in the epoch, counted at each collective, and "
@@ -30,6 +30,29 @@ BANDWIDTH = (
     "the same messages on idle devices / time here, on the same rank. % of link: busbw / specified"
     " speed of the link. Delayed: trials of the microbenchmark that waited for the scheduler."
 )
+
+
+class BandwidthLine(NamedTuple):
+    """Bytes and bandwidths of a row's gradients, 1e9 bytes/s; shares of 1."""
+
+    sent_bytes: Annotated[Number, Shown("counted", rounded, "gradient bytes of a rank")]
+    expected_bytes: Annotated[Number, Shown("expected", rounded, "gradient bytes of a rank")]
+    algorithm_gb_per_s: Annotated[Number, Shown("algbw", gb_per_s, "GB/s")]
+    bus_gb_per_s: Annotated[Number, Shown("busbw", gb_per_s, "GB/s")]
+    nominal_gb_per_s: Annotated[Number, Shown("nominal", gb_per_s, "GB/s")]
+    root_wire_gb_per_s: Annotated[Number, Shown("root's wire", gb_per_s, "GB/s")]
+    bus_plain_gb_per_s: Number
+    of_peak: Annotated[Number, Shown("peak", percent, "% of")]
+    of_same_sizes: Annotated[Number, Shown("sizes", percent, "% of")]
+    of_link: Annotated[Number, Shown("link", percent, "% of")]
+    delayed: Annotated[Number, Shown("delayed, %", percent)]
+
+
+OF_KIND = {
+    "nominal_gb_per_s": BandwidthKind.NOMINAL,
+    "root_wire_gb_per_s": BandwidthKind.ROOT_WIRE,
+}
+"""Columns that are there only if a strategy has such a bandwidth."""
 
 
 def bandwidth(group: ConditionGroup) -> Table | None:
@@ -45,55 +68,13 @@ def bandwidth(group: ConditionGroup) -> Table | None:
         on_screen=False,
         affected=Affected.BANDWIDTH,
     )
-    heads = (
-        Columns(
-            "gradient bytes of a rank",
-            (
-                _column("sent_bytes", "counted", lambda speeds: speeds.sent_bytes, _bytes),
-                _column("expected_bytes", "expected", lambda speeds: speeds.expected_bytes, _bytes),
-            ),
-        ),
-        Columns("GB/s", _speeds({row.strategy.traffic.bandwidth for row in rows})),
-        Columns("", (_column("bus_plain_gb_per_s", "", lambda speeds: speeds.bus_plain_gb_per_s),)),
-        Columns(
-            "% of",
-            (
-                _column("of_peak", "peak", lambda speeds: speeds.of_peak, percent),
-                _column("of_same_sizes", "sizes", lambda speeds: speeds.of_same_sizes, percent),
-                _column("of_link", "link", lambda speeds: speeds.of_link, percent),
-            ),
-        ),
-        Columns("delayed, %", (_column("delayed", "", lambda speeds: speeds.delayed, percent),)),
-    )
+    kinds = {row.strategy.traffic.bandwidth for row in rows}
+    absent = [name for name, kind in OF_KIND.items() if kind not in kinds]
+    heads = columns_of(BandwidthLine, without=absent)
+    lines = [(row, filled(BandwidthLine, row.bandwidth)) for row in rows]
     missing = rest((row for row in group.rows if row.gpus > 1), rows)
     notes = _limits(group, rows) + left_out(group, UNMEASURED, missing)
-    return row_table(group, text, rows, heads, notes)
-
-
-def _column(
-    name: str,
-    head: str,
-    value: Callable[[Bandwidth], float | None],
-    text: Callable[[float], str] = gb_per_s,
-) -> Column[Row]:
-    return column(name, head, lambda row: value(row.bandwidth) if row.bandwidth else None, text)
-
-
-def _speeds(kinds: Collection[BandwidthKind]) -> tuple[Column[Row], ...]:
-    """Return the columns of GB/s; two of them only if a strategy has such a bandwidth."""
-    columns = [
-        _column("algorithm_gb_per_s", "algbw", lambda speeds: speeds.algorithm_gb_per_s),
-        _column("bus_gb_per_s", "busbw", lambda speeds: speeds.bus_gb_per_s),
-    ]
-    if BandwidthKind.NOMINAL in kinds:
-        columns.append(
-            _column("nominal_gb_per_s", "nominal", lambda speeds: speeds.nominal_gb_per_s)
-        )
-    if BandwidthKind.ROOT_WIRE in kinds:
-        columns.append(
-            _column("root_wire_gb_per_s", "root's wire", lambda speeds: speeds.root_wire_gb_per_s)
-        )
-    return tuple(columns)
+    return line_table(group, text, lines, heads, notes)
 
 
 def _limits(group: ConditionGroup, rows: list[Row]) -> list[str]:
@@ -111,7 +92,3 @@ def _limits(group: ConditionGroup, rows: list[Row]) -> list[str]:
 
 def _peak_bytes(row: Row) -> int:
     return round(row.figures.peak_bytes or 0)
-
-
-def _bytes(value: float) -> str:
-    return count(round(value))

@@ -1,7 +1,8 @@
 """Full tables: columns with a value, its text, and its name in the CSV."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Collection, Iterable, Sequence
+from operator import attrgetter
+from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 
 import msgspec
 
@@ -16,6 +17,8 @@ from hpml_jobs.slurm.states import Outcome
 
 T = TypeVar("T")
 V = TypeVar("V")
+
+Number = float | None
 
 
 class Column(NamedTuple, Generic[T]):
@@ -58,6 +61,62 @@ class Columns(NamedTuple, Generic[T]):
     head: str
     columns: tuple[Column[T], ...]
     words: bool = False
+
+
+class Shown(NamedTuple):
+    """How a field of a line is shown on a page: its heading, and the text of its value.
+
+    A line is a value whose fields are the columns of a table, by their names in the CSV; a field
+    with no `Shown` in its annotation is in the CSV only. `under` is the heading above this one and
+    those beside it with the same. `on_page_only`: not in the CSV. `words`: aligned to the left.
+    `doubt` names the property or field of the line that says whether its value gets the mark of
+    checks.
+    """
+
+    head: str
+    text: Callable[[Any], str] = str
+    under: str = ""
+    on_page_only: bool = False
+    words: bool = False
+    doubt: str = ""
+
+
+def columns_of(
+    line: type[T], without: Collection[str] = (), **names: str
+) -> tuple[Columns[T], ...]:
+    """Return the columns of a table by the fields of its lines, but for those of `without`.
+
+    Headings may contain `{names}`.
+    """
+    columns: list[Columns[T]] = []
+    for field, hint in get_type_hints(line, include_extras=True).items():
+        if field in without:
+            continue
+        metadata = getattr(hint, "__metadata__", ())
+        shown = next((item for item in metadata if isinstance(item, Shown)), None)
+        if shown is None:
+            columns.append(Columns("", (column(field, "", attrgetter(field)),)))
+            continue
+        head, under = shown.head.format(**names), shown.under.format(**names)
+        made: Column[T] = column(
+            "" if shown.on_page_only else field,
+            head if under else "",
+            attrgetter(field),
+            shown.text,
+        )
+        if shown.doubt:
+            made = made.marked_if(attrgetter(shown.doubt))
+        if under and columns and columns[-1].head == under:
+            columns[-1] = columns[-1]._replace(columns=(*columns[-1].columns, made))
+        else:
+            columns.append(Columns(under or head, (made,), words=shown.words))
+    return tuple(columns)
+
+
+def filled(line: type[T], source: object, **values: object) -> T:
+    """Return a line of `values`, and of the attributes of `source` for the other fields."""
+    fields = {name: getattr(source, name) for name in get_type_hints(line) if name not in values}
+    return line(**fields, **values)
 
 
 class TableText(NamedTuple):
@@ -142,17 +201,33 @@ def row_table(
     notes: Iterable[str] = (),
 ) -> Table:
     """Return a table with a line per row, marked if it fails a check."""
-    heads = (_row_place(group.device), *heads)
-    listed = list(rows)
-    lines = []
-    for row in listed:
-        texts = marks.marked(group, row, _texts(heads, row), text.affected)
-        lines.append(Line(label=row_name(group, row), texts=texts))
-        below = tuple(column.below(row) for column in _on_page(heads))
+    return line_table(group, text, [(row, row) for row in rows], heads, notes)
+
+
+def line_table(
+    group: ConditionGroup,
+    text: TableText,
+    lines: Sequence[tuple[Row, T]],
+    heads: Sequence[Columns[T]],
+    notes: Iterable[str] = (),
+) -> Table:
+    """Return a table of rows and their lines, each marked if its row fails a check."""
+    place, written = (_row_place(group.device),), []
+    for row, line in lines:
+        texts = marks.marked(group, row, _texts(heads, line), text.affected)
+        written.append(Line(label=row_name(group, row), texts=texts))
+        below = tuple(column.below(line) for column in _on_page(heads))
         if any(below):
-            lines.append(Line(label=text.below, texts=below))
-    all_notes = (*marks.explained(group, listed, text.affected), *notes)
-    body = Body(tuple(lines), _sheet(heads, listed), all_notes)
+            written.append(Line(label=text.below, texts=below))
+    rows = [row for row, _ in lines]
+    places, values = _sheet(place, rows), _sheet(heads, (line for _, line in lines))
+    sheet = Sheet(
+        columns=places.columns + values.columns,
+        rows=tuple(
+            of_place + of_line for of_place, of_line in zip(places.rows, values.rows, strict=True)
+        ),
+    )
+    body = Body(tuple(written), sheet, (*marks.explained(group, rows, text.affected), *notes))
     return _table(_of_groups([group], text), text, _blocks(heads), body)
 
 

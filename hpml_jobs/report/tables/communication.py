@@ -1,20 +1,24 @@
 """Full table of communication in the instrumented epoch, by every method of measuring it."""
 
 from collections.abc import Iterable
+from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
+from hpml_jobs.report.merge.figures import Figures
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import (
     UNMEASURED,
-    Columns,
+    Number,
+    Shown,
     TableText,
-    column,
+    columns_of,
+    filled,
     left_out,
+    line_table,
     rest,
-    row_table,
 )
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import percent, seconds
@@ -35,6 +39,43 @@ COMMUNICATION = (
 )
 
 
+class CommunicationLine(NamedTuple):
+    """The seconds of communication of a row, by every method."""
+
+    comm_total_s: Annotated[Number, Shown("total", seconds, "collectives, s")]
+    comm_exposed_s: Annotated[Number, Shown("exposed", seconds, "collectives, s")]
+    comm_forward_s: Annotated[Number, Shown("forward", seconds, "collectives, s")]
+    overlap_s: Annotated[Number, Shown("overlap", seconds, "collectives, s")]
+    overlap: Annotated[Number, Shown("overlap %", percent)]
+    exchange_s: Annotated[Number, Shown("exchange", seconds, "of exposed, s")]
+    waiting_s: Annotated[Number, Shown("waiting", seconds, "of exposed, s")]
+    skew_s: Annotated[Number, Shown("skew", seconds, "all-reduces, s")]
+    net_s: Annotated[Number, Shown("net", seconds, "all-reduces, s")]
+    rooted_s: Annotated[Number, Shown("rooted, s", seconds)]
+    pack_s: Annotated[Number, Shown("pack, s", seconds)]
+    comm_cost_s: Number
+    comm_cost_resolution_s: Number
+    comm_s: Number
+    cost: Annotated[str | None, Shown("cost", str, "other views, s", on_page_only=True)]
+    comm_residual_s: Annotated[Number, Shown("residual", seconds, "other views, s")]
+
+    @classmethod
+    def of(cls, row: Row) -> Self:
+        """Return the line of a row."""
+        figures = row.figures
+        total_s, exposed_s, overlap_s = figures.comm_total_s, figures.comm_exposed_s, None
+        if total_s is not None and exposed_s is not None:
+            overlap_s = formulas.overlap_s(total_s, exposed_s)
+        return filled(
+            cls,
+            figures,
+            overlap_s=overlap_s,
+            overlap=overlap_s / total_s if overlap_s is not None and total_s else None,
+            cost=_cost(figures),
+            comm_residual_s=row.residual.comm_s if row.residual else None,
+        )
+
+
 def communication(group: ConditionGroup) -> Table | None:
     """Return the table of communication times by every method, side by side."""
     parallel = [row for row in group.rows if row.gpus > 1]
@@ -49,7 +90,8 @@ def communication(group: ConditionGroup) -> Table | None:
         *_unknown_resolution(group, rows),
         *left_out(group, UNMEASURED, rest(parallel, rows)),
     ]
-    return row_table(group, text, rows, _HEADS, notes)
+    lines = [(row, CommunicationLine.of(row)) for row in rows]
+    return line_table(group, text, lines, columns_of(CommunicationLine), notes)
 
 
 def _not_split(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
@@ -64,21 +106,8 @@ def _not_split(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
     ]
 
 
-def _overlap_s(row: Row) -> float | None:
-    figures = row.figures
-    if figures.comm_total_s is None or figures.comm_exposed_s is None:
-        return None
-    return formulas.overlap_s(figures.comm_total_s, figures.comm_exposed_s)
-
-
-def _overlap(row: Row) -> float | None:
-    hidden_s, total_s = _overlap_s(row), row.figures.comm_total_s
-    return hidden_s / total_s if hidden_s is not None and total_s else None
-
-
-def _cost(row: Row) -> str | None:
+def _cost(figures: Figures) -> str | None:
     """Return the cost with its resolution; a cost within the resolution is not resolved."""
-    figures = row.figures
     if figures.comm_cost_s is None or figures.comm_cost_resolution_s is None:
         return None if figures.comm_cost_s is None else seconds(figures.comm_cost_s)
     resolution = f"±{seconds(figures.comm_cost_resolution_s)}"
@@ -106,52 +135,3 @@ def _unknown_resolution(group: ConditionGroup, rows: Iterable[Row]) -> list[str]
         if row.figures.comm_cost_s is not None and row.figures.comm_cost_resolution_s is None
     ]
     return left_out(group, "the resolution of the cost is not recorded before 0.6.0", unknown)
-
-
-def _residual_s(row: Row) -> float | None:
-    return row.residual.comm_s if row.residual else None
-
-
-_HEADS: tuple[Columns[Row], ...] = (
-    Columns(
-        "collectives, s",
-        (
-            column("comm_total_s", "total", lambda row: row.figures.comm_total_s, seconds),
-            column("comm_exposed_s", "exposed", lambda row: row.figures.comm_exposed_s, seconds),
-            column("comm_forward_s", "forward", lambda row: row.figures.comm_forward_s, seconds),
-            column("overlap_s", "overlap", _overlap_s, seconds),
-        ),
-    ),
-    Columns("overlap %", (column("overlap", "", _overlap, percent),)),
-    Columns(
-        "of exposed, s",
-        (
-            column("exchange_s", "exchange", lambda row: row.figures.exchange_s, seconds),
-            column("waiting_s", "waiting", lambda row: row.figures.waiting_s, seconds),
-        ),
-    ),
-    Columns(
-        "all-reduces, s",
-        (
-            column("skew_s", "skew", lambda row: row.figures.skew_s, seconds),
-            column("net_s", "net", lambda row: row.figures.net_s, seconds),
-        ),
-    ),
-    Columns("rooted, s", (column("rooted_s", "", lambda row: row.figures.rooted_s, seconds),)),
-    Columns("pack, s", (column("pack_s", "", lambda row: row.figures.pack_s, seconds),)),
-    Columns(
-        "",
-        (
-            column("comm_cost_s", "", lambda row: row.figures.comm_cost_s),
-            column("comm_cost_resolution_s", "", lambda row: row.figures.comm_cost_resolution_s),
-            column("comm_s", "", lambda row: row.figures.comm_s),
-        ),
-    ),
-    Columns(
-        "other views, s",
-        (
-            column("", "cost", _cost, str),
-            column("comm_residual_s", "residual", _residual_s, seconds),
-        ),
-    ),
-)

@@ -1,13 +1,12 @@
 """Full table of the time of a batch on the CPU, before and after quantization."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from statistics import median
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from hpml_jobs.core.quantization import Latency
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.table import Table
-from hpml_jobs.report.tables.builder import Columns, TableText, column, item_table
+from hpml_jobs.report.tables.builder import Number, Shown, TableText, columns_of, item_table
 from hpml_jobs.report.tables.quantization import Runs, quantized
 from hpml_jobs.report.text.numbers import count, milliseconds, ratio
 
@@ -17,83 +16,40 @@ LATENCY = (
 )
 
 
-class Implementation(NamedTuple):
-    """One way of computing a batch of one size, its figures in all runs, and fp32's medians."""
+class LatencyLine(NamedTuple):
+    """One way of computing a batch of one size: seconds, medians over runs."""
 
     network: str
-    figures: list[Latency]
-    fp32_s: list[float]
-
-    def median_of(self, figure: Callable[[Latency], float]) -> float:
-        """Return a figure's median over runs."""
-        return float(median(map(figure, self.figures)))
-
-    @property
-    def of_fp32(self) -> float | None:
-        """The ratio to fp32 at the same batch."""
-        return (
-            self.median_of(lambda figures: figures.median_s) / median(self.fp32_s)
-            if self.fp32_s
-            else None
-        )
+    what: str
+    batch: Annotated[int, Shown("batch", count)]
+    median_s: Annotated[float, Shown("median", milliseconds, "ms per batch")]
+    p10_s: Annotated[float, Shown("p10", milliseconds, "ms per batch")]
+    p90_s: Annotated[float, Shown("p90", milliseconds, "ms per batch")]
+    of_fp32: Annotated[Number, Shown("ratio to fp32", ratio)]
 
 
 def latency(group: ConditionGroup) -> Table | None:
     """Return the time of a batch with each implementation; None if nothing was timed."""
-    implementations = [
-        implementation for runs in quantized([group]) for implementation in _timed(runs)
-    ]
-    if not implementations:
+    lines = [line for runs in quantized([group]) for line in _lines(runs)]
+    if not lines:
         return None
-
-    def name(implementation: Implementation) -> str:
-        return f"{implementation.network} {implementation.figures[0].what}"
-
     text = TableText("latency", "Latency on the CPU", "", (LATENCY,))
-    return item_table(
-        [group], text, ((name(item), item) for item in implementations), _LATENCY_HEADS
-    )
+    items = [(f"{line.network} {line.what}", line) for line in lines]
+    return item_table([group], text, items, columns_of(LatencyLine))
 
 
-def _timed(runs: Runs) -> Iterator[Implementation]:
+def _lines(runs: Runs) -> Iterator[LatencyLine]:
     timings = [timing for run in runs.quantized for timing in run.latencies]
     for what, batch in dict.fromkeys((timing.what, timing.batch) for timing in timings):
-        figures = [timing for timing in timings if (timing.what, timing.batch) == (what, batch)]
-        fp32 = [o.median_s for o in timings if (o.what, o.batch) == ("fp32", batch)]
-        yield Implementation(runs.name, figures, fp32)
-
-
-_LATENCY_HEADS: tuple[Columns[Implementation], ...] = (
-    Columns(
-        "",
-        (
-            column("network", "", lambda item: item.network),
-            column("what", "", lambda item: item.figures[0].what),
-        ),
-    ),
-    Columns("batch", (column("batch", "", lambda item: item.figures[0].batch, count),)),
-    Columns(
-        "ms per batch",
-        (
-            column(
-                "median_s",
-                "median",
-                lambda item: item.median_of(lambda figures: figures.median_s),
-                milliseconds,
-            ),
-            column(
-                "p10_s",
-                "p10",
-                lambda item: item.median_of(lambda figures: figures.p10_s),
-                milliseconds,
-            ),
-            column(
-                "p90_s",
-                "p90",
-                lambda item: item.median_of(lambda figures: figures.p90_s),
-                milliseconds,
-            ),
-        ),
-    ),
-    Columns("ratio to fp32", (column("of_fp32", "", lambda item: item.of_fp32, ratio),)),
-)
+        of_runs = [timing for timing in timings if (timing.what, timing.batch) == (what, batch)]
+        fp32_s = [o.median_s for o in timings if (o.what, o.batch) == ("fp32", batch)]
+        median_s = median(timing.median_s for timing in of_runs)
+        yield LatencyLine(
+            network=runs.name,
+            what=what,
+            batch=batch,
+            median_s=median_s,
+            p10_s=median(timing.p10_s for timing in of_runs),
+            p90_s=median(timing.p90_s for timing in of_runs),
+            of_fp32=median_s / median(fp32_s) if fp32_s else None,
+        )

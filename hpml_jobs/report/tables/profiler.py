@@ -1,7 +1,6 @@
 """Full table of the profiler's results: an independent check of the instruments."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.checks.limits import LAUNCH_MS, PROFILER_LIMIT
 from hpml_jobs.checks.result import Affected
@@ -11,13 +10,14 @@ from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import (
-    Column,
-    Columns,
+    Number,
+    Shown,
     TableText,
-    column,
+    columns_of,
+    filled,
     left_out,
+    line_table,
     rest,
-    row_table,
 )
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import percent, seconds
@@ -30,81 +30,54 @@ PROFILER = (
 )
 
 
-class Activity(NamedTuple):
-    """An activity of one rank in the profiler's window: its name and its seconds."""
+class ProfilerLine(NamedTuple):
+    """The seconds of one trace by the profiler, and its communication by the instruments."""
 
-    name: str
-    seconds: Callable[[ProfilerSummary], float]
+    iterations: Annotated[int, Shown("iterations")]
+    window_s: Annotated[float, Shown("window", seconds, "seconds")]
+    compute_s: Annotated[float, Shown("compute", seconds, "seconds")]
+    comm_s: Annotated[float, Shown("comm", seconds, "seconds")]
+    overlap_s: Annotated[float, Shown("overlap", seconds, "seconds")]
+    idle_s: Annotated[float, Shown("idle", seconds, "seconds")]
+    compute_share: Annotated[Number, Shown("compute", percent, "% of window")]
+    comm_share: Annotated[Number, Shown("comm", percent, "% of window")]
+    overlap_share: Annotated[Number, Shown("overlap", percent, "% of window")]
+    idle_share: Annotated[Number, Shown("idle", percent, "% of window")]
+    instruments_comm_s: Annotated[Number, Shown("comm, s", seconds, "instruments")]
+    disagreement: Annotated[Number, Shown("off by %", percent, "instruments")]
+    messages: int
+    instruments_messages: int | None
+    message_bytes: int
+    instruments_bytes: int | None
 
-
-ACTIVITIES = (
-    Activity("compute", lambda trace: trace.compute_s),
-    Activity("comm", lambda trace: trace.comm_s),
-    Activity("overlap", lambda trace: trace.overlap_s),
-    Activity("idle", lambda trace: trace.idle_s),
-)
+    @classmethod
+    def of(cls, trace: ProfilerSummary) -> Self:
+        """Return the line of a trace."""
+        shares = {
+            f"{name}_share": getattr(trace, f"{name}_s") / trace.window_s
+            if trace.window_s
+            else None
+            for name in ("compute", "comm", "overlap", "idle")
+        }
+        return filled(cls, trace, **shares)
 
 
 def profiler(group: ConditionGroup) -> Table | None:
     """Return the profiler's seconds beside the instruments'; None without a trace."""
-    rows = [row for row in group.timed if trace_of(group, row)]
-    if not rows:
+    lines = [
+        (row, ProfilerLine.of(trace)) for row in group.timed if (trace := trace_of(group, row))
+    ]
+    if not lines:
         return None
+    rows = [row for row, _ in lines]
 
-    def traced(
-        name: str,
-        head: str,
-        value: Callable[[ProfilerSummary], float | None],
-        text: Callable[[float], str] = str,
-    ) -> Column[Row]:
-        def value_of(row: Row) -> float | None:
-            trace = trace_of(group, row)
-            return value(trace) if trace else None
-
-        return column(name, head, value_of, text)
-
-    shares = [(activity.name, _share(activity)) for activity in ACTIVITIES]
-    heads = (
-        Columns("iterations", (traced("iterations", "", lambda trace: trace.iterations),)),
-        Columns(
-            "seconds",
-            (
-                traced("window_s", "window", lambda trace: trace.window_s, seconds),
-                *(traced(f"{a.name}_s", a.name, a.seconds, seconds) for a in ACTIVITIES),
-            ),
-        ),
-        Columns(
-            "% of window",
-            tuple(traced(f"{name}_share", name, share, percent) for name, share in shares),
-        ),
-        Columns(
-            "instruments",
-            (
-                traced("instruments_comm_s", "comm, s", lambda t: t.instruments_comm_s, seconds),
-                traced("disagreement", "off by %", lambda t: t.disagreement, percent),
-            ),
-        ),
-        Columns(
-            "",
-            (
-                traced("messages", "", lambda trace: trace.messages),
-                traced("instruments_messages", "", lambda trace: trace.instruments_messages),
-                traced("message_bytes", "", lambda trace: trace.message_bytes),
-                traced("instruments_bytes", "", lambda trace: trace.instruments_bytes),
-            ),
-        ),
-    )
     profiler_text = PROFILER.format(launch_ms=LAUNCH_MS[group.device])
     caption = (profiler_text, captions.runs(rows))
     text = TableText(
         "profiler", "Profiler cross-check", "", caption, on_screen=False, affected=Affected.SPLIT
     )
     notes = left_out(group, "no trace", rest(group.rows, rows))
-    return row_table(group, text, rows, heads, notes)
-
-
-def _share(activity: Activity) -> Callable[[ProfilerSummary], float | None]:
-    return lambda trace: activity.seconds(trace) / trace.window_s if trace.window_s else None
+    return line_table(group, text, lines, columns_of(ProfilerLine), notes)
 
 
 def trace_of(group: ConditionGroup, row: Row) -> ProfilerSummary | None:

@@ -63,6 +63,11 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
+def rounded(value: float) -> str:
+    """Return the nearest integer with separators of thousands."""
+    return count(round(value))
+
+
 def per_second(value: float) -> str:
     """Return a throughput as a whole number; below 100 with three significant digits.
 

@@ -1,20 +1,19 @@
 """Full table of the cost of an epoch: GPU-hours, joules, and the FLOP/s reached for them."""
 
-from collections.abc import Callable
+from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.report.merge.choice import Charged
 from hpml_jobs.report.merge.cost import Cost, cost_of
 from hpml_jobs.report.merge.groups import ConditionGroup
-from hpml_jobs.report.merge.rows import Place, Row
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import (
-    Column,
-    Columns,
+    Number,
+    Shown,
     TableText,
-    column,
+    columns_of,
     left_out,
+    line_table,
     rest,
-    row_table,
 )
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text import choice as choice_words
@@ -33,20 +32,69 @@ JOULES = (
 )
 
 
+def _three_digits(value: float) -> str:
+    return significant(value, 3)
+
+
+class CostLine(NamedTuple):
+    """What an epoch of a row costs, and the FLOP/s that it reached."""
+
+    charged_gpus: int
+    charged_gpu_hours: Annotated[float, Shown("{per_work}", _three_digits, "{hours}")]
+    charged_gpu_s_per_1000_units: Annotated[Number, Shown("{thousand}", _three_digits, "{cost}")]
+    joules: Annotated[Number, Shown("{per_work}", _three_digits, "J")]
+    joules_per_1000_units: Annotated[Number, Shown("{thousand}", _three_digits, "J")]
+    flop_per_s_per_gpu: Annotated[Number, Shown("TFLOP/s per {device}", words.tflop_per_s)]
+    utilization: Annotated[Number, Shown("% of peak", percent)]
+    charged_gpu_s_per_1000_samples: Number
+    joules_per_1000_samples: Number
+    unit: str
+    train_flop_per_s_per_gpu: Number
+    flop_per_sample: int | None
+    counted_flop_per_sample: int | None
+    formula_flop_per_sample: int | None
+    peak_flop_per_s: Number
+    precision: str | None
+
+    @classmethod
+    def of(cls, made: Cost) -> Self:
+        """Return the line of a cost."""
+        timing, flop, peak = made.timing, made.flop, made.peak
+        return cls(
+            charged_gpus=made.charged_gpus,
+            charged_gpu_hours=made.gpu_hours,
+            charged_gpu_s_per_1000_units=timing.per_thousand_units(made.gpu_s),
+            joules=made.joules,
+            joules_per_1000_units=timing.per_thousand_units(made.joules),
+            flop_per_s_per_gpu=made.flop_per_s,
+            utilization=made.utilization,
+            charged_gpu_s_per_1000_samples=timing.per_thousand_samples(made.gpu_s),
+            joules_per_1000_samples=timing.per_thousand_samples(made.joules),
+            unit=timing.unit.value,
+            train_flop_per_s_per_gpu=made.train_flop_per_s,
+            flop_per_sample=flop.figure,
+            counted_flop_per_sample=flop.counted,
+            formula_flop_per_sample=flop.by_formula,
+            peak_flop_per_s=peak.flop_per_s if peak else None,
+            precision=peak.precision if peak else None,
+        )
+
+
 def cost(group: ConditionGroup, charged: Charged) -> Table | None:
     """Return what an epoch of every row costs; None without a time."""
-    by_place = {
-        row.place: made for row in group.timed if (made := cost_of(group, row, charged(row.setup)))
-    }
-    if not by_place:
+    costed = [
+        (row, made) for row in group.timed if (made := cost_of(group, row, charged(row.setup)))
+    ]
+    if not costed:
         return None
-    costs, device = list(by_place.values()), group.device
+    costs, device = [made for _, made in costed], group.device
+    unit = group.a_cell.workload.throughput_unit.value
     caption = (
         CHARGED.format(
             hours=choice_words.hours_unit(device),
             units=captions.units(device),
             what=captions.an_epoch(group.work),
-            names=group.a_cell.workload.throughput_unit.value.capitalize(),
+            names=unit.capitalize(),
         ),
         *([JOULES] if any(made.joules is not None for made in costs) else []),
         words.flop_text(group, costs),
@@ -59,77 +107,13 @@ def cost(group: ConditionGroup, charged: Charged) -> Table | None:
         *words.published_notes(group, costs),
         *left_out(group, "no time", rest(group.rows, group.timed)),
     ]
-    return row_table(group, text, group.timed, _heads(group, by_place), notes)
-
-
-def _heads(group: ConditionGroup, by_place: dict[Place, Cost]) -> tuple[Columns[Row], ...]:
-    def figure(
-        name: str,
-        value: Callable[[Cost], float | None],
-        text: Callable[[float], str] = _three_digits,
-        head: str = "",
-    ) -> Column[Row]:
-        return column(name, head, lambda row: value(by_place[row.place]), text)
-
-    device, thousand = group.device, f"1,000 {group.a_cell.workload.throughput_unit.value}"
-    per_work = f"per {captions.work_text(group.work)}"
-    return (
-        Columns("", (figure("charged_gpus", lambda c: c.charged_gpus),)),
-        Columns(
-            choice_words.hours_unit(device),
-            (figure("charged_gpu_hours", lambda c: c.gpu_hours, head=per_work),),
-        ),
-        Columns(
-            choice_words.cost_unit(device),
-            (
-                figure(
-                    "charged_gpu_s_per_1000_units",
-                    lambda c: c.timing.per_thousand_units(c.gpu_s),
-                    head=thousand,
-                ),
-            ),
-        ),
-        Columns(
-            "J",
-            (
-                figure("joules", lambda c: c.joules, head=per_work),
-                figure(
-                    "joules_per_1000_units",
-                    lambda c: c.timing.per_thousand_units(c.joules),
-                    head=thousand,
-                ),
-            ),
-        ),
-        Columns(
-            f"TFLOP/s per {captions.unit(device)}",
-            (figure("flop_per_s_per_gpu", lambda c: c.flop_per_s, words.tflop_per_s),),
-        ),
-        Columns("% of peak", (figure("utilization", lambda c: c.utilization, percent),)),
-        Columns(
-            "",
-            (
-                figure(
-                    "charged_gpu_s_per_1000_samples",
-                    lambda c: c.timing.per_thousand_samples(c.gpu_s),
-                ),
-                figure(
-                    "joules_per_1000_samples", lambda c: c.timing.per_thousand_samples(c.joules)
-                ),
-                column("unit", "", lambda row: by_place[row.place].timing.unit.value),
-                figure("train_flop_per_s_per_gpu", lambda c: c.train_flop_per_s),
-                figure("flop_per_sample", lambda c: c.flop.figure),
-                figure("counted_flop_per_sample", lambda c: c.flop.counted),
-                figure("formula_flop_per_sample", lambda c: c.flop.by_formula),
-                figure("peak_flop_per_s", lambda c: c.peak.flop_per_s if c.peak else None),
-                column("precision", "", lambda row: _precision(by_place[row.place])),
-            ),
-        ),
+    heads = columns_of(
+        CostLine,
+        hours=choice_words.hours_unit(device),
+        cost=choice_words.cost_unit(device),
+        per_work=f"per {captions.work_text(group.work)}",
+        thousand=f"1,000 {unit}",
+        device=captions.unit(device),
     )
-
-
-def _precision(made: Cost) -> str | None:
-    return made.peak.precision if made.peak else None
-
-
-def _three_digits(value: float) -> str:
-    return significant(value, 3)
+    lines = [(row, CostLine.of(made)) for row, made in costed]
+    return line_table(group, text, lines, heads, notes)

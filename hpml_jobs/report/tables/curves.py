@@ -1,11 +1,9 @@
 """Full table of curves: how losses begin and end, and how long iterations take."""
 
-from collections.abc import Callable
-from functools import partial
 from statistics import median
+from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.checks.result import Affected
-from hpml_jobs.core.measurements import Steps
 from hpml_jobs.report.merge import curves, learning
 from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.merge.curves import NoCurveError
@@ -13,7 +11,7 @@ from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Place, Row
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables import over_seeds
-from hpml_jobs.report.tables.builder import Columns, TableText, column, row_table
+from hpml_jobs.report.tables.builder import Number, Shown, TableText, columns_of, line_table
 from hpml_jobs.report.text import captions, notes
 from hpml_jobs.report.text.numbers import loss, milliseconds
 
@@ -25,6 +23,29 @@ CURVES = (
     "curves.csv has every iteration of every run (every k-th of long runs, see its column every);"
     " loss.png and steps.png show them."
 )
+
+
+class CurveLine(NamedTuple):
+    """Losses in the first and the last tenth of training; seconds of iterations of E1."""
+
+    loss_first_tenth: Annotated[float, Shown("first 10 %", loss, "loss")]
+    loss_last_tenth: Annotated[float, Shown("last 10 %", loss, "loss")]
+    step_median_s: Annotated[Number, Shown("median", milliseconds, "step, ms")]
+    step_p90_s: Annotated[Number, Shown("p90", milliseconds, "step, ms")]
+    step_first_tenth_s: Annotated[Number, Shown("first 10 %", milliseconds, "step, ms")]
+    step_last_tenth_s: Annotated[Number, Shown("last 10 %", milliseconds, "step, ms")]
+
+    @classmethod
+    def of(cls, group: ConditionGroup, row: Row, ends: dict[str, tuple[float, float]]) -> Self:
+        """Return the line of a row, medians over runs; `ends` are the losses of each run."""
+        timed = [record.most_stalled.timed.steps for record in group.records(row) if record.ranks]
+        steps = [of_run for of_run in timed if of_run]
+        figures = {
+            f"step_{name}": median(getattr(of_run, name) for of_run in steps) if steps else None
+            for name in ("median_s", "p90_s", "first_tenth_s", "last_tenth_s")
+        }
+        first, last = zip(*(ends[slug] for slug in row.cells if slug in ends), strict=True)
+        return cls(loss_first_tenth=median(first), loss_last_tenth=median(last), **figures)
 
 
 def curve_table(group: ConditionGroup) -> Table | None:
@@ -42,25 +63,6 @@ def curve_table(group: ConditionGroup) -> Table | None:
                 faults.append((f"no curves: {fault}", row.place))
     rows = [row for row in group.timed if set(row.cells) & set(ends)]
 
-    def of_loss(end: int) -> Callable[[Row], float]:
-        return lambda row: median(ends[slug][end] for slug in row.cells if slug in ends)
-
-    heads: tuple[Columns[Row], ...] = (
-        Columns(
-            "loss",
-            (
-                column("loss_first_tenth", "first 10 %", of_loss(0), loss),
-                column("loss_last_tenth", "last 10 %", of_loss(1), loss),
-            ),
-        ),
-        Columns(
-            "step, ms",
-            tuple(
-                column(name, head, partial(_step, group, figure=figure), milliseconds)
-                for name, head, figure in _STEPS
-            ),
-        ),
-    )
     text = TableText(
         "curve-ends",
         "Curves",
@@ -69,9 +71,10 @@ def curve_table(group: ConditionGroup) -> Table | None:
         bool(faults),
         affected=Affected.LEARNING,
     )
-    lines = [f"loss: {line}" for line in over_seeds.shorter(group, rows)]
-    lines += notes.by_reason(faults, lambda setup: captions.full_label(setup, group.device))
-    return row_table(group, text, rows, heads, lines)
+    told = [f"loss: {line}" for line in over_seeds.shorter(group, rows)]
+    told += notes.by_reason(faults, lambda setup: captions.full_label(setup, group.device))
+    lines = [(row, CurveLine.of(group, row, ends)) for row in rows]
+    return line_table(group, text, lines, columns_of(CurveLine), told)
 
 
 def _ends(result: CellResult) -> tuple[float, float]:
@@ -79,19 +82,3 @@ def _ends(result: CellResult) -> tuple[float, float]:
     values = curves.read(result).loss
     tenth = max(1, len(values) // 10)
     return float(values[:tenth].mean()), float(values[-tenth:].mean())
-
-
-_STEPS: tuple[tuple[str, str, Callable[[Steps], float]], ...] = (
-    ("step_median_s", "median", lambda steps: steps.median_s),
-    ("step_p90_s", "p90", lambda steps: steps.p90_s),
-    ("step_first_tenth_s", "first 10 %", lambda steps: steps.first_tenth_s),
-    ("step_last_tenth_s", "last 10 %", lambda steps: steps.last_tenth_s),
-)
-"""Columns of the timed epoch's iterations: name, heading, value."""
-
-
-def _step(group: ConditionGroup, row: Row, figure: Callable[[Steps], float]) -> float | None:
-    """Return a figure of the timed epoch's iterations, median over runs."""
-    steps = [record.most_stalled.timed.steps for record in group.records(row) if record.ranks]
-    figures = [figure(run_steps) for run_steps in steps if run_steps]
-    return median(figures) if figures else None

@@ -1,12 +1,20 @@
 """Full table of the largest batch that fits, and the reason why no larger one does."""
 
 from itertools import groupby
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Annotated, NamedTuple
 
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row, Setup
 from hpml_jobs.report.table import Table
-from hpml_jobs.report.tables.builder import Columns, TableText, column, item_table, place_columns
+from hpml_jobs.report.tables.builder import (
+    Columns,
+    Shown,
+    TableText,
+    columns_of,
+    item_table,
+    place_columns,
+)
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import count, significant
 from hpml_jobs.slurm.states import Outcome
@@ -17,13 +25,17 @@ CAPTION = (
 )
 
 
+def _gb(value: int) -> str:
+    return significant(value / 1e9, 3)
+
+
 class Largest(NamedTuple):
     """The largest batch of a row that was measured, its memory in bytes, and why no larger one."""
 
     setup: Setup
-    batch: int | None
-    memory_bytes: int | None
-    stopped: str
+    batch: Annotated[int | None, Shown("largest batch", count)]
+    memory_bytes: Annotated[int | None, Shown("memory, GB", _gb)]
+    stopped: Annotated[str, Shown("limit", words=True)]
 
 
 def largest(group: ConditionGroup) -> Table | None:
@@ -38,22 +50,15 @@ def largest(group: ConditionGroup) -> Table | None:
     if not largest_batches:
         return None
     heads: tuple[Columns[Largest], ...] = (
-        Columns("", place_columns(lambda largest: largest.setup)),
-        Columns("largest batch", (column("batch", "", lambda largest: largest.batch, count),)),
-        Columns(
-            "memory, GB", (column("memory_bytes", "", lambda largest: largest.memory_bytes, _gb),)
-        ),
-        Columns("limit", (column("stopped", "", lambda largest: largest.stopped),), words=True),
+        Columns("", place_columns(attrgetter("setup"))),
+        *columns_of(Largest, without=["setup"]),
     )
     caption = CAPTION.format(unit=captions.unit(group.device))
     text = TableText("largest", "Largest batch that fits", "", (caption,))
     return item_table(
         [group],
         text,
-        (
-            (captions.full_label(largest.setup, group.device), largest)
-            for largest in largest_batches
-        ),
+        ((captions.full_label(item.setup, group.device), item) for item in largest_batches),
         heads,
     )
 
@@ -79,7 +84,3 @@ def _stop(rows: list[Row], best: int | None, climbed: bool) -> str:
         )
     words = "ran out of memory" if beyond[0].outcome is Outcome.OOM else beyond[0].outcome.value
     return f"{beyond[0].batch_per_gpu} {words}"
-
-
-def _gb(value: int) -> str:
-    return significant(value / 1e9, 3)

@@ -1,6 +1,7 @@
 """Full table of the messages of an iteration, and whether gradients are the only ones (lab Q6)."""
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Annotated, NamedTuple
 
 from hpml_jobs.report.merge.groups import ConditionGroup
@@ -60,7 +61,10 @@ def messages(group: ConditionGroup) -> Table | None:
             for setup, messages in messages_by_setup.items()
             for sent in messages
         ),
-        (Columns("", place_columns(_setup, PLACE)), *columns_of(Sent, without=["setup"])),
+        (
+            Columns("", place_columns(attrgetter("setup"), PLACE)),
+            *columns_of(Sent, without=["setup"]),
+        ),
     )
 
 
@@ -96,10 +100,6 @@ def _sent(group: ConditionGroup, row: Row) -> Iterator[Sent]:
                     bytes_per_iteration=message.bytes * times,
                 )
             return
-
-
-def _setup(sent: Sent) -> Setup:
-    return sent.setup
 
 
 def _answer(setup: Setup, sent_messages: list[Sent]) -> str:

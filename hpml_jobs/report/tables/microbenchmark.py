@@ -1,7 +1,7 @@
 """Full tables of the microbenchmark: every collective and size, a startup with two slopes."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.disturbance import quiet_microbenchmarks
@@ -12,9 +12,9 @@ from hpml_jobs.core.text import counted
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Setup
 from hpml_jobs.report.table import Block, Line, Sheet, Table
-from hpml_jobs.report.tables.builder import Columns, TableText, column, item_table
+from hpml_jobs.report.tables.builder import Number, Shown, TableText, columns_of, item_table
 from hpml_jobs.report.text import captions
-from hpml_jobs.report.text.numbers import DASH, count, gb_per_s, milliseconds, percent, significant
+from hpml_jobs.report.text.numbers import DASH, count, gb_per_s, microseconds, milliseconds, percent
 
 POINTS = (
     "One message on idle devices after E3, in each cell's own allocation. ms: lower quartile of "
@@ -274,90 +274,75 @@ def _sheet(group: ConditionGroup) -> Sheet:
     return Sheet(columns=columns, rows=tuple(rows))
 
 
-class Fitted(NamedTuple):
-    """An allocation with the fit to its times."""
+class FitLine(NamedTuple):
+    """The fit to the times of an allocation."""
 
-    allocation: Allocation
-    fit: TwoSlopes
+    gpus: int
+    nodes: int
+    collective: str
+    startup_s: float
+    startup: Annotated[float, Shown("startup, us", microseconds, on_page_only=True)]
+    small_algorithm_gb_per_s: Annotated[Number, Shown("to knee", gb_per_s, "algbw, GB/s")]
+    large_algorithm_gb_per_s: Annotated[Number, Shown("beyond", gb_per_s, "algbw, GB/s")]
+    knee_bytes: Annotated[int, Shown("knee, bytes", count)]
+    median_residual: Annotated[Number, Shown("median", percent, "residual, %")]
+    worst_residual: Annotated[Number, Shown("worst", percent, "residual, %")]
+    result: Annotated[str, Shown("result", words=True)]
 
-    @property
-    def result(self) -> str:
-        """Whether the fit describes the times."""
-        median_residual, worst = self.fit.median_residual, self.fit.worst_residual
-        if median_residual is None or worst is None:
-            return "not judged: fewer than three sizes of 64 KiB or more"
-        if self.fit.describes:
-            return "describes the times"
-        return (
-            f"does not describe the times (median residual {percent(median_residual)} %, worst "
-            f"{percent(worst)} %)"
+    @classmethod
+    def of(cls, allocation: Allocation, fit: TwoSlopes) -> Self:
+        """Return the line of a fit."""
+        return cls(
+            gpus=allocation.gpus,
+            nodes=allocation.nodes,
+            collective=allocation.kind.value,
+            startup_s=fit.startup_s,
+            startup=fit.startup_s,
+            small_algorithm_gb_per_s=_small_gb_per_s(fit),
+            large_algorithm_gb_per_s=_large_gb_per_s(fit, max(allocation.times_s)),
+            knee_bytes=fit.knee_bytes,
+            median_residual=fit.median_residual,
+            worst_residual=fit.worst_residual,
+            result=_judgement(fit),
         )
+
+
+def _judgement(fit: TwoSlopes) -> str:
+    """Return whether the fit describes the times."""
+    if fit.median_residual is None or fit.worst_residual is None:
+        return "not judged: fewer than three sizes of 64 KiB or more"
+    if fit.describes:
+        return "describes the times"
+    return (
+        f"does not describe the times (median residual {percent(fit.median_residual)} %, worst "
+        f"{percent(fit.worst_residual)} %)"
+    )
 
 
 def fits(group: ConditionGroup) -> Table | None:
     """Return startup and speeds by the fits; None if nothing can be fitted."""
     places = allocations(group)
     kinds = kinds_of(places)
-    fitted = [
-        Fitted(allocation, fit)
+    items = [
+        (_label(group, allocation, kinds), FitLine.of(allocation, fit))
         for allocation in places
         if (fit := fit_two_slopes(allocation.times_s))
     ]
-    if not fitted:
+    if not items:
         return None
     text = TableText("fit", "Microbenchmark: fit", "", (FIT,), on_screen=False)
-    return item_table(
-        [group],
-        text,
-        ((_label(group, item.allocation, kinds), item) for item in fitted),
-        _FIT_HEADS,
-    )
+    return item_table([group], text, items, columns_of(FitLine))
 
 
-def _small_gb_per_s(fitted: Fitted) -> float | None:
+def _small_gb_per_s(fit: TwoSlopes) -> float | None:
     """Return the speed up to the knee; None where its time vanishes in the startup."""
-    fit = fitted.fit
     if fit.small_s_per_byte * fit.knee_bytes < RESOLVED * fit.startup_s:
         return None
     return 1 / fit.small_s_per_byte / 1e9
 
 
-def _large_gb_per_s(fitted: Fitted) -> float | None:
+def _large_gb_per_s(fit: TwoSlopes, largest: int) -> float | None:
     """Return the speed beyond the knee; None where larger messages take no longer."""
-    fit, largest = fitted.fit, max(fitted.allocation.times_s)
     if fit.large_s_per_byte * (largest - fit.knee_bytes) < RESOLVED * fit.time_s(fit.knee_bytes):
         return None
     return 1 / fit.large_s_per_byte / 1e9
-
-
-_FIT_HEADS: tuple[Columns[Fitted], ...] = (
-    Columns(
-        "",
-        (
-            column("gpus", "", lambda fitted: fitted.allocation.gpus),
-            column("nodes", "", lambda fitted: fitted.allocation.nodes),
-            column("collective", "", lambda fitted: fitted.allocation.kind.value),
-            column("startup_s", "", lambda fitted: fitted.fit.startup_s),
-        ),
-    ),
-    Columns(
-        "startup, us",
-        (column("", "", lambda f: f.fit.startup_s, lambda s: significant(1e6 * s, 3)),),
-    ),
-    Columns(
-        "algbw, GB/s",
-        (
-            column("small_algorithm_gb_per_s", "to knee", _small_gb_per_s, gb_per_s),
-            column("large_algorithm_gb_per_s", "beyond", _large_gb_per_s, gb_per_s),
-        ),
-    ),
-    Columns("knee, bytes", (column("knee_bytes", "", lambda f: f.fit.knee_bytes, count),)),
-    Columns(
-        "residual, %",
-        (
-            column("median_residual", "median", lambda f: f.fit.median_residual, percent),
-            column("worst_residual", "worst", lambda f: f.fit.worst_residual, percent),
-        ),
-    ),
-    Columns("result", (column("result", "", lambda f: f.result),), words=True),
-)

@@ -1,7 +1,7 @@
 """Cost and savings of quantization (lab part B): the networks of a study, step by step."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, Self
 
 import msgspec
 
@@ -13,7 +13,14 @@ from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.learning import Mean
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables import over_seeds
-from hpml_jobs.report.tables.builder import Columns, TableText, column, item_table, row_name
+from hpml_jobs.report.tables.builder import (
+    Number,
+    Shown,
+    TableText,
+    columns_of,
+    item_table,
+    row_name,
+)
 from hpml_jobs.report.text.comparisons import mean_text
 from hpml_jobs.report.text.numbers import accuracy, count, ratio
 
@@ -159,6 +166,54 @@ def _what(runs: Runs, what: str) -> str:
     return words.get(what, what)
 
 
+def _points(mean: Mean) -> str:
+    return mean_text(mean, lambda share: accuracy(share) if round(share, 4) else "0.00")
+
+
+def _accuracy(mean: Mean) -> str:
+    return mean_text(mean, accuracy)
+
+
+class QuantizationLine(NamedTuple):
+    """What was quantized and the accuracy that is left; accuracies are of 1."""
+
+    network: str
+    quantized: Annotated[str, Shown("quantized", words=True)]
+    bound: Annotated[str | None, Shown("scale by", words=True)]
+    scales: Annotated[str | None, Shown("for each", words=True)]
+    over_seeds: Annotated[Mean | None, Shown("accuracy, %", _accuracy, on_page_only=True)]
+    lost: Annotated[Mean | None, Shown("drop", _points, on_page_only=True)]
+    bytes: Annotated[int, Shown("bytes", count)]
+    of_fp32: Annotated[float, Shown("of fp32", ratio)]
+    runs: int
+    seeds: int
+    accuracy: Number
+    accuracy_deviation: Number
+    drop: Number
+    drop_deviation: Number
+
+    @classmethod
+    def of(cls, result: Result) -> Self:
+        """Return the line of a result."""
+        reached, lost = result.accuracy, result.drop
+        return cls(
+            network=result.runs.name,
+            quantized=result.what,
+            bound=result.bound or None,
+            scales=result.scales or None,
+            over_seeds=reached,
+            lost=lost,
+            bytes=result.steps[0].bytes,
+            of_fp32=result.of_fp32,
+            runs=len(result.steps),
+            seeds=len(set(result.runs.seeds)),
+            accuracy=reached.mean if reached else None,
+            accuracy_deviation=reached.deviation if reached else None,
+            drop=lost.mean if lost else None,
+            drop_deviation=lost.deviation if lost else None,
+        )
+
+
 def quantization(groups: Sequence[ConditionGroup]) -> Table | None:
     """Return the table of all networks of the study; None if none was quantized."""
     networks = quantized(groups)
@@ -171,8 +226,8 @@ def quantization(groups: Sequence[ConditionGroup]) -> Table | None:
     return item_table(
         [group for group in groups if quantized([group])],
         TableText("quantization", "Quantization", "network", caption),
-        ((runs.name, result) for runs in networks for result in results(runs)),
-        _HEADS,
+        ((runs.name, QuantizationLine.of(o)) for runs in networks for o in results(runs)),
+        columns_of(QuantizationLine),
         _notes(networks),
     )
 
@@ -187,33 +242,3 @@ def _notes(networks: Iterable[Runs]) -> Iterator[str]:
         for what in of_runs:
             names_by_note.setdefault(what, {})[runs.name] = None
     return (f"{what} ({', '.join(names)})" for what, names in names_by_note.items())
-
-
-def _points(mean: Mean) -> str:
-    return mean_text(mean, lambda share: accuracy(share) if round(share, 4) else "0.00")
-
-
-_HEADS: tuple[Columns[Result], ...] = (
-    Columns("", (column("network", "", lambda result: result.runs.name),)),
-    Columns("quantized", (column("quantized", "", lambda result: result.what),), words=True),
-    Columns("scale by", (column("bound", "", lambda result: result.bound or None),), words=True),
-    Columns("for each", (column("scales", "", lambda result: result.scales or None),), words=True),
-    Columns(
-        "accuracy, %",
-        (column("", "", lambda result: result.accuracy, lambda mean: mean_text(mean, accuracy)),),
-    ),
-    Columns("drop", (column("", "", lambda result: result.drop, _points),)),
-    Columns("bytes", (column("bytes", "", lambda result: result.steps[0].bytes, count),)),
-    Columns("of fp32", (column("of_fp32", "", lambda result: result.of_fp32, ratio),)),
-    Columns(
-        "",
-        (
-            column("runs", "", lambda result: len(result.steps)),
-            column("seeds", "", lambda result: len(set(result.runs.seeds))),
-            column("accuracy", "", lambda r: r.accuracy and r.accuracy.mean),
-            column("accuracy_deviation", "", lambda r: r.accuracy and r.accuracy.deviation),
-            column("drop", "", lambda r: r.drop and r.drop.mean),
-            column("drop_deviation", "", lambda r: r.drop and r.drop.deviation),
-        ),
-    ),
-)

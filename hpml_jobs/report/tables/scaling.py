@@ -1,16 +1,20 @@
 """Full table of time, throughput and scaling."""
 
+from collections.abc import Iterator
+from typing import Annotated, NamedTuple
+
 from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import (
-    Columns,
+    Number,
+    Shown,
     TableText,
-    column,
+    columns_of,
     left_out,
-    row_table,
+    line_table,
 )
 from hpml_jobs.report.tables.lab import without_train
 from hpml_jobs.report.text import captions, references
@@ -42,7 +46,6 @@ MEASURED = (
 )
 REPORTED = "As reported by the source: epoch = train + stall"
 MEDIANS = " (medians of several runs need not add up)"
-AGAINST = "against 1, same batch"
 NO_STEP = "weak: the duration of an iteration is not reported"
 ONE_RUN = "single run each: strategies at the same place are not comparable; use repeats=6"
 
@@ -80,7 +83,14 @@ def scaling(group: ConditionGroup) -> Table | None:
         *missing,
         *([ONE_RUN] if several else []),
     ]
-    return row_table(group, text, group.timed, _heads(group), notes)
+    heads = columns_of(
+        ScalingLine,
+        without=["is_doubtful", *(["images_per_s"] if counted is Unit.TOKENS else [])],
+        time=captions.time_word(group.work),
+        unit=counted.value,
+        against=references.head(group.timed, group.device),
+    )
+    return line_table(group, text, list(_lines(group)), heads, notes)
 
 
 def _against(group: ConditionGroup) -> str:
@@ -94,28 +104,47 @@ def _against(group: ConditionGroup) -> str:
     return AGAINST_SMALLEST.format(time=time, size=size, unit=unit)
 
 
-def _heads(group: ConditionGroup) -> tuple[Columns[Row], ...]:
-    """Return the columns, with the unit of the throughput and what the ratios are against."""
-    unit = group.a_cell.workload.throughput_unit
-    names = {
-        "units/s": f"{unit.value}/s",
-        AGAINST: references.head(group.timed, group.device),
-    }
-    time = captions.time_word(group.work)
-    return tuple(
-        head._replace(
-            head=names.get(head.head, head.head),
-            columns=tuple(
-                column._replace(
-                    head=time if column.head == "epoch" else column.head,
-                    is_doubtful=group.doubts_ratio if head.head == AGAINST else column.is_doubtful,
-                )
-                for column in head.columns
-                if column.name != "images_per_s" or unit is not Unit.TOKENS
-            ),
-        )
-        for head in _HEADS
-    )
+class ScalingLine(NamedTuple):
+    """Seconds, throughput and ratios of a row; `reference_gpus` is what the ratios are against."""
+
+    epoch_s: Annotated[float, Shown("{time}", seconds, "seconds")]
+    train_s: Annotated[Number, Shown("train", seconds, "seconds")]
+    stall_s: Annotated[Number, Shown("stall", seconds, "seconds")]
+    step_s: Annotated[Number, Shown("step", seconds, "seconds")]
+    units_per_s: Annotated[Number, Shown("{unit}/s", per_second)]
+    unit: str
+    images_per_s: Number
+    speedup: Annotated[Number, Shown("speedup", ratio, "{against}", doubt="is_doubtful")]
+    efficiency: Annotated[Number, Shown("effic.", ratio, "{against}", doubt="is_doubtful")]
+    weak_efficiency: Annotated[Number, Shown("weak", ratio, "{against}", doubt="is_doubtful")]
+    cost_per_compute: Annotated[Number, Shown("cost/t", ratio, "{against}", doubt="is_doubtful")]
+    reference_gpus: int | None
+    work_samples: int | None
+    is_doubtful: bool
+
+
+def _lines(group: ConditionGroup) -> Iterator[tuple[Row, ScalingLine]]:
+    for row in group.timed:
+        if timing := row.timing:
+            yield (
+                row,
+                ScalingLine(
+                    epoch_s=timing.epoch_s,
+                    train_s=timing.train_s,
+                    stall_s=timing.stall_s,
+                    step_s=timing.step_s,
+                    units_per_s=timing.units_per_s,
+                    unit=timing.unit.value,
+                    images_per_s=timing.units_per_s,
+                    speedup=row.speedup,
+                    efficiency=row.scaling.efficiency if row.scaling else None,
+                    weak_efficiency=row.scaling.weak_efficiency if row.scaling else None,
+                    cost_per_compute=row.scaling.cost_per_compute if row.scaling else None,
+                    reference_gpus=row.reference.gpus if row.reference else None,
+                    work_samples=timing.work.samples if timing.work else None,
+                    is_doubtful=group.doubts_ratio(row),
+                ),
+            )
 
 
 def strategies_meet(group: ConditionGroup) -> bool:
@@ -124,71 +153,3 @@ def strategies_meet(group: ConditionGroup) -> bool:
         (e.gpus, e.nodes, e.treatment, e.batch_per_gpu) for e in group.timed if not e.is_baseline
     ]
     return len(set(places)) < len(places)
-
-
-def _units_per_s(row: Row) -> float | None:
-    return row.timing.units_per_s if row.timing else None
-
-
-def _work_samples(row: Row) -> int | None:
-    return row.timing.work.samples if row.timing and row.timing.work else None
-
-
-_HEADS: tuple[Columns[Row], ...] = (
-    Columns(
-        "seconds",
-        (
-            column(
-                "epoch_s", "epoch", lambda row: row.timing.epoch_s if row.timing else None, seconds
-            ),
-            column(
-                "train_s", "train", lambda row: row.timing.train_s if row.timing else None, seconds
-            ),
-            column(
-                "stall_s", "stall", lambda row: row.timing.stall_s if row.timing else None, seconds
-            ),
-            column(
-                "step_s", "step", lambda row: row.timing.step_s if row.timing else None, seconds
-            ),
-        ),
-    ),
-    Columns("units/s", (column("units_per_s", "", _units_per_s, per_second),)),
-    Columns(
-        "",
-        (
-            column("unit", "", lambda row: row.timing.unit.value if row.timing else None),
-            column("images_per_s", "", _units_per_s),
-        ),
-    ),
-    Columns(
-        AGAINST,
-        (
-            column("speedup", "speedup", lambda row: row.speedup, ratio),
-            column(
-                "efficiency",
-                "effic.",
-                lambda row: row.scaling.efficiency if row.scaling else None,
-                ratio,
-            ),
-            column(
-                "weak_efficiency",
-                "weak",
-                lambda row: row.scaling.weak_efficiency if row.scaling else None,
-                ratio,
-            ),
-            column(
-                "cost_per_compute",
-                "cost/t",
-                lambda row: row.scaling.cost_per_compute if row.scaling else None,
-                ratio,
-            ),
-        ),
-    ),
-    Columns(
-        "",
-        (
-            column("reference_gpus", "", lambda r: r.reference.gpus if r.reference else None),
-            column("work_samples", "", _work_samples),
-        ),
-    ),
-)

@@ -1,8 +1,9 @@
 """Full table of memory, messages and time of strategies that shard, beside the others."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from statistics import median
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.measurements import CollectiveKind
@@ -11,7 +12,7 @@ from hpml_jobs.core.strategies import Device, Sharded, Strategy
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.table import Table
-from hpml_jobs.report.tables.builder import Column, Columns, TableText, column, row_table
+from hpml_jobs.report.tables.builder import Number, Shown, TableText, columns_of, line_table
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import percent, ratio, seconds, significant
 
@@ -29,10 +30,10 @@ WHOLE_PROCESS = (
 )
 
 KINDS = (
-    (CollectiveKind.ALL_REDUCE, "all-reduce"),
-    (CollectiveKind.REDUCE_SCATTER, "reduce-scatter"),
-    (CollectiveKind.ALL_GATHER, "all-gather"),
-    (CollectiveKind.BROADCAST, "broadcast"),
+    CollectiveKind.ALL_REDUCE,
+    CollectiveKind.REDUCE_SCATTER,
+    CollectiveKind.ALL_GATHER,
+    CollectiveKind.BROADCAST,
 )
 
 
@@ -45,50 +46,74 @@ class Site(NamedTuple):
     path: str
 
 
-class _Numbers:
-    """The numbers of a group's rows, from the records of their runs."""
+def gigabytes(value: float) -> str:
+    """Return bytes as GB (1e9 bytes) with three digits."""
+    return significant(value / 1e9, 3)
 
-    def __init__(self, group: ConditionGroup) -> None:
-        self._group = group
-        self._ddp = {
-            _site(row): row
-            for row in group.timed
-            if row.strategy is Strategy.DDP and row.setup.is_plain
+
+def megabytes(value: float) -> str:
+    """Return bytes as MB (1e6 bytes) with three digits."""
+    return significant(value / 1e6, 3)
+
+
+SENT = "MB per iteration"
+
+
+class ShardingLine(NamedTuple):
+    """Memory, messages and time of a row: bytes, seconds, ratios to ddp, shares of 1."""
+
+    peak_memory_bytes: Annotated[Number, Shown("GB", gigabytes, "peak memory")]
+    peak_memory_of_ddp: Annotated[Number, Shown("of ddp", ratio, "peak memory")]
+    kept: Annotated[Number, Shown("kept, %", percent)]
+    optimizer_state_bytes: Annotated[Number, Shown("optimizer state, MB", megabytes)]
+    all_reduce_bytes_per_iteration: Annotated[Number, Shown("all-reduce", megabytes, SENT)]
+    reduce_scatter_bytes_per_iteration: Annotated[Number, Shown("reduce-scatter", megabytes, SENT)]
+    all_gather_bytes_per_iteration: Annotated[Number, Shown("all-gather", megabytes, SENT)]
+    broadcast_bytes_per_iteration: Annotated[Number, Shown("broadcast", megabytes, SENT)]
+    epoch_s: Annotated[float, Shown("s", seconds, "epoch")]
+    epoch_of_ddp: Annotated[Number, Shown("of ddp", ratio, "epoch")]
+    comm_exposed_s: Annotated[Number, Shown("exposed, s", seconds)]
+
+
+def _lines(group: ConditionGroup, rows: Iterable[Row]) -> Iterator[tuple[Row, ShardingLine]]:
+    """Yield the line of each row; numbers are medians over its runs."""
+    at_site = {
+        _site(row): row
+        for row in group.timed
+        if row.strategy is Strategy.DDP and row.setup.is_plain
+    }
+    for row in rows:
+        records, ddp = group.records(row), at_site.get(_site(row))
+        peak = median_of(records, peak_bytes)
+        peak_of_ddp = median_of(group.records(ddp), peak_bytes) if ddp else None
+        sent = {
+            f"{kind}_bytes_per_iteration": median_of(records, partial(_sent_bytes, kind=kind))
+            for kind in KINDS
         }
+        yield (
+            row,
+            ShardingLine(
+                peak_memory_bytes=peak,
+                peak_memory_of_ddp=over(peak, peak_of_ddp),
+                kept=median_of(records, _kept_share),
+                optimizer_state_bytes=median_of(records, _state_bytes),
+                epoch_s=row.figures.epoch_s,
+                epoch_of_ddp=over(row.figures.epoch_s, ddp.figures.epoch_s if ddp else None),
+                comm_exposed_s=row.figures.comm_exposed_s,
+                **sent,
+            ),
+        )
 
-    def memory_bytes(self, row: Row) -> float | None:
-        """Return the peak memory of the rank with the most; None if a rank did not report it."""
-        return self._median(row, peak_bytes)
 
-    def memory_of_ddp(self, row: Row) -> float | None:
-        """Return the same divided by ddp's."""
-        return self._of_ddp(row, self.memory_bytes)
+def median_of(records: Iterable[Record], number: Callable[[Record], Number]) -> Number:
+    """Return the median over the runs that have a number; None if none has."""
+    known = [value for value in map(number, records) if value is not None]
+    return median(known) if known else None
 
-    def kept(self, row: Row) -> float | None:
-        """Return the largest share of the model that a rank keeps for itself."""
-        return self._median(row, _kept_share)
 
-    def state_bytes(self, row: Row) -> float | None:
-        """Return the bytes of the optimizer's state on the rank with the most."""
-        return self._median(row, _state_bytes)
-
-    def sent_bytes(self, row: Row, kind: CollectiveKind) -> float | None:
-        """Return the bytes of all messages of a kind per iteration of one rank."""
-        return self._median(row, lambda record: _sent_bytes(record, kind))
-
-    def epoch_of_ddp(self, row: Row) -> float | None:
-        """Return the timed epoch divided by ddp's."""
-        return self._of_ddp(row, _epoch_s)
-
-    def _of_ddp(self, row: Row, number: Callable[[Row], float | None]) -> float | None:
-        ddp = self._ddp.get(_site(row))
-        ours, theirs = number(row), number(ddp) if ddp else None
-        return ours / theirs if ours is not None and theirs else None
-
-    def _median(self, row: Row, number: Callable[[Record], float | None]) -> float | None:
-        values = [number(record) for record in self._group.records(row)]
-        measured = [value for value in values if value is not None]
-        return median(measured) if measured else None
+def over(value: Number, of: Number) -> Number:
+    """Return the ratio of two numbers; None where one is not known."""
+    return value / of if value is not None and of else None
 
 
 def sharding(group: ConditionGroup) -> Table | None:
@@ -105,37 +130,8 @@ def sharding(group: ConditionGroup) -> Table | None:
         affected=Affected.TIME,
     )
     notes = [WHOLE_PROCESS] if group.device is Device.CPU else []
-    return row_table(group, text, rows, tuple(_heads(_Numbers(group))), notes)
-
-
-def _heads(numbers: _Numbers) -> Iterator[Columns[Row]]:
-    yield Columns(
-        "peak memory",
-        (
-            column("peak_memory_bytes", "GB", numbers.memory_bytes, gigabytes),
-            column("peak_memory_of_ddp", "of ddp", numbers.memory_of_ddp, ratio),
-        ),
-    )
-    yield Columns("kept, %", (column("kept", "", numbers.kept, percent),))
-    yield Columns(
-        "optimizer state, MB",
-        (column("optimizer_state_bytes", "", numbers.state_bytes, megabytes),),
-    )
-    yield Columns("MB per iteration", tuple(_sent(numbers, *kind) for kind in KINDS))
-    yield Columns(
-        "epoch",
-        (
-            column("epoch_s", "s", _epoch_s, seconds),
-            column("epoch_of_ddp", "of ddp", numbers.epoch_of_ddp, ratio),
-        ),
-    )
-    yield Columns("exposed, s", (column("comm_exposed_s", "", _exposed_s, seconds),))
-
-
-def _sent(numbers: _Numbers, kind: CollectiveKind, words: str) -> Column[Row]:
-    return column(
-        f"{kind}_bytes_per_iteration", words, lambda row: numbers.sent_bytes(row, kind), megabytes
-    )
+    lines = list(_lines(group, rows))
+    return line_table(group, text, lines, columns_of(ShardingLine), notes)
 
 
 def _site(row: Row) -> Site:
@@ -170,21 +166,3 @@ def _sent_bytes(record: Record, kind: CollectiveKind) -> float | None:
         return None
     total = sum(m.bytes * m.count for m in communication.messages if m.kind == kind)
     return total / record.iterations or None
-
-
-def _epoch_s(row: Row) -> float | None:
-    return row.timing.epoch_s if row.timing else None
-
-
-def _exposed_s(row: Row) -> float | None:
-    return row.figures.comm_exposed_s
-
-
-def gigabytes(value: float) -> str:
-    """Return bytes as GB (1e9 bytes) with three digits."""
-    return significant(value / 1e9, 3)
-
-
-def megabytes(value: float) -> str:
-    """Return bytes as MB (1e6 bytes) with three digits."""
-    return significant(value / 1e6, 3)

@@ -1,15 +1,21 @@
 """Strategies at the same place: which is faster, and where the difference is not significant."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.core.statistics import Interval
 from hpml_jobs.core.text import NaturalKey, natural_key
 from hpml_jobs.report.merge.decision import Comparison
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rounds import compare_rows
-from hpml_jobs.report.merge.rows import Row, Setup
+from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.table import Table
-from hpml_jobs.report.tables.builder import Columns, TableText, column, item_table, place_columns
+from hpml_jobs.report.tables.builder import (
+    Number,
+    Shown,
+    TableText,
+    columns_of,
+    item_table,
+)
 from hpml_jobs.report.tables.repeats import epochs_of, several
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.comparisons import comparison_text
@@ -57,6 +63,48 @@ def rivals(group: ConditionGroup) -> list[Rivals]:
     return pairs
 
 
+class ComparedLine(NamedTuple):
+    """The fastest strategy of a place and another one there; `ratio` is other / fastest."""
+
+    gpus: int
+    nodes: int
+    treatment: str
+    batch: int
+    fastest_text: Annotated[str, Shown("fastest, s", on_page_only=True, words=True)]
+    other_text: Annotated[str, Shown("other, s", on_page_only=True, words=True)]
+    result: Annotated[str, Shown("the other is", words=True)]
+    fastest: str
+    fastest_epoch_s: float
+    other: str
+    other_epoch_s: float
+    ratio: float
+    ratio_low: Number
+    ratio_high: Number
+    p: Number
+
+    @classmethod
+    def of(cls, pair: Rivals) -> Self:
+        """Return the line of two strategies."""
+        fastest, other, interval = pair.fastest, pair.other, pair.ratio_interval
+        return cls(
+            gpus=other.gpus,
+            nodes=other.nodes,
+            treatment=other.treatment,
+            batch=other.batch_per_gpu,
+            fastest_text=_time_text(fastest),
+            other_text=_time_text(other),
+            result=comparison_text(pair.comparison),
+            fastest=fastest.strategy.value,
+            fastest_epoch_s=epochs_of(fastest).median,
+            other=other.strategy.value,
+            other_epoch_s=epochs_of(other).median,
+            ratio=pair.comparison.ratio.estimate,
+            ratio_low=interval.low if interval else None,
+            ratio_high=interval.high if interval else None,
+            p=pair.comparison.p,
+        )
+
+
 def compared(group: ConditionGroup) -> Table | None:
     """Return the strategies at the same place; None if no two meet, or each has one run."""
     pairs = rivals(group) if several(group) else []
@@ -64,7 +112,8 @@ def compared(group: ConditionGroup) -> Table | None:
         return None
     caption = COMPARED.format(what=captions.an_epoch(group.work))
     text = TableText("compared", "Strategies compared", "E1", (caption,))
-    return item_table([group], text, ((_place(group, pair.other), pair) for pair in pairs), _HEADS)
+    items = ((_place(group, pair.other), ComparedLine.of(pair)) for pair in pairs)
+    return item_table([group], text, items, columns_of(ComparedLine))
 
 
 def _place(group: ConditionGroup, row: Row) -> str:
@@ -80,46 +129,3 @@ def _time_text(row: Row) -> str:
         if interval
         else f"{time}, single run"
     )
-
-
-def _low(pair: Rivals) -> float | None:
-    return pair.ratio_interval.low if pair.ratio_interval else None
-
-
-def _high(pair: Rivals) -> float | None:
-    return pair.ratio_interval.high if pair.ratio_interval else None
-
-
-def _setup(pair: Rivals) -> Setup:
-    return pair.other.setup
-
-
-_HEADS: tuple[Columns[Rivals], ...] = (
-    Columns(
-        "",
-        (
-            *place_columns(_setup, ("gpus", "nodes", "treatment")),
-            column("batch", "", lambda pair: pair.other.batch_per_gpu),
-        ),
-    ),
-    Columns("fastest, s", (column("", "", lambda pair: _time_text(pair.fastest)),), words=True),
-    Columns("other, s", (column("", "", lambda pair: _time_text(pair.other)),), words=True),
-    Columns(
-        "the other is",
-        (column("result", "", lambda pair: comparison_text(pair.comparison)),),
-        words=True,
-    ),
-    Columns(
-        "",
-        (
-            column("fastest", "", lambda pair: pair.fastest.strategy.value),
-            column("fastest_epoch_s", "", lambda pair: epochs_of(pair.fastest).median),
-            column("other", "", lambda pair: pair.other.strategy.value),
-            column("other_epoch_s", "", lambda pair: epochs_of(pair.other).median),
-            column("ratio", "", lambda pair: pair.comparison.ratio.estimate),
-            column("ratio_low", "", _low),
-            column("ratio_high", "", _high),
-            column("p", "", lambda pair: pair.comparison.p),
-        ),
-    ),
-)

@@ -2,8 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from statistics import median
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -16,8 +15,15 @@ from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.table import Table
-from hpml_jobs.report.tables.builder import Columns, TableText, column, row_table
-from hpml_jobs.report.tables.sharding import WHOLE_PROCESS, gigabytes, megabytes, peak_bytes
+from hpml_jobs.report.tables.builder import Number, Shown, TableText, columns_of, line_table
+from hpml_jobs.report.tables.sharding import (
+    WHOLE_PROCESS,
+    gigabytes,
+    median_of,
+    megabytes,
+    over,
+    peak_bytes,
+)
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import loss, ratio, seconds, significant
 
@@ -49,32 +55,49 @@ class _PathRow(NamedTuple):
     row: Row
 
 
-class _Numbers:
-    """The numbers of rows, and their ratios to the default path at the same site."""
+def _messages_text(value: float) -> str:
+    return significant(value, 3)
 
-    def __init__(self, group: ConditionGroup, rows: list[_PathRow]) -> None:
-        self._group = group
-        self._site = {path_row.row.place: path_row.site for path_row in rows}
-        self._default: dict[Site, Row] = {}
-        for site, path, row in sorted(rows, key=lambda path_row: path_row.path != TrainingPath()):
-            if path in (TrainingPath(), TrainingPath(precision=Precision.FP32)):
-                self._default.setdefault(site, row)
 
-    def of_default(self, row: Row, number: Callable[[Row], float | None]) -> float | None:
-        """Return a number divided by that of the default path; None without one."""
-        default = self._default.get(self._site[row.place])
-        ours, theirs = number(row), number(default) if default else None
-        return ours / theirs if ours is not None and theirs else None
+class PathLine(NamedTuple):
+    """Time, messages, memory and loss of a row, and ratios to the row of the default path."""
 
-    def of_records(self, row: Row, number: Callable[[Record], float | None]) -> float | None:
-        """Return the median over the runs of a row."""
-        values = [number(record) for record in self._group.records(row)]
-        measured = [value for value in values if value is not None]
-        return median(measured) if measured else None
+    epoch_s: Annotated[float, Shown("s", seconds, "epoch")]
+    epoch_of_default: Annotated[Number, Shown("of default", ratio, "epoch")]
+    global_batch: Annotated[int, Shown("global batch")]
+    messages_per_iteration: Annotated[Number, Shown("messages", _messages_text, "per iteration")]
+    sent_bytes_per_iteration: Annotated[Number, Shown("MB", megabytes, "per iteration")]
+    comm_exposed_s: Annotated[Number, Shown("exposed, s", seconds)]
+    peak_memory_bytes: Annotated[Number, Shown("GB", gigabytes, "peak memory")]
+    peak_memory_of_default: Annotated[Number, Shown("of default", ratio, "peak memory")]
+    train_loss: Annotated[Number, Shown("loss", loss)]
 
-    def memory_bytes(self, row: Row) -> float | None:
-        """Return the peak memory of the rank with the most."""
-        return self.of_records(row, peak_bytes)
+
+def _lines(group: ConditionGroup, rows: list[_PathRow]) -> Iterator[tuple[Row, PathLine]]:
+    """Yield the line of each row; numbers of records are medians over its runs."""
+    defaults: dict[Site, Row] = {}
+    for site, path, row in sorted(rows, key=lambda path_row: path_row.path != TrainingPath()):
+        if path in (TrainingPath(), TrainingPath(precision=Precision.FP32)):
+            defaults.setdefault(site, row)
+    for site, _, row in rows:
+        records, default = group.records(row), defaults.get(site)
+        peak = median_of(records, peak_bytes)
+        default_peak = median_of(group.records(default), peak_bytes) if default else None
+        default_s = default.figures.epoch_s if default else None
+        yield (
+            row,
+            PathLine(
+                epoch_s=row.figures.epoch_s,
+                epoch_of_default=over(row.figures.epoch_s, default_s),
+                global_batch=row.global_batch,
+                messages_per_iteration=median_of(records, _messages),
+                sent_bytes_per_iteration=median_of(records, _sent_bytes),
+                comm_exposed_s=row.figures.comm_exposed_s,
+                peak_memory_bytes=peak,
+                peak_memory_of_default=over(peak, default_peak),
+                train_loss=median_of(records, lambda record: record.loss),
+            ),
+        )
 
 
 def training_paths(group: ConditionGroup) -> Table | None:
@@ -97,8 +120,8 @@ def training_paths(group: ConditionGroup) -> Table | None:
         affected=Affected.TIME,
     )
     notes = [WHOLE_PROCESS] if group.device is Device.CPU else []
-    heads = tuple(_heads(_Numbers(group, shown)))
-    return row_table(group, text, [row for *_, row in shown], heads, notes)
+    lines = list(_lines(group, shown))
+    return line_table(group, text, lines, columns_of(PathLine), notes)
 
 
 def _of_row(group: ConditionGroup, row: Row) -> _PathRow:
@@ -122,66 +145,6 @@ def _order(path_row: _PathRow) -> tuple[object, ...]:
         path.bucket_cap_mb or 0.0,
         path_row.row.treatment,
     )
-
-
-def _heads(numbers: _Numbers) -> Iterator[Columns[Row]]:
-    def memory_of_default(row: Row) -> float | None:
-        return numbers.of_default(row, numbers.memory_bytes)
-
-    yield Columns(
-        "epoch",
-        (
-            column("epoch_s", "s", _epoch_s, seconds),
-            column(
-                "epoch_of_default", "of default", lambda r: numbers.of_default(r, _epoch_s), ratio
-            ),
-        ),
-    )
-    yield Columns("global batch", (column("global_batch", "", lambda row: row.global_batch),))
-    yield Columns(
-        "per iteration",
-        (
-            column(
-                "messages_per_iteration",
-                "messages",
-                lambda row: numbers.of_records(row, _messages),
-                lambda value: significant(value, 3),
-            ),
-            column(
-                "sent_bytes_per_iteration",
-                "MB",
-                lambda row: numbers.of_records(row, _sent_bytes),
-                megabytes,
-            ),
-        ),
-    )
-    yield Columns("exposed, s", (column("comm_exposed_s", "", _exposed_s, seconds),))
-    yield Columns(
-        "peak memory",
-        (
-            column("peak_memory_bytes", "GB", numbers.memory_bytes, gigabytes),
-            column("peak_memory_of_default", "of default", memory_of_default, ratio),
-        ),
-    )
-    yield Columns(
-        "loss",
-        (
-            column(
-                "train_loss",
-                "",
-                lambda row: numbers.of_records(row, lambda record: record.loss),
-                loss,
-            ),
-        ),
-    )
-
-
-def _epoch_s(row: Row) -> float | None:
-    return row.timing.epoch_s if row.timing else None
-
-
-def _exposed_s(row: Row) -> float | None:
-    return row.figures.comm_exposed_s
 
 
 def _messages(record: Record) -> float | None:

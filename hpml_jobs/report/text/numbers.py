@@ -121,3 +121,8 @@ def milliseconds(value_s: float) -> str:
     '32.5'
     """
     return significant(1e3 * value_s, 3)
+
+
+def microseconds(value_s: float) -> str:
+    """Return seconds as microseconds with three digits."""
+    return significant(1e6 * value_s, 3)

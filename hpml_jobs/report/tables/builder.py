@@ -1,6 +1,6 @@
 """Full tables: columns with a value, its text, and its name in the CSV."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 
@@ -70,7 +70,8 @@ class Shown(NamedTuple):
     with no `Shown` in its annotation is in the CSV only. `under` is the heading above this one and
     those beside it with the same. `on_page_only`: not in the CSV. `words`: aligned to the left.
     `doubt` names the property or field of the line that says whether its value gets the mark of
-    checks.
+    checks. `parts` are the attributes of the value that the CSV has instead, by the ends of their
+    names.
     """
 
     head: str
@@ -79,6 +80,7 @@ class Shown(NamedTuple):
     on_page_only: bool = False
     words: bool = False
     doubt: str = ""
+    parts: Mapping[str, str] = {}
 
 
 def columns_of(
@@ -106,11 +108,19 @@ def columns_of(
         )
         if shown.doubt:
             made = made.marked_if(attrgetter(shown.doubt))
+        if shown.parts:
+            made = made._replace(name="")
         if under and columns and columns[-1].head == under:
             columns[-1] = columns[-1]._replace(columns=(*columns[-1].columns, made))
         else:
             columns.append(Columns(under or head, (made,), words=shown.words))
+        if shown.parts:
+            columns.append(Columns("", tuple(_part(field, *part) for part in shown.parts.items())))
     return tuple(columns)
+
+
+def _part(field: str, end: str, name: str) -> Column[Any]:
+    return column(f"{field}{end}", "", lambda line: getattr(getattr(line, field), name, None))
 
 
 def filled(line: type[T], source: object, **values: object) -> T:

@@ -1,22 +1,24 @@
 """Tables of training quality: after the last epoch (lab Q4, Table 4), and by epoch."""
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.record import Record
 from hpml_jobs.report.merge import learning
 from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.learning import Mean
 from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.table import Block, Line, Sheet, Table
 from hpml_jobs.report.tables import over_seeds
 from hpml_jobs.report.tables.builder import (
-    Columns,
+    Number,
+    Shown,
     TableText,
-    column,
+    columns_of,
     left_out,
+    line_table,
     row_name,
-    row_table,
 )
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.captions import units
@@ -44,6 +46,46 @@ COLUMNS, ABREAST = 8, 3
 """The most epochs with a column on a page (the CSV has all), and columns per block."""
 
 
+def _rate(value: float) -> str:
+    return f"{value:.4g}"
+
+
+class LearningLine(NamedTuple):
+    """What a row learned; accuracies are of 1, and in the CSV only where samples are text."""
+
+    global_batch: Annotated[int, Shown("global batch", count)]
+    lr: Annotated[Number, Shown("lr", _rate)]
+    epochs: Annotated[int, Shown("epochs")]
+    seeds: Annotated[int, Shown("seeds")]
+    train_loss: Annotated[Mean | None, over_seeds.shown("training loss", loss)]
+    train_accuracy: Annotated[Mean | None, over_seeds.shown("{training}", accuracy)]
+    test_accuracy: Annotated[Mean | None, over_seeds.shown("{test}", accuracy)]
+    test_loss: Annotated[Mean | None, over_seeds.shown("test loss", loss)]
+    test_bits_per_byte: Annotated[Mean | None, over_seeds.shown("test bits/byte", bits)]
+    unigram_bits_per_byte: Annotated[Number, Shown("unigram bits/byte", bits)]
+
+    @classmethod
+    def of(cls, group: ConditionGroup, row: Row) -> Self:
+        """Return the line of a row."""
+        runs = learning.runs(group, row)
+        last = learning.training(runs[0].ranks[0])[-1].lr
+        return cls(
+            global_batch=row.global_batch,
+            lr=last[1] if last else None,
+            epochs=learning.epochs_of(group, row),
+            seeds=learning.seeds(group, row),
+            train_loss=learning.over_seeds(runs, learning.training_loss(-1)),
+            train_accuracy=learning.over_seeds(runs, learning.training_accuracy(-1)),
+            test_accuracy=learning.over_seeds(runs, learning.test_accuracy),
+            test_loss=learning.over_seeds(runs, learning.test_loss),
+            test_bits_per_byte=learning.over_seeds(runs, learning.bits_per_byte),
+            unigram_bits_per_byte=runs[0].unigram_bits_per_byte,
+        )
+
+
+TEXT_ONLY = ("test_loss", "test_bits_per_byte", "unigram_bits_per_byte")
+
+
 def table4(group: ConditionGroup) -> Table | None:
     """Return training quality by place; None unless more was requested than the protocol needs."""
     evaluated_slugs = {
@@ -53,19 +95,17 @@ def table4(group: ConditionGroup) -> Table | None:
     shown_rows = [row for row in rows if row.timing and learning.runs(group, row)]
     if not shown_rows:
         return None
-    heads: tuple[Columns[Row], ...] = (
-        Columns("global batch", (column("global_batch", "", lambda e: e.global_batch, count),)),
-        Columns("lr", (column("lr", "", lambda e: _lr(learning.runs(group, e)[0]), _rate),)),
-        Columns("epochs", (column("epochs", "", lambda e: learning.epochs_of(group, e)),)),
-        Columns("seeds", (column("seeds", "", lambda e: learning.seeds(group, e)),)),
-        *over_seeds.columns(group, "train_loss", "training loss", learning.training_loss(-1), loss),
-        *_accuracy_columns(group, shown_rows),
-        *_text_columns(group, shown_rows),
+    is_text = _has_text(group, shown_rows)
+    heads = columns_of(
+        LearningLine,
+        without=[] if is_text else TEXT_ONLY,
+        training="" if is_text else "training acc., %",
+        test="" if is_text else "test acc., %",
     )
     caption = (
         TABLE_4.format(units=units(group.device)),
         over_seeds.OVER_SEEDS,
-        *([TEXT] if _has_text(group, shown_rows) else []),
+        *([TEXT] if is_text else []),
     )
     text = TableText(
         "table4",
@@ -80,7 +120,8 @@ def table4(group: ConditionGroup) -> Table | None:
         *over_seeds.shorter(group, shown_rows),
         *missing,
     ]
-    return row_table(group, text, shown_rows, heads, notes)
+    lines = [(row, LearningLine.of(group, row)) for row in shown_rows]
+    return line_table(group, text, lines, heads, notes)
 
 
 def _has_text(group: ConditionGroup, rows: Iterable[Row]) -> bool:
@@ -89,48 +130,9 @@ def _has_text(group: ConditionGroup, rows: Iterable[Row]) -> bool:
     )
 
 
-def _accuracy_columns(group: ConditionGroup, rows: Sequence[Row]) -> tuple[Columns[Row], ...]:
-    """Return the columns of accuracy; of text, which has none, they are in the CSV only."""
-    of_training = over_seeds.columns(
-        group, "train_accuracy", "training acc., %", learning.training_accuracy(-1), accuracy
-    )
-    of_test = over_seeds.columns(
-        group, "test_accuracy", "test acc., %", learning.test_accuracy, accuracy
-    )
-    both = (*of_training, *of_test)
-    return tuple(c for c in both if not c.head) if _has_text(group, rows) else both
-
-
-def _text_columns(group: ConditionGroup, rows: Sequence[Row]) -> tuple[Columns[Row], ...]:
-    """Return the columns of held-out text; none without text."""
-    if not _has_text(group, rows):
-        return ()
-
-    def unigram(row: Row) -> float | None:
-        records = learning.runs(group, row)
-        return records[0].unigram_bits_per_byte if records else None
-
-    return (
-        *over_seeds.columns(group, "test_loss", "test loss", learning.test_loss, loss),
-        *over_seeds.columns(
-            group, "test_bits_per_byte", "test bits/byte", learning.bits_per_byte, bits
-        ),
-        Columns("unigram bits/byte", (column("unigram_bits_per_byte", "", unigram, bits),)),
-    )
-
-
 def _learns(cell: Cell) -> bool:
     has_text = cell.workload.bytes_per_token is not None  # its bits per byte are always shown
     return cell.evaluate or has_text or cell.epochs > cell.protocol.epochs
-
-
-def _lr(record: Record) -> float | None:
-    last = learning.training(record.ranks[0])[-1].lr
-    return last[1] if last else None
-
-
-def _rate(value: float) -> str:
-    return f"{value:.4g}"
 
 
 def evaluation(group: ConditionGroup) -> Table | None:

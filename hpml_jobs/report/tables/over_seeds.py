@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterable
 
 from hpml_jobs.report.merge import learning
 from hpml_jobs.report.merge.groups import ConditionGroup
-from hpml_jobs.report.merge.learning import Mean, OfRun
 from hpml_jobs.report.merge.rows import Row
-from hpml_jobs.report.tables.builder import Columns, column
+from hpml_jobs.report.tables.builder import Shown
 from hpml_jobs.report.text import notes
 from hpml_jobs.report.text.captions import full_label
 from hpml_jobs.report.text.comparisons import mean_text
@@ -18,25 +17,10 @@ OVER_SEEDS = (
 ONE_SEED = "single seed, no deviation"
 
 
-def columns(
-    group: ConditionGroup, name: str, head: str, of: OfRun, words: Callable[[float], str]
-) -> tuple[Columns[Row], Columns[Row]]:
-    """Return the columns of a number over seeds: text on pages, mean and deviation in the CSV."""
-
-    def mean(row: Row) -> Mean | None:
-        return learning.over_seeds(learning.runs(group, row), of)
-
-    def deviation(row: Row) -> float | None:
-        over_seeds = mean(row)
-        return over_seeds.deviation if over_seeds else None
-
-    def mean_alone(row: Row) -> float | None:
-        over_seeds = mean(row)
-        return over_seeds.mean if over_seeds else None
-
-    page = Columns(head, (column("", "", mean, lambda over_seeds: mean_text(over_seeds, words)),))
-    csv = (column(name, "", mean_alone), column(f"{name}_deviation", "", deviation))
-    return page, Columns("", csv)
+def shown(head: str, words: Callable[[float], str]) -> Shown:
+    """Return how a mean over seeds is shown: text on pages, mean and deviation in the CSV."""
+    parts = {"": "mean", "_deviation": "deviation"}
+    return Shown(head, lambda mean: mean_text(mean, words), parts=parts)
 
 
 def one_seed(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:

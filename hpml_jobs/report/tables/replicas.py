@@ -1,6 +1,7 @@
 """Full table of loss and accuracy, and whether replicas are equal (lab Q7)."""
 
 from collections.abc import Callable, Sequence
+from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.record import Rank, Record
@@ -10,13 +11,14 @@ from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables import over_seeds
 from hpml_jobs.report.tables.builder import (
-    Columns,
+    Number,
+    Shown,
     TableText,
-    column,
+    columns_of,
     left_out,
+    line_table,
     rest,
     row_name,
-    row_table,
 )
 from hpml_jobs.report.text.comparisons import mean_text
 from hpml_jobs.report.text.numbers import accuracy, loss, significant
@@ -29,45 +31,59 @@ REPLICAS = (
 )
 
 
+def _range(ends: tuple[float, float]) -> str:
+    least, most = map(accuracy, ends)
+    return least if least == most else f"{least}..{most}"
+
+
+def _loss(value: float) -> str:
+    return significant(value, 4)
+
+
+class ReplicaLine(NamedTuple):
+    """Loss and accuracy (of 1) of a row, and whether its replicas' hashes are equal."""
+
+    epochs: Annotated[int, Shown("epochs")]
+    seeds: Annotated[int, Shown("seeds")]
+    train_loss: Annotated[Number, Shown("loss", _loss, "last epoch")]
+    train_accuracy: Annotated[Number, Shown("acc. %", accuracy, "last epoch")]
+    test_accuracy: Annotated[Number, Shown("mean", accuracy, "test accuracy, %")]
+    test_deviation: Annotated[Number, Shown("dev.", accuracy, "test accuracy, %")]
+    ranks: Annotated[
+        tuple[float, float] | None, Shown("ranks", _range, "test accuracy, %", on_page_only=True)
+    ]
+    test_accuracy_least: Number
+    test_accuracy_most: Number
+    parameters: Annotated[str | None, Shown("parameters", str, "replicas' hashes")]
+    buffers: Annotated[str | None, Shown("buffers", str, "replicas' hashes")]
+
+    @classmethod
+    def of(cls, group: ConditionGroup, row: Row) -> Self:
+        """Return the line of a row."""
+        runs, ranks = learning.runs(group, row), _ranks(group, row)
+        trained_loss = learning.over_seeds(runs, learning.training_loss(-1))
+        trained = learning.over_seeds(runs, learning.training_accuracy(-1))
+        tested = learning.over_seeds(runs, learning.test_accuracy)
+        return cls(
+            epochs=learning.epochs_of(group, row),
+            seeds=learning.seeds(group, row),
+            train_loss=trained_loss.mean if trained_loss else None,
+            train_accuracy=trained.mean if trained else None,
+            test_accuracy=tested.mean if tested else None,
+            test_deviation=tested.deviation if tested else None,
+            ranks=ranks,
+            test_accuracy_least=ranks[0] if ranks else None,
+            test_accuracy_most=ranks[1] if ranks else None,
+            parameters=_same(group, row, _parameters),
+            buffers=_same(group, row, _buffers),
+        )
+
+
 def replicas(group: ConditionGroup) -> Table | None:
     """Return loss, accuracy, and whether replicas are equal; None if no record has ranks."""
     rows = [row for row in group.timed if learning.runs(group, row)]
     if not rows:
         return None
-    last_loss, last_accuracy = learning.training_loss(-1), learning.training_accuracy(-1)
-    heads: tuple[Columns[Row], ...] = (
-        Columns("epochs", (column("epochs", "", lambda e: learning.epochs_of(group, e)),)),
-        Columns("seeds", (column("seeds", "", lambda e: learning.seeds(group, e)),)),
-        Columns(
-            "last epoch",
-            (
-                column("train_loss", "loss", _mean(group, last_loss), _loss),
-                column("train_accuracy", "acc. %", _mean(group, last_accuracy), accuracy),
-            ),
-        ),
-        Columns(
-            "test accuracy, %",
-            (
-                column("test_accuracy", "mean", _mean(group, learning.test_accuracy), accuracy),
-                column("test_deviation", "dev.", lambda e: _deviation(group, e), accuracy),
-                column("", "ranks", lambda e: _ranks(group, e), _range),
-            ),
-        ),
-        Columns(
-            "",
-            (
-                column("test_accuracy_least", "", lambda e: (_ranks(group, e) or (None,))[0]),
-                column("test_accuracy_most", "", lambda e: (_ranks(group, e) or (None,))[-1]),
-            ),
-        ),
-        Columns(
-            "replicas' hashes",
-            (
-                column("parameters", "parameters", lambda e: _same(group, e, _parameters)),
-                column("buffers", "buffers", lambda e: _same(group, e, _buffers)),
-            ),
-        ),
-    )
     missing = left_out(group, "not reported", rest(group.rows, rows))
     comparison = buffer_comparison(group, rows)
     answer = f"{QUESTION} {comparison}" if comparison else ""
@@ -80,20 +96,9 @@ def replicas(group: ConditionGroup) -> Table | None:
         answer=answer,
         affected=Affected.LEARNING,
     )
-    return row_table(group, text, rows, heads, [*over_seeds.shorter(group, rows), *missing])
-
-
-def _mean(group: ConditionGroup, of: learning.OfRun) -> Callable[[Row], float | None]:
-    def value(row: Row) -> float | None:
-        mean = learning.over_seeds(learning.runs(group, row), of)
-        return mean.mean if mean else None
-
-    return value
-
-
-def _deviation(group: ConditionGroup, row: Row) -> float | None:
-    mean = learning.over_seeds(learning.runs(group, row), learning.test_accuracy)
-    return mean.deviation if mean else None
+    lines = [(row, ReplicaLine.of(group, row)) for row in rows]
+    notes = [*over_seeds.shorter(group, rows), *missing]
+    return line_table(group, text, lines, columns_of(ReplicaLine), notes)
 
 
 def _ranks(group: ConditionGroup, row: Row) -> tuple[float, float] | None:
@@ -113,11 +118,6 @@ def _spread(record: Record) -> float:
     return max(accuracies) - min(accuracies) if accuracies else 0.0
 
 
-def _range(ends: tuple[float, float]) -> str:
-    least, most = map(accuracy, ends)
-    return least if least == most else f"{least}..{most}"
-
-
 def _same(group: ConditionGroup, row: Row, of: Callable[[Rank], str]) -> str | None:
     """Return whether all replicas of each run have one hash; None with one replica or no hash."""
     runs = [{of(rank) for rank in record.ranks} for record in learning.runs(group, row)]
@@ -133,10 +133,6 @@ def _parameters(rank: Rank) -> str:
 
 def _buffers(rank: Rank) -> str:
     return rank.buffers_hash
-
-
-def _loss(value: float) -> str:
-    return significant(value, 4)
 
 
 QUESTION = "Would gradients alone be enough (lab Q7)?"

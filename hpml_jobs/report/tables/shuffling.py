@@ -1,6 +1,7 @@
 """Table of the orders in which ranks read their samples, and their effect (lab Q5)."""
 
 from collections.abc import Sequence
+from typing import Annotated, NamedTuple, Self
 
 import msgspec
 
@@ -8,10 +9,11 @@ from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.record import Rank
 from hpml_jobs.report.merge import learning
 from hpml_jobs.report.merge.groups import ConditionGroup
+from hpml_jobs.report.merge.learning import Mean
 from hpml_jobs.report.merge.rows import Row, place_of
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables import over_seeds
-from hpml_jobs.report.tables.builder import Columns, TableText, column, row_name, row_table
+from hpml_jobs.report.tables.builder import Shown, TableText, columns_of, line_table, row_name
 from hpml_jobs.report.text.comparisons import compare_means, mean_text
 from hpml_jobs.report.text.numbers import accuracy, loss
 
@@ -25,6 +27,28 @@ SHUFFLING = (
 QUESTION = "Why does ddp need set_epoch (lab Q5)?"
 
 
+class ShufflingLine(NamedTuple):
+    """The orders of a row's ranks, and what it learned; `orders` is None where not recorded."""
+
+    set_epoch: Annotated[str, Shown("set_epoch", words=True)]
+    orders: Annotated[str | None, Shown("orders of a rank")]
+    seeds: Annotated[int, Shown("seeds")]
+    train_loss: Annotated[Mean | None, over_seeds.shown("training loss", loss)]
+    test_accuracy: Annotated[Mean | None, over_seeds.shown("test acc., %", accuracy)]
+
+    @classmethod
+    def of(cls, group: ConditionGroup, row: Row) -> Self:
+        """Return the line of a row."""
+        runs = learning.runs(group, row)
+        return cls(
+            set_epoch=_set_epoch(group, row),
+            orders=_orders(group, row),
+            seeds=learning.seeds(group, row),
+            train_loss=learning.over_seeds(runs, learning.training_loss(-1)),
+            test_accuracy=learning.over_seeds(runs, learning.test_accuracy),
+        )
+
+
 def shuffling(group: ConditionGroup) -> Table | None:
     """Return the runs with and without set_epoch; None if every cell has it."""
     if not any(numbers.cell and not numbers.cell.set_epoch for numbers in group.cells):
@@ -32,17 +56,6 @@ def shuffling(group: ConditionGroup) -> Table | None:
     rows = [row for row in group.timed if learning.runs(group, row)]
     if not rows:
         return None
-    heads: tuple[Columns[Row], ...] = (
-        Columns(
-            "set_epoch", (column("set_epoch", "", lambda e: _set_epoch(group, e)),), words=True
-        ),
-        Columns("orders of a rank", (column("orders", "", lambda e: _orders(group, e)),)),
-        Columns("seeds", (column("seeds", "", lambda e: learning.seeds(group, e)),)),
-        *over_seeds.columns(group, "train_loss", "training loss", learning.training_loss(-1), loss),
-        *over_seeds.columns(
-            group, "test_accuracy", "test acc., %", learning.test_accuracy, accuracy
-        ),
-    )
     text = TableText(
         "shuffling",
         "Shuffling",
@@ -55,7 +68,8 @@ def shuffling(group: ConditionGroup) -> Table | None:
         affected=Affected.LEARNING,
     )
     notes = [*over_seeds.one_seed(group, rows), *over_seeds.shorter(group, rows)]
-    return row_table(group, text, rows, heads, notes)
+    lines = [(row, ShufflingLine.of(group, row)) for row in rows]
+    return line_table(group, text, lines, columns_of(ShufflingLine), notes)
 
 
 def _set_epoch(group: ConditionGroup, row: Row) -> str:

@@ -11,12 +11,13 @@ from hpml_jobs.checks.gpu_peaks import flop_of
 from hpml_jobs.checks.result import CheckResult
 from hpml_jobs.core import formulas
 from hpml_jobs.core.built_in import Unit
-from hpml_jobs.core.measurements import Communication, Purpose, Role
+from hpml_jobs.core.measurements import Communication, Purpose
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BUS_BANDWIDTHS
 from hpml_jobs.core.text import percent_text
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.merge.cost import measured_peak
+from hpml_jobs.report.merge.figures import NAMES, PHASES, figures_of
 from hpml_jobs.report.merge.gpu_figures import gpu_figures
 from hpml_jobs.report.text.numbers import DASH, count, gb_per_s, seconds, significant
 from hpml_jobs.slurm.states import Outcome
@@ -83,11 +84,12 @@ class Measure(StrEnum):
 class KeyNumber(NamedTuple):
     """A key number: its name, its value in a record (None: not known), its measure.
 
+    Without a function it is the figure of its name.
     Those with `is_alias` are another number under a second name, for programs only.
     """
 
     name: str
-    value: Callable[[Record], Any]
+    value: Callable[[Record], Any] | None
     measure: Measure = Measure.NONE
     is_alias: bool = False
 
@@ -175,12 +177,6 @@ def _utilization(record: Record) -> float | None:
     return formulas.utilization(reached, peak.flop_per_s) if reached and peak else None
 
 
-def _closure(record: Record) -> float | None:
-    rank = record.least_waiting
-    epoch = rank.epoch(Role.INSTRUMENTED) if rank else None
-    return epoch.closure if epoch else None
-
-
 def _profiler_disagreement(record: Record) -> float | None:
     traces = [rank.profiler for rank in record.ranks if rank.profiler]
     return max((t.disagreement for t in traces if t.disagreement is not None), default=None)
@@ -204,13 +200,29 @@ def _all_equal(hashes: list[str]) -> bool | None:
     return None if len(hashes) < 2 or "" in hashes else len(set(hashes)) == 1
 
 
+def _measure(figure: str) -> Measure:
+    """Return what a figure is measured in, by its name."""
+    if figure.endswith("gb_per_s"):
+        return Measure.BANDWIDTH
+    if figure == "joules":
+        return Measure.ENERGY
+    if figure.endswith("bytes"):
+        return Measure.NONE
+    return Measure.SECONDS if figure.endswith("_s") else Measure.SHARE
+
+
+FIGURES = tuple(
+    KeyNumber(name, None, _measure(name))
+    for name in NAMES
+    if name != "epoch_s" and name not in PHASES
+)
+"""All figures of a run; its time and its phases have entries of their own."""
+
 KEY_NUMBERS = (
     KeyNumber("epoch_s", lambda r: None if r.work_s else r.epoch_s, Measure.SECONDS),
     KeyNumber("time_s", lambda r: r.work_s, Measure.SECONDS),
     KeyNumber("epoch_s_by_rank", lambda r: [k.timed.epoch_s for k in r.ranks], Measure.SECONDS),
-    KeyNumber("train_s", lambda r: r.train_s, Measure.SECONDS),
-    KeyNumber("stall_s", lambda r: r.stall_s, Measure.SECONDS),
-    KeyNumber("step_s", lambda r: r.step_s, Measure.SECONDS),
+    *FIGURES,
     KeyNumber("units_per_s", _units_per_s, Measure.RATE),
     KeyNumber("unit", lambda r: r.cell.workload.throughput_unit.value, is_alias=True),
     KeyNumber("images_per_s", _images_per_s, Measure.RATE, is_alias=True),
@@ -220,7 +232,6 @@ KEY_NUMBERS = (
         Measure.SECONDS,
     ),
     KeyNumber("startup", _startup, Measure.SECONDS),
-    KeyNumber("joules", lambda r: r.joules, Measure.ENERGY),
     KeyNumber("joules_per_1000", _joules_per_thousand, Measure.ENERGY),
     KeyNumber("precision", lambda r: gpu_figures(r).precision),
     KeyNumber("sm_clock_mhz", lambda r: gpu_figures(r).sm_clock_mhz, Measure.CLOCK),
@@ -239,25 +250,10 @@ KEY_NUMBERS = (
     KeyNumber("parameters", lambda r: r.model.parameters if r.model else None),
     KeyNumber("least_waiting_rank", lambda r: r.least_waiting.rank if r.least_waiting else None),
     KeyNumber("phases", _phases, Measure.SECONDS),
-    KeyNumber("compute_s", lambda r: r.compute_s, Measure.SECONDS),
-    KeyNumber("comm_s", lambda r: r.comm_s, Measure.SECONDS),
-    KeyNumber("comm_exposed_s", lambda r: r.comm_exposed_s, Measure.SECONDS),
-    KeyNumber("exchange_s", lambda r: r.exchange_s, Measure.SECONDS),
-    KeyNumber("waiting_s", lambda r: r.waiting_s, Measure.SECONDS),
-    KeyNumber("comm_total_s", lambda r: r.comm_total_s, Measure.SECONDS),
-    KeyNumber("comm_cost_s", lambda r: r.comm_cost_s, Measure.SECONDS),
-    KeyNumber("comm_cost_resolution_s", lambda r: r.comm_cost_resolution_s, Measure.SECONDS),
-    KeyNumber("gradients_net_s", lambda r: r.gradients_net_s, Measure.SECONDS),
-    KeyNumber("skew_s", lambda r: r.skew_s, Measure.SECONDS),
-    KeyNumber("net_s", lambda r: r.net_s, Measure.SECONDS),
-    KeyNumber("rooted_s", lambda r: r.rooted_s, Measure.SECONDS),
     KeyNumber("gradient_bytes", _gradient_bytes),
     KeyNumber("messages", lambda r: _messages(r.communication)),
     KeyNumber("bus_gb_per_s", _bus_gb_per_s, Measure.BANDWIDTH),
-    KeyNumber("link_gb_per_s", lambda r: r.link_gb_per_s, Measure.BANDWIDTH),
     KeyNumber("share_of_link", _share_of_link, Measure.SHARE),
-    KeyNumber("closure", _closure, Measure.SHARE),
-    KeyNumber("overhead", lambda r: r.overhead, Measure.SHARE),
     KeyNumber("profiler_disagreement", _profiler_disagreement, Measure.SHARE),
     KeyNumber("loss", lambda r: r.loss),
     KeyNumber("accuracy", lambda r: r.accuracy, Measure.SHARE),
@@ -269,7 +265,11 @@ KEY_NUMBERS = (
 
 def key_numbers(record: Record) -> dict[str, Any]:
     """Return the key numbers of a record whose outcome is ok, by name; shares are of 1."""
-    return {number.name: number.value(record) for number in KEY_NUMBERS}
+    figures = figures_of(record)
+    return {
+        number.name: number.value(record) if number.value else getattr(figures, number.name)
+        for number in KEY_NUMBERS
+    }
 
 
 def lines(numbers: Mapping[str, Any]) -> list[str]:

@@ -14,6 +14,7 @@ from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.report.merge.cells import CellResult
+from hpml_jobs.report.merge.figures import figures_of
 from hpml_jobs.report.merge.gpu_figures import gpu_figures
 from hpml_jobs.report.merge.rows import Row, setup_of
 from hpml_jobs.report.report import Report
@@ -54,10 +55,12 @@ def frames(report: Report) -> "dict[str, pd.DataFrame]":
 
 
 def sheets(report: Report) -> dict[str, str]:
-    """Return the CSV files by name, one per sheet."""
+    """Return the CSV files by name, one per sheet; cells.csv without the columns that are empty."""
+    made = frames(report)
+    made[CELLS] = made[CELLS].dropna(axis="columns", how="all")
     return {
         f"{label}.csv": frame.map(_no_formula).to_csv(index=False, lineterminator="\n")
-        for label, frame in frames(report).items()
+        for label, frame in made.items()
     }
 
 
@@ -209,9 +212,9 @@ MEASURED = (
         "train_loss",
         "train_accuracy",
     ),
-    *("test_accuracy_rank0", "iterations", "samples", "loader_workers_total", "joules"),
+    *("test_accuracy_rank0", "iterations", "samples", "loader_workers_total"),
 )
-"""Columns of measured cells beside their times."""
+"""Columns of measured cells beside their figures."""
 
 
 def _measured(record: Record, row: Row | None) -> tuple[float | str | None, ...]:
@@ -228,7 +231,6 @@ def _measured(record: Record, row: Row | None) -> tuple[float | str | None, ...]
         record.iterations,
         record.samples,
         sum(rank.loader_workers for rank in record.ranks),
-        record.joules,
     )
 
 
@@ -249,16 +251,13 @@ def _place(cell: Cell | None) -> dict[str, int | str | None]:
     return {name: place[name] for name in _CELL_COLUMNS}
 
 
-TIMES = (
-    *("stall_s", "train_s", "compute_s", "comm_s", "comm_exposed_s", "exchange_s", "waiting_s"),
-    *("comm_total_s", "gradients_net_s", "comm_cost_s", "comm_cost_resolution_s"),
-)
-"""Columns of a record's times beside that of the epoch, by the name of its property."""
-
-
 def _times(record: Record) -> dict[str, float | None]:
-    whole = {"time_s": record.work_s} if record.work_s else {"epoch_s": record.epoch_s}
-    return {**whole, **{name: getattr(record, name) for name in TIMES}}
+    """Return the figures of a record; `time_s` is its time where that is not of an epoch."""
+    figures = msgspec.structs.asdict(figures_of(record))
+    if not record.work_s:
+        return figures
+    del figures["epoch_s"]
+    return {"time_s": record.work_s, **figures}
 
 
 def flat(value: msgspec.Struct | None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from hpml_jobs.errors import HpmlError
 from hpml_jobs.report.formats import csv_tables
 from hpml_jobs.report.merge import curves
 from hpml_jobs.report.merge.cells import CellResult
+from hpml_jobs.report.merge.figures import NAMES
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.table import Table
 from hpml_jobs.study.cell_state import CellState
@@ -37,9 +38,9 @@ def sheets(report: Report) -> "Frames":
 
 def _with_measured(cells: "pd.DataFrame") -> "pd.DataFrame":
     """Return the cells with all columns of measured ones, also where no cell has numbers."""
-    names = [*csv_tables.TIMES, *csv_tables.MEASURED, "checks"]
-    names += [] if "time_s" in cells else ["epoch_s"]
-    return cells.assign(**{name: math.nan for name in names if name not in cells})
+    names = [*NAMES, *csv_tables.MEASURED, "checks"]
+    present = {*cells, "epoch_s"} if "time_s" in cells else {*cells}
+    return cells.assign(**{name: math.nan for name in names if name not in present})
 
 
 def titles(report: Report, frames: "Frames") -> "pd.DataFrame":

@@ -1,4 +1,4 @@
-"""Peak FLOP/s of GPUs by name and precision, and FLOP per sample of known models."""
+"""Peak FLOP/s and memory bandwidth of GPUs by name, and FLOP per sample of known models."""
 
 import re
 from typing import NamedTuple
@@ -7,6 +7,8 @@ from hpml_jobs.core.built_in import RESNET18_PARAMETERS
 from hpml_jobs.core.formulas import transformer_flop_per_token
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.text import Share
+from hpml_jobs.core.workload import Optimizer, Workload
 
 
 class Peak(NamedTuple):
@@ -94,7 +96,7 @@ WINOGRAD = 2.25
 """Winograd's F(2x2, 3x3) needs so many times fewer multiplications than are counted for 3 x 3
 convolutions (Lavin & Gray, CVPR 2016). cuDNN uses it on the ordinary cores."""
 
-TF32_SHARE = 0.6
+TF32_SHARE = Share(0.6)
 """Training does not reach more of the peak of TF32."""
 
 
@@ -230,3 +232,82 @@ def known_flop_per_sample(parameters: int | None, image_size: int) -> int | None
     if parameters is None or image_size != KNOWN_IMAGE_SIZE:
         return None
     return FLOP_PER_SAMPLE.get(parameters)
+
+
+class Memory(NamedTuple):
+    """GB/s of a GPU's memory at most (1e9 bytes), and the MB of its last cache (1e6 bytes)."""
+
+    gb_per_s: float
+    cache_mb: float
+
+
+MEMORY = {
+    "k80": Memory(240, 1.6),
+    "p100": Memory(732, 4.2),
+    "p40": Memory(346, 3.2),
+    "gtx1080ti": Memory(484, 2.9),
+    "v100": Memory(1134, 6.3),
+    "v100sxm2": Memory(900, 6.3),
+    "v100pcie": Memory(900, 6.3),
+    "v100s": Memory(1134, 6.3),
+    "titanv": Memory(653, 4.8),
+    "t4": Memory(320, 4.2),
+    "rtx6000": Memory(672, 6.3),
+    "rtx8000": Memory(672, 6.3),
+    "titanrtx": Memory(672, 6.3),
+    "rtx2080ti": Memory(616, 5.8),
+    "a100": Memory(2039, 42),
+    "a800": Memory(2039, 42),
+    "a30": Memory(933, 26),
+    "a10": Memory(600, 6.3),
+    "a40": Memory(696, 6.3),
+    "rtxa4000": Memory(448, 4.2),
+    "rtxa5000": Memory(768, 6.3),
+    "rtxa6000": Memory(768, 6.3),
+    "rtx3090": Memory(936, 6.3),
+    "l4": Memory(300, 51),
+    "l40": Memory(864, 101),
+    "l40s": Memory(864, 101),
+    "rtx6000ada": Memory(960, 101),
+    "rtx4090": Memory(1008, 76),
+    "rtx5090": Memory(1792, 101),
+    "rtxpro6000": Memory(1792, 135),
+    "h20": Memory(4000, 63),
+    "h800": Memory(3350, 53),
+    "h100": Memory(3350, 53),
+    "h100pcie": Memory(2039, 53),
+    "h100nvl": Memory(3938, 63),
+    "h200": Memory(4800, 53),
+    "h200nvl": Memory(4800, 63),
+    "gh200": Memory(4900, 63),
+    "b200": Memory(8000, 135),
+    "gb200": Memory(8000, 135),
+}
+"""By the keys of `PEAKS`, from the data sheets and architecture whitepapers named there;
+of boards with one name and several memories (A100 40 and 80 GB, GH200) the fastest."""
+
+
+def passes_of(workload: Workload) -> int:
+    """Return how often a step reads or writes as many bytes as the gradients have.
+
+    It reads gradients and parameters and writes parameters; with momentum it also reads and writes
+    the momentum, and AdamW two moments.
+    """
+    if workload.optimizer == Optimizer.ADAMW:
+        return 7
+    return 5 if workload.momentum else 3
+
+
+def least_step_s(gradient_bytes: int, passes: int, memory: Memory) -> float:
+    """Return the least seconds of an optimizer's step, by the bytes that pass through memory.
+
+    At the start the cache may hold a part of what is read, at the end a part of what is written.
+
+    >>> h200 = MEMORY["h200"]
+    >>> [round(1e6 * least_step_s(44_695_848, passes, h200), 1) for passes in (7, 5, 3)]
+    [43.1, 24.5, 5.9]
+    >>> least_step_s(104_616, 5, h200)
+    0.0
+    """
+    through = passes * gradient_bytes - 2e6 * memory.cache_mb
+    return max(0.0, through / (memory.gb_per_s * 1e9))

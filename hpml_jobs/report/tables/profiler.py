@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hpml_jobs.checks.limits import LAUNCH_MS, PROFILER_LIMIT
+from hpml_jobs.checks.profiling import LAUNCH_MS, PROFILER_LIMIT
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.measurements import ProfilerSummary
 from hpml_jobs.core.text import percent_text

@@ -2,8 +2,7 @@
 
 import pytest
 
-from hpml_jobs.checks.gpu_memory import MEMORY, least_step_s
-from hpml_jobs.checks.gpu_peaks import PEAKS, gpu_key, peak_rate
+from hpml_jobs.checks.gpu_peaks import MEMORY, PEAKS, gpu_key, least_step_s, peak_rate
 
 
 @pytest.mark.parametrize(

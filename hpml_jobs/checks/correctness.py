@@ -6,7 +6,7 @@ from hpml_jobs.checks import gpu_peaks
 from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
 from hpml_jobs.checks.waiting import late_ranks
 from hpml_jobs.core.formulas import closure, flop_per_s
-from hpml_jobs.core.measurements import Epoch, Role
+from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Sharded, Strategy
 from hpml_jobs.core.text import Share, percent_text
@@ -105,9 +105,11 @@ def ranks_differ(record: Record) -> Observation | None:
     """
     if len(record.ranks) < 2:
         return None
-    times_s = [_until_last_iteration_s(rank.timed) for rank in record.ranks]
+    epochs = [rank.timed for rank in record.ranks]
+    # without the loader's end, which records of versions before 0.6.0 do not have apart
+    times_s = [epoch.epoch_s - (epoch.stalls.last_s if epoch.stalls else 0.0) for epoch in epochs]
     longest = max(times_s)
-    spread, step_s = longest - min(times_s), longest / max(1, record.ranks[0].timed.iterations)
+    spread, step_s = longest - min(times_s), longest / max(1, epochs[0].iterations)
     limit = max(RANKS_LIMIT * longest, step_s)
     if spread <= limit and late_ranks(record):  # equal only because ranks wait for the late one
         return None
@@ -116,11 +118,6 @@ def ranks_differ(record: Record) -> Observation | None:
         f"ranks differ by {spread:.3g} s, {percent_text(spread / longest)} of the epoch "
         f"(limit {RANKS_LIMIT} or one iteration, {limit:.3g} s)",
     )
-
-
-def _until_last_iteration_s(epoch: Epoch) -> float:
-    """Return the epoch without the loader's end; all of it in records of versions before 0.6.0."""
-    return epoch.epoch_s - (epoch.stalls.last_s if epoch.stalls else 0.0)
 
 
 _OWN_START = (
@@ -241,20 +238,21 @@ def faster_than_memory(record: Record) -> Observation | None:
     Fix: do not use Table 2 of this cell; {REPORT_BUG}
     """
     cell, gpu = record.cell, gpu_peaks.gpu_model_of(record) or ""
-    memory = gpu_peaks.MEMORY.get(gpu_peaks.gpu_key(gpu))
+    peak = gpu_peaks.PEAKS.get(gpu_peaks.gpu_key(gpu))
     if cell.device is not Device.CUDA or cell.strategy not in REPLICATED:
         return None
-    if memory is None or record.model is None or cell.workload.own_code:
+    if peak is None or peak.gb_per_s is None or peak.cache_mb is None:
+        return None
+    if record.model is None or cell.workload.own_code:
         return None
     epochs = [rank.epoch(Role.INSTRUMENTED) for rank in record.ranks]
     steps_s = [e.phases.optimizer_s / e.iterations for e in epochs if e and e.phases]
-    least_s = gpu_peaks.least_step_s(
-        record.model.gradient_bytes, gpu_peaks.passes_of(cell.workload), memory
-    )
+    size, passes = record.model.gradient_bytes, gpu_peaks.passes_of(cell.workload)
+    least_s = gpu_peaks.least_step_s(size, passes, peak.gb_per_s, peak.cache_mb)
     if not steps_s:
         return None
     return Observation(
         min(steps_s) >= least_s,
         f"the optimizer takes {1e6 * min(steps_s):.3g} us per iteration, the memory of {gpu} "
-        f"({memory.gb_per_s:,.0f} GB/s) needs at least {1e6 * least_s:.3g} us for its bytes",
+        f"({peak.gb_per_s:,.0f} GB/s) needs at least {1e6 * least_s:.3g} us for its bytes",
     )

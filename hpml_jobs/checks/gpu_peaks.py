@@ -12,77 +12,107 @@ from hpml_jobs.core.workload import Optimizer, Workload
 
 
 class Peak(NamedTuple):
-    """TFLOP/s at most, dense (never the figure with sparsity), and where that is written.
+    """TFLOP/s at most, dense (never the figure with sparsity), the memory, and the source.
 
     `fp32` is the ordinary cores, `tf32` the tensor cores on fp32 values, `half` the tensor cores
-    on fp16 and bf16. None: the card has no such unit.
+    on fp16 and bf16. None: the card has no such unit. `gb_per_s` is the memory's bandwidth at most
+    (1e9 bytes), `cache_mb` its last cache (1e6 bytes); None: not known.
     """
 
     fp32: float
     tf32: float | None
     half: float | None
+    gb_per_s: float | None
+    cache_mb: float | None
     source: str
 
 
-_VOLTA = Peak(16.4, None, 130.0, "NVIDIA V100 and V100S datasheets, the fastest of them")
-_HOPPER_NVL = Peak(
-    60.0, 417.5, 835.5, "NVIDIA H100 NVL datasheet, half of its figures with sparsity"
-)
-_HOPPER = Peak(66.9, 494.7, 989.4, "NVIDIA H100 whitepaper, SXM5")
+_V100 = "NVIDIA V100 and V100S datasheets, the fastest of them"
+_H100_NVL = "NVIDIA H100 NVL datasheet, half of its figures with sparsity"
+_H100 = "NVIDIA H100 whitepaper, SXM5"
 
 PEAKS = {
-    "k80": Peak(4.37, None, None, "NVIDIA K80 datasheet, one of its two GPUs, with boost"),
-    "p100": Peak(10.6, None, 21.2, "NVIDIA P100 datasheet, SXM2"),
-    "gtx1080ti": Peak(11.3, None, None, "NVIDIA GeForce GTX 1080 Ti product page"),
-    "p40": Peak(12.0, None, None, "NVIDIA P40 datasheet"),
-    "v100": _VOLTA,
-    "v100sxm2": Peak(15.7, None, 125.0, "NVIDIA V100 datasheet, SXM2"),
-    "v100pcie": Peak(14.0, None, 112.0, "NVIDIA V100 datasheet, PCIe"),
-    "v100s": _VOLTA,
-    "titanv": Peak(14.9, None, 110.0, "NVIDIA TITAN V product page"),
-    "t4": Peak(8.1, None, 65.0, "NVIDIA T4 datasheet"),
-    "rtx6000": Peak(16.3, None, 130.5, "NVIDIA Quadro RTX 6000 datasheet"),
-    "rtx8000": Peak(16.3, None, 130.5, "NVIDIA Quadro RTX 8000 datasheet"),
-    "titanrtx": Peak(16.3, None, 130.5, "NVIDIA Turing whitepaper, TITAN RTX"),
-    "rtx2080ti": Peak(14.2, None, 113.8, "NVIDIA Turing whitepaper, Founders Edition"),
-    "a100": Peak(19.5, 156.0, 312.0, "NVIDIA A100 datasheet"),
-    "a800": Peak(19.5, 156.0, 312.0, "NVIDIA A800 datasheet: as A100"),
-    "a30": Peak(10.3, 82.0, 165.0, "NVIDIA A30 datasheet"),
-    "a10": Peak(31.2, 62.5, 125.0, "NVIDIA A10 datasheet"),
-    "a40": Peak(37.4, 74.8, 149.7, "NVIDIA A40 datasheet"),
-    "rtxa4000": Peak(19.2, 38.3, 76.7, "NVIDIA RTX A4000 datasheet, half of its tensor figure"),
-    "rtxa5000": Peak(27.8, 55.6, 111.1, "NVIDIA RTX A5000 datasheet, half of its tensor figure"),
-    "rtxa6000": Peak(38.7, 77.4, 154.8, "NVIDIA RTX A6000 datasheet"),
-    "rtx3090": Peak(35.6, 35.6, 142.3, "NVIDIA Ampere GA102 whitepaper"),
-    "l4": Peak(30.3, 60.0, 121.0, "NVIDIA L4 datasheet, half of its figures with sparsity"),
-    "l40": Peak(90.5, 90.5, 181.0, "NVIDIA L40 datasheet"),
-    "l40s": Peak(91.6, 183.0, 362.0, "NVIDIA L40S datasheet"),
-    "rtx6000ada": Peak(91.1, 182.1, 364.2, "NVIDIA RTX 6000 Ada datasheet"),
-    "rtx4090": Peak(82.6, 82.6, 330.3, "NVIDIA Ada GPU architecture whitepaper"),
-    "rtx5090": Peak(104.8, 104.8, 419.0, "NVIDIA RTX Blackwell GPU architecture whitepaper"),
+    "k80": Peak(
+        4.37, None, None, 240, 1.6, "NVIDIA K80 datasheet, one of its two GPUs, with boost"
+    ),
+    "p100": Peak(10.6, None, 21.2, 732, 4.2, "NVIDIA P100 datasheet, SXM2"),
+    "gtx1080ti": Peak(11.3, None, None, 484, 2.9, "NVIDIA GeForce GTX 1080 Ti product page"),
+    "p40": Peak(12.0, None, None, 346, 3.2, "NVIDIA P40 datasheet"),
+    "v100": Peak(16.4, None, 130.0, 1134, 6.3, _V100),
+    "v100sxm2": Peak(15.7, None, 125.0, 900, 6.3, "NVIDIA V100 datasheet, SXM2"),
+    "v100pcie": Peak(14.0, None, 112.0, 900, 6.3, "NVIDIA V100 datasheet, PCIe"),
+    "v100s": Peak(16.4, None, 130.0, 1134, 6.3, _V100),
+    "titanv": Peak(14.9, None, 110.0, 653, 4.8, "NVIDIA TITAN V product page"),
+    "t4": Peak(8.1, None, 65.0, 320, 4.2, "NVIDIA T4 datasheet"),
+    "rtx6000": Peak(16.3, None, 130.5, 672, 6.3, "NVIDIA Quadro RTX 6000 datasheet"),
+    "rtx8000": Peak(16.3, None, 130.5, 672, 6.3, "NVIDIA Quadro RTX 8000 datasheet"),
+    "titanrtx": Peak(16.3, None, 130.5, 672, 6.3, "NVIDIA Turing whitepaper, TITAN RTX"),
+    "rtx2080ti": Peak(14.2, None, 113.8, 616, 5.8, "NVIDIA Turing whitepaper, Founders Edition"),
+    "a100": Peak(19.5, 156.0, 312.0, 2039, 42, "NVIDIA A100 datasheet"),
+    "a800": Peak(19.5, 156.0, 312.0, 2039, 42, "NVIDIA A800 datasheet: as A100"),
+    "a30": Peak(10.3, 82.0, 165.0, 933, 26, "NVIDIA A30 datasheet"),
+    "a10": Peak(31.2, 62.5, 125.0, 600, 6.3, "NVIDIA A10 datasheet"),
+    "a40": Peak(37.4, 74.8, 149.7, 696, 6.3, "NVIDIA A40 datasheet"),
+    "rtxa4000": Peak(
+        19.2, 38.3, 76.7, 448, 4.2, "NVIDIA RTX A4000 datasheet, half of its tensor figure"
+    ),
+    "rtxa5000": Peak(
+        27.8, 55.6, 111.1, 768, 6.3, "NVIDIA RTX A5000 datasheet, half of its tensor figure"
+    ),
+    "rtxa6000": Peak(38.7, 77.4, 154.8, 768, 6.3, "NVIDIA RTX A6000 datasheet"),
+    "rtx3090": Peak(35.6, 35.6, 142.3, 936, 6.3, "NVIDIA Ampere GA102 whitepaper"),
+    "l4": Peak(
+        30.3, 60.0, 121.0, 300, 51, "NVIDIA L4 datasheet, half of its figures with sparsity"
+    ),
+    "l40": Peak(90.5, 90.5, 181.0, 864, 101, "NVIDIA L40 datasheet"),
+    "l40s": Peak(91.6, 183.0, 362.0, 864, 101, "NVIDIA L40S datasheet"),
+    "rtx6000ada": Peak(91.1, 182.1, 364.2, 960, 101, "NVIDIA RTX 6000 Ada datasheet"),
+    "rtx4090": Peak(82.6, 82.6, 330.3, 1008, 76, "NVIDIA Ada GPU architecture whitepaper"),
+    "rtx5090": Peak(
+        104.8, 104.8, 419.0, 1792, 101, "NVIDIA RTX Blackwell GPU architecture whitepaper"
+    ),
     "rtxpro6000": Peak(
-        126.0, 251.9, 503.8, "NVIDIA RTX PRO 6000 Blackwell datasheet, Workstation Edition"
+        126.0,
+        251.9,
+        503.8,
+        1792,
+        135,
+        "NVIDIA RTX PRO 6000 Blackwell datasheet, Workstation Edition",
     ),
-    "h20": Peak(44.0, 74.0, 148.0, "NVIDIA H20 datasheet"),
-    "h800": _HOPPER,
-    "h100": _HOPPER,
+    "h20": Peak(44.0, 74.0, 148.0, 4000, 63, "NVIDIA H20 datasheet"),
+    "h800": Peak(66.9, 494.7, 989.4, 3350, 53, _H100),
+    "h100": Peak(66.9, 494.7, 989.4, 3350, 53, _H100),
     "h100pcie": Peak(
-        51.0, 378.0, 756.0, "NVIDIA H100 datasheet, PCIe, half of its figures with sparsity"
+        51.0,
+        378.0,
+        756.0,
+        2039,
+        53,
+        "NVIDIA H100 datasheet, PCIe, half of its figures with sparsity",
     ),
-    "h100nvl": _HOPPER_NVL,
-    "h200": _HOPPER,
-    "h200nvl": _HOPPER_NVL,
-    "gh200": _HOPPER,
-    "b200": Peak(80.0, 1100.0, 2250.0, "NVIDIA Blackwell architecture technical brief, HGX B200"),
-    "gb200": Peak(90.0, 1250.0, 2500.0, "NVIDIA Blackwell architecture technical brief, GB200"),
-    "mi100": Peak(46.1, None, 184.6, "AMD Instinct MI100 datasheet, matrix cores"),
-    "mi210": Peak(45.3, None, 181.0, "AMD Instinct MI210 datasheet, matrix cores"),
-    "mi250": Peak(45.3, None, 181.0, "AMD Instinct MI250 datasheet, one of its two dies"),
-    "mi250x": Peak(47.9, None, 191.5, "AMD Instinct MI250X datasheet, one of its two dies"),
-    "mi300x": Peak(163.4, 653.7, 1307.4, "AMD Instinct MI300X datasheet"),
+    "h100nvl": Peak(60.0, 417.5, 835.5, 3938, 63, _H100_NVL),
+    "h200": Peak(66.9, 494.7, 989.4, 4800, 53, _H100),
+    "h200nvl": Peak(60.0, 417.5, 835.5, 4800, 63, _H100_NVL),
+    "gh200": Peak(66.9, 494.7, 989.4, 4900, 63, _H100),
+    "b200": Peak(
+        80.0, 1100.0, 2250.0, 8000, 135, "NVIDIA Blackwell architecture technical brief, HGX B200"
+    ),
+    "gb200": Peak(
+        90.0, 1250.0, 2500.0, 8000, 135, "NVIDIA Blackwell architecture technical brief, GB200"
+    ),
+    "mi100": Peak(46.1, None, 184.6, None, None, "AMD Instinct MI100 datasheet, matrix cores"),
+    "mi210": Peak(45.3, None, 181.0, None, None, "AMD Instinct MI210 datasheet, matrix cores"),
+    "mi250": Peak(
+        45.3, None, 181.0, None, None, "AMD Instinct MI250 datasheet, one of its two dies"
+    ),
+    "mi250x": Peak(
+        47.9, None, 191.5, None, None, "AMD Instinct MI250X datasheet, one of its two dies"
+    ),
+    "mi300x": Peak(163.4, 653.7, 1307.4, None, None, "AMD Instinct MI300X datasheet"),
 }
 """By the words of a device's name that name its model, run together; where cards of one name
-differ, the fastest of them, so that no true number is refused."""
+differ, the fastest of them, so that no true number is refused; the same of memories (A100 40 and
+80 GB, GH200). Memories are from the same data sheets and from architecture whitepapers."""
 
 FLOP_PER_SAMPLE = {RESNET18_PARAMETERS: 3_328_997_376, 11_181_642: 217_282_560}
 """Forward and backward of one 32 x 32 image, 2 per multiply-add, by the model's parameters: the
@@ -234,59 +264,6 @@ def known_flop_per_sample(parameters: int | None, image_size: int) -> int | None
     return FLOP_PER_SAMPLE.get(parameters)
 
 
-class Memory(NamedTuple):
-    """GB/s of a GPU's memory at most (1e9 bytes), and the MB of its last cache (1e6 bytes)."""
-
-    gb_per_s: float
-    cache_mb: float
-
-
-MEMORY = {
-    "k80": Memory(240, 1.6),
-    "p100": Memory(732, 4.2),
-    "p40": Memory(346, 3.2),
-    "gtx1080ti": Memory(484, 2.9),
-    "v100": Memory(1134, 6.3),
-    "v100sxm2": Memory(900, 6.3),
-    "v100pcie": Memory(900, 6.3),
-    "v100s": Memory(1134, 6.3),
-    "titanv": Memory(653, 4.8),
-    "t4": Memory(320, 4.2),
-    "rtx6000": Memory(672, 6.3),
-    "rtx8000": Memory(672, 6.3),
-    "titanrtx": Memory(672, 6.3),
-    "rtx2080ti": Memory(616, 5.8),
-    "a100": Memory(2039, 42),
-    "a800": Memory(2039, 42),
-    "a30": Memory(933, 26),
-    "a10": Memory(600, 6.3),
-    "a40": Memory(696, 6.3),
-    "rtxa4000": Memory(448, 4.2),
-    "rtxa5000": Memory(768, 6.3),
-    "rtxa6000": Memory(768, 6.3),
-    "rtx3090": Memory(936, 6.3),
-    "l4": Memory(300, 51),
-    "l40": Memory(864, 101),
-    "l40s": Memory(864, 101),
-    "rtx6000ada": Memory(960, 101),
-    "rtx4090": Memory(1008, 76),
-    "rtx5090": Memory(1792, 101),
-    "rtxpro6000": Memory(1792, 135),
-    "h20": Memory(4000, 63),
-    "h800": Memory(3350, 53),
-    "h100": Memory(3350, 53),
-    "h100pcie": Memory(2039, 53),
-    "h100nvl": Memory(3938, 63),
-    "h200": Memory(4800, 53),
-    "h200nvl": Memory(4800, 63),
-    "gh200": Memory(4900, 63),
-    "b200": Memory(8000, 135),
-    "gb200": Memory(8000, 135),
-}
-"""By the keys of `PEAKS`, from the data sheets and architecture whitepapers named there;
-of boards with one name and several memories (A100 40 and 80 GB, GH200) the fastest."""
-
-
 def passes_of(workload: Workload) -> int:
     """Return how often a step reads or writes as many bytes as the gradients have.
 
@@ -298,16 +275,15 @@ def passes_of(workload: Workload) -> int:
     return 5 if workload.momentum else 3
 
 
-def least_step_s(gradient_bytes: int, passes: int, memory: Memory) -> float:
+def least_step_s(gradient_bytes: int, passes: int, gb_per_s: float, cache_mb: float) -> float:
     """Return the least seconds of an optimizer's step, by the bytes that pass through memory.
 
     At the start the cache may hold a part of what is read, at the end a part of what is written.
 
-    >>> h200 = MEMORY["h200"]
-    >>> [round(1e6 * least_step_s(44_695_848, passes, h200), 1) for passes in (7, 5, 3)]
+    >>> [round(1e6 * least_step_s(44_695_848, passes, 4800, 53), 1) for passes in (7, 5, 3)]
     [43.1, 24.5, 5.9]
-    >>> least_step_s(104_616, 5, h200)
+    >>> least_step_s(104_616, 5, 4800, 53)
     0.0
     """
-    through = passes * gradient_bytes - 2e6 * memory.cache_mb
-    return max(0.0, through / (memory.gb_per_s * 1e9))
+    through = passes * gradient_bytes - 2e6 * cache_mb
+    return max(0.0, through / (gb_per_s * 1e9))

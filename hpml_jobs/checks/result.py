@@ -110,23 +110,14 @@ class Check(Generic[Subject]):
         observation = self.find(*args, **kwargs)
         if observation is None:
             return None
+        level, reason, remedy, tier = Level.PASS, observation.text, "", self.tier
+        if not observation.holds:
+            level, remedy = observation.level or self.level, observation.remedy or self.remedy
+            reason = f"{observation.text}: {remedy}"
+            tier = Tier.NUMBER if level is Level.FAIL else observation.tier or self.tier
         affects = _in_order(self.affects if observation.affects is None else observation.affects)
-        if observation.holds:
-            return CheckResult(
-                check=self.name,
-                level=Level.PASS,
-                reason=observation.text,
-                tier=self.tier,
-                affects=affects,
-            )
-        level, remedy = observation.level or self.level, observation.remedy or self.remedy
         return CheckResult(
-            check=self.name,
-            level=level,
-            reason=f"{observation.text}: {remedy}",
-            remedy=remedy,
-            tier=Tier.NUMBER if level is Level.FAIL else observation.tier or self.tier,
-            affects=affects,
+            check=self.name, level=level, reason=reason, remedy=remedy, tier=tier, affects=affects
         )
 
 

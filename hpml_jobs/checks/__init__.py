@@ -7,62 +7,47 @@ import msgspec
 
 from hpml_jobs.checks import (
     communication,
+    comparability,
+    concurrency,
     correctness,
     cpus,
     disturbance,
-    gpu_memory,
-    gpu_use,
     gpus,
     imported,
     profiling,
     quality,
-    trend,
     waiting,
 )
-from hpml_jobs.checks.comparability import COMPARABILITY, check_peers
-from hpml_jobs.checks.concurrency import CONCURRENCY
-from hpml_jobs.checks.result import Check, CheckResult, Level, Tier, in_short
+from hpml_jobs.checks.concurrency import concurrent_cells
+from hpml_jobs.checks.peers import Peer, PeerTable, peers_of
+from hpml_jobs.checks.result import Check, CheckResult, Level, Tier, checks_of, in_short
 from hpml_jobs.core.record import Record
 from hpml_jobs.slurm.states import Outcome
 
 __all__ = ["GROUPS", "Check", "CheckResult", "Level", "check_record", "check_study", "in_short"]
 
-QUALITY = (
-    *cpus.CHECKS,
-    *gpus.CHECKS,
-    *gpu_use.CHECKS,
-    *quality.CHECKS,
-    *trend.CHECKS,
-    *profiling.CHECKS,
-)
-CORRECTNESS = (*correctness.CHECKS, *gpu_memory.CHECKS)
-MEASURED = (
-    *CORRECTNESS,
-    *communication.CHECKS,
-    *waiting.CHECKS,
-    *disturbance.CHECKS,
-    *QUALITY,
-)
-IMPORTED = imported.CHECKS
-
 GROUPS: Mapping[str, tuple[Check[Any], ...]] = {
-    "Correctness": CORRECTNESS,
-    "Communication": communication.CHECKS,
-    "Waiting": waiting.CHECKS,
-    "Disturbance": disturbance.CHECKS,
-    "Data quality": QUALITY,
-    "Comparability": COMPARABILITY,
-    "Concurrency": CONCURRENCY,
-    "Imported timings": tuple(check for check in IMPORTED if check not in MEASURED),
+    "Correctness": checks_of(correctness),
+    "Communication": checks_of(communication),
+    "Waiting": checks_of(waiting),
+    "Disturbance": checks_of(disturbance),
+    "Data quality": checks_of(cpus, gpus, quality, profiling),
+    "Comparability": checks_of(comparability),
+    "Concurrency": checks_of(concurrency),
+    "Imported timings": checks_of(imported),
 }
-"""Every check once, by what it is about."""
+"""Every check once, by what it is about, in the order of the report."""
+
+MEASURED = checks_of(
+    correctness, communication, waiting, disturbance, cpus, gpus, quality, profiling
+)
 
 
 def check_record(record: Record) -> tuple[CheckResult, ...]:
     """Return the results of the checks that one record alone allows."""
     if record.outcome is not Outcome.OK:
         return ()
-    checks = IMPORTED if record.imported else MEASURED
+    checks = imported.CHECKS if record.imported else MEASURED
     results = [(check, result) for check in checks if (result := check(record)) is not None]
     violated = [result for _, result in results if result.level is not Level.PASS]
     return tuple(
@@ -85,6 +70,16 @@ def _is_explained(
 
 def check_study(records: Sequence[Record]) -> dict[str, tuple[CheckResult, ...]]:
     """Return by slug the results of each record's own checks and of those beside its peers."""
-    with_numbers = [record for record in records if record.outcome is Outcome.OK]
-    beside = check_peers(with_numbers)
-    return {record.slug: check_record(record) + beside.get(record.slug, ()) for record in records}
+    study = peers_of(record for record in records if record.outcome is Outcome.OK)
+    members: dict[tuple[object, ...], list[Peer]] = {}
+    for peer in study:
+        members.setdefault(peer.table, []).append(peer)
+    tables = {key: PeerTable(peers) for key, peers in members.items()}
+    concurrent = concurrent_cells(study)
+    results = {record.slug: check_record(record) for record in records}
+    for peer in study:
+        beside = [check(peer, tables[peer.table]) for check in GROUPS["Comparability"]]
+        if len(study) > 1:
+            beside += [check(peer, concurrent) for check in GROUPS["Concurrency"]]
+        results[peer.slug] += tuple(result for result in beside if result is not None)
+    return results

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.checks.disturbance import DISTURBED
-from hpml_jobs.checks.limits import BUSBW_LIMIT, EXPOSED_LIMIT, LARGE_MESSAGE
-from hpml_jobs.checks.result import REPORT_BUG, Affected, Level, Observation, Tier, check
+from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes
 from hpml_jobs.core.measurements import (
@@ -18,6 +17,11 @@ from hpml_jobs.core.measurements import (
 from hpml_jobs.core.message_times import interpolated_s
 from hpml_jobs.core.record import Rank, Record
 from hpml_jobs.core.strategies import BUS_BANDWIDTHS, Device
+
+EXPOSED_LIMIT = 1.01
+BUSBW_LIMIT = 1.1
+LARGE_MIB = 1
+"""On a GPU the time of smaller messages is mostly latency."""
 
 OVERLAPPED = 1.05
 """Messages whose durations sum to more than this times their union overlap each other."""
@@ -37,20 +41,16 @@ ELEMENT_BYTES = {
 """Bytes of one element by torch's name of the dtype."""
 
 
-@check(
-    "messages",
-    Level.FAIL,
-    meaning="A rank counted other bytes of gradients, or of sharded parameters, than its strategy "
-    "must send: the bandwidths of this cell are wrong.",
-    limit="exactly iterations x bytes of the gradients, by each collective of the strategy "
-    "(hpml_jobs/core/strategies.py); under fsdp and zero1 also of the parameters, with the padding "
-    "to equal shards, and with reshard for each batch of accumulate=",
-    remedy=f"do not use Table 3 of this cell; {REPORT_BUG}",
-    tier=Tier.NUMBER,
-    affects={Affected.BANDWIDTH},
-)
+@check("messages", Level.FAIL, Tier.NUMBER, Affected.BANDWIDTH)
 def wrong_message_bytes(record: Record) -> Observation | None:
-    """Fail if a rank did not count exactly the bytes that its strategy must send."""
+    """A rank counted other bytes of gradients, or of sharded parameters, than its strategy must
+    send: the bandwidths of this cell are wrong.
+
+    Limit: exactly iterations x bytes of the gradients, by each collective of the strategy
+    (hpml_jobs/core/strategies.py); under fsdp and zero1 also of the parameters, with the padding to
+    equal shards, and with reshard for each batch of accumulate=
+    Fix: do not use Table 3 of this cell; {REPORT_BUG}
+    """
     cell = record.cell
     if cell.protocol is not Protocol.FULL or cell.gpus < 2 or record.model is None:
         return None
@@ -105,18 +105,14 @@ def _bytes(sent: Sequence[Message], kind: CollectiveKind) -> int:
     return sum(m.bytes * m.count for m in sent if m.kind == kind)
 
 
-@check(
-    "exposed",
-    Level.FAIL,
-    meaning="Exposed communication exceeds all communication: something other than collectives is "
-    "counted as communication.",
-    limit=f"{EXPOSED_LIMIT:g} x all communication, on every rank",
-    remedy=f"do not use Table 2 of this cell; {REPORT_BUG}",
-    tier=Tier.NUMBER,
-    affects={Affected.SPLIT},
-)
+@check("exposed", Level.FAIL, Tier.NUMBER, Affected.SPLIT)
 def exposed_exceeds_total(record: Record) -> Observation | None:
-    """Fail if exposed communication is longer than all communication."""
+    """Exposed communication exceeds all communication: something other than collectives is counted
+    as communication.
+
+    Limit: {EXPOSED_LIMIT:g} x all communication, on every rank
+    Fix: do not use Table 2 of this cell; {REPORT_BUG}
+    """
     times_s = {
         rank.rank: (rank.phases.exposed_s, rank.communication.total_s)
         for rank in record.ranks
@@ -137,20 +133,16 @@ def exposed_exceeds_total(record: Record) -> Observation | None:
     )
 
 
-@check(
-    "profiler-messages",
-    Level.FAIL,
-    meaning="The profiler counted other collectives or bytes than our instruments: messages were "
-    "missed or counted twice. On a GPU it counts NCCL's kernels, of which there may be more or "
-    "fewer than calls: there it is a warning. Not checked under dp, whose copies are not "
-    "collectives to the profiler, and with one process, for which NCCL launches no kernel.",
-    limit="exactly the same number of collectives and bytes, of each kind on a GPU",
-    remedy=f"do not use Table 3 of this cell; {REPORT_BUG}",
-    tier=Tier.LIST,
-    affects={Affected.BANDWIDTH},
-)
+@check("profiler-messages", Level.FAIL, Tier.LIST, Affected.BANDWIDTH)
 def profiler_counts_differ(record: Record) -> Observation | None:
-    """Fail (warn on a GPU) if the profiler saw other collectives or bytes than we counted."""
+    """The profiler counted other collectives or bytes than our instruments: messages were missed or
+    counted twice. On a GPU it counts NCCL's kernels, of which there may be more or fewer than
+    calls: there it is a warning. Not checked under dp, whose copies are not collectives to the
+    profiler, and with one process, for which NCCL launches no kernel.
+
+    Limit: exactly the same number of collectives and bytes, of each kind on a GPU
+    Fix: do not use Table 3 of this cell; {REPORT_BUG}
+    """
     traces = [rank.profiler for rank in record.ranks if rank.profiler]
     on_gpu = record.cell.device is Device.CUDA
     if not traces or not record.cell.strategy.under_torchrun:
@@ -194,24 +186,17 @@ class Speeds(NamedTuple):
         return self.reached <= BUSBW_LIMIT * self.peak
 
 
-@check(
-    "bus-bandwidth",
-    Level.FAIL,
-    meaning="Gradients travelled faster than the fastest trials of the microbenchmark on idle "
-    "devices: the time of communication missed part of the work. On a GPU only messages of "
-    f"{LARGE_MESSAGE // 2**20} MiB or more fail, and sizes whose launch from Python is in every "
-    "trial are not judged.",
-    limit=f"{BUSBW_LIMIT:g} x the microbenchmark at the sizes of the messages (at its best size "
-    "where messages overlap each other)",
-    remedy=f"do not use Table 3 of this cell; {REPORT_BUG}",
-    tier=Tier.NUMBER,
-    affects={Affected.BANDWIDTH},
-)
+@check("bus-bandwidth", Level.FAIL, Tier.NUMBER, Affected.BANDWIDTH)
 def faster_than_microbenchmark(record: Record) -> Observation | None:
-    """Fail if gradients are faster than 1.1 times the microbenchmark's fastest trials.
+    """Gradients travelled faster than the fastest trials of the microbenchmark on idle devices: the
+    time of communication missed part of the work. On a GPU only messages of {LARGE_MIB} MiB or more
+    fail, and sizes whose launch from Python is in every trial are not judged.
 
-    On a GPU warn where that holds only with the small messages, whose time is mostly latency.
+    Limit: {BUSBW_LIMIT:g} x the microbenchmark at the sizes of the messages (at its best size where
+    messages overlap each other)
+    Fix: do not use Table 3 of this cell; {REPORT_BUG}
     """
+    # On a GPU warn where that holds only with the small messages, whose time is mostly latency.
     cell, benchmark = record.cell, record.microbenchmark
     of_ranks = [rank.communication for rank in record.ranks if rank.communication]
     by_all_ranks = cell.strategy.traffic.bandwidth in BUS_BANDWIDTHS
@@ -230,7 +215,7 @@ def faster_than_microbenchmark(record: Record) -> Observation | None:
     speeds = _speeds(sent, communication.gradients_s, best_s, cell.gpus, overlap=overlap)
     level = Level.FAIL
     if cell.device is Device.CUDA and not speeds.is_possible:
-        large = [message for message in sent if message.bytes >= LARGE_MESSAGE]
+        large = [message for message in sent if message.bytes >= LARGE_MIB * 2**20]
         time_s = communication.gradients_s if overlap else sum(m.busy_s for m in large)
         if not large or _speeds(large, time_s, best_s, cell.gpus, overlap=overlap).is_possible:
             level = Level.WARN
@@ -274,20 +259,15 @@ def _least_s(times_s: dict[int, float], size: int) -> float:
     return times_s[nearest] * size / nearest
 
 
-@check(
-    "slow-microbenchmark",
-    Level.WARN,
-    meaning="The microbenchmark took longer for the gradients' messages than training did, on idle "
-    "devices: it was disturbed, so shares of it, its fit and predicted messages are wrong. Not "
-    "judged where messages overlap each other.",
-    limit=f"{BUSBW_LIMIT:g} x the time of the same messages in training",
-    remedy="measure the cell again (rerun=true)",
-    tier=Tier.TABLE,
-    affects={Affected.BANDWIDTH},
-    explained_by={DISTURBED},
-)
+@check("slow-microbenchmark", Level.WARN, Tier.TABLE, Affected.BANDWIDTH, explained_by={DISTURBED})
 def slower_than_training(record: Record) -> Observation | None:
-    """Warn if the microbenchmark needs more than 1.1 times the time of the same messages."""
+    """The microbenchmark took longer for the gradients' messages than training did, on idle
+    devices: it was disturbed, so shares of it, its fit and predicted messages are wrong. Not judged
+    where messages overlap each other.
+
+    Limit: {BUSBW_LIMIT:g} x the time of the same messages in training
+    Fix: measure the cell again (rerun=true)
+    """
     communication, net_s = record.communication, record.gradients_net_s
     alone_s = record.same_sizes_s
     if communication is None or alone_s is None or not net_s:
@@ -300,13 +280,3 @@ def slower_than_training(record: Record) -> Observation | None:
         f"the microbenchmark needs {alone_s / net_s:.3g} x the time of the same messages in "
         f"training (limit {BUSBW_LIMIT:g} x)",
     )
-
-
-CHECKS = (
-    wrong_message_bytes,
-    exposed_exceeds_total,
-    profiler_counts_differ,
-    faster_than_microbenchmark,
-    slower_than_training,
-)
-"""In the order of the report."""

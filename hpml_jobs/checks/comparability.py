@@ -1,73 +1,41 @@
 """May a cell be compared with the others of its table? Checks that need its peers."""
 
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
 
-from hpml_jobs.checks.concurrency import CONCURRENCY, concurrent_cells
-from hpml_jobs.checks.gpus import slow_by_power
-from hpml_jobs.checks.limits import (
+from hpml_jobs.checks.gpus import cards_of
+from hpml_jobs.checks.peers import (
     APART_LIMIT,
     EFFICIENCY_LIMIT,
-    LEAST_TIMINGS,
-    RESIDUAL_MATCH,
-    SCATTER_LIMIT,
+    ByValue,
+    Differing,
+    Efficiency,
+    Peer,
+    PeerTable,
 )
-from hpml_jobs.checks.peer_table import ByValue, Differing, Efficiency, PeerTable
-from hpml_jobs.checks.peers import Peer, peer_of
 from hpml_jobs.checks.quality import threads_text
-from hpml_jobs.checks.result import (
-    Affected,
-    Check,
-    CheckResult,
-    Level,
-    Observation,
-    Tier,
-    check,
-    names,
-)
-from hpml_jobs.core.cell import Cell
+from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check, names
 from hpml_jobs.core.conditions import CONDITIONS, REMARKS, Conditions
 from hpml_jobs.core.formulas import relative_iqr
-from hpml_jobs.core.record import Record
+from hpml_jobs.core.gpus import POWER_CAP
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.text import counted, duration_text, percent_text
+from hpml_jobs.core.text import Share, counted, duration_text, percent_text
 
-DAY = timedelta(days=1)
-
-
-def check_peers(records: Iterable[Record]) -> dict[str, tuple[CheckResult, ...]]:
-    """Return by slug the checks on measured (or imported) records beside each other."""
-    places: dict[Cell, Cell] = {}  # one object per place: equal ones are compared key by key
-    study = [
-        peer._replace(place=places.setdefault(peer.place, peer.place))
-        for peer in map(peer_of, records)
-    ]
-    members: dict[tuple[object, ...], list[Peer]] = {}
-    for peer in study:
-        members.setdefault(peer.table, []).append(peer)
-    tables = {key: PeerTable(peers) for key, peers in members.items()}
-    concurrent = concurrent_cells(study)
-    results = {}
-    for peer in study:
-        checked = [check(peer, tables[peer.table]) for check in COMPARABILITY]
-        if len(study) > 1:
-            checked += [check(peer, concurrent) for check in CONCURRENCY]
-        results[peer.slug] = tuple(result for result in checked if result is not None)
-    return results
+CONDITION_NAMES = ", ".join(condition.name for condition in CONDITIONS)
+REMARK_NAMES = ", ".join(remark.name for remark in REMARKS)
+POWER_CLOCK_LIMIT = Share(0.9)
+SCATTER_LIMIT = Share(0.10)
+RESIDUAL_MATCH = Share(1e-3)
+LEAST_TIMINGS = 3
 
 
-@check(
-    "conditions",
-    Level.WARN,
-    meaning="The cell was measured with other hardware or software than the cells of its table, so "
-    "no ratio of the two is a speedup. One outlier is named, not all the others with it.",
-    limit=f"the same {', '.join(condition.name for condition in CONDITIONS)}",
-    remedy="measure again what differs (rerun=true)",
-    tier=Tier.TABLE,
-    affects={Affected.TIME},
-)
+@check("conditions", Level.WARN, Tier.TABLE, Affected.TIME)
 def other_conditions(peer: Peer, table: PeerTable) -> Observation | None:
-    """Warn if hardware or software differ from the cells it is compared with."""
+    """The cell was measured with other hardware or software than the cells of its table, so no
+    ratio of the two is a speedup. One outlier is named, not all the others with it.
+
+    Limit: the same {CONDITION_NAMES}
+    Fix: measure again what differs (rerun=true)
+    """
     return _differing(peer, peer.conditions, table.conditions, "hardware and software")
 
 
@@ -93,19 +61,14 @@ def _differing(
     )
 
 
-@check(
-    "system",
-    Level.WARN,
-    meaning="The cell was measured with another patch of Python, operating system, kernel or "
-    "container than the cells of its table. These hardly change a number, so the cells share it.",
-    limit=f"the same {', '.join(remark.name for remark in REMARKS)}",
-    remedy="measure the table in one go, with one installation (rerun=true)",
-    tier=Tier.TABLE,
-    affects={Affected.TIME},
-    explained_by={"conditions"},
-)
+@check("system", Level.WARN, Tier.TABLE, Affected.TIME, explained_by={"conditions"})
 def other_system(peer: Peer, table: PeerTable) -> Observation | None:
-    """Warn if Python's patch, operating system, kernel or container differ from the others."""
+    """The cell was measured with another patch of Python, operating system, kernel or container
+    than the cells of its table. These hardly change a number, so the cells share it.
+
+    Limit: the same {REMARK_NAMES}
+    Fix: measure the table in one go, with one installation (rerun=true)
+    """
     return _differing(peer, peer.remarks, table.remarks, "Python and operating system")
 
 
@@ -117,20 +80,16 @@ def _distinct(values: Iterable[object]) -> str:
     return " | ".join(dict.fromkeys(map(str, values)))
 
 
-@check(
-    "efficiency",
-    Level.FAIL,
-    meaning="N GPUs are more than N times as fast as one: the baseline was disturbed, or the "
-    "batches differ. Medians over the runs of a row and of its baseline are compared. A warning "
-    "if data loading of the baseline explains it, with a single run, and if the bootstrap interval "
-    "of the efficiency reaches below the limit: the scatter of the runs may explain it.",
-    limit=f"an efficiency of {EFFICIENCY_LIMIT:g}",
-    remedy="measure the cell and its baseline again (rerun=true)",
-    tier=Tier.NUMBER,
-    affects={Affected.TIME},
-)
+@check("efficiency", Level.FAIL, Tier.NUMBER, Affected.TIME)
 def too_efficient(peer: Peer, table: PeerTable) -> Observation | None:
-    """Fail if N GPUs are more than 1.05 N times as fast as one; warn if that may be explained."""
+    """N GPUs are more than N times as fast as one: the baseline was disturbed, or the batches
+    differ. Medians over the runs of a row and of its baseline are compared. A warning if data
+    loading of the baseline explains it, with a single run, and if the bootstrap interval of the
+    efficiency reaches below the limit: the scatter of the runs may explain it.
+
+    Limit: an efficiency of {EFFICIENCY_LIMIT:g}
+    Fix: measure the cell and its baseline again (rerun=true)
+    """
     if not table.baselines(peer):
         return None
     if peer.is_baseline:
@@ -179,18 +138,14 @@ def _efficient(above: Sequence[Efficiency], text: str) -> Observation:
     )
 
 
-@check(
-    "loader-workers",
-    Level.WARN,
-    meaning="The cell has another number of loader workers per GPU than its baseline, or than "
-    "other strategies on as many GPUs (dp has them for all its GPUs together, ddp for each).",
-    limit="the same number of loader workers per GPU",
-    remedy="compare train_s, or set loader_workers= so that the totals match",
-    tier=Tier.TABLE,
-    affects={Affected.TIME},
-)
+@check("loader-workers", Level.WARN, Tier.TABLE, Affected.TIME)
 def other_loader_workers(peer: Peer, table: PeerTable) -> Observation | None:
-    """Warn if loader workers per GPU differ from the baseline's or from other strategies'."""
+    """The cell has another number of loader workers per GPU than its baseline, or than other
+    strategies on as many GPUs (dp has them for all its GPUs together, ddp for each).
+
+    Limit: the same number of loader workers per GPU
+    Fix: compare train_s, or set loader_workers= so that the totals match
+    """
     loaders = table.loaders(peer)
     if not peer.record.ranks or len(loaders.peers) < 2:
         return None
@@ -203,18 +158,14 @@ def other_loader_workers(peer: Peer, table: PeerTable) -> Observation | None:
     return Observation(not differing.number, text)
 
 
-@check(
-    "equal-threads",
-    Level.WARN,
-    meaning="Processes computed with another number of threads than in the other cells: more "
-    "threads compute faster, so no ratio is a speedup.",
-    limit="the same number of threads per process",
-    remedy="resubmit all cells with one threads=",
-    tier=Tier.NUMBER,
-    affects={Affected.TIME, Affected.SPLIT},
-)
+@check("equal-threads", Level.WARN, Tier.NUMBER, Affected.TIME, Affected.SPLIT)
 def unequal_threads(peer: Peer, table: PeerTable) -> Observation | None:
-    """Warn if processes have other threads than in the cells it is compared with."""
+    """Processes computed with another number of threads than in the other cells: more threads
+    compute faster, so no ratio is a speedup.
+
+    Limit: the same number of threads per process
+    Fix: resubmit all cells with one threads=
+    """
     threads = table.threads
     if not peer.threads or len(threads.peers) < 2:
         return None
@@ -226,65 +177,75 @@ def unequal_threads(peer: Peer, table: PeerTable) -> Observation | None:
     return Observation(not differing.is_outlier_of(threads.peers), text)
 
 
-@check(
-    "scatter",
-    Level.WARN,
-    meaning="Repeats of the cell differ widely: a single run means little.",
-    limit=f"IQR is {percent_text(SCATTER_LIMIT)} of the median",
-    remedy="use more repeats=, on a quiet machine",
-    tier=Tier.NUMBER,
-    affects={Affected.TIME},
-)
+@check("scatter", Level.WARN, Tier.NUMBER, Affected.TIME)
 def scattered_repeats(peer: Peer, table: PeerTable) -> Observation | None:
-    """Warn if the inter-quartile range of repeats exceeds 10 % of their median."""
-    times_s = table.runs_s(peer)
+    """Repeats of the cell differ widely: a single run means little.
+
+    Limit: IQR is {SCATTER_LIMIT} of the median
+    Fix: use more repeats=, on a quiet machine
+    """
+    times_s = table.runs_s[peer.place]
     if len(times_s) < 2:
         return None
     spread = relative_iqr(times_s)
     return Observation(
         spread <= SCATTER_LIMIT,
         f"{len(times_s)} runs from {min(times_s):.4g} to {max(times_s):.4g} s, IQR is "
-        f"{percent_text(spread)} of the median (limit {percent_text(SCATTER_LIMIT)})",
+        f"{percent_text(spread)} of the median (limit {SCATTER_LIMIT})",
     )
 
 
-@check(
-    "other-days",
-    Level.WARN,
-    meaning="The cell was measured on another day than the others of its table: machines change "
-    "from day to day.",
-    limit=f"{APART_LIMIT / DAY:g} day between the starts",
-    remedy="measure the table in one go (rerun=true)",
-    tier=Tier.TABLE,
-    affects={Affected.TIME},
-)
+@check("power-cap", Level.WARN, Tier.TABLE, Affected.TIME, Affected.SPLIT)
+def slow_by_power(peer: Peer, table: PeerTable) -> Observation | None:
+    """A GPU at its power limit was slower than those of the other cells: its limit is lower, or it
+    is warmer. At the limit alone nothing is wrong, many GPUs are under load.
+
+    Limit: {POWER_CLOCK_LIMIT} of the median SM clock of the table's cells
+    Fix: measure again on another node, or compare cells of one node only
+    """
+    cards = [card for card in cards_of(peer.record) if card.clock_mhz is not None]
+    usual = table.median_clock_mhz
+    if not cards or usual is None:
+        return None
+    clocks = [card.clock_mhz or 0 for card in cards if POWER_CAP in card.reasons]
+    if not clocks:
+        return Observation(True, f"0 of {counted(len(cards), 'GPU')} at the power limit")
+    return Observation(
+        min(clocks) >= POWER_CLOCK_LIMIT * usual,
+        f"{counted(len(clocks), 'GPU')} at the power limit, at {min(clocks)} MHz or more; the "
+        f"median of {names(table.clocked)} is {usual:.0f} MHz",
+    )
+
+
+@check("other-days", Level.WARN, Tier.TABLE, Affected.TIME)
 def measured_on_another_day(peer: Peer, table: PeerTable) -> Observation | None:
-    """Warn if it started more than a day from the cells it is compared with."""
+    """The cell was measured on another day than the others of its table: machines change from day
+    to day.
+
+    Limit: {APART_LIMIT.days} day between the starts
+    Fix: measure the table in one go (rerun=true)
+    """
     starts = table.starts
     if peer.started is None or len(starts.peers) < 2:
         return None
     differing = starts.differing(peer)
     farthest = max(peer.started - starts.starts[0], starts.starts[-1] - peer.started)
     apart = duration_text(farthest.total_seconds())
-    limit = f"(limit {APART_LIMIT / DAY:g} day)"
+    limit = f"(limit {APART_LIMIT.days} day)"
     text = f"started within {apart} of the other cells {limit}"
     if differing.number:
         text = f"started up to {apart} from {_names(differing)} {limit}"
     return Observation(not differing.is_outlier_of(starts.peers), text)
 
 
-@check(
-    "lab-residual",
-    Level.WARN,
-    meaning="The imported computation time is the baseline's time divided by N: a definition, not "
-    "a measurement. comm_s is then the rest, whatever took it.",
-    limit=f"more than {percent_text(RESIDUAL_MATCH)} from the baseline's time / N",
-    remedy="import measured compute_s and comm_s, or none",
-    tier=Tier.NUMBER,
-    affects={Affected.SPLIT, Affected.BANDWIDTH},
-)
+@check("lab-residual", Level.WARN, Tier.NUMBER, Affected.SPLIT, Affected.BANDWIDTH)
 def derived_computation(peer: Peer, table: PeerTable) -> Observation | None:
-    """Warn if imported computation is the baseline's time divided by N."""
+    """The imported computation time is the baseline's time divided by N: a definition, not a
+    measurement. comm_s is then the rest, whatever took it.
+
+    Limit: more than {RESIDUAL_MATCH} from the baseline's time / N
+    Fix: import measured compute_s and comm_s, or none
+    """
     imported, gpus = peer.record.imported, peer.place.gpus
     if imported is None or imported.compute_s is None or imported.comm_s is None:
         return None
@@ -302,17 +263,13 @@ def derived_computation(peer: Peer, table: PeerTable) -> Observation | None:
     )
 
 
-@check(
-    "resolution",
-    Level.WARN,
-    meaning="All imported timings are whole seconds: they were taken with a clock of 1 s.",
-    limit=f"a fraction of a second in at least one of {LEAST_TIMINGS} timings or more",
-    remedy="import timings with fractions of a second",
-    tier=Tier.TABLE,
-    affects={Affected.TIME},
-)
+@check("resolution", Level.WARN, Tier.TABLE, Affected.TIME)
 def whole_seconds(peer: Peer, table: PeerTable) -> Observation | None:
-    """Warn if all imported timings are whole seconds."""
+    """All imported timings are whole seconds: they were taken with a clock of 1 s.
+
+    Limit: a fraction of a second in at least one of {LEAST_TIMINGS} timings or more
+    Fix: import timings with fractions of a second
+    """
     timings, is_whole = len(table.imported_s), table.whole_seconds
     imported = peer.record.imported
     if imported is None or imported.rate is not None or timings < LEAST_TIMINGS:
@@ -324,18 +281,3 @@ def whole_seconds(peer: Peer, table: PeerTable) -> Observation | None:
         f"none of {timings} timings has a fraction of a second, so this one is uncertain by "
         f"{percent_text(0.5 / peer.epoch_s)}",
     )
-
-
-COMPARABILITY: tuple[Check[[Peer, PeerTable]], ...] = (
-    other_conditions,
-    other_system,
-    too_efficient,
-    other_loader_workers,
-    unequal_threads,
-    scattered_repeats,
-    slow_by_power,
-    measured_on_another_day,
-    derived_computation,
-    whole_seconds,
-)
-"""Beside the cells of the same table, in the order of the report."""

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from hpml_jobs.checks.limits import OVERLAP_LIMIT
 from hpml_jobs.checks.peers import Peer
-from hpml_jobs.checks.result import Affected, Check, Level, Observation, Tier, check, names
+from hpml_jobs.checks.result import TIMES, Level, Observation, Tier, check, names
 from hpml_jobs.core.text import counted
+
+OVERLAP_LIMIT = timedelta(seconds=1)
 
 
 class Concurrent(NamedTuple):
@@ -53,18 +54,14 @@ def _concurrent(
     }
 
 
-@check(
-    "overlap",
-    Level.WARN,
-    meaning="Another cell of the study ran on the same node at the same time: cells on one node "
-    "slow each other down 1.5 to 3 times.",
-    limit=f"{OVERLAP_LIMIT.total_seconds():g} s of overlap",
-    remedy="resubmit the cells with cluster.isolate=serial (rerun=true)",
-    tier=Tier.NUMBER,
-    affects={Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH},
-)
+@check("overlap", Level.WARN, Tier.NUMBER, *TIMES)
 def overlapping_cells(peer: Peer, concurrent: Concurrent) -> Observation | None:
-    """Warn if another cell of the study ran on the cell's nodes at the same time."""
+    """Another cell of the study ran on the same node at the same time: cells on one node slow each
+    other down 1.5 to 3 times.
+
+    Limit: {OVERLAP_LIMIT.seconds} s of overlap
+    Fix: resubmit the cells with cluster.isolate=serial (rerun=true)
+    """
     if peer.record.imported or not (peer.started and peer.ended and peer.hosts):
         return None
     others = concurrent.on_hosts.get(peer.slug)
@@ -88,18 +85,14 @@ def _longest(started: datetime, ended: datetime, others: Iterable[Peer]) -> time
     return longest
 
 
-@check(
-    "shared-devices",
-    Level.WARN,
-    meaning="Another cell of the study used the same GPUs at the same time: the time of neither is "
-    "its own.",
-    limit="no overlap",
-    remedy="resubmit both cells (rerun=true)",
-    tier=Tier.NUMBER,
-    affects={Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH},
-)
+@check("shared-devices", Level.WARN, Tier.NUMBER, *TIMES)
 def shared_devices(peer: Peer, concurrent: Concurrent) -> Observation | None:
-    """Warn if another cell of the study used the cell's GPUs at the same time."""
+    """Another cell of the study used the same GPUs at the same time: the time of neither is its
+    own.
+
+    Limit: no overlap
+    Fix: resubmit both cells (rerun=true)
+    """
     if not (peer.uuids and peer.started and peer.ended):
         return None
     others = concurrent.on_devices.get(peer.slug)
@@ -109,7 +102,3 @@ def shared_devices(peer: Peer, concurrent: Concurrent) -> Observation | None:
     return Observation(
         False, f"{names(other.slug for other in others)} used the same GPUs at the same time"
     )
-
-
-CONCURRENCY: tuple[Check[[Peer, Concurrent]], ...] = (overlapping_cells, shared_devices)
-"""Beside every cell of the study, in the order of the report."""

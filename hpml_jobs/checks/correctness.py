@@ -2,37 +2,30 @@
 
 import math
 
-from hpml_jobs.checks.gpu_peaks import (
-    TF32_SHARE,
-    WINOGRAD,
-    flop_per_sample_of,
-    gpu_model_of,
-    peak_of,
-)
-from hpml_jobs.checks.limits import CLOSURE_LIMIT, LOSS_LIMIT, RANKS_LIMIT
-from hpml_jobs.checks.result import REPORT_BUG, Affected, Level, Observation, Tier, check
+from hpml_jobs.checks import gpu_peaks
+from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
 from hpml_jobs.checks.waiting import late_ranks
 from hpml_jobs.core.formulas import closure, flop_per_s
-from hpml_jobs.core.measurements import Epoch, Role
+from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Sharded, Strategy
-from hpml_jobs.core.text import percent_text
+from hpml_jobs.core.text import Share, percent_text
 from hpml_jobs.core.workload import Loss
 
+CLOSURE_LIMIT = {Device.CPU: Share(0.01), Device.CUDA: Share(0.02)}
+RANKS_LIMIT = Share(0.01)
+LOSS_LIMIT = 3
 
-@check(
-    "closure",
-    Level.FAIL,
-    meaning="The phases of the instrumented epoch do not add up to the epoch: time is counted "
-    "twice or not at all, and Table 2 is wrong.",
-    limit=f"{percent_text(CLOSURE_LIMIT[Device.CUDA])} of the epoch with device=cuda, "
-    f"{percent_text(CLOSURE_LIMIT[Device.CPU])} with device=cpu, on every rank",
-    remedy=f"do not use Table 2 of this cell; {REPORT_BUG}",
-    tier=Tier.NUMBER,
-    affects={Affected.SPLIT},
-)
+
+@check("closure", Level.FAIL, Tier.NUMBER, Affected.SPLIT)
 def unaccounted_time(record: Record) -> Observation | None:
-    """Fail if the phases do not add up to the epoch."""
+    """The phases of the instrumented epoch do not add up to the epoch: time is counted twice or not
+    at all, and Table 2 is wrong.
+
+    Limit: {CLOSURE_LIMIT[cuda]} of the epoch with device=cuda, {CLOSURE_LIMIT[cpu]} with
+    device=cpu, on every rank
+    Fix: do not use Table 2 of this cell; {REPORT_BUG}
+    """
     epochs = [rank.epoch(Role.INSTRUMENTED) for rank in record.ranks]
     gaps = [closure(e.epoch_s, e.phases.parts_s) for e in epochs if e is not None and e.phases]
     if not gaps:
@@ -40,22 +33,18 @@ def unaccounted_time(record: Record) -> Observation | None:
     worst, limit = max(gaps), CLOSURE_LIMIT[record.cell.device]
     return Observation(
         worst <= limit,
-        f"the phases miss the epoch by {percent_text(worst)} (limit {percent_text(limit)})",
+        f"the phases miss the epoch by {percent_text(worst)} (limit {limit})",
     )
 
 
-@check(
-    "parameters",
-    Level.FAIL,
-    meaning="The trained model has another number of parameters than the workload claims: another "
-    "model than the one named was trained.",
-    limit="exactly workload.parameters",
-    remedy="correct workload.model= or workload.parameters=",
-    tier=Tier.NUMBER,
-    affects=Affected,
-)
+@check("parameters", Level.FAIL, Tier.NUMBER)
 def other_model(record: Record) -> Observation | None:
-    """Fail if the trained model does not have the parameters of the model that was named."""
+    """The trained model has another number of parameters than the workload claims: another model
+    than the one named was trained.
+
+    Limit: exactly workload.parameters
+    Fix: correct workload.model= or workload.parameters=
+    """
     claimed = record.cell.workload.parameters
     if record.model is None or claimed is None:
         return None
@@ -67,19 +56,15 @@ def other_model(record: Record) -> Observation | None:
     )
 
 
-@check(
-    "loss",
-    Level.FAIL,
-    meaning="The mean loss is one that such a model cannot have (failure), or training diverged "
-    "(warning): the times remain valid, loss and accuracy do not.",
-    limit="cross entropy from (1 - accuracy) x ln 2 (a class that is not the most probable one has "
-    f"a probability of at most 1/2) to {LOSS_LIMIT} x ln(classes); accuracy from 0 to 1",
-    remedy=f"do not use loss and accuracy of this cell; {REPORT_BUG}",
-    tier=Tier.NUMBER,
-    affects={Affected.LEARNING},
-)
+@check("loss", Level.FAIL, Tier.NUMBER, Affected.LEARNING)
 def impossible_loss(record: Record) -> Observation | None:
-    """Fail if the mean loss is impossible, warn if training diverged."""
+    """The mean loss is one that such a model cannot have (failure), or training diverged (warning):
+    the times remain valid, loss and accuracy do not.
+
+    Limit: cross entropy from (1 - accuracy) x ln 2 (a class that is not the most probable one has a
+    probability of at most 1/2) to {LOSS_LIMIT} x ln(classes); accuracy from 0 to 1
+    Fix: do not use loss and accuracy of this cell; {REPORT_BUG}
+    """
     workload = record.cell.workload
     epochs = [
         epoch for rank in record.ranks for epoch in rank.epochs if epoch.role != Role.UNSYNCED
@@ -108,42 +93,31 @@ def impossible_loss(record: Record) -> Observation | None:
     )
 
 
-@check(
-    "ranks-agree",
-    Level.FAIL,
-    meaning="Ranks of synchronous training end their last iteration together. If not, they were "
-    "not timed between the same two points, or did not train together. Passes only if the ranks "
-    "also compute and load equally long; if not, `imbalance` says which rank is late. The end of "
-    "the loader workers, which comes after the last iteration, is not counted.",
-    limit=f"{percent_text(RANKS_LIMIT)} of the epoch, or one iteration if that is longer",
-    remedy=f"do not use this cell; {REPORT_BUG}",
-    tier=Tier.NUMBER,
-    affects={Affected.TIME, Affected.SPLIT},
-)
+@check("ranks-agree", Level.FAIL, Tier.NUMBER, Affected.TIME, Affected.SPLIT)
 def ranks_differ(record: Record) -> Observation | None:
-    """Fail if the timed epochs of the ranks differ by more than 1 % and one iteration.
+    """Ranks of synchronous training end their last iteration together. If not, they were not timed
+    between the same two points, or did not train together. Passes only if the ranks also compute
+    and load equally long; if not, `imbalance` says which rank is late. The end of the loader
+    workers, which comes after the last iteration, is not counted.
 
-    Equal epochs do not show that ranks agree: in synchronous training the early rank waits for the
-    late one. Where `imbalance` warns, that one line is enough.
+    Limit: {RANKS_LIMIT} of the epoch, or one iteration if that is longer
+    Fix: do not use this cell; {REPORT_BUG}
     """
     if len(record.ranks) < 2:
         return None
-    times_s = [_until_last_iteration_s(rank.timed) for rank in record.ranks]
+    epochs = [rank.timed for rank in record.ranks]
+    # without the loader's end, which records of versions before 0.6.0 do not have apart
+    times_s = [epoch.epoch_s - (epoch.stalls.last_s if epoch.stalls else 0.0) for epoch in epochs]
     longest = max(times_s)
-    spread, step_s = longest - min(times_s), longest / max(1, record.ranks[0].timed.iterations)
+    spread, step_s = longest - min(times_s), longest / max(1, epochs[0].iterations)
     limit = max(RANKS_LIMIT * longest, step_s)
-    if spread <= limit and late_ranks(record):
+    if spread <= limit and late_ranks(record):  # equal only because ranks wait for the late one
         return None
     return Observation(
         spread <= limit,
         f"ranks differ by {spread:.3g} s, {percent_text(spread / longest)} of the epoch "
-        f"(limit {percent_text(RANKS_LIMIT)} or one iteration, {limit:.3g} s)",
+        f"(limit {RANKS_LIMIT} or one iteration, {limit:.3g} s)",
     )
-
-
-def _until_last_iteration_s(epoch: Epoch) -> float:
-    """Return the epoch without the loader's end; all of it in records of versions before 0.6.0."""
-    return epoch.epoch_s - (epoch.stalls.last_s if epoch.stalls else 0.0)
 
 
 _OWN_START = (
@@ -157,21 +131,15 @@ _OWN_CHANGE = (
 """Remedies for replicas of the user's own model that differ."""
 
 
-@check(
-    "replicas",
-    Level.FAIL,
-    meaning="Ranks end training with different parameters: gradients were not synchronized, or a "
-    "model of your own differs between ranks, so this was not data-parallel training.",
-    limit="the same parameters on every rank, by hash",
-    remedy=f"do not use this cell; {REPORT_BUG}",
-    tier=Tier.NUMBER,
-    affects=Affected,
-)
+@check("replicas", Level.FAIL, Tier.NUMBER)
 def replicas_differ(record: Record) -> Observation | None:
-    """Fail if ranks have different parameters after the last epoch of training.
+    """Ranks end training with different parameters: gradients were not synchronized, or a model of
+    your own differs between ranks, so this was not data-parallel training.
 
-    Under fsdp there is one model, gathered for its hash: `shards` looks at the parts.
+    Limit: the same parameters on every rank, by hash
+    Fix: do not use this cell; {REPORT_BUG}
     """
+    # Under fsdp there is one model, gathered for its hash: `shards` looks at the parts.
     hashes = [rank.parameters_hash for rank in record.ranks]
     if record.cell.strategy.traffic.shards is Sharded.PARAMETERS:
         return None
@@ -190,19 +158,15 @@ def replicas_differ(record: Record) -> Observation | None:
     return Observation(False, text, remedy.format(model=model))
 
 
-@check(
-    "shards",
-    Level.FAIL,
-    meaning="The parts that the ranks keep do not add up to the model: parameters or optimizer "
-    "state are kept twice, and no memory is saved, or by no rank.",
-    limit="exactly the trainable parameters of the model, summed over the ranks (fsdp: parameters; "
-    "zero1: the optimizer's state)",
-    remedy=f"do not use the memory of this cell; {REPORT_BUG}",
-    tier=Tier.NUMBER,
-    affects=Affected,
-)
+@check("shards", Level.FAIL, Tier.NUMBER)
 def shards_do_not_add_up(record: Record) -> Observation | None:
-    """Fail if the shards of all ranks have more or fewer elements than the model."""
+    """The parts that the ranks keep do not add up to the model: parameters or optimizer state are
+    kept twice, and no memory is saved, or by no rank.
+
+    Limit: exactly the trainable parameters of the model, summed over the ranks (fsdp: parameters;
+    zero1: the optimizer's state)
+    Fix: do not use the memory of this cell; {REPORT_BUG}
+    """
     held = [rank.held_elements for rank in record.ranks if rank.held_elements is not None]
     if record.model is None or not held or len(held) < len(record.ranks):
         return None
@@ -211,30 +175,25 @@ def shards_do_not_add_up(record: Record) -> Observation | None:
     return Observation(total == parameters, text)
 
 
-@check(
-    "flops",
-    Level.FAIL,
-    meaning="The GPU would have computed faster than it can: the epoch was timed without "
-    "synchronization, or another model than the one named was trained. A warning where it is "
-    "possible, but only with Winograd's convolutions (fp32), or at an unusual share of TF32's "
-    "peak.",
-    limit="the peak of the GPU model at its precision (hpml_jobs/checks/gpu_peaks.py). On ordinary "
-    f"cores {WINOGRAD:g} times it, because Winograd's 3 x 3 convolutions need fewer "
-    "multiplications than are counted, and a warning above the peak; with TF32 a warning above "
-    f"{percent_text(TF32_SHARE)} of it. Not checked for an unknown GPU or model",
-    remedy="time with synchronization, and name the model that was trained",
-    tier=Tier.NUMBER,
-    affects={Affected.TIME, Affected.SPLIT},
-)
+@check("flops", Level.FAIL, Tier.NUMBER, Affected.TIME, Affected.SPLIT)
 def faster_than_peak(record: Record) -> Observation | None:
-    """Fail if the device computes faster than it can, warn if that needs an explanation."""
-    flop, peak = flop_per_sample_of(record), peak_of(record)
+    """The GPU would have computed faster than it can: the epoch was timed without synchronization,
+    or another model than the one named was trained. A warning where it is possible, but only with
+    Winograd's convolutions (fp32), or at an unusual share of TF32's peak.
+
+    Limit: the peak of the GPU model at its precision (hpml_jobs/checks/gpu_peaks.py). On ordinary
+    cores {gpu_peaks.WINOGRAD:g} times it, because Winograd's 3 x 3 convolutions need fewer
+    multiplications than are counted, and a warning above the peak; with TF32 a warning above
+    {gpu_peaks.TF32_SHARE} of it. Not checked for an unknown GPU or model
+    Fix: time with synchronization, and name the model that was trained
+    """
+    flop, peak = gpu_peaks.flop_per_sample_of(record), gpu_peaks.peak_of(record)
     if peak is None or not flop or not record.samples:
         return None
     seconds = record.compute_s or record.train_s or record.epoch_s
     reached = flop_per_s(flop, record.samples // record.cell.gpus, seconds)
     text = (
-        f"{reached / 1e12:.4g} TFLOP/s per GPU, {gpu_model_of(record)} has a peak of "
+        f"{reached / 1e12:.4g} TFLOP/s per GPU, {gpu_peaks.gpu_model_of(record)} has a peak of "
         f"{peak.flop_per_s / 1e12:.4g} ({peak.precision}"
     )
     if reached > peak.impossible:
@@ -253,13 +212,47 @@ def faster_than_peak(record: Record) -> Observation | None:
     return Observation(False, f"{text}), {share} of it", remedy, Level.WARN)
 
 
-CHECKS = (
-    unaccounted_time,
-    other_model,
-    impossible_loss,
-    ranks_differ,
-    replicas_differ,
-    shards_do_not_add_up,
-    faster_than_peak,
+REPLICATED = frozenset(
+    {
+        Strategy.SINGLE,
+        Strategy.DP,
+        Strategy.DDP,
+        Strategy.ALLREDUCE,
+        Strategy.ALLREDUCE_FLAT,
+        Strategy.GATHER_SCATTER,
+    }
 )
-"""Of measured records, in the order of the report."""
+"""Strategies in which a GPU updates all parameters."""
+
+
+@check("memory-bandwidth", Level.FAIL, Tier.NUMBER, Affected.SPLIT)
+def faster_than_memory(record: Record) -> Observation | None:
+    """The optimizer would have read and written the parameters faster than the GPU's memory can: a
+    stamp is in the wrong place, or the device was not waited for. A model that fits into the cache
+    passes. Not checked for unknown GPUs, for models of your own (they may leave parameters out of a
+    step), and where ranks update a part of the parameters.
+
+    Limit: the bytes of gradients, parameters and optimizer state (5 passes of SGD, 3 without
+    momentum, 7 of AdamW), less what the cache may hold, through the GPU's memory
+    (hpml_jobs/checks/gpu_peaks.py)
+    Fix: do not use Table 2 of this cell; {REPORT_BUG}
+    """
+    cell, gpu = record.cell, gpu_peaks.gpu_model_of(record) or ""
+    peak = gpu_peaks.PEAKS.get(gpu_peaks.gpu_key(gpu))
+    if cell.device is not Device.CUDA or cell.strategy not in REPLICATED:
+        return None
+    if peak is None or peak.gb_per_s is None or peak.cache_mb is None:
+        return None
+    if record.model is None or cell.workload.own_code:
+        return None
+    epochs = [rank.epoch(Role.INSTRUMENTED) for rank in record.ranks]
+    steps_s = [e.phases.optimizer_s / e.iterations for e in epochs if e and e.phases]
+    size, passes = record.model.gradient_bytes, gpu_peaks.passes_of(cell.workload)
+    least_s = gpu_peaks.least_step_s(size, passes, peak.gb_per_s, peak.cache_mb)
+    if not steps_s:
+        return None
+    return Observation(
+        min(steps_s) >= least_s,
+        f"the optimizer takes {1e6 * min(steps_s):.3g} us per iteration, the memory of {gpu} "
+        f"({peak.gb_per_s:,.0f} GB/s) needs at least {1e6 * least_s:.3g} us for its bytes",
+    )

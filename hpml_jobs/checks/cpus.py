@@ -3,11 +3,12 @@
 from collections import defaultdict
 from typing import NamedTuple
 
-from hpml_jobs.checks.limits import LOADER_WAIT_LIMIT
-from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
+from hpml_jobs.checks.result import TIMES, Affected, Level, Observation, Tier, check
 from hpml_jobs.core.disturbance import ALLOCATED_CPUS, CauseKind, outside_causes, run_queue_share
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.text import counted, percent_text, whole_number
+from hpml_jobs.core.text import Share, counted, percent_text, whole_number
+
+LOADER_WAIT_LIMIT = Share(0.05)
 
 
 class HostProcesses(NamedTuple):
@@ -57,18 +58,14 @@ def busiest_host(record: Record) -> HostProcesses | None:
 OVERSUBSCRIBED = "oversubscribed"
 
 
-@check(
-    OVERSUBSCRIBED,
-    Level.WARN,
-    meaning="Processes take turns on too few CPUs: times and speedups at this number of processes "
-    "measure the operating system's scheduler.",
-    limit="a CPU for each process of a host",
-    remedy="use as many processes as CPUs at most (gpus=), or more CPUs",
-    tier=Tier.NUMBER,
-    affects={Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH},
-)
+@check(OVERSUBSCRIBED, Level.WARN, Tier.NUMBER, *TIMES)
 def oversubscribed(record: Record) -> Observation | None:
-    """Warn if a host has fewer CPUs than processes of the cell."""
+    """Processes take turns on too few CPUs: times and speedups at this number of processes measure
+    the operating system's scheduler.
+
+    Limit: a CPU for each process of a host
+    Fix: use as many processes as CPUs at most (gpus=), or more CPUs
+    """
     host = busiest_host(record)
     if host is None:
         return None
@@ -76,19 +73,15 @@ def oversubscribed(record: Record) -> Observation | None:
     return Observation(not host.is_oversubscribed, f"{host.text}{taken}")
 
 
-@check(
-    "loader-cpus",
-    Level.WARN,
-    meaning="Loader workers and processes share CPUs, and the processes waited for a CPU. Not "
-    "judged where the cell is oversubscribed, and where other programs took the CPUs.",
-    limit="a CPU for each process and each of its loader workers, or threads that are ready and "
-    f"without a CPU for {percent_text(LOADER_WAIT_LIMIT)} of the epoch",
-    remedy="decrease loader_workers= or use more CPUs",
-    tier=Tier.TABLE,
-    affects={Affected.TIME, Affected.SPLIT},
-)
+@check("loader-cpus", Level.WARN, Tier.TABLE, Affected.TIME, Affected.SPLIT)
 def too_few_cpus_for_loading(record: Record) -> Observation | None:
-    """Warn if loader workers have no CPUs and the processes waited for one."""
+    """Loader workers and processes share CPUs, and the processes waited for a CPU. Not judged where
+    the cell is oversubscribed, and where other programs took the CPUs.
+
+    Limit: a CPU for each process and each of its loader workers, or threads that are ready and
+    without a CPU for {LOADER_WAIT_LIMIT} of the epoch
+    Fix: decrease loader_workers= or use more CPUs
+    """
     host, share = busiest_host(record), run_queue_share(record)
     if host is None or share is None or host.is_oversubscribed:
         return None
@@ -97,9 +90,5 @@ def too_few_cpus_for_loading(record: Record) -> Observation | None:
     return Observation(
         not host.is_shared or share <= LOADER_WAIT_LIMIT,
         f"{host.text} with {counted(host.workers, 'loader worker')} each, and threads waited for "
-        f"a CPU for {percent_text(share)} of the epoch (limit {percent_text(LOADER_WAIT_LIMIT)})",
+        f"a CPU for {percent_text(share)} of the epoch (limit {LOADER_WAIT_LIMIT})",
     )
-
-
-CHECKS = (oversubscribed, too_few_cpus_for_loading)
-"""In the order of the report."""

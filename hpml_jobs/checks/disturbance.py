@@ -3,29 +3,16 @@
 from statistics import median
 
 from hpml_jobs.checks.cpus import OVERSUBSCRIBED
-from hpml_jobs.checks.limits import OUTLIER_LIMIT, OVERHEAD_LIMIT
-from hpml_jobs.checks.result import NAMED, Affected, Level, Observation, Tier, check
+from hpml_jobs.checks.result import NAMED, TIMES, Affected, Level, Observation, Tier, check
 from hpml_jobs.core import disturbance
-from hpml_jobs.core.disturbance import (
-    FOREIGN_LIMIT,
-    RUN_QUEUE_LIMIT,
-    WITHHELD_LIMIT,
-    WITHHELD_MOST,
-)
 from hpml_jobs.core.measurements import Role, Step
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.text import counted, percent_text
+from hpml_jobs.core.text import Share, counted, percent_text
+
+OVERHEAD_LIMIT = Share(0.05)
+OUTLIER_LIMIT = Share(0.05)
 
 MEASURE_AGAIN = "measure the cell again (hpml-jobs resubmit STUDY --disturbed)"
-
-LIMIT = (
-    f"other processes use {percent_text(FOREIGN_LIMIT)} of the CPU time of the cell's CPUs, no "
-    "process is stopped, a hypervisor or a CPU quota withholds "
-    f"{percent_text(WITHHELD_LIMIT)} of the CPU time in demand, and a rank waits for a CPU that "
-    f"others use for {percent_text(RUN_QUEUE_LIMIT)} of the epoch where the cell has a CPU for "
-    "each of its threads; fails where they withheld more than "
-    f"{percent_text(WITHHELD_MOST)} of the timed epoch"
-)
 
 
 AFFECTED_BY: dict[Role | Step, frozenset[Affected]] = {
@@ -45,23 +32,23 @@ MEASURING, LIMITING = {Role.TIMED, Role.INSTRUMENTED}, {Role.UNSYNCED, Step.MICR
 DISTURBED = "disturbed"
 
 
-@check(
-    DISTURBED,
-    Level.WARN,
-    meaning="Something outside of the cell slowed down an epoch or a step after it: other "
-    "processes on its CPUs, a stop (SIGSTOP, `scontrol suspend`), a CPU quota, a hypervisor. The "
-    "reason names it: of the timed epoch Table 1 is doubtful, of the instrumented one Tables 2 and "
-    "3, of the unsynced one the cost of communication, of the microbenchmark its fit, the shares "
-    "of it and predicted messages, of the profiler's iterations only the check `profiler`. A row "
-    "leaves the run out of its medians if it has another run. Where much of the timed epoch was "
-    "withheld, its time is not the cell's: a failure.",
-    limit=LIMIT,
-    remedy=MEASURE_AGAIN,
-    tier=Tier.NUMBER,
-    affects={Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH},
-)
+@check(DISTURBED, Level.WARN, Tier.NUMBER, *TIMES)
 def epochs_disturbed(record: Record) -> Observation | None:
-    """Warn if an outside cause disturbed what gives numbers; fail if it made the time."""
+    """Something outside of the cell slowed down an epoch or a step after it: other processes on its
+    CPUs, a stop (SIGSTOP, `scontrol suspend`), a CPU quota, a hypervisor. The reason names it: of
+    the timed epoch Table 1 is doubtful, of the instrumented one Tables 2 and 3, of the unsynced one
+    the cost of communication, of the microbenchmark its fit, the shares of it and predicted
+    messages, of the profiler's iterations only the check `profiler`. A row leaves the run out of
+    its medians if it has another run. Where much of the timed epoch was withheld, its time is not
+    the cell's: a failure.
+
+    Limit: other processes use {disturbance.FOREIGN_LIMIT} of the CPU time of the cell's CPUs, no
+    process is stopped, a hypervisor or a CPU quota withholds {disturbance.WITHHELD_LIMIT} of the
+    CPU time in demand, and a rank waits for a CPU that others use for {disturbance.RUN_QUEUE_LIMIT}
+    of the epoch where the cell has a CPU for each of its threads; fails where they withheld more
+    than {disturbance.WITHHELD_MOST} of the timed epoch
+    Fix: {MEASURE_AGAIN}
+    """
     measured = [role for role in AFFECTED_BY if disturbance.is_measured(record, role)]
     if not measured:
         return None
@@ -75,7 +62,7 @@ def epochs_disturbed(record: Record) -> Observation | None:
         return Observation(
             True,
             f"other processes used {percent_text(max(0.0, share))} of the cell's CPU time at most "
-            f"(limit {percent_text(FOREIGN_LIMIT)})",
+            f"(limit {disturbance.FOREIGN_LIMIT})",
         )
     epochs = [role for role in disturbed if isinstance(role, Role)]
     texts = [
@@ -92,27 +79,21 @@ def epochs_disturbed(record: Record) -> Observation | None:
     return Observation(
         False,
         "; ".join(texts),
-        level=Level.FAIL if withheld > WITHHELD_MOST else None,
+        level=Level.FAIL if withheld > disturbance.WITHHELD_MOST else None,
         tier=None if measuring else Tier.TABLE if affecting else Tier.LIST,
         affects=frozenset().union(*(AFFECTED_BY[role] for role in affecting)),
     )
 
 
-@check(
-    "outliers",
-    Level.WARN,
-    meaning="A few iterations took a large part of the timed epoch, and no cause outside of the "
-    "cell was measured that can have taken as much: a pause in the model's or the data's own code, "
-    "slow storage, a late rank. The run stays in all medians.",
-    limit=f"the seconds of outlying iterations above the median are {percent_text(OUTLIER_LIMIT)} "
-    "of the epoch",
-    remedy="look at step_s in iterations.npz, or " + MEASURE_AGAIN,
-    tier=Tier.NUMBER,
-    affects={Affected.TIME},
-    explained_by={OVERSUBSCRIBED},
-)
+@check("outliers", Level.WARN, Tier.NUMBER, Affected.TIME, explained_by={OVERSUBSCRIBED})
 def slow_iterations(record: Record) -> Observation | None:
-    """Warn if outlying iterations take more than 5 % of the epoch, and more than a cause took."""
+    """A few iterations took a large part of the timed epoch, and no cause outside of the cell was
+    measured that can have taken as much: a pause in the model's or the data's own code, slow
+    storage, a late rank. The run stays in all medians.
+
+    Limit: the seconds of outlying iterations above the median are {OUTLIER_LIMIT} of the epoch
+    Fix: look at step_s in iterations.npz, or {MEASURE_AGAIN}
+    """
     epochs = [rank.timed for rank in record.ranks if rank.timed.slow and rank.timed.steps]
     if not epochs:
         return None
@@ -128,25 +109,19 @@ def slow_iterations(record: Record) -> Observation | None:
         share <= OUTLIER_LIMIT,
         f"{epoch.slow.count} of {counted(epoch.iterations, 'iteration')} took {upto}"
         f"{epoch.slow.longest_s:.3g} s, the median is {epoch.steps.median_s:.3g} s: "
-        f"{percent_text(share)} of the epoch (limit {percent_text(OUTLIER_LIMIT)})",
+        f"{percent_text(share)} of the epoch (limit {OUTLIER_LIMIT})",
     )
 
 
-@check(
-    "overhead",
-    Level.WARN,
-    meaning="The timed and the instrumented epoch differ. If the median iteration differs as well, "
-    "the instruments or a machine of varying speed make the epochs unlike: Tables 2 and 3 are of a "
-    "slower epoch than Table 1. If it does not, one of the two epochs was disturbed, the longer "
-    "one.",
-    limit=f"the two epochs, and their median iterations, differ by {percent_text(OVERHEAD_LIMIT)}",
-    remedy=MEASURE_AGAIN + "; if it stays, use a larger batch= or a larger model",
-    tier=Tier.TABLE,
-    affects={Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH},
-    explained_by={OVERSUBSCRIBED},
-)
+@check("overhead", Level.WARN, Tier.TABLE, *TIMES, explained_by={OVERSUBSCRIBED})
 def epochs_differ(record: Record) -> Observation | None:
-    """Warn if the timed and the instrumented epoch differ by more than 5 %, whichever is longer."""
+    """The timed and the instrumented epoch differ. If the median iteration differs as well, the
+    instruments or a machine of varying speed make the epochs unlike: Tables 2 and 3 are of a slower
+    epoch than Table 1. If it does not, one of the two epochs was disturbed, the longer one.
+
+    Limit: the two epochs, and their median iterations, differ by {OVERHEAD_LIMIT}
+    Fix: {MEASURE_AGAIN}; if it stays, use a larger batch= or a larger model
+    """
     share = record.overhead
     if share is None:
         return None
@@ -155,7 +130,7 @@ def epochs_differ(record: Record) -> Observation | None:
     if disturbance.explains(record, of_longer, longer):  # that is reported already
         return None
     steps = _step_overhead(record)
-    limit = f"limit {percent_text(OVERHEAD_LIMIT)}"
+    limit = f"limit {OVERHEAD_LIMIT}"
     if share < -OVERHEAD_LIMIT:
         return Observation(
             False,
@@ -184,18 +159,14 @@ def _step_overhead(record: Record) -> float | None:
     return median(ratios) - 1 if ratios else None
 
 
-@check(
-    "other-jobs",
-    Level.WARN,
-    meaning="Other jobs ran on the cell's nodes when it started or ended: they share memory, "
-    "network and disks with it. `disturbed` says whether they used its CPUs.",
-    limit="no other job on its nodes",
-    remedy="see whether `disturbed` passes, or use whole nodes (cluster.isolate=exclusive)",
-    tier=Tier.LIST,
-    affects={Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH},
-)
+@check("other-jobs", Level.WARN, Tier.LIST, *TIMES)
 def other_jobs(record: Record) -> Observation | None:
-    """Warn if other jobs ran on the cell's nodes at its start or its end."""
+    """Other jobs ran on the cell's nodes when it started or ended: they share memory, network and
+    disks with it. `disturbed` says whether they used its CPUs.
+
+    Limit: no other job on its nodes
+    Fix: see whether `disturbed` passes, or use whole nodes (cluster.isolate=exclusive)
+    """
     neighbours = record.attempt.neighbours
     if neighbours is None:
         return None
@@ -217,6 +188,3 @@ DISTURBANCES = (
     epochs_differ,
 )
 """Checks of cells that are worth measuring again."""
-
-CHECKS = (*DISTURBANCES, other_jobs)
-"""In the order of the report."""

@@ -1,4 +1,4 @@
-"""Peak FLOP/s of GPUs by name and precision, and FLOP per sample of known models."""
+"""Peak FLOP/s and memory bandwidth of GPUs by name, and FLOP per sample of known models."""
 
 import re
 from typing import NamedTuple
@@ -7,80 +7,112 @@ from hpml_jobs.core.built_in import RESNET18_PARAMETERS
 from hpml_jobs.core.formulas import transformer_flop_per_token
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.text import Share
+from hpml_jobs.core.workload import Optimizer, Workload
 
 
 class Peak(NamedTuple):
-    """TFLOP/s at most, dense (never the figure with sparsity), and where that is written.
+    """TFLOP/s at most, dense (never the figure with sparsity), the memory, and the source.
 
     `fp32` is the ordinary cores, `tf32` the tensor cores on fp32 values, `half` the tensor cores
-    on fp16 and bf16. None: the card has no such unit.
+    on fp16 and bf16. None: the card has no such unit. `gb_per_s` is the memory's bandwidth at most
+    (1e9 bytes), `cache_mb` its last cache (1e6 bytes); None: not known.
     """
 
     fp32: float
     tf32: float | None
     half: float | None
+    gb_per_s: float | None
+    cache_mb: float | None
     source: str
 
 
-_VOLTA = Peak(16.4, None, 130.0, "NVIDIA V100 and V100S datasheets, the fastest of them")
-_HOPPER_NVL = Peak(
-    60.0, 417.5, 835.5, "NVIDIA H100 NVL datasheet, half of its figures with sparsity"
-)
-_HOPPER = Peak(66.9, 494.7, 989.4, "NVIDIA H100 whitepaper, SXM5")
+_V100 = "NVIDIA V100 and V100S datasheets, the fastest of them"
+_H100_NVL = "NVIDIA H100 NVL datasheet, half of its figures with sparsity"
+_H100 = "NVIDIA H100 whitepaper, SXM5"
 
 PEAKS = {
-    "k80": Peak(4.37, None, None, "NVIDIA K80 datasheet, one of its two GPUs, with boost"),
-    "p100": Peak(10.6, None, 21.2, "NVIDIA P100 datasheet, SXM2"),
-    "gtx1080ti": Peak(11.3, None, None, "NVIDIA GeForce GTX 1080 Ti product page"),
-    "p40": Peak(12.0, None, None, "NVIDIA P40 datasheet"),
-    "v100": _VOLTA,
-    "v100sxm2": Peak(15.7, None, 125.0, "NVIDIA V100 datasheet, SXM2"),
-    "v100pcie": Peak(14.0, None, 112.0, "NVIDIA V100 datasheet, PCIe"),
-    "v100s": _VOLTA,
-    "titanv": Peak(14.9, None, 110.0, "NVIDIA TITAN V product page"),
-    "t4": Peak(8.1, None, 65.0, "NVIDIA T4 datasheet"),
-    "rtx6000": Peak(16.3, None, 130.5, "NVIDIA Quadro RTX 6000 datasheet"),
-    "rtx8000": Peak(16.3, None, 130.5, "NVIDIA Quadro RTX 8000 datasheet"),
-    "titanrtx": Peak(16.3, None, 130.5, "NVIDIA Turing whitepaper, TITAN RTX"),
-    "rtx2080ti": Peak(14.2, None, 113.8, "NVIDIA Turing whitepaper, Founders Edition"),
-    "a100": Peak(19.5, 156.0, 312.0, "NVIDIA A100 datasheet"),
-    "a800": Peak(19.5, 156.0, 312.0, "NVIDIA A800 datasheet: as A100"),
-    "a30": Peak(10.3, 82.0, 165.0, "NVIDIA A30 datasheet"),
-    "a10": Peak(31.2, 62.5, 125.0, "NVIDIA A10 datasheet"),
-    "a40": Peak(37.4, 74.8, 149.7, "NVIDIA A40 datasheet"),
-    "rtxa4000": Peak(19.2, 38.3, 76.7, "NVIDIA RTX A4000 datasheet, half of its tensor figure"),
-    "rtxa5000": Peak(27.8, 55.6, 111.1, "NVIDIA RTX A5000 datasheet, half of its tensor figure"),
-    "rtxa6000": Peak(38.7, 77.4, 154.8, "NVIDIA RTX A6000 datasheet"),
-    "rtx3090": Peak(35.6, 35.6, 142.3, "NVIDIA Ampere GA102 whitepaper"),
-    "l4": Peak(30.3, 60.0, 121.0, "NVIDIA L4 datasheet, half of its figures with sparsity"),
-    "l40": Peak(90.5, 90.5, 181.0, "NVIDIA L40 datasheet"),
-    "l40s": Peak(91.6, 183.0, 362.0, "NVIDIA L40S datasheet"),
-    "rtx6000ada": Peak(91.1, 182.1, 364.2, "NVIDIA RTX 6000 Ada datasheet"),
-    "rtx4090": Peak(82.6, 82.6, 330.3, "NVIDIA Ada GPU architecture whitepaper"),
-    "rtx5090": Peak(104.8, 104.8, 419.0, "NVIDIA RTX Blackwell GPU architecture whitepaper"),
+    "k80": Peak(
+        4.37, None, None, 240, 1.6, "NVIDIA K80 datasheet, one of its two GPUs, with boost"
+    ),
+    "p100": Peak(10.6, None, 21.2, 732, 4.2, "NVIDIA P100 datasheet, SXM2"),
+    "gtx1080ti": Peak(11.3, None, None, 484, 2.9, "NVIDIA GeForce GTX 1080 Ti product page"),
+    "p40": Peak(12.0, None, None, 346, 3.2, "NVIDIA P40 datasheet"),
+    "v100": Peak(16.4, None, 130.0, 1134, 6.3, _V100),
+    "v100sxm2": Peak(15.7, None, 125.0, 900, 6.3, "NVIDIA V100 datasheet, SXM2"),
+    "v100pcie": Peak(14.0, None, 112.0, 900, 6.3, "NVIDIA V100 datasheet, PCIe"),
+    "v100s": Peak(16.4, None, 130.0, 1134, 6.3, _V100),
+    "titanv": Peak(14.9, None, 110.0, 653, 4.8, "NVIDIA TITAN V product page"),
+    "t4": Peak(8.1, None, 65.0, 320, 4.2, "NVIDIA T4 datasheet"),
+    "rtx6000": Peak(16.3, None, 130.5, 672, 6.3, "NVIDIA Quadro RTX 6000 datasheet"),
+    "rtx8000": Peak(16.3, None, 130.5, 672, 6.3, "NVIDIA Quadro RTX 8000 datasheet"),
+    "titanrtx": Peak(16.3, None, 130.5, 672, 6.3, "NVIDIA Turing whitepaper, TITAN RTX"),
+    "rtx2080ti": Peak(14.2, None, 113.8, 616, 5.8, "NVIDIA Turing whitepaper, Founders Edition"),
+    "a100": Peak(19.5, 156.0, 312.0, 2039, 42, "NVIDIA A100 datasheet"),
+    "a800": Peak(19.5, 156.0, 312.0, 2039, 42, "NVIDIA A800 datasheet: as A100"),
+    "a30": Peak(10.3, 82.0, 165.0, 933, 26, "NVIDIA A30 datasheet"),
+    "a10": Peak(31.2, 62.5, 125.0, 600, 6.3, "NVIDIA A10 datasheet"),
+    "a40": Peak(37.4, 74.8, 149.7, 696, 6.3, "NVIDIA A40 datasheet"),
+    "rtxa4000": Peak(
+        19.2, 38.3, 76.7, 448, 4.2, "NVIDIA RTX A4000 datasheet, half of its tensor figure"
+    ),
+    "rtxa5000": Peak(
+        27.8, 55.6, 111.1, 768, 6.3, "NVIDIA RTX A5000 datasheet, half of its tensor figure"
+    ),
+    "rtxa6000": Peak(38.7, 77.4, 154.8, 768, 6.3, "NVIDIA RTX A6000 datasheet"),
+    "rtx3090": Peak(35.6, 35.6, 142.3, 936, 6.3, "NVIDIA Ampere GA102 whitepaper"),
+    "l4": Peak(
+        30.3, 60.0, 121.0, 300, 51, "NVIDIA L4 datasheet, half of its figures with sparsity"
+    ),
+    "l40": Peak(90.5, 90.5, 181.0, 864, 101, "NVIDIA L40 datasheet"),
+    "l40s": Peak(91.6, 183.0, 362.0, 864, 101, "NVIDIA L40S datasheet"),
+    "rtx6000ada": Peak(91.1, 182.1, 364.2, 960, 101, "NVIDIA RTX 6000 Ada datasheet"),
+    "rtx4090": Peak(82.6, 82.6, 330.3, 1008, 76, "NVIDIA Ada GPU architecture whitepaper"),
+    "rtx5090": Peak(
+        104.8, 104.8, 419.0, 1792, 101, "NVIDIA RTX Blackwell GPU architecture whitepaper"
+    ),
     "rtxpro6000": Peak(
-        126.0, 251.9, 503.8, "NVIDIA RTX PRO 6000 Blackwell datasheet, Workstation Edition"
+        126.0,
+        251.9,
+        503.8,
+        1792,
+        135,
+        "NVIDIA RTX PRO 6000 Blackwell datasheet, Workstation Edition",
     ),
-    "h20": Peak(44.0, 74.0, 148.0, "NVIDIA H20 datasheet"),
-    "h800": _HOPPER,
-    "h100": _HOPPER,
+    "h20": Peak(44.0, 74.0, 148.0, 4000, 63, "NVIDIA H20 datasheet"),
+    "h800": Peak(66.9, 494.7, 989.4, 3350, 53, _H100),
+    "h100": Peak(66.9, 494.7, 989.4, 3350, 53, _H100),
     "h100pcie": Peak(
-        51.0, 378.0, 756.0, "NVIDIA H100 datasheet, PCIe, half of its figures with sparsity"
+        51.0,
+        378.0,
+        756.0,
+        2039,
+        53,
+        "NVIDIA H100 datasheet, PCIe, half of its figures with sparsity",
     ),
-    "h100nvl": _HOPPER_NVL,
-    "h200": _HOPPER,
-    "h200nvl": _HOPPER_NVL,
-    "gh200": _HOPPER,
-    "b200": Peak(80.0, 1100.0, 2250.0, "NVIDIA Blackwell architecture technical brief, HGX B200"),
-    "gb200": Peak(90.0, 1250.0, 2500.0, "NVIDIA Blackwell architecture technical brief, GB200"),
-    "mi100": Peak(46.1, None, 184.6, "AMD Instinct MI100 datasheet, matrix cores"),
-    "mi210": Peak(45.3, None, 181.0, "AMD Instinct MI210 datasheet, matrix cores"),
-    "mi250": Peak(45.3, None, 181.0, "AMD Instinct MI250 datasheet, one of its two dies"),
-    "mi250x": Peak(47.9, None, 191.5, "AMD Instinct MI250X datasheet, one of its two dies"),
-    "mi300x": Peak(163.4, 653.7, 1307.4, "AMD Instinct MI300X datasheet"),
+    "h100nvl": Peak(60.0, 417.5, 835.5, 3938, 63, _H100_NVL),
+    "h200": Peak(66.9, 494.7, 989.4, 4800, 53, _H100),
+    "h200nvl": Peak(60.0, 417.5, 835.5, 4800, 63, _H100_NVL),
+    "gh200": Peak(66.9, 494.7, 989.4, 4900, 63, _H100),
+    "b200": Peak(
+        80.0, 1100.0, 2250.0, 8000, 135, "NVIDIA Blackwell architecture technical brief, HGX B200"
+    ),
+    "gb200": Peak(
+        90.0, 1250.0, 2500.0, 8000, 135, "NVIDIA Blackwell architecture technical brief, GB200"
+    ),
+    "mi100": Peak(46.1, None, 184.6, None, None, "AMD Instinct MI100 datasheet, matrix cores"),
+    "mi210": Peak(45.3, None, 181.0, None, None, "AMD Instinct MI210 datasheet, matrix cores"),
+    "mi250": Peak(
+        45.3, None, 181.0, None, None, "AMD Instinct MI250 datasheet, one of its two dies"
+    ),
+    "mi250x": Peak(
+        47.9, None, 191.5, None, None, "AMD Instinct MI250X datasheet, one of its two dies"
+    ),
+    "mi300x": Peak(163.4, 653.7, 1307.4, None, None, "AMD Instinct MI300X datasheet"),
 }
 """By the words of a device's name that name its model, run together; where cards of one name
-differ, the fastest of them, so that no true number is refused."""
+differ, the fastest of them, so that no true number is refused; the same of memories (A100 40 and
+80 GB, GH200). Memories are from the same data sheets and from architecture whitepapers."""
 
 FLOP_PER_SAMPLE = {RESNET18_PARAMETERS: 3_328_997_376, 11_181_642: 217_282_560}
 """Forward and backward of one 32 x 32 image, 2 per multiply-add, by the model's parameters: the
@@ -94,7 +126,7 @@ WINOGRAD = 2.25
 """Winograd's F(2x2, 3x3) needs so many times fewer multiplications than are counted for 3 x 3
 convolutions (Lavin & Gray, CVPR 2016). cuDNN uses it on the ordinary cores."""
 
-TF32_SHARE = 0.6
+TF32_SHARE = Share(0.6)
 """Training does not reach more of the peak of TF32."""
 
 
@@ -230,3 +262,28 @@ def known_flop_per_sample(parameters: int | None, image_size: int) -> int | None
     if parameters is None or image_size != KNOWN_IMAGE_SIZE:
         return None
     return FLOP_PER_SAMPLE.get(parameters)
+
+
+def passes_of(workload: Workload) -> int:
+    """Return how often a step reads or writes as many bytes as the gradients have.
+
+    It reads gradients and parameters and writes parameters; with momentum it also reads and writes
+    the momentum, and AdamW two moments.
+    """
+    if workload.optimizer == Optimizer.ADAMW:
+        return 7
+    return 5 if workload.momentum else 3
+
+
+def least_step_s(gradient_bytes: int, passes: int, gb_per_s: float, cache_mb: float) -> float:
+    """Return the least seconds of an optimizer's step, by the bytes that pass through memory.
+
+    At the start the cache may hold a part of what is read, at the end a part of what is written.
+
+    >>> [round(1e6 * least_step_s(44_695_848, passes, 4800, 53), 1) for passes in (7, 5, 3)]
+    [43.1, 24.5, 5.9]
+    >>> least_step_s(104_616, 5, 4800, 53)
+    0.0
+    """
+    through = passes * gradient_bytes - 2e6 * cache_mb
+    return max(0.0, through / (gb_per_s * 1e9))

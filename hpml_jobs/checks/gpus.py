@@ -1,36 +1,35 @@
 """Data-quality checks of a cell's GPUs: lowered clocks, other users, health, links and places."""
 
-from hpml_jobs.checks.limits import POWER_CLOCK_LIMIT
-from hpml_jobs.checks.peer_table import PeerTable
-from hpml_jobs.checks.peers import Peer
-from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check, names
+from hpml_jobs.checks.result import TIMES, Affected, Level, Observation, Tier, check
+from hpml_jobs.core.formulas import launch_share
 from hpml_jobs.core.gpus import HARMLESS, POWER_CAP, lane_fault, memory_fault, slowing_reasons
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.record import Rank, Record
-from hpml_jobs.core.text import counted, percent_text, whole_number
+from hpml_jobs.core.text import Share, counted, percent_text, whole_number
 
 GIVEN_GPUS = "SLURM_GPUS_ON_NODE"
 """The number of GPUs that SLURM gave the cell on its node."""
 
+NO_FAULT = ", ".join(sorted(HARMLESS | {POWER_CAP}))
+"""Reasons for lower clocks that the check `throttled` allows."""
 
-def _cards(record: Record) -> list[Card]:
+LAUNCH_LIMIT = Share(0.9)
+
+
+def cards_of(record: Record) -> list[Card]:
+    """Return the GPUs of all ranks."""
     return [card for rank in record.ranks for card in rank.cards]
 
 
-@check(
-    "throttled",
-    Level.WARN,
-    meaning="The driver lowered the clocks of a GPU (heat, a slowdown by the board): this is not "
-    "the GPU's own speed. A power limit is the check `power-cap`.",
-    limit="no reason for lower clocks in the timed epoch but "
-    f"{', '.join(sorted(HARMLESS | {POWER_CAP}))}",
-    remedy="compare with equally throttled cells only, or use another node",
-    tier=Tier.TABLE,
-    affects={Affected.TIME, Affected.SPLIT},
-)
+@check("throttled", Level.WARN, Tier.TABLE, Affected.TIME, Affected.SPLIT)
 def throttled(record: Record) -> Observation | None:
-    """Warn if a GPU was throttled in the timed epoch."""
-    cards = [card for card in _cards(record) if card.samples or card.throttle_reasons is not None]
+    """The driver lowered the clocks of a GPU (heat, a slowdown by the board): this is not the GPU's
+    own speed. A power limit is the check `power-cap`.
+
+    Limit: no reason for lower clocks in the timed epoch but {NO_FAULT}
+    Fix: compare with equally throttled cells only, or use another node
+    """
+    cards = [card for card in cards_of(record) if card.samples or card.throttle_reasons is not None]
     if not cards:
         return None
     with_reasons = [(card, slowing_reasons(card)) for card in cards]
@@ -50,37 +49,29 @@ def _clock_text(card: Card) -> str:
     return f"{card.clock_mhz} of {card.max_sm_clock_mhz} MHz, {temperature} °C"
 
 
-@check(
-    "other-processes",
-    Level.WARN,
-    meaning="Other programs used the cell's GPUs: the times are not the cell's alone. Not judged "
-    "where the driver does not list the cell's own processes (a container with its own PIDs).",
-    limit="no process of others on the GPUs",
-    remedy="request whole GPUs, or resubmit the cell (rerun=true)",
-    tier=Tier.NUMBER,
-    affects={Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH},
-)
+@check("other-processes", Level.WARN, Tier.NUMBER, *TIMES)
 def shared_gpus(record: Record) -> Observation | None:
-    """Warn if other processes were on the cell's GPUs."""
-    others = [card.other_processes for card in _cards(record) if card.other_processes is not None]
+    """Other programs used the cell's GPUs: the times are not the cell's alone. Not judged where the
+    driver does not list the cell's own processes (a container with its own PIDs).
+
+    Limit: no process of others on the GPUs
+    Fix: request whole GPUs, or resubmit the cell (rerun=true)
+    """
+    others = [card.other_processes for card in cards_of(record) if card.other_processes is not None]
     if not others:
         return None
     processes = counted(sum(others), "process", "processes")
     return Observation(sum(others) == 0, f"{processes} of others on the cell's GPUs")
 
 
-@check(
-    "visible-gpus",
-    Level.WARN,
-    meaning="The cell saw more GPUs than SLURM gave it: nothing kept it, or another job, from "
-    "using the GPUs of others.",
-    limit=f"as many visible GPUs as {GIVEN_GPUS}",
-    remedy="ask the cluster's support for ConstrainDevices=yes in cgroup.conf",
-    tier=Tier.LIST,
-    affects={Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH},
-)
+@check("visible-gpus", Level.WARN, Tier.LIST, *TIMES)
 def more_gpus_visible(record: Record) -> Observation | None:
-    """Warn if more GPUs were visible than SLURM gave."""
+    """The cell saw more GPUs than SLURM gave it: nothing kept it, or another job, from using the
+    GPUs of others.
+
+    Limit: as many visible GPUs as {GIVEN_GPUS}
+    Fix: ask the cluster's support for ConstrainDevices=yes in cgroup.conf
+    """
     facts = record.facts
     given = whole_number(facts.slurm.get(GIVEN_GPUS, "")) if facts else None
     if facts is None or not facts.gpus_visible or given is None:
@@ -89,18 +80,15 @@ def more_gpus_visible(record: Record) -> Observation | None:
     return Observation(facts.gpus_visible <= given, f"{visible} visible, {given} given")
 
 
-@check(
-    "gpu-health",
-    Level.WARN,
-    meaning="A GPU had memory errors that it could not correct, or rows of its memory wait to be "
-    "replaced: it may fail, or compute wrong results.",
-    limit="no uncorrected ECC error since the driver was loaded, no pending or failed remapping",
-    remedy="report the node to the cluster's support, and measure again on another one",
-    tier=Tier.TABLE,
-)
+@check("gpu-health", Level.WARN, Tier.TABLE)
 def unhealthy(record: Record) -> Observation | None:
-    """Warn if a GPU has uncorrected ECC errors, or rows that are not remapped yet."""
-    cards = [card for card in _cards(record) if card.ecc_uncorrected is not None]
+    """A GPU had memory errors that it could not correct, or rows of its memory wait to be replaced:
+    it may fail, or compute wrong results.
+
+    Limit: no uncorrected ECC error since the driver was loaded, no pending or failed remapping
+    Fix: report the node to the cluster's support, and measure again on another one
+    """
+    cards = [card for card in cards_of(record) if card.ecc_uncorrected is not None]
     if not cards:
         return None
     for card in cards:
@@ -113,19 +101,15 @@ def _place(card: Card) -> str:
     return f"GPU {card.bus_id or card.uuid}"
 
 
-@check(
-    "pcie-width",
-    Level.WARN,
-    meaning="A GPU uses fewer PCIe lanes than it and its slot have: copies to it are slower than "
-    "on other nodes, and so is communication where there is no NVLink.",
-    limit="the highest possible width",
-    remedy="report the node to the cluster's support, and measure again on another one",
-    tier=Tier.TABLE,
-    affects={Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH},
-)
+@check("pcie-width", Level.WARN, Tier.TABLE, *TIMES)
 def few_lanes(record: Record) -> Observation | None:
-    """Warn if a PCIe link is narrower than it could be."""
-    cards = [card for card in _cards(record) if card.pcie_width and card.max_pcie_width]
+    """A GPU uses fewer PCIe lanes than it and its slot have: copies to it are slower than on other
+    nodes, and so is communication where there is no NVLink.
+
+    Limit: the highest possible width
+    Fix: report the node to the cluster's support, and measure again on another one
+    """
+    cards = [card for card in cards_of(record) if card.pcie_width and card.max_pcie_width]
     if not cards:
         return None
     narrow = next((card for card in cards if lane_fault(card)), None)
@@ -134,18 +118,14 @@ def few_lanes(record: Record) -> Observation | None:
     return Observation(False, f"{lane_fault(narrow)} on {_place(narrow)}")
 
 
-@check(
-    "gpu-cpus",
-    Level.WARN,
-    meaning="A process has no CPU of its GPU's NUMA node: its copies and launches cross the "
-    "connection between the sockets.",
-    limit="a CPU near the GPU for each process",
-    remedy="let SLURM give near CPUs: +cluster.sbatch.gres-flags=enforce-binding",
-    tier=Tier.LIST,
-    affects={Affected.TIME, Affected.SPLIT},
-)
+@check("gpu-cpus", Level.WARN, Tier.LIST, Affected.TIME, Affected.SPLIT)
 def far_cpus(record: Record) -> Observation | None:
-    """Warn if a rank has no CPU near one of its GPUs."""
+    """A process has no CPU of its GPU's NUMA node: its copies and launches cross the connection
+    between the sockets.
+
+    Limit: a CPU near the GPU for each process
+    Fix: let SLURM give near CPUs: +cluster.sbatch.gres-flags=enforce-binding
+    """
     ranks = [
         rank for rank in record.ranks if rank.affinity and any(c.near_cpus for c in rank.cards)
     ]
@@ -167,31 +147,48 @@ def _far_card(rank: Rank) -> Card | None:
     return next((c for c in rank.cards if c.near_cpus and not mine & {*c.near_cpus}), None)
 
 
-@check(
-    "power-cap",
-    Level.WARN,
-    meaning="A GPU at its power limit was slower than those of the other cells: its limit is "
-    "lower, or it is warmer. At the limit alone nothing is wrong, many GPUs are under load.",
-    limit=f"{percent_text(POWER_CLOCK_LIMIT)} of the median SM clock of the table's cells",
-    remedy="measure again on another node, or compare cells of one node only",
-    tier=Tier.TABLE,
-    affects={Affected.TIME, Affected.SPLIT},
-)
-def slow_by_power(peer: Peer, table: PeerTable) -> Observation | None:
-    """Warn if a GPU at its power limit has less than 90 % of the table's median clock."""
-    cards = [card for card in _cards(peer.record) if card.clock_mhz is not None]
-    usual = table.median_clock_mhz
-    if not cards or usual is None:
+@check("launch-bound", Level.WARN, Tier.TABLE, Affected.TIME)
+def launch_bound(record: Record) -> Observation | None:
+    """The host needs as long to launch the kernels of an iteration as the iteration takes: the
+    epoch measures Python and the CPU, and a faster GPU would not be faster. Only with device=cuda.
+
+    Limit: the least time of the host for an iteration is {LAUNCH_LIMIT} of the median iteration
+    without stall, on every rank
+    Fix: use a larger batch=, or compile=true, which launches fewer kernels
+    """
+    shares = [(share, rank) for rank in record.ranks if (share := _launch_share(rank)) is not None]
+    if not shares:
         return None
-    clocks = [card.clock_mhz or 0 for card in cards if POWER_CAP in card.reasons]
-    if not clocks:
-        return Observation(True, f"0 of {counted(len(cards), 'GPU')} at the power limit")
+    share, rank = max(shares, key=lambda pair: pair[0])
     return Observation(
-        min(clocks) >= POWER_CLOCK_LIMIT * usual,
-        f"{counted(len(clocks), 'GPU')} at the power limit, at {min(clocks)} MHz or more; the "
-        f"median of {names(table.clocked)} is {usual:.0f} MHz",
+        share <= LAUNCH_LIMIT,
+        f"the host takes {1e3 * (rank.timed.launch_s or 0):.3g} ms to launch an iteration on rank "
+        f"{rank.rank}, {percent_text(share)} of its time (limit {LAUNCH_LIMIT})",
     )
 
 
-CHECKS = (throttled, shared_gpus, more_gpus_visible, unhealthy, few_lanes, far_cpus)
-"""Of one record, in the order of the report."""
+def _launch_share(rank: Rank) -> float | None:
+    timed = rank.timed
+    if timed.launch_s is None or timed.steps is None or timed.stalls is None:
+        return None
+    step_s = timed.steps.full_median_s or timed.steps.median_s
+    return launch_share(timed.launch_s, step_s, timed.stalls.p20_s)
+
+
+@check("memory-retries", Level.WARN, Tier.NUMBER, Affected.TIME)
+def memory_retried(record: Record) -> Observation | None:
+    """torch's allocator had to free cached memory during the timed epoch, because the GPU was full:
+    each time the GPU waits. Only with device=cuda.
+
+    Limit: no retry in the timed epoch
+    Fix: use a smaller batch=
+    """
+    memories = [rank.timed.memory for rank in record.ranks if rank.timed.memory]
+    if not memories:
+        return None
+    retries = sum(memory.retries for memory in memories)
+    reserved = max(memory.reserved_bytes for memory in memories)
+    return Observation(
+        retries == 0,
+        f"{counted(retries, 'allocation')} freed cached memory first, at {reserved / 1e9:.3g} GB",
+    )

@@ -1,27 +1,25 @@
 """Plausibility checks of imported timings, as a CSV file reports them."""
 
 from hpml_jobs.checks.correctness import faster_than_peak
-from hpml_jobs.checks.limits import LINK_LIMIT, UNACCOUNTED_LIMIT
 from hpml_jobs.checks.quality import too_few_iterations
-from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
+from hpml_jobs.checks.result import TIMES, Affected, Level, Observation, Tier, check
 from hpml_jobs.checks.waiting import loader_bound
 from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes, iterations
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BandwidthKind
-from hpml_jobs.core.text import percent_text
+from hpml_jobs.core.text import Share, percent_text
+
+UNACCOUNTED_LIMIT = Share(0.02)
+LINK_LIMIT = 1.1
 
 
-@check(
-    "iterations",
-    Level.FAIL,
-    meaning="The reported iterations are not those of this many images, GPUs and images per GPU.",
-    limit="exactly ceil(ceil(images / gpus) / batch)",
-    remedy="correct the batch, data set or number of GPUs of the row",
-    tier=Tier.NUMBER,
-    affects={Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH},
-)
+@check("iterations", Level.FAIL, Tier.NUMBER, *TIMES)
 def other_iterations(record: Record) -> Observation | None:
-    """Fail if the reported iterations are not those of images, GPUs and batch."""
+    """The reported iterations are not those of this many images, GPUs and images per GPU.
+
+    Limit: exactly ceil(ceil(images / gpus) / batch)
+    Fix: correct the batch, data set or number of GPUs of the row
+    """
     imported, cell = record.imported, record.cell
     images = cell.workload.images
     if imported is None or imported.iterations is None or images is None:
@@ -40,17 +38,13 @@ def other_iterations(record: Record) -> Observation | None:
     )
 
 
-@check(
-    "times",
-    Level.FAIL,
-    meaning="A part of the epoch is reported to be longer than the epoch.",
-    limit="epoch_s",
-    remedy="correct the units: seconds per epoch, not per iteration",
-    tier=Tier.NUMBER,
-    affects={Affected.TIME, Affected.SPLIT},
-)
+@check("times", Level.FAIL, Tier.NUMBER, Affected.TIME, Affected.SPLIT)
 def part_exceeds_epoch(record: Record) -> Observation | None:
-    """Fail if a part of the epoch is longer than the epoch."""
+    """A part of the epoch is reported to be longer than the epoch.
+
+    Limit: epoch_s
+    Fix: correct the units: seconds per epoch, not per iteration
+    """
     imported = record.imported
     if imported is None:
         return None
@@ -69,18 +63,14 @@ def part_exceeds_epoch(record: Record) -> Observation | None:
     )
 
 
-@check(
-    "closure",
-    Level.FAIL,
-    meaning="Computation and communication do not add up to train_s: time is counted twice or not "
-    "at all. Without train_s, missing time may be data loading: a warning.",
-    limit=f"{percent_text(UNACCOUNTED_LIMIT)} of train_s (of epoch_s where train_s is unknown)",
-    remedy="correct compute_s or comm_s",
-    tier=Tier.TABLE,
-    affects={Affected.SPLIT},
-)
+@check("closure", Level.FAIL, Tier.TABLE, Affected.SPLIT)
 def unaccounted_time(record: Record) -> Observation | None:
-    """Fail if computation and communication do not add up; warn if it may be data loading."""
+    """Computation and communication do not add up to train_s: time is counted twice or not at all.
+    Without train_s, missing time may be data loading: a warning.
+
+    Limit: {UNACCOUNTED_LIMIT} of train_s (of epoch_s where train_s is unknown)
+    Fix: correct compute_s or comm_s
+    """
     imported = record.imported
     if imported is None or imported.compute_s is None or imported.comm_s is None:
         return None
@@ -93,24 +83,19 @@ def unaccounted_time(record: Record) -> Observation | None:
     return Observation(
         abs(gap) <= UNACCOUNTED_LIMIT,
         f"compute_s and comm_s are {percent_text(abs(gap))} {'less' if gap > 0 else 'more'} than "
-        f"{name} (limit {percent_text(UNACCOUNTED_LIMIT)})",
+        f"{name} (limit {UNACCOUNTED_LIMIT})",
         "add train_s, the rest may be data loading" if may_be_loading else "",
         Level.WARN if may_be_loading else None,
     )
 
 
-@check(
-    "bus-bandwidth",
-    Level.FAIL,
-    meaning="comm_s implies a bandwidth above that of the link: part of the communication was not "
-    "timed.",
-    limit=f"{LINK_LIMIT:g} x cluster.link_gb_per_s, where that is known",
-    remedy="time all of the communication, or correct cluster.link_gb_per_s",
-    tier=Tier.NUMBER,
-    affects={Affected.SPLIT, Affected.BANDWIDTH},
-)
+@check("bus-bandwidth", Level.FAIL, Tier.NUMBER, Affected.SPLIT, Affected.BANDWIDTH)
 def faster_than_link(record: Record) -> Observation | None:
-    """Fail if comm_s implies more than 1.1 times the bandwidth of the link."""
+    """comm_s implies a bandwidth above that of the link: part of the communication was not timed.
+
+    Limit: {LINK_LIMIT:g} x cluster.link_gb_per_s, where that is known
+    Fix: time all of the communication, or correct cluster.link_gb_per_s
+    """
     imported, facts, cell = record.imported, record.facts, record.cell
     speed = facts.link_gb_per_s if facts else None
     if imported is None or not speed or not imported.comm_s or record.model is None:
@@ -136,4 +121,4 @@ CHECKS = (
     loader_bound,
     too_few_iterations,
 )
-"""In the order of the report."""
+"""Those of measured records that an imported one allows are among them."""

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from hpml_jobs.checks.cpus import busiest_host
 from hpml_jobs.checks.disturbance import DISTURBED
-from hpml_jobs.checks.limits import COPIES_LIMIT, LAUNCH_MS, PHASES_LIMIT, PROFILER_LIMIT
 from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
 from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.measurements import (
@@ -17,7 +16,14 @@ from hpml_jobs.core.measurements import (
 )
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Strategy
-from hpml_jobs.core.text import percent_text
+from hpml_jobs.core.text import Share, percent_text
+
+PROFILER_LIMIT = Share(0.05)
+LAUNCH_MS = {Device.CPU: 0.5, Device.CUDA: 0.05}
+"""Of one message: entering the library from Python and waking up after it; on a GPU, where launches
+are queued, the events around it and the way to another stream and back."""
+PHASES_LIMIT = Share(0.05)
+COPIES_LIMIT = Share(0.05)
 
 
 class Gap(NamedTuple):
@@ -59,24 +65,19 @@ def communication_gaps(trace: ProfilerSummary, device: Device) -> Iterator[Gap]:
             yield Gap(f"time of {c.kind.words}s", c.seconds, c.instruments_s, c.messages, device)
 
 
-@check(
-    "profiler",
-    Level.WARN,
-    meaning="Our instruments and torch.profiler measure another time of communication for the same "
-    "iterations, by more than the launches from Python explain. On a GPU all-reduces (all-gathers, "
-    "reduce-scatters) are compared with NCCL's kernels of the same kind; broadcasts of buffers are "
-    "judged by `buffer-copies`. Only in the list where other programs disturbed these iterations "
-    "or an epoch. Not judged where processes, or with device=cpu also loader "
-    "workers, take turns on too few CPUs: a message that is launched then waits for a CPU.",
-    limit=f"{percent_text(PROFILER_LIMIT)} of the profiler's time, or {LAUNCH_MS[Device.CPU]} ms "
-    f"per message ({LAUNCH_MS[Device.CUDA]} ms with device=cuda) if that is longer, on every rank",
-    remedy="check the split of Table 2 with trace=true, which keeps the profiler's trace",
-    tier=Tier.TABLE,
-    affects={Affected.SPLIT},
-    explained_by={DISTURBED},
-)
+@check("profiler", Level.WARN, Tier.TABLE, Affected.SPLIT, explained_by={DISTURBED})
 def profiler_disagrees(record: Record) -> Observation | None:
-    """Warn if our communication time is further from the profiler's than launches explain."""
+    """Our instruments and torch.profiler measure another time of communication for the same
+    iterations, by more than the launches from Python explain. On a GPU all-reduces (all-gathers,
+    reduce-scatters) are compared with NCCL's kernels of the same kind; broadcasts of buffers are
+    judged by `buffer-copies`. Only in the list where other programs disturbed these iterations or
+    an epoch. Not judged where processes, or with device=cpu also loader workers, take turns on too
+    few CPUs: a message that is launched then waits for a CPU.
+
+    Limit: {PROFILER_LIMIT} of the profiler's time, or {LAUNCH_MS[cpu]} ms per message
+    ({LAUNCH_MS[cuda]} ms with device=cuda) if that is longer, on every rank
+    Fix: check the split of Table 2 with trace=true, which keeps the profiler's trace
+    """
     device = record.cell.device
     if not record.cell.strategy.under_torchrun:  # dp's copies: not collectives
         return None
@@ -95,7 +96,7 @@ def profiler_disagrees(record: Record) -> Observation | None:
     return Observation(
         worst.gap_s <= worst.allowed_s,
         f"{worst.what} differs by {percent_text(worst.gap_s / worst.seconds)} from the profiler's "
-        f"(limit {percent_text(PROFILER_LIMIT)}), "
+        f"(limit {PROFILER_LIMIT}), "
         f"{1e3 * worst.gap_s / max(1, worst.messages):.2g} ms per message (limit "
         f"{LAUNCH_MS[device]} ms)",
         tier=Tier.LIST if outside_causes(record, Step.PROFILED) else None,
@@ -107,19 +108,15 @@ def _copies_s(broadcasts: ProfiledCollective | None) -> float:
     return broadcasts.instruments_s - broadcasts.seconds if broadcasts else 0.0
 
 
-@check(
-    "buffer-copies",
-    Level.WARN,
-    meaning="Copies of BatchNorm's buffers around their broadcasts take a large part of the "
-    "iterations. DDP copies each buffer with a kernel of its own, so small batches spend more time "
-    "in copies than in the broadcast. The time is in exposed communication.",
-    limit=f"{percent_text(COPIES_LIMIT)} of the profiler's window, on every rank",
-    remedy="use a larger batch=, or sync_buffers=off",
-    tier=Tier.TABLE,
-    affects={Affected.SPLIT},
-)
+@check("buffer-copies", Level.WARN, Tier.TABLE, Affected.SPLIT)
 def buffers_are_copied(record: Record) -> Observation | None:
-    """Warn if the copies around broadcasts take more than 5 % of the iterations."""
+    """Copies of BatchNorm's buffers around their broadcasts take a large part of the iterations.
+    DDP copies each buffer with a kernel of its own, so small batches spend more time in copies than
+    in the broadcast. The time is in exposed communication.
+
+    Limit: {COPIES_LIMIT} of the profiler's window, on every rank
+    Fix: use a larger batch=, or sync_buffers=off
+    """
     traces = [
         (trace, broadcasts)
         for rank in record.ranks
@@ -144,28 +141,19 @@ def buffers_are_copied(record: Record) -> Observation | None:
         f"buffers take {per_iteration_ms * broadcasts.instruments_s:.3g} ms per iteration, "
         f"{per_iteration_ms * broadcasts.seconds:.3g} ms of it in NCCL's broadcasts; the copies "
         f"are {percent_text(max(0.0, copies_s) / trace.window_s)} of the iterations (limit "
-        f"{percent_text(COPIES_LIMIT)})",
+        f"{COPIES_LIMIT})",
     )
 
 
-@check(
-    "profiler-phases",
-    Level.WARN,
-    meaning="The phases of a GPU disagree with the profiler: the GPU was busy for longer than we "
-    "count as computation, idle for less time than we count as stall, or both leave different "
-    "launch gaps between kernels. A stamp is in the wrong place. `closure` cannot show that, "
-    "because phases that follow each other always add up. Not judged under dp, where one process "
-    "has several GPUs.",
-    limit=f"{percent_text(PHASES_LIMIT)} of the profiler's window, on every rank",
-    remedy="check the split of Table 2 with trace=true, which keeps the profiler's trace",
-    tier=Tier.TABLE,
-    affects={Affected.SPLIT},
-)
+@check("profiler-phases", Level.WARN, Tier.TABLE, Affected.SPLIT)
 def phases_disagree(record: Record) -> Observation | None:
-    """Warn if computation and stall cannot be what the profiler saw in the same iterations.
+    """The phases of a GPU disagree with the profiler: the GPU was busy for longer than we count as
+    computation, idle for less time than we count as stall, or both leave different launch gaps
+    between kernels. A stamp is in the wrong place. `closure` cannot show that, because phases that
+    follow each other always add up. Not judged under dp, where one process has several GPUs.
 
-    Launch gaps are idle times inside computation. They are our computation less the profiler's, and
-    also the profiler's idle time less our stall; both must agree, and neither is negative.
+    Limit: {PHASES_LIMIT} of the profiler's window, on every rank
+    Fix: check the split of Table 2 with trace=true, which keeps the profiler's trace
     """
     if record.cell.device is not Device.CUDA or record.cell.strategy is Strategy.DP:
         return None
@@ -180,7 +168,7 @@ def phases_disagree(record: Record) -> Observation | None:
     return Observation(
         worst.share <= PHASES_LIMIT,
         f"{worst.text} ({percent_text(max(0.0, worst.share))} of the profiler's window, limit "
-        f"{percent_text(PHASES_LIMIT)})",
+        f"{PHASES_LIMIT})",
     )
 
 
@@ -205,7 +193,11 @@ def _phase_difference(trace: ProfilerSummary) -> Difference | None:
 def _phase_differences(
     trace: ProfilerSummary, busy_s: float, stall_s: float
 ) -> Iterator[Difference]:
-    """Yield what is impossible, then what is inconsistent."""
+    """Yield what is impossible, then what is inconsistent.
+
+    Launch gaps are idle times inside computation. They are our computation less the profiler's, and
+    also the profiler's idle time less our stall; both must agree, and neither is negative.
+    """
     busy_s += max(0.0, _copies_s(trace.collective(CollectiveKind.BROADCAST)))
     gaps_s, idle_gaps_s = busy_s - trace.compute_s, trace.idle_s - stall_s
     yield Difference(
@@ -221,7 +213,3 @@ def _phase_differences(
         f"launch gaps are {max(0.0, gaps_s):.3g} s by computation and {max(0.0, idle_gaps_s):.3g} "
         "s by idle time",
     )
-
-
-CHECKS = (profiler_disagrees, buffers_are_copied, phases_disagree)
-"""In the order of the report."""

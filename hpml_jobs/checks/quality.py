@@ -2,49 +2,34 @@
 
 from collections.abc import Sequence
 
-from hpml_jobs.checks.limits import (
-    LEAST_ITERATIONS,
-)
+from hpml_jobs.checks.cpus import OVERSUBSCRIBED
+from hpml_jobs.checks.disturbance import DISTURBED
 from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
 from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.measurements import Epoch, Role
+from hpml_jobs.core.outliers import BLOCKS, ENDS, change_of_ends, kendall_s, over_ranks
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, SyncBuffers
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.text import Share, counted, percent_text
+
+LEAST_ITERATIONS = 10
+
+DRIFT_LIMIT = Share(0.05)
+DRIFT_ITERATIONS = 30
+DRIFT_S = 27
+MOST_S = BLOCKS * (BLOCKS - 1) // 2
 
 
-@check(
-    "short",
-    Level.WARN,
-    meaning="The epoch has too few iterations: start-up dominates the time.",
-    limit=f"at least {LEAST_ITERATIONS} iterations",
-    remedy="use a smaller batch= or more training samples",
-    tier=Tier.NUMBER,
-    affects={Affected.TIME, Affected.SPLIT},
-)
-def too_few_iterations(record: Record) -> Observation | None:
-    """Warn if an epoch has fewer than 10 iterations."""
-    if record.cell.workload.images is None or record.iterations is None:
-        return None
-    return Observation(
-        record.iterations >= LEAST_ITERATIONS,
-        f"{counted(record.iterations, 'iteration')} per epoch (at least {LEAST_ITERATIONS})",
-    )
-
-
-@check(
-    "compiled",
-    Level.FAIL,
-    meaning="torch compiled a graph inside a measured epoch: its time contains the compiler. It "
-    "compiles in the warm-up epoch, unless batches have other shapes later. Or it compiled no "
-    "graph at all, so the model ran as without compile=. Checked with compile=.",
-    limit="no graph in the timed and the instrumented epoch of every rank, one or more before",
-    remedy="give every epoch the same shapes of batches, or use compile=false",
-    tier=Tier.NUMBER,
-    affects={Affected.TIME, Affected.SPLIT},
-)
+@check("compiled", Level.FAIL, Tier.NUMBER, Affected.TIME, Affected.SPLIT)
 def compiled_inside(record: Record) -> Observation | None:
-    """Fail if a measured epoch contains compilation, or if a rank compiled nothing."""
+    """torch compiled a graph inside a measured epoch: its time contains the compiler. It compiles
+    in the warm-up epoch, unless batches have other shapes later. Or it compiled no graph at all, so
+    the model ran as without compile=. Checked with compile=.
+
+    Limit: no graph in the timed and the instrumented epoch of every rank, one or more before
+    Fix: give every epoch the same shapes of batches, or use compile=false
+    """
     graphs = {
         role: max((epoch.compiled_graphs or 0 for epoch in _epochs(record, role)), default=0)
         for role in (Role.TIMED, Role.INSTRUMENTED)
@@ -71,6 +56,21 @@ def _epochs(record: Record, role: Role) -> list[Epoch]:
     return [epoch for rank in record.ranks if (epoch := rank.epoch(role))]
 
 
+@check("short", Level.WARN, Tier.NUMBER, Affected.TIME, Affected.SPLIT)
+def too_few_iterations(record: Record) -> Observation | None:
+    """The epoch has too few iterations: start-up dominates the time.
+
+    Limit: at least {LEAST_ITERATIONS} iterations
+    Fix: use a smaller batch= or more training samples
+    """
+    if record.cell.workload.images is None or record.iterations is None:
+        return None
+    return Observation(
+        record.iterations >= LEAST_ITERATIONS,
+        f"{counted(record.iterations, 'iteration')} per epoch (at least {LEAST_ITERATIONS})",
+    )
+
+
 def threads_text(counts: Sequence[int]) -> str:
     """Return numbers of threads in words.
 
@@ -81,18 +81,14 @@ def threads_text(counts: Sequence[int]) -> str:
     return f"{' or '.join(map(str, counts))} {word} per process"
 
 
-@check(
-    "threads",
-    Level.WARN,
-    meaning="Processes computed with another number of threads than the cell asks for: ranks "
-    "differ in compute time.",
-    limit="exactly threads=, in every process",
-    remedy="unset OMP_NUM_THREADS in the job's environment",
-    tier=Tier.NUMBER,
-    affects={Affected.TIME, Affected.SPLIT},
-)
+@check("threads", Level.WARN, Tier.NUMBER, Affected.TIME, Affected.SPLIT)
 def other_threads(record: Record) -> Observation | None:
-    """Warn if a process did not compute with the threads that the cell asks for."""
+    """Processes computed with another number of threads than the cell asks for: ranks differ in
+    compute time.
+
+    Limit: exactly threads=, in every process
+    Fix: unset OMP_NUM_THREADS in the job's environment
+    """
     if not record.ranks:
         return None
     used = sorted({rank.threads for rank in record.ranks})
@@ -103,19 +99,15 @@ def other_threads(record: Record) -> Observation | None:
     )
 
 
-@check(
-    "buffers",
-    Level.WARN,
-    meaning="Each rank has BatchNorm statistics of its own and tests with them, because the "
-    "strategy does not synchronize buffers. (Under ddp they differ after a step until the next "
-    "forward sends those of rank 0: that passes.)",
-    limit="the same buffers in every test",
-    remedy="quote the accuracies of all ranks, or use strategy=ddp",
-    tier=Tier.TABLE,
-    affects={Affected.LEARNING},
-)
+@check("buffers", Level.WARN, Tier.TABLE, Affected.LEARNING)
 def buffers_differ(record: Record) -> Observation | None:
-    """Warn if ranks test with different BatchNorm statistics."""
+    """Each rank has BatchNorm statistics of its own and tests with them, because the strategy does
+    not synchronize buffers. (Under ddp they differ after a step until the next forward sends those
+    of rank 0: that passes.)
+
+    Limit: the same buffers in every test
+    Fix: quote the accuracies of all ranks, or use strategy=ddp
+    """
     hashes = [rank.buffers_hash for rank in record.ranks]
     if len(hashes) < 2 or "" in hashes or not (record.model and record.model.buffer_bytes):
         return None
@@ -140,19 +132,15 @@ def buffers_differ(record: Record) -> Observation | None:
     )
 
 
-@check(
-    "host-waits",
-    Level.WARN,
-    meaning="SyncBatchNorm lets the host wait for the GPU in every layer of every forward (torch "
-    "picks out the ranks with images by a mask, whose size the host must know), so that kernels "
-    "are not launched ahead. A comparison with BatchNorm contains this wait.",
-    limit="no sync_buffers=syncbn with device=cuda",
-    remedy="compare the times with other SyncBatchNorm cells",
-    tier=Tier.TABLE,
-    affects={Affected.TIME},
-)
+@check("host-waits", Level.WARN, Tier.TABLE, Affected.TIME)
 def host_waits_in_syncbn(record: Record) -> Observation | None:
-    """Warn if torch's SyncBatchNorm synchronizes host and GPU (pytorch issue 78549)."""
+    """SyncBatchNorm lets the host wait for the GPU in every layer of every forward (torch picks out
+    the ranks with images by a mask, whose size the host must know), so that kernels are not
+    launched ahead. A comparison with BatchNorm contains this wait.
+
+    Limit: no sync_buffers=syncbn with device=cuda
+    Fix: compare the times with other SyncBatchNorm cells
+    """
     cell = record.cell
     if cell.device is not Device.CUDA or not (record.model and record.model.buffer_bytes):
         return None
@@ -165,19 +153,15 @@ def host_waits_in_syncbn(record: Record) -> Observation | None:
     )
 
 
-@check(
-    "incomplete",
-    Level.WARN,
-    meaning="The job ended after the measured epochs, in a step that follows them (the epoch "
-    "without gradient exchange, the microbenchmark, the profiler): times and phases are right, "
-    "what these steps measure may be missing.",
-    limit="all steps after training finished",
-    remedy="see hpml-jobs logs, then measure the cell again (rerun=true)",
-    tier=Tier.TABLE,
-    affects={Affected.SPLIT, Affected.BANDWIDTH},
-)
+@check("incomplete", Level.WARN, Tier.TABLE, Affected.SPLIT, Affected.BANDWIDTH)
 def ended_after_training(record: Record) -> Observation | None:
-    """Warn if the workers ended before all steps after training."""
+    """The job ended after the measured epochs, in a step that follows them (the epoch without
+    gradient exchange, the microbenchmark, the profiler): times and phases are right, what these
+    steps measure may be missing.
+
+    Limit: all steps after training finished
+    Fix: see hpml-jobs logs, then measure the cell again (rerun=true)
+    """
     if record.cell.protocol is not Protocol.FULL:
         return None
     reason = record.attempt.incomplete
@@ -186,12 +170,31 @@ def ended_after_training(record: Record) -> Observation | None:
     return Observation(holds=False, text=f"a step after training did not finish: {reason}")
 
 
-CHECKS = (
-    compiled_inside,
-    too_few_iterations,
-    other_threads,
-    buffers_differ,
-    host_waits_in_syncbn,
-    ended_after_training,
-)
-"""In the order of the report."""
+@check("drift", Level.WARN, Tier.TABLE, Affected.TIME, explained_by={OVERSUBSCRIBED, DISTURBED})
+def speed_drifts(record: Record) -> Observation | None:
+    """Iterations became steadily slower or faster during the epoch; the reason names the outside
+    cause where one was measured. Judged by the medians of ten blocks of iterations; not below
+    {DRIFT_ITERATIONS} iterations.
+
+    Limit: {DRIFT_LIMIT} between the first and the last three blocks, where Kendall's S is {DRIFT_S}
+    or more in size (of {MOST_S}; without a trend it is in 1.7 % of epochs)
+    Fix: repeat the cell after a longer warm-up, and compare clocks and temperature
+    """
+    steps = [rank.timed.steps for rank in record.ranks]
+    blocks = [s.block_medians_s for s in steps if s and s.block_medians_s]
+    if not blocks or record.ranks[0].timed.iterations < DRIFT_ITERATIONS:
+        return None
+    medians_s = over_ranks(blocks)
+    change, trend = change_of_ends(medians_s), kendall_s(medians_s)
+    text = (
+        f"the last {ENDS} tenths of the iterations are {percent_text(abs(change))} "
+        f"{'faster' if change < 0 else 'slower'} than the first {ENDS} (limit "
+        f"{DRIFT_LIMIT}; S = {trend}, limit {DRIFT_S})"
+    )
+    if abs(change) <= DRIFT_LIMIT or abs(trend) < DRIFT_S:
+        return Observation(True, text)
+    causes = outside_causes(record)
+    if not causes:
+        return Observation(False, text)
+    named = "; ".join(cause.text for cause in causes)
+    return Observation(False, f"{text}; {named}", "repeat the cell on a quiet machine")

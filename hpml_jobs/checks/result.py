@@ -1,10 +1,12 @@
 """A check with its limit and remedy, and the result of one check of one cell."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import Generic, NamedTuple, ParamSpec
+from types import ModuleType
+from typing import Any, Generic, NamedTuple, ParamSpec
 
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.value import Value
@@ -44,6 +46,9 @@ class Affected(StrEnum):
     SPLIT = "split"  # Table 2: computation and communication
     BANDWIDTH = "bandwidth"  # Table 3
     LEARNING = "learning"  # loss, accuracy, replicas
+
+
+TIMES = (Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH)
 
 
 class CheckResult(Value, frozen=True, kw_only=True):
@@ -96,32 +101,23 @@ class Check(Generic[Subject]):
     limit: str
     remedy: str
     find: Callable[Subject, Observation | None]
-    tier: Tier = Tier.NUMBER
-    affects: frozenset[Affected] = frozenset(Affected)
-    explained_by: frozenset[str] = frozenset()
+    tier: Tier
+    affects: frozenset[Affected]
+    explained_by: frozenset[str]
 
     def __call__(self, *args: Subject.args, **kwargs: Subject.kwargs) -> CheckResult | None:
         """Return the result of the check; None where it does not apply."""
         observation = self.find(*args, **kwargs)
         if observation is None:
             return None
+        level, reason, remedy, tier = Level.PASS, observation.text, "", self.tier
+        if not observation.holds:
+            level, remedy = observation.level or self.level, observation.remedy or self.remedy
+            reason = f"{observation.text}: {remedy}"
+            tier = Tier.NUMBER if level is Level.FAIL else observation.tier or self.tier
         affects = _in_order(self.affects if observation.affects is None else observation.affects)
-        if observation.holds:
-            return CheckResult(
-                check=self.name,
-                level=Level.PASS,
-                reason=observation.text,
-                tier=self.tier,
-                affects=affects,
-            )
-        level, remedy = observation.level or self.level, observation.remedy or self.remedy
         return CheckResult(
-            check=self.name,
-            level=level,
-            reason=f"{observation.text}: {remedy}",
-            remedy=remedy,
-            tier=Tier.NUMBER if level is Level.FAIL else observation.tier or self.tier,
-            affects=affects,
+            check=self.name, level=level, reason=reason, remedy=remedy, tier=tier, affects=affects
         )
 
 
@@ -130,21 +126,25 @@ def _in_order(affects: frozenset[Affected]) -> tuple[Affected, ...]:
     return tuple(affected for affected in Affected if affected in affects)
 
 
-def check(  # noqa: PLR0913  (the fields of a Check)
+def check(
     name: str,
     level: Level,
-    *,
-    meaning: str,
-    limit: str,
-    remedy: str,
-    tier: Tier = Tier.NUMBER,
-    affects: Iterable[Affected] = Affected,
+    tier: Tier,
+    *affects: Affected,
     explained_by: Iterable[str] = (),
 ) -> Callable[[Callable[Subject, Observation | None]], Check[Subject]]:
-    """Make a function a check: its name, and what docs/checks.md says of it."""
+    """Make a function a check of its module; without `affects` it is about all numbers.
+
+    Its docstring says what a violation means, then `Limit:` and `Fix:`. Names in braces are
+    constants of its module, or REPORT_BUG.
+    """
 
     def decorate(find: Callable[Subject, Observation | None]) -> Check[Subject]:
-        return Check(
+        constants = {"REPORT_BUG": REPORT_BUG} | find.__globals__
+        text = " ".join((find.__doc__ or "").split()).format_map(constants)
+        meaning, _, rest = text.partition(" Limit: ")
+        limit, _, remedy = rest.partition(" Fix: ")
+        made = Check(
             name=name,
             level=level,
             meaning=meaning,
@@ -152,11 +152,21 @@ def check(  # noqa: PLR0913  (the fields of a Check)
             remedy=remedy,
             find=find,
             tier=tier,
-            affects=frozenset(affects),
+            affects=frozenset(affects or Affected),
             explained_by=frozenset(explained_by),
         )
+        _BY_MODULE[find.__module__].append(made)
+        return made
 
     return decorate
+
+
+_BY_MODULE: dict[str, list[Check[Any]]] = defaultdict(list)
+
+
+def checks_of(*modules: ModuleType) -> tuple[Check[Any], ...]:
+    """Return the checks that modules define, in the order of their definition."""
+    return tuple(check for module in modules for check in _BY_MODULE[module.__name__])
 
 
 def in_short(results: Iterable[CheckResult]) -> str:

@@ -1,7 +1,6 @@
 """What the ranks of a cell wait for: their data, or a late rank."""
 
 from hpml_jobs.checks.cpus import OVERSUBSCRIBED, too_few_cpus_for_loading
-from hpml_jobs.checks.limits import IMBALANCE_LIMIT, STALL_LIMIT, START_LIMIT
 from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
 from hpml_jobs.core.disturbance import explains, outside_causes, run_queue_share
 from hpml_jobs.core.formulas import loader_waiting_s
@@ -9,7 +8,11 @@ from hpml_jobs.core.lateness import Late, Lateness, Work, lateness_of
 from hpml_jobs.core.measurements import Role, Stalls
 from hpml_jobs.core.record import Rank, Record
 from hpml_jobs.core.strategies import Loader
-from hpml_jobs.core.text import percent_text
+from hpml_jobs.core.text import Share, percent_text
+
+IMBALANCE_LIMIT = Share(0.05)
+STALL_LIMIT = Share(0.05)
+START_LIMIT = Share(0.05)
 
 LARGER_BATCH = "use a larger batch=: the device waits for the host, no batch is loaded"
 NO_WORKERS = "set loader_workers=, so that batches are loaded while the device computes"
@@ -24,25 +27,27 @@ def late_ranks(record: Record) -> Lateness | None:
 @check(
     "imbalance",
     Level.WARN,
-    meaning="One rank computes or loads longer than the others, which wait for it in a collective: "
-    "the epoch is as long as that rank makes it. Table 2 shows the late rank. Ranks that are late "
-    "in different phases wait for each other, and each is named with its phase. Only in the list "
-    "where an outside cause of the same size, or loader workers that share CPUs with the ranks, "
-    "explain it: `disturbed` or `loader-cpus` is shown.",
-    limit=f"{percent_text(IMBALANCE_LIMIT)} of the instrumented epoch between the ranks' times "
-    "without exposed communication, or in one phase where ranks wait for each other",
-    remedy="give every rank the same work",
-    tier=Tier.NUMBER,
-    affects={Affected.TIME, Affected.SPLIT},
+    Tier.NUMBER,
+    Affected.TIME,
+    Affected.SPLIT,
     explained_by={OVERSUBSCRIBED},
 )
 def imbalance(record: Record) -> Observation | None:
-    """Warn if one rank computes or loads longer than another by more than 5 % of the epoch."""
+    """One rank computes or loads longer than the others, which wait for it in a collective: the
+    epoch is as long as that rank makes it. Table 2 shows the late rank. Ranks that are late in
+    different phases wait for each other, and each is named with its phase. Only in the list where
+    an outside cause of the same size, or loader workers that share CPUs with the ranks, explain it:
+    `disturbed` or `loader-cpus` is shown.
+
+    Limit: {IMBALANCE_LIMIT} of the instrumented epoch between the ranks' times without exposed
+    communication, or in one phase where ranks wait for each other
+    Fix: give every rank the same work
+    """
     lateness = lateness_of(record, IMBALANCE_LIMIT)
     if lateness is None:
         return None
     share = f"{percent_text(lateness.share)} of the epoch"
-    limit = f"limit {percent_text(IMBALANCE_LIMIT)}"
+    limit = f"limit {IMBALANCE_LIMIT}"
     if lateness.share <= IMBALANCE_LIMIT:
         return Observation(True, f"ranks compute and load equally long within {share} ({limit})")
     text = f"{_late_text(lateness)} ({share}, {limit})"
@@ -106,22 +111,17 @@ def _remedy(record: Record, late: Late) -> str:
             )
 
 
-@check(
-    "loader-bound",
-    Level.WARN,
-    meaning="The device waits for data during a large part of the epoch: the epoch measures the "
-    "data loader. Waiting for the first batch and passing batches that are ready are not counted, "
-    "where the record has them apart; without loader workers, what the first batch takes longer "
-    "than the others.",
-    limit=f"waiting is {percent_text(STALL_LIMIT)} of the epoch on every rank",
-    remedy="increase loader_workers=, or use loader=device or faster storage",
-    tier=Tier.TABLE,
-    affects={Affected.TIME},
-    explained_by={OVERSUBSCRIBED},
-)
+@check("loader-bound", Level.WARN, Tier.TABLE, Affected.TIME, explained_by={OVERSUBSCRIBED})
 def loader_bound(record: Record) -> Observation | None:
-    """Warn if a rank waits for data for more than 5 % of the epoch."""
-    limit = f"(limit {percent_text(STALL_LIMIT)})"
+    """The device waits for data during a large part of the epoch: the epoch measures the data
+    loader. Waiting for the first batch and passing batches that are ready are not counted, where
+    the record has them apart; without loader workers, what the first batch takes longer than the
+    others.
+
+    Limit: waiting is {STALL_LIMIT} of the epoch on every rank
+    Fix: increase loader_workers=, or use loader=device or faster storage
+    """
+    limit = f"(limit {STALL_LIMIT})"
     if record.imported:
         if record.train_s is None:
             return None
@@ -176,33 +176,24 @@ def _first_s(rank: Rank, stalls: Stalls) -> float:
     return max(0.0, stalls.first_s - (rank.timed.stall_s - stalls.first_s) / max(1, others))
 
 
-@check(
-    "loader-start",
-    Level.WARN,
-    meaning="Waiting for the first batch, which no computing hides, takes a large part of a short "
-    "epoch: speedups are those of the start. In records of versions before 0.8.0 every epoch also "
-    "started its loader workers. Without loader workers it is what the first batch takes longer "
-    "than the others. Not checked with loader=device.",
-    limit=f"the first stall is {percent_text(START_LIMIT)} of the epoch on every rank",
-    remedy="use more training samples, or loader=device",
-    tier=Tier.TABLE,
-    affects={Affected.TIME},
-    explained_by={OVERSUBSCRIBED},
-)
+@check("loader-start", Level.WARN, Tier.TABLE, Affected.TIME, explained_by={OVERSUBSCRIBED})
 def loaders_start_slowly(record: Record) -> Observation | None:
-    """Warn if waiting for the first batch takes more than 5 % of the epoch."""
+    """Waiting for the first batch, which no computing hides, takes a large part of a short epoch:
+    speedups are those of the start. In records of versions before 0.8.0 every epoch also started
+    its loader workers. Without loader workers it is what the first batch takes longer than the
+    others. Not checked with loader=device.
+
+    Limit: the first stall is {START_LIMIT} of the epoch on every rank
+    Fix: use more training samples, or loader=device
+    """
     first_s = [_first_s(rank, stalls) for rank in record.ranks if (stalls := rank.timed.stalls)]
     if not first_s or record.cell.loader is Loader.DEVICE:
         return None
     share = max(first_s) / record.epoch_s
     text = f"waiting for the first batch takes {percent_text(share)} of it"
-    limit = f"(limit {percent_text(START_LIMIT)})"
+    limit = f"(limit {START_LIMIT})"
     if share <= START_LIMIT:
         return Observation(
             True, f"waiting for the first batch takes {percent_text(share)} of the epoch {limit}"
         )
     return Observation(False, f"short epoch: {text} {limit}")
-
-
-CHECKS = (imbalance, loader_bound, loaders_start_slowly)
-"""In the order of the report."""

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from hpml_jobs.core.measurements import Epoch, Role, Scheduling, Step
 from hpml_jobs.core.record import Rank, Record
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.text import percent_text, whole_number
+from hpml_jobs.core.text import Share, percent_text, whole_number
 
-FOREIGN_LIMIT = 0.05
+FOREIGN_LIMIT = Share(0.05)
 """Share of the allocation's CPU time that other processes may use."""
 
 FOREIGN_LEAST_S = 0.1
@@ -23,16 +23,16 @@ FOREIGN_LEAST_S = 0.1
 PAUSE_LEAST_S = 0.1
 """Shortest pause of an iteration that a stopped process shows."""
 
-WITHHELD_LIMIT = 0.05
+WITHHELD_LIMIT = Share(0.05)
 """Share of the CPU time in demand that a hypervisor or a CPU quota may withhold.
 
 Idle CPUs lose nothing: in the capacity of 64 CPUs with one process the loss would vanish.
 """
 
-RUN_QUEUE_LIMIT = 0.10
+RUN_QUEUE_LIMIT = Share(0.10)
 """Share of an epoch in which the threads of a rank may be ready to run without a CPU."""
 
-WITHHELD_MOST = 0.25
+WITHHELD_MOST = Share(0.25)
 """Share of an epoch that outside causes may withhold before its time is not the cell's any more."""
 
 GLOO_THREADS = 2

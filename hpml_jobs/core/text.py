@@ -93,6 +93,17 @@ def percent_text(share: float) -> str:
     return f"{100 * share:.2f}".rstrip("0").rstrip(".") + " %"
 
 
+class Share(float):
+    """A constant share of 1, which is a percentage in texts.
+
+    >>> f"{Share(0.05)}", 2 * Share(0.05)
+    ('5 %', 0.1)
+    """
+
+    def __str__(self) -> str:
+        return percent_text(self)
+
+
 def nearest(word: str, choices: Iterable[str]) -> str | None:
     """Return the choice that a misspelt word is most like, whatever its case; None: none is.
 

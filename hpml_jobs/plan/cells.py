@@ -1,22 +1,24 @@
-"""The cells of one combination of settings: one per strategy, batch of a ladder and repeat."""
+"""The cells of one combination: per strategy, batch of a ladder and repeat; what each requests."""
 
 from collections.abc import Iterator
 from math import ceil
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from hpml_jobs.core.cell import Cell, CellFile
-from hpml_jobs.core.cluster import Cluster, Shape
+from hpml_jobs.core.cluster import Cluster, Launcher, Shape, check_inventory, sbatch_options
+from hpml_jobs.core.gpus import is_mig_type
 from hpml_jobs.core.strategies import Device, Loader, Sharded, Strategy
 from hpml_jobs.core.workload import Workload
+from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import machine
-from hpml_jobs.plan.loader_workers import DEFAULT_WORKERS
+from hpml_jobs.plan.loader_workers import DEFAULT_WORKERS, Choose, cpus_per_gpu
+from hpml_jobs.plan.own_code import WorkingTree
 from hpml_jobs.plan.plan import PlannedCell
 from hpml_jobs.plan.settings import Settings
-from hpml_jobs.plan.shape import check_shape, make_shape
-from hpml_jobs.plan.working_tree import WorkingTree
+from hpml_jobs.slurm import commands
 
 
 class ResolvedWorkload(NamedTuple):
@@ -28,19 +30,29 @@ class ResolvedWorkload(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """A checked cell of one combination, before its data is looked at: the images are unknown."""
+    """A cell on its way to the plan; `gpu_type` is requested with it.
 
-    cell: Cell
-    shape: Shape
-
-
-def cells_of(settings: Settings) -> list[Cell]:
-    """Return the cells of one combination with what the command line alone determines.
-
-    GPU type, derived nodes and images are added later, so that wrong options are refused before
-    the cluster and the data are read.
+    It begins with what the command line alone determines. GPU type, loader workers, derived nodes
+    and images follow one by one, so that wrong options are refused before the cluster and the data
+    are read.
     """
-    return [_cell(settings, strategy) for strategy in _strategies(settings)]
+
+    settings: Settings
+    cell: Cell
+    gpu_type: str | None = None
+
+    def with_cell(self, **fields: Any) -> "Draft":
+        """Return the draft with other fields of its cell."""
+        return self._replace(cell=msgspec.structs.replace(self.cell, **fields))
+
+    def shape(self, cluster: Cluster) -> Shape:
+        """Return the resources that the cell requests."""
+        return make_shape(self.cell, cluster, self.gpu_type, self.settings.minutes)
+
+
+def drafts_of(settings: Settings) -> list[Draft]:
+    """Return the cells of one combination."""
+    return [Draft(settings, _cell(settings, strategy)) for strategy in _strategies(settings)]
 
 
 def _strategies(settings: Settings) -> list[Strategy]:
@@ -95,47 +107,46 @@ def device_of(settings: Settings) -> Device:
     return Device.CUDA if machine.local_gpus() else Device.CPU
 
 
-def drafts_of(
-    settings: Settings, cells: list[Cell], gpu_type: str | None, cluster: Cluster, *, check: bool
-) -> list[Draft]:
-    """Return the cells of one combination with their nodes, GPU type and shape."""
-    nodes = settings.nodes or cluster.nodes_for(settings.gpus, gpu_type)
-    drafts = []
-    for cell in cells:
-        in_cell = gpu_type if cell.device is Device.CUDA else None
-        placed = msgspec.structs.replace(cell, nodes=nodes, gpu_type=in_cell)
-        shape = make_shape(placed, cluster, gpu_type, settings.minutes)
-        if check:
-            check_shape(shape, placed, cluster)
-        drafts.append(Draft(placed, shape))
-    return drafts
+def with_workers(draft: Draft, choose: Choose) -> Draft:
+    """Return the draft with chosen loader workers if the user gives none."""
+    settings, cell = draft.settings, draft.cell
+    is_given = settings.loader_workers is not None or settings.loader is not Loader.WORKERS
+    if is_given or cell.device is not Device.CUDA:
+        return draft
+    return draft.with_cell(loader_workers=choose(draft.gpu_type, cell.threads))
+
+
+def placed(draft: Draft, cluster: Cluster) -> Draft:
+    """Return the draft with the nodes of its cell, and its GPU type."""
+    nodes = draft.settings.nodes or cluster.nodes_for(draft.settings.gpus, draft.gpu_type)
+    in_cell = draft.gpu_type if draft.cell.device is Device.CUDA else None
+    return draft.with_cell(nodes=nodes, gpu_type=in_cell)
 
 
 def planned_cells(
-    settings: Settings, drafts: list[Draft], resolved: ResolvedWorkload, cluster: Cluster
+    draft: Draft, resolved: ResolvedWorkload, cluster: Cluster
 ) -> Iterator[PlannedCell]:
-    """Yield the cells of one combination: per batch of a ladder, per strategy, per repeat."""
-    workload = resolved.workload
+    """Yield the cells of a draft: per batch of a ladder, per repeat."""
+    settings, workload, shape = draft.settings, resolved.workload, draft.shape(cluster)
     for batch in _batches(settings, workload):
         recipe = settings.recipe.at(settings.gpus * batch * settings.accumulate)
-        for draft in drafts:
-            for repeat in range(settings.repeats):
-                cell = msgspec.structs.replace(
-                    draft.cell, batch=batch, recipe=recipe, workload=workload, repeat=repeat
-                )
-                file = CellFile(
-                    cell=cell,
-                    data_root=str(resolved.root),
-                    code_root=str(Path.cwd()),
-                    trace=settings.trace,
-                    link_gb_per_s=cluster.link_of(draft.shape.gpu_type),
-                    peak_tflop_per_s=cluster.peak_of(draft.shape.gpu_type),
-                    shape=draft.shape,
-                    ladder=bool(settings.ladder.start),
-                    code_commit=resolved.tree.commit,
-                    code_dirty=resolved.tree.dirty,
-                )
-                yield PlannedCell(file, draft.shape, cell.slug)
+        for repeat in range(settings.repeats):
+            cell = msgspec.structs.replace(
+                draft.cell, batch=batch, recipe=recipe, workload=workload, repeat=repeat
+            )
+            file = CellFile(
+                cell=cell,
+                data_root=str(resolved.root),
+                code_root=str(Path.cwd()),
+                trace=settings.trace,
+                link_gb_per_s=cluster.link_of(shape.gpu_type),
+                peak_tflop_per_s=cluster.peak_of(shape.gpu_type),
+                shape=shape,
+                ladder=bool(settings.ladder.start),
+                code_commit=resolved.tree.commit,
+                code_dirty=resolved.tree.dirty,
+            )
+            yield PlannedCell(file, shape, cell.slug)
 
 
 def _batches(settings: Settings, workload: Workload) -> list[int]:
@@ -147,3 +158,80 @@ def _batches(settings: Settings, workload: Workload) -> list[int]:
     while (larger := batches[-1] * settings.ladder.factor) <= share:
         batches.append(larger)
     return batches
+
+
+def make_shape(cell: Cell, cluster: Cluster, gpu_type: str | None, minutes: int) -> Shape:
+    """Return what a cell requests on each node, in CPUs, GPUs, memory (GB) and minutes."""
+    per_node = cell.gpus_per_node
+    requests_gpus = cell.device is Device.CUDA or cluster.request_gpus_for_cpu
+    memory = cluster.mem_gb_per_gpu
+    return Shape(
+        nodes=cell.nodes,
+        gpus_per_node=per_node if requests_gpus else 0,
+        gpu_type=gpu_type,
+        cpus_per_node=_cpus(cell, gpu_type),
+        mem_gb_per_node=memory * per_node if memory else None,
+        minutes=minutes,
+    )
+
+
+def _cpus(cell: Cell, gpu_type: str | None) -> int:
+    """Return the CPUs on each node: of loader workers and threads, and of what else CUDA needs.
+
+    No node need have CPUs for the latter.
+    """
+    least = cell.gpus_per_node * (cell.loader_workers + cell.threads)
+    if cell.device is Device.CPU:
+        return least
+    wanted = cell.gpus_per_node * cpus_per_gpu(
+        cell.loader_workers, cell.threads, several_nodes=cell.nodes > 1
+    )
+    nodes = [node for node in commands.inventory() if node.gpus >= cell.gpus_per_node]
+    typed = [node for node in nodes if gpu_type in (None, node.gpu_type)] or nodes
+    largest = max((node.cpus for node in typed), default=wanted)
+    return min(wanted, max(least, largest))
+
+
+def check_shape(
+    shape: Shape, cell: Cell, cluster: Cluster, *, minutes_option: str = "minutes="
+) -> None:
+    """Refuse a cell that this cluster, or this machine, can never run.
+
+    `minutes_option` is how the user gave the time limit, for the message.
+
+    Raises:
+        UsageError: with what is there, and a value that would work.
+    """
+    if cluster.launcher is Launcher.LOCAL:
+        _check_local(cell)
+        return
+    if shape.gpus_per_node > 1 and is_mig_type(shape.gpu_type or ""):
+        raise UsageError(
+            f"gpus={cell.gpus} with gpu_type={shape.gpu_type}: of the instances of a divided GPU "
+            "(MIG) a process sees one; use gpus=1, or a whole GPU"
+        )
+    sbatch_options(shape, cluster)  # refuses what the cluster has no options for
+    longest = machine.longest_minutes(shape, cluster)
+    if longest is not None and shape.minutes > longest:
+        raise UsageError(
+            f"{minutes_option}{shape.minutes}: the time limit of this partition is {longest:g} "
+            f"minutes, the job would never start; use {minutes_option}{longest:g} or less, or "
+            "another partition"
+        )
+    nodes = list(commands.inventory())
+    size = cluster.gpu_types.get(shape.gpu_type or "")
+    if nodes:
+        check_inventory(shape, cluster, nodes)
+    elif size and shape.gpus_per_node > size:
+        raise UsageError(
+            f"gpus={cell.gpus} on nodes={cell.nodes} are {shape.gpus_per_node} per node; "
+            f"a node of cluster={cluster.name} has {size} {shape.gpu_type}"
+        )
+
+
+def _check_local(cell: Cell) -> None:
+    if cell.nodes > 1:
+        raise UsageError(f"nodes={cell.nodes}: cluster=local is one machine; use nodes=1")
+    gpus_here = len(machine.local_gpus())
+    if cell.device is Device.CUDA and cell.gpus > gpus_here:
+        raise UsageError(f"gpus={cell.gpus} with device=cuda: this machine has {gpus_here} GPUs")

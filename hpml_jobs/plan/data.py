@@ -20,8 +20,7 @@ from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan.image_folder import read_image_folder
 from hpml_jobs.plan.settings import Settings
-from hpml_jobs.plan.text import check_shape, count_windows
-from hpml_jobs.plan.workload_checks import check_facts, check_names
+from hpml_jobs.plan.workload_checks import check_facts, check_names, check_shape, count_windows
 
 PREPARE_TIMEOUT_S = 3600
 

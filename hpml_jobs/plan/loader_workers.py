@@ -5,15 +5,11 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-import msgspec
-
 from hpml_jobs.checks.gpu_peaks import peak_rate
-from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.cluster import Cluster, Launcher
 from hpml_jobs.core.strategies import Device, Loader
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.plan import machine
-from hpml_jobs.plan.settings import Settings
 from hpml_jobs.slurm import commands
 from hpml_jobs.study.study import Study
 
@@ -66,20 +62,6 @@ def workers_for(gpu: str | None, cpus: int | None, threads: int) -> Workers:
 
 Choose = Callable[[str | None, int], int]
 """Returns the number for a GPU type and a number of threads."""
-
-
-def with_workers(
-    settings: Settings, cells: list[Cell], gpu_type: str | None, choose: Choose
-) -> list[Cell]:
-    """Return the cells of one combination with chosen loader workers if the user gives none."""
-    if settings.loader_workers is not None or settings.loader is not Loader.WORKERS:
-        return cells
-    return [
-        msgspec.structs.replace(cell, loader_workers=choose(gpu_type, cell.threads))
-        if cell.device is Device.CUDA
-        else cell
-        for cell in cells
-    ]
 
 
 def chooser(cluster: Cluster, study: Study, notify: Callable[[str], None]) -> Choose:

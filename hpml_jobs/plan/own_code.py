@@ -1,18 +1,24 @@
-"""The user's functions before submission: their source files, counts, and a tried batch."""
+"""The user's functions before submission: their files and commit, counts, and a tried batch."""
 
+import hashlib
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
+from hpml_jobs import __version__
 from hpml_jobs.core.built_in import DATASETS, Unit
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.counts import Counts
+from hpml_jobs.core.paths import user_folder
 from hpml_jobs.core.source_files import source_files, without
-from hpml_jobs.core.workload import Workload
+from hpml_jobs.core.workload import SourceFile, Workload
 from hpml_jobs.errors import UsageError
-from hpml_jobs.plan import data, tried_batches
+from hpml_jobs.plan import data
 from hpml_jobs.plan.data import NotStartedError, TrialRequest
 
 _ON_A_NODE = "hpml-jobs doctor tries one on a node"
@@ -34,8 +40,8 @@ def examined(
     """
     code = source_files(workload.own_code, Path.cwd())
     workload = msgspec.structs.replace(workload, code=code)
-    key = tried_batches.key(workload, root, cluster.python_command(sys.executable), trial)
-    wanted = trial._replace(batches=()) if tried_batches.has(key) else trial
+    mark = _trial_mark(workload, root, cluster.python_command(sys.executable), trial)
+    wanted = trial._replace(batches=()) if mark and mark.exists() else trial
     try:
         counts = data.prepare(workload, root, cluster, trial=wanted)
     except NotStartedError as error:
@@ -43,8 +49,10 @@ def examined(
         notify(f"{error}; your code was not tried: {_ON_A_NODE}")
     if counts.untried:
         notify(f"{workload.name}: no batch was tried here: {counts.untried}; {_ON_A_NODE}")
-    elif wanted.batches and counts.parameters is not None:
-        tried_batches.add(key)
+    elif mark and wanted.batches and counts.parameters is not None:
+        with suppress(OSError):  # without the mark, they are tried again
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch()
     return msgspec.structs.replace(
         workload,
         images=counts.images,
@@ -84,3 +92,54 @@ def _given_counts(workload: Workload, error: NotStartedError) -> Counts:
             f"{error}, or give workload.images=, and workload.parameters= if you know it"
         ) from error
     return Counts(images=images, effective=images, parameters=workload.parameters)
+
+
+def _trial_mark(workload: Workload, root: Path, command: list[str], trial: object) -> Path | None:
+    """Return the file that says that these batches were trained; None without local code.
+
+    Its name is the hash of what a trial depends on.
+    """
+    if not workload.code:
+        return None
+    text = msgspec.json.encode([__version__, workload, str(root), command, trial])
+    return user_folder("XDG_CACHE_HOME", "~/.cache") / "tried" / hashlib.sha256(text).hexdigest()
+
+
+_GIT_TIMEOUT_S = 10
+
+
+class WorkingTree(NamedTuple):
+    """The commit of a working tree, and whether source files differ from it; None: unknown."""
+
+    commit: str | None = None
+    dirty: bool | None = None
+
+
+def working_tree(folder: Path, files: Iterable[SourceFile]) -> WorkingTree:
+    """Return the state of the working tree that a folder is in, of its `files` only.
+
+    Both values are None without files, without git, and outside of a working tree.
+    """
+    names = [file.name for file in files if (folder / file.name).is_file()]
+    commit = _git(folder, "rev-parse", "HEAD") if names else None
+    if not commit:
+        return WorkingTree()
+    status = _git(folder, "status", "--porcelain", "--", *names)
+    return WorkingTree(commit.strip(), None if status is None else bool(status.strip()))
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """Return the output of a git command; None if it failed or there is no git."""
+    command = ["git", "-C", str(folder), *arguments]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_GIT_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None

@@ -15,15 +15,23 @@ from hpml_jobs.core.strategies import Device, Loader
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import machine
-from hpml_jobs.plan.cells import ResolvedWorkload, cells_of, device_of, drafts_of, planned_cells
+from hpml_jobs.plan.cells import (
+    Draft,
+    ResolvedWorkload,
+    check_shape,
+    device_of,
+    drafts_of,
+    placed,
+    planned_cells,
+    with_workers,
+)
 from hpml_jobs.plan.data import NO_TRIAL, TrialRequest, data_root, resolve_workload, with_facts
 from hpml_jobs.plan.feed import least_fed
-from hpml_jobs.plan.loader_workers import chooser, gpu_name, with_workers
-from hpml_jobs.plan.own_code import examined
+from hpml_jobs.plan.loader_workers import chooser, gpu_name
+from hpml_jobs.plan.own_code import examined, working_tree
 from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.plan.settings import QuantizeSettings, Settings
 from hpml_jobs.plan.sweep import Sweep
-from hpml_jobs.plan.working_tree import working_tree
 from hpml_jobs.slurm import commands
 from hpml_jobs.study.study import Study, check_name
 
@@ -53,24 +61,23 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
             f"gpus={first.gpus}); leave batch= out ({sweep.origins['batch']})"
         )
     _refuse_uneven_nodes(sweep.settings)
-    cells = [cells_of(settings) for settings in sweep.settings]
-    _check_this_machine(sweep.settings, cells, sending=sending, notify=notify)
-    refuse_unused(sweep.settings, [cell for of_settings in cells for cell in of_settings])
+    drafts = [draft for settings in sweep.settings for draft in drafts_of(settings)]
+    _check_this_machine(drafts, sending=sending, notify=notify)
+    refuse_unused(sweep.settings, [draft.cell for draft in drafts])
     cluster = _checked_cluster(first.cluster, can_submit=fetch) if sending else first.cluster
-    gpu_types = [_gpu_type(settings, cluster, notify) for settings in sweep.settings]
-    outputs = resolve_path(first.outputs)
-    study = Study(outputs / _study_name(sweep.settings, gpu_types))
+    drafts = [d._replace(gpu_type=_gpu_type(d.settings, cluster, notify)) for d in drafts]
+    study = Study(resolve_path(first.outputs) / _study_name(drafts))
     study.check_schema()
     choose = chooser(cluster, study, notify)
-    drafts = [
-        drafts_of(s, with_workers(s, of_s, gpu_type, choose), gpu_type, cluster, check=sending)
-        for s, of_s, gpu_type in zip(sweep.settings, cells, gpu_types, strict=True)
-    ]
+    drafts = [placed(with_workers(draft, choose), cluster) for draft in drafts]
+    if sending:
+        for draft in drafts:
+            check_shape(draft.shape(cluster), draft.cell, cluster)
     workloads = _workloads(sweep, cluster, fetch=fetch, trial=sending, notify=notify)
     planned = [
         cell
-        for settings, of_settings in zip(sweep.settings, drafts, strict=True)
-        for cell in planned_cells(settings, of_settings, workloads[_data_of(settings)], cluster)
+        for draft in drafts
+        for cell in planned_cells(draft, workloads[_data_of(draft.settings)], cluster)
     ]
     feed = least_fed(planned, gpu_name(None, cluster))
     if feed and (feed.is_limit or not fetch):
@@ -87,29 +94,26 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
     )
 
 
-def _check_this_machine(
-    sweep: Sequence[Settings], cells: Sequence[Sequence[Cell]], *, sending: bool, notify: Notify
-) -> None:
+def _check_this_machine(drafts: Iterable[Draft], *, sending: bool, notify: Notify) -> None:
     """Say where a machine without GPUs decides the device; refuse variables that its cells inherit.
 
     What the jobs of a cluster inherit is not known here: they refuse the variables themselves.
     """
-    for settings, of_settings in zip(sweep, cells, strict=True):
+    cpus = len(os.sched_getaffinity(0))
+    for settings, cell, _ in drafts:
         if settings.cluster.launcher is not Launcher.LOCAL:
             continue
         is_default = settings.device is None and settings.cluster.device is None
-        cpus = len(os.sched_getaffinity(0))
-        for cell in of_settings:
-            if is_default and cell.device is Device.CPU:
-                notify("no NVIDIA GPU answers here: device=cpu")
-            if cell.device is Device.CPU and cell.processes * cell.threads > cpus:
-                notify(
-                    f"more processes than the {cpus} CPUs of this machine: speedups of such cells "
-                    "measure the scheduler; use fewer gpus="
-                )
-            refused = refusal(os.environ, cell.device, communicates=cell.processes > 1)
-            if sending and refused:
-                raise UsageError(refused)
+        if is_default and cell.device is Device.CPU:
+            notify("no NVIDIA GPU answers here: device=cpu")
+        if cell.device is Device.CPU and cell.processes * cell.threads > cpus:
+            notify(
+                f"more processes than the {cpus} CPUs of this machine: speedups of such cells "
+                "measure the scheduler; use fewer gpus="
+            )
+        refused = refusal(os.environ, cell.device, communicates=cell.processes > 1)
+        if sending and refused:
+            raise UsageError(refused)
 
 
 def _refuse_shadows(folder: Path) -> None:
@@ -225,15 +229,15 @@ def _gpu_type(settings: Settings, cluster: Cluster, notify: Notify) -> str | Non
     return gpu_type
 
 
-def _study_name(sweep: Sequence[Settings], gpu_types: Iterable[str | None]) -> str:
+def _study_name(drafts: Sequence[Draft]) -> str:
     """Return the given name, or WORKLOAD-CLUSTER[-GPUTYPE]."""
-    first = sweep[0]
+    first = drafts[0].settings
     if first.study is not None:
         return check_name(first.study)
-    workloads = "_".join(dict.fromkeys(settings.workload.name for settings in sweep))
+    workloads = "_".join(dict.fromkeys(draft.settings.workload.name for draft in drafts))
     parts = [workloads, first.cluster.name]
     if first.cluster.launcher is Launcher.SLURM:
-        parts += sorted({gpu_type for gpu_type in gpu_types if gpu_type is not None})
+        parts += sorted({draft.gpu_type for draft in drafts if draft.gpu_type is not None})
     return check_name("-".join(parts))
 
 

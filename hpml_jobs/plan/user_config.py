@@ -45,7 +45,7 @@ def _load() -> dict[Any, Any]:
     path = user_config_file()
     if not path.exists():
         return {}
-    from hpml_jobs.plan.yaml_files import read_yaml  # noqa: PLC0415  (most users have no such file)
+    from hpml_jobs.plan.config_folders import read_yaml  # noqa: PLC0415  (most users have no such file)
 
     loaded = read_yaml(path, resolve=True)
     if not isinstance(loaded, dict):

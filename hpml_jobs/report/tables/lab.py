@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from hpml_jobs.checks.limits import IMBALANCE_LIMIT
 from hpml_jobs.checks.result import Affected
+from hpml_jobs.checks.waiting import IMBALANCE_LIMIT
 from hpml_jobs.core.record import least_waiting
 from hpml_jobs.report.merge.groups import ConditionGroup, StrategyRows
 from hpml_jobs.report.merge.rows import Place, Row, Setup

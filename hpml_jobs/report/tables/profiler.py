@@ -2,7 +2,7 @@
 
 from typing import Annotated, NamedTuple, Self
 
-from hpml_jobs.checks.limits import LAUNCH_MS, PROFILER_LIMIT
+from hpml_jobs.checks.profiling import LAUNCH_MS, PROFILER_LIMIT
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.measurements import ProfilerSummary
 from hpml_jobs.core.text import percent_text

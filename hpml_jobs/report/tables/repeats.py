@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from hpml_jobs.checks.limits import SCATTER_LIMIT
+from hpml_jobs.checks.comparability import SCATTER_LIMIT
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.statistics import (

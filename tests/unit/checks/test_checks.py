@@ -843,7 +843,7 @@ def test_imported_timing_check_fires_on_its_case(check, level, columns, words):
 def test_plausible_imported_timing_passes_every_check():
     whole = {"train_s": 10.2, "compute_s": 8.2, "comm_s": 2.0, "iterations": 391}
     results = check_record(imported_record(link_gb_per_s=25.0, **whole))
-    assert len(results) == len(checks.IMPORTED)
+    assert len(results) == len(checks.imported.CHECKS)
     assert {result.level for result in results} == {Level.PASS}
     assert {name for name, *_ in ELSEWHERE} == {result.check for result in results}
 

@@ -13,7 +13,7 @@ from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan import data
 from hpml_jobs.plan.sweep import expand
-from hpml_jobs.plan.text import check_shape
+from hpml_jobs.plan.workload_checks import check_shape
 from hpml_jobs.submit.explain import preview_of
 from hpml_jobs.submit.selection import select
 from tests.unit.builders import DIGITS, a_cell

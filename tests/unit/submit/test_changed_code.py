@@ -10,7 +10,7 @@ from hpml_jobs.core.counts import Counts
 from hpml_jobs.core.source_files import source_files
 from hpml_jobs.core.workload import SourceFile
 from hpml_jobs.plan import data
-from hpml_jobs.plan.working_tree import working_tree
+from hpml_jobs.plan.own_code import working_tree
 from hpml_jobs.study.study import Study
 from tests.unit.slurm_output import sacct_line, squeue_line
 

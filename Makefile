@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 UV := 0.13.8
 LOCK ?= locks/worker.txt
 FOLDER ?= wheelhouse
+# As many processes as there are CPUs at most.
+DEMO_SIZES = $(shell test $$(nproc) -ge 4 && echo 1,2,4 || echo 1,2)
 # On a GPU machine without internet there may be no .venv/: then the Python that has torch.
 TEST_PYTHON = $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 # In the order of collection: tests on SLURM come first, and unit tests run while they wait.
@@ -13,8 +15,9 @@ ALL_TESTS = -m "not long and not gpu" -n 4 --dist loadfile --no-loadscope-reorde
 
 .PHONY: demo test coverage test-unit test-long test-gpu lint docs gallery golden env lock wheelhouse clean
 
-demo: $(VENV)/ready  ## Run nine cells on this machine's CPU, print the tables, write a page.
-	$(BIN)/hpml-jobs grid=lab cluster=local device=cpu workload=digits probe_s=5
+demo: $(VENV)/ready  ## Run a small study on this machine's CPU, print the tables, write a page.
+	$(BIN)/hpml-jobs -m gpus=$(DEMO_SIZES) batch=16,64,256 cluster=local device=cpu \
+	  workload=digits data.limit=5120 probe_s=2
 	$(BIN)/hpml-jobs collect digits-local
 	$(BIN)/hpml-jobs report digits-local
 	@echo "the page: $(CURDIR)/outputs/digits-local/report/report.html, its pictures are beside it"

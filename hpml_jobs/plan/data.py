@@ -20,7 +20,7 @@ from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan.image_folder import read_image_folder
 from hpml_jobs.plan.settings import Settings
-from hpml_jobs.plan.workload_checks import check_facts, check_names, check_shape, count_windows
+from hpml_jobs.plan.workload_checks import check_facts, check_model_keys, check_names, count_windows
 
 PREPARE_TIMEOUT_S = 3600
 
@@ -54,7 +54,7 @@ def with_facts(
     dataset = DATASETS.get(workload.data)
     check_names(workload)
     check_facts(workload, dataset)
-    check_shape(workload, given)
+    check_model_keys(workload, given)
     workload = _without_derived_unit(workload)
     if workload.data in BYTE_DATA:
         workload = _with_windows(workload, root, cluster, given, notify)

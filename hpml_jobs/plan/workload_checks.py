@@ -57,7 +57,7 @@ IMAGE_KEYS = ("classes", "image_size")
 """The keys of a workload that nothing reads where the data are tokens."""
 
 
-def check_shape(workload: Workload, given: Container[str]) -> None:
+def check_model_keys(workload: Workload, given: Container[str]) -> None:
     """Refuse keys of a transformer that are missing or that nothing reads, and those of images.
 
     `given` are the keys that the user set.

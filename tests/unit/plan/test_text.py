@@ -13,7 +13,7 @@ from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan import data
 from hpml_jobs.plan.sweep import expand
-from hpml_jobs.plan.workload_checks import check_shape
+from hpml_jobs.plan.workload_checks import check_model_keys
 from hpml_jobs.submit.explain import preview_of
 from hpml_jobs.submit.selection import select
 from tests.unit.builders import DIGITS, a_cell
@@ -59,10 +59,10 @@ def test_synthetic_tokens_train_a_model_of_ones_own(working_folder):
     words = ("workload=custom", "workload.model=mygpt:build", "workload.data=tokens", "batch=2")
     size = ("workload.vocab=50", "workload.context=8", "workload.images=64")
     (settings,) = expand([*words, *size, "cluster=local", "device=cpu"], multirun=False).settings
-    check_shape(settings.workload, ())
+    check_model_keys(settings.workload, ())
     assert (settings.workload.vocab, settings.workload.units_per_sample) == (50, 8)
     with pytest.raises(UsageError, match=r"needs workload.layers=, .*; workload=gpt_nano has them"):
-        check_shape(replace(settings.workload, model="gpt"), ())
+        check_model_keys(replace(settings.workload, model="gpt"), ())
 
 
 def test_text_without_a_window_asks_for_text(tmp_path):
@@ -125,11 +125,11 @@ def test_keys_that_do_not_fit_are_refused(tmp_path, changes, words):
 
 def test_shape_is_read_by_transformers_and_own_models_only():
     with pytest.raises(UsageError, match=r"workload.width=8 with workload.model=digits_cnn: only"):
-        check_shape(replace(DIGITS, width=8), ())
+        check_model_keys(replace(DIGITS, width=8), ())
     with pytest.raises(UsageError, match=r"workload.data=text needs workload.context="):
-        check_shape(replace(NANO, model="own:build", context=None), ())
+        check_model_keys(replace(NANO, model="own:build", context=None), ())
     own = replace(NANO, data="own:dataset", model="own:build", layers=None)
-    check_shape(own, {"workload.classes"})
+    check_model_keys(own, {"workload.classes"})
 
 
 @pytest.mark.parametrize(

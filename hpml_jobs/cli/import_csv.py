@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 KEYS = (
     "study",
-    "outputs",
     "batch_is",
     "rate_of",
     "unit",
@@ -45,16 +44,17 @@ FileAndKeys = Annotated[
         metavar="FILE [KEY=VALUE]...",
         help="timings (study=NAME is needed) or an archive (.tar.gz); of timings also: "
         "batch_is=per_gpu|global rate_of=all|gpu unit=images/s|samples/s|tokens/s|s/iteration "
-        "samples=N parameters=N gpus_per_node=N outputs=PATH",
+        "samples=N parameters=N gpus_per_node=N",
     ),
 ]
 
 
 class ImportRequest(NamedTuple):
-    """The file to import, and the values of the keys that were given."""
+    """The file to import, the values of the keys that were given, and the folder of studies."""
 
     file: Path
     values: dict[str, str]
+    outputs: Path | None
 
     def positive(self, key: str) -> int | None:
         """Return the value of a key that is a count; None if it was not given."""
@@ -71,12 +71,6 @@ class ImportRequest(NamedTuple):
         if text not in WORDS[key]:
             raise UsageError(f"{key}={text}: choose one of {', '.join(WORDS[key])}")
         return text
-
-    @property
-    def outputs(self) -> Path | None:
-        """The folder of the studies, if it was given."""
-        text = self.values.get("outputs")
-        return Path(text) if text else None
 
     @property
     def is_archive(self) -> bool:
@@ -117,7 +111,7 @@ def import_(words: FileAndKeys = None, outputs: Outputs = None, json: Json = Fal
     from hpml_jobs.importer.remarks import remarks
     from hpml_jobs.importer.write_study import write_study
 
-    request = _parse([*(words or []), *([f"outputs={outputs}"] if outputs else [])])
+    request = _parse(words or [], outputs)
     if request.is_archive:
         unpack(request.file, request.outputs, json)
         return
@@ -140,7 +134,7 @@ def import_(words: FileAndKeys = None, outputs: Outputs = None, json: Json = Fal
         _show(study, request, changes, Baseline.SMALLEST if _has_no_single(records) else None)
 
 
-def _parse(words: list[str]) -> ImportRequest:
+def _parse(words: list[str], outputs: Path | None) -> ImportRequest:
     files, values = [], {}
     for word in words:
         key, is_pair, value = word.partition("=")
@@ -161,9 +155,11 @@ def _parse(words: list[str]) -> ImportRequest:
         raise UsageError(
             f"import needs one file, {given} given: hpml-jobs import FILE.csv study=NAME"
         )
-    request = ImportRequest(Path(files[0]), values)
-    if request.is_archive and (others := [key for key in values if key != "outputs"]):
-        raise UsageError(f"{others[0]}=: an archive has its own name and values; leave it out")
+    request = ImportRequest(Path(files[0]), values, outputs)
+    if request.is_archive and values:
+        raise UsageError(
+            f"{next(iter(values))}=: an archive has its own name and values; leave it out"
+        )
     if not request.is_archive and "study" not in values:
         raise UsageError(f"import {files[0]}: name the new study with study=NAME")
     return request

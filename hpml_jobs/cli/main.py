@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import inspect
 import io
 import itertools
 import os
@@ -15,6 +16,7 @@ from hpml_jobs.cli.commands import (
     COMPLETION_VARIABLE,
     PROGRAM,
     UNNAMED,
+    function_of,
     remember,
     typer_program,
 )
@@ -135,7 +137,7 @@ def _run_command(words: list[str]) -> int:
     """Run one of the commands; an error in its options becomes a UsageError."""
     from typer.exceptions import TyperException
 
-    program = typer_program([words[0]])
+    program, words = typer_program([words[0]]), _with_outputs(words)
     try:
         code: int = program(words, prog_name=PROGRAM, standalone_mode=False) or 0
     except TyperException as error:
@@ -147,6 +149,27 @@ def _run_command(words: list[str]) -> int:
     if code == INTERRUPTED:  # typer returns this after Ctrl-C
         raise KeyboardInterrupt
     return code
+
+
+def _with_outputs(words: list[str]) -> list[str]:
+    """Return the words with the folder of the studies as their command takes it.
+
+    `--outputs FOLDER` and `outputs=FOLDER` are the same for every command. Those that read studies
+    have the option, those with the keys of a study the key.
+    """
+    has_option = "outputs" in inspect.signature(function_of(words[0])).parameters
+    made, given = [words[0]], iter(words[1:])
+    for word in given:
+        name, is_pair, folder = word.partition("=")
+        if has_option and name == "outputs" and is_pair:
+            if not folder:
+                raise UsageError("outputs=: name the folder of the studies")
+            made += ["--outputs", folder]
+        elif not has_option and name == "--outputs":
+            made.append(f"outputs={folder if is_pair else next(given, '')}")
+        else:
+            made.append(word)
+    return made
 
 
 _PYDANTIC = re.compile(r"Input should be a valid integer.*")

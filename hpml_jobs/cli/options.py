@@ -161,7 +161,7 @@ def parse_words(
 ) -> StudyWords:
     """Return the study and the values of the keys that a command's words give.
 
-    A study may be named in each of its forms: NAME, study=NAME, its folder, outputs=FOLDER.
+    A study may be named in each of its forms: NAME, study=NAME, its folder.
 
     Raises:
         UsageError: an unknown key, a key that is given twice, a bad value, two studies.
@@ -170,7 +170,7 @@ def parse_words(
     names = []
     for word in words or ():
         key, is_pair, text = word.partition("=")
-        if not is_pair or key in ("study", "outputs"):
+        if not is_pair or key == "study":
             names.append(word)
             continue
         if key not in keys:
@@ -250,11 +250,8 @@ REPORT_KEYS: Mapping[str, Reader] = {"baseline": choice_of(Baseline)}
 
 def find_study(study: str | None, outputs: Path | None) -> Study:
     """Return the study of that name; without a name the most recently submitted one, and say so."""
-    if outputs is None:
-        from hpml_jobs.plan.user_config import user_outputs
-
-        study, outputs = name_and_outputs(study, user_outputs())
-    selected = find(outputs.expanduser(), study)
+    study, folder = name_and_outputs(study, outputs_of(outputs))
+    selected = find(folder, study)
     if study is None:
         print(f"study {selected.name} (most recently submitted)", file=sys.stderr)
     return selected

@@ -24,13 +24,11 @@ OfCell = TypeVar("OfCell", bound=_HasSlug)
 def name_and_outputs(word: str | None, outputs: Path) -> tuple[str | None, Path]:
     """Return the study's name and the folder of the studies, of a word in one of its forms.
 
-    It may be a name, study=NAME, a study's folder, or outputs=FOLDER, as other commands take them.
+    It may be a name, study=NAME, or a study's folder.
     """
     key, is_pair, value = (word or "").partition("=")
     if is_pair and key == "study":
         return value, outputs
-    if is_pair and key == "outputs":
-        return None, Path(value)
     folder = Path(word or "").expanduser()
     if word and "/" in word and (folder / "cells").is_dir():
         return folder.resolve().name, folder.resolve().parent

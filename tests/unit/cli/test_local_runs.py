@@ -116,16 +116,16 @@ def test_local_interrupt_leaves_no_process_and_reports_cells(
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 (no threads)
     )
     study = Study(program.folder / "outputs" / "interrupted")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300  # a busy machine
     while not list(study.root.glob("cells/*/attempts/*/progress.json")):
         assert time.monotonic() < deadline
         time.sleep(0.2)
     os.kill(running.pid, signal.SIGINT)
-    _, messages = running.communicate(timeout=60)
+    _, messages = running.communicate(timeout=300)
     assert running.returncode == 130
     assert messages.splitlines()[-1] == "hpml-jobs: interrupted"
     assert "Traceback" not in messages
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while alive_processes_of(str(study.cells_folder)):
         assert time.monotonic() < deadline
         time.sleep(0.2)

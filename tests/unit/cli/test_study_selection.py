@@ -60,12 +60,38 @@ def test_two_patterns_are_refused():
         select_study("ddp-*", "dp-*", None)
 
 
-@pytest.mark.parametrize(
-    "word", ["mine", "study=mine", "outputs/mine", "outputs/mine/", "outputs=outputs"]
-)
+@pytest.mark.parametrize("word", ["mine", "study=mine", "outputs/mine", "outputs/mine/"])
 def test_study_is_named_as_other_commands_name_it(word, capsys):
     assert run(["status", word]) == 0
     assert select_study(word, None, None).study.name == "mine"
+
+
+COMMANDS = "status logs record list collect choose predict report cancel archive export plan"
+
+
+@pytest.mark.parametrize("command", COMMANDS.split())
+def test_outputs_is_a_key_and_an_option_of_every_command(command, capsys):
+    """Each form leads to the same last line."""
+    own = {"plan": ["gpus=one"], "list": []}.get(command, ["mine"])
+    endings = set()
+    for form in (["--outputs", "absent"], ["--outputs=absent"], ["outputs=absent"]):
+        code = run([command, *own, *form])
+        shown = capsys.readouterr()
+        endings.add((code, (shown.err or shown.out).splitlines()[-1]))
+    ((_, last),) = endings
+    assert "No such option" not in last
+    assert "for one study" not in last
+
+
+def test_outputs_option_is_the_key_of_a_submission(tmp_path, capsys):
+    folder = str(tmp_path / "o")
+    assert run(["plan", "workload=digits", "cluster=local", "--outputs", folder]) == 0
+    assert folder in capsys.readouterr().out
+
+
+def test_outputs_without_folder_is_refused(capsys):
+    assert run(["status", "mine", "outputs="]) == 2
+    assert "outputs=: name the folder of the studies" in capsys.readouterr().err
 
 
 def test_outputs_one_level_too_deep_are_the_study(outputs, tmp_path, capsys):

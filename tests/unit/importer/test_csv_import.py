@@ -297,7 +297,7 @@ def test_file_with_wrong_columns_is_named(content, message, working_folder, caps
         ("a.csv b.csv study=x", 2, "import needs one file, a.csv and b.csv given"),
         ("lab.csv", 2, "import lab.csv: name the new study with study=NAME"),
         ("lab.csv stduy=x", 2, "unknown key stduy: did you mean study?"),
-        ("lab.csv study=x gpus=2", 2, "unknown key gpus: keys are study, outputs"),
+        ("lab.csv study=x gpus=2", 2, "unknown key gpus: keys are study, batch_is"),
         ("lab.csv study=", 2, "study= has no value"),
         ("lab.csv study=x study=y", 2, "study is given twice"),
         ("lab.csv study=../x", 2, "study='../x' is not a name"),

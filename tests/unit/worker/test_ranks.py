@@ -458,7 +458,7 @@ def test_loader_workers_die_with_killed_parent(write_cell):
     folder = write_cell(cell)
     with subprocess.Popen(command_for(folder, cell)) as worker:
         tree = Path(f"/proc/{worker.pid}/task/{worker.pid}/children")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not (children := tree.read_text().split()):
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -466,7 +466,7 @@ def test_loader_workers_die_with_killed_parent(write_cell):
         time.sleep(0.2)
         assert worker.poll() is None
         worker.kill()
-    deadline = time.monotonic() + 2
+    deadline = time.monotonic() + 30
     while any(Path(f"/proc/{child}").exists() for child in children):
         assert time.monotonic() < deadline, "a loader worker outlived its parent"
         time.sleep(0.02)

@@ -26,21 +26,23 @@ from hpml_jobs.slurm.states import Outcome
 
 __all__ = ["GROUPS", "Check", "CheckResult", "Level", "check_record", "check_study", "in_short"]
 
-GROUPS: Mapping[str, tuple[Check[Any], ...]] = {
+OF_RECORD: Mapping[str, tuple[Check[Any], ...]] = {
     "Correctness": checks_of(correctness),
     "Communication": checks_of(communication),
     "Waiting": checks_of(waiting),
     "Disturbance": checks_of(disturbance),
     "Data quality": checks_of(cpus, gpus, quality, profiling),
+}
+MEASURED = tuple(check for checks in OF_RECORD.values() for check in checks)
+"""Those that a measured record alone allows."""
+
+GROUPS = {
+    **OF_RECORD,
     "Comparability": checks_of(comparability),
     "Concurrency": checks_of(concurrency),
     "Imported timings": checks_of(imported),
 }
 """Every check once, by what it is about, in the order of the report."""
-
-MEASURED = checks_of(
-    correctness, communication, waiting, disturbance, cpus, gpus, quality, profiling
-)
 
 
 def check_record(record: Record) -> tuple[CheckResult, ...]:

@@ -9,22 +9,21 @@ from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes
 from hpml_jobs.core.measurements import (
     CollectiveKind,
+    Communication,
+    Epoch,
     Message,
     ProfilerSummary,
     Purpose,
     Role,
 )
 from hpml_jobs.core.message_times import interpolated_s
-from hpml_jobs.core.record import Rank, Record
-from hpml_jobs.core.strategies import BUS_BANDWIDTHS, Device
+from hpml_jobs.core.record import Model, Rank, Record
+from hpml_jobs.core.strategies import BUS_BANDWIDTHS, Device, Strategy
 
 EXPOSED_LIMIT = 1.01
 BUSBW_LIMIT = 1.1
 LARGE_MIB = 1
 """On a GPU the time of smaller messages is mostly latency."""
-
-OVERLAPPED = 1.05
-"""Messages whose durations sum to more than this times their union overlap each other."""
 
 ELEMENT_BYTES = {
     "float64": 8,
@@ -73,36 +72,32 @@ def _message_fault(record: Record, rank: Rank) -> str | None:
                 f"rank {rank.rank}: a message of {message.elements:,} {message.dtype} elements "
                 f"is {size * message.elements:,} bytes, not {message.bytes:,}"
             )
-    gradients = [m for m in communication.messages if m.purpose == Purpose.GRADIENTS]
-    passes = record.cell.strategy.traffic.gradients
-    for kind in dict.fromkeys([*passes, *(m.kind for m in gradients)]):
-        counted, expected_passes = _bytes(gradients, kind), passes.get(kind, 0)
-        if expected_passes is None:  # a number of bytes that is not known beforehand
-            continue
-        expected = expected_bytes(epoch.iterations, record.model.gradient_bytes, expected_passes)
+    strategy, model = record.cell.strategy, record.model
+    for purpose, kind, expected, how in _expected(strategy, model, communication, epoch):
+        counted = sum(m.bytes * m.count for m in communication.sent(purpose) if m.kind == kind)
         if counted != expected:
             return (
-                f"rank {rank.rank} counted {counted:,} bytes of gradients by {kind}, not "
-                f"{expected:,} ({epoch.iterations} iterations x {record.model.gradient_bytes:,} "
-                "bytes)"
-            )
-    for volume in record.model.expected:
-        of_purpose = [m for m in communication.messages if m.purpose == volume.purpose]
-        counted, expected = _bytes(of_purpose, volume.kind), volume.of_epoch(epoch)
-        if counted != expected:
-            of_batch = volume.each_batch
-            unit, count = (
-                ("batches", epoch.batches) if of_batch else ("iterations", epoch.iterations)
-            )
-            return (
-                f"rank {rank.rank} counted {counted:,} bytes of {volume.purpose} by {volume.kind}, "
-                f"not {expected:,} ({count} {unit} x {volume.bytes:,} bytes)"
+                f"rank {rank.rank} counted {counted:,} bytes of {purpose} by {kind}, not "
+                f"{expected:,} ({how} bytes)"
             )
     return None
 
 
-def _bytes(sent: Sequence[Message], kind: CollectiveKind) -> int:
-    return sum(m.bytes * m.count for m in sent if m.kind == kind)
+def _expected(
+    strategy: Strategy, model: Model, communication: Communication, epoch: Epoch
+) -> Iterator[tuple[Purpose, CollectiveKind, int, str]]:
+    """Yield the bytes that a rank must send by each kind of collective, and how they follow."""
+    passes, size = strategy.traffic.gradients, model.gradient_bytes
+    sent = [message.kind for message in communication.sent(Purpose.GRADIENTS)]
+    for kind in dict.fromkeys([*passes, *sent]):
+        of_kind = passes.get(kind, 0)
+        if of_kind is not None:  # None: a number of bytes that is not known beforehand
+            expected = expected_bytes(epoch.iterations, size, of_kind)
+            yield Purpose.GRADIENTS, kind, expected, f"{epoch.iterations} iterations x {size:,}"
+    for volume in model.expected:
+        batches, iterations = f"{epoch.batches} batches", f"{epoch.iterations} iterations"
+        how = f"{batches if volume.each_batch else iterations} x {volume.bytes:,}"
+        yield volume.purpose, volume.kind, volume.of_epoch(epoch), how
 
 
 @check("exposed", Level.FAIL, Tier.NUMBER, Affected.SPLIT)
@@ -208,10 +203,10 @@ def faster_than_microbenchmark(record: Record) -> Observation | None:
         return None
     points = [point for point in benchmark.points_of(kind) if not point.contains_launch]
     best_s = {point.bytes: point.min_s for point in points if point.bytes and point.min_s}
-    sent = [m for m in communication.messages if m.purpose == Purpose.GRADIENTS]
+    sent = communication.sent(Purpose.GRADIENTS)
     if not best_s or not communication.bytes_of(Purpose.GRADIENTS):
         return None
-    overlap = sum(m.busy_s for m in sent) > OVERLAPPED * communication.gradients_s
+    overlap = communication.gradients_overlap
     speeds = _speeds(sent, communication.gradients_s, best_s, cell.gpus, overlap=overlap)
     level = Level.FAIL
     if cell.device is Device.CUDA and not speeds.is_possible:
@@ -270,10 +265,7 @@ def slower_than_training(record: Record) -> Observation | None:
     """
     communication, net_s = record.communication, record.gradients_net_s
     alone_s = record.same_sizes_s
-    if communication is None or alone_s is None or not net_s:
-        return None
-    sent = [m for m in communication.messages if m.purpose == Purpose.GRADIENTS]
-    if sum(m.busy_s for m in sent) > OVERLAPPED * communication.gradients_s:
+    if communication is None or alone_s is None or not net_s or communication.gradients_overlap:
         return None
     return Observation(
         alone_s <= BUSBW_LIMIT * net_s,

@@ -1,14 +1,12 @@
 """May a cell be compared with the others of its table? Checks that need its peers."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from hpml_jobs.checks.gpus import cards_of
 from hpml_jobs.checks.peers import (
     APART_LIMIT,
     EFFICIENCY_LIMIT,
     ByValue,
     Differing,
-    Efficiency,
     Peer,
     PeerTable,
 )
@@ -90,48 +88,25 @@ def too_efficient(peer: Peer, table: PeerTable) -> Observation | None:
     Limit: an efficiency of {EFFICIENCY_LIMIT:g}
     Fix: measure the cell and its baseline again (rerun=true)
     """
-    if not table.baselines(peer):
-        return None
-    if peer.is_baseline:
-        return _slow_baseline(table.efficiencies(peer))
-    reached = table.efficiency(peer)
-    if reached is None:
-        return None
-    units = "GPUs" if peer.place.device is Device.CUDA else "processes"
-    text = f"efficiency is {_reached(reached)} over {peer.place.gpus} {units} {_EFFICIENCY}"
-    if reached.without_loading is not None:
-        text += f", {reached.without_loading:.3g} without data loading"
-    return _efficient([reached], text)
-
-
-def _slow_baseline(efficiencies: Sequence[Efficiency]) -> Observation | None:
-    """Return the same of a baseline: it may be the one that was disturbed."""
+    if peer.is_baseline:  # it may be the one that was disturbed
+        efficiencies = table.efficiencies(peer)
+    else:
+        efficiencies = [reached] if (reached := table.efficiency(peer)) else []
     if not efficiencies:
         return None
     greatest = max(efficiencies, key=lambda reached: reached.with_loading)
+    limit = f"(limit {EFFICIENCY_LIMIT:g})"
+    if peer.is_baseline:
+        text = f"{greatest.peer.slug} reaches an efficiency of {greatest} against it {limit}"
+    else:
+        units = "GPUs" if peer.place.device is Device.CUDA else "processes"
+        text = f"efficiency is {greatest} over {peer.place.gpus} {units} {limit}"
+        if greatest.without_loading is not None:
+            text += f", {greatest.without_loading:.3g} without data loading"
     above = [reached for reached in efficiencies if reached.is_too_high]
-    text = (
-        f"{greatest.peer.slug} reaches an efficiency of {_reached(greatest)} against it "
-        f"{_EFFICIENCY}"
-    )
-    return _efficient(above, text)
-
-
-_EFFICIENCY = f"(limit {EFFICIENCY_LIMIT:g})"
-
-
-def _reached(reached: Efficiency) -> str:
-    """Return an efficiency with its interval, where it has one."""
-    interval = reached.interval
-    between = f" [{interval.low:.3g}, {interval.high:.3g}]" if interval else ""
-    return f"{reached.with_loading:.3g}{between}"
-
-
-def _efficient(above: Sequence[Efficiency], text: str) -> Observation:
-    """Return the observation of cells that may be above the limit."""
     is_explained = all(reached.is_explained for reached in above)
     return Observation(
-        not any(reached.is_too_high for reached in above),
+        not above,
         text,
         "increase loader_workers=, the baseline waits for its data" if is_explained else "",
         None if any(reached.is_certain for reached in above) else Level.WARN,
@@ -203,7 +178,7 @@ def slow_by_power(peer: Peer, table: PeerTable) -> Observation | None:
     Limit: {POWER_CLOCK_LIMIT} of the median SM clock of the table's cells
     Fix: measure again on another node, or compare cells of one node only
     """
-    cards = [card for card in cards_of(peer.record) if card.clock_mhz is not None]
+    cards = [card for card in peer.record.cards if card.clock_mhz is not None]
     usual = table.median_clock_mhz
     if not cards or usual is None:
         return None

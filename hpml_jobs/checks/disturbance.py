@@ -3,7 +3,7 @@
 from statistics import median
 
 from hpml_jobs.checks.cpus import OVERSUBSCRIBED
-from hpml_jobs.checks.result import NAMED, TIMES, Affected, Level, Observation, Tier, check
+from hpml_jobs.checks.result import TIMES, Affected, Level, Observation, Tier, check, names
 from hpml_jobs.core import disturbance
 from hpml_jobs.core.measurements import Role, Step
 from hpml_jobs.core.record import Record
@@ -97,7 +97,7 @@ def slow_iterations(record: Record) -> Observation | None:
     epochs = [rank.timed for rank in record.ranks if rank.timed.slow and rank.timed.steps]
     if not epochs:
         return None
-    shares = [epoch.slow.excess_s / epoch.epoch_s if epoch.slow else 0.0 for epoch in epochs]
+    shares = [epoch.slow_share for epoch in epochs]
     share = max(shares)
     if disturbance.explains(record, share):
         return None
@@ -172,13 +172,10 @@ def other_jobs(record: Record) -> Observation | None:
         return None
     if not neighbours.jobs:
         return Observation(True, "no other job on its nodes at its start and its end")
-    shown = ", ".join(neighbours.users[:NAMED])
-    more = len(neighbours.users) - NAMED
-    users = f"{shown} and {more} more" if more > 0 else shown
     return Observation(
         False,
         f"{counted(neighbours.jobs, 'other job')} on its nodes at its start or its end, "
-        f"{neighbours.same_user} of them of the same user (users: {users})",
+        f"{neighbours.same_user} of them of the same user (users: {names(neighbours.users)})",
     )
 
 

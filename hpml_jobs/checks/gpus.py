@@ -16,11 +16,6 @@ NO_FAULT = ", ".join(sorted(HARMLESS | {POWER_CAP}))
 LAUNCH_LIMIT = Share(0.9)
 
 
-def cards_of(record: Record) -> list[Card]:
-    """Return the GPUs of all ranks."""
-    return [card for rank in record.ranks for card in rank.cards]
-
-
 @check("throttled", Level.WARN, Tier.TABLE, Affected.TIME, Affected.SPLIT)
 def throttled(record: Record) -> Observation | None:
     """The driver lowered the clocks of a GPU (heat, a slowdown by the board): this is not the GPU's
@@ -29,11 +24,10 @@ def throttled(record: Record) -> Observation | None:
     Limit: no reason for lower clocks in the timed epoch but {NO_FAULT}
     Fix: compare with equally throttled cells only, or use another node
     """
-    cards = [card for card in cards_of(record) if card.samples or card.throttle_reasons is not None]
+    cards = [card for card in record.cards if card.samples or card.throttle_reasons is not None]
     if not cards:
         return None
-    with_reasons = [(card, slowing_reasons(card)) for card in cards]
-    slowed = [(card, reasons) for card, reasons in with_reasons if reasons]
+    slowed = [(card, reasons) for card in cards if (reasons := slowing_reasons(card))]
     if not slowed:
         return Observation(True, f"0 of {counted(len(cards), 'GPU')} throttled")
     card, reasons = slowed[0]
@@ -57,7 +51,7 @@ def shared_gpus(record: Record) -> Observation | None:
     Limit: no process of others on the GPUs
     Fix: request whole GPUs, or resubmit the cell (rerun=true)
     """
-    others = [card.other_processes for card in cards_of(record) if card.other_processes is not None]
+    others = [card.other_processes for card in record.cards if card.other_processes is not None]
     if not others:
         return None
     processes = counted(sum(others), "process", "processes")
@@ -88,7 +82,7 @@ def unhealthy(record: Record) -> Observation | None:
     Limit: no uncorrected ECC error since the driver was loaded, no pending or failed remapping
     Fix: report the node to the cluster's support, and measure again on another one
     """
-    cards = [card for card in cards_of(record) if card.ecc_uncorrected is not None]
+    cards = [card for card in record.cards if card.ecc_uncorrected is not None]
     if not cards:
         return None
     for card in cards:
@@ -109,7 +103,7 @@ def few_lanes(record: Record) -> Observation | None:
     Limit: the highest possible width
     Fix: report the node to the cluster's support, and measure again on another one
     """
-    cards = [card for card in cards_of(record) if card.pcie_width and card.max_pcie_width]
+    cards = [card for card in record.cards if card.pcie_width and card.max_pcie_width]
     if not cards:
         return None
     narrow = next((card for card in cards if lane_fault(card)), None)

@@ -56,11 +56,9 @@ def part_exceeds_epoch(record: Record) -> Observation | None:
     parts = {name: part_s for name, part_s in columns.items() if part_s is not None}
     if not parts:
         return None
-    longest = max(parts, key=lambda name: parts[name])
-    return Observation(
-        parts[longest] <= imported.epoch_s,
-        f"{longest} is {parts[longest]:.4g} s of an epoch of {imported.epoch_s:.4g} s",
-    )
+    name, longest_s = max(parts.items(), key=lambda part: part[1])
+    text = f"{name} is {longest_s:.4g} s of an epoch of {imported.epoch_s:.4g} s"
+    return Observation(longest_s <= imported.epoch_s, text)
 
 
 @check("closure", Level.FAIL, Tier.TABLE, Affected.SPLIT)

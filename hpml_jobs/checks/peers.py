@@ -109,6 +109,12 @@ class Efficiency(NamedTuple):
     without_loading: float | None
     interval: Interval | None = None
 
+    def __str__(self) -> str:
+        """With its interval, where it has one."""
+        interval = self.interval
+        between = f" [{interval.low:.3g}, {interval.high:.3g}]" if interval else ""
+        return f"{self.with_loading:.3g}{between}"
+
     @property
     def is_too_high(self) -> bool:
         """Whether N GPUs are more than N times as fast as one, by medians."""
@@ -237,9 +243,12 @@ class PeerTable:
             for peer in peers
             if peer.record.imported and peer.record.imported.rate is None
         ]
-        clocks = {peer.slug: of_cell for peer in peers if (of_cell := _clocks_mhz(peer))}
-        self.clocked = list(clocks)
-        medians = [median(of_cell) for of_cell in clocks.values()]
+        clocks = {  # of the SMs in the timed epoch, in MHz
+            peer.slug: [card.clock_mhz for card in peer.record.cards if card.clock_mhz is not None]
+            for peer in peers
+        }
+        self.clocked = [slug for slug, of_cell in clocks.items() if of_cell]
+        medians = [median(of_cell) for of_cell in clocks.values() if of_cell]
         self.median_clock_mhz = median(medians) if len(medians) > 1 else None
         self.whole_seconds = all(epoch_s == round(epoch_s) for epoch_s in self.imported_s)
 
@@ -288,12 +297,6 @@ class PeerTable:
             compared = [*self.baselines(peer), *self._rivals.get(key, ())]
             self._loaders[key] = ByValue(compared, _workers_per_gpu)
         return self._loaders[key]
-
-
-def _clocks_mhz(peer: Peer) -> list[int]:
-    """Return the SM clocks of a cell's GPUs in its timed epoch."""
-    cards = (card for rank in peer.record.ranks for card in rank.cards)
-    return [clock for card in cards if (clock := card.clock_mhz) is not None]
 
 
 def _rivalry(peer: Peer) -> tuple[int, int, str]:

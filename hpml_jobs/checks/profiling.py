@@ -164,52 +164,30 @@ def phases_disagree(record: Record) -> Observation | None:
     ]
     if not differences:
         return None
-    worst = max(differences)
+    share, text = max(differences)
     return Observation(
-        worst.share <= PHASES_LIMIT,
-        f"{worst.text} ({percent_text(max(0.0, worst.share))} of the profiler's window, limit "
-        f"{PHASES_LIMIT})",
+        share <= PHASES_LIMIT,
+        f"{text} ({percent_text(max(0.0, share))} of the profiler's window, limit {PHASES_LIMIT})",
     )
 
 
-class Difference(NamedTuple):
-    """How far phases are from what the profiler saw: share of its window, and in words."""
+def _phase_difference(trace: ProfilerSummary) -> tuple[float, str] | None:
+    """Return how far phases are from what the profiler saw: share of its window, and in words.
 
-    share: float
-    text: str
-
-
-def _phase_difference(trace: ProfilerSummary) -> Difference | None:
-    """Return the first difference above the limit, else the largest; None if not measured."""
-    if not trace.window_s or trace.instruments_busy_s is None or trace.instruments_stall_s is None:
-        return None
-    differences = list(
-        _phase_differences(trace, trace.instruments_busy_s, trace.instruments_stall_s)
-    )
-    above = (difference for difference in differences if difference.share > PHASES_LIMIT)
-    return next(above, max(differences))
-
-
-def _phase_differences(
-    trace: ProfilerSummary, busy_s: float, stall_s: float
-) -> Iterator[Difference]:
-    """Yield what is impossible, then what is inconsistent.
-
-    Launch gaps are idle times inside computation. They are our computation less the profiler's, and
-    also the profiler's idle time less our stall; both must agree, and neither is negative.
+    It is the first difference above the limit, else the largest; None if not measured. Launch gaps
+    are idle times inside computation. They are our computation less the profiler's, and also the
+    profiler's idle time less our stall; both must agree, and neither is negative.
     """
+    busy_s, stall_s = trace.instruments_busy_s, trace.instruments_stall_s
+    if not trace.window_s or busy_s is None or stall_s is None:
+        return None
     busy_s += max(0.0, _copies_s(trace.collective(CollectiveKind.BROADCAST)))
     gaps_s, idle_gaps_s = busy_s - trace.compute_s, trace.idle_s - stall_s
-    yield Difference(
-        -gaps_s / trace.window_s,
-        f"computation takes {busy_s:.3g} s, the GPU computed for {trace.compute_s:.3g} s",
-    )
-    yield Difference(
-        -idle_gaps_s / trace.window_s,
-        f"stall is {stall_s:.3g} s, the GPU was idle for {trace.idle_s:.3g} s",
-    )
-    yield Difference(
-        abs(gaps_s - idle_gaps_s) / trace.window_s,
+    differences = {  # what is impossible, then what is inconsistent
+        f"computation takes {busy_s:.3g} s, the GPU computed for {trace.compute_s:.3g} s": -gaps_s,
+        f"stall is {stall_s:.3g} s, the GPU was idle for {trace.idle_s:.3g} s": -idle_gaps_s,
         f"launch gaps are {max(0.0, gaps_s):.3g} s by computation and {max(0.0, idle_gaps_s):.3g} "
-        "s by idle time",
-    )
+        "s by idle time": abs(gaps_s - idle_gaps_s),
+    }
+    shares = [(seconds / trace.window_s, text) for text, seconds in differences.items()]
+    return next((entry for entry in shares if entry[0] > PHASES_LIMIT), max(shares))

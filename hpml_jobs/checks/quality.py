@@ -113,13 +113,10 @@ def buffers_differ(record: Record) -> Observation | None:
         return None
     strategy, different = record.cell.strategy.value, len(set(hashes))
     if record.cell.replicas_share_buffers:
+        shares = f"{strategy} sends rank 0's buffers at every forward"
         if record.cell.sync_buffers is SyncBuffers.SYNCBN:
-            return Observation(
-                True, "SyncBatchNorm uses the statistics of all ranks; tests share them"
-            )
-        return Observation(
-            True, f"{strategy} sends rank 0's buffers at every forward; tests share them"
-        )
+            shares = "SyncBatchNorm uses the statistics of all ranks"
+        return Observation(True, f"{shares}; tests share them")
     if different == 1:
         unused = "nothing in them depends on the batches"
         return Observation(True, f"the same buffers on all {len(hashes)} ranks: {unused}")
@@ -144,13 +141,9 @@ def host_waits_in_syncbn(record: Record) -> Observation | None:
     cell = record.cell
     if cell.device is not Device.CUDA or not (record.model and record.model.buffer_bytes):
         return None
-    waits = cell.sync_buffers is SyncBuffers.SYNCBN
-    return Observation(
-        not waits,
-        "SyncBatchNorm waits for the GPU in every layer of every forward"
-        if waits
-        else "no layer waits for the GPU in forward",
-    )
+    if cell.sync_buffers is SyncBuffers.SYNCBN:
+        return Observation(False, "SyncBatchNorm waits for the GPU in every layer of every forward")
+    return Observation(True, "no layer waits for the GPU in forward")
 
 
 @check("incomplete", Level.WARN, Tier.TABLE, Affected.SPLIT, Affected.BANDWIDTH)

@@ -190,10 +190,7 @@ def loaders_start_slowly(record: Record) -> Observation | None:
     if not first_s or record.cell.loader is Loader.DEVICE:
         return None
     share = max(first_s) / record.epoch_s
-    text = f"waiting for the first batch takes {percent_text(share)} of it"
-    limit = f"(limit {START_LIMIT})"
+    text = f"waiting for the first batch takes {percent_text(share)} of"
     if share <= START_LIMIT:
-        return Observation(
-            True, f"waiting for the first batch takes {percent_text(share)} of the epoch {limit}"
-        )
-    return Observation(False, f"short epoch: {text} {limit}")
+        return Observation(True, f"{text} the epoch (limit {START_LIMIT})")
+    return Observation(False, f"short epoch: {text} it (limit {START_LIMIT})")

@@ -9,6 +9,7 @@ from math import ceil
 import msgspec
 
 from hpml_jobs import __version__
+from hpml_jobs.core.built_in import GPT
 from hpml_jobs.core.cell_hash import digest_of
 from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.formulas import iterations
@@ -24,7 +25,6 @@ from hpml_jobs.core.strategies import (
     is_baseline,
 )
 from hpml_jobs.core.training_path import Precision, TrainingPath
-from hpml_jobs.core.transformer import MODEL as GPT
 from hpml_jobs.core.upgrades import UnreadableSchemaError, Upgrade, decode_upgraded
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Optimizer, Workload, arg_text

@@ -71,7 +71,7 @@ def _of_cards(value: Callable[[Card], float | None], unit: str) -> Callable[...,
     """Return a value of the GPUs in words; all values where the GPUs differ."""
 
     def in_words_of(record: Record, _facts: Facts) -> str | None:
-        values = {value(card) for rank in record.ranks for card in rank.cards} - {None}
+        values = {value(card) for card in record.cards} - {None}
         numbers = sorted(number for number in values if number is not None)
         return f"{' + '.join(f'{number:.0f}' for number in numbers)} {unit}" if numbers else None
 
@@ -88,11 +88,6 @@ def _of_nodes(
         return " + ".join(sorted(map(str, values))) or of_first(facts)
 
     return in_words_of
-
-
-def _torchvision(record: Record, facts: Facts) -> str | None:
-    """Return the torchvision that reads and augments the images; None where none does."""
-    return facts.torchvision if record.cell.workload.data in TORCHVISION_DATA else None
 
 
 def _packages(record: Record, facts: Facts) -> str | None:
@@ -133,7 +128,10 @@ CONDITIONS = (
     Condition("driver", _of_nodes(lambda node: node.driver, lambda facts: facts.driver)),
     Condition("Python", lambda _, facts: facts.python.rpartition(".")[0]),
     Condition(TORCH, lambda _, facts: facts.torch),
-    Condition(TORCHVISION, _torchvision),
+    Condition(
+        TORCHVISION,
+        lambda record, f: f.torchvision if record.cell.workload.data in TORCHVISION_DATA else None,
+    ),
     Condition(PACKAGES, _packages),
     Condition(f"{CODE} in the job", lambda _, facts: ", ".join(map(str, facts.imported)) or None),
     Condition("CUDA", lambda _, facts: facts.cuda),

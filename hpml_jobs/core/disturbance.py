@@ -266,15 +266,10 @@ def _stops(accounts: Sequence[_Account]) -> list[Cause]:
         if epoch and slow and steps and slow.longest_s > 2 * steps.median_s:
             longest = "" if len(continued_s) == 1 else "the longest "
             lasted = f", {longest}for about {slow.longest_s - steps.median_s:.2g} s"
-            share = max(_slow_share(account.epoch) for account in accounts)  # others wait for it
+            share = max(a.epoch.slow_share for a in accounts if a.epoch)  # others wait for it
         text = f"rank {account.rank.rank} on {account.rank.host} was stopped{times}{lasted}"
         causes.append(Cause(CauseKind.STOPPED, text, share, share))
     return causes
-
-
-def _slow_share(epoch: Epoch | None) -> float:
-    """Return the share of an epoch in slow iterations, above the median one."""
-    return epoch.slow.excess_s / epoch.epoch_s if epoch and epoch.slow else 0.0
 
 
 def _longest_pause_s(epoch: Epoch | None) -> float:

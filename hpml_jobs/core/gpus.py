@@ -1,4 +1,4 @@
-"""What NVML's numbers about a GPU mean: reasons for lower clocks, links and their speeds."""
+"""What NVML's numbers about a GPU mean: reasons for lower clocks, links, speeds, and faults."""
 
 import re
 from collections.abc import Sequence
@@ -37,6 +37,18 @@ architecture papers: 160, 300, 600, 900 and 1,800 GB/s of 4, 6, 12, 18 and 18 li
 
 PCIE_LANE_GB_PER_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 """Specified one-way speed of a lane by the generation, after line coding (PCI-SIG)."""
+
+_NODE_FAULT = re.compile(
+    r"uncorrectable (?:ECC|NVLink) error|over nvlink or a hardware error|GPU is lost"
+    r"|fallen off the bus|CUDA-capable device\(s\) is/are busy or unavailable"
+    r"|system not yet initialized",
+    re.IGNORECASE,
+)
+"""Errors that are the node's fault, not the cell's: another node may run it (cudaGetErrorString and
+nvmlErrorString).
+
+Not `unspecified launch failure`: most often a kernel used an invalid pointer (CUDA's reference).
+"""
 
 
 def is_mig(gpu_name: str) -> bool:
@@ -89,6 +101,18 @@ def memory_fault(card: Card) -> str:
     if card.row_remapping in ("pending", "failed"):
         return f"row remapping is {card.row_remapping}"
     return ""
+
+
+def node_fault(text: str) -> str:
+    """Return the words of the first such error in a text; empty if there is none.
+
+    >>> node_fault("RuntimeError: CUDA error: uncorrectable ECC error encountered")
+    'uncorrectable ECC error'
+    >>> node_fault("CUDA error: an illegal memory access was encountered")
+    ''
+    """
+    match = _NODE_FAULT.search(text)
+    return match[0] if match else ""
 
 
 def lane_fault(card: Card) -> str:

@@ -363,6 +363,11 @@ class Epoch(Value, frozen=True, kw_only=True):
     started_s: float | None = None
 
     @property
+    def slow_share(self) -> float:
+        """The share of the epoch in slow iterations, above the median one; 0 where not known."""
+        return self.slow.excess_s / self.epoch_s if self.slow else 0.0
+
+    @property
     def batches(self) -> int:
         """Batches of the epoch, which are more than its iterations with accumulate=."""
         counted = self.stalls.batches if self.stalls else None
@@ -386,6 +391,10 @@ class Message(Value, frozen=True, kw_only=True):
     busy_s: float
 
 
+OVERLAPPED = 1.05
+"""Messages whose durations sum to more than this times their union overlap each other."""
+
+
 class Communication(Value, frozen=True, kw_only=True):
     """The collectives of the instrumented epoch on one rank.
 
@@ -399,15 +408,25 @@ class Communication(Value, frozen=True, kw_only=True):
     buffers_s: float | None = None
     messages: tuple[Message, ...] = ()
 
+    def sent(self, purpose: Purpose) -> list[Message]:
+        """Return the messages of one purpose."""
+        return [message for message in self.messages if message.purpose == purpose]
+
     def bytes_of(self, purpose: Purpose) -> int:
         """Return the bytes of all messages of one purpose in the epoch."""
-        return sum(m.bytes * m.count for m in self.messages if m.purpose == purpose)
+        return sum(m.bytes * m.count for m in self.sent(purpose))
 
     @property
     def gradient_kind(self) -> CollectiveKind | None:
         """The collective that carries the gradients; None without one, or with several."""
-        kinds = {m.kind for m in self.messages if m.purpose == Purpose.GRADIENTS}
+        kinds = {message.kind for message in self.sent(Purpose.GRADIENTS)}
         return kinds.pop() if len(kinds) == 1 else None
+
+    @property
+    def gradients_overlap(self) -> bool:
+        """Whether messages of gradients overlap each other: their durations exceed their union."""
+        total_s = sum(message.busy_s for message in self.sent(Purpose.GRADIENTS))
+        return total_s > OVERLAPPED * self.gradients_s
 
 
 class Volume(Value, frozen=True, kw_only=True):

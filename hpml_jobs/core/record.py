@@ -276,6 +276,11 @@ class Record(Value, frozen=True, kw_only=True):
         return next((rank for rank in self.ranks if rank.rank == number), None)
 
     @property
+    def cards(self) -> list[Card]:
+        """The GPUs of all ranks."""
+        return [card for rank in self.ranks for card in rank.cards]
+
+    @property
     def most_stalled(self) -> Rank:
         """The rank with the largest stall of the timed epoch (ties: the smallest number)."""
         return max(self.ranks, key=lambda rank: (rank.timed.stall_s, -rank.rank))
@@ -335,8 +340,7 @@ class Record(Value, frozen=True, kw_only=True):
         """
         if self.facts is None or self.facts.link_gb_per_s is not None:
             return self.facts.link_gb_per_s if self.facts else None
-        cards = [card for rank in self.ranks for card in rank.cards]
-        return link_gb_per_s(cards) if self.cell.nodes == 1 else None
+        return link_gb_per_s(self.cards) if self.cell.nodes == 1 else None
 
     @property
     def iterations(self) -> int | None:
@@ -480,9 +484,7 @@ class Record(Value, frozen=True, kw_only=True):
         if self.microbenchmark is None or self.communication is None:
             return None
         total = 0.0
-        for message in self.communication.messages:
-            if message.purpose != Purpose.GRADIENTS:
-                continue
+        for message in self.communication.sent(Purpose.GRADIENTS):
             times_s = self.microbenchmark.times_of(message.kind)
             alone_s = interpolated_s(times_s, message.bytes)
             if alone_s is None:

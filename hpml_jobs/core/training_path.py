@@ -52,6 +52,14 @@ AMPERE = "compute capability 8.0 or higher (A100, L4, L40S, H100, H200)"
 _BEFORE_AMPERE = re.compile(r"p4|p40|p100|v100s?|t4|(quadro_?)?rtx_?8000|(rtx_?)?2080(_?ti)?")
 """GPU types, as SLURM names them, without TF32 and without bf16 in their tensor cores."""
 
+_NOT_ON_CPU = {
+    "precision=fp16": "CPUs train in bf16; use precision=bf16",
+    "precision=tf32": "TF32 is a mode of NVIDIA's tensor cores; use precision=bf16",
+    "cudnn_benchmark": "cuDNN runs on GPUs; leave the key out",
+    "compile=reduce-overhead": "its CUDA graphs run on GPUs; use compile=true",
+}
+"""What only GPUs can compute, with the reason and the remedy."""
+
 
 class TrainingPath(Value, frozen=True, kw_only=True):
     """The keys of the training path; at their defaults a cell trains as versions before 0.8.0 did.
@@ -100,32 +108,15 @@ class TrainingPath(Value, frozen=True, kw_only=True):
             UsageError: with the key, the reason and the remedy.
         """
         if device is Device.CPU:
-            self._check_cpu()
+            benchmark = "" if self.cudnn_benchmark is None else "cudnn_benchmark"
+            for key in (f"precision={self.precision}", benchmark, f"compile={self.compile}"):
+                if key in _NOT_ON_CPU:
+                    raise UsageError(f"{key} with device=cpu: {_NOT_ON_CPU[key]}")
         newer = self.precision in (Precision.TF32, Precision.BF16)
         if newer and gpu_type and _BEFORE_AMPERE.fullmatch(gpu_type.lower()):
             raise UsageError(
                 f"precision={self.precision} with gpu_type={gpu_type}: it needs {AMPERE}; "
                 "use precision=fp16"
-            )
-
-    def _check_cpu(self) -> None:
-        if self.precision is Precision.FP16:
-            raise UsageError(
-                "precision=fp16 with device=cpu: CPUs train in bf16; use precision=bf16"
-            )
-        if self.precision is Precision.TF32:
-            raise UsageError(
-                "precision=tf32 with device=cpu: TF32 is a mode of NVIDIA's tensor cores; "
-                "use precision=bf16"
-            )
-        if self.cudnn_benchmark is not None:
-            raise UsageError(
-                "cudnn_benchmark with device=cpu: cuDNN runs on GPUs; leave the key out"
-            )
-        if self.compile is CompileMode.REDUCE_OVERHEAD:
-            raise UsageError(
-                "compile=reduce-overhead with device=cpu: its CUDA graphs run on GPUs; "
-                "use compile=true"
             )
 
     @property

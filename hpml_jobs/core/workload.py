@@ -8,15 +8,17 @@ import msgspec
 
 from hpml_jobs.core.built_in import (
     DATASETS,
+    GPT,
     MODELS,
+    SHAPE_KEYS,
     TOKEN_DATA,
     UNREPORTED,
     UNREPORTED_TOKENS,
+    TransformerShape,
     Unit,
+    check_heads,
 )
 from hpml_jobs.core.text_files import BYTE_DATA, BYTES
-from hpml_jobs.core.transformer import MODEL as GPT
-from hpml_jobs.core.transformer import SHAPE_KEYS, TransformerShape, check_heads
 from hpml_jobs.core.value import Value
 from hpml_jobs.errors import UsageError
 

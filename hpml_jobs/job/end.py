@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from hpml_jobs.core.cell import CellFile
-from hpml_jobs.core.node_faults import node_fault
+from hpml_jobs.core.gpus import node_fault
 from hpml_jobs.core.record import Attempt, Record
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.validation import InvalidRecordError, decode

@@ -4,11 +4,17 @@ import platform
 from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 
-from hpml_jobs.core.built_in import DATASETS, MODEL_NAMES, MODELS, TOKEN_DATA, Dataset
+from hpml_jobs.core.built_in import (
+    DATASETS,
+    GPT,
+    MODEL_NAMES,
+    MODELS,
+    SHAPE_KEYS,
+    TOKEN_DATA,
+    Dataset,
+)
 from hpml_jobs.core.text import nearest
 from hpml_jobs.core.text_files import BYTE_DATA, TEXT, TOKENS, text_files, total_bytes, windows
-from hpml_jobs.core.transformer import MODEL as GPT
-from hpml_jobs.core.transformer import SHAPE_KEYS
 from hpml_jobs.core.workload import Loss, Optimizer, Workload
 from hpml_jobs.errors import UsageError
 

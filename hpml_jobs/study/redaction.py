@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 
+from hpml_jobs.core.environment import CREDENTIAL_WORDS, SECRET_KEY
 from hpml_jobs.core.paths import login_name
-from hpml_jobs.core.secret_names import IN_NAMES, SECRET_KEY
 
 REMOVED = "[removed]"
 HOME, USER, ACCOUNT, EMAIL = "/home/user", "user", "account", "user@example.org"
@@ -27,7 +27,7 @@ SLURM_FACTS = re.compile(
 )
 """The variables of SLURM that are kept: what a job was given."""
 
-_NAME = IN_NAMES.replace("[_-]?", r"(?:\\?[_-])?")  # Markdown and LaTeX write \_
+_NAME = CREDENTIAL_WORDS.replace("[_-]?", r"(?:\\?[_-])?")  # Markdown and LaTeX write \_
 _VALUE = r"""(?:(?<=')[^'\n]+(?=')|(?<=")[^"\n]+(?=")|[^\s"',;}]{4,})"""
 _NO_VALUE = r"(?!(?:\d{1,7}|\d[\d.,]*[.,][\d.,]*)(?:\s|$)|\[removed\])"
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hpml_jobs.core.transformer import TransformerShape
+from hpml_jobs.core.built_in import TransformerShape
 
 INITIAL_STD = 0.02
 """Standard deviation of initial weights; biases are 0."""

@@ -8,10 +8,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from hpml_jobs.core.built_in import MODEL_NAMES
+from hpml_jobs.core.built_in import GPT, MODEL_NAMES, SHAPE_KEYS
 from hpml_jobs.core.record import Model
-from hpml_jobs.core.transformer import MODEL as GPT
-from hpml_jobs.core.transformer import SHAPE_KEYS
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import gpt

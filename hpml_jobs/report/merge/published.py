@@ -6,8 +6,7 @@ Each figure has the source that states it; `derived` ones were computed from wha
 from enum import StrEnum
 from typing import NamedTuple
 
-from hpml_jobs.core.built_in import RESNET18_PARAMETERS
-from hpml_jobs.core.transformer import MODEL as GPT
+from hpml_jobs.core.built_in import GPT, RESNET18_PARAMETERS
 
 SAME_MODEL = 0.003
 """Models whose parameters differ by this share at most count as the same (padded vocabularies)."""

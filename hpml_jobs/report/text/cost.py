@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from hpml_jobs.checks import Level
 from hpml_jobs.checks.gpu_peaks import WINOGRAD, FlopPerSample, PeakRate, gpu_key
 from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.built_in import TransformerShape
 from hpml_jobs.core.conditions import GPU_MODEL
 from hpml_jobs.core.strategies import Device, Strategy
-from hpml_jobs.core.transformer import TransformerShape
 from hpml_jobs.report.merge import published
 from hpml_jobs.report.merge.cost import Cost, cards
 from hpml_jobs.report.merge.groups import ConditionGroup

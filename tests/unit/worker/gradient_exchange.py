@@ -13,9 +13,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from hpml_jobs.core.built_in import TransformerShape
 from hpml_jobs.core.processes import leave
 from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
-from hpml_jobs.core.transformer import TransformerShape
 from hpml_jobs.worker.gpt import GPT
 from hpml_jobs.worker.instruments.collectives import Ledger, aggregate, fingerprint
 from hpml_jobs.worker.instruments.microbenchmark import KINDS, collective_times, prepare

@@ -7,7 +7,7 @@ import pytest
 import torch
 import yaml
 
-from hpml_jobs.core.transformer import SHAPE_KEYS, TransformerShape
+from hpml_jobs.core.built_in import SHAPE_KEYS, TransformerShape
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import models

@@ -1,17 +1,14 @@
 """Picture of the test accuracy after each evaluated epoch."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from hpml_jobs.report.merge import learning
 from hpml_jobs.report.merge.learning import Mean
 from hpml_jobs.report.plots import style
-from hpml_jobs.report.plots.picture import Panel, Picture, cut, panels
+from hpml_jobs.report.plots.picture import Axes, Panel, Picture, cut, panels
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.text.captions import cell_label
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 CAPTION = (
     "Accuracy on the whole test set after each epoch; every rank tests its share. Mean over "
@@ -39,7 +36,7 @@ def accuracy(report: Report) -> Picture | None:
     labels = list(strategies)
     looks = style.looks({label: strategies[label] for label in labels[: style.LINES]})
 
-    def draw(axis: "Axes", panel: Panel[list[Course]]) -> list[str]:
+    def draw(axis: Axes, panel: Panel[list[Course]]) -> list[str]:
         coloured = [course for course in panel.data if course.label in looks]
         for number, course in enumerate(coloured):
             aside = 0.03 * (number - (len(coloured) - 1) / 2)  # so that bars do not overlap
@@ -68,7 +65,7 @@ def accuracy(report: Report) -> Picture | None:
         shown,
         draw,
         alt="Test accuracy by epoch: ",
-        caption=CAPTION,
+        caption=[CAPTION],
         legend={label: look.line | {"ms": 4} for label, look in looks.items()},
         missing=labels[style.LINES :] + missing,
         file="evaluation.csv",

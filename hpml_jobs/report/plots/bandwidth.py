@@ -1,12 +1,13 @@
 """Picture of the microbenchmark: bus bandwidth by size, with the sizes that are sent."""
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from hpml_jobs.core.measurements import CollectiveKind
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.plots import style
 from hpml_jobs.report.plots.picture import (
+    Axes,
     Entry,
     Panel,
     Picture,
@@ -24,9 +25,6 @@ from hpml_jobs.report.tables.microbenchmark import (
 )
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import gb_per_s
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 CAPTION = (
     "{Kinds} of one message on idle devices after E3: busbw = {factors} x bytes / time, lower "
@@ -68,7 +66,7 @@ def bandwidth(report: Report) -> Picture | None:
         for n, name in enumerate(names)
     }
 
-    def draw(axis: "Axes", panel: Panel[Sweeps]) -> list[str]:
+    def draw(axis: Axes, panel: Panel[Sweeps]) -> list[str]:
         title, (curves, sent) = panel
         texts, ends = [], []
         for curve in curves:
@@ -85,10 +83,9 @@ def bandwidth(report: Report) -> Picture | None:
             height, at = [0.025 + 0.045 * number] * len(sizes), axis.get_xaxis_transform()
             axis.plot(sizes, height, transform=at, color=style.strategy_colour(strategy), **SENT)
             texts.append(f"{strategy} sends {size_text(sizes[0])} to {size_text(sizes[-1])}")
-        logarithmic(axis, "x", at=(1,), base=16, text=size_text)
-        axis.set_xlabel("message size")
-        logarithmic(axis, at=(1,) if max(ends) > WIDE_RANGE * min(ends) else (1, 2, 5))
-        axis.set_ylabel("bus bandwidth, GB/s")
+        logarithmic(axis, "x", "message size", at=(1,), base=16, text=size_text)
+        ticks = (1,) if max(ends) > WIDE_RANGE * min(ends) else (1, 2, 5)
+        logarithmic(axis, "y", "bus bandwidth, GB/s", at=ticks)
         bottom, top = axis.get_ylim()
         axis.set_ylim(bottom / (top / bottom) ** (0.05 * len(sent)), top)  # room for the marks
         return texts
@@ -105,7 +102,7 @@ def bandwidth(report: Report) -> Picture | None:
         shown,
         draw,
         alt=f"Bus bandwidth of {words}, most: ",
-        caption=CAPTION.format(Kinds=words.capitalize(), factors=factors_text(kinds)),
+        caption=[CAPTION.format(Kinds=words.capitalize(), factors=factors_text(kinds))],
         legend={name: look.line | {"ms": 4} for name, look in looks.items()} | marks,
         missing=missing,
         file="microbenchmark.csv",

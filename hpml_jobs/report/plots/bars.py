@@ -3,22 +3,19 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.report.merge.figures import Figures
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.plots import style
-from hpml_jobs.report.plots.picture import Labelled, Picture, named, rows, sentences
+from hpml_jobs.report.plots.picture import Axes, Labelled, Picture, named, rows
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.tables.phases import PHASES
 from hpml_jobs.report.text.captions import cell_label
 from hpml_jobs.report.text.marks import EXPLAINED, MARK
 from hpml_jobs.report.text.numbers import percent, seconds
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 class Bar(NamedTuple):
@@ -47,7 +44,7 @@ def marked(cells: Iterable[Labelled]) -> str:
 
 
 def stack(
-    axis: "Axes", at: Sequence[float], parts: Mapping[str, Sequence[float]], height: float = 0.72
+    axis: Axes, at: Sequence[float], parts: Mapping[str, Sequence[float]], height: float = 0.72
 ) -> None:
     """Draw a bar at each place, stacked from the left of parts by their colours."""
     left = [0.0] * len(at)
@@ -80,7 +77,7 @@ def phases(report: Report) -> Picture | None:
     def times_s(row: Row) -> list[float]:
         return [phase.seconds(row) or 0.0 for phase in PHASES]
 
-    def draw(axis: "Axes", cells: Sequence[Bar]) -> list[str]:
+    def draw(axis: Axes, cells: Sequence[Bar]) -> list[str]:
         times = [times_s(bar.row) for bar in cells]
         by_phase = zip(*times, strict=True)
         stack(axis, range(len(cells)), dict(zip(PHASE_COLOURS.values(), by_phase, strict=True)))
@@ -102,7 +99,7 @@ def phases(report: Report) -> Picture | None:
         draw,
         x="seconds per epoch",
         alt="Phases of an epoch: ",
-        caption=sentences(PHASES_CAPTION, marked(cells)),
+        caption=[PHASES_CAPTION, marked(cells)],
         legend=PHASE_COLOURS,
         file="phases.csv",
     )
@@ -128,7 +125,7 @@ def communication(report: Report) -> Picture | None:
     def is_split(row: Row) -> bool:
         return row.gpus > 1 and None not in (row.figures.compute_s, row.figures.comm_exposed_s)
 
-    def draw(axis: "Axes", cells: Sequence[Bar]) -> list[str]:
+    def draw(axis: Axes, cells: Sequence[Bar]) -> list[str]:
         above, below = ([at + aside for at in range(len(cells))] for aside in (-0.2, 0.2))
         figures = [bar.row.figures for bar in cells]
         computation = [of.compute_s or 0.0 for of in figures]
@@ -161,7 +158,7 @@ def communication(report: Report) -> Picture | None:
         draw,
         x="seconds per epoch",
         alt="Per epoch: ",
-        caption=sentences(COMMUNICATION_CAPTION, REPORTED if imported else "", marked(cells)),
+        caption=[COMMUNICATION_CAPTION, REPORTED if imported else "", marked(cells)],
         legend={
             "computation": style.BLUE,
             "exposed communication": style.RED,
@@ -200,7 +197,7 @@ class Shares(NamedTuple):
 def profile(report: Report) -> Picture | None:
     """Plot the stacked activities of each cell; None if no cell was profiled."""
 
-    def draw(axis: "Axes", cells: Sequence[Shares]) -> list[str]:
+    def draw(axis: Axes, cells: Sequence[Shares]) -> list[str]:
         by_activity = zip(*(cell.percentages for cell in cells), strict=True)
         stack(axis, range(len(cells)), dict(zip(ACTIVITIES.values(), by_activity, strict=True)))
         for row, cell in enumerate(cells):
@@ -223,7 +220,7 @@ def profile(report: Report) -> Picture | None:
         draw,
         x="% of the time",
         alt="Time by activity: ",
-        caption=PROFILE_CAPTION,
+        caption=[PROFILE_CAPTION],
         legend=ACTIVITIES,
         file="profiler.csv",
         between=", ",

@@ -1,19 +1,16 @@
 """Picture of the comparison of two studies: the change of every cell with its interval."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from hpml_jobs.core.text import percent_text
 from hpml_jobs.report.merge.comparison import ComparedCell, ComparedGroup, StudyComparison
 from hpml_jobs.report.merge.decision import LEAST_GAP, Decision
 from hpml_jobs.report.plots import files_of, style
-from hpml_jobs.report.plots.picture import Entry, Picture, rows, sentences
+from hpml_jobs.report.plots.picture import Axes, Entry, Picture, rows
 from hpml_jobs.report.text.captions import cell_label
 from hpml_jobs.report.text.marks import MARK
 from hpml_jobs.report.text.study_comparison import names_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 NO_DIFFERENCE, NOT_DECIDED = "no difference seen", "not decided"
 COLOURS = {
@@ -61,7 +58,7 @@ def comparison_picture(
         for cell in group.measured
     ]
 
-    def draw(axis: "Axes", cells: Sequence[Change]) -> list[str]:
+    def draw(axis: Axes, cells: Sequence[Change]) -> list[str]:
         axis.axvspan(-100 * LEAST_GAP, 100 * LEAST_GAP, color=style.PALE, alpha=0.5, lw=0, zorder=0)
         axis.axvline(0, color=style.BLACK, lw=1)
         if limit is not None:
@@ -93,7 +90,7 @@ def comparison_picture(
         draw,
         x="change of the time, %   (left: B is faster, right: B is slower)",
         alt=answer,
-        caption=sentences(answer, CAPTION.format(old=names.old, new=names.new, mark=MARK)),
+        caption=[answer, CAPTION.format(old=names.old, new=names.new, mark=MARK)],
         legend=looks,
         file="compare --json",
     )

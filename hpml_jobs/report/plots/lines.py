@@ -2,18 +2,23 @@
 
 from collections.abc import Callable, Sequence
 from math import ceil
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from hpml_jobs.report.merge import curves
 from hpml_jobs.report.merge.curves import Curve, NoCurveError
 from hpml_jobs.report.merge.rows import Row, setup_order
 from hpml_jobs.report.plots import style
-from hpml_jobs.report.plots.picture import PANELS, Panel, Picture, batch_title, logarithmic, panels
+from hpml_jobs.report.plots.picture import (
+    PANELS,
+    Axes,
+    Panel,
+    Picture,
+    batch_title,
+    logarithmic,
+    panels,
+)
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.text.captions import full_label
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 POINTS, SMOOTH_POINTS = 2_000, 200
 """The most points of a thin and of a thick line: more are invisible, but enlarge the SVG."""
@@ -95,8 +100,9 @@ def _picture(report: Report, of: Quantity) -> Picture | None:
     spans = [_span(panel) for panel in shown]
     is_wide = any(0 < least < most / WIDE_RANGE for least, most in spans)
 
-    def draw(axis: "Axes", panel: Panel[list[Run]]) -> list[str]:
+    def draw(axis: Axes, panel: Panel[list[Run]]) -> list[str]:
         texts = []
+        axis.set(xlabel="iteration", ylabel=of.axis)
         for label, values, at, smooth in panel.data:
             look, every = looks[label], _every(values)
             thin = range(1, len(values) + 1, every)
@@ -106,12 +112,10 @@ def _picture(report: Report, of: Quantity) -> Picture | None:
             texts.append(f"{panel.title} {label} {typical(last):.3g}")
         least, most = _span(panel)
         if least > 0 and (is_wide or of.is_logarithmic):
-            logarithmic(axis)
+            logarithmic(axis, "y", of.axis)
             axis.set_ylim(bottom=max(axis.get_ylim()[0], least / 5))
         elif axis.get_ylim()[1] > 2 * most > 0:  # high peaks of thin lines are clipped
             axis.set_ylim(top=1.3 * most)
-        axis.set_xlabel("iteration")
-        axis.set_ylabel(of.axis)
         return texts
 
     runs = [run for panel in shown for run in panel.data]
@@ -121,7 +125,7 @@ def _picture(report: Report, of: Quantity) -> Picture | None:
         shown,
         draw,
         alt=of.alt,
-        caption=CAPTION.format(thin=_thin(runs), how=of.typical, what=of.measured),
+        caption=[CAPTION.format(thin=_thin(runs), how=of.typical, what=of.measured)],
         legend={
             label: {"color": look.colour, "ls": look.dashes, "ms": 4}
             for label, look in looks.items()

@@ -1,7 +1,6 @@
 """Picture of the time of an epoch against its cost, with the cells that nothing beats in both."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from hpml_jobs.core.statistics import interval
 from hpml_jobs.core.strategies import Device
@@ -10,6 +9,7 @@ from hpml_jobs.report.merge.choice import Candidate, Choice, Exclusion
 from hpml_jobs.report.merge.rows import setup_order
 from hpml_jobs.report.plots import series, style
 from hpml_jobs.report.plots.picture import (
+    Axes,
     Panel,
     Picture,
     cut,
@@ -24,9 +24,6 @@ from hpml_jobs.report.text import captions
 from hpml_jobs.report.text import choice as words
 from hpml_jobs.report.text.captions import cell_label
 from hpml_jobs.report.text.numbers import seconds
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 CAPTION = (
     "E1, the longest of all ranks, medians over runs; bars: intervals of the median, none with a "
@@ -52,17 +49,15 @@ def pareto(report: Report) -> Picture | None:
         return None
     keys = series.keys(report)
 
-    def draw(axis: "Axes", panel: Panel[tuple[ReportGroup, Choice]]) -> list[str]:
+    def draw(axis: Axes, panel: Panel[tuple[ReportGroup, Choice]]) -> list[str]:
         group, choice = panel.data
         device, work = group.source.device, captions.work_text(group.source.work)
         best = front(choice.candidates)
         costs = [c.gpu_s for c in best]
         axis.plot([c.epoch_s for c in best], costs, color=style.PALE, lw=5, zorder=1)
         _draw_cells(axis, choice.candidates, keys)
-        axis.set_xlabel(f"seconds per {work}")
-        axis.set_ylabel(f"{words.cost_unit(device)} per {work}")
-        logarithmic(axis, "x", at=TICKS)
-        logarithmic(axis, at=TICKS)
+        logarithmic(axis, "x", f"seconds per {work}", at=TICKS)
+        logarithmic(axis, "y", f"{words.cost_unit(device)} per {work}", at=TICKS)
         axis.margins(0.16, 0.16)
         _draw_diagonals(axis, choice.candidates, device)
         _name_cells(axis, choice, device)
@@ -87,7 +82,7 @@ def pareto(report: Report) -> Picture | None:
         shown,
         draw,
         alt=f"Time against cost of {of_what}. ",
-        caption=CAPTION.format(units=captions.units(shown[0].data[0].source.device)),
+        caption=[CAPTION.format(units=captions.units(shown[0].data[0].source.device))],
         legend=series.legend([_series(c) for c in candidates], keys, "batch"),
         missing=missing,
         file="choice.csv",
@@ -112,7 +107,7 @@ def _series(candidate: Candidate) -> Series:
     return series.make(row.strategy.value, row.treatment, row.batch_per_gpu, [point])
 
 
-def _draw_cells(axis: "Axes", candidates: Sequence[Candidate], keys: series.Keys) -> None:
+def _draw_cells(axis: Axes, candidates: Sequence[Candidate], keys: series.Keys) -> None:
     """Draw cells, and intervals of the median along the diagonals: cost grows with the time."""
     for c in candidates:
         look = keys.look(_series(c))._replace(dashes="none")
@@ -126,7 +121,7 @@ def _draw_cells(axis: "Axes", candidates: Sequence[Candidate], keys: series.Keys
             axis.plot(at, [c.charged_gpus * end for end in at], color=colour, lw=1, zorder=1)
 
 
-def _draw_diagonals(axis: "Axes", candidates: Sequence[Candidate], device: Device) -> None:
+def _draw_diagonals(axis: Axes, candidates: Sequence[Candidate], device: Device) -> None:
     """Draw a line for every number of charged GPUs, with the number at its upper end."""
     axis.autoscale_view()
     (left, right), (bottom, top) = axis.get_xlim(), axis.get_ylim()
@@ -146,7 +141,7 @@ def _draw_diagonals(axis: "Axes", candidates: Sequence[Candidate], device: Devic
     axis.set_ylim(bottom, top)
 
 
-def _name_cells(axis: "Axes", choice: Choice, device: Device) -> None:
+def _name_cells(axis: Axes, choice: Choice, device: Device) -> None:
     """Mark the cell to ask for with a ring, and name it, the fastest and the cheapest."""
     roles: dict[int, list[str]] = {}
     for role, candidate in (

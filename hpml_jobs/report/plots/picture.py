@@ -4,16 +4,19 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise, zip_longest
 from math import ceil
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from hpml_jobs.report.plots import style
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.text import captions
 
 if TYPE_CHECKING:
+    import matplotlib.axes
     from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+Axes: TypeAlias = "matplotlib.axes.Axes"
+"""What a panel is drawn on; matplotlib is loaded only to draw, because that takes a second."""
 
 
 class Labelled(Protocol):
@@ -75,10 +78,10 @@ def cut(panels: Sequence[Panel[Data]], most: int = PANELS) -> tuple[list[Panel[D
 def panels(  # noqa: PLR0913  (what is around the panels)
     title: str,
     drawn: Sequence[Panel[Data] | None],
-    draw: Callable[["Axes", Panel[Data]], Sequence[str]],
+    draw: Callable[[Axes, Panel[Data]], Sequence[str]],
     *,
     alt: str,
-    caption: str,
+    caption: list[str],
     legend: Mapping[str, Entry],
     missing: Sequence[str] = (),
     file: str = "",
@@ -89,8 +92,8 @@ def panels(  # noqa: PLR0913  (what is around the panels)
     """Return a picture of panels, at most `columns` in a row; None without a panel.
 
     `draw` draws a panel on its axes, labels them, and returns its main numbers in words. These
-    follow `alt`, with `between` them. A None leaves its place empty. The caption ends with what is
-    `missing` and the `file` that has it. `height` is that of a panel in inches.
+    follow `alt`, with `between` them. A None leaves its place empty. The sentences of `caption` end
+    with what is `missing` and the `file` that has it. `height` is that of a panel in inches.
     """
     if not drawn:
         return None
@@ -113,17 +116,18 @@ def panels(  # noqa: PLR0913  (what is around the panels)
                 axis.set_ylabel("")
     _add_legend(figure, legend)
     alt = f"{alt}{listed(texts, between)}." if texts else alt
-    return Picture(title, figure, alt, sentences(caption, not_drawn(missing, file)))
+    sentences = (*caption, not_drawn(missing, file))
+    return Picture(title, figure, alt, " ".join(filter(None, sentences)))
 
 
 def rows(  # noqa: PLR0913  (what is around the rows)
     title: str,
     lines: Sequence[Line],
-    draw: Callable[["Axes", Sequence[Line]], Sequence[str]],
+    draw: Callable[[Axes, Sequence[Line]], Sequence[str]],
     *,
     x: str,
     alt: str,
-    caption: str,
+    caption: list[str],
     legend: Mapping[str, Entry],
     file: str = "",
     inches: float = 0.3,
@@ -136,13 +140,12 @@ def rows(  # noqa: PLR0913  (what is around the rows)
     """
     labels, missing = ([line.label for line in part] for part in (lines[:ROWS], lines[ROWS:]))
 
-    def draw_rows(axis: "Axes", panel: Panel[Sequence[Line]]) -> Sequence[str]:
-        texts = draw(axis, panel.data)
+    def draw_rows(axis: Axes, panel: Panel[Sequence[Line]]) -> Sequence[str]:
         axis.set_yticks(range(len(labels)), labels, size=8 if len(labels) <= 24 else 7)
         axis.set_ylim(len(labels) - 0.4, -0.6)
         axis.set_xlabel(x)
         axis.grid(visible=False, axis="y")
-        return texts
+        return draw(axis, panel.data)
 
     return panels(
         title,
@@ -190,18 +193,19 @@ def frame(picture: Picture) -> None:
     figure.supxlabel(lines, x=0.008, ha="left", fontsize=7.5, color=style.GREY, linespacing=1.35)
 
 
-def logarithmic(
-    axis: "Axes",
-    which: str = "y",
+def logarithmic(  # noqa: PLR0913  (what an axis has)
+    axis: Axes,
+    which: str,
+    label: str,
     *,
     at: Sequence[float] = (1, 2, 5),
     base: int = 10,
     text: Callable[[float], str] = "{:g}".format,
 ) -> None:
-    """Set a logarithmic y (or x) axis with plain numbers, by default at 1, 2 and 5."""
+    """Set a logarithmic x or y axis with its label and plain numbers, by default at 1, 2 and 5."""
     from matplotlib import ticker  # noqa: PLC0415 - heavy
 
-    axis.set(**{f"{which}scale": "log"})
+    axis.set(**{f"{which}scale": "log", f"{which}label": label})
     numbers = axis.xaxis if which == "x" else axis.yaxis
     numbers.set_major_locator(ticker.LogLocator(base=base, subs=at))
     numbers.set_major_formatter(ticker.FuncFormatter(lambda value, _: text(value)))
@@ -235,8 +239,3 @@ def not_drawn(what: Sequence[str], where: str) -> str:
     'Not drawn, see curves.csv: ddp 2-GPU.'
     """
     return f"Not drawn, see {where}: {listed(what)}." if what else ""
-
-
-def sentences(*parts: str) -> str:
-    """Return sentences as one text, without the empty ones."""
-    return " ".join(part for part in parts if part)

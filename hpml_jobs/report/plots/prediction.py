@@ -1,7 +1,7 @@
 """Picture of predicted throughput: measured points, prediction, band, and no change per GPU."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.strategies import BASELINE, Strategy
@@ -9,6 +9,7 @@ from hpml_jobs.predict.values import Place, Skill
 from hpml_jobs.report.merge import outlook
 from hpml_jobs.report.plots import series, style
 from hpml_jobs.report.plots.picture import (
+    Axes,
     Entry,
     Panel,
     Picture,
@@ -16,15 +17,11 @@ from hpml_jobs.report.plots.picture import (
     cut,
     listed,
     panels,
-    sentences,
 )
 from hpml_jobs.report.plots.series import Point, Series
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import per_second, percent
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 CAPTION = (
     "{what} per {unit} in an iteration of median length, on N {units}: level is ideal. Dashed: "
@@ -75,7 +72,7 @@ def prediction(report: Report) -> Picture | None:
     keys, device = series.keys(report), report.groups[0].source.device
     gpu, gpus = captions.unit(device), captions.units(device)
 
-    def draw(axis: "Axes", panel: Panel[list[Line]]) -> list[str]:
+    def draw(axis: Axes, panel: Panel[list[Line]]) -> list[str]:
         for line in panel.data[: series.LINES]:
             _draw(axis, line, keys)
         sizes = [p.gpus for line in panel.data for p in line.measured.points]
@@ -105,10 +102,10 @@ def prediction(report: Report) -> Picture | None:
         shown,
         draw,
         alt=f"Predicted {unit}/s per {gpu}; ",
-        caption=sentences(
+        caption=[
             CAPTION.format(what=f"{unit.capitalize()}/s", unit=gpu, units=gpus),
             ERRORS.format(listed=listed(errors, "; ")) if errors else "",
-        ),
+        ],
         legend=series.legend([line.measured for line in lines], keys) | LEGEND,
         missing=missing + beyond,
         file="predictions.csv",
@@ -150,7 +147,7 @@ def _lines(group: ReportGroup, batch: int) -> Iterator[Line]:
         yield Line(series.make(strategy.value, treatment, batch, points), predicted, unit)
 
 
-def _draw(axis: "Axes", line: Line, keys: series.Keys) -> None:
+def _draw(axis: Axes, line: Line, keys: series.Keys) -> None:
     """Draw what was measured, and from its last point below them what is predicted."""
     series.draw(axis, [line.measured], keys)
     colour, predicted = keys.look(line.measured).colour, line.predicted

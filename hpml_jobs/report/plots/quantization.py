@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from math import ceil
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from hpml_jobs.core.quantization import Bound, Spread
 from hpml_jobs.report.merge.learning import Mean
 from hpml_jobs.report.plots import style
 from hpml_jobs.report.plots.picture import (
+    Axes,
     Panel,
     Picture,
     cut,
@@ -15,13 +16,9 @@ from hpml_jobs.report.plots.picture import (
     not_drawn,
     panels,
     rows,
-    sentences,
 )
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.tables.quantization import BOUNDS, results
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # ---- accuracy by step ----
 
@@ -51,7 +48,8 @@ def quantization(report: Report) -> Picture | None:
             if mean := result.accuracy:
                 step.accuracies.append((network, mean))
 
-    def draw(axis: "Axes", steps: Sequence[Step]) -> list[str]:
+    def draw(axis: Axes, steps: Sequence[Step]) -> list[str]:
+        axis.grid(visible=True, axis="y")
         texts = []
         for network, (runs, colour) in enumerate(zip(shown, style.COLOURS, strict=False)):
             aside = 0.16 * (network - (len(shown) - 1) / 2)
@@ -84,10 +82,10 @@ def quantization(report: Report) -> Picture | None:
         draw,
         x="test accuracy, %",
         alt="Test accuracy by step of quantization: ",
-        caption=sentences(
+        caption=[
             ACCURACY,
             not_drawn([runs.name for runs in report.quantized[len(shown) :]], "quantization.csv"),
-        ),
+        ],
         legend=dict(zip((runs.name for runs in shown), style.COLOURS, strict=False)),
         between=", ",
     )
@@ -143,13 +141,14 @@ def _histograms(report: Report, what: str, *, is_log: bool) -> Picture | None:
         for panel in (*of_network, *[None] * (-len(of_network) % columns))
     ]
 
-    def draw(axis: "Axes", panel: Panel[Spread]) -> list[str]:
+    def draw(axis: Axes, panel: Panel[Spread]) -> list[str]:
         title, spread = panel
         width = (spread.most - spread.least) / len(spread.counts)
         edges = [spread.least + number * width for number in range(len(spread.counts) + 1)]
         axis.stairs(spread.counts, edges, fill=True, color=style.SKY)
+        axis.set_ylabel("values")
         if is_log:
-            logarithmic(axis, at=(1,))
+            logarithmic(axis, "y", "values", at=(1,))
         for bound, ends in (
             (Bound.RANGE, (spread.least, spread.most)),
             (Bound.SIGMA, (spread.mean - 3 * spread.sigma, spread.mean + 3 * spread.sigma)),
@@ -158,7 +157,6 @@ def _histograms(report: Report, what: str, *, is_log: bool) -> Picture | None:
             for end in ends:
                 if spread.least <= end <= spread.most:
                     axis.axvline(end, color=COLOURS[bound], lw=1.3)
-        axis.set_ylabel("values")
         return [f"{title} {spread.least:.3g} to {spread.most:.3g}"]
 
     bins, scale = len(shown[0].data[1].counts), ", on a logarithmic scale" if is_log else ""
@@ -167,7 +165,7 @@ def _histograms(report: Report, what: str, *, is_log: bool) -> Picture | None:
         places,
         draw,
         alt=f"Histograms of {what}. Least to most: ",
-        caption=HISTOGRAMS.format(bins=bins, scale=scale),
+        caption=[HISTOGRAMS.format(bins=bins, scale=scale)],
         legend={BOUNDS[bound]: colour for bound, colour in COLOURS.items()},
         missing=missing,
         file="spreads.csv",

@@ -2,17 +2,14 @@
 
 from collections.abc import Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.record import Record
 from hpml_jobs.report.plots import style
 from hpml_jobs.report.plots.bars import bars, marked
-from hpml_jobs.report.plots.picture import ROWS, Entry, Picture, rows, sentences
+from hpml_jobs.report.plots.picture import ROWS, Axes, Entry, Picture, rows
 from hpml_jobs.report.report import Report
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 CAPTION = (
     "E2 of each rank and run, without its exposed communication, less the median rank of the same "
@@ -59,7 +56,7 @@ def ranks(report: Report) -> Picture | None:
             spreads.append(Spread(bar.label, bar.row.strategy.value, dots))
     markers = _markers(spreads[:ROWS])
 
-    def draw(axis: "Axes", spreads: Sequence[Spread]) -> list[str]:
+    def draw(axis: Axes, spreads: Sequence[Spread]) -> list[str]:
         texts = []
         for at, spread in enumerate(spreads):
             look: Any = {
@@ -95,7 +92,7 @@ def ranks(report: Report) -> Picture | None:
         draw,
         x="% longer than the median rank",
         alt="Slowest rank of each cell against its median rank: ",
-        caption=sentences(CAPTION, marked(spreads)),
+        caption=[CAPTION, marked(spreads)],
         legend=strategies | hosts,
         file="record.json of each cell",
     )

@@ -1,18 +1,15 @@
 """Numbers of a group by GPUs as lines: one for each strategy, treatment and batch."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from hpml_jobs.core.statistics import Interval
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import natural_key
 from hpml_jobs.report.plots import style
-from hpml_jobs.report.plots.picture import Entry, logarithmic
+from hpml_jobs.report.plots.picture import Axes, Entry, logarithmic
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.text.marks import EXPLAINED
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 LINES = 24
 """The most lines in a panel: a colour for each strategy, a marker for each batch."""
@@ -101,7 +98,7 @@ def keys(report: Report) -> Keys:
     )
 
 
-def draw(axis: "Axes", lines: Sequence[Series], keys: Keys) -> None:
+def draw(axis: Axes, lines: Sequence[Series], keys: Keys) -> None:
     """Draw lines with their intervals, each a little aside so that intervals do not overlap."""
     step = min(0.025, 0.15 / max(1, len(lines)))
     for number, line in enumerate(lines):
@@ -121,7 +118,7 @@ def draw(axis: "Axes", lines: Sequence[Series], keys: Keys) -> None:
             )
 
 
-def _draw_points(axis: "Axes", points: Sequence[Point], look: style.Look, aside: float) -> None:
+def _draw_points(axis: Axes, points: Sequence[Point], look: style.Look, aside: float) -> None:
     at = [point.gpus * aside for point in points]
     axis.plot(at, [point.value for point in points], **look.line, ms=4.5, lw=1.4)
     bars = [
@@ -134,7 +131,7 @@ def _draw_points(axis: "Axes", points: Sequence[Point], look: style.Look, aside:
     hollow(axis, [(x, p.value) for x, p in zip(at, points, strict=True) if p.is_doubtful], look)
 
 
-def hollow(axis: "Axes", points: Sequence[tuple[float, float]], look: style.Look) -> None:
+def hollow(axis: Axes, points: Sequence[tuple[float, float]], look: style.Look) -> None:
     """Draw hollow markers over those of doubtful numbers."""
     if points:
         face: Any = {"ms": 4.5, "mec": look.colour, "mfc": style.PAPER}
@@ -162,14 +159,13 @@ def legend(lines: Sequence[Series], keys: Keys, batch: str = "") -> dict[str, En
     return entries
 
 
-def gpu_axis(axis: "Axes", gpus: Iterable[int], units: str) -> None:
+def gpu_axis(axis: Axes, gpus: Iterable[int], units: str) -> None:
     """Set a logarithmic x axis with a tick at every number of GPUs that has room for a label."""
     sizes = sorted(set(gpus))
     ticks = sizes[:1]
     for size in sizes:
         if size >= 1.3 * ticks[-1]:
             ticks.append(size)
-    logarithmic(axis, "x")
+    logarithmic(axis, "x", units)
     axis.set_xticks(ticks)
     axis.set_xlim(sizes[0] / 1.25, sizes[-1] * 1.25)
-    axis.set_xlabel(units)

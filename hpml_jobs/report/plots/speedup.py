@@ -1,12 +1,12 @@
 """Picture of speedup and efficiency by GPUs: strong and weak scaling beside the ideal line."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from hpml_jobs.core.statistics import ratio_interval
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.plots import series, style
-from hpml_jobs.report.plots.picture import Panel, Picture, logarithmic, named, panels
+from hpml_jobs.report.plots.picture import Axes, Panel, Picture, logarithmic, named, panels
 from hpml_jobs.report.plots.series import Point, Series
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.tables import ratios
@@ -14,9 +14,6 @@ from hpml_jobs.report.tables.ratios import Ratio
 from hpml_jobs.report.tables.repeats import epochs_of
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import percent, ratio
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 GROUPS = 3
 """The most groups in a picture."""
@@ -52,7 +49,7 @@ def speedup(report: Report) -> Picture | None:
             drawn.append(Panel(title, (of, True)))
         drawn += [Panel("", (of, False)) for of in scalings]
 
-    def draw(axis: "Axes", panel: Panel[tuple[Scaling, bool]]) -> list[str]:
+    def draw(axis: Axes, panel: Panel[tuple[Scaling, bool]]) -> list[str]:
         of, is_speedup = panel.data
         lines = (of.speedups if is_speedup else of.efficiencies)[: series.LINES]
         series.draw(axis, lines, keys)
@@ -64,8 +61,7 @@ def speedup(report: Report) -> Picture | None:
             axis.set_ylim(0, max(1.08, axis.get_ylim()[1]))
             axis.plot(ends, [1, 1], **style.IDEAL)
             return []
-        axis.set_ylabel("speedup")
-        logarithmic(axis, at=(1,), base=2)
+        logarithmic(axis, "y", "speedup", at=(1,), base=2)
         axis.plot(ends, [end / min(gpus) for end in ends], **style.IDEAL)
         return [
             f"{of.kind}, {line.label}: {ratio(line.points[-1].value)} at {line.points[-1].gpus} "
@@ -80,12 +76,13 @@ def speedup(report: Report) -> Picture | None:
     works = {group.source.work for group in report.groups}
     time = captions.time_word(works.pop()) if len(works) == 1 else "time"
     device = groups[0][0].source.device
+    gpu, gpus = captions.unit(device), captions.units(device)
     return panels(
         "Speedup and efficiency",
         drawn,
         draw,
         alt="Speedup: ",
-        caption=CAPTION.format(time=time, unit=captions.unit(device), units=captions.units(device)),
+        caption=[CAPTION.format(time=time, unit=gpu, units=gpus)],
         legend=series.legend(lines, keys, "batch") | {"ideal": style.IDEAL},
         missing=missing,
         file="scaling.csv",

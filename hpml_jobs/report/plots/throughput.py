@@ -1,31 +1,25 @@
 """Picture of the throughput by GPUs: a panel for each batch, a line for each strategy."""
 
-from typing import TYPE_CHECKING
-
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
 from hpml_jobs.core.built_in import Unit
-from hpml_jobs.core.statistics import Interval
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Place, Row, baseline_setup
 from hpml_jobs.report.plots import series, style
 from hpml_jobs.report.plots.picture import (
+    Axes,
     Panel,
     Picture,
     batch_title,
     cut,
     logarithmic,
     panels,
-    sentences,
 )
 from hpml_jobs.report.plots.series import Point, Series
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.tables.repeats import epochs_of
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import count
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 MEASURED = (
     "{counted} of an epoch, padding of the sampler included, / seconds of E1, the longest of all "
@@ -57,7 +51,7 @@ def throughput(report: Report) -> Picture | None:
     drawn = [line for panel in shown for line in panel.data[1]]
     values = [point.value for line in drawn for point in line.points]
 
-    def draw(axis: "Axes", panel: Panel[Batch]) -> list[str]:
+    def draw(axis: Axes, panel: Panel[Batch]) -> list[str]:
         group, lines = panel.data
         gpus = captions.units(group.device)
         series.draw(axis, lines[: series.LINES], keys)
@@ -66,9 +60,8 @@ def throughput(report: Report) -> Picture | None:
         first = min(points, key=lambda point: (point.gpus, -point.value))
         ends = axis.get_xlim()
         axis.plot(ends, [first.value * end / first.gpus for end in ends], **style.IDEAL)
-        logarithmic(axis)
+        logarithmic(axis, "y", f"{_unit(panel)}/s")
         axis.set_ylim(min(values) / 1.4, max(values) * 1.4)
-        axis.set_ylabel(f"{_unit(panel)}/s")
         return [
             f"{panel.title}, {line.name}: {count(round(line.points[-1].value))} at "
             f"{line.points[-1].gpus} {gpus}"
@@ -78,15 +71,13 @@ def throughput(report: Report) -> Picture | None:
     counted = "Samples, or their tokens," if Unit.TOKENS in units else "Samples"
     counted = "Tokens of the samples" if [*units] == [Unit.TOKENS] else counted
     from_rates = {bool(group.source.rate_units) for group in report.groups}
-    how = [MEASURED.format(counted=counted)] * (False in from_rates) + [RATES] * (
-        True in from_rates
-    )
+    measured = MEASURED.format(counted=counted) if False in from_rates else ""
     return panels(
         "Throughput",
         shown,
         draw,
         alt=f"Throughput in {' or '.join(f'{unit}/s' for unit in units)}, ",
-        caption=sentences(*how, CAPTION),
+        caption=[measured, RATES if True in from_rates else "", CAPTION],
         legend=series.legend(drawn, keys) | {"ideal": style.IDEAL},
         missing=missing + [of.label for panel in shown for of in panel.data[1][series.LINES :]],
         file="scaling.csv",
@@ -98,36 +89,30 @@ def _unit(panel: Panel[Batch]) -> Unit:
 
 
 def _lines(group: ConditionGroup, batch: int) -> list[Series]:
-    """Return the lines of a batch; none if it was not measured with more than one GPU."""
+    """Return the lines of a batch, which begin at the single-GPU cell of their path.
+
+    None if the batch was not measured with more than one GPU.
+    """
     places: dict[tuple[str, str, str], list[Point]] = {}
     for row in group.timed:
         if row.batch_per_gpu == batch and (point := _point(group, row)):
             places.setdefault((row.strategy.value, row.treatment, row.path), []).append(point)
-    lines = [
-        series.make(strategy, treatment, batch, _from_single_gpu(group, path, batch, points))
-        for (strategy, treatment, path), points in places.items()
-    ]
+    lines = []
+    for (strategy, treatment, path), points in places.items():
+        begin = []
+        if all(point.gpus > 1 for point in points):
+            alone = (row for row in group.timed if row.place == Place(baseline_setup(path), batch))
+            begin = [point for row in alone if (point := _point(group, row))][:1]
+        lines.append(series.make(strategy, treatment, batch, [*begin, *points]))
     return lines if any(point.gpus > 1 for line in lines for point in line.points) else []
-
-
-def _from_single_gpu(
-    group: ConditionGroup, path: str, batch: int, points: list[Point]
-) -> list[Point]:
-    """Return points with the single-GPU cell before them, where they have none of its size."""
-    alone = [row for row in group.timed if row.place == Place(baseline_setup(path), batch)]
-    if not alone or any(point.gpus == 1 for point in points):
-        return points
-    start = _point(group, alone[0])
-    return [start, *points] if start else points
 
 
 def _point(group: ConditionGroup, row: Row) -> Point | None:
     if row.timing is None or row.timing.units is None:
         return None
-    units = row.timing.units
-    interval = epochs_of(row).interval
+    units, interval = row.timing.units, epochs_of(row).interval
     if interval:
-        ends = (formulas.units_per_s(units, end) for end in (interval.high, interval.low))
-        interval = Interval(next(ends), next(ends), interval.coverage)
+        low, high = (formulas.units_per_s(units, s) for s in (interval.high, interval.low))
+        interval = interval._replace(low=low, high=high)
     value = formulas.units_per_s(units, row.timing.epoch_s)
     return Point(row.gpus, row.nodes, value, interval, group.doubts(row, Affected.TIME))

@@ -2,33 +2,30 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from hpml_jobs.report.merge import traces
 from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.merge.rows import place_of
 from hpml_jobs.report.merge.traces import NoTraceError, RankTrace, TraceEvent
 from hpml_jobs.report.plots import style
-from hpml_jobs.report.plots.picture import Picture, named, rows, sentences
+from hpml_jobs.report.plots.picture import Axes, Picture, named, rows
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.text.captions import cell_label
 from hpml_jobs.report.text.numbers import significant
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 CAPTION = (
     "torch.profiler, {cell}, first run: the iteration of median length on rank {rank}, and the "
     "same one on the others. Above: what a rank computes; below: collectives, waiting for other "
-    "ranks included. The profiler lengthens an iteration. {clocks}"
+    "ranks included. The profiler lengthens an iteration."
 )
-SAME_HOST = "All ranks have one clock."
-HOSTS = "Ranks of several hosts are aligned at the end of their last collective."
+SEVERAL_CLOCKS = "Ranks of several hosts are aligned at the end of their last collective."
 
 SHORTEST = 1e-3
 """Gaps shorter than this share of the picture are closed: they cannot be seen."""
 
-_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+_COPIES = ("gpu_memcpy", "gpu_memset")
+_DEVICE = ("kernel", *_COPIES)
 _LOADER, _BACKWARD, _STEP = "enumerate(DataLoader)", "autograd::engine::evaluate_f", "Optimizer."
 
 
@@ -47,10 +44,6 @@ def _is_collective(event: TraceEvent) -> bool:
     return event.name.startswith("gloo:")
 
 
-def _is_copy(event: TraceEvent) -> bool:
-    return event.cat in ("gpu_memcpy", "gpu_memset")
-
-
 LOADING = Lane("loading", style.MIDDLE_GREY, True, lambda e: e.name.startswith(_LOADER))
 COMMUNICATION = Lane("collectives", style.RED, False, _is_collective)
 ON_CPU = (
@@ -62,17 +55,11 @@ ON_CPU = (
 )
 ON_GPU = (
     LOADING,
-    Lane(
-        "kernels",
-        style.BLUE,
-        True,
-        lambda e: e.cat == "kernel" and not _is_collective(e),
-    ),
-    Lane("copies", style.ORANGE, True, _is_copy),
+    Lane("kernels", style.BLUE, True, lambda e: e.cat == "kernel" and not _is_collective(e)),
+    Lane("copies", style.ORANGE, True, lambda e: e.cat in _COPIES),
     COMMUNICATION,
 )
 """Later lanes cover earlier ones."""
-
 
 Span = tuple[float, float]
 """A time from a start to an end, in microseconds."""
@@ -153,7 +140,7 @@ def _picture(
     origins = _origins(iterations)
     width = max(it.span[1] - origin for it, origin in zip(iterations, origins, strict=True))
 
-    def draw(axis: "Axes", iterations: Sequence[Iteration]) -> list[str]:
+    def draw(axis: Axes, iterations: Sequence[Iteration]) -> list[str]:
         texts = []
         for place, (it, origin) in enumerate(zip(iterations, origins, strict=True)):
             for lane in lanes:
@@ -183,14 +170,11 @@ def _picture(
         draw,
         x="ms since the iteration began",
         alt=f"One iteration of {cell}: ",
-        caption=sentences(
-            CAPTION.format(
-                cell=cell,
-                rank=iterations[0].trace.rank,
-                clocks=SAME_HOST if one_clock else HOSTS,
-            ),
-            f"Not drawn: {left_out} more ranks, see their traces in attempts/." * bool(left_out),
-        ),
+        caption=[
+            CAPTION.format(cell=cell, rank=iterations[0].trace.rank),
+            "All ranks have one clock." if one_clock else SEVERAL_CLOCKS,
+            f"Not drawn: {left_out} more ranks, see their traces in attempts/." if left_out else "",
+        ],
         legend={lane.name: lane.colour for lane in lanes},
         inches=0.5,
         between=", ",

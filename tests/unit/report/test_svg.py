@@ -24,7 +24,7 @@ def element():
         return []
 
     with style.applied():
-        picture = panels("", [Panel("", 0)], draw, alt="", caption="", legend={"ddp": style.BLUE})
+        picture = panels("", [Panel("", 0)], draw, alt="", caption=[], legend={"ddp": style.BLUE})
     return inline_svg(picture.figure, "speedup", 'at 2 GPUs <1.5 & "more"')
 
 

@@ -202,10 +202,13 @@ def logarithmic(  # noqa: PLR0913  (what an axis has)
     base: int = 10,
     text: Callable[[float], str] = "{:g}".format,
 ) -> None:
-    """Set a logarithmic x or y axis with its label and plain numbers, by default at 1, 2 and 5."""
+    """Set a logarithmic x or y axis with plain numbers, by default at 1, 2 and 5.
+
+    Its label says that it is logarithmic: an axis from 1 to 4 GPUs may look linear.
+    """
     from matplotlib import ticker  # noqa: PLC0415 - heavy
 
-    axis.set(**{f"{which}scale": "log", f"{which}label": label})
+    axis.set(**{f"{which}scale": "log", f"{which}label": f"{label} (log)"})
     numbers = axis.xaxis if which == "x" else axis.yaxis
     numbers.set_major_locator(ticker.LogLocator(base=base, subs=at))
     numbers.set_major_formatter(ticker.FuncFormatter(lambda value, _: text(value)))

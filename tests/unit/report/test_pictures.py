@@ -138,8 +138,8 @@ def test_speedup_has_strong_beside_weak_and_ideal_line(lab):
     assert ends == pytest.approx([27.224 / 30.822, 25.945 / 19.878])
     ideal = weak.lines[-1]
     assert list(ideal.get_xdata()) == pytest.approx(list(ideal.get_ydata()))
-    assert (strong.get_ylabel(), weak.get_ylabel()) == ("speedup", "")  # once for a row
-    assert weak.get_xlabel() == "GPUs"
+    assert (strong.get_ylabel(), weak.get_ylabel()) == ("speedup (log)", "")  # once for a row
+    assert weak.get_xlabel() == "GPUs (log)"
     assert "ddp b512: 1.72 at 4 (efficiency 42.9 %)" in picture.alt
 
 
@@ -164,7 +164,7 @@ def test_speedup_on_cpu_counts_processes(builder):
         cell = lab_cell(gpus, 128, device=Device.CPU)
         builder.with_record(lab_record(cell, epoch_s, facts=CPU))
     picture = speedup(builder.collect())
-    assert picture.figure.axes[0].get_xlabel() == "processes"
+    assert picture.figure.axes[0].get_xlabel() == "processes (log)"
     assert "same batch per process" in titles(picture)[0]
 
 
@@ -186,8 +186,8 @@ def test_throughput_has_panel_per_batch_with_one_scale(lab):
     assert gpus == [1, 2, 4]
     assert rates == pytest.approx([50_000 / PUBLISHED_S[n, 512] for n in (1, 2, 4)])
     assert len({axis.get_ylim() for axis in picture.figure.axes}) == 1
-    assert axis.get_xlabel() == "GPUs"
-    assert picture.figure.axes[0].get_ylabel() == "images/s"
+    assert axis.get_xlabel() == "GPUs (log)"
+    assert picture.figure.axes[0].get_ylabel() == "images/s (log)"
 
 
 # ---- bars ----
@@ -263,7 +263,7 @@ def test_bandwidth_marks_sizes_that_strategies_send(repeated):
     (marks,) = (line for line in axis.lines if line.get_color() == style.BLUE)
     assert set(marks.get_xdata()) == sizes
     assert axis.get_xscale() == axis.get_yscale() == "log"
-    assert axis.get_ylabel() == "bus bandwidth, GB/s"
+    assert axis.get_ylabel() == "bus bandwidth, GB/s (log)"
 
 
 def test_pareto_names_cell_to_ask_for_and_front(repeated):
@@ -361,3 +361,11 @@ def test_groups_have_panels_of_their_own(builder):
         f"group {n}: weak scaling: same batch per GPU" for n in (1, 2)
     ]
     assert cell_labels(phases(report).figure.axes[0])[0].endswith("group 1: single 1-GPU b128")
+
+
+def test_logarithmic_axes_say_so(repeated):
+    for picture in plots.pictures(repeated).values():
+        for axis in picture.figure.axes:
+            for numbers in (axis.xaxis, axis.yaxis):
+                label = numbers.get_label_text()
+                assert not label or label.endswith("(log)") == (numbers.get_scale() == "log")

@@ -13,6 +13,14 @@ from hpml_jobs.report.text.marks import MARK
 from hpml_jobs.report.text.study_comparison import names_of
 
 NO_DIFFERENCE, NOT_DECIDED = "no difference seen", "not decided"
+VERDICTS: dict[Decision | None, str] = {
+    Decision.SLOWER: "slower",
+    Decision.FASTER: "faster",
+    Decision.SAME: NO_DIFFERENCE,
+    Decision.BELOW_GAP: NO_DIFFERENCE,
+}
+"""What is said of decisions; the others are not decided."""
+
 COLOURS = {
     "slower": style.RED,
     "faster": style.BLUE,
@@ -53,7 +61,7 @@ def comparison_picture(
 ) -> Picture | None:
     """Plot the change of every shared cell; None without one."""
     cells = [
-        Change(_label(comparison, group, cell), _verdict(cell), cell)
+        Change(_label(comparison, group, cell), VERDICTS.get(cell.decision, NOT_DECIDED), cell)
         for group in comparison.groups
         for cell in group.measured
     ]
@@ -101,13 +109,3 @@ def _label(comparison: StudyComparison, group: ComparedGroup, cell: ComparedCell
     mark = f"{MARK} " if cell.is_doubtful else ""
     workload = f"{group.new.work[0]}: " if len(comparison.groups) > 1 else ""
     return f"{mark}{workload}{label}"
-
-
-def _verdict(cell: ComparedCell) -> str:
-    match cell.decision:
-        case Decision.FASTER | Decision.SLOWER as decision:
-            return decision.value
-        case Decision.SAME | Decision.BELOW_GAP:
-            return NO_DIFFERENCE
-        case _:
-            return NOT_DECIDED

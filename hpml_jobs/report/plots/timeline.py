@@ -98,7 +98,7 @@ def timeline(report: Report) -> Picture | None:
 
 
 def _rank(place: tuple[ReportGroup, CellResult]) -> tuple[bool, bool, int, int]:
-    """Return the cell to ask for as the highest of several GPUs, then those with the most GPUs."""
+    """Return what is highest for the cell to ask for, then for cells of the most GPUs."""
     group, cell = place[0], place[1].cell
     if cell is None:
         return (False, False, 0, 0)

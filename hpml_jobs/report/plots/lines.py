@@ -33,17 +33,19 @@ CAPTION = (
 
 
 class Quantity(NamedTuple):
-    """A number of each iteration: its values, how they are drawn, and what is said of them."""
+    """A number of each iteration: its values, how they are drawn, and what is said of them.
+
+    `typical` is the mean or the median: the thick line, and the alt text, which is of the last
+    iterations, one in `alt_of_last`.
+    """
 
     title: str
     axis: str
     values: Callable[[Curve], Any]
     typical: str
-    """The mean or the median: of the thick line, and of the alt text."""
     measured: str
     alt: str
     alt_of_last: int
-    """The alt text is of the last values, one in so many."""
     is_logarithmic: bool
 
 
@@ -141,13 +143,13 @@ def _choose(
     report: Report,
 ) -> tuple[list[Panel[dict[str, Curve]]], dict[str, style.Look], list[str]]:
     """Return the runs by label that fit into panels, looks by label, and what does not fit."""
-    places = [
-        (batch_title(report, group, row.batch_per_gpu), label, group, row)
-        for group in report.groups
-        for row in sorted(group.source.rows, key=lambda row: row.batch_per_gpu)
-        if any(map(curves.has_curve, group.source.runs(row)))
-        for label in [full_label(row.setup, group.source.device)]
-    ]
+    places: list[tuple[str, str, ReportGroup, Row]] = []
+    for group in report.groups:
+        for row in sorted(group.source.rows, key=lambda row: row.batch_per_gpu):
+            if any(map(curves.has_curve, group.source.runs(row))):
+                title = batch_title(report, group, row.batch_per_gpu)
+                label = full_label(row.setup, group.source.device)
+                places.append((title, label, group, row))
     setups = {label: row.setup for _, label, _, row in places}
     first = sorted(sorted(setups), key=lambda of: (not setups[of].is_baseline, -setups[of].gpus))
     kept = sorted(first[: style.LINES], key=lambda label: setup_order(setups[label]))

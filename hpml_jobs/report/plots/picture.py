@@ -20,7 +20,7 @@ Axes: TypeAlias = "matplotlib.axes.Axes"
 
 
 class Labelled(Protocol):
-    """What a row of a picture shows, by its name."""
+    """What a row of a picture shows."""
 
     @property
     def label(self) -> str:
@@ -34,10 +34,10 @@ Entry = str | Mapping[str, Any]
 """An entry of a legend: the colour of a filled part, or the properties of a line."""
 
 PANELS = 6
-"""The most panels in a picture, unless it sets another number."""
+"""The most panels of most pictures."""
 
 ROWS = 48
-"""The most rows in a panel with a row for each cell."""
+"""The most rows of a picture with a row for each cell."""
 
 NAMED = 6
 """The most items that a sentence lists by name."""

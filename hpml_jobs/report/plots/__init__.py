@@ -12,14 +12,12 @@ import io
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from hpml_jobs.report.plots import bars, histograms, lines, style, svg
+from hpml_jobs.report.plots import bars, lines, style, svg
 from hpml_jobs.report.plots import quantization as quantized
 from hpml_jobs.report.plots.accuracy import accuracy
 from hpml_jobs.report.plots.bandwidth import bandwidth
-from hpml_jobs.report.plots.communication import communication
 from hpml_jobs.report.plots.pareto import pareto
-from hpml_jobs.report.plots.phases import phases
-from hpml_jobs.report.plots.picture import Picture
+from hpml_jobs.report.plots.picture import Picture, frame
 from hpml_jobs.report.plots.prediction import prediction
 from hpml_jobs.report.plots.ranks import ranks
 from hpml_jobs.report.plots.speedup import speedup
@@ -35,8 +33,8 @@ PLOTS: dict[str, Callable[[Report], Picture | None]] = {
     "throughput": throughput,
     "pareto": pareto,
     "prediction": prediction,
-    "phases": phases,
-    "communication": communication,
+    "phases": bars.phases,
+    "communication": bars.communication,
     "bandwidth": bandwidth,
     "timeline": timeline,
     "ranks": ranks,
@@ -45,8 +43,8 @@ PLOTS: dict[str, Callable[[Report], Picture | None]] = {
     "accuracy": accuracy,
     "profile": bars.profile,
     "quantization": quantized.quantization,
-    "weights": histograms.weights,
-    "activations": histograms.activations,
+    "weights": quantized.weights,
+    "activations": quantized.activations,
 }
 """The pictures by name, in the order of reading; a picture without data is None."""
 
@@ -69,7 +67,7 @@ def files(drawn: Iterable[Picture]) -> dict[str, bytes]:
 def files_of(picture: Picture) -> dict[str, bytes]:
     """Return the PNG and SVG file of a picture, by file name."""
     with style.applied():
-        style.frame(picture.figure, picture.title, picture.caption)
+        frame(picture)
         png = _png(picture.figure)
         picture.figure.set_layout_engine("none")  # the PNG's layout is that of the SVG
         svg_text = svg.draw(picture.figure)

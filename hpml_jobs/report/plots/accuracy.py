@@ -1,17 +1,14 @@
 """Picture of the test accuracy after each evaluated epoch."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from hpml_jobs.report.merge import learning
 from hpml_jobs.report.merge.learning import Mean
 from hpml_jobs.report.plots import style
-from hpml_jobs.report.plots.picture import Picture, listed, not_drawn, sentences
-from hpml_jobs.report.plots.style import Look
+from hpml_jobs.report.plots.picture import Axes, Panel, Picture, cut, panels
 from hpml_jobs.report.report import Report, ReportGroup
-from hpml_jobs.report.text.captions import full_label
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from hpml_jobs.report.text.captions import cell_label
 
 CAPTION = (
     "Accuracy on the whole test set after each epoch; every rank tests its share. Mean over "
@@ -29,64 +26,60 @@ class Course(NamedTuple):
 
 def accuracy(report: Report) -> Picture | None:
     """Plot the test accuracy after each epoch; None if no epoch was evaluated."""
-    groups = [(group, courses) for group in report.groups if (courses := _courses(group))]
-    if not groups:
-        return None
-    strategies = {c.label: c.strategy for _, courses in groups for c in courses}
+    every = [
+        Panel(report.name(group), courses)
+        for group in report.groups
+        if (courses := [*_courses(group)])
+    ]
+    shown, missing = cut(every)
+    strategies = {course.label: course.strategy for panel in every for course in panel.data}
     labels = list(strategies)
     looks = style.looks({label: strategies[label] for label in labels[: style.LINES]})
-    shown = groups[: style.PANELS]
-    figure, axes = style.panels(len(shown), columns=2, height=3.4)
-    for axis, (group, courses) in zip(axes, shown, strict=True):
-        axis.set_title(report.name(group), loc="left")
-        coloured = [course for course in courses if course.label in looks]
+
+    def draw(axis: Axes, panel: Panel[list[Course]]) -> list[str]:
+        coloured = [course for course in panel.data if course.label in looks]
         for number, course in enumerate(coloured):
-            _draw(axis, course, looks[course.label], 0.03 * (number - (len(coloured) - 1) / 2))
+            aside = 0.03 * (number - (len(coloured) - 1) / 2)  # so that bars do not overlap
+            deviations = [100 * (mean.deviation or 0.0) for mean in course.means]
+            axis.errorbar(
+                [epoch + aside for epoch in range(1, len(course.means) + 1)],
+                [100 * mean.mean for mean in course.means],
+                yerr=deviations if any(deviations) else None,
+                **looks[course.label].line,
+                ms=4,
+                lw=1.5,
+                elinewidth=1,
+                capsize=2.5,
+            )
+        epochs = max(len(course.means) for course in panel.data)
+        axis.set_xticks(range(1, epochs + 1, max(1, epochs // 10)))
         axis.set_xlabel("epoch")
-        axis.set_xticks(_ticks(max(len(course.means) for course in courses)))
-    for axis in style.left_ones(axes):
         axis.set_ylabel("test accuracy, %")
-    missing = labels[len(looks) :] + [report.name(group) for group, _ in groups[len(shown) :]]
-    style.line_legend(figure, looks)
-    caption = sentences(CAPTION, not_drawn(missing, "evaluation.csv"))
-    last = [
-        f"{course.label} {100 * course.means[-1].mean:.2f} % after {len(course.means)} epochs"
-        for _, courses in shown
-        for course in courses
-    ]
-    alt = f"Test accuracy by epoch: {listed(last)}."
-    return Picture("Test accuracy by epoch", figure, alt, caption)
+        return [
+            f"{course.label} {100 * course.means[-1].mean:.2f} % after {len(course.means)} epochs"
+            for course in panel.data
+        ]
+
+    return panels(
+        "Test accuracy by epoch",
+        shown,
+        draw,
+        alt="Test accuracy by epoch: ",
+        caption=[CAPTION],
+        legend={label: look.line | {"ms": 4} for label, look in looks.items()},
+        missing=labels[style.LINES :] + missing,
+        file="evaluation.csv",
+        columns=2,
+        height=3.4,
+        between=", ",
+    )
 
 
-def _courses(group: ReportGroup) -> list[Course]:
-    courses = []
+def _courses(group: ReportGroup) -> Iterator[Course]:
     for row in group.source.rows:
         runs = learning.longest(group.source.records(row))
         epochs = learning.epochs(runs[0]) if runs else 0
         every = [learning.over_seeds(runs, learning.evaluated(n)) for n in range(epochs)]
-        means = [mean for mean in every if mean]
-        if means:
-            label = f"{full_label(row.setup, group.source.device)} b{row.batch_per_gpu}"
-            courses.append(Course(label, row.strategy.value, means))
-    return courses
-
-
-def _draw(axis: "Axes", course: Course, look: Look, aside: float) -> None:
-    """Draw a line with its deviations, shifted by `aside` epochs so that bars do not overlap."""
-    deviations = [100 * (mean.deviation or 0.0) for mean in course.means]
-    axis.errorbar(
-        [number + 1 + aside for number in range(len(course.means))],
-        [100 * mean.mean for mean in course.means],
-        yerr=deviations if any(deviations) else None,
-        color=look.colour,
-        ls=look.dashes,
-        marker=look.marker,
-        ms=4,
-        lw=1.5,
-        elinewidth=1,
-        capsize=2.5,
-    )
-
-
-def _ticks(epochs: int) -> range:
-    return range(1, epochs + 1, max(1, epochs // 10))
+        if means := [mean for mean in every if mean]:
+            label = cell_label(row.place, group.source.device)
+            yield Course(label, row.strategy.value, means)

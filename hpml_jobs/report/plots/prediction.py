@@ -1,23 +1,27 @@
 """Picture of predicted throughput: measured points, prediction, band, and no change per GPU."""
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from hpml_jobs.checks.result import Affected
-from hpml_jobs.core.strategies import BASELINE
-from hpml_jobs.predict.values import Observation, Place, Prediction
+from hpml_jobs.core.strategies import BASELINE, Strategy
+from hpml_jobs.predict.values import Place, Skill
 from hpml_jobs.report.merge import outlook
-from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.plots import series, style
-from hpml_jobs.report.plots.picture import Picture, listed, not_drawn, sentences
-from hpml_jobs.report.plots.series import Keys, Point, Series
+from hpml_jobs.report.plots.picture import (
+    Axes,
+    Entry,
+    Panel,
+    Picture,
+    batch_title,
+    cut,
+    listed,
+    panels,
+)
+from hpml_jobs.report.plots.series import Point, Series
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import per_second, percent
-
-if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
 
 CAPTION = (
     "{what} per {unit} in an iteration of median length, on N {units}: level is ideal. Dashed: "
@@ -25,203 +29,140 @@ CAPTION = (
     "change per {unit}."
 )
 ERRORS = "Mean error on left-out cells, model and no change: {listed}."
-NULL: Any = {"color": style.GREY, "ls": (0, (1, 2)), "lw": 1.2, "zorder": 1}
-"""The look of the lines of no change per GPU."""
 
-PREDICTED = (0, (5, 1.8))
-"""The dashes of predicted lines."""
+PREDICTED: Any = {"ls": (0, (5, 1.8)), "lw": 1.4}
+NO_CHANGE: Any = {"color": style.GREY, "ls": (0, (1, 2)), "lw": 1.2, "zorder": 1}
+"""The properties of predicted lines, and of those of no change per GPU."""
+
+LEGEND: dict[str, Entry] = {
+    "predicted": {"color": style.GREY, **PREDICTED},
+    "90 % band": f"{style.GREY}40",  # the grey at a quarter of its strength
+    "no change per GPU": NO_CHANGE,
+}
+
+
+class Predicted(NamedTuple):
+    """A predicted size, in units per second of one GPU: with its band, and with no change."""
+
+    gpus: int
+    rate: float
+    band: tuple[float, float] | None
+    no_change: float
+    skill: Skill | None
 
 
 class Line(NamedTuple):
-    """The measured and the predicted throughput of a strategy at one batch, by GPUs.
-
-    `per_sample` are the units of a sample.
-    """
+    """The throughput of a strategy at one batch, by GPUs; `unit` is what it counts."""
 
     measured: Series
-    predicted: tuple[Prediction, ...]
-    per_sample: int
-
-
-class Panel(NamedTuple):
-    """The lines of one batch in one group."""
-
-    title: str
-    units: str
+    predicted: list[Predicted]
     unit: str
-    lines: list[Line]
 
 
 def prediction(report: Report) -> Picture | None:
     """Plot what is predicted beside what was measured; None where nothing is predicted."""
-    panels = [panel for group in report.groups for panel in _panels(report, group)]
-    if not panels:
+    every = [
+        Panel(batch_title(report, group, batch), [*_lines(group, batch)])
+        for group in report.groups
+        for batch in sorted({p.target.batch for p in group.forecast.predictions})
+    ]
+    shown, missing = cut(every)
+    if not shown:
         return None
-    shown, keys = panels[: style.PANELS], series.keys(report)
-    figure, axes = style.panels(len(shown), columns=style.even(len(shown), 3), height=3.0)
-    for axis, panel in zip(axes, shown, strict=True):
-        axis.set_title(panel.title, loc="left")
-        for line in panel.lines[: series.LINES]:
+    keys, device = series.keys(report), report.groups[0].source.device
+    gpu, gpus = captions.unit(device), captions.units(device)
+
+    def draw(axis: Axes, panel: Panel[list[Line]]) -> list[str]:
+        for line in panel.data[: series.LINES]:
             _draw(axis, line, keys)
-        sizes = [p.gpus for line in panel.lines for p in line.measured.points]
-        sizes += [p.target.gpus for line in panel.lines for p in line.predicted]
-        series.gpu_axis(axis, sizes, panel.units)
+        sizes = [p.gpus for line in panel.data for p in line.measured.points]
+        sizes += [p.gpus for line in panel.data for p in line.predicted]
+        series.gpu_axis(axis, sizes, gpus)
         axis.set_ylim(bottom=0)
-    device = report.groups[0].source.device
-    unit = captions.unit(device)
-    for axis in style.left_ones(axes):
-        axis.set_ylabel(f"{shown[0].unit}/s per {unit}")
-    lines = [line for panel in shown for line in panel.lines]
-    entries = series.legend([line.measured for line in lines], keys, batch="")
-    style.entries(figure, entries | _entries())
-    missing = [panel.title for panel in panels[len(shown) :]]
-    missing += [line.measured.label for panel in shown for line in panel.lines[series.LINES :]]
-    what = f"{shown[0].unit.capitalize()}/s"
-    caption = sentences(
-        CAPTION.format(what=what, unit=unit, units=captions.units(device)),
-        _errors(shown),
-        not_drawn(missing, "predictions.csv"),
-    )
-    return Picture("Predicted throughput", figure, _alt(shown, unit), caption)
-
-
-def _panels(report: Report, group: ReportGroup) -> list[Panel]:
-    """Return a panel for each batch of which something is predicted."""
-    forecast, source = group.forecast, group.source
-    workload = source.a_cell.workload
-    known = workload.units_per_sample  # of a custom workload of tokens it may not be
-    counted = workload.samples_name if known is None else workload.throughput_unit.value
-    per_sample = known or 1
-    panels = []
-    for batch in sorted({p.target.batch for p in forecast.predictions}):
-        by_line: dict[tuple[str, str], list[Prediction]] = {}
-        for predicted in forecast.predictions:
-            if predicted.target.batch == batch:
-                by_line.setdefault(_line_key(predicted.target), []).append(predicted)
-        lines = [
-            Line(
-                _measured(source, members[0].target, forecast.observations, per_sample),
-                tuple(sorted(members, key=lambda p: p.target.gpus)),
-                per_sample,
-            )
-            for members in by_line.values()
+        axis.set_ylabel(f"{panel.data[0].unit}/s per {gpu}")
+        return [
+            f"{panel.title}, {line.measured.name}: {per_second(last.rate)} {_band_text(last.band)} "
+            f"on {last.gpus} {gpus}"
+            for line in panel.data
+            for last in line.predicted[-1:]
         ]
-        unit = captions.unit(source.device)
-        title = f"batch {batch} per {unit}"
-        title = f"{report.name(group)}, {title}" if report.several else title
-        panels.append(Panel(title, captions.units(source.device), counted, lines))
-    return panels
 
-
-def _line_key(place: Place) -> tuple[str, str]:
-    """Return what tells the lines of a batch apart: strategy and treatment."""
-    return place.strategy.value, outlook.setup_of(place).treatment
-
-
-def _measured(
-    group: ConditionGroup, of: Place, observations: Iterable[Observation], per_sample: int
-) -> Series:
-    """Return the measured places of a line, the plain loop on one GPU before them."""
-    treatment = outlook.setup_of(of).treatment
-    members = [
-        o
-        for o in observations
-        if o.batch == of.batch
-        and (o.strategy is of.strategy or (o.strategy is BASELINE and o.gpus == 1))
-        and outlook.setup_of(o).treatment == treatment
-    ]
-    doubtful = {
-        slug for row in group.timed if group.doubts(row, Affected.TIME) for slug in row.cells
-    }
-    points = [
-        Point(
-            o.gpus,
-            o.nodes,
-            per_gpu(o, o.step_s, per_sample),
-            None,
-            not doubtful.isdisjoint(o.cells),
-        )
-        for o in members
-    ]
-    return series.make(of.strategy.value, treatment, of.batch, points)
-
-
-def per_gpu(place: Place, step_s: float, per_sample: int) -> float:
-    """Return the units per second of one GPU, if an iteration takes step_s."""
-    return place.batch * place.accumulate * per_sample / step_s
-
-
-def _draw(axis: "Axes", line: Line, keys: Keys) -> None:
-    look = keys.look(line.measured)
-    series.draw(axis, [line.measured], keys)
-    last = [p for p in line.measured.points if p.gpus < line.predicted[0].target.gpus][-1:]
-    sizes = [*(p.gpus for p in last), *(p.target.gpus for p in line.predicted)]
-    values = [
-        *(p.value for p in last),
-        *(per_gpu(p.target, p.step_s, line.per_sample) for p in line.predicted),
-    ]
-    axis.plot(sizes, values, color=look.colour, ls=PREDICTED, lw=1.4, marker="x", ms=4.5)
-    nulls = [per_gpu(p.target, p.null_s, line.per_sample) for p in line.predicted]
-    axis.plot([*(p.gpus for p in last), *sizes[len(last) :]], [*nulls[: len(last)], *nulls], **NULL)
-    ends = [
-        *((p.gpus, p.value, p.value) for p in last),
-        *(
-            (
-                p.target.gpus,
-                per_gpu(p.target, p.high_s, line.per_sample),
-                per_gpu(p.target, p.low_s, line.per_sample),
-            )
-            for p in line.predicted
-            if p.low_s and p.high_s
-        ),
-    ]
-    if len(ends) > len(last):
-        at, lows, highs = zip(*ends, strict=True)
-        axis.fill_between(at, lows, highs, color=look.colour, alpha=0.16, lw=0)
-
-
-def _entries() -> "dict[str, Artist]":
-    """Return the legend's entries of what is not measured."""
-    from matplotlib.lines import Line2D  # noqa: PLC0415 - heavy
-    from matplotlib.patches import Patch  # noqa: PLC0415 - heavy
-
-    return {
-        "predicted": Line2D([], [], color=style.GREY, ls=PREDICTED, lw=1.4),
-        "90 % band": Patch(color=style.GREY, alpha=0.25, lw=0),
-        "no change per GPU": Line2D([], [], **NULL),
-    }
-
-
-def _errors(panels: Sequence[Panel]) -> str:
-    """Return the errors on left-out cells of each line that has them."""
-    texts = [
+    unit = shown[0].data[0].unit
+    lines = [line for panel in shown for line in panel.data]
+    errors = [
         f"{panel.title}, {line.measured.name} {percent(skill.model.mean)} % and "
         f"{percent(skill.null.mean)} %"
-        for panel in panels
-        for line in panel.lines
+        for panel in shown
+        for line in panel.data
         if (skill := line.predicted[-1].skill)
     ]
-    return ERRORS.format(listed=listed(texts, "; ")) if texts else ""
+    beyond = [line.measured.label for panel in shown for line in panel.data[series.LINES :]]
+    return panels(
+        "Predicted throughput",
+        shown,
+        draw,
+        alt=f"Predicted {unit}/s per {gpu}; ",
+        caption=[
+            CAPTION.format(what=f"{unit.capitalize()}/s", unit=gpu, units=gpus),
+            ERRORS.format(listed=listed(errors, "; ")) if errors else "",
+        ],
+        legend=series.legend([line.measured for line in lines], keys) | LEGEND,
+        missing=missing + beyond,
+        file="predictions.csv",
+        height=3.0,
+    )
 
 
-def _alt(panels: Sequence[Panel], unit: str) -> str:
-    """Return the predicted throughput of every line at its largest size."""
-    texts = [
-        f"{panel.title}, {line.measured.name}: {_figures(line)} on "
-        f"{line.predicted[-1].target.gpus} {panel.units}"
-        for panel in panels
-        for line in panel.lines
-    ]
-    return f"Predicted {panels[0].unit}/s per {unit}; {listed(texts, '; ')}."
+def _lines(group: ReportGroup, batch: int) -> Iterator[Line]:
+    """Yield a line for each strategy and treatment of which something is predicted at a batch."""
+    workload = group.source.a_cell.workload
+    known = workload.units_per_sample  # of a custom workload of tokens it may not be
+    unit = workload.samples_name if known is None else workload.throughput_unit.value
+
+    def rate(place: Place, step_s: float) -> float:
+        return place.batch * place.accumulate * (known or 1) / step_s
+
+    by_line: dict[tuple[Strategy, str], list[Predicted]] = {}
+    for p in group.forecast.predictions:
+        at = p.target
+        if at.batch == batch:
+            band = (rate(at, p.high_s), rate(at, p.low_s)) if p.low_s and p.high_s else None
+            of = Predicted(at.gpus, rate(at, p.step_s), band, rate(at, p.null_s), p.skill)
+            by_line.setdefault((at.strategy, outlook.setup_of(at).treatment), []).append(of)
+    doubtful = {
+        slug
+        for row in group.source.timed
+        if group.source.doubts(row, Affected.TIME)
+        for slug in row.cells
+    }
+    for (strategy, treatment), predicted in by_line.items():
+        points = [
+            Point(o.gpus, o.nodes, rate(o, o.step_s), None, not doubtful.isdisjoint(o.cells))
+            for o in group.forecast.observations
+            if o.batch == batch
+            and (o.strategy is strategy or (o.strategy is BASELINE and o.gpus == 1))
+            and outlook.setup_of(o).treatment == treatment
+        ]
+        predicted.sort(key=lambda of: of.gpus)
+        yield Line(series.make(strategy.value, treatment, batch, points), predicted, unit)
 
 
-def _figures(line: Line) -> str:
-    """Return the last predicted throughput per GPU of a line with its band."""
-    predicted = line.predicted[-1]
-    ends_s = (predicted.step_s, predicted.high_s, predicted.low_s)
-    figures = [
-        per_second(per_gpu(predicted.target, end_s, line.per_sample)) for end_s in ends_s if end_s
-    ]
-    if len(figures) < len(ends_s):
-        return f"{figures[0]} without a band"
-    return f"{figures[0]} [{figures[1]}, {figures[2]}]"
+def _draw(axis: Axes, line: Line, keys: series.Keys) -> None:
+    """Draw what was measured, and from its last point below them what is predicted."""
+    series.draw(axis, [line.measured], keys)
+    colour, predicted = keys.look(line.measured).colour, line.predicted
+    last = [p for p in line.measured.points if p.gpus < predicted[0].gpus][-1:]
+    sizes = [*(p.gpus for p in last), *(p.gpus for p in predicted)]
+    rates = [*(p.value for p in last), *(p.rate for p in predicted)]
+    axis.plot(sizes, rates, color=colour, marker="x", ms=4.5, **PREDICTED)
+    no_change = [p.no_change for p in predicted]
+    axis.plot(sizes, [*no_change[: len(last)], *no_change], **NO_CHANGE)
+    bands = [(p.gpus, *p.band) for p in predicted if p.band]
+    if bands:
+        bands = [*((p.gpus, p.value, p.value) for p in last), *bands]
+        at, low, high = zip(*bands, strict=True)
+        axis.fill_between(at, low, high, color=colour, alpha=0.16, lw=0)
+
+
+def _band_text(band: tuple[float, float] | None) -> str:
+    return f"[{per_second(band[0])}, {per_second(band[1])}]" if band else "without a band"

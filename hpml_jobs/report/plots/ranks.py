@@ -1,21 +1,15 @@
 """Picture of the spread over ranks: which rank, on which host, the others wait for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.record import Record
-from hpml_jobs.report.merge.groups import ConditionGroup
-from hpml_jobs.report.merge.rows import Row
-from hpml_jobs.report.plots import cells, style
-from hpml_jobs.report.plots.cells import Bar
-from hpml_jobs.report.plots.picture import Picture, listed, not_drawn, sentences
+from hpml_jobs.report.plots import style
+from hpml_jobs.report.plots.bars import bars, marked
+from hpml_jobs.report.plots.picture import ROWS, Axes, Entry, Picture, rows
 from hpml_jobs.report.report import Report
-
-if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
 
 CAPTION = (
     "E2 of each rank and run, without its exposed communication, less the median rank of the same "
@@ -37,66 +31,74 @@ class Dot(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """The ranks of all runs of a cell, and the slowest of them."""
+    """The ranks of all runs of a cell."""
 
-    bar: Bar
+    label: str
+    strategy: str
     dots: list[Dot]
 
     @property
     def slowest(self) -> Dot:
         """The rank and host with the largest median over runs."""
-        places = dict.fromkeys((dot.rank, dot.host) for dot in self.dots)
-        medians = [
-            Dot(*place, median(dot.longer for dot in self.dots if dot[:2] == place))
-            for place in places
-        ]
+        by_place: dict[tuple[int, str], list[float]] = {}
+        for rank, host, longer in self.dots:
+            by_place.setdefault((rank, host), []).append(longer)
+        medians = [Dot(*place, median(values)) for place, values in by_place.items()]
         return max(medians, key=lambda dot: dot.longer)
 
 
 def ranks(report: Report) -> Picture | None:
     """Plot the spread over ranks of each cell; None without a cell of several measured ranks."""
-    spreads = [
-        Spread(bar, dots)
-        for bar in cells.bars(report, Affected.SPLIT, lambda row: row.gpus > 1)
-        if (dots := _dots(bar.group, bar.row))
-    ]
-    if not spreads:
-        return None
-    shown = spreads[: cells.BARS]
-    figure, (axis,) = style.panels(1, height=cells.height(len(shown)))
-    markers = _markers(shown)
-    places: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for at, spread in enumerate(shown):
-        strategy = spread.bar.row.strategy.value
-        for dot in spread.dots:
-            host = dot.host if dot.host in markers else OTHER_HOSTS
-            places.setdefault((strategy, host), []).append((dot.longer, at))
-    for (strategy, host), points in places.items():
-        axis.plot(
-            *zip(*points, strict=True),
-            color=style.strategy_colour(strategy),
-            ls="none",
-            marker=markers[host],
-            ms=4,
-            alpha=0.75,
-        )
-    axis.axvline(0, color=style.GREY, lw=0.8, zorder=1)
-    cells.label(axis, [spread.bar.label for spread in shown], "% longer than the median rank")
-    axis.locator_params(axis="x", nbins=7)
-    _name_slowest(axis, shown)
-    style.entries(figure, _legend(shown, markers))
-    missing = [spread.bar.label for spread in spreads[len(shown) :]]
-    marked = cells.MARKED if any(spread.bar.is_marked for spread in shown) else ""
-    caption = sentences(CAPTION, marked, not_drawn(missing, "record.json of each cell"))
-    return Picture("Spread over ranks", figure, _alt(shown), caption)
+    spreads = []
+    for bar in bars(report, Affected.SPLIT, lambda row: row.gpus > 1):
+        records = bar.group.counted_records(bar.row, Affected.SPLIT)
+        if dots := [dot for record in records for dot in _dots(record)]:
+            spreads.append(Spread(bar.label, bar.row.strategy.value, dots))
+    markers = _markers(spreads[:ROWS])
+
+    def draw(axis: Axes, spreads: Sequence[Spread]) -> list[str]:
+        texts = []
+        for at, spread in enumerate(spreads):
+            look: Any = {
+                "color": style.strategy_colour(spread.strategy),
+                "ls": "none",
+                "alpha": 0.75,
+            }
+            by_host: dict[str, list[float]] = {}
+            for _, host, longer in spread.dots:
+                by_host.setdefault(host if host in markers else OTHER_HOSTS, []).append(longer)
+            for host, values in by_host.items():
+                axis.plot(values, [at] * len(values), marker=markers[host], ms=4, **look)
+            rank, host, longer = spread.slowest
+            name, more = f"rank {rank} on {_short(host)}", f"{longer:+.1f} %"
+            right: Any = {"transform": axis.get_yaxis_transform(), "size": 7.5, "va": "center"}
+            axis.text(1.01, at, f"{name}, {more}", **right)
+            texts.append(f"{spread.label} {name} {more}")
+        axis.axvline(0, color=style.GREY, lw=0.8, zorder=1)
+        axis.locator_params(axis="x", nbins=7)
+        return texts
+
+    strategies: dict[str, Entry] = {
+        spread.strategy: {"color": style.strategy_colour(spread.strategy), "lw": 2}
+        for spread in spreads[:ROWS]
+    }
+    hosts: dict[str, Entry] = {
+        _short(host): {"color": style.GREY, "ls": "none", "marker": marker, "ms": 4}
+        for host, marker in markers.items()
+    }
+    return rows(
+        "Spread over ranks",
+        spreads,
+        draw,
+        x="% longer than the median rank",
+        alt="Slowest rank of each cell against its median rank: ",
+        caption=[CAPTION, marked(spreads)],
+        legend=strategies | hosts,
+        file="record.json of each cell",
+    )
 
 
-def _dots(group: ConditionGroup, row: Row) -> list[Dot]:
-    records = group.counted_records(row, Affected.SPLIT)
-    return [dot for record in records for dot in _of_run(record)]
-
-
-def _of_run(record: Record) -> list[Dot]:
+def _dots(record: Record) -> list[Dot]:
     """Return the ranks of one run; none where a rank alone drives all devices."""
     busy_s = {
         (rank.rank, rank.host): sum(phases.parts_s) - phases.exposed_s
@@ -109,48 +111,14 @@ def _of_run(record: Record) -> list[Dot]:
     return [Dot(*place, 100 * (value / typical_s - 1)) for place, value in busy_s.items()]
 
 
-def _markers(shown: Sequence[Spread]) -> dict[str, str]:
+def _markers(spreads: Sequence[Spread]) -> dict[str, str]:
     """Return the marker of each host: the first of them, and those of the slowest ranks."""
-    slow = [spread.slowest.host for spread in shown]
-    hosts = list(dict.fromkeys([*slow, *(dot.host for spread in shown for dot in spread.dots)]))
+    slow = [spread.slowest.host for spread in spreads]
+    hosts = list(dict.fromkeys([*slow, *(dot.host for spread in spreads for dot in spread.dots)]))
     markers = dict(zip(sorted(hosts[:HOSTS]), style.MARKERS, strict=False))
     return markers | ({OTHER_HOSTS: "."} if len(hosts) > HOSTS else {})
-
-
-def _name_slowest(axis: "Axes", shown: Sequence[Spread]) -> None:
-    for at, spread in enumerate(shown):
-        slowest = spread.slowest
-        axis.text(
-            1.01,
-            at,
-            f"rank {slowest.rank} on {_short(slowest.host)}, {slowest.longer:+.1f} %",
-            transform=axis.get_yaxis_transform(),
-            size=7.5,
-            va="center",
-        )
 
 
 def _short(host: str) -> str:
     """Return a host's name without its domain."""
     return host.partition(".")[0]
-
-
-def _legend(shown: Sequence[Spread], markers: Mapping[str, str]) -> "dict[str, Artist]":
-    from matplotlib.lines import Line2D  # noqa: PLC0415 - heavy
-
-    entries: dict[str, Artist] = {}
-    for spread in shown:
-        strategy = spread.bar.row.strategy.value
-        entries[strategy] = Line2D([], [], color=style.strategy_colour(strategy), lw=2)
-    for host, marker in markers.items():
-        entries[_short(host)] = Line2D([], [], color=style.GREY, ls="none", marker=marker, ms=4)
-    return entries
-
-
-def _alt(shown: Sequence[Spread]) -> str:
-    texts = [
-        f"{spread.bar.label} rank {spread.slowest.rank} on {_short(spread.slowest.host)} "
-        f"{spread.slowest.longer:+.1f} %"
-        for spread in shown
-    ]
-    return f"Slowest rank of each cell against its median rank: {listed(texts, '; ')}."

@@ -1,18 +1,15 @@
 """Numbers of a group by GPUs as lines: one for each strategy, treatment and batch."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from hpml_jobs.core.statistics import Interval
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import natural_key
 from hpml_jobs.report.plots import style
+from hpml_jobs.report.plots.picture import Axes, Entry, logarithmic
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.text.marks import EXPLAINED
-
-if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
 
 LINES = 24
 """The most lines in a panel: a colour for each strategy, a marker for each batch."""
@@ -48,8 +45,19 @@ class Series(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Its name and batch."""
+        """Its strategy, treatment and batch."""
         return f"{self.name} b{self.batch}"
+
+
+def make(strategy: str, treatment: str, batch: int, points: Iterable[Point]) -> Series:
+    """Return points as a line."""
+    ordered = sorted(points, key=lambda point: point[:2])
+    fewest: dict[int, Point] = {}
+    for point in ordered:
+        fewest.setdefault(point.gpus, point)
+    joined = tuple(fewest.values())
+    others = tuple(point for point in ordered if point not in joined)
+    return Series(strategy, treatment, batch, joined, others)
 
 
 class Keys(NamedTuple):
@@ -90,18 +98,7 @@ def keys(report: Report) -> Keys:
     )
 
 
-def make(strategy: str, treatment: str, batch: int, points: Iterable[Point]) -> Series:
-    """Return points as a line."""
-    ordered = sorted(points, key=lambda point: point[:2])
-    fewest: dict[int, Point] = {}
-    for point in ordered:
-        fewest.setdefault(point.gpus, point)
-    joined = tuple(fewest.values())
-    others = tuple(point for point in ordered if point not in joined)
-    return Series(strategy, treatment, batch, joined, others)
-
-
-def draw(axis: "Axes", lines: Sequence[Series], keys: Keys) -> None:
+def draw(axis: Axes, lines: Sequence[Series], keys: Keys) -> None:
     """Draw lines with their intervals, each a little aside so that intervals do not overlap."""
     step = min(0.025, 0.15 / max(1, len(lines)))
     for number, line in enumerate(lines):
@@ -110,21 +107,20 @@ def draw(axis: "Axes", lines: Sequence[Series], keys: Keys) -> None:
         _draw_points(axis, line.points, look, aside)
         if line.others:
             _draw_points(axis, line.others, look._replace(dashes="none"), aside)
-            for point in line.others:
-                axis.annotate(
-                    f"{point.nodes} nodes",
-                    (point.gpus * aside, point.value),
-                    xytext=(4, -8),
-                    textcoords="offset points",
-                    size=7,
-                    color=style.TEXT,
-                )
+        for point in line.others:
+            axis.annotate(
+                f"{point.nodes} nodes",
+                (point.gpus * aside, point.value),
+                xytext=(4, -8),
+                textcoords="offset points",
+                size=7,
+                color=style.TEXT,
+            )
 
 
-def _draw_points(axis: "Axes", points: Sequence[Point], look: style.Look, aside: float) -> None:
+def _draw_points(axis: Axes, points: Sequence[Point], look: style.Look, aside: float) -> None:
     at = [point.gpus * aside for point in points]
-    values = [point.value for point in points]
-    axis.plot(at, values, color=look.colour, ls=look.dashes, marker=look.marker, ms=4.5, lw=1.4)
+    axis.plot(at, [point.value for point in points], **look.line, ms=4.5, lw=1.4)
     bars = [
         (x, interval.low, interval.high)
         for x, point in zip(at, points, strict=True)
@@ -132,65 +128,44 @@ def _draw_points(axis: "Axes", points: Sequence[Point], look: style.Look, aside:
     ]
     if bars:
         axis.vlines(*zip(*bars, strict=True), color=look.colour, lw=1)
-    hollow = [(x, p.value) for x, p in zip(at, points, strict=True) if p.is_doubtful]
-    if hollow:
-        style.hollow(axis, hollow, look.colour, look.marker)
+    hollow(axis, [(x, p.value) for x, p in zip(at, points, strict=True) if p.is_doubtful], look)
 
 
-def beyond(lines: Sequence[Series]) -> Sequence[Series]:
-    """Return the lines that do not fit into a panel."""
-    return lines[LINES:]
+def hollow(axis: Axes, points: Sequence[tuple[float, float]], look: style.Look) -> None:
+    """Draw hollow markers over those of doubtful numbers."""
+    if points:
+        face: Any = {"ms": 4.5, "mec": look.colour, "mfc": style.PAPER}
+        axis.plot(*zip(*points, strict=True), ls="none", marker=look.marker, **face)
 
 
-def legend(lines: Sequence[Series], keys: Keys, batch: str) -> "dict[str, Artist]":
-    """Return the entries of a legend: strategies, batches by marker or colour, doubtful numbers."""
-    from matplotlib.lines import Line2D  # noqa: PLC0415 - heavy
+def legend(lines: Sequence[Series], keys: Keys, batch: str = "") -> dict[str, Entry]:
+    """Return the entries of a legend: strategies, batches by marker or colour, doubtful numbers.
 
-    entries: dict[str, Artist] = {}
+    Batches have the word `batch` before their number, and no entries without it.
+    """
+    entries: dict[str, Entry] = {}
     for line in lines:
         look = keys.look(line)
         is_of_batch = keys.colours and line.strategy != Strategy.SINGLE
         colour = style.GREY if is_of_batch else look.colour
-        entries[line.name] = Line2D([], [], color=colour, ls=look.dashes, lw=2)
+        entries[line.name] = {"color": colour, "ls": look.dashes, "lw": 2}
+    marker = {"ls": "none", "ms": 4.5}
     for size in sorted({line.batch for line in lines}) if batch else ():
         colour = keys.colours.get(size, style.GREY)
-        entries[f"{batch} {size}"] = Line2D(
-            [], [], marker=keys.marker(size), color=colour, ls="none", ms=4.5
-        )
-    points = [point for line in lines for point in (*line.points, *line.others)]
-    return entries | (doubtful() if any(point.is_doubtful for point in points) else {})
+        entries[f"{batch} {size}"] = {"color": colour, "marker": keys.marker(size), **marker}
+    if any(point.is_doubtful for line in lines for point in (*line.points, *line.others)):
+        face = {"color": style.GREY, "marker": "o", "mfc": style.PAPER}
+        entries[f"hollow: {EXPLAINED}"] = face | marker
+    return entries
 
 
-def doubtful() -> "dict[str, Artist]":
-    """Return the legend's entry of numbers that a check makes doubtful."""
-    from matplotlib.lines import Line2D  # noqa: PLC0415 - heavy
-
-    words = f"hollow: {EXPLAINED}"
-    marker = Line2D([], [], color=style.GREY, ls="none", ms=4.5, marker="o", mfc=style.PAPER)
-    return {words: marker}
-
-
-def gpu_axis(axis: "Axes", gpus: Iterable[int], units: str) -> None:
+def gpu_axis(axis: Axes, gpus: Iterable[int], units: str) -> None:
     """Set a logarithmic x axis with a tick at every number of GPUs that has room for a label."""
-    from matplotlib import ticker  # noqa: PLC0415 - heavy
-
     sizes = sorted(set(gpus))
-    axis.set_xscale("log", base=2)
-    axis.xaxis.set_major_locator(ticker.FixedLocator(_apart(sizes)))
-    axis.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.xaxis.set_minor_locator(ticker.NullLocator())
-    axis.set_xlim(sizes[0] / 1.25, sizes[-1] * 1.25)
-    axis.set_xlabel(units)
-
-
-def _apart(sizes: Sequence[int]) -> list[int]:
-    """Return the sizes that are far enough apart for a label each.
-
-    >>> _apart([1, 2, 4, 8, 9])
-    [1, 2, 4, 8]
-    """
-    kept: list[int] = []
+    ticks = sizes[:1]
     for size in sizes:
-        if not kept or size >= 1.3 * kept[-1]:
-            kept.append(size)
-    return kept
+        if size >= 1.3 * ticks[-1]:
+            ticks.append(size)
+    logarithmic(axis, "x", units)
+    axis.set_xticks(ticks)
+    axis.set_xlim(sizes[0] / 1.25, sizes[-1] * 1.25)

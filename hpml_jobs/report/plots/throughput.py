@@ -1,17 +1,22 @@
 """Picture of the throughput by GPUs: a panel for each batch, a line for each strategy."""
 
-from typing import NamedTuple
-
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
 from hpml_jobs.core.built_in import Unit
-from hpml_jobs.core.statistics import Interval
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Place, Row, baseline_setup
 from hpml_jobs.report.plots import series, style
-from hpml_jobs.report.plots.picture import Picture, listed, not_drawn, sentences
+from hpml_jobs.report.plots.picture import (
+    Axes,
+    Panel,
+    Picture,
+    batch_title,
+    cut,
+    logarithmic,
+    panels,
+)
 from hpml_jobs.report.plots.series import Point, Series
-from hpml_jobs.report.report import Report, ReportGroup
+from hpml_jobs.report.report import Report
 from hpml_jobs.report.tables.repeats import epochs_of
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import count
@@ -26,116 +31,88 @@ CAPTION = (
     "smallest size of the baseline times its growth. All panels have the same scale."
 )
 
-
-class Panel(NamedTuple):
-    """The lines of one batch in one group."""
-
-    title: str
-    units: str
-    unit: Unit
-    lines: list[Series]
+Batch = tuple[ConditionGroup, list[Series]]
+"""The lines of one batch in a group."""
 
 
 def throughput(report: Report) -> Picture | None:
     """Plot the throughput; None if no cell of several GPUs has one."""
-    panels = [panel for group in report.groups for panel in _panels(report, group)]
-    if not panels:
-        return None
-    if len({panel.unit for panel in panels}) > 1:
-        panels = [panel._replace(title=f"{panel.title}, {panel.unit}/s") for panel in panels]
-    shown, keys = panels[: style.PANELS], series.keys(report)
-    figure, axes = style.panels(len(shown), columns=style.even(len(shown), 3))
-    values = [p.value for panel in shown for line in panel.lines for p in line.points]
-    for axis, panel in zip(axes, shown, strict=True):
-        axis.set_title(panel.title, loc="left")
-        series.draw(axis, panel.lines[: series.LINES], keys)
-        points = [point for line in panel.lines for point in line.points]
-        series.gpu_axis(axis, [point.gpus for point in points], panel.units)
+    every = [
+        Panel(batch_title(report, group, batch), (group.source, lines))
+        for group in report.groups
+        for batch in sorted({row.batch_per_gpu for row in group.source.timed})
+        if (lines := _lines(group.source, batch))
+    ]
+    if len({_unit(panel) for panel in every}) > 1:
+        every = [Panel(f"{panel.title}, {_unit(panel)}/s", panel.data) for panel in every]
+    shown, missing = cut(every)
+    units = dict.fromkeys(_unit(panel) for panel in shown)
+    keys = series.keys(report)
+    drawn = [line for panel in shown for line in panel.data[1]]
+    values = [point.value for line in drawn for point in line.points]
+
+    def draw(axis: Axes, panel: Panel[Batch]) -> list[str]:
+        group, lines = panel.data
+        gpus = captions.units(group.device)
+        series.draw(axis, lines[: series.LINES], keys)
+        points = [point for line in lines for point in line.points]
+        series.gpu_axis(axis, [point.gpus for point in points], gpus)
         first = min(points, key=lambda point: (point.gpus, -point.value))
         ends = axis.get_xlim()
         axis.plot(ends, [first.value * end / first.gpus for end in ends], **style.IDEAL)
-        style.by_ratio(axis)
+        logarithmic(axis, "y", f"{_unit(panel)}/s")
         axis.set_ylim(min(values) / 1.4, max(values) * 1.4)
-    for axis in style.left_ones(axes):
-        axis.set_ylabel(_unit_text(shown))
-    lines = [line for panel in shown for line in panel.lines]
-    style.entries(figure, series.legend(lines, keys, batch="") | {"ideal": style.ideal()})
-    missing = [panel.title for panel in panels[len(shown) :]]
-    missing += [line.label for panel in shown for line in series.beyond(panel.lines)]
-    from_rates = {bool(group.source.rate_units) for group in report.groups}
-    measured = MEASURED.format(counted=_counted(shown))
-    how = [measured] * (False in from_rates) + [RATES] * (True in from_rates)
-    caption = sentences(*how, CAPTION, not_drawn(missing, "scaling.csv"))
-    return Picture("Throughput", figure, _alt(shown), caption)
-
-
-def _panels(report: Report, group: ReportGroup) -> list[Panel]:
-    """Return a panel for each batch that was measured with more than one GPU."""
-    source = group.source
-    panels = []
-    for batch in sorted({row.batch_per_gpu for row in source.timed}):
-        places: dict[tuple[str, str, str], list[Point]] = {}
-        for row in source.timed:
-            if row.batch_per_gpu == batch and (point := _point(source, row)):
-                name = row.strategy.value, row.treatment, row.path
-                places.setdefault(name, []).append(point)
-        lines = [
-            series.make(
-                strategy,
-                treatment,
-                batch,
-                _from_reference(source, Place(baseline_setup(path), batch), points),
-            )
-            for (strategy, treatment, path), points in places.items()
+        return [
+            f"{panel.title}, {line.name}: {count(round(line.points[-1].value))} at "
+            f"{line.points[-1].gpus} {gpus}"
+            for line in lines
         ]
-        if any(point.gpus > 1 for line in lines for point in line.points):
-            title = f"batch {batch} per {captions.unit(source.device)}"
-            title = f"{report.name(group)}, {title}" if report.several else title
-            units = captions.units(source.device)
-            panels.append(Panel(title, units, source.a_cell.workload.throughput_unit, lines))
-    return panels
+
+    counted = "Samples, or their tokens," if Unit.TOKENS in units else "Samples"
+    counted = "Tokens of the samples" if [*units] == [Unit.TOKENS] else counted
+    from_rates = {bool(group.source.rate_units) for group in report.groups}
+    measured = MEASURED.format(counted=counted) if False in from_rates else ""
+    return panels(
+        "Throughput",
+        shown,
+        draw,
+        alt=f"Throughput in {' or '.join(f'{unit}/s' for unit in units)}, ",
+        caption=[measured, RATES if True in from_rates else "", CAPTION],
+        legend=series.legend(drawn, keys) | {"ideal": style.IDEAL},
+        missing=missing + [of.label for panel in shown for of in panel.data[1][series.LINES :]],
+        file="scaling.csv",
+    )
 
 
-def _from_reference(group: ConditionGroup, place: Place, points: list[Point]) -> list[Point]:
-    """Return points with the single-GPU cell before them, where they have none of its size."""
-    alone = [row for row in group.timed if row.place == place]
-    if not alone or any(point.gpus == 1 for point in points):
-        return points
-    start = _point(group, alone[0])
-    return [start, *points] if start else points
+def _unit(panel: Panel[Batch]) -> Unit:
+    return panel.data[0].a_cell.workload.throughput_unit
+
+
+def _lines(group: ConditionGroup, batch: int) -> list[Series]:
+    """Return the lines of a batch, which begin at the single-GPU cell of their path.
+
+    None if the batch was not measured with more than one GPU.
+    """
+    places: dict[tuple[str, str, str], list[Point]] = {}
+    for row in group.timed:
+        if row.batch_per_gpu == batch and (point := _point(group, row)):
+            places.setdefault((row.strategy.value, row.treatment, row.path), []).append(point)
+    lines = []
+    for (strategy, treatment, path), points in places.items():
+        begin = []
+        if all(point.gpus > 1 for point in points):
+            alone = (row for row in group.timed if row.place == Place(baseline_setup(path), batch))
+            begin = [point for row in alone if (point := _point(group, row))][:1]
+        lines.append(series.make(strategy, treatment, batch, [*begin, *points]))
+    return lines if any(point.gpus > 1 for line in lines for point in line.points) else []
 
 
 def _point(group: ConditionGroup, row: Row) -> Point | None:
     if row.timing is None or row.timing.units is None:
         return None
-    units = row.timing.units
-    interval = epochs_of(row).interval
+    units, interval = row.timing.units, epochs_of(row).interval
     if interval:
-        ends = (formulas.units_per_s(units, end) for end in (interval.high, interval.low))
-        interval = Interval(next(ends), next(ends), interval.coverage)
+        low, high = (formulas.units_per_s(units, s) for s in (interval.high, interval.low))
+        interval = interval._replace(low=low, high=high)
     value = formulas.units_per_s(units, row.timing.epoch_s)
     return Point(row.gpus, row.nodes, value, interval, group.doubts(row, Affected.TIME))
-
-
-def _alt(panels: list[Panel]) -> str:
-    """Return the throughput of every line at its largest size."""
-    texts = [
-        f"{panel.title}, {line.name}: {count(round(line.points[-1].value))} at "
-        f"{line.points[-1].gpus} {panel.units}"
-        for panel in panels
-        for line in panel.lines
-    ]
-    return f"Throughput in {_unit_text(panels)}, {listed(texts, '; ')}."
-
-
-def _unit_text(panels: list[Panel]) -> str:
-    """Return the unit of all panels, `images/s`, or `images/s or tokens/s`."""
-    return " or ".join(dict.fromkeys(f"{panel.unit.value}/s" for panel in panels))
-
-
-def _counted(panels: list[Panel]) -> str:
-    """Return what is divided by the seconds of an epoch."""
-    units = {panel.unit for panel in panels}
-    if units == {Unit.TOKENS}:
-        return "Tokens of the samples"
-    return "Samples, or their tokens," if Unit.TOKENS in units else "Samples"

@@ -1,34 +1,31 @@
 """Picture of one iteration on every rank, from the profiler's kept traces."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from hpml_jobs.report.merge import traces
 from hpml_jobs.report.merge.cells import CellResult
 from hpml_jobs.report.merge.rows import place_of
 from hpml_jobs.report.merge.traces import NoTraceError, RankTrace, TraceEvent
 from hpml_jobs.report.plots import style
-from hpml_jobs.report.plots.picture import Picture, listed, sentences
+from hpml_jobs.report.plots.picture import Axes, Picture, named, rows
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.text.captions import cell_label
 from hpml_jobs.report.text.numbers import significant
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 CAPTION = (
     "torch.profiler, {cell}, first run: the iteration of median length on rank {rank}, and the "
     "same one on the others. Above: what a rank computes; below: collectives, waiting for other "
-    "ranks included. The profiler lengthens an iteration. {clocks}"
+    "ranks included. The profiler lengthens an iteration."
 )
-SAME_HOST = "All ranks have one clock."
-HOSTS = "Ranks of several hosts are aligned at the end of their last collective."
+SEVERAL_CLOCKS = "Ranks of several hosts are aligned at the end of their last collective."
 
 SHORTEST = 1e-3
 """Gaps shorter than this share of the picture are closed: they cannot be seen."""
 
-_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+_COPIES = ("gpu_memcpy", "gpu_memset")
+_DEVICE = ("kernel", *_COPIES)
 _LOADER, _BACKWARD, _STEP = "enumerate(DataLoader)", "autograd::engine::evaluate_f", "Optimizer."
 
 
@@ -47,10 +44,6 @@ def _is_collective(event: TraceEvent) -> bool:
     return event.name.startswith("gloo:")
 
 
-def _is_copy(event: TraceEvent) -> bool:
-    return event.cat in ("gpu_memcpy", "gpu_memset")
-
-
 LOADING = Lane("loading", style.MIDDLE_GREY, True, lambda e: e.name.startswith(_LOADER))
 COMMUNICATION = Lane("collectives", style.RED, False, _is_collective)
 ON_CPU = (
@@ -62,36 +55,39 @@ ON_CPU = (
 )
 ON_GPU = (
     LOADING,
-    Lane(
-        "kernels",
-        style.BLUE,
-        True,
-        lambda e: e.cat == "kernel" and not _is_collective(e),
-    ),
-    Lane("copies", style.ORANGE, True, _is_copy),
+    Lane("kernels", style.BLUE, True, lambda e: e.cat == "kernel" and not _is_collective(e)),
+    Lane("copies", style.ORANGE, True, lambda e: e.cat in _COPIES),
     COMMUNICATION,
 )
 """Later lanes cover earlier ones."""
 
-
-class Span(NamedTuple):
-    """A time from a start to an end, in microseconds."""
-
-    start: float
-    end: float
+Span = tuple[float, float]
+"""A time from a start to an end, in microseconds."""
 
 
 class Iteration(NamedTuple):
-    """One iteration of one rank: its events, and where it begins and ends."""
+    """One iteration of one rank, with its events."""
 
+    label: str
     trace: RankTrace
     span: Span
     events: list[TraceEvent]
 
+    def spans(self, lane: Lane) -> list[Span]:
+        """Return the parts of a lane's events that lie in the iteration."""
+        start, end = self.span
+        return [(max(e.ts, start), min(e.end, end)) for e in self.events if lane.has(e)]
+
 
 def timeline(report: Report) -> Picture | None:
     """Plot one iteration of every rank of a cell; None if no cell has kept its trace."""
-    for group, result in _traced(report):
+    cells = [
+        (group, result)
+        for group in report.groups
+        for result in group.source.cells
+        if traces.has_traces(result)
+    ]
+    for group, result in sorted(cells, key=_rank, reverse=True):
         try:
             iterations = same_iteration(traces.read_traces(result))
         except NoTraceError:  # the next cell may have one that can be read
@@ -101,142 +97,111 @@ def timeline(report: Report) -> Picture | None:
     return None
 
 
-def _traced(report: Report) -> list[tuple[ReportGroup, CellResult]]:
-    """Return the cells with traces: the one to ask for first, then those with the most GPUs."""
-    cells = [
-        (group, result)
-        for group in report.groups
-        for result in group.source.cells
-        if traces.has_traces(result)
-    ]
-
-    def rank(pair: tuple[ReportGroup, CellResult]) -> tuple[bool, bool, int, int]:
-        group, cell = pair[0], pair[1].cell
-        if cell is None:
-            return (False, False, 0, 0)
-        asked = group.choice.ask.candidate.row.place if group.choice and group.choice.ask else None
-        return (cell.gpus > 1, place_of(cell) == asked, cell.gpus, cell.batch)
-
-    return sorted(cells, key=rank, reverse=True)
+def _rank(place: tuple[ReportGroup, CellResult]) -> tuple[bool, bool, int, int]:
+    """Return what is highest for the cell to ask for, then for cells of the most GPUs."""
+    group, cell = place[0], place[1].cell
+    if cell is None:
+        return (False, False, 0, 0)
+    asked = group.choice.ask.candidate.row.place if group.choice and group.choice.ask else None
+    return (cell.gpus > 1, place_of(cell) == asked, cell.gpus, cell.batch)
 
 
 def same_iteration(of_ranks: Sequence[RankTrace]) -> list[Iteration]:
     """Return the iteration of median length of the first rank, and the same one of the others.
 
-    An iteration begins where the batch is loaded. The first has more to do than the others, and
-    the end of the last is not in the trace. Empty without three iterations.
+    An iteration begins where the batch is loaded, which is once in each. The first has more to do
+    than the others, and the end of the last is not in the trace. Empty without three iterations.
     """
-    starts = [_starts(trace) for trace in of_ranks]
+    starts = [
+        sorted(event.ts for event in trace.events if event.name.startswith(_LOADER))
+        for trace in of_ranks
+    ]
     count = min(map(len, starts), default=0)
     if count < 4:
         return []
     lengths = [starts[0][n + 1] - starts[0][n] for n in range(count - 1)]
     typical = median(lengths[1:])
     number = min(range(1, count - 1), key=lambda n: abs(lengths[n] - typical))
+    several_hosts = len({trace.host for trace in of_ranks}) > 1
     result = []
     for trace, begins in zip(of_ranks, starts, strict=True):
-        span = Span(begins[number], begins[number + 1])
-        events = [e for e in trace.events if e.ts < span.end and e.end > span.start]
-        result.append(Iteration(trace, span, events))
+        start, end = begins[number], begins[number + 1]
+        events = [e for e in trace.events if e.ts < end and e.end > start]
+        host = f" on {trace.host.partition('.')[0]}" if several_hosts else ""
+        result.append(Iteration(f"rank {trace.rank}{host}", trace, (start, end), events))
     return result
-
-
-def _starts(trace: RankTrace) -> list[float]:
-    """Return where the iterations begin: batches are loaded once in each."""
-    return sorted(event.ts for event in trace.events if event.name.startswith(_LOADER))
 
 
 def _picture(
     report: Report, group: ReportGroup, result: CellResult, iterations: list[Iteration]
-) -> Picture:
+) -> Picture | None:
     on_gpu = any(event.cat in _DEVICE for it in iterations for event in it.events)
     lanes = ON_GPU if on_gpu else ON_CPU
-    figure, (axis,) = style.panels(1, height=0.7 + 0.5 * len(iterations))
     origins = _origins(iterations)
-    width = max(it.span.end - origin for it, origin in zip(iterations, origins, strict=True))
-    shares: dict[int, float] = {}
-    for place, (iteration, origin) in enumerate(zip(iterations, origins, strict=True)):
-        for lane in lanes:
-            spans = merged(_clipped(iteration, lane), SHORTEST * width)
-            if lane is COMMUNICATION:
-                shares[place] = sum(span.end - span.start for span in spans)
-            _draw(axis, place, lane, [(s.start - origin, s.end - origin) for s in spans])
-    hosts = {it.trace.host for it in iterations}
-    axis.set_yticks(range(len(iterations)), [_label(it.trace, hosts) for it in iterations])
-    axis.set_ylim(len(iterations) - 0.45, -0.55)
-    axis.set_xlim(0, 1e-3 * width)
-    axis.set_xlabel("ms since the iteration began")
-    axis.grid(visible=False, axis="y")
-    style.legend(figure, {lane.name: lane.colour for lane in lanes})
+    width = max(it.span[1] - origin for it, origin in zip(iterations, origins, strict=True))
+
+    def draw(axis: Axes, iterations: Sequence[Iteration]) -> list[str]:
+        texts = []
+        for place, (it, origin) in enumerate(zip(iterations, origins, strict=True)):
+            for lane in lanes:
+                spans = merged(it.spans(lane), SHORTEST * width)
+                bars = [(1e-3 * (start - origin), 1e-3 * (end - start)) for start, end in spans]
+                if bars:
+                    height = (place - 0.36 if lane.is_above else place + 0.02, 0.34)
+                    axis.broken_barh(bars, height, facecolors=lane.colour, linewidth=0)
+                if lane is COMMUNICATION:
+                    exchange_ms = sum(length for _, length in bars)
+            whole_ms = 1e-3 * (it.span[1] - it.span[0])
+            texts.append(
+                f"rank {it.trace.rank} {significant(whole_ms, 3)} ms, of it collectives "
+                f"{significant(exchange_ms, 3)} ms"
+            )
+        axis.set_xlim(0, 1e-3 * width)
+        return texts
+
     device = group.source.device
     cell = cell_label(place_of(result.cell), device) if result.cell else result.slug
-    cell = f"{report.name(group)}: {cell}" if report.several else cell
-    record = result.record
-    left_out = len(record.ranks) - len(iterations) if record else 0
-    caption = sentences(
-        CAPTION.format(
-            cell=cell,
-            rank=iterations[0].trace.rank,
-            clocks=SAME_HOST if len(hosts) == 1 else HOSTS,
-        ),
-        f"Not drawn: {left_out} more ranks, see their traces in attempts/." if left_out else "",
+    cell = named(report, group, cell)
+    one_clock = len({it.trace.host for it in iterations}) == 1
+    left_out = len(result.record.ranks) - len(iterations) if result.record else 0
+    return rows(
+        "One iteration",
+        iterations,
+        draw,
+        x="ms since the iteration began",
+        alt=f"One iteration of {cell}: ",
+        caption=[
+            CAPTION.format(cell=cell, rank=iterations[0].trace.rank),
+            "All ranks have one clock." if one_clock else SEVERAL_CLOCKS,
+            f"Not drawn: {left_out} more ranks, see their traces in attempts/." if left_out else "",
+        ],
+        legend={lane.name: lane.colour for lane in lanes},
+        inches=0.5,
+        between=", ",
     )
-    texts = [
-        f"rank {it.trace.rank} {_ms(it.span.end - it.span.start)} ms, of it collectives "
-        f"{_ms(shares[place])} ms"
-        for place, it in enumerate(iterations)
-    ]
-    return Picture("One iteration", figure, f"One iteration of {cell}: {listed(texts)}.", caption)
 
 
 def _origins(iterations: Sequence[Iteration]) -> list[float]:
     """Return the zero of each rank's time: one for all if they have one clock."""
     if len({it.trace.host for it in iterations}) == 1:
-        return [min(it.span.start for it in iterations)] * len(iterations)
+        return [min(it.span[0] for it in iterations)] * len(iterations)
     ends = [
-        max((s.end for s in _clipped(it, COMMUNICATION)), default=it.span.end) for it in iterations
+        max((end for _, end in it.spans(COMMUNICATION)), default=it.span[1]) for it in iterations
     ]
-    before = max(end - it.span.start for end, it in zip(ends, iterations, strict=True))
+    before = max(end - it.span[0] for end, it in zip(ends, iterations, strict=True))
     return [end - before for end in ends]
-
-
-def _clipped(iteration: Iteration, lane: Lane) -> Iterator[Span]:
-    """Yield the parts of a lane's events that lie in the iteration."""
-    start, end = iteration.span
-    for event in iteration.events:
-        if lane.has(event):
-            yield Span(max(event.ts, start), min(event.end, end))
 
 
 def merged(spans: Iterable[Span], gap: float) -> list[Span]:
     """Return spans in order, those joined that are not more than a gap apart.
 
-    >>> merged([Span(4, 5), Span(0, 2), Span(1, 3)], 0.5)
-    [Span(start=0, end=3), Span(start=4, end=5)]
+    >>> merged([(4, 5), (0, 2), (1, 3)], 0.5)
+    [(0, 3), (4, 5)]
     """
     result: list[Span] = []
-    for span in sorted(spans):
-        if result and span.start <= result[-1].end + gap:
-            result[-1] = Span(result[-1].start, max(result[-1].end, span.end))
+    for start, end in sorted(spans):
+        if result and start <= result[-1][1] + gap:
+            result[-1] = (result[-1][0], max(result[-1][1], end))
         else:
-            result.append(span)
+            result.append((start, end))
     return result
-
-
-def _draw(axis: "Axes", place: int, lane: Lane, spans: Sequence[tuple[float, float]]) -> None:
-    if spans:
-        axis.broken_barh(
-            [(1e-3 * start, 1e-3 * (end - start)) for start, end in spans],
-            (place - 0.36 if lane.is_above else place + 0.02, 0.34),
-            facecolors=lane.colour,
-            linewidth=0,
-        )
-
-
-def _label(trace: RankTrace, hosts: set[str]) -> str:
-    host = f" on {trace.host.partition('.')[0]}" if len(hosts) > 1 else ""
-    return f"rank {trace.rank}{host}"
-
-
-def _ms(microseconds: float) -> str:
-    return significant(1e-3 * microseconds, 3)

@@ -7,11 +7,11 @@ from hpml_jobs.checks import CheckResult, Level
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.report import plots
+from hpml_jobs.report.plots import picture as picture_module
 from hpml_jobs.report.plots import style
 from hpml_jobs.report.plots.bandwidth import bandwidth
-from hpml_jobs.report.plots.communication import communication
+from hpml_jobs.report.plots.bars import communication, phases
 from hpml_jobs.report.plots.pareto import pareto
-from hpml_jobs.report.plots.phases import phases
 from hpml_jobs.report.plots.ranks import ranks
 from hpml_jobs.report.plots.speedup import speedup
 from hpml_jobs.report.plots.throughput import throughput
@@ -138,8 +138,8 @@ def test_speedup_has_strong_beside_weak_and_ideal_line(lab):
     assert ends == pytest.approx([27.224 / 30.822, 25.945 / 19.878])
     ideal = weak.lines[-1]
     assert list(ideal.get_xdata()) == pytest.approx(list(ideal.get_ydata()))
-    assert weak.get_ylabel() == "speedup"
-    assert weak.get_xlabel() == "GPUs"
+    assert (strong.get_ylabel(), weak.get_ylabel()) == ("speedup (log)", "")  # once for a row
+    assert weak.get_xlabel() == "GPUs (log)"
     assert "ddp b512: 1.72 at 4 (efficiency 42.9 %)" in picture.alt
 
 
@@ -164,7 +164,7 @@ def test_speedup_on_cpu_counts_processes(builder):
         cell = lab_cell(gpus, 128, device=Device.CPU)
         builder.with_record(lab_record(cell, epoch_s, facts=CPU))
     picture = speedup(builder.collect())
-    assert picture.figure.axes[0].get_xlabel() == "processes"
+    assert picture.figure.axes[0].get_xlabel() == "processes (log)"
     assert "same batch per process" in titles(picture)[0]
 
 
@@ -186,8 +186,8 @@ def test_throughput_has_panel_per_batch_with_one_scale(lab):
     assert gpus == [1, 2, 4]
     assert rates == pytest.approx([50_000 / PUBLISHED_S[n, 512] for n in (1, 2, 4)])
     assert len({axis.get_ylim() for axis in picture.figure.axes}) == 1
-    assert axis.get_xlabel() == "GPUs"
-    assert picture.figure.axes[0].get_ylabel() == "images/s"
+    assert axis.get_xlabel() == "GPUs (log)"
+    assert picture.figure.axes[0].get_ylabel() == "images/s (log)"
 
 
 # ---- bars ----
@@ -230,13 +230,11 @@ def test_communication_shows_exposed_and_hidden_with_ends(repeated):
 
 
 def test_bars_mark_doubtful_cells_and_name_the_rest(builder, given_checks, monkeypatch):
-    from hpml_jobs.report.plots import cells  # noqa: PLC0415 - its limit is lowered
-
-    monkeypatch.setattr(cells, "BARS", 2)
+    monkeypatch.setattr(picture_module, "ROWS", 2)
     builder.with_published_study()
-    picture = phases(builder.collect())
-    assert len(cell_labels(picture.figure.axes[0])) == 2
-    assert "Not drawn, see phases.csv: single 1-GPU b512" in picture.caption
+    drawn = phases(builder.collect())
+    assert len(cell_labels(drawn.figure.axes[0])) == 2
+    assert "Not drawn, see phases.csv: single 1-GPU b512" in drawn.caption
 
 
 def test_protocol_lab_has_no_pictures_of_phases(builder):
@@ -265,7 +263,7 @@ def test_bandwidth_marks_sizes_that_strategies_send(repeated):
     (marks,) = (line for line in axis.lines if line.get_color() == style.BLUE)
     assert set(marks.get_xdata()) == sizes
     assert axis.get_xscale() == axis.get_yscale() == "log"
-    assert axis.get_ylabel() == "bus bandwidth, GB/s"
+    assert axis.get_ylabel() == "bus bandwidth, GB/s (log)"
 
 
 def test_pareto_names_cell_to_ask_for_and_front(repeated):
@@ -363,3 +361,11 @@ def test_groups_have_panels_of_their_own(builder):
         f"group {n}: weak scaling: same batch per GPU" for n in (1, 2)
     ]
     assert cell_labels(phases(report).figure.axes[0])[0].endswith("group 1: single 1-GPU b128")
+
+
+def test_logarithmic_axes_say_so(repeated):
+    for picture in plots.pictures(repeated).values():
+        for axis in picture.figure.axes:
+            for numbers in (axis.xaxis, axis.yaxis):
+                label = numbers.get_label_text()
+                assert not label or label.endswith("(log)") == (numbers.get_scale() == "log")

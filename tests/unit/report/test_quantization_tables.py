@@ -14,7 +14,6 @@ from hpml_jobs.report.folder import write_all
 from hpml_jobs.report.formats import latex, markdown
 from hpml_jobs.report.formats.markdown import grid
 from hpml_jobs.report.formats.screen import show
-from hpml_jobs.report.plots import histograms
 from hpml_jobs.report.plots import quantization as quantized
 from tests.unit.builders import LENET, LENET_BIAS, lab_cell, lab_record
 
@@ -97,7 +96,7 @@ def test_quantization_settings_split_rows_and_name_difference(builder):
     for label in ("quantization-layers", "spreads", "latency"):
         assert list(dict.fromkeys(row[0] for row in builder.table(label).sheet.rows)) == named
     assert list(dict.fromkeys(line.label for line in combined_table(builder).lines)) == named
-    titles = [axis.get_title("left") for axis in histograms.weights(report).figure.axes]
+    titles = [axis.get_title("left") for axis in quantized.weights(report).figure.axes]
     assert titles == [f"{name}: {layer}" for name in named for layer in ("conv1", "fc3")]
 
 
@@ -185,7 +184,7 @@ def test_study_without_quantization_has_no_such_tables(builder):
     assert (report.tables, report.quantized) == ((), ())
     assert not {"latency", "spreads"} & {table.label for table in report.groups[0].full}
     assert quantized.quantization(report) is None
-    assert histograms.weights(report) is None
+    assert quantized.weights(report) is None
 
 
 def test_quantization_table_is_in_every_format(builder, all_pictures):
@@ -209,7 +208,7 @@ def test_quantization_table_is_in_every_format(builder, all_pictures):
 
 def test_histograms_have_panel_per_layer_and_bound_lines(builder):
     add_quantized(builder, LENET)
-    figure = histograms.activations(builder.collect()).figure
+    figure = quantized.activations(builder.collect()).figure
     assert [axis.get_title("left") for axis in figure.axes] == ["input", "conv1", "fc3"]
     (bars,) = figure.axes[0].patches
     assert len(bars.get_data().values) == BINS
@@ -218,9 +217,9 @@ def test_histograms_have_panel_per_layer_and_bound_lines(builder):
     assert named == ["range", "3-sigma", "percentile"]
     ends = sorted(line.get_xdata()[0] for line in figure.axes[0].lines)
     assert ends == pytest.approx([0.0, 0.7, 0.9, 1.0])
-    assert len(histograms.weights(builder.collect()).figure.axes) == 2
+    assert len(quantized.weights(builder.collect()).figure.axes) == 2
     add_quantized(builder, LENET_BIAS)
-    for draw, titles in ((histograms.weights, 4), (histograms.activations, 6)):
+    for draw, titles in ((quantized.weights, 4), (quantized.activations, 6)):
         places = [axis.get_subplotspec() for axis in draw(builder.collect()).figure.axes]
         assert len(places) == titles
         assert [place.is_first_col() for place in places].count(True) == 2

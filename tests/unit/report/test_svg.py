@@ -3,9 +3,11 @@
 import xml.etree.ElementTree as ET
 
 import pytest
+from matplotlib.figure import Figure
 
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.plots import style
+from hpml_jobs.report.plots.picture import Panel, panels
 from hpml_jobs.report.plots.svg import inline_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -14,13 +16,16 @@ SVG = "{http://www.w3.org/2000/svg}"
 @pytest.fixture(scope="module")
 def element():
     """A picture with a line, hollow markers, bars, a clipped part and hostile words."""
-    with style.applied():
-        figure, (axis,) = style.panels(1)
+
+    def draw(axis, panel):
         axis.errorbar([1, 2], [1, 3], yerr=[0.1, 0.2], marker="o", mfc="none", color=style.BLUE)
         axis.bar([1, 2], [1, 1], color=style.RED)
         axis.text(1, 1, 'a <b> & "$x$" #0072b2', color=style.ON_STRONG)
-        style.legend(figure, {"ddp": style.BLUE})
-    return inline_svg(figure, "speedup", 'at 2 GPUs <1.5 & "more"')
+        return []
+
+    with style.applied():
+        picture = panels("", [Panel("", 0)], draw, alt="", caption=[], legend={"ddp": style.BLUE})
+    return inline_svg(picture.figure, "speedup", 'at 2 GPUs <1.5 & "more"')
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +77,8 @@ def test_inline_svg_text_is_text_and_fill_is_explicit(root):
 
 
 def test_inline_svg_leaves_background_of_figure():
-    with style.applied():
-        figure, (axis,) = style.panels(1)
+    figure = Figure()
+    axis = figure.subplots()
     inline_svg(figure, "a", "b")
     assert figure.patch.get_visible()
     assert axis.patch.get_visible()

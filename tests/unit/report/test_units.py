@@ -145,7 +145,7 @@ def test_screens_and_page_say_tokens_per_s(report):
 
 def test_throughput_picture_is_labelled_in_tokens(report):
     picture = throughput(report)
-    assert picture.figure.axes[0].get_ylabel() == "tokens/s"
+    assert picture.figure.axes[0].get_ylabel() == "tokens/s (log)"
     assert picture.alt.startswith("Throughput in tokens/s, ")
     assert picture.caption.startswith("Tokens of the samples of an epoch, padding of the sampler")
 

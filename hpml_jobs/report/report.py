@@ -25,7 +25,6 @@ from hpml_jobs.report.tables import (
     lab,
     largest_batch,
     latency,
-    laws,
     learning,
     messages,
     microbenchmark,
@@ -330,7 +329,6 @@ CHECKS = "checks"
 FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
     "scaling": scaling.scaling,
     "strong": strong.strong,
-    "laws": laws.laws,
     "largest": largest_batch.largest,
     "repeats": repeats.repeats,
     "compared": strategies.compared,

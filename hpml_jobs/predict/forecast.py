@@ -34,9 +34,6 @@ CommandOf = Callable[[Place], str | None]
 STALL_SHARE = 0.05
 """Share of an iteration in which waiting for data is remarked on."""
 
-GIVEN_NETWORK = (
-    "the network is as given, not measured: the band holds links that take half to twice the time"
-)
 BEYOND_NODES = (
     "links that more than {nodes} nodes share (a spine) may be slower than the measured ones: no "
     "band contains that"
@@ -68,10 +65,9 @@ def predict_cells(
     """Return a prediction or a refusal of each target, in their order.
 
     `observations` are cells of equal conditions with their phases and messages; `network` has
-    their sweeps and what the user says of the links.
+    their sweeps, and one from elsewhere.
     """
     series = series_of(observations)
-    as_measured = network._replace(link=None, given=None) if network.is_other else network
 
     @cache
     def cells_of(kind: Kind) -> Cells:
@@ -84,7 +80,7 @@ def predict_cells(
 
     @cache
     def tried_along(kind: Kind, axes: tuple[Axis, ...]) -> Tried:
-        return tried(axes, cells_of(kind), as_measured)
+        return tried(axes, cells_of(kind), network)
 
     first: dict[tuple[Kind, str, Size], Place] = {}
 
@@ -102,22 +98,19 @@ def predict_cells(
             return Refusal(target=target, reason=str(fault), command=command(kind, fault))
         cells = cells_of(kind)
         errors = tried_along(kind, axes_of(target, estimate.anchor, cells))
-        return _prediction(target, estimate, cells, errors, is_other=network.is_other)
+        return _prediction(target, estimate, cells, errors)
 
     return [predicted(target) for target in targets]
 
 
-def _prediction(
-    target: Target, estimate: Estimate, cells: Cells, errors: Tried, *, is_other: bool
-) -> Prediction:
+def _prediction(target: Target, estimate: Estimate, cells: Cells, errors: Tried) -> Prediction:
     """Return an estimate with its null, band, skill and remarks.
 
-    That the null is better along one axis says nothing of another, or of another network.
+    That the null is better along one axis says nothing of another.
     """
     skill = errors.skill
     alike_s = null_s(target, cells.all) or estimate.step_s
-    is_tried = not errors.untried and not is_other
-    is_null = skill is not None and skill.is_null_better and is_tried
+    is_null = skill is not None and skill.is_null_better and not errors.untried
     step_s = alike_s if is_null else estimate.step_s
     ends = _band(target, estimate, step_s, skill, of_null=is_null)
     return Prediction(
@@ -137,19 +130,13 @@ def _prediction(
 def _band(
     target: Target, estimate: Estimate, step_s: float, skill: Skill | None, *, of_null: bool
 ) -> Band | None:
-    """Return the band: by left-out errors, from half to twice the time on links that are given.
-
-    Where messages may grow as in rings over nodes, that is added as an independent error.
-    """
+    """Return the band by left-out errors; the estimate's doubt is an independent error."""
     if skill is None:
         return None
     errors = log_errors_per_step(skill.points, of_null=of_null)
-    low_s, high_s = step_s, step_s
-    if estimate.given and not of_null:
-        low_s, high_s = estimate.given
     ends = band(1.0, distance(target, estimate.anchor), errors)
     factor = math.exp(math.hypot(math.log(ends.high_s), estimate.doubt))
-    return Band(low_s / factor, high_s * factor)
+    return Band(step_s / factor, step_s * factor)
 
 
 def _remarks(target: Target, estimate: Estimate, errors: Tried) -> Iterable[str]:
@@ -162,8 +149,6 @@ def _remarks(target: Target, estimate: Estimate, errors: Tried) -> Iterable[str]
         yield ONE_SIZE
     elif skill.is_null:
         yield TOO_FEW
-    if estimate.given:
-        yield GIVEN_NETWORK
     if errors.untried and skill is not None:
         axes = listed(axis.value for axis in errors.untried)
         yield f"no measured cell tries this: {axes}; the error is that of leaving out {skill.how}"

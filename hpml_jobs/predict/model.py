@@ -8,7 +8,7 @@ docs/choose_predict.md derives it.
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from math import fsum, log
+from math import fsum, hypot, log
 from typing import NamedTuple
 
 from hpml_jobs.core.strategies import BASELINE, is_baseline
@@ -26,28 +26,24 @@ from hpml_jobs.predict.values import (
     changed,
 )
 
+GIVEN_NETWORK = (
+    "the network is as given, not measured: the band holds messages that take twice as long"
+)
+
 LEAST_SIZES = 2
 """Sizes that a prediction of another size needs, one GPU included."""
-
-
-class Ends(NamedTuple):
-    """An iteration where messages on the links that are given take half and twice their time."""
-
-    low_s: float
-    high_s: float
 
 
 class Estimate(NamedTuple):
     """The model's time of an iteration, its parts where known, and the measured place behind it.
 
-    `given` is None where no time rests on what the user says of the network. `doubt` is |log| of
-    the ratio to the time where messages grow as in rings over nodes (`Network.as_rings`).
+    `doubt` is |log| of the ratio to the time where messages grow as in rings over nodes
+    (`Network.as_rings`), and to that where messages by a sweep from elsewhere take twice as long.
     """
 
     step_s: float
     parts: Parts | None
     anchor: Observation
-    given: Ends | None
     remarks: tuple[str, ...]
     doubt: float = 0.0
 
@@ -105,8 +101,7 @@ class Model:
             base_s += further * self.compute.micro_step_s(at_size, target)
         change = self._change(anchor, target)
         step_s = base_s + change.added_s
-        ends = Ends(base_s + change.low_s, base_s + change.high_s) if change.is_given else None
-        if min(step_s, ends.low_s if ends else step_s) <= 0:
+        if step_s <= 0:
             raise CannotPredictError(
                 f"the parts measured on {size.text} are longer than its iteration: repeat this cell"
             )
@@ -114,9 +109,8 @@ class Model:
             step_s=step_s,
             parts=self._parts(anchor, target, step_s, change.exposed_s),
             anchor=anchor,
-            given=ends,
             remarks=(*remarks, *change.remarks),
-            doubt=abs(log((base_s + change.as_rings_s) / step_s)),
+            doubt=hypot(*(log((base_s + other_s) / step_s) for other_s in change.others_s)),
         )
 
     def _change(self, anchor: Observation, target: Target) -> "_Change":
@@ -126,22 +120,22 @@ class Model:
             CannotPredictError: the exchange has no price at one of them.
         """
         goal, size = size_of(target), size_of(anchor)
-        stays = goal == size and not self.network.is_other
         try:
-            here = self._exposed(anchor, size, target.batch, of_target=False)
-            there = self._exposed(anchor, goal, target.batch, of_target=True)
+            here = self._exposed(anchor, size, target.batch)
+            there = self._exposed(anchor, goal, target.batch)
         except UnknownPriceError as missing:
-            if stays:
+            if goal == size:
                 return _Change(0.0)
             raise CannotPredictError(str(missing), self._wanted(missing, target)) from missing
+        is_given = there.given_slower_s > there.seconds and goal != size
         return _Change(
             added_s=there.seconds - here.seconds,
-            as_rings_s=there.as_rings_s - here.seconds,
+            others_s=(
+                there.as_rings_s - here.seconds,
+                *([there.given_slower_s - here.seconds] if is_given else []),
+            ),
             exposed_s=there.seconds,
-            low_s=there.low_s - here.low_s,
-            high_s=there.high_s - here.high_s,
-            is_given=there.is_given and not stays,
-            remarks=there.remarks,
+            remarks=(*there.remarks, *([GIVEN_NETWORK] if is_given else [])),
         )
 
     def _wanted(self, missing: UnknownPriceError, target: Target) -> Place | None:
@@ -258,17 +252,17 @@ class Model:
     def _added_s(self, cell: Observation, smaller: Observation, batch: int) -> float:
         """Return a cell's exposed communication less that of a smaller size; 0 if unknown."""
         try:
-            here = self._exposed(cell, size_of(cell), batch, of_target=False)
+            here = self._exposed(cell, size_of(cell), batch)
             if smaller.gpus == 1:
                 return here.seconds
-            below = self._exposed(smaller, size_of(smaller), batch, of_target=False)
+            below = self._exposed(smaller, size_of(smaller), batch)
         except UnknownPriceError:
             return 0.0
         return here.seconds - below.seconds
 
     # ---- the parts ----
 
-    def _exposed(self, cell: Observation, size: Size, batch: int, *, of_target: bool) -> "_Exposed":
+    def _exposed(self, cell: Observation, size: Size, batch: int) -> "_Exposed":
         """Return the exposed communication of a cell's messages at a size and batch.
 
         Raises:
@@ -279,19 +273,17 @@ class Model:
                 f"no cell of strategy={cell.strategy.value} on several GPUs has its messages "
                 "(protocol=full records them)"
             )
-        measured = self.network.price(cell.messages, size_of(cell), of_target=False)
+        measured = self.network.price(cell.messages, size_of(cell))
         messages = messages_at(cell, size.gpus)
-        price = self.network.price(messages, size, of_target=of_target)
-        as_rings = self.network._replace(as_rings=True).price(messages, size, of_target=of_target)
+        price = self.network.price(messages, size)
+        as_rings = self.network._replace(as_rings=True).price(messages, size)
         hiding = hiding_of(cell, measured)
         if batch != cell.batch:
             hiding = hiding.scaled(self.compute.ratio(cell, batch))
         return _Exposed(
             seconds=hiding.exposed_s(price.total_s),
             as_rings_s=hiding.exposed_s(as_rings.total_s),
-            low_s=hiding.exposed_s(price.total_s - price.given_s / 2),
-            high_s=hiding.exposed_s(price.total_s + price.given_s),
-            is_given=price.given_s > 0,
+            given_slower_s=hiding.exposed_s(price.total_s + price.given_s),
             remarks=price.remarks,
         )
 
@@ -318,31 +310,25 @@ class Model:
 class _Exposed(NamedTuple):
     """Exposed communication of an iteration, and what its figure does not rest on.
 
-    `low_s` and `high_s` are of given links that take half and twice the time, `as_rings_s` of
-    messages that grow as in rings over nodes.
+    `as_rings_s` is of messages that grow as in rings over nodes, `given_slower_s` where messages by
+    a sweep from elsewhere take twice as long.
     """
 
     seconds: float
     as_rings_s: float
-    low_s: float
-    high_s: float
-    is_given: bool
+    given_slower_s: float
     remarks: tuple[str, ...]
 
 
 class _Change(NamedTuple):
     """How exposed communication changes, what it is at the target, and what of it is not measured.
 
-    `exposed_s` is None where messages have no price. `low_s` and `high_s` are `added_s` where given
-    links take half and twice the time, `as_rings_s` where messages grow as in rings over nodes.
+    `exposed_s` is None where messages have no price; `others_s` are `added_s` by other prices.
     """
 
     added_s: float
-    as_rings_s: float = 0.0
+    others_s: tuple[float, ...] = ()
     exposed_s: float | None = None
-    low_s: float = 0.0
-    high_s: float = 0.0
-    is_given: bool = False
     remarks: tuple[str, ...] = ()
 
 

@@ -3,8 +3,7 @@
 A collective's time is interpolated in its measured sweep, straight in the logarithms of bytes and
 seconds. The sweep of one size stands for another size of the same kind (one node, or several) by
 the bus factors of nccl-tests; its startup, the time of its fastest message, grows with log2 of the
-processes, as in a tree. Where only a link's speed is given, an exchange across nodes is that inside
-a node plus `bus factor x bytes / speed of the links of a node`.
+processes, as in a tree.
 """
 
 import math
@@ -60,18 +59,6 @@ def size_of(place: Place) -> Size:
     return Size(place.nodes, place.gpus)
 
 
-class Link(NamedTuple):
-    """The links that leave a node: one-way speed of one of them, and their number."""
-
-    gb_per_s: float
-    per_node: int = 1
-
-    @property
-    def node_gb_per_s(self) -> float:
-        """The one-way speed of all links of a node, in GB/s."""
-        return self.gb_per_s * self.per_node
-
-
 class BusSweep(NamedTuple):
     """A sweep from elsewhere: bus bandwidth in GB/s by message bytes, inside or across nodes."""
 
@@ -88,7 +75,7 @@ class BusSweep(NamedTuple):
 class Priced(NamedTuple):
     """Seconds of an iteration's messages one after another, and of the longest of them.
 
-    `given_s` of the total rest on what the user says of the links; `remarks` say what the figure
+    `given_s` of the total are across nodes by a sweep from elsewhere; `remarks` say what the figure
     does not rest on.
     """
 
@@ -99,7 +86,7 @@ class Priced(NamedTuple):
 
 
 class _Message(NamedTuple):
-    """Seconds of one message, those of them that rest on given links, and remarks."""
+    """Seconds of one message, those of them that are `Priced.given_s`, and remarks."""
 
     seconds: float
     given_s: float = 0.0
@@ -119,36 +106,27 @@ class UnknownPriceError(Exception):
 
 
 class Network(NamedTuple):
-    """The measured sweeps by size and collective, and what the user says of the links.
+    """The measured sweeps by size and collective, and one from elsewhere.
 
-    `link` and `given` are used across nodes where nothing was measured there, and for every target
-    with `is_other`: then they describe another network than the measured one. A `given` sweep
-    inside a node is used where nothing was measured inside a node. `as_rings`: beyond the measured
-    nodes startup grows with the processes, as in a ring, and bytes as in a ring over nodes.
+    The `given` sweep is used inside a node, or across nodes, where a collective was not measured
+    there. `as_rings`: beyond the measured nodes startup grows with the processes, as in a ring, and
+    bytes as in a ring over nodes.
     """
 
     sweeps: Mapping[tuple[Size, CollectiveKind], Mapping[int, float]]
-    link: Link | None = None
     given: BusSweep | None = None
-    is_other: bool = False
     as_rings: bool = False
 
     @property
-    def crosses_nodes(self) -> bool:
-        """Whether any sweep was measured across nodes."""
-        return any(size.crosses_nodes for size, _ in self.sweeps)
+    def measured_where_given(self) -> bool:
+        """Whether the study measured sweeps where the given one is of: in a node or across."""
+        given = self.given
+        return given is not None and any(
+            size.crosses_nodes == given.crosses_nodes for size, _ in self.sweeps
+        )
 
-    @property
-    def describes_links(self) -> bool:
-        """Whether the user says how fast nodes exchange messages."""
-        return self.link is not None or (self.given is not None and self.given.crosses_nodes)
-
-    def price(
-        self, messages: Sequence[SentMessages], size: Size, *, of_target: bool = True
-    ) -> Priced:
+    def price(self, messages: Sequence[SentMessages], size: Size) -> Priced:
         """Return the seconds of the messages of one iteration.
-
-        `of_target` false: on the network that was measured, whatever the user says of another one.
 
         Raises:
             UnknownPriceError: there is no sweep of one of their collectives.
@@ -156,49 +134,33 @@ class Network(NamedTuple):
         total_s = longest_s = given_s = 0.0
         remarks: dict[str, None] = {}
         for message in messages:
-            timed = self._message(message, size, of_target=of_target)
+            timed = self._message(message, size)
             total_s += message.per_iteration * timed.seconds
             given_s += message.per_iteration * timed.given_s
             longest_s = max(longest_s, timed.seconds)
             remarks |= dict.fromkeys(timed.remarks)
         return Priced(total_s, longest_s, given_s, tuple(remarks))
 
-    def _message(self, message: SentMessages, size: Size, *, of_target: bool) -> _Message:
+    def _message(self, message: SentMessages, size: Size) -> _Message:
         """Return the time of one message."""
         if message.kind not in SWEPT:
             raise UnknownPriceError(f"the microbenchmark has no {message.kind.words}")
-        if not size.crosses_nodes:
-            return self._inside(message, size.gpus)
         measured = self._measured(message.kind, size)
-        if measured is not None and not (self.is_other and of_target):
+        if measured is not None:
             return _at(measured, message.bytes)
-        if self.given is not None and self.given.crosses_nodes:
+        if self.given is not None and self.given.crosses_nodes == size.crosses_nodes:
             timed = _at(self.given.times_s(message.kind, size.gpus), message.bytes)
-            return timed._replace(given_s=timed.seconds)
-        if self.link is None:
+            return timed._replace(given_s=timed.seconds if size.crosses_nodes else 0.0)
+        if size.crosses_nodes:
             raise UnknownPriceError(
-                f"no {message.kind.words} was measured across nodes: a cell on two nodes, "
-                "link_gb_per_s= or sweep=FILE is needed",
+                f"no {message.kind.words} was measured across nodes: a cell on two nodes, or "
+                "sweep=FILE is needed",
                 across_nodes=True,
             )
-        inside = _Message(0.0)
-        if size.gpus_per_node > 1:
-            inside = self._inside(message, size.gpus_per_node)
-        factor = bus_factor(message.kind, size.gpus)
-        between_s = factor * message.bytes / (1e9 * self.link.node_gb_per_s)
-        return _Message(inside.seconds + between_s, between_s, inside.remarks)
-
-    def _inside(self, message: SentMessages, gpus: int) -> _Message:
-        """Return the time of one message inside a node."""
-        times_s = self._measured(message.kind, Size(1, gpus))
-        if times_s is None and self.given is not None and not self.given.crosses_nodes:
-            times_s = self.given.times_s(message.kind, gpus)
-        if times_s is None:
-            raise UnknownPriceError(
-                f"no {message.kind.words} was measured inside a node: protocol=full with probe_s= "
-                "above 0 measures it, or give sweep=FILE with a column nodes of 1"
-            )
-        return _at(times_s, message.bytes)
+        raise UnknownPriceError(
+            f"no {message.kind.words} was measured inside a node: protocol=full with probe_s= "
+            "above 0 measures it, or give sweep=FILE with a column nodes of 1"
+        )
 
     def _measured(self, kind: CollectiveKind, size: Size) -> Mapping[int, float] | None:
         """Return the sweep of the nearest measured size, scaled to a size; None without one."""

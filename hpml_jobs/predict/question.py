@@ -22,9 +22,7 @@ DOUBLINGS = 2
 class Question(Value, frozen=True, kw_only=True):
     """What to predict; empty or None: as measured, and the next sizes.
 
-    `link_gb_per_s` is the one-way speed of each of the `links_per_node` links that leave a node,
-    `sweep` a file with the times of messages; with `other_network` they describe another network
-    than the one that was measured.
+    `sweep` is a file with the times of messages on a network that no cell measured.
     """
 
     gpus: tuple[int, ...] = ()
@@ -33,10 +31,7 @@ class Question(Value, frozen=True, kw_only=True):
     strategy: tuple[Strategy, ...] = ()
     nodes: int | None = None
     gpus_per_node: int | None = None
-    link_gb_per_s: float | None = None
-    links_per_node: int = 1
     sweep: Path | None = None
-    other_network: bool = False
 
     def __post_init__(self) -> None:
         """Refuse numbers that no cell can have."""
@@ -44,7 +39,7 @@ class Question(Value, frozen=True, kw_only=True):
             for value in getattr(self, key):
                 if value < 1:
                     raise UsageError(f"{key}={value}: must be 1 or more")
-        for key in ("nodes", "gpus_per_node", "links_per_node"):
+        for key in ("nodes", "gpus_per_node"):
             value = getattr(self, key)
             if value is not None and value < 1:
                 prefix = "cluster." if key == "gpus_per_node" else ""
@@ -59,15 +54,6 @@ class Question(Value, frozen=True, kw_only=True):
                     f"gpus={gpus} does not divide over nodes={self.nodes}; "
                     f"use gpus={self.nodes * math.ceil(gpus / self.nodes)} or another nodes="
                 )
-        speed = self.link_gb_per_s
-        if speed is not None and not (math.isfinite(speed) and speed > 0):
-            raise UsageError(f"link_gb_per_s={speed:g}: must be more than 0")
-        if self.other_network and speed is None and self.sweep is None:
-            raise UsageError(
-                "other_network=true: describe that network with link_gb_per_s= or sweep=FILE"
-            )
-        if self.links_per_node > 1 and speed is None:
-            raise UsageError(f"links_per_node={self.links_per_node}: add link_gb_per_s=")
 
 
 def nodes_for(gpus: int, question: Question, gpus_per_node: int) -> int:

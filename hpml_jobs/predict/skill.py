@@ -189,7 +189,7 @@ def _from_one(cells: Cells, network: Network) -> list[LeftOut]:
     for cell in at_size:
         alone = single[cell.batch]
         try:
-            price = priced.price(cell.messages, smallest, of_target=False)
+            price = priced.price(cell.messages, smallest)
         except UnknownPriceError:
             continue
         model_s = alone.step_s + unmeasured_hiding(cell, price).exposed_s(price.total_s)

@@ -14,9 +14,8 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.errors import UsageError
 from hpml_jobs.predict.forecast import predict_cells
-from hpml_jobs.predict.link_checks import check_links
 from hpml_jobs.predict.model import Kind, kind_of, series_of, singles_of
-from hpml_jobs.predict.network import BusSweep, Link, Network, measured_sweeps
+from hpml_jobs.predict.network import BusSweep, Network, measured_sweeps
 from hpml_jobs.predict.observations import gpus_per_node as imported_gpus_per_node
 from hpml_jobs.predict.observations import observation
 from hpml_jobs.predict.question import Question, targets_of
@@ -39,10 +38,7 @@ ALL_MEASURED = (
     "batch= or accumulate="
 )
 
-RATES_ONLY = (
-    "what is given of the network is not used: these cells have no messages (protocol=full records "
-    "them)"
-)
+RATES_ONLY = "sweep= is not used: these cells have no messages (protocol=full records them)"
 
 FROM_RATES = (
     "predicted from rates alone: docs/choose_predict.md has the error of this on published "
@@ -54,7 +50,9 @@ OF_TOKENS = (
     "seconds of --json are those of GPUs x batch tokens"
 )
 
-IN_NODE_ONLY = "link_gb_per_s= and a sweep across nodes are not used: no prediction is across nodes"
+IN_NODE_ONLY = "sweep= is not used: it is across nodes, and no prediction is"
+
+MEASURED_HERE = "sweep={name} is not used for collectives that the study measured {where}"
 
 UNKNOWN_NODES = (
     "it is not known how many GPUs a node has: {most} are assumed, the most that were measured; "
@@ -89,8 +87,10 @@ def forecast(
         return Forecast(
             conditions=conditions, observations=measured, refusals=refusals, notes=notes
         )
-    network = _network(measured, question, sweep)
-    notes += tuple(check_links(network))
+    network = Network(measured_sweeps(measured), given=sweep)
+    if sweep is not None and network.measured_where_given:
+        where = "across nodes" if sweep.crosses_nodes else "inside a node"
+        notes += (MEASURED_HERE.format(name=sweep.name, where=where),)
     per_node = gpus_per_node(group, measured, question, cluster)
     if per_node is None:
         per_node = max(cell.gpus_per_node for cell in measured)
@@ -103,7 +103,7 @@ def forecast(
         by_kind.setdefault(kind_of(target), []).append(target)
     if not by_kind:
         notes = (ALL_MEASURED, *notes)
-    elif network.describes_links and all(t.nodes == 1 for ts in by_kind.values() for t in ts):
+    elif sweep and sweep.crosses_nodes and all(t.nodes == 1 for ts in by_kind.values() for t in ts):
         notes += (IN_NODE_ONLY,)
 
     def command(place: Place) -> str | None:
@@ -119,7 +119,7 @@ def forecast(
             made += predict_rates(rates, targets, command)
             notes += (FROM_RATES,)
             notes += (OF_TOKENS,) if group.a_cell.workload.samples_are_tokens else ()
-            notes += (RATES_ONLY,) if network.describes_links else ()
+            notes += (RATES_ONLY,) if sweep else ()
     return Forecast(
         conditions=conditions,
         observations=measured,
@@ -221,18 +221,6 @@ def command_of(place: Place, cluster: Cluster | None, commands: Sequence[str]) -
     is_usual = place.strategy is default and not (of_grid and place.gpus > 1)
     keys |= {} if is_usual else {"strategy": place.strategy.value}
     return command_with(commands, keys, without=("accumulate",))
-
-
-def _network(
-    measured: Sequence[Observation], question: Question, sweep: BusSweep | None
-) -> Network:
-    speed = question.link_gb_per_s
-    return Network(
-        sweeps=measured_sweeps(measured),
-        link=None if speed is None else Link(speed, question.links_per_node),
-        given=sweep,
-        is_other=question.other_network,
-    )
 
 
 def _notes(group: ConditionGroup, measured: Sequence[Observation]) -> Iterator[str]:

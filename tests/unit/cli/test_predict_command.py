@@ -14,6 +14,7 @@ from tests.unit.builders import a_cell, a_record
 from tests.unit.study_builder import StudyBuilder
 
 PER_NODE = "cluster.gpus_per_node=8"
+SWEEP = "bytes,gb_per_s\n1024,1\n1048576,50\n1073741824,100\n"
 
 
 @pytest.fixture(scope="module")
@@ -79,24 +80,17 @@ def test_predict_across_nodes_prints_the_command_of_one_cell(study, capsys):
     assert "no all-reduce was measured across nodes" in refusal["reason"]
 
 
-def test_predict_across_nodes_with_a_link_says_what_it_rests_on(study, capsys):
-    words = ("predict", "mine", "gpus=32", "link_gb_per_s=25", "links_per_node=8", PER_NODE)
-    (group,) = document_of(capsys, *words)["groups"]
-    assert {p["nodes"] for p in group["predictions"]} == {4}
-    for prediction in group["predictions"]:
-        assert any("network is as given" in remark for remark in prediction["remarks"])
-
-
 def test_predict_with_a_sweep_file_uses_its_bandwidth(study, capsys):
     fast, slow = Path("fast.csv"), Path("slow.csv")
-    fast.write_text("bytes,gb_per_s\n1024,1\n1048576,50\n1073741824,100\n")
+    fast.write_text(SWEEP)
     slow.write_text("bytes,seconds,gpus,nodes\n1024,0.01,16,2\n1073741824,20,16,2\n")
     steps = [
         document_of(capsys, "predict", "mine", "gpus=16", f"sweep={file}", PER_NODE)
         for file in (fast, slow)
     ]
-    times = [document["groups"][0]["predictions"][0]["model_s"] for document in steps]
-    assert times[0] < times[1]
+    predictions = [document["groups"][0]["predictions"][0] for document in steps]
+    assert predictions[0]["model_s"] < predictions[1]["model_s"]
+    assert all("network is as given" in " ".join(made["remarks"]) for made in predictions)
 
 
 def test_predict_of_two_hardware_groups_predicts_each(laptop, outputs, capsys):
@@ -110,7 +104,8 @@ def test_predict_of_two_hardware_groups_predicts_each(laptop, outputs, capsys):
     assert sorted(len(group["predictions"]) for group in groups) == [1, 2]
     assert len({group["conditions"]["GPU model"] for group in groups}) == 2
 
-    words = ("gpus=4", "cluster.gpus_per_node=2", "link_gb_per_s=25")  # of one group only
+    words = ("gpus=4", "cluster.gpus_per_node=2", "sweep=sweep.csv")  # of one group only
+    Path("sweep.csv").write_text(SWEEP)
     groups = document_of(capsys, "predict", "mine", *words)["groups"]
     predicted = {len(group["predictions"]): group for group in groups}
     assert predicted[1]["predictions"][0]["nodes"] == 2
@@ -131,10 +126,11 @@ def test_predict_without_several_gpus_names_the_cell_it_needs(laptop, capsys):
     assert "hpml-jobs gpus=2 batch=512 study=mine" in shown
 
 
-def test_predict_says_that_links_between_nodes_are_not_used(study, capsys):
-    words = ("gpus=8", "link_gb_per_s=25", PER_NODE)
+def test_predict_says_that_a_sweep_across_nodes_is_not_used(study, capsys):
+    Path("sweep.csv").write_text(SWEEP)
+    words = ("gpus=8", "sweep=sweep.csv", PER_NODE)
     (group,) = document_of(capsys, "predict", "mine", *words)["groups"]
-    assert any("no prediction is across nodes" in note for note in group["notes"])
+    assert any("it is across nodes, and no prediction is" in note for note in group["notes"])
 
 
 @pytest.mark.parametrize(
@@ -164,9 +160,8 @@ def test_predict_refuses_what_no_cell_can_be(words, message, study, capsys):
         (["gpus=2048"], "gpus=2048: at most 1024 are predicted"),
         (["gpus=20", "nodes=3"], "does not divide over nodes=3; use gpus=21"),
         (["strategy=dpp"], "did you mean d"),
-        (["link_gb_per_s=0"], "link_gb_per_s=0: must be more than 0"),
-        (["links_per_node=8"], "add link_gb_per_s="),
-        (["other_network=true"], "describe that network"),
+        (["link_gb_per_s=25"], "link_gb_per_s=25: this key is gone; for a network that no cell"),
+        (["other_network=true"], "give sweep=FILE, a measurement by nccl-tests"),
     ],
 )
 def test_predict_refuses_bad_words_in_one_line(words, message, laptop, capsys):
@@ -187,14 +182,6 @@ def test_predict_names_faults_of_a_sweep_file(study, capsys):
 def test_predict_without_the_sweep_file_says_why(study, capsys):
     code, fault = fault_of(capsys, "predict", "mine", "gpus=16", "sweep=no.csv", PER_NODE)
     assert (code, "No such file" in fault) == (1, True)
-
-
-def test_predict_refuses_a_link_that_contradicts_a_sweep(study, capsys):
-    Path("sweep.csv").write_text("bytes,gb_per_s\n1024,1\n1073741824,90\n")
-    words = ("gpus=16", "sweep=sweep.csv", "link_gb_per_s=25", PER_NODE)
-    code, fault = fault_of(capsys, "predict", "mine", *words)
-    assert code == 2
-    assert "link_gb_per_s=25 is less than what sweep=sweep.csv reached (90 GB/s)" in fault
 
 
 def test_predict_of_measured_places_says_so(study, capsys):

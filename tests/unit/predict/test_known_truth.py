@@ -5,7 +5,7 @@ import pytest
 
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.predict.forecast import predict_cells
-from hpml_jobs.predict.network import Link, Size
+from hpml_jobs.predict.network import BusSweep, Size
 from hpml_jobs.predict.values import Method, Prediction, Refusal, Target
 from tests.unit.predict.truth import Machine, network_of
 
@@ -18,6 +18,11 @@ def predicted(cells, gpus, batch, nodes=1, accumulate=1, **network):
     )
     (made,) = predict_cells(cells, [target], network_of(cells, **network))
     return made
+
+
+def flat_sweep(gb_per_s):
+    """A sweep across nodes with the same bus bandwidth at all sizes."""
+    return BusSweep("given.csv", {1_000: gb_per_s, 1_000_000_000: gb_per_s})
 
 
 @pytest.mark.parametrize("batch", [8, 32, 128])
@@ -98,34 +103,22 @@ def test_accumulation_from_measured_ones_follows_them():
     assert made.step_s == pytest.approx(machine.step_s(32, Size(1, 4), 16), rel=1e-6)
 
 
-def test_link_of_a_spec_replaces_a_two_node_cell():
+def test_given_sweep_replaces_a_two_node_cell():
     machine = Machine(share=1.0)
     cells = machine.cells(((1, 1), (4, 1), (8, 1)), (32,))
-    made = predicted(cells, 32, 32, 4, link=Link(machine.node_gb_per_s / 4, 4))
-    inside_s = machine.exchange_s(Size(1, 8))
-    truth_s = machine.step_s(32, Size(4, 32)) + inside_s - 3 * 5 * machine.startup_s
+    made = predicted(cells, 32, 32, 4, given=flat_sweep(machine.node_gb_per_s))
+    truth_s = machine.step_s(32, Size(4, 32)) - 3 * 5 * machine.startup_s
     assert made.step_s == pytest.approx(truth_s, rel=0.01)
     assert any("the network is as given" in remark for remark in made.remarks)
     assert made.high_s - made.step_s > machine.exchange_s(Size(4, 32)) / 2
 
 
-def test_other_network_changes_only_the_exchange():
-    machine, faster = Machine(share=1.0), Machine(share=1.0, node_gb_per_s=50.0)
-    cells = [*machine.cells(((1, 1), (8, 1)), (32,)), machine.observation(16, 32, 2)]
-    made = predicted(cells, 16, 32, 2, link=Link(50.0), is_other=True)
-    assert made.method is Method.MODEL
-    assert any("the network is as given" in remark for remark in made.remarks)
-    assert made.step_s < machine.step_s(32, Size(2, 16))
-    inside_s = machine.exchange_s(Size(1, 8))
-    assert made.step_s == pytest.approx(faster.step_s(32, Size(2, 16)) + inside_s, rel=0.02)
-
-
-def test_band_has_what_a_slower_given_link_would_expose():
+def test_band_has_what_a_slower_given_network_would_expose():
     machine = Machine(share=0.05)
     cells = machine.cells(((1, 1), (4, 1), (8, 1)), (32,))
-    made, half = (predicted(cells, 16, 32, 2, link=Link(speed)) for speed in (20.0, 10.0))
-    hidden_s = machine.exchange_s(Size(1, 8)) + 2 * 15 / 16 * sum(machine.buckets) / 20e9
-    assert hidden_s < machine.backward_s(32) * 2 / 3 < half.parts.exposed_s / 0.05
+    made, half = (predicted(cells, 16, 32, 2, given=flat_sweep(speed)) for speed in (10.0, 5.0))
+    given_s = 2 * 15 / 16 * sum(machine.buckets) / 10e9
+    assert given_s < machine.backward_s(32) * 2 / 3 < half.parts.exposed_s / 0.05
     assert any("the network is as given" in remark for remark in made.remarks)
     assert made.low_s < made.step_s < half.step_s < made.high_s
 

@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from hpml_jobs.predict.values import LeftOut, Place
+from hpml_jobs.predict.values import LeftOut, Observation, Place
 
 FLOOR = 0.01
 """The least error per step: what two launches of one cell differ by on a quiet machine."""
@@ -56,10 +56,9 @@ def distance(target: Place, nearest: Place) -> float:
     return (gpus + nodes) * max(nodes, 1.0) + sum(others)
 
 
-def nearest(target: Place, places: Iterable[Place]) -> Place | None:
+def nearest(target: Place, measured: Iterable[Observation]) -> Observation | None:
     """Return the measured place with the least distance, of equal ones that with more GPUs."""
-    ranked = sorted(places, key=lambda place: (distance(target, place), -place.gpus))
-    return ranked[0] if ranked else None
+    return min(measured, key=lambda o: (distance(target, o), -o.gpus), default=None)
 
 
 def band(predicted_s: float, steps: float, errors: Sequence[float], floor: float = FLOOR) -> Band:

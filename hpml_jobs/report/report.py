@@ -247,7 +247,7 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     made[CHOICE] = choice_table(group, choice, study) if choice else None
     outlook = forecast(group, cluster, options.commands)
     if outlook.predictions:
-        made[PREDICTIONS] = predictions.predictions(group, outlook)
+        made[PREDICTIONS] = predictions.predictions(group, outlook, cluster)
     made[cost_table.LABEL] = cost_table.cost(group, charged_gpus(group, cluster))
     full = [table for label in LABELS if (table := made.get(label)) is not None]
     without_remarks = ReportGroup(

@@ -1,7 +1,6 @@
 """The forecast of a condition group: its cells as observations, its network, its targets."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from hpml_jobs.checks import Level
 from hpml_jobs.checks.cpus import OVERSUBSCRIBED
@@ -12,7 +11,9 @@ from hpml_jobs.core.disturbance import outside_causes, quiet_microbenchmarks
 from hpml_jobs.core.measurements import Step
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.training_path import accumulation
 from hpml_jobs.errors import UsageError
+from hpml_jobs.predict.band import nearest
 from hpml_jobs.predict.forecast import predict_cells
 from hpml_jobs.predict.model import Kind, kind_of, series_of, singles_of
 from hpml_jobs.predict.network import BusSweep, Network, measured_sweeps
@@ -30,7 +31,7 @@ from hpml_jobs.predict.values import (
     changed,
 )
 from hpml_jobs.report.merge.groups import ConditionGroup
-from hpml_jobs.report.merge.rows import Row
+from hpml_jobs.report.merge.rows import Row, Setup
 from hpml_jobs.study.commands import command_with, has_grid
 
 ALL_MEASURED = (
@@ -129,28 +130,6 @@ def forecast(
     )
 
 
-class Answer(NamedTuple):
-    """The forecast of a group; where the question does not fit it, a note alone, and the fault."""
-
-    forecast: Forecast
-    fault: UsageError | None = None
-
-
-def answer(
-    group: ConditionGroup,
-    cluster: Cluster | None,
-    commands: Sequence[str],
-    question: Question,
-    sweep: BusSweep | None,
-) -> Answer:
-    """Return the forecast of one group of several, which need not all fit the question."""
-    try:
-        return Answer(forecast(group, cluster, commands, question, sweep))
-    except UsageError as fault:
-        notes = (f"not predicted: {fault}",)
-        return Answer(Forecast(conditions=group.conditions, observations=(), notes=notes), fault)
-
-
 def observations(group: ConditionGroup) -> tuple[Observation, ...]:
     """Return the rows of a group as observations."""
     made = (observation(records) for records in usable_records(group))
@@ -173,6 +152,36 @@ def _is_usable(group: ConditionGroup, row: Row) -> bool:
     return not any(
         result.check == OVERSUBSCRIBED and result.level is not Level.PASS for result in checks
     )
+
+
+def setup_of(place: Place) -> Setup:
+    """Return the setup of a row at this place: its path and treatment name the accumulation.
+
+    >>> place = Place(gpus=4, batch=32, strategy=Strategy.DDP, accumulate=2, treatment="scaled")
+    >>> setup_of(place)[3:]
+    ('accumulate 2, scaled', 'accumulate 2')
+    """
+    rest = place.treatment.removeprefix(place.path).removeprefix(", ")
+    path = ", ".join(filter(None, (place.path, accumulation(place.accumulate))))
+    return Setup(
+        place.gpus, place.nodes, place.strategy, ", ".join(filter(None, (path, rest))), path
+    )
+
+
+def epoch_s(group: ConditionGroup, made: Forecast, prediction: Prediction) -> float | None:
+    """Return the time of a predicted epoch; None where no measured epoch is near it.
+
+    It is as much longer or shorter than that of the nearest measured cell, of the same strategy if
+    there is one, as samples per second are fewer or more.
+    """
+    rows = {slug: row for row in group.timed for slug in row.cells}
+    alike = [o for o in made.observations if o.cells and o.path == prediction.target.path]
+    alike = [o for o in alike if o.strategy is prediction.target.strategy] or alike
+    near = nearest(prediction.target, alike)
+    row = rows.get(near.cells[0]) if near else None
+    if near is None or row is None or row.timing is None:
+        return None
+    return row.timing.epoch_s * (near.samples / near.step_s) / prediction.samples_per_s
 
 
 def gpus_per_node(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.strategies import BASELINE
 from hpml_jobs.predict.values import Observation, Place, Prediction
-from hpml_jobs.report.merge import outlook
+from hpml_jobs.report.merge import forecasts
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.plots import series, style
 from hpml_jobs.report.plots.picture import Picture, listed, not_drawn, sentences
@@ -115,20 +115,20 @@ def _panels(report: Report, group: ReportGroup) -> list[Panel]:
 
 def _line_key(place: Place) -> tuple[str, str]:
     """Return what tells the lines of a batch apart: strategy and treatment."""
-    return place.strategy.value, outlook.setup_of(place).treatment
+    return place.strategy.value, forecasts.setup_of(place).treatment
 
 
 def _measured(
     group: ConditionGroup, of: Place, observations: Iterable[Observation], per_sample: int
 ) -> Series:
     """Return the measured places of a line, the plain loop on one GPU before them."""
-    treatment = outlook.setup_of(of).treatment
+    treatment = forecasts.setup_of(of).treatment
     members = [
         o
         for o in observations
         if o.batch == of.batch
         and (o.strategy is of.strategy or (o.strategy is BASELINE and o.gpus == 1))
-        and outlook.setup_of(o).treatment == treatment
+        and forecasts.setup_of(o).treatment == treatment
     ]
     doubtful = {
         slug for row in group.timed if group.doubts(row, Affected.TIME) for slug in row.cells

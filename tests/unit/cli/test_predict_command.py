@@ -8,8 +8,13 @@ import msgspec
 import pytest
 
 from hpml_jobs.cli.main import run
+from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.record import Facts
 from hpml_jobs.core.strategies import Device
+from hpml_jobs.predict.question import Question
+from hpml_jobs.report.prediction import forecasts
+from hpml_jobs.study.snapshot import read_snapshots
+from hpml_jobs.study.study import Study
 from tests.unit.builders import a_cell, a_record
 from tests.unit.study_builder import StudyBuilder
 
@@ -93,6 +98,22 @@ def test_predict_with_a_sweep_file_uses_its_bandwidth(study, capsys):
     assert all("network is as given" in " ".join(made["remarks"]) for made in predictions)
 
 
+@pytest.mark.parametrize(("isolate", "charged_gpus"), [("serial", 3), ("exclusive", 8)])
+def test_predict_shows_what_an_epoch_is_charged(isolate, charged_gpus, laptop, capsys):
+    """Exclusive nodes are charged whole."""
+    rows = "gpus,gpus_per_node,batch,epoch_s,gpu_model\n1,8,64,20,v100\n4,8,64,5.4,v100\n"
+    Path("table.csv").write_text(rows)
+    output_of(capsys, "import", "table.csv", "study=table", "images=50000")
+    cluster = Cluster(name="slurm", isolate=Isolate(isolate), gpu_types={"v100": 8})
+    snapshots = read_snapshots(Study(Path("outputs") / "table").cells())
+    (made,) = forecasts(snapshots, Question(gpus=(3,)), None, cluster, ())
+    (prediction,) = made.document["predictions"]
+    assert prediction["epoch_s"] == pytest.approx(50_000 / prediction["samples_per_s"])
+    assert prediction["charged_gpu_s"] == pytest.approx(charged_gpus * prediction["epoch_s"])
+    (line,) = made.table.lines
+    assert f"{prediction['charged_gpu_s']:.1f}" in line.texts
+
+
 def test_predict_of_two_hardware_groups_predicts_each(laptop, outputs, capsys):
     shutil.copytree(outputs, "outputs")
     study = StudyBuilder(Path("outputs") / "mine")
@@ -112,10 +133,6 @@ def test_predict_of_two_hardware_groups_predicts_each(laptop, outputs, capsys):
     assert predicted[0]["notes"] == [
         "not predicted: cluster.gpus_per_node=2: 4 on a node were measured"
     ]
-
-    assert run(["choose", "mine", "--predicted", *words, "--json"]) == 0
-    groups = json.loads(capsys.readouterr().out)["groups"]
-    assert sorted(len(group["predicted"]["cells"]) for group in groups) == [0, 1]
 
 
 def test_predict_without_several_gpus_names_the_cell_it_needs(laptop, capsys):

@@ -23,7 +23,7 @@ from hpml_jobs.predict.values import (
 from hpml_jobs.report.plots.prediction import prediction
 from hpml_jobs.report.report import Report, make_report
 from hpml_jobs.report.tables.predictions import predictions
-from hpml_jobs.report.text.forecast import errors
+from hpml_jobs.report.text.predictions import errors
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
 from tests.unit.builders import lab_cell, lab_record

@@ -18,7 +18,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from hpml_jobs.predict.values import LeftOut, Observation, Place
+from hpml_jobs.predict.left_out import LeftOut
+from hpml_jobs.predict.place import Observation, Place
 
 FLOOR = 0.01
 """The least error per step: what two launches of one cell differ by on a quiet machine."""

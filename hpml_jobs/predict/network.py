@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from hpml_jobs.core.formulas import bus_factor
 from hpml_jobs.core.measurements import CollectiveKind
-from hpml_jobs.predict.values import Observation, Place, SentMessages
+from hpml_jobs.predict.place import Observation, SentMessages, Size
 
 SWEPT = frozenset(
     {
@@ -30,33 +30,6 @@ GAP = 10
 
 STARTUP_BYTES = 64 * 1024
 """Up to this many bytes a message takes hardly longer than its startup."""
-
-
-class Size(NamedTuple):
-    """A number of processes on a number of nodes."""
-
-    nodes: int
-    gpus: int
-
-    @property
-    def crosses_nodes(self) -> bool:
-        """Whether messages leave a node."""
-        return self.nodes > 1
-
-    @property
-    def gpus_per_node(self) -> int:
-        """GPUs on each node."""
-        return math.ceil(self.gpus / self.nodes)
-
-    @property
-    def text(self) -> str:
-        """Its keys: `gpus=16 nodes=2`."""
-        return f"gpus={self.gpus}" + (f" nodes={self.nodes}" if self.crosses_nodes else "")
-
-
-def size_of(place: Place) -> Size:
-    """Return the size of a place."""
-    return Size(place.nodes, place.gpus)
 
 
 class BusSweep(NamedTuple):
@@ -189,7 +162,7 @@ def measured_sweeps(
     sweeps: dict[tuple[Size, CollectiveKind], Mapping[int, float]] = {}
     for observation in observations:
         for sweep in observation.sweeps if observation.gpus > 1 else ():
-            key = (size_of(observation), sweep.kind)
+            key = (observation.size, sweep.kind)
             times_s = {size: time_s for size, time_s in sweep.times_s.items() if time_s > 0}
             if times_s and len(times_s) > len(sweeps.get(key, ())):
                 sweeps[key] = times_s

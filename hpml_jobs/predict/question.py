@@ -8,9 +8,7 @@ from pathlib import Path
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.errors import UsageError
-from hpml_jobs.predict.model import series_of
-from hpml_jobs.predict.network import size_of
-from hpml_jobs.predict.values import Observation, Target, changed
+from hpml_jobs.predict.place import Observation, Target, changed, series_of
 
 MOST_GPUS = 1024
 """The largest number of GPUs that is predicted."""
@@ -109,13 +107,13 @@ def _of_series(
     question: Question, cells: Sequence[Observation], gpus_per_node: int
 ) -> Iterator[Target]:
     """Yield the targets of a series by size, batch and accumulation."""
-    measured = {(size_of(cell), cell.batch, cell.accumulate) for cell in cells}
+    measured = {(cell.size, cell.batch, cell.accumulate) for cell in cells}
     batches = question.batch or sorted({cell.batch for cell in cells})
     accumulations = question.accumulate or sorted({cell.accumulate for cell in cells})
     sizes = _sizes(question, cells, gpus_per_node)
     for (gpus, nodes), batch, accumulate in itertools.product(sizes, batches, accumulations):
         target = changed(cells[0], gpus=gpus, nodes=nodes, batch=batch, accumulate=accumulate)
-        if (size_of(target), batch, accumulate) not in measured:
+        if (target.size, batch, accumulate) not in measured:
             yield target
 
 

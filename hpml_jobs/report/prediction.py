@@ -7,17 +7,11 @@ import msgspec
 
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.predict.forecast import COVERAGE, Forecast, Prediction
+from hpml_jobs.predict.left_out import LeftOut, Skill
 from hpml_jobs.predict.network import BusSweep
+from hpml_jobs.predict.place import Observation, place_of
 from hpml_jobs.predict.question import Question
-from hpml_jobs.predict.values import (
-    COVERAGE,
-    Forecast,
-    LeftOut,
-    Observation,
-    Prediction,
-    Skill,
-    place_of,
-)
 from hpml_jobs.report.merge.cells import cell_results
 from hpml_jobs.report.merge.forecasts import forecast
 from hpml_jobs.report.merge.groups import ConditionGroup

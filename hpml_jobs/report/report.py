@@ -10,7 +10,7 @@ from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.conditions import CODE, UNRECORDED, WORKLOAD
 from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.core.value import Value
-from hpml_jobs.predict.values import Forecast
+from hpml_jobs.predict.forecast import Forecast
 from hpml_jobs.report.merge import grouping
 from hpml_jobs.report.merge.cells import CellResult, cell_results
 from hpml_jobs.report.merge.choice import Choice, Wish, charged_gpus, choose

@@ -14,22 +14,12 @@ from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.training_path import accumulation
 from hpml_jobs.errors import UsageError
 from hpml_jobs.predict.band import nearest
-from hpml_jobs.predict.forecast import predict_cells
-from hpml_jobs.predict.model import Kind, kind_of, series_of, singles_of
+from hpml_jobs.predict.forecast import Forecast, Prediction, Refusal, has_messages, predict
 from hpml_jobs.predict.network import BusSweep, Network, measured_sweeps
 from hpml_jobs.predict.observations import gpus_per_node as imported_gpus_per_node
 from hpml_jobs.predict.observations import observation
+from hpml_jobs.predict.place import Observation, Place, changed, series_of
 from hpml_jobs.predict.question import Question, targets_of
-from hpml_jobs.predict.rates import predict_rates
-from hpml_jobs.predict.values import (
-    Forecast,
-    Observation,
-    Place,
-    Prediction,
-    Refusal,
-    Target,
-    changed,
-)
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Row, Setup
 from hpml_jobs.study.commands import command_with, has_grid
@@ -88,8 +78,7 @@ def forecast(
         return Forecast(
             conditions=conditions, observations=measured, refusals=refusals, notes=notes
         )
-    network = Network(measured_sweeps(measured), given=sweep)
-    if sweep is not None and network.measured_where_given:
+    if sweep is not None and Network(measured_sweeps(measured), sweep).measured_where_given:
         where = "across nodes" if sweep.crosses_nodes else "inside a node"
         notes += (MEASURED_HERE.format(name=sweep.name, where=where),)
     per_node = gpus_per_node(group, measured, question, cluster)
@@ -99,34 +88,23 @@ def forecast(
             notes += (UNKNOWN_NODES.format(most=per_node),)
         else:
             per_node = max(per_node, *question.gpus, 1)
-    by_kind: dict[Kind, list[Target]] = {}
-    for target in targets_of(question, measured, per_node):
-        by_kind.setdefault(kind_of(target), []).append(target)
-    if not by_kind:
+    targets = targets_of(question, measured, per_node)
+    if not targets:
         notes = (ALL_MEASURED, *notes)
-    elif sweep and sweep.crosses_nodes and all(t.nodes == 1 for ts in by_kind.values() for t in ts):
+    elif sweep and sweep.crosses_nodes and all(target.nodes == 1 for target in targets):
         notes += (IN_NODE_ONLY,)
-
-    def command(place: Place) -> str | None:
-        return command_of(place, cluster, commands)
-
-    made: list[Prediction | Refusal] = []
-    for kind, targets in by_kind.items():
-        cells = [cell for cell in measured if kind_of(cell) == kind]
-        if any(cell.messages for cell in cells):
-            made += predict_cells(measured, targets, network, command)
-        else:
-            rates = [*singles_of(measured, kind.path), *cells]
-            made += predict_rates(rates, targets, command)
-            notes += (FROM_RATES,)
-            notes += (OF_TOKENS,) if group.a_cell.workload.samples_are_tokens else ()
-            notes += (RATES_ONLY,) if sweep else ()
+    series = series_of(measured)
+    if not all(has_messages(series[target.kind]) for target in targets):
+        notes += (FROM_RATES,)
+        notes += (OF_TOKENS,) if group.a_cell.workload.samples_are_tokens else ()
+        notes += (RATES_ONLY,) if sweep else ()
+    made = predict(measured, targets, sweep, lambda place: command_of(place, cluster, commands))
     return Forecast(
         conditions=conditions,
         observations=measured,
         predictions=tuple(item for item in made if isinstance(item, Prediction)),
         refusals=tuple(item for item in made if isinstance(item, Refusal)),
-        notes=tuple(dict.fromkeys(notes)),
+        notes=notes,
     )
 
 

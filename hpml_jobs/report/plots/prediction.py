@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.strategies import BASELINE
-from hpml_jobs.predict.values import Observation, Place, Prediction
+from hpml_jobs.predict.forecast import Prediction
+from hpml_jobs.predict.place import Observation, Place
 from hpml_jobs.report.merge import forecasts
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.plots import series, style

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.predict.values import Forecast, Method, Prediction
+from hpml_jobs.predict.forecast import Forecast, Method, Prediction
 from hpml_jobs.report.merge import forecasts
 from hpml_jobs.report.merge.choice import charged_gpus
 from hpml_jobs.report.merge.groups import ConditionGroup

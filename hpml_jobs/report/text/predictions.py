@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted, listed
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.predict.values import Errors, Forecast, Method, Prediction, Refusal
+from hpml_jobs.predict.forecast import Forecast, Method, Prediction, Refusal
+from hpml_jobs.predict.left_out import Errors
 from hpml_jobs.report.merge import forecasts
 from hpml_jobs.report.merge.rows import Place
 from hpml_jobs.report.text.captions import cell_label, full_label, unit, units

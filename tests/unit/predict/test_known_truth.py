@@ -4,19 +4,19 @@ import msgspec
 import pytest
 
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.predict.forecast import predict_cells
-from hpml_jobs.predict.network import BusSweep, Size
-from hpml_jobs.predict.values import Method, Prediction, Refusal, Target
-from tests.unit.predict.truth import Machine, network_of
+from hpml_jobs.predict.forecast import Method, Prediction, Refusal, predict
+from hpml_jobs.predict.network import BusSweep
+from hpml_jobs.predict.place import Size, Target
+from tests.unit.predict.truth import Machine
 
 ONE_NODE = ((1, 1), (2, 1), (4, 1))
 
 
-def predicted(cells, gpus, batch, nodes=1, accumulate=1, **network):
+def predicted(cells, gpus, batch, nodes=1, *, accumulate=1, given=None):
     target = Target(
         gpus=gpus, batch=batch, nodes=nodes, accumulate=accumulate, strategy=Strategy.DDP
     )
-    (made,) = predict_cells(cells, [target], network_of(cells, **network))
+    (made,) = predict(cells, [target], given)
     return made
 
 
@@ -188,7 +188,7 @@ def test_node_border_without_a_fact_of_it_is_refused():
     cells = Machine().cells((*ONE_NODE, (8, 1)), (32,))
     wanted = []
     target = Target(gpus=64, batch=32, nodes=8, strategy=Strategy.DDP)
-    (made,) = predict_cells(cells, [target], network_of(cells), lambda p: wanted.append(p) or "run")
+    (made,) = predict(cells, [target], None, lambda p: wanted.append(p) or "run")
     assert isinstance(made, Refusal)
     assert made.command == "run"
     assert [(p.gpus, p.nodes, p.batch) for p in wanted] == [(16, 2, 32)]
@@ -201,12 +201,10 @@ def test_one_command_serves_all_batches():
         for gpus in (16, 32)
         for batch in (32, 64)
     ]
-    made = predict_cells(
-        cells, targets, network_of(cells), lambda p: f"gpus={p.gpus} batch={p.batch}"
-    )
+    made = predict(cells, targets, None, lambda p: f"gpus={p.gpus} batch={p.batch}")
     assert [refusal.command for refusal in made] == ["gpus=16 batch=32"] * 4
     cells.append(Machine().observation(16, 32, 2))
-    after = predict_cells(cells, [t for t in targets if t.batch == 64], network_of(cells))
+    after = predict(cells, [t for t in targets if t.batch == 64])
     assert all(isinstance(prediction, Prediction) for prediction in after)
 
 
@@ -219,7 +217,7 @@ def test_band_is_wider_further_away():
 
 def test_cells_without_messages_are_refused_for_other_sizes():
     cells = [
-        msgspec.structs.replace(cell, messages=(), sweeps=())
+        msgspec.structs.replace(cell, messages=()) if cell.gpus == 4 else cell
         for cell in Machine().cells(ONE_NODE, (8, 32))
     ]
     made = predicted(cells, 8, 32)

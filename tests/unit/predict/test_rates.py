@@ -9,11 +9,11 @@ from hpml_jobs.cli.main import run
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.errors import UsageError
 from hpml_jobs.importer.records import Rules, read_timings
+from hpml_jobs.predict.forecast import Method, Prediction, Refusal, predict
 from hpml_jobs.predict.growth import GROWTH, in_node, over_nodes
 from hpml_jobs.predict.observations import observation
+from hpml_jobs.predict.place import Observation, Target
 from hpml_jobs.predict.question import Question
-from hpml_jobs.predict.rates import predict_rates
-from hpml_jobs.predict.values import Method, Observation, Prediction, Refusal, Target
 from hpml_jobs.report.merge.forecasts import forecast
 from hpml_jobs.report.report import make_report
 from hpml_jobs.report.tables.predictions import predictions
@@ -38,14 +38,14 @@ def series(times_s, **fields):
 
 
 def predicted(observations, gpus, **fields):
-    (result,) = predict_rates(observations, [place(Target, gpus, **fields)])
+    (result,) = predict(observations, [place(Target, gpus, **fields)])
     assert isinstance(result, Prediction), result.reason
     assert result.low_s < result.step_s < result.high_s
     return result
 
 
 def refusal(observations, gpus, **fields):
-    (result,) = predict_rates(observations, [place(Target, gpus, **fields)])
+    (result,) = predict(observations, [place(Target, gpus, **fields)])
     assert isinstance(result, Refusal)
     return result.reason
 

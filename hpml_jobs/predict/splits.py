@@ -1,0 +1,422 @@
+"""The model of cells with their messages: t = compute(batch) + exposed + interference.
+
+A target is predicted from its anchor, the largest measured size that is not larger: the anchor's
+time at that batch, plus the difference of the exposed communication. What a measured cell takes
+beyond compute and exposed communication is interference, one constant per iteration, and stays.
+docs/choose_predict.md derives it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from math import fsum, hypot, log
+from typing import NamedTuple
+
+from hpml_jobs.core.measurements import CollectiveKind
+from hpml_jobs.core.strategies import BASELINE
+from hpml_jobs.predict import least_squares
+from hpml_jobs.predict.band import distance
+from hpml_jobs.predict.compute import Compute, batch_curve, nearest_batch, slowdown
+from hpml_jobs.predict.exposure import Exposed, exposed, unmeasured_hiding
+from hpml_jobs.predict.model import (
+    BEYOND_NODES,
+    FAR,
+    HOW,
+    Axis,
+    CannotPredictError,
+    Estimate,
+    LeaveOut,
+    Parts,
+    Step,
+)
+from hpml_jobs.predict.network import BusSweep, Network, UnknownPriceError, measured_sweeps
+from hpml_jobs.predict.place import Observation, Place, Size, Target, changed
+
+GIVEN_NETWORK = (
+    "the network is as given, not measured: the band holds messages that take twice as long"
+)
+
+LEAST_SIZES = 2
+"""Sizes that a prediction of another size needs, one GPU included."""
+
+STALL_SHARE = 0.05
+"""Share of an iteration in which waiting for data is remarked on."""
+
+WAITING = (
+    "more than 5 % of the measured iteration is waiting for data, which is taken to stay: a faster "
+    "loader makes it shorter"
+)
+
+FROM_ONE = "the smallest size from one GPU and the microbenchmark, without interference"
+"""What is left out where only one size of several GPUs was measured."""
+
+AT_OTHER_BATCHES = "each size from smaller ones at other batches"
+"""The same where no two sizes have a batch in common, as with a fixed global batch."""
+
+
+class Splits(NamedTuple):
+    """The model, with a sweep of messages from elsewhere.
+
+    `sweeps` are those of all cells of a group; None: of the cells that it is fitted to.
+    """
+
+    given: BusSweep | None = None
+    sweeps: Mapping[tuple[Size, CollectiveKind], Mapping[int, float]] | None = None
+
+    def fit(self, cells: Sequence[Observation]) -> "FittedSplits":
+        """Return the model of a series and of the plain loop of the same path; none is needed."""
+        series = [cell for cell in cells if cell.gpus > 1]
+        sweeps = measured_sweeps(series) if self.sweeps is None else self.sweeps
+        return FittedSplits(cells, Network(sweeps, self.given))
+
+    def trials(
+        self, axis: Axis, cells: Sequence[Observation]
+    ) -> Iterator[tuple[str, Iterator[LeaveOut]]]:
+        """Yield ways to leave out cells of the series along an axis, in words."""
+        yield HOW[axis], self._left_out(axis, cells)
+        if axis is Axis.GPUS:
+            yield FROM_ONE, self._from_one(cells)
+        if axis in (Axis.GPUS, Axis.NODES):
+            yield AT_OTHER_BATCHES, self._left_out(axis, cells, any_batch=True)
+
+    def _left_out(
+        self, axis: Axis, cells: Sequence[Observation], *, any_batch: bool = False
+    ) -> Iterator[LeaveOut]:
+        """Yield each cell with others from which its prediction changes nothing but the axis.
+
+        With `any_batch` they need not have the cell's batch. No other sweep is known than theirs.
+        """
+        alone = self._replace(sweeps=None)
+        for cell in cells:
+            is_left_out = _left_out_with(axis, cell)
+            rest = [other for other in cells if not is_left_out(other)]
+            anchors = (other for other in rest if other.gpus > 1)
+            if cell.gpus > 1 and any(
+                _can_anchor(axis, cell, other, any_batch=any_batch) for other in anchors
+            ):
+                yield LeaveOut(cell, rest, alone.fit(rest))
+
+    def _from_one(self, cells: Sequence[Observation]) -> Iterator[LeaveOut]:
+        """Yield the cells of the smallest size, each with the plain loop at its batch."""
+        series = [cell for cell in cells if cell.gpus > 1]
+        single = {cell.batch: cell for cell in cells if cell.gpus == 1 and cell.accumulate == 1}
+        smallest = min((cell.size for cell in series), default=None)
+        network = Network(measured_sweeps(series), self.given)
+        for cell in series:
+            if cell.size == smallest and cell.batch in single and cell.accumulate == 1:
+                alone = single[cell.batch]
+                yield LeaveOut(cell, [alone], FromOne(alone, cell, network))
+
+
+class FromOne(NamedTuple):
+    """The plain loop on one GPU with the messages of a cell: without interference."""
+
+    alone: Observation
+    cell: Observation
+    network: Network
+
+    def at(self, target: Target) -> Estimate:
+        """Return the time of the cell where backward hides all that it can.
+
+        Raises:
+            CannotPredictError: its messages have no price.
+        """
+        try:
+            price = self.network.price(self.cell.messages, target.size)
+        except UnknownPriceError as missing:
+            raise CannotPredictError(str(missing)) from missing
+        exposed_s = unmeasured_hiding(self.cell, price).exposed_s(price.total_s)
+        step = Step((Axis.GPUS,), distance(target, self.alone))
+        return Estimate(self.alone.step_s + exposed_s, (step,))
+
+
+def _left_out_with(axis: Axis, cell: Observation) -> Callable[[Observation], bool]:
+    """Return which cells may not predict a cell along an axis."""
+    match axis:
+        case Axis.GPUS:
+            return lambda o: o.gpus > 1 and (o.gpus >= cell.gpus or o.nodes != cell.nodes)
+        case Axis.NODES:
+            return lambda o: o.gpus > 1 and o.nodes >= cell.nodes
+        case Axis.BATCH:
+            return lambda o: o.batch == cell.batch
+        case Axis.TRANSFER:
+            return lambda o: o.batch == cell.batch and o.size >= cell.size
+        case Axis.ACCUMULATE:
+            return lambda o: o.gpus > 1 and o.accumulate == cell.accumulate
+
+
+def _can_anchor(axis: Axis, cell: Observation, other: Observation, *, any_batch: bool) -> bool:
+    """Return whether a prediction of a cell from another one changes nothing but the axis.
+
+    With `any_batch` it may change the batch, too.
+    """
+    match axis:
+        case Axis.GPUS | Axis.NODES:
+            same_batch = any_batch or other.batch == cell.batch
+            return same_batch and other.accumulate == cell.accumulate
+        case Axis.BATCH | Axis.TRANSFER:
+            return other.size == cell.size and other.accumulate == cell.accumulate
+        case Axis.ACCUMULATE:
+            return other.size == cell.size and other.batch == cell.batch
+
+
+class FittedSplits:
+    """The model of one series: a strategy on several GPUs, and the plain loop of the same path."""
+
+    def __init__(self, cells: Sequence[Observation], network: Network) -> None:
+        """Take the measured cells, those on one GPU with them."""
+        self.cells = cells
+        self.network = network
+        self.series = [cell for cell in cells if cell.gpus > 1]
+        self.single = {c.batch: c for c in cells if c.gpus == 1 and c.accumulate == 1}
+        self.compute = Compute(self.single, self.series)
+
+    @cached_property
+    def sizes(self) -> list[Size]:
+        """The measured sizes, from the smallest."""
+        return sorted({cell.size for cell in self.series})
+
+    def at(self, target: Target) -> Estimate:
+        """Return the time of a target.
+
+        Raises:
+            CannotPredictError: what it needs was not measured.
+        """
+        goal = target.size
+        size = self._anchor_size(target)
+        if goal != size and len(self.sizes) + bool(self.single) < LEAST_SIZES:
+            alone = changed(target, gpus=1, nodes=1, strategy=BASELINE, treatment=target.path)
+            raise CannotPredictError(
+                f"only one size was measured ({size.text}): a second one shows what more GPUs cost",
+                alone,
+            )
+        cells = self._cells(size, target.accumulate)
+        anchor = cells[nearest_batch(target.batch, cells)]
+        base_s, remarks = self._at_batch(size, cells, target.batch)
+        if target.accumulate != anchor.accumulate:
+            further = target.accumulate - anchor.accumulate
+            at_size = [cell for cell in self.series if cell.size == size]
+            base_s += further * self.compute.micro_step_s(at_size, target)
+        change = self._change(anchor, target)
+        step_s = base_s + change.added_s
+        if step_s <= 0:
+            raise CannotPredictError(
+                f"the parts measured on {size.text} are longer than its iteration: repeat this cell"
+            )
+        return Estimate(
+            step_s=step_s,
+            steps=(Step(self._axes(target, anchor), distance(target, anchor)),),
+            doubt=hypot(*(log((base_s + other_s) / step_s) for other_s in change.others_s)),
+            parts=self._parts(anchor, target, step_s, change.exposed_s),
+            remarks=(*remarks, *change.remarks, *_remarks(target, anchor)),
+        )
+
+    def _axes(self, target: Target, anchor: Observation) -> tuple[Axis, ...]:
+        """Return what a target changes against its anchor."""
+        is_new = all(cell.batch != target.batch for cell in self.cells)
+        changes = {
+            Axis.GPUS: target.gpus != anchor.gpus and target.nodes == anchor.nodes,
+            Axis.NODES: target.nodes != anchor.nodes,
+            Axis.BATCH: target.batch != anchor.batch and is_new,
+            Axis.TRANSFER: target.batch != anchor.batch and not is_new,
+            Axis.ACCUMULATE: target.accumulate != anchor.accumulate,
+        }
+        return tuple(axis for axis, is_changed in changes.items() if is_changed)
+
+    def _change(self, anchor: Observation, target: Target) -> "_Change":
+        """Return how the exposed communication changes from the anchor's size to the target's.
+
+        Raises:
+            CannotPredictError: the exchange has no price at one of them.
+        """
+        goal, size = target.size, anchor.size
+        try:
+            here = self._exposed(anchor, size, target.batch)
+            there = self._exposed(anchor, goal, target.batch)
+        except UnknownPriceError as missing:
+            if goal == size:
+                return _Change(0.0)
+            raise CannotPredictError(str(missing), self._wanted(missing, target)) from missing
+        is_given = there.given_slower_s > there.seconds and goal != size
+        return _Change(
+            added_s=there.seconds - here.seconds,
+            others_s=(
+                there.as_rings_s - here.seconds,
+                *([there.given_slower_s - here.seconds] if is_given else []),
+            ),
+            exposed_s=there.seconds,
+            remarks=(*there.remarks, *([GIVEN_NETWORK] if is_given else [])),
+        )
+
+    def _wanted(self, missing: UnknownPriceError, target: Target) -> Place | None:
+        """Return the place whose cell would give the missing price: two nodes like the target's."""
+        if not missing.across_nodes:
+            return None
+        return changed(target, gpus=2 * target.gpus_per_node, nodes=2, accumulate=1)
+
+    def _anchor_size(self, target: Target) -> Size:
+        """Return the largest measured size that is not larger.
+
+        Across nodes, one with as many GPUs on a node is preferred, and one across nodes; of these
+        the largest one at which the batch was measured, or follows from measured ones.
+        """
+        goal = target.size
+        smaller = [s for s in self.sizes if s.gpus <= goal.gpus and s.nodes <= goal.nodes]
+        if not smaller:
+            least = self.sizes[0]
+            raise CannotPredictError(
+                f"nothing as small as {goal.text} was measured: the smallest measured size is "
+                f"{least.text}",
+                target,
+            )
+        preferred = smaller
+        if goal.crosses_nodes:
+            alike = [size for size in smaller if size.gpus_per_node == goal.gpus_per_node]
+            crossing = [size for size in smaller if size.crosses_nodes]
+            crossing_alike = [size for size in alike if size.crosses_nodes]
+            preferred = crossing_alike or alike or crossing or smaller
+        ranked = sorted(preferred, key=lambda size: (size.gpus, size.nodes), reverse=True)
+
+        def has_batch(size: Size) -> bool:
+            cells = self._cells(size, target.accumulate)
+            return self._time_at(size, cells, target.batch) is not None
+
+        return next(filter(has_batch, ranked), ranked[0])
+
+    def _cells(self, size: Size, accumulate: int) -> dict[int, Observation]:
+        """Return a size's cells by batch, of the measured accumulation nearest to one."""
+        cells = [cell for cell in self.series if cell.size == size]
+        nearest = min(
+            {cell.accumulate for cell in cells},
+            key=lambda measured: (abs(log(measured / accumulate)), measured),
+        )
+        return {cell.batch: cell for cell in cells if cell.accumulate == nearest}
+
+    # ---- the time of a measured size at any batch ----
+
+    def _at_batch(
+        self, size: Size, cells: Mapping[int, Observation], batch: int
+    ) -> tuple[float, tuple[str, ...]]:
+        """Return an iteration of a measured size, and remarks where nothing tells its batch."""
+        step_s = self._time_at(size, cells, batch)
+        if step_s is not None:
+            return step_s, ()
+        batches = ", ".join(map(str, sorted(cells)))
+        return batch_curve({b: cell.step_s for b, cell in cells.items()}).at(batch), (
+            f"only batch {batches} was measured: time is taken in proportion to the batch",
+        )
+
+    def _time_at(self, size: Size, cells: Mapping[int, Observation], batch: int) -> float | None:
+        """Return an iteration of a measured size: as measured, else by other sizes or batches.
+
+        None where nothing that was measured tells how it depends on the batch.
+        """
+        if batch in cells:
+            return cells[batch].step_s
+        for smaller in self._smaller(size, next(iter(cells.values())).accumulate):
+            common = [b for b in cells if b in smaller]
+            if batch in smaller and common:
+                return self._transferred(cells, smaller, common, batch)
+        curve = self.compute.curve_of(cells)
+        return curve.at(batch) if curve else None
+
+    def _smaller(self, size: Size, accumulate: int) -> list[dict[int, Observation]]:
+        """Return the cells of smaller sizes by batch, the largest size first, then one GPU."""
+        smaller = [s for s in self.sizes if s.gpus < size.gpus and s.nodes <= size.nodes]
+        cells = [
+            {
+                cell.batch: cell
+                for cell in self.series
+                if cell.size == other and cell.accumulate == accumulate
+            }
+            for other in reversed(smaller)
+        ]
+        return [*cells, self.single] if accumulate == 1 else cells
+
+    def _transferred(
+        self,
+        cells: Mapping[int, Observation],
+        smaller: Mapping[int, Observation],
+        common: Sequence[int],
+        batch: int,
+    ) -> float:
+        """Return t(N, b) = h t(n, b) + [t(N, b') - h t(n, b')] + the change of exposed exchange.
+
+        h is how much longer an iteration without exchange takes on the larger size, where more of
+        its processes share a node. What the batches b' = `common` have in common besides is one
+        constant: against one GPU it is interference, which is zero or more.
+        """
+        slower = slowdown([cells[b] for b in common], [smaller[b] for b in common])
+        added_s = {b: self._added_s(cells[b], smaller[b], b) for b in common}
+        rests = [cells[b].step_s - slower * smaller[b].step_s - added_s[b] for b in common]
+        weights = [1 / cells[b].step_s for b in common]
+        if smaller[batch].gpus == 1:
+            constant_s = least_squares.fit([(1.0,)] * len(rests), rests, weights).coefficients[0]
+        else:
+            squares = [weight * weight for weight in weights]
+            constant_s = fsum(w * r for w, r in zip(squares, rests, strict=True)) / fsum(squares)
+        near = nearest_batch(batch, {b: cells[b] for b in common})
+        added_here_s = self._added_s(cells[near], smaller[batch], batch)
+        return slower * smaller[batch].step_s + added_here_s + constant_s
+
+    def _added_s(self, cell: Observation, smaller: Observation, batch: int) -> float:
+        """Return a cell's exposed communication less that of a smaller size; 0 if unknown."""
+        try:
+            here = self._exposed(cell, cell.size, batch)
+            if smaller.gpus == 1:
+                return here.seconds
+            below = self._exposed(smaller, smaller.size, batch)
+        except UnknownPriceError:
+            return 0.0
+        return here.seconds - below.seconds
+
+    # ---- the parts ----
+
+    def _exposed(self, cell: Observation, size: Size, batch: int) -> Exposed:
+        """Return the exposed communication of a cell's messages at a size and batch."""
+        return exposed(self.network, cell, size, self.compute.ratio(cell, batch))
+
+    def _parts(
+        self, anchor: Observation, target: Target, step_s: float, exposed_s: float | None
+    ) -> Parts | None:
+        """Return the parts of a time; None where they are not known by themselves."""
+        ratio = self.compute.ratio(anchor, target.batch)
+        compute_s = anchor.unsynced_s
+        if compute_s is None and target.batch in self.single and target.accumulate == 1:
+            compute_s, ratio = self.single[target.batch].step_s, 1.0
+        if compute_s is None or exposed_s is None:
+            return None
+        compute_s *= ratio * target.accumulate / anchor.accumulate
+        exposed_s = min(exposed_s, step_s)
+        interference_s = max(0.0, step_s - exposed_s - compute_s)
+        return Parts(
+            compute_s=step_s - exposed_s - interference_s,
+            exposed_s=exposed_s,
+            interference_s=interference_s,
+        )
+
+
+class _Change(NamedTuple):
+    """How exposed communication changes, what it is at the target, and what of it is not measured.
+
+    `exposed_s` is None where messages have no price; `others_s` are `added_s` by other prices.
+    """
+
+    added_s: float
+    others_s: tuple[float, ...] = ()
+    exposed_s: float | None = None
+    remarks: tuple[str, ...] = ()
+
+
+def _remarks(target: Target, anchor: Observation) -> Iterator[str]:
+    """Yield what a prediction from an anchor does not rest on."""
+    if min(target.nodes, anchor.nodes) > 1 and target.gpus_per_node != anchor.gpus_per_node:
+        yield (
+            f"measured across nodes with {anchor.gpus_per_node} on each: another number on a node "
+            "may share its links differently"
+        )
+    if target.nodes > anchor.nodes > 1:
+        yield BEYOND_NODES.format(nodes=anchor.nodes)
+    if target.gpus >= FAR * anchor.gpus:
+        yield f"{target.gpus / anchor.gpus:g} times the largest measured size that it starts from"
+    if (anchor.stall_s or 0.0) > STALL_SHARE * anchor.step_s:
+        yield WAITING

@@ -127,11 +127,9 @@ def predict(
         reason, wanted = str(fault), fault.wanted
         if wanted is None:
             return Refusal(target=target, reason=reason)
-        is_rate = not has_messages(series.get(target.kind, ()))
-        if not is_rate:
-            wanted = first.setdefault((target.kind, reason, wanted.size), wanted)
+        wanted = first.setdefault((target.kind, reason, wanted.size), wanted)
         command = command_of(wanted)
-        if command is None and is_rate:
+        if command is None and not has_messages(series.get(target.kind, ())):
             nodes = f" nodes={wanted.nodes}" if wanted.nodes > 1 else ""
             reason = f"{reason}: measure gpus={wanted.gpus}{nodes} batch={wanted.batch}"
         return Refusal(target=target, reason=reason, command=command)

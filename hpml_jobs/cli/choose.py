@@ -25,7 +25,6 @@ from hpml_jobs.errors import HpmlError
 
 if TYPE_CHECKING:
     from hpml_jobs.report.choice import GroupChoice
-    from hpml_jobs.report.merge.choice import Wish
 
 KEYS = {
     "min_efficiency": share,
@@ -60,13 +59,15 @@ def choose(
     Example: hpml-jobs choose digits-local min_efficiency=0.6
     """
     from hpml_jobs.report.choice import choices
+    from hpml_jobs.report.merge.choice import Wish
     from hpml_jobs.study.snapshot import read_study
 
     if predicted:
         predict(words, outputs, json=json)
         return
-    name, wish = _parse(words)
-    study = find_study(name, outputs)
+    parsed = parse_words("choose", words, KEYS)
+    wish = Wish(**parsed.values)
+    study = find_study(parsed.study, outputs)
     snapshots = read_study(study, history_of(study))
     made = choices(snapshots, wish, cluster_of(study), study.commands(), study=study.name)
     if not made:
@@ -79,18 +80,6 @@ def choose(
     out = console()
     for choice in made:
         _show(out, choice, several=len(made) > 1)
-
-
-def _parse(words: list[str] | None) -> "tuple[str | None, Wish]":
-    """Return the study's name and the wish.
-
-    Raises:
-        UsageError: the words are not `[STUDY] [KEY=VALUE]...`, or a limit has no `epochs=`.
-    """
-    from hpml_jobs.report.merge.choice import Wish
-
-    parsed = parse_words("choose", words, KEYS)
-    return parsed.study, Wish(**parsed.values)
 
 
 def _show(out: Console, made: "GroupChoice", *, several: bool) -> None:

@@ -1,8 +1,7 @@
 """Command predict."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -92,7 +91,7 @@ def predict(
     name, question = _parse(words)
     study = find_study(name, outputs)
     snapshots = read_study(study, history_of(study))
-    made = forecasts(snapshots, question, sweep_of(question), cluster_of(study), study.commands())
+    made = forecasts(snapshots, question, _sweep_of(question), cluster_of(study), study.commands())
     if not made:
         raise HpmlError(
             f"no cell of study {study.name} has a number; hpml-jobs status {study.name} shows why"
@@ -113,28 +112,19 @@ def _parse(words: list[str] | None) -> "tuple[str | None, Question]":
     Raises:
         UsageError: the words are not `[STUDY] [KEY=VALUE]...`, or no cell can be like this.
     """
+    from hpml_jobs.predict.question import Question
+
     for word in words or ():
         if word.partition("=")[0] in DROPPED:
             raise UsageError(
                 f"{word}: this key is gone; for a network that no cell measured give sweep=FILE, "
                 "a measurement by nccl-tests"
             )
-    parsed = parse_words("predict", words, KEYS)
-    return parsed.study, question_of(parsed.values)
+    study, values = parse_words("predict", words, KEYS)
+    return study, Question(**{k.removeprefix("cluster."): value for k, value in values.items()})
 
 
-def question_of(values: Mapping[str, Any]) -> "Question":
-    """Return the question that the values of keys ask.
-
-    Raises:
-        UsageError: no cell can be like this.
-    """
-    from hpml_jobs.predict.question import Question
-
-    return Question(**{key.removeprefix("cluster."): value for key, value in values.items()})
-
-
-def sweep_of(question: "Question") -> "BusSweep | None":
+def _sweep_of(question: "Question") -> "BusSweep | None":
     """Return the content of the question's file; None without one.
 
     Raises:

@@ -58,14 +58,6 @@ class Priced(NamedTuple):
     remarks: tuple[str, ...] = ()
 
 
-class _Message(NamedTuple):
-    """Seconds of one message, those of them that are `Priced.given_s`, and remarks."""
-
-    seconds: float
-    given_s: float = 0.0
-    remarks: tuple[str, ...] = ()
-
-
 class UnknownPriceError(Exception):
     """The time of messages at a size cannot be known; the message says what is missing.
 
@@ -107,32 +99,35 @@ class Network(NamedTuple):
         total_s = longest_s = given_s = 0.0
         remarks: dict[str, None] = {}
         for message in messages:
-            timed = self._message(message, size)
-            total_s += message.per_iteration * timed.seconds
-            given_s += message.per_iteration * timed.given_s
-            longest_s = max(longest_s, timed.seconds)
-            remarks |= dict.fromkeys(timed.remarks)
+            measured = self._measured(message.kind, size)
+            times_s = measured or self._given(message.kind, size)
+            seconds = sweep_s(times_s, message.bytes)
+            total_s += message.per_iteration * seconds
+            if measured is None and size.crosses_nodes:
+                given_s += message.per_iteration * seconds
+            longest_s = max(longest_s, seconds)
+            remarks |= dict.fromkeys(_remarks(times_s, message.bytes))
         return Priced(total_s, longest_s, given_s, tuple(remarks))
 
-    def _message(self, message: SentMessages, size: Size) -> _Message:
-        """Return the time of one message."""
-        if message.kind not in SWEPT:
-            raise UnknownPriceError(f"the microbenchmark has no {message.kind.words}")
-        measured = self._measured(message.kind, size)
-        if measured is not None:
-            return _at(measured, message.bytes)
+    def _given(self, kind: CollectiveKind, size: Size) -> Mapping[int, float]:
+        """Return the sweep from elsewhere.
+
+        Raises:
+            UnknownPriceError: there is none of the collective, or none inside or across nodes.
+        """
+        if kind not in SWEPT:
+            raise UnknownPriceError(f"the microbenchmark has no {kind.words}")
         if self.given is not None and self.given.crosses_nodes == size.crosses_nodes:
-            timed = _at(self.given.times_s(message.kind, size.gpus), message.bytes)
-            return timed._replace(given_s=timed.seconds if size.crosses_nodes else 0.0)
+            return self.given.times_s(kind, size.gpus)
         if size.crosses_nodes:
             raise UnknownPriceError(
-                f"no {message.kind.words} was measured across nodes: a cell on two nodes, or "
-                "sweep=FILE is needed",
+                f"no {kind.words} was measured across nodes: a cell on two nodes, or sweep=FILE is "
+                "needed",
                 across_nodes=True,
             )
         raise UnknownPriceError(
-            f"no {message.kind.words} was measured inside a node: protocol=full with probe_s= "
-            "above 0 measures it, or give sweep=FILE with a column nodes of 1"
+            f"no {kind.words} was measured inside a node: protocol=full with probe_s= above 0 "
+            "measures it, or give sweep=FILE with a column nodes of 1"
         )
 
     def _measured(self, kind: CollectiveKind, size: Size) -> Mapping[int, float] | None:
@@ -212,12 +207,6 @@ def sweep_s(times_s: Mapping[int, float], message_bytes: int) -> float:
     low, high = sizes[index - 1], sizes[index]
     share = math.log(message_bytes / low) / math.log(high / low)
     return float(times_s[low] * (times_s[high] / times_s[low]) ** share)
-
-
-def _at(times_s: Mapping[int, float], message_bytes: int) -> _Message:
-    """Return the time of a message with a remark where the sweep does not reach it."""
-    remarks = tuple(_remarks(times_s, message_bytes))
-    return _Message(sweep_s(times_s, message_bytes), remarks=remarks)
 
 
 def _remarks(times_s: Mapping[int, float], message_bytes: int) -> Iterable[str]:

@@ -115,10 +115,6 @@ class Observation(Place, frozen=True, kw_only=True):
     sweeps: tuple[Sweep, ...] = ()
     cells: tuple[str, ...] = ()
 
-    def sweep(self, kind: CollectiveKind) -> Sweep | None:
-        """Return the sweep of a collective; None if it was not measured here."""
-        return next((sweep for sweep in self.sweeps if sweep.kind is kind), None)
-
 
 class Target(Place, frozen=True, kw_only=True):
     """A place to predict."""

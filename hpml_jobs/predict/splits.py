@@ -7,16 +7,14 @@ docs/choose_predict.md derives it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
-from math import fsum, hypot, log
+from math import hypot, log
 from typing import NamedTuple
 
 from hpml_jobs.core.measurements import CollectiveKind
 from hpml_jobs.core.strategies import BASELINE
-from hpml_jobs.predict import least_squares
 from hpml_jobs.predict.band import distance
-from hpml_jobs.predict.compute import Compute, batch_curve, nearest_batch, slowdown
-from hpml_jobs.predict.exposure import Exposed, exposed, unmeasured_hiding
+from hpml_jobs.predict.compute import Compute, batch_curve, nearest_batch
+from hpml_jobs.predict.exposure import unmeasured_hiding
 from hpml_jobs.predict.model import (
     BEYOND_NODES,
     FAR,
@@ -29,7 +27,7 @@ from hpml_jobs.predict.model import (
     Step,
 )
 from hpml_jobs.predict.network import BusSweep, Network, UnknownPriceError, measured_sweeps
-from hpml_jobs.predict.place import Observation, Place, Size, Target, changed
+from hpml_jobs.predict.place import Observation, Size, Target, changed
 
 GIVEN_NETWORK = (
     "the network is as given, not measured: the band holds messages that take twice as long"
@@ -66,7 +64,7 @@ class Splits(NamedTuple):
         """Return the model of a series and of the plain loop of the same path; none is needed."""
         series = [cell for cell in cells if cell.gpus > 1]
         sweeps = measured_sweeps(series) if self.sweeps is None else self.sweeps
-        return FittedSplits(cells, Network(sweeps, self.given))
+        return FittedSplits(cells, Compute(cells, Network(sweeps, self.given)))
 
     def trials(
         self, axis: Axis, cells: Sequence[Observation]
@@ -159,21 +157,11 @@ def _can_anchor(axis: Axis, cell: Observation, other: Observation, *, any_batch:
             return other.size == cell.size and other.batch == cell.batch
 
 
-class FittedSplits:
+class FittedSplits(NamedTuple):
     """The model of one series: a strategy on several GPUs, and the plain loop of the same path."""
 
-    def __init__(self, cells: Sequence[Observation], network: Network) -> None:
-        """Take the measured cells, those on one GPU with them."""
-        self.cells = cells
-        self.network = network
-        self.series = [cell for cell in cells if cell.gpus > 1]
-        self.single = {c.batch: c for c in cells if c.gpus == 1 and c.accumulate == 1}
-        self.compute = Compute(self.single, self.series)
-
-    @cached_property
-    def sizes(self) -> list[Size]:
-        """The measured sizes, from the smallest."""
-        return sorted({cell.size for cell in self.series})
+    cells: Sequence[Observation]
+    compute: Compute
 
     def at(self, target: Target) -> Estimate:
         """Return the time of a target.
@@ -183,19 +171,25 @@ class FittedSplits:
         """
         goal = target.size
         size = self._anchor_size(target)
-        if goal != size and len(self.sizes) + bool(self.single) < LEAST_SIZES:
+        if goal != size and len(self.compute.sizes) + bool(self.compute.single) < LEAST_SIZES:
             alone = changed(target, gpus=1, nodes=1, strategy=BASELINE, treatment=target.path)
             raise CannotPredictError(
                 f"only one size was measured ({size.text}): a second one shows what more GPUs cost",
                 alone,
             )
-        cells = self._cells(size, target.accumulate)
+        cells = self.compute.cells_of(size, target.accumulate)
         anchor = cells[nearest_batch(target.batch, cells)]
-        base_s, remarks = self._at_batch(size, cells, target.batch)
+        remarks: tuple[str, ...] = ()
+        base_s = self.compute.time_at(size, cells, target.batch)
+        if base_s is None:
+            batches = ", ".join(map(str, sorted(cells)))
+            remarks = (
+                f"only batch {batches} was measured: time is taken in proportion to the batch",
+            )
+            base_s = batch_curve({b: c.step_s for b, c in cells.items()}).at(target.batch)
         if target.accumulate != anchor.accumulate:
             further = target.accumulate - anchor.accumulate
-            at_size = [cell for cell in self.series if cell.size == size]
-            base_s += further * self.compute.micro_step_s(at_size, target)
+            base_s += further * self.compute.micro_step_s(size, target)
         change = self._change(anchor, target)
         step_s = base_s + change.added_s
         if step_s <= 0:
@@ -230,12 +224,14 @@ class FittedSplits:
         """
         goal, size = target.size, anchor.size
         try:
-            here = self._exposed(anchor, size, target.batch)
-            there = self._exposed(anchor, goal, target.batch)
+            here = self.compute.exposed(anchor, size, target.batch)
+            there = self.compute.exposed(anchor, goal, target.batch)
         except UnknownPriceError as missing:
             if goal == size:
                 return _Change(0.0)
-            raise CannotPredictError(str(missing), self._wanted(missing, target)) from missing
+            two_nodes = changed(target, gpus=2 * target.gpus_per_node, nodes=2, accumulate=1)
+            wanted = two_nodes if missing.across_nodes else None
+            raise CannotPredictError(str(missing), wanted) from missing
         is_given = there.given_slower_s > there.seconds and goal != size
         return _Change(
             added_s=there.seconds - here.seconds,
@@ -247,12 +243,6 @@ class FittedSplits:
             remarks=(*there.remarks, *([GIVEN_NETWORK] if is_given else [])),
         )
 
-    def _wanted(self, missing: UnknownPriceError, target: Target) -> Place | None:
-        """Return the place whose cell would give the missing price: two nodes like the target's."""
-        if not missing.across_nodes:
-            return None
-        return changed(target, gpus=2 * target.gpus_per_node, nodes=2, accumulate=1)
-
     def _anchor_size(self, target: Target) -> Size:
         """Return the largest measured size that is not larger.
 
@@ -260,9 +250,9 @@ class FittedSplits:
         the largest one at which the batch was measured, or follows from measured ones.
         """
         goal = target.size
-        smaller = [s for s in self.sizes if s.gpus <= goal.gpus and s.nodes <= goal.nodes]
+        smaller = [s for s in self.compute.sizes if s.gpus <= goal.gpus and s.nodes <= goal.nodes]
         if not smaller:
-            least = self.sizes[0]
+            least = self.compute.sizes[0]
             raise CannotPredictError(
                 f"nothing as small as {goal.text} was measured: the smallest measured size is "
                 f"{least.text}",
@@ -277,103 +267,10 @@ class FittedSplits:
         ranked = sorted(preferred, key=lambda size: (size.gpus, size.nodes), reverse=True)
 
         def has_batch(size: Size) -> bool:
-            cells = self._cells(size, target.accumulate)
-            return self._time_at(size, cells, target.batch) is not None
+            cells = self.compute.cells_of(size, target.accumulate)
+            return self.compute.time_at(size, cells, target.batch) is not None
 
         return next(filter(has_batch, ranked), ranked[0])
-
-    def _cells(self, size: Size, accumulate: int) -> dict[int, Observation]:
-        """Return a size's cells by batch, of the measured accumulation nearest to one."""
-        cells = [cell for cell in self.series if cell.size == size]
-        nearest = min(
-            {cell.accumulate for cell in cells},
-            key=lambda measured: (abs(log(measured / accumulate)), measured),
-        )
-        return {cell.batch: cell for cell in cells if cell.accumulate == nearest}
-
-    # ---- the time of a measured size at any batch ----
-
-    def _at_batch(
-        self, size: Size, cells: Mapping[int, Observation], batch: int
-    ) -> tuple[float, tuple[str, ...]]:
-        """Return an iteration of a measured size, and remarks where nothing tells its batch."""
-        step_s = self._time_at(size, cells, batch)
-        if step_s is not None:
-            return step_s, ()
-        batches = ", ".join(map(str, sorted(cells)))
-        return batch_curve({b: cell.step_s for b, cell in cells.items()}).at(batch), (
-            f"only batch {batches} was measured: time is taken in proportion to the batch",
-        )
-
-    def _time_at(self, size: Size, cells: Mapping[int, Observation], batch: int) -> float | None:
-        """Return an iteration of a measured size: as measured, else by other sizes or batches.
-
-        None where nothing that was measured tells how it depends on the batch.
-        """
-        if batch in cells:
-            return cells[batch].step_s
-        for smaller in self._smaller(size, next(iter(cells.values())).accumulate):
-            common = [b for b in cells if b in smaller]
-            if batch in smaller and common:
-                return self._transferred(cells, smaller, common, batch)
-        curve = self.compute.curve_of(cells)
-        return curve.at(batch) if curve else None
-
-    def _smaller(self, size: Size, accumulate: int) -> list[dict[int, Observation]]:
-        """Return the cells of smaller sizes by batch, the largest size first, then one GPU."""
-        smaller = [s for s in self.sizes if s.gpus < size.gpus and s.nodes <= size.nodes]
-        cells = [
-            {
-                cell.batch: cell
-                for cell in self.series
-                if cell.size == other and cell.accumulate == accumulate
-            }
-            for other in reversed(smaller)
-        ]
-        return [*cells, self.single] if accumulate == 1 else cells
-
-    def _transferred(
-        self,
-        cells: Mapping[int, Observation],
-        smaller: Mapping[int, Observation],
-        common: Sequence[int],
-        batch: int,
-    ) -> float:
-        """Return t(N, b) = h t(n, b) + [t(N, b') - h t(n, b')] + the change of exposed exchange.
-
-        h is how much longer an iteration without exchange takes on the larger size, where more of
-        its processes share a node. What the batches b' = `common` have in common besides is one
-        constant: against one GPU it is interference, which is zero or more.
-        """
-        slower = slowdown([cells[b] for b in common], [smaller[b] for b in common])
-        added_s = {b: self._added_s(cells[b], smaller[b], b) for b in common}
-        rests = [cells[b].step_s - slower * smaller[b].step_s - added_s[b] for b in common]
-        weights = [1 / cells[b].step_s for b in common]
-        if smaller[batch].gpus == 1:
-            constant_s = least_squares.fit([(1.0,)] * len(rests), rests, weights).coefficients[0]
-        else:
-            squares = [weight * weight for weight in weights]
-            constant_s = fsum(w * r for w, r in zip(squares, rests, strict=True)) / fsum(squares)
-        near = nearest_batch(batch, {b: cells[b] for b in common})
-        added_here_s = self._added_s(cells[near], smaller[batch], batch)
-        return slower * smaller[batch].step_s + added_here_s + constant_s
-
-    def _added_s(self, cell: Observation, smaller: Observation, batch: int) -> float:
-        """Return a cell's exposed communication less that of a smaller size; 0 if unknown."""
-        try:
-            here = self._exposed(cell, cell.size, batch)
-            if smaller.gpus == 1:
-                return here.seconds
-            below = self._exposed(smaller, smaller.size, batch)
-        except UnknownPriceError:
-            return 0.0
-        return here.seconds - below.seconds
-
-    # ---- the parts ----
-
-    def _exposed(self, cell: Observation, size: Size, batch: int) -> Exposed:
-        """Return the exposed communication of a cell's messages at a size and batch."""
-        return exposed(self.network, cell, size, self.compute.ratio(cell, batch))
 
     def _parts(
         self, anchor: Observation, target: Target, step_s: float, exposed_s: float | None
@@ -381,8 +278,8 @@ class FittedSplits:
         """Return the parts of a time; None where they are not known by themselves."""
         ratio = self.compute.ratio(anchor, target.batch)
         compute_s = anchor.unsynced_s
-        if compute_s is None and target.batch in self.single and target.accumulate == 1:
-            compute_s, ratio = self.single[target.batch].step_s, 1.0
+        if compute_s is None and target.batch in self.compute.single and target.accumulate == 1:
+            compute_s, ratio = self.compute.single[target.batch].step_s, 1.0
         if compute_s is None or exposed_s is None:
             return None
         compute_s *= ratio * target.accumulate / anchor.accumulate

@@ -13,7 +13,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.training_path import accumulation
 from hpml_jobs.errors import UsageError
-from hpml_jobs.predict.band import nearest
+from hpml_jobs.predict.band import distance
 from hpml_jobs.predict.forecast import Forecast, Prediction, Refusal, has_messages, predict
 from hpml_jobs.predict.network import BusSweep, Network, measured_sweeps
 from hpml_jobs.predict.observations import gpus_per_node as imported_gpus_per_node
@@ -155,7 +155,7 @@ def epoch_s(group: ConditionGroup, made: Forecast, prediction: Prediction) -> fl
     rows = {slug: row for row in group.timed for slug in row.cells}
     alike = [o for o in made.observations if o.cells and o.path == prediction.target.path]
     alike = [o for o in alike if o.strategy is prediction.target.strategy] or alike
-    near = nearest(prediction.target, alike)
+    near = min(alike, key=lambda o: (distance(prediction.target, o), -o.gpus), default=None)
     row = rows.get(near.cells[0]) if near else None
     if near is None or row is None or row.timing is None:
         return None

@@ -39,7 +39,8 @@ def points(observations: list[Observation]) -> Iterator[tuple[Axis, list[LeftOut
     for axis in HOW:
         made: list[LeftOut] = []
         for kind, series in series_of(observations).items():
-            _, pairs = next(Splits().trials(axis, [*singles_of(observations, kind.path), *series]))
+            cells = [*singles_of(observations, kind.path), *series]
+            _, pairs = next(Splits(cells).trials(axis))
             made += left_out(pairs)
         if made:
             yield axis, made

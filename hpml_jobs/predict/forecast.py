@@ -117,10 +117,12 @@ def predict(
 
     @cache
     def tested(kind: Kind, accumulate: int) -> Tested:
-        cells = [*singles_of(observations, kind.path), *series.get(kind, ())]
-        if has_messages(cells):
-            return Tested(Splits(given, sweeps), cells)
-        return Tested(Rates(), [cell for cell in cells if cell.accumulate == accumulate])
+        of_kind = series.get(kind, ())
+        cells = [*singles_of(observations, kind.path), *of_kind]
+        if has_messages(of_kind):
+            return Tested(Splits(cells, given, sweeps), cells)
+        cells = [cell for cell in cells if cell.accumulate == accumulate]
+        return Tested(Rates(cells), cells)
 
     def refusal(target: Target, fault: CannotPredictError) -> Refusal:
         """Return one command for all batches: a cell at one of them is enough for the others."""
@@ -163,9 +165,9 @@ class Tested:
     """A model of some cells, with its errors on those of them that were left out."""
 
     def __init__(self, model: Model, cells: Sequence[Observation]) -> None:
-        """Fit the model; cells are left out when an axis is asked for."""
-        self.fitted, self.null = model.fit(cells), NoChange(cells)
-        self.along = cache(lambda axis: skill_along(model, axis, cells))
+        """Take the model and its cells; they are left out when an axis is asked for."""
+        self.model, self.null = model, NoChange(cells)
+        self.along = cache(lambda axis: skill_along(model, axis))
 
     def predict(self, target: Target) -> Prediction:
         """Return the time of a target with its null, band, skill and remarks.
@@ -175,7 +177,7 @@ class Tested:
         Raises:
             CannotPredictError: what the model needs was not measured.
         """
-        estimate, null_s = self.fitted.at(target), self.null.at(target).step_s
+        estimate, null_s = self.model.at(target), self.null.at(target).step_s
         tries = [self._tried(step) for step in estimate.steps]
         skill = _together([tried.skill for tried in tries if tried.skill])
         untried = [axis for tried in tries for axis in tried.untried]

@@ -108,9 +108,9 @@ def left_out(pairs: Iterable[LeaveOut]) -> Iterator[LeftOut]:
         )
 
 
-def skill_along(model: Model, axis: Axis, cells: Sequence[Observation]) -> Skill | None:
+def skill_along(model: Model, axis: Axis) -> Skill | None:
     """Return the errors along one axis; None where nothing can be left out."""
-    for how, pairs in model.trials(axis, cells):
+    for how, pairs in model.trials(axis):
         points = tuple(left_out(pairs))
         if points:
             return Skill(how=how, points=points)

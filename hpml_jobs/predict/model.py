@@ -1,4 +1,4 @@
-"""What a model of iterations is: fitted to measured cells, it gives the time at a place.
+"""What a model of iterations is: made from measured cells, it gives the time at a place.
 
 A model may need more than it finds: then it says why it cannot predict, and what to measure.
 """
@@ -90,7 +90,7 @@ class CannotPredictError(Exception):
 
 
 class Fitted(Protocol):
-    """A model that knows some cells."""
+    """What is known of some cells."""
 
     def at(self, target: Target) -> Estimate:
         """Return the time of a target.
@@ -109,16 +109,10 @@ class LeaveOut(NamedTuple):
     fitted: Fitted
 
 
-class Model(Protocol):
-    """A way to predict: what it learns from cells, and how it is tried on them."""
+class Model(Fitted, Protocol):
+    """A way to predict, made from cells, that can be tried on them."""
 
-    def fit(self, cells: Sequence[Observation]) -> Fitted:
-        """Return what some cells of one series, the plain loop on one GPU with them, make of it."""
-        ...
-
-    def trials(
-        self, axis: Axis, cells: Sequence[Observation]
-    ) -> Iterator[tuple[str, Iterator[LeaveOut]]]:
+    def trials(self, axis: Axis) -> Iterator[tuple[str, Iterator[LeaveOut]]]:
         """Yield ways to leave out cells along an axis, in words; the first that works counts."""
         ...
 

@@ -9,7 +9,7 @@ processes, as in a tree.
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from hpml_jobs.core.formulas import bus_factor
 from hpml_jobs.core.measurements import CollectiveKind
@@ -30,6 +30,10 @@ GAP = 10
 
 STARTUP_BYTES = 64 * 1024
 """Up to this many bytes a message takes hardly longer than its startup."""
+
+
+Sweeps: TypeAlias = Mapping[tuple[Size, CollectiveKind], Mapping[int, float]]
+"""Seconds by message bytes, of each size and collective."""
 
 
 class BusSweep(NamedTuple):
@@ -78,7 +82,7 @@ class Network(NamedTuple):
     bytes as in a ring over nodes.
     """
 
-    sweeps: Mapping[tuple[Size, CollectiveKind], Mapping[int, float]]
+    sweeps: Sweeps
     given: BusSweep | None = None
     as_rings: bool = False
 
@@ -147,9 +151,7 @@ class Network(NamedTuple):
         return scaled(self.sweeps[other, kind], kind, other.gpus, size.gpus)
 
 
-def measured_sweeps(
-    observations: Iterable[Observation],
-) -> dict[tuple[Size, CollectiveKind], Mapping[int, float]]:
+def measured_sweeps(observations: Iterable[Observation]) -> Sweeps:
     """Return the sweeps by size and collective: of several cells the one with the most sizes.
 
     One GPU alone sends nothing: its sweep is of no network.

@@ -26,40 +26,13 @@ from hpml_jobs.predict.place import Observation, Target, changed
 
 
 class Rates(NamedTuple):
-    """The model; with an axis it predicts along that one alone, and no more than it knows."""
+    """The model of cells at one accumulation, of which no two are at one place.
 
-    along: Axis | None = None
-
-    def fit(self, cells: Sequence[Observation]) -> "FittedRates":
-        """Return the model of cells at one accumulation, of which no two are at one place."""
-        return FittedRates(cells, self.along)
-
-    def trials(
-        self, axis: Axis, cells: Sequence[Observation]
-    ) -> Iterator[tuple[str, Iterator[LeaveOut]]]:
-        """Yield the way to leave out cells along an axis: each from smaller ones at its batch.
-
-        At another batch, it is from all of these, too.
-        """
-        if axis in SPREAD:
-            yield HOW[axis], self._left_out(axis, cells)
-
-    def _left_out(self, axis: Axis, cells: Sequence[Observation]) -> Iterator[LeaveOut]:
-        for cell in cells:
-            rest = [
-                other
-                for other in cells
-                if (other.batch != cell.batch and axis is Axis.TRANSFER)
-                or (other.batch == cell.batch and other.gpus < cell.gpus)
-            ]
-            yield LeaveOut(cell, rest, FittedRates(rest, axis))
-
-
-class FittedRates(NamedTuple):
-    """The model of some cells; with an axis along that alone."""
+    With an axis it predicts along that one alone, and no more than it knows.
+    """
 
     cells: Sequence[Observation]
-    along: Axis | None
+    along: Axis | None = None
 
     def at(self, target: Target) -> Estimate:
         """Return the time of a target.
@@ -71,6 +44,24 @@ class FittedRates(NamedTuple):
         if self.along and (estimate.is_null or estimate.axes != (self.along,)):
             raise CannotPredictError(f"not along {self.along} alone")
         return estimate
+
+    def trials(self, axis: Axis) -> Iterator[tuple[str, Iterator[LeaveOut]]]:
+        """Yield the way to leave out cells along an axis: each from smaller ones at its batch.
+
+        At another batch, it is from all of these, too.
+        """
+        if axis in SPREAD:
+            yield HOW[axis], self._left_out(axis)
+
+    def _left_out(self, axis: Axis) -> Iterator[LeaveOut]:
+        for cell in self.cells:
+            rest = [
+                other
+                for other in self.cells
+                if (other.batch != cell.batch and axis is Axis.TRANSFER)
+                or (other.batch == cell.batch and other.gpus < cell.gpus)
+            ]
+            yield LeaveOut(cell, rest, Rates(rest, axis))
 
 
 def _estimate(observations: Sequence[Observation], target: Target) -> Estimate:

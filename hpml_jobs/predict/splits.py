@@ -6,11 +6,10 @@ beyond compute and exposed communication is interference, one constant per itera
 docs/choose_predict.md derives it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import hypot, log
 from typing import NamedTuple
 
-from hpml_jobs.core.measurements import CollectiveKind
 from hpml_jobs.core.strategies import BASELINE
 from hpml_jobs.predict.band import distance
 from hpml_jobs.predict.compute import Compute, batch_curve, nearest_batch
@@ -26,7 +25,13 @@ from hpml_jobs.predict.model import (
     Parts,
     Step,
 )
-from hpml_jobs.predict.network import BusSweep, Network, UnknownPriceError, measured_sweeps
+from hpml_jobs.predict.network import (
+    BusSweep,
+    Network,
+    Sweeps,
+    UnknownPriceError,
+    measured_sweeps,
+)
 from hpml_jobs.predict.place import Observation, Size, Target, changed
 
 GIVEN_NETWORK = (
@@ -51,117 +56,23 @@ AT_OTHER_BATCHES = "each size from smaller ones at other batches"
 """The same where no two sizes have a batch in common, as with a fixed global batch."""
 
 
-class Splits(NamedTuple):
-    """The model, with a sweep of messages from elsewhere.
-
-    `sweeps` are those of all cells of a group; None: of the cells that it is fitted to.
-    """
-
-    given: BusSweep | None = None
-    sweeps: Mapping[tuple[Size, CollectiveKind], Mapping[int, float]] | None = None
-
-    def fit(self, cells: Sequence[Observation]) -> "FittedSplits":
-        """Return the model of a series and of the plain loop of the same path; none is needed."""
-        series = [cell for cell in cells if cell.gpus > 1]
-        sweeps = measured_sweeps(series) if self.sweeps is None else self.sweeps
-        return FittedSplits(cells, Compute(cells, Network(sweeps, self.given)))
-
-    def trials(
-        self, axis: Axis, cells: Sequence[Observation]
-    ) -> Iterator[tuple[str, Iterator[LeaveOut]]]:
-        """Yield ways to leave out cells of the series along an axis, in words."""
-        yield HOW[axis], self._left_out(axis, cells)
-        if axis is Axis.GPUS:
-            yield FROM_ONE, self._from_one(cells)
-        if axis in (Axis.GPUS, Axis.NODES):
-            yield AT_OTHER_BATCHES, self._left_out(axis, cells, any_batch=True)
-
-    def _left_out(
-        self, axis: Axis, cells: Sequence[Observation], *, any_batch: bool = False
-    ) -> Iterator[LeaveOut]:
-        """Yield each cell with others from which its prediction changes nothing but the axis.
-
-        With `any_batch` they need not have the cell's batch. No other sweep is known than theirs.
-        """
-        alone = self._replace(sweeps=None)
-        for cell in cells:
-            is_left_out = _left_out_with(axis, cell)
-            rest = [other for other in cells if not is_left_out(other)]
-            anchors = (other for other in rest if other.gpus > 1)
-            if cell.gpus > 1 and any(
-                _can_anchor(axis, cell, other, any_batch=any_batch) for other in anchors
-            ):
-                yield LeaveOut(cell, rest, alone.fit(rest))
-
-    def _from_one(self, cells: Sequence[Observation]) -> Iterator[LeaveOut]:
-        """Yield the cells of the smallest size, each with the plain loop at its batch."""
-        series = [cell for cell in cells if cell.gpus > 1]
-        single = {cell.batch: cell for cell in cells if cell.gpus == 1 and cell.accumulate == 1}
-        smallest = min((cell.size for cell in series), default=None)
-        network = Network(measured_sweeps(series), self.given)
-        for cell in series:
-            if cell.size == smallest and cell.batch in single and cell.accumulate == 1:
-                alone = single[cell.batch]
-                yield LeaveOut(cell, [alone], FromOne(alone, cell, network))
-
-
-class FromOne(NamedTuple):
-    """The plain loop on one GPU with the messages of a cell: without interference."""
-
-    alone: Observation
-    cell: Observation
-    network: Network
-
-    def at(self, target: Target) -> Estimate:
-        """Return the time of the cell where backward hides all that it can.
-
-        Raises:
-            CannotPredictError: its messages have no price.
-        """
-        try:
-            price = self.network.price(self.cell.messages, target.size)
-        except UnknownPriceError as missing:
-            raise CannotPredictError(str(missing)) from missing
-        exposed_s = unmeasured_hiding(self.cell, price).exposed_s(price.total_s)
-        step = Step((Axis.GPUS,), distance(target, self.alone))
-        return Estimate(self.alone.step_s + exposed_s, (step,))
-
-
-def _left_out_with(axis: Axis, cell: Observation) -> Callable[[Observation], bool]:
-    """Return which cells may not predict a cell along an axis."""
-    match axis:
-        case Axis.GPUS:
-            return lambda o: o.gpus > 1 and (o.gpus >= cell.gpus or o.nodes != cell.nodes)
-        case Axis.NODES:
-            return lambda o: o.gpus > 1 and o.nodes >= cell.nodes
-        case Axis.BATCH:
-            return lambda o: o.batch == cell.batch
-        case Axis.TRANSFER:
-            return lambda o: o.batch == cell.batch and o.size >= cell.size
-        case Axis.ACCUMULATE:
-            return lambda o: o.gpus > 1 and o.accumulate == cell.accumulate
-
-
-def _can_anchor(axis: Axis, cell: Observation, other: Observation, *, any_batch: bool) -> bool:
-    """Return whether a prediction of a cell from another one changes nothing but the axis.
-
-    With `any_batch` it may change the batch, too.
-    """
-    match axis:
-        case Axis.GPUS | Axis.NODES:
-            same_batch = any_batch or other.batch == cell.batch
-            return same_batch and other.accumulate == cell.accumulate
-        case Axis.BATCH | Axis.TRANSFER:
-            return other.size == cell.size and other.accumulate == cell.accumulate
-        case Axis.ACCUMULATE:
-            return other.size == cell.size and other.batch == cell.batch
-
-
-class FittedSplits(NamedTuple):
+class Splits:
     """The model of one series: a strategy on several GPUs, and the plain loop of the same path."""
 
-    cells: Sequence[Observation]
-    compute: Compute
+    def __init__(
+        self,
+        cells: Sequence[Observation],
+        given: BusSweep | None = None,
+        sweeps: Sweeps | None = None,
+    ) -> None:
+        """Take the measured cells, and a sweep from elsewhere.
+
+        `sweeps` are those of all cells of a group; None: of these cells.
+        """
+        self.cells, self.given = cells, given
+        self.series = [cell for cell in cells if cell.gpus > 1]
+        own = measured_sweeps(self.series) if sweeps is None else sweeps
+        self.compute = Compute(cells, Network(own, given))
 
     def at(self, target: Target) -> Estimate:
         """Return the time of a target.
@@ -290,6 +201,88 @@ class FittedSplits(NamedTuple):
             exposed_s=exposed_s,
             interference_s=interference_s,
         )
+
+    # ---- what is left out ----
+
+    def trials(self, axis: Axis) -> Iterator[tuple[str, Iterator[LeaveOut]]]:
+        """Yield ways to leave out cells of the series along an axis, in words."""
+        yield HOW[axis], self._left_out(axis)
+        if axis is Axis.GPUS:
+            yield FROM_ONE, self._from_one()
+        if axis in (Axis.GPUS, Axis.NODES):
+            yield AT_OTHER_BATCHES, self._left_out(axis, any_batch=True)
+
+    def _left_out(self, axis: Axis, *, any_batch: bool = False) -> Iterator[LeaveOut]:
+        """Yield each cell with others from which its prediction changes nothing but the axis.
+
+        With `any_batch` they need not have the cell's batch. No other sweep is known than theirs.
+        """
+        for cell in self.series:
+            is_left_out = _left_out_with(axis, cell)
+            rest = [other for other in self.cells if not is_left_out(other)]
+            model = Splits(rest, self.given)
+            if any(_can_anchor(axis, cell, other, any_batch=any_batch) for other in model.series):
+                yield LeaveOut(cell, rest, model)
+
+    def _from_one(self) -> Iterator[LeaveOut]:
+        """Yield the cells of the smallest size, each with the plain loop at its batch."""
+        network = Network(measured_sweeps(self.series), self.given)
+        for cell in self.series:
+            alone = self.compute.single.get(cell.batch)
+            if alone and cell.size == self.compute.sizes[0] and cell.accumulate == 1:
+                yield LeaveOut(cell, [alone], FromOne(alone, cell, network))
+
+
+class FromOne(NamedTuple):
+    """The plain loop on one GPU with the messages of a cell: without interference."""
+
+    alone: Observation
+    cell: Observation
+    network: Network
+
+    def at(self, target: Target) -> Estimate:
+        """Return the time of the cell where backward hides all that it can.
+
+        Raises:
+            CannotPredictError: its messages have no price.
+        """
+        try:
+            price = self.network.price(self.cell.messages, target.size)
+        except UnknownPriceError as missing:
+            raise CannotPredictError(str(missing)) from missing
+        exposed_s = unmeasured_hiding(self.cell, price).exposed_s(price.total_s)
+        step = Step((Axis.GPUS,), distance(target, self.alone))
+        return Estimate(self.alone.step_s + exposed_s, (step,))
+
+
+def _left_out_with(axis: Axis, cell: Observation) -> Callable[[Observation], bool]:
+    """Return which cells may not predict a cell along an axis."""
+    match axis:
+        case Axis.GPUS:
+            return lambda o: o.gpus > 1 and (o.gpus >= cell.gpus or o.nodes != cell.nodes)
+        case Axis.NODES:
+            return lambda o: o.gpus > 1 and o.nodes >= cell.nodes
+        case Axis.BATCH:
+            return lambda o: o.batch == cell.batch
+        case Axis.TRANSFER:
+            return lambda o: o.batch == cell.batch and o.size >= cell.size
+        case Axis.ACCUMULATE:
+            return lambda o: o.gpus > 1 and o.accumulate == cell.accumulate
+
+
+def _can_anchor(axis: Axis, cell: Observation, other: Observation, *, any_batch: bool) -> bool:
+    """Return whether a prediction of a cell from another one changes nothing but the axis.
+
+    With `any_batch` it may change the batch, too.
+    """
+    match axis:
+        case Axis.GPUS | Axis.NODES:
+            same_batch = any_batch or other.batch == cell.batch
+            return same_batch and other.accumulate == cell.accumulate
+        case Axis.BATCH | Axis.TRANSFER:
+            return other.size == cell.size and other.accumulate == cell.accumulate
+        case Axis.ACCUMULATE:
+            return other.size == cell.size and other.batch == cell.batch
 
 
 class _Change(NamedTuple):

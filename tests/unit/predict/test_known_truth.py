@@ -135,6 +135,12 @@ def test_null_is_shown_where_it_is_as_good():
     assert (made.method, made.step_s) == (Method.NULL, made.null_s)
 
 
+def test_null_inside_a_node_is_no_place_across_nodes():
+    machine = Machine()
+    cells = machine.cells(((1, 1), (4, 1), (8, 2)), (32,))
+    assert predicted(cells, 8, 32).null_s == machine.step_s(32, Size(1, 4))
+
+
 def test_third_batch_from_two_is_of_the_model():
     """Without one of the two the model has no more than no change: that tie decides nothing."""
     machine = Machine(fixed_s=0.2, share=1.0)

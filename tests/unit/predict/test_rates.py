@@ -251,6 +251,16 @@ def test_batch_and_accumulation_without_a_smaller_size_are_refused():
     assert "12 GPUs cannot be shared equally by 5 nodes" in refusal(series(RING), 12, nodes=5)
 
 
+def test_one_cell_at_one_batch_is_named_for_all_batches():
+    cells = [o for batch in (32, 64) for o in series(RING, batch=batch)]
+    targets = [place(Target, 8, batch=batch, nodes=2) for batch in (32, 64)]
+    reasons = {refused.reason for refused in predict(cells, targets)}
+    assert [reason.rpartition(": ")[2] for reason in reasons] == ["measure gpus=8 nodes=2 batch=32"]
+    cells.append(measured(8, ring(8), nodes=2))
+    (made,) = predict(cells, targets[1:])
+    assert isinstance(made, Prediction)
+
+
 # ---- imported rows ----
 
 

@@ -20,10 +20,8 @@ from typing import NamedTuple
 
 from hpml_jobs.core.measurements import CollectiveKind
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.predict.forecast import predict_cells
-from hpml_jobs.predict.network import Network, Size, measured_sweeps
-from hpml_jobs.predict.rates import predict_rates
-from hpml_jobs.predict.values import Observation, Refusal, SentMessages, Sweep, Target
+from hpml_jobs.predict.forecast import Refusal, predict
+from hpml_jobs.predict.place import Observation, SentMessages, Size, Sweep, Target
 
 GPUS_PER_NODE = 8
 BATCHES = (32, 128)
@@ -164,11 +162,7 @@ def coverage(
             Target(gpus=asked, nodes=size.nodes, batch=batch, strategy=Strategy.DDP)
             for batch in BATCHES
         ]
-        made = (
-            predict_rates([_as_rate(cell) for cell in cells], targets)
-            if rates
-            else predict_cells(cells, targets, Network(measured_sweeps(cells)))
-        )
+        made = predict([_as_rate(cell) for cell in cells] if rates else cells, targets)
         for one in made:
             if isinstance(one, Refusal) or one.low_s is None or one.high_s is None:
                 raise ValueError(f"no band: {one}")

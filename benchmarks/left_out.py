@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hpml_jobs.core.record import Record
-from hpml_jobs.predict.model import series_of, singles_of
-from hpml_jobs.predict.network import Network, measured_sweeps
+from hpml_jobs.predict.left_out import LeftOut, errors_of, left_out
+from hpml_jobs.predict.model import HOW, Axis
 from hpml_jobs.predict.observations import observation, place_of
-from hpml_jobs.predict.skill import HOW, Cells, left_out
-from hpml_jobs.predict.values import Axis, LeftOut, Observation, Place, errors_of
+from hpml_jobs.predict.place import Observation, Place, series_of, singles_of
+from hpml_jobs.predict.splits import Splits
 from hpml_jobs.report.merge.forecasts import usable_records
 from hpml_jobs.report.report import make_report
 from hpml_jobs.study.snapshot import read_snapshots
@@ -36,12 +36,12 @@ def pooled(folders: Iterable[Path]) -> list[Observation]:
 
 def points(observations: list[Observation]) -> Iterator[tuple[Axis, list[LeftOut]]]:
     """Yield the cells of all series that can be left out, by the way of leaving out."""
-    network = Network(sweeps=measured_sweeps(observations))
     for axis in HOW:
-        made = []
+        made: list[LeftOut] = []
         for kind, series in series_of(observations).items():
-            cells = Cells(tuple(series), tuple(singles_of(observations, kind.path)))
-            made += left_out(axis, cells, network)
+            cells = [*singles_of(observations, kind.path), *series]
+            _, pairs = next(Splits(cells).trials(axis))
+            made += left_out(pairs)
         if made:
             yield axis, made
 

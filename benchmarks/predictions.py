@@ -30,10 +30,11 @@ from hpml_jobs.core.measurements import CollectiveKind
 from hpml_jobs.importer.records import Rules, read_timings
 from hpml_jobs.importer.sweep_file import read_sweep
 from hpml_jobs.predict import least_squares
+from hpml_jobs.predict.forecast import Prediction, predict
+from hpml_jobs.predict.left_out import errors_of
 from hpml_jobs.predict.network import BusSweep, sweep_s
 from hpml_jobs.predict.observations import observation as observation_of
-from hpml_jobs.predict.rates import predict_rates
-from hpml_jobs.predict.values import Observation, Prediction, changed, errors_of
+from hpml_jobs.predict.place import Observation, changed
 
 PUBLISHED = Path(__file__).parents[1] / "tests" / "data" / "published"
 TABLES = ("transformer_xl.csv", "tf_benchmarks.csv")
@@ -148,7 +149,7 @@ def _point(
     group: str, series: Series, given: Sequence[Observation], observation: Observation
 ) -> Iterator[Point]:
     """Yield a place with its prediction; print the reason where it is refused."""
-    (prediction,) = predict_rates(given, [changed(observation)])
+    (prediction,) = predict(given, [changed(observation)])
     if isinstance(prediction, Prediction):
         yield Point(group, series.name, observation, prediction)
     else:

@@ -71,7 +71,8 @@ def _contents(commands: dict[str, Any]) -> str:
 
 
 def _rows(command: Any) -> list[Row]:
-    return [(f"`{' '.join(_names(p))}`", _meaning(p)) for p in command.params]
+    shown = (p for p in command.params if not getattr(p, "hidden", False))
+    return [(f"`{' '.join(_names(p))}`", _meaning(p)) for p in shown]
 
 
 def _command(name: str, command: Any, common: list[Row]) -> str:

@@ -1,6 +1,6 @@
 """Command choose."""
 
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -20,13 +20,11 @@ from hpml_jobs.cli.options import (
     share,
     whole_number,
 )
-from hpml_jobs.cli.predict import KEYS as PREDICTED_KEYS
-from hpml_jobs.cli.predict import question_of, sweep_of
-from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.cli.predict import predict
+from hpml_jobs.errors import HpmlError
 
 if TYPE_CHECKING:
-    from hpml_jobs.report.choice import Asked, GroupChoice
-    from hpml_jobs.report.merge.choice import Wish
+    from hpml_jobs.report.choice import GroupChoice
 
 KEYS = {
     "min_efficiency": share,
@@ -48,11 +46,7 @@ def choose(
     outputs: Outputs = None,
     predicted: Annotated[
         bool,
-        typer.Option(
-            "--predicted",
-            help="Show predicted cells too, in a table and an answer of their own; "
-            f"with the keys of predict: {', '.join(PREDICTED_KEYS)}",
-        ),
+        typer.Option("--predicted", hidden=True, help="what predict does; until version 1.0"),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -60,18 +54,22 @@ def choose(
 
     It is the one with the most GPUs and an efficiency of min_efficiency=0.7 or more. With epochs=N
     and deadline_min= it is the cheapest in time, with gpu_hours_budget= the fastest within it.
-    Predictions (docs/choose_predict.md) count only with --predicted, and never change this answer.
+    For sizes that were not measured use predict: it shows what they cost, too.
 
     Example: hpml-jobs choose digits-local min_efficiency=0.6
     """
     from hpml_jobs.report.choice import choices
+    from hpml_jobs.report.merge.choice import Wish
     from hpml_jobs.study.snapshot import read_study
 
-    name, wish, question = _parse(words, predicted=predicted)
-    study = find_study(name, outputs)
+    if predicted:
+        predict(words, outputs, json=json)
+        return
+    parsed = parse_words("choose", words, KEYS)
+    wish = Wish(**parsed.values)
+    study = find_study(parsed.study, outputs)
     snapshots = read_study(study, history_of(study))
-    cluster, commands = cluster_of(study), study.commands()
-    made = choices(snapshots, wish, cluster, commands, question, study=study.name)
+    made = choices(snapshots, wish, cluster_of(study), study.commands(), study=study.name)
     if not made:
         raise HpmlError(
             f"no cell of study {study.name} has a number; hpml-jobs status {study.name} shows why"
@@ -82,38 +80,6 @@ def choose(
     out = console()
     for choice in made:
         _show(out, choice, several=len(made) > 1)
-
-
-class Words(NamedTuple):
-    """The study's name, the wish, and what to predict; None: nothing."""
-
-    study: str | None
-    wish: "Wish"
-    asked: "Asked | None"
-
-
-def _parse(words: list[str] | None, *, predicted: bool) -> Words:
-    """Return what the words ask for.
-
-    Raises:
-        UsageError: the words are not `[STUDY] [KEY=VALUE]...`, a limit has no `epochs=`, or a key
-            is of predictions, which were not requested.
-    """
-    from hpml_jobs.report.choice import Asked
-    from hpml_jobs.report.merge.choice import Wish
-
-    parsed = parse_words("choose", words, {**KEYS, **PREDICTED_KEYS})
-    of_wish = {key: value for key, value in parsed.values.items() if key in KEYS}
-    of_question = {key: value for key, value in parsed.values.items() if key not in KEYS}
-    wish = Wish(**of_wish)
-    if not predicted:
-        for key in of_question:
-            raise UsageError(
-                f"{key}=: only predictions have sizes that were not measured: add --predicted"
-            )
-        return Words(parsed.study, wish, None)
-    question = question_of(of_question)
-    return Words(parsed.study, wish, Asked(question, sweep_of(question)))
 
 
 def _show(out: Console, made: "GroupChoice", *, several: bool) -> None:
@@ -127,6 +93,3 @@ def _show(out: Console, made: "GroupChoice", *, several: bool) -> None:
     show_table(made.table, out)
     for line in made.next_cells:
         out.print(Text(line))
-    if made.predicted:
-        out.print()
-        show_table(made.predicted.table, out)

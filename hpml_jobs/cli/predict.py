@@ -1,8 +1,7 @@
 """Command predict."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -18,7 +17,6 @@ from hpml_jobs.cli.options import (
     cluster_of,
     find_study,
     history_of,
-    number,
     parse_words,
     whole_number,
 )
@@ -52,17 +50,6 @@ def strategies(text: str) -> tuple[Strategy, ...]:
     return tuple(dict.fromkeys(map(choice_of(Strategy), text.split(","))))
 
 
-def yes_or_no(text: str) -> bool:
-    """Read true or false.
-
-    Raises:
-        UsageError: it is neither.
-    """
-    if text.lower() not in ("true", "false"):
-        raise UsageError("must be true or false")
-    return text.lower() == "true"
-
-
 KEYS = {
     "gpus": whole_numbers,
     "batch": whole_numbers,
@@ -70,11 +57,11 @@ KEYS = {
     "strategy": strategies,
     "nodes": whole_number,
     "cluster.gpus_per_node": whole_number,
-    "link_gb_per_s": number,
-    "links_per_node": whole_number,
     "sweep": Path,
-    "other_network": yes_or_no,
 }
+
+DROPPED = ("link_gb_per_s", "links_per_node", "other_network")
+"""Keys of version 0.8.0, with which the band of a time was chosen, not measured."""
 
 
 def predict(
@@ -89,12 +76,12 @@ def predict(
     outputs: Outputs = None,
     json: Json = False,
 ) -> None:
-    """Predict iterations that were not measured: more GPUs, other batches, another network.
+    """Predict iterations that were not measured: more GPUs, other batches, more nodes.
 
     Without keys, the next two doublings of the largest size at the measured batches. Beside each
     prediction are a band, its error on measured cells that were left out, and that of no change per
-    GPU. link_gb_per_s= is the one-way speed of each of the links_per_node=1 links that leave a
-    node; sweep= is a CSV file of bytes,gb_per_s or bytes,seconds,gpus. See docs/choose_predict.md.
+    GPU. sweep= is a CSV file of all-reduces by nccl-tests, for a network that no cell measured:
+    bytes,gb_per_s or bytes,seconds,gpus. See docs/choose_predict.md.
 
     Example: hpml-jobs predict digits-local gpus=4,8 cluster.gpus_per_node=8
     """
@@ -104,7 +91,7 @@ def predict(
     name, question = _parse(words)
     study = find_study(name, outputs)
     snapshots = read_study(study, history_of(study))
-    made = forecasts(snapshots, question, sweep_of(question), cluster_of(study), study.commands())
+    made = forecasts(snapshots, question, _sweep_of(question), cluster_of(study), study.commands())
     if not made:
         raise HpmlError(
             f"no cell of study {study.name} has a number; hpml-jobs status {study.name} shows why"
@@ -125,22 +112,19 @@ def _parse(words: list[str] | None) -> "tuple[str | None, Question]":
     Raises:
         UsageError: the words are not `[STUDY] [KEY=VALUE]...`, or no cell can be like this.
     """
-    parsed = parse_words("predict", words, KEYS)
-    return parsed.study, question_of(parsed.values)
-
-
-def question_of(values: Mapping[str, Any]) -> "Question":
-    """Return the question that the values of keys ask.
-
-    Raises:
-        UsageError: no cell can be like this.
-    """
     from hpml_jobs.predict.question import Question
 
-    return Question(**{key.removeprefix("cluster."): value for key, value in values.items()})
+    for word in words or ():
+        if word.partition("=")[0] in DROPPED:
+            raise UsageError(
+                f"{word}: this key is gone; for a network that no cell measured give sweep=FILE, "
+                "a measurement by nccl-tests"
+            )
+    study, values = parse_words("predict", words, KEYS)
+    return study, Question(**{k.removeprefix("cluster."): value for k, value in values.items()})
 
 
-def sweep_of(question: "Question") -> "BusSweep | None":
+def _sweep_of(question: "Question") -> "BusSweep | None":
     """Return the content of the question's file; None without one.
 
     Raises:

@@ -18,7 +18,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from hpml_jobs.predict.values import LeftOut, Place
+from hpml_jobs.predict.left_out import LeftOut
+from hpml_jobs.predict.place import Place
 
 FLOOR = 0.01
 """The least error per step: what two launches of one cell differ by on a quiet machine."""
@@ -54,12 +55,6 @@ def distance(target: Place, nearest: Place) -> float:
         for ratio in (target.gpus / nearest.gpus, target.nodes / nearest.nodes, *ratios)
     )
     return (gpus + nodes) * max(nodes, 1.0) + sum(others)
-
-
-def nearest(target: Place, places: Iterable[Place]) -> Place | None:
-    """Return the measured place with the least distance, of equal ones that with more GPUs."""
-    ranked = sorted(places, key=lambda place: (distance(target, place), -place.gpus))
-    return ranked[0] if ranked else None
 
 
 def band(predicted_s: float, steps: float, errors: Sequence[float], floor: float = FLOOR) -> Band:

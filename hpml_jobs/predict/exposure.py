@@ -4,8 +4,48 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hpml_jobs.core.measurements import CollectiveKind
-from hpml_jobs.predict.network import Priced
-from hpml_jobs.predict.values import Observation, SentMessages
+from hpml_jobs.predict.network import Network, Priced, UnknownPriceError
+from hpml_jobs.predict.place import Observation, SentMessages, Size
+
+
+class Exposed(NamedTuple):
+    """Exposed communication of an iteration, and what its figure does not rest on.
+
+    `as_rings_s` is of messages that grow as in rings over nodes, `given_slower_s` where messages by
+    a sweep from elsewhere take twice as long.
+    """
+
+    seconds: float
+    as_rings_s: float
+    given_slower_s: float
+    remarks: tuple[str, ...]
+
+
+def exposed(network: Network, cell: Observation, size: Size, backward: float) -> Exposed:
+    """Return the exposed communication of a cell's messages at a size.
+
+    Its backward takes `backward` times as long there.
+
+    Raises:
+        UnknownPriceError: the cell has no messages, or they have no price there.
+    """
+    if not cell.messages:
+        raise UnknownPriceError(
+            f"no cell of strategy={cell.strategy.value} on several GPUs has its messages "
+            "(protocol=full records them)"
+        )
+    measured = network.price(cell.messages, cell.size)
+    messages = messages_at(cell, size.gpus)
+    price = network.price(messages, size)
+    as_rings = network._replace(as_rings=True).price(messages, size)
+    hiding = hiding_of(cell, measured)
+    hiding = hiding._replace(most_s=hiding.most_s * backward)
+    return Exposed(
+        seconds=hiding.exposed_s(price.total_s),
+        as_rings_s=hiding.exposed_s(as_rings.total_s),
+        given_slower_s=hiding.exposed_s(price.total_s + price.given_s),
+        remarks=price.remarks,
+    )
 
 
 class Hiding(NamedTuple):
@@ -27,10 +67,6 @@ class Hiding(NamedTuple):
         [0.01, 0.02, 0.14]
         """
         return max(self.share * exchange_s, exchange_s - self.most_s)
-
-    def scaled(self, ratio: float) -> "Hiding":
-        """Return the same where backward takes `ratio` times as long."""
-        return Hiding(self.share, self.most_s * ratio)
 
 
 def hiding_of(observation: Observation, price: Priced) -> Hiding:

@@ -1,56 +1,39 @@
 """Predictions of targets, each with band, skill and remarks; or the reason why there is none."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import StrEnum
 from functools import cache
+from typing import NamedTuple
 
 from hpml_jobs.core.text import listed
-from hpml_jobs.predict.band import Band, band, distance, log_errors_per_step
+from hpml_jobs.core.value import Value
+from hpml_jobs.predict.band import Band, band, log_errors_per_step
+from hpml_jobs.predict.left_out import Skill, skill_along
 from hpml_jobs.predict.model import (
-    Estimate,
-    Kind,
-    Model,
-    kind_of,
-    series_of,
-    singles_of,
-)
-from hpml_jobs.predict.network import Network, Size, size_of
-from hpml_jobs.predict.skill import FROM_ONE, Cells, Tried, axes_of, null_s, tried
-from hpml_jobs.predict.values import (
+    HOW,
     Axis,
     CannotPredictError,
-    Method,
-    Observation,
-    Place,
-    Prediction,
-    Refusal,
-    Skill,
-    Target,
+    Estimate,
+    Model,
+    NoChange,
+    Parts,
+    Step,
 )
+from hpml_jobs.predict.network import BusSweep, measured_sweeps
+from hpml_jobs.predict.place import Kind, Observation, Place, Size, Target, series_of, singles_of
+from hpml_jobs.predict.rates import Rates
+from hpml_jobs.predict.splits import AT_OTHER_BATCHES, FROM_ONE, Splits
 
-CommandOf = Callable[[Place], str | None]
-"""Returns the command that submits the cell of a place; None where it is not known."""
+COVERAGE = 0.9
+"""The share of measurements that a band is meant to contain."""
 
-STALL_SHARE = 0.05
-"""Share of an iteration in which waiting for data is remarked on."""
-
-GIVEN_NETWORK = (
-    "the network is as given, not measured: the band holds links that take half to twice the time"
-)
-BEYOND_NODES = (
-    "links that more than {nodes} nodes share (a spine) may be slower than the measured ones: no "
-    "band contains that"
-)
-FAR = 4
-"""Ratio to the measured size from which on a prediction is marked."""
+FEWEST_POINTS = 3
+"""Left-out cells from which on the null replaces a model whose errors are known from elsewhere."""
 
 TOO_FEW = (
     "without the left-out cell the rest show no more than no change per GPU: the error is that of "
     "no change, and the band is wide; a third batch or size makes it narrower"
-)
-WAITING = (
-    "more than 5 % of the measured iteration is waiting for data, which is taken to stay: a faster "
-    "loader makes it shorter"
 )
 NO_LEFT_OUT = "too few cells to leave one out: neither error nor band is known"
 ONE_SIZE = (
@@ -59,123 +42,218 @@ ONE_SIZE = (
 )
 
 
-def predict_cells(
+class Method(StrEnum):
+    """What a predicted time comes from."""
+
+    MODEL = "model"
+    NULL = "no change per GPU"
+
+
+class Prediction(Value, frozen=True, kw_only=True):
+    """A predicted iteration: `step_s` is the model's time, or the null's where that is better.
+
+    `low_s` to `high_s` is meant to contain 90 % of measurements; None where nothing could be left
+    out. `remarks` say what the figure does not rest on, each a sentence without its full stop.
+    """
+
+    target: Target
+    method: Method
+    step_s: float
+    model_s: float
+    null_s: float
+    low_s: float | None = None
+    high_s: float | None = None
+    skill: Skill | None = None
+    parts: Parts | None = None
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def samples_per_s(self) -> float:
+        """Samples per second of all GPUs."""
+        return self.target.samples / self.step_s
+
+
+class Refusal(Value, frozen=True, kw_only=True):
+    """Why a target is not predicted, and the one command whose cell would make it possible.
+
+    `command` is None where no cell can help, or where the study's commands are not recorded.
+    """
+
+    target: Target
+    reason: str
+    command: str | None = None
+
+
+class Forecast(Value, frozen=True, kw_only=True):
+    """The predictions and refusals of one group of equal conditions, in the order of the targets.
+
+    `observations` are the measured places that they rest on.
+    """
+
+    conditions: dict[str, str]
+    observations: tuple[Observation, ...]
+    predictions: tuple[Prediction, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+CommandOf = Callable[[Place], str | None]
+"""Returns the command that submits the cell of a place; None where it is not known."""
+
+
+def predict(
     observations: Sequence[Observation],
     targets: Iterable[Target],
-    network: Network,
+    given: BusSweep | None = None,
     command_of: CommandOf = lambda _: None,
 ) -> list[Prediction | Refusal]:
     """Return a prediction or a refusal of each target, in their order.
 
-    `observations` are cells of equal conditions with their phases and messages; `network` has
-    their sweeps and what the user says of the links.
+    `observations` are cells of equal conditions, no two of them at one place; `given` is a sweep of
+    messages from elsewhere. A refusal says what to measure, by a command where there is one.
     """
-    series = series_of(observations)
-    as_measured = network._replace(link=None, given=None) if network.is_other else network
-
-    @cache
-    def cells_of(kind: Kind) -> Cells:
-        single = singles_of(observations, kind.path)
-        return Cells(tuple(series.get(kind, ())), tuple(single))
-
-    @cache
-    def model_of_kind(kind: Kind) -> Model:
-        return Model(cells_of(kind).series, cells_of(kind).single, network)
-
-    @cache
-    def tried_along(kind: Kind, axes: tuple[Axis, ...]) -> Tried:
-        return tried(axes, cells_of(kind), as_measured)
-
+    series, sweeps = series_of(observations), measured_sweeps(observations)
     first: dict[tuple[Kind, str, Size], Place] = {}
 
-    def command(kind: Kind, fault: CannotPredictError) -> str | None:
+    @cache
+    def tested(kind: Kind, accumulate: int) -> Tested:
+        of_kind = series.get(kind, ())
+        cells = [*singles_of(observations, kind.path), *of_kind]
+        if has_messages(of_kind):
+            return Tested(Splits(cells, given, sweeps), cells)
+        cells = [cell for cell in cells if cell.accumulate == accumulate]
+        return Tested(Rates(cells), cells)
+
+    def refusal(target: Target, fault: CannotPredictError) -> Refusal:
         """Return one command for all batches: a cell at one of them is enough for the others."""
-        if fault.wanted is None:
-            return None
-        return command_of(first.setdefault((kind, str(fault), size_of(fault.wanted)), fault.wanted))
+        reason, wanted = str(fault), fault.wanted
+        if wanted is None:
+            return Refusal(target=target, reason=reason)
+        wanted = first.setdefault((target.kind, reason, wanted.size), wanted)
+        command = command_of(wanted)
+        if command is None and not has_messages(series.get(target.kind, ())):
+            nodes = f" nodes={wanted.nodes}" if wanted.nodes > 1 else ""
+            reason = f"{reason}: measure gpus={wanted.gpus}{nodes} batch={wanted.batch}"
+        return Refusal(target=target, reason=reason, command=command)
 
     def predicted(target: Target) -> Prediction | Refusal:
-        kind = kind_of(target)
         try:
-            estimate = model_of_kind(kind).estimate(target)
+            return tested(target.kind, target.accumulate).predict(target)
         except CannotPredictError as fault:
-            return Refusal(target=target, reason=str(fault), command=command(kind, fault))
-        cells = cells_of(kind)
-        errors = tried_along(kind, axes_of(target, estimate.anchor, cells))
-        return _prediction(target, estimate, cells, errors, is_other=network.is_other)
+            return refusal(target, fault)
 
     return [predicted(target) for target in targets]
 
 
-def _prediction(
-    target: Target, estimate: Estimate, cells: Cells, errors: Tried, *, is_other: bool
-) -> Prediction:
-    """Return an estimate with its null, band, skill and remarks.
+def has_messages(cells: Iterable[Observation]) -> bool:
+    """Return whether any cell has its messages; without one only rates are known."""
+    return any(cell.messages for cell in cells)
 
-    That the null is better along one axis says nothing of another, or of another network.
+
+class Tried(NamedTuple):
+    """The errors that stand for a step; `untried` axes of it have no left-out cell.
+
+    Where none of its axes has one, they are those of the first other axis that has, unless errors
+    are known from elsewhere.
     """
-    skill = errors.skill
-    alike_s = null_s(target, cells.all) or estimate.step_s
-    is_tried = not errors.untried and not is_other
-    is_null = skill is not None and skill.is_null_better and is_tried
-    step_s = alike_s if is_null else estimate.step_s
-    ends = _band(target, estimate, step_s, skill, of_null=is_null)
-    return Prediction(
-        target=target,
-        method=Method.NULL if is_null else Method.MODEL,
-        step_s=step_s,
-        model_s=estimate.step_s,
-        null_s=alike_s,
-        low_s=ends.low_s if ends else None,
-        high_s=ends.high_s if ends else None,
-        skill=skill,
-        parts=estimate.parts,
-        remarks=tuple(_remarks(target, estimate, errors)),
-    )
+
+    skill: Skill | None
+    untried: tuple[Axis, ...]
+
+
+class Tested:
+    """A model of some cells, with its errors on those of them that were left out."""
+
+    def __init__(self, model: Model, cells: Sequence[Observation]) -> None:
+        """Take the model and its cells; they are left out when an axis is asked for."""
+        self.model, self.null = model, NoChange(cells)
+        self.along = cache(lambda axis: skill_along(model, axis))
+
+    def predict(self, target: Target) -> Prediction:
+        """Return the time of a target with its null, band, skill and remarks.
+
+        That the null is better along one axis says nothing of another.
+
+        Raises:
+            CannotPredictError: what the model needs was not measured.
+        """
+        estimate, null_s = self.model.at(target), self.null.at(target).step_s
+        tries = [self._tried(step) for step in estimate.steps]
+        skill = _together([tried.skill for tried in tries if tried.skill])
+        untried = [axis for tried in tries for axis in tried.untried]
+        least = FEWEST_POINTS if any(step.errors for step in estimate.steps) else 1
+        is_null = estimate.is_null or (
+            skill is not None
+            and skill.is_null_better
+            and not untried
+            and len(skill.points) >= least
+        )
+        step_s = null_s if is_null else estimate.step_s
+        ends = _band(step_s, estimate, tries, of_null=is_null)
+        return Prediction(
+            target=target,
+            method=Method.NULL if is_null else Method.MODEL,
+            step_s=step_s,
+            model_s=estimate.step_s,
+            null_s=null_s,
+            low_s=ends.low_s if ends else None,
+            high_s=ends.high_s if ends else None,
+            skill=skill,
+            parts=estimate.parts,
+            remarks=(*_remarks(estimate, skill, untried), *estimate.remarks),
+        )
+
+    def _tried(self, step: Step) -> Tried:
+        """Return the errors along the axes of a step together."""
+        by_axis = {axis: self.along(axis) for axis in step.axes}
+        skill = _together([along for along in by_axis.values() if along])
+        if step.errors:
+            return Tried(skill, ())
+        with_batch = skill is not None and AT_OTHER_BATCHES in skill.how
+        untried = tuple(
+            axis
+            for axis, along in by_axis.items()
+            if along is None and not (with_batch and axis in (Axis.BATCH, Axis.TRANSFER))
+        )
+        others = (self.along(axis) for axis in HOW if axis not in by_axis)
+        return Tried(skill or next((along for along in others if along), None), untried)
+
+
+def _together(skills: Sequence[Skill]) -> Skill | None:
+    if not skills:
+        return None
+    how = "; ".join(skill.how for skill in skills)
+    return Skill(how=how, points=tuple(point for skill in skills for point in skill.points))
 
 
 def _band(
-    target: Target, estimate: Estimate, step_s: float, skill: Skill | None, *, of_null: bool
+    step_s: float, estimate: Estimate, tries: Sequence[Tried], *, of_null: bool
 ) -> Band | None:
-    """Return the band: by left-out errors, from half to twice the time on links that are given.
+    """Return the band: those of the steps and of the doubt, independent of each other.
 
-    Where messages may grow as in rings over nodes, that is added as an independent error.
+    None where no error is known.
     """
-    if skill is None:
-        return None
-    errors = log_errors_per_step(skill.points, of_null=of_null)
-    low_s, high_s = step_s, step_s
-    if estimate.given and not of_null:
-        low_s, high_s = estimate.given
-    ends = band(1.0, distance(target, estimate.anchor), errors)
-    factor = math.exp(math.hypot(math.log(ends.high_s), estimate.doubt))
-    return Band(low_s / factor, high_s * factor)
+    logs = [estimate.doubt]
+    for step, tried in zip(estimate.steps, tries, strict=True):
+        points = tried.skill.points if tried.skill else ()
+        errors = [*log_errors_per_step(points, of_null=of_null), *step.errors]
+        if not errors:
+            return None
+        logs.append(math.log(band(1.0, step.distance, errors).high_s))
+    factor = math.exp(math.hypot(*logs))
+    return Band(step_s / factor, step_s * factor)
 
 
-def _remarks(target: Target, estimate: Estimate, errors: Tried) -> Iterable[str]:
-    """Yield what a prediction does not rest on."""
-    yield from estimate.remarks
-    skill = errors.skill
+def _remarks(estimate: Estimate, skill: Skill | None, untried: Sequence[Axis]) -> Iterator[str]:
+    """Yield what the errors of a model say too little of, where none are known from elsewhere."""
+    if any(step.errors for step in estimate.steps):
+        return
     if skill is None:
         yield NO_LEFT_OUT
     elif FROM_ONE in skill.how:
         yield ONE_SIZE
     elif skill.is_null:
         yield TOO_FEW
-    if estimate.given:
-        yield GIVEN_NETWORK
-    if errors.untried and skill is not None:
-        axes = listed(axis.value for axis in errors.untried)
+    if untried and skill is not None:
+        axes = listed(axis.value for axis in untried)
         yield f"no measured cell tries this: {axes}; the error is that of leaving out {skill.how}"
-    anchor = estimate.anchor
-    if min(target.nodes, anchor.nodes) > 1 and target.gpus_per_node != anchor.gpus_per_node:
-        yield (
-            f"measured across nodes with {anchor.gpus_per_node} on each: another number on a node "
-            "may share its links differently"
-        )
-    if target.nodes > anchor.nodes > 1:
-        yield BEYOND_NODES.format(nodes=anchor.nodes)
-    if target.gpus >= FAR * anchor.gpus:
-        yield f"{target.gpus / anchor.gpus:g} times the largest measured size that it starts from"
-    if (anchor.stall_s or 0.0) > STALL_SHARE * anchor.step_s:
-        yield WAITING

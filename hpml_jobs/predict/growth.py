@@ -5,10 +5,10 @@ These fits need nothing but the time of an iteration at some sizes, as a publish
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from hpml_jobs.core.text import percent_text
 from hpml_jobs.predict import least_squares
+from hpml_jobs.predict.model import Axis, Estimate, Step
 
 FEWEST_SIZES = 3
 """Sizes that a fit of three coefficients needs."""
@@ -30,21 +30,23 @@ Two of the three models of Horovod's benchmark reach 90 % efficiency on 512 P100
 ln(1 / 0.9) / log2(128) = 1.5 % (the third one, VGG-16, 5.5 %).
 """
 
+SPREAD: Mapping[Axis, float] = {Axis.GPUS: 0.03, Axis.NODES: 0.05, Axis.TRANSFER: 0.02}
+"""The error per doubling before any place of a study was left out.
 
-class Growth(NamedTuple):
-    """A time of an iteration, and the relative residuals of its fit, one per degree of freedom.
+In a node and across nodes that of published tables, at another batch that of three measured times
+(docs/choose_predict.md).
+"""
 
-    `doubt` is |log| of the ratio to the time of another form that the sizes do not rule out.
-    """
-
-    step_s: float
-    residuals: tuple[float, ...] = ()
-    doubt: float = 0.0
-    remarks: tuple[str, ...] = ()
-    is_null: bool = False
+PRIOR_POINTS = 8
+"""Left-out places that `SPREAD` counts as."""
 
 
-def in_node(times_s: Mapping[int, float], gpus: int) -> Growth:
+def known_errors(axis: Axis) -> tuple[float, ...]:
+    """Return the errors per doubling that are known of an axis."""
+    return (SPREAD[axis],) * PRIOR_POINTS
+
+
+def in_node(times_s: Mapping[int, float], gpus: int) -> Estimate:
     """Return the time on `gpus` GPUs of one node from those on other numbers of them.
 
     t(N) = c + a (N - 1) / N + d (N - 1): computation, and a ring all-reduce whose bytes and
@@ -54,10 +56,12 @@ def in_node(times_s: Mapping[int, float], gpus: int) -> Growth:
     """
     sizes = sorted(times_s)
     last = sizes[-1]
+    doublings = abs(math.log2(gpus / largest_below(times_s, gpus)))
     beyond, is_short = gpus > last, len(sizes) < FEWEST_SIZES
     if beyond and is_short and last < LEAST_OF_TWO:
         remark = f"two sizes up to {last} GPUs show no trend: this is the time on {last} GPUs"
-        return Growth(times_s[last], remarks=(remark,), is_null=True)
+        step = Step((Axis.GPUS,), doublings, known_errors(Axis.GPUS))
+        return Estimate(times_s[last], (step,), remarks=(remark,), is_null=True)
     width = min(len(sizes), FEWEST_SIZES)
     fit = least_squares.fit(
         [_ring(size)[:width] for size in sizes],
@@ -75,7 +79,14 @@ def in_node(times_s: Mapping[int, float], gpus: int) -> Growth:
         if linear_s > NOISE * fit.at(_ring(last)):
             remarks.append(_no_levelling(linear_s / step_s, last, gpus))
             doubt = abs(math.log(step_s / _by_doublings(times_s, gpus)))
-    return Growth(step_s, _residuals(fit, len(sizes)), doubt, tuple(remarks))
+    errors = (*_residuals(fit, len(sizes)), *known_errors(Axis.GPUS))
+    step = Step((Axis.GPUS,), doublings, errors)
+    return Estimate(step_s, (step,), doubt, remarks=tuple(remarks))
+
+
+def largest_below(times_s: Mapping[int, float], count: int) -> int:
+    """Return the largest measured number of GPUs or nodes below another, else the smallest."""
+    return max((other for other in times_s if other < count), default=min(times_s))
 
 
 def _by_doublings(times_s: Mapping[int, float], count: int) -> float:
@@ -106,12 +117,13 @@ def _residuals(fit: least_squares.Fit, points: int) -> tuple[float, ...]:
     return (math.sqrt(fit.squares / free),) * free if free > 0 else ()
 
 
-def over_nodes(times_s: Mapping[int, float], nodes: int) -> Growth:
+def over_nodes(times_s: Mapping[int, float], nodes: int) -> Estimate:
     """Return the time on `nodes` whole nodes from those on other numbers of nodes.
 
     t(n) = c + s [n > 1] + b log2 n: computation with the exchange inside a node, the step to a
     network, and trees and late nodes. That b is `GROWTH` of the time counts as one more measured
-    point: it decides where two numbers of nodes are measured, and little where five are.
+    point: it decides where two numbers of nodes are measured, and little where five are. The band
+    grows with the doublings of nodes, not with their root.
     """
     counts = sorted(times_s)
     last_s = times_s[counts[-1]]
@@ -129,14 +141,16 @@ def over_nodes(times_s: Mapping[int, float], nodes: int) -> Growth:
             f"{percent_text(GROWTH)} per doubling, because {len(counts)} numbers of nodes are "
             f"measured: measure {2 * counts[-1]} nodes"
         )
-    return Growth(step_s, doubt=doubt, remarks=tuple(remarks))
+    doublings = math.log2(nodes / largest_below(times_s, nodes))
+    step = Step((Axis.NODES,), doublings**2, known_errors(Axis.NODES))
+    return Estimate(step_s, (step,), doubt, remarks=tuple(remarks))
 
 
 def _border(nodes: int) -> tuple[float, float, float]:
     return 1.0, float(nodes > 1), math.log2(nodes)
 
 
-def at_batch(base_s: float, other_base_s: float, other_s: float) -> Growth:
+def at_batch(base_s: float, other_base_s: float, other_s: float) -> Estimate:
     """Return the time at a batch from that of fewer GPUs and what more GPUs cost at another batch.
 
     t(N, b) = t(g, b) + [t(N, b') - t(g, b')]. It holds while the exchange is as exposed at both
@@ -148,4 +162,4 @@ def at_batch(base_s: float, other_base_s: float, other_s: float) -> Growth:
     """
     step_s = base_s + max(0.0, other_s - other_base_s)
     in_proportion_s = base_s * max(1.0, other_s / other_base_s)
-    return Growth(step_s, doubt=abs(math.log(step_s / in_proportion_s)))
+    return Estimate(step_s, doubt=abs(math.log(step_s / in_proportion_s)))

@@ -1,366 +1,147 @@
-"""The model of measured cells: t = compute(batch) + exposed communication + interference.
+"""What a model of iterations is: made from measured cells, it gives the time at a place.
 
-A target is predicted from its anchor, the largest measured size that is not larger: the anchor's
-time at that batch, plus the difference of the exposed communication. What a measured cell takes
-beyond compute and exposed communication is interference, one constant per iteration, and stays.
-docs/choose_predict.md derives it.
+A model may need more than it finds: then it says why it cannot predict, and what to measure.
 """
 
-from collections.abc import Mapping, Sequence
-from functools import cached_property
-from math import fsum, log
-from typing import NamedTuple
+import math
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import NamedTuple, Protocol
 
-from hpml_jobs.core.strategies import BASELINE, is_baseline
-from hpml_jobs.predict import least_squares
-from hpml_jobs.predict.compute import Compute, slowdown
-from hpml_jobs.predict.curves import batch_curve, nearest_batch
-from hpml_jobs.predict.exposure import hiding_of, messages_at
-from hpml_jobs.predict.network import Network, Size, UnknownPriceError, size_of
-from hpml_jobs.predict.values import (
-    CannotPredictError,
-    Observation,
-    Parts,
-    Place,
-    Target,
-    changed,
+from hpml_jobs.core.value import Value
+from hpml_jobs.predict.place import Observation, Place, Target
+
+FAR = 4
+"""Ratio to the measured size from which on a prediction is marked."""
+
+BEYOND_NODES = (
+    "links that more than {nodes} nodes share (a spine) may be slower than the measured ones: no "
+    "band contains that"
 )
 
-LEAST_SIZES = 2
-"""Sizes that a prediction of another size needs, one GPU included."""
+
+class Axis(StrEnum):
+    """What a target changes against the measured places."""
+
+    GPUS = "GPUs"
+    NODES = "nodes"
+    BATCH = "batch"
+    TRANSFER = "batch, measured on fewer GPUs"
+    ACCUMULATE = "accumulation"
 
 
-class Ends(NamedTuple):
-    """An iteration where messages on the links that are given take half and twice their time."""
+HOW = {
+    Axis.GPUS: "each size from the smaller ones",
+    Axis.NODES: "each number of nodes from fewer",
+    Axis.BATCH: "each batch from the others",
+    Axis.TRANSFER: "each batch of a size from its others and from smaller sizes",
+    Axis.ACCUMULATE: "each accumulation from the others",
+}
+"""What is left out to try an axis and what it is predicted from, in words."""
 
-    low_s: float
-    high_s: float
+
+class Parts(Value, frozen=True, kw_only=True):
+    """The parts of a time of an iteration; they add up to it."""
+
+    compute_s: float
+    exposed_s: float
+    interference_s: float
+
+
+class Step(NamedTuple):
+    """A part of the way from the measured places to a target: along some axes, so far.
+
+    `errors` per root of the distance (see `band`) are known before any cell is left out: of the
+    fit, and of published tables.
+    """
+
+    axes: tuple[Axis, ...]
+    distance: float
+    errors: tuple[float, ...] = ()
 
 
 class Estimate(NamedTuple):
-    """The model's time of an iteration, its parts where known, and the measured place behind it.
+    """A time of an iteration with the way to it from what was measured, and what it rests on.
 
-    `given` is None where no time rests on what the user says of the network. `doubt` is |log| of
-    the ratio to the time where messages grow as in rings over nodes (`Network.as_rings`).
+    `doubt` is |log| of the ratio to the time of another form that the cells do not rule out, of
+    several ones the root of the sum of squares. `is_null`: it is no more than no change per GPU.
     """
 
     step_s: float
-    parts: Parts | None
-    anchor: Observation
-    given: Ends | None
-    remarks: tuple[str, ...]
+    steps: tuple[Step, ...] = ()
     doubt: float = 0.0
+    parts: Parts | None = None
+    remarks: tuple[str, ...] = ()
+    is_null: bool = False
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """What the target changes."""
+        return tuple(axis for step in self.steps for axis in step.axes)
 
 
-class Kind(NamedTuple):
-    """What all observations of a series share: strategy, training path and treatment."""
+class CannotPredictError(Exception):
+    """Why a target cannot be predicted, and the place whose cell would make it possible."""
 
-    strategy: str
-    path: str
-    treatment: str
-
-
-def kind_of(place: Place) -> Kind:
-    """Return the kind of a place."""
-    return Kind(place.strategy.value, place.path, place.treatment)
+    def __init__(self, reason: str, wanted: Place | None = None) -> None:
+        """Keep the reason, and the place that a cell should measure."""
+        super().__init__(reason)
+        self.wanted = wanted
 
 
-class Model:
-    """The model of one series: a strategy on several GPUs, and the plain loop of the same path."""
+class Fitted(Protocol):
+    """What is known of some cells."""
 
-    def __init__(
-        self, series: Sequence[Observation], single: Sequence[Observation], network: Network
-    ) -> None:
-        """Take the measured cells: `series` on several GPUs, `single` on one; none is needed."""
-        self.network = network
-        self.single = {cell.batch: cell for cell in single if cell.accumulate == 1}
-        self.compute = Compute(self.single, series)
-        self.series = list(series)
-
-    @cached_property
-    def sizes(self) -> list[Size]:
-        """The measured sizes, from the smallest."""
-        return sorted({size_of(cell) for cell in self.series})
-
-    def estimate(self, target: Target) -> Estimate:
+    def at(self, target: Target) -> Estimate:
         """Return the time of a target.
 
         Raises:
             CannotPredictError: what it needs was not measured.
         """
-        goal = size_of(target)
-        size = self._anchor_size(target)
-        if goal != size and len(self.sizes) + bool(self.single) < LEAST_SIZES:
-            alone = changed(target, gpus=1, nodes=1, strategy=BASELINE, treatment=target.path)
-            raise CannotPredictError(
-                f"only one size was measured ({size.text}): a second one shows what more GPUs cost",
-                alone,
-            )
-        cells = self._cells(size, target.accumulate)
-        anchor = cells[nearest_batch(target.batch, cells)]
-        base_s, remarks = self._at_batch(size, cells, target.batch)
-        if target.accumulate != anchor.accumulate:
-            further = target.accumulate - anchor.accumulate
-            at_size = [cell for cell in self.series if size_of(cell) == size]
-            base_s += further * self.compute.micro_step_s(at_size, target)
-        change = self._change(anchor, target)
-        step_s = base_s + change.added_s
-        ends = Ends(base_s + change.low_s, base_s + change.high_s) if change.is_given else None
-        if min(step_s, ends.low_s if ends else step_s) <= 0:
-            raise CannotPredictError(
-                f"the parts measured on {size.text} are longer than its iteration: repeat this cell"
-            )
-        return Estimate(
-            step_s=step_s,
-            parts=self._parts(anchor, target, step_s, change.exposed_s),
-            anchor=anchor,
-            given=ends,
-            remarks=(*remarks, *change.remarks),
-            doubt=abs(log((base_s + change.as_rings_s) / step_s)),
-        )
+        ...
 
-    def _change(self, anchor: Observation, target: Target) -> "_Change":
-        """Return how the exposed communication changes from the anchor's size to the target's.
+
+class LeaveOut(NamedTuple):
+    """A measured cell, the other cells that may predict it, and what a model made of these."""
+
+    cell: Observation
+    rest: Sequence[Observation]
+    fitted: Fitted
+
+
+class Model(Fitted, Protocol):
+    """A way to predict, made from cells, that can be tried on them."""
+
+    def trials(self, axis: Axis) -> Iterator[tuple[str, Iterator[LeaveOut]]]:
+        """Yield ways to leave out cells along an axis, in words; the first that works counts."""
+        ...
+
+
+class NoChange(NamedTuple):
+    """The null: a GPU takes as long for a sample as in the nearest measured place.
+
+    It is that at the same batch with the most GPUs that are not more than the target's, on no more
+    nodes; without that batch, the one with the nearest batch.
+    """
+
+    cells: Sequence[Observation]
+
+    def at(self, target: Target) -> Estimate:
+        """Return the time of a target.
 
         Raises:
-            CannotPredictError: the exchange has no price at one of them.
+            CannotPredictError: nothing as small was measured.
         """
-        goal, size = size_of(target), size_of(anchor)
-        stays = goal == size and not self.network.is_other
-        try:
-            here = self._exposed(anchor, size, target.batch, of_target=False)
-            there = self._exposed(anchor, goal, target.batch, of_target=True)
-        except UnknownPriceError as missing:
-            if stays:
-                return _Change(0.0)
-            raise CannotPredictError(str(missing), self._wanted(missing, target)) from missing
-        return _Change(
-            added_s=there.seconds - here.seconds,
-            as_rings_s=there.as_rings_s - here.seconds,
-            exposed_s=there.seconds,
-            low_s=there.low_s - here.low_s,
-            high_s=there.high_s - here.high_s,
-            is_given=there.is_given and not stays,
-            remarks=there.remarks,
-        )
-
-    def _wanted(self, missing: UnknownPriceError, target: Target) -> Place | None:
-        """Return the place whose cell would give the missing price: two nodes like the target's."""
-        if not missing.across_nodes:
-            return None
-        return changed(target, gpus=2 * target.gpus_per_node, nodes=2, accumulate=1)
-
-    def _anchor_size(self, target: Target) -> Size:
-        """Return the largest measured size that is not larger.
-
-        Across nodes, one with as many GPUs on a node is preferred, and one across nodes; of these
-        the largest one at which the batch was measured, or follows from measured ones.
-        """
-        goal = size_of(target)
-        smaller = [s for s in self.sizes if s.gpus <= goal.gpus and s.nodes <= goal.nodes]
+        smaller = [c for c in self.cells if c.gpus <= target.gpus and c.nodes <= target.nodes]
         if not smaller:
-            least = self.sizes[0]
-            raise CannotPredictError(
-                f"nothing as small as {goal.text} was measured: the smallest measured size is "
-                f"{least.text}",
-                target,
-            )
-        preferred = smaller
-        if goal.crosses_nodes:
-            alike = [size for size in smaller if size.gpus_per_node == goal.gpus_per_node]
-            crossing = [size for size in smaller if size.crosses_nodes]
-            crossing_alike = [size for size in alike if size.crosses_nodes]
-            preferred = crossing_alike or alike or crossing or smaller
-        ranked = sorted(preferred, key=lambda size: (size.gpus, size.nodes), reverse=True)
-
-        def has_batch(size: Size) -> bool:
-            cells = self._cells(size, target.accumulate)
-            return self._time_at(size, cells, target.batch) is not None
-
-        return next(filter(has_batch, ranked), ranked[0])
-
-    def _cells(self, size: Size, accumulate: int) -> dict[int, Observation]:
-        """Return a size's cells by batch, of the measured accumulation nearest to one."""
-        cells = [cell for cell in self.series if size_of(cell) == size]
+            raise CannotPredictError(f"nothing as small as {target.size.text} was measured", target)
         nearest = min(
-            {cell.accumulate for cell in cells},
-            key=lambda measured: (abs(log(measured / accumulate)), measured),
+            smaller,
+            key=lambda cell: (
+                abs(math.log(cell.batch / target.batch)),
+                -cell.gpus,
+                abs(math.log(cell.accumulate / target.accumulate)),
+            ),
         )
-        return {cell.batch: cell for cell in cells if cell.accumulate == nearest}
-
-    # ---- the time of a measured size at any batch ----
-
-    def _at_batch(
-        self, size: Size, cells: Mapping[int, Observation], batch: int
-    ) -> tuple[float, tuple[str, ...]]:
-        """Return an iteration of a measured size, and remarks where nothing tells its batch."""
-        step_s = self._time_at(size, cells, batch)
-        if step_s is not None:
-            return step_s, ()
-        batches = ", ".join(map(str, sorted(cells)))
-        return batch_curve({b: cell.step_s for b, cell in cells.items()}).at(batch), (
-            f"only batch {batches} was measured: time is taken in proportion to the batch",
-        )
-
-    def _time_at(self, size: Size, cells: Mapping[int, Observation], batch: int) -> float | None:
-        """Return an iteration of a measured size: as measured, else by other sizes or batches.
-
-        None where nothing that was measured tells how it depends on the batch.
-        """
-        if batch in cells:
-            return cells[batch].step_s
-        for smaller in self._smaller(size, next(iter(cells.values())).accumulate):
-            common = [b for b in cells if b in smaller]
-            if batch in smaller and common:
-                return self._transferred(cells, smaller, common, batch)
-        curve = self.compute.curve_of(cells)
-        return curve.at(batch) if curve else None
-
-    def _smaller(self, size: Size, accumulate: int) -> list[dict[int, Observation]]:
-        """Return the cells of smaller sizes by batch, the largest size first, then one GPU."""
-        smaller = [s for s in self.sizes if s.gpus < size.gpus and s.nodes <= size.nodes]
-        cells = [
-            {
-                cell.batch: cell
-                for cell in self.series
-                if size_of(cell) == other and cell.accumulate == accumulate
-            }
-            for other in reversed(smaller)
-        ]
-        return [*cells, self.single] if accumulate == 1 else cells
-
-    def _transferred(
-        self,
-        cells: Mapping[int, Observation],
-        smaller: Mapping[int, Observation],
-        common: Sequence[int],
-        batch: int,
-    ) -> float:
-        """Return t(N, b) = h t(n, b) + [t(N, b') - h t(n, b')] + the change of exposed exchange.
-
-        h is how much longer an iteration without exchange takes on the larger size, where more of
-        its processes share a node. What the batches b' = `common` have in common besides is one
-        constant: against one GPU it is interference, which is zero or more.
-        """
-        slower = slowdown([cells[b] for b in common], [smaller[b] for b in common])
-        added_s = {b: self._added_s(cells[b], smaller[b], b) for b in common}
-        rests = [cells[b].step_s - slower * smaller[b].step_s - added_s[b] for b in common]
-        weights = [1 / cells[b].step_s for b in common]
-        if smaller[batch].gpus == 1:
-            constant_s = least_squares.fit([(1.0,)] * len(rests), rests, weights).coefficients[0]
-        else:
-            squares = [weight * weight for weight in weights]
-            constant_s = fsum(w * r for w, r in zip(squares, rests, strict=True)) / fsum(squares)
-        near = nearest_batch(batch, {b: cells[b] for b in common})
-        added_here_s = self._added_s(cells[near], smaller[batch], batch)
-        return slower * smaller[batch].step_s + added_here_s + constant_s
-
-    def _added_s(self, cell: Observation, smaller: Observation, batch: int) -> float:
-        """Return a cell's exposed communication less that of a smaller size; 0 if unknown."""
-        try:
-            here = self._exposed(cell, size_of(cell), batch, of_target=False)
-            if smaller.gpus == 1:
-                return here.seconds
-            below = self._exposed(smaller, size_of(smaller), batch, of_target=False)
-        except UnknownPriceError:
-            return 0.0
-        return here.seconds - below.seconds
-
-    # ---- the parts ----
-
-    def _exposed(self, cell: Observation, size: Size, batch: int, *, of_target: bool) -> "_Exposed":
-        """Return the exposed communication of a cell's messages at a size and batch.
-
-        Raises:
-            UnknownPriceError: the cell has no messages, or they have no price there.
-        """
-        if not cell.messages:
-            raise UnknownPriceError(
-                f"no cell of strategy={cell.strategy.value} on several GPUs has its messages "
-                "(protocol=full records them)"
-            )
-        measured = self.network.price(cell.messages, size_of(cell), of_target=False)
-        messages = messages_at(cell, size.gpus)
-        price = self.network.price(messages, size, of_target=of_target)
-        as_rings = self.network._replace(as_rings=True).price(messages, size, of_target=of_target)
-        hiding = hiding_of(cell, measured)
-        if batch != cell.batch:
-            hiding = hiding.scaled(self.compute.ratio(cell, batch))
-        return _Exposed(
-            seconds=hiding.exposed_s(price.total_s),
-            as_rings_s=hiding.exposed_s(as_rings.total_s),
-            low_s=hiding.exposed_s(price.total_s - price.given_s / 2),
-            high_s=hiding.exposed_s(price.total_s + price.given_s),
-            is_given=price.given_s > 0,
-            remarks=price.remarks,
-        )
-
-    def _parts(
-        self, anchor: Observation, target: Target, step_s: float, exposed_s: float | None
-    ) -> Parts | None:
-        """Return the parts of a time; None where they are not known by themselves."""
-        ratio = self.compute.ratio(anchor, target.batch)
-        compute_s = anchor.unsynced_s
-        if compute_s is None and target.batch in self.single and target.accumulate == 1:
-            compute_s, ratio = self.single[target.batch].step_s, 1.0
-        if compute_s is None or exposed_s is None:
-            return None
-        compute_s *= ratio * target.accumulate / anchor.accumulate
-        exposed_s = min(exposed_s, step_s)
-        interference_s = max(0.0, step_s - exposed_s - compute_s)
-        return Parts(
-            compute_s=step_s - exposed_s - interference_s,
-            exposed_s=exposed_s,
-            interference_s=interference_s,
-        )
-
-
-class _Exposed(NamedTuple):
-    """Exposed communication of an iteration, and what its figure does not rest on.
-
-    `low_s` and `high_s` are of given links that take half and twice the time, `as_rings_s` of
-    messages that grow as in rings over nodes.
-    """
-
-    seconds: float
-    as_rings_s: float
-    low_s: float
-    high_s: float
-    is_given: bool
-    remarks: tuple[str, ...]
-
-
-class _Change(NamedTuple):
-    """How exposed communication changes, what it is at the target, and what of it is not measured.
-
-    `exposed_s` is None where messages have no price. `low_s` and `high_s` are `added_s` where given
-    links take half and twice the time, `as_rings_s` where messages grow as in rings over nodes.
-    """
-
-    added_s: float
-    as_rings_s: float = 0.0
-    exposed_s: float | None = None
-    low_s: float = 0.0
-    high_s: float = 0.0
-    is_given: bool = False
-    remarks: tuple[str, ...] = ()
-
-
-def series_of(observations: Sequence[Observation]) -> dict[Kind, list[Observation]]:
-    """Return the measured cells on several GPUs by strategy, path and treatment."""
-    series: dict[Kind, list[Observation]] = {}
-    for cell in observations:
-        if cell.gpus > 1:
-            series.setdefault(kind_of(cell), []).append(cell)
-    return series
-
-
-def singles_of(observations: Sequence[Observation], path: str) -> list[Observation]:
-    """Return the plain loop on one GPU with a training path."""
-    return [
-        cell
-        for cell in observations
-        if cell.gpus == 1
-        and cell.path == path
-        and is_baseline(cell.strategy, cell.treatment, cell.path)
-    ]
+        ratio = target.batch * target.accumulate / (nearest.batch * nearest.accumulate)
+        return Estimate(nearest.step_s * ratio, is_null=True)

@@ -3,18 +3,17 @@
 A collective's time is interpolated in its measured sweep, straight in the logarithms of bytes and
 seconds. The sweep of one size stands for another size of the same kind (one node, or several) by
 the bus factors of nccl-tests; its startup, the time of its fastest message, grows with log2 of the
-processes, as in a tree. Where only a link's speed is given, an exchange across nodes is that inside
-a node plus `bus factor x bytes / speed of the links of a node`.
+processes, as in a tree.
 """
 
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from hpml_jobs.core.formulas import bus_factor
 from hpml_jobs.core.measurements import CollectiveKind
-from hpml_jobs.predict.values import Observation, Place, SentMessages
+from hpml_jobs.predict.place import Observation, SentMessages, Size
 
 SWEPT = frozenset(
     {
@@ -33,43 +32,8 @@ STARTUP_BYTES = 64 * 1024
 """Up to this many bytes a message takes hardly longer than its startup."""
 
 
-class Size(NamedTuple):
-    """A number of processes on a number of nodes."""
-
-    nodes: int
-    gpus: int
-
-    @property
-    def crosses_nodes(self) -> bool:
-        """Whether messages leave a node."""
-        return self.nodes > 1
-
-    @property
-    def gpus_per_node(self) -> int:
-        """GPUs on each node."""
-        return math.ceil(self.gpus / self.nodes)
-
-    @property
-    def text(self) -> str:
-        """Its keys: `gpus=16 nodes=2`."""
-        return f"gpus={self.gpus}" + (f" nodes={self.nodes}" if self.crosses_nodes else "")
-
-
-def size_of(place: Place) -> Size:
-    """Return the size of a place."""
-    return Size(place.nodes, place.gpus)
-
-
-class Link(NamedTuple):
-    """The links that leave a node: one-way speed of one of them, and their number."""
-
-    gb_per_s: float
-    per_node: int = 1
-
-    @property
-    def node_gb_per_s(self) -> float:
-        """The one-way speed of all links of a node, in GB/s."""
-        return self.gb_per_s * self.per_node
+Sweeps: TypeAlias = Mapping[tuple[Size, CollectiveKind], Mapping[int, float]]
+"""Seconds by message bytes, of each size and collective."""
 
 
 class BusSweep(NamedTuple):
@@ -88,20 +52,12 @@ class BusSweep(NamedTuple):
 class Priced(NamedTuple):
     """Seconds of an iteration's messages one after another, and of the longest of them.
 
-    `given_s` of the total rest on what the user says of the links; `remarks` say what the figure
+    `given_s` of the total are across nodes by a sweep from elsewhere; `remarks` say what the figure
     does not rest on.
     """
 
     total_s: float
     longest_s: float
-    given_s: float = 0.0
-    remarks: tuple[str, ...] = ()
-
-
-class _Message(NamedTuple):
-    """Seconds of one message, those of them that rest on given links, and remarks."""
-
-    seconds: float
     given_s: float = 0.0
     remarks: tuple[str, ...] = ()
 
@@ -119,36 +75,27 @@ class UnknownPriceError(Exception):
 
 
 class Network(NamedTuple):
-    """The measured sweeps by size and collective, and what the user says of the links.
+    """The measured sweeps by size and collective, and one from elsewhere.
 
-    `link` and `given` are used across nodes where nothing was measured there, and for every target
-    with `is_other`: then they describe another network than the measured one. A `given` sweep
-    inside a node is used where nothing was measured inside a node. `as_rings`: beyond the measured
-    nodes startup grows with the processes, as in a ring, and bytes as in a ring over nodes.
+    The `given` sweep is used inside a node, or across nodes, where a collective was not measured
+    there. `as_rings`: beyond the measured nodes startup grows with the processes, as in a ring, and
+    bytes as in a ring over nodes.
     """
 
-    sweeps: Mapping[tuple[Size, CollectiveKind], Mapping[int, float]]
-    link: Link | None = None
+    sweeps: Sweeps
     given: BusSweep | None = None
-    is_other: bool = False
     as_rings: bool = False
 
     @property
-    def crosses_nodes(self) -> bool:
-        """Whether any sweep was measured across nodes."""
-        return any(size.crosses_nodes for size, _ in self.sweeps)
+    def measured_where_given(self) -> bool:
+        """Whether the study measured sweeps where the given one is of: in a node or across."""
+        given = self.given
+        return given is not None and any(
+            size.crosses_nodes == given.crosses_nodes for size, _ in self.sweeps
+        )
 
-    @property
-    def describes_links(self) -> bool:
-        """Whether the user says how fast nodes exchange messages."""
-        return self.link is not None or (self.given is not None and self.given.crosses_nodes)
-
-    def price(
-        self, messages: Sequence[SentMessages], size: Size, *, of_target: bool = True
-    ) -> Priced:
+    def price(self, messages: Sequence[SentMessages], size: Size) -> Priced:
         """Return the seconds of the messages of one iteration.
-
-        `of_target` false: on the network that was measured, whatever the user says of another one.
 
         Raises:
             UnknownPriceError: there is no sweep of one of their collectives.
@@ -156,49 +103,36 @@ class Network(NamedTuple):
         total_s = longest_s = given_s = 0.0
         remarks: dict[str, None] = {}
         for message in messages:
-            timed = self._message(message, size, of_target=of_target)
-            total_s += message.per_iteration * timed.seconds
-            given_s += message.per_iteration * timed.given_s
-            longest_s = max(longest_s, timed.seconds)
-            remarks |= dict.fromkeys(timed.remarks)
+            measured = self._measured(message.kind, size)
+            times_s = measured or self._given(message.kind, size)
+            seconds = sweep_s(times_s, message.bytes)
+            total_s += message.per_iteration * seconds
+            if measured is None and size.crosses_nodes:
+                given_s += message.per_iteration * seconds
+            longest_s = max(longest_s, seconds)
+            remarks |= dict.fromkeys(_remarks(times_s, message.bytes))
         return Priced(total_s, longest_s, given_s, tuple(remarks))
 
-    def _message(self, message: SentMessages, size: Size, *, of_target: bool) -> _Message:
-        """Return the time of one message."""
-        if message.kind not in SWEPT:
-            raise UnknownPriceError(f"the microbenchmark has no {message.kind.words}")
-        if not size.crosses_nodes:
-            return self._inside(message, size.gpus)
-        measured = self._measured(message.kind, size)
-        if measured is not None and not (self.is_other and of_target):
-            return _at(measured, message.bytes)
-        if self.given is not None and self.given.crosses_nodes:
-            timed = _at(self.given.times_s(message.kind, size.gpus), message.bytes)
-            return timed._replace(given_s=timed.seconds)
-        if self.link is None:
+    def _given(self, kind: CollectiveKind, size: Size) -> Mapping[int, float]:
+        """Return the sweep from elsewhere.
+
+        Raises:
+            UnknownPriceError: there is none of the collective, or none inside or across nodes.
+        """
+        if kind not in SWEPT:
+            raise UnknownPriceError(f"the microbenchmark has no {kind.words}")
+        if self.given is not None and self.given.crosses_nodes == size.crosses_nodes:
+            return self.given.times_s(kind, size.gpus)
+        if size.crosses_nodes:
             raise UnknownPriceError(
-                f"no {message.kind.words} was measured across nodes: a cell on two nodes, "
-                "link_gb_per_s= or sweep=FILE is needed",
+                f"no {kind.words} was measured across nodes: a cell on two nodes, or sweep=FILE is "
+                "needed",
                 across_nodes=True,
             )
-        inside = _Message(0.0)
-        if size.gpus_per_node > 1:
-            inside = self._inside(message, size.gpus_per_node)
-        factor = bus_factor(message.kind, size.gpus)
-        between_s = factor * message.bytes / (1e9 * self.link.node_gb_per_s)
-        return _Message(inside.seconds + between_s, between_s, inside.remarks)
-
-    def _inside(self, message: SentMessages, gpus: int) -> _Message:
-        """Return the time of one message inside a node."""
-        times_s = self._measured(message.kind, Size(1, gpus))
-        if times_s is None and self.given is not None and not self.given.crosses_nodes:
-            times_s = self.given.times_s(message.kind, gpus)
-        if times_s is None:
-            raise UnknownPriceError(
-                f"no {message.kind.words} was measured inside a node: protocol=full with probe_s= "
-                "above 0 measures it, or give sweep=FILE with a column nodes of 1"
-            )
-        return _at(times_s, message.bytes)
+        raise UnknownPriceError(
+            f"no {kind.words} was measured inside a node: protocol=full with probe_s= above 0 "
+            "measures it, or give sweep=FILE with a column nodes of 1"
+        )
 
     def _measured(self, kind: CollectiveKind, size: Size) -> Mapping[int, float] | None:
         """Return the sweep of the nearest measured size, scaled to a size; None without one."""
@@ -217,9 +151,7 @@ class Network(NamedTuple):
         return scaled(self.sweeps[other, kind], kind, other.gpus, size.gpus)
 
 
-def measured_sweeps(
-    observations: Iterable[Observation],
-) -> dict[tuple[Size, CollectiveKind], Mapping[int, float]]:
+def measured_sweeps(observations: Iterable[Observation]) -> Sweeps:
     """Return the sweeps by size and collective: of several cells the one with the most sizes.
 
     One GPU alone sends nothing: its sweep is of no network.
@@ -227,7 +159,7 @@ def measured_sweeps(
     sweeps: dict[tuple[Size, CollectiveKind], Mapping[int, float]] = {}
     for observation in observations:
         for sweep in observation.sweeps if observation.gpus > 1 else ():
-            key = (size_of(observation), sweep.kind)
+            key = (observation.size, sweep.kind)
             times_s = {size: time_s for size, time_s in sweep.times_s.items() if time_s > 0}
             if times_s and len(times_s) > len(sweeps.get(key, ())):
                 sweeps[key] = times_s
@@ -277,12 +209,6 @@ def sweep_s(times_s: Mapping[int, float], message_bytes: int) -> float:
     low, high = sizes[index - 1], sizes[index]
     share = math.log(message_bytes / low) / math.log(high / low)
     return float(times_s[low] * (times_s[high] / times_s[low]) ** share)
-
-
-def _at(times_s: Mapping[int, float], message_bytes: int) -> _Message:
-    """Return the time of a message with a remark where the sweep does not reach it."""
-    remarks = tuple(_remarks(times_s, message_bytes))
-    return _Message(sweep_s(times_s, message_bytes), remarks=remarks)
 
 
 def _remarks(times_s: Mapping[int, float], message_bytes: int) -> Iterable[str]:

@@ -10,7 +10,7 @@ from hpml_jobs.core.disturbance import quiet_microbenchmarks
 from hpml_jobs.core.measurements import CollectiveKind, Phases, Purpose, Role
 from hpml_jobs.core.message_times import pooled
 from hpml_jobs.core.record import Record, least_waiting
-from hpml_jobs.predict.values import Observation, Place, SentMessages, Sweep
+from hpml_jobs.predict.place import Observation, Place, SentMessages, Sweep
 
 
 def observation(records: Sequence[Record]) -> Observation | None:

@@ -8,9 +8,7 @@ from pathlib import Path
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.errors import UsageError
-from hpml_jobs.predict.model import series_of
-from hpml_jobs.predict.network import size_of
-from hpml_jobs.predict.values import Observation, Target, changed
+from hpml_jobs.predict.place import Observation, Target, changed, series_of
 
 MOST_GPUS = 1024
 """The largest number of GPUs that is predicted."""
@@ -22,9 +20,7 @@ DOUBLINGS = 2
 class Question(Value, frozen=True, kw_only=True):
     """What to predict; empty or None: as measured, and the next sizes.
 
-    `link_gb_per_s` is the one-way speed of each of the `links_per_node` links that leave a node,
-    `sweep` a file with the times of messages; with `other_network` they describe another network
-    than the one that was measured.
+    `sweep` is a file with the times of messages on a network that no cell measured.
     """
 
     gpus: tuple[int, ...] = ()
@@ -33,10 +29,7 @@ class Question(Value, frozen=True, kw_only=True):
     strategy: tuple[Strategy, ...] = ()
     nodes: int | None = None
     gpus_per_node: int | None = None
-    link_gb_per_s: float | None = None
-    links_per_node: int = 1
     sweep: Path | None = None
-    other_network: bool = False
 
     def __post_init__(self) -> None:
         """Refuse numbers that no cell can have."""
@@ -44,7 +37,7 @@ class Question(Value, frozen=True, kw_only=True):
             for value in getattr(self, key):
                 if value < 1:
                     raise UsageError(f"{key}={value}: must be 1 or more")
-        for key in ("nodes", "gpus_per_node", "links_per_node"):
+        for key in ("nodes", "gpus_per_node"):
             value = getattr(self, key)
             if value is not None and value < 1:
                 prefix = "cluster." if key == "gpus_per_node" else ""
@@ -59,15 +52,6 @@ class Question(Value, frozen=True, kw_only=True):
                     f"gpus={gpus} does not divide over nodes={self.nodes}; "
                     f"use gpus={self.nodes * math.ceil(gpus / self.nodes)} or another nodes="
                 )
-        speed = self.link_gb_per_s
-        if speed is not None and not (math.isfinite(speed) and speed > 0):
-            raise UsageError(f"link_gb_per_s={speed:g}: must be more than 0")
-        if self.other_network and speed is None and self.sweep is None:
-            raise UsageError(
-                "other_network=true: describe that network with link_gb_per_s= or sweep=FILE"
-            )
-        if self.links_per_node > 1 and speed is None:
-            raise UsageError(f"links_per_node={self.links_per_node}: add link_gb_per_s=")
 
 
 def nodes_for(gpus: int, question: Question, gpus_per_node: int) -> int:
@@ -123,13 +107,13 @@ def _of_series(
     question: Question, cells: Sequence[Observation], gpus_per_node: int
 ) -> Iterator[Target]:
     """Yield the targets of a series by size, batch and accumulation."""
-    measured = {(size_of(cell), cell.batch, cell.accumulate) for cell in cells}
+    measured = {(cell.size, cell.batch, cell.accumulate) for cell in cells}
     batches = question.batch or sorted({cell.batch for cell in cells})
     accumulations = question.accumulate or sorted({cell.accumulate for cell in cells})
     sizes = _sizes(question, cells, gpus_per_node)
     for (gpus, nodes), batch, accumulate in itertools.product(sizes, batches, accumulations):
         target = changed(cells[0], gpus=gpus, nodes=nodes, batch=batch, accumulate=accumulate)
-        if (size_of(target), batch, accumulate) not in measured:
+        if (target.size, batch, accumulate) not in measured:
             yield target
 
 

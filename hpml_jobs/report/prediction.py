@@ -7,24 +7,18 @@ import msgspec
 
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.predict.forecast import COVERAGE, Forecast, Prediction
+from hpml_jobs.predict.left_out import LeftOut, Skill
 from hpml_jobs.predict.network import BusSweep
+from hpml_jobs.predict.place import Observation, place_of
 from hpml_jobs.predict.question import Question
-from hpml_jobs.predict.values import (
-    COVERAGE,
-    Forecast,
-    LeftOut,
-    Observation,
-    Prediction,
-    Skill,
-    place_of,
-)
 from hpml_jobs.report.merge.cells import cell_results
-from hpml_jobs.report.merge.forecasts import answer
+from hpml_jobs.report.merge.forecasts import forecast
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.report import complete_groups
 from hpml_jobs.report.table import Table
-from hpml_jobs.report.tables.predictions import predictions
-from hpml_jobs.report.text import forecast as words
+from hpml_jobs.report.tables.predictions import Line, lines, predictions
+from hpml_jobs.report.text import predictions as words
 from hpml_jobs.study.snapshot import FolderSnapshot
 
 
@@ -34,6 +28,7 @@ class GroupForecast(NamedTuple):
     group: ConditionGroup
     forecast: Forecast
     table: Table
+    lines: list[Line]
 
     @property
     def document(self) -> dict[str, Any]:
@@ -44,11 +39,13 @@ class GroupForecast(NamedTuple):
             "answer": self.table.answer,
             "predictions": [
                 {
-                    **_prediction(prediction),
+                    **_prediction(line.prediction),
                     "unit": workload.throughput_unit.value,
-                    "units_per_s": workload.units_of(prediction.samples_per_s),
+                    "units_per_s": workload.units_of(line.prediction.samples_per_s),
+                    "epoch_s": line.epoch_s,
+                    "charged_gpu_s": line.charged_gpu_s,
                 }
-                for prediction in made.predictions
+                for line in self.lines
             ],
             "not_predicted": [
                 {**place_of(refusal.target), "reason": refusal.reason, "command": refusal.command}
@@ -80,19 +77,24 @@ def forecasts(
     for group in complete_groups(cell_results(snapshots, {})):
         if not group.timed:
             continue
-        of_group, fault = answer(group, cluster, commands, question, sweep)
-        faults += [fault] if fault else []
-        table = predictions(group, of_group)
+        try:
+            of_group = forecast(group, cluster, commands, question, sweep)
+        except UsageError as fault:  # several groups need not all fit the question
+            faults.append(fault)
+            notes = (f"not predicted: {fault}",)
+            of_group = Forecast(conditions=group.conditions, observations=(), notes=notes)
+        table = predictions(group, of_group, cluster)
         if table is not None:
-            made.append(GroupForecast(group, of_group, _with_words(table, group, of_group)))
+            shown = _with_words(table, group, of_group)
+            costs = lines(group, of_group, cluster)
+            made.append(GroupForecast(group, of_group, shown, costs))
     forecasts_made = [of_group.forecast for of_group in made]
     if any(each.predictions or each.refusals for each in forecasts_made):
         return made
     if faults:
         raise faults[0]
     if made:
-        notes = dict.fromkeys(note for each in forecasts_made for note in each.notes)
-        raise HpmlError("; ".join(notes))
+        raise HpmlError("; ".join(dict.fromkeys(n for each in forecasts_made for n in each.notes)))
     return []
 
 

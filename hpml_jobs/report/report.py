@@ -10,7 +10,7 @@ from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.conditions import CODE, UNRECORDED, WORKLOAD
 from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.core.value import Value
-from hpml_jobs.predict.values import Forecast
+from hpml_jobs.predict.forecast import Forecast
 from hpml_jobs.report.merge import grouping
 from hpml_jobs.report.merge.cells import CellResult, cell_results
 from hpml_jobs.report.merge.choice import Choice, Wish, charged_gpus, choose
@@ -25,7 +25,6 @@ from hpml_jobs.report.tables import (
     lab,
     largest_batch,
     latency,
-    laws,
     learning,
     messages,
     microbenchmark,
@@ -248,7 +247,7 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     made[CHOICE] = choice_table(group, choice, study) if choice else None
     outlook = forecast(group, cluster, options.commands)
     if outlook.predictions:
-        made[PREDICTIONS] = predictions.predictions(group, outlook)
+        made[PREDICTIONS] = predictions.predictions(group, outlook, cluster)
     made[cost_table.LABEL] = cost_table.cost(group, charged_gpus(group, cluster))
     full = [table for label in LABELS if (table := made.get(label)) is not None]
     without_remarks = ReportGroup(
@@ -330,7 +329,6 @@ CHECKS = "checks"
 FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
     "scaling": scaling.scaling,
     "strong": strong.strong,
-    "laws": laws.laws,
     "largest": largest_batch.largest,
     "repeats": repeats.repeats,
     "compared": strategies.compared,

@@ -1,7 +1,6 @@
 """The forecast of a condition group: its cells as observations, its network, its targets."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from hpml_jobs.checks import Level
 from hpml_jobs.checks.cpus import OVERSUBSCRIBED
@@ -12,26 +11,17 @@ from hpml_jobs.core.disturbance import outside_causes, quiet_microbenchmarks
 from hpml_jobs.core.measurements import Step
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.training_path import accumulation
 from hpml_jobs.errors import UsageError
-from hpml_jobs.predict.forecast import predict_cells
-from hpml_jobs.predict.link_checks import check_links
-from hpml_jobs.predict.model import Kind, kind_of, series_of, singles_of
-from hpml_jobs.predict.network import BusSweep, Link, Network, measured_sweeps
+from hpml_jobs.predict.band import distance
+from hpml_jobs.predict.forecast import Forecast, Prediction, Refusal, has_messages, predict
+from hpml_jobs.predict.network import BusSweep, Network, measured_sweeps
 from hpml_jobs.predict.observations import gpus_per_node as imported_gpus_per_node
 from hpml_jobs.predict.observations import observation
+from hpml_jobs.predict.place import Observation, Place, changed, series_of
 from hpml_jobs.predict.question import Question, targets_of
-from hpml_jobs.predict.rates import predict_rates
-from hpml_jobs.predict.values import (
-    Forecast,
-    Observation,
-    Place,
-    Prediction,
-    Refusal,
-    Target,
-    changed,
-)
 from hpml_jobs.report.merge.groups import ConditionGroup
-from hpml_jobs.report.merge.rows import Row
+from hpml_jobs.report.merge.rows import Row, Setup
 from hpml_jobs.study.commands import command_with, has_grid
 
 ALL_MEASURED = (
@@ -39,10 +29,7 @@ ALL_MEASURED = (
     "batch= or accumulate="
 )
 
-RATES_ONLY = (
-    "what is given of the network is not used: these cells have no messages (protocol=full records "
-    "them)"
-)
+RATES_ONLY = "sweep= is not used: these cells have no messages (protocol=full records them)"
 
 FROM_RATES = (
     "predicted from rates alone: docs/choose_predict.md has the error of this on published "
@@ -54,7 +41,9 @@ OF_TOKENS = (
     "seconds of --json are those of GPUs x batch tokens"
 )
 
-IN_NODE_ONLY = "link_gb_per_s= and a sweep across nodes are not used: no prediction is across nodes"
+IN_NODE_ONLY = "sweep= is not used: it is across nodes, and no prediction is"
+
+MEASURED_HERE = "sweep={name} is not used for collectives that the study measured {where}"
 
 UNKNOWN_NODES = (
     "it is not known how many GPUs a node has: {most} are assumed, the most that were measured; "
@@ -89,8 +78,9 @@ def forecast(
         return Forecast(
             conditions=conditions, observations=measured, refusals=refusals, notes=notes
         )
-    network = _network(measured, question, sweep)
-    notes += tuple(check_links(network))
+    if sweep is not None and Network(measured_sweeps(measured), sweep).measured_where_given:
+        where = "across nodes" if sweep.crosses_nodes else "inside a node"
+        notes += (MEASURED_HERE.format(name=sweep.name, where=where),)
     per_node = gpus_per_node(group, measured, question, cluster)
     if per_node is None:
         per_node = max(cell.gpus_per_node for cell in measured)
@@ -98,57 +88,24 @@ def forecast(
             notes += (UNKNOWN_NODES.format(most=per_node),)
         else:
             per_node = max(per_node, *question.gpus, 1)
-    by_kind: dict[Kind, list[Target]] = {}
-    for target in targets_of(question, measured, per_node):
-        by_kind.setdefault(kind_of(target), []).append(target)
-    if not by_kind:
+    targets = targets_of(question, measured, per_node)
+    if not targets:
         notes = (ALL_MEASURED, *notes)
-    elif network.describes_links and all(t.nodes == 1 for ts in by_kind.values() for t in ts):
+    elif sweep and sweep.crosses_nodes and all(target.nodes == 1 for target in targets):
         notes += (IN_NODE_ONLY,)
-
-    def command(place: Place) -> str | None:
-        return command_of(place, cluster, commands)
-
-    made: list[Prediction | Refusal] = []
-    for kind, targets in by_kind.items():
-        cells = [cell for cell in measured if kind_of(cell) == kind]
-        if any(cell.messages for cell in cells):
-            made += predict_cells(measured, targets, network, command)
-        else:
-            rates = [*singles_of(measured, kind.path), *cells]
-            made += predict_rates(rates, targets, command)
-            notes += (FROM_RATES,)
-            notes += (OF_TOKENS,) if group.a_cell.workload.samples_are_tokens else ()
-            notes += (RATES_ONLY,) if network.describes_links else ()
+    series = series_of(measured)
+    if not all(has_messages(series[target.kind]) for target in targets):
+        notes += (FROM_RATES,)
+        notes += (OF_TOKENS,) if group.a_cell.workload.samples_are_tokens else ()
+        notes += (RATES_ONLY,) if sweep else ()
+    made = predict(measured, targets, sweep, lambda place: command_of(place, cluster, commands))
     return Forecast(
         conditions=conditions,
         observations=measured,
         predictions=tuple(item for item in made if isinstance(item, Prediction)),
         refusals=tuple(item for item in made if isinstance(item, Refusal)),
-        notes=tuple(dict.fromkeys(notes)),
+        notes=notes,
     )
-
-
-class Answer(NamedTuple):
-    """The forecast of a group; where the question does not fit it, a note alone, and the fault."""
-
-    forecast: Forecast
-    fault: UsageError | None = None
-
-
-def answer(
-    group: ConditionGroup,
-    cluster: Cluster | None,
-    commands: Sequence[str],
-    question: Question,
-    sweep: BusSweep | None,
-) -> Answer:
-    """Return the forecast of one group of several, which need not all fit the question."""
-    try:
-        return Answer(forecast(group, cluster, commands, question, sweep))
-    except UsageError as fault:
-        notes = (f"not predicted: {fault}",)
-        return Answer(Forecast(conditions=group.conditions, observations=(), notes=notes), fault)
 
 
 def observations(group: ConditionGroup) -> tuple[Observation, ...]:
@@ -173,6 +130,36 @@ def _is_usable(group: ConditionGroup, row: Row) -> bool:
     return not any(
         result.check == OVERSUBSCRIBED and result.level is not Level.PASS for result in checks
     )
+
+
+def setup_of(place: Place) -> Setup:
+    """Return the setup of a row at this place: its path and treatment name the accumulation.
+
+    >>> place = Place(gpus=4, batch=32, strategy=Strategy.DDP, accumulate=2, treatment="scaled")
+    >>> setup_of(place)[3:]
+    ('accumulate 2, scaled', 'accumulate 2')
+    """
+    rest = place.treatment.removeprefix(place.path).removeprefix(", ")
+    path = ", ".join(filter(None, (place.path, accumulation(place.accumulate))))
+    return Setup(
+        place.gpus, place.nodes, place.strategy, ", ".join(filter(None, (path, rest))), path
+    )
+
+
+def epoch_s(group: ConditionGroup, made: Forecast, prediction: Prediction) -> float | None:
+    """Return the time of a predicted epoch; None where no measured epoch is near it.
+
+    It is as much longer or shorter than that of the nearest measured cell, of the same strategy if
+    there is one, as samples per second are fewer or more.
+    """
+    rows = {slug: row for row in group.timed for slug in row.cells}
+    alike = [o for o in made.observations if o.cells and o.path == prediction.target.path]
+    alike = [o for o in alike if o.strategy is prediction.target.strategy] or alike
+    near = min(alike, key=lambda o: (distance(prediction.target, o), -o.gpus), default=None)
+    row = rows.get(near.cells[0]) if near else None
+    if near is None or row is None or row.timing is None:
+        return None
+    return row.timing.epoch_s * (near.samples / near.step_s) / prediction.samples_per_s
 
 
 def gpus_per_node(
@@ -221,18 +208,6 @@ def command_of(place: Place, cluster: Cluster | None, commands: Sequence[str]) -
     is_usual = place.strategy is default and not (of_grid and place.gpus > 1)
     keys |= {} if is_usual else {"strategy": place.strategy.value}
     return command_with(commands, keys, without=("accumulate",))
-
-
-def _network(
-    measured: Sequence[Observation], question: Question, sweep: BusSweep | None
-) -> Network:
-    speed = question.link_gb_per_s
-    return Network(
-        sweeps=measured_sweeps(measured),
-        link=None if speed is None else Link(speed, question.links_per_node),
-        given=sweep,
-        is_other=question.other_network,
-    )
 
 
 def _notes(group: ConditionGroup, measured: Sequence[Observation]) -> Iterator[str]:

@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.strategies import BASELINE, Strategy
-from hpml_jobs.predict.values import Place, Skill
-from hpml_jobs.report.merge import outlook
+from hpml_jobs.predict.left_out import Skill
+from hpml_jobs.predict.place import Place
+from hpml_jobs.report.merge import forecasts
 from hpml_jobs.report.plots import series, style
 from hpml_jobs.report.plots.picture import (
     Axes,
@@ -128,7 +129,7 @@ def _lines(group: ReportGroup, batch: int) -> Iterator[Line]:
         if at.batch == batch:
             band = (rate(at, p.high_s), rate(at, p.low_s)) if p.low_s and p.high_s else None
             of = Predicted(at.gpus, rate(at, p.step_s), band, rate(at, p.null_s), p.skill)
-            by_line.setdefault((at.strategy, outlook.setup_of(at).treatment), []).append(of)
+            by_line.setdefault((at.strategy, forecasts.setup_of(at).treatment), []).append(of)
     doubtful = {
         slug
         for row in group.source.timed
@@ -141,7 +142,7 @@ def _lines(group: ReportGroup, batch: int) -> Iterator[Line]:
             for o in group.forecast.observations
             if o.batch == batch
             and (o.strategy is strategy or (o.strategy is BASELINE and o.gpus == 1))
-            and outlook.setup_of(o).treatment == treatment
+            and forecasts.setup_of(o).treatment == treatment
         ]
         predicted.sort(key=lambda of: of.gpus)
         yield Line(series.make(strategy.value, treatment, batch, points), predicted, unit)

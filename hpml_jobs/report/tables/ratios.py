@@ -22,11 +22,6 @@ class Ratio(NamedTuple):
         """The speedup over the growth in GPUs."""
         return formulas.efficiency(self.speedup, self.row.gpus, self.reference.gpus)
 
-    @property
-    def growth(self) -> float:
-        """How many times the GPUs of the reference the row has."""
-        return self.row.gpus / self.reference.gpus
-
 
 class LineKey(NamedTuple):
     """What the ratios of a line have in common; strategy and treatment by their names."""

@@ -8,12 +8,18 @@ import msgspec
 import pytest
 
 from hpml_jobs.cli.main import run
+from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.record import Facts
 from hpml_jobs.core.strategies import Device
+from hpml_jobs.predict.question import Question
+from hpml_jobs.report.prediction import forecasts
+from hpml_jobs.study.snapshot import read_snapshots
+from hpml_jobs.study.study import Study
 from tests.unit.builders import a_cell, a_record
 from tests.unit.study_builder import StudyBuilder
 
 PER_NODE = "cluster.gpus_per_node=8"
+SWEEP = "bytes,gb_per_s\n1024,1\n1048576,50\n1073741824,100\n"
 
 
 @pytest.fixture(scope="module")
@@ -79,24 +85,33 @@ def test_predict_across_nodes_prints_the_command_of_one_cell(study, capsys):
     assert "no all-reduce was measured across nodes" in refusal["reason"]
 
 
-def test_predict_across_nodes_with_a_link_says_what_it_rests_on(study, capsys):
-    words = ("predict", "mine", "gpus=32", "link_gb_per_s=25", "links_per_node=8", PER_NODE)
-    (group,) = document_of(capsys, *words)["groups"]
-    assert {p["nodes"] for p in group["predictions"]} == {4}
-    for prediction in group["predictions"]:
-        assert any("network is as given" in remark for remark in prediction["remarks"])
-
-
 def test_predict_with_a_sweep_file_uses_its_bandwidth(study, capsys):
     fast, slow = Path("fast.csv"), Path("slow.csv")
-    fast.write_text("bytes,gb_per_s\n1024,1\n1048576,50\n1073741824,100\n")
+    fast.write_text(SWEEP)
     slow.write_text("bytes,seconds,gpus,nodes\n1024,0.01,16,2\n1073741824,20,16,2\n")
     steps = [
         document_of(capsys, "predict", "mine", "gpus=16", f"sweep={file}", PER_NODE)
         for file in (fast, slow)
     ]
-    times = [document["groups"][0]["predictions"][0]["model_s"] for document in steps]
-    assert times[0] < times[1]
+    predictions = [document["groups"][0]["predictions"][0] for document in steps]
+    assert predictions[0]["model_s"] < predictions[1]["model_s"]
+    assert all("network is as given" in " ".join(made["remarks"]) for made in predictions)
+
+
+@pytest.mark.parametrize(("isolate", "charged_gpus"), [("serial", 3), ("exclusive", 8)])
+def test_predict_shows_what_an_epoch_is_charged(isolate, charged_gpus, laptop, capsys):
+    """Exclusive nodes are charged whole."""
+    rows = "gpus,gpus_per_node,batch,epoch_s,gpu_model\n1,8,64,20,v100\n4,8,64,5.4,v100\n"
+    Path("table.csv").write_text(rows)
+    output_of(capsys, "import", "table.csv", "study=table", "images=50000")
+    cluster = Cluster(name="slurm", isolate=Isolate(isolate), gpu_types={"v100": 8})
+    snapshots = read_snapshots(Study(Path("outputs") / "table").cells())
+    (made,) = forecasts(snapshots, Question(gpus=(3,)), None, cluster, ())
+    (prediction,) = made.document["predictions"]
+    assert prediction["epoch_s"] == pytest.approx(50_000 / prediction["samples_per_s"])
+    assert prediction["charged_gpu_s"] == pytest.approx(charged_gpus * prediction["epoch_s"])
+    (line,) = made.table.lines
+    assert f"{prediction['charged_gpu_s']:.1f}" in line.texts
 
 
 def test_predict_of_two_hardware_groups_predicts_each(laptop, outputs, capsys):
@@ -110,17 +125,14 @@ def test_predict_of_two_hardware_groups_predicts_each(laptop, outputs, capsys):
     assert sorted(len(group["predictions"]) for group in groups) == [1, 2]
     assert len({group["conditions"]["GPU model"] for group in groups}) == 2
 
-    words = ("gpus=4", "cluster.gpus_per_node=2", "link_gb_per_s=25")  # of one group only
+    words = ("gpus=4", "cluster.gpus_per_node=2", "sweep=sweep.csv")  # of one group only
+    Path("sweep.csv").write_text(SWEEP)
     groups = document_of(capsys, "predict", "mine", *words)["groups"]
     predicted = {len(group["predictions"]): group for group in groups}
     assert predicted[1]["predictions"][0]["nodes"] == 2
     assert predicted[0]["notes"] == [
         "not predicted: cluster.gpus_per_node=2: 4 on a node were measured"
     ]
-
-    assert run(["choose", "mine", "--predicted", *words, "--json"]) == 0
-    groups = json.loads(capsys.readouterr().out)["groups"]
-    assert sorted(len(group["predicted"]["cells"]) for group in groups) == [0, 1]
 
 
 def test_predict_without_several_gpus_names_the_cell_it_needs(laptop, capsys):
@@ -131,10 +143,11 @@ def test_predict_without_several_gpus_names_the_cell_it_needs(laptop, capsys):
     assert "hpml-jobs gpus=2 batch=512 study=mine" in shown
 
 
-def test_predict_says_that_links_between_nodes_are_not_used(study, capsys):
-    words = ("gpus=8", "link_gb_per_s=25", PER_NODE)
+def test_predict_says_that_a_sweep_across_nodes_is_not_used(study, capsys):
+    Path("sweep.csv").write_text(SWEEP)
+    words = ("gpus=8", "sweep=sweep.csv", PER_NODE)
     (group,) = document_of(capsys, "predict", "mine", *words)["groups"]
-    assert any("no prediction is across nodes" in note for note in group["notes"])
+    assert any("it is across nodes, and no prediction is" in note for note in group["notes"])
 
 
 @pytest.mark.parametrize(
@@ -164,9 +177,8 @@ def test_predict_refuses_what_no_cell_can_be(words, message, study, capsys):
         (["gpus=2048"], "gpus=2048: at most 1024 are predicted"),
         (["gpus=20", "nodes=3"], "does not divide over nodes=3; use gpus=21"),
         (["strategy=dpp"], "did you mean d"),
-        (["link_gb_per_s=0"], "link_gb_per_s=0: must be more than 0"),
-        (["links_per_node=8"], "add link_gb_per_s="),
-        (["other_network=true"], "describe that network"),
+        (["link_gb_per_s=25"], "link_gb_per_s=25: this key is gone; for a network that no cell"),
+        (["other_network=true"], "give sweep=FILE, a measurement by nccl-tests"),
     ],
 )
 def test_predict_refuses_bad_words_in_one_line(words, message, laptop, capsys):
@@ -187,14 +199,6 @@ def test_predict_names_faults_of_a_sweep_file(study, capsys):
 def test_predict_without_the_sweep_file_says_why(study, capsys):
     code, fault = fault_of(capsys, "predict", "mine", "gpus=16", "sweep=no.csv", PER_NODE)
     assert (code, "No such file" in fault) == (1, True)
-
-
-def test_predict_refuses_a_link_that_contradicts_a_sweep(study, capsys):
-    Path("sweep.csv").write_text("bytes,gb_per_s\n1024,1\n1073741824,90\n")
-    words = ("gpus=16", "sweep=sweep.csv", "link_gb_per_s=25", PER_NODE)
-    code, fault = fault_of(capsys, "predict", "mine", *words)
-    assert code == 2
-    assert "link_gb_per_s=25 is less than what sweep=sweep.csv reached (90 GB/s)" in fault
 
 
 def test_predict_of_measured_places_says_so(study, capsys):

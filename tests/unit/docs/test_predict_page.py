@@ -38,13 +38,3 @@ def test_predict_page_shows_what_predict_prints(rates, gpus, shown, laptop, caps
     printed = words(capsys.readouterr().out)
     for part in re.split(r"\n(?=•|ddp| )", shown.strip()):
         assert words(part) in printed
-
-
-def test_choose_page_shows_the_predicted_answer(laptop, capsys):
-    Path("rates.csv").write_text(RATES)
-    assert run(["import", "rates.csv", "study=k80"]) == 0
-    capsys.readouterr()
-    assert run(["choose", "k80", "--predicted", "gpus=64"]) == 0
-    printed = words(capsys.readouterr().out)
-    (shown,) = re.findall(r"^Predicted, not.*?(?=^```)", PAGE, re.M | re.S)
-    assert words(shown) in printed

@@ -6,10 +6,9 @@ import random
 import msgspec
 
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.predict.forecast import predict_cells
-from hpml_jobs.predict.network import Size
-from hpml_jobs.predict.values import Target
-from tests.unit.predict.truth import Machine, network_of
+from hpml_jobs.predict.forecast import predict
+from hpml_jobs.predict.place import Size, Target
+from tests.unit.predict.truth import Machine
 
 MACHINES = 40
 
@@ -43,7 +42,7 @@ def contained(noise, target, batches):
         machine = a_machine(generator)
         cells = machine.cells(((1, 1), (2, 1), (4, 1)), batches)
         cells = scattered(cells, generator, noise)
-        (made,) = predict_cells(cells, [target], network_of(cells))
+        (made,) = predict(cells, [target])
         truth_s = machine.step_s(target.batch, Size(1, target.gpus))
         measured_s = truth_s * math.exp(generator.gauss(0, noise))
         hits += made.low_s <= measured_s <= made.high_s
@@ -67,5 +66,5 @@ def test_band_is_not_much_wider_than_the_scatter():
     cells = scattered(
         machine.cells(((1, 1), (2, 1), (4, 1)), (16, 32, 64, 128)), random.Random(3), 0.02
     )
-    (made,) = predict_cells(cells, [target], network_of(cells))
+    (made,) = predict(cells, [target])
     assert math.log(made.high_s / made.low_s) < 2 * 8 * 0.02

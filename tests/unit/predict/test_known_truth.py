@@ -4,20 +4,25 @@ import msgspec
 import pytest
 
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.predict.forecast import predict_cells
-from hpml_jobs.predict.network import Link, Size
-from hpml_jobs.predict.values import Method, Prediction, Refusal, Target
-from tests.unit.predict.truth import Machine, network_of
+from hpml_jobs.predict.forecast import Method, Prediction, Refusal, predict
+from hpml_jobs.predict.network import BusSweep
+from hpml_jobs.predict.place import Size, Target
+from tests.unit.predict.truth import Machine
 
 ONE_NODE = ((1, 1), (2, 1), (4, 1))
 
 
-def predicted(cells, gpus, batch, nodes=1, accumulate=1, **network):
+def predicted(cells, gpus, batch, nodes=1, *, accumulate=1, given=None):
     target = Target(
         gpus=gpus, batch=batch, nodes=nodes, accumulate=accumulate, strategy=Strategy.DDP
     )
-    (made,) = predict_cells(cells, [target], network_of(cells, **network))
+    (made,) = predict(cells, [target], given)
     return made
+
+
+def flat_sweep(gb_per_s):
+    """A sweep across nodes with the same bus bandwidth at all sizes."""
+    return BusSweep("given.csv", {1_000: gb_per_s, 1_000_000_000: gb_per_s})
 
 
 @pytest.mark.parametrize("batch", [8, 32, 128])
@@ -98,34 +103,22 @@ def test_accumulation_from_measured_ones_follows_them():
     assert made.step_s == pytest.approx(machine.step_s(32, Size(1, 4), 16), rel=1e-6)
 
 
-def test_link_of_a_spec_replaces_a_two_node_cell():
+def test_given_sweep_replaces_a_two_node_cell():
     machine = Machine(share=1.0)
     cells = machine.cells(((1, 1), (4, 1), (8, 1)), (32,))
-    made = predicted(cells, 32, 32, 4, link=Link(machine.node_gb_per_s / 4, 4))
-    inside_s = machine.exchange_s(Size(1, 8))
-    truth_s = machine.step_s(32, Size(4, 32)) + inside_s - 3 * 5 * machine.startup_s
+    made = predicted(cells, 32, 32, 4, given=flat_sweep(machine.node_gb_per_s))
+    truth_s = machine.step_s(32, Size(4, 32)) - 3 * 5 * machine.startup_s
     assert made.step_s == pytest.approx(truth_s, rel=0.01)
     assert any("the network is as given" in remark for remark in made.remarks)
     assert made.high_s - made.step_s > machine.exchange_s(Size(4, 32)) / 2
 
 
-def test_other_network_changes_only_the_exchange():
-    machine, faster = Machine(share=1.0), Machine(share=1.0, node_gb_per_s=50.0)
-    cells = [*machine.cells(((1, 1), (8, 1)), (32,)), machine.observation(16, 32, 2)]
-    made = predicted(cells, 16, 32, 2, link=Link(50.0), is_other=True)
-    assert made.method is Method.MODEL
-    assert any("the network is as given" in remark for remark in made.remarks)
-    assert made.step_s < machine.step_s(32, Size(2, 16))
-    inside_s = machine.exchange_s(Size(1, 8))
-    assert made.step_s == pytest.approx(faster.step_s(32, Size(2, 16)) + inside_s, rel=0.02)
-
-
-def test_band_has_what_a_slower_given_link_would_expose():
+def test_band_has_what_a_slower_given_network_would_expose():
     machine = Machine(share=0.05)
     cells = machine.cells(((1, 1), (4, 1), (8, 1)), (32,))
-    made, half = (predicted(cells, 16, 32, 2, link=Link(speed)) for speed in (20.0, 10.0))
-    hidden_s = machine.exchange_s(Size(1, 8)) + 2 * 15 / 16 * sum(machine.buckets) / 20e9
-    assert hidden_s < machine.backward_s(32) * 2 / 3 < half.parts.exposed_s / 0.05
+    made, half = (predicted(cells, 16, 32, 2, given=flat_sweep(speed)) for speed in (10.0, 5.0))
+    given_s = 2 * 15 / 16 * sum(machine.buckets) / 10e9
+    assert given_s < machine.backward_s(32) * 2 / 3 < half.parts.exposed_s / 0.05
     assert any("the network is as given" in remark for remark in made.remarks)
     assert made.low_s < made.step_s < half.step_s < made.high_s
 
@@ -140,6 +133,12 @@ def test_null_is_shown_where_it_is_as_good():
     made = predicted(with_wrong_exposure(machine.cells((*ONE_NODE, (8, 1)), (32,))), 16, 32)
     assert made.skill.null.mean <= made.skill.model.mean
     assert (made.method, made.step_s) == (Method.NULL, made.null_s)
+
+
+def test_null_inside_a_node_is_no_place_across_nodes():
+    machine = Machine()
+    cells = machine.cells(((1, 1), (4, 1), (8, 2)), (32,))
+    assert predicted(cells, 8, 32).null_s == machine.step_s(32, Size(1, 4))
 
 
 def test_third_batch_from_two_is_of_the_model():
@@ -195,7 +194,7 @@ def test_node_border_without_a_fact_of_it_is_refused():
     cells = Machine().cells((*ONE_NODE, (8, 1)), (32,))
     wanted = []
     target = Target(gpus=64, batch=32, nodes=8, strategy=Strategy.DDP)
-    (made,) = predict_cells(cells, [target], network_of(cells), lambda p: wanted.append(p) or "run")
+    (made,) = predict(cells, [target], None, lambda p: wanted.append(p) or "run")
     assert isinstance(made, Refusal)
     assert made.command == "run"
     assert [(p.gpus, p.nodes, p.batch) for p in wanted] == [(16, 2, 32)]
@@ -208,12 +207,10 @@ def test_one_command_serves_all_batches():
         for gpus in (16, 32)
         for batch in (32, 64)
     ]
-    made = predict_cells(
-        cells, targets, network_of(cells), lambda p: f"gpus={p.gpus} batch={p.batch}"
-    )
+    made = predict(cells, targets, None, lambda p: f"gpus={p.gpus} batch={p.batch}")
     assert [refusal.command for refusal in made] == ["gpus=16 batch=32"] * 4
     cells.append(Machine().observation(16, 32, 2))
-    after = predict_cells(cells, [t for t in targets if t.batch == 64], network_of(cells))
+    after = predict(cells, [t for t in targets if t.batch == 64])
     assert all(isinstance(prediction, Prediction) for prediction in after)
 
 
@@ -226,7 +223,7 @@ def test_band_is_wider_further_away():
 
 def test_cells_without_messages_are_refused_for_other_sizes():
     cells = [
-        msgspec.structs.replace(cell, messages=(), sweeps=())
+        msgspec.structs.replace(cell, messages=()) if cell.gpus == 4 else cell
         for cell in Machine().cells(ONE_NODE, (8, 32))
     ]
     made = predicted(cells, 8, 32)

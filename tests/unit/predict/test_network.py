@@ -4,19 +4,9 @@ import pytest
 
 from hpml_jobs.core.measurements import CollectiveKind
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.errors import UsageError
 from hpml_jobs.predict.exposure import messages_at
-from hpml_jobs.predict.link_checks import check_links
-from hpml_jobs.predict.network import (
-    BusSweep,
-    Link,
-    Network,
-    Size,
-    UnknownPriceError,
-    measured_sweeps,
-    sweep_s,
-)
-from hpml_jobs.predict.values import Observation, SentMessages, Sweep
+from hpml_jobs.predict.network import BusSweep, Network, UnknownPriceError, measured_sweeps, sweep_s
+from hpml_jobs.predict.place import Observation, SentMessages, Size, Sweep
 
 ALL_REDUCE = CollectiveKind.ALL_REDUCE
 H200_GB_PER_S = (
@@ -77,49 +67,22 @@ def test_messages_of_an_iteration_add_up():
     assert price.longest_s == 1e-3
 
 
-def test_link_of_a_node_is_shared_by_its_gpus():
-    inside = {(Size(1, 8), ALL_REDUCE): {1_000: 1e-5, 1_000_000_000: 1e-2}}
-    prices = [
-        Network(inside, link=link).price([of_bytes(1_000_000_000)], Size(2, 16)).total_s
-        for link in (Link(25.0), Link(25.0, 8))
-    ]
-    assert prices == pytest.approx([1e-2 + 1.875 / 25, 1e-2 + 1.875 / 200])
-
-
-def test_seconds_on_given_links_are_a_part_of_the_price():
+def test_seconds_by_a_given_sweep_are_a_part_of_the_price():
     inside = {(Size(1, 8), ALL_REDUCE): {1_000: 1e-5, 1_000_000_000: 1e-2}}
     message = [of_bytes(1_000_000_000, per_iteration=2.0)]
-    price = Network(inside, link=Link(25.0)).price(message, Size(2, 16))
-    assert price.given_s == pytest.approx(2 * 1.875 / 25)
     swept = Network(inside, given=BusSweep("s.csv", {1_000: 1.0, 1_000_000_000: 25.0}))
     price = swept.price(message, Size(2, 16))
     assert price.given_s == price.total_s == pytest.approx(2 * 1.875 / 25)
     assert swept.price(message, Size(1, 8)).given_s == 0
 
 
-def test_measured_sweep_across_nodes_is_used_before_a_given_link():
+def test_measured_sweep_is_used_before_a_given_one():
     sweeps = {(Size(2, 16), ALL_REDUCE): {1_000: 1e-4, 1_000_000_000: 0.1}}
-    network = Network(sweeps, link=Link(30.0))
+    given = BusSweep("s.csv", {1_000: 1.0, 1_000_000_000: 100.0})
+    network = Network(sweeps, given=given)
     assert network.price([of_bytes(1_000_000_000)], Size(2, 16)).total_s == 0.1
-    assert any("link_gb_per_s=30 is not used" in note for note in check_links(network))
-
-
-@pytest.mark.parametrize(("speed", "words"), [(10.0, "is less than"), (100.0, "more than 4 times")])
-def test_link_that_contradicts_the_measured_sweep_is_refused(speed, words):
-    sweeps = {(Size(2, 16), ALL_REDUCE): {1_000: 1e-4, 1_000_000_000: 0.1}}  # 18.75 GB/s
-    with pytest.raises(UsageError, match=words):
-        check_links(Network(sweeps, link=Link(speed)))
-    assert check_links(Network(sweeps, link=Link(speed), is_other=True)) == []
-
-
-def test_given_sweep_inside_a_measured_node_is_not_used():
-    sweeps = {(Size(1, 2), ALL_REDUCE): {1_000: 1e-4, 1_000_000_000: 0.1}}
-    given = BusSweep("in.csv", {1_000: 1.0, 1_000_000_000: 100.0}, crosses_nodes=False)
-    (note,) = check_links(Network(sweeps, given=given))
-    assert note == "sweep=in.csv is not used for collectives that the study measured inside a node"
-    assert check_links(Network({}, given=given)) == []
-    with pytest.raises(UsageError, match=r"sweep=in.csv is of one node; give one across nodes"):
-        check_links(Network(sweeps, given=given, is_other=True))
+    assert network.measured_where_given
+    assert not Network(sweeps, given=given._replace(crosses_nodes=False)).measured_where_given
 
 
 def test_collective_without_a_sweep_has_no_price():

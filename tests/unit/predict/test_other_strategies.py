@@ -5,9 +5,8 @@ import pytest
 from hpml_jobs.core.formulas import bus_factor
 from hpml_jobs.core.measurements import CollectiveKind
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.predict.forecast import predict_cells
-from hpml_jobs.predict.network import Network, measured_sweeps
-from hpml_jobs.predict.values import Observation, SentMessages, Sweep, Target
+from hpml_jobs.predict.forecast import predict
+from hpml_jobs.predict.place import Observation, SentMessages, Sweep, Target
 
 COMPUTE_S, INTERFERENCE_S, GB_PER_S = 0.050, 0.003, 10.0
 SIZES = (1_000, 10_000_000, 100_000_000)
@@ -54,7 +53,7 @@ def cell(strategy, gpus):
 
 def predicted(cells, strategy, gpus, batch=32):
     target = Target(gpus=gpus, batch=batch, strategy=strategy)
-    (made,) = predict_cells(cells, [target], Network(measured_sweeps(cells)))
+    (made,) = predict(cells, [target])
     return made
 
 

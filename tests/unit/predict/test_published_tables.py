@@ -12,7 +12,8 @@ import pytest
 
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.importer.sweep_file import read_sweep
-from hpml_jobs.predict.values import Observation, errors_of
+from hpml_jobs.predict.left_out import errors_of
+from hpml_jobs.predict.place import Observation
 
 ROOT = Path(__file__).parents[3]
 _spec = importlib.util.spec_from_file_location("predictions", ROOT / "benchmarks/predictions.py")

@@ -9,11 +9,11 @@ from hpml_jobs.cli.main import run
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.errors import UsageError
 from hpml_jobs.importer.records import Rules, read_timings
+from hpml_jobs.predict.forecast import Method, Prediction, Refusal, predict
 from hpml_jobs.predict.growth import GROWTH, in_node, over_nodes
 from hpml_jobs.predict.observations import observation
+from hpml_jobs.predict.place import Observation, Target
 from hpml_jobs.predict.question import Question
-from hpml_jobs.predict.rates import predict_rates
-from hpml_jobs.predict.values import Method, Observation, Prediction, Refusal, Target
 from hpml_jobs.report.merge.forecasts import forecast
 from hpml_jobs.report.report import make_report
 from hpml_jobs.report.tables.predictions import predictions
@@ -38,14 +38,14 @@ def series(times_s, **fields):
 
 
 def predicted(observations, gpus, **fields):
-    (result,) = predict_rates(observations, [place(Target, gpus, **fields)])
+    (result,) = predict(observations, [place(Target, gpus, **fields)])
     assert isinstance(result, Prediction), result.reason
     assert result.low_s < result.step_s < result.high_s
     return result
 
 
 def refusal(observations, gpus, **fields):
-    (result,) = predict_rates(observations, [place(Target, gpus, **fields)])
+    (result,) = predict(observations, [place(Target, gpus, **fields)])
     assert isinstance(result, Refusal)
     return result.reason
 
@@ -249,6 +249,16 @@ def test_batch_and_accumulation_without_a_smaller_size_are_refused():
     )
     assert "at batch 32 and accumulate=4" in refusal(series(RING), 8, accumulate=4)
     assert "12 GPUs cannot be shared equally by 5 nodes" in refusal(series(RING), 12, nodes=5)
+
+
+def test_one_cell_at_one_batch_is_named_for_all_batches():
+    cells = [o for batch in (32, 64) for o in series(RING, batch=batch)]
+    targets = [place(Target, 8, batch=batch, nodes=2) for batch in (32, 64)]
+    reasons = {refused.reason for refused in predict(cells, targets)}
+    assert [reason.rpartition(": ")[2] for reason in reasons] == ["measure gpus=8 nodes=2 batch=32"]
+    cells.append(measured(8, ring(8), nodes=2))
+    (made,) = predict(cells, targets[1:])
+    assert isinstance(made, Prediction)
 
 
 # ---- imported rows ----

@@ -8,8 +8,7 @@ from typing import Any
 from hpml_jobs.core.formulas import ring_factor
 from hpml_jobs.core.measurements import CollectiveKind
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.predict.network import Network, Size, measured_sweeps
-from hpml_jobs.predict.values import Observation, SentMessages, Sweep
+from hpml_jobs.predict.place import Observation, SentMessages, Size, Sweep
 
 BUCKETS = (1_000_000, 24_000_000, 20_000_000)
 """Bytes of DDP's buckets, the first one that is sent first."""
@@ -94,8 +93,3 @@ class Machine:
         """Cells of every size (GPUs, nodes) at every batch."""
         listed = list(batches)
         return [self.observation(gpus, b, nodes) for gpus, nodes in sizes for b in listed]
-
-
-def network_of(cells: Iterable[Observation], **changes: Any) -> Network:
-    """The network that the cells measured, and what a user says of it."""
-    return Network(measured_sweeps(cells), **changes)

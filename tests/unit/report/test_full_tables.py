@@ -472,8 +472,7 @@ def test_screen_shows_main_tables_and_names_the_others(builder):
     assert "\nPhases of the instrumented epoch\n" not in text
     last = " ".join(text.split("Only in tables.md ")[1].split())
     assert last == (
-        "and as CSV: Choice, Cost, Scaling laws: descriptions, not forecasts, Bandwidth, Phases of "
-        "the instrumented epoch, Messages, "
+        "and as CSV: Choice, Cost, Bandwidth, Phases of the instrumented epoch, Messages, "
         "Replicas and accuracy, Microbenchmark: all-reduce, Microbenchmark: fit, "
         "Profiler cross-check."
     )

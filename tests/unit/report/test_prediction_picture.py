@@ -10,20 +10,13 @@ import pytest
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.predict.values import (
-    Forecast,
-    LeftOut,
-    Method,
-    Observation,
-    Prediction,
-    Refusal,
-    Skill,
-    Target,
-)
+from hpml_jobs.predict.forecast import Forecast, Method, Prediction, Refusal
+from hpml_jobs.predict.left_out import LeftOut, Skill
+from hpml_jobs.predict.place import Observation, Target
 from hpml_jobs.report.plots.prediction import prediction
 from hpml_jobs.report.report import Report, make_report
 from hpml_jobs.report.tables.predictions import predictions
-from hpml_jobs.report.text.forecast import errors
+from hpml_jobs.report.text.predictions import errors
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
 from tests.unit.builders import lab_cell, lab_record

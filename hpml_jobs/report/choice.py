@@ -10,7 +10,7 @@ from hpml_jobs.report.merge.choice import Candidate, Choice, Wish, choose
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.report import complete_groups
 from hpml_jobs.report.table import Table
-from hpml_jobs.report.tables.choice import choice_table
+from hpml_jobs.report.tables.choice import ChoiceLine, choice_table
 from hpml_jobs.report.text import choice as words
 from hpml_jobs.study.snapshot import FolderSnapshot
 
@@ -26,18 +26,15 @@ class GroupChoice(NamedTuple):
     @property
     def document(self) -> dict[str, Any]:
         """The choice as values for programs."""
-        choice, device = self.choice, self.group.device
+        choice = self.choice
         return {
             "conditions": self.group.conditions,
             "answer": self.table.answer,
-            "ask": _values(choice.ask.candidate if choice.ask else None),
-            "fastest": _values(choice.fastest.candidate if choice.fastest else None),
-            "cheapest": _values(choice.cheapest),
-            "reference": _values(choice.reference),
-            "cells": [
-                {**_some_values(candidate), "why": words.why(candidate, choice, device)}
-                for candidate in choice.candidates
-            ],
+            "ask": self._values(choice.ask.candidate if choice.ask else None),
+            "fastest": self._values(choice.fastest.candidate if choice.fastest else None),
+            "cheapest": self._values(choice.cheapest),
+            "reference": self._values(choice.reference),
+            "cells": [self._values(candidate) for candidate in choice.candidates],
             "steps": [
                 {
                     "from_gpus": step.smaller.row.gpus,
@@ -50,6 +47,12 @@ class GroupChoice(NamedTuple):
             "next_cells": self.next_cells,
             "notes": self.table.notes,
         }
+
+    def _values(self, candidate: Candidate | None) -> dict[str, Any] | None:
+        """Return a cell as values."""
+        if candidate is None:
+            return None
+        return ChoiceLine.of(candidate, self.choice, self.group.device)._asdict()
 
 
 def choices(
@@ -79,30 +82,3 @@ def choices(
             next_cells = words.next_cells(choice, commands, group.device)
             made.append(GroupChoice(group, choice, choice_table(group, choice, study), next_cells))
     return made
-
-
-def _some_values(candidate: Candidate) -> dict[str, Any]:
-    row = candidate.row
-    return {
-        **row.setup._asdict(),
-        "strategy": row.strategy.value,
-        "batch": row.batch_per_gpu,
-        "cells": row.cells,
-        "runs": len(candidate.epochs_s),
-        "epoch_s": candidate.epoch_s,
-        "units_per_s": candidate.units_per_s,
-        "unit": candidate.unit.value,
-        "samples_per_s": candidate.samples_per_s,
-        "efficiency": candidate.efficiency,
-        "charged_gpus": candidate.charged_gpus,
-        "charged_gpu_s": candidate.gpu_s,
-        "charged_gpu_hours": candidate.gpu_hours,
-        "joules": candidate.joules,
-        "joules_per_1000_units": candidate.joules_per_thousand,
-        "joules_per_1000_samples": candidate.joules_per_thousand_samples,
-        "doubtful": candidate.doubtful,
-    }
-
-
-def _values(candidate: Candidate | None) -> dict[str, Any] | None:
-    return None if candidate is None else _some_values(candidate)

@@ -4,6 +4,7 @@ The rules are in docs/choose_predict.md.
 """
 
 from collections.abc import Iterator
+from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.strategies import Device
@@ -11,17 +12,10 @@ from hpml_jobs.report.merge import learning
 from hpml_jobs.report.merge.choice import Candidate, Choice
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.table import Table
-from hpml_jobs.report.tables.builder import (
-    Column,
-    Columns,
-    TableText,
-    column,
-    item_table,
-    place_columns,
-)
+from hpml_jobs.report.tables.builder import Number, Shown, TableText, columns_of, item_table
 from hpml_jobs.report.text import captions, marks
 from hpml_jobs.report.text import choice as words
-from hpml_jobs.report.text.numbers import accuracy, per_second, ratio, seconds, significant
+from hpml_jobs.report.text.numbers import accuracy, per_second, ratio, seconds, three_digits
 
 CAPTION = (
     "Seconds of {what}{how}. Efficiency: {reference} s x "
@@ -32,6 +26,74 @@ CAPTION = (
 
 ACCURACY_GAP = 0.005
 """Difference of test accuracies from which equal epochs are called unequal training."""
+
+
+NOT_COLUMNS = ("path", "cells", "doubtful", "doubtful_ratio")
+ENERGY = ("joules", "joules_per_1000_units", "joules_per_1000_samples")
+
+
+class ChoiceLine(NamedTuple):
+    """A measured cell, what an epoch of it takes and costs, and why it was chosen or not.
+
+    It is a line of the table, of choice.csv and of `choose --json`. `doubtful`: a check warns of
+    its time, `doubtful_ratio`: of its time or the reference's.
+    """
+
+    strategy: str
+    gpus: int
+    nodes: int
+    treatment: str
+    path: str
+    batch: int
+    cells: tuple[str, ...]
+    epoch_s: Annotated[float, Shown("s", seconds, doubt="doubtful")]
+    units_per_s: Annotated[Number, Shown("{unit}/s", per_second)]
+    unit: str
+    samples_per_s: Number
+    efficiency: Annotated[float, Shown("effic.{against}", ratio, doubt="doubtful_ratio")]
+    reference_gpus: int
+    reference_batch: int
+    charged_gpu_s: Annotated[float, Shown("{cost}", words.cost)]
+    charged_gpu_hours: Annotated[float, Shown("{hours}", three_digits)]
+    joules: Annotated[Number, Shown("J per epoch", three_digits)]
+    joules_per_1000_units: Annotated[Number, Shown("J per 1,000", three_digits)]
+    joules_per_1000_samples: Number
+    charged_gpus: int
+    runs: int
+    why: Annotated[str, Shown("why", words=True)]
+    doubtful: bool
+    doubtful_ratio: bool
+
+    @classmethod
+    def of(cls, candidate: Candidate, choice: Choice, device: Device) -> Self:
+        """Return the line of a cell."""
+        row, reference = candidate.row, choice.reference.row
+        return cls(
+            strategy=row.strategy.value,
+            gpus=row.gpus,
+            nodes=row.nodes,
+            treatment=row.treatment,
+            path=row.path,
+            batch=row.batch_per_gpu,
+            cells=row.cells,
+            epoch_s=candidate.epoch_s,
+            units_per_s=candidate.units_per_s,
+            unit=candidate.unit.value,
+            samples_per_s=candidate.samples_per_s,
+            efficiency=candidate.efficiency,
+            reference_gpus=reference.gpus,
+            reference_batch=reference.batch_per_gpu,
+            charged_gpu_s=candidate.gpu_s,
+            charged_gpu_hours=candidate.gpu_hours,
+            joules=candidate.joules,
+            joules_per_1000_units=candidate.joules_per_thousand,
+            joules_per_1000_samples=candidate.joules_per_thousand_samples,
+            charged_gpus=candidate.charged_gpus,
+            runs=len(candidate.epochs_s),
+            why=words.why(candidate, choice, device),
+            doubtful=candidate.doubtful,
+            doubtful_ratio=choice.doubts_ratio(candidate),
+        )
 
 
 def choice_table(group: ConditionGroup, choice: Choice, study: str) -> Table:
@@ -54,16 +116,25 @@ def choice_table(group: ConditionGroup, choice: Choice, study: str) -> Table:
     )
     text = text._replace(answer=words.answer(choice, device, study))
     items = [
-        (captions.cell_label(candidate.row.place, device), candidate)
+        (captions.cell_label(candidate.row.place, device), ChoiceLine.of(candidate, choice, device))
         for candidate in choice.candidates
     ]
+    has_energy = any(line.joules is not None for _, line in items)
+    heads = columns_of(
+        ChoiceLine,
+        without=[*NOT_COLUMNS, *(() if has_energy else ENERGY)],
+        unit=reference.unit.value,
+        against=words.against(choice, device),
+        cost=words.cost_unit(device),
+        hours=words.hours_unit(device),
+    )
     notes = [
         *marks.explained(group, (c.row for c in choice.candidates), Affected.TIME),
         *(words.step_text(step, device) for step in choice.steps),
         *words.doubts(choice, device),
         *_accuracies(group, choice),
     ]
-    return item_table([group], text, items, _heads(choice, device), notes)
+    return item_table([group], text, items, heads, notes)
 
 
 def _accuracies(group: ConditionGroup, choice: Choice) -> Iterator[str]:
@@ -80,82 +151,3 @@ def _accuracies(group: ConditionGroup, choice: Choice) -> Iterator[str]:
             f"equal epochs are not equal training: test accuracy {accuracy(asked.mean)} % of "
             f"{names[0]}, {accuracy(reference.mean)} % of {names[1]} after as many epochs"
         )
-
-
-def _heads(choice: Choice, device: Device) -> tuple[Columns[Candidate], ...]:
-    return (
-        Columns("", place_columns(lambda candidate: candidate.row.setup)),
-        Columns("", (column("batch", "", lambda candidate: candidate.row.batch_per_gpu),)),
-        Columns("s", (epoch_column(),)),
-        Columns(
-            f"{choice.reference.unit.value}/s",
-            (column("units_per_s", "", lambda c: c.units_per_s, per_second),),
-        ),
-        Columns(
-            "",
-            (
-                column("unit", "", lambda c: c.unit.value),
-                column("samples_per_s", "", lambda c: c.samples_per_s),
-            ),
-        ),
-        Columns(f"effic.{words.against(choice, device)}", (efficiency_column(choice),)),
-        reference_columns(choice),
-        Columns(
-            words.cost_unit(device), (column("charged_gpu_s", "", lambda c: c.gpu_s, words.cost),)
-        ),
-        Columns(
-            words.hours_unit(device),
-            (column("charged_gpu_hours", "", lambda c: c.gpu_hours, lambda v: significant(v, 3)),),
-        ),
-        *(_energy_heads() if any(c.joules is not None for c in choice.candidates) else ()),
-        Columns("", (column("charged_gpus", "", lambda c: c.charged_gpus),)),
-        Columns("", (column("runs", "", lambda c: len(c.epochs_s)),)),
-        Columns("why", (column("why", "", lambda c: words.why(c, choice, device)),), words=True),
-    )
-
-
-def epoch_column() -> Column[Candidate]:
-    """Return the seconds of a cell, marked if a check warns of them."""
-    made: Column[Candidate] = column("epoch_s", "", lambda c: c.epoch_s, seconds)
-    return made.marked_if(lambda candidate: candidate.doubtful)
-
-
-def efficiency_column(choice: Choice) -> Column[Candidate]:
-    """Return the efficiency of a cell, marked if a check warns of its time or the reference's."""
-    made: Column[Candidate] = column("efficiency", "", lambda c: c.efficiency, ratio)
-    return made.marked_if(choice.doubts_ratio)
-
-
-def reference_columns(choice: Choice) -> Columns[Candidate]:
-    """Return what efficiencies are against, for the CSV."""
-    reference = choice.reference.row
-    return Columns(
-        "",
-        (
-            column("reference_gpus", "", lambda _: reference.gpus),
-            column("reference_batch", "", lambda _: reference.batch_per_gpu),
-        ),
-    )
-
-
-def _energy_heads() -> tuple[Columns[Candidate], ...]:
-    """Return the joules of the cell's GPUs, where there are energy counters."""
-    return (
-        Columns(
-            "J per epoch", (column("joules", "", lambda c: c.joules, lambda v: significant(v, 3)),)
-        ),
-        Columns(
-            "J per 1,000",
-            (
-                column(
-                    "joules_per_1000_units",
-                    "",
-                    lambda c: c.joules_per_thousand,
-                    lambda v: significant(v, 3),
-                ),
-            ),
-        ),
-        Columns(
-            "", (column("joules_per_1000_samples", "", lambda c: c.joules_per_thousand_samples),)
-        ),
-    )

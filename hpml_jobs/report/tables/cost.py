@@ -18,7 +18,7 @@ from hpml_jobs.report.tables.builder import (
 from hpml_jobs.report.text import captions
 from hpml_jobs.report.text import choice as choice_words
 from hpml_jobs.report.text import cost as words
-from hpml_jobs.report.text.numbers import percent, significant
+from hpml_jobs.report.text.numbers import percent, three_digits
 
 LABEL = "cost"
 
@@ -32,18 +32,14 @@ JOULES = (
 )
 
 
-def _three_digits(value: float) -> str:
-    return significant(value, 3)
-
-
 class CostLine(NamedTuple):
     """What an epoch of a row costs, and the FLOP/s that it reached."""
 
     charged_gpus: int
-    charged_gpu_hours: Annotated[float, Shown("{per_work}", _three_digits, "{hours}")]
-    charged_gpu_s_per_1000_units: Annotated[Number, Shown("{thousand}", _three_digits, "{cost}")]
-    joules: Annotated[Number, Shown("{per_work}", _three_digits, "J")]
-    joules_per_1000_units: Annotated[Number, Shown("{thousand}", _three_digits, "J")]
+    charged_gpu_hours: Annotated[float, Shown("{per_work}", three_digits, "{hours}")]
+    charged_gpu_s_per_1000_units: Annotated[Number, Shown("{thousand}", three_digits, "{cost}")]
+    joules: Annotated[Number, Shown("{per_work}", three_digits, "J")]
+    joules_per_1000_units: Annotated[Number, Shown("{thousand}", three_digits, "J")]
     flop_per_s_per_gpu: Annotated[Number, Shown("TFLOP/s per {device}", words.tflop_per_s)]
     utilization: Annotated[Number, Shown("% of peak", percent)]
     charged_gpu_s_per_1000_samples: Number

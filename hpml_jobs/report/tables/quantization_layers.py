@@ -14,7 +14,7 @@ from hpml_jobs.report.tables.builder import (
     item_table,
 )
 from hpml_jobs.report.tables.quantization import Result, quantized, results
-from hpml_jobs.report.text.numbers import count, percent, significant
+from hpml_jobs.report.text.numbers import count, percent, three_digits
 
 LAYERS = (
     "Integer computation over the whole test set, first run. real = scale x integer. Clipped: "
@@ -28,10 +28,6 @@ SPREADS = (
 )
 
 
-def _digits(value: float) -> str:
-    return significant(value, 3)
-
-
 class LayerLine(NamedTuple):
     """One layer of one network in one scheme; shares of 1."""
 
@@ -39,9 +35,9 @@ class LayerLine(NamedTuple):
     layer: str
     bound: Annotated[str, Shown("by", str, "scale", words=True)]
     scales: Annotated[str, Shown("for each", str, "scale", words=True)]
-    input_scale: Annotated[float, Shown("input", _digits, "scales")]
+    input_scale: Annotated[float, Shown("input", three_digits, "scales")]
     weight_scales: Annotated[str, Shown("weights", str, "scales", on_page_only=True)]
-    output_scale: Annotated[Number, Shown("output", _digits, "scales")]
+    output_scale: Annotated[Number, Shown("output", three_digits, "scales")]
     weights_clipped: Annotated[float, Shown("weights", percent, "clipped, %")]
     outputs_clipped: Annotated[float, Shown("outputs", percent, "clipped, %")]
     accumulator_least: Annotated[int, Shown("least", count, "sums")]
@@ -62,7 +58,7 @@ class LayerLine(NamedTuple):
             layer=layer.name,
             bound=result.bound,
             scales=result.scales,
-            weight_scales="..".join(dict.fromkeys(map(_digits, ends))),
+            weight_scales="..".join(dict.fromkeys(map(three_digits, ends))),
             weights_clipped=layer.weights_clipped / layer.weights,
             outputs_clipped=layer.clipped / layer.outputs,
             weight_scale_least=ends[0],
@@ -77,11 +73,11 @@ class SpreadLine(NamedTuple):
     layer: str
     what: str
     values: Annotated[int, Shown("values", count)]
-    least: Annotated[float, Shown("least", _digits, "range")]
-    most: Annotated[float, Shown("most", _digits, "range")]
-    sigma_low: Annotated[float, Shown("low", _digits, "mean -/+ 3 sigma")]
-    sigma_high: Annotated[float, Shown("high", _digits, "mean -/+ 3 sigma")]
-    percentile: Annotated[float, Shown("percentile", _digits)]
+    least: Annotated[float, Shown("least", three_digits, "range")]
+    most: Annotated[float, Shown("most", three_digits, "range")]
+    sigma_low: Annotated[float, Shown("low", three_digits, "mean -/+ 3 sigma")]
+    sigma_high: Annotated[float, Shown("high", three_digits, "mean -/+ 3 sigma")]
+    percentile: Annotated[float, Shown("percentile", three_digits)]
     mean: float
     sigma: float
 

@@ -1,25 +1,65 @@
 """Table of speedups by size: the fastest cell of every number of GPUs against the smallest one."""
 
+from typing import Annotated, NamedTuple, Self
+
 from hpml_jobs.report.merge.choice import Candidate, Choice
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import (
-    Column,
-    Columns,
+    Number,
+    Shown,
     TableText,
-    column,
+    columns_of,
+    filled,
     item_table,
-    place_columns,
 )
-from hpml_jobs.report.tables.choice import efficiency_column, epoch_column, reference_columns
 from hpml_jobs.report.text import captions, proposal
 from hpml_jobs.report.text import choice as words
-from hpml_jobs.report.text.numbers import per_second, significant
+from hpml_jobs.report.text.numbers import per_second, ratio, seconds, three_digits
 
 CAPTION = (
     "The fastest cell of each size. Speedup: seconds of {reference} / seconds; efficiency: "
     "speedup x {size} / {units}. {hours}: those charged per {work}."
 )
+
+
+class SizeLine(NamedTuple):
+    """The fastest cell of a size; the speedup is in words, with its interval."""
+
+    strategy: str
+    gpus: int
+    nodes: int
+    treatment: str
+    epoch_s: Annotated[float, Shown("s per {work}", seconds, doubt="doubtful")]
+    units_per_s: Annotated[Number, Shown("{unit}/s", per_second)]
+    unit: str
+    samples_per_s: Number
+    speedup: Annotated[str, Shown("speedup", doubt="doubtful_ratio")]
+    efficiency: Annotated[float, Shown("efficiency{against}", ratio, doubt="doubtful_ratio")]
+    reference_gpus: int
+    reference_batch: int
+    charged_gpu_hours: Annotated[float, Shown("{hours}", three_digits)]
+    doubtful: bool
+    doubtful_ratio: bool
+
+    @classmethod
+    def of(cls, candidate: Candidate, choice: Choice) -> Self:
+        """Return the line of a cell."""
+        row, reference = candidate.row, choice.reference.row
+        return filled(
+            cls,
+            candidate,
+            strategy=row.strategy.value,
+            gpus=row.gpus,
+            nodes=row.nodes,
+            treatment=row.treatment,
+            unit=candidate.unit.value,
+            speedup=proposal.speedup_text(choice, candidate),
+            reference_gpus=reference.gpus,
+            reference_batch=reference.batch_per_gpu,
+            charged_gpu_hours=candidate.gpu_hours,
+            doubtful_ratio=choice.doubts_ratio(candidate),
+        )
 
 
 def sizes(group: ConditionGroup, choice: Choice) -> Table:
@@ -34,32 +74,14 @@ def sizes(group: ConditionGroup, choice: Choice) -> Table:
     )
     shown = choice.by_size or [reference]
     runs = captions.runs([candidate.row for candidate in shown])
-    speedup: Column[Candidate] = column("speedup", "", lambda c: proposal.speedup_text(choice, c))
-    heads: tuple[Columns[Candidate], ...] = (
-        Columns("", place_columns(lambda candidate: candidate.row.setup)),
-        Columns(
-            f"s per {captions.work_text(group.work)}",
-            (epoch_column(),),
-        ),
-        Columns(
-            f"{reference.unit.value}/s",
-            (column("units_per_s", "", lambda c: c.units_per_s, per_second),),
-        ),
-        Columns(
-            "",
-            (
-                column("unit", "", lambda c: c.unit.value),
-                column("samples_per_s", "", lambda c: c.samples_per_s),
-            ),
-        ),
-        Columns("speedup", (speedup.marked_if(choice.doubts_ratio),)),
-        Columns(f"efficiency{words.against(choice, device)}", (efficiency_column(choice),)),
-        reference_columns(choice),
-        Columns(
-            words.hours_unit(device),
-            (column("charged_gpu_hours", "", lambda c: c.gpu_hours, lambda v: significant(v, 3)),),
-        ),
+    heads = columns_of(
+        SizeLine,
+        without=["doubtful", "doubtful_ratio"],
+        work=captions.work_text(group.work),
+        unit=reference.unit.value,
+        against=words.against(choice, device),
+        hours=words.hours_unit(device),
     )
-    items = [(captions.cell_label(c.row.place, device), c) for c in shown]
+    items = [(captions.cell_label(c.row.place, device), SizeLine.of(c, choice)) for c in shown]
     text = TableText("sizes", "Speedup against the smallest size", "cell", (caption, runs))
     return item_table([group], text, items, heads)

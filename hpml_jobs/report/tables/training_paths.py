@@ -25,7 +25,7 @@ from hpml_jobs.report.tables.sharding import (
     peak_bytes,
 )
 from hpml_jobs.report.text import captions
-from hpml_jobs.report.text.numbers import loss, ratio, seconds, significant
+from hpml_jobs.report.text.numbers import loss, ratio, seconds, three_digits
 
 CAPTION = (
     "Rows of one strategy, number of {units} and global batch, which differ in the training path: "
@@ -55,17 +55,13 @@ class _PathRow(NamedTuple):
     row: Row
 
 
-def _messages_text(value: float) -> str:
-    return significant(value, 3)
-
-
 class PathLine(NamedTuple):
     """Time, messages, memory and loss of a row, and ratios to the row of the default path."""
 
     epoch_s: Annotated[float, Shown("s", seconds, "epoch")]
     epoch_of_default: Annotated[Number, Shown("of default", ratio, "epoch")]
     global_batch: Annotated[int, Shown("global batch")]
-    messages_per_iteration: Annotated[Number, Shown("messages", _messages_text, "per iteration")]
+    messages_per_iteration: Annotated[Number, Shown("messages", three_digits, "per iteration")]
     sent_bytes_per_iteration: Annotated[Number, Shown("MB", megabytes, "per iteration")]
     comm_exposed_s: Annotated[Number, Shown("exposed, s", seconds)]
     peak_memory_bytes: Annotated[Number, Shown("GB", gigabytes, "peak memory")]

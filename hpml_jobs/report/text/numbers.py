@@ -63,6 +63,11 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
+def three_digits(value: float) -> str:
+    """Return a number with three significant digits."""
+    return significant(value, 3)
+
+
 def rounded(value: float) -> str:
     """Return the nearest integer with separators of thousands."""
     return count(round(value))

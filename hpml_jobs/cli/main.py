@@ -137,7 +137,7 @@ def _run_command(words: list[str]) -> int:
     """Run one of the commands; an error in its options becomes a UsageError."""
     from typer.exceptions import TyperException
 
-    program, words = typer_program([words[0]]), _with_outputs(words)
+    program, words = typer_program([words[0]]), _in_one_form(words)
     try:
         code: int = program(words, prog_name=PROGRAM, standalone_mode=False) or 0
     except TyperException as error:
@@ -151,22 +151,22 @@ def _run_command(words: list[str]) -> int:
     return code
 
 
-def _with_outputs(words: list[str]) -> list[str]:
-    """Return the words with the folder of the studies as their command takes it.
+def _in_one_form(words: list[str]) -> list[str]:
+    """Return the words with outputs and minutes as their command takes them: option or key.
 
     `--outputs FOLDER` and `outputs=FOLDER` are the same for every command. Those that read studies
     have the option, those with the keys of a study the key.
     """
-    has_option = "outputs" in inspect.signature(function_of(words[0])).parameters
+    options = inspect.signature(function_of(words[0])).parameters
     made, given = [words[0]], iter(words[1:])
     for word in given:
-        name, is_pair, folder = word.partition("=")
-        if has_option and name == "outputs" and is_pair:
-            if not folder:
-                raise UsageError("outputs=: name the folder of the studies")
-            made += ["--outputs", folder]
-        elif not has_option and name == "--outputs":
-            made.append(f"outputs={folder if is_pair else next(given, '')}")
+        name, is_pair, value = word.partition("=")
+        if name in ("outputs", "minutes") and is_pair and name in options:
+            if not value:
+                raise UsageError(f"{word}: it has no value")
+            made += [f"--{name}", value]
+        elif name == "--outputs" and "outputs" not in options:
+            made.append(f"outputs={value if is_pair else next(given, '')}")
         else:
             made.append(word)
     return made

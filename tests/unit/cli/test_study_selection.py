@@ -91,7 +91,16 @@ def test_outputs_option_is_the_key_of_a_submission(tmp_path, capsys):
 
 def test_outputs_without_folder_is_refused(capsys):
     assert run(["status", "mine", "outputs="]) == 2
-    assert "outputs=: name the folder of the studies" in capsys.readouterr().err
+    assert "outputs=: it has no value" in capsys.readouterr().err
+
+
+def test_minutes_of_resubmit_are_a_key_and_an_option(capsys):
+    endings = set()
+    for form in (["--minutes", "none"], ["minutes=none"]):
+        assert run(["resubmit", "mine", *form]) == 2
+        endings.add(capsys.readouterr().err)
+    (only,) = endings
+    assert "'--minutes': a whole number is needed" in only
 
 
 def test_outputs_one_level_too_deep_are_the_study(outputs, tmp_path, capsys):

@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.rig import Rig, missing
+from tests.rig import Rig, missing_requirement
 
 CONF = Path(__file__).parents[1] / "tests" / "journeys" / "conf"
 PROGRAM = [sys.executable, "-m", "hpml_jobs"]
@@ -53,7 +53,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=7)
     runs = parser.parse_args().runs
-    if reason := missing():
+    if reason := missing_requirement():
         sys.exit(reason)
     with tempfile.TemporaryDirectory() as name, Rig() as rig:
         folder = Path(name)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.rig import Rig, missing
+from tests.rig import Rig, missing_requirement
 
 CONF = Path(__file__).parents[1] / "tests" / "journeys" / "conf"
 PROGRAM = [sys.executable, "-m", "hpml_jobs"]
@@ -60,7 +60,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     rounds = parser.parse_args().rounds
-    if reason := missing():
+    if reason := missing_requirement():
         sys.exit(reason)
     times: dict[str, list[tuple[float, float]]] = {"arrays": [], "pack": []}
     with tempfile.TemporaryDirectory() as name, Rig() as rig:

@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 from hpml_jobs.core.cell import Cell  # noqa: E402
 from hpml_jobs.study.attempt import AttemptFolder  # noqa: E402  (needs the root on the path)
 from hpml_jobs.study.files import encode, write_whole  # noqa: E402
-from tests.rig import Rig, missing  # noqa: E402
+from tests.rig import Rig, missing_requirement  # noqa: E402
 
 PROGRAM = [sys.executable, "-m", "hpml_jobs"]
 CELLS_PER_REPEAT = 10
@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--cells", type=int, nargs="+", default=[100, 1000])
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
-    if reason := missing():
+    if reason := missing_requirement():
         sys.exit(reason)
     with tempfile.TemporaryDirectory() as name, Rig() as rig:
         times = {cells: time_study(rig, Path(name), cells, options.runs) for cells in options.cells}

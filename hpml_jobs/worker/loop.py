@@ -38,7 +38,7 @@ from hpml_jobs.worker.instruments.microbenchmark import (
     with_nccl_choices,
 )
 from hpml_jobs.worker.instruments.profiler import profile_iterations
-from hpml_jobs.worker.instruments.startup import StartupTimer
+from hpml_jobs.worker.instruments.recorder import StartupTimer
 from hpml_jobs.worker.optimizer import state_bytes
 from hpml_jobs.worker.optional_steps import OptionalSteps
 from hpml_jobs.worker.process_group import (
@@ -47,7 +47,7 @@ from hpml_jobs.worker.process_group import (
     read_placement,
 )
 from hpml_jobs.worker.progress import ProgressWriter
-from hpml_jobs.worker.quantization.replica import quantize_replica
+from hpml_jobs.worker.quantization.steps import quantize_replica
 from hpml_jobs.worker.results import RankResult, SharedResult, write_record
 from hpml_jobs.worker.strategies import STRATEGIES
 from hpml_jobs.worker.training import Training, make_training

@@ -34,12 +34,10 @@ from hpml_jobs.worker.instruments.energy import EnergyMeter
 from hpml_jobs.worker.instruments.facts import device_uuids
 from hpml_jobs.worker.instruments.recorder import MemoryMeter, StartupTimer
 from hpml_jobs.worker.instruments.scheduling import SchedulingReader
-from hpml_jobs.worker.micro_steps import MicroSteps
-from hpml_jobs.worker.optimizer import make_optimizer
-from hpml_jobs.worker.path_steps import PathSteps, check_channels_last, set_modes
+from hpml_jobs.worker.optimizer import make_optimizer, make_schedule
+from hpml_jobs.worker.path_steps import MicroSteps, PathSteps, check_channels_last, set_modes
 from hpml_jobs.worker.process_group import ParallelStrategy, Sampler
 from hpml_jobs.worker.quantization.layers import check_quantizable
-from hpml_jobs.worker.schedule import make_schedule
 from hpml_jobs.worker.syncbn import convert_sync_batchnorm
 
 

@@ -80,7 +80,7 @@ class ImportRequest(NamedTuple):
     @property
     def unit(self) -> str | None:
         """The unit of rates without a column for it."""
-        from hpml_jobs.importer.rates import read_unit
+        from hpml_jobs.importer.columns import read_unit
 
         text = self.values.get("unit")
         return None if text is None else read_unit(text).value

@@ -1,7 +1,7 @@
 """Runs as other tools know them: one per record, with settings, numbers and history."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import accumulate
 from math import ceil, isfinite
 from typing import Any, NamedTuple
@@ -154,13 +154,11 @@ def _summary(record: Record, row: Row | None) -> dict[str, float]:
         "speedup": row.speedup if row else None,
         "efficiency": row.scaling.efficiency if row and row.scaling else None,
     }
-    return dict(_finite({**numbers, **parts, **of_row}))
-
-
-def _finite(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    for name, value in values.items():
-        if isinstance(value, int | float) and isfinite(value):
-            yield name, value
+    return {
+        name: value
+        for name, value in {**numbers, **parts, **of_row}.items()
+        if isinstance(value, int | float) and isfinite(value)
+    }
 
 
 def _history(result: CellResult) -> Iterator[Iteration]:

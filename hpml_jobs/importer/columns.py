@@ -1,16 +1,25 @@
-"""The columns that a CSV file of timings may have, and how a row's fields are read."""
+"""The columns of a CSV file of timings: how a row is read, and which times a rate means."""
 
-import math
-import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, NamedTuple
 
+from hpml_jobs.core.built_in import (
+    UNREPORTED_DATA,
+    UNREPORTED_IMAGES,
+    UNREPORTED_SAMPLES,
+    UNREPORTED_TOKENS,
+)
+from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.formulas import rate_of_step, samples_processed, time_at_rate_s
+from hpml_jobs.core.text import nearest
+from hpml_jobs.core.validation import LONGEST_S
 from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.importer.csv_rows import ColumnSpec, FieldError, number, whole
 
-
-class FieldError(UsageError):
-    """A field of a row cannot be read."""
+WORK_SAMPLES = 1_000_000
+"""Samples whose time a row has where the samples of an epoch are not reported."""
 
 
 class RowError(HpmlError):
@@ -46,64 +55,10 @@ class Fields:
     date: str | None = None
 
 
-def whole(text: str) -> int:
-    """Read a whole number.
-
-    Raises:
-        FieldError: it is none.
-    """
-    _check_no_comma(text)
-    if not re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII):
-        raise FieldError("expected a whole number")
-    return int(text)
-
-
-def number(text: str) -> float:
-    """Read a finite number.
-
-    Raises:
-        FieldError: it is none.
-    """
-    _check_no_comma(text)
-    try:
-        number = float(text) if text.isascii() and "_" not in text else math.nan
-    except ValueError:
-        raise FieldError("expected a number") from None
-    if not math.isfinite(number):
-        raise FieldError("expected a finite number")
-    return number
-
-
-def _check_no_comma(text: str) -> None:
-    if re.fullmatch(r"[+-]?[\d.]*,[\d.,]*", text, re.ASCII):
-        raise FieldError("use a decimal point, not a comma, and no thousands separators")
-
-
-class ColumnSpec(NamedTuple):
-    """How the fields of a column are read."""
-
-    parse: Callable[[str], float | int | str]
-    required: bool = False
-    may_be_zero: bool = False
-
-    def read(self, text: str) -> float | int | str:
-        """Read a field.
-
-        Raises:
-            FieldError: it is not of this column.
-        """
-        value = self.parse(text)
-        if isinstance(value, str):
-            return value
-        if value < 0 or (value == 0 and not self.may_be_zero):
-            raise FieldError(f"must be {'0 or more' if self.may_be_zero else 'more than 0'}")
-        return value
-
-
 COLUMNS = {
     "gpus": ColumnSpec(whole, required=True),
     "batch": ColumnSpec(whole, required=True),
-    "epoch_s": ColumnSpec(number, required=True),
+    "epoch_s": ColumnSpec(number, required=True, instead="rate"),
     "rate": ColumnSpec(number),
     "unit": ColumnSpec(str),
     "strategy": ColumnSpec(str),
@@ -122,11 +77,6 @@ COLUMNS = {
     "date": ColumnSpec(str),
 }
 
-REQUIRED = tuple(name for name, column in COLUMNS.items() if column.required)
-
-INSTEAD = {"epoch_s": "rate"}
-"""A column that may be given instead of a required one."""
-
 OF_AN_EPOCH = ("epoch_s", "train_s", "compute_s", "comm_s", "iterations")
 """Columns that cannot be beside a rate."""
 
@@ -140,9 +90,9 @@ def read_fields(texts: dict[str, str], columns: Collection[str]) -> Fields:
     """
     values: dict[str, Any] = {}
     faults = []
-    for name in REQUIRED:
-        names = [n for n in (name, INSTEAD.get(name)) if n and (n in columns)]
-        if not any(n in texts for n in names):
+    for name, column in COLUMNS.items():
+        names = [n for n in (name, column.instead) if n and n in columns]
+        if column.required and not any(n in texts for n in names):
             faults.append(f"{' or '.join(names)} is missing")
     if "rate" in texts:
         faults += [f"rate and {name}: give one of them" for name in OF_AN_EPOCH if name in texts]
@@ -156,3 +106,75 @@ def read_fields(texts: dict[str, str], columns: Collection[str]) -> Fields:
     if faults:
         raise RowError(faults)
     return Fields(**values)
+
+
+class RateUnit(StrEnum):
+    """Units of a rate: of a throughput, or of an iteration of all GPUs together."""
+
+    IMAGES = "images/s"
+    SAMPLES = "samples/s"
+    TOKENS = "tokens/s"
+    ITERATION = "s/iteration"
+
+    def data(self, images: int | None) -> str:
+        """Return the data of a workload with such samples, so many in an epoch if that is known.
+
+        Times of other work than an epoch are never those of the same workload as epochs.
+        """
+        match self:
+            case RateUnit.IMAGES:
+                return UNREPORTED_IMAGES if images is None else UNREPORTED_DATA
+            case RateUnit.TOKENS:
+                return UNREPORTED_TOKENS
+            case _:
+                return UNREPORTED_SAMPLES
+
+
+def read_unit(text: str | None) -> RateUnit:
+    """Return the unit of that name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    units = [unit.value for unit in RateUnit]
+    if text is None:
+        raise UsageError(f"unit is missing: add a column unit or unit= ({', '.join(units)})")
+    if text not in units:
+        near = nearest(text, units)
+        hint = f"; did you mean {near}?" if near else ""
+        raise UsageError(f"unit={text}: choose one of {', '.join(units)}{hint}")
+    return RateUnit(text)
+
+
+class Times(NamedTuple):
+    """Seconds of `work_samples` (None: of an epoch), and of an iteration where that is known."""
+
+    epoch_s: float
+    work_samples: int | None
+    step_s: float | None
+
+
+def times(rate: float, unit: RateUnit, cell: Cell, *, per_gpu: bool) -> Times:
+    """Return the times that follow from a rate.
+
+    A rate in samples is divided by the samples of a batch; a batch counts sequences where samples
+    are tokens, so there the duration of an iteration stays unknown.
+
+    Raises:
+        UsageError: the rate is that of no training.
+    """
+    if unit is RateUnit.ITERATION:
+        step_s: float | None = rate
+        in_all = rate_of_step(cell.gpus, cell.batch, rate)
+    else:
+        in_all = rate * cell.gpus if per_gpu else rate
+        step_s = None if unit is RateUnit.TOKENS else time_at_rate_s(cell.gpus * cell.batch, in_all)
+    images = cell.workload.images
+    work = None if images is not None else WORK_SAMPLES
+    samples = work or samples_processed(images or 0, cell.processes)
+    epoch_s = time_at_rate_s(samples, in_all)
+    if not 0 < epoch_s <= LONGEST_S:
+        raise UsageError(
+            f"rate={rate:g} {unit.value}: {samples:,} samples would take {epoch_s:g} s"
+        )
+    return Times(epoch_s, work, step_s)

@@ -1,15 +1,76 @@
-"""A CSV file as numbered rows of text fields, and its malformed lines."""
+"""A CSV file as numbered rows of text fields, its malformed lines, and how a field is read."""
 
 import csv
 import difflib
 import io
-from collections.abc import Iterator, Mapping, Sequence
+import math
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from hpml_jobs.errors import HpmlError
+from hpml_jobs.errors import HpmlError, UsageError
 
 DELIMITERS = ",;\t"
 """Possible separators of fields; the header decides."""
+
+
+class FieldError(UsageError):
+    """A field of a row cannot be read."""
+
+
+def whole(text: str) -> int:
+    """Read a whole number.
+
+    Raises:
+        FieldError: it is none.
+    """
+    _check_no_comma(text)
+    if not re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII):
+        raise FieldError("expected a whole number")
+    return int(text)
+
+
+def number(text: str) -> float:
+    """Read a finite number.
+
+    Raises:
+        FieldError: it is none.
+    """
+    _check_no_comma(text)
+    try:
+        number = float(text) if text.isascii() and "_" not in text else math.nan
+    except ValueError:
+        raise FieldError("expected a number") from None
+    if not math.isfinite(number):
+        raise FieldError("expected a finite number")
+    return number
+
+
+def _check_no_comma(text: str) -> None:
+    if re.fullmatch(r"[+-]?[\d.]*,[\d.,]*", text, re.ASCII):
+        raise FieldError("use a decimal point, not a comma, and no thousands separators")
+
+
+class ColumnSpec(NamedTuple):
+    """How the fields of a column are read; `instead` of a required one another may be given."""
+
+    parse: Callable[[str], float | int | str]
+    required: bool = False
+    instead: str | None = None
+    may_be_zero: bool = False
+
+    def read(self, text: str) -> float | int | str:
+        """Read a field.
+
+        Raises:
+            FieldError: it is not of this column.
+        """
+        value = self.parse(text)
+        if isinstance(value, str):
+            return value
+        if value < 0 or (value == 0 and not self.may_be_zero):
+            raise FieldError(f"must be {'0 or more' if self.may_be_zero else 'more than 0'}")
+        return value
 
 
 class Row(NamedTuple):
@@ -34,17 +95,10 @@ class Rows(NamedTuple):
     faults: list[Fault]
 
 
-def read_rows(
-    content: bytes,
-    file: str,
-    required: Sequence[str],
-    instead: Mapping[str, str],
-    allowed: Sequence[str],
-) -> Rows:
+def read_rows(content: bytes, file: str, columns: Mapping[str, ColumnSpec]) -> Rows:
     """Read a CSV file in UTF-8 with a header; blank lines and blanks around fields are ignored.
 
-    Columns may be in any order, separated by comma, semicolon or tab; `instead` of a required one
-    another may be given.
+    Its columns may be in any order, separated by comma, semicolon or tab.
 
     Raises:
         HpmlError: it is not text, is empty, or its header lacks a required column or has an
@@ -57,25 +111,25 @@ def read_rows(
         raise HpmlError(
             f"{file} line {line} is not UTF-8 text; save the file as CSV UTF-8"
         ) from error
-    delimiter = _delimiter(text, allowed)
-    rows, faults, columns = list[Row](), list[Fault](), None
+    delimiter = _delimiter(text, columns)
+    rows, faults, header = list[Row](), list[Fault](), None
     line = 0
     try:
         for line, fields in _records(text, delimiter):
-            if columns is None:
-                columns = _columns(fields, f"{file} line {line}", required, instead, allowed)
-            elif any(fields[len(columns) :]) or len(fields) < len(columns):
-                faults.append(Fault(line, _wrong_width(fields, columns, delimiter)))
+            if header is None:
+                header = _header(fields, f"{file} line {line}", columns)
+            elif any(fields[len(header) :]) or len(fields) < len(header):
+                faults.append(Fault(line, _wrong_width(fields, header, delimiter)))
             else:
-                pairs = zip(columns, fields, strict=False)
+                pairs = zip(header, fields, strict=False)
                 rows.append(Row(line, {name: field for name, field in pairs if field}))
     except csv.Error as error:
         faults.append(Fault(line + 1, f"cannot be read from here on: {error}"))
-    if columns is None:
+    if header is None:
         reason = faults[0].text if faults else "is empty"
-        names = ",".join(required)
+        names = ",".join(name for name, column in columns.items() if column.required)
         raise HpmlError(f"{file} {reason}; its first line must name its columns: {names}")
-    return Rows(columns, rows, faults)
+    return Rows(header, rows, faults)
 
 
 def _records(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -91,38 +145,38 @@ def _records(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
             yield line, stripped
 
 
-def _delimiter(text: str, allowed: Sequence[str]) -> str:
+def _delimiter(text: str, columns: Collection[str]) -> str:
     """Return the delimiter that makes most known columns of the first line that is not blank."""
     header = next((line for line in text.splitlines() if line.strip(f"{DELIMITERS} ")), "")
 
-    def columns(delimiter: str) -> int:
-        return sum(field.strip(' "').lower() in allowed for field in header.split(delimiter))
+    def known(delimiter: str) -> int:
+        return sum(field.strip(' "').lower() in columns for field in header.split(delimiter))
 
-    return max(DELIMITERS, key=columns)
+    return max(DELIMITERS, key=known)
 
 
-def _columns(
-    header: list[str],
-    line: str,
-    required: Sequence[str],
-    instead: Mapping[str, str],
-    allowed: Sequence[str],
-) -> tuple[str, ...]:
-    names = [name.lower() for name in header]
+def _header(fields: Sequence[str], line: str, columns: Mapping[str, ColumnSpec]) -> tuple[str, ...]:
+    """Return the names of a file's columns.
+
+    Raises:
+        HpmlError: a name is unknown or given twice, or a required one is missing.
+    """
+    names = [name.lower() for name in fields]
     while not names[-1]:
         names.pop()
     for name in names:
-        if name not in allowed:
-            near = difflib.get_close_matches(name, allowed, n=1, cutoff=0.65)
+        if name not in columns:
+            near = difflib.get_close_matches(name, columns, n=1, cutoff=0.65)
             hint = f"did you mean {near[0]}? " if near else ""
             raise HpmlError(
-                f"{line}: unknown column {name!r}; {hint}Columns are {', '.join(allowed)}"
+                f"{line}: unknown column {name!r}; {hint}Columns are {', '.join(columns)}"
             )
         if names.count(name) > 1:
             raise HpmlError(f"{line}: column {name} is given {names.count(name)} times")
-    missing = [name for name in required if not {name, instead.get(name)} & {*names}]
+    required = {name: column.instead for name, column in columns.items() if column.required}
+    missing = [name for name, instead in required.items() if not {name, instead} & {*names}]
     if missing:
-        words = [f"{name} (or {instead[name]})" if name in instead else name for name in required]
+        words = [f"{name} (or {other})" if other else name for name, other in required.items()]
         raise HpmlError(
             f"{line}: column {', '.join(missing)} is missing; required are {', '.join(words)}, "
             f"the file has {', '.join(names)}"
@@ -130,8 +184,8 @@ def _columns(
     return tuple(names)
 
 
-def _wrong_width(fields: list[str], columns: Sequence[str], delimiter: str) -> str:
-    text = f"{len(fields)} fields where the header names {len(columns)}"
-    if delimiter == "," and len(fields) > len(columns):
+def _wrong_width(fields: Sequence[str], header: Sequence[str], delimiter: str) -> str:
+    text = f"{len(fields)} fields where the header names {len(header)}"
+    if delimiter == "," and len(fields) > len(header):
         text += "; for a decimal comma, write 48.612"
     return text

@@ -17,9 +17,17 @@ from hpml_jobs.core.text import counted
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError, UsageError
-from hpml_jobs.importer.columns import COLUMNS, INSTEAD, REQUIRED, Fields, RowError, read_fields
+from hpml_jobs.importer.columns import (
+    COLUMNS,
+    Fields,
+    RateUnit,
+    RowError,
+    Times,
+    read_fields,
+    read_unit,
+    times,
+)
 from hpml_jobs.importer.csv_rows import Fault, Row, read_rows
-from hpml_jobs.importer.rates import RateUnit, Times, read_unit, times
 from hpml_jobs.slurm.states import Outcome
 
 PARAMETERS = {
@@ -55,7 +63,7 @@ def read_timings(content: bytes, file: str, rules: Rules) -> list[Record]:
     Raises:
         HpmlError: rows are invalid; one message names all of them by line.
     """
-    table = read_rows(content, file, REQUIRED, INSTEAD, tuple(COLUMNS))
+    table = read_rows(content, file, COLUMNS)
     faults = list(table.faults)
     records = []
     for row in table.rows:
@@ -204,13 +212,8 @@ def _workload(model: str, data: str, images: int | None, parameters: int | None)
         model=model or UNREPORTED_MODEL,
         data=data,
         images=images,
-        parameters=parameters or _known_parameters(model),
+        parameters=parameters or PARAMETERS.get(re.sub(r"[^a-z0-9]", "", model.lower())),
     )
-
-
-def _known_parameters(model: str) -> int | None:
-    """Return the parameters of a model that the file names; None for any other."""
-    return PARAMETERS.get(re.sub(r"[^a-z0-9]", "", model.lower()))
 
 
 def _strategy(text: str, gpus: int) -> Strategy:

@@ -1,14 +1,20 @@
 """Remarks on imported timings: assumptions, missing values, contradictions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.formulas import iterations
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.importer.rates import RateUnit, hardly_growing
+from hpml_jobs.importer.columns import RateUnit
 from hpml_jobs.importer.records import Rules, line_of
+
+LARGEST_NODE = 16
+"""The most GPUs of one node that is sold (DGX-2)."""
+
+SERIES_GROWTH = 1.1
+"""Least growth of the rate from the fewest to the most GPUs that is a rate of all GPUs together."""
 
 
 def remarks(records: Sequence[Record], rules: Rules) -> Iterator[str]:
@@ -38,13 +44,35 @@ def _rates(records: Sequence[Record], rules: Rules) -> Iterator[str]:
         )
     if units - {None} and not rules.batch_is_global:
         yield "batch is that of one GPU (batch_is=per_gpu); if it is of all, give batch_is=global"
-    for first, last in hardly_growing(records):
+    for first, last in _hardly_growing(records):
         name = last.cell.workload.name
         yield (
             f"line {line_of(last)}: the rate of {name} on {last.cell.gpus} GPUs is only "
             f"{first.epoch_s / last.epoch_s:.2f} times that on {first.cell.gpus}: if rates are of "
             "one GPU, give rate_of=gpu"
         )
+
+
+def _hardly_growing(records: Iterable[Record]) -> Iterator[tuple[Record, Record]]:
+    """Yield the fewest and the most GPUs of each series whose rate of all GPUs hardly grows.
+
+    A rate per GPU looks like this.
+    """
+    series: dict[tuple[object, ...], list[Record]] = {}
+    for record in records:
+        imported, cell = record.imported, record.cell
+        if (
+            imported
+            and imported.unit not in (None, RateUnit.ITERATION)
+            and not imported.rate_is_per_gpu
+        ):
+            key = cell.workload, cell.gpu_type, cell.batch, cell.repeat
+            series.setdefault(key, []).append(record)
+    for members in series.values():
+        ordered = sorted(members, key=lambda record: record.cell.gpus)
+        first, last = ordered[0], ordered[-1]
+        if last.cell.gpus > first.cell.gpus and first.epoch_s < SERIES_GROWTH * last.epoch_s:
+            yield first, last
 
 
 def _assumptions(records: Sequence[Record]) -> Iterator[str]:
@@ -60,10 +88,6 @@ def _assumptions(records: Sequence[Record]) -> Iterator[str]:
             size = f"{workload.parameters:,} parameters"
         key = "images" if workload.samples_name == "images" else "samples"
         yield f"{workload.name}: {images}, {size}; change with {key}=, parameters= or columns"
-
-
-LARGEST_NODE = 16
-"""The most GPUs of one node that is sold (DGX-2)."""
 
 
 def _without_nodes(records: Sequence[Record]) -> Iterator[str]:

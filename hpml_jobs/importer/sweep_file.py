@@ -5,15 +5,14 @@ from collections.abc import Mapping
 from hpml_jobs.core.formulas import bus_gb_per_s
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.importer.columns import ColumnSpec, FieldError, number, whole
-from hpml_jobs.importer.csv_rows import read_rows
+from hpml_jobs.importer.csv_rows import ColumnSpec, FieldError, number, read_rows, whole
 from hpml_jobs.predict.network import BusSweep
 
 SPEED, SECONDS = "gb_per_s", "seconds"
 
 COLUMNS = {
-    "bytes": ColumnSpec(whole),
-    SPEED: ColumnSpec(number),
+    "bytes": ColumnSpec(whole, required=True),
+    SPEED: ColumnSpec(number, required=True, instead=SECONDS),
     SECONDS: ColumnSpec(number),
     "gpus": ColumnSpec(whole),
     "nodes": ColumnSpec(whole),
@@ -29,7 +28,7 @@ def read_sweep(content: bytes, file: str) -> BusSweep:
     Raises:
         HpmlError: the file cannot be read, or has values that no sweep has; all lines are named.
     """
-    table = read_rows(content, file, ("bytes", SPEED), {SPEED: SECONDS}, tuple(COLUMNS))
+    table = read_rows(content, file, COLUMNS)
     faults = [f"line {fault.line} {fault.text}" for fault in table.faults]
     speeds: dict[int, float] = {}
     places = set()

@@ -34,7 +34,7 @@ from hpml_jobs.worker.instruments.timing import (
     Window,
     read_times,
 )
-from hpml_jobs.worker.micro_steps import MicroSteps
+from hpml_jobs.worker.path_steps import MicroSteps
 from hpml_jobs.worker.training import Training
 
 OUTSIDE = 2

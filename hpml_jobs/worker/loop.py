@@ -10,14 +10,7 @@ import msgspec
 import torch
 
 from hpml_jobs.core.cell import CellFile, Protocol
-from hpml_jobs.core.measurements import (
-    TRAINING,
-    Epoch,
-    Microbenchmark,
-    ProfilerSummary,
-    Role,
-    Stage,
-)
+from hpml_jobs.core.measurements import TRAINING, Role, Stage
 from hpml_jobs.core.quantization import Quantized
 from hpml_jobs.core.record import Facts, Model, Rank
 from hpml_jobs.study.attempt import HOST_VARIABLE, AttemptFolder
@@ -31,24 +24,16 @@ from hpml_jobs.worker.evaluation import evaluate, evaluate_share
 from hpml_jobs.worker.instruments import facts
 from hpml_jobs.worker.instruments.collectives import fingerprint
 from hpml_jobs.worker.instruments.flop_counter import FlopCount, count_flop
-from hpml_jobs.worker.instruments.microbenchmark import (
-    SIZES,
-    collective_times,
-    sizes_sent,
-    with_nccl_choices,
-)
-from hpml_jobs.worker.instruments.profiler import profile_iterations
-from hpml_jobs.worker.instruments.startup import StartupTimer
+from hpml_jobs.worker.instruments.recorder import StartupTimer
 from hpml_jobs.worker.optimizer import state_bytes
-from hpml_jobs.worker.optional_steps import OptionalSteps
+from hpml_jobs.worker.probes import probe
 from hpml_jobs.worker.process_group import (
     ParallelStrategy,
     collective_timeout,
     read_placement,
 )
-from hpml_jobs.worker.progress import ProgressWriter
-from hpml_jobs.worker.quantization.replica import quantize_replica
-from hpml_jobs.worker.results import RankResult, SharedResult, write_record
+from hpml_jobs.worker.quantization.steps import quantize_replica
+from hpml_jobs.worker.results import ProgressWriter, RankResult, SharedResult, write_record
 from hpml_jobs.worker.strategies import STRATEGIES
 from hpml_jobs.worker.training import Training, make_training
 
@@ -111,33 +96,6 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
     result = RankResult.of(rank, results, [*reasons, *unread(training)])
     write_results(strategy, folder, file, result, shared)
     strategy.close()
-
-
-def probe(
-    training: Training, rank: Rank, folder: AttemptFolder, *, keep_trace: bool
-) -> tuple[Rank, Microbenchmark | None, list[str]]:
-    """Run the steps after training, each of which may fail.
-
-    Return the rank's part of the record with their results, the microbenchmark, and the reasons of
-    what is missing.
-    """
-    strategy = training.strategy
-    optional = OptionalSteps(strategy)
-    microbenchmark: Microbenchmark | None = None
-    reasons: list[str] = []
-    if strategy.backend is not None and strategy.placement.world_size > 1:
-        epochs = (*rank.epochs, *unsynced_epoch(training, optional))
-        rank = msgspec.structs.replace(rank, epochs=epochs)
-        if optional.attempt("microbenchmark", lambda: allocate_messages(training)):
-            before = training.scheduling.read()
-            microbenchmark, reasons = optional.attempt(
-                "microbenchmark", lambda: run_microbenchmark(training, rank, folder)
-            ) or (None, [])
-            accounts = training.scheduling.since(before) if microbenchmark else None
-            rank = msgspec.structs.replace(rank, microbenchmark_scheduling=accounts)
-    trace = optional.attempt("trace", lambda: cross_check(training, folder, keep=keep_trace))
-    rank = msgspec.structs.replace(rank, profiler=trace)
-    return rank, microbenchmark, [*reasons, *optional.missing]
 
 
 def unread(training: Training) -> list[str]:
@@ -232,56 +190,6 @@ def describe_model(training: Training, flop_per_sample: int | None) -> Model:
     model = models.describe(training.cell.workload.model, training.replica, flop_per_sample)
     shards = training.strategy.shard_facts(training.replica, training.optimizer)
     return msgspec.structs.replace(model, expected=shards.expected, shard_groups=shards.groups)
-
-
-def run_microbenchmark(
-    training: Training, rank: Rank, folder: AttemptFolder
-) -> tuple[Microbenchmark | None, list[str]]:
-    """Time the cell's collectives at the sizes that it sends, then at a range of sizes.
-
-    Return also what is missing in the result.
-    """
-    strategy = training.strategy
-    devices, sent = strategy.devices, sizes_sent(rank.communication)
-    benchmark = collective_times(devices, sent, training.cell.probe_s, clock_of=strategy.clock)
-    if benchmark is None or strategy.backend != "nccl":
-        return benchmark, []
-    benchmark, reason = with_nccl_choices(benchmark, devices, folder.nccl_log)
-    return benchmark, [reason] if reason else []
-
-
-def allocate_messages(training: Training) -> bool:
-    """Allocate the largest message, received and sent, and release it; raise if it does not fit.
-
-    It is not tried on the CPU, where memory is taken when it is written.
-    """
-    for index in training.strategy.cuda_indices:
-        torch.empty((2, max(SIZES)), dtype=torch.uint8, device=f"cuda:{index}")
-    return True
-
-
-def unsynced_epoch(training: Training, optional: OptionalSteps) -> tuple[Epoch, ...]:
-    """Train an epoch without gradient exchange; return nothing if a rank has no room for it."""
-    what = "epoch without gradient exchange"
-    alone = optional.attempt(what, training.without_exchange)
-    if alone is None:
-        return ()
-    result = optional.attempt(what, lambda: train_epoch(alone, training.cell.epochs, Role.UNSYNCED))
-    return (result.epoch,) if result else ()
-
-
-def cross_check(training: Training, folder: AttemptFolder, *, keep: bool) -> ProfilerSummary:
-    """Return the profiler's measurement of some more iterations.
-
-    With `keep` the trace file stays in the attempt's folder. CUPTI is not allowed everywhere.
-
-    Raises:
-        ProfilerError: the profiler gave no result.
-    """
-    path = folder.trace_of(training.strategy.placement.rank) if keep else None
-    if training.cell.epochs > training.cell.protocol.epochs:  # the plain epochs ran a bare wrapper
-        training.rewrap(instrumented=True)
-    return profile_iterations(training, training.cell.epochs, path)
 
 
 def peak_memory_bytes(results: list[EpochResult]) -> int:

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 from hpml_jobs import __version__
 from hpml_jobs.core.cell import Cell, CellFile, decode_cell_file
 from hpml_jobs.core.findings import Finding, NodeAnswer, Severity, ok, problem, warning
+from hpml_jobs.core.gpus import lane_fault, memory_fault, slowing_reasons
+from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.strategies import Device, Loader
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError
@@ -26,11 +28,13 @@ from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.failure import reason_of
 
 if TYPE_CHECKING:
+    from hpml_jobs.worker.instruments.cards import CardReader
     from hpml_jobs.worker.instruments.timing import Devices
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (loader workers pass batches through it)
 MIN_SHARED_GB = 1.0
 MIN_SCRATCH_GB = 1.0
+GPU_HEALTH = "gpu health"
 
 
 def main(cell_path: str, answer_path: str) -> int:
@@ -154,12 +158,48 @@ def _devices_of(cell: Cell) -> "Devices":
 
 def _cards(file: CellFile) -> Iterator[Finding]:
     """Yield the health of each GPU of the cell; nothing on the CPU."""
-    from hpml_jobs.worker.card_health import card_findings  # noqa: PLC0415
     from hpml_jobs.worker.instruments.cards import CardReader  # noqa: PLC0415
     from hpml_jobs.worker.instruments.facts import device_uuids  # noqa: PLC0415
 
     if file.cell.device is Device.CUDA:
         yield from card_findings(CardReader(device_uuids(_devices_of(file.cell))))
+
+
+def card_findings(reader: "CardReader") -> Iterator[Finding]:
+    """Yield a finding for each GPU that NVML answers for, or why it answers for none."""
+    reader.read()
+    if not reader.state:
+        reason = reader.missing[0] if reader.missing else "no UUID of a GPU"
+        yield ok(GPU_HEALTH, f"not read: {reason}")
+    for card in reader.state:
+        yield _finding(card)
+
+
+def _finding(card: Card) -> Finding:
+    number = "" if card.index is None else f" {card.index}"
+    observed = f"GPU{number} {card.bus_id or card.uuid}: {', '.join(_parts(card))}"
+    if memory_fault(card) or lane_fault(card):
+        return warning(GPU_HEALTH, observed, "report the node to the cluster's support")
+    if slowing_reasons(card):
+        return warning(GPU_HEALTH, observed, "measure on another node, or report it if it stays so")
+    return ok(GPU_HEALTH, observed)
+
+
+def _parts(card: Card) -> Iterator[str]:
+    """Yield what NVML says, without what it does not answer."""
+    if card.ecc_uncorrected is not None:
+        yield counted(card.ecc_uncorrected, "uncorrected ECC error")
+    if card.remapped_rows is not None:
+        rows = counted(card.remapped_rows, "remapped row")
+        is_done = card.row_remapping == "done"
+        yield rows if is_done else f"{rows} (remapping is {card.row_remapping})"
+    if card.throttle_reasons is not None:
+        reasons = slowing_reasons(card)
+        yield f"clocks lowered by {', '.join(reasons)}" if reasons else "clocks not lowered"
+    if card.pcie_width is not None:
+        yield lane_fault(card) or f"PCIe x{card.pcie_width}"
+    if card.temperature_c is not None:
+        yield f"{card.temperature_c} °C"
 
 
 def _data(file: CellFile) -> Finding:

@@ -10,6 +10,10 @@ import argparse
 import contextlib
 import os
 import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,8 +23,10 @@ from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.counts import NO_TORCH_CODE, TRIAL_CODE, Counts
 from hpml_jobs.core.source_files import imported_code
 from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.text import duration_text
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError
+from hpml_jobs.worker.data.user_code import check_args, place_of
 from hpml_jobs.worker.failure import lacks_torch, reason_of
 
 LIMIT_S = 60
@@ -28,6 +34,7 @@ LIMIT_BYTES = 8 * 10**9
 """Time and memory that the trial of a batch may take on a login node."""
 
 _THREADS = 4
+_POLL_S = 0.05
 
 
 class TrialRequest(NamedTuple):
@@ -111,7 +118,6 @@ def prepare(
     from hpml_jobs.worker import models  # noqa: PLC0415
     from hpml_jobs.worker.data import datasets  # noqa: PLC0415
     from hpml_jobs.worker.data.image_tensors import check_tensors  # noqa: PLC0415
-    from hpml_jobs.worker.data.user_code import check_args  # noqa: PLC0415
     from hpml_jobs.worker.trial import Trial, UntriedError  # noqa: PLC0415
 
     before = {*sys.modules}
@@ -150,7 +156,7 @@ def prepare(
         imported=imported_code(before).files,  # before the trial, which not every submission makes
     )
     try:
-        with _bounds(counts) if request.has_bounds else contextlib.nullcontext():
+        with _bounded(counts) if request.has_bounds else contextlib.nullcontext():
             for size in request.batches:
                 trial.run(data, model, size)
     except UntriedError as error:
@@ -160,17 +166,48 @@ def prepare(
     return counts
 
 
-def _bounds(counts: Counts) -> contextlib.AbstractContextManager[None]:
-    """Limit the trial; when it reaches a limit, the answer says so."""
+@contextlib.contextmanager
+def _bounded(counts: Counts) -> Iterator[None]:
+    """Exit the process with code 0 and an answer if the block takes too long or too much memory.
+
+    A thread watches the memory that the process holds. A limit of the kernel on its address space
+    would refuse what torch only reserves.
+    """
     import torch  # noqa: PLC0415
 
-    from hpml_jobs.worker.bounds import bounded  # noqa: PLC0415
-
-    def give_up(reason: str) -> None:
-        os.write(1, _line(msgspec.structs.replace(counts, untried=reason)).encode())
-
     torch.set_num_threads(min(_THREADS, torch.get_num_threads()))
-    return bounded(LIMIT_S, LIMIT_BYTES, give_up)
+    deadline, most = time.monotonic() + LIMIT_S, _resident_bytes() + LIMIT_BYTES
+    main_thread, has_ended = threading.get_ident(), threading.Event()
+
+    def watch() -> None:
+        while not has_ended.wait(_POLL_S):
+            reason = ""
+            if time.monotonic() > deadline:
+                frame = sys._current_frames().get(main_thread)
+                place = place_of(traceback.extract_stack(frame)) if frame else ""
+                reason = f"it took more than {duration_text(LIMIT_S)}{place}"
+            elif _resident_bytes() > most:
+                reason = f"it took more than {LIMIT_BYTES / 1e9:.0f} GB of memory"
+            if reason:
+                os.write(1, _line(msgspec.structs.replace(counts, untried=reason)).encode())
+                os._exit(0)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        has_ended.set()
+        watcher.join()
+
+
+def _resident_bytes() -> int:
+    """Return the memory that this process holds; 0 where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 if __name__ == "__main__":

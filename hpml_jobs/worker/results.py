@@ -1,8 +1,9 @@
-"""iterations.npz and record.json: the ranks' results put together and written by rank 0."""
+"""What rank 0 writes: progress.json between epochs, then iterations.npz and record.json."""
 
 import io
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Self
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
 import numpy as np
@@ -15,12 +16,13 @@ from hpml_jobs.core.measurements import (
     Microbenchmark,
     Purpose,
     Role,
+    Stage,
 )
 from hpml_jobs.core.quantization import Quantized
 from hpml_jobs.core.record import Attempt, Facts, Model, Rank, Record
 from hpml_jobs.core.validation import decode
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.study.attempt import AttemptFolder, utc_now
+from hpml_jobs.study.attempt import AttemptFolder, Progress, utc_now
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.epochs import EpochResult
 
@@ -32,6 +34,47 @@ PURPOSES = tuple(purpose.value for purpose in Purpose)
 
 UNROOTED = [KINDS.index(kind) for kind in CollectiveKind if not kind.is_rooted]
 SENT_BY_ROOT = [KINDS.index(kind) for kind in (CollectiveKind.BROADCAST, CollectiveKind.SCATTER)]
+
+Batch = TypeVar("Batch")
+
+INTERVAL_S = 2.0
+"""Seconds between two reports inside an epoch that is not measured."""
+
+
+class ProgressWriter:
+    """Writes the progress of a cell; on all ranks but 0 it writes nothing."""
+
+    def __init__(self, folder: AttemptFolder, rank: int, epochs: int) -> None:
+        self._file = folder.progress if rank == 0 else None
+        self._progress = Progress(epoch=0, epochs=epochs)
+
+    def begin(self, role: Stage, epoch: int | None = None, last_s: float | None = None) -> None:
+        """Report that an epoch (from 1) begins, or without a number a step after training.
+
+        `last_s` is the duration of the previous epoch in seconds; None leaves the last one known.
+        """
+        self._write(
+            epoch=self._progress.epoch if epoch is None else epoch,
+            role=role,
+            since=utc_now(),
+            last_s=self._progress.last_s if last_s is None else last_s,
+            iteration=0,
+            iterations=0,
+        )
+
+    def count_batches(self, batches: Iterable[Batch], iterations: int) -> Iterator[Batch]:
+        """Yield the batches and report their number every `INTERVAL_S`; not for measured epochs."""
+        written_s = time.monotonic()
+        for number, batch in enumerate(batches):
+            if time.monotonic() - written_s > INTERVAL_S:
+                written_s = time.monotonic()
+                self._write(iteration=number, iterations=iterations)
+            yield batch
+
+    def _write(self, **changes: Any) -> None:
+        self._progress = msgspec.structs.replace(self._progress, **changes)
+        if self._file is not None:
+            write_whole(self._file, encode(self._progress), parents=False)
 
 
 class RankResult(NamedTuple):

@@ -32,16 +32,12 @@ from hpml_jobs.worker.instruments.cards import CardReader
 from hpml_jobs.worker.instruments.collectives import fingerprint
 from hpml_jobs.worker.instruments.energy import EnergyMeter
 from hpml_jobs.worker.instruments.facts import device_uuids
-from hpml_jobs.worker.instruments.memory import MemoryMeter
+from hpml_jobs.worker.instruments.recorder import MemoryMeter, StartupTimer
 from hpml_jobs.worker.instruments.scheduling import SchedulingReader
-from hpml_jobs.worker.instruments.startup import StartupTimer
-from hpml_jobs.worker.micro_steps import MicroSteps
-from hpml_jobs.worker.optimizer import make_optimizer
-from hpml_jobs.worker.path_steps import PathSteps, check_channels_last, set_modes
+from hpml_jobs.worker.optimizer import make_optimizer, make_schedule
+from hpml_jobs.worker.path_steps import MicroSteps, PathSteps, check_channels_last, set_modes
 from hpml_jobs.worker.process_group import ParallelStrategy, Sampler
-from hpml_jobs.worker.quantization.images import check_images
-from hpml_jobs.worker.quantization.layers import check_layers
-from hpml_jobs.worker.schedule import make_schedule
+from hpml_jobs.worker.quantization.layers import check_quantizable
 from hpml_jobs.worker.syncbn import convert_sync_batchnorm
 
 
@@ -202,8 +198,7 @@ def make_training(
     initial_hash = fingerprint(replica.parameters()) if ":" in workload.model else None
     replica = strategy.place(replica, steps.place)
     if cell.quantize is not None:  # refuse before training, not after it
-        check_layers(replica)
-        check_images(cell, data)
+        check_quantizable(cell, replica, data)
     if cell.sync_buffers is SyncBuffers.SYNCBN:
         replica = convert_sync_batchnorm(replica, cell.device)
     compiler = Compiler(cell.path.compile, strategy.devices[0])

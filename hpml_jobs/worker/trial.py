@@ -24,8 +24,7 @@ from hpml_jobs.worker import models
 from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.user_code import place_of
 from hpml_jobs.worker.failure import is_oom, reason_of
-from hpml_jobs.worker.optimizer import own_optimizer
-from hpml_jobs.worker.schedule import Factor, own_schedule
+from hpml_jobs.worker.optimizer import Factor, own_optimizer, own_schedule
 
 ITEMS = 16
 """Items that are collated, spread over the data set, so that unequal shapes show."""

@@ -114,7 +114,11 @@ def split_phases(
             optimizer_s=total.optimizer_s,
             comm_forward_s=total.comm_forward_s,
             pack_s=total.pack_s,
-            replicas_s=_replicas_s(total) if ledger.replica_waits else None,
+            replicas_s=(
+                total.replicas_forward_s + total.replicas_backward_s
+                if ledger.replica_waits
+                else None
+            ),
             comm_optimizer_s=total.comm_optimizer_s,
         ),
         communication=Communication(
@@ -161,10 +165,6 @@ def _exposed_parts(
         parts_s.append(union_s(_clipped(intervals, max(start, busy_until), end)))
         busy_until = max(busy_until, end)
     return parts_s
-
-
-def _replicas_s(total: IterationPhases) -> float:
-    return total.replicas_forward_s + total.replicas_backward_s
 
 
 class _Events(NamedTuple):

@@ -1,10 +1,20 @@
-"""Stamps of the iterations of an epoch: two each in a bare epoch, six in an instrumented one."""
+"""The recorders of a rank: stamps of iterations, memory of an epoch, parts of the start."""
 
+import os
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
+
+from hpml_jobs.core.measurements import Memory, Startup
+from hpml_jobs.core.process_times import process_started_s, since_boot_s
+from hpml_jobs.study.attempt import JOB_STARTED_VARIABLE
 from hpml_jobs.worker.instruments import timing
 from hpml_jobs.worker.instruments.collectives import Ledger
-from hpml_jobs.worker.instruments.timing import Clock, Stamp
+from hpml_jobs.worker.instruments.timing import Clock, IterationTimes, Stamp
+
+COUNTERS = ("num_alloc_retries", "num_ooms")
+"""The counters of torch's allocator that `MemoryMeter` reads."""
 
 
 class IterationMarks(NamedTuple):
@@ -70,3 +80,71 @@ class PhaseRecorder(BareRecorder):
     def mark(self) -> None:
         """Record that the current phase is done."""
         self._iteration.append(self._stamp())
+
+
+class MemoryMeter:
+    """Reads the allocator's peaks and counters of an epoch; on the CPU there is none.
+
+    The peak since the process began would be that of cuDNN's search, whose workspaces are as large
+    as any kernel asks for: it is reset before every epoch.
+    """
+
+    def __init__(self, cuda_indices: Sequence[int]) -> None:
+        self._indices = cuda_indices
+        self._before = self._counters()
+
+    def start(self) -> None:
+        """Forget the peaks and remember the counters; call it right before an epoch."""
+        for index in self._indices:
+            torch.cuda.reset_peak_memory_stats(index)
+        self._before = self._counters()
+
+    def since_start(self) -> Memory | None:
+        """Return the peaks and counts since `start`; None on the CPU."""
+        if not self._indices:
+            return None
+        retries, ooms = (
+            now - before for now, before in zip(self._counters(), self._before, strict=True)
+        )
+        return Memory(
+            allocated_bytes=max(map(torch.cuda.max_memory_allocated, self._indices)),
+            reserved_bytes=max(map(torch.cuda.max_memory_reserved, self._indices)),
+            retries=retries,
+            ooms=ooms,
+        )
+
+    def _counters(self) -> list[int]:
+        stats = [torch.cuda.memory_stats(index) for index in self._indices]
+        return [sum(int(of_gpu.get(name, 0)) for of_gpu in stats) for name in COUNTERS]
+
+
+class StartupTimer:
+    """Notes when each part of the start is done; all times are in seconds since boot."""
+
+    def __init__(self) -> None:
+        self._process_s = process_started_s()
+        self._last_s = self._process_s
+        self._parts_s: dict[str, float] = {}
+
+    def end(self, part: str) -> None:
+        """Note that a part of `Startup` is done; it began when the one before it was done."""
+        now_s = since_boot_s()
+        if now_s is not None and self._last_s is not None:
+            self._parts_s[part] = max(0.0, now_s - self._last_s)  # a process starts within 10 ms
+        self._last_s = now_s
+
+    def summary(self, times: IterationTimes) -> Startup:
+        """Return the parts; the last two are those of the warm-up epoch's first iteration."""
+        return Startup(
+            launch_s=self._launch_s(),
+            first_batch_s=float(times.stall_s[0]),
+            first_iteration_s=float(times.step_s[0] - times.stall_s[0]),
+            **self._parts_s,
+        )
+
+    def _launch_s(self) -> float | None:
+        """Return the seconds from the start of the job's wrapper to that of this process."""
+        job_started = os.environ.get(JOB_STARTED_VARIABLE)
+        if not job_started or self._process_s is None:
+            return None
+        return max(0.0, self._process_s - float(job_started))

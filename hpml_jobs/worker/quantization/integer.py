@@ -1,24 +1,72 @@
 """A network in integers: int8 in, int32 accumulators, int8 out, layer by layer."""
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from hpml_jobs.core.quantization import Layer
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.worker.quantization.layers import Chain, Stage, Weighted, apply
-from hpml_jobs.worker.quantization.products import convolve, multiply
+from hpml_jobs.worker.quantization.layers import Chain, Stage, apply
 from hpml_jobs.worker.quantization.scales import (
+    INPUT,
     INT8_MIN,
     INT32_MAX,
+    Weights,
     count_clipped,
+    describe_outputs,
     nearest,
     to_int8,
     to_int32,
 )
-from hpml_jobs.worker.quantization.spreads import INPUT, describe_outputs
-from hpml_jobs.worker.quantization.weights import Weights
+
+
+def multiply(left: Tensor, right: Tensor) -> Tensor:
+    """Return the matrix product of int8 (m, k) and int8 (k, n) as int32 (m, n)."""
+    if int_mm_is_exact():
+        return torch._int_mm(left, right)
+    return left.int() @ right.int()
+
+
+@cache
+def int_mm_is_exact() -> bool:
+    """Return whether `torch._int_mm` is exact on this processor, tested with the largest integers.
+
+    Without VNNI instructions oneDNN adds pairs of products in 16 bits, which saturate.
+    """
+    left = torch.full((32, 64), 127, dtype=torch.int8)
+    right = torch.full((64, 32), 127, dtype=torch.int8)
+    right[:, ::2] = -128
+    try:
+        return torch.equal(torch._int_mm(left, right), left.int() @ right.int())
+    except RuntimeError:  # not available in this build or on this processor
+        return False
+
+
+def convolve(images: Tensor, weights: Tensor, layer: nn.Conv2d) -> Tensor:
+    """Convolve int8 (n, c, h, w) with int8 weights; return int32 (n, outputs, height, width).
+
+    Stride and padding are those of `layer`.
+    """
+    windows = unfold(images, layer)
+    _, number, height, width = windows.shape
+    sums = multiply(weights.flatten(1), windows.flatten(1))
+    return sums.reshape(-1, number, height, width).transpose(0, 1)
+
+
+def unfold(images: Tensor, layer: nn.Conv2d) -> Tensor:
+    """Return the values under the kernel at every position: int8 (k, n, height, width).
+
+    The padding is zero, which is the integer of the value 0.
+    """
+    (stride_y, stride_x), (kernel_y, kernel_x) = layer.stride, layer.kernel_size
+    pad_y, pad_x = (int(size) for size in layer.padding)
+    padded = pad(images, (pad_x, pad_x, pad_y, pad_y))
+    # n, c, height, width, kernel_y, kernel_x
+    windows = padded.unfold(2, kernel_y, stride_y).unfold(3, kernel_x, stride_x)
+    return windows.permute(1, 4, 5, 0, 2, 3).flatten(0, 2)
 
 
 @dataclass
@@ -56,7 +104,10 @@ class IntegerLayer:
         self.name, self.layer, self.then = stage.name, stage.layer, stage.then
         self.weights, self.input_scale, self.output_scale = weights, input_scale, output_scale
         product_scales = input_scale * weights.scales
-        self.bias = _quantize_bias(stage.name, stage.layer, product_scales)
+        self.bias: Tensor | None = None
+        if self.layer.bias is not None:  # in units of input scale times weight scale
+            integers = nearest(self.layer.bias, product_scales)
+            self.bias = to_int32(f"the integers of the bias of {self.name}", integers)
         self.multiplier = product_scales / output_scale
         self.counters: Counters | None = Counters()
         self._check_accumulators()
@@ -127,13 +178,6 @@ class IntegerLayer:
 def _per_channel(values: Tensor, dimensions: int) -> Tensor:
     """Reshape one value, or one per channel, to broadcast over outputs (n, channels, …)."""
     return values.reshape(1, -1, *[1] * (dimensions - 2))
-
-
-def _quantize_bias(name: str, layer: Weighted, product_scales: Tensor) -> Tensor | None:
-    """Return the bias as int32 in units of input scale times weight scale."""
-    if layer.bias is None:
-        return None
-    return to_int32(f"the integers of the bias of {name}", nearest(layer.bias, product_scales))
 
 
 class IntegerNetwork:

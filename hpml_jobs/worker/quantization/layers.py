@@ -1,11 +1,14 @@
-"""The supported layers of a network, in the order in which it runs them."""
+"""What can be quantized: a network's layers, in the order in which it runs them, and images."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
+from hpml_jobs.core.cell import Cell
 from hpml_jobs.errors import HpmlError
+from hpml_jobs.worker.data import datasets
 
 Weighted = nn.Conv2d | nn.Linear
 
@@ -13,6 +16,12 @@ SUPPORTED = (
     "quantization supports Conv2d (one group, no dilation, padded with zeros), Linear, ReLU, "
     "MaxPool2d, Flatten, Identity and Dropout in an nn.Sequential"
 )
+
+TEST_BYTES = 4_000_000_000
+"""Memory for the test images at most; they are kept because every step evaluates them."""
+
+CALIBRATION_BYTES = 500_000_000
+"""Memory for the calibration images at most; the outputs of every layer are kept too."""
 
 
 class Stage(NamedTuple):
@@ -76,15 +85,6 @@ def chain(model: nn.Module) -> Chain:
     )
 
 
-def check_layers(model: nn.Module) -> None:
-    """Check that a network can be quantized.
-
-    Raises:
-        HpmlError: as `chain`.
-    """
-    chain(model)
-
-
 def _weighted(name: str, module: nn.Module) -> Weighted | None:
     """Return the module if it has weights, else None.
 
@@ -107,3 +107,38 @@ def _unsupported(name: str, module: nn.Module) -> HpmlError:
     where = f"layer {name}" if name else "the network"
     description = str(module).split("\n", maxsplit=1)[0].rstrip("(")
     return HpmlError(f"{where} is {description}: {SUPPORTED}")
+
+
+def check_quantizable(cell: Cell, model: nn.Module, data: datasets.Data) -> None:
+    """Check the cell's model and data set, before training.
+
+    Raises:
+        HpmlError: an unsupported layer, no test set, targets that are not classes, or too many
+            images for memory.
+    """
+    chain(model)
+    name, test = cell.workload.data, data.test
+    if test is None or not datasets.length(test):
+        raise HpmlError(f"workload.data={name} has no test images, which quantization needs")
+    image, target = datasets.first_batch(test, 1)
+    if (
+        not isinstance(image, Tensor)
+        or not isinstance(target, Tensor)
+        or target.dtype != torch.int64
+    ):
+        raise HpmlError(
+            f"workload.data={name} has targets that are not class numbers, which quantization needs"
+        )
+    image_bytes = image.numel() * image.element_size()
+    calibration = cell.quantize.calibration if cell.quantize else 0
+    for part, number, limit_bytes, remedy in (
+        ("test", datasets.length(test), TEST_BYTES, "set data.limit="),
+        ("calibration", calibration, CALIBRATION_BYTES, "reduce quantize.calibration="),
+    ):
+        if number * image_bytes > limit_bytes:
+            raise HpmlError(
+                f"{number} {part} images of {image_bytes:,} bytes need "
+                f"{number * image_bytes / 1e9:.3g} GB of memory "
+                f"(limit {limit_bytes / 1e9:.3g} GB): "
+                f"{remedy}"
+            )

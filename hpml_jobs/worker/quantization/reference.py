@@ -1,4 +1,4 @@
-"""torch's own post-training quantization (PyTorch 2 export, torchao), for comparison.
+"""The latency of a network, and torch's own post-training quantization (PyTorch 2 export, torchao).
 
 The default of X86InductorQuantizer: static; activations uint8 per tensor with a zero point; weights
 int8 per output channel, symmetric. No failure here fails the cell: it becomes one line of text.
@@ -12,17 +12,68 @@ from functools import wraps
 from importlib.metadata import version
 from operator import attrgetter
 from textwrap import shorten
+from time import perf_counter
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from hpml_jobs.core.quantization import Implementation, Latency
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.worker.quantization.latency import Network, measure_latency
+
+BATCHES = (1, 100)
+"""Batch sizes."""
+
+WARMUP_RUNS = 5
+MIN_RUNS, MAX_RUNS = 20, 500
+BUDGET_S = 0.3
+"""The timed runs stop after this time, but not before `MIN_RUNS`."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+Network = Callable[[Tensor], Any]
+"""Images to outputs."""
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute on one thread inside the block."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@torch.no_grad()
+def measure_latency(what: Implementation, network: Network, images: Tensor) -> Latency:
+    """Time the network repeatedly on these images as one batch."""
+    for _ in range(WARMUP_RUNS):
+        network(images)
+    seconds: list[float] = []
+    end = perf_counter() + BUDGET_S
+    while len(seconds) < MIN_RUNS or (len(seconds) < MAX_RUNS and perf_counter() < end):
+        start = perf_counter()
+        network(images)
+        seconds.append(perf_counter() - start)
+    p10_s, median_s, p90_s = (float(np.percentile(seconds, percent)) for percent in (10, 50, 90))
+    return Latency(
+        what=what,
+        batch=len(images),
+        runs=len(seconds),
+        median_s=median_s,
+        p10_s=p10_s,
+        p90_s=p90_s,
+    )
+
+
+def batches_of(images: Tensor) -> list[Tensor]:
+    """Return a batch of each size in `BATCHES`; images repeat if there are too few."""
+    repeated = images.repeat(-(-max(BATCHES) // len(images)), *[1] * (images.ndim - 1))
+    return [repeated[:size].contiguous() for size in BATCHES]
 
 
 class NoReferenceError(HpmlError):

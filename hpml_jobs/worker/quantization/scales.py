@@ -1,13 +1,17 @@
-"""Scales from the statistics of a tensor, and rounding to int8 and int32."""
+"""The distributions of weights and layer outputs, their scales, and the weights in int8."""
 
+import copy
+from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from hpml_jobs.core.quantization import Bound
+from hpml_jobs.core.quantization import BINS, Bound, Spread, SpreadOf
 from hpml_jobs.errors import HpmlError
+from hpml_jobs.worker.quantization.layers import Chain, Stage, Weighted
 
 INT8_MIN, INT8_MAX = -128, 127
 """Range of weights and activations."""
@@ -114,3 +118,104 @@ def to_int32(name: str, integers: Tensor) -> Tensor:
     if not largest <= INT32_MAX:
         raise HpmlError(f"{name} reach {largest:.4g}, which does not fit into 32 bits")
     return integers.to(torch.int32)
+
+
+class Scheme(NamedTuple):
+    """The choice of scales: their bound, and one per layer or one per output channel."""
+
+    bound: Bound
+    percentile: float
+    per_channel: bool = False
+
+
+class Weights(NamedTuple):
+    """int8 in the layer's shape, scales (1,) or (output channels,), and the number clipped."""
+
+    integers: Tensor
+    scales: Tensor
+    clipped: int
+
+    @property
+    def values(self) -> Tensor:
+        """Integers times scales in fp32."""
+        return (self.integers * per_output_channel(self.scales, self.integers.ndim)).float()
+
+
+def per_output_channel(scale: Tensor, dimensions: int) -> Tensor:
+    """Reshape scales to multiply weights, whose first dimension is the output channel."""
+    return scale.reshape(-1, *[1] * (dimensions - 1))
+
+
+def quantize_weights(name: str, layer: Weighted, scheme: Scheme) -> Weights:
+    """Quantize a layer's weights to int8.
+
+    Raises:
+        HpmlError: they contain NaN or infinity, or a scale would be 0.
+    """
+    title, weight = f"the weights of {name}", layer.weight.detach()
+    rows = weight.reshape(len(weight) if scheme.per_channel else 1, -1)
+    scale = scales(title, statistics(title, rows, scheme.percentile), scheme.bound)
+    integers = nearest(weight, per_output_channel(scale, weight.ndim))
+    return Weights(to_int8(title, integers), scale, count_clipped(integers))
+
+
+def dequantize(stage: Stage, weights: Weights) -> Stage:
+    """Return the stage in fp32 with the values of the integer weights."""
+    layer = copy.deepcopy(stage.layer)
+    layer.weight = nn.Parameter(weights.values, requires_grad=False)
+    return stage._replace(layer=layer)
+
+
+INPUT = "input"
+
+
+class Profile(NamedTuple):
+    """The spreads, weights first, and by name the statistics of the input and of layer outputs."""
+
+    spreads: tuple[Spread, ...]
+    activations: dict[str, Statistics]
+
+
+@torch.no_grad()
+def profile(network: Chain, images: Sequence[Tensor], percentile: float) -> Profile:
+    """Run the network layer by layer on batches of calibration images.
+
+    Raises:
+        HpmlError: weights, images or outputs contain NaN or infinity.
+    """
+    spreads: list[Spread] = []
+    for stage in network.stages:
+        values = stage.layer.weight.detach().reshape(1, -1)
+        weights = statistics(f"the weights of {stage.name}", values, percentile)
+        spreads.append(_spread(stage.name, SpreadOf.WEIGHTS, values, weights))
+    activations: dict[str, Statistics] = {}
+    batches = list(images)
+    steps = {INPUT: network.enter} | {stage.name: stage.forward for stage in network.stages}
+    for name, forward in steps.items():
+        batches = [forward(batch) for batch in batches]
+        values = torch.cat([batch.reshape(-1) for batch in batches]).reshape(1, -1)
+        activations[name] = statistics(describe_outputs(name), values, percentile)
+        spreads.append(_spread(name, SpreadOf.ACTIVATIONS, values, activations[name]))
+    return Profile(tuple(spreads), activations)
+
+
+def describe_outputs(name: str) -> str:
+    """Return how a message calls the values of the input or of a layer."""
+    return "the calibration images" if name == INPUT else f"the outputs of {name}"
+
+
+def _spread(name: str, what: SpreadOf, values: Tensor, row: Statistics) -> Spread:
+    """Return the distribution of one row of values, with a histogram."""
+    least, most, mean, sigma, percentile = (float(statistic) for statistic in row)
+    counts, _ = np.histogram(values.numpy(), bins=BINS, range=(least, most))
+    return Spread(
+        layer=name,
+        what=what,
+        values=values.numel(),
+        least=least,
+        most=most,
+        mean=mean,
+        sigma=sigma,
+        percentile=percentile,
+        counts=tuple(counts.tolist()),
+    )

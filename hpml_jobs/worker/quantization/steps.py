@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Subset
 
 from hpml_jobs.core.quantization import (
     Bound,
@@ -17,24 +18,61 @@ from hpml_jobs.core.quantization import (
     Step,
 )
 from hpml_jobs.errors import HpmlError
+from hpml_jobs.worker.data import datasets
+from hpml_jobs.worker.data.loaders import test_loader
+from hpml_jobs.worker.fork_safety import await_idle_threads
 from hpml_jobs.worker.quantization import reference
 from hpml_jobs.worker.quantization.integer import IntegerNetwork
-from hpml_jobs.worker.quantization.latency import (
+from hpml_jobs.worker.quantization.layers import Chain, chain
+from hpml_jobs.worker.quantization.reference import (
     Network,
     batches_of,
     measure_latency,
     one_thread,
 )
-from hpml_jobs.worker.quantization.layers import Chain, chain
-from hpml_jobs.worker.quantization.scales import scales
-from hpml_jobs.worker.quantization.spreads import Profile, describe_outputs, profile
-from hpml_jobs.worker.quantization.weights import Scheme, Weights, dequantize, quantize_weights
+from hpml_jobs.worker.quantization.scales import (
+    Profile,
+    Scheme,
+    Weights,
+    dequantize,
+    describe_outputs,
+    profile,
+    quantize_weights,
+    scales,
+)
+from hpml_jobs.worker.training import Training
 
 Batch = tuple[Tensor, Tensor]
 """Images and targets."""
 
 WORD = 4
 """Bytes of a parameter in fp32, of a scale, and of a bias in int32."""
+
+
+def quantize_replica(training: Training, settings: Quantize) -> Quantized:
+    """Quantize a copy of the replica and evaluate it on the whole test set.
+
+    The calibration images are training images chosen by the cell's seed, cropped and flipped as in
+    training.
+
+    Raises:
+        HpmlError: as `quantize`.
+    """
+    cell, images, test = training.cell, training.loader.dataset, training.test_images
+    assert test is not None  # noqa: S101 -- check_quantizable has refused other data
+    generator = torch.Generator().manual_seed(cell.seed)
+    order = torch.randperm(datasets.length(images), generator=generator)
+    indices = order[: settings.calibration].tolist()
+    model = training.copy_replica().eval()
+    calibration = _batches(training, Subset(images, indices))
+    return quantize(model, calibration, _batches(training, test), settings)
+
+
+def _batches(training: Training, images: datasets.Images) -> list[Batch]:
+    """Load all images into memory, because every step needs them."""
+    await_idle_threads()
+    loader = test_loader(images, training.cell, training.strategy.devices[0])
+    return [(inputs, targets) for inputs, targets in loader]
 
 
 class Variant(NamedTuple):

@@ -5,8 +5,8 @@ import pytest
 
 from hpml_jobs.status.progress import pace_of
 from hpml_jobs.study.attempt import AttemptFolder, Progress
-from hpml_jobs.worker import progress
-from hpml_jobs.worker.progress import ProgressWriter
+from hpml_jobs.worker import results
+from hpml_jobs.worker.results import ProgressWriter
 
 NOW = 1795279247.0
 BEGAN = "2026-11-21T16:40:47+00:00"  # the same moment
@@ -32,7 +32,7 @@ def test_only_rank_0_writes_progress_between_epochs(folder):
 
 
 def test_warmup_progress_is_counted_without_losing_batches(folder, monkeypatch):
-    monkeypatch.setattr(progress, "INTERVAL_S", 0.0)
+    monkeypatch.setattr(results, "INTERVAL_S", 0.0)
     writer = ProgressWriter(folder, 0, epochs=2)
     writer.begin("warmup", 1)
     assert list(writer.count_batches("abc", 3)) == ["a", "b", "c"]

@@ -11,7 +11,7 @@ from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.strategies import Device, Loader, Strategy
 from hpml_jobs.core.validation import decode
-from hpml_jobs.worker import loop
+from hpml_jobs.worker import loop, probes
 from hpml_jobs.worker.instruments.timing import CudaClock
 
 from .conftest import SMALL_DIGITS, change_workload, cpu_cell
@@ -114,7 +114,7 @@ def test_process_killed_after_training_leaves_the_record(measure, write_cell, mo
     def die(*_args, **_options):
         raise SystemExit
 
-    monkeypatch.setattr(loop, "cross_check", die)
+    monkeypatch.setattr(probes, "cross_check", die)
     cell = cuda_cell()
     with pytest.raises(SystemExit):
         measure(cell, Script())
@@ -195,7 +195,7 @@ def test_profiler_out_of_memory_leaves_the_record(measure, monkeypatch):
     def full(*_):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
-    monkeypatch.setattr(loop, "profile_iterations", full)
+    monkeypatch.setattr(probes, "profile_iterations", full)
     _, record = measure(cuda_cell(), Script())
     assert record.ranks[0].profiler is None
     assert "rank 0: trace: CUDA out of memory. Tried to allocate 2.00 GiB" in record.facts.missing

@@ -11,10 +11,9 @@ from torch import nn
 
 from hpml_jobs.core.quantization import Bound
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.worker.quantization.integer import IntegerLayer, IntegerNetwork
+from hpml_jobs.worker.quantization.integer import IntegerLayer, IntegerNetwork, multiply
 from hpml_jobs.worker.quantization.layers import chain
-from hpml_jobs.worker.quantization.products import multiply
-from hpml_jobs.worker.quantization.weights import Scheme, quantize_weights
+from hpml_jobs.worker.quantization.scales import Scheme, quantize_weights
 
 INPUT_SCALE, OUTPUT_SCALE = 0.02, 0.05
 
@@ -141,7 +140,7 @@ def test_products_of_largest_integers_are_exact():
 
 def test_products_are_exact_without_int8_instructions():
     code = (
-        "import torch; from hpml_jobs.worker.quantization.products import multiply\n"
+        "import torch; from hpml_jobs.worker.quantization.integer import multiply\n"
         "torch.manual_seed(0)\n"
         "a, b = (torch.randint(-128, 128, s, dtype=torch.int8) for s in ((40, 75), (75, 30)))\n"
         "assert torch.equal(multiply(a, b), a.int() @ b.int())\n"

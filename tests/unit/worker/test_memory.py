@@ -3,7 +3,7 @@
 import torch
 
 from hpml_jobs.core.measurements import Memory
-from hpml_jobs.worker.instruments.memory import MemoryMeter
+from hpml_jobs.worker.instruments.recorder import MemoryMeter
 
 
 def test_peaks_and_counts_are_those_since_the_start(monkeypatch):

@@ -10,10 +10,9 @@ from hpml_jobs.core.findings import NodeAnswer, Severity, ok
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker import node_check
-from hpml_jobs.worker.card_health import card_findings
 from hpml_jobs.worker.instruments import facts
 from hpml_jobs.worker.instruments.cards import CardReader
-from hpml_jobs.worker.node_check import check_node, main, required_torch
+from hpml_jobs.worker.node_check import card_findings, check_node, main, required_torch
 from tests.unit.fake_nvml import FakeGpu, FakeNvml
 
 from .conftest import change_workload, cpu_cell

@@ -13,8 +13,7 @@ from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.data.user_code import check_args
-from hpml_jobs.worker.optimizer import make_optimizer, norm_parameters
-from hpml_jobs.worker.schedule import make_schedule
+from hpml_jobs.worker.optimizer import make_optimizer, make_schedule, norm_parameters
 
 from .conftest import SMALL_DIGITS, cpu_cell
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import torch
 
-from hpml_jobs.worker.optional_steps import OptionalSteps
+from hpml_jobs.worker.probes import OptionalSteps
 
 
 def steps_where(others_agree):

@@ -7,15 +7,16 @@ from hpml_jobs.core.quantization import BINS, Bound
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.quantization.layers import chain
 from hpml_jobs.worker.quantization.scales import (
+    Scheme,
     count_clipped,
     nearest,
+    profile,
+    quantize_weights,
     scales,
     statistics,
     to_int8,
     to_int32,
 )
-from hpml_jobs.worker.quantization.spreads import profile
-from hpml_jobs.worker.quantization.weights import Scheme, quantize_weights
 
 KNOWN = torch.tensor([[-1.0, 0.0, 1.0, 4.0]])  # mean 1, variance 3.5
 

@@ -14,8 +14,8 @@ from hpml_jobs.study.files import encode
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data.images import DigitImages
 from hpml_jobs.worker.quantization import reference
-from hpml_jobs.worker.quantization.latency import measure_latency, one_thread
-from hpml_jobs.worker.quantization.layers import check_layers
+from hpml_jobs.worker.quantization.layers import chain
+from hpml_jobs.worker.quantization.reference import measure_latency, one_thread
 from hpml_jobs.worker.quantization.steps import quantize
 
 LAYERS = ["conv1", "conv2", "fc1", "fc2", "fc3"]
@@ -213,9 +213,9 @@ def test_impossible_scheme_is_reported_and_others_are_kept(trained):
 
 
 def test_unsupported_network_is_refused_before_training():
-    check_layers(models.lenet(10))
+    chain(models.lenet(10))
     with pytest.raises(HpmlError, match=r"layer 2 is BatchNorm2d.*quantization supports"):
-        check_layers(models.digits_cnn(10))
+        chain(models.digits_cnn(10))
 
 
 def test_latency_uses_one_thread_and_enough_runs():

@@ -16,8 +16,8 @@ from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import path_steps
 from hpml_jobs.worker.compilation import Compiler
 from hpml_jobs.worker.instruments.timing import IterationTimes
-from hpml_jobs.worker.micro_steps import MicroSteps
 from hpml_jobs.worker.optimizer import make_optimizer
+from hpml_jobs.worker.path_steps import MicroSteps
 from hpml_jobs.worker.strategies import gradients_of
 
 from .conftest import SMALL_DIGITS, cpu_cell, results_of_ranks

@@ -1,0 +1,128 @@
+"""The steps after training on which a trained cell does not depend: a failure leaves the record."""
+
+import gc
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+import torch
+
+from hpml_jobs.core.measurements import Epoch, Microbenchmark, ProfilerSummary, Role
+from hpml_jobs.core.record import Rank
+from hpml_jobs.study.attempt import AttemptFolder
+from hpml_jobs.worker.epochs import train_epoch
+from hpml_jobs.worker.instruments.microbenchmark import (
+    SIZES,
+    collective_times,
+    sizes_sent,
+    with_nccl_choices,
+)
+from hpml_jobs.worker.instruments.profiler import profile_iterations
+from hpml_jobs.worker.process_group import ParallelStrategy
+from hpml_jobs.worker.training import Training
+
+Result = TypeVar("Result")
+
+
+def probe(
+    training: Training, rank: Rank, folder: AttemptFolder, *, keep_trace: bool
+) -> tuple[Rank, Microbenchmark | None, list[str]]:
+    """Run the steps after training, each of which may fail.
+
+    Return the rank's part of the record with their results, the microbenchmark, and the reasons of
+    what is missing.
+    """
+    strategy = training.strategy
+    optional = OptionalSteps(strategy)
+    microbenchmark: Microbenchmark | None = None
+    reasons: list[str] = []
+    if strategy.backend is not None and strategy.placement.world_size > 1:
+        epochs = (*rank.epochs, *unsynced_epoch(training, optional))
+        rank = msgspec.structs.replace(rank, epochs=epochs)
+        if optional.attempt("microbenchmark", lambda: allocate_messages(training)):
+            before = training.scheduling.read()
+            microbenchmark, reasons = optional.attempt(
+                "microbenchmark", lambda: run_microbenchmark(training, rank, folder)
+            ) or (None, [])
+            accounts = training.scheduling.since(before) if microbenchmark else None
+            rank = msgspec.structs.replace(rank, microbenchmark_scheduling=accounts)
+    trace = optional.attempt("trace", lambda: cross_check(training, folder, keep=keep_trace))
+    rank = msgspec.structs.replace(rank, profiler=trace)
+    return rank, microbenchmark, [*reasons, *optional.missing]
+
+
+def run_microbenchmark(
+    training: Training, rank: Rank, folder: AttemptFolder
+) -> tuple[Microbenchmark | None, list[str]]:
+    """Time the cell's collectives at the sizes that it sends, then at a range of sizes.
+
+    Return also what is missing in the result.
+    """
+    strategy = training.strategy
+    devices, sent = strategy.devices, sizes_sent(rank.communication)
+    benchmark = collective_times(devices, sent, training.cell.probe_s, clock_of=strategy.clock)
+    if benchmark is None or strategy.backend != "nccl":
+        return benchmark, []
+    benchmark, reason = with_nccl_choices(benchmark, devices, folder.nccl_log)
+    return benchmark, [reason] if reason else []
+
+
+def allocate_messages(training: Training) -> bool:
+    """Allocate the largest message, received and sent, and release it; raise if it does not fit.
+
+    It is not tried on the CPU, where memory is taken when it is written.
+    """
+    for index in training.strategy.cuda_indices:
+        torch.empty((2, max(SIZES)), dtype=torch.uint8, device=f"cuda:{index}")
+    return True
+
+
+def unsynced_epoch(training: Training, optional: "OptionalSteps") -> tuple[Epoch, ...]:
+    """Train an epoch without gradient exchange; return nothing if a rank has no room for it."""
+    what = "epoch without gradient exchange"
+    alone = optional.attempt(what, training.without_exchange)
+    if alone is None:
+        return ()
+    result = optional.attempt(what, lambda: train_epoch(alone, training.cell.epochs, Role.UNSYNCED))
+    return (result.epoch,) if result else ()
+
+
+def cross_check(training: Training, folder: AttemptFolder, *, keep: bool) -> ProfilerSummary:
+    """Return the profiler's measurement of some more iterations.
+
+    With `keep` the trace file stays in the attempt's folder. CUPTI is not allowed everywhere.
+
+    Raises:
+        ProfilerError: the profiler gave no result.
+    """
+    path = folder.trace_of(training.strategy.placement.rank) if keep else None
+    if training.cell.epochs > training.cell.protocol.epochs:  # the plain epochs ran a bare wrapper
+        training.rewrap(instrumented=True)
+    return profile_iterations(training, training.cell.epochs, path)
+
+
+class OptionalSteps:
+    """Runs steps that may fail, on all ranks; `missing` has the reason of each that did."""
+
+    def __init__(self, strategy: ParallelStrategy) -> None:
+        self._strategy = strategy
+        self.missing: list[str] = []
+
+    def attempt(self, what: str, step: Callable[[], Result]) -> Result | None:
+        """Return the step's result; None on all ranks if it failed on one of them.
+
+        Memory that torch keeps for later is given back first: at the largest batch it is all of the
+        GPU, and NCCL and a second replica need some. After a failure the ranks meet again, so a
+        step must raise before its first collective, or on every rank, or come to every barrier.
+        """
+        gc.collect()  # an exception's frames may have held tensors
+        torch.cuda.empty_cache()
+        result, reason = None, ""
+        try:
+            result = step()
+        except Exception as error:  # whatever it is: the epochs have been measured
+            reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        if self._strategy.all_agree(not reason):
+            return result
+        self.missing.append(f"{what}: {reason or 'failed on another rank'}")
+        return None

@@ -10,8 +10,8 @@ from hpml_jobs.doctor.controller import ASK_SUPPORT
 from hpml_jobs.plan.plan import Plan
 from hpml_jobs.slurm.commands import ASK_TIMEOUT_S
 from hpml_jobs.submit.job_requests import JobRequest
-from hpml_jobs.submit.sbatch import clean_environment
-from hpml_jobs.submit.send import script
+from hpml_jobs.submit.scripts import script
+from hpml_jobs.submit.send import clean_environment
 
 _ACCEPTED = re.compile(r"to start at (\S+) using \d+ processors on nodes (\S+) in partition (\S+)")
 

@@ -17,7 +17,7 @@ from hpml_jobs.core.process_times import Process
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.plan.plan import Plan, PlannedCell
-from hpml_jobs.slurm.environment import scrubbed
+from hpml_jobs.slurm.commands import scrubbed
 from hpml_jobs.slurm.jobs import array_ids
 from hpml_jobs.status.recover import read_history
 from hpml_jobs.study.files import encode, others_can_write, take_from_others, write_whole

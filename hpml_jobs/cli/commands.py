@@ -68,14 +68,10 @@ def typer_program(names: Iterable[str] = COMMANDS) -> "typer.Typer":
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    program.callback()(_no_options)
+    program.callback()(lambda: None)  # keeps the command's name, even if there is only one
     for name in names:
         program.command(name, hidden=name in (UNNAMED, *OLD_NAMES))(function_of(name))
     return program
-
-
-def _no_options() -> None:
-    """Make typer keep the command's name, even if there is only one command."""
 
 
 _words: list[str] = []

@@ -191,16 +191,22 @@ def console() -> Console:
     return out if out.is_terminal else Console(highlight=False, width=200)
 
 
-def say(text: object, *, note: bool = False) -> None:
-    """Print a line now, on standard error if it is a note; a reader that has left is no error.
+def say(text: object, stream: TextIO | None = None) -> None:
+    """Print a line now, on standard output by default; a reader that has left is no error.
 
     So a closed pipe (`| head -1`) does not end a submission between two jobs.
     """
-    stream = sys.stderr if note else sys.stdout
+    stream = stream or sys.stdout
     try:
         print(text, file=stream, flush=True)
     except BrokenPipeError:
         discard(stream)
+
+
+def print_note(*sentences: str) -> None:
+    """Print sentences on standard error, a line each; an empty one is left out."""
+    for sentence in filter(None, sentences):
+        say(sentence, sys.stderr)
 
 
 def print_json(value: Any) -> None:

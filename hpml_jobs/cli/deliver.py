@@ -1,23 +1,28 @@
-"""A plan submitted to SLURM or run on this machine, and what is printed of it."""
+"""A plan delivered: submitted to SLURM or run on this machine, and what is printed of it."""
 
+import signal
 import sys
-from functools import partial
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
 from hpml_jobs.cli.commands import repeated
-from hpml_jobs.cli.console import console, print_json, say, sent_table
+from hpml_jobs.cli.console import Console, console, print_json, print_note, say, sent_table
 from hpml_jobs.cli.hints import next_commands
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError, InterruptError
 from hpml_jobs.slurm.jobs import array_ids
 from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.study.attempt import Progress
+from hpml_jobs.study.cell_folder import CellFolder
 
 if TYPE_CHECKING:
     from hpml_jobs.plan.plan import Plan
+    from hpml_jobs.submit.job_requests import Submission
     from hpml_jobs.submit.selection import Selection
-    from hpml_jobs.submit.submission import Submission
-
 
 NAMED_CELLS = 3
 """Cells that a message names at most."""
@@ -43,8 +48,7 @@ def deliver(plan: "Plan", selection: "Selection", manner: Manner) -> None:
         HpmlError: SLURM refused, or a cell that ran on this machine did not finish.
         UsageError: the cells exceed the budget, or the follow-up job cannot be submitted.
     """
-    from hpml_jobs.cli.local_run import run_here
-    from hpml_jobs.submit.submission import prepare
+    from hpml_jobs.submit.job_requests import prepare
 
     if plan.cluster.launcher is Launcher.LOCAL:
         run_here(plan, selection, json=manner.json)
@@ -90,18 +94,15 @@ def submit_jobs(submission: "Submission", manner: Manner) -> None:
         HpmlError: SLURM refused; what it accepted before is printed all the same.
         InterruptError: Ctrl-C; the message says what was submitted.
     """
-    from hpml_jobs.submit.interrupts import deferred_interrupts
-    from hpml_jobs.submit.overlap import isolation_note
-    from hpml_jobs.submit.sbatch import RefusedError
-    from hpml_jobs.submit.send import send
+    from hpml_jobs.submit.explain import isolation_note
+    from hpml_jobs.submit.send import RefusedError, send
 
     plan, selection = submission.plan, submission.selection
-    if note := isolation_note(plan.cluster, submission.requests):
-        say(note, note=True)
+    print_note(isolation_note(plan.cluster, submission.requests))
     jobs: dict[str, str] = {}
     followup = None
     try:
-        with deferred_interrupts(partial(say, note=True)) as interrupts:
+        with _deferred_interrupts() as interrupts:
             for sent in send(plan.study, plan.cluster, submission.requests, interrupts.check):
                 jobs |= sent.jobs
                 if not manner.json:
@@ -116,10 +117,45 @@ def submit_jobs(submission: "Submission", manner: Manner) -> None:
         raise HpmlError(f"{fault}; {_what_was_sent(submission, jobs)}") from fault
     finally:
         if jobs or not selection.send:
-            if manner.json:
-                _print_json(submission, jobs, followup)
-            else:
-                _print_summary(submission, jobs, followup, all_cells=manner.all_cells)
+            _print_result(submission, jobs, followup, manner)
+
+
+class Interrupts:
+    """Whether Ctrl-C was pressed."""
+
+    def __init__(self) -> None:
+        self.is_requested = False
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if Ctrl-C was pressed."""
+        if self.is_requested:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def _deferred_interrupts() -> Iterator[Interrupts]:
+    """Let the first Ctrl-C only be noted, so that no job is submitted without a manifest line.
+
+    The second one raises KeyboardInterrupt at once.
+    """
+    interrupts = Interrupts()
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT)
+    if not is_main or before is signal.SIG_IGN:
+        yield interrupts
+        return
+
+    def note(_signal: int, _frame: FrameType | None) -> None:
+        if interrupts.is_requested:
+            raise KeyboardInterrupt
+        interrupts.is_requested = True
+        print_note("stopping after the present step; press Ctrl-C again to stop at once")
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield interrupts
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _what_was_sent(submission: "Submission", jobs: dict[str, str]) -> str:
@@ -138,12 +174,11 @@ def _what_was_sent(submission: "Submission", jobs: dict[str, str]) -> str:
 
 def _submit_followup(plan: "Plan", selection: "Selection", jobs: dict[str, str]) -> str | None:
     """Submit the follow-up job if the plan wants one and there are jobs to wait for."""
-    from hpml_jobs.submit.followup import submit_followup, wants_followup
-    from hpml_jobs.submit.sbatch import RefusedError
+    from hpml_jobs.submit.send import RefusedError, submit_followup
 
     earlier = [state.job for state in selection.left_out.values() if state.outcome.active]
     awaited = [job for job in (*jobs.values(), *earlier) if job]
-    if not (wants_followup(plan) and awaited):
+    if not (plan.has_followup and awaited):
         return None
     try:
         return submit_followup(plan, awaited)
@@ -154,29 +189,19 @@ def _submit_followup(plan: "Plan", selection: "Selection", jobs: dict[str, str])
         ) from error
 
 
-def _print_json(submission: "Submission", jobs: dict[str, str], followup: str | None) -> None:
-    from hpml_jobs.submit.explain import cell_rows
-
-    study = submission.plan.study
-    print_json(
-        {
-            "study": study.name,
-            "folder": str(study.root),
-            "cells": cell_rows(submission.plan, submission.selection, jobs),
-            "gpu_hours": submission.gpu_hours,
-            "closing": followup,
-        }
-    )
-
-
-def _print_summary(
-    submission: "Submission", jobs: dict[str, str], followup: str | None, *, all_cells: bool
+def _print_result(
+    submission: "Submission", jobs: dict[str, str], followup: str | None, manner: Manner
 ) -> None:
+    """Print the cells with their jobs and the next command, or JSON."""
     from hpml_jobs.submit.explain import cell_rows
 
     plan, left_out = submission.plan, submission.selection.left_out
     rows = cell_rows(plan, submission.selection, jobs)
-    console().print(sent_table(rows, all_cells=all_cells))
+    if manner.json:
+        study = {"study": plan.study.name, "folder": str(plan.study.root)}
+        print_json(study | {"cells": rows, "gpu_hours": submission.gpu_hours, "closing": followup})
+        return
+    console().print(sent_table(rows, all_cells=manner.all_cells))
     left = f", {len(left_out)} left out" if left_out else ""
     if jobs:
         ids = array_ids(jobs.values())
@@ -194,3 +219,72 @@ def _print_summary(
     print(f"study {plan.study.name} in {plan.study.root}")
     has_active = any(state.outcome.may_run for state in left_out.values())
     print(next_commands(plan, watch=bool(jobs) or has_active))
+
+
+def run_here(plan: "Plan", selection: "Selection", *, json: bool) -> None:
+    """Run the selected cells one after another.
+
+    Raises:
+        HpmlError: a cell did not finish.
+    """
+    from hpml_jobs.status.states import study_status
+
+    out = sys.stderr if json else sys.stdout
+    total, left_out = len(selection.send), len(selection.left_out)
+    left = f", {left_out} left out (finished, pending or running)" if left_out else ""
+    print(f"study {plan.study.name}: {counted(total, 'cell')} to run{left}", file=out)
+    ended = _run_cells(plan, selection, json=json)
+    status = study_status(plan.study, with_checks=json)
+    ended_states = [state for state in status.states if state.slug in ended]
+    if json:
+        study = {"study": plan.study.name, "folder": str(plan.study.root)}
+        print_json(study | {"cells": ended_states})
+    if plan.collect_after:
+        from hpml_jobs.report.folder import write_all
+        from hpml_jobs.report.report import ReportOptions, make_report
+
+        options = ReportOptions(plan.study.read_cluster(), plan.study.commands())
+        report = make_report(plan.study.name, status.snapshots, status.states, options)
+        write_all(report, plan.study.report)
+        print(f"the report is in {plan.study.report}", file=out)
+    failed = sum(not state.outcome.finished for state in ended_states)
+    if failed < max(1, total):
+        print(next_commands(plan, watch=False), file=out)
+    if failed:
+        raise HpmlError(
+            f"{failed} of {total} cells did not finish; see hpml-jobs logs {plan.study.name}"
+        )
+
+
+def _run_cells(plan: "Plan", selection: "Selection", *, json: bool) -> set[str]:
+    """Run the cells with a progress line on stderr; return the names of those that ended."""
+    from hpml_jobs.submit.local import run_all
+
+    out = sys.stderr if json else sys.stdout
+    total = len(selection.send)
+    ended: set[str] = set()
+    with Console(stderr=True).status("starting") as status:
+
+        def show_progress(index: int, folder: CellFolder, progress: Progress) -> None:
+            has_begun = bool(progress.epochs)
+            epoch = f"epoch {progress.epoch} of {progress.epochs}" if has_begun else "starting"
+            status.update(f"cell {index + 1} of {total}: {folder.slug}, {epoch}")
+
+        def show_end(folder: CellFolder) -> None:
+            ended.add(folder.slug)
+            print(f"  {len(ended)}/{total}  {_cell_line(folder)}", flush=True, file=out)
+
+        run_all(plan, selection.send, show_progress, show_end)
+    return ended
+
+
+def _cell_line(folder: CellFolder) -> str:
+    """Return an ended cell in one line: its epoch time and accuracies, or why it has none."""
+    end = folder.last_end()
+    record = folder.read_record() if end and end.outcome.finished else None
+    if record is not None and record.ranks:
+        accuracies = {"training accuracy": record.accuracy, "test": record.ranks[0].test_accuracy}
+        shown = (f"{name} {share:.3f}" for name, share in accuracies.items() if share is not None)
+        return f"{folder.slug:44} epoch {record.epoch_s:8.3f} s   {', '.join(shown)}".rstrip()
+    outcome = end.outcome.value if end else "failed"
+    return f"{folder.slug:44} {outcome}: {end.reason if end else 'ended without an exit report'}"

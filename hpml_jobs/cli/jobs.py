@@ -18,7 +18,7 @@ from hpml_jobs.cli.options import (
     Yes,
     select_study,
 )
-from hpml_jobs.cli.preview import show_preview
+from hpml_jobs.cli.submit import show_preview
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.slurm.states import Outcome

@@ -36,7 +36,7 @@ HYDRA_PAGES = ("--cfg", "-c", "--info", "-i", "--shell-completion", "-sc")
 
 
 def run(words: list[str]) -> int:
-    """Run one command line and return its exit code; an HpmlError becomes one line on stderr."""
+    """Prepare the streams, run one command line and return its exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a console that cannot show │ shows ?
@@ -47,8 +47,12 @@ def run(words: list[str]) -> int:
 
 
 def _run(words: list[str]) -> int:
+    """Run the command and return the exit code; an HpmlError becomes one line on stderr."""
     try:
-        _check_folder()
+        try:
+            Path.cwd()
+        except FileNotFoundError as fault:
+            raise HpmlError("the current folder was removed: cd to another one") from fault
         code = _dispatch(words)
         if sys.stdout:  # else it was closed
             sys.stdout.flush()
@@ -72,13 +76,6 @@ def _run(words: list[str]) -> int:
         return end.code if isinstance(end.code, int) else 1
 
 
-def _check_folder() -> None:
-    try:
-        Path.cwd()
-    except FileNotFoundError as fault:
-        raise HpmlError("the current folder was removed: cd to another one") from fault
-
-
 def _dispatch(words: list[str]) -> int:
     if COMPLETION_VARIABLE in os.environ:
         from hpml_jobs.cli.completion import answer
@@ -97,8 +94,11 @@ def _dispatch(words: list[str]) -> int:
         sys.argv[1:] = [word for word in words[names_command:] if word not in multirun]
         show()
         return 0
-    if not names_command:
-        _refuse_misspelt(words[0])
+    if not names_command and "=" not in words[0]:
+        import difflib
+
+        if near := difflib.get_close_matches(words[0], COMMANDS, n=1):
+            raise UsageError(f"{words[0]} is not a command; did you mean {near[0]}?")
     return _run_command(words if names_command else [UNNAMED, *words])
 
 
@@ -117,14 +117,6 @@ def _help(words: list[str]) -> int:
         raise UsageError(f"no help on {named}: name a command, or one of {topics}")
     print(page(__version__), end="")
     return 0
-
-
-def _refuse_misspelt(word: str) -> None:
-    import difflib
-
-    near = difflib.get_close_matches(word, COMMANDS, n=1) if "=" not in word else []
-    if near:
-        raise UsageError(f"{word} is not a command; did you mean {near[0]}?")
 
 
 def _config_dirs(words: list[str]) -> list[Path]:

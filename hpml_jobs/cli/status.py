@@ -250,8 +250,8 @@ def logs(
 
 def _follow(selection: StudySelection, states: list[CellState], lines: int) -> None:
     """Print the log of the running cell, or of the one that started last, until it ends."""
-    from hpml_jobs.status.follow import follow, latest_running
     from hpml_jobs.status.states import cell_states
+    from hpml_jobs.status.watch import follow, latest_running
 
     state = latest_running(selection.study, states)
     if state is None:

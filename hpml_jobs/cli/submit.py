@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hpml_jobs.cli.commands import repeated
-from hpml_jobs.cli.console import print_json, say
-from hpml_jobs.cli.deliver import DeclinedError, Manner, announce, submit_jobs
+from hpml_jobs.cli.console import console, print_json, print_note, sent_table, values_table
+from hpml_jobs.cli.deliver import DeclinedError, Manner, announce, run_here, submit_jobs
 from hpml_jobs.cli.options import AllCells, ConfigDir, DryRun, Json, Multirun, Overrides, Yes
-from hpml_jobs.cli.preview import show_preview
+from hpml_jobs.core.cluster import Launcher
+from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError, InterruptError, UsageError
 
 if TYPE_CHECKING:
@@ -34,11 +35,9 @@ def submit(
 
     Example: hpml-jobs -m gpus=1,2,4 batch=32,128,512
     """
-    from hpml_jobs.cli.local_run import run_here
-    from hpml_jobs.core.cluster import Launcher
     from hpml_jobs.study.snapshot import restore_records
+    from hpml_jobs.submit.job_requests import prepare
     from hpml_jobs.submit.selection import select
-    from hpml_jobs.submit.submission import prepare
 
     if dry_run:
         _preview(overrides, multirun, config_dir, all_cells=all_cells, json=json)
@@ -49,12 +48,12 @@ def submit(
     if plan.cluster.launcher is Launcher.LOCAL:
         plan.study.create()
         with plan.study.submitting() as lock_note:
-            _print_note(lock_note)
+            print_note(lock_note)
             selection = select(plan)
             restore_records(selection.status.snapshots)
             if selection.send:
                 plan.study.add_command(repeated())
-        _print_notes(selection)
+        print_note(*selection.notes)
         run_here(plan, selection, json=json)
         return
     try:
@@ -62,11 +61,11 @@ def submit(
         submission = None if plan.study.root.exists() else prepare(plan, select(plan))
         plan.study.create()
         with plan.study.submitting() as lock_note:
-            _print_note(lock_note)
+            print_note(lock_note)
             if submission is None or plan.study.cells():  # the study has cells to leave out
                 submission = prepare(plan, select(plan))
             restore_records(submission.selection.status.snapshots)
-            _print_notes(submission.selection)
+            print_note(*submission.selection.notes)
             announce(submission, manner)
             if submission.selection.send:
                 plan.study.add_command(repeated())
@@ -117,8 +116,42 @@ def _preview(
 
     made = _make_plan(overrides, multirun, config_dir, fetch=False)
     selection = select(made)
-    _print_notes(selection)
+    print_note(*selection.notes)
     show_preview(made, selection, all_cells=all_cells, json=json)
+
+
+def show_preview(
+    plan: "Plan", selection: "Selection", *, all_cells: bool = False, json: bool = False
+) -> None:
+    """Print what a submission of the selected cells would be."""
+    from hpml_jobs.submit.explain import preview_of
+
+    preview = preview_of(plan, selection)
+    if json:
+        print_json(preview)
+        return
+    out = console()
+    out.print(sent_table(preview.cells, all_cells=all_cells))
+    is_local = plan.cluster.launcher is Launcher.LOCAL
+    jobs = counted(len(preview.scripts), "job")
+    how = "on this machine, one after another" if is_local else f"as {jobs}"
+    print(
+        f"nothing was submitted; it would be {counted(len(selection.send), 'cell')} {how} "
+        f"({len(selection.left_out)} left out), up to {preview.gpu_hours:.3g} GPU-hours, "
+        f"study {preview.study} in {plan.study.root}"
+    )
+    if preview.overlap:
+        print(preview.overlap)
+    if preview.refused:
+        print(f"it would be refused: {preview.refused}")
+    shown = [row for row in preview.values if all_cells or not row.origin.startswith("conf/")]
+    if shown:
+        print()
+        out.print(values_table((row.key, row.value, row.origin) for row in shown))
+        if hidden := len(preview.values) - len(shown):
+            print(f"{counted(hidden, 'other value')} are defaults: --all shows them")
+    for script in preview.scripts:
+        print(f"\n---- {script.shape}\n{script.script}", end="")
 
 
 def run(
@@ -173,7 +206,6 @@ def _preview_here(plan: "Plan", planned: "PlannedCell", *, json: bool) -> None:
     """Show a cell that would run on this machine, whatever cluster its settings are for."""
     from msgspec.structs import replace
 
-    from hpml_jobs.core.cluster import Launcher
     from hpml_jobs.submit.selection import select
 
     here = replace(plan.cluster, launcher=Launcher.LOCAL)
@@ -195,7 +227,7 @@ def _check_idle(study: "Study", slug: str) -> None:
     if state is None or not state.outcome.may_run or state.job == Job.current().id:
         return
     if status.slurm.no_squeue and not state.outcome.active:
-        _print_note(f"squeue is not on PATH here: job {state.job} of {slug} may be running")
+        print_note(f"squeue is not on PATH here: job {state.job} of {slug} may be running")
         return
     raise HpmlError(
         f"{slug} is {state.outcome.value} as job {state.job} ({state.brief}): wait for it, cancel "
@@ -215,7 +247,7 @@ def fetch(
     from hpml_jobs.plan.sweep import expand
 
     settings = expand(overrides or [], multirun=False, config_dir=config_dir).settings[0]
-    fetch_data(settings, _print_note, dry_run=dry_run)
+    fetch_data(settings, print_note, dry_run=dry_run)
 
 
 def _make_plan(
@@ -225,17 +257,7 @@ def _make_plan(
     from hpml_jobs.plan.sweep import expand
 
     sweep = expand(overrides or [], multirun=multirun, config_dir=config_dir)
-    return make_plan(sweep, notify=_print_note, **options)
-
-
-def _print_notes(selection: "Selection") -> None:
-    for note in selection.notes:
-        _print_note(note)
-
-
-def _print_note(sentence: str) -> None:
-    if sentence:
-        say(sentence, note=True)
+    return make_plan(sweep, notify=print_note, **options)
 
 
 def _superseding_if_rerun(plan: "Plan", planned: "PlannedCell") -> "PlannedCell":

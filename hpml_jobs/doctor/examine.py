@@ -1,5 +1,8 @@
 """Checks whether this machine can submit a study, in the order in which they are reported."""
 
+import re
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -8,7 +11,8 @@ from hpml_jobs.core.built_in import DATASETS
 from hpml_jobs.core.cluster import Launcher, Rule
 from hpml_jobs.core.findings import Finding, Severity, ok, problem, warning
 from hpml_jobs.core.paths import resolve_path
-from hpml_jobs.doctor import controller, login_node, node_job, nodes, sbatch_check
+from hpml_jobs.doctor import controller, login_node, node_job, nodes
+from hpml_jobs.doctor.controller import ASK_SUPPORT
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.plan import Plan
@@ -16,7 +20,10 @@ from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.settings import Settings
 from hpml_jobs.plan.sweep import Sweep, expand
 from hpml_jobs.slurm import commands
-from hpml_jobs.submit.job_requests import make_requests
+from hpml_jobs.slurm.commands import ASK_TIMEOUT_S
+from hpml_jobs.submit.job_requests import JobRequest, make_requests
+from hpml_jobs.submit.scripts import script
+from hpml_jobs.submit.send import clean_environment
 
 Notify = Callable[[str], None]
 
@@ -91,7 +98,7 @@ def _login_node_findings(sweep: Sweep, planned: PlanningResult) -> Iterator[Find
     yield from login_node.check_python(cluster)
     if slurm_answers and plan:
         requests = make_requests(plan, plan.cells)
-        yield from (sbatch_check.check_request(plan, request) for request in requests)
+        yield from (check_request(plan, request) for request in requests)
 
 
 def _check_profile(sweep: Sweep, settings: Settings) -> Finding:
@@ -137,3 +144,43 @@ def _check_data(plan: Plan) -> Finding:
         "data",
         f"workload={workload.name}: {workload.images:,} training {workload.samples_text}{where}",
     )
+
+
+_ACCEPTED = re.compile(r"to start at (\S+) using \d+ processors on nodes (\S+) in partition (\S+)")
+
+_REMEDIES = (
+    ("account", "set cluster.account="),
+    ("qos", "set cluster.qos="),
+    ("partition", "set cluster.partition="),
+    ("time limit", "lower minutes="),
+    ("array", "set cluster.max_array_size="),
+    ("node configuration", "lower gpus= or cluster.mem_gb_per_gpu=, or choose another gpu_type="),
+)
+"""Words of SLURM's refusal and remedies; the first word that the refusal contains counts."""
+
+
+def check_request(plan: Plan, request: JobRequest) -> Finding:
+    """Check that sbatch would accept a job request; nothing is submitted."""
+    with tempfile.TemporaryDirectory() as folder, clean_environment():
+        path = Path(folder) / "test.sh"
+        path.write_text(script(plan.study, plan.cluster, request))
+        try:
+            done = subprocess.run(
+                ["sbatch", "--test-only", str(path)],
+                capture_output=True,
+                text=True,
+                timeout=ASK_TIMEOUT_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            timed_out = isinstance(error, subprocess.TimeoutExpired)
+            reason = f"no answer within {ASK_TIMEOUT_S} s" if timed_out else str(error)
+            return problem("request", f"sbatch --test-only: {reason}", ASK_SUPPORT)
+    answer = "; ".join(line.strip() for line in done.stderr.splitlines() if line.strip())
+    if done.returncode:
+        remedies = (remedy for word, remedy in _REMEDIES if word in answer.lower())
+        remedy = next(remedies, "run hpml-jobs plan to see the script that sbatch rejects")
+        return problem("request", f"sbatch rejects {request}: {answer}", remedy)
+    match = _ACCEPTED.search(answer)
+    start = f"it could start at {match[1]} on {match[2]} ({match[3]})" if match else answer
+    return ok("request", f"sbatch accepts {request}: {start}")

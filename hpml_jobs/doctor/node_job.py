@@ -24,8 +24,8 @@ from hpml_jobs.status.query import query_slurm
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.reader import LOG_BYTES, read_json, tail
 from hpml_jobs.study.study import Study
-from hpml_jobs.submit.arrays import python, setup
-from hpml_jobs.submit.sbatch import RefusedError, check_folder, header, sbatch
+from hpml_jobs.submit.scripts import header, python, setup
+from hpml_jobs.submit.send import RefusedError, check_folder, sbatch
 
 STUDY = "doctor"
 """Name of the folder in outputs with doctor's files and its validation study."""

@@ -22,7 +22,7 @@ from hpml_jobs.core.processes import (
     request_stacks,
 )
 from hpml_jobs.slurm import commands
-from hpml_jobs.slurm.environment import about_allocation, scrubbed
+from hpml_jobs.slurm.commands import about_allocation, scrubbed
 from hpml_jobs.study.attempt import (
     HOST_VARIABLE,
     JOB_STARTED_VARIABLE,

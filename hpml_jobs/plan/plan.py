@@ -45,3 +45,8 @@ class Plan(NamedTuple):
     retries: int = 0
     is_retry: bool = False
     exclude: tuple[str, ...] = ()
+
+    @property
+    def has_followup(self) -> bool:
+        """Whether a follow-up job comes after the cells."""
+        return self.collect_after or self.retries > 0

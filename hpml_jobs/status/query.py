@@ -1,5 +1,7 @@
-"""Queries to SLURM: one squeue and one sacct for all jobs of a study, with time limits."""
+"""Queries to SLURM: one squeue and one sacct for all jobs of a study, and their cached answers."""
 
+import contextlib
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -21,8 +23,9 @@ from hpml_jobs.slurm.jobs import (
     parse_squeue,
 )
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.status.cache import CachedAnswers, cache_answers, read_answers
+from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.manifest import Sent
+from hpml_jobs.study.reader import read_json
 from hpml_jobs.study.study import Study
 
 SACCT_IDS = 100
@@ -48,6 +51,13 @@ ARCHIVED = "the study was archived before its end was known"
 
 _MAY_RETURN = (Outcome.PREEMPTED, Outcome.NODE_FAIL)
 """Ends after which SLURM may have requeued the job in the meantime."""
+
+
+class CachedAnswers(NamedTuple):
+    """The last known state of each job, and when SLURM answered last (seconds since 1970)."""
+
+    jobs: dict[str, JobState]
+    answered: float | None = None
 
 
 class SlurmAnswer(NamedTuple):
@@ -288,3 +298,36 @@ def _sacct(
         if answer.code != 0:
             return states, f"sacct: {answer.complaint}"
     return states, ""
+
+
+def read_answers(study: Study) -> CachedAnswers:
+    """Return the cached answers (seen.json); none where the file is not there or cannot be read.
+
+    They are used once jobs have left squeue, which happens minutes after their end, and sacct is
+    off. The file's modification time is when SLURM answered last.
+    """
+    path = study.slurm_answers
+    try:
+        answered = path.stat().st_mtime
+        jobs = read_json(path, dict[str, JobState])
+    except (OSError, ValueError):
+        return CachedAnswers({})
+    return CachedAnswers(jobs, answered)
+
+
+def cache_answers(study: Study, cached: CachedAnswers, states: Iterable[JobState]) -> None:
+    """Add the present states to the cache; the file is written only if a state has changed."""
+    path = study.slurm_answers
+    jobs = cached.jobs | {state.job: _without_times(state) for state in states}
+    with contextlib.suppress(OSError):  # a read-only study, a full disk: works without a cache
+        if jobs != cached.jobs:
+            write_whole(path, encode(jobs))
+        elif cached.answered is not None:
+            os.utime(path)
+
+
+def _without_times(state: JobState) -> JobState:
+    """Return an active job without what changes from query to query; an ended one as it is."""
+    if state.over:
+        return state
+    return msgspec.structs.replace(state, reason="", starts=None, elapsed_s=None)

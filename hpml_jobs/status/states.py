@@ -1,4 +1,4 @@
-"""The state of every cell: from the manifest, squeue, sacct and records, each read once."""
+"""The state of every cell of a study, from its files and SLURM's answers."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -7,11 +7,11 @@ from typing import NamedTuple
 import msgspec
 
 from hpml_jobs.checks import check_study
+from hpml_jobs.core.cell import CellFile
 from hpml_jobs.core.text import duration_text, unix_time
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.evidence import evidence_of, jobs_of_cell, shared_jobs
-from hpml_jobs.status.ladders import untried_cells
 from hpml_jobs.status.query import SlurmSnapshot, query_slurm
 from hpml_jobs.status.recover import RecoveredHistory, read_history
 from hpml_jobs.status.rules import state_of
@@ -148,3 +148,58 @@ def _with_checks(
         msgspec.structs.replace(state, checks=checks.get(slug, ())) if state.recorded else state
         for slug, state in states.items()
     ]
+
+
+_LADDER_GOES_ON = (
+    *(Outcome.OK, Outcome.RUNNING, Outcome.UNKNOWN),
+    *(Outcome.PENDING, Outcome.MISSING),
+)
+_MAY_BE_UNTRIED = (Outcome.PENDING, Outcome.MISSING, Outcome.CANCELLED)
+
+
+def untried_cells(
+    states: Mapping[str, CellState], files: Mapping[str, CellFile]
+) -> dict[str, CellState]:
+    """Return new states of the cells above the batch at which their ladder ended, by slug."""
+    ladders: dict[str, list[tuple[int, str]]] = {}  # batch and slug of each cell
+    for slug, file in files.items():
+        if file.ladder:
+            ladders.setdefault(file.cell.ladder, []).append((file.cell.batch, slug))
+    untried: dict[str, CellState] = {}
+    for cells in ladders.values():
+        last: CellState | None = None
+        last_batch = 0
+        for batch, slug in sorted(cells):
+            state = states[slug]
+            if last is not None:
+                if _is_untried(state, last):
+                    untried[state.slug] = _untried(state, last, last_batch)
+            elif state.outcome not in _LADDER_GOES_ON:
+                last, last_batch = state, batch
+    return untried
+
+
+def _is_untried(state: CellState, last: CellState) -> bool:
+    """Return whether a cell above the ladder's `last` one was left out.
+
+    A cell of another job was resubmitted by hand and has its own chance.
+    """
+    return not state.recorded and state.outcome in _MAY_BE_UNTRIED and state.job == last.job
+
+
+def _untried(state: CellState, last: CellState, last_batch: int) -> CellState:
+    is_too_large = last.outcome is Outcome.OOM
+    if is_too_large:
+        reason = f"not tried: batch {last_batch} ran out of memory"
+    else:
+        reason = f"the ladder ended at batch {last_batch} ({last.outcome.value})"
+    return msgspec.structs.replace(
+        state,
+        outcome=Outcome.OOM if is_too_large else Outcome.MISSING,
+        reason=reason,
+        untried=is_too_large,
+        who="",
+        starts=None,
+        queued_s=None,
+        elapsed_s=None,
+    )

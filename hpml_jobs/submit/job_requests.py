@@ -1,4 +1,4 @@
-"""Job requests: what one sbatch call submits, an array of one shape or a shared allocation."""
+"""A submission as job requests, each an array of one shape or a shared allocation."""
 
 import random
 import re
@@ -8,12 +8,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpml_jobs.core.cluster import Cluster, Shape
+from hpml_jobs.core.cluster import Cluster, GpuRequest, Rule, Shape
 from hpml_jobs.core.formulas import gpu_hours
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.slurm import commands
+from hpml_jobs.status.usage import committed_gpu_hours
+from hpml_jobs.submit.selection import Selection
 
 DEFAULT_MAX_ARRAY_SIZE = 1001
 """SLURM's own default of MaxArraySize."""
@@ -60,6 +62,52 @@ class JobRequest(NamedTuple):
         return f"{self.kind.value} of {len(self.cells)} in {self.shape}"
 
 
+class Submission(NamedTuple):
+    """The job requests of one command, and the most GPU-hours that they can use."""
+
+    plan: Plan
+    selection: Selection
+    requests: list[JobRequest]
+    gpu_hours: float
+
+
+def prepare(plan: Plan, selection: Selection) -> Submission:
+    """Return the selected cells as job requests.
+
+    Raises:
+        UsageError: as `check_submission`.
+    """
+    requests = make_requests(plan, selection.send)
+    return Submission(plan, selection, requests, check_submission(plan, selection, requests))
+
+
+def check_submission(plan: Plan, selection: Selection, requests: list[JobRequest]) -> float:
+    """Return the most GPU-hours that the requests can use.
+
+    Raises:
+        UsageError: with earlier jobs they exceed the cluster's budget; or the follow-up job needs a
+            partition, and none without GPUs is known.
+    """
+    cluster = plan.cluster
+    by_partition = cluster.gpu_request is GpuRequest.PARTITION
+    needs_partition = by_partition or cluster.partition_rule is Rule.REQUIRED
+    has_partition = cluster.cpu_partition or cluster.partition
+    if plan.has_followup and needs_partition and not has_partition:
+        raise UsageError(
+            f"cluster={cluster.name} needs a partition for the job of collect_after: add "
+            "cluster.cpu_partition=NAME, or leave collect_after and retries out"
+        )
+    hours, budget = sum(request.gpu_hours for request in requests), cluster.gpu_hours_budget
+    committed = 0.0 if budget is None else committed_gpu_hours(selection.status)
+    if budget is not None and committed + hours > budget:
+        before = f", after {committed:.3g} used or requested by this study" if committed else ""
+        raise UsageError(
+            f"these cells request up to {hours:.3g} GPU-hours{before}; cluster.gpu_hours_budget "
+            f"is {budget:g}: submit fewer cells, use fewer minutes=, or raise the budget"
+        )
+    return hours
+
+
 def make_requests(plan: Plan, cells: list[PlannedCell]) -> list[JobRequest]:
     """Return the job requests of cells: ladders, then packs or an array per shape."""
     others = [planned for planned in cells if not planned.file.ladder]
@@ -81,8 +129,13 @@ def in_rounds(cells: list[PlannedCell]) -> list[PlannedCell]:
     A machine that becomes slower during the study then slows all settings alike. The order is the
     same for the same cells and seed. Seeds count as repeats.
     """
+
+    def setting(planned: PlannedCell) -> bytes:
+        """Return what the repeats of a cell have in common."""
+        return msgspec.json.encode(msgspec.structs.replace(planned.cell, seed=0, repeat=0))
+
     rounds: dict[int, list[PlannedCell]] = {}
-    for runs in _grouped(cells, _setting):
+    for runs in _grouped(cells, setting):
         ordered = sorted(runs, key=lambda planned: (planned.cell.repeat, planned.cell.seed))
         for number, planned in enumerate(ordered):
             rounds.setdefault(number, []).append(planned)
@@ -90,27 +143,6 @@ def in_rounds(cells: list[PlannedCell]) -> list[PlannedCell]:
     return [
         planned for _, runs in sorted(rounds.items()) for planned in order.sample(runs, len(runs))
     ]
-
-
-def _setting(planned: PlannedCell) -> bytes:
-    """Return what the repeats of a cell have in common."""
-    return msgspec.json.encode(msgspec.structs.replace(planned.cell, seed=0, repeat=0))
-
-
-def check_budget(cluster: Cluster, requests: list[JobRequest], committed: float) -> float:
-    """Return the most GPU-hours that requests can use; `committed` are those of earlier jobs.
-
-    Raises:
-        UsageError: together they exceed the cluster's budget.
-    """
-    hours, budget = sum(request.gpu_hours for request in requests), cluster.gpu_hours_budget
-    if budget is not None and committed + hours > budget:
-        before = f", after {committed:.3g} used or requested by this study" if committed else ""
-        raise UsageError(
-            f"these cells request up to {hours:.3g} GPU-hours{before}; cluster.gpu_hours_budget "
-            f"is {budget:g}: submit fewer cells, use fewer minutes=, or raise the budget"
-        )
-    return hours
 
 
 def _grouped(
@@ -124,19 +156,15 @@ def _grouped(
 
 def _arrays(cells: list[PlannedCell], cluster: Cluster) -> list[JobRequest]:
     """Return one array per shape, in seeded rounds, split at MaxArraySize."""
-    size = cluster.max_array_size or _max_array_size()
+    limit = "" if cluster.max_array_size else commands.limits().get("MaxArraySize", "")
+    is_number = re.fullmatch(r"[1-9][0-9]{0,8}", limit)
+    size = cluster.max_array_size or (int(limit) if is_number else DEFAULT_MAX_ARRAY_SIZE)
     requests = []
     for group in _grouped(cells, lambda planned: msgspec.json.encode(planned.shape)):
         order = in_rounds(group)
         chunks = (order[start : start + size] for start in range(0, len(group), size))
         requests += [JobRequest(JobKind.ARRAY, chunk[0].shape, chunk) for chunk in chunks]
     return requests
-
-
-def _max_array_size() -> int:
-    """Return SLURM's limit; its default where it gives no number."""
-    limit = commands.limits().get("MaxArraySize", "")
-    return int(limit) if re.fullmatch(r"[1-9][0-9]{0,8}", limit) else DEFAULT_MAX_ARRAY_SIZE
 
 
 def _packs(cells: list[PlannedCell], cluster: Cluster) -> list[JobRequest]:

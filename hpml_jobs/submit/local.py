@@ -32,7 +32,9 @@ def run_all(
     """
     if not cells:
         return
-    cells = _in_order(cells)
+    ladders = [planned for request in ladder_requests(cells) for planned in request.cells]
+    others = [planned for planned in cells if not planned.file.ladder]
+    cells = [*ladders, *(in_rounds(others) if others else [])]
     job = f"local-{os.getpid()}-{int(time.time())}"
     slugs = tuple(planned.slug for planned in cells)
     line = ManifestLine(
@@ -56,14 +58,9 @@ def run_all(
         on_end(folder)
 
 
-def _in_order(cells: list[PlannedCell]) -> list[PlannedCell]:
-    ladders = [planned for request in ladder_requests(cells) for planned in request.cells]
-    others = [planned for planned in cells if not planned.file.ladder]
-    return [*ladders, *(in_rounds(others) if others else [])]
-
-
 def _run(folder: CellFolder, job: str, on_progress: Callable[[Progress], None]) -> int:
     """Run one cell in a process of its own; return its exit code."""
+    attempt = folder.attempt(f"{job}.r0")
     process = subprocess.Popen(
         [sys.executable, "-m", "hpml_jobs.job", str(folder.root)],
         stdout=subprocess.DEVNULL,
@@ -72,15 +69,10 @@ def _run(folder: CellFolder, job: str, on_progress: Callable[[Progress], None]) 
     )
     try:
         while process.poll() is None:
-            on_progress(_progress(folder, job))
+            on_progress(attempt.read_progress() or Progress())
             time.sleep(POLL_S)
     finally:
         if process.poll() is None:  # Ctrl-C: the job's own SIGTERM handler ends the workers
             process.terminate()
             process.wait()
     return process.returncode
-
-
-def _progress(folder: CellFolder, job: str) -> Progress:
-    """Return how far a job's attempt is; zeros before its first report."""
-    return folder.attempt(f"{job}.r0").read_progress() or Progress()

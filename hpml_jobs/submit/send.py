@@ -1,5 +1,9 @@
-"""Submission of job requests to SLURM, with a manifest line before and after each sbatch call."""
+"""Submission to SLURM: one sbatch call per job request, between two lines of the manifest."""
 
+import contextlib
+import os
+import re
+import subprocess
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,26 +16,35 @@ from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.process_times import Process
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.plan.plan import PlannedCell
+from hpml_jobs.plan.plan import Plan, PlannedCell
+from hpml_jobs.slurm.commands import scrubbed
 from hpml_jobs.slurm.jobs import array_ids
 from hpml_jobs.status.recover import read_history
-from hpml_jobs.study.files import encode, take_from_others, write_whole
+from hpml_jobs.study.files import encode, others_can_write, take_from_others, write_whole
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine, copies_of
 from hpml_jobs.study.study import Study
-from hpml_jobs.submit import arrays, packs
+from hpml_jobs.submit import scripts
 from hpml_jobs.submit.job_requests import JobKind, JobRequest
-from hpml_jobs.submit.sbatch import (
-    NoJobIdError,
-    RefusedError,
-    answer_of,
-    check_folder,
-    start_sbatch,
-    write_script,
-    writing,
-)
 
 WRITERS = 16
 """Files that are written at the same time: on a file system of the network each waits for it."""
+
+RESERVE_BYTES = 16_384
+"""Room on the disk for what follows an sbatch call, beside twice the manifest's line."""
+
+_JOB_ID = re.compile(r"job ([0-9]{1,15})")
+"""The id in sbatch's `Submitted batch job 17`."""
+
+_PREFIX = "sbatch: "
+"""The beginning of sbatch's own lines on stderr."""
+
+
+class RefusedError(HpmlError):
+    """sbatch refused a job; the message has SLURM's reason."""
+
+
+class NoJobIdError(HpmlError):
+    """sbatch ended well without a job id: SLURM may have the job."""
 
 
 class SentRequest(NamedTuple):
@@ -72,6 +85,31 @@ def send(
         submitted += len(request.cells)
 
 
+def check_folder(study: Study) -> None:
+    """Refuse a folder whose path SLURM would interpret, or in which other users can write.
+
+    Jobs unpickle the files that submitit writes there.
+    """
+    if any(mark in str(study.slurm) for mark in "%\n\\"):
+        raise HpmlError(
+            f"{study.root}: SLURM cannot write logs to a path with %, \\ or newline; "
+            "choose another outputs="
+        )
+    if others_can_write(study.slurm):
+        raise HpmlError(
+            f"{study.slurm}: other users can write there, and jobs run files in it; "
+            "chmod 700 it if it is yours, else choose another study="
+        )
+    if not study.cells_folder.exists():  # doctor's study has none
+        return
+    if study.cells_folder.stat().st_uid != os.geteuid():
+        raise HpmlError(
+            f"{study.cells_folder} is another user's, and jobs run the code that its files name: "
+            "choose another study="
+        )
+    take_from_others(study.cells_folder)
+
+
 def write_cells(study: Study, cells: Iterable[PlannedCell]) -> None:
     """Write cell.json of every cell, before any job can read it; only this user may change it.
 
@@ -89,12 +127,6 @@ def write_cells(study: Study, cells: Iterable[PlannedCell]) -> None:
             pass
 
 
-def script(study: Study, cluster: Cluster, request: JobRequest) -> str:
-    """Return the sbatch script of a request."""
-    write = arrays.script if request.kind is JobKind.ARRAY else packs.script
-    return write(study, cluster, request)
-
-
 def _send(study: Study, cluster: Cluster, request: JobRequest, submitted: int) -> SentRequest:
     """Submit a request; nothing is submitted unless the disk has room for all that follows."""
     slugs = request.slugs
@@ -108,11 +140,15 @@ def _send(study: Study, cluster: Cluster, request: JobRequest, submitted: int) -
         excluded=request.exclude,
         name=study.job_name,
     )
-    path = write_script(study, script(study, cluster, request))
+    path = write_script(study, scripts.script(study, cluster, request))
     is_array = request.kind is JobKind.ARRAY
     if is_array:
-        arrays.write_pickle(study, request)
-    reserve = _reserve(study, line)
+        pickle = study.slurm / scripts.pickle_name(request)
+        with writing(pickle):
+            write_whole(pickle, scripts.pickled(study, request))
+    reserve = study.slurm / f"{line.batch}.reserve"  # is removed when sbatch has answered
+    with writing(reserve):
+        write_whole(reserve, bytes(RESERVE_BYTES + 2 * len(encode(line))))
     process = start_sbatch(path)
     try:
         # if sbatch's answer is lost, this line stays open
@@ -149,21 +185,6 @@ def _send(study: Study, cluster: Cluster, request: JobRequest, submitted: int) -
     return SentRequest(request, dict(zip(slugs, jobs, strict=True)))
 
 
-def _reserve(study: Study, line: ManifestLine) -> Path:
-    """Write a file of the size that the manifest needs after sbatch; it is removed then.
-
-    Raises:
-        HpmlError: the disk is full.
-    """
-    path = study.slurm / f"{line.batch}.reserve"
-    with writing(path):
-        write_whole(path, bytes(_RESERVE_BYTES + 2 * len(encode(line))))
-    return path
-
-
-_RESERVE_BYTES = 16_384
-
-
 def _recovered_jobs(study: Study, slugs: tuple[str, ...], error: NoJobIdError) -> dict[str, str]:
     """Return the jobs of cells whose sbatch printed no id, found by their log paths.
 
@@ -177,3 +198,118 @@ def _recovered_jobs(study: Study, slugs: tuple[str, ...], error: NoJobIdError) -
         f"{error}, and squeue lists no job with this study's log path: run hpml-jobs status "
         f"{study.name} in a minute, which finds the job if SLURM has it"
     ) from error
+
+
+def submit_followup(plan: Plan, jobs: Iterable[str]) -> str:
+    """Submit the follow-up job and return its id; it starts when `jobs` have ended, failed or not.
+
+    Raises:
+        RefusedError: SLURM refused it.
+    """
+    job = sbatch(plan.study, scripts.followup_script(plan, jobs))
+    line = ManifestLine(
+        happening=ManifestEvent.SENT, batch=uuid.uuid4().hex, cells=(), jobs=(job,), closing=True
+    )
+    plan.study.append(line)
+    return job
+
+
+def sbatch(study: Study, script: str) -> str:
+    """Submit a script and return its job id.
+
+    Raises:
+        RefusedError: SLURM refused it.
+        NoJobIdError: sbatch's answer has no job id.
+        HpmlError: the script cannot be written.
+    """
+    path = write_script(study, script)
+    return answer_of(start_sbatch(path), study, path)
+
+
+def write_script(study: Study, script: str) -> Path:
+    """Write a script into the study's folder and return its path.
+
+    Raises:
+        HpmlError: it cannot be written.
+    """
+    path = study.slurm / f"{uuid.uuid4().hex}.sh"
+    with writing(path):
+        write_whole(path, script.encode())
+    return path
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an error of the file system into one that names the file.
+
+    Raises:
+        HpmlError: the file cannot be written.
+    """
+    try:
+        yield
+    except OSError as fault:
+        raise HpmlError(f"{path} cannot be written: {fault.strerror}") from fault
+
+
+def start_sbatch(script: Path) -> subprocess.Popen[str]:
+    """Start the sbatch of a script; it waits for `answer_of`, so that its PID can be noted before.
+
+    If this program ends before, sbatch does not run. It is in a session of its own: Ctrl-C in the
+    terminal does not end it halfway.
+    """
+    with clean_environment():
+        return subprocess.Popen(
+            ["/bin/sh", "-c", 'read -r _ && exec sbatch "$1" < /dev/null', "sh", str(script)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
+        )
+
+
+@contextlib.contextmanager
+def clean_environment() -> Iterator[None]:
+    """Remove the variables of a surrounding job: sbatch exports our environment into the job."""
+    before = dict(os.environ)
+    clean = scrubbed(before, inside_job="SLURM_JOB_ID" in before)
+    os.environ.clear()
+    os.environ.update(clean)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def answer_of(process: subprocess.Popen[str], study: Study, script: Path) -> str:
+    """Let sbatch submit and return the job's id; then the script is named after the job.
+
+    Raises:
+        RefusedError: SLURM refused it.
+        NoJobIdError: sbatch's answer has no job id.
+    """
+    with process:
+        try:
+            out, err = process.communicate("submit\n")
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+    if process.returncode:
+        raise RefusedError(slurm_message(err or out))
+    match = _JOB_ID.search(out)
+    if match is None:
+        raise NoJobIdError(f"sbatch ended with exit code 0, but printed no job id ({out[:200]!r})")
+    job = match[1]
+    with contextlib.suppress(OSError):  # the name is for people
+        script.replace(study.slurm / f"{job}_submission.sh")
+    return job
+
+
+def slurm_message(text: str) -> str:
+    """Return SLURM's own lines of an error text, without Python's."""
+    lines = [line.strip() for line in text.splitlines()]
+    slurms = [line.removeprefix(_PREFIX) for line in lines if line.startswith(_PREFIX)]
+    return "; ".join(slurms) or " ".join(line for line in lines if line)

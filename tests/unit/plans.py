@@ -6,7 +6,8 @@ from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.submit.job_requests import JobRequest, make_requests
-from hpml_jobs.submit.send import script, send
+from hpml_jobs.submit.scripts import script
+from hpml_jobs.submit.send import send
 
 
 def plan_of(*words: str, notify: Callable[[str], object] = lambda _: None) -> Plan:

@@ -15,7 +15,7 @@ from hpml_jobs.cli.main import run
 from hpml_jobs.study.files import write_whole
 from hpml_jobs.study.manifest import ManifestEvent
 from hpml_jobs.study.study import Study
-from hpml_jobs.submit import sbatch, send
+from hpml_jobs.submit import send
 from tests.unit.slurm_output import squeue_line
 
 SLEEP = shutil.which("sleep")  # the fake SLURM has a PATH of its own
@@ -121,8 +121,7 @@ def test_full_disk_during_submission_is_one_line(slurm, study, capsys, monkeypat
 
         monkeypatch.setattr(os, "open", opening)
     else:
-        for module in (sbatch, send, send.arrays):
-            monkeypatch.setattr(module, "write_whole", writing_whole)
+        monkeypatch.setattr(send, "write_whole", writing_whole)
     assert run(WORDS) == 1
     line = last_line(capsys)
     assert f"{name} cannot be written: No space left on device" in line

@@ -9,7 +9,7 @@ import pytest
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cluster import Cluster, Container, GpuRequest, Launcher, Rule
 from hpml_jobs.core.findings import Finding, NodeAnswer, Severity
-from hpml_jobs.doctor import controller, examine, login_node, node_job, nodes, sbatch_check
+from hpml_jobs.doctor import controller, examine, login_node, node_job, nodes
 from hpml_jobs.doctor.controller import Association
 from hpml_jobs.doctor.self_test import self_test_plan, self_test_result
 from hpml_jobs.plan.resolve import make_plan
@@ -347,14 +347,14 @@ def test_sbatch_test_only_answer_is_reported(slurm):
     )
     assert (
         "could start at 2026-11-21T16:43:52 on gr001 (main)"
-        in sbatch_check.check_request(plan, batch).seen
+        in examine.check_request(plan, batch).seen
     )
     slurm.set_output(
         "sbatch",
         err="allocation failure: Invalid account or account/partition combination specified\n",
         code=1,
     )
-    refused = sbatch_check.check_request(plan, batch)
+    refused = examine.check_request(plan, batch)
     assert (refused.level, refused.remedy) == (Severity.PROBLEM, "set cluster.account=")
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpml_jobs.slurm.environment import scrubbed
+from hpml_jobs.slurm.commands import scrubbed
 from hpml_jobs.slurm.jobs import array_ids
 from hpml_jobs.slurm.nodes import parse_limits, parse_sinfo
 from hpml_jobs.slurm.states import Outcome, outcome_of

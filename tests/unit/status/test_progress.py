@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from hpml_jobs.status.progress import pace_of
+from hpml_jobs.status.rules import pace_of
 from hpml_jobs.study.attempt import AttemptFolder, Progress
 from hpml_jobs.worker import results
 from hpml_jobs.worker.results import ProgressWriter

@@ -9,8 +9,10 @@ import pytest
 
 from hpml_jobs.errors import UsageError
 from hpml_jobs.study.manifest import ManifestEvent
-from hpml_jobs.submit.job_requests import JobKind, check_budget
-from hpml_jobs.submit.sbatch import RefusedError
+from hpml_jobs.submit import job_requests
+from hpml_jobs.submit.job_requests import JobKind, check_submission
+from hpml_jobs.submit.selection import select
+from hpml_jobs.submit.send import RefusedError
 from tests.unit.plans import plan_with_folder, requests_of, script_of, send_cells
 
 NINE = ("gpus=1,2,4", "batch=32,128,512")
@@ -123,14 +125,15 @@ def test_pack_gpu_hours_are_those_of_the_allocation(slurm):
     assert request.gpu_hours == pytest.approx(4 * 9 * 21 / 60)
 
 
-def test_gpu_hours_budget_is_enforced(slurm):
+def test_gpu_hours_budget_is_enforced(slurm, monkeypatch):
     plan = plan_with_folder(*NINE, "minutes=20", "cluster.gpu_hours_budget=7")
-    requests = requests_of(plan)
-    assert check_budget(plan.cluster, requests, 0) == pytest.approx(7)
+    requests, selection = requests_of(plan), select(plan)
+    assert check_submission(plan, selection, requests) == pytest.approx(7)
+    monkeypatch.setattr(job_requests, "committed_gpu_hours", lambda _: 0.5)
     with pytest.raises(UsageError, match=r"after 0.5 used or requested by .* is 7: submit"):
-        check_budget(plan.cluster, requests, 0.5)
-    free = msgspec.structs.replace(plan.cluster, gpu_hours_budget=None)
-    assert check_budget(free, requests, 1000) == pytest.approx(7)
+        check_submission(plan, selection, requests)
+    free = plan._replace(cluster=msgspec.structs.replace(plan.cluster, gpu_hours_budget=None))
+    assert check_submission(free, selection, requests) == pytest.approx(7)
 
 
 SRUN = """\

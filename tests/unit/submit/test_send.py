@@ -10,8 +10,8 @@ import pytest
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.manifest import ManifestEvent
 from hpml_jobs.study.study import Study
-from hpml_jobs.submit.sbatch import RefusedError, clean_environment
 from hpml_jobs.submit.selection import select
+from hpml_jobs.submit.send import RefusedError, clean_environment
 from tests.unit.plans import plan_with_folder, requests_of, script_of, send_cells
 from tests.unit.slurm_output import squeue_line
 

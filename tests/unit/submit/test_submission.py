@@ -6,7 +6,7 @@ import pytest
 from submitit.slurm import slurm as submitit_slurm
 
 from hpml_jobs.cli.main import run
-from hpml_jobs.submit import explain, submission
+from hpml_jobs.submit import explain, job_requests
 from hpml_jobs.submit.job_requests import make_requests
 from tests.unit.slurm_output import sacct_line
 
@@ -22,7 +22,7 @@ def planned(monkeypatch):
         calls.append(make_requests(*arguments))
         return calls[-1]
 
-    monkeypatch.setattr(submission, "make_requests", counted)
+    monkeypatch.setattr(job_requests, "make_requests", counted)
     monkeypatch.setattr(explain, "make_requests", counted)
     return calls
 
@@ -63,7 +63,7 @@ def test_each_accepted_job_is_printed_in_a_line(slurm, capsys):
 
 
 def test_submitit_has_the_private_function_we_call():
-    """`arrays.script` writes what submitit would submit with `_make_sbatch_string`."""
+    """`scripts.script` writes what submitit would submit with `_make_sbatch_string`."""
     parameters = inspect.signature(submitit_slurm._make_sbatch_string).parameters
     ours = {"command", "folder", "map_count", "additional_parameters", "srun_args", "setup"}
     ours |= {"job_name", "nodes", "time", "wckey", "array_parallelism"}

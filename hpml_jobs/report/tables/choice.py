@@ -50,7 +50,7 @@ def choice_table(group: ConditionGroup, choice: Choice, study: str) -> Table:
         cost=words.cost_unit(device),
     )
     text = TableText(
-        "choice", "Choice", "E1", (caption, captions.runs(group.timed)), on_screen=False
+        "choice", "Choice", "timed epoch", (caption, captions.runs(group.timed)), on_screen=False
     )
     text = text._replace(answer=words.answer(choice, device, study))
     items = [

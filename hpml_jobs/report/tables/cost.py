@@ -102,7 +102,9 @@ def cost(group: ConditionGroup, charged: Charged) -> Table | None:
         words.clocks_text(group),
         captions.runs(group.timed),
     )
-    text = TableText(LABEL, "Cost", "E1", tuple(line for line in caption if line), on_screen=False)
+    text = TableText(
+        LABEL, "Cost", "timed epoch", tuple(line for line in caption if line), on_screen=False
+    )
     notes = [
         *words.published_notes(group, costs),
         *left_out(group, "no time", rest(group.rows, group.timed)),

@@ -19,12 +19,12 @@ Q1 = (
     "gradients and update are included. {time}: everything."
 )
 MEASURED = (
-    "Measured: seconds of the instrumented epoch (E2) on the rank that waits least, which the "
-    "other ranks wait for; one rank for all runs of a row. Compute: copies to the device, forward, "
-    "backward, optimizer. Comm: "
-    "exposed communication, which no computation hides, waiting for later ranks included (the "
-    "table Communication splits it); communication hidden behind backward is in neither. In every "
-    "run, Compute + Comm + stall = E2 of that rank; medians are of each alone."
+    "Measured: seconds of the instrumented epoch on the rank that waits least, which the other "
+    "ranks wait for; one rank for all runs of a row. Compute: copies to the device, forward, "
+    "backward, optimizer. Comm: exposed communication, which no computation hides, waiting for "
+    "later ranks included (the table Communication splits it); communication hidden behind "
+    "backward is in neither. In every run, Compute + Comm + stall = the epoch of that rank; "
+    "medians are of each alone."
 )
 PACKED = "Comm includes packing by hand: flattening, copying back and averaging the gradients."
 HIDDEN_COST = (
@@ -33,25 +33,25 @@ HIDDEN_COST = (
 )
 REPORTED = "As reported by the source, not measured here: seconds per epoch of Compute and Comm."
 BUS = (
-    "Measured: busbw = 2(N-1)/N x bytes of gradients that one rank all-reduces in E2 / seconds of"
-    " these messages, each on the rank with the least. 1 GB = 1e9 bytes."
+    "Measured in the instrumented epoch: busbw = 2(N-1)/N x bytes of gradients that one rank "
+    "all-reduces / seconds of these messages, each on the rank with the least. 1 GB = 1e9 bytes."
 )
 SHARDED = (
-    "Measured: busbw = (N-1)/N x bytes of gradients that one rank reduce-scatters in E2 / seconds "
-    "of these messages, each on the rank with the least. On CPUs gloo moves the whole tensor, so "
-    "half of a link's speed is the most. The all-gathers of parameters are in the table Messages. "
-    "1 GB = 1e9 bytes."
+    "Measured in the instrumented epoch: busbw = (N-1)/N x bytes of gradients that one rank "
+    "reduce-scatters / seconds of these messages, each on the rank with the least. On CPUs gloo "
+    "moves the whole tensor, so half of a link's speed is the most. The all-gathers of parameters "
+    "are in the table Messages. 1 GB = 1e9 bytes."
 )
 ROOT_WIRE = (
-    "Measured on root's wire; not a bus bandwidth. 2(N-1) x S bytes per iteration pass through "
-    "rank 0's link, divided by the seconds in which rank 0 gathers or scatters gradients in E2. "
-    "These contain waiting for late ranks, which the busbw of all-reduces does not: the two are "
-    "not comparable. 1 GB = 1e9 bytes."
+    "Measured on root's wire in the instrumented epoch; not a bus bandwidth. 2(N-1) x S bytes per "
+    "iteration pass through rank 0's link, divided by the seconds in which rank 0 gathers or "
+    "scatters gradients. These contain waiting for late ranks, which the busbw of all-reduces does "
+    "not: the two are not comparable. 1 GB = 1e9 bytes."
 )
 NOMINAL = (
     "Nominal: DataParallel does not send ring all-reduces. The figure is 2(N-1)/N x I_N x S / "
-    "seconds of the reduction of gradients in E2: the bandwidth of a ring that takes this time. 1"
-    " GB = 1e9 bytes."
+    "seconds of the reduction of gradients in the instrumented epoch: the bandwidth of a ring that "
+    "takes this time. 1 GB = 1e9 bytes."
 )
 RESIDUAL = (
     "Lab residual: derived, not measured. Comm = train_s(N, b) - train_s(1, b) x ceil(D/N) / D, "

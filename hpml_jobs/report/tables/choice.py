@@ -25,7 +25,7 @@ from hpml_jobs.report.text.numbers import accuracy, per_second, ratio, seconds, 
 
 CAPTION = (
     "Seconds of {what}{how}. Efficiency: {reference} s x "
-    "{size} / ({units} x s), against {cell}, the fastest of the smallest size. {cost}: {units} "
+    "{size} / ({units} x s), against {cell}, the fastest of the smallest size. Cost: {units} "
     "that are charged x s. Equal epochs are not equal training: another global batch may need "
     "another learning rate and reach another accuracy."
 )
@@ -47,7 +47,6 @@ def choice_table(group: ConditionGroup, choice: Choice, study: str) -> Table:
         size=reference.row.gpus,
         units=captions.units(device),
         cell=captions.cell_label(reference.row.place, device),
-        cost=words.cost_unit(device),
     )
     text = TableText(
         "choice", "Choice", "timed epoch", (caption, captions.runs(group.timed)), on_screen=False
@@ -101,11 +100,16 @@ def _heads(choice: Choice, device: Device) -> tuple[Columns[Candidate], ...]:
         Columns(f"effic.{words.against(choice, device)}", (efficiency_column(choice),)),
         reference_columns(choice),
         Columns(
-            words.cost_unit(device), (column("charged_gpu_s", "", lambda c: c.gpu_s, words.cost),)
-        ),
-        Columns(
-            words.hours_unit(device),
-            (column("charged_gpu_hours", "", lambda c: c.gpu_hours, lambda v: significant(v, 3)),),
+            f"cost per {captions.work_text(choice.reference.work)}",
+            (
+                column("charged_gpu_s", words.cost_unit(device), lambda c: c.gpu_s, words.cost),
+                column(
+                    "charged_gpu_hours",
+                    words.hours_unit(device),
+                    lambda c: c.gpu_hours,
+                    lambda v: significant(v, 3),
+                ),
+            ),
         ),
         *(_energy_heads() if any(c.joules is not None for c in choice.candidates) else ()),
         Columns("", (column("charged_gpus", "", lambda c: c.charged_gpus),)),

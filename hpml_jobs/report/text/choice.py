@@ -41,7 +41,7 @@ def size(candidate: Candidate, device: Device) -> str:
 
 def cost_unit(device: Device) -> str:
     """Return the unit of cost: a GPU or a process for a second."""
-    return "GPU-s" if device is Device.CUDA else "process-s"
+    return "GPU-seconds" if device is Device.CUDA else "process-seconds"
 
 
 def hours_unit(device: Device) -> str:
@@ -255,7 +255,7 @@ def _beaten(candidate: Candidate, choice: Choice, device: Device) -> str:
 
 
 def step_text(step: Step, device: Device) -> str:
-    """Return what more GPUs bring: `the second GPU saves 4.2 s per epoch and costs 1.1 GPU-s`."""
+    """Return what more GPUs bring: `the second GPU saves 4.2 s and costs 1.1 GPU-seconds more`."""
     first, last = step.smaller.row.gpus + 1, step.larger.row.gpus
     added, is_one = _added(first, last, device), first == last
     saved, more = step.saved_s, step.added_gpu_s

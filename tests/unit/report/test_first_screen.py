@@ -36,7 +36,9 @@ def test_answer_is_within_the_first_twelve_lines(builder):
     assert "9 of 9 cells measured: 1, 2 and 4 GPUs, batch 32, 128 and 512 per GPU" in first
     assert "Fastest: 4 GPUs at batch 512 per GPU (ddp), 1.72 times the speed of" in first
     assert "Ask for 2 GPUs at batch 512 per GPU (ddp): 15.66 s per epoch" in first
-    assert "the third and fourth GPU save 0.537 s per epoch (3.4 %) and cost 29.2 GPU-s" in first
+    assert (
+        "the third and fourth GPU save 0.537 s per epoch (3.4 %) and cost 29.2 GPU-seconds" in first
+    )
 
 
 @pytest.mark.parametrize("width", [60, 80, 110, 200])

@@ -113,14 +113,14 @@ def undecided(choice: Choice, device: Device) -> str:
 
 
 def ask_words(choice: Choice, device: Device) -> str:
-    """Return `Ask for`, or that this is provisional: a check warns of a time behind it."""
+    """Return `Ask for`, or that this is not reliable yet: a check warns of a time behind it."""
     if not is_provisional(choice):
         return "Ask for"
     reference, reason = choice.reference, ""
     if reference.exclusion is Exclusion.FAILED_CHECK:
         number = "single" if reference.row.gpus == 1 else reference.row.gpus
         reason = f" (the {number}-{unit(device)} time is doubtful)"
-    return f"Provisional{reason}: ask for"
+    return f"Not reliable yet{reason}: ask for"
 
 
 def is_provisional(choice: Choice) -> bool:
@@ -227,7 +227,7 @@ def _roles(candidate: Candidate, choice: Choice, device: Device) -> Iterator[str
 
 
 def _instead(winner: Winner, device: Device) -> str:
-    """Return the cells that are not faster than the winner: dearer ones, and of its size."""
+    """Return the cells that are not faster than the winner: of its size, or costing more."""
     labels: dict[bool, list[str]] = {False: [], True: []}
     for other in winner.instead_of:
         is_same_size = other.row.gpus == winner.candidate.row.gpus
@@ -244,14 +244,14 @@ def _beaten(candidate: Candidate, choice: Choice, device: Device) -> str:
         label = cell_label(asked.row.place, device)
         if candidate.row.gpus == asked.row.gpus:
             return f"not told apart from {label}"
-        return f"no faster than {label}, and dearer"
+        return f"no faster than {label}, and costs more"
     if candidate.row.gpus < asked.row.gpus and not choice.wish.has_limit:
         return f"fewer {units(device)} than can be used efficiently"
-    dearer = candidate.gpu_s > asked.gpu_s
+    costs_more = candidate.gpu_s > asked.gpu_s
     slower = candidate.epoch_s > asked.epoch_s
-    if slower and dearer:
-        return "slower and dearer"
-    return "slower" if slower else "dearer"
+    if slower and costs_more:
+        return "slower and costs more"
+    return "slower" if slower else "costs more"
 
 
 def step_text(step: Step, device: Device) -> str:

@@ -173,7 +173,7 @@ def test_failed_baseline_stays_the_reference(builder, given_checks):
     made = chosen(builder)
     assert place(made.choice.reference) == (1, 128)
     assert made.table.answer.startswith(
-        "Provisional (the single-GPU time is doubtful): ask for 4 GPUs"
+        "Not reliable yet (the single-GPU time is doubtful): ask for 4 GPUs"
     )
     assert "efficiency 0.833," in made.table.answer
     assert not any("no single-GPU cell" in note for note in made.table.notes)
@@ -209,7 +209,7 @@ def test_equal_cells_of_one_size_are_not_called_different(builder):
     why = {cell["strategy"]: cell["why"] for cell in made.document["cells"] if cell["batch"] == 128}
     assert why["allreduce"] == "not told apart from ddp 2-GPU b128"
     assert "not told apart from allreduce 2-GPU b128" in why["ddp"]
-    assert why_of(made, 2, 64) == "slower and dearer"
+    assert why_of(made, 2, 64) == "slower and costs more"
 
 
 @pytest.mark.parametrize(("is_disturbed", "asked"), [(True, Strategy.DDP), (False, Strategy.DP)])

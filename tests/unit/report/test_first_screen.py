@@ -100,7 +100,7 @@ def test_answer_is_provisional_if_the_reference_is_doubtful(builder):
     report = builder.collect()
     group = report.groups[0]
     _, ask, _ = overview(report, group).answer
-    assert ask.startswith("Provisional: ask for 2 GPUs at batch 128 per GPU (ddp)")
+    assert ask.startswith("Not reliable yet: ask for 2 GPUs at batch 128 per GPU (ddp)")
     warning = "a data-quality check warns of the time of single 1-GPU b128"
     assert any(line.startswith(warning) for line in overview(report, group).trust)
     paragraph = proposal(group.source, group.choice, "0.7.0")

@@ -25,7 +25,7 @@ from hpml_jobs.report.text.numbers import accuracy, per_second, ratio, seconds, 
 
 CAPTION = (
     "Seconds of {what}{how}. Efficiency: {reference} s x "
-    "{size} / ({units} x s), against {cell}, the fastest of the smallest size. Cost: {units} "
+    "{size} / ({units} x s), against {cell}: the fastest of the smallest size. Cost: {units} "
     "that are charged x s. Equal epochs are not equal training: another global batch may need "
     "another learning rate and reach another accuracy."
 )
@@ -46,7 +46,7 @@ def choice_table(group: ConditionGroup, choice: Choice, study: str) -> Table:
         reference=seconds(reference.epoch_s),
         size=reference.row.gpus,
         units=captions.units(device),
-        cell=captions.cell_label(reference.row.place, device),
+        cell=captions.cell_words(reference.row.place, device),
     )
     text = TableText(
         "choice", "Choice", "timed epoch", (caption, captions.runs(group.timed)), on_screen=False
@@ -74,10 +74,10 @@ def _accuracies(group: ConditionGroup, choice: Choice) -> Iterator[str]:
         learning.over_seeds(learning.runs(group, row), learning.test_accuracy) for row in rows
     )
     if asked and reference and asked.mean < reference.mean - ACCURACY_GAP:
-        names = [captions.cell_label(row.place, group.device) for row in rows]
+        names = [captions.cell_words(row.place, group.device) for row in rows]
         yield (
             f"equal epochs are not equal training: test accuracy {accuracy(asked.mean)} % of "
-            f"{names[0]}, {accuracy(reference.mean)} % of {names[1]} after as many epochs"
+            f"{names[0]} and {accuracy(reference.mean)} % of {names[1]} after as many epochs"
         )
 
 

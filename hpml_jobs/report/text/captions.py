@@ -7,6 +7,7 @@ from hpml_jobs.core.built_in import DATASETS, UNREPORTED, UNREPORTED_MODEL
 from hpml_jobs.core.conditions import CPU_MODEL, GPU_MODEL, NONE, RECIPE, TORCH
 from hpml_jobs.core.precision import UNKNOWN, precision_of
 from hpml_jobs.core.strategies import BASELINE, BandwidthKind, Device, Loader
+from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Optimizer, Workload
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Place, Row, Setup, Work, setup_order
@@ -190,8 +191,25 @@ def full_label(setup: Setup, device: Device) -> str:
 
 
 def cell_label(place: Place, device: Device) -> str:
-    """Return the name of a setup at a batch: `ddp 4-GPU b512`."""
+    """Return the name of a setup at a batch in a row or a list: `ddp 4-GPU b512`."""
     return f"{full_label(place.setup, device)} b{place.batch_per_gpu}"
+
+
+def cell_words(place: Place, device: Device) -> str:
+    """Return the same in a sentence; the plain loop on one GPU is not named.
+
+    >>> from hpml_jobs.core.strategies import Strategy
+    >>> cell_words(Place(Setup(16, 2, Strategy.DDP, "buffers off"), 32), Device.CUDA)
+    '16 GPUs on 2 nodes, batch 32 (ddp, buffers off)'
+    >>> cell_words(Place(Setup(1, 1, Strategy.SINGLE), 16), Device.CPU)
+    '1 process, batch 16'
+    """
+    setup = place.setup
+    size = counted(setup.gpus, unit(device), units(device))
+    nodes = f" on {setup.nodes} nodes" if setup.nodes > 1 else ""
+    strategy = "" if setup.strategy is BASELINE else setup.strategy.value
+    how = ", ".join(part for part in (strategy, setup.treatment) if part)
+    return f"{size}{nodes}, batch {place.batch_per_gpu}" + (f" ({how})" if how else "")
 
 
 def place_label(setup: Setup, device: Device) -> str:

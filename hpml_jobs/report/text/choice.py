@@ -18,7 +18,14 @@ from hpml_jobs.report.merge.choice import (
 )
 from hpml_jobs.report.merge.decision import LEAST_RUNS
 from hpml_jobs.report.merge.power import MOST_RUNS
-from hpml_jobs.report.text.captions import cell_label, full_label, time_word, unit, units, work_text
+from hpml_jobs.report.text.captions import (
+    cell_label,
+    cell_words,
+    time_word,
+    unit,
+    units,
+    work_text,
+)
 from hpml_jobs.report.text.numbers import per_second, percent, ratio, seconds, significant
 from hpml_jobs.study.commands import command_with
 
@@ -84,7 +91,8 @@ def cost(gpu_s: float) -> str:
 def answer(choice: Choice, device: Device, study: str) -> str:
     """Return the one sentence: what to ask for, and what that gives; or what to measure again."""
     if choice.measure_again:
-        cells = names(cell_label(c.row.place, device) for c in choice.measure_again)
+        again = (cell_words(c.row.place, device) for c in choice.measure_again)
+        cells = names(again, separator="; ")
         return (
             f"Measure again: something outside of the cells withheld more than "
             f"{percent_text(WITHHELD_MOST)} of the timed epoch of {cells}: "
@@ -133,7 +141,7 @@ def doubtful_names(choice: Choice, device: Device) -> list[str]:
     """Return the cells behind the choice of whose times a check warns."""
     winners = [winner.candidate for winner in (choice.ask, choice.fastest) if winner]
     candidates = (choice.reference, *winners, choice.cheapest)
-    labels = (cell_label(c.row.place, device) for c in candidates if c and c.doubtful)
+    labels = (cell_words(c.row.place, device) for c in candidates if c and c.doubtful)
     return list(dict.fromkeys(labels))
 
 
@@ -271,11 +279,8 @@ def step_text(step: Step, device: Device) -> str:
         if more > 0
         else f"{save} {cost(-more)} {cost_unit(device)}"
     )
-    where = full_label(step.larger.row.setup, device)
-    return (
-        f"{added} {change} and {price} ({where} b{step.larger.row.batch_per_gpu} against "
-        f"{cell_label(step.smaller.row.place, device)})"
-    )
+    larger, smaller = (cell_words(c.row.place, device) for c in (step.larger, step.smaller))
+    return f"{added} {change} and {price} ({larger}, against {smaller})"
 
 
 def _added(first: int, last: int, device: Device) -> str:
@@ -299,13 +304,13 @@ def doubts(choice: Choice, device: Device) -> Iterator[str]:
     doubtful = doubtful_names(choice, device)
     if doubtful:
         yield (
-            f"a data-quality check warns of the time of {', '.join(doubtful)}: hpml-jobs record "
+            f"a data-quality check warns of the time of {'; '.join(doubtful)}: hpml-jobs record "
             "shows the reason"
         )
     if choice.reference.row.gpus > 1:
         yield (
             f"no single-{unit(device)} cell: efficiencies are against "
-            f"{cell_label(choice.reference.row.place, device)}"
+            f"{cell_words(choice.reference.row.place, device)}"
         )
 
 

@@ -193,7 +193,7 @@ def worst_level(results: Iterable[CheckResult]) -> Level:
     return max((result.level for result in results), key=[*Level].index, default=Level.PASS)
 
 
-def names(slugs: Iterable[str], count: int | None = None) -> str:
+def names(slugs: Iterable[str], count: int | None = None, separator: str = ", ") -> str:
     """Return the first few cells by name; `count` is their number if not all of them are given.
 
     >>> names(["a", "b", "c", "d", "e"]), names(["a"]), names(["a", "b", "c"], 100)
@@ -201,4 +201,4 @@ def names(slugs: Iterable[str], count: int | None = None) -> str:
     """
     given = list(slugs)
     more = (len(given) if count is None else count) - NAMED
-    return ", ".join(given[:NAMED]) + (f" and {more} more" if more > 0 else "")
+    return separator.join(given[:NAMED]) + (f" and {more} more" if more > 0 else "")

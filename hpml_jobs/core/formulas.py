@@ -291,7 +291,7 @@ def closure(epoch_s: float, phases_s: Iterable[float]) -> float:
 
 
 def overhead(instrumented_epoch_s: float, timed_epoch_s: float) -> float:
-    """Return the overhead of the instruments: E2 / E1 - 1.
+    """Return the overhead of the instruments: instrumented epoch / timed epoch - 1.
 
     >>> round(overhead(10.2, 10.0), 3)
     0.02

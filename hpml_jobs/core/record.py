@@ -514,7 +514,7 @@ class Record(Value, frozen=True, kw_only=True):
 
     @property
     def overhead(self) -> float | None:
-        """Return the overhead of the instruments: E2 / E1 - 1."""
+        """Return the overhead of the instruments: instrumented epoch / timed epoch - 1."""
         instrumented = self._epoch_s(Role.INSTRUMENTED)
         return None if instrumented is None else overhead(instrumented, self.epoch_s)
 

@@ -101,7 +101,7 @@ class Compute:
         """An iteration without exchange by batch; None without two batches of it.
 
         It is the plain loop, or where that was measured at fewer batches, as with a fixed global
-        batch, also E3 on several GPUs.
+        batch, also without gradient exchange on several GPUs.
         """
         return batch_curve(self.alone_s) if len(self.alone_s) >= LEAST_BATCHES else None
 

@@ -99,7 +99,7 @@ class Observation(Place, frozen=True, kw_only=True):
     """A measured place: medians over its runs, in seconds per iteration.
 
     Of a rate alone there is nothing but `step_s`. `stall_s` is the part of it in which the device
-    waited for a batch; `unsynced_s` is an iteration without exchange on the same GPUs (E3); the
+    waited for a batch; `unsynced_s` is an iteration without exchange on the same GPUs; the
     other times are those of the instrumented epoch, on the rank that waits least. `messages` are
     those of gradients and parameters; `sweeps` are the microbenchmark's.
     """

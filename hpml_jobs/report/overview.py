@@ -124,7 +124,7 @@ def _has_rivals(choice: Choice) -> bool:
 
 def _fastest(fastest: Candidate, choice: Choice, device: Device) -> str:
     """Return the speedup of the fastest cell, and what its epoch is spent on."""
-    against = captions.cell_label(choice.reference.row.place, device)
+    against = captions.cell_words(choice.reference.row.place, device)
     is_doubtful = choice.doubts_ratio(fastest)
     faster = mark(ratio(choice.speedup(fastest)), is_doubtful=is_doubtful)
     text = (

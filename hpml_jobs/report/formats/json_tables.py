@@ -18,7 +18,7 @@ SCHEMA = 3
 """
 
 METHOD = (
-    "values: medians over runs of E1 and E2, seconds per epoch; "
+    "values: medians over runs of the timed and the instrumented epoch, seconds per epoch; "
     "residual: comm_s = train_s(N,b) - train_s(1,b) x ceil(D/N) / D, not measured; "
     "GB = 1e9 bytes"
 )

@@ -154,7 +154,7 @@ class Candidate(Value, frozen=True, kw_only=True):
 
 
 class Winner(NamedTuple):
-    """A chosen cell. `instead_of` are dearer cells, or of the same size, that are not faster.
+    """A chosen cell. `instead_of` are not faster, and cost more or have the same size.
 
     `is_decided`: the runs decided every comparison; with fewer than four runs of a cell, medians
     were compared.

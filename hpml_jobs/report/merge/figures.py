@@ -48,7 +48,7 @@ class Figures(Value, frozen=True, kw_only=True):
     `gradients_root_s` on rank 0. `probe_same_sizes_s` is the microbenchmark's time for these
     messages, `delayed` the share of its trials that waited for the scheduler. The phases add up to
     the instrumented epoch; `closure` is |epoch - sum of phases| / epoch, `overhead` what the
-    instruments cost, E2/E1 - 1.
+    instruments cost, instrumented epoch / timed epoch - 1.
     """
 
     epoch_s: float

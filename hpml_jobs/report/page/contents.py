@@ -38,9 +38,10 @@ NO_CELLS = "This study has no cells yet."
 UNREADABLE = "No cell of this study can be read."
 TRUST = "What to trust: data-quality checks"
 GLOSSARY = (
-    "A cell is one measured configuration. E1 is its timed epoch, E2 the instrumented epoch, E3 "
-    "the epoch without gradient exchange. Exposed communication is what no computation hides; "
-    "stall is waiting for data. A number with ! is doubtful: see What to trust."
+    "A cell is one measured configuration. After a warm-up it trains a timed epoch without "
+    "instruments, an instrumented epoch, and an epoch without gradient exchange. Exposed "
+    "communication is what no computation hides; stall is waiting for data. A number with ! is "
+    "doubtful: see What to trust."
 )
 """The words of the tables, above the first one."""
 

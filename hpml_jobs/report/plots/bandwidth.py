@@ -27,9 +27,10 @@ from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import gb_per_s
 
 CAPTION = (
-    "{Kinds} of one message on idle devices after E3: busbw = {factors} x bytes / time, lower "
-    "quartile of the trials, median over cells; bands: least and most of the cells. Marks at the "
-    "bottom: sizes of these messages that each strategy sends in an epoch. GB = 1e9 bytes."
+    "{Kinds} of one message on idle devices after the last epoch: busbw = {factors} x bytes / "
+    "time, lower quartile of the trials, median over cells; bands: least and most of the cells. "
+    "Marks at the bottom: sizes of these messages that each strategy sends in an epoch. GB = 1e9 "
+    "bytes."
 )
 
 WIDE_RANGE = 1_000

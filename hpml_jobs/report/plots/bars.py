@@ -56,9 +56,9 @@ def stack(
 # ---- phases of an epoch ----
 
 PHASES_CAPTION = (
-    "E2, the instrumented epoch, seconds of the rank that waits least for others, medians over "
-    "runs. Exposed communication: after the last gradient; collectives inside forward (ddp's "
-    "buffers) are in forward."
+    "Instrumented epoch, seconds of the rank that waits least for others, medians over runs. "
+    "Exposed communication: after the last gradient; collectives inside forward (ddp's buffers) "
+    "are in forward."
 )
 PHASE_COLOURS = {
     "stall": style.MIDDLE_GREY,
@@ -108,10 +108,10 @@ def phases(report: Report) -> Picture | None:
 # ---- computation and communication ----
 
 COMMUNICATION_CAPTION = (
-    "E2, seconds of the rank that waits least for others, medians over runs; bars: least and most "
-    "of the runs. Computation: copies to the device, forward, backward, optimizer. Communication: "
-    "seconds in which any collective is active; exposed: the part that no computation hides, "
-    "waiting for later ranks included."
+    "Instrumented epoch, seconds of the rank that waits least for others, medians over runs; "
+    "bars: least and most of the runs. Computation: copies to the device, forward, backward, "
+    "optimizer. Communication: seconds in which any collective is active; exposed: the part that "
+    "no computation hides, waiting for later ranks included."
 )
 REPORTED = "Imported: as reported by the source, which does not say what is hidden."
 

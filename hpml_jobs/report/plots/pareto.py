@@ -26,10 +26,10 @@ from hpml_jobs.report.text.captions import cell_label
 from hpml_jobs.report.text.numbers import seconds
 
 CAPTION = (
-    "E1, the longest of all ranks, medians over runs; bars: intervals of the median, none with a "
-    "single run. Cost: charged {units} x seconds. Diagonals: equal numbers of {units}. Grey line: "
-    "the Pareto front, cells that no other beats in both time and cost; cells with a failed check "
-    "are not on it."
+    "Timed epoch, the longest of all ranks, medians over runs; bars: intervals of the median, "
+    "none with a single run. Cost: charged {units} x seconds. Diagonals: equal numbers of {units}. "
+    "Grey line: the Pareto front, cells that no other beats in both time and cost; cells with a "
+    "failed check are not on it."
 )
 
 TICKS = (1, 1.5, 2, 3, 5, 7)

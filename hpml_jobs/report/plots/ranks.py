@@ -12,9 +12,10 @@ from hpml_jobs.report.plots.picture import ROWS, Axes, Entry, Picture, rows
 from hpml_jobs.report.report import Report
 
 CAPTION = (
-    "E2 of each rank and run, without its exposed communication, less the median rank of the same "
-    "run, in % of it: the time in which a rank neither waits for others nor exchanges. The rank "
-    "with the most is named with its median over runs; ranks of one node share its CPUs and links."
+    "Instrumented epoch of each rank and run, without its exposed communication, less the median "
+    "rank of the same run, in % of it: the time in which a rank neither waits for others nor "
+    "exchanges. The rank with the most is named with its median over runs; ranks of one node share "
+    "its CPUs and links."
 )
 HOSTS = 6
 """The most hosts with a marker of their own."""

@@ -22,8 +22,8 @@ from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import count
 
 MEASURED = (
-    "{counted} of an epoch, padding of the sampler included, / seconds of E1, the longest of all "
-    "ranks; medians over runs."
+    "{counted} of an epoch, padding of the sampler included, / seconds of the timed epoch, the "
+    "longest of all ranks; medians over runs."
 )
 RATES = "Imported rates are as the source reports them, of all GPUs together."
 CAPTION = (

@@ -23,8 +23,8 @@ from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import count, gb_per_s, percent, rounded
 
 BANDWIDTH = (
-    "Gradients only, E2. Bytes: of one rank in the epoch, counted at each collective, and "
-    "expected of the strategy (dp: unknown). GB/s (1e9 bytes): algbw = bytes / time; busbw = "
+    "Gradients only. Bytes: of one rank in the epoch, counted at each collective, and expected of "
+    "the strategy (dp: unknown). GB/s (1e9 bytes): algbw = bytes / time; busbw = "
     "2(N-1)/N x algbw; both on the rank with the least time, whose messages wait least for other "
     "ranks. % of peak: busbw / best busbw of the microbenchmark from 64 MiB. % of sizes: time of "
     "the same messages on idle devices / time here, on the same rank. % of link: busbw / specified"
@@ -63,7 +63,7 @@ def bandwidth(group: ConditionGroup) -> Table | None:
     text = TableText(
         "bandwidth",
         "Bandwidth",
-        "E2",
+        "instrumented epoch",
         (BANDWIDTH, captions.runs(rows)),
         on_screen=False,
         affected=Affected.BANDWIDTH,

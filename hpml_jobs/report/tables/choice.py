@@ -19,7 +19,7 @@ from hpml_jobs.report.text.numbers import accuracy, per_second, ratio, seconds, 
 
 CAPTION = (
     "Seconds of {what}{how}. Efficiency: {reference} s x "
-    "{size} / ({units} x s), against {cell}, the fastest of the smallest size. {cost}: {units} "
+    "{size} / ({units} x s), against {cell}: the fastest of the smallest size. Cost: {units} "
     "that are charged x s. Equal epochs are not equal training: another global batch may need "
     "another learning rate and reach another accuracy."
 )
@@ -53,8 +53,8 @@ class ChoiceLine(NamedTuple):
     efficiency: Annotated[float, Shown("effic.{against}", ratio, doubt="doubtful_ratio")]
     reference_gpus: int
     reference_batch: int
-    charged_gpu_s: Annotated[float, Shown("{cost}", words.cost)]
-    charged_gpu_hours: Annotated[float, Shown("{hours}", three_digits)]
+    charged_gpu_s: Annotated[float, Shown("{seconds}", words.cost, "{cost}")]
+    charged_gpu_hours: Annotated[float, Shown("{hours}", three_digits, "{cost}")]
     joules: Annotated[Number, Shown("J per epoch", three_digits)]
     joules_per_1000_units: Annotated[Number, Shown("J per 1,000", three_digits)]
     joules_per_1000_samples: Number
@@ -108,11 +108,10 @@ def choice_table(group: ConditionGroup, choice: Choice, study: str) -> Table:
         reference=seconds(reference.epoch_s),
         size=reference.row.gpus,
         units=captions.units(device),
-        cell=captions.cell_label(reference.row.place, device),
-        cost=words.cost_unit(device),
+        cell=captions.cell_words(reference.row.place, device),
     )
     text = TableText(
-        "choice", "Choice", "E1", (caption, captions.runs(group.timed)), on_screen=False
+        "choice", "Choice", "timed epoch", (caption, captions.runs(group.timed)), on_screen=False
     )
     text = text._replace(answer=words.answer(choice, device, study))
     items = [
@@ -125,7 +124,8 @@ def choice_table(group: ConditionGroup, choice: Choice, study: str) -> Table:
         without=[*NOT_COLUMNS, *(() if has_energy else ENERGY)],
         unit=reference.unit.value,
         against=words.against(choice, device),
-        cost=words.cost_unit(device),
+        cost=f"cost per {captions.work_text(reference.work)}",
+        seconds=words.cost_unit(device, short=True),
         hours=words.hours_unit(device),
     )
     notes = [
@@ -146,8 +146,8 @@ def _accuracies(group: ConditionGroup, choice: Choice) -> Iterator[str]:
         learning.over_seeds(learning.runs(group, row), learning.test_accuracy) for row in rows
     )
     if asked and reference and asked.mean < reference.mean - ACCURACY_GAP:
-        names = [captions.cell_label(row.place, group.device) for row in rows]
+        names = [captions.cell_words(row.place, group.device) for row in rows]
         yield (
             f"equal epochs are not equal training: test accuracy {accuracy(asked.mean)} % of "
-            f"{names[0]}, {accuracy(reference.mean)} % of {names[1]} after as many epochs"
+            f"{names[0]} and {accuracy(reference.mean)} % of {names[1]} after as many epochs"
         )

@@ -24,18 +24,18 @@ from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import percent, seconds
 
 COMMUNICATION = (
-    "E2, on the rank that waits least, which the other ranks wait for. Total: seconds in which "
-    "any collective is active. Exposed: the part that no computation hides; forward: the part of "
+    "Of the rank that waits least, which the other ranks wait for. Total: seconds in which any "
+    "collective is active. Exposed: the part that no computation hides; forward: the part of "
     "exposed inside forward (ddp: buffers). Overlap: total - exposed, hidden behind backward, in "
     "s and in % of total. Of exposed: exchange is the least of any rank, summed over collectives "
     "(over iterations before version 0.9.0: at most this); waiting, the rest, is for ranks that "
-    "came later. All-reduces: net is the "
-    "least of any rank, skew the waiting beyond it. Rooted: rank 0's time in broadcasts, gathers "
-    "and scatters; in gathers it contains waiting for late ranks. Pack: flattening, copying back "
-    "and averaging by hand, after backward; Table 2's Comm is exposed + pack. Cost: E1 - the same "
-    "epoch without gradient exchange (E3), contention and copies included; +- its resolution, by "
-    "the quartiles of the steps of both epochs. Residual: the lab's estimate (derived, not "
-    "measured). The columns answer different questions, so they differ."
+    "came later. All-reduces: net is the least of any rank, skew the waiting beyond it. Rooted: "
+    "rank 0's time in broadcasts, gathers and scatters; in gathers it contains waiting for late "
+    "ranks. Pack: flattening, copying back and averaging by hand, after backward; Table 2's Comm "
+    "is exposed + pack. Cost: the timed epoch - the same epoch without gradient exchange, "
+    "contention and copies included; +- its resolution, by the quartiles of the steps of both "
+    "epochs. Residual: the lab's estimate (derived, not measured). The columns answer different "
+    "questions, so they differ."
 )
 
 
@@ -83,7 +83,9 @@ def communication(group: ConditionGroup) -> Table | None:
     if not rows:
         return None
     caption = (COMMUNICATION, captions.runs(rows))
-    text = TableText("communication", "Communication", "E2", caption, affected=Affected.SPLIT)
+    text = TableText(
+        "communication", "Communication", "instrumented epoch", caption, affected=Affected.SPLIT
+    )
     notes = [
         *_not_split(group, rows),
         *_negative_costs(group, rows),

@@ -31,7 +31,7 @@ PARTS = {
 }
 """The parts of an epoch beside it, with their headings."""
 
-SPLIT = "Compute and exposed communication: instrumented epoch (E2). Stall: E1."
+SPLIT = "Compute and exposed communication: instrumented epoch. Stall: timed epoch."
 
 
 def comparison_table(group: ComparedGroup, limit: float | None) -> Table:
@@ -43,7 +43,7 @@ def comparison_table(group: ComparedGroup, limit: float | None) -> Table:
         *((SPLIT,) if any(cell.changes() for cell in cells) else ()),
     )
     is_imported = group.old.imported and group.new.imported
-    text = TableText("compare", "Comparison", "" if is_imported else "E1", caption)
+    text = TableText("compare", "Comparison", "" if is_imported else "timed epoch", caption)
     items = [(cell_label(cell.place, device), cell) for cell in cells]
     table = ungrouped_table(
         group.new.setting, text, items, heads, comparison_notes.notes(group, limit)

@@ -98,7 +98,9 @@ def cost(group: ConditionGroup, charged: Charged) -> Table | None:
         words.clocks_text(group),
         captions.runs(group.timed),
     )
-    text = TableText(LABEL, "Cost", "E1", tuple(line for line in caption if line), on_screen=False)
+    text = TableText(
+        LABEL, "Cost", "timed epoch", tuple(line for line in caption if line), on_screen=False
+    )
     notes = [
         *words.published_notes(group, costs),
         *left_out(group, "no time", rest(group.rows, group.timed)),
@@ -106,7 +108,7 @@ def cost(group: ConditionGroup, charged: Charged) -> Table | None:
     heads = columns_of(
         CostLine,
         hours=choice_words.hours_unit(device),
-        cost=choice_words.cost_unit(device),
+        cost=choice_words.cost_unit(device, short=True),
         per_work=f"per {captions.work_text(group.work)}",
         thousand=f"1,000 {unit}",
         device=captions.unit(device),

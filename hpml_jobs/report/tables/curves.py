@@ -17,16 +17,15 @@ from hpml_jobs.report.text.numbers import loss, milliseconds
 
 CURVES = (
     "Loss: mean over ranks, in the first and in the last tenth of all iterations of training, "
-    "warm-up included. Step: milliseconds of an iteration of the timed epoch (E1) on the rank with "
-    "the largest stall, stall included: median, 90th percentile, and medians of its first and last "
-    "tenth. "
-    "curves.csv has every iteration of every run (every k-th of long runs, see its column every);"
-    " loss.png and steps.png show them."
+    "warm-up included. Step: milliseconds of an iteration of the timed epoch on the rank with the "
+    "largest stall, stall included: median, 90th percentile, and medians of its first and last "
+    "tenth. curves.csv has every iteration of every run (every k-th of long runs, see its column "
+    "every); loss.png and steps.png show them."
 )
 
 
 class CurveLine(NamedTuple):
-    """Losses in the first and the last tenth of training; seconds of iterations of E1."""
+    """Losses in the first and the last tenth of training; seconds of timed iterations."""
 
     loss_first_tenth: Annotated[float, Shown("first 10 %", loss, "loss")]
     loss_last_tenth: Annotated[float, Shown("last 10 %", loss, "loss")]

@@ -20,9 +20,9 @@ from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import count, rounded
 
 MESSAGES = (
-    "Counted at each call in E2, on the rank that waits least, in one run per strategy and "
-    "number of {units} (the batch changes the number of iterations, not what each sends). Bytes "
-    "of one message, messages per iteration, bytes per iteration."
+    "Counted at each call in the instrumented epoch, on the rank that waits least, in one run per "
+    "strategy and number of {units} (the batch changes the number of iterations, not what each "
+    "sends). Bytes of one message, messages per iteration, bytes per iteration."
 )
 PLACE = ("gpus", "nodes", "strategy", "treatment")
 QUESTION = "Are gradients the only messages (lab Q6)? {answers}."
@@ -55,7 +55,7 @@ def messages(group: ConditionGroup) -> Table | None:
     )
     return item_table(
         [group],
-        TableText("messages", "Messages", "E2", caption, on_screen=False),
+        TableText("messages", "Messages", "instrumented epoch", caption, on_screen=False),
         (
             (captions.full_label(setup, group.device), sent)
             for setup, messages in messages_by_setup.items()

@@ -17,10 +17,11 @@ from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import DASH, count, gb_per_s, microseconds, milliseconds, percent
 
 POINTS = (
-    "One message on idle devices after E3, in each cell's own allocation. ms: lower quartile of "
-    "the trials (median in records before 0.6.0), median over {cells}; the slowest rank counts. "
-    "GB/s (1e9 bytes): busbw = {factors} x bytes / time. Delayed: trials of more than 5 times the "
-    "fastest, which waited for the scheduler of the machine. * marks sizes that the cells send."
+    "One message on idle devices after the last epoch, in each cell's own allocation. ms: lower "
+    "quartile of the trials (median in records before 0.6.0), median over {cells}; the slowest "
+    "rank counts. GB/s (1e9 bytes): busbw = {factors} x bytes / time. Delayed: trials of more than "
+    "5 times the fastest, which waited for the scheduler of the machine. * marks sizes that the "
+    "cells send."
 )
 FACTORS = {
     CollectiveKind.ALL_REDUCE: "2(N-1)/N",

@@ -21,12 +21,12 @@ from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import percent, seconds
 
 PHASES_CAPTION = (
-    "E2, seconds per epoch on the rank that waits least for others; below, least..most over all "
-    "ranks and runs if they differ. The six phases add up to the epoch except for closure = "
-    "|epoch - sum| / epoch. E2/E1: cost of the instruments. Collectives inside forward (ddp's "
-    "buffers, fsdp's parameters) and inside the optimizer (zero1's parameters) count there here, "
-    "and as Comm in Table 2. Pack: the part of backward that copies into and out of messages and "
-    "averages by hand; it is Comm in Table 2."
+    "Seconds per epoch on the rank that waits least for others; below, least..most over all ranks "
+    "and runs if they differ. The six phases add up to the epoch except for closure = |epoch - "
+    "sum| / epoch. Overhead: instrumented epoch / timed epoch - 1, the cost of the instruments. "
+    "Collectives inside forward (ddp's buffers, fsdp's parameters) and inside the optimizer "
+    "(zero1's parameters) count there here, and as Comm in Table 2. Pack: the part of backward "
+    "that copies into and out of messages and averages by hand; it is Comm in Table 2."
 )
 
 
@@ -64,12 +64,12 @@ def phases(group: ConditionGroup) -> Table | None:
     if not rows:
         return None
     heads: tuple[Columns[Row], ...] = (
-        Columns("seconds of E2", tuple(_seconds(group, phase) for phase in PHASES)),
+        Columns("seconds", tuple(_seconds(group, phase) for phase in PHASES)),
         Columns(
             "%",
             (
                 column("closure", "closure", lambda row: row.figures.closure, percent),
-                column("overhead", "E2/E1", lambda row: row.figures.overhead, percent),
+                column("overhead", "overhead", lambda row: row.figures.overhead, percent),
             ),
         ),
         Columns(
@@ -80,7 +80,7 @@ def phases(group: ConditionGroup) -> Table | None:
     text = TableText(
         "phases",
         "Phases of the instrumented epoch",
-        "E2",
+        "instrumented epoch",
         (PHASES_CAPTION, captions.runs(rows)),
         on_screen=False,
         below="  least..most",

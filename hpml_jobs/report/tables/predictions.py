@@ -27,7 +27,7 @@ CAPTION = (
     "Predicted, not measured: {what}. Band: meant to contain 90 % of measurements. No change: an "
     "iteration takes as long as at the largest measured size. Errors: mean |predicted / measured - "
     "1| of the model and of no change on measured cells that were left out; where no change is "
-    "better, it is the figure. {cost}: {units} that are charged x s of {epoch}, that of the "
+    "better, it is the figure. Cost: {units} that are charged x s of {epoch}, that of the "
     "nearest measured cell times the ratio of their rates. What a prediction cannot know is in "
     "docs/choose_predict.md."
 )
@@ -63,7 +63,6 @@ def predictions(
         return None
     caption = CAPTION.format(
         what=_what(group.a_cell.workload),
-        cost=cost_unit(group.device),
         units=captions.units(group.device),
         epoch=captions.an_epoch(group.work),
     )
@@ -151,8 +150,15 @@ def _heads(group: ConditionGroup) -> tuple[Columns[Line], ...]:
             ),
         ),
         Columns(
-            cost_unit(group.device),
-            (column("charged_gpu_s", "", lambda c: c.charged_gpu_s, cost),),
+            f"cost per {captions.work_text(group.work)}",
+            (
+                column(
+                    "charged_gpu_s",
+                    cost_unit(group.device, short=True),
+                    lambda c: c.charged_gpu_s,
+                    cost,
+                ),
+            ),
         ),
         Columns(
             "error, %",

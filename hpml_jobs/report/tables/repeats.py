@@ -118,7 +118,7 @@ def repeats(group: ConditionGroup) -> Table | None:
     ]
     order = order_of_runs(group)
     lines = (caption, *([ORDER[order].format(units=captions.units(group.device))] if order else []))
-    text = TableText("repeats", "Repeats", "E1", lines)
+    text = TableText("repeats", "Repeats", "timed epoch", lines)
     return row_table(group, text, group.timed, heads, notes)
 
 
@@ -239,7 +239,7 @@ def measured(group: ConditionGroup) -> Table | None:
     text = TableText(
         "repeats-measured",
         "Repeats of the instrumented epoch",
-        "E2",
+        "instrumented epoch",
         (MEASURED,),
         on_screen=False,
         affected=Affected.SPLIT,

@@ -41,8 +41,8 @@ AGAINST_SMALLEST = (
 OWN_SMALLEST = "the smallest size of the strategy at the batch, 1 {unit} where there is such a cell"
 NO_COST = "cost/t: needs a single-{unit} cell; a larger reference communicates, too"
 MEASURED = (
-    "E1: epoch is the longest of all ranks; train + stall = epoch of the rank with the largest "
-    "stall in every run"
+    "Epoch: the longest of all ranks; train + stall = epoch of the rank with the largest stall in "
+    "every run"
 )
 REPORTED = "As reported by the source: epoch = train + stall"
 MEDIANS = " (medians of several runs need not add up)"
@@ -74,7 +74,7 @@ def scaling(group: ConditionGroup) -> Table | None:
             processed=TOKENS if counted is Unit.TOKENS else "samples",
         )
     caption = first + _against(group)
-    text = TableText("scaling", "Scaling", "E1", (caption, captions.runs(group.rows)))
+    text = TableText("scaling", "Scaling", "timed epoch", (caption, captions.runs(group.rows)))
     no_step = any(row.timing and row.timing.step_s is None for row in group.timed)
     notes = [
         *without_train(group, group.timed),

@@ -17,12 +17,12 @@ from hpml_jobs.report.text import captions
 from hpml_jobs.report.text.numbers import percent, ratio, seconds, significant
 
 CAPTION = (
-    "Peak memory: the most of any rank in E1, median over the runs (GB = 1e9 bytes). Of ddp: "
-    "divided by that of ddp at the same place, batch and training path. Kept: elements that the "
-    "rank with the most keeps, in % of the model (fsdp: parameters and their optimizer state; "
-    "zero1: optimizer state). Optimizer state: of the rank with the most, after training. MB per "
-    "iteration: bytes of all messages of a kind that one rank passes on in E2 (1e6 bytes). "
-    "Exposed: communication that no computation hides, seconds of E2."
+    "Peak memory: the most of any rank in the timed epoch, median over the runs (GB = 1e9 bytes). "
+    "Of ddp: divided by that of ddp at the same place, batch and training path. Kept: elements "
+    "that the rank with the most keeps, in % of the model (fsdp: parameters and their optimizer "
+    "state; zero1: optimizer state). Optimizer state: of the rank with the most, after training. "
+    "MB per iteration: bytes of all messages of a kind that one rank passes on in the instrumented "
+    "epoch (1e6 bytes). Exposed: seconds of communication there that no computation hides."
 )
 WHOLE_PROCESS = (
     "with device=cpu memory is that of the whole process, with Python and its libraries: compare "
@@ -125,7 +125,7 @@ def sharding(group: ConditionGroup) -> Table | None:
     text = TableText(
         "sharding",
         "Sharding: memory, messages and time",
-        "E1, E2",
+        "timed and instrumented epoch",
         (CAPTION, captions.runs(rows)),
         affected=Affected.TIME,
     )

@@ -66,7 +66,7 @@ def sizes(group: ConditionGroup, choice: Choice) -> Table:
     """Return the fastest cell of each size with its speedup over the smallest size."""
     device, reference = group.device, choice.reference
     caption = CAPTION.format(
-        reference=captions.cell_label(reference.row.place, device),
+        reference=captions.cell_words(reference.row.place, device),
         size=reference.row.gpus,
         units=captions.units(device),
         hours=words.hours_unit(device),

@@ -111,7 +111,7 @@ def compared(group: ConditionGroup) -> Table | None:
     if not pairs:
         return None
     caption = COMPARED.format(what=captions.an_epoch(group.work))
-    text = TableText("compared", "Strategies compared", "E1", (caption,))
+    text = TableText("compared", "Strategies compared", "timed epoch", (caption,))
     items = ((_place(group, pair.other), ComparedLine.of(pair)) for pair in pairs)
     return item_table([group], text, items, columns_of(ComparedLine))
 

@@ -99,7 +99,7 @@ def strong(group: ConditionGroup) -> Table | None:
     rows = [row for pair in shown_pairs for row in (pair.reference, pair.parallel)]
     table = item_table(
         [group],
-        TableText("strong", "Strong scaling", "E1", (_caption(group), runs)),
+        TableText("strong", "Strong scaling", "timed epoch", (_caption(group), runs)),
         ((captions.full_label(pair.parallel.setup, group.device), pair) for pair in shown_pairs),
         _heads(group, shown_pairs),
         [*marks.explained(group, rows, Affected.TIME), *_no_fractions(group, shown_pairs)],

@@ -31,9 +31,9 @@ CAPTION = (
     "Rows of one strategy, number of {units} and global batch, which differ in the training path: "
     "precision, memory format, compilation, accumulated batches, buckets (docs/keys.md). "
     "Of the default: divided by the row of the default path; in fp32 where there is none. Messages "
-    "and MB per iteration: all that one rank passes on in E2 (1e6 bytes). Exposed: communication "
-    "that no computation hides, seconds of E2. Peak memory: the most of any rank in E1 (GB = 1e9 "
-    "bytes). Loss: the mean over the samples of E1, while training."
+    "and MB per iteration: all that one rank passes on in the instrumented epoch (1e6 bytes). "
+    "Exposed: seconds of communication there that no computation hides. Peak memory: the most of "
+    "any rank in the timed epoch (GB = 1e9 bytes). Loss: the mean over its samples, while training."
 )
 
 
@@ -108,7 +108,7 @@ def training_paths(group: ConditionGroup) -> Table | None:
     text = TableText(
         "paths",
         "Training paths",
-        "E1, E2",
+        "timed and instrumented epoch",
         (
             CAPTION.format(units=captions.units(group.device)),
             captions.runs([row for *_, row in shown]),

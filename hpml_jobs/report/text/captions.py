@@ -7,6 +7,7 @@ from hpml_jobs.core.built_in import DATASETS, UNREPORTED, UNREPORTED_MODEL
 from hpml_jobs.core.conditions import CPU_MODEL, GPU_MODEL, NONE, RECIPE, TORCH
 from hpml_jobs.core.precision import UNKNOWN, precision_of
 from hpml_jobs.core.strategies import BASELINE, BandwidthKind, Device, Loader
+from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Optimizer, Workload
 from hpml_jobs.report.merge.groups import ConditionGroup
 from hpml_jobs.report.merge.rows import Place, Row, Setup, Work, setup_order
@@ -19,12 +20,12 @@ Q1 = (
     "gradients and update are included. {time}: everything."
 )
 MEASURED = (
-    "Measured: seconds of the instrumented epoch (E2) on the rank that waits least, which the "
-    "other ranks wait for; one rank for all runs of a row. Compute: copies to the device, forward, "
-    "backward, optimizer. Comm: "
-    "exposed communication, which no computation hides, waiting for later ranks included (the "
-    "table Communication splits it); communication hidden behind backward is in neither. In every "
-    "run, Compute + Comm + stall = E2 of that rank; medians are of each alone."
+    "Measured: seconds of the instrumented epoch on the rank that waits least, which the other "
+    "ranks wait for; one rank for all runs of a row. Compute: copies to the device, forward, "
+    "backward, optimizer. Comm: exposed communication, which no computation hides, waiting for "
+    "later ranks included (the table Communication splits it); communication hidden behind "
+    "backward is in neither. In every run, Compute + Comm + stall = the epoch of that rank; "
+    "medians are of each alone."
 )
 PACKED = "Comm includes packing by hand: flattening, copying back and averaging the gradients."
 HIDDEN_COST = (
@@ -33,25 +34,25 @@ HIDDEN_COST = (
 )
 REPORTED = "As reported by the source, not measured here: seconds per epoch of Compute and Comm."
 BUS = (
-    "Measured: busbw = 2(N-1)/N x bytes of gradients that one rank all-reduces in E2 / seconds of"
-    " these messages, each on the rank with the least. 1 GB = 1e9 bytes."
+    "Measured in the instrumented epoch: busbw = 2(N-1)/N x bytes of gradients that one rank "
+    "all-reduces / seconds of these messages, each on the rank with the least. 1 GB = 1e9 bytes."
 )
 SHARDED = (
-    "Measured: busbw = (N-1)/N x bytes of gradients that one rank reduce-scatters in E2 / seconds "
-    "of these messages, each on the rank with the least. On CPUs gloo moves the whole tensor, so "
-    "half of a link's speed is the most. The all-gathers of parameters are in the table Messages. "
-    "1 GB = 1e9 bytes."
+    "Measured in the instrumented epoch: busbw = (N-1)/N x bytes of gradients that one rank "
+    "reduce-scatters / seconds of these messages, each on the rank with the least. On CPUs gloo "
+    "moves the whole tensor, so half of a link's speed is the most. The all-gathers of parameters "
+    "are in the table Messages. 1 GB = 1e9 bytes."
 )
 ROOT_WIRE = (
-    "Measured on root's wire; not a bus bandwidth. 2(N-1) x S bytes per iteration pass through "
-    "rank 0's link, divided by the seconds in which rank 0 gathers or scatters gradients in E2. "
-    "These contain waiting for late ranks, which the busbw of all-reduces does not: the two are "
-    "not comparable. 1 GB = 1e9 bytes."
+    "Measured on root's wire in the instrumented epoch; not a bus bandwidth. 2(N-1) x S bytes per "
+    "iteration pass through rank 0's link, divided by the seconds in which rank 0 gathers or "
+    "scatters gradients. These contain waiting for late ranks, which the busbw of all-reduces does "
+    "not: the two are not comparable. 1 GB = 1e9 bytes."
 )
 NOMINAL = (
     "Nominal: DataParallel does not send ring all-reduces. The figure is 2(N-1)/N x I_N x S / "
-    "seconds of the reduction of gradients in E2: the bandwidth of a ring that takes this time. 1"
-    " GB = 1e9 bytes."
+    "seconds of the reduction of gradients in the instrumented epoch: the bandwidth of a ring that "
+    "takes this time. 1 GB = 1e9 bytes."
 )
 RESIDUAL = (
     "Lab residual: derived, not measured. Comm = train_s(N, b) - train_s(1, b) x ceil(D/N) / D, "
@@ -190,8 +191,25 @@ def full_label(setup: Setup, device: Device) -> str:
 
 
 def cell_label(place: Place, device: Device) -> str:
-    """Return the name of a setup at a batch: `ddp 4-GPU b512`."""
+    """Return the name of a setup at a batch in a row or a list: `ddp 4-GPU b512`."""
     return f"{full_label(place.setup, device)} b{place.batch_per_gpu}"
+
+
+def cell_words(place: Place, device: Device) -> str:
+    """Return the same in a sentence; the plain loop on one GPU is not named.
+
+    >>> from hpml_jobs.core.strategies import Strategy
+    >>> cell_words(Place(Setup(16, 2, Strategy.DDP, "buffers off"), 32), Device.CUDA)
+    '16 GPUs on 2 nodes, batch 32 (ddp, buffers off)'
+    >>> cell_words(Place(Setup(1, 1, Strategy.SINGLE), 16), Device.CPU)
+    '1 process, batch 16'
+    """
+    setup = place.setup
+    size = counted(setup.gpus, unit(device), units(device))
+    nodes = f" on {setup.nodes} nodes" if setup.nodes > 1 else ""
+    strategy = "" if setup.strategy is BASELINE else setup.strategy.value
+    how = ", ".join(part for part in (strategy, setup.treatment) if part)
+    return f"{size}{nodes}, batch {place.batch_per_gpu}" + (f" ({how})" if how else "")
 
 
 def place_label(setup: Setup, device: Device) -> str:

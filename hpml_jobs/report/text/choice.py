@@ -18,7 +18,14 @@ from hpml_jobs.report.merge.choice import (
 )
 from hpml_jobs.report.merge.decision import LEAST_RUNS
 from hpml_jobs.report.merge.power import MOST_RUNS
-from hpml_jobs.report.text.captions import cell_label, full_label, time_word, unit, units, work_text
+from hpml_jobs.report.text.captions import (
+    cell_label,
+    cell_words,
+    time_word,
+    unit,
+    units,
+    work_text,
+)
 from hpml_jobs.report.text.numbers import per_second, percent, ratio, seconds, significant
 from hpml_jobs.study.commands import command_with
 
@@ -39,9 +46,9 @@ def size(candidate: Candidate, device: Device) -> str:
     return counted(candidate.row.gpus, unit(device), units(device))
 
 
-def cost_unit(device: Device) -> str:
-    """Return the unit of cost: a GPU or a process for a second."""
-    return "GPU-s" if device is Device.CUDA else "process-s"
+def cost_unit(device: Device, *, short: bool = False) -> str:
+    """Return the unit of cost: a GPU or a process for a second; `short` in the head of a table."""
+    return f"{'GPU' if device is Device.CUDA else 'process'}-{'s' if short else 'seconds'}"
 
 
 def hours_unit(device: Device) -> str:
@@ -84,7 +91,8 @@ def cost(gpu_s: float) -> str:
 def answer(choice: Choice, device: Device, study: str) -> str:
     """Return the one sentence: what to ask for, and what that gives; or what to measure again."""
     if choice.measure_again:
-        cells = names(cell_label(c.row.place, device) for c in choice.measure_again)
+        again = (cell_words(c.row.place, device) for c in choice.measure_again)
+        cells = names(again, separator="; ")
         return (
             f"Measure again: something outside of the cells withheld more than "
             f"{percent_text(WITHHELD_MOST)} of the timed epoch of {cells}: "
@@ -113,14 +121,14 @@ def undecided(choice: Choice, device: Device) -> str:
 
 
 def ask_words(choice: Choice, device: Device) -> str:
-    """Return `Ask for`, or that this is provisional: a check warns of a time behind it."""
+    """Return `Ask for`, or that this is not reliable yet: a check warns of a time behind it."""
     if not is_provisional(choice):
         return "Ask for"
     reference, reason = choice.reference, ""
     if reference.exclusion is Exclusion.FAILED_CHECK:
         number = "single" if reference.row.gpus == 1 else reference.row.gpus
         reason = f" (the {number}-{unit(device)} time is doubtful)"
-    return f"Provisional{reason}: ask for"
+    return f"Not reliable yet{reason}: ask for"
 
 
 def is_provisional(choice: Choice) -> bool:
@@ -133,7 +141,7 @@ def doubtful_names(choice: Choice, device: Device) -> list[str]:
     """Return the cells behind the choice of whose times a check warns."""
     winners = [winner.candidate for winner in (choice.ask, choice.fastest) if winner]
     candidates = (choice.reference, *winners, choice.cheapest)
-    labels = (cell_label(c.row.place, device) for c in candidates if c and c.doubtful)
+    labels = (cell_words(c.row.place, device) for c in candidates if c and c.doubtful)
     return list(dict.fromkeys(labels))
 
 
@@ -227,7 +235,7 @@ def _roles(candidate: Candidate, choice: Choice, device: Device) -> Iterator[str
 
 
 def _instead(winner: Winner, device: Device) -> str:
-    """Return the cells that are not faster than the winner: dearer ones, and of its size."""
+    """Return the cells that are not faster than the winner: of its size, or costing more."""
     labels: dict[bool, list[str]] = {False: [], True: []}
     for other in winner.instead_of:
         is_same_size = other.row.gpus == winner.candidate.row.gpus
@@ -244,18 +252,18 @@ def _beaten(candidate: Candidate, choice: Choice, device: Device) -> str:
         label = cell_label(asked.row.place, device)
         if candidate.row.gpus == asked.row.gpus:
             return f"not told apart from {label}"
-        return f"no faster than {label}, and dearer"
+        return f"no faster than {label}, and costs more"
     if candidate.row.gpus < asked.row.gpus and not choice.wish.has_limit:
         return f"fewer {units(device)} than can be used efficiently"
-    dearer = candidate.gpu_s > asked.gpu_s
+    costs_more = candidate.gpu_s > asked.gpu_s
     slower = candidate.epoch_s > asked.epoch_s
-    if slower and dearer:
-        return "slower and dearer"
-    return "slower" if slower else "dearer"
+    if slower and costs_more:
+        return "slower and costs more"
+    return "slower" if slower else "costs more"
 
 
 def step_text(step: Step, device: Device) -> str:
-    """Return what more GPUs bring: `the second GPU saves 4.2 s per epoch and costs 1.1 GPU-s`."""
+    """Return what more GPUs bring: `the second GPU saves 4.2 s and costs 1.1 GPU-seconds more`."""
     first, last = step.smaller.row.gpus + 1, step.larger.row.gpus
     added, is_one = _added(first, last, device), first == last
     saved, more = step.saved_s, step.added_gpu_s
@@ -271,11 +279,8 @@ def step_text(step: Step, device: Device) -> str:
         if more > 0
         else f"{save} {cost(-more)} {cost_unit(device)}"
     )
-    where = full_label(step.larger.row.setup, device)
-    return (
-        f"{added} {change} and {price} ({where} b{step.larger.row.batch_per_gpu} against "
-        f"{cell_label(step.smaller.row.place, device)})"
-    )
+    larger, smaller = (cell_words(c.row.place, device) for c in (step.larger, step.smaller))
+    return f"{added} {change} and {price} ({larger}, against {smaller})"
 
 
 def _added(first: int, last: int, device: Device) -> str:
@@ -299,13 +304,13 @@ def doubts(choice: Choice, device: Device) -> Iterator[str]:
     doubtful = doubtful_names(choice, device)
     if doubtful:
         yield (
-            f"a data-quality check warns of the time of {', '.join(doubtful)}: hpml-jobs record "
+            f"a data-quality check warns of the time of {'; '.join(doubtful)}: hpml-jobs record "
             "shows the reason"
         )
     if choice.reference.row.gpus > 1:
         yield (
             f"no single-{unit(device)} cell: efficiencies are against "
-            f"{cell_label(choice.reference.row.place, device)}"
+            f"{cell_words(choice.reference.row.place, device)}"
         )
 
 

@@ -104,7 +104,7 @@ def clocks_text(group: ConditionGroup) -> str:
         _optional_span("memory clock {} MHz", [card.memory_clock_mhz for card in boards]),
         _optional_span("power limit {} W", [card.power_limit_w for card in boards]),
     ]
-    when = "in E1" if all(card.samples for card in boards) else "after an epoch"
+    when = "in the timed epoch" if all(card.samples for card in boards) else "after an epoch"
     return f"Boards {when}: {', '.join(part for part in parts if part)}."
 
 

@@ -34,7 +34,7 @@ def _preliminary(choice: Choice, device: Device) -> str:
     if not names:
         return ""
     return (
-        f"Preliminary: a data-quality check warns of the time of {', '.join(names)}, which should "
+        f"Preliminary: a data-quality check warns of the time of {'; '.join(names)}, which should "
         "be measured again before this is submitted."
     )
 

@@ -109,7 +109,7 @@ def test_disturbed_epochs_are_one_line_with_what_they_affect():
 
 
 def test_small_cause_does_not_hide_a_large_symptom():
-    """Others used 0.8 CPU and the ranks waited for 6 % of the epoch; E2 is 30 % longer."""
+    """Others used 0.8 CPU, the ranks waited for 6 %; the instrumented epoch is 30 % longer."""
     busy = {"busy_s": 8.0 * (3.6 + 0.8), "run_queue_s": 0.5}
     pause = replace(PAUSE, excess_s=6.4)
     for role, change, check in (

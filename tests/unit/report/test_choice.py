@@ -54,7 +54,7 @@ def test_published_study_asks_for_two_gpus(builder):
     assert places(made) == ((2, 512), (4, 512), (1, 512))
     assert made.table.answer.startswith(
         "Ask for 2 GPUs at batch 512 per GPU (ddp): 15.66 s per epoch, 3,192 images/s, "
-        "efficiency 0.828, 31.3 GPU-s per epoch"
+        "efficiency 0.828, 31.3 GPU-seconds per epoch"
     )
     assert made.choice.reference.epoch_s == PUBLISHED_S[1, 512]
     first, second = made.choice.steps
@@ -62,7 +62,7 @@ def test_published_study_asks_for_two_gpus(builder):
     assert (second.saved_s, second.added_gpu_s) == pytest.approx((0.537, 29.18))
     assert any(
         note.startswith(
-            "the third and fourth GPU save 0.537 s per epoch (3.4 %) and cost 29.2 GPU-s more"
+            "the third and fourth GPU save 0.537 s per epoch (3.4 %) and cost 29.2 GPU-seconds more"
         )
         for note in made.table.notes
     )
@@ -173,7 +173,7 @@ def test_failed_baseline_stays_the_reference(builder, given_checks):
     made = chosen(builder)
     assert place(made.choice.reference) == (1, 128)
     assert made.table.answer.startswith(
-        "Provisional (the single-GPU time is doubtful): ask for 4 GPUs"
+        "Not reliable yet (the single-GPU time is doubtful): ask for 4 GPUs"
     )
     assert "efficiency 0.833," in made.table.answer
     assert not any("no single-GPU cell" in note for note in made.table.notes)
@@ -209,7 +209,7 @@ def test_equal_cells_of_one_size_are_not_called_different(builder):
     why = {cell["strategy"]: cell["why"] for cell in made.document["cells"] if cell["batch"] == 128}
     assert why["allreduce"] == "not told apart from ddp 2-GPU b128"
     assert "not told apart from allreduce 2-GPU b128" in why["ddp"]
-    assert why_of(made, 2, 64) == "slower and dearer"
+    assert why_of(made, 2, 64) == "slower and costs more"
 
 
 @pytest.mark.parametrize(("is_disturbed", "asked"), [(True, Strategy.DDP), (False, Strategy.DP)])
@@ -291,7 +291,7 @@ def test_processes_are_not_called_gpus(builder):
     assert answer.startswith(
         "Ask for 2 processes at batch 128 per process (ddp): 4.200 s per epoch"
     )
-    assert answer.endswith("8.40 process-s per epoch.")
+    assert answer.endswith("8.40 process-seconds per epoch.")
 
 
 def test_cell_with_a_failed_check_never_wins(builder, monkeypatch):

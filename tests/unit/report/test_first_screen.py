@@ -36,7 +36,9 @@ def test_answer_is_within_the_first_twelve_lines(builder):
     assert "9 of 9 cells measured: 1, 2 and 4 GPUs, batch 32, 128 and 512 per GPU" in first
     assert "Fastest: 4 GPUs at batch 512 per GPU (ddp), 1.72 times the speed of" in first
     assert "Ask for 2 GPUs at batch 512 per GPU (ddp): 15.66 s per epoch" in first
-    assert "the third and fourth GPU save 0.537 s per epoch (3.4 %) and cost 29.2 GPU-s" in first
+    assert (
+        "the third and fourth GPU save 0.537 s per epoch (3.4 %) and cost 29.2 GPU-seconds" in first
+    )
 
 
 @pytest.mark.parametrize("width", [60, 80, 110, 200])
@@ -98,14 +100,16 @@ def test_answer_is_provisional_if_the_reference_is_doubtful(builder):
     report = builder.collect()
     group = report.groups[0]
     _, ask, _ = overview(report, group).answer
-    assert ask.startswith("Provisional: ask for 2 GPUs at batch 128 per GPU (ddp)")
-    warning = "a data-quality check warns of the time of single 1-GPU b128"
+    assert ask.startswith("Not reliable yet: ask for 2 GPUs at batch 128 per GPU (ddp)")
+    warning = "a data-quality check warns of the time of 1 GPU, batch 128"
     assert any(line.startswith(warning) for line in overview(report, group).trust)
     paragraph = proposal(group.source, group.choice, "0.7.0")
     assert paragraph.startswith(f"Preliminary: {warning}, which should be measured again")
 
 
-@pytest.mark.parametrize(("gpus", "label"), [(1, "single 1-GPU b128"), (4, "ddp 4-GPU b128")])
+@pytest.mark.parametrize(
+    ("gpus", "label"), [(1, "1 GPU, batch 128"), (4, "4 GPUs, batch 128 (ddp)")]
+)
 def test_answer_on_cells_that_waited_too_long_is_to_measure_again(gpus, label, builder):
     """A cell that waited for a CPU for 79 % of its epoch is no answer, and no reference."""
     for size, epoch_s in ((1, 30.0), (2, 16.0), (4, 9.0)):

@@ -36,7 +36,7 @@ def with_ranks(record, **changes):
 
 
 SCALING = """\
-| E1                | seconds |       |       |       | images/s | against 1, same batch |        |       |        |
+| timed epoch       | seconds |       |       |       | images/s | against 1, same batch |        |       |        |
 |:------------------|--------:|------:|------:|------:|---------:|----------------------:|-------:|------:|-------:|
 |                   |   epoch | train | stall |  step |          |               speedup | effic. |  weak | cost/t |
 | single 1-GPU b512 |   25.95 | 24.45 | 1.500 | 0.265 |    1,927 |                  1.00 |   1.00 |  1.00 |      – |

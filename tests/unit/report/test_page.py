@@ -80,7 +80,7 @@ def test_page_begins_with_the_answer(root):
         "images per second": "3,192",
         "speedup over 1 GPU": "1.66",
         "parallel efficiency": "0.828",
-        "GPU-s per epoch": "31.3",
+        "GPU-seconds per epoch": "31.3",
     }
 
 

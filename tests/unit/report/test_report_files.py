@@ -117,7 +117,7 @@ def test_json_has_unrounded_numbers_baseline_and_missing_cells(incomplete_study)
     assert outcomes["pending"] == "pending in SLURM as job 17_3 (Resources)"
     assert set(outcomes) == {"pending", "failed", "oom"}
     captions = {table["label"]: " ".join(table["caption"]) for table in group["tables"]}
-    assert captions["table2-ddp"].startswith("Measured: seconds of the instrumented epoch (E2)")
+    assert captions["table2-ddp"].startswith("Measured: seconds of the instrumented epoch on")
     assert captions["table2r-ddp"].startswith("Lab residual: derived, not measured")
 
 

@@ -162,7 +162,7 @@ def test_choice_and_proposal_are_in_tokens(study, report):
 
 
 def test_cost_is_per_thousand_tokens(report):
-    """16 s for 1,048,576 tokens on one GPU: 0.0153 GPU-s per 1,000 of them."""
+    """16 s for 1,048,576 tokens on one GPU: 0.0153 GPU-seconds per 1,000 of them."""
     table = next(table for table in report.groups[0].full if table.label == "cost")
     assert table.blocks[1].names == ("1,000 tokens",)
     assert "0.0153" in texts_by_label(table)["single 1-GPU b32"]

@@ -1,5 +1,7 @@
 """Run one attempt of a cell on its node: start the workers, wait, judge and publish the result."""
 
+import contextlib
+import errno
 import os
 import signal
 import sys
@@ -18,14 +20,6 @@ from hpml_jobs.core.processes import (
 from hpml_jobs.core.record import Attempt, Neighbours
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.job.card_samples import CardSampler, add_samples, write_samples
-from hpml_jobs.job.disk import (
-    NoSpaceError,
-    explained,
-    print_safely,
-    release,
-    reserve,
-    with_disk_reason,
-)
 from hpml_jobs.job.end import (
     apply_time_limit,
     close_previous,
@@ -53,6 +47,16 @@ OOM_CODE = 3
 
 FILE_LAG_S = 20
 """How long a shared file system may take to show a file of another node."""
+
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+_RESERVE_BYTES = 16_384
+"""Room for the exit report, which is written last."""
+
+
+class NoSpaceError(HpmlError):
+    """The disk of the study is full, or the user's quota is used up."""
 
 
 def run_task(cells: str, slugs: Sequence[str]) -> None:
@@ -111,10 +115,7 @@ def _attempt(folder: CellFolder) -> AttemptEnd:
         write_whole(folder.current, attempt.id.encode(), parents=False)
     before = neighbour_jobs() if job.node == 0 else None
     try:
-        _check_version(file)
-        if is_slurm(job.id):
-            _check_owner(folder)
-        _check_identity(file, folder)
+        _check(folder, file, job)
         end = _measure(folder, file, attempt, job)
     except HpmlError as fault:
         end = AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=str(fault))
@@ -195,30 +196,84 @@ def _wait_for_other_nodes(paths: AttemptFolder, code: int) -> None:
         time.sleep(0.5)
 
 
-def _check_version(file: CellFile) -> None:
+def _check(folder: CellFolder, file: CellFile, job: Job) -> None:
+    """Refuse a cell of another version, one that others may have changed, or another cell.
+
+    Raises:
+        HpmlError: it is one; cell.json says where code is imported from.
+    """
     if file.hpml_jobs != __version__:
         raise HpmlError(
             f"submitted by hpml_jobs {file.hpml_jobs}, this job's Python ({sys.executable}) has "
             f"{__version__}: install {file.hpml_jobs} there, or submit again"
         )
-
-
-def _check_owner(folder: CellFolder) -> None:
-    """Refuse a cell.json that others may have changed: it says where code is imported from."""
-    for path in (folder.root.parent, folder.root, folder.cell_json):
+    for path in (folder.root.parent, folder.root, folder.cell_json) if is_slurm(job.id) else ():
         if others_can_write(path):
             raise HpmlError(
                 f"{path}: other users can write there, and cell.json says which code a job "
                 f"imports: chmod go-w {path} if it is yours, and submit again"
             )
-
-
-def _check_identity(file: CellFile, folder: CellFolder) -> None:
     if not file.cell.has_slug(folder.slug):
         raise HpmlError(
             f"{folder.cell_json} describes another cell, {file.cell.slug}: it was edited after "
             "submission; repeat the command that submitted the study, which restores it"
         )
+
+
+def explained(fault: OSError, folder: CellFolder) -> Exception:
+    """Return what an error of the file system means for a cell; other errors as they are."""
+    if fault.errno in _NO_SPACE:
+        return NoSpaceError(f"{fault.strerror}: {folder.root}")
+    if not folder.root.exists():
+        return HpmlError(
+            f"the folder {folder.root} was deleted or renamed while the cell ran: its record "
+            "cannot be written; submit the cell again"
+        )
+    return fault
+
+
+def print_safely(text: str, *, error: bool = False) -> None:
+    """Print to standard output or error, which SLURM writes to a disk that may be full."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr if error else sys.stdout, flush=True)
+
+
+def reserve(paths: AttemptFolder) -> None:
+    """Write a file whose room `release` gives to the exit report."""
+    write_whole(paths.reserve, bytes(_RESERVE_BYTES), parents=False)
+
+
+def release(paths: AttemptFolder) -> None:
+    """Remove the file of `reserve`."""
+    with contextlib.suppress(OSError):
+        paths.reserve.unlink()
+
+
+def with_disk_reason(end: AttemptEnd, folder: CellFolder) -> AttemptEnd:
+    """Return the end of a failed attempt with the disk as its reason if that is full now."""
+    if end.outcome not in (Outcome.FAILED, Outcome.MISSING):
+        return end
+    words = _full_disk(folder.root)
+    if not words or words in (end.reason or ""):
+        return end
+    reason = f"{words}; {end.reason}" if end.reason else words
+    return msgspec.structs.replace(end, outcome=Outcome.FAILED, reason=reason)
+
+
+def _full_disk(folder: Path) -> str:
+    """Return the error of writing some bytes into a folder if there is no space for them."""
+    probe = folder / f".space-{os.getpid()}"
+    try:
+        with probe.open("wb") as file:
+            file.write(bytes(_RESERVE_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as fault:
+        return f"{fault.strerror}: {folder}" if fault.errno in _NO_SPACE else ""
+    finally:
+        with contextlib.suppress(OSError):
+            probe.unlink()
+    return ""
 
 
 def main() -> None:

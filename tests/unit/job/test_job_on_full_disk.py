@@ -8,7 +8,6 @@ import pytest
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.job import disk
 from hpml_jobs.job import run as job_run
 from hpml_jobs.job.run import attempt_cell, run_task
 from hpml_jobs.slurm.states import NO_SPACE_CODE, Outcome
@@ -41,7 +40,7 @@ def workers_that(action, monkeypatch, code=1):
 
 def test_full_disk_during_run_is_the_reason(folder, slurm, capsys, monkeypatch):
     workers_that(lambda: None, monkeypatch)
-    monkeypatch.setattr(disk, "_full_disk", lambda path: f"{NO_SPACE.strerror}: {path}")
+    monkeypatch.setattr(job_run, "_full_disk", lambda path: f"{NO_SPACE.strerror}: {path}")
     assert attempt_cell(folder).outcome is Outcome.FAILED
     monkeypatch.delenv("SLURM_JOB_ID")
     slurm.set_output("sacct", sacct_line("101", "FAILED", "1:0"))
@@ -98,5 +97,5 @@ def test_removed_study_folder_is_not_made_again(folder, working_folder, monkeypa
 
 
 def test_real_full_disk_is_recognized(tmp_path):
-    assert disk._full_disk(tmp_path) == ""
-    assert disk._full_disk(tmp_path / "nothing") == ""
+    assert job_run._full_disk(tmp_path) == ""
+    assert job_run._full_disk(tmp_path / "nothing") == ""

@@ -45,7 +45,7 @@ def test_published_study_costs_by_hand(builder):
     """2 V100 at batch 512: 2 x 15.664 s for 50,000 images of 3.329 GFLOP, 15.7 TFLOP/s at most."""
     table = builder.with_published_study().table("cost")
     assert columns(table) == [
-        "GPU-hours", "GPU-seconds", "J", "TFLOP/s per GPU", "% of peak"
+        "GPU-hours", "GPU-s", "J", "TFLOP/s per GPU", "% of peak"
     ]  # fmt: skip
     texts = texts_by_label(table)
     assert texts["ddp 2-GPU b512"] == ("0.00870", "0.627", "–", "–", "5.31", "33.8")
@@ -107,7 +107,7 @@ def test_cpu_has_flop_per_s_but_no_share_of_peak(builder):
     assert texts_by_label(table)["single 1-process b128"] == (
         "0.0278", "2.00", "–", "–", "1.66", "–"
     )  # fmt: skip
-    assert columns(table)[:2] == ["process-hours", "process-seconds"]
+    assert columns(table)[:2] == ["process-hours", "process-s"]
     assert any(line.startswith("No % of peak: the peak of a CPU is") for line in table.caption)
     assert not [note for note in table.notes if "ublished" in note]
 

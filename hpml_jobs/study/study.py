@@ -55,10 +55,6 @@ class Study:
         """The name of its follow-up jobs."""
         return f"{self.job_name}-closing"
 
-    def report_tables(self, suffix: str) -> Path:
-        """Return the report's tables in one format: md, tex or json."""
-        return self.report / f"tables.{suffix}"
-
     def slurm_log(self, job: str, part: int | str) -> Path:
         """Return what SLURM and the wrapper print to stderr: of a node, or of a pack's step."""
         return self.slurm / f"{job}_{part}_log.err"

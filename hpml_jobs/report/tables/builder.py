@@ -101,15 +101,13 @@ def columns_of(
             continue
         head, under = shown.head.format(**names), shown.under.format(**names)
         made: Column[T] = column(
-            "" if shown.on_page_only else field,
+            "" if shown.on_page_only or shown.parts else field,
             head if under else "",
             attrgetter(field),
             shown.text,
         )
         if shown.doubt:
             made = made.marked_if(attrgetter(shown.doubt))
-        if shown.parts:
-            made = made._replace(name="")
         if under and columns and columns[-1].head == under:
             columns[-1] = columns[-1]._replace(columns=(*columns[-1].columns, made))
         else:

@@ -70,10 +70,10 @@ def curve_table(group: ConditionGroup) -> Table | None:
         bool(faults),
         affected=Affected.LEARNING,
     )
-    told = [f"loss: {line}" for line in over_seeds.shorter(group, rows)]
-    told += notes.by_reason(faults, lambda setup: captions.full_label(setup, group.device))
+    remarks = [f"loss: {line}" for line in over_seeds.shorter(group, rows)]
+    remarks += notes.by_reason(faults, lambda setup: captions.full_label(setup, group.device))
     lines = [(row, CurveLine.of(group, row, ends)) for row in rows]
-    return line_table(group, text, lines, columns_of(CurveLine), told)
+    return line_table(group, text, lines, columns_of(CurveLine), remarks)
 
 
 def _ends(result: CellResult) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from hpml_jobs.report.tables.builder import (
     place_columns,
 )
 from hpml_jobs.report.text import captions
-from hpml_jobs.report.text.numbers import count, significant
+from hpml_jobs.report.text.numbers import count, gigabytes
 from hpml_jobs.slurm.states import Outcome
 
 CAPTION = (
@@ -25,16 +25,12 @@ CAPTION = (
 )
 
 
-def _gb(value: int) -> str:
-    return significant(value / 1e9, 3)
-
-
 class Largest(NamedTuple):
     """The largest batch of a row that was measured, its memory in bytes, and why no larger one."""
 
     setup: Setup
     batch: Annotated[int | None, Shown("largest batch", count)]
-    memory_bytes: Annotated[int | None, Shown("memory, GB", _gb)]
+    memory_bytes: Annotated[int | None, Shown("memory, GB", gigabytes)]
     stopped: Annotated[str, Shown("limit", words=True)]
 
 

@@ -14,7 +14,7 @@ from hpml_jobs.report.merge.rows import Row
 from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import Number, Shown, TableText, columns_of, line_table
 from hpml_jobs.report.text import captions
-from hpml_jobs.report.text.numbers import percent, ratio, seconds, significant
+from hpml_jobs.report.text.numbers import gigabytes, megabytes, percent, ratio, seconds
 
 CAPTION = (
     "Peak memory: the most of any rank in the timed epoch, median over the runs (GB = 1e9 bytes). "
@@ -44,16 +44,6 @@ class Site(NamedTuple):
     nodes: int
     batch: int
     path: str
-
-
-def gigabytes(value: float) -> str:
-    """Return bytes as GB (1e9 bytes) with three digits."""
-    return significant(value / 1e9, 3)
-
-
-def megabytes(value: float) -> str:
-    """Return bytes as MB (1e6 bytes) with three digits."""
-    return significant(value / 1e6, 3)
 
 
 SENT = "MB per iteration"

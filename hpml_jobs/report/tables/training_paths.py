@@ -18,14 +18,12 @@ from hpml_jobs.report.table import Table
 from hpml_jobs.report.tables.builder import Number, Shown, TableText, columns_of, line_table
 from hpml_jobs.report.tables.sharding import (
     WHOLE_PROCESS,
-    gigabytes,
     median_of,
-    megabytes,
     over,
     peak_bytes,
 )
 from hpml_jobs.report.text import captions
-from hpml_jobs.report.text.numbers import loss, ratio, seconds, three_digits
+from hpml_jobs.report.text.numbers import gigabytes, loss, megabytes, ratio, seconds, three_digits
 
 CAPTION = (
     "Rows of one strategy, number of {units} and global batch, which differ in the training path: "

@@ -131,3 +131,13 @@ def milliseconds(value_s: float) -> str:
 def microseconds(value_s: float) -> str:
     """Return seconds as microseconds with three digits."""
     return significant(1e6 * value_s, 3)
+
+
+def gigabytes(value: float) -> str:
+    """Return bytes as GB (1e9 bytes) with three digits."""
+    return significant(value / 1e9, 3)
+
+
+def megabytes(value: float) -> str:
+    """Return bytes as MB (1e6 bytes) with three digits."""
+    return significant(value / 1e6, 3)

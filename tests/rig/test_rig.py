@@ -21,7 +21,8 @@ def test_gpus_are_allocated_and_accounted(rig, tmp_path):
     job = rig.sbatch("--gres=gpu:rtx8000:2", script=f"echo $CUDA_VISIBLE_DEVICES > {seen}")
     assert rig.wait_for_state(job, {"COMPLETED"}) == ["COMPLETED"]
     assert "gres/gpu:rtx8000=2" in rig.sacct(job, "AllocTRES")[0]["AllocTRES"].split(",")
-    assert seen.read_text() == "0,1\n"
+    # Not which two: the job of a test before may still hold the first ones.
+    assert len(set(seen.read_text().strip().split(",")) & set("0123")) == 2
 
 
 def test_array_runs_every_task(rig, tmp_path):

@@ -115,7 +115,7 @@ class OpenStudy:
 
     def tables(self) -> "pd.DataFrame":
         """Return the tables of the report: label, title, number of rows."""
-        from hpml_jobs.report.formats import frames  # noqa: PLC0415 - tables are for reports
+        from hpml_jobs.report.files import frames  # noqa: PLC0415 - tables are for reports
 
         return frames.titles(self._report, self._sheets)
 
@@ -128,7 +128,7 @@ class OpenStudy:
         Raises:
             HpmlError: the study has no such table.
         """
-        from hpml_jobs.report.formats import frames  # noqa: PLC0415 - tables are for reports
+        from hpml_jobs.report.files import frames  # noqa: PLC0415 - tables are for reports
 
         return frames.table(self._sheets, label)
 
@@ -142,8 +142,8 @@ class OpenStudy:
         Raises:
             HpmlError: no cell matches, none has numbers, or one has no valid iterations.npz.
         """
-        from hpml_jobs.report.formats import frames  # noqa: PLC0415 - tables are for reports
-        from hpml_jobs.report.merge.cells import cell_results  # noqa: PLC0415
+        from hpml_jobs.report.files import frames  # noqa: PLC0415 - tables are for reports
+        from hpml_jobs.report.frame.cells import cell_results  # noqa: PLC0415
 
         states = {state.slug: state for state in self._status.states}
         results = cell_results(self._status.snapshots, states)
@@ -156,7 +156,7 @@ class OpenStudy:
         queued_s and elapsed_s are seconds of the cell's job, done is the finished share of the
         training, left_s the extrapolated rest.
         """
-        from hpml_jobs.report.formats import frames  # noqa: PLC0415 - tables are for reports
+        from hpml_jobs.report.files import frames  # noqa: PLC0415 - tables are for reports
 
         return frames.states(self._status.states)
 
@@ -178,9 +178,9 @@ class OpenStudy:
             HpmlError: a number is not above zero, a limit is given without epochs, or no cell has
                 numbers.
         """
-        from hpml_jobs.report.choice import choices  # noqa: PLC0415 - tables are for reports
-        from hpml_jobs.report.formats import frames  # noqa: PLC0415
-        from hpml_jobs.report.merge.choice import MIN_EFFICIENCY, Wish  # noqa: PLC0415
+        from hpml_jobs.report.choose.document import choices  # noqa: PLC0415 - tables are for reports
+        from hpml_jobs.report.choose.rules import MIN_EFFICIENCY, Wish  # noqa: PLC0415
+        from hpml_jobs.report.files import frames  # noqa: PLC0415
 
         wish = Wish(
             min_efficiency=MIN_EFFICIENCY if min_efficiency is None else min_efficiency,
@@ -207,7 +207,7 @@ class OpenStudy:
 
     @cached_property
     def _sheets(self) -> "dict[str, pd.DataFrame]":
-        from hpml_jobs.report.formats import frames  # noqa: PLC0415 - tables are for reports
+        from hpml_jobs.report.files import frames  # noqa: PLC0415 - tables are for reports
 
         return frames.sheets(self._report)
 

@@ -16,7 +16,7 @@ from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.exporter.formats import Written
 from hpml_jobs.exporter.runs import ExportedStudy
-from hpml_jobs.report.merge.rows import Row
+from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.study.files import encode, write_whole
 
 METRICS = (

@@ -11,42 +11,30 @@ from hpml_jobs.core.conditions import CODE, UNRECORDED, WORKLOAD
 from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.predict.forecast import Forecast
-from hpml_jobs.report.merge import grouping
-from hpml_jobs.report.merge.cells import CellResult, cell_results
-from hpml_jobs.report.merge.choice import Choice, Wish, charged_gpus, choose
-from hpml_jobs.report.merge.forecasts import forecast
-from hpml_jobs.report.merge.groups import ConditionGroup, StrategyRows, strategy_rows
-from hpml_jobs.report.merge.rows import Place, Row
-from hpml_jobs.report.table import Table
-from hpml_jobs.report.tables import (
-    bandwidth,
-    communication,
-    curves,
-    lab,
-    largest_batch,
-    latency,
-    learning,
-    messages,
-    microbenchmark,
-    phases,
-    predictions,
-    profiler,
-    quantization,
-    quantization_layers,
-    repeats,
-    replicas,
-    residual,
-    scaling,
-    sharding,
-    shuffling,
-    strategies,
-    strong,
-    training_paths,
-)
-from hpml_jobs.report.tables import checks as check_tables
-from hpml_jobs.report.tables import cost as cost_table
-from hpml_jobs.report.tables.choice import choice_table
-from hpml_jobs.report.text import captions, references, warnings
+from hpml_jobs.report import checks_table as check_tables
+from hpml_jobs.report import largest_batch, sharding, training_paths, warnings
+from hpml_jobs.report.choose.rules import Choice, Wish, charged_gpus, choose
+from hpml_jobs.report.choose.table import choice_table
+from hpml_jobs.report.communication import bandwidth, messages, microbenchmark, phases
+from hpml_jobs.report.communication import table as communication
+from hpml_jobs.report.cost import table as cost_table
+from hpml_jobs.report.frame import captions, grouping, references
+from hpml_jobs.report.frame.cells import CellResult, cell_results
+from hpml_jobs.report.frame.groups import ConditionGroup, StrategyRows, strategy_rows
+from hpml_jobs.report.frame.rows import Place, Row
+from hpml_jobs.report.frame.table import Table
+from hpml_jobs.report.lab import residual
+from hpml_jobs.report.lab import tables as lab
+from hpml_jobs.report.predict import table as predictions
+from hpml_jobs.report.predict.rules import forecast
+from hpml_jobs.report.profiler import table as profiler
+from hpml_jobs.report.quantization import latency, layers
+from hpml_jobs.report.quantization import table as quantization
+from hpml_jobs.report.repeats import strategies
+from hpml_jobs.report.repeats import table as repeats
+from hpml_jobs.report.scaling import strong
+from hpml_jobs.report.scaling import table as scaling
+from hpml_jobs.report.training import curve_table, quality, replicas, shuffling
 from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.snapshot import FolderSnapshot
 
@@ -334,8 +322,8 @@ FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
     "compared": strategies.compared,
     "sharding": sharding.sharding,
     "paths": training_paths.training_paths,
-    "table4": learning.table4,
-    "evaluation": learning.evaluation,
+    "table4": quality.table4,
+    "evaluation": quality.evaluation,
     "shuffling": shuffling.shuffling,
     "communication": communication.communication,
     "repeats-measured": repeats.measured,
@@ -346,10 +334,10 @@ FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
     "microbenchmark": microbenchmark.points,
     "fit": microbenchmark.fits,
     "profiler": profiler.profiler,
-    "curve-ends": curves.curve_table,
+    "curve-ends": curve_table.curve_table,
     "latency": latency.latency,
-    "quantization-layers": quantization_layers.layers,
-    "spreads": quantization_layers.spreads,
+    "quantization-layers": layers.layers,
+    "spreads": layers.spreads,
     CHECKS: check_tables.checks,
 }
 """The full tables by label, in the order of reading; a table without rows is None."""

@@ -1,15 +1,23 @@
 """The contents of a study's page in the order of reading: the answer first."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from hpml_jobs import __version__
 from hpml_jobs.checks.result import Level, Tier
 from hpml_jobs.core.text import counted
-from hpml_jobs.report.merge.causes import Cause, causes
-from hpml_jobs.report.merge.environment import environment
+from hpml_jobs.report import warnings
+from hpml_jobs.report.causes import Cause, causes
+from hpml_jobs.report.choose import words
+from hpml_jobs.report.communication import message_questions
+from hpml_jobs.report.communication.questions import bandwidths, communication_seconds
+from hpml_jobs.report.frame.answers import Answer
+from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.picture import Picture
+from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.overview import overview
 from hpml_jobs.report.page import method
 from hpml_jobs.report.page.answer import answer_items
+from hpml_jobs.report.page.environment import environment
 from hpml_jobs.report.page.items import (
     Answers,
     Bullets,
@@ -24,12 +32,10 @@ from hpml_jobs.report.page.items import (
     Sheet,
     Text,
 )
-from hpml_jobs.report.plots.picture import Picture
-from hpml_jobs.report.questions import answers
+from hpml_jobs.report.predict import words as predictions
 from hpml_jobs.report.report import CHECKS, Report, ReportGroup
-from hpml_jobs.report.table import Table
-from hpml_jobs.report.text import choice as words
-from hpml_jobs.report.text import predictions, warnings
+from hpml_jobs.report.scaling.questions import epoch_by_batch, speedups
+from hpml_jobs.report.training.questions import large_batch, remedies, shuffling
 
 TRAINING = ("loss", "steps", "accuracy", "quantization", "weights", "activations")
 """The pictures of training, which are below those of scaling."""
@@ -44,6 +50,36 @@ GLOSSARY = (
     "doubtful: see What to trust."
 )
 """The words of the tables, above the first one."""
+
+
+QUESTIONS: tuple[Callable[[ConditionGroup], Answer], ...] = (
+    epoch_by_batch,
+    speedups,
+    communication_seconds,
+    bandwidths,
+    large_batch,
+    remedies,
+    shuffling,
+    message_questions.other_messages,
+    message_questions.gradients_enough,
+)
+"""The questions in their order."""
+
+
+TIMES_ONLY = "Not known: the timings were imported, and their file does not have it."
+
+
+def answers(group: ConditionGroup) -> tuple[Answer, ...]:
+    """Return an answer to each question, or one line on what it would need."""
+    made = tuple(answer(group) for answer in QUESTIONS)
+    return tuple(map(_of_times_only, made)) if group.imported else made
+
+
+def _of_times_only(answer: Answer) -> Answer:
+    """Return the answer for imported timings, of which no other cell can be measured here."""
+    if answer.is_answered or answer.evidence:
+        return answer
+    return answer._replace(text=TIMES_ONLY)
 
 
 def contents(report: Report, pictures: dict[str, Picture]) -> Page:

@@ -20,7 +20,7 @@ from hpml_jobs.cli.main import run
 from hpml_jobs.exporter.to_extrap import METRICS
 from hpml_jobs.report.key_numbers import KEY_NUMBERS
 from tests.unit.builders import RESNET, a_cell, a_record, lab_cell, lab_record
-from tests.unit.report.test_curves import write_curves
+from tests.unit.report.training.test_curves import write_curves
 from tests.unit.study_builder import StudyBuilder
 
 PAGE = Path(__file__).parents[3] / "docs" / "share.md"

@@ -10,7 +10,7 @@ from hpml_jobs.exporter.runs import exported
 from hpml_jobs.report.key_numbers import key_numbers
 from hpml_jobs.slurm.states import Outcome
 from tests.unit.builders import a_cell, a_record, lab_cell, lab_record
-from tests.unit.report.test_curves import write_curves
+from tests.unit.report.training.test_curves import write_curves
 from tests.unit.study_builder import StudyBuilder
 
 

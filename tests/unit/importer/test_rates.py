@@ -8,11 +8,11 @@ import pytest
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.importer.records import Rules, read_timings
-from hpml_jobs.report.choice import choices
-from hpml_jobs.report.formats import csv_tables
-from hpml_jobs.report.merge.choice import Wish
+from hpml_jobs.report.choose.document import choices
+from hpml_jobs.report.choose.rules import Wish
+from hpml_jobs.report.files import csv_tables
+from hpml_jobs.report.frame.numbers import DASH
 from hpml_jobs.report.report import ReportOptions, make_report
-from hpml_jobs.report.text.numbers import DASH
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
 from tests.unit.cli.test_invalid_input import last_line

@@ -6,16 +6,16 @@ import pytest
 from hpml_jobs.checks import CheckResult, Level
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.strategies import Baseline, Device, Strategy
-from hpml_jobs.report import plots
-from hpml_jobs.report.plots import picture as picture_module
-from hpml_jobs.report.plots import style
-from hpml_jobs.report.plots.bandwidth import bandwidth
-from hpml_jobs.report.plots.bars import communication, phases
-from hpml_jobs.report.plots.pareto import pareto
-from hpml_jobs.report.plots.ranks import ranks
-from hpml_jobs.report.plots.speedup import speedup
-from hpml_jobs.report.plots.throughput import throughput
+from hpml_jobs.report import pictures as plots
+from hpml_jobs.report.choose.picture import pareto
+from hpml_jobs.report.communication.ranks import ranks
+from hpml_jobs.report.communication.sweep import bandwidth
+from hpml_jobs.report.frame import picture as picture_module
+from hpml_jobs.report.frame import style
+from hpml_jobs.report.frame.bars import communication, phases
 from hpml_jobs.report.report import ReportOptions, make_report
+from hpml_jobs.report.scaling.speedup import speedup
+from hpml_jobs.report.scaling.throughput import throughput
 from hpml_jobs.study.snapshot import read_snapshots
 from tests.unit.builders import CPU, PUBLISHED_S, V100, lab_cell, lab_record
 from tests.unit.study_builder import StudyBuilder

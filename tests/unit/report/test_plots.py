@@ -9,10 +9,12 @@ from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report import page
 from hpml_jobs.report.folder import write_all
-from hpml_jobs.report.plots import PLOTS, bars, files, lines, names, pictures
-from hpml_jobs.report.plots.accuracy import accuracy
+from hpml_jobs.report.frame import bars
+from hpml_jobs.report.pictures import PLOTS, files, names, pictures
+from hpml_jobs.report.training import lines
+from hpml_jobs.report.training.accuracy import accuracy
 from tests.unit.builders import lab_cell, lab_record
-from tests.unit.report.test_curves import write_curves
+from tests.unit.report.training.test_curves import write_curves
 
 PICTURES = ["loss", "steps", "profile"]
 
@@ -33,7 +35,7 @@ def with_curves(builder, gpus, batch, **changes):
 def few(monkeypatch):
     """Only the pictures of these tests: every other one costs a second."""
     kept = {name: draw for name, draw in PLOTS.items() if name in PICTURES}
-    monkeypatch.setattr("hpml_jobs.report.plots.PLOTS", kept)
+    monkeypatch.setattr("hpml_jobs.report.pictures.PLOTS", kept)
 
 
 def legend_labels(picture):

@@ -1,0 +1,152 @@
+"""Table of the choice: every measured cell by speed, with its costs and why it was chosen or not.
+
+The rules are in docs/choose_predict.md.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, NamedTuple, Self
+
+from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.strategies import Device
+from hpml_jobs.report.choose import words
+from hpml_jobs.report.choose.rules import Candidate, Choice
+from hpml_jobs.report.frame import captions, learning, marks
+from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, item_table
+from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.numbers import accuracy, per_second, ratio, seconds, three_digits
+from hpml_jobs.report.frame.table import Table
+
+CAPTION = (
+    "Seconds of {what}{how}. Efficiency: {reference} s x "
+    "{size} / ({units} x s), against {cell}: the fastest of the smallest size. Cost: {units} "
+    "that are charged x s. Equal epochs are not equal training: another global batch may need "
+    "another learning rate and reach another accuracy."
+)
+
+ACCURACY_GAP = 0.005
+"""Difference of test accuracies from which equal epochs are called unequal training."""
+
+
+NOT_COLUMNS = ("path", "cells", "doubtful", "doubtful_ratio")
+ENERGY = ("joules", "joules_per_1000_units", "joules_per_1000_samples")
+
+
+class ChoiceLine(NamedTuple):
+    """A measured cell, what an epoch of it takes and costs, and why it was chosen or not.
+
+    It is a line of the table, of choice.csv and of `choose --json`. `doubtful`: a check warns of
+    its time, `doubtful_ratio`: of its time or the reference's.
+    """
+
+    strategy: str
+    gpus: int
+    nodes: int
+    treatment: str
+    path: str
+    batch: int
+    cells: tuple[str, ...]
+    epoch_s: Annotated[float, Shown("s", seconds, doubt="doubtful")]
+    units_per_s: Annotated[Number, Shown("{unit}/s", per_second)]
+    unit: str
+    samples_per_s: Number
+    efficiency: Annotated[float, Shown("effic.{against}", ratio, doubt="doubtful_ratio")]
+    reference_gpus: int
+    reference_batch: int
+    charged_gpu_s: Annotated[float, Shown("{seconds}", words.cost, "{cost}")]
+    charged_gpu_hours: Annotated[float, Shown("{hours}", three_digits, "{cost}")]
+    joules: Annotated[Number, Shown("J per epoch", three_digits)]
+    joules_per_1000_units: Annotated[Number, Shown("J per 1,000", three_digits)]
+    joules_per_1000_samples: Number
+    charged_gpus: int
+    runs: int
+    why: Annotated[str, Shown("why", words=True)]
+    doubtful: bool
+    doubtful_ratio: bool
+
+    @classmethod
+    def of(cls, candidate: Candidate, choice: Choice, device: Device) -> Self:
+        """Return the line of a cell."""
+        row, reference = candidate.row, choice.reference.row
+        return cls(
+            strategy=row.strategy.value,
+            gpus=row.gpus,
+            nodes=row.nodes,
+            treatment=row.treatment,
+            path=row.path,
+            batch=row.batch_per_gpu,
+            cells=row.cells,
+            epoch_s=candidate.epoch_s,
+            units_per_s=candidate.units_per_s,
+            unit=candidate.unit.value,
+            samples_per_s=candidate.samples_per_s,
+            efficiency=candidate.efficiency,
+            reference_gpus=reference.gpus,
+            reference_batch=reference.batch_per_gpu,
+            charged_gpu_s=candidate.gpu_s,
+            charged_gpu_hours=candidate.gpu_hours,
+            joules=candidate.joules,
+            joules_per_1000_units=candidate.joules_per_thousand,
+            joules_per_1000_samples=candidate.joules_per_thousand_samples,
+            charged_gpus=candidate.charged_gpus,
+            runs=len(candidate.epochs_s),
+            why=words.why(candidate, choice, device),
+            doubtful=candidate.doubtful,
+            doubtful_ratio=choice.doubts_ratio(candidate),
+        )
+
+
+def choice_table(group: ConditionGroup, choice: Choice, study: str) -> Table:
+    """Return the table of a choice, with its answer above and the steps below.
+
+    `study` is for the command of the answer.
+    """
+    device, reference = group.device, choice.reference
+    caption = CAPTION.format(
+        what=captions.an_epoch(group.work),
+        how="" if group.rate_units else ", the longest of all ranks, median over runs",
+        reference=seconds(reference.epoch_s),
+        size=reference.row.gpus,
+        units=captions.units(device),
+        cell=captions.cell_words(reference.row.place, device),
+    )
+    text = TableText(
+        "choice", "Choice", "timed epoch", (caption, captions.runs(group.timed)), on_screen=False
+    )
+    text = text._replace(answer=words.answer(choice, device, study))
+    items = [
+        (captions.cell_label(candidate.row.place, device), ChoiceLine.of(candidate, choice, device))
+        for candidate in choice.candidates
+    ]
+    has_energy = any(line.joules is not None for _, line in items)
+    heads = columns_of(
+        ChoiceLine,
+        without=[*NOT_COLUMNS, *(() if has_energy else ENERGY)],
+        unit=reference.unit.value,
+        against=words.against(choice, device),
+        cost=f"cost per {captions.work_text(reference.work)}",
+        seconds=words.cost_unit(device, short=True),
+        hours=words.hours_unit(device),
+    )
+    notes = [
+        *marks.explained(group, (c.row for c in choice.candidates), Affected.TIME),
+        *(words.step_text(step, device) for step in choice.steps),
+        *words.doubts(choice, device),
+        *_accuracies(group, choice),
+    ]
+    return item_table([group], text, items, heads, notes)
+
+
+def _accuracies(group: ConditionGroup, choice: Choice) -> Iterator[str]:
+    """Yield a line if the cell to ask for learned less in its epochs than the reference."""
+    if choice.ask is None or choice.ask.candidate is choice.reference:
+        return
+    rows = (choice.ask.candidate.row, choice.reference.row)
+    asked, reference = (
+        learning.over_seeds(learning.runs(group, row), learning.test_accuracy) for row in rows
+    )
+    if asked and reference and asked.mean < reference.mean - ACCURACY_GAP:
+        names = [captions.cell_words(row.place, group.device) for row in rows]
+        yield (
+            f"equal epochs are not equal training: test accuracy {accuracy(asked.mean)} % of "
+            f"{names[0]} and {accuracy(reference.mean)} % of {names[1]} after as many epochs"
+        )

@@ -178,8 +178,8 @@ class OpenStudy:
             HpmlError: a number is not above zero, a limit is given without epochs, or no cell has
                 numbers.
         """
-        from hpml_jobs.report.choose.document import choices  # noqa: PLC0415 - tables are for reports
         from hpml_jobs.report.choose.rules import MIN_EFFICIENCY, Wish  # noqa: PLC0415
+        from hpml_jobs.report.choose.table import choices  # noqa: PLC0415 - tables are for reports
         from hpml_jobs.report.files import frames  # noqa: PLC0415
 
         wish = Wish(

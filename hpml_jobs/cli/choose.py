@@ -24,7 +24,7 @@ from hpml_jobs.cli.predict import predict
 from hpml_jobs.errors import HpmlError
 
 if TYPE_CHECKING:
-    from hpml_jobs.report.choose.document import GroupChoice
+    from hpml_jobs.report.choose.table import GroupChoice
 
 KEYS = {
     "min_efficiency": share,
@@ -58,8 +58,8 @@ def choose(
 
     Example: hpml-jobs choose digits-local min_efficiency=0.6
     """
-    from hpml_jobs.report.choose.document import choices
     from hpml_jobs.report.choose.rules import Wish
+    from hpml_jobs.report.choose.table import choices
     from hpml_jobs.study.snapshot import read_study
 
     if predicted:

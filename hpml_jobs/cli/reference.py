@@ -81,7 +81,7 @@ def save_reference(name: str, study: str | None, outputs: Path | None, *, replac
         HpmlError: the file exists, or cannot be written.
     """
     from hpml_jobs.cli.sides import of_study, reference_path
-    from hpml_jobs.report.compare.reference_file import write_reference
+    from hpml_jobs.report.compare.reference import write_reference
 
     folder = outputs_of(outputs)
     path = reference_path(name, folder)
@@ -101,7 +101,7 @@ def _cells(numbers: "Reference") -> str:
 
 def _list(folder: Path, *, json: bool) -> None:
     from hpml_jobs.cli.sides import reference_names, reference_path
-    from hpml_jobs.report.compare.reference_file import read_reference
+    from hpml_jobs.report.compare.reference import read_reference
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for head in ("reference", "study", "measured", "cells"):
@@ -127,7 +127,7 @@ def _list(folder: Path, *, json: bool) -> None:
 
 def _show(name: str, folder: Path, *, json: bool) -> None:
     from hpml_jobs.cli.sides import reference_path
-    from hpml_jobs.report.compare.reference_file import read_reference
+    from hpml_jobs.report.compare.reference import read_reference
     from hpml_jobs.report.frame.captions import cell_label
     from hpml_jobs.report.frame.numbers import seconds
 

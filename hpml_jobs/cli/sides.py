@@ -36,7 +36,7 @@ class Side(NamedTuple):
         Raises:
             HpmlError: it has none, or cannot be read.
         """
-        from hpml_jobs.report.compare.reference_file import read_reference, reference_of
+        from hpml_jobs.report.compare.reference import read_reference, reference_of
         from hpml_jobs.study.snapshot import read_study
 
         if self.study is not None:

@@ -23,7 +23,7 @@ from hpml_jobs.core.text import printable
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.report import page, pictures
 from hpml_jobs.report.files import csv_tables, json_tables, latex, markdown
-from hpml_jobs.report.files.csv_curves import curves_csv
+from hpml_jobs.report.files.csv_tables import curves_csv
 from hpml_jobs.report.report import LABELS, TOGETHER, Report
 from hpml_jobs.study.files import write_whole
 
@@ -31,7 +31,6 @@ TABLES = "tables.json"
 
 Contents: TypeAlias = Mapping[str, str | bytes]
 """The contents of files by name."""
-
 
 _SHEETS = tuple(f"{name}.csv" for name in (*LABELS, *TOGETHER, "curves"))
 """The names of the tables' files that not every report has."""

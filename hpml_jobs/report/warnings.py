@@ -1,14 +1,72 @@
-"""Warnings of a report: which tables can be used, and one line per cause."""
+"""Warnings of a report: the causes of doubt, which tables can be used, the table of checks."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from hpml_jobs.checks import Level
-from hpml_jobs.checks.result import Affected, Tier, names
+from hpml_jobs.checks import GROUPS, Level
+from hpml_jobs.checks.result import Affected, CheckResult, Tier, names
 from hpml_jobs.core.text import counted, listed
-from hpml_jobs.report.causes import Cause, causes
+from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.captions import cell_label
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.rows import Row
+from hpml_jobs.report.frame.table import Sheet, Table
+
+_ORDER = {
+    name: number
+    for number, name in enumerate(
+        dict.fromkeys(check.name for checks in GROUPS.values() for check in checks)
+    )
+}
+"""The place of each check in the report."""
+
+
+class Cause(NamedTuple):
+    """One check that some cells did not pass, with one fix; `rows` has a row per such cell.
+
+    `result` is that of the first cell.
+    """
+
+    result: CheckResult
+    rows: tuple[Row, ...]
+    slugs: tuple[str, ...]
+
+
+def causes(group: ConditionGroup, tiers: Iterable[Tier] = Tier) -> list[Cause]:
+    """Return the causes of these tiers: failures first, then by the tables that they affect.
+
+    Checks of a run that medians leave out are no cause: a note under the table names the run.
+    """
+    shown = {*tiers}
+    results: dict[tuple[object, ...], list[tuple[CheckResult, Row, str]]] = {}
+    for row in group.rows:
+        for slug in row.cells:
+            for result in group.checks.get(slug, ()):
+                is_counted = any(row.counts(slug, affected) for affected in result.affects)
+                if result.level is not Level.PASS and result.tier in shown and is_counted:
+                    key = (result.check, result.level, result.remedy)
+                    results.setdefault(key, []).append((result, row, slug))
+    causes_by_fix = [
+        Cause(
+            members[0][0],
+            tuple(row for _, row, _ in members),
+            tuple(slug for _, _, slug in members),
+        )
+        for members in results.values()
+    ]
+    return sorted(causes_by_fix, key=_seriousness)
+
+
+def _seriousness(cause: Cause) -> tuple[object, ...]:
+    result = cause.result
+    affected = [affected not in result.affects for affected in Affected]
+    return (
+        result.level is not Level.FAIL,
+        [*Tier].index(result.tier),
+        affected,
+        _ORDER.get(result.check, len(_ORDER)),
+    )
+
 
 TABLE_NUMBERS = {Affected.TIME: 1, Affected.SPLIT: 2, Affected.BANDWIDTH: 3}
 
@@ -131,3 +189,38 @@ def _cells(group: ConditionGroup, cause: Cause) -> str:
     runs = sum(len(row.cells) for row in rows.values())
     labels = names([cell_label(row.place, group.device) for row in rows.values()])
     return labels if runs == len(cause.slugs) else f"{labels} ({len(cause.slugs)} of {runs} runs)"
+
+
+OF_FIRST = "Figures are those of the first cell named; checks.csv has all."
+
+
+def checks(group: ConditionGroup) -> Table:
+    """Return the causes of wrong or doubtful numbers, and how many checks passed."""
+    slugs = [slug for row in group.rows for slug in row.cells if slug in group.checks]
+    results = [(slug, result) for slug in slugs for result in group.checks[slug]]
+    passed = sum(result.level is Level.PASS for _, result in results)
+    listed = sum(r.level is not Level.PASS and r.tier is Tier.LIST for _, r in results)
+    notes = tuple(doubts(group))
+    caption = f"{counted(passed, 'check')} passed in {counted(len(set(slugs)), 'cell')}"
+    if listed:
+        caption += f"; {counted(listed, 'warning')} without effect on a table: see checks.csv"
+    return Table(
+        label="checks",
+        title="Data-quality checks",
+        corner="",
+        blocks=(),
+        lines=(),
+        caption=(
+            f"{caption}." if results else "No cell has been checked.",
+            *([OF_FIRST] if any(" and " in note for note in notes) else []),
+        ),
+        setting=captions.setting(group),
+        notes=notes,
+        sheet=Sheet(
+            columns=("cell", "check", "level", "reason", "shown", "affects"),
+            rows=tuple(
+                (slug, r.check, r.level.value, r.reason, r.tier.value, " ".join(r.affects))
+                for slug, r in results
+            ),
+        ),
+    )

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from hpml_jobs.core.statistics import interval
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted
-from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Candidate, Choice, Exclusion
 from hpml_jobs.report.frame import captions, series, style
-from hpml_jobs.report.frame.captions import cell_label
-from hpml_jobs.report.frame.numbers import seconds
+from hpml_jobs.report.frame.captions import cell_label, cost_unit
+from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.numbers import cost, seconds
 from hpml_jobs.report.frame.picture import (
     Axes,
     Panel,
@@ -22,7 +22,6 @@ from hpml_jobs.report.frame.picture import (
 )
 from hpml_jobs.report.frame.rows import setup_order
 from hpml_jobs.report.frame.series import Point, Series
-from hpml_jobs.report.report import Report, ReportGroup
 
 CAPTION = (
     "Timed epoch, the longest of all ranks, medians over runs; bars: intervals of the median, "
@@ -35,34 +34,34 @@ TICKS = (1, 1.5, 2, 3, 5, 7)
 """Numbers at ticks: times and costs of one study are often within a factor of 10."""
 
 
-def pareto(report: Report) -> Picture | None:
+def pareto(groups: Sequence[ConditionGroup], choices: Sequence[Choice | None]) -> Picture | None:
     """Plot time against cost of every cell; None with fewer than two cells in every group."""
     shown, missing = cut(
         [
-            Panel(report.name(group), (group, group.choice))
-            for group in report.groups
-            if group.choice and len(group.choice.candidates) > 1
+            Panel(group.name, (group, choice))
+            for group, choice in zip(groups, choices, strict=True)
+            if choice and len(choice.candidates) > 1
         ]
     )
     if not shown:
         return None
-    keys = series.keys(report)
+    keys = series.keys(groups)
 
-    def draw(axis: Axes, panel: Panel[tuple[ReportGroup, Choice]]) -> list[str]:
+    def draw(axis: Axes, panel: Panel[tuple[ConditionGroup, Choice]]) -> list[str]:
         group, choice = panel.data
-        device, work = group.source.device, captions.work_text(group.source.work)
+        device, work = group.device, captions.work_text(group.work)
         best = front(choice.candidates)
         costs = [c.gpu_s for c in best]
         axis.plot([c.epoch_s for c in best], costs, color=style.PALE, lw=5, zorder=1)
         _draw_cells(axis, choice.candidates, keys)
         logarithmic(axis, "x", f"seconds per {work}", at=TICKS)
-        logarithmic(axis, "y", f"{words.cost_unit(device)} per {work}", at=TICKS)
+        logarithmic(axis, "y", f"{cost_unit(device)} per {work}", at=TICKS)
         axis.margins(0.16, 0.16)
         _draw_diagonals(axis, choice.candidates, device)
         _name_cells(axis, choice, device)
         on_front = [
-            f"{cell_label(c.row.place, device)} {seconds(c.epoch_s)} s for {words.cost(c.gpu_s)} "
-            f"{words.cost_unit(device)}"
+            f"{cell_label(c.row.place, device)} {seconds(c.epoch_s)} s for {cost(c.gpu_s)} "
+            f"{cost_unit(device)}"
             for c in best
         ]
         if choice.ask:
@@ -70,18 +69,18 @@ def pareto(report: Report) -> Picture | None:
         else:
             answer = f"no cell of {len(choice.candidates)} can be recommended"
         text = f"{answer}; on the Pareto front {listed(on_front) or 'none'}"
-        return [named(report, group, text)]
+        return [named(group, text)]
 
     candidates = [c for panel in shown for c in panel.data[1].candidates]
     candidates.sort(key=lambda c: setup_order(c.row.setup)[2:])
-    works = {group.source.work for _, (group, _) in shown}
+    works = {group.work for _, (group, _) in shown}
     of_what = "equal work" if len(works) > 1 else captions.an_epoch(works.pop())
     return panels(
         f"Time and cost of {of_what}",
         shown,
         draw,
         alt=f"Time against cost of {of_what}. ",
-        caption=[CAPTION.format(units=captions.units(shown[0].data[0].source.device))],
+        caption=[CAPTION.format(units=captions.units(shown[0].data[0].device))],
         legend=series.legend([_series(c) for c in candidates], keys, "batch"),
         missing=missing,
         file="choice.csv",

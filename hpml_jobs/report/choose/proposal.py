@@ -1,12 +1,17 @@
-"""The evidence of scaling as a paragraph that can be copied into a proposal for compute time."""
+"""The evidence of scaling: the fastest cell of each size, and a paragraph for a proposal."""
+
+from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.core.statistics import ratio_interval
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Candidate, Choice
 from hpml_jobs.report.frame import captions
+from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, filled, item_table
+from hpml_jobs.report.frame.captions import hours_unit
 from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.numbers import per_second, ratio, seconds, significant
+from hpml_jobs.report.frame.numbers import per_second, ratio, seconds, significant, three_digits
+from hpml_jobs.report.frame.table import Table
 
 
 def speedup_text(choice: Choice, candidate: Candidate) -> str:
@@ -66,7 +71,7 @@ def _size(choice: Choice, candidate: Candidate, device: Device) -> str:
         f"On {words.name(candidate, device)} {takes} {seconds(candidate.epoch_s)} s: speedup "
         f"{speedup_text(choice, candidate)}, parallel efficiency "
         f"{words.efficiency(candidate, choice, device)}, {significant(candidate.gpu_hours, 3)} "
-        f"{words.hours_unit(device)} per {captions.work_text(candidate.work)}."
+        f"{hours_unit(device)} per {captions.work_text(candidate.work)}."
     )
 
 
@@ -93,3 +98,73 @@ def _how(group: ConditionGroup, choice: Choice) -> str:
         "Times are of the training loop of one epoch after a warm-up epoch, start-up excluded and "
         f"data loading included, of the slowest process. {runs}"
     )
+
+
+SIZES = (
+    "The fastest cell of each size. Speedup: seconds of {reference} / seconds; efficiency: "
+    "speedup x {size} / {units}. {hours}: those charged per {work}."
+)
+
+
+class SizeLine(NamedTuple):
+    """The fastest cell of a size; the speedup is in words, with its interval."""
+
+    strategy: str
+    gpus: int
+    nodes: int
+    treatment: str
+    epoch_s: Annotated[float, Shown("s per {work}", seconds, doubt="doubtful")]
+    units_per_s: Annotated[Number, Shown("{unit}/s", per_second)]
+    unit: str
+    samples_per_s: Number
+    speedup: Annotated[str, Shown("speedup", doubt="doubtful_ratio")]
+    efficiency: Annotated[float, Shown("efficiency{against}", ratio, doubt="doubtful_ratio")]
+    reference_gpus: int
+    reference_batch: int
+    charged_gpu_hours: Annotated[float, Shown("{hours}", three_digits)]
+    doubtful: bool
+    doubtful_ratio: bool
+
+    @classmethod
+    def of(cls, candidate: Candidate, choice: Choice) -> Self:
+        """Return the line of a cell."""
+        row, reference = candidate.row, choice.reference.row
+        return filled(
+            cls,
+            candidate,
+            strategy=row.strategy.value,
+            gpus=row.gpus,
+            nodes=row.nodes,
+            treatment=row.treatment,
+            unit=candidate.unit.value,
+            speedup=speedup_text(choice, candidate),
+            reference_gpus=reference.gpus,
+            reference_batch=reference.batch_per_gpu,
+            charged_gpu_hours=candidate.gpu_hours,
+            doubtful_ratio=choice.doubts_ratio(candidate),
+        )
+
+
+def sizes(group: ConditionGroup, choice: Choice) -> Table:
+    """Return the fastest cell of each size with its speedup over the smallest size."""
+    device, reference = group.device, choice.reference
+    caption = SIZES.format(
+        reference=captions.cell_words(reference.row.place, device),
+        size=reference.row.gpus,
+        units=captions.units(device),
+        hours=hours_unit(device),
+        work=captions.work_text(group.work),
+    )
+    shown = choice.by_size or [reference]
+    runs = captions.runs([candidate.row for candidate in shown])
+    heads = columns_of(
+        SizeLine,
+        without=["doubtful", "doubtful_ratio"],
+        work=captions.work_text(group.work),
+        unit=reference.unit.value,
+        against=words.against(choice, device),
+        hours=hours_unit(device),
+    )
+    items = [(captions.cell_label(c.row.place, device), SizeLine.of(c, choice)) for c in shown]
+    text = TableText("sizes", "Speedup against the smallest size", "cell", (caption, runs))
+    return item_table([group], text, items, heads)

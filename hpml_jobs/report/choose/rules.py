@@ -6,7 +6,7 @@ is charged for, times its seconds.
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -17,16 +17,16 @@ from hpml_jobs.checks.disturbance import DISTURBED
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
 from hpml_jobs.core.built_in import Unit
-from hpml_jobs.core.cluster import Cluster, Isolate
+from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.conditions import CPU_COUNT
 from hpml_jobs.core.statistics import Interval, ratio_interval
 from hpml_jobs.core.strategies import BASELINE, Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.errors import UsageError
 from hpml_jobs.report.frame.decision import LEAST_GAP, Decision, compare
-from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.groups import Charged, ConditionGroup, charged_gpus
 from hpml_jobs.report.frame.power import runs_to_exclude, scatter
-from hpml_jobs.report.frame.rows import Row, Setup, Work
+from hpml_jobs.report.frame.rows import Row, Work
 from hpml_jobs.slurm.states import Outcome
 
 MIN_EFFICIENCY = 0.7
@@ -34,19 +34,6 @@ MIN_EFFICIENCY = 0.7
 
 USUAL = (BASELINE, Strategy.DDP)
 """The strategies that are preferred among cells that the runs do not tell apart."""
-
-Charged = Callable[[Setup], int]
-"""The GPUs that a setup is charged for: those of whole nodes where it has them exclusively."""
-
-
-def charged_gpus(group: ConditionGroup, cluster: Cluster | None) -> Charged:
-    """Return how many GPUs a setup is charged: those of its nodes if it has them exclusively."""
-    per_node = None
-    if cluster is not None:
-        is_exclusive = cluster.isolate is Isolate.EXCLUSIVE or "exclusive" in cluster.sbatch
-        known = cluster.gpu_types.get(group.a_cell.gpu_type or "")
-        per_node = known if is_exclusive else None
-    return lambda setup: max(setup.gpus, setup.nodes * (per_node or 0))
 
 
 class Wish(Value, frozen=True, kw_only=True):
@@ -123,7 +110,7 @@ class Candidate(Value, frozen=True, kw_only=True):
     @property
     def epochs_s(self) -> tuple[float, ...]:
         """Seconds of the timed epoch of every run that counts."""
-        return tuple(run.epoch_s for run in self.row.runs)
+        return self.row.epochs.runs
 
     @property
     def gpu_s(self) -> float:

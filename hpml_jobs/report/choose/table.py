@@ -1,20 +1,25 @@
-"""Table of the choice: every measured cell by speed, with its costs and why it was chosen or not.
+"""The choice as a table and as values: every measured cell by speed, and why it was chosen or not.
 
 The rules are in docs/choose_predict.md.
 """
 
-from collections.abc import Iterator
-from typing import Annotated, NamedTuple, Self
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any, NamedTuple, Self
 
 from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.strategies import Device
+from hpml_jobs.errors import HpmlError
 from hpml_jobs.report.choose import words
-from hpml_jobs.report.choose.rules import Candidate, Choice
+from hpml_jobs.report.choose.rules import Candidate, Choice, Wish, choose
 from hpml_jobs.report.frame import captions, learning, marks
 from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, item_table
-from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.numbers import accuracy, per_second, ratio, seconds, three_digits
+from hpml_jobs.report.frame.captions import cost_unit, hours_unit
+from hpml_jobs.report.frame.cells import cell_results
+from hpml_jobs.report.frame.groups import ConditionGroup, complete_groups
+from hpml_jobs.report.frame.numbers import accuracy, cost, per_second, ratio, seconds, three_digits
 from hpml_jobs.report.frame.table import Table
+from hpml_jobs.study.snapshot import FolderSnapshot
 
 CAPTION = (
     "Seconds of {what}{how}. Efficiency: {reference} s x "
@@ -25,7 +30,6 @@ CAPTION = (
 
 ACCURACY_GAP = 0.005
 """Difference of test accuracies from which equal epochs are called unequal training."""
-
 
 NOT_COLUMNS = ("path", "cells", "doubtful", "doubtful_ratio")
 ENERGY = ("joules", "joules_per_1000_units", "joules_per_1000_samples")
@@ -52,7 +56,7 @@ class ChoiceLine(NamedTuple):
     efficiency: Annotated[float, Shown("effic.{against}", ratio, doubt="doubtful_ratio")]
     reference_gpus: int
     reference_batch: int
-    charged_gpu_s: Annotated[float, Shown("{seconds}", words.cost, "{cost}")]
+    charged_gpu_s: Annotated[float, Shown("{seconds}", cost, "{cost}")]
     charged_gpu_hours: Annotated[float, Shown("{hours}", three_digits, "{cost}")]
     joules: Annotated[Number, Shown("J per epoch", three_digits)]
     joules_per_1000_units: Annotated[Number, Shown("J per 1,000", three_digits)]
@@ -124,8 +128,8 @@ def choice_table(group: ConditionGroup, choice: Choice, study: str) -> Table:
         unit=reference.unit.value,
         against=words.against(choice, device),
         cost=f"cost per {captions.work_text(reference.work)}",
-        seconds=words.cost_unit(device, short=True),
-        hours=words.hours_unit(device),
+        seconds=cost_unit(device, short=True),
+        hours=hours_unit(device),
     )
     notes = [
         *marks.explained(group, (c.row for c in choice.candidates), Affected.TIME),
@@ -150,3 +154,72 @@ def _accuracies(group: ConditionGroup, choice: Choice) -> Iterator[str]:
             f"equal epochs are not equal training: test accuracy {accuracy(asked.mean)} % of "
             f"{names[0]} and {accuracy(reference.mean)} % of {names[1]} after as many epochs"
         )
+
+
+class GroupChoice(NamedTuple):
+    """The choice in one group of equal conditions, as a table, and commands of cells beyond it."""
+
+    group: ConditionGroup
+    choice: Choice
+    table: Table
+    next_cells: tuple[str, ...]
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The choice as values for programs."""
+        choice = self.choice
+        return {
+            "conditions": self.group.conditions,
+            "answer": self.table.answer,
+            "ask": self._values(choice.ask.candidate if choice.ask else None),
+            "fastest": self._values(choice.fastest.candidate if choice.fastest else None),
+            "cheapest": self._values(choice.cheapest),
+            "reference": self._values(choice.reference),
+            "cells": [self._values(candidate) for candidate in choice.candidates],
+            "steps": [
+                {
+                    "from_gpus": step.smaller.row.gpus,
+                    "to_gpus": step.larger.row.gpus,
+                    "saved_s": step.saved_s,
+                    "added_gpu_s": step.added_gpu_s,
+                }
+                for step in choice.steps
+            ],
+            "next_cells": self.next_cells,
+            "notes": self.table.notes,
+        }
+
+    def _values(self, candidate: Candidate | None) -> dict[str, Any] | None:
+        """Return a cell as values."""
+        if candidate is None:
+            return None
+        return ChoiceLine.of(candidate, self.choice, self.group.device)._asdict()
+
+
+def choices(
+    snapshots: Iterable[FolderSnapshot],
+    wish: Wish,
+    cluster: Cluster | None,
+    commands: Sequence[str],
+    *,
+    study: str = "STUDY",
+) -> list[GroupChoice]:
+    """Return the choice of every group with a number.
+
+    `cluster` says which cells are charged whole nodes; `commands` are those of the `study`.
+
+    Raises:
+        HpmlError: epochs are wished for, and the study has rates without the samples of an epoch.
+    """
+    made = []
+    for group in complete_groups(cell_results(snapshots, {})):
+        if wish.epochs is not None and group.work is not None:
+            raise HpmlError(
+                f"epochs={wish.epochs}: the {group.work.name} of an epoch of "
+                f"{group.a_cell.workload.name} are not reported: import it again with samples=N"
+            )
+        choice = choose(group, wish, cluster)
+        if choice:
+            next_cells = words.next_cells(choice, commands, group.device)
+            made.append(GroupChoice(group, choice, choice_table(group, choice, study), next_cells))
+    return made

@@ -11,13 +11,15 @@ from hpml_jobs.report.choose.rules import Candidate, Choice, Edge, Exclusion, St
 from hpml_jobs.report.frame.captions import (
     cell_label,
     cell_words,
+    cost_unit,
+    hours_unit,
     time_word,
     unit,
     units,
     work_text,
 )
 from hpml_jobs.report.frame.decision import LEAST_RUNS
-from hpml_jobs.report.frame.numbers import per_second, percent, ratio, seconds, significant
+from hpml_jobs.report.frame.numbers import cost, per_second, percent, ratio, seconds, significant
 from hpml_jobs.report.frame.power import MOST_RUNS
 from hpml_jobs.study.commands import command_with
 
@@ -36,16 +38,6 @@ def name(candidate: Candidate, device: Device) -> str:
 def size(candidate: Candidate, device: Device) -> str:
     """Return a cell's number of GPUs in a sentence: `2 GPUs`."""
     return counted(candidate.row.gpus, unit(device), units(device))
-
-
-def cost_unit(device: Device, *, short: bool = False) -> str:
-    """Return the unit of cost: a GPU or a process for a second; `short` in the head of a table."""
-    return f"{'GPU' if device is Device.CUDA else 'process'}-{'s' if short else 'seconds'}"
-
-
-def hours_unit(device: Device) -> str:
-    """Return the unit of budgets: a GPU or a process for an hour."""
-    return "GPU-hours" if device is Device.CUDA else "process-hours"
 
 
 def efficiency(candidate: Candidate, choice: Choice, device: Device) -> str:
@@ -73,11 +65,6 @@ def figures(candidate: Candidate, choice: Choice, device: Device) -> str:
         f"{cost(candidate.gpu_s)} {cost_unit(device)} per {per}",
     ]
     return ", ".join(parts)
-
-
-def cost(gpu_s: float) -> str:
-    """Return GPU-seconds with three digits, and all digits before the point."""
-    return significant(gpu_s, 3, most_decimals=3)
 
 
 def answer(choice: Choice, device: Device, study: str) -> str:

@@ -5,6 +5,7 @@ from operator import attrgetter
 from typing import Annotated, NamedTuple
 
 from hpml_jobs.report.frame import captions
+from hpml_jobs.report.frame.answers import Answer, unanswered
 from hpml_jobs.report.frame.builder import (
     Columns,
     Shown,
@@ -115,3 +116,15 @@ def _answer(setup: Setup, sent_messages: list[Sent]) -> str:
     return (
         f"{name}: no, every iteration sends {count(round(gradients))} B of gradients and {others}"
     )
+
+
+Q6 = ("Q6", "Messages besides gradients")
+
+
+def other_messages(group: ConditionGroup) -> Answer:
+    """Answer Q6: the messages of an iteration that are not gradients."""
+    texts = gradients_only(group)
+    if not texts:
+        return unanswered(*Q6, "messages are counted in the instrumented epoch (protocol=full)")
+    text = "; ".join(texts)
+    return Answer(*Q6, f"Are gradients the only messages? {text}.", "Table Messages")

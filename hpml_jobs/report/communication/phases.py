@@ -1,10 +1,11 @@
-"""Full table of the phases of the instrumented epoch, with their range over ranks."""
+"""The phases of the instrumented epoch: a table with their range over ranks, and a picture."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.measurements import Phases
-from hpml_jobs.report.frame import captions
+from hpml_jobs.report.frame import captions, style
 from hpml_jobs.report.frame.builder import (
     UNMEASURED,
     Column,
@@ -17,6 +18,7 @@ from hpml_jobs.report.frame.builder import (
 )
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import percent, seconds
+from hpml_jobs.report.frame.picture import Axes, Bar, Picture, bars, marked, rows, stack
 from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Table
 
@@ -121,3 +123,54 @@ def _range_text(group: ConditionGroup, row: Row, phase: Phase) -> str:
         return ""
     least, most = min(times_s), max(times_s)
     return "" if seconds(least) == seconds(most) else f"{seconds(least)}..{seconds(most)}"
+
+
+PICTURE_CAPTION = (
+    "Instrumented epoch, seconds of the rank that waits least for others, medians over runs. "
+    "Exposed communication: after the last gradient; collectives inside forward (ddp's buffers) "
+    "are in forward."
+)
+
+PHASE_COLOURS = {
+    "stall": style.MIDDLE_GREY,
+    "copy to device": style.ORANGE,
+    "forward": style.SKY,
+    "backward": style.BLUE,
+    "exposed communication": style.RED,
+    "optimizer": style.GREEN,
+}
+"""The colours of the phases, in the order of the table's."""
+
+
+def phases_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
+    """Plot the stacked phases of each cell; None if no epoch was instrumented."""
+
+    def times_s(row: Row) -> list[float]:
+        return [phase.seconds(row) or 0.0 for phase in PHASES]
+
+    def draw(axis: Axes, cells: Sequence[Bar]) -> list[str]:
+        times = [times_s(bar.row) for bar in cells]
+        by_phase = zip(*times, strict=True)
+        stack(axis, range(len(cells)), dict(zip(PHASE_COLOURS.values(), by_phase, strict=True)))
+        texts = []
+        for bar, parts_s in zip(cells, times, strict=True):
+            shares = [part_s / sum(parts_s) for part_s in parts_s]
+            of = dict(zip(PHASE_COLOURS, shares, strict=True))
+            longest = max(of, key=lambda name: of[name])
+            texts.append(
+                f"{bar.label} {seconds(sum(parts_s))} s, {percent(of[longest])} % {longest}, "
+                f"{percent(of['exposed communication'])} % exposed communication"
+            )
+        return texts
+
+    cells = bars(groups, Affected.SPLIT, lambda row: sum(times_s(row)) > 0)
+    return rows(
+        "Phases of an epoch",
+        cells,
+        draw,
+        x="seconds per epoch",
+        alt="Phases of an epoch: ",
+        caption=[PICTURE_CAPTION, marked(cells)],
+        legend=PHASE_COLOURS,
+        file="phases.csv",
+    )

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.strategies import BandwidthKind
-from hpml_jobs.report.frame.answers import Answer, cells, doubt, unanswered, usable
+from hpml_jobs.report.frame.answers import Answer, cells, doubt, main_rows, unanswered, usable
 from hpml_jobs.report.frame.captions import cell_label, work_text
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import count, gb_per_s, percent, seconds
 from hpml_jobs.report.frame.rows import Row
-from hpml_jobs.report.scaling.questions import main_strategy
 
 SECONDS = ("Q3.1", "Computation and communication")
 BANDWIDTH = ("Q3.2", "Communication bandwidth")
@@ -39,7 +38,7 @@ FORMULAS = {BandwidthKind.BUS: FORMULA, BandwidthKind.SHARDED: SHARDED_FORMULA}
 
 def communication_seconds(group: ConditionGroup) -> Answer:
     """Answer Q3.1: seconds of computation and communication of every parallel cell."""
-    rows = _parallel(group)
+    rows = main_rows(group)
     split = [row for row in rows if _split(row)]
     shown = usable(group, split, Affected.SPLIT)
     if not shown:
@@ -55,11 +54,6 @@ def communication_seconds(group: ConditionGroup) -> Answer:
     text += " As the imported file reports them." if group.imported else f" {HOW}"
     evidence = f"Table 2 of {shown[0].strategy.value}; {cells(group, shown)}"
     return Answer(*SECONDS, text, evidence, doubt(group, split, Affected.SPLIT))
-
-
-def _parallel(group: ConditionGroup) -> list[Row]:
-    strategy = main_strategy(group)
-    return [row for row in group.timed if row.gpus > 1 and row.strategy is strategy]
 
 
 def _split(row: Row) -> tuple[float, float] | None:
@@ -115,7 +109,7 @@ def _by_residual(group: ConditionGroup, rows: Sequence[Row], has_failed: bool) -
 
 def bandwidths(group: ConditionGroup) -> Answer:
     """Answer Q3.2: the bandwidth of the gradients' all-reduce in every parallel cell."""
-    rows = [row for row in _parallel(group) if row.bandwidth and row.bandwidth.lab_gb_per_s]
+    rows = [row for row in main_rows(group) if row.bandwidth and row.bandwidth.lab_gb_per_s]
     shown = usable(group, rows, Affected.BANDWIDTH)
     if not shown:
         return unanswered(*BANDWIDTH, _why_missing(group, bool(rows)))

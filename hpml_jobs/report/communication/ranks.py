@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.record import Record
 from hpml_jobs.report.frame import style
-from hpml_jobs.report.frame.bars import bars, marked
-from hpml_jobs.report.frame.picture import ROWS, Axes, Entry, Picture, rows
-from hpml_jobs.report.report import Report
+from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.picture import ROWS, Axes, Entry, Picture, bars, marked, rows
 
 CAPTION = (
     "Instrumented epoch of each rank and run, without its exposed communication, less the median "
@@ -48,10 +47,10 @@ class Spread(NamedTuple):
         return max(medians, key=lambda dot: dot.longer)
 
 
-def ranks(report: Report) -> Picture | None:
+def ranks(groups: Sequence[ConditionGroup]) -> Picture | None:
     """Plot the spread over ranks of each cell; None without a cell of several measured ranks."""
     spreads = []
-    for bar in bars(report, Affected.SPLIT, lambda row: row.gpus > 1):
+    for bar in bars(groups, Affected.SPLIT, lambda row: row.gpus > 1):
         records = bar.group.counted_records(bar.row, Affected.SPLIT)
         if dots := [dot for record in records for dot in _dots(record)]:
             spreads.append(Spread(bar.label, bar.row.strategy.value, dots))

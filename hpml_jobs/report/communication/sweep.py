@@ -1,6 +1,6 @@
 """Picture of the microbenchmark: bus bandwidth by size, with the sizes that are sent."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from hpml_jobs.core.measurements import CollectiveKind
@@ -23,7 +23,6 @@ from hpml_jobs.report.frame.picture import (
     logarithmic,
     panels,
 )
-from hpml_jobs.report.report import Report
 
 CAPTION = (
     "{Kinds} of one message on idle devices after the last epoch: busbw = {factors} x bytes / "
@@ -54,12 +53,10 @@ class Sweeps(NamedTuple):
     sent: dict[str, list[int]]
 
 
-def bandwidth(report: Report) -> Picture | None:
+def bandwidth(groups: Sequence[ConditionGroup]) -> Picture | None:
     """Plot the bus bandwidth by message size; None without a microbenchmark."""
-    places = [(group, allocations(group.source)) for group in report.groups]
-    shown, missing = cut(
-        [Panel(report.name(group), _sweeps(group.source, of)) for group, of in places if of]
-    )
+    places = [(group, allocations(group)) for group in groups]
+    shown, missing = cut([Panel(group.name, _sweeps(group, of)) for group, of in places if of])
     names = list(dict.fromkeys(curve.name for panel in shown for curve in panel.data.curves))
     looks = {  # allocations belong to no strategy, so they share one colour
         name: style.Look(style.GREY, style.DASHES[n % 4], style.MARKERS[n % len(style.MARKERS)])

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.report.compare import notes, words
+from hpml_jobs.report.compare import table as notes
+from hpml_jobs.report.compare import words
 from hpml_jobs.report.compare.reference import EPOCH, Reference, ReferenceCell
 from hpml_jobs.report.compare.rules import PARTS, ComparedCell, StudyComparison, compare_studies
 from hpml_jobs.report.compare.table import comparison_table, verdict

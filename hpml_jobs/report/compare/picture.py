@@ -11,7 +11,7 @@ from hpml_jobs.report.frame.captions import cell_label
 from hpml_jobs.report.frame.decision import LEAST_GAP, Decision
 from hpml_jobs.report.frame.marks import MARK
 from hpml_jobs.report.frame.picture import Axes, Entry, Picture, rows
-from hpml_jobs.report.pictures import files_of
+from hpml_jobs.report.frame.svg import files_of
 
 NO_DIFFERENCE, NOT_DECIDED = "no difference seen", "not decided"
 VERDICTS: dict[Decision | None, str] = {

@@ -1,7 +1,10 @@
-"""The numbers of a study that a comparison needs: what a reference file contains."""
+"""References: the numbers of a study that a comparison needs, and the small file of them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from statistics import median
+
+import msgspec
 
 from hpml_jobs import __version__
 from hpml_jobs.checks import Level
@@ -9,19 +12,24 @@ from hpml_jobs.checks.result import Affected, Tier
 from hpml_jobs.core.conditions import WORKLOAD
 from hpml_jobs.core.measurements import Card, Role
 from hpml_jobs.core.strategies import Device, Strategy
-from hpml_jobs.core.upgrades import Upgrade
+from hpml_jobs.core.upgrades import Upgrade, decode_upgraded
+from hpml_jobs.core.validation import out_of_range
 from hpml_jobs.core.value import Value
-from hpml_jobs.report.frame.figures import Figures
-from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.report.frame.captions import setting, work_text
+from hpml_jobs.report.frame.cells import cell_results
+from hpml_jobs.report.frame.groups import ConditionGroup, complete_groups
 from hpml_jobs.report.frame.rows import Place, Row, Setup
 from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.study.reader import read_bytes, reason_of
+from hpml_jobs.study.snapshot import FolderSnapshot
 
 SCHEMA = 1
 """Version of a reference file. 1: first."""
 
 UPGRADES: dict[int, Upgrade] = {}
 """From each released schema to the next one."""
-
 
 SHORTEST_S = 1e-9
 """The shortest epoch that is read: the ratio of a shorter one may be no number."""
@@ -138,18 +146,6 @@ class Reference(Value, frozen=True, kw_only=True):
         return any(cell.runs for group in self.groups for cell in group.cells)
 
 
-def reference_group(group: ConditionGroup, setting: str, timed: str) -> ReferenceGroup:
-    """Return the numbers of a group of cells; `timed` is what their times are of."""
-    return ReferenceGroup(
-        setting=setting,
-        device=group.device,
-        imported=group.imported,
-        timed=timed,
-        conditions=group.conditions,
-        cells=tuple(_cell(group, row) for row in group.rows),
-    )
-
-
 def _cell(group: ConditionGroup, row: Row) -> ReferenceCell:
     return ReferenceCell(
         strategy=row.strategy,
@@ -159,20 +155,19 @@ def _cell(group: ConditionGroup, row: Row) -> ReferenceCell:
         treatment=row.treatment,
         path=row.path,
         outcome=row.outcome,
-        runs=tuple(_run(values, row.gpus) for values in row.runs),
+        runs=tuple(
+            ReferenceRun(
+                epoch_s=run.epoch_s,
+                stall_s=run.stall_s,
+                compute_s=run.compute_s,
+                comm_exposed_s=run.comm_exposed_s if row.gpus > 1 else None,
+            )
+            for run in row.runs
+        ),
         left_out=sum(run.role is Role.TIMED for run in row.left_out),
         failed=tuple(dict.fromkeys(_violated(group, row, Level.FAIL))),
         warned=tuple(dict.fromkeys(_violated(group, row, Level.WARN))),
         clocks=_clocks(group, row),
-    )
-
-
-def _run(values: Figures, gpus: int) -> ReferenceRun:
-    return ReferenceRun(
-        epoch_s=values.epoch_s,
-        stall_s=values.stall_s,
-        compute_s=values.compute_s,
-        comm_exposed_s=values.comm_exposed_s if gpus > 1 else None,
     )
 
 
@@ -190,3 +185,66 @@ def _clocks(group: ConditionGroup, row: Row) -> dict[str, float]:
     cards = [card for record in records for rank in record.ranks for card in rank.cards]
     values = {name: [value for card in cards if (value := of(card))] for name, of in CLOCKS.items()}
     return {name: float(median(clocks)) for name, clocks in values.items() if clocks}
+
+
+def reference_of(study: str, snapshots: Iterable[FolderSnapshot]) -> Reference:
+    """Return the numbers of a study.
+
+    Raises:
+        HpmlError: no cell has a number.
+    """
+    results = cell_results(snapshots, {})
+    records = [result.record for result in results if result.record and result.measured]
+    reference = Reference(
+        study=study,
+        measured=max((record.attempt.ended for record in records), default=""),
+        groups=tuple(
+            ReferenceGroup(
+                setting=setting(group),
+                device=group.device,
+                imported=group.imported,
+                timed=work_text(group.work),
+                conditions=group.conditions,
+                cells=tuple(_cell(group, row) for row in group.rows),
+            )
+            for group in complete_groups(results)
+        ),
+    )
+    if not reference.has_numbers:
+        raise HpmlError(
+            f"no cell of study {study} has a number; hpml-jobs status {study} shows why"
+        )
+    return reference
+
+
+def write_reference(reference: Reference, path: Path) -> None:
+    """Write a reference file; the same numbers give the same bytes.
+
+    Raises:
+        HpmlError: it cannot be written.
+    """
+    try:
+        write_whole(path, encode(reference))
+    except OSError as fault:
+        raise HpmlError(f"reference {path} cannot be written: {fault.strerror}") from fault
+
+
+def read_reference(path: Path) -> Reference:
+    """Return the content of a reference file.
+
+    Raises:
+        HpmlError: it cannot be read, is damaged, or a newer version wrote it.
+    """
+    try:
+        reference = decode_upgraded(read_bytes(path), Reference, SCHEMA, UPGRADES)
+        fault = out_of_range(msgspec.to_builtins(reference))
+        if fault:
+            raise ValueError(fault)
+        if not reference.has_numbers:
+            raise ValueError("it has no numbers")
+    except (OSError, ValueError) as fault:
+        raise HpmlError(
+            f"reference {path} cannot be read: {reason_of(fault)}; save it again with hpml-jobs "
+            "compare --save"
+        ) from fault
+    return reference

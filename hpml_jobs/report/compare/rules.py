@@ -28,7 +28,7 @@ from hpml_jobs.report.compare.reference import (
     Work,
 )
 from hpml_jobs.report.frame.decision import LEAST_GAP, Comparison, Decision, Ratio, compare
-from hpml_jobs.report.frame.grouping import differing
+from hpml_jobs.report.frame.groups import differing
 from hpml_jobs.report.frame.power import scatter, smallest_difference
 from hpml_jobs.report.frame.rows import Place, setup_order
 

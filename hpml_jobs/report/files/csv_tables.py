@@ -1,4 +1,4 @@
-"""CSV files for pandas and spreadsheets: one per table, and cells.csv with every cell.
+"""CSV files for pandas and spreadsheets: a file per table, cells.csv with every cell, curves.csv.
 
 Numbers are unrounded. A missing number is empty; cells.csv has the reason.
 """
@@ -16,13 +16,19 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.report.frame.builder import PLACE_COLUMNS, place_values
 from hpml_jobs.report.frame.captions import row_label, time_name
 from hpml_jobs.report.frame.cells import CellResult
-from hpml_jobs.report.frame.figures import figures_of
-from hpml_jobs.report.frame.gpu_figures import gpu_figures
+from hpml_jobs.report.frame.figures import figures_of, gpu_figures
 from hpml_jobs.report.frame.rows import Row, setup_of
 from hpml_jobs.report.report import Report
 
 if TYPE_CHECKING:
     import pandas as pd
+import csv
+import io
+from math import ceil
+
+from hpml_jobs.report.frame import learning
+from hpml_jobs.report.training import curves
+from hpml_jobs.report.training.curves import Curve, NoCurveError
 
 CELLS = "cells"
 """The sheet of all cells."""
@@ -277,3 +283,50 @@ def _in_one(field: Any) -> Any:
     if isinstance(field, dict):
         return " ".join(f"{name}={value}" for name, value in field.items())
     return " ".join(map(str, field)) if isinstance(field, list | tuple) else field
+
+
+ROWS = 200_000
+"""The approximate maximum of rows; `every` is k if each k-th iteration is listed."""
+
+_HEAD = (
+    *("group", "strategy", "treatment", "gpus", "nodes", "batch", "seed", "repeat"),
+    *("epoch", "role", "iteration", "loss", "step_s", "lr", "every"),
+)
+
+
+def curves_csv(report: Report, max_rows: int = ROWS) -> str | None:
+    """Return curves.csv of all runs with curves, 7 digits per value; None if no run has any."""
+    runs = [
+        (g.number, result)
+        for g in report.groups
+        for result in g.source.cells
+        if curves.has_curve(result)
+    ]
+    iterations = sum(_iterations(result) for _, result in runs)
+    step = max(1, ceil(iterations / max_rows))
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(_HEAD)
+    empty = text.tell()
+    for group, result in runs:
+        try:
+            curve = curves.read(result)
+        except NoCurveError:  # reported in the notes of the table of curves
+            continue
+        if result.cell is not None:
+            table.writerows((group, *row, step) for row in _rows(result.cell, curve, step))
+    return text.getvalue() if text.tell() > empty else None
+
+
+def _iterations(result: CellResult) -> int:
+    ranks = result.record.ranks if result.record else ()
+    return sum(epoch.iterations for epoch in learning.training(ranks[0])) if ranks else 0
+
+
+def _rows(cell: Cell, curve: Curve, step: int) -> Iterator[tuple[object, ...]]:
+    place = (cell.strategy.value, cell.treatment, cell.gpus, cell.nodes, cell.batch, cell.seed)
+    for number, (epoch, start) in enumerate(zip(curve.epochs, curve.starts, strict=True), start=1):
+        first = -start % step
+        for at in range(start + first, start + epoch.iterations, step):
+            values = (f"{array[at]:.7g}" for array in (curve.loss, curve.step_s, curve.lr))
+            yield (*place, cell.repeat, number, epoch.role, at + 1, *values)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from hpml_jobs.checks import Level
 from hpml_jobs.checks.result import Affected, names
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import counted
 from hpml_jobs.report.frame.captions import cell_label
 from hpml_jobs.report.frame.groups import ConditionGroup
@@ -49,3 +50,11 @@ def doubt(group: ConditionGroup, rows: Sequence[Row], affected: Affected) -> str
 def cells(group: ConditionGroup, rows: Sequence[Row]) -> str:
     """Return the first cells of some rows by name, the others counted."""
     return f"cells {names([cell_label(row.place, group.device) for row in rows])}"
+
+
+def main_rows(group: ConditionGroup) -> list[Row]:
+    """Return the rows on several GPUs that answers are about: ddp's, else the first strategy's."""
+    parallel = [row for row in group.timed if row.gpus > 1]
+    strategies = [row.strategy for row in parallel]
+    main = Strategy.DDP if Strategy.DDP in strategies else next(iter(strategies), None)
+    return [row for row in parallel if row.strategy is main]

@@ -8,8 +8,9 @@ import msgspec
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.report.frame import captions, marks, notes
+from hpml_jobs.report.frame import captions, marks
 from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.marks import by_reason
 from hpml_jobs.report.frame.numbers import DASH
 from hpml_jobs.report.frame.rows import Row, Setup
 from hpml_jobs.report.frame.table import Block, Line, Sheet, Table
@@ -353,7 +354,7 @@ def left_out(group: ConditionGroup, why: str, rows: Iterable[Row]) -> list[str]:
     `why` is the reason for rows that have their time.
     """
     reasons = [(_why(row, why), row.place) for row in rows]
-    return notes.by_reason(reasons, lambda setup: captions.full_label(setup, group.device))
+    return by_reason(reasons, lambda setup: captions.full_label(setup, group.device))
 
 
 def _why(row: Row, why: str) -> str:

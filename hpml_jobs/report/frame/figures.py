@@ -1,13 +1,17 @@
-"""The figures of a run: each is a field, read from the record, and gone with its epoch."""
+"""The figures of a run, read from the record and gone with its epoch; runs that are left out."""
 
+import itertools
 import math
-from collections.abc import Sequence
-from statistics import median
+from collections.abc import Mapping, Sequence
+from statistics import mean, median
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import msgspec
 
+from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
+from hpml_jobs.core.disturbance import outside_causes
+from hpml_jobs.core.gpus import link_text
 from hpml_jobs.core.measurements import (
     TRAINING,
     CollectiveKind,
@@ -17,7 +21,8 @@ from hpml_jobs.core.measurements import (
     Role,
     Step,
 )
-from hpml_jobs.core.record import Rank, Record
+from hpml_jobs.core.precision import precision_of
+from hpml_jobs.core.record import Rank, Record, least_waiting
 from hpml_jobs.core.value import Value
 
 TRAINED = (*TRAINING, "plain")
@@ -193,4 +198,118 @@ def without(figures: Figures, epoch: Role | Step) -> Figures:
     """Return the figures of a run without those of one epoch, or of a step after the epochs."""
     return msgspec.structs.replace(
         figures, **{name: None for name, of in EPOCHS.items() if of is epoch}
+    )
+
+
+class LeftOut(Value, frozen=True, kw_only=True):
+    """A run that medians of its row do not contain, with the outside causes that were measured.
+
+    `role` is the disturbed epoch or step: of the timed one nothing of the run counts, otherwise
+    only the values of that epoch do not.
+    """
+
+    slug: str
+    reason: str
+    role: Role | Step
+
+    def holds_for(self, affected: Affected) -> bool:
+        """Return whether the row's numbers of this kind do not contain the run."""
+        return affected in _WITHOUT[self.role]
+
+
+_WITHOUT = {
+    Role.TIMED: (Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH),
+    Role.INSTRUMENTED: (Affected.SPLIT, Affected.BANDWIDTH),
+    Role.UNSYNCED: (),  # of Table 2 only the cost of communication
+    Step.MICROBENCHMARK: (),  # of Table 3 only what the microbenchmark reached
+}
+
+
+class CountedRuns(NamedTuple):
+    """The runs of a row that count, with their values, and those that are left out."""
+
+    records: tuple[Record, ...]
+    values: tuple[Figures, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+def counted_runs(records: Sequence[Record]) -> CountedRuns:
+    """Leave out disturbed runs where an undisturbed one of the same row exists.
+
+    Runs with slow iterations alone, without a measured outside cause, always count.
+    """
+    reasons = _reasons_to_leave_out(records, Role.TIMED)
+    counted = [record for record in records if record.slug not in reasons]
+    without_split = _reasons_to_leave_out(counted, Role.INSTRUMENTED)
+    number = least_waiting([record for record in counted if record.slug not in without_split])
+    values = {record.slug: figures_of(record, number) for record in counted}
+    left_out = [_left_out(reasons, Role.TIMED)]
+    for role in (Role.INSTRUMENTED, Role.UNSYNCED, Step.MICROBENCHMARK):
+        reasons = _reasons_to_leave_out(counted, role)
+        values |= {slug: without(values[slug], role) for slug in reasons}
+        left_out.append(_left_out(reasons, role))
+    return CountedRuns(tuple(counted), tuple(values.values()), tuple(itertools.chain(*left_out)))
+
+
+def _reasons_to_leave_out(records: Sequence[Record], role: Role | Step) -> dict[str, str]:
+    """Return by slug why the disturbed epochs do not count; empty if all of them are disturbed."""
+    reasons = {
+        record.slug: "; ".join(cause.text for cause in causes)
+        for record in records
+        if (causes := outside_causes(record, role))
+    }
+    return reasons if len(reasons) < len(records) else {}
+
+
+def _left_out(reasons: Mapping[str, str], role: Role | Step) -> list[LeftOut]:
+    return [LeftOut(slug=slug, reason=reason, role=role) for slug, reason in reasons.items()]
+
+
+class GpuFigures(NamedTuple):
+    """The GPUs of a cell; None is what is not known.
+
+    Clocks are the median of the GPUs, `least_sm_clock_mhz` the least reading of any; `power_w` is
+    the mean of a GPU. `bus_ids` has nvidia-smi's index and bus id of each, by rank.
+    """
+
+    precision: str | None = None
+    sm_clock_mhz: float | None = None
+    least_sm_clock_mhz: int | None = None
+    memory_clock_mhz: float | None = None
+    power_w: float | None = None
+    temperature_c: int | None = None
+    throttle_reasons: str | None = None
+    gpu_samples: int | None = None
+    bus_ids: str | None = None
+    links: str | None = None
+    link_gb_per_s: float | None = None
+
+
+def gpu_figures(record: Record) -> GpuFigures:
+    """Return the figures of a cell; of one on the CPU only its number format."""
+    if record.facts is None:
+        return GpuFigures()
+    cards = [card for rank in record.ranks for card in rank.cards]
+    samples = [card.samples for card in cards if card.samples]
+    clocks = [card.clock_mhz for card in cards if card.clock_mhz is not None]
+    least = [sample.sm_clock_mhz[0] for sample in samples] or clocks
+    memory = [card.memory_clock_mhz for card in cards if card.memory_clock_mhz is not None]
+    watts = [s.power_w[1] for s in samples] or [c.power_w for c in cards if c.power_w is not None]
+    heat = [s.temperature_c for s in samples] or [
+        card.temperature_c for card in cards if card.temperature_c is not None
+    ]
+    reasons = sorted({reason for card in cards for reason in card.reasons})
+    is_known = any(card.samples or card.throttle_reasons is not None for card in cards)
+    return GpuFigures(
+        precision=None if record.imported else precision_of(record),
+        sm_clock_mhz=median(clocks) if clocks else None,
+        least_sm_clock_mhz=min(least, default=None),
+        memory_clock_mhz=median(memory) if memory else None,
+        power_w=mean(watts) if watts else None,
+        temperature_c=max(heat, default=None),
+        throttle_reasons=(" ".join(reasons) or "none") if is_known else None,
+        gpu_samples=min((sample.count for sample in samples), default=None),
+        bus_ids=", ".join(f"{c.index} {c.bus_id}" for c in cards if c.bus_id) or None,
+        links="; ".join(dict.fromkeys(filter(None, map(link_text, cards)))) or None,
+        link_gb_per_s=record.link_gb_per_s,
     )

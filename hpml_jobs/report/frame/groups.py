@@ -1,17 +1,30 @@
-"""Cells measured under the same conditions, and their table rows."""
+"""Groups of cells that may share a table: one workload under the same conditions, with its rows."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 
+import msgspec
+
+from hpml_jobs import checks
 from hpml_jobs.checks import CheckResult, Level
 from hpml_jobs.checks.result import Affected, Tier, worst_level
 from hpml_jobs.core.cell import Cell, Protocol
-from hpml_jobs.core.conditions import Conditions
+from hpml_jobs.core.cluster import Cluster, Isolate
+from hpml_jobs.core.conditions import (
+    CODE,
+    UNRECORDED,
+    WORKLOAD,
+    WORKLOAD_CONDITIONS,
+    Conditions,
+    measured_conditions,
+    requested_conditions,
+)
 from hpml_jobs.core.record import Model, Record
-from hpml_jobs.core.strategies import Baseline, Device, Strategy
+from hpml_jobs.core.strategies import Baseline, Device
+from hpml_jobs.core.text import NaturalKey, natural_key
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame.cells import CellResult
-from hpml_jobs.report.frame.rows import Place, Row, Setup, Work, baseline_setup, setup_order
+from hpml_jobs.report.frame.rows import Place, Row, Setup, Work, make_rows, place_order
 
 
 class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
@@ -21,7 +34,8 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
     is in every group that it may belong to, and `uncertain` names it if there are several.
     `elsewhere` gives for a place the number of another group that measured it under other
     conditions; `checks` are the data-quality checks by slug; `baseline` is what the ratios of the
-    rows are against.
+    rows are against. `name` tells the groups of a study apart: the workload if that is unique, else
+    the number; empty if there is one group.
     """
 
     requested: Conditions
@@ -32,6 +46,7 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
     elsewhere: Mapping[Place, int] = {}
     checks: Mapping[str, tuple[CheckResult, ...]] = {}
     baseline: Baseline = Baseline.SINGLE
+    name: str = ""
 
     @cached_property
     def conditions(self) -> dict[str, str]:
@@ -47,6 +62,11 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
     def device(self) -> Device:
         """The device that the cells compute on."""
         return self.a_cell.device
+
+    @property
+    def kind(self) -> tuple[str, Device]:
+        """The name of its workload, and its device."""
+        return self.a_cell.workload.name, self.device
 
     @property
     def imported(self) -> bool:
@@ -143,63 +163,131 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
         return self._by_place.get(Place(row.reference, row.batch_per_gpu))
 
 
-class StrategyRows(Value, frozen=True, kw_only=True):
-    """The rows of one strategy and its baseline: the setups and batches of Tables 1 to 3."""
-
-    group: ConditionGroup
-    strategy: Strategy
-    setups: tuple[Setup, ...]
-    batches: tuple[int, ...]
-
-    @property
-    def rows(self) -> tuple[Row, ...]:
-        """The rows at these places."""
-        return tuple(
-            row
-            for row in self.group.rows
-            if row.setup in self.setups and row.batch_per_gpu in self.batches
-        )
-
-    @property
-    def parallel_setups(self) -> tuple[Setup, ...]:
-        """Setups with more than one GPU: those that communicate."""
-        return tuple(setup for setup in self.setups if setup.gpus > 1)
-
-    @property
-    def parallel_rows(self) -> tuple[Row, ...]:
-        """The rows with more than one GPU."""
-        return tuple(row for row in self.rows if row.gpus > 1)
-
-    @property
-    def places(self) -> set[Place]:
-        """Every setup at every batch, requested or not."""
-        return {Place(setup, batch) for setup in self.setups for batch in self.batches}
-
-    @property
-    def instrumented(self) -> bool:
-        """Whether any cell may have separate times of computation and communication.
-
-        Imported timings may have them; otherwise protocol=full measures them.
-        """
-        if self.group.imported:
-            return any(row.figures.compute_s for row in self.parallel_rows)
-        slugs = {slug for row in self.parallel_rows for slug in row.cells}
-        cells = (cell_result.cell for cell_result in self.group.cells if cell_result.slug in slugs)
-        return any(cell.protocol is Protocol.FULL for cell in cells if cell)
+def group(
+    cells: Iterable[CellResult], baseline: Baseline = Baseline.SINGLE
+) -> list[ConditionGroup]:
+    """Return the cells whose settings are known in groups that may share tables, in fixed order."""
+    measured: dict[tuple[Conditions, Conditions], list[CellResult]] = {}
+    others: list[tuple[Conditions, CellResult]] = []
+    for result in cells:
+        if result.cell is None:
+            continue
+        key = requested_conditions(result.cell)
+        conditions = measured_conditions(result.record) if result.record else None
+        if conditions is None:
+            others.append((key, result))
+        else:
+            measured.setdefault((key, conditions), []).append(result)
+    recorded_conditions = list(measured)
+    uncertain = set()
+    for key, result in others:
+        homes = [pair for pair in recorded_conditions if pair[0] == key] or [(key, ())]
+        for home in homes:
+            measured.setdefault(home, []).append(result)
+        if len(homes) > 1:
+            uncertain.add(result.slug)
+    return [
+        _condition_group(key, conditions, members, uncertain, baseline)
+        for (key, conditions), members in sorted(measured.items(), key=lambda item: _order(item[0]))
+    ]
 
 
-def strategy_rows(group: ConditionGroup, strategy: Strategy) -> StrategyRows:
-    """Return the rows of a group that belong to one strategy, with those of its baseline.
+def _order(pair: tuple[Conditions, Conditions]) -> list[list[tuple[str, NaturalKey]]]:
+    """Return the order of groups: by the conditions' values, numbers in `args` by their size."""
+    return [
+        [(name, natural_key(value) if name == "args" else ((), value)) for name, value in part]
+        for part in pair
+    ]
 
-    With `baseline=smallest` the single-GPU row is shown only where it was requested.
-    """
-    rows = [row for row in group.rows if row.strategy is strategy]
-    setups = {row.setup for row in rows}
-    if group.baseline is Baseline.SINGLE or any(row.is_baseline for row in group.rows):
-        setups |= {baseline_setup(path) for path in {setup.path for setup in setups}}
-    return StrategyRows(
-        group=group,
-        strategy=strategy,
-        setups=tuple(sorted(setups, key=setup_order)),
-        batches=tuple(sorted({row.batch_per_gpu for row in rows})),
+
+def _condition_group(
+    key: Conditions,
+    conditions: Conditions,
+    members: Iterable[CellResult],
+    uncertain: set[str],
+    baseline: Baseline,
+) -> ConditionGroup:
+    cells = tuple(sorted(members, key=place_order))
+    uncertain_here = frozenset(uncertain & {result.slug for result in cells})
+    return ConditionGroup(
+        requested=key,
+        measured_as=conditions,
+        cells=cells,
+        rows=make_rows(cells, uncertain_here, baseline),
+        uncertain=uncertain_here,
+        baseline=baseline,
     )
+
+
+def differing(tables: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
+    """Return the conditions that differ between tables of conditions, with each table's value.
+
+    Two workloads differ in nearly everything; there the name says enough.
+    """
+    names = dict.fromkeys(what for table in tables for what in table)
+    result = {}
+    for what in names:
+        values = [table.get(what, UNRECORDED) for table in tables]
+        if len({*values} - {UNRECORDED}) > 1 and not _follows_from_name(what, tables):
+            result[what] = values
+    return result
+
+
+def _follows_from_name(what: str, tables: Sequence[Mapping[str, str]]) -> bool:
+    """Return whether `what` differs only between workloads of different names."""
+    if what not in WORKLOAD_CONDITIONS and not what.startswith(CODE):
+        return False
+    values: dict[str, set[str]] = {}
+    for table in tables:
+        if what in table:
+            values.setdefault(table[WORKLOAD], set()).add(table[what])
+    return all(len(same) == 1 for same in values.values())
+
+
+def complete_groups(
+    cells: Sequence[CellResult], baseline: Baseline = Baseline.SINGLE
+) -> list[ConditionGroup]:
+    """Return a study's condition groups with their checks, each with what other groups measured."""
+    records = [result.record for result in cells if result.record is not None and result.measured]
+    check_results = checks.check_study(records)
+    groups = group(cells, baseline)
+    return [
+        msgspec.structs.replace(
+            group,
+            name=_name(number, group, groups),
+            checks=check_results,
+            elsewhere=_elsewhere(group, groups),
+        )
+        for number, group in enumerate(groups, start=1)
+    ]
+
+
+def _name(number: int, group: ConditionGroup, groups: Sequence[ConditionGroup]) -> str:
+    workloads = [other.conditions[WORKLOAD] for other in groups]
+    workload = group.conditions[WORKLOAD]
+    unique = workload if workloads.count(workload) == 1 else f"group {number}"
+    return unique if len(groups) > 1 else ""
+
+
+def _elsewhere(group: ConditionGroup, groups: Sequence[ConditionGroup]) -> dict[Place, int]:
+    """Return the places that other groups of the same workload's name and device measured."""
+    return {
+        row.place: number
+        for number, other in enumerate(groups, start=1)
+        if other is not group and other.kind == group.kind
+        for row in other.timed
+    }
+
+
+Charged = Callable[[Setup], int]
+"""The GPUs that a setup is charged for: those of whole nodes where it has them exclusively."""
+
+
+def charged_gpus(group: ConditionGroup, cluster: Cluster | None) -> Charged:
+    """Return how many GPUs a setup is charged: those of its nodes if it has them exclusively."""
+    per_node = None
+    if cluster is not None:
+        is_exclusive = cluster.isolate is Isolate.EXCLUSIVE or "exclusive" in cluster.sbatch
+        known = cluster.gpu_types.get(group.a_cell.gpu_type or "")
+        per_node = known if is_exclusive else None
+    return lambda setup: max(setup.gpus, setup.nodes * (per_node or 0))

@@ -1,4 +1,4 @@
-"""Training quality of runs: loss and accuracy by epoch of training, with deviations over seeds.
+"""Training quality of runs, by epoch and over seeds: numbers, their columns and their words.
 
 Means of a run are over all samples of all ranks. Of a row, only the runs that trained the most
 epochs count: the last epoch of a shorter run is not comparable.
@@ -10,8 +10,11 @@ from typing import NamedTuple
 
 from hpml_jobs.core.measurements import Epoch, Share
 from hpml_jobs.core.record import Rank, Record
+from hpml_jobs.report.frame.builder import Shown
+from hpml_jobs.report.frame.captions import full_label
 from hpml_jobs.report.frame.figures import TRAINED
 from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.marks import by_reason
 from hpml_jobs.report.frame.rows import Row
 
 OfRun = Callable[[Record], float | None]
@@ -153,3 +156,68 @@ def _over_shares(number: int, total: Callable[[Share], float | None]) -> OfRun:
         return sum(of_share for of_share, _ in known) / samples if samples else None
 
     return value
+
+
+OVER_SEEDS = (
+    "Mean and sample standard deviation over seeds; a seed counts with the mean of its repeats, "
+    "and a single seed has no deviation."
+)
+
+ONE_SEED = "single seed, no deviation"
+
+
+def shown(head: str, words: Callable[[float], str]) -> Shown:
+    """Return how a mean over seeds is shown: text on pages, mean and deviation in the CSV."""
+    parts = {"": "mean", "_deviation": "deviation"}
+    return Shown(head, lambda mean: mean_text(mean, words), parts=parts)
+
+
+def one_seed(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
+    """Return a note if there is a single seed, with any number of repeats."""
+    return _by_reason(group, ((ONE_SEED, e) for e in rows if seeds(group, e) == 1))
+
+
+def shorter(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
+    """Return notes on omitted runs: other runs at their place trained more epochs."""
+    shorter_runs = []
+    for row in rows:
+        numbers = sorted({epochs(record) for record in group.records(row) if record.ranks})
+        if numbers[1:]:
+            less = " and ".join(map(str, numbers[:-1]))
+            shorter_runs.append(
+                (f"runs of {less} epochs are omitted, others have {numbers[-1]}", row)
+            )
+    return _by_reason(group, shorter_runs)
+
+
+def _by_reason(group: ConditionGroup, reasons: Iterable[tuple[str, Row]]) -> list[str]:
+    places = [(reason, row.place) for reason, row in reasons]
+    return by_reason(places, lambda setup: full_label(setup, group.device))
+
+
+def mean_text(mean: Mean, words: Callable[[float], str]) -> str:
+    """Return a mean with its deviation.
+
+    >>> from hpml_jobs.report.frame.numbers import accuracy
+    >>> mean_text(Mean(0.7132, 0.0041), accuracy), mean_text(Mean(0.7132, None), accuracy)
+    ('71.32 ± 0.41', '71.32')
+    """
+    if mean.deviation is None:
+        return words(mean.mean)
+    return f"{words(mean.mean)} ± {words(mean.deviation)}"
+
+
+def compare_means(first: Mean, second: Mean) -> str:
+    """Return in words whether two means differ by more than their deviations together.
+
+    >>> compare_means(Mean(0.60, 0.01), Mean(0.65, 0.02))
+    'more than the deviations'
+    >>> compare_means(Mean(0.60, 0.01), Mean(0.62, 0.02))
+    'within the deviations'
+    >>> compare_means(Mean(0.60, None), Mean(0.65, 0.02))
+    'single seed, not comparable'
+    """
+    if first.deviation is None or second.deviation is None:
+        return "single seed, not comparable"
+    beyond = abs(first.mean - second.mean) > first.deviation + second.deviation
+    return "more than the deviations" if beyond else "within the deviations"

@@ -5,7 +5,6 @@ from math import floor, log10
 DASH = "–"
 """The text for a missing number: an en dash, which cannot be mistaken for a minus sign."""
 
-
 OOM = "OOM"
 """The text for a batch that did not fit into memory."""
 
@@ -141,3 +140,8 @@ def gigabytes(value: float) -> str:
 def megabytes(value: float) -> str:
     """Return bytes as MB (1e6 bytes) with three digits."""
     return significant(value / 1e6, 3)
+
+
+def cost(gpu_s: float) -> str:
+    """Return GPU-seconds with three digits, and all digits before the point."""
+    return significant(gpu_s, 3, most_decimals=3)

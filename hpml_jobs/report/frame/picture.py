@@ -1,4 +1,4 @@
-"""A picture: panels, each drawn by one function, and the legend and words around them."""
+"""A picture: panels, each drawn by one function, bars and rows, and the legend and words around."""
 
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -7,12 +7,18 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from hpml_jobs.report.frame import captions, style
-from hpml_jobs.report.report import Report, ReportGroup
+from hpml_jobs.report.frame.groups import ConditionGroup
 
 if TYPE_CHECKING:
     import matplotlib.axes
     from matplotlib.artist import Artist
     from matplotlib.figure import Figure
+from collections.abc import Iterable
+
+from hpml_jobs.checks.result import Affected
+from hpml_jobs.report.frame.captions import cell_label
+from hpml_jobs.report.frame.marks import EXPLAINED, MARK
+from hpml_jobs.report.frame.rows import Row
 
 Axes: TypeAlias = "matplotlib.axes.Axes"
 """What a panel is drawn on; matplotlib is loaded only to draw, because that takes a second."""
@@ -182,7 +188,7 @@ def _add_legend(figure: "Figure", legend: Mapping[str, Entry]) -> None:
     )
 
 
-def frame(picture: Picture) -> None:
+def add_words(picture: Picture) -> None:
     """Write the heading above a picture's legend, and the caption below in small type."""
     from matplotlib.font_manager import FontProperties  # noqa: PLC0415 - heavy
 
@@ -214,14 +220,14 @@ def logarithmic(  # noqa: PLR0913  (what an axis has)
     numbers.set_minor_locator(ticker.NullLocator())
 
 
-def named(report: Report, group: ReportGroup, text: str, between: str = ": ") -> str:
-    """Return a text after the name of its group, if a report has several groups."""
-    return f"{report.name(group)}{between}{text}" if report.several else text
+def named(group: ConditionGroup, text: str, between: str = ": ") -> str:
+    """Return a text after the name of its group, if a study has several groups."""
+    return f"{group.name}{between}{text}" if group.name else text
 
 
-def batch_title(report: Report, group: ReportGroup, batch: int) -> str:
+def batch_title(group: ConditionGroup, batch: int) -> str:
     """Return the title of the panel of a batch."""
-    return named(report, group, f"batch {batch} per {captions.unit(group.source.device)}", ", ")
+    return named(group, f"batch {batch} per {captions.unit(group.device)}", ", ")
 
 
 def listed(items: Sequence[str], separator: str = ", ") -> str:
@@ -241,3 +247,39 @@ def not_drawn(what: Sequence[str], where: str) -> str:
     'Not drawn, see curves.csv: ddp 2-GPU.'
     """
     return f"Not drawn, see {where}: {listed(what)}." if what else ""
+
+
+class Bar(NamedTuple):
+    """A cell of a picture, its label with the mark of checks."""
+
+    label: str
+    group: ConditionGroup
+    row: Row
+
+
+def bars(
+    groups: Sequence[ConditionGroup], affected: Affected, has_numbers: Callable[[Row], bool]
+) -> list[Bar]:
+    """Return the cells that have numbers, in the order of the tables."""
+    result = []
+    for group in groups:
+        for row in filter(has_numbers, group.timed):
+            mark = f"{MARK} " if group.doubts(row, affected) else ""
+            label = named(group, cell_label(row.place, group.device))
+            result.append(Bar(f"{mark}{label}", group, row))
+    return result
+
+
+def marked(cells: Iterable[Labelled]) -> str:
+    """Return what the marks of labels mean, if there are any."""
+    return f"{EXPLAINED}." if any(cell.label.startswith(MARK) for cell in cells) else ""
+
+
+def stack(
+    axis: Axes, at: Sequence[float], parts: Mapping[str, Sequence[float]], height: float = 0.72
+) -> None:
+    """Draw a bar at each place, stacked from the left of parts by their colours."""
+    left = [0.0] * len(at)
+    for colour, widths in parts.items():
+        axis.barh(at, widths, left=left, color=colour, height=height, lw=0)
+        left = [start + width for start, width in zip(left, widths, strict=True)]

@@ -10,14 +10,14 @@ from hpml_jobs.core import formulas
 from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.record import Record
+from hpml_jobs.core.statistics import Sample
 from hpml_jobs.core.strategies import BASELINE, Baseline, Strategy, is_baseline
 from hpml_jobs.core.text import NaturalKey, natural_key
 from hpml_jobs.core.training_path import accumulation
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame.bandwidth import Bandwidth, bandwidth
 from hpml_jobs.report.frame.cells import CellResult
-from hpml_jobs.report.frame.figures import NO_FIGURES, Figures, medians
-from hpml_jobs.report.frame.left_out import LeftOut, counted_runs
+from hpml_jobs.report.frame.figures import NO_FIGURES, Figures, LeftOut, counted_runs, medians
 from hpml_jobs.slurm.states import Outcome
 
 
@@ -166,6 +166,11 @@ class Row(Value, frozen=True, kw_only=True):
     def figures(self) -> Figures:
         """Its medians; without numbers all of them are None."""
         return self.values or NO_FIGURES
+
+    @property
+    def epochs(self) -> Sample:
+        """Seconds of the timed epoch of every run that counts."""
+        return Sample(tuple(run.epoch_s for run in self.runs))
 
     @property
     def setup(self) -> Setup:

@@ -7,9 +7,9 @@ from hpml_jobs.core.statistics import Interval
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import natural_key
 from hpml_jobs.report.frame import style
+from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.marks import EXPLAINED
 from hpml_jobs.report.frame.picture import Axes, Entry, logarithmic
-from hpml_jobs.report.report import Report
 
 LINES = 24
 """The most lines in a panel: a colour for each strategy, a marker for each batch."""
@@ -83,9 +83,9 @@ class Keys(NamedTuple):
         return self.markers.get(batch, style.MARKERS[-1])
 
 
-def keys(report: Report) -> Keys:
+def keys(groups: Sequence[ConditionGroup]) -> Keys:
     """Return the looks that tell the lines of one strategy apart."""
-    rows = [row for group in report.groups for row in group.source.timed]
+    rows = [row for group in groups for row in group.timed]
     batches = sorted({row.batch_per_gpu for row in rows})
     strategies = {row.strategy for row in rows} - {Strategy.SINGLE}
     sizes = sorted({*batches, *(row.global_batch for row in rows)})

@@ -113,7 +113,6 @@ def looks(strategies: Mapping[str, str]) -> dict[str, Look]:
 IDEAL: Any = {"color": GREY, "ls": (0, (4, 3)), "lw": 0.9, "zorder": 1}
 """The properties of ideal lines."""
 
-
 STYLE: Any = {
     "figure.dpi": 150,
     "figure.constrained_layout.use": True,

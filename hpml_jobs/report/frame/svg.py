@@ -1,4 +1,4 @@
-"""A figure as SVG inside an HTML page: no ids twice on a page, colours as CSS variables."""
+"""Pictures as PNG and SVG files, and as SVG in an HTML page with its colours as CSS variables."""
 
 import io
 import re
@@ -8,6 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from hpml_jobs.report.frame import style
+from hpml_jobs.report.frame.picture import Picture, add_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,6 +44,26 @@ def draw(figure: "Figure") -> str:
     canvas.print_svg(content, metadata={"Date": None})  # it sets 72 dpi
     figure.set_dpi(before)
     return content.getvalue().decode()
+
+
+def files_of(picture: Picture) -> dict[str, bytes]:
+    """Return the PNG and SVG file of a picture, by file name."""
+    with style.applied():
+        add_words(picture)
+        png = _png(picture.figure)
+        picture.figure.set_layout_engine("none")  # the PNG's layout is that of the SVG
+        svg_text = draw(picture.figure)
+    return {f"{picture.name}.png": png, f"{picture.name}.svg": svg_text.encode()}
+
+
+def _png(figure: "Figure") -> bytes:
+    """Draw and lay out the figure once; savefig would do both twice."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - heavy
+
+    content = io.BytesIO()
+    canvas: Any = FigureCanvasAgg(figure)  # its print methods have no types
+    canvas.print_png(content, metadata={"Software": None})
+    return content.getvalue()
 
 
 def inline_svg(figure: "Figure", name: str, alt: str) -> str:

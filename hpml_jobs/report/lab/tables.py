@@ -1,17 +1,37 @@
 """The lab's tables: Q1, and Tables 1, 2 and 3 of a strategy as measured."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.checks.waiting import IMBALANCE_LIMIT
 from hpml_jobs.core.record import least_waiting
-from hpml_jobs.report.frame import captions, marks, notes, references
-from hpml_jobs.report.frame.groups import ConditionGroup, StrategyRows
-from hpml_jobs.report.frame.numbers import DASH, OOM, count, gb_per_s, ratio, seconds
-from hpml_jobs.report.frame.rows import Place, Row, Setup
+from hpml_jobs.report.frame import captions, marks, references
+from hpml_jobs.report.frame.captions import without_train
+from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.marks import by_reason
+from hpml_jobs.report.frame.numbers import DASH, count, gb_per_s, ratio, seconds
+from hpml_jobs.report.frame.references import pairs
+from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Block, Line, Table
-from hpml_jobs.report.scaling.strong import pairs
-from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.report.lab.selection import (
+    StrategyRows,
+    absent,
+    blocks,
+    dash_or_oom,
+    lines,
+    text_or_dash,
+)
+from hpml_jobs.report.lab.words import (
+    BANDWIDTH,
+    HIDDEN_COST,
+    MEASURED,
+    PACKED,
+    Q1,
+    REPORTED,
+    kernels_of_one_run,
+    loader_workers,
+    time,
+)
 
 
 def q1(group: ConditionGroup) -> Table:
@@ -33,8 +53,8 @@ def q1(group: ConditionGroup) -> Table:
             for row in baselines
         ),
         caption=(
-            captions.Q1.format(unit=unit, what=what, time=time),
-            f"{captions.runs(baselines)} {captions.loader_workers(baselines, group.device)}",
+            Q1.format(unit=unit, what=what, time=time),
+            f"{captions.runs(baselines)} {loader_workers(baselines, group.device)}",
         ),
         setting=captions.setting(group),
         notes=(
@@ -60,13 +80,6 @@ def _q1(row: Row) -> tuple[str, ...]:
     return text_or_dash(timing.train_s, seconds), seconds(timing.epoch_s), iterations
 
 
-def without_train(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
-    """Return a note if seconds without data loading are unknown."""
-    unknown = any(row.timing and row.timing.train_s is None for row in rows)
-    note = captions.NO_TRAIN_OF_RATE if group.rate_units else captions.NO_TRAIN
-    return [note] if unknown else []
-
-
 def table1(selection: StrategyRows) -> Table:
     """Return the table of time and speedup."""
     device, rows = selection.group.device, selection.rows
@@ -82,11 +95,11 @@ def table1(selection: StrategyRows) -> Table:
             Affected.TIME,
         ),
         caption=(
-            f"{captions.time(selection.group)} Speedup: Time of "
+            f"{time(selection.group)} Speedup: Time of "
             f"{references.size_text(rows, device)} / Time.",
             f"{references.baseline(rows, selection.batches, device)} {captions.runs(rows)}",
-            captions.loader_workers(rows, device),
-            *captions.kernels_of_one_run(selection.group, rows),
+            loader_workers(rows, device),
+            *kernels_of_one_run(selection.group, rows),
         ),
         setting=captions.setting(selection.group),
         notes=(
@@ -127,7 +140,7 @@ def table2(selection: StrategyRows) -> Table:
         blocks=blocks(selection, "Compute", "Comm"),
         lines=lines(selection, selection.parallel_setups, _compute_and_comm, Affected.SPLIT),
         caption=(
-            captions.REPORTED if selection.group.imported else captions.MEASURED,
+            REPORTED if selection.group.imported else MEASURED,
             *_where_packing_counts(selection),
             captions.runs(selection.parallel_rows),
         ),
@@ -177,7 +190,7 @@ def _where_packing_counts(selection: StrategyRows) -> tuple[str, ...]:
     traffic = selection.strategy.traffic
     if selection.group.imported or not traffic.under_torchrun:
         return ()
-    return (captions.HIDDEN_COST if traffic.overlaps_backward else captions.PACKED,)
+    return (HIDDEN_COST if traffic.overlaps_backward else PACKED,)
 
 
 def _compute_and_comm(row: Row) -> tuple[str, ...]:
@@ -188,7 +201,7 @@ def _compute_and_comm(row: Row) -> tuple[str, ...]:
 
 def table3(selection: StrategyRows) -> Table:
     """Return the measured bandwidth of the gradients in GB/s (1e9 bytes per second)."""
-    words = captions.BANDWIDTH[selection.strategy.traffic.bandwidth]
+    words = BANDWIDTH[selection.strategy.traffic.bandwidth]
     return Table(
         label=f"table3-{selection.strategy.value}",
         title=f"Table 3: {words.title}, {selection.strategy.value}",
@@ -220,7 +233,7 @@ def _has_bandwidth(row: Row) -> bool:
 
 def _unmeasured(selection: StrategyRows, is_measured: Callable[[Row], bool]) -> list[str]:
     """Return a line for each reason why a cell that has its time has no number in this table."""
-    return notes.by_reason(
+    return by_reason(
         (
             (_why_unmeasured(selection, row), row.place)
             for row in selection.parallel_rows
@@ -244,56 +257,3 @@ def _below(selection: StrategyRows, affected: Affected) -> list[str]:
     rows, group = selection.parallel_rows, selection.group
     places = {place for place in selection.places if not place.setup.is_baseline}
     return marks.explained(group, rows, affected) + absent(group, rows, places)
-
-
-def dash_or_oom(row: Row) -> str:
-    """Return the text for a missing number."""
-    return OOM if row.timing is None and row.outcome is Outcome.OOM else DASH
-
-
-def text_or_dash(value: float | None, words: Callable[[float], str]) -> str:
-    """Return a number as text, or the dash."""
-    return DASH if value is None else words(value)
-
-
-def blocks(selection: StrategyRows, *columns: str) -> tuple[Block, ...]:
-    """Return a block of columns for each batch."""
-    unit = captions.unit(selection.group.device)
-    return tuple(
-        Block(head=f"batch {batch} per {unit}", columns=columns) for batch in selection.batches
-    )
-
-
-def lines(
-    selection: StrategyRows,
-    setups: Iterable[Setup],
-    texts: Callable[[Row], tuple[str, ...]],
-    affected: Affected,
-) -> tuple[Line, ...]:
-    """Return a line per row; a place that was not requested shows the dash.
-
-    `affected` are the numbers of the table, for the marks of checks.
-    """
-    group = selection.group
-    at = {row.place: marks.marked(group, row, texts(row), affected) for row in selection.rows}
-    width = len(next(iter(at.values())))
-    return tuple(
-        Line(
-            label=captions.row_label(setup, selection.group.device),
-            texts=tuple(
-                text
-                for batch in selection.batches
-                for text in at.get(Place(setup, batch), (DASH,) * width)
-            ),
-        )
-        for setup in setups
-    )
-
-
-def absent(group: ConditionGroup, rows: Sequence[Row], places: set[Place]) -> list[str]:
-    """Return notes on missing numbers, then the warnings of the numbers that are there."""
-    return [
-        *notes.absences(group, rows, places),
-        *notes.left_out_runs(rows, group.device),
-        *notes.warnings(group.cells, places),
-    ]

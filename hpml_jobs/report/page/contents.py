@@ -6,9 +6,8 @@ from hpml_jobs import __version__
 from hpml_jobs.checks.result import Level, Tier
 from hpml_jobs.core.text import counted
 from hpml_jobs.report import warnings
-from hpml_jobs.report.causes import Cause, causes
 from hpml_jobs.report.choose import words
-from hpml_jobs.report.communication import message_questions
+from hpml_jobs.report.communication import messages
 from hpml_jobs.report.communication.questions import bandwidths, communication_seconds
 from hpml_jobs.report.frame.answers import Answer
 from hpml_jobs.report.frame.groups import ConditionGroup
@@ -32,10 +31,13 @@ from hpml_jobs.report.page.items import (
     Sheet,
     Text,
 )
-from hpml_jobs.report.predict import words as predictions
+from hpml_jobs.report.predict import table as predictions
 from hpml_jobs.report.report import CHECKS, Report, ReportGroup
 from hpml_jobs.report.scaling.questions import epoch_by_batch, speedups
-from hpml_jobs.report.training.questions import large_batch, remedies, shuffling
+from hpml_jobs.report.training.questions import large_batch, remedies
+from hpml_jobs.report.training.replicas import gradients_enough
+from hpml_jobs.report.training.shuffling import why_set_epoch
+from hpml_jobs.report.warnings import Cause, causes
 
 TRAINING = ("loss", "steps", "accuracy", "quantization", "weights", "activations")
 """The pictures of training, which are below those of scaling."""
@@ -51,7 +53,6 @@ GLOSSARY = (
 )
 """The words of the tables, above the first one."""
 
-
 QUESTIONS: tuple[Callable[[ConditionGroup], Answer], ...] = (
     epoch_by_batch,
     speedups,
@@ -59,12 +60,11 @@ QUESTIONS: tuple[Callable[[ConditionGroup], Answer], ...] = (
     bandwidths,
     large_batch,
     remedies,
-    shuffling,
-    message_questions.other_messages,
-    message_questions.gradients_enough,
+    why_set_epoch,
+    messages.other_messages,
+    gradients_enough,
 )
 """The questions in their order."""
-
 
 TIMES_ONLY = "Not known: the timings were imported, and their file does not have it."
 
@@ -179,7 +179,7 @@ def _not_predicted(report: Report, groups: Iterable[ReportGroup]) -> Iterator[It
     for group in groups:
         reasons = predictions.refused(group.forecast.refusals, group.source.device)
         if not group.forecast.predictions and (reason := next(reasons, "")):
-            lines.append(f"{report.name(group)}: {reason}" if report.several else reason)
+            lines.append(f"{group.source.name}: {reason}" if report.several else reason)
     if lines:
         yield Bullets(tuple(f"{line[0].upper()}{line[1:]}" for line in lines))
 

@@ -8,17 +8,15 @@ import msgspec
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.predict.forecast import COVERAGE, Forecast, Prediction
-from hpml_jobs.predict.left_out import LeftOut, Skill
 from hpml_jobs.predict.network import BusSweep
 from hpml_jobs.predict.place import Observation, place_of
 from hpml_jobs.predict.question import Question
 from hpml_jobs.report.frame.cells import cell_results
-from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.groups import ConditionGroup, complete_groups
 from hpml_jobs.report.frame.table import Table
-from hpml_jobs.report.predict import words
+from hpml_jobs.report.predict import table as words
 from hpml_jobs.report.predict.rules import forecast
 from hpml_jobs.report.predict.table import Line, lines, predictions
-from hpml_jobs.report.report import complete_groups
 from hpml_jobs.study.snapshot import FolderSnapshot
 
 
@@ -118,6 +116,22 @@ def _measured(observation: Observation) -> dict[str, Any]:
 
 
 def _prediction(prediction: Prediction) -> dict[str, Any]:
+    skill = prediction.skill
+    error = skill and {
+        "left_out": skill.how,
+        "model": skill.model,
+        "null": skill.null,
+        "points": [
+            {
+                **place_of(point.observation),
+                "step_s": point.observation.step_s,
+                "model_s": point.model_s,
+                "null_s": point.null_s,
+                "distance": point.distance,
+            }
+            for point in skill.points
+        ],
+    }
     return {
         **place_of(prediction.target),
         "step_s": prediction.step_s,
@@ -129,25 +143,6 @@ def _prediction(prediction: Prediction) -> dict[str, Any]:
         "model_s": prediction.model_s,
         "null_s": prediction.null_s,
         "parts": prediction.parts,
-        "error": _error(prediction.skill) if prediction.skill else None,
+        "error": error,
         "remarks": prediction.remarks,
-    }
-
-
-def _error(skill: Skill) -> dict[str, Any]:
-    return {
-        "left_out": skill.how,
-        "model": skill.model,
-        "null": skill.null,
-        "points": [_left_out(point) for point in skill.points],
-    }
-
-
-def _left_out(point: LeftOut) -> dict[str, Any]:
-    return {
-        **place_of(point.observation),
-        "step_s": point.observation.step_s,
-        "model_s": point.model_s,
-        "null_s": point.null_s,
-        "distance": point.distance,
     }

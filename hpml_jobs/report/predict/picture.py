@@ -1,13 +1,15 @@
 """Picture of predicted throughput: measured points, prediction, band, and no change per GPU."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.strategies import BASELINE, Strategy
+from hpml_jobs.predict.forecast import Forecast
 from hpml_jobs.predict.left_out import Skill
 from hpml_jobs.predict.place import Place
 from hpml_jobs.report.frame import captions, series, style
+from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import per_second, percent
 from hpml_jobs.report.frame.picture import (
     Axes,
@@ -21,7 +23,6 @@ from hpml_jobs.report.frame.picture import (
 )
 from hpml_jobs.report.frame.series import Point, Series
 from hpml_jobs.report.predict import rules
-from hpml_jobs.report.report import Report, ReportGroup
 
 CAPTION = (
     "{what} per {unit} in an iteration of median length, on N {units}: level is ideal. Dashed: "
@@ -59,17 +60,17 @@ class Line(NamedTuple):
     unit: str
 
 
-def prediction(report: Report) -> Picture | None:
+def prediction(groups: Sequence[ConditionGroup], forecasts: Sequence[Forecast]) -> Picture | None:
     """Plot what is predicted beside what was measured; None where nothing is predicted."""
     every = [
-        Panel(batch_title(report, group, batch), [*_lines(group, batch)])
-        for group in report.groups
-        for batch in sorted({p.target.batch for p in group.forecast.predictions})
+        Panel(batch_title(group, batch), [*_lines(group, forecast, batch)])
+        for group, forecast in zip(groups, forecasts, strict=True)
+        for batch in sorted({p.target.batch for p in forecast.predictions})
     ]
     shown, missing = cut(every)
     if not shown:
         return None
-    keys, device = series.keys(report), report.groups[0].source.device
+    keys, device = series.keys(groups), groups[0].device
     gpu, gpus = captions.unit(device), captions.units(device)
 
     def draw(axis: Axes, panel: Panel[list[Line]]) -> list[str]:
@@ -113,9 +114,9 @@ def prediction(report: Report) -> Picture | None:
     )
 
 
-def _lines(group: ReportGroup, batch: int) -> Iterator[Line]:
+def _lines(group: ConditionGroup, forecast: Forecast, batch: int) -> Iterator[Line]:
     """Yield a line for each strategy and treatment of which something is predicted at a batch."""
-    workload = group.source.a_cell.workload
+    workload = group.a_cell.workload
     known = workload.units_per_sample  # of a custom workload of tokens it may not be
     unit = workload.samples_name if known is None else workload.throughput_unit.value
 
@@ -123,22 +124,19 @@ def _lines(group: ReportGroup, batch: int) -> Iterator[Line]:
         return place.batch * place.accumulate * (known or 1) / step_s
 
     by_line: dict[tuple[Strategy, str], list[Predicted]] = {}
-    for p in group.forecast.predictions:
+    for p in forecast.predictions:
         at = p.target
         if at.batch == batch:
             band = (rate(at, p.high_s), rate(at, p.low_s)) if p.low_s and p.high_s else None
             of = Predicted(at.gpus, rate(at, p.step_s), band, rate(at, p.null_s), p.skill)
             by_line.setdefault((at.strategy, rules.setup_of(at).treatment), []).append(of)
     doubtful = {
-        slug
-        for row in group.source.timed
-        if group.source.doubts(row, Affected.TIME)
-        for slug in row.cells
+        slug for row in group.timed if group.doubts(row, Affected.TIME) for slug in row.cells
     }
     for (strategy, treatment), predicted in by_line.items():
         points = [
             Point(o.gpus, o.nodes, rate(o, o.step_s), None, not doubtful.isdisjoint(o.cells))
-            for o in group.forecast.observations
+            for o in forecast.observations
             if o.batch == batch
             and (o.strategy is strategy or (o.strategy is BASELINE and o.gpus == 1))
             and rules.setup_of(o).treatment == treatment

@@ -7,12 +7,12 @@ from typing import NamedTuple
 from hpml_jobs.report.frame import style
 from hpml_jobs.report.frame.captions import cell_label
 from hpml_jobs.report.frame.cells import CellResult
+from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import significant
 from hpml_jobs.report.frame.picture import Axes, Picture, named, rows
-from hpml_jobs.report.frame.rows import place_of
+from hpml_jobs.report.frame.rows import Place, place_of
 from hpml_jobs.report.profiler import traces
 from hpml_jobs.report.profiler.traces import NoTraceError, RankTrace, TraceEvent
-from hpml_jobs.report.report import Report, ReportGroup
 
 CAPTION = (
     "torch.profiler, {cell}, first run: the iteration of median length on rank {rank}, and the "
@@ -79,30 +79,33 @@ class Iteration(NamedTuple):
         return [(max(e.ts, start), min(e.end, end)) for e in self.events if lane.has(e)]
 
 
-def timeline(report: Report) -> Picture | None:
-    """Plot one iteration of every rank of a cell; None if no cell has kept its trace."""
+def timeline(groups: Sequence[ConditionGroup], asked: Sequence[Place | None]) -> Picture | None:
+    """Plot one iteration of every rank of a cell; None if no cell has kept its trace.
+
+    `asked` are the places to ask for, one for each group: their cells are preferred.
+    """
     cells = [
-        (group, result)
-        for group in report.groups
-        for result in group.source.cells
+        (group, place, result)
+        for group, place in zip(groups, asked, strict=True)
+        for result in group.cells
         if traces.has_traces(result)
     ]
-    for group, result in sorted(cells, key=_rank, reverse=True):
+    for group, _, result in sorted(cells, key=_rank, reverse=True):
         try:
             iterations = same_iteration(traces.read_traces(result))
         except NoTraceError:  # the next cell may have one that can be read
             continue
         if iterations:
-            return _picture(report, group, result, iterations)
+            return _picture(group, result, iterations)
     return None
 
 
-def _rank(place: tuple[ReportGroup, CellResult]) -> tuple[bool, bool, int, int]:
+def _rank(of: tuple[ConditionGroup, Place | None, CellResult]) -> tuple[bool, bool, int, int]:
     """Return what is highest for the cell to ask for, then for cells of the most GPUs."""
-    group, cell = place[0], place[1].cell
+    _, asked, result = of
+    cell = result.cell
     if cell is None:
         return (False, False, 0, 0)
-    asked = group.choice.ask.candidate.row.place if group.choice and group.choice.ask else None
     return (cell.gpus > 1, place_of(cell) == asked, cell.gpus, cell.batch)
 
 
@@ -133,7 +136,7 @@ def same_iteration(of_ranks: Sequence[RankTrace]) -> list[Iteration]:
 
 
 def _picture(
-    report: Report, group: ReportGroup, result: CellResult, iterations: list[Iteration]
+    group: ConditionGroup, result: CellResult, iterations: list[Iteration]
 ) -> Picture | None:
     on_gpu = any(event.cat in _DEVICE for it in iterations for event in it.events)
     lanes = ON_GPU if on_gpu else ON_CPU
@@ -159,9 +162,9 @@ def _picture(
         axis.set_xlim(0, 1e-3 * width)
         return texts
 
-    device = group.source.device
+    device = group.device
     cell = cell_label(place_of(result.cell), device) if result.cell else result.slug
-    cell = named(report, group, cell)
+    cell = named(group, cell)
     one_clock = len({it.trace.host for it in iterations}) == 1
     left_out = len(result.record.ranks) - len(iterations) if result.record else 0
     return rows(

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from hpml_jobs.core.quantization import Bound, Spread
 from hpml_jobs.report.frame import style
+from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.learning import Mean
 from hpml_jobs.report.frame.picture import (
     Axes,
@@ -17,8 +18,7 @@ from hpml_jobs.report.frame.picture import (
     panels,
     rows,
 )
-from hpml_jobs.report.quantization.table import BOUNDS, results
-from hpml_jobs.report.report import Report
+from hpml_jobs.report.quantization.table import BOUNDS, quantized, results
 
 # ---- accuracy by step ----
 
@@ -36,9 +36,10 @@ class Step(NamedTuple):
     accuracies: list[tuple[int, Mean]]
 
 
-def quantization(report: Report) -> Picture | None:
+def quantization(groups: Sequence[ConditionGroup]) -> Picture | None:
     """Plot the accuracy by step, a colour per network; None if none was quantized."""
-    shown = report.quantized[: len(style.COLOURS)]
+    networks = quantized(groups)
+    shown = networks[: len(style.COLOURS)]
     steps: dict[str, Step] = {}
     for network, runs in enumerate(shown):
         for result in results(runs):
@@ -84,7 +85,7 @@ def quantization(report: Report) -> Picture | None:
         alt="Test accuracy by step of quantization: ",
         caption=[
             ACCURACY,
-            not_drawn([runs.name for runs in report.quantized[len(shown) :]], "quantization.csv"),
+            not_drawn([runs.name for runs in networks[len(shown) :]], "quantization.csv"),
         ],
         legend=dict(zip((runs.name for runs in shown), style.COLOURS, strict=False)),
         between=", ",
@@ -108,22 +109,25 @@ COLOURS = {
 }
 
 
-def weights(report: Report) -> Picture | None:
+def weights(groups: Sequence[ConditionGroup]) -> Picture | None:
     """Plot histograms of every layer's weights; None if nothing was quantized."""
-    return _histograms(report, "weights", is_log=False)
+    return _histograms(groups, "weights", is_log=False)
 
 
-def activations(report: Report) -> Picture | None:
+def activations(groups: Sequence[ConditionGroup]) -> Picture | None:
     """Plot the input's and every layer's outputs on a log scale: most are 0 after ReLU."""
-    return _histograms(report, "activations", is_log=True)
+    return _histograms(groups, "activations", is_log=True)
 
 
-def _histograms(report: Report, what: str, *, is_log: bool) -> Picture | None:
+def _histograms(groups: Sequence[ConditionGroup], what: str, *, is_log: bool) -> Picture | None:
     """Return a picture with a panel for each layer; each network begins a new row."""
-    several = len(report.quantized) > 1
+    networks = quantized(groups)
     every = [
-        Panel(f"{runs.name}: {spread.layer}" if several else spread.layer, (runs.name, spread))
-        for runs in report.quantized
+        Panel(
+            f"{runs.name}: {spread.layer}" if len(networks) > 1 else spread.layer,
+            (runs.name, spread),
+        )
+        for runs in networks
         for spread in runs.first.spreads
         if spread.what == what
     ]

@@ -8,7 +8,7 @@ import msgspec
 from hpml_jobs.core.conditions import WORKLOAD
 from hpml_jobs.core.quantization import Bound, Quantized, Reference, Step
 from hpml_jobs.core.record import Record
-from hpml_jobs.report.frame import learning, over_seeds
+from hpml_jobs.report.frame import learning
 from hpml_jobs.report.frame.builder import (
     Number,
     Shown,
@@ -17,9 +17,8 @@ from hpml_jobs.report.frame.builder import (
     item_table,
     row_name,
 )
-from hpml_jobs.report.frame.comparisons import mean_text
 from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.learning import Mean
+from hpml_jobs.report.frame.learning import Mean, mean_text
 from hpml_jobs.report.frame.numbers import accuracy, count, ratio
 from hpml_jobs.report.frame.table import Table
 
@@ -221,7 +220,7 @@ def quantization(groups: Sequence[ConditionGroup]) -> Table | None:
     images = " or ".join(
         dict.fromkeys(count(run.calibration) for runs in networks for run in runs.quantized)
     )
-    caption = (QUANTIZATION.format(images=images), DROP, over_seeds.OVER_SEEDS)
+    caption = (QUANTIZATION.format(images=images), DROP, learning.OVER_SEEDS)
     return item_table(
         [group for group in groups if quantized([group])],
         TableText("quantization", "Quantization", "network", caption),
@@ -235,7 +234,7 @@ def _notes(networks: Iterable[Runs]) -> Iterator[str]:
     """Return the notes on the networks; a note that several share names them."""
     names_by_note: dict[str, dict[str, None]] = {}
     for runs in networks:
-        of_runs = [over_seeds.ONE_SEED] if len(set(runs.seeds)) == 1 else []
+        of_runs = [learning.ONE_SEED] if len(set(runs.seeds)) == 1 else []
         of_runs += [f"{TORCHS}: {run.reference.how}" for run in runs.quantized if run.reference]
         of_runs += [f"not measured: {missing}" for run in runs.quantized for missing in run.missing]
         for what in of_runs:

@@ -1,4 +1,4 @@
-"""The order in which repeats were measured: in rounds, or one cell after another."""
+"""The order in which repeats were measured, and comparisons of rows by their runs."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -8,6 +8,7 @@ from itertools import pairwise
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.report.frame.decision import Comparison, compare_all, runs_needed
 from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.numbers import ratio, seconds
 from hpml_jobs.report.frame.rows import Row
 
 
@@ -81,3 +82,32 @@ def in_rounds(starts: Iterable[Sequence[str]]) -> bool:
         for number in range(max(map(len, cells)))
     ]
     return all(max(earlier) <= min(later) for earlier, later in pairwise(rounds))
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """Return in words how the subject's times compare with the other's, with the ratio.
+
+    >>> from hpml_jobs.report.frame.decision import compare
+    >>> comparison_text(compare([8.0, 8.1, 8.2, 8.1], [8.2, 8.0, 8.1, 8.1]))
+    'no significant difference: 1.00 [0.976, 1.02] times the seconds'
+    >>> comparison_text(compare([9.0, 9.1, 9.2, 9.3], [8.0, 8.1, 8.2, 8.1]))
+    'slower: 1.13 [1.10, 1.16] times the seconds'
+    >>> comparison_text(compare([8.0, 8.1, 8.2, 8.1], [16.0, 16.1, 16.2, 16.1]))
+    'faster: 0.503 [0.494, 0.512] times the seconds'
+    >>> comparison_text(compare([9.0, 9.1], [8.0]))
+    'too few runs to tell: 9.000 to 9.100 s against 8.000 s (4 runs of each are needed)'
+    """
+    decision = comparison.decision.value
+    estimate, interval = comparison.ratio
+    if comparison.p is None:
+        runs = f"{runs_needed(comparison.tests)} runs of each are needed"
+        return (
+            f"{decision}: {_range(comparison.subject)} against {_range(comparison.other)} ({runs})"
+        )
+    ends = f" [{ratio(interval.low)}, {ratio(interval.high)}]" if interval else ""
+    return f"{decision}: {ratio(estimate)}{ends} times the seconds"
+
+
+def _range(times_s: Sequence[float]) -> str:
+    """Return `8.000 to 8.200 s`, or `8.000 s` of one run."""
+    return f"{' to '.join(dict.fromkeys(map(seconds, (min(times_s), max(times_s)))))} s"

@@ -6,14 +6,13 @@ from hpml_jobs.core.statistics import Interval
 from hpml_jobs.core.text import NaturalKey, natural_key
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, item_table
-from hpml_jobs.report.frame.comparisons import comparison_text
 from hpml_jobs.report.frame.decision import Comparison
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import seconds
 from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Table
-from hpml_jobs.report.repeats.rounds import compare_rows
-from hpml_jobs.report.repeats.table import epochs_of, several
+from hpml_jobs.report.repeats.rounds import compare_rows, comparison_text
+from hpml_jobs.report.repeats.table import several
 
 COMPARED = (
     "Seconds of {what}, median and interval: the fastest strategy at a place and each other "
@@ -48,7 +47,7 @@ def rivals(group: ConditionGroup) -> list[Rivals]:
     pairs = []
     for _, rows in sorted(rows_by_place.items()):
         comparisons = compare_rows(group, rows)
-        fastest = min(range(len(rows)), key=lambda index: epochs_of(rows[index]).median)
+        fastest = min(range(len(rows)), key=lambda index: rows[index].epochs.median)
         pairs += [
             Rivals(rows[fastest], other, comparisons[index, fastest])
             for index, other in enumerate(rows)
@@ -89,9 +88,9 @@ class ComparedLine(NamedTuple):
             other_text=_time_text(other),
             result=comparison_text(pair.comparison),
             fastest=fastest.strategy.value,
-            fastest_epoch_s=epochs_of(fastest).median,
+            fastest_epoch_s=fastest.epochs.median,
             other=other.strategy.value,
-            other_epoch_s=epochs_of(other).median,
+            other_epoch_s=other.epochs.median,
             ratio=pair.comparison.ratio.estimate,
             ratio_low=interval.low if interval else None,
             ratio_high=interval.high if interval else None,
@@ -115,7 +114,7 @@ def _place(group: ConditionGroup, row: Row) -> str:
 
 
 def _time_text(row: Row) -> str:
-    sample = epochs_of(row)
+    sample = row.epochs
     interval = sample.interval
     time = f"{row.strategy.value} {seconds(sample.median)}"
     return (

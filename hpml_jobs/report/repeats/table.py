@@ -23,15 +23,14 @@ from hpml_jobs.report.frame.builder import (
     row_name,
     row_table,
 )
-from hpml_jobs.report.frame.comparisons import comparison_text
 from hpml_jobs.report.frame.decision import Comparison
 from hpml_jobs.report.frame.figures import Figures
 from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.notes import left_out_runs
+from hpml_jobs.report.frame.marks import left_out_runs
 from hpml_jobs.report.frame.numbers import count, gb_per_s, percent, ratio, seconds
 from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Table
-from hpml_jobs.report.repeats.rounds import Order, compare_rows, order_of_runs
+from hpml_jobs.report.repeats.rounds import Order, compare_rows, comparison_text, order_of_runs
 
 REPEATS = (
     "A run is a new launch. Interval: order statistics; it contains the true median with a "
@@ -58,11 +57,6 @@ def several(group: ConditionGroup) -> bool:
     return any(len(row.runs) > 1 for row in group.timed)
 
 
-def epochs_of(row: Row) -> Sample:
-    """Return a row's epoch times, in seconds."""
-    return Sample(tuple(run.epoch_s for run in row.runs))
-
-
 def repeats(group: ConditionGroup) -> Table | None:
     """Return medians, intervals and spread of every place; None with one run of each."""
     if not several(group):
@@ -75,9 +69,9 @@ def repeats(group: ConditionGroup) -> Table | None:
         Columns(
             f"{captions.time_word(group.work)}, s",
             (
-                column("epoch_s", "median", lambda e: epochs_of(e).median, seconds),
-                interval_text(lambda e: epochs_of(e).interval, seconds),
-                column("epoch_spread", "IQR %", lambda e: epochs_of(e).spread, percent),
+                column("epoch_s", "median", lambda e: e.epochs.median, seconds),
+                interval_text(lambda e: e.epochs.interval, seconds),
+                column("epoch_spread", "IQR %", lambda e: e.epochs.spread, percent),
             ),
         ),
         Columns(
@@ -92,7 +86,7 @@ def repeats(group: ConditionGroup) -> Table | None:
             (column(against, "", lambda e: _against_text(group, e)),),
             words=True,
         ),
-        ends("epoch", "_s", lambda e: epochs_of(e).interval),
+        ends("epoch", "_s", lambda e: e.epochs.interval),
         Columns("", (column("epoch_covers", "", _covers),)),
         Columns(
             "",
@@ -158,7 +152,7 @@ def ends(name: str, unit: str, of: Callable[[Row], Interval | None]) -> Columns[
 
 
 def _covers(row: Row) -> float | None:
-    interval = epochs_of(row).interval
+    interval = row.epochs.interval
     return interval.coverage if interval else None
 
 
@@ -181,7 +175,7 @@ def _speedup_interval(group: ConditionGroup, row: Row) -> Interval | None:
     reference = group.reference(row)
     if reference is None or reference is row:
         return None
-    return ratio_interval(epochs_of(reference).runs, epochs_of(row).runs)
+    return ratio_interval(reference.epochs.runs, row.epochs.runs)
 
 
 def _against(group: ConditionGroup, row: Row) -> Comparison | None:
@@ -210,7 +204,7 @@ def _scattered(group: ConditionGroup) -> list[str]:
     """Return all runs of the places that scatter widely; none of them is dropped."""
     lines = []
     for row in group.timed:
-        sample = epochs_of(row)
+        sample = row.epochs
         if sample.spread is not None and sample.spread > SCATTER_LIMIT:
             times = ", ".join(map(seconds, sample.runs))
             lines.append(

@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 
 from hpml_jobs.checks.result import Affected
-from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import counted
-from hpml_jobs.report.frame.answers import Answer, cells, doubt, unanswered, usable
+from hpml_jobs.report.frame.answers import Answer, cells, doubt, main_rows, unanswered, usable
 from hpml_jobs.report.frame.captions import cell_label, one_work, unit, units
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import count, milliseconds, ratio, seconds
+from hpml_jobs.report.frame.references import Pair, pairs
 from hpml_jobs.report.frame.rows import Row
-from hpml_jobs.report.scaling.strong import Pair, pairs
 from hpml_jobs.slurm.states import Outcome
 
 Q1 = ("Q1", "Time on one {unit} by batch")
@@ -94,19 +93,13 @@ def _limit(rows: Sequence[Row], timed: Sequence[Row], one: str) -> str:
     )
 
 
-def main_strategy(group: ConditionGroup) -> Strategy | None:
-    """Return the strategy that questions are answered for: ddp, else the first with numbers."""
-    parallel = [row.strategy for row in group.timed if row.gpus > 1]
-    return Strategy.DDP if Strategy.DDP in parallel else next(iter(parallel), None)
-
-
 def speedups(group: ConditionGroup) -> Answer:
     """Answer Q2: speedups at a fixed batch per GPU, and what strong scaling gives."""
     one, many = unit(group.device), units(group.device)
-    strategy = main_strategy(group)
-    if strategy is None:
+    rows = main_rows(group)
+    if not rows:
         return unanswered(*Q2, f"needs cells of several {many} (gpus=1,2,4)")
-    rows = [row for row in group.timed if row.gpus > 1 and row.strategy is strategy]
+    strategy = rows[0].strategy.value
     compared = [
         row
         for row in usable(group, rows, Affected.TIME)
@@ -119,11 +112,11 @@ def speedups(group: ConditionGroup) -> Answer:
     is_single = all(row.reference and row.reference.is_baseline for row in compared)
     over = f"one {one}" if is_single else "the smallest size"
     text = (
-        f"Speedup over {over} at the same batch per {one}, {strategy.value}: "
+        f"Speedup over {over} at the same batch per {one}, {strategy}: "
         f"{_by_size(group, compared)}. With a fixed batch per {one} the global batch grows with "
         f"the number of {many}: this is weak scaling. {_strong(group, compared)}"
     )
-    tables = f"Table 1 of {strategy.value}" + (", table Strong scaling" if pairs(group) else "")
+    tables = f"Table 1 of {strategy}" + (", table Strong scaling" if pairs(group) else "")
     return Answer(
         *Q2, text, f"{tables}; {cells(group, compared)}", doubt(group, rows, Affected.TIME)
     )

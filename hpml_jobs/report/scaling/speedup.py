@@ -1,6 +1,7 @@
 """Picture of speedup and efficiency by GPUs: strong and weak scaling beside the ideal line."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from hpml_jobs.core.statistics import ratio_interval
@@ -8,11 +9,9 @@ from hpml_jobs.report.frame import captions, series, style
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import percent, ratio
 from hpml_jobs.report.frame.picture import Axes, Panel, Picture, logarithmic, named, panels
+from hpml_jobs.report.frame.references import Pair, pairs
+from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.series import Point, Series
-from hpml_jobs.report.repeats.table import epochs_of
-from hpml_jobs.report.report import Report
-from hpml_jobs.report.scaling import ratios
-from hpml_jobs.report.scaling.ratios import Ratio
 
 GROUPS = 3
 """The most groups in a picture."""
@@ -35,16 +34,16 @@ class Scaling(NamedTuple):
     efficiencies: list[Series]
 
 
-def speedup(report: Report) -> Picture | None:
+def speedup(groups: Sequence[ConditionGroup]) -> Picture | None:
     """Plot speedup and efficiency; None without a cell to compare others with."""
-    groups = [(g, scalings) for g in report.groups if (scalings := _scalings(g.source))]
-    if not groups:
+    scaled = [(group, scalings) for group in groups if (scalings := _scalings(group))]
+    if not scaled:
         return None
-    keys = series.keys(report)
+    keys = series.keys(groups)
     drawn: list[Panel[tuple[Scaling, bool]]] = []
-    for group, scalings in groups[:GROUPS]:  # speedups above efficiencies, if there are both kinds
+    for group, scalings in scaled[:GROUPS]:  # speedups above efficiencies, if there are both kinds
         for of in scalings:
-            title = named(report, group, f"{of.kind}: same {of.at_the_same}")
+            title = named(group, f"{of.kind}: same {of.at_the_same}")
             drawn.append(Panel(title, (of, True)))
         drawn += [Panel("", (of, False)) for of in scalings]
 
@@ -70,11 +69,11 @@ def speedup(report: Report) -> Picture | None:
 
     scalings = [panel.data[0] for panel in drawn if panel.data[1]]
     lines = [line for of in scalings for line in of.speedups]
-    missing = [report.name(group) for group, _ in groups[GROUPS:]]
+    missing = [group.name for group, _ in scaled[GROUPS:]]
     missing += [line.label for of in scalings for line in of.speedups[series.LINES :]]
-    works = {group.source.work for group in report.groups}
+    works = {group.work for group in groups}
     time = captions.time_word(works.pop()) if len(works) == 1 else "time"
-    device = groups[0][0].source.device
+    device = scaled[0][0].device
     gpu, gpus = captions.unit(device), captions.units(device)
     return panels(
         "Speedup and efficiency",
@@ -93,34 +92,47 @@ def speedup(report: Report) -> Picture | None:
 def _scalings(group: ConditionGroup) -> list[Scaling]:
     """Return strong and weak scaling, without the one that the grid has no cells for."""
     unit, units = captions.unit(group.device), captions.units(group.device)
+    weak = [
+        Pair(reference, row)
+        for row in group.timed
+        if (reference := group.reference(row)) and reference is not row
+        if row.gpus >= reference.gpus
+    ]
     return [
-        Scaling(kind, at_the_same, units, *_lines(group, members))
-        for kind, at_the_same, members in (
-            ("strong scaling", "global batch", ratios.strong(group)),
-            ("weak scaling", f"batch per {unit}", ratios.weak(group)),
+        Scaling(kind, at_the_same, units, *_lines(group, members, batch_of))
+        for kind, at_the_same, members, batch_of in (
+            ("strong scaling", "global batch", pairs(group), attrgetter("global_batch")),
+            ("weak scaling", f"batch per {unit}", weak, attrgetter("batch_per_gpu")),
         )
         if members
     ]
 
 
-def _lines(group: ConditionGroup, of_kind: Sequence[Ratio]) -> tuple[list[Series], list[Series]]:
-    """Return ratios as lines of speedup and of efficiency, which begin at their baseline."""
+def _lines(
+    group: ConditionGroup, of_kind: Sequence[Pair], batch_of: Callable[[Row], int]
+) -> tuple[list[Series], list[Series]]:
+    """Return pairs as lines of speedup and of efficiency, which begin at their baseline."""
+    by_line: dict[tuple[str, str, int], list[Pair]] = {}
+    for pair in of_kind:
+        row = pair.parallel
+        line = (row.strategy.value, row.treatment, batch_of(row))
+        by_line.setdefault(line, []).append(pair)
     speedups, efficiencies = [], []
-    for name, members in ratios.lines(of_kind).items():
+    for line, members in by_line.items():
         start = members[0].reference
-        has_start = any(r.row.gpus == start.gpus for r in members)
+        has_start = any(pair.parallel.gpus == start.gpus for pair in members)
         begins = [] if has_start else [Point(start.gpus, start.nodes, 1.0)]
-        points = [_point(group, r, r.speedup) for r in members]
-        shares = [_point(group, r, r.efficiency) for r in members]
-        speedups.append(series.make(*name, [*begins, *points]))
-        efficiencies.append(series.make(*name, [*begins, *shares]))
+        points = [_point(group, pair, pair.speedup) for pair in members]
+        shares = [_point(group, pair, pair.efficiency) for pair in members]
+        speedups.append(series.make(*line, [*begins, *points]))
+        efficiencies.append(series.make(*line, [*begins, *shares]))
     return speedups, efficiencies
 
 
-def _point(group: ConditionGroup, of: Ratio, value: float) -> Point:
+def _point(group: ConditionGroup, pair: Pair, value: float) -> Point:
     """Return a speedup or an efficiency with the interval of the ratio on the same scale."""
-    interval = ratio_interval(epochs_of(of.reference).runs, epochs_of(of.row).runs)
+    row, reference = pair.parallel, pair.reference
+    interval = ratio_interval(reference.epochs.runs, row.epochs.runs)
     if interval:
-        interval = interval.divided_by(of.speedup / value)
-    is_doubtful = group.doubts_ratio(of.row, of.reference)
-    return Point(of.row.gpus, of.row.nodes, value, interval, is_doubtful)
+        interval = interval.divided_by(pair.speedup / value)
+    return Point(row.gpus, row.nodes, value, interval, group.doubts_ratio(row, reference))

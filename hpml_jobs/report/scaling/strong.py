@@ -1,12 +1,10 @@
 """Full table of strong scaling, where the grid has pairs for it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
 from hpml_jobs.checks.result import Affected
-from hpml_jobs.core import formulas
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.report.frame import captions, marks
 from hpml_jobs.report.frame.builder import (
@@ -19,7 +17,8 @@ from hpml_jobs.report.frame.builder import (
 )
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import ratio, seconds
-from hpml_jobs.report.frame.rows import Row, reference_among
+from hpml_jobs.report.frame.references import Pair, pairs
+from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Line, Table
 
 STRONG = (
@@ -30,63 +29,6 @@ STRONG = (
 )
 NO_FRACTION = "Karp-Flatt is no fraction ({value}): {reason}"
 NO_SINGLE = "Karp-Flatt: not defined without the time of 1 {unit}"
-
-
-class Pair(NamedTuple):
-    """The same global batch on the reference (one GPU, or the smallest size) and on more."""
-
-    reference: Row
-    parallel: Row
-    reference_s: float
-    parallel_s: float
-
-    @property
-    def global_batch(self) -> int:
-        """Samples of an iteration on all GPUs."""
-        return self.parallel.global_batch
-
-    @property
-    def speedup(self) -> float:
-        """strong(N; G) = epoch_s(g, G / g) / epoch_s(N, G / N)."""
-        return formulas.speedup(self.reference_s, self.parallel_s)
-
-    @property
-    def efficiency(self) -> float:
-        """Share of the ideal speedup, N / g."""
-        return formulas.efficiency(self.speedup, self.parallel.gpus, self.reference.gpus)
-
-    @property
-    def karp_flatt(self) -> float | None:
-        """The serial fraction by Karp and Flatt; it may be outside (0, 1).
-
-        None against more than one GPU: T1, which it divides by, is not known.
-        """
-        if not self.reference.is_baseline:
-            return None
-        return formulas.karp_flatt(self.speedup, self.parallel.gpus)
-
-    @property
-    def serial_fraction(self) -> float | None:
-        """The same; None where it is no fraction."""
-        value = self.karp_flatt
-        return value if value is not None and 0 < value < 1 else None
-
-
-def pairs(group: ConditionGroup) -> list[Pair]:
-    """Return every pair with the same global batch in the grid."""
-    by_global_batch: dict[tuple[int, str], list[Row]] = {}
-    for row in group.timed:
-        by_global_batch.setdefault((row.global_batch, row.path_of_batch), []).append(row)
-    same_batch = []
-    for row in group.timed:
-        others = by_global_batch[row.global_batch, row.path_of_batch]
-        # The same global batch may be a batch on N GPUs and N accumulated batches on one.
-        others.sort(key=lambda other: other.path != row.path)
-        reference = reference_among(row, others, group.baseline)
-        if row.gpus > 1 and reference and reference.gpus < row.gpus:
-            times_s = [r.timing.epoch_s for r in (reference, row) if r.timing]
-            same_batch.append(Pair(reference, row, *times_s))
-    return same_batch
 
 
 def strong(group: ConditionGroup) -> Table | None:

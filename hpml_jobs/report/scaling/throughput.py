@@ -1,5 +1,7 @@
 """Picture of the throughput by GPUs: a panel for each batch, a line for each strategy."""
 
+from collections.abc import Sequence
+
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
 from hpml_jobs.core.built_in import Unit
@@ -17,8 +19,6 @@ from hpml_jobs.report.frame.picture import (
 )
 from hpml_jobs.report.frame.rows import Place, Row, baseline_setup
 from hpml_jobs.report.frame.series import Point, Series
-from hpml_jobs.report.repeats.table import epochs_of
-from hpml_jobs.report.report import Report
 
 MEASURED = (
     "{counted} of an epoch, padding of the sampler included, / seconds of the timed epoch, the "
@@ -34,19 +34,19 @@ Batch = tuple[ConditionGroup, list[Series]]
 """The lines of one batch in a group."""
 
 
-def throughput(report: Report) -> Picture | None:
+def throughput(groups: Sequence[ConditionGroup]) -> Picture | None:
     """Plot the throughput; None if no cell of several GPUs has one."""
     every = [
-        Panel(batch_title(report, group, batch), (group.source, lines))
-        for group in report.groups
-        for batch in sorted({row.batch_per_gpu for row in group.source.timed})
-        if (lines := _lines(group.source, batch))
+        Panel(batch_title(group, batch), (group, lines))
+        for group in groups
+        for batch in sorted({row.batch_per_gpu for row in group.timed})
+        if (lines := _lines(group, batch))
     ]
     if len({_unit(panel) for panel in every}) > 1:
         every = [Panel(f"{panel.title}, {_unit(panel)}/s", panel.data) for panel in every]
     shown, missing = cut(every)
     units = dict.fromkeys(_unit(panel) for panel in shown)
-    keys = series.keys(report)
+    keys = series.keys(groups)
     drawn = [line for panel in shown for line in panel.data[1]]
     values = [point.value for line in drawn for point in line.points]
 
@@ -69,7 +69,7 @@ def throughput(report: Report) -> Picture | None:
 
     counted = "Samples, or their tokens," if Unit.TOKENS in units else "Samples"
     counted = "Tokens of the samples" if [*units] == [Unit.TOKENS] else counted
-    from_rates = {bool(group.source.rate_units) for group in report.groups}
+    from_rates = {bool(group.rate_units) for group in groups}
     measured = MEASURED.format(counted=counted) if False in from_rates else ""
     return panels(
         "Throughput",
@@ -109,7 +109,7 @@ def _lines(group: ConditionGroup, batch: int) -> list[Series]:
 def _point(group: ConditionGroup, row: Row) -> Point | None:
     if row.timing is None or row.timing.units is None:
         return None
-    units, interval = row.timing.units, epochs_of(row).interval
+    units, interval = row.timing.units, row.epochs.interval
     if interval:
         low, high = (formulas.units_per_s(units, s) for s in (interval.high, interval.low))
         interval = interval._replace(low=low, high=high)

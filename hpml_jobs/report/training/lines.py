@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from hpml_jobs.report.frame import style
 from hpml_jobs.report.frame.captions import full_label
+from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.picture import (
     PANELS,
     Axes,
@@ -16,7 +17,6 @@ from hpml_jobs.report.frame.picture import (
     panels,
 )
 from hpml_jobs.report.frame.rows import Row, setup_order
-from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.training import curves
 from hpml_jobs.report.training.curves import Curve, NoCurveError
 
@@ -80,21 +80,21 @@ class Run(NamedTuple):
     smooth: list[float]
 
 
-def loss(report: Report) -> Picture | None:
+def loss(groups: Sequence[ConditionGroup]) -> Picture | None:
     """Plot the training loss by iteration; None if no run has curves."""
-    return _picture(report, LOSS)
+    return _picture(groups, LOSS)
 
 
-def steps(report: Report) -> Picture | None:
+def steps(groups: Sequence[ConditionGroup]) -> Picture | None:
     """Plot the time of each iteration; None if no run has curves."""
-    return _picture(report, STEPS)
+    return _picture(groups, STEPS)
 
 
-def _picture(report: Report, of: Quantity) -> Picture | None:
+def _picture(groups: Sequence[ConditionGroup], of: Quantity) -> Picture | None:
     import numpy as np  # noqa: PLC0415 - heavy
 
     typical: Any = {"mean": np.mean, "median": np.median}[of.typical]
-    places, looks, missing = _choose(report)
+    places, looks, missing = _choose(groups)
     shown = [
         Panel(title, [_run(label, of.values(curve), typical) for label, curve in runs.items()])
         for title, runs in places
@@ -140,15 +140,15 @@ def _picture(report: Report, of: Quantity) -> Picture | None:
 
 
 def _choose(
-    report: Report,
+    groups: Sequence[ConditionGroup],
 ) -> tuple[list[Panel[dict[str, Curve]]], dict[str, style.Look], list[str]]:
     """Return the runs by label that fit into panels, looks by label, and what does not fit."""
-    places: list[tuple[str, str, ReportGroup, Row]] = []
-    for group in report.groups:
-        for row in sorted(group.source.rows, key=lambda row: row.batch_per_gpu):
-            if any(map(curves.has_curve, group.source.runs(row))):
-                title = batch_title(report, group, row.batch_per_gpu)
-                label = full_label(row.setup, group.source.device)
+    places: list[tuple[str, str, ConditionGroup, Row]] = []
+    for group in groups:
+        for row in sorted(group.rows, key=lambda row: row.batch_per_gpu):
+            if any(map(curves.has_curve, group.runs(row))):
+                title = batch_title(group, row.batch_per_gpu)
+                label = full_label(row.setup, group.device)
                 places.append((title, label, group, row))
     setups = {label: row.setup for _, label, _, row in places}
     first = sorted(sorted(setups), key=lambda of: (not setups[of].is_baseline, -setups[of].gpus))
@@ -163,9 +163,9 @@ def _choose(
     return [Panel(*panel) for panel in panels.items()], looks, omitted
 
 
-def _curve(group: ReportGroup, row: Row) -> Curve | None:
+def _curve(group: ConditionGroup, row: Row) -> Curve | None:
     """Return the curve of the row's first run that has one."""
-    for result in group.source.runs(row):
+    for result in group.runs(row):
         try:
             return curves.read(result)
         except NoCurveError:  # reported in the notes of the table of curves

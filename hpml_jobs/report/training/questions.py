@@ -2,18 +2,15 @@
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.report.frame import learning
-from hpml_jobs.report.frame.answers import Answer, cells, doubt, unanswered, usable
+from hpml_jobs.report.frame.answers import Answer, cells, doubt, main_rows, unanswered, usable
 from hpml_jobs.report.frame.captions import cell_label, unit, units
-from hpml_jobs.report.frame.comparisons import compare_means, mean_text
 from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.learning import compare_means, mean_text
 from hpml_jobs.report.frame.numbers import accuracy, loss
 from hpml_jobs.report.frame.rows import Row
-from hpml_jobs.report.scaling.questions import main_strategy
-from hpml_jobs.report.training.shuffling import set_epoch_answers
 
-QUALITY = ("Q4.1", "Training quality with a large batch")
-REMEDIES = ("Q4.2", "Remedies for large batches")
-SHUFFLING = ("Q5", "Shuffling and set_epoch")
+Q4_1 = ("Q4.1", "Training quality with a large batch")
+Q4_2 = ("Q4.2", "Remedies for large batches")
 EPOCH = 5
 """The epoch that the lab compares."""
 
@@ -31,14 +28,13 @@ def large_batch(group: ConditionGroup) -> Answer:
     trained = [
         row
         for row in group.timed
-        if _trained_enough(group, row) and row.treatment == group.main_path
+        if learning.epochs_of(group, row) >= EPOCH and row.treatment == group.main_path
     ]
-    strategy = main_strategy(group)
-    large = [row for row in trained if row.gpus > 1 and row.strategy is strategy]
+    large = [row for row in main_rows(group) if row in trained]
     small = [row for row in trained if row.is_baseline]
     if not (large and small):
         return unanswered(
-            *QUALITY,
+            *Q4_1,
             f"needs {EPOCH} epochs on one and on several {units(group.device)} (grid=large_batch, "
             f"or epochs={EPOCH} evaluate=true)",
         )
@@ -46,17 +42,13 @@ def large_batch(group: ConditionGroup) -> Answer:
     one = min(small, key=lambda row: abs(row.batch_per_gpu - SMALL_BATCH))
     usual = usable(group, [most, one], Affected.LEARNING)
     if len(usual) < 2:
-        return unanswered(*QUALITY, "a check failed for the loss or accuracy of these cells")
+        return unanswered(*Q4_1, "a check failed for the loss or accuracy of these cells")
     parts = [_compared(group, most, one, what) for what in ("loss", "accuracy")]
     text = f"In the {EPOCH}th epoch, {', '.join(parts)}."
     if one.batch_per_gpu != SMALL_BATCH:
         text += f" There is no cell of batch {SMALL_BATCH} on one {unit(group.device)}."
     evidence = f"Table 4, table Accuracy and loss by epoch; {cells(group, [most, one])}"
-    return Answer(*QUALITY, text, evidence, doubt(group, [most, one], Affected.LEARNING))
-
-
-def _trained_enough(group: ConditionGroup, row: Row) -> bool:
-    return learning.epochs_of(group, row) >= EPOCH
+    return Answer(*Q4_1, text, evidence, doubt(group, [most, one], Affected.LEARNING))
 
 
 def _compared(group: ConditionGroup, most: Row, one: Row, what: str) -> str:
@@ -77,9 +69,8 @@ def _compared(group: ConditionGroup, most: Row, one: Row, what: str) -> str:
 
 def remedies(group: ConditionGroup) -> Answer:
     """Answer Q4.2: two remedies for large batches, with the cells that tried them."""
-    strategy = main_strategy(group)
-    rows = [row for row in group.timed if row.gpus > 1 and row.strategy is strategy]
-    tried = [row for row in rows if _has_recipe(group, row)]
+    rows = main_rows(group)
+    tried = [row for row in rows if any(record.cell.recipe_label for record in group.records(row))]
     plain = {row.place: row for row in rows if row.setup.is_plain}
     compared = [
         (row, beside)
@@ -89,14 +80,10 @@ def remedies(group: ConditionGroup) -> Answer:
     texts = [text for row, beside in compared if (text := _effect(group, row, beside))]
     if not texts:
         why = "needs cells with and without a recipe (grid=large_batch)"
-        return Answer(*REMEDIES, f"{GOYAL}. Not measured here: {why}.", is_answered=False)
+        return Answer(*Q4_2, f"{GOYAL}. Not measured here: {why}.", is_answered=False)
     evidence = f"Table 4; {cells(group, [row for row, _ in compared])}"
     text = f"{GOYAL}. Here: {'; '.join(texts)}."
-    return Answer(*REMEDIES, text, evidence, doubt(group, tried, Affected.LEARNING))
-
-
-def _has_recipe(group: ConditionGroup, row: Row) -> bool:
-    return any(record.cell.recipe_label for record in group.records(row))
+    return Answer(*Q4_2, text, evidence, doubt(group, tried, Affected.LEARNING))
 
 
 def _effect(group: ConditionGroup, row: Row, beside: Row) -> str:
@@ -112,25 +99,3 @@ def _effect(group: ConditionGroup, row: Row, beside: Row) -> str:
         f"{mean_text(first, accuracy)} %, without the recipe {mean_text(second, accuracy)} % "
         f"({compare_means(first, second)})"
     )
-
-
-def shuffling(group: ConditionGroup) -> Answer:
-    """Answer Q5: why DDP needs `set_epoch`, by the orders that ranks have read."""
-    rows = [row for row in group.timed if learning.runs(group, row)]
-    without = [row for row in rows if _skips_set_epoch(group, row)]
-    meaning = (
-        "DistributedSampler shuffles by seed + epoch, and only set_epoch gives it the epoch; a "
-        "single process, and so dp, reshuffles by itself"
-    )
-    answers = set_epoch_answers(group, rows)
-    if not answers:
-        why = "needs cells with set_epoch=false (grid=shuffling)"
-        text = f"{meaning[0].upper()}{meaning[1:]}. Not measured here: {why}."
-        return Answer(*SHUFFLING, text, is_answered=False)
-    text = f"Without it every epoch repeats one order: {' '.join(answers)} {meaning}."
-    evidence = f"Table Shuffling; {cells(group, without)}"
-    return Answer(*SHUFFLING, text, evidence, doubt(group, without, Affected.LEARNING))
-
-
-def _skips_set_epoch(group: ConditionGroup, row: Row) -> bool:
-    return any(not record.cell.set_epoch for record in group.records(row))

@@ -5,7 +5,8 @@ from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.record import Rank, Record
-from hpml_jobs.report.frame import learning, over_seeds
+from hpml_jobs.report.frame import learning
+from hpml_jobs.report.frame.answers import Answer, cells, doubt, unanswered, usable
 from hpml_jobs.report.frame.builder import (
     Number,
     Shown,
@@ -16,8 +17,9 @@ from hpml_jobs.report.frame.builder import (
     rest,
     row_name,
 )
-from hpml_jobs.report.frame.comparisons import mean_text
+from hpml_jobs.report.frame.captions import full_label
 from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.learning import mean_text
 from hpml_jobs.report.frame.numbers import accuracy, loss, significant
 from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Table
@@ -90,13 +92,13 @@ def replicas(group: ConditionGroup) -> Table | None:
         "replicas",
         "Replicas and accuracy",
         "",
-        (REPLICAS, over_seeds.OVER_SEEDS),
+        (REPLICAS, learning.OVER_SEEDS),
         on_screen=bool(answer),
         answer=answer,
         affected=Affected.LEARNING,
     )
     lines = [(row, ReplicaLine.of(group, row)) for row in rows]
-    notes = [*over_seeds.shorter(group, rows), *missing]
+    notes = [*learning.shorter(group, rows), *missing]
     return line_table(group, text, lines, columns_of(ReplicaLine), notes)
 
 
@@ -171,3 +173,47 @@ def _replica_text(group: ConditionGroup, row: Row) -> str:
         parts.append(f"test accuracy {mean_text(tested, accuracy)} %")
         parts.append(f"ranks of one run differ by {accuracy(apart)} points at most")
     return f"{row_name(group, row)}: {', '.join(parts)}"
+
+
+Q7 = ("Q7", "Gradients alone")
+
+
+def gradients_enough(group: ConditionGroup) -> Answer:
+    """Answer Q7: whether ranks that exchange gradients only hold the same model."""
+    rows = usable(group, [row for row in group.timed if row.gpus > 1], Affected.LEARNING)
+    hashed = [row for row in rows if any(parameters_and_buffers(group, row))]
+    compared = buffer_comparison(group, rows)
+    if compared:
+        return Answer(
+            *Q7,
+            compared,
+            f"Table Replicas and accuracy; {cells(group, hashed)}",
+            doubt(group, hashed, Affected.LEARNING),
+        )
+    need = "needs cells with sync_buffers=off beside the others (grid=buffers)"
+    if not hashed:
+        return unanswered(*Q7, need)
+    text = (
+        f"Only in part: {_hashes(group, hashed)}. The effect on accuracy is not measured: {need}."
+    )
+    return Answer(
+        *Q7, text, f"Table Replicas and accuracy; {cells(group, hashed)}", is_answered=False
+    )
+
+
+def _hashes(group: ConditionGroup, rows: Sequence[Row]) -> str:
+    """Return for each strategy whether replicas end equal, by their hashes."""
+    texts: dict[str, None] = {}
+    for row in rows:
+        parameters, buffers = parameters_and_buffers(group, row)
+        epochs = learning.epochs_of(group, row)
+        strategy = full_label(row.setup, group.device).partition(" ")[0]
+        texts[
+            f"after {epochs} epochs of {strategy} the parameters of all ranks are "
+            f"{_equal(parameters)}, their BatchNorm buffers are {_equal(buffers)}"
+        ] = None
+    return "; ".join(texts)
+
+
+def _equal(same: str | None) -> str:
+    return {"equal": "equal", "differ": "different"}.get(same or "", "unknown")

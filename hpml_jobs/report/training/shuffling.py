@@ -7,11 +7,11 @@ import msgspec
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.record import Rank
-from hpml_jobs.report.frame import learning, over_seeds
+from hpml_jobs.report.frame import learning
+from hpml_jobs.report.frame.answers import Answer, cells, doubt
 from hpml_jobs.report.frame.builder import Shown, TableText, columns_of, line_table, row_name
-from hpml_jobs.report.frame.comparisons import compare_means, mean_text
 from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.learning import Mean
+from hpml_jobs.report.frame.learning import Mean, compare_means, mean_text
 from hpml_jobs.report.frame.numbers import accuracy, loss
 from hpml_jobs.report.frame.rows import Row, place_of
 from hpml_jobs.report.frame.table import Table
@@ -32,8 +32,8 @@ class ShufflingLine(NamedTuple):
     set_epoch: Annotated[str, Shown("set_epoch", words=True)]
     orders: Annotated[str | None, Shown("orders of a rank")]
     seeds: Annotated[int, Shown("seeds")]
-    train_loss: Annotated[Mean | None, over_seeds.shown("training loss", loss)]
-    test_accuracy: Annotated[Mean | None, over_seeds.shown("test acc., %", accuracy)]
+    train_loss: Annotated[Mean | None, learning.shown("training loss", loss)]
+    test_accuracy: Annotated[Mean | None, learning.shown("test acc., %", accuracy)]
 
     @classmethod
     def of(cls, group: ConditionGroup, row: Row) -> Self:
@@ -61,12 +61,12 @@ def shuffling(group: ConditionGroup) -> Table | None:
         "",
         (
             SHUFFLING.format(samples=group.a_cell.workload.samples_name),
-            over_seeds.OVER_SEEDS,
+            learning.OVER_SEEDS,
         ),
         answer=" ".join([QUESTION, *set_epoch_answers(group, rows)]),
         affected=Affected.LEARNING,
     )
-    notes = [*over_seeds.one_seed(group, rows), *over_seeds.shorter(group, rows)]
+    notes = [*learning.one_seed(group, rows), *learning.shorter(group, rows)]
     lines = [(row, ShufflingLine.of(group, row)) for row in rows]
     return line_table(group, text, lines, columns_of(ShufflingLine), notes)
 
@@ -128,3 +128,26 @@ def _answer(group: ConditionGroup, without: Row, beside: Row | None) -> str:
             )
             parts.append(f"{against} ({compare_means(mean_without, mean_with)})")
     return f"{place}: {'; '.join(parts)}."
+
+
+Q5 = ("Q5", "Shuffling and set_epoch")
+
+
+def why_set_epoch(group: ConditionGroup) -> Answer:
+    """Answer Q5: why DDP needs `set_epoch`, by the orders that ranks have read."""
+    rows = [row for row in group.timed if learning.runs(group, row)]
+    without = [
+        row for row in rows if any(not record.cell.set_epoch for record in group.records(row))
+    ]
+    meaning = (
+        "DistributedSampler shuffles by seed + epoch, and only set_epoch gives it the epoch; a "
+        "single process, and so dp, reshuffles by itself"
+    )
+    answers = set_epoch_answers(group, rows)
+    if not answers:
+        why = "needs cells with set_epoch=false (grid=shuffling)"
+        text = f"{meaning[0].upper()}{meaning[1:]}. Not measured here: {why}."
+        return Answer(*Q5, text, is_answered=False)
+    text = f"Without it every epoch repeats one order: {' '.join(answers)} {meaning}."
+    evidence = f"Table Shuffling; {cells(group, without)}"
+    return Answer(*Q5, text, evidence, doubt(group, without, Affected.LEARNING))

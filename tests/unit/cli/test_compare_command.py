@@ -10,8 +10,7 @@ from hpml_jobs.cli.compare import parse_limit
 from hpml_jobs.cli.completion import compared
 from hpml_jobs.cli.main import run
 from hpml_jobs.errors import UsageError
-from hpml_jobs.report.compare.reference import Reference
-from hpml_jobs.report.compare.reference_file import read_reference
+from hpml_jobs.report.compare.reference import Reference, read_reference
 from tests.unit.builders import a_cell, a_record
 from tests.unit.study_builder import StudyBuilder
 

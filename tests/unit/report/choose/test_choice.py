@@ -7,8 +7,8 @@ from hpml_jobs.checks import CheckResult, Level
 from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.training_path import TrainingPath
-from hpml_jobs.report.choose.document import choices
 from hpml_jobs.report.choose.rules import Exclusion, Wish
+from hpml_jobs.report.choose.table import choices
 from hpml_jobs.study.snapshot import read_snapshots
 from tests.unit.builders import PUBLISHED_S, a_cell, a_record, lab_cell
 from tests.unit.check_cases import change_messages

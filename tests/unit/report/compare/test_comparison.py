@@ -10,7 +10,7 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.report.compare.document import make_comparison
 from hpml_jobs.report.compare.picture import comparison_picture
-from hpml_jobs.report.compare.reference_file import reference_of
+from hpml_jobs.report.compare.reference import reference_of
 from hpml_jobs.report.frame.decision import Decision
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.snapshot import read_snapshots

@@ -10,8 +10,8 @@ from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.measurements import Energy, Imported
 from hpml_jobs.core.record import Attempt, Record
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.report.choose.document import choices
 from hpml_jobs.report.choose.rules import Wish
+from hpml_jobs.report.choose.table import choices
 from hpml_jobs.report.cost.published import Kind, nearest, nearest_all_reduce
 from hpml_jobs.report.files.csv_tables import sheets
 from hpml_jobs.report.key_numbers import key_numbers, lines

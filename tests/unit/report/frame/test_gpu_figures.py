@@ -6,8 +6,8 @@ import pytest
 from hpml_jobs.core.measurements import Card, Startup
 from hpml_jobs.report.files.csv_tables import flat
 from hpml_jobs.report.frame.cells import CellResult
-from hpml_jobs.report.frame.gpu_figures import GpuFigures, gpu_figures
-from hpml_jobs.report.frame.grouping import group
+from hpml_jobs.report.frame.figures import GpuFigures, gpu_figures
+from hpml_jobs.report.frame.groups import group
 from hpml_jobs.report.key_numbers import key_numbers, lines
 from hpml_jobs.report.page.environment import environment
 from hpml_jobs.slurm.states import Outcome

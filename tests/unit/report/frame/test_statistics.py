@@ -6,7 +6,6 @@ from random import Random
 import pytest
 
 from hpml_jobs.core.statistics import Sample, interval, ratio_interval
-from hpml_jobs.report.frame.comparisons import comparison_text
 from hpml_jobs.report.frame.decision import (
     Decision,
     compare,
@@ -16,6 +15,7 @@ from hpml_jobs.report.frame.decision import (
     paired_ratio,
     signed_ranks_p,
 )
+from hpml_jobs.report.repeats.rounds import comparison_text
 
 
 def test_interval_of_one_run_is_none():

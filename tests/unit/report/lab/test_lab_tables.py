@@ -7,7 +7,7 @@ import pytest
 
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.report.files.markdown import grid
-from hpml_jobs.report.frame import captions
+from hpml_jobs.report.lab.words import KERNELS_OF_ONE_RUN
 from hpml_jobs.slurm.states import Outcome
 from tests.unit.builders import CPU, DIGITS, PUBLISHED_S, lab_cell, lab_record
 
@@ -210,7 +210,7 @@ def test_single_runs_of_searched_kernels_are_noted(builder):
         record = lab_record(lab_cell(gpus, 32), 10.0)
         facts = msgspec.structs.replace(record.facts, cudnn_benchmark=True)
         builder.with_record(msgspec.structs.replace(record, facts=facts))
-    assert captions.KERNELS_OF_ONE_RUN in builder.table("table1-ddp").caption
+    assert KERNELS_OF_ONE_RUN in builder.table("table1-ddp").caption
 
 
 def test_single_runs_without_search_have_no_note(builder):
@@ -218,4 +218,4 @@ def test_single_runs_without_search_have_no_note(builder):
         record = lab_record(lab_cell(gpus, 32), 10.0)
         facts = msgspec.structs.replace(record.facts, cudnn_benchmark=False)
         builder.with_record(msgspec.structs.replace(record, facts=facts))
-    assert captions.KERNELS_OF_ONE_RUN not in builder.table("table1-ddp").caption
+    assert KERNELS_OF_ONE_RUN not in builder.table("table1-ddp").caption

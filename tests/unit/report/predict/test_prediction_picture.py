@@ -13,9 +13,8 @@ from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.predict.forecast import Forecast, Method, Prediction, Refusal
 from hpml_jobs.predict.left_out import LeftOut, Skill
 from hpml_jobs.predict.place import Observation, Target
-from hpml_jobs.report.predict.picture import prediction
-from hpml_jobs.report.predict.table import predictions
-from hpml_jobs.report.predict.words import errors
+from hpml_jobs.report.pictures import PLOTS
+from hpml_jobs.report.predict.table import errors, predictions
 from hpml_jobs.report.report import Report, make_report
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
@@ -69,7 +68,7 @@ def report(tmp_path_factory) -> Report:
 
 
 def test_prediction_picture_has_points_curve_band_and_null(report):
-    picture = prediction(report)
+    picture = PLOTS["prediction"](report)
     (axis,) = picture.figure.axes
     lines = [
         ([round(float(x)) for x in line.get_xdata()], [round(float(y)) for y in line.get_ydata()])
@@ -88,7 +87,7 @@ def test_prediction_picture_has_points_curve_band_and_null(report):
 
 
 def test_prediction_picture_says_both_errors(report):
-    picture = prediction(report)
+    picture = PLOTS["prediction"](report)
     assert "not measured" in picture.caption
     assert "batch 128 per GPU, ddp 2.5 % and 8.3 %" in picture.caption
     assert picture.alt == (
@@ -131,7 +130,7 @@ def test_group_without_prediction_has_no_picture(report):
     (group,) = report.groups
     refused = msgspec.structs.replace(group.forecast, predictions=())
     without = msgspec.structs.replace(group, forecast=refused)
-    assert prediction(msgspec.structs.replace(report, groups=(without,))) is None
+    assert PLOTS["prediction"](msgspec.structs.replace(report, groups=(without,))) is None
 
 
 def test_imported_rates_are_predicted_for_the_next_doublings(laptop, capsys):
@@ -140,7 +139,7 @@ def test_imported_rates_are_predicted_for_the_next_doublings(laptop, capsys):
     assert run(["import", "rates.csv", "study=k80", "unit=images/s"]) == 0
     study = Study(Path("outputs/k80"))
     collected = make_report(study.name, read_snapshots(study.cells()), states=())
-    (axis,) = prediction(collected).figure.axes
+    (axis,) = PLOTS["prediction"](collected).figure.axes
     curves = [
         ([round(float(x)) for x in line.get_xdata()], list(line.get_ydata()))
         for line in axis.lines

@@ -9,8 +9,8 @@ import pytest
 from matplotlib.colors import to_hex
 
 from hpml_jobs.report.frame import style
+from hpml_jobs.report.pictures import PLOTS
 from hpml_jobs.report.profiler import traces
-from hpml_jobs.report.profiler.timeline import timeline
 from tests.unit.builders import lab_cell, lab_record
 
 LENGTHS_MS = (50, 10, 12, 11, 10)
@@ -73,7 +73,7 @@ def spans(axis, colour):
 def test_timeline_draws_median_iteration_of_every_rank(builder, slug):
     keep_trace(builder, slug, 0, events())
     keep_trace(builder, slug, 1, events(late_ms=2))
-    picture = timeline(builder.collect())
+    picture = PLOTS["timeline"](builder.collect())
     (axis,) = picture.figure.axes
     assert [label.get_text() for label in axis.get_yticklabels()] == ["rank 0", "rank 1"]
     assert spans(axis, style.SKY) == [(0, 1, 3), (1, 3, 5)]
@@ -90,7 +90,7 @@ def test_timeline_of_several_hosts_is_aligned_at_last_collective(builder):
     slug = builder.with_record(msgspec.structs.replace(record, ranks=tuple(ranks))).slug
     keep_trace(builder, slug, 0, events())
     keep_trace(builder, slug, 1, events(late_ms=2, clock_ms=7_000))
-    picture = timeline(builder.collect())
+    picture = PLOTS["timeline"](builder.collect())
     (axis,) = picture.figure.axes
     labels = [label.get_text() for label in axis.get_yticklabels()]
     assert labels == ["rank 0 on gr000", "rank 1 on gr001"]
@@ -101,13 +101,13 @@ def test_timeline_of_several_hosts_is_aligned_at_last_collective(builder):
 def test_timeline_on_gpu_shows_kernels_and_nccl(builder, slug):
     for rank in (0, 1):
         keep_trace(builder, slug, rank, events(on_gpu=True))
-    (axis,) = timeline(builder.collect()).figure.axes
+    (axis,) = PLOTS["timeline"](builder.collect()).figure.axes
     assert spans(axis, style.BLUE) == [(0, 1, 5), (1, 1, 5)]
     assert spans(axis, style.RED) == [(0, 4, 6), (1, 4, 6)]
 
 
 def test_timeline_without_trace_is_none(builder, slug):
-    assert timeline(builder.collect()) is None
+    assert PLOTS["timeline"](builder.collect()) is None
 
 
 @pytest.mark.parametrize(
@@ -123,26 +123,26 @@ def test_timeline_without_trace_is_none(builder, slug):
 )
 def test_timeline_of_unreadable_trace_is_none(builder, slug, content):
     keep_trace(builder, slug, 0, content)
-    assert timeline(builder.collect()) is None
+    assert PLOTS["timeline"](builder.collect()) is None
 
 
 def test_timeline_of_fifo_and_missing_rank_is_none(builder, slug):
     path = keep_trace(builder, slug, 0, events())
-    assert timeline(builder.collect()) is None  # rank 1 has none
+    assert PLOTS["timeline"](builder.collect()) is None  # rank 1 has none
     path.unlink()
     os.mkfifo(path)
-    assert timeline(builder.collect()) is None
+    assert PLOTS["timeline"](builder.collect()) is None
 
 
 def test_timeline_of_huge_trace_is_none(builder, slug, monkeypatch):
     monkeypatch.setattr(traces, "TRACE_BYTES", 10_000)
     keep_trace(builder, slug, 0, gzip.compress(b'{"traceEvents": [' + b" " * 10**7 + b"]}"))
-    assert timeline(builder.collect()) is None
+    assert PLOTS["timeline"](builder.collect()) is None
 
 
 def test_timeline_draws_as_many_ranks_as_limits_allow(builder, slug, monkeypatch):
     monkeypatch.setattr(traces, "RANKS", 1)
     keep_trace(builder, slug, 0, events())
-    picture = timeline(builder.collect())
+    picture = PLOTS["timeline"](builder.collect())
     assert len(picture.figure.axes[0].get_yticklabels()) == 1
     assert "Not drawn: 1 more ranks" in picture.caption

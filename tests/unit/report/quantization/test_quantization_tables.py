@@ -14,7 +14,8 @@ from hpml_jobs.report.files import latex, markdown
 from hpml_jobs.report.files.markdown import grid
 from hpml_jobs.report.files.screen import show
 from hpml_jobs.report.folder import write_all
-from hpml_jobs.report.quantization import picture as quantized
+from hpml_jobs.report.pictures import PLOTS
+from hpml_jobs.report.quantization.table import quantized
 from tests.unit.builders import LENET, LENET_BIAS, lab_cell, lab_record
 
 LAB, FULL = Protocol.LAB, Protocol.FULL
@@ -91,12 +92,13 @@ def test_quantization_settings_split_rows_and_name_difference(builder):
         add_quantized(builder, LENET, asked=asked, repeat=repeat)
     named = ["lenet_cifar10, calibration 100", "lenet_cifar10, calibration 1000"]
     report = builder.collect()
-    assert [runs.name for runs in report.quantized] == named
-    assert [len(runs.quantized) for runs in report.quantized] == [2, 1]
+    networks = quantized(report.sources)
+    assert [runs.name for runs in networks] == named
+    assert [len(runs.quantized) for runs in networks] == [2, 1]
     for label in ("quantization-layers", "spreads", "latency"):
         assert list(dict.fromkeys(row[0] for row in builder.table(label).sheet.rows)) == named
     assert list(dict.fromkeys(line.label for line in combined_table(builder).lines)) == named
-    titles = [axis.get_title("left") for axis in quantized.weights(report).figure.axes]
+    titles = [axis.get_title("left") for axis in PLOTS["weights"](report).figure.axes]
     assert titles == [f"{name}: {layer}" for name in named for layer in ("conv1", "fc3")]
 
 
@@ -104,7 +106,7 @@ def test_networks_differ_by_percentile_channels_and_epochs(builder):
     add_quantized(builder, LENET, asked={"percentile": 99.0})
     add_quantized(builder, LENET, asked={"per_channel": True})
     add_quantized(builder, LENET, protocol=FULL)
-    assert {runs.name for runs in builder.collect().quantized} == {
+    assert {runs.name for runs in quantized(builder.collect().sources)} == {
         "lenet_cifar10, percentile 99.0, per_channel no, epochs 2",
         "lenet_cifar10, percentile 99.9, per_channel yes, epochs 2",
         "lenet_cifar10, percentile 99.9, per_channel no, epochs 3",
@@ -181,10 +183,10 @@ def collapse_spaces(text):
 def test_study_without_quantization_has_no_such_tables(builder):
     builder.with_published_study()
     report = builder.collect()
-    assert (report.tables, report.quantized) == ((), ())
+    assert (report.tables, quantized(report.sources)) == ((), [])
     assert not {"latency", "spreads"} & {table.label for table in report.groups[0].full}
-    assert quantized.quantization(report) is None
-    assert quantized.weights(report) is None
+    assert PLOTS["quantization"](report) is None
+    assert PLOTS["weights"](report) is None
 
 
 def test_quantization_table_is_in_every_format(builder, all_pictures):
@@ -208,7 +210,7 @@ def test_quantization_table_is_in_every_format(builder, all_pictures):
 
 def test_histograms_have_panel_per_layer_and_bound_lines(builder):
     add_quantized(builder, LENET)
-    figure = quantized.activations(builder.collect()).figure
+    figure = PLOTS["activations"](builder.collect()).figure
     assert [axis.get_title("left") for axis in figure.axes] == ["input", "conv1", "fc3"]
     (bars,) = figure.axes[0].patches
     assert len(bars.get_data().values) == BINS
@@ -217,9 +219,9 @@ def test_histograms_have_panel_per_layer_and_bound_lines(builder):
     assert named == ["range", "3-sigma", "percentile"]
     ends = sorted(line.get_xdata()[0] for line in figure.axes[0].lines)
     assert ends == pytest.approx([0.0, 0.7, 0.9, 1.0])
-    assert len(quantized.weights(builder.collect()).figure.axes) == 2
+    assert len(PLOTS["weights"](builder.collect()).figure.axes) == 2
     add_quantized(builder, LENET_BIAS)
-    for draw, titles in ((quantized.weights, 4), (quantized.activations, 6)):
+    for draw, titles in ((PLOTS["weights"], 4), (PLOTS["activations"], 6)):
         places = [axis.get_subplotspec() for axis in draw(builder.collect()).figure.axes]
         assert len(places) == titles
         assert [place.is_first_col() for place in places].count(True) == 2
@@ -228,7 +230,7 @@ def test_histograms_have_panel_per_layer_and_bound_lines(builder):
 def test_step_plot_has_row_per_step_and_colour_per_network(builder):
     add_quantized(builder, LENET)
     add_quantized(builder, LENET_BIAS)
-    figure = quantized.quantization(builder.collect()).figure
+    figure = PLOTS["quantization"](builder.collect()).figure
     (axis,) = figure.axes
     steps = [text.get_text() for text in axis.get_yticklabels()]
     assert steps[0] == "fp32"

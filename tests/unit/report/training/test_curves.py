@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from hpml_jobs.core.cell import Protocol
-from hpml_jobs.report.files.csv_curves import curves_csv
+from hpml_jobs.report.files.csv_tables import curves_csv
 from hpml_jobs.report.files.markdown import grid
 from hpml_jobs.report.folder import write_tables
 from tests.unit.builders import lab_cell, lab_record

@@ -15,7 +15,7 @@ from hpml_jobs.core.workload import Workload
 from hpml_jobs.report.files import latex, markdown
 from hpml_jobs.report.files.markdown import grid
 from hpml_jobs.report.files.screen import show
-from hpml_jobs.report.training.accuracy import accuracy as picture
+from hpml_jobs.report.pictures import PLOTS
 from hpml_jobs.slurm.states import Outcome
 from tests.unit.builders import lab_cell, lab_record
 
@@ -95,7 +95,7 @@ def test_repeats_of_one_seed_count_once_without_deviation(builder):
     for label in ("table4", "evaluation"):
         assert builder.table(label).notes == ("single seed, no deviation: ddp 2-GPU at batch 128",)
         assert "a single seed has no deviation" in builder.table(label).caption[-1]
-    (axis,) = picture(builder.collect()).figure.axes
+    (axis,) = PLOTS["accuracy"](builder.collect()).figure.axes
     assert len(axis.containers) == 2
 
 
@@ -122,7 +122,7 @@ def test_runs_of_fewer_epochs_are_omitted_and_noted(builder):
 
 def plotted_accuracies(builder):
     """The accuracies that the picture shows of the first place."""
-    return picture(builder.collect()).figure.axes[0].lines[0].get_ydata()
+    return PLOTS["accuracy"](builder.collect()).figure.axes[0].lines[0].get_ydata()
 
 
 def test_outputs_without_classes_show_dash_for_accuracy(builder):
@@ -137,7 +137,7 @@ def test_outputs_without_classes_show_dash_for_accuracy(builder):
     assert builder.table("table4").lines[0].texts[-3:] == ("1.2000", "–", "–")
     assert builder.table("evaluation").lines[0].texts[:6] == ("–",) * 5 + ("1.5000",)
     assert builder.table("replicas").lines[0].texts[2:7] == ("1.200", "–", "–", "–", "–")
-    assert picture(builder.collect()) is None
+    assert PLOTS["accuracy"](builder.collect()) is None
 
 
 def without_accuracy(epoch):

@@ -132,7 +132,7 @@ def _sweep_of(question: "Question") -> "BusSweep | None":
     """
     if question.sweep is None:
         return None
-    from hpml_jobs.importer.sweep_file import read_sweep
+    from hpml_jobs.exchange.sweep_file import read_sweep
     from hpml_jobs.study.reader import read_bytes, reason_of
 
     try:

@@ -8,7 +8,7 @@ import pytest
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.errors import UsageError
-from hpml_jobs.importer.records import Rules, read_timings
+from hpml_jobs.exchange.csv_records import Rules, read_timings
 from hpml_jobs.predict.forecast import Method, Prediction, Refusal, predict
 from hpml_jobs.predict.growth import GROWTH, in_node, over_nodes
 from hpml_jobs.predict.observations import observation

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs.cli.main import run
-from hpml_jobs.importer.columns import COLUMNS
+from hpml_jobs.exchange.csv_columns import COLUMNS
 
 DOCS = Path(__file__).parents[3] / "docs"
 

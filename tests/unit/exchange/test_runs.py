@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from hpml_jobs.core.record import Facts
-from hpml_jobs.exporter import runs
-from hpml_jobs.exporter.runs import exported
+from hpml_jobs.exchange import runs
+from hpml_jobs.exchange.runs import exported
 from hpml_jobs.report.key_numbers import key_numbers
 from hpml_jobs.slurm.states import Outcome
 from tests.unit.builders import a_cell, a_record, lab_cell, lab_record

@@ -17,7 +17,7 @@ from tensorboard.plugins.hparams import metadata
 
 from hpml_jobs.cli.completion import exported
 from hpml_jobs.cli.main import run
-from hpml_jobs.exporter.to_extrap import METRICS
+from hpml_jobs.exchange.to_extrap import METRICS
 from hpml_jobs.report.key_numbers import KEY_NUMBERS
 from tests.unit.builders import RESNET, a_cell, a_record, lab_cell, lab_record
 from tests.unit.report.training.test_curves import write_curves
@@ -179,7 +179,7 @@ def test_extrap_without_two_points_is_refused(laptop, capsys):
     ],
 )
 def test_missing_package_is_named_with_pip(form, packages, builder, monkeypatch, capsys):
-    monkeypatch.delitem(sys.modules, f"hpml_jobs.exporter.to_{form}", raising=False)
+    monkeypatch.delitem(sys.modules, f"hpml_jobs.exchange.to_{form}", raising=False)
     for name in ("wandb", "alembic", "tensorboard.compat.proto.event_pb2"):
         monkeypatch.setitem(sys.modules, name, None)
     code, err = fault_of(capsys, "mine", form)

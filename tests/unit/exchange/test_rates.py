@@ -7,7 +7,7 @@ import pytest
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.strategies import Baseline
-from hpml_jobs.importer.records import Rules, read_timings
+from hpml_jobs.exchange.csv_records import Rules, read_timings
 from hpml_jobs.report.choose.rules import Wish
 from hpml_jobs.report.choose.table import choices
 from hpml_jobs.report.files import csv_tables

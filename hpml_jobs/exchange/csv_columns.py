@@ -16,7 +16,7 @@ from hpml_jobs.core.formulas import rate_of_step, samples_processed, time_at_rat
 from hpml_jobs.core.text import nearest
 from hpml_jobs.core.validation import LONGEST_S
 from hpml_jobs.errors import HpmlError, UsageError
-from hpml_jobs.importer.csv_rows import ColumnSpec, FieldError, number, whole
+from hpml_jobs.exchange.csv_rows import ColumnSpec, FieldError, number, whole
 
 WORK_SAMPLES = 1_000_000
 """Samples whose time a row has where the samples of an epoch are not reported."""

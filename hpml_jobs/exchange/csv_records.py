@@ -17,7 +17,7 @@ from hpml_jobs.core.text import counted
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError, UsageError
-from hpml_jobs.importer.columns import (
+from hpml_jobs.exchange.csv_columns import (
     COLUMNS,
     Fields,
     RateUnit,
@@ -27,7 +27,7 @@ from hpml_jobs.importer.columns import (
     read_unit,
     times,
 )
-from hpml_jobs.importer.csv_rows import Fault, Row, read_rows
+from hpml_jobs.exchange.csv_rows import Fault, Row, read_rows
 from hpml_jobs.slurm.states import Outcome
 
 PARAMETERS = {

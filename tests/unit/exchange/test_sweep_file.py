@@ -3,7 +3,7 @@
 import pytest
 
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.importer.sweep_file import read_sweep
+from hpml_jobs.exchange.sweep_file import read_sweep
 
 
 def read(text):

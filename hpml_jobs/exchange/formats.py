@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hpml_jobs.errors import HpmlError
 
 if TYPE_CHECKING:
-    from hpml_jobs.exporter.runs import ExportedStudy
+    from hpml_jobs.exchange.runs import ExportedStudy
 
 
 class Format(StrEnum):
@@ -39,7 +39,7 @@ def writer(of: Format) -> Writer:
     Raises:
         HpmlError: a package that it needs is not installed.
     """
-    write: Writer = import_module(f"hpml_jobs.exporter.to_{of.value}").write
+    write: Writer = import_module(f"hpml_jobs.exchange.to_{of.value}").write
     return write
 
 

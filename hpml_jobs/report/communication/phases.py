@@ -33,10 +33,12 @@ PHASES_CAPTION = (
 
 
 class Phase(NamedTuple):
-    """One phase: its name in the CSV, and its heading on a page."""
+    """One phase: its name in the CSV, its heading on a page, its words and colour in a picture."""
 
     name: str
     head: str
+    words: str
+    colour: str
 
     def seconds(self, row: Row) -> float | None:
         """Return the seconds of the phase in a row's medians."""
@@ -50,12 +52,12 @@ class Phase(NamedTuple):
 
 
 PHASES = (
-    Phase("stall", "stall"),
-    Phase("h2d", "h2d"),
-    Phase("forward", "forward"),
-    Phase("backward", "backward"),
-    Phase("comm_exposed", "comm"),
-    Phase("optimizer", "optimizer"),
+    Phase("stall", "stall", "stall", style.MIDDLE_GREY),
+    Phase("h2d", "h2d", "copy to device", style.ORANGE),
+    Phase("forward", "forward", "forward", style.SKY),
+    Phase("backward", "backward", "backward", style.BLUE),
+    Phase("comm_exposed", "comm", "exposed communication", style.RED),
+    Phase("optimizer", "optimizer", "optimizer", style.GREEN),
 )
 """The phases that add up to the instrumented epoch."""
 
@@ -131,19 +133,11 @@ PICTURE_CAPTION = (
     "are in forward."
 )
 
-PHASE_COLOURS = {
-    "stall": style.MIDDLE_GREY,
-    "copy to device": style.ORANGE,
-    "forward": style.SKY,
-    "backward": style.BLUE,
-    "exposed communication": style.RED,
-    "optimizer": style.GREEN,
-}
-"""The colours of the phases, in the order of the table's."""
-
 
 def phases_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
     """Plot the stacked phases of each cell; None if no epoch was instrumented."""
+
+    legend = {phase.words: phase.colour for phase in PHASES}
 
     def times_s(row: Row) -> list[float]:
         return [phase.seconds(row) or 0.0 for phase in PHASES]
@@ -151,11 +145,11 @@ def phases_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
     def draw(axis: Axes, cells: Sequence[Bar]) -> list[str]:
         times = [times_s(bar.row) for bar in cells]
         by_phase = zip(*times, strict=True)
-        stack(axis, range(len(cells)), dict(zip(PHASE_COLOURS.values(), by_phase, strict=True)))
+        stack(axis, range(len(cells)), dict(zip(legend.values(), by_phase, strict=True)))
         texts = []
         for bar, parts_s in zip(cells, times, strict=True):
             shares = [part_s / sum(parts_s) for part_s in parts_s]
-            of = dict(zip(PHASE_COLOURS, shares, strict=True))
+            of = dict(zip(legend, shares, strict=True))
             longest = max(of, key=lambda name: of[name])
             texts.append(
                 f"{bar.label} {seconds(sum(parts_s))} s, {percent(of[longest])} % {longest}, "
@@ -171,6 +165,6 @@ def phases_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
         x="seconds per epoch",
         alt="Phases of an epoch: ",
         caption=[PICTURE_CAPTION, marked(cells)],
-        legend=PHASE_COLOURS,
+        legend=legend,
         file="phases.csv",
     )

@@ -64,13 +64,21 @@ def repeats(group: ConditionGroup) -> Table | None:
     size = references.size_text(group.timed, group.device)
     against = "against_1" if group.baseline is Baseline.SINGLE else "against_reference"
     speedup: Column[Row] = column("speedup", "ratio", lambda e: e.speedup, ratio)
+    compared = {row.place: _against(group, row) for row in group.timed}
+
+    def epochs(row: Row) -> Interval | None:
+        return row.epochs.interval
+
+    def speedups(row: Row) -> Interval | None:
+        return _speedup_interval(group, row)
+
     heads: tuple[Columns[Row], ...] = (
         Columns("runs", (column("runs", "", lambda row: len(row.runs)),)),
         Columns(
             f"{captions.time_word(group.work)}, s",
             (
                 column("epoch_s", "median", lambda e: e.epochs.median, seconds),
-                interval_text(lambda e: e.epochs.interval, seconds),
+                interval_text(epochs, seconds),
                 column("epoch_spread", "IQR %", lambda e: e.epochs.spread, percent),
             ),
         ),
@@ -78,37 +86,39 @@ def repeats(group: ConditionGroup) -> Table | None:
             "speedup",
             (
                 speedup.marked_if(group.doubts_ratio),
-                interval_text(lambda e: _speedup_interval(group, e), ratio),
+                interval_text(speedups, ratio),
             ),
         ),
         Columns(
             f"against {size}",
-            (column(against, "", lambda e: _against_text(group, e)),),
+            (column(against, "", lambda e: (c := compared[e.place]) and comparison_text(c)),),
             words=True,
         ),
-        ends("epoch", "_s", lambda e: e.epochs.interval),
-        Columns("", (column("epoch_covers", "", _covers),)),
+        ends("epoch", "_s", epochs),
+        Columns("", (column("epoch_covers", "", lambda e: (i := epochs(e)) and i.coverage),)),
         Columns(
             "",
             (
-                column(f"{against}_ratio", "", lambda e: _ratio_to_1(group, e)),
-                column(f"{against}_p", "", lambda e: _p_against_1(group, e)),
+                column(
+                    f"{against}_ratio", "", lambda e: (c := compared[e.place]) and c.ratio.estimate
+                ),
+                column(f"{against}_p", "", lambda e: (c := compared[e.place]) and c.p),
             ),
         ),
-        ends("speedup", "", lambda e: _speedup_interval(group, e)),
+        ends("speedup", "", speedups),
         Columns("", (column("all_epoch_s", "", lambda e: _all_epochs(group, e)),)),
         Columns("", (column("left_out_epoch_s", "", lambda e: _left_out_epochs(group, e)),)),
     )
     caption = REPEATS.format(
         size=size,
         resamples=count(RESAMPLES),
-        coverage=_coverages(group, _covers),
-        bootstrap=_coverages(group, lambda row: _speedup_coverage(group, row)),
+        coverage=_coverages(group, epochs),
+        bootstrap=_coverages(group, speedups),
     )
     notes = [
         *left_out_runs(group.timed, group.device),
         *_scattered(group),
-        *left_out(group, ONE_RUN, _single(group)),
+        *left_out(group, ONE_RUN, (row for row in group.timed if len(row.runs) == 1)),
     ]
     order = order_of_runs(group)
     lines = (caption, *([ORDER[order].format(units=captions.units(group.device))] if order else []))
@@ -137,37 +147,22 @@ def interval_text(
 
 def ends(name: str, unit: str, of: Callable[[Row], Interval | None]) -> Columns[Row]:
     """Return the columns of an interval's ends, for the CSV."""
-
-    def low(row: Row) -> float | None:
-        interval = of(row)
-        return interval.low if interval else None
-
-    def high(row: Row) -> float | None:
-        interval = of(row)
-        return interval.high if interval else None
-
     return Columns(
-        "", (column(f"{name}_low{unit}", "", low), column(f"{name}_high{unit}", "", high))
+        "",
+        (
+            column(f"{name}_low{unit}", "", lambda row: (found := of(row)) and found.low),
+            column(f"{name}_high{unit}", "", lambda row: (found := of(row)) and found.high),
+        ),
     )
 
 
-def _covers(row: Row) -> float | None:
-    interval = row.epochs.interval
-    return interval.coverage if interval else None
-
-
-def _speedup_coverage(group: ConditionGroup, row: Row) -> float | None:
-    interval = _speedup_interval(group, row)
-    return interval.coverage if interval else None
-
-
-def _coverages(group: ConditionGroup, of: Callable[[Row], float | None]) -> str:
+def _coverages(group: ConditionGroup, of: Callable[[Row], Interval | None]) -> str:
     """Return `50.0 % (2 runs), 96.9 % (6 runs)`."""
-    coverage_by_runs = {len(row.runs): of(row) for row in group.timed}
+    intervals = {len(row.runs): of(row) for row in group.timed}
     return ", ".join(
-        f"{percent(share)} % ({runs} runs)"
-        for runs, share in sorted(coverage_by_runs.items())
-        if share
+        f"{percent(interval.coverage)} % ({runs} runs)"
+        for runs, interval in sorted(intervals.items())
+        if interval
     )
 
 
@@ -185,21 +180,6 @@ def _against(group: ConditionGroup, row: Row) -> Comparison | None:
     return compare_rows(group, (row, reference))[0, 1]
 
 
-def _against_text(group: ConditionGroup, row: Row) -> str | None:
-    comparison = _against(group, row)
-    return comparison_text(comparison) if comparison else None
-
-
-def _ratio_to_1(group: ConditionGroup, row: Row) -> float | None:
-    comparison = _against(group, row)
-    return comparison.ratio.estimate if comparison else None
-
-
-def _p_against_1(group: ConditionGroup, row: Row) -> float | None:
-    comparison = _against(group, row)
-    return comparison.p if comparison else None
-
-
 def _scattered(group: ConditionGroup) -> list[str]:
     """Return all runs of the places that scatter widely; none of them is dropped."""
     lines = []
@@ -214,22 +194,12 @@ def _scattered(group: ConditionGroup) -> list[str]:
     return lines
 
 
-def _single(group: ConditionGroup) -> list[Row]:
-    return [row for row in group.timed if len(row.runs) == 1]
-
-
 def measured(group: ConditionGroup) -> Table | None:
     """Return intervals of the instrumented epoch's values; None with one run of each."""
     rows = [row for row in group.timed if row.gpus > 1 and row.figures.compute_s is not None]
     if not several(group) or not rows:
         return None
-    heads: list[Columns[Row]] = []
-    for name, unit, head, of, words in _MEASURED:
-        both = (
-            column(f"{name}{unit}", "median", _median_of(of), words),
-            interval_text(_interval_of(of), words),
-        )
-        heads += [Columns(head, both), ends(name, unit, _interval_of(of))]
+    heads = [columns for value in _MEASURED for columns in _heads(*value)]
     text = TableText(
         "repeats-measured",
         "Repeats of the instrumented epoch",
@@ -238,8 +208,8 @@ def measured(group: ConditionGroup) -> Table | None:
         on_screen=False,
         affected=Affected.SPLIT,
     )
-    single = [row for row in rows if len(row.runs) == 1]
-    return row_table(group, text, rows, heads, left_out(group, ONE_RUN, single))
+    notes = left_out(group, ONE_RUN, (row for row in rows if len(row.runs) == 1))
+    return row_table(group, text, rows, heads, notes)
 
 
 OfRun = Callable[[Row, Figures], float | None]
@@ -261,23 +231,19 @@ _MEASURED: tuple[tuple[str, str, str, OfRun, Callable[[float], str]], ...] = (
 )
 
 
-def _sample_of(of: OfRun, row: Row) -> Sample | None:
-    values = (of(row, run) for run in row.runs)
-    measured_values = tuple(value for value in values if value is not None)
-    return Sample(measured_values) if measured_values else None
+def _heads(
+    name: str, unit: str, head: str, of: OfRun, words: Callable[[float], str]
+) -> tuple[Columns[Row], Columns[Row]]:
+    """Return the columns of a value: its median and interval over runs, and the interval's ends."""
 
+    def sample(row: Row) -> Sample | None:
+        values = tuple(value for run in row.runs if (value := of(row, run)) is not None)
+        return Sample(values) if values else None
 
-def _median_of(of: OfRun) -> Callable[[Row], float | None]:
-    def value(row: Row) -> float | None:
-        sample = _sample_of(of, row)
-        return sample.median if sample else None
+    def interval(row: Row) -> Interval | None:
+        return (of_row := sample(row)) and of_row.interval
 
-    return value
-
-
-def _interval_of(of: OfRun) -> Callable[[Row], Interval | None]:
-    def value(row: Row) -> Interval | None:
-        sample = _sample_of(of, row)
-        return sample.interval if sample else None
-
-    return value
+    median = column(
+        f"{name}{unit}", "median", lambda row: (of_row := sample(row)) and of_row.median, words
+    )
+    return Columns(head, (median, interval_text(interval, words))), ends(name, unit, interval)

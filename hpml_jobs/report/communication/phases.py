@@ -136,7 +136,6 @@ PICTURE_CAPTION = (
 
 def phases_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
     """Plot the stacked phases of each cell; None if no epoch was instrumented."""
-
     legend = {phase.words: phase.colour for phase in PHASES}
 
     def times_s(row: Row) -> list[float]:

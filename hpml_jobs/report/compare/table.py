@@ -18,8 +18,8 @@ from hpml_jobs.report.frame.builder import (
     Columns,
     TableText,
     column,
+    item_table,
     place_columns,
-    ungrouped_table,
 )
 from hpml_jobs.report.frame.captions import cell_label
 from hpml_jobs.report.frame.decision import LEAST_RUNS, Decision
@@ -49,10 +49,10 @@ def comparison_table(group: ComparedGroup, limit: float | None) -> Table:
     is_imported = group.old.imported and group.new.imported
     text = TableText("compare", "Comparison", "" if is_imported else "timed epoch", caption)
     items = [(cell_label(cell.place, device), cell) for cell in cells]
-    table = ungrouped_table(group.new.setting, text, items, heads, notes(group, limit))
+    table = item_table([], text, items, heads, notes(group, limit))
     lines = zip(table.lines, cells, strict=True)
     marked = tuple(_marked(line) if cell.is_doubtful else line for line, cell in lines)
-    return msgspec.structs.replace(table, lines=marked)
+    return msgspec.structs.replace(table, setting=group.new.setting, lines=marked)
 
 
 def _marked(line: Line) -> Line:

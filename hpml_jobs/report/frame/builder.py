@@ -1,13 +1,10 @@
 """Full tables: columns with a value, its text, and its name in the CSV."""
 
+import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 
-import msgspec
-
 from hpml_jobs.checks.result import Affected
-from hpml_jobs.core.strategies import Device
 from hpml_jobs.report.frame import captions, marks
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.marks import by_reason
@@ -98,17 +95,17 @@ def columns_of(
         metadata = getattr(hint, "__metadata__", ())
         shown = next((item for item in metadata if isinstance(item, Shown)), None)
         if shown is None:
-            columns.append(Columns("", (column(field, "", attrgetter(field)),)))
+            columns.append(Columns("", (column(field, "", operator.attrgetter(field)),)))
             continue
         head, under = shown.head.format(**names), shown.under.format(**names)
         made: Column[T] = column(
             "" if shown.on_page_only or shown.parts else field,
             head if under else "",
-            attrgetter(field),
+            operator.attrgetter(field),
             shown.text,
         )
         if shown.doubt:
-            made = made.marked_if(attrgetter(shown.doubt))
+            made = made.marked_if(operator.attrgetter(shown.doubt))
         if under and columns and columns[-1].head == under:
             columns[-1] = columns[-1]._replace(columns=(*columns[-1].columns, made))
         else:
@@ -179,27 +176,10 @@ def item_table(
     heads: Sequence[Columns[T]],
     notes: Iterable[str] = (),
 ) -> Table:
-    """Return a table of one or several groups with a line per item; each comes with its label."""
-    return _table(_of_groups(groups, text), text, _blocks(heads), _body(items, heads, notes))
-
-
-def ungrouped_table(
-    setting: str,
-    text: TableText,
-    items: Iterable[tuple[str, T]],
-    heads: Sequence[Columns[T]],
-    notes: Iterable[str] = (),
-) -> Table:
-    """Return the same of items that belong to no condition group, with their setting in words."""
-    return _table(Top(text.corner, setting), text, _blocks(heads), _body(items, heads, notes))
-
-
-def _body(
-    items: Iterable[tuple[str, T]], heads: Sequence[Columns[T]], notes: Iterable[str]
-) -> "Body":
+    """Return a table of some groups with a line per item; each comes with its label."""
     listed = list(items)
-    lines = tuple(Line(label=label, texts=_texts(heads, item)) for label, item in listed)
-    return Body(lines, _sheet(heads, (item for _, item in listed)), tuple(notes))
+    lines = [Line(label=label, texts=_texts(heads, item)) for label, item in listed]
+    return _table(groups, text, heads, lines, _sheet(heads, (item for _, item in listed)), notes)
 
 
 def row_table(
@@ -213,6 +193,9 @@ def row_table(
     return line_table(group, text, [(row, row) for row in rows], heads, notes)
 
 
+ROW_COLUMNS = ("strategy", "row", "gpus", "nodes", "treatment", "batch")
+
+
 def line_table(
     group: ConditionGroup,
     text: TableText,
@@ -221,7 +204,7 @@ def line_table(
     notes: Iterable[str] = (),
 ) -> Table:
     """Return a table of rows and their lines, each marked if its row fails a check."""
-    place, written = (_row_place(group.device),), []
+    written = []
     for row, line in lines:
         texts = marks.marked(group, row, _texts(heads, line), text.affected)
         written.append(Line(label=row_name(group, row), texts=texts))
@@ -229,74 +212,46 @@ def line_table(
         if any(below):
             written.append(Line(label=text.below, texts=below))
     rows = [row for row, _ in lines]
-    places, values = _sheet(place, rows), _sheet(heads, (line for _, line in lines))
-    sheet = Sheet(
-        columns=places.columns + values.columns,
-        rows=tuple(
-            of_place + of_line for of_place, of_line in zip(places.rows, values.rows, strict=True)
-        ),
-    )
-    body = Body(tuple(written), sheet, (*marks.explained(group, rows, text.affected), *notes))
-    return _table(_of_groups([group], text), text, _blocks(heads), body)
-
-
-def _row_place(device: Device) -> Columns[Row]:
-    def setup(row: Row) -> Setup:
-        return row.setup
-
-    return Columns(
-        "",
+    values = _sheet(heads, (line for _, line in lines))
+    places = (
         (
-            *place_columns(setup, ["strategy"]),
-            column("row", "", lambda row: captions.row_label(row.setup, device)),
-            *place_columns(setup, ["gpus", "nodes", "treatment"]),
-            column("batch", "", lambda row: row.batch_per_gpu),
-        ),
+            *(row.strategy.value, captions.row_label(row.setup, group.device)),
+            *(row.gpus, row.nodes, row.treatment, row.batch_per_gpu),
+        )
+        for row in rows
     )
-
-
-class Body(NamedTuple):
-    """The parts of a table that follow from its items."""
-
-    lines: tuple[Line, ...]
-    sheet: Sheet
-    notes: tuple[str, ...]
-
-
-class Top(NamedTuple):
-    """The corner of a table, its setting (what was trained, on what), and the name of its times."""
-
-    corner: str
-    setting: str
-    time: str = "epoch"
-
-
-def _of_groups(groups: Sequence[ConditionGroup], text: TableText) -> Top:
-    return Top(
-        corner="" if all(group.imported for group in groups) else text.corner,
-        setting=" ".join(dict.fromkeys(map(captions.setting, groups))),
-        time=captions.time_word(next((group.work for group in groups if group.work), None)),
+    sheet = Sheet(
+        columns=ROW_COLUMNS + values.columns,
+        rows=tuple(map(operator.add, places, values.rows)),
     )
+    notes = (*marks.explained(group, rows, text.affected), *notes)
+    return _table([group], text, heads, written, sheet, notes)
 
 
-def _table(top: Top, text: TableText, blocks: tuple[Block, ...], body: Body) -> Table:
+def _table(  # noqa: PLR0913, PLR0917  (the parts of a table)
+    groups: Sequence[ConditionGroup],
+    text: TableText,
+    heads: Sequence[Columns[T]],
+    lines: Iterable[Line],
+    sheet: Sheet,
+    notes: Iterable[str],
+) -> Table:
+    """Return a table; where times are of other work than an epoch, epoch_s is time_s."""
+    time = captions.time_word(next((group.work for group in groups if group.work), None))
+    columns = tuple(name.replace("epoch", time) for name in sheet.columns)
     return Table(
         label=text.label,
         title=text.title,
-        corner=top.corner,
-        blocks=blocks,
-        lines=body.lines,
+        corner="" if groups and all(group.imported for group in groups) else text.corner,
+        blocks=tuple(_block(head) for head in heads if head.head),
+        lines=tuple(lines),
         caption=text.caption,
-        setting=top.setting,
-        notes=body.notes,
+        setting=" ".join(dict.fromkeys(map(captions.setting, groups))),
+        notes=tuple(notes),
         on_screen=text.on_screen,
-        sheet=_named(body.sheet, top.time),
+        sheet=Sheet(columns=columns, rows=sheet.rows),
         answer=text.answer,
     )
-
-
-def _blocks(heads: Sequence[Columns[T]]) -> tuple[Block, ...]:
-    return tuple(_block(head) for head in heads if head.head)
 
 
 def _block(head: Columns[T]) -> Block:
@@ -325,12 +280,6 @@ def _sheet(heads: Sequence[Columns[T]], items: Iterable[T]) -> Sheet:
         columns=tuple(column.name for column in columns),
         rows=tuple(tuple(column.value(item) for column in columns) for item in items),
     )
-
-
-def _named(sheet: Sheet, time: str) -> Sheet:
-    """Return the sheet with time_s for epoch_s where times are of other work than an epoch."""
-    columns = tuple(name.replace("epoch", time) for name in sheet.columns)
-    return msgspec.structs.replace(sheet, columns=columns)
 
 
 UNMEASURED = "not measured"

@@ -243,7 +243,7 @@ def _heads(
     def interval(row: Row) -> Interval | None:
         return (of_row := sample(row)) and of_row.interval
 
-    median = column(
+    median: Column[Row] = column(
         f"{name}{unit}", "median", lambda row: (of_row := sample(row)) and of_row.median, words
     )
     return Columns(head, (median, interval_text(interval, words))), ends(name, unit, interval)

@@ -185,14 +185,9 @@ def _is_model(figure: Published, parameters: int | None) -> bool:
 
 def nearest_all_reduce(gpu: str, gpus: int, nodes: int) -> tuple[BusBandwidth, ...]:
     """Return the published bus bandwidths of the same GPU and nodes, the nearest number of GPUs."""
-    same = [figure for figure in ALL_REDUCE if figure.gpu == gpu and _alike(figure.nodes, nodes)]
+    same = [f for f in ALL_REDUCE if f.gpu == gpu and (f.nodes > 1) == (nodes > 1)]
     apart = min((abs(figure.gpus - gpus) for figure in same), default=None)
     return tuple(figure for figure in same if abs(figure.gpus - gpus) == apart)
-
-
-def _alike(nodes: int, others: int) -> bool:
-    """Return whether both are one node, or both several."""
-    return (nodes > 1) == (others > 1)
 
 
 KINDS = {

@@ -103,7 +103,8 @@ def speedups(group: ConditionGroup) -> Answer:
     compared = [
         row
         for row in usable(group, rows, Affected.TIME)
-        if row.speedup is not None and row.reference != row.setup and not _is_wrong(group, row)
+        if (reference := group.reference(row)) and reference is not row
+        if usable(group, [reference], Affected.TIME)
     ]
     if not compared:
         return unanswered(
@@ -120,16 +121,6 @@ def speedups(group: ConditionGroup) -> Answer:
     return Answer(
         *Q2, text, f"{tables}; {cells(group, compared)}", doubt(group, rows, Affected.TIME)
     )
-
-
-def _is_wrong(group: ConditionGroup, row: Row) -> bool:
-    """Return whether a check calls the time wrong that a row is compared with."""
-    references = [
-        other
-        for other in group.timed
-        if other.setup == row.reference and other.batch_per_gpu == row.batch_per_gpu
-    ]
-    return not usable(group, references, Affected.TIME)
 
 
 def _by_size(group: ConditionGroup, rows: Sequence[Row]) -> str:

@@ -13,7 +13,8 @@ from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.marks import mark
 from hpml_jobs.report.frame.numbers import percent, ratio
 from hpml_jobs.report.frame.rows import Row, setup_order
-from hpml_jobs.report.report import Report, ReportGroup, StrategyTables
+from hpml_jobs.report.lab.tables import StrategyTables
+from hpml_jobs.report.report import Report, ReportGroup
 
 LEAST_SHARE = 0.05
 """The least share of an epoch that the answer names."""

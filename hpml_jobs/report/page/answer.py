@@ -4,10 +4,8 @@ from collections.abc import Iterator
 
 from hpml_jobs import __version__
 from hpml_jobs.report.choose import proposal, words
-from hpml_jobs.report.choose.proposal import sizes
 from hpml_jobs.report.choose.rules import Choice
 from hpml_jobs.report.frame import captions
-from hpml_jobs.report.frame.captions import cost_unit
 from hpml_jobs.report.frame.numbers import cost, per_second, ratio, seconds
 from hpml_jobs.report.overview import Overview, overview
 from hpml_jobs.report.page.items import Bullets, Headline, Item, Quote, Sheet, Text
@@ -34,7 +32,7 @@ def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
     # no full stop after a command
     lines += [f"{line[0].upper()}{line[1:]}" for line in summary.next_cells]
     yield from [Bullets(tuple(lines))] if lines else []
-    table = sizes(group.source, choice)
+    table = proposal.sizes(group.source, choice)
     yield Sheet(table, table.caption, table.notes)
     if len(table.lines) > 1 and not choice.measure_again:
         yield Quote(PROPOSAL, proposal.proposal(group.source, choice, _version(group)))
@@ -66,7 +64,7 @@ def _headline(choice: Choice, group: ReportGroup, summary: Overview) -> Headline
     efficiency, gap, against = words.efficiency(asked, choice, device).partition(" ")
     figures += [
         (efficiency, f"parallel efficiency{gap}{against}"),
-        (cost(asked.gpu_s), f"{cost_unit(device)} {per_work}"),
+        (cost(asked.gpu_s), f"{captions.cost_unit(device)} {per_work}"),
     ]
     answer = f"{words.ask_words(choice, device)} {words.name(asked, device)}."
     return Headline(answer, tuple(figures))

@@ -39,7 +39,7 @@ def pareto(groups: Sequence[ConditionGroup], choices: Sequence[Choice | None]) -
         [
             Panel(group.name, (group, choice))
             for group, choice in zip(groups, choices, strict=True)
-            if choice and len(choice.candidates) > 1
+            if choice and choice.has_rivals
         ]
     )
     if not shown:

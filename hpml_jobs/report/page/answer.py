@@ -24,7 +24,7 @@ def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
         return
     summary = overview(report, group)
     yield _headline(choice, group, summary)
-    sentences = summary.answer if len(choice.candidates) > 1 else ()
+    sentences = summary.answer if choice.has_rivals else ()
     lines = [line for line in sentences if line != words.answer(choice, device, report.study)]
     undecided = words.undecided(choice, device).removeprefix("; ")
     limits = [undecided, *words.doubts(choice, device)]
@@ -49,7 +49,7 @@ def _version(group: ReportGroup) -> str:
 
 def _headline(choice: Choice, group: ReportGroup, summary: Overview) -> Headline:
     device = group.source.device
-    if len(choice.candidates) == 1:
+    if not choice.has_rivals:
         return Headline(" ".join(summary.answer))
     if choice.ask is None:
         return Headline(summary.answer[-1])

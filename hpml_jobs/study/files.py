@@ -26,6 +26,18 @@ OF_OTHERS = 0o022
 """The permission of others than the owner to write."""
 
 
+class Inside:
+    """The path of a file in a folder, made when it is asked for: there are thousands of folders."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, folder: Any, owner: type) -> Path:
+        """Return the path in the folder `folder.root`."""
+        root: Path = folder.root
+        return root / self.name
+
+
 def others_can_write(path: Path) -> bool:
     """Return whether a path is another user's, or others than its owner may write there."""
     status = path.stat()

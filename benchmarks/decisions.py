@@ -3,7 +3,7 @@
     python benchmarks/decisions.py [--simulations 4000]
 
 Times are lognormal around 10 s. Prints the tables of docs/measured.md; the test
-tests/unit/report/test_simulations.py runs the same functions with fewer simulations.
+tests/unit/report/frame/test_simulations.py runs the same functions with fewer simulations.
 """
 
 import argparse
@@ -16,14 +16,13 @@ from hpml_jobs.checks import Level
 from hpml_jobs.core.formulas import coverage_of_range
 from hpml_jobs.core.statistics import interval, ratio_interval
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.importer.records import Rules, read_timings
-from hpml_jobs.report.merge.cells import CellResult
-from hpml_jobs.report.merge.choice import Wish, choose
-from hpml_jobs.report.merge.decision import Decision, compare, compare_all
-from hpml_jobs.report.merge.groups import ConditionGroup
-from hpml_jobs.report.merge.power import smallest_difference
-from hpml_jobs.report.report import complete_groups
-from hpml_jobs.report.text import choice as words
+from hpml_jobs.exchange.csv_records import Rules, read_timings
+from hpml_jobs.report.choose import words
+from hpml_jobs.report.choose.rules import Wish, choose
+from hpml_jobs.report.frame.cells import CellResult
+from hpml_jobs.report.frame.decision import Decision, compare, compare_all
+from hpml_jobs.report.frame.groups import ConditionGroup, complete_groups
+from hpml_jobs.report.frame.power import smallest_difference
 
 BOOTSTRAPS_PER_DECISION = 8
 """A bootstrap takes 2,000 resamples, so so many fewer of them are simulated."""

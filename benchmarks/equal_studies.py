@@ -18,10 +18,9 @@ from statistics import median
 
 import msgspec
 
-from hpml_jobs.report.comparison import make_comparison
-from hpml_jobs.report.merge.decision import Decision
-from hpml_jobs.report.merge.reference import Reference, ReferenceCell
-from hpml_jobs.report.reference import reference_of
+from hpml_jobs.report.compare.document import make_comparison
+from hpml_jobs.report.compare.reference import Reference, ReferenceCell, reference_of
+from hpml_jobs.report.frame.decision import Decision
 from hpml_jobs.study.snapshot import read_study
 from hpml_jobs.study.study import all_studies
 

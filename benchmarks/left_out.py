@@ -16,7 +16,7 @@ from hpml_jobs.predict.model import HOW, Axis
 from hpml_jobs.predict.observations import observation, place_of
 from hpml_jobs.predict.place import Observation, Place, series_of, singles_of
 from hpml_jobs.predict.splits import Splits
-from hpml_jobs.report.merge.forecasts import usable_records
+from hpml_jobs.report.predict.rules import usable_records
 from hpml_jobs.report.report import make_report
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study

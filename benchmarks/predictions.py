@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hpml_jobs.core.measurements import CollectiveKind
-from hpml_jobs.importer.records import Rules, read_timings
-from hpml_jobs.importer.sweep_file import read_sweep
+from hpml_jobs.exchange.csv_records import Rules, read_timings
+from hpml_jobs.exchange.sweep_file import read_sweep
 from hpml_jobs.predict import least_squares
 from hpml_jobs.predict.forecast import Prediction, predict
 from hpml_jobs.predict.left_out import errors_of

@@ -6,8 +6,8 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hpml_jobs.api import OpenStudy, open_study
     from hpml_jobs.errors import HpmlError
+    from hpml_jobs.exchange.api import OpenStudy, open_study
 
 __version__ = "0.9.0"
 
@@ -21,7 +21,7 @@ def __getattr__(name: str) -> Any:
 
         return HpmlError
     if name in __all__:
-        from hpml_jobs import api  # noqa: PLC0415
+        from hpml_jobs.exchange import api  # noqa: PLC0415
 
         return getattr(api, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

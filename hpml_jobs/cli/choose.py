@@ -24,7 +24,7 @@ from hpml_jobs.cli.predict import predict
 from hpml_jobs.errors import HpmlError
 
 if TYPE_CHECKING:
-    from hpml_jobs.report.choice import GroupChoice
+    from hpml_jobs.report.choose.table import GroupChoice
 
 KEYS = {
     "min_efficiency": share,
@@ -58,8 +58,8 @@ def choose(
 
     Example: hpml-jobs choose digits-local min_efficiency=0.6
     """
-    from hpml_jobs.report.choice import choices
-    from hpml_jobs.report.merge.choice import Wish
+    from hpml_jobs.report.choose.rules import Wish
+    from hpml_jobs.report.choose.table import choices
     from hpml_jobs.study.snapshot import read_study
 
     if predicted:
@@ -84,8 +84,8 @@ def choose(
 
 def _show(out: Console, made: "GroupChoice", *, several: bool) -> None:
     """Print the answer, then the table of all cells, the steps, and the next cells."""
-    from hpml_jobs.report.formats.screen import show_table
-    from hpml_jobs.report.text.captions import setting
+    from hpml_jobs.report.files.screen import show_table
+    from hpml_jobs.report.frame.captions import setting
 
     if several:
         out.print(Rule(style="dim"))

@@ -61,11 +61,11 @@ def collect(
     selected = find_study(name, outputs)
     report, status = current_report(selected, values, wait=wait, out_of_the_way=json)
     if json:
-        from hpml_jobs.report.formats import json_tables
+        from hpml_jobs.report.files import json_tables
 
         print(json_tables.document(report), end="")
     else:
-        from hpml_jobs.report.formats import first_screen, screen
+        from hpml_jobs.report.files import first_screen, screen
 
         (screen if all_tables else first_screen).show(report, console())
     from hpml_jobs.report.folder import is_outdated, write_tables

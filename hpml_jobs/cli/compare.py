@@ -17,7 +17,7 @@ from hpml_jobs.errors import HpmlError, UsageError
 
 if TYPE_CHECKING:
     from hpml_jobs.cli.sides import Side
-    from hpml_jobs.report.comparison import ComparisonText
+    from hpml_jobs.report.compare.document import ComparisonText
 
 LEAST_LIMIT = 2.0
 """The least limit in percent: smaller differences are never called slower."""
@@ -97,7 +97,7 @@ def compare(
     if a is None:
         raise UsageError("name the study to compare with: hpml-jobs compare A [B]")
     from hpml_jobs.cli.sides import side_of
-    from hpml_jobs.report.comparison import make_comparison
+    from hpml_jobs.report.compare.document import make_comparison
 
     limit = None if fail_if_slower is None else parse_limit(fail_if_slower)
     old, new = side_of(a, outputs), side_of(b, outputs)
@@ -140,7 +140,7 @@ def parse_limit(word: str) -> float:
 
 def _show(out: Console, text: "ComparisonText") -> None:
     """Print the answer, then of each group the conditions that differ and the table."""
-    from hpml_jobs.report.formats.screen import show_table
+    from hpml_jobs.report.files.screen import show_table
 
     out.print(Text(text.answer, style="bold"))
     for group in text.groups:
@@ -162,7 +162,7 @@ def _write(text: "ComparisonText", new: "Side", to: Path | None, *, json: bool) 
     Raises:
         HpmlError: the folder that was named cannot be written.
     """
-    from hpml_jobs.report.comparison import write_picture
+    from hpml_jobs.report.compare.document import write_picture
 
     folder = to.expanduser() if to else new.study.report if new.study else None
     if folder is None:

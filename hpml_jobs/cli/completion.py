@@ -129,7 +129,7 @@ def compared(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def exported(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the names of studies and the formats of an export that begin so."""
-    from hpml_jobs.exporter.formats import Format
+    from hpml_jobs.exchange.formats import Format
 
     formats = [form.value for form in Format if form.value.startswith(incomplete)]
     return studies(ctx, incomplete) + formats

@@ -9,7 +9,7 @@ import typer
 from hpml_jobs.cli.completion import exported as completed
 from hpml_jobs.cli.options import Outputs, find_study
 from hpml_jobs.errors import HpmlError, UsageError
-from hpml_jobs.exporter.formats import Format, writer
+from hpml_jobs.exchange.formats import Format, writer
 
 FORMATS = tuple(form.value for form in Format)
 
@@ -44,7 +44,7 @@ def export(
         raise UsageError(f"export {' '.join(words)}: give a study, then {' or '.join(FORMATS)}")
     study = find_study(names[0] if names else None, outputs)
     write = writer(Format(form))
-    from hpml_jobs.exporter.runs import exported
+    from hpml_jobs.exchange.runs import exported
     from hpml_jobs.report.report import make_report
     from hpml_jobs.status.states import study_status
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpml_jobs.core.record import Record
-    from hpml_jobs.importer.write_study import ImportChanges
+    from hpml_jobs.exchange.write_study import ImportChanges
 
 KEYS = (
     "study",
@@ -80,7 +80,7 @@ class ImportRequest(NamedTuple):
     @property
     def unit(self) -> str | None:
         """The unit of rates without a column for it."""
-        from hpml_jobs.importer.columns import read_unit
+        from hpml_jobs.exchange.csv_columns import read_unit
 
         text = self.values.get("unit")
         return None if text is None else read_unit(text).value
@@ -107,9 +107,9 @@ def import_(words: FileAndKeys = None, outputs: Outputs = None, json: Json = Fal
 
     Example: hpml-jobs import docs/published.csv study=published
     """
-    from hpml_jobs.importer.records import Rules, read_timings
-    from hpml_jobs.importer.remarks import remarks
-    from hpml_jobs.importer.write_study import write_study
+    from hpml_jobs.exchange.csv_records import Rules, read_timings
+    from hpml_jobs.exchange.csv_remarks import remarks
+    from hpml_jobs.exchange.write_study import write_study
 
     request = _parse(words or [], outputs)
     if request.is_archive:

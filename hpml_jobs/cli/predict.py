@@ -26,7 +26,7 @@ from hpml_jobs.errors import HpmlError, UsageError
 if TYPE_CHECKING:
     from hpml_jobs.predict.network import BusSweep
     from hpml_jobs.predict.question import Question
-    from hpml_jobs.report.prediction import GroupForecast
+    from hpml_jobs.report.predict.document import GroupForecast
 
 SWEEP_BYTES = 2**20
 """The longest file of a sweep that is read."""
@@ -85,7 +85,7 @@ def predict(
 
     Example: hpml-jobs predict digits-local gpus=4,8 cluster.gpus_per_node=8
     """
-    from hpml_jobs.report.prediction import forecasts
+    from hpml_jobs.report.predict.document import forecasts
     from hpml_jobs.study.snapshot import read_study
 
     name, question = _parse(words)
@@ -132,7 +132,7 @@ def _sweep_of(question: "Question") -> "BusSweep | None":
     """
     if question.sweep is None:
         return None
-    from hpml_jobs.importer.sweep_file import read_sweep
+    from hpml_jobs.exchange.sweep_file import read_sweep
     from hpml_jobs.study.reader import read_bytes, reason_of
 
     try:
@@ -144,8 +144,8 @@ def _sweep_of(question: "Question") -> "BusSweep | None":
 
 def _show(out: Console, made: "GroupForecast", *, several: bool) -> None:
     """Print the answer, the table of predictions, and why others are not made."""
-    from hpml_jobs.report.formats.screen import show_table
-    from hpml_jobs.report.text.captions import setting
+    from hpml_jobs.report.files.screen import show_table
+    from hpml_jobs.report.frame.captions import setting
 
     if several:
         out.print(Rule(style="dim"))

@@ -15,7 +15,7 @@ from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError, UsageError
 
 if TYPE_CHECKING:
-    from hpml_jobs.report.merge.reference import Reference
+    from hpml_jobs.report.compare.reference import Reference
 
 
 class Action(StrEnum):
@@ -81,7 +81,7 @@ def save_reference(name: str, study: str | None, outputs: Path | None, *, replac
         HpmlError: the file exists, or cannot be written.
     """
     from hpml_jobs.cli.sides import of_study, reference_path
-    from hpml_jobs.report.reference import write_reference
+    from hpml_jobs.report.compare.reference import write_reference
 
     folder = outputs_of(outputs)
     path = reference_path(name, folder)
@@ -101,7 +101,7 @@ def _cells(numbers: "Reference") -> str:
 
 def _list(folder: Path, *, json: bool) -> None:
     from hpml_jobs.cli.sides import reference_names, reference_path
-    from hpml_jobs.report.reference import read_reference
+    from hpml_jobs.report.compare.reference import read_reference
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for head in ("reference", "study", "measured", "cells"):
@@ -127,9 +127,9 @@ def _list(folder: Path, *, json: bool) -> None:
 
 def _show(name: str, folder: Path, *, json: bool) -> None:
     from hpml_jobs.cli.sides import reference_path
-    from hpml_jobs.report.reference import read_reference
-    from hpml_jobs.report.text.captions import cell_label
-    from hpml_jobs.report.text.numbers import seconds
+    from hpml_jobs.report.compare.reference import read_reference
+    from hpml_jobs.report.frame.captions import cell_label
+    from hpml_jobs.report.frame.numbers import seconds
 
     path = reference_path(name, folder)
     numbers = read_reference(path)

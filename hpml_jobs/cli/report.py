@@ -62,7 +62,7 @@ def report(
 
 def _answers(made: "Report") -> list[str]:
     """Return the answer of every group with a number."""
-    from hpml_jobs.report.text.choice import answer
+    from hpml_jobs.report.choose.words import answer
 
     return [
         f"{f'group {group.number}: ' if made.several else ''}"

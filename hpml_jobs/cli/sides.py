@@ -11,7 +11,7 @@ from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.study import Study, all_studies, check_name
 
 if TYPE_CHECKING:
-    from hpml_jobs.report.merge.reference import Reference
+    from hpml_jobs.report.compare.reference import Reference
 
 FOLDER = "references"
 """The folder of stored references, next to the studies."""
@@ -36,7 +36,7 @@ class Side(NamedTuple):
         Raises:
             HpmlError: it has none, or cannot be read.
         """
-        from hpml_jobs.report.reference import read_reference, reference_of
+        from hpml_jobs.report.compare.reference import read_reference, reference_of
         from hpml_jobs.study.snapshot import read_study
 
         if self.study is not None:

@@ -81,7 +81,7 @@ def ratio_interval(numerator: tuple[float, ...], denominator: tuple[float, ...])
     Percentile bootstrap with 2,000 seeded resamples: the same runs give the same interval. None
     if either cell has a single run, whose resamples are all equal. Few runs cannot cover 95 %,
     however many resamples: coverage is at least that of the range of the fewer runs (simulated in
-    tests/unit/report/test_simulations.py).
+    tests/unit/report/frame/test_simulations.py).
 
     >>> ratio_interval((10.0, 10.0), (5.0, 5.0))
     Interval(low=2.0, high=2.0, coverage=0.5)

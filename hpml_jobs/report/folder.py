@@ -21,9 +21,9 @@ from typing import TypeAlias
 
 from hpml_jobs.core.text import printable
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.report import page, plots
-from hpml_jobs.report.formats import csv_tables, json_tables, latex, markdown
-from hpml_jobs.report.formats.csv_curves import curves_csv
+from hpml_jobs.report import page, pictures
+from hpml_jobs.report.files import csv_tables, json_tables, latex, markdown
+from hpml_jobs.report.files.csv_tables import curves_csv
 from hpml_jobs.report.report import LABELS, TOGETHER, Report
 from hpml_jobs.study.files import write_whole
 
@@ -31,7 +31,6 @@ TABLES = "tables.json"
 
 Contents: TypeAlias = Mapping[str, str | bytes]
 """The contents of files by name."""
-
 
 _SHEETS = tuple(f"{name}.csv" for name in (*LABELS, *TOGETHER, "curves"))
 """The names of the tables' files that not every report has."""
@@ -54,7 +53,7 @@ def write_tables(report: Report, folder: Path) -> list[Path]:
 def write_all(report: Report, folder: Path) -> list[Path]:
     """Write the page, its pictures and the tables as `write_tables` does."""
     contents = {**_tables(report), **page.files(report)}
-    written = _write(contents, folder, (*_SHEETS, *plots.names()))
+    written = _write(contents, folder, (*_SHEETS, *pictures.names()))
     (folder / page.HTML).touch()  # also if it is the same: it is of the tables that are there now
     return written
 

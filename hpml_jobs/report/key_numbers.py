@@ -16,10 +16,9 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BUS_BANDWIDTHS
 from hpml_jobs.core.text import percent_text
 from hpml_jobs.core.value import Value
-from hpml_jobs.report.merge.cost import measured_peak
-from hpml_jobs.report.merge.figures import NAMES, PHASES, figures_of
-from hpml_jobs.report.merge.gpu_figures import gpu_figures
-from hpml_jobs.report.text.numbers import DASH, count, gb_per_s, seconds, significant
+from hpml_jobs.report.cost.rules import measured_peak
+from hpml_jobs.report.frame.figures import NAMES, PHASES, figures_of, gpu_figures
+from hpml_jobs.report.frame.numbers import DASH, count, gb_per_s, seconds, significant
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.snapshot import FolderSnapshot
 

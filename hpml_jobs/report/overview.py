@@ -6,13 +6,14 @@ from typing import NamedTuple
 from hpml_jobs.core.conditions import CPU_COUNT
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted, listed
-from hpml_jobs.report.merge.choice import Candidate, Choice
-from hpml_jobs.report.merge.rows import Row, setup_order
+from hpml_jobs.report import warnings
+from hpml_jobs.report.choose import words
+from hpml_jobs.report.choose.rules import Candidate, Choice
+from hpml_jobs.report.frame import captions
+from hpml_jobs.report.frame.marks import mark
+from hpml_jobs.report.frame.numbers import percent, ratio
+from hpml_jobs.report.frame.rows import Row, setup_order
 from hpml_jobs.report.report import Report, ReportGroup, StrategyTables
-from hpml_jobs.report.text import captions, warnings
-from hpml_jobs.report.text import choice as words
-from hpml_jobs.report.text.marks import mark
-from hpml_jobs.report.text.numbers import percent, ratio
 
 LEAST_SHARE = 0.05
 """The least share of an epoch that the answer names."""

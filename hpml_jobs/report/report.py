@@ -5,48 +5,36 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpml_jobs import checks
 from hpml_jobs.core.cluster import Cluster
-from hpml_jobs.core.conditions import CODE, UNRECORDED, WORKLOAD
-from hpml_jobs.core.strategies import Baseline, Device, Strategy
+from hpml_jobs.core.conditions import CODE, UNRECORDED
+from hpml_jobs.core.strategies import Baseline, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.predict.forecast import Forecast
-from hpml_jobs.report.merge import grouping
-from hpml_jobs.report.merge.cells import CellResult, cell_results
-from hpml_jobs.report.merge.choice import Choice, Wish, charged_gpus, choose
-from hpml_jobs.report.merge.forecasts import forecast
-from hpml_jobs.report.merge.groups import ConditionGroup, StrategyRows, strategy_rows
-from hpml_jobs.report.merge.rows import Place, Row
-from hpml_jobs.report.table import Table
-from hpml_jobs.report.tables import (
-    bandwidth,
-    communication,
-    curves,
-    lab,
-    largest_batch,
-    latency,
-    learning,
-    messages,
-    microbenchmark,
-    phases,
-    predictions,
-    profiler,
-    quantization,
-    quantization_layers,
-    repeats,
-    replicas,
-    residual,
-    scaling,
-    sharding,
-    shuffling,
-    strategies,
-    strong,
-    training_paths,
-)
-from hpml_jobs.report.tables import checks as check_tables
-from hpml_jobs.report.tables import cost as cost_table
-from hpml_jobs.report.tables.choice import choice_table
-from hpml_jobs.report.text import captions, references, warnings
+from hpml_jobs.report import largest_batch, sharding, warnings
+from hpml_jobs.report import warnings as check_tables
+from hpml_jobs.report.choose.rules import Choice, Wish, choose
+from hpml_jobs.report.choose.table import choice_table
+from hpml_jobs.report.communication import bandwidth, messages, microbenchmark, phases
+from hpml_jobs.report.communication import table as communication
+from hpml_jobs.report.cost import table as cost_table
+from hpml_jobs.report.frame import captions, references
+from hpml_jobs.report.frame.cells import CellResult, cell_results
+from hpml_jobs.report.frame.groups import ConditionGroup, charged_gpus, complete_groups, differing
+from hpml_jobs.report.frame.rows import Row
+from hpml_jobs.report.frame.table import Table
+from hpml_jobs.report.lab import residual
+from hpml_jobs.report.lab import tables as lab
+from hpml_jobs.report.lab.selection import StrategyRows, strategy_rows
+from hpml_jobs.report.predict import table as predictions
+from hpml_jobs.report.predict.rules import forecast
+from hpml_jobs.report.profiler import table as profiler
+from hpml_jobs.report.quantization import layers
+from hpml_jobs.report.quantization import table as quantization
+from hpml_jobs.report.repeats import strategies
+from hpml_jobs.report.repeats import table as repeats
+from hpml_jobs.report.scaling import strong
+from hpml_jobs.report.scaling import table as scaling
+from hpml_jobs.report.training import curves, quality, replicas, shuffling
 from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.snapshot import FolderSnapshot
 
@@ -116,15 +104,14 @@ class Report(Value, frozen=True, kw_only=True):
     """A study's tables.
 
     `differences` are the conditions in which groups differ; `unplaced` cells are in no table.
-    `tables` have rows of all groups: their numbers do not depend on the hardware; `quantized` are
-    the runs that were quantized; `commands` submitted the cells, the latest last.
+    `tables` have rows of all groups: their numbers do not depend on the hardware; `commands`
+    submitted the cells, the latest last.
     """
 
     study: str
     differences: tuple[str, ...]
     groups: tuple[ReportGroup, ...]
     tables: tuple[Table, ...]
-    quantized: tuple[quantization.Runs, ...]
     unplaced: tuple[CellResult, ...]
     commands: tuple[str, ...] = ()
 
@@ -134,25 +121,22 @@ class Report(Value, frozen=True, kw_only=True):
         return len(self.groups) > 1
 
     @property
+    def sources(self) -> list[ConditionGroup]:
+        """The cells of its groups."""
+        return [group.source for group in self.groups]
+
+    @property
     def first_screen(self) -> "Report":
         """The report without cells of replaced code, groups with numbers first."""
         kept = (group for group in self.groups if not group.is_replaced)
         groups = sorted(kept, key=lambda group: not group.source.timed)
         return msgspec.structs.replace(self, groups=tuple(groups))
 
-    def name(self, group: ReportGroup) -> str:
-        """Return a group's short name: its workload if that is unique, else its number."""
-        if not self.several:
-            return ""
-        workloads = [other.source.conditions[WORKLOAD] for other in self.groups]
-        workload = group.source.conditions[WORKLOAD]
-        return workload if workloads.count(workload) == 1 else f"group {group.number}"
-
 
 def merge(study: str, cells: Sequence[CellResult], options: ReportOptions = DEFAULTS) -> Report:
     """Return all cells of a study in tables; cells that cannot be read are in none."""
     groups = complete_groups(cells, options.baseline)
-    differences = grouping.differences(groups)
+    differences = differing([group.conditions for group in groups])
     together = (make(groups) for make in TOGETHER.values())
     return Report(
         study=study,
@@ -169,37 +153,9 @@ def merge(study: str, cells: Sequence[CellResult], options: ReportOptions = DEFA
             for number, group in enumerate(groups, start=1)
         ),
         tables=tuple(table for table in together if table is not None),
-        quantized=tuple(quantization.quantized(groups)),
         unplaced=tuple(result for result in cells if result.cell is None),
         commands=tuple(options.commands),
     )
-
-
-def complete_groups(
-    cells: Sequence[CellResult], baseline: Baseline = Baseline.SINGLE
-) -> list[ConditionGroup]:
-    """Return a study's condition groups with their checks, each with what other groups measured."""
-    records = [result.record for result in cells if result.record is not None and result.measured]
-    check_results = checks.check_study(records)
-    groups = grouping.group(cells, baseline)
-    return [
-        msgspec.structs.replace(group, checks=check_results, elsewhere=_elsewhere(group, groups))
-        for group in groups
-    ]
-
-
-def _elsewhere(group: ConditionGroup, groups: Sequence[ConditionGroup]) -> dict[Place, int]:
-    """Return the places that other groups of the same workload's name and device measured."""
-    return {
-        row.place: number
-        for number, other in enumerate(groups, start=1)
-        if other is not group and _kind(other) == _kind(group)
-        for row in other.timed
-    }
-
-
-def _kind(group: ConditionGroup) -> tuple[str, Device]:
-    return group.a_cell.workload.name, group.device
 
 
 def _is_replaced(group: ConditionGroup, groups: Sequence[ConditionGroup]) -> bool:
@@ -209,7 +165,7 @@ def _is_replaced(group: ConditionGroup, groups: Sequence[ConditionGroup]) -> boo
     began = _latest_began(group)
     return began > 0 and any(
         other.timed
-        and _kind(other) == _kind(group)
+        and other.kind == group.kind
         and _code(other) != _code(group)
         and _latest_began(other) > began
         for other in groups
@@ -333,9 +289,9 @@ FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
     "repeats": repeats.repeats,
     "compared": strategies.compared,
     "sharding": sharding.sharding,
-    "paths": training_paths.training_paths,
-    "table4": learning.table4,
-    "evaluation": learning.evaluation,
+    "paths": sharding.training_paths,
+    "table4": quality.table4,
+    "evaluation": quality.evaluation,
     "shuffling": shuffling.shuffling,
     "communication": communication.communication,
     "repeats-measured": repeats.measured,
@@ -347,9 +303,9 @@ FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
     "fit": microbenchmark.fits,
     "profiler": profiler.profiler,
     "curve-ends": curves.curve_table,
-    "latency": latency.latency,
-    "quantization-layers": quantization_layers.layers,
-    "spreads": quantization_layers.spreads,
+    "latency": layers.latency,
+    "quantization-layers": layers.layers,
+    "spreads": layers.spreads,
     CHECKS: check_tables.checks,
 }
 """The full tables by label, in the order of reading; a table without rows is None."""

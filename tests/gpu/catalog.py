@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from hpml_jobs.core.built_in import RESNET18_PARAMETERS
-from hpml_jobs.report.merge.published import TRAINING
+from hpml_jobs.report.cost.published import TRAINING
 from tests.gpu.figures import Expected, Part
 
 H200 = "H200"

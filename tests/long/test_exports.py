@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import Program
 from tests.unit.builders import a_cell, a_record, lab_cell, lab_record
-from tests.unit.report.test_curves import write_curves
+from tests.unit.report.training.test_curves import write_curves
 from tests.unit.study_builder import StudyBuilder
 
 ROOT = Path(__file__).parents[2]

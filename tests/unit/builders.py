@@ -36,7 +36,7 @@ from tests.unit.communication_results import (
 from tests.unit.quantization_results import quantized_result
 
 if TYPE_CHECKING:
-    from hpml_jobs.report.table import Table
+    from hpml_jobs.report.frame.table import Table
 
 DIGITS = Workload(
     name="digits", model="digits_cnn", data="digits", images=20_480, parameters=26_154, lr=0.05

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs.plan import machine
-from hpml_jobs.report import plots
+from hpml_jobs.report import pictures
 from hpml_jobs.slurm import commands
 
 SBATCH = """\
@@ -169,19 +169,19 @@ def _clear_slurm_caches() -> None:
         asked_once.cache_clear()
 
 
-ALL_PICTURES = dict(plots.PLOTS)
+ALL_PICTURES = dict(pictures.PLOTS)
 
 
 @pytest.fixture(autouse=True)
 def one_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report has one picture, since drawing all of them takes longer than most tests."""
-    monkeypatch.setattr(plots, "PLOTS", {"profile": ALL_PICTURES["profile"]})
+    monkeypatch.setattr(pictures, "PLOTS", {"profile": ALL_PICTURES["profile"]})
 
 
 @pytest.fixture
 def all_pictures(one_picture: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A report has all its pictures."""
-    monkeypatch.setattr(plots, "PLOTS", ALL_PICTURES)
+    monkeypatch.setattr(pictures, "PLOTS", ALL_PICTURES)
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """The page of a study: one HTML file, and the same as Markdown with files of its pictures."""
 
 from hpml_jobs.core.text import printable
-from hpml_jobs.report import plots
+from hpml_jobs.report import pictures as plots
 from hpml_jobs.report.page.contents import contents
 from hpml_jobs.report.page.html import html_document
 from hpml_jobs.report.page.items import with_texts

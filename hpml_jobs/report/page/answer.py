@@ -3,14 +3,15 @@
 from collections.abc import Iterator
 
 from hpml_jobs import __version__
-from hpml_jobs.report.merge.choice import Choice
+from hpml_jobs.report.choose import proposal, words
+from hpml_jobs.report.choose.proposal import sizes
+from hpml_jobs.report.choose.rules import Choice
+from hpml_jobs.report.frame import captions
+from hpml_jobs.report.frame.captions import cost_unit
+from hpml_jobs.report.frame.numbers import cost, per_second, ratio, seconds
 from hpml_jobs.report.overview import Overview, overview
 from hpml_jobs.report.page.items import Bullets, Headline, Item, Quote, Sheet, Text
 from hpml_jobs.report.report import Report, ReportGroup
-from hpml_jobs.report.tables.sizes import sizes
-from hpml_jobs.report.text import captions, proposal
-from hpml_jobs.report.text import choice as words
-from hpml_jobs.report.text.numbers import per_second, ratio, seconds
 
 NO_NUMBER = "No cell has a number yet: the notes under the tables, and hpml-jobs status, say why."
 PROPOSAL = "Paragraph for a proposal"
@@ -65,7 +66,7 @@ def _headline(choice: Choice, group: ReportGroup, summary: Overview) -> Headline
     efficiency, gap, against = words.efficiency(asked, choice, device).partition(" ")
     figures += [
         (efficiency, f"parallel efficiency{gap}{against}"),
-        (words.cost(asked.gpu_s), f"{words.cost_unit(device)} {per_work}"),
+        (cost(asked.gpu_s), f"{cost_unit(device)} {per_work}"),
     ]
     answer = f"{words.ask_words(choice, device)} {words.name(asked, device)}."
     return Headline(answer, tuple(figures))

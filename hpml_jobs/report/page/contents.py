@@ -1,15 +1,22 @@
 """The contents of a study's page in the order of reading: the answer first."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from hpml_jobs import __version__
 from hpml_jobs.checks.result import Level, Tier
 from hpml_jobs.core.text import counted
-from hpml_jobs.report.merge.causes import Cause, causes
-from hpml_jobs.report.merge.environment import environment
+from hpml_jobs.report import warnings
+from hpml_jobs.report.choose import words
+from hpml_jobs.report.communication import messages
+from hpml_jobs.report.communication.questions import bandwidths, communication_seconds
+from hpml_jobs.report.frame.answers import Answer
+from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.picture import Picture
+from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.overview import overview
 from hpml_jobs.report.page import method
 from hpml_jobs.report.page.answer import answer_items
+from hpml_jobs.report.page.environment import environment
 from hpml_jobs.report.page.items import (
     Answers,
     Bullets,
@@ -24,12 +31,13 @@ from hpml_jobs.report.page.items import (
     Sheet,
     Text,
 )
-from hpml_jobs.report.plots.picture import Picture
-from hpml_jobs.report.questions import answers
+from hpml_jobs.report.predict import table as predictions
 from hpml_jobs.report.report import CHECKS, Report, ReportGroup
-from hpml_jobs.report.table import Table
-from hpml_jobs.report.text import choice as words
-from hpml_jobs.report.text import predictions, warnings
+from hpml_jobs.report.scaling.questions import epoch_by_batch, speedups
+from hpml_jobs.report.training.questions import large_batch, remedies
+from hpml_jobs.report.training.replicas import gradients_enough
+from hpml_jobs.report.training.shuffling import why_set_epoch
+from hpml_jobs.report.warnings import Cause, causes
 
 TRAINING = ("loss", "steps", "accuracy", "quantization", "weights", "activations")
 """The pictures of training, which are below those of scaling."""
@@ -44,6 +52,34 @@ GLOSSARY = (
     "doubtful: see What to trust."
 )
 """The words of the tables, above the first one."""
+
+QUESTIONS: tuple[Callable[[ConditionGroup], Answer], ...] = (
+    epoch_by_batch,
+    speedups,
+    communication_seconds,
+    bandwidths,
+    large_batch,
+    remedies,
+    why_set_epoch,
+    messages.other_messages,
+    gradients_enough,
+)
+"""The questions in their order."""
+
+TIMES_ONLY = "Not known: the timings were imported, and their file does not have it."
+
+
+def answers(group: ConditionGroup) -> tuple[Answer, ...]:
+    """Return an answer to each question, or one line on what it would need."""
+    made = tuple(answer(group) for answer in QUESTIONS)
+    return tuple(map(_of_times_only, made)) if group.imported else made
+
+
+def _of_times_only(answer: Answer) -> Answer:
+    """Return the answer for imported timings, of which no other cell can be measured here."""
+    if answer.is_answered or answer.evidence:
+        return answer
+    return answer._replace(text=TIMES_ONLY)
 
 
 def contents(report: Report, pictures: dict[str, Picture]) -> Page:
@@ -143,7 +179,7 @@ def _not_predicted(report: Report, groups: Iterable[ReportGroup]) -> Iterator[It
     for group in groups:
         reasons = predictions.refused(group.forecast.refusals, group.source.device)
         if not group.forecast.predictions and (reason := next(reasons, "")):
-            lines.append(f"{report.name(group)}: {reason}" if report.several else reason)
+            lines.append(f"{group.source.name}: {reason}" if report.several else reason)
     if lines:
         yield Bullets(tuple(f"{line[0].upper()}{line[1:]}" for line in lines))
 

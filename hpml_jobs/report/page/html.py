@@ -3,10 +3,10 @@
 from functools import cache
 from typing import TYPE_CHECKING
 
+from hpml_jobs.report.frame import style, svg
+from hpml_jobs.report.frame.marks import MARK
+from hpml_jobs.report.frame.numbers import DASH, OOM
 from hpml_jobs.report.page.items import Figure, Item, Page
-from hpml_jobs.report.plots import style, svg
-from hpml_jobs.report.text.marks import MARK
-from hpml_jobs.report.text.numbers import DASH, OOM
 
 if TYPE_CHECKING:
     from jinja2 import Environment

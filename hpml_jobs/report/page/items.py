@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from hpml_jobs.report.plots.picture import Picture
-from hpml_jobs.report.questions.answer import Answer
-from hpml_jobs.report.table import Table
+from hpml_jobs.report.frame.answers import Answer
+from hpml_jobs.report.frame.picture import Picture
+from hpml_jobs.report.frame.table import Table
 
 
 class Consequence(StrEnum):

@@ -3,7 +3,9 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from hpml_jobs.report.formats.markdown import bullets, escaped, grid
+from hpml_jobs.report.files.markdown import bullets, escaped, grid
+from hpml_jobs.report.frame.answers import Answer
+from hpml_jobs.report.frame.table import Block, Line, Table
 from hpml_jobs.report.page.items import (
     Answers,
     Bullets,
@@ -19,8 +21,6 @@ from hpml_jobs.report.page.items import (
     Sheet,
     Text,
 )
-from hpml_jobs.report.questions.answer import Answer
-from hpml_jobs.report.table import Block, Line, Table
 
 
 def markdown_document(page: Page) -> str:

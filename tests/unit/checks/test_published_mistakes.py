@@ -11,7 +11,7 @@ from hpml_jobs.core import formulas
 from hpml_jobs.core.strategies import BandwidthKind, Strategy
 from hpml_jobs.core.validation import InvalidRecordError, decode
 from hpml_jobs.errors import UsageError
-from hpml_jobs.report.text.numbers import gb_per_s
+from hpml_jobs.report.frame.numbers import gb_per_s
 from hpml_jobs.study.files import encode
 from tests.unit.builders import PUBLISHED_S, a_cell, lab_cell, lab_record, texts_by_label
 from tests.unit.check_cases import (

@@ -15,7 +15,7 @@ import pytest
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.record import Attempt, Neighbours
-from hpml_jobs.report.formats import csv_tables, json_tables, latex, markdown
+from hpml_jobs.report.files import csv_tables, json_tables, latex, markdown
 from hpml_jobs.report.page.contents import contents as contents_of_page
 from hpml_jobs.report.page.html import html_document
 from hpml_jobs.report.report import make_report

@@ -10,8 +10,7 @@ from hpml_jobs.cli.compare import parse_limit
 from hpml_jobs.cli.completion import compared
 from hpml_jobs.cli.main import run
 from hpml_jobs.errors import UsageError
-from hpml_jobs.report.merge.reference import Reference
-from hpml_jobs.report.reference import read_reference
+from hpml_jobs.report.compare.reference import Reference, read_reference
 from tests.unit.builders import a_cell, a_record
 from tests.unit.study_builder import StudyBuilder
 
@@ -21,7 +20,7 @@ TIMES_S = {"before": (8.00, 8.10, 8.05, 8.08), "after": (8.60, 8.70, 8.65, 8.68)
 @pytest.fixture
 def studies(drawn_studies, monkeypatch):
     """The same; no picture is drawn, which takes longer than the comparison."""
-    monkeypatch.setattr("hpml_jobs.report.comparison.write_picture", lambda *_: [])
+    monkeypatch.setattr("hpml_jobs.report.compare.document.write_picture", lambda *_: [])
 
 
 @pytest.fixture
@@ -212,7 +211,7 @@ def test_study_that_is_read_only_prints_the_comparison(drawn_studies, capsys, mo
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("hpml_jobs.report.comparison.write_whole", refuse)
+    monkeypatch.setattr("hpml_jobs.report.compare.document.write_whole", refuse)
     assert run(["compare", "before", "after"]) == 0
     shown = capsys.readouterr()
     assert shown.out.startswith("after is 7.4 %")

@@ -11,12 +11,11 @@ ROOT = Path(__file__).parents[3]
 
 PACKAGES = (
     "cli",
-    "exporter",
+    "exchange",
     "doctor",
     "submit",
     "plan",
     "status",
-    "importer",
     "job",
     "report",
     "predict",

@@ -7,8 +7,8 @@ import pytest
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.measurements import Exchange, Phases
 from hpml_jobs.core.record import Record
+from hpml_jobs.report.frame.figures import counted_runs
 from hpml_jobs.report.key_numbers import key_numbers
-from hpml_jobs.report.merge.left_out import counted_runs
 from hpml_jobs.worker.results import KINDS, PURPOSES, split_exchange
 from tests.unit.builders import a_cell, a_record
 from tests.unit.study_builder import StudyBuilder

@@ -15,7 +15,7 @@ from hpml_jobs.core.cluster import Cluster, Launcher
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.files import encode, write_whole
 from tests.unit.builders import CPU, PUBLISHED_S, a_cell, lab_cell, lab_record
-from tests.unit.report.test_curves import write_curves
+from tests.unit.report.training.test_curves import write_curves
 from tests.unit.study_builder import StudyBuilder
 
 ROOT = Path(__file__).parents[3]

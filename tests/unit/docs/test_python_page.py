@@ -10,7 +10,7 @@ import pytest
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.strategies import Device
 from tests.unit.builders import a_cell, lab_record
-from tests.unit.report.test_curves import write_curves
+from tests.unit.report.training.test_curves import write_curves
 from tests.unit.study_builder import StudyBuilder
 
 PAGE = Path(__file__).parents[3] / "docs" / "share.md"

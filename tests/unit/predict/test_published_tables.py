@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.importer.sweep_file import read_sweep
+from hpml_jobs.exchange.sweep_file import read_sweep
 from hpml_jobs.predict.left_out import errors_of
 from hpml_jobs.predict.place import Observation
 

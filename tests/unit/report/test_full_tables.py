@@ -10,9 +10,9 @@ from rich.console import Console
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.measurements import CollectiveKind, NcclChoice
 from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.report.files.markdown import grid
+from hpml_jobs.report.files.screen import show
 from hpml_jobs.report.folder import write_tables
-from hpml_jobs.report.formats.markdown import grid
-from hpml_jobs.report.formats.screen import show
 from tests.unit.builders import V100, lab_cell, lab_record
 
 GRADIENT_BYTES = 44_695_848

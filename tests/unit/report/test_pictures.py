@@ -6,15 +6,10 @@ import pytest
 from hpml_jobs.checks import CheckResult, Level
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.strategies import Baseline, Device, Strategy
-from hpml_jobs.report import plots
-from hpml_jobs.report.plots import picture as picture_module
-from hpml_jobs.report.plots import style
-from hpml_jobs.report.plots.bandwidth import bandwidth
-from hpml_jobs.report.plots.bars import communication, phases
-from hpml_jobs.report.plots.pareto import pareto
-from hpml_jobs.report.plots.ranks import ranks
-from hpml_jobs.report.plots.speedup import speedup
-from hpml_jobs.report.plots.throughput import throughput
+from hpml_jobs.report import pictures as plots
+from hpml_jobs.report.frame import picture as picture_module
+from hpml_jobs.report.frame import style
+from hpml_jobs.report.pictures import PLOTS
 from hpml_jobs.report.report import ReportOptions, make_report
 from hpml_jobs.study.snapshot import read_snapshots
 from tests.unit.builders import CPU, PUBLISHED_S, V100, lab_cell, lab_record
@@ -120,7 +115,7 @@ BATCHES = (style.BLUE, style.GREEN, style.ORANGE)
 
 
 def test_speedup_has_strong_beside_weak_and_ideal_line(lab):
-    picture = speedup(lab)
+    picture = PLOTS["speedup"](lab)
     assert titles(picture)[:2] == [
         "strong scaling: same global batch",
         "weak scaling: same batch per GPU",
@@ -144,7 +139,7 @@ def test_speedup_has_strong_beside_weak_and_ideal_line(lab):
 
 
 def test_speedup_with_repeats_draws_bootstrap_intervals(repeated):
-    (above, _) = speedup(repeated).figure.axes
+    (above, _) = PLOTS["speedup"](repeated).figure.axes
     assert above.get_title("left") == "weak scaling: same batch per GPU"
     bars = {tuple(c.get_color()[0][:3]): c.get_segments() for c in above.collections}
     assert sorted(len(segments) for segments in bars.values()) == [1, 2]
@@ -155,15 +150,15 @@ def test_speedup_with_repeats_draws_bootstrap_intervals(repeated):
 def test_speedup_without_single_gpu_cell_is_none(builder):
     builder.with_published_study(but=tuple((1, batch) for batch in (32, 128, 512)))
     report = builder.collect()
-    assert speedup(report) is None
-    assert throughput(report) is not None
+    assert PLOTS["speedup"](report) is None
+    assert PLOTS["throughput"](report) is not None
 
 
 def test_speedup_on_cpu_counts_processes(builder):
     for gpus, epoch_s in ((1, 20.0), (2, 12.0)):
         cell = lab_cell(gpus, 128, device=Device.CPU)
         builder.with_record(lab_record(cell, epoch_s, facts=CPU))
-    picture = speedup(builder.collect())
+    picture = PLOTS["speedup"](builder.collect())
     assert picture.figure.axes[0].get_xlabel() == "processes (log)"
     assert "same batch per process" in titles(picture)[0]
 
@@ -171,7 +166,7 @@ def test_speedup_on_cpu_counts_processes(builder):
 def test_speedup_same_gpus_on_more_nodes_are_apart(builder):
     for gpus, nodes, epoch_s in ((1, 1, 20.0), (2, 1, 12.0), (2, 2, 14.0), (4, 2, 8.0)):
         builder.with_record(lab_record(lab_cell(gpus, 128, nodes=nodes), epoch_s))
-    above, _ = speedup(builder.collect()).figure.axes
+    above, _ = PLOTS["speedup"](builder.collect()).figure.axes
     joined, alone = lines_of(above, style.BLUE)[:2]
     assert joined == ([1, 2, 4], pytest.approx([1, 20 / 12, 20 / 8]))
     assert alone == ([2], pytest.approx([20 / 14]))
@@ -179,7 +174,7 @@ def test_speedup_same_gpus_on_more_nodes_are_apart(builder):
 
 
 def test_throughput_has_panel_per_batch_with_one_scale(lab):
-    picture = throughput(lab)
+    picture = PLOTS["throughput"](lab)
     assert titles(picture) == [f"batch {batch} per GPU" for batch in (32, 128, 512)]
     axis = picture.figure.axes[2]
     ((gpus, rates),) = lines_of(axis, style.ORANGE)
@@ -194,7 +189,7 @@ def test_throughput_has_panel_per_batch_with_one_scale(lab):
 
 
 def test_phases_are_stacked_and_add_up_to_the_epoch(repeated):
-    picture = phases(repeated)
+    picture = PLOTS["phases"](repeated)
     (axis,) = picture.figure.axes
     labels = [label.removeprefix("! ") for label in cell_labels(axis)]
     assert labels == [
@@ -215,7 +210,7 @@ def test_phases_are_stacked_and_add_up_to_the_epoch(repeated):
 
 
 def test_communication_shows_exposed_and_hidden_with_ends(repeated):
-    picture = communication(repeated)
+    picture = PLOTS["communication"](repeated)
     (axis,) = picture.figure.axes
     labels = [label.removeprefix("! ") for label in cell_labels(axis)]
     assert labels == ["ddp 2-GPU b128", "gather_scatter 2-GPU b128", "ddp 4-GPU b128"]
@@ -232,7 +227,7 @@ def test_communication_shows_exposed_and_hidden_with_ends(repeated):
 def test_bars_mark_doubtful_cells_and_name_the_rest(builder, given_checks, monkeypatch):
     monkeypatch.setattr(picture_module, "ROWS", 2)
     builder.with_published_study()
-    drawn = phases(builder.collect())
+    drawn = PLOTS["phases"](builder.collect())
     assert len(cell_labels(drawn.figure.axes[0])) == 2
     assert "Not drawn, see phases.csv: single 1-GPU b512" in drawn.caption
 
@@ -248,7 +243,7 @@ def test_protocol_lab_has_no_pictures_of_phases(builder):
 
 
 def test_bandwidth_marks_sizes_that_strategies_send(repeated):
-    picture = bandwidth(repeated)
+    picture = PLOTS["bandwidth"](repeated)
     (axis,) = picture.figure.axes
     names = legend_labels(picture)
     assert names[:2] == ["2 GPUs", "4 GPUs"]
@@ -267,7 +262,7 @@ def test_bandwidth_marks_sizes_that_strategies_send(repeated):
 
 
 def test_pareto_names_cell_to_ask_for_and_front(repeated):
-    picture = pareto(repeated)
+    picture = PLOTS["pareto"](repeated)
     (axis,) = picture.figure.axes
     front = axis.lines[0]
     assert list(front.get_xdata()) == pytest.approx([8, 12, 20])
@@ -290,7 +285,7 @@ def test_ranks_names_slowest_rank_and_host(builder):
     epochs = (*before, msgspec.structs.replace(instrumented, phases=spent), unsynced)
     slow = msgspec.structs.replace(last, host="gr002.cluster.edu", epochs=epochs)
     builder.with_record(msgspec.structs.replace(record, ranks=(*others, slow)))
-    picture = ranks(builder.collect())
+    picture = PLOTS["ranks"](builder.collect())
     (axis,) = picture.figure.axes
     (named,) = texts(axis)
     assert named.startswith("rank 3 on gr002, +5.4 %")
@@ -316,21 +311,22 @@ def test_doubtful_numbers_are_hollow_and_explained(builder, given_checks):
     builder.with_published_study()
     given_checks[lab_cell(4, 512).slug] = a_doubt()
     report = builder.collect()
-    picture = speedup(report)
+    picture = PLOTS["speedup"](report)
     assert hollow(picture.figure.axes[1]) == [pytest.approx(25.945 / 15.127)]
     assert "hollow: ! see Data-quality checks" in legend_labels(picture)
-    assert hollow(throughput(report).figure.axes[2]) == [pytest.approx(50_000 / 15.127)]
-    assert hollow(pareto(report).figure.axes[0]) == [pytest.approx(4 * 15.127)]
-    marked = [label for label in cell_labels(phases(report).figure.axes[0]) if "!" in label]
+    assert hollow(PLOTS["throughput"](report).figure.axes[2]) == [pytest.approx(50_000 / 15.127)]
+    assert hollow(PLOTS["pareto"](report).figure.axes[0]) == [pytest.approx(4 * 15.127)]
+    labels = cell_labels(PLOTS["phases"](report).figure.axes[0])
+    marked = [label for label in labels if "!" in label]
     assert marked == ["! ddp 4-GPU b512"]
-    assert "! see Data-quality checks." in phases(report).caption
+    assert "! see Data-quality checks." in PLOTS["phases"](report).caption
 
 
 def test_pareto_without_sound_cell_has_no_front(builder, given_checks):
     for gpus in (1, 2):
         builder.with_record(lab_record(lab_cell(gpus, 128), 20.0 / gpus))
         given_checks[builder.slug] = a_doubt(Level.FAIL)
-    picture = pareto(builder.collect())
+    picture = PLOTS["pareto"](builder.collect())
     assert len(picture.figure.axes[0].lines[0].get_xdata()) == 0
     assert "no cell of 2 can be recommended; on the Pareto front none" in picture.alt
 
@@ -340,7 +336,7 @@ def test_speedup_against_smallest_size_begins_there(builder):
         builder.with_record(lab_record(lab_cell(gpus, 128), epoch_s))
     snapshots = read_snapshots(builder.study.cells())
     options = ReportOptions(baseline=Baseline.SMALLEST)
-    picture = speedup(make_report("s", snapshots, builder.report_states.values(), options))
+    picture = PLOTS["speedup"](make_report("s", snapshots, builder.report_states.values(), options))
     above, below = picture.figure.axes
     assert lines_of(above, style.BLUE) == [([2, 4, 8], pytest.approx([1, 1.5, 2]))]
     assert lines_of(below, style.BLUE) == [([2, 4, 8], pytest.approx([1, 0.75, 0.5]))]
@@ -355,12 +351,13 @@ def test_groups_have_panels_of_their_own(builder):
             cell = lab_cell(gpus, 128, seed=int(facts is other))
             builder.with_record(lab_record(cell, 20.0 / gpus, facts=facts))
     report = builder.collect()
-    assert titles(throughput(report)) == [f"group {n}, batch 128 per GPU" for n in (1, 2)]
-    assert titles(pareto(report)) == ["group 1", "group 2"]
-    assert titles(speedup(report))[::2] == [
+    assert titles(PLOTS["throughput"](report)) == [f"group {n}, batch 128 per GPU" for n in (1, 2)]
+    assert titles(PLOTS["pareto"](report)) == ["group 1", "group 2"]
+    assert titles(PLOTS["speedup"](report))[::2] == [
         f"group {n}: weak scaling: same batch per GPU" for n in (1, 2)
     ]
-    assert cell_labels(phases(report).figure.axes[0])[0].endswith("group 1: single 1-GPU b128")
+    label, *_ = cell_labels(PLOTS["phases"](report).figure.axes[0])
+    assert label.endswith("group 1: single 1-GPU b128")
 
 
 def test_logarithmic_axes_say_so(repeated):

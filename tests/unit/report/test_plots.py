@@ -9,10 +9,10 @@ from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report import page
 from hpml_jobs.report.folder import write_all
-from hpml_jobs.report.plots import PLOTS, bars, files, lines, names, pictures
-from hpml_jobs.report.plots.accuracy import accuracy
+from hpml_jobs.report.pictures import PLOTS, files, names, pictures
+from hpml_jobs.report.training import lines
 from tests.unit.builders import lab_cell, lab_record
-from tests.unit.report.test_curves import write_curves
+from tests.unit.report.training.test_curves import write_curves
 
 PICTURES = ["loss", "steps", "profile"]
 
@@ -33,7 +33,7 @@ def with_curves(builder, gpus, batch, **changes):
 def few(monkeypatch):
     """Only the pictures of these tests: every other one costs a second."""
     kept = {name: draw for name, draw in PLOTS.items() if name in PICTURES}
-    monkeypatch.setattr("hpml_jobs.report.plots.PLOTS", kept)
+    monkeypatch.setattr("hpml_jobs.report.pictures.PLOTS", kept)
 
 
 def legend_labels(picture):
@@ -49,7 +49,7 @@ def test_loss_plot_has_panel_per_batch_and_line_per_row(builder):
         for batch in (128, 512):
             with_curves(builder, gpus, batch)
     with_curves(builder, 2, 512, recipe=Recipe(name="scaled", scaled=True))
-    for draw in (lines.loss, lines.steps):
+    for draw in (PLOTS["loss"], PLOTS["steps"]):
         picture = draw(builder.collect())
         titles = [axis.get_title("left") for axis in picture.figure.axes]
         assert titles == ["batch 128 per GPU", "batch 512 per GPU"]
@@ -59,25 +59,24 @@ def test_loss_plot_has_panel_per_batch_and_line_per_row(builder):
 
 def test_loss_plot_line_is_mean_over_ranks_for_all_epochs(builder):
     with_curves(builder, 2, 512)
-    (axis,) = lines.loss(builder.collect()).figure.axes
+    (axis,) = PLOTS["loss"](builder.collect()).figure.axes
     thin, _ = axis.lines
     assert len(thin.get_xdata()) == 147
     assert thin.get_ydata()[0] == pytest.approx(2.5)
-    (axis,) = lines.steps(builder.collect()).figure.axes
+    (axis,) = PLOTS["steps"](builder.collect()).figure.axes
     assert axis.lines[0].get_ydata()[0] == pytest.approx(20)  # ms of the slower rank
 
 
 def test_loss_plot_long_run_caption_notes_thinning(builder, monkeypatch):
     with_curves(builder, 2, 512)
-    assert "Thin: every iteration; thick: mean" in lines.loss(builder.collect()).caption
+    assert "Thin: every iteration; thick: mean" in PLOTS["loss"](builder.collect()).caption
     monkeypatch.setattr(lines, "POINTS", 50)
-    picture = lines.loss(builder.collect())
+    picture = PLOTS["loss"](builder.collect())
     assert len(picture.figure.axes[0].lines[0].get_xdata()) == 49  # of 147
     assert "Thin: every iteration, or one in 3 of runs with more than 50; thick" in picture.caption
     with_curves(builder, 2, 128)  # 588 iterations
-    assert (
-        "one in 3 to 12 of runs with more than 50; thick" in lines.loss(builder.collect()).caption
-    )
+    caption = PLOTS["loss"](builder.collect()).caption
+    assert "one in 3 to 12 of runs with more than 50; thick" in caption
 
 
 def test_loss_plot_draws_eight_rows_and_names_the_rest(builder):
@@ -85,7 +84,7 @@ def test_loss_plot_draws_eight_rows_and_names_the_rest(builder):
         with_curves(builder, gpus, 512)
         for strategy in (Strategy.ALLREDUCE, Strategy.ALLREDUCE_FLAT, Strategy.GATHER_SCATTER):
             with_curves(builder, max(2, gpus), 512, strategy=strategy, repeat=gpus)
-    picture = lines.loss(builder.collect())
+    picture = PLOTS["loss"](builder.collect())
     assert len(legend_labels(picture)) == 8
     assert {"single 1-GPU", "gather_scatter 4-GPU"} <= set(legend_labels(picture))
     assert "Not drawn, see curves.csv: " in picture.caption
@@ -94,7 +93,7 @@ def test_loss_plot_draws_eight_rows_and_names_the_rest(builder):
 def test_loss_plot_draws_six_panels_and_names_the_rest(builder):
     for batch in (32, 64, 128, 256, 512, 1024, 2048):
         with_curves(builder, 2, batch, protocol=Protocol.LAB)
-    picture = lines.steps(builder.collect())
+    picture = PLOTS["steps"](builder.collect())
     assert len(picture.figure.axes) == 6
     assert picture.caption.endswith("Not drawn, see curves.csv: batch 2048 per GPU.")
 
@@ -103,15 +102,15 @@ def test_loss_plot_damaged_file_draws_next_run(builder):
     bad = with_curves(builder, 2, 512)
     with_curves(builder, 2, 512, seed=1)
     builder.study.cell(bad).iterations.write_bytes(b"no arrays")
-    assert len(lines.loss(builder.collect()).figure.axes) == 1
+    assert len(PLOTS["loss"](builder.collect()).figure.axes) == 1
     builder.study.cell(bad).iterations.unlink()
-    assert len(lines.loss(builder.collect()).figure.axes) == 1
+    assert len(PLOTS["loss"](builder.collect()).figure.axes) == 1
 
 
 def test_profiler_plot_shares_add_up_to_100_percent(builder):
     builder.with_record(lab_record(lab_cell(2, 128), 20.0))
     builder.with_record(lab_record(lab_cell(4, 128), 20.0))
-    (axis,) = bars.profile(builder.collect()).figure.axes
+    (axis,) = PLOTS["profile"](builder.collect()).figure.axes
     assert [label.get_text() for label in axis.get_yticklabels()] == [
         "ddp 2-GPU b128",
         "ddp 4-GPU b128",
@@ -126,7 +125,7 @@ def test_accuracy_plot_has_line_per_row_with_deviations(builder):
         more = {"protocol": Protocol.LAB, "epochs": 5, "evaluate": True, "seed": seed}
         builder.with_record(lab_record(lab_cell(1, 128, **more), 20.0))
         builder.with_record(lab_record(lab_cell(2, 512, **more), 20.0))
-    picture = accuracy(builder.collect())
+    picture = PLOTS["accuracy"](builder.collect())
     (axis,) = picture.figure.axes
     assert legend_labels(picture) == ["single 1-GPU b128", "ddp 2-GPU b512"]
     assert list(axis.lines[0].get_ydata()) == pytest.approx([30, 40, 50, 60, 70])

@@ -11,14 +11,14 @@ from hpml_jobs.core.built_in import DATASETS, UNREPORTED, Unit
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.report import page
-from hpml_jobs.report.choice import choices
+from hpml_jobs.report.choose.proposal import proposal
+from hpml_jobs.report.choose.rules import Wish
+from hpml_jobs.report.choose.table import choices
+from hpml_jobs.report.files.first_screen import show as show_first
+from hpml_jobs.report.files.screen import show
 from hpml_jobs.report.folder import write_tables
-from hpml_jobs.report.formats.first_screen import show as show_first
-from hpml_jobs.report.formats.screen import show
 from hpml_jobs.report.key_numbers import key_numbers, lines
-from hpml_jobs.report.merge.choice import Wish
-from hpml_jobs.report.plots.throughput import throughput
-from hpml_jobs.report.text.proposal import proposal
+from hpml_jobs.report.pictures import PLOTS
 from hpml_jobs.study.snapshot import read_snapshots
 from tests.unit.builders import DIGITS, a_cell, a_record, texts_by_label
 from tests.unit.study_builder import StudyBuilder
@@ -137,14 +137,14 @@ def test_screens_and_page_say_tokens_per_s(report):
         assert "tokens/s" in text
         assert "images" not in text
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hpml_jobs.report.plots.pictures", lambda report: {})
+        patch.setattr("hpml_jobs.report.pictures.pictures", lambda report: {})
         html = page.files(report)["report.html"]
     assert "tokens per second" in html
     assert "tokens/s" in html
 
 
 def test_throughput_picture_is_labelled_in_tokens(report):
-    picture = throughput(report)
+    picture = PLOTS["throughput"](report)
     assert picture.figure.axes[0].get_ylabel() == "tokens/s (log)"
     assert picture.alt.startswith("Throughput in tokens/s, ")
     assert picture.caption.startswith("Tokens of the samples of an epoch, padding of the sampler")
@@ -197,7 +197,7 @@ def test_groups_of_images_and_tokens_have_each_their_unit(builder):
         for head in (block.head for block in table.blocks)
     }
     assert {"tokens/s", "images/s"} <= heads
-    titles = [axis.get_title(loc="left") for axis in throughput(report).figure.axes]
+    titles = [axis.get_title(loc="left") for axis in PLOTS["throughput"](report).figure.axes]
     assert [title.rpartition(", ")[2] for title in sorted(titles)] == ["images/s", "tokens/s"]
 
 

@@ -12,8 +12,8 @@ from hpml_jobs.checks.result import Affected, Tier
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.report.formats import json_tables, latex, markdown
-from hpml_jobs.report.formats.screen import show
+from hpml_jobs.report.files import json_tables, latex, markdown
+from hpml_jobs.report.files.screen import show
 from tests.unit.builders import lab_cell, lab_record
 from tests.unit.check_cases import (
     baseline_record,

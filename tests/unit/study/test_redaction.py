@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.report import page
-from hpml_jobs.report.formats.latex import escaped as in_latex
-from hpml_jobs.report.formats.markdown import escaped as in_markdown
+from hpml_jobs.report.files.latex import escaped as in_latex
+from hpml_jobs.report.files.markdown import escaped as in_markdown
 from hpml_jobs.report.report import ReportOptions, make_report
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.archive import PackOptions, pack

@@ -1,0 +1,273 @@
+"""Conversion of imported timings: rows of a CSV file become cells with records."""
+
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator
+from difflib import get_close_matches
+
+import msgspec
+
+from hpml_jobs.core.built_in import RESNET18_PARAMETERS, UNREPORTED_DATA, UNREPORTED_MODEL
+from hpml_jobs.core.cell import Cell, Protocol
+from hpml_jobs.core.formulas import gradient_bytes
+from hpml_jobs.core.measurements import Imported
+from hpml_jobs.core.record import Attempt, Facts, Model, Record
+from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.core.text import counted
+from hpml_jobs.core.value import Value
+from hpml_jobs.core.workload import Workload
+from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.exchange.csv_columns import (
+    COLUMNS,
+    Fields,
+    RateUnit,
+    RowError,
+    Times,
+    read_fields,
+    read_unit,
+    times,
+)
+from hpml_jobs.exchange.csv_rows import Fault, Row, read_rows
+from hpml_jobs.slurm.states import Outcome
+
+PARAMETERS = {
+    "resnet18": RESNET18_PARAMETERS,
+    "resnet18cifar": RESNET18_PARAMETERS,
+    "resnet18cifar10": RESNET18_PARAMETERS,
+    "resnet18torchvision": 11_181_642,
+    "vgg11cifar10": 9_231_114,
+}
+"""Parameters of models with 10 classes, by the letters and digits of their names."""
+
+SHOWN_FAULTS = 10
+
+ATTEMPT = Attempt(id="imported", job="imported")
+
+
+class Rules(Value, frozen=True, kw_only=True):
+    """How the rows of a file are read; a row's own columns take precedence."""
+
+    batch_is_global: bool = False
+    rate_is_per_gpu: bool = False
+    unit: str | None = None
+    images: int | None = None
+    parameters: int | None = None
+    gpus_per_node: int | None = None
+
+
+def read_timings(content: bytes, file: str, rules: Rules) -> list[Record]:
+    """Return the records of a CSV file's rows, in their order.
+
+    The same bytes and rules give the same records.
+
+    Raises:
+        HpmlError: rows are invalid; one message names all of them by line.
+    """
+    table = read_rows(content, file, COLUMNS)
+    faults = list(table.faults)
+    records = []
+    for row in table.rows:
+        try:
+            records.append(_record(row, table.columns, file, rules))
+        except RowError as error:
+            faults += [Fault(row.line, text) for text in error.faults]
+        except UsageError as error:
+            faults.append(Fault(row.line, str(error)))
+    faults += _duplicates(records, has_repeats="repeat" in table.columns)
+    faults += _mixed_units(records)
+    if faults:
+        raise HpmlError(_message(faults, file))
+    if not records:
+        raise HpmlError(f"{file} has a header and no rows")
+    return _with_unique_slugs(records)
+
+
+def _with_unique_slugs(records: list[Record]) -> list[Record]:
+    """Return the records with longer names where two cells have the same."""
+    slugs: set[str] = set()
+    result = []
+    for record in records:
+        slug = next(name for name in record.cell.slugs() if name not in slugs)
+        slugs.add(slug)
+        result.append(msgspec.structs.replace(record, slug=slug))
+    return result
+
+
+def _message(faults: list[Fault], file: str) -> str:
+    lines = [f"line {line}: {text}" for line, text in sorted(faults)]
+    more = len(lines) - SHOWN_FAULTS
+    text = "; ".join([*lines[:SHOWN_FAULTS], *([f"and {more} more"] if more > 0 else [])])
+    return f"{file}: nothing was imported, {counted(len(lines), 'fault')}: {text}"
+
+
+def _record(row: Row, columns: Collection[str], file: str, rules: Rules) -> Record:
+    """Return the record of a row.
+
+    Raises:
+        RowError: fields are missing or cannot be read.
+        UsageError: the fields contradict each other.
+    """
+    fields = read_fields(row.fields, columns)
+    if fields.rate is None and fields.unit is not None:
+        raise UsageError(f"unit={fields.unit} is of a rate: add a column rate")
+    unit = None if fields.rate is None else read_unit(fields.unit or rules.unit)
+    cell = _cell(fields, rules, unit)
+    if unit is None or fields.rate is None:
+        timed = Times(fields.epoch_s or 0.0, None, None)
+    else:
+        timed = times(fields.rate, unit, cell, per_gpu=rules.rate_is_per_gpu)
+    if fields.train_s is not None and fields.train_s > timed.epoch_s:
+        raise UsageError(
+            f"train_s={fields.train_s} is more than epoch_s={timed.epoch_s}, which contains it"
+        )
+    gpu_model = fields.gpu_model
+    return Record(
+        cell=cell,
+        slug=cell.slug,
+        attempt=ATTEMPT,
+        outcome=Outcome.OK,
+        model=_model(cell.workload.model, cell.workload.parameters),
+        facts=Facts(hpml_jobs="", gpu_model=gpu_model) if gpu_model else None,
+        imported=Imported(
+            file=file,
+            line=row.line,
+            epoch_s=timed.epoch_s,
+            rate=fields.rate,
+            unit=unit.value if unit else None,
+            rate_is_per_gpu=rules.rate_is_per_gpu and unit not in (None, RateUnit.ITERATION),
+            work_samples=timed.work_samples,
+            step_s=timed.step_s,
+            train_s=fields.train_s,
+            compute_s=fields.compute_s,
+            comm_s=fields.comm_s,
+            iterations=fields.iterations,
+            gpu_model=gpu_model,
+            gpus_per_node=fields.gpus_per_node or rules.gpus_per_node,
+            date=fields.date,
+        ),
+    )
+
+
+def _model(name: str, parameters: int | None) -> Model | None:
+    """Return the model, if its size is known; tensors and buffers are not, and are 0."""
+    if parameters is None:
+        return None
+    size = gradient_bytes(parameters)
+    return Model(name=name, parameters=parameters, tensors=0, gradient_bytes=size, buffer_bytes=0)
+
+
+def _cell(fields: Fields, rules: Rules, unit: RateUnit | None) -> Cell:
+    """Return the cell of a row; loader workers, threads and seed are unknown and get minima."""
+    gpus, batch = fields.gpus, fields.batch
+    images = fields.images or fields.samples or rules.images
+    if rules.batch_is_global:
+        if batch % gpus:
+            raise UsageError(
+                f"batch={batch} does not divide over gpus={gpus}; the column is the global batch "
+                "because of batch_is=global"
+            )
+        batch //= gpus
+    return Cell(
+        gpus=gpus,
+        nodes=_nodes(fields, rules),
+        batch=batch,
+        strategy=_strategy(fields.strategy or "", gpus),
+        workload=_workload(
+            fields.model or "",
+            unit.data(images) if unit else UNREPORTED_DATA,
+            images,
+            fields.parameters or rules.parameters,
+        ),
+        protocol=Protocol.IMPORTED,
+        epochs=0,
+        probe_s=0.0,
+        gpu_type=fields.gpu_model,
+        threads=1,
+        loader_workers=0,
+        repeat=fields.repeat or 0,
+    )
+
+
+def _nodes(fields: Fields, rules: Rules) -> int:
+    """Return the nodes of a row: as given, as few as hold its GPUs, or one where nothing is given.
+
+    Raises:
+        UsageError: they do not hold its GPUs.
+    """
+    each = fields.gpus_per_node or rules.gpus_per_node
+    if each is None:
+        return fields.nodes or 1
+    if fields.nodes is None:
+        return math.ceil(fields.gpus / each)
+    if fields.gpus > fields.nodes * each:
+        raise UsageError(
+            f"gpus={fields.gpus} do not fit on nodes={fields.nodes} with gpus_per_node={each}"
+        )
+    return fields.nodes
+
+
+def _workload(model: str, data: str, images: int | None, parameters: int | None) -> Workload:
+    return Workload(
+        name=model or "imported",
+        model=model or UNREPORTED_MODEL,
+        data=data,
+        images=images,
+        parameters=parameters or PARAMETERS.get(re.sub(r"[^a-z0-9]", "", model.lower())),
+    )
+
+
+def _strategy(text: str, gpus: int) -> Strategy:
+    """Return the strategy; one GPU is the baseline whatever the row says, more default to ddp."""
+    if gpus == 1:
+        return Strategy.SINGLE
+    word = text.lower() or Strategy.DDP.value
+    choices = [strategy.value for strategy in Strategy]
+    if word not in choices:
+        near = get_close_matches(word, choices, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UsageError(f"strategy={text}: choose one of {', '.join(choices)}{hint}")
+    return Strategy(word)
+
+
+def line_of(record: Record) -> int:
+    """Return the line that a record was read from; 0 if it was measured here."""
+    return record.imported.line if record.imported else 0
+
+
+def _mixed_units(records: Iterable[Record]) -> Iterator[Fault]:
+    """Yield a fault for each row whose unit is not that of its series: model and GPU model."""
+    first: dict[tuple[str, str | None], Record] = {}
+    for record in records:
+        cell = record.cell
+        earlier = first.setdefault((cell.workload.name, cell.gpu_type), record)
+        if _unit(earlier) != _unit(record):
+            yield Fault(
+                line_of(record),
+                f"{_unit(record)} where line {line_of(earlier)} of the same series has "
+                f"{_unit(earlier)}: give all rows of a series in one unit, or name other series "
+                "in the column model",
+            )
+
+
+def _unit(record: Record) -> str:
+    """Return the unit of a row's times in words."""
+    imported = record.imported
+    return f"unit={imported.unit}" if imported and imported.unit else "epoch_s"
+
+
+def _duplicates(records: Iterable[Record], *, has_repeats: bool) -> Iterator[Fault]:
+    """Yield a fault for each row whose cell an earlier row has; they are never averaged."""
+    first: dict[str, Record] = {}
+    for record in records:
+        cell = record.cell
+        earlier = first.setdefault(cell.digest, record)
+        if earlier is record:
+            continue
+        name = f"{cell.strategy.value} gpus={cell.gpus} nodes={cell.nodes} batch={cell.batch}"
+        repeat = f" repeat={cell.repeat}" if has_repeats else ""
+        fix = "" if has_repeats else "; for several runs of a cell add a column repeat: 0, 1, 2"
+        if cell.gpus == 1:
+            fix += "; gpus=1 is one baseline for all strategies"
+        yield Fault(
+            line_of(record), f"the same cell as line {line_of(earlier)} ({name}{repeat}){fix}"
+        )

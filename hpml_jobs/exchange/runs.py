@@ -1,0 +1,177 @@
+"""Runs as other tools know them: one per record, with settings, numbers and history."""
+
+import hashlib
+from collections.abc import Iterator
+from itertools import accumulate
+from math import ceil, isfinite
+from typing import Any, NamedTuple
+
+from hpml_jobs.core.record import Record
+from hpml_jobs.core.text import unix_time
+from hpml_jobs.core.value import Value
+from hpml_jobs.report.files.csv_tables import flat
+from hpml_jobs.report.frame.cells import CellResult
+from hpml_jobs.report.frame.rows import Row
+from hpml_jobs.report.key_numbers import key_numbers
+from hpml_jobs.report.report import Report, ReportGroup
+from hpml_jobs.report.training import curves
+from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.study.study import Study, submitted_at
+
+HISTORY_ROWS = 1_000
+"""The maximum of history rows of a run; of longer runs each k-th iteration is exported."""
+
+Setting = str | int | float | bool
+
+
+class Iteration(NamedTuple):
+    """One iteration: mean loss and most seconds over the ranks; `at_s` since the first one."""
+
+    iteration: int
+    epoch: int
+    at_s: float
+    loss: float
+    step_s: float
+    lr: float
+
+    @property
+    def values(self) -> dict[str, float]:
+        """Its numbers by name; key numbers of the run have the same names without the prefix."""
+        numbers = {"loss": self.loss, "step_s": self.step_s, "lr": self.lr}
+        return {f"iteration/{name}": value for name, value in numbers.items()}
+
+
+class Run(Value, frozen=True, kw_only=True):
+    """One record as a run. The same record of the same study has the same `id`.
+
+    `started_s` is in seconds since 1970; of imported timings it is the time of the import. `config`
+    has the cell's settings and its group's conditions, `summary` its key numbers.
+    """
+
+    id: str
+    name: str
+    study: str
+    workload: str
+    outcome: Outcome
+    started_s: float
+    config: dict[str, Setting]
+    summary: dict[str, float]
+    history: tuple[Iteration, ...] = ()
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """What runs are filtered by."""
+        return self.study, self.workload, self.outcome.value
+
+    @property
+    def ended_s(self) -> float:
+        """The end of its last iteration, in seconds since 1970."""
+        return self.started_s + (self.history[-1].at_s if self.history else 0)
+
+
+class ExportedStudy(NamedTuple):
+    """A study to export; `notes` say what is not in it."""
+
+    name: str
+    runs: list[Run]
+    report: Report
+    notes: list[str]
+
+
+def exported(study: Study, report: Report) -> ExportedStudy:
+    """Return a study's records as runs, in the order of the report."""
+    runs: dict[str, Run] = {}
+    notes, without = [], list(report.unplaced)
+    for group in report.groups:
+        rows = {slug: row for row in group.source.rows for slug in row.cells}
+        for result in group.source.cells:
+            if result.slug in runs:  # it may belong to several groups
+                continue
+            if result.record is None:
+                without += [] if result in without else [result]
+                continue
+            try:
+                history = tuple(_history(result)) if curves.has_curve(result) else ()
+            except curves.NoCurveError as fault:
+                notes.append(f"no history of {result.slug}: {fault}")
+                history = ()
+            row = rows.get(result.slug)
+            runs[result.slug] = _run(study, group, row, result.record, history)
+    if without:
+        names = ", ".join(f"{result.slug} ({result.outcome.value})" for result in without[:5])
+        more = f" and {len(without) - 5} more" if len(without) > 5 else ""
+        notes.append(f"not exported, without a record: {names}{more}")
+    return ExportedStudy(study.name, list(runs.values()), report, notes)
+
+
+def _run(
+    study: Study,
+    group: ReportGroup,
+    row: Row | None,
+    record: Record,
+    history: tuple[Iteration, ...],
+) -> Run:
+    identity = f"{study.name}/{record.slug}/{record.attempt.id}"
+    return Run(
+        id=hashlib.sha256(identity.encode()).hexdigest()[:16],
+        name=record.slug,
+        study=study.name,
+        workload=record.cell.workload.name,
+        outcome=record.outcome,
+        started_s=unix_time(record.attempt.started) or submitted_at(study.root),
+        config=_config(study, group, record),
+        summary=_summary(record, row) if record.outcome is Outcome.OK else {},
+        history=history,
+    )
+
+
+def _config(study: Study, group: ReportGroup, record: Record) -> dict[str, Setting]:
+    """Return the settings of the cell, then the conditions that its group shares."""
+    conditions = {f"condition {name}": text for name, text in group.source.conditions.items()}
+    settings = {
+        "study": study.name,
+        "group": group.number,
+        "slug": record.slug,
+        "attempt": record.attempt.id,
+        "hosts": " ".join(record.attempt.hosts),
+        "reason": record.reason,
+        "unit": record.cell.workload.throughput_unit.value,
+        **flat(record.cell),
+        **conditions,
+    }
+    return {name: value for name, value in settings.items() if value not in (None, "")}
+
+
+def _summary(record: Record, row: Row | None) -> dict[str, float]:
+    """Return the key numbers that are one number, phases, parts of the start, and the speedup."""
+    numbers = key_numbers(record)
+    parts = {
+        f"{prefix}_{name}_s": seconds
+        for prefix, of in (("phase", "phases"), ("startup", "startup"))
+        for name, seconds in (numbers[of] or {}).items()
+    }
+    of_row: dict[str, Any] = {
+        "speedup": row.speedup if row else None,
+        "efficiency": row.scaling.efficiency if row and row.scaling else None,
+    }
+    return {
+        name: value
+        for name, value in {**numbers, **parts, **of_row}.items()
+        if isinstance(value, int | float) and isfinite(value)
+    }
+
+
+def _history(result: CellResult) -> Iterator[Iteration]:
+    """Yield the iterations of a run, thinned to HISTORY_ROWS.
+
+    Raises:
+        NoCurveError: iterations.npz is not that of the record.
+    """
+    curve = curves.read(result)
+    count = len(curve.loss)
+    ends_s = list(accumulate(curve.step_s.tolist()))
+    every = max(1, ceil(count / HISTORY_ROWS))
+    epochs = [n for n, epoch in enumerate(curve.epochs, 1) for _ in range(epoch.iterations)]
+    for at in range(0, count, every):
+        values = (float(array[at]) for array in (curve.loss, curve.step_s, curve.lr))
+        yield Iteration(at + 1, epochs[at], ends_s[at], *values)

@@ -1,1 +1,0 @@
-"""Export of a study to other tools: offline runs and files, written after the fact."""

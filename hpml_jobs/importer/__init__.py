@@ -1,1 +1,0 @@
-"""`hpml-jobs import`: a study from a CSV file of timings from another program."""

@@ -1,0 +1,1 @@
+"""Which cell to ask for."""

@@ -1,0 +1,171 @@
+"""Picture of the time of an epoch against its cost, with the cells that nothing beats in both."""
+
+from collections.abc import Sequence
+
+from hpml_jobs.core.statistics import interval
+from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.text import counted
+from hpml_jobs.report.choose.rules import Candidate, Choice, Exclusion
+from hpml_jobs.report.frame import captions, series, style
+from hpml_jobs.report.frame.captions import cell_label, cost_unit
+from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.numbers import cost, seconds
+from hpml_jobs.report.frame.picture import (
+    Axes,
+    Panel,
+    Picture,
+    cut,
+    listed,
+    logarithmic,
+    named,
+    panels,
+)
+from hpml_jobs.report.frame.rows import setup_order
+from hpml_jobs.report.frame.series import Point, Series
+
+CAPTION = (
+    "Timed epoch, the longest of all ranks, medians over runs; bars: intervals of the median, "
+    "none with a single run. Cost: charged {units} x seconds. Diagonals: equal numbers of {units}. "
+    "Grey line: the Pareto front, cells that no other beats in both time and cost; cells with a "
+    "failed check are not on it."
+)
+
+TICKS = (1, 1.5, 2, 3, 5, 7)
+"""Numbers at ticks: times and costs of one study are often within a factor of 10."""
+
+
+def pareto(groups: Sequence[ConditionGroup], choices: Sequence[Choice | None]) -> Picture | None:
+    """Plot time against cost of every cell; None with fewer than two cells in every group."""
+    shown, missing = cut(
+        [
+            Panel(group.name, (group, choice))
+            for group, choice in zip(groups, choices, strict=True)
+            if choice and len(choice.candidates) > 1
+        ]
+    )
+    if not shown:
+        return None
+    keys = series.keys(groups)
+
+    def draw(axis: Axes, panel: Panel[tuple[ConditionGroup, Choice]]) -> list[str]:
+        group, choice = panel.data
+        device, work = group.device, captions.work_text(group.work)
+        best = front(choice.candidates)
+        costs = [c.gpu_s for c in best]
+        axis.plot([c.epoch_s for c in best], costs, color=style.PALE, lw=5, zorder=1)
+        _draw_cells(axis, choice.candidates, keys)
+        logarithmic(axis, "x", f"seconds per {work}", at=TICKS)
+        logarithmic(axis, "y", f"{cost_unit(device)} per {work}", at=TICKS)
+        axis.margins(0.16, 0.16)
+        _draw_diagonals(axis, choice.candidates, device)
+        _name_cells(axis, choice, device)
+        on_front = [
+            f"{cell_label(c.row.place, device)} {seconds(c.epoch_s)} s for {cost(c.gpu_s)} "
+            f"{cost_unit(device)}"
+            for c in best
+        ]
+        if choice.ask:
+            answer = f"ask for {cell_label(choice.ask.candidate.row.place, device)}"
+        else:
+            answer = f"no cell of {len(choice.candidates)} can be recommended"
+        text = f"{answer}; on the Pareto front {listed(on_front) or 'none'}"
+        return [named(group, text)]
+
+    candidates = [c for panel in shown for c in panel.data[1].candidates]
+    candidates.sort(key=lambda c: setup_order(c.row.setup)[2:])
+    works = {group.work for _, (group, _) in shown}
+    of_what = "equal work" if len(works) > 1 else captions.an_epoch(works.pop())
+    return panels(
+        f"Time and cost of {of_what}",
+        shown,
+        draw,
+        alt=f"Time against cost of {of_what}. ",
+        caption=[CAPTION.format(units=captions.units(shown[0].data[0].device))],
+        legend=series.legend([_series(c) for c in candidates], keys, "batch"),
+        missing=missing,
+        file="choice.csv",
+        height=3.4,
+    )
+
+
+def front(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the cells that no other beats in both time and cost, the fastest first."""
+    sound = [c for c in candidates if c.exclusion is not Exclusion.FAILED_CHECK]
+    kept: list[Candidate] = []
+    for candidate in sorted(sound, key=lambda c: (c.epoch_s, c.gpu_s)):
+        if not kept or candidate.gpu_s < kept[-1].gpu_s:
+            kept.append(candidate)
+    return kept
+
+
+def _series(candidate: Candidate) -> Series:
+    """Return a cell as a line of one point, for the legend and its look."""
+    row = candidate.row
+    point = Point(row.gpus, row.nodes, candidate.gpu_s, None, candidate.doubtful)
+    return series.make(row.strategy.value, row.treatment, row.batch_per_gpu, [point])
+
+
+def _draw_cells(axis: Axes, candidates: Sequence[Candidate], keys: series.Keys) -> None:
+    """Draw cells, and intervals of the median along the diagonals: cost grows with the time."""
+    for c in candidates:
+        look = keys.look(_series(c))._replace(dashes="none")
+        axis.plot(c.epoch_s, c.gpu_s, **look.line, ms=5)
+        if c.doubtful:
+            series.hollow(axis, [(c.epoch_s, c.gpu_s)], look)
+        ends = interval(c.epochs_s)
+        if ends and ends.high > ends.low > 0:
+            at = [ends.low, ends.high]
+            colour = style.strategy_colour(c.row.strategy.value)
+            axis.plot(at, [c.charged_gpus * end for end in at], color=colour, lw=1, zorder=1)
+
+
+def _draw_diagonals(axis: Axes, candidates: Sequence[Candidate], device: Device) -> None:
+    """Draw a line for every number of charged GPUs, with the number at its upper end."""
+    axis.autoscale_view()
+    (left, right), (bottom, top) = axis.get_xlim(), axis.get_ylim()
+    for size in sorted({c.charged_gpus for c in candidates}):
+        end = min(right, top / size)
+        axis.plot([left, right], [size * left, size * right], color=style.GRID, lw=0.9, zorder=0)
+        axis.text(
+            end,
+            end * size,
+            counted(size, captions.unit(device), captions.units(device)),
+            size=7,
+            color=style.GREY,
+            ha="right",
+            va="top" if end < right else "bottom",
+        )
+    axis.set_xlim(left, right)
+    axis.set_ylim(bottom, top)
+
+
+def _name_cells(axis: Axes, choice: Choice, device: Device) -> None:
+    """Mark the cell to ask for with a ring, and name it, the fastest and the cheapest."""
+    roles: dict[int, list[str]] = {}
+    for role, candidate in (
+        ("ask for", choice.ask and choice.ask.candidate),
+        ("fastest", choice.fastest and choice.fastest.candidate),
+        ("cheapest", choice.cheapest),
+    ):
+        if candidate is not None:
+            roles.setdefault(choice.candidates.index(candidate), []).append(role)
+    (left, right), (bottom, top) = axis.get_xlim(), axis.get_ylim()
+    for number, of_cell in roles.items():
+        candidate = choice.candidates[number]
+        place = (candidate.epoch_s, candidate.gpu_s)
+        is_asked = "ask for" in of_cell
+        if is_asked:
+            axis.plot(*place, ls="none", marker="o", ms=12, mfc="none", mec=style.TEXT, mew=1.4)
+        is_left = candidate.epoch_s < (left * right) ** 0.5
+        is_low = candidate.gpu_s < (bottom * top) ** 0.5
+        axis.annotate(
+            f"{', '.join(of_cell)}:\n{cell_label(candidate.row.place, device)}",
+            place,
+            xytext=(9 if is_left else -9, 6 if is_low else -6),
+            va="bottom" if is_low else "top",
+            textcoords="offset points",
+            ha="left" if is_left else "right",
+            size=7.5,
+            weight="bold" if is_asked else "normal",
+            bbox={"fc": style.PAPER, "lw": 0, "alpha": 0.75, "pad": 1},
+        )

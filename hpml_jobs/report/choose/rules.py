@@ -1,0 +1,431 @@
+"""Which cell to ask for: the fastest, the cheapest, and the largest that is efficient enough.
+
+Cells of one group of equal conditions are compared by their epochs. A cell costs the GPUs that it
+is charged for, times its seconds.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from hpml_jobs.checks import Level
+from hpml_jobs.checks.disturbance import DISTURBED
+from hpml_jobs.checks.result import Affected
+from hpml_jobs.core import formulas
+from hpml_jobs.core.built_in import Unit
+from hpml_jobs.core.cluster import Cluster
+from hpml_jobs.core.conditions import CPU_COUNT
+from hpml_jobs.core.statistics import Interval, ratio_interval
+from hpml_jobs.core.strategies import BASELINE, Device, Strategy
+from hpml_jobs.core.value import Value
+from hpml_jobs.errors import UsageError
+from hpml_jobs.report.frame.decision import LEAST_GAP, Decision, compare
+from hpml_jobs.report.frame.groups import Charged, ConditionGroup, charged_gpus
+from hpml_jobs.report.frame.power import runs_to_exclude, scatter
+from hpml_jobs.report.frame.rows import Row, Work
+from hpml_jobs.slurm.states import Outcome
+
+MIN_EFFICIENCY = 0.7
+"""Least efficiency of a cell to ask for, unless the user says otherwise."""
+
+USUAL = (BASELINE, Strategy.DDP)
+"""The strategies that are preferred among cells that the runs do not tell apart."""
+
+
+class Wish(Value, frozen=True, kw_only=True):
+    """What a training of `epochs` may cost in GPU-hours and minutes; None: no limit."""
+
+    min_efficiency: float = MIN_EFFICIENCY
+    epochs: int | None = None
+    gpu_hours_budget: float | None = None
+    deadline_min: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that are not above zero, and a limit without the number of epochs."""
+        for key in self.__struct_fields__:
+            value = getattr(self, key)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise UsageError(f"{key}={value:g}: must be more than 0")
+        if self.has_limit and self.epochs is None:
+            raise UsageError(
+                "gpu_hours_budget= and deadline_min= are of a whole training: add epochs=N"
+            )
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether the cost or the time of the training is limited."""
+        return self.gpu_hours_budget is not None or self.deadline_min is not None
+
+
+class Exclusion(StrEnum):
+    """Why a cell is not the one to ask for."""
+
+    FAILED_CHECK = "a data-quality check failed"  # nor the fastest, nor the cheapest
+    OVER_BUDGET = "over the budget"
+    TOO_LATE = "after the deadline"
+    INEFFICIENT = "below the least efficiency"
+
+
+class Candidate(Value, frozen=True, kw_only=True):
+    """A measured cell with what an epoch of it takes and costs: medians over its runs.
+
+    `efficiency` is against the best cell of the smallest size. `doubtful`: a check of its time
+    warns. `is_disturbed`: it fails, because outside causes made too much of the time.
+    """
+
+    row: Row
+    epoch_s: float
+    charged_gpus: int
+    efficiency: float
+    exclusion: Exclusion | None = None
+    doubtful: bool = False
+    is_disturbed: bool = False
+
+    @property
+    def work(self) -> Work | None:
+        """What `epoch_s` is the time of, where that is not an epoch."""
+        return self.row.timing.work if self.row.timing else None
+
+    @property
+    def unit(self) -> Unit:
+        """What throughput counts."""
+        return self.row.timing.unit if self.row.timing else Unit.SAMPLES
+
+    @property
+    def units_per_s(self) -> float | None:
+        """Throughput of all GPUs, in units per second."""
+        units = self.row.timing.units if self.row.timing else None
+        return formulas.units_per_s(units, self.epoch_s) if units else None
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """The same in samples per second."""
+        samples = self.row.timing.samples if self.row.timing else None
+        return formulas.units_per_s(samples, self.epoch_s) if samples else None
+
+    @property
+    def epochs_s(self) -> tuple[float, ...]:
+        """Seconds of the timed epoch of every run that counts."""
+        return self.row.epochs.runs
+
+    @property
+    def gpu_s(self) -> float:
+        """GPU-seconds that an epoch is charged."""
+        return self.charged_gpus * self.epoch_s
+
+    @property
+    def gpu_hours(self) -> float:
+        """GPU-hours that an epoch is charged."""
+        return formulas.gpu_hours(self.charged_gpus, self.epoch_s / 60)
+
+    @property
+    def joules(self) -> float | None:
+        """Joules of the cell's GPUs in an epoch; None without energy counters."""
+        return self.row.figures.joules
+
+    @property
+    def joules_per_thousand(self) -> float | None:
+        """Joules of the cell's GPUs for 1,000 units."""
+        timing = self.row.timing
+        return timing.per_thousand_units(self.joules) if timing else None
+
+    @property
+    def joules_per_thousand_samples(self) -> float | None:
+        """The same for 1,000 samples."""
+        timing = self.row.timing
+        return timing.per_thousand_samples(self.joules) if timing else None
+
+
+class Winner(NamedTuple):
+    """A chosen cell. `instead_of` are not faster, and cost more or have the same size.
+
+    `is_decided`: the runs decided every comparison; with fewer than four runs of a cell, medians
+    were compared.
+    """
+
+    candidate: Candidate
+    instead_of: tuple[Candidate, ...] = ()
+    is_decided: bool = True
+
+
+class Step(NamedTuple):
+    """From the fastest cell of one size to that of the next."""
+
+    smaller: Candidate
+    larger: Candidate
+
+    @property
+    def saved_s(self) -> float:
+        """Seconds by which an epoch becomes shorter."""
+        return self.smaller.epoch_s - self.larger.epoch_s
+
+    @property
+    def added_gpu_s(self) -> float:
+        """GPU-seconds that an epoch costs more."""
+        return self.larger.gpu_s - self.smaller.gpu_s
+
+
+class Undecided(NamedTuple):
+    """A cell of which the runs do not tell on which side of the least efficiency it is.
+
+    `interval` is that of its efficiency; so many `runs` of it and of the reference would tell,
+    None: more than are suggested.
+    """
+
+    candidate: Candidate
+    interval: Interval
+    runs: int | None
+
+
+class Edge(NamedTuple):
+    """A cell beyond the edge of the grid that may be better than the one to ask for, and why.
+
+    `accumulate` is None where no cell accumulates batches.
+    """
+
+    gpus: int
+    batch: int
+    strategy: Strategy
+    why: str
+    accumulate: int | None = None
+
+
+class Choice(Value, frozen=True, kw_only=True):
+    """The measured cells of a group, the fastest first, and the chosen ones; None: none can be.
+
+    `reference` is the fastest cell of the smallest size, which efficiencies are against, also with
+    a failed check. `undecided` may change the size to ask for. Where the answer would rest on cells
+    to `measure_again`, because they are too disturbed, there is none.
+    """
+
+    wish: Wish
+    reference: Candidate
+    candidates: tuple[Candidate, ...]
+    fastest: Winner | None
+    cheapest: Candidate | None
+    ask: Winner | None
+    undecided: Undecided | None
+    measure_again: tuple[Candidate, ...]
+    steps: tuple[Step, ...]
+    edges: tuple[Edge, ...]
+
+    @property
+    def by_size(self) -> list[Candidate]:
+        """The fastest cell of each size that no check calls wrong, by size."""
+        return _by_size(_sound(self.candidates))
+
+    def speedup(self, candidate: Candidate) -> float:
+        """Return the speedup of a cell over the reference."""
+        return formulas.speedup(self.reference.epoch_s, candidate.epoch_s)
+
+    def doubts_ratio(self, candidate: Candidate) -> bool:
+        """Return whether a check makes the time of a cell, or of the reference, doubtful."""
+        return candidate.doubtful or self.reference.doubtful
+
+
+def choose(group: ConditionGroup, wish: Wish, cluster: Cluster | None = None) -> Choice | None:
+    """Return the choice among the cells of a group; None if none has a number.
+
+    `cluster` says which cells are charged whole nodes.
+    """
+    candidates = _candidates(group, wish, charged_gpus(group, cluster))
+    if not candidates:
+        return None
+    sound, reference = _sound(candidates), _reference(candidates)
+    sizes = {c.row.gpus for c in sound}
+    again = tuple(
+        c for c in candidates if c.is_disturbed and (c is reference or c.row.gpus not in sizes)
+    )
+    able = [] if again else [c for c in candidates if c.exclusion is None]
+    ask = _ask(able, wish)
+    return Choice(
+        wish=wish,
+        reference=reference,
+        candidates=tuple(candidates),
+        fastest=_winner(sound[0], sound) if sound else None,
+        cheapest=min(sound, key=lambda c: (c.gpu_s, c.epoch_s), default=None),
+        ask=ask,
+        undecided=_undecided(ask.candidate, sound, reference, wish) if ask else None,
+        measure_again=again,
+        steps=tuple(_steps(sound)),
+        edges=tuple(_edges(group, ask.candidate)) if ask else (),
+    )
+
+
+def _candidates(group: ConditionGroup, wish: Wish, charged: Charged) -> list[Candidate]:
+    """Return the measured cells, the fastest first."""
+    measured = [
+        Candidate(
+            row=row,
+            epoch_s=row.timing.epoch_s,
+            charged_gpus=charged(row.setup),
+            efficiency=1.0,
+            exclusion=Exclusion.FAILED_CHECK
+            if group.worst(row, Affected.TIME) is Level.FAIL
+            else None,
+            doubtful=group.doubts(row, Affected.TIME),
+            is_disturbed=group.fails(row, DISTURBED),
+        )
+        for row in group.timed
+        if row.timing
+    ]
+    if not measured:
+        return []
+    reference = _reference(measured)
+    candidates = (judged(candidate, reference, wish) for candidate in measured)
+    return sorted(candidates, key=lambda candidate: (candidate.epoch_s, candidate.gpu_s))
+
+
+def _reference(candidates: Sequence[Candidate]) -> Candidate:
+    """Return the fastest cell of the smallest size, whatever a check says of it."""
+    return min(candidates, key=lambda candidate: (candidate.row.gpus, candidate.epoch_s))
+
+
+def judged(candidate: Candidate, reference: Candidate, wish: Wish) -> Candidate:
+    """Return a candidate with its efficiency, and why it is not the one to ask for."""
+    speedup = formulas.speedup(reference.epoch_s, candidate.epoch_s)
+    efficiency = formulas.efficiency(speedup, candidate.row.gpus, reference.row.gpus)
+    epochs = wish.epochs or 1
+    exclusion = candidate.exclusion
+    if exclusion is None and wish.gpu_hours_budget is not None:
+        is_over = epochs * candidate.gpu_hours > wish.gpu_hours_budget
+        exclusion = Exclusion.OVER_BUDGET if is_over else None
+    if exclusion is None and wish.deadline_min is not None:
+        is_late = epochs * candidate.epoch_s > 60 * wish.deadline_min
+        exclusion = Exclusion.TOO_LATE if is_late else None
+    if exclusion is None and not wish.has_limit and efficiency < wish.min_efficiency:
+        exclusion = Exclusion.INEFFICIENT
+    return msgspec.structs.replace(candidate, efficiency=efficiency, exclusion=exclusion)
+
+
+def _ask(able: Sequence[Candidate], wish: Wish) -> Winner | None:
+    """Return the cell to ask for among those that nothing excludes, by their runs where it can."""
+    if not able:
+        return None
+    best = preferred(able, wish)
+    return Winner(best) if wish.deadline_min is not None else _winner(best, able)
+
+
+def preferred(able: Sequence[Candidate], wish: Wish) -> Candidate:
+    """Return the cell to ask for by its medians, among one or more that nothing excludes.
+
+    With a deadline the cheapest of them, with a budget the fastest, else the fastest of those with
+    the most GPUs.
+    """
+    if wish.deadline_min is not None:
+        return min(able, key=lambda c: (c.gpu_s, c.epoch_s))
+    if wish.gpu_hours_budget is not None:
+        return min(able, key=lambda c: (c.epoch_s, c.gpu_s))
+    return min(able, key=lambda c: (-c.row.gpus, c.epoch_s, c.gpu_s))
+
+
+def _winner(fastest: Candidate, others: Sequence[Candidate]) -> Winner:
+    """Return the cheapest of the fastest cell and those as fast by their runs.
+
+    Among equal ones of its size it is one with ddp or the plain loop, if there is one.
+    """
+    decided = True
+    equal = [fastest]
+    for other in others:
+        is_same_size = other.row.gpus == fastest.row.gpus
+        if other is fastest or not (is_same_size or other.gpu_s < fastest.gpu_s):
+            continue
+        is_faster, has_enough_runs = _is_faster(fastest, other)
+        equal += [] if is_faster else [other]
+        decided &= has_enough_runs or (is_same_size and is_faster)
+    cheapest = min(equal, key=lambda candidate: (candidate.gpu_s, candidate.epoch_s))
+    winner = min(
+        (c for c in equal if c.row.gpus == cheapest.row.gpus),
+        key=lambda c: (c.row.strategy not in USUAL, c.gpu_s, c.epoch_s),
+    )
+    return Winner(winner, tuple(c for c in equal if c is not winner), decided)
+
+
+def _is_faster(subject: Candidate, other: Candidate) -> tuple[bool, bool]:
+    """Return whether a cell is faster than another, and whether there are enough runs to tell.
+
+    Too few runs are compared by their medians. Between two strategies at one place they tell
+    nothing if a check warns of their times.
+    """
+    decision = compare(subject.epochs_s, other.epochs_s).decision
+    if decision is not Decision.TOO_FEW:
+        return decision is Decision.FASTER, True
+    place, others = (c.row.setup._replace(strategy=BASELINE) for c in (subject, other))
+    is_one_place = place == others and subject.row.batch_per_gpu == other.row.batch_per_gpu
+    is_doubtful = is_one_place and (subject.doubtful or other.doubtful)
+    return not is_doubtful and other.epoch_s > (1 + LEAST_GAP) * subject.epoch_s, False
+
+
+def _undecided(
+    asked: Candidate, sound: Sequence[Candidate], reference: Candidate, wish: Wish
+) -> Undecided | None:
+    """Return the cell to ask for, or of the next larger size, if its interval has the limit."""
+    limit = wish.min_efficiency
+    larger = [c for c in _by_size(sound) if c.row.gpus > asked.row.gpus]
+    for candidate in () if wish.has_limit else (asked, *larger[:1]):
+        runs_s = reference.epochs_s, candidate.epochs_s
+        of_speedup = None if candidate is reference else ratio_interval(*runs_s)
+        if of_speedup is None:
+            continue
+        interval = of_speedup.divided_by(candidate.row.gpus / reference.row.gpus)
+        if interval.low < limit <= interval.high:
+            distance = max(candidate.efficiency / limit, limit / candidate.efficiency) - 1
+            noise = scatter(*runs_s)
+            runs = runs_to_exclude(distance, noise) if distance and noise else None
+            least = 1 + min(map(len, runs_s))
+            return Undecided(candidate, interval, runs and max(runs, least))
+    return None
+
+
+def _steps(sound: Sequence[Candidate]) -> Iterator[Step]:
+    """Yield the steps between the fastest cells of growing sizes."""
+    for smaller, larger in itertools.pairwise(_by_size(sound)):
+        yield Step(smaller, larger)
+
+
+def _sound(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the cells that no check calls wrong."""
+    return [c for c in candidates if c.exclusion is not Exclusion.FAILED_CHECK]
+
+
+def _by_size(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the first cell of each size, by size; `candidates` are the fastest first."""
+    fastest: dict[int, Candidate] = {}
+    for candidate in candidates:
+        fastest.setdefault(candidate.row.gpus, candidate)
+    return [fastest[gpus] for gpus in sorted(fastest)]
+
+
+def _edges(group: ConditionGroup, asked: Candidate) -> Iterator[Edge]:
+    """Yield the cells beyond the edges of the grid on which the cell to ask for lies."""
+    row = asked.row
+    strategy = Strategy.DDP if row.is_baseline else row.strategy
+    rows = [other for other in group.rows if other.strategy in (row.strategy, strategy, BASELINE)]
+    samples = group.a_cell.workload.images
+    accumulate = row.accumulate if any(other.accumulate > 1 for other in group.rows) else None
+    if row.gpus == max(other.gpus for other in rows):
+        gpus = 2 * row.gpus
+        fits = samples is None or gpus * row.batch_per_gpu <= samples
+        if fits and not _oversubscribes(group, row, gpus):
+            why = f"{row.gpus} is the most measured"
+            yield Edge(gpus, row.batch_per_gpu, strategy, why, accumulate)
+    same_size = [other for other in rows if other.gpus == row.gpus]
+    batches = sorted({other.batch_per_gpu for other in same_size})
+    has_oom = any(other.outcome is Outcome.OOM for other in same_size)
+    if row.batch_per_gpu == batches[-1] and not has_oom:
+        step = batches[-1] // batches[-2] if len(batches) > 1 else 2
+        batch = batches[-1] * max(2, step)
+        if samples is None or row.gpus * batch <= samples:
+            largest = "largest" if len(batches) > 1 else "only"
+            why = f"{batches[-1]} is the {largest} batch measured"
+            yield Edge(row.gpus, batch, strategy, why, accumulate)
+
+
+def _oversubscribes(group: ConditionGroup, row: Row, processes: int) -> bool:
+    """Return whether so many processes on CPUs are more than the CPUs of the cell's hosts."""
+    cpus = group.conditions.get(CPU_COUNT, "")
+    return group.device is Device.CPU and cpus.isdecimal() and processes > row.nodes * int(cpus)

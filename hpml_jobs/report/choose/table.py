@@ -1,0 +1,225 @@
+"""The choice as a table and as values: every measured cell by speed, and why it was chosen or not.
+
+The rules are in docs/choose_predict.md.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any, NamedTuple, Self
+
+from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.cluster import Cluster
+from hpml_jobs.core.strategies import Device
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.report.choose import words
+from hpml_jobs.report.choose.rules import Candidate, Choice, Wish, choose
+from hpml_jobs.report.frame import captions, learning, marks
+from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, item_table
+from hpml_jobs.report.frame.captions import cost_unit, hours_unit
+from hpml_jobs.report.frame.cells import cell_results
+from hpml_jobs.report.frame.groups import ConditionGroup, complete_groups
+from hpml_jobs.report.frame.numbers import accuracy, cost, per_second, ratio, seconds, three_digits
+from hpml_jobs.report.frame.table import Table
+from hpml_jobs.study.snapshot import FolderSnapshot
+
+CAPTION = (
+    "Seconds of {what}{how}. Efficiency: {reference} s x "
+    "{size} / ({units} x s), against {cell}: the fastest of the smallest size. Cost: {units} "
+    "that are charged x s. Equal epochs are not equal training: another global batch may need "
+    "another learning rate and reach another accuracy."
+)
+
+ACCURACY_GAP = 0.005
+"""Difference of test accuracies from which equal epochs are called unequal training."""
+
+NOT_COLUMNS = ("path", "cells", "doubtful", "doubtful_ratio")
+ENERGY = ("joules", "joules_per_1000_units", "joules_per_1000_samples")
+
+
+class ChoiceLine(NamedTuple):
+    """A measured cell, what an epoch of it takes and costs, and why it was chosen or not.
+
+    It is a line of the table, of choice.csv and of `choose --json`. `doubtful`: a check warns of
+    its time, `doubtful_ratio`: of its time or the reference's.
+    """
+
+    strategy: str
+    gpus: int
+    nodes: int
+    treatment: str
+    path: str
+    batch: int
+    cells: tuple[str, ...]
+    epoch_s: Annotated[float, Shown("s", seconds, doubt="doubtful")]
+    units_per_s: Annotated[Number, Shown("{unit}/s", per_second)]
+    unit: str
+    samples_per_s: Number
+    efficiency: Annotated[float, Shown("effic.{against}", ratio, doubt="doubtful_ratio")]
+    reference_gpus: int
+    reference_batch: int
+    charged_gpu_s: Annotated[float, Shown("{seconds}", cost, "{cost}")]
+    charged_gpu_hours: Annotated[float, Shown("{hours}", three_digits, "{cost}")]
+    joules: Annotated[Number, Shown("J per epoch", three_digits)]
+    joules_per_1000_units: Annotated[Number, Shown("J per 1,000", three_digits)]
+    joules_per_1000_samples: Number
+    charged_gpus: int
+    runs: int
+    why: Annotated[str, Shown("why", words=True)]
+    doubtful: bool
+    doubtful_ratio: bool
+
+    @classmethod
+    def of(cls, candidate: Candidate, choice: Choice, device: Device) -> Self:
+        """Return the line of a cell."""
+        row, reference = candidate.row, choice.reference.row
+        return cls(
+            strategy=row.strategy.value,
+            gpus=row.gpus,
+            nodes=row.nodes,
+            treatment=row.treatment,
+            path=row.path,
+            batch=row.batch_per_gpu,
+            cells=row.cells,
+            epoch_s=candidate.epoch_s,
+            units_per_s=candidate.units_per_s,
+            unit=candidate.unit.value,
+            samples_per_s=candidate.samples_per_s,
+            efficiency=candidate.efficiency,
+            reference_gpus=reference.gpus,
+            reference_batch=reference.batch_per_gpu,
+            charged_gpu_s=candidate.gpu_s,
+            charged_gpu_hours=candidate.gpu_hours,
+            joules=candidate.joules,
+            joules_per_1000_units=candidate.joules_per_thousand,
+            joules_per_1000_samples=candidate.joules_per_thousand_samples,
+            charged_gpus=candidate.charged_gpus,
+            runs=len(candidate.epochs_s),
+            why=words.why(candidate, choice, device),
+            doubtful=candidate.doubtful,
+            doubtful_ratio=choice.doubts_ratio(candidate),
+        )
+
+
+def choice_table(group: ConditionGroup, choice: Choice, study: str) -> Table:
+    """Return the table of a choice, with its answer above and the steps below.
+
+    `study` is for the command of the answer.
+    """
+    device, reference = group.device, choice.reference
+    caption = CAPTION.format(
+        what=captions.an_epoch(group.work),
+        how="" if group.rate_units else ", the longest of all ranks, median over runs",
+        reference=seconds(reference.epoch_s),
+        size=reference.row.gpus,
+        units=captions.units(device),
+        cell=captions.cell_words(reference.row.place, device),
+    )
+    text = TableText(
+        "choice", "Choice", "timed epoch", (caption, captions.runs(group.timed)), on_screen=False
+    )
+    text = text._replace(answer=words.answer(choice, device, study))
+    items = [
+        (captions.cell_label(candidate.row.place, device), ChoiceLine.of(candidate, choice, device))
+        for candidate in choice.candidates
+    ]
+    has_energy = any(line.joules is not None for _, line in items)
+    heads = columns_of(
+        ChoiceLine,
+        without=[*NOT_COLUMNS, *(() if has_energy else ENERGY)],
+        unit=reference.unit.value,
+        against=words.against(choice, device),
+        cost=f"cost per {captions.work_text(reference.work)}",
+        seconds=cost_unit(device, short=True),
+        hours=hours_unit(device),
+    )
+    notes = [
+        *marks.explained(group, (c.row for c in choice.candidates), Affected.TIME),
+        *(words.step_text(step, device) for step in choice.steps),
+        *words.doubts(choice, device),
+        *_accuracies(group, choice),
+    ]
+    return item_table([group], text, items, heads, notes)
+
+
+def _accuracies(group: ConditionGroup, choice: Choice) -> Iterator[str]:
+    """Yield a line if the cell to ask for learned less in its epochs than the reference."""
+    if choice.ask is None or choice.ask.candidate is choice.reference:
+        return
+    rows = (choice.ask.candidate.row, choice.reference.row)
+    asked, reference = (
+        learning.over_seeds(learning.runs(group, row), learning.test_accuracy) for row in rows
+    )
+    if asked and reference and asked.mean < reference.mean - ACCURACY_GAP:
+        names = [captions.cell_words(row.place, group.device) for row in rows]
+        yield (
+            f"equal epochs are not equal training: test accuracy {accuracy(asked.mean)} % of "
+            f"{names[0]} and {accuracy(reference.mean)} % of {names[1]} after as many epochs"
+        )
+
+
+class GroupChoice(NamedTuple):
+    """The choice in one group of equal conditions, as a table, and commands of cells beyond it."""
+
+    group: ConditionGroup
+    choice: Choice
+    table: Table
+    next_cells: tuple[str, ...]
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The choice as values for programs."""
+        choice = self.choice
+        return {
+            "conditions": self.group.conditions,
+            "answer": self.table.answer,
+            "ask": self._values(choice.ask.candidate if choice.ask else None),
+            "fastest": self._values(choice.fastest.candidate if choice.fastest else None),
+            "cheapest": self._values(choice.cheapest),
+            "reference": self._values(choice.reference),
+            "cells": [self._values(candidate) for candidate in choice.candidates],
+            "steps": [
+                {
+                    "from_gpus": step.smaller.row.gpus,
+                    "to_gpus": step.larger.row.gpus,
+                    "saved_s": step.saved_s,
+                    "added_gpu_s": step.added_gpu_s,
+                }
+                for step in choice.steps
+            ],
+            "next_cells": self.next_cells,
+            "notes": self.table.notes,
+        }
+
+    def _values(self, candidate: Candidate | None) -> dict[str, Any] | None:
+        """Return a cell as values."""
+        if candidate is None:
+            return None
+        return ChoiceLine.of(candidate, self.choice, self.group.device)._asdict()
+
+
+def choices(
+    snapshots: Iterable[FolderSnapshot],
+    wish: Wish,
+    cluster: Cluster | None,
+    commands: Sequence[str],
+    *,
+    study: str = "STUDY",
+) -> list[GroupChoice]:
+    """Return the choice of every group with a number.
+
+    `cluster` says which cells are charged whole nodes; `commands` are those of the `study`.
+
+    Raises:
+        HpmlError: epochs are wished for, and the study has rates without the samples of an epoch.
+    """
+    made = []
+    for group in complete_groups(cell_results(snapshots, {})):
+        if wish.epochs is not None and group.work is not None:
+            raise HpmlError(
+                f"epochs={wish.epochs}: the {group.work.name} of an epoch of "
+                f"{group.a_cell.workload.name} are not reported: import it again with samples=N"
+            )
+        choice = choose(group, wish, cluster)
+        if choice:
+            next_cells = words.next_cells(choice, commands, group.device)
+            made.append(GroupChoice(group, choice, choice_table(group, choice, study), next_cells))
+    return made

@@ -1,0 +1,1 @@
+"""Seconds, messages and bandwidth of communication."""

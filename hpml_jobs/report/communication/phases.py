@@ -1,0 +1,169 @@
+"""The phases of the instrumented epoch: a table with their range over ranks, and a picture."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.measurements import Phases
+from hpml_jobs.report.frame import captions, style
+from hpml_jobs.report.frame.builder import (
+    UNMEASURED,
+    Column,
+    Columns,
+    TableText,
+    column,
+    left_out,
+    rest,
+    row_table,
+)
+from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.numbers import percent, seconds
+from hpml_jobs.report.frame.picture import Axes, Bar, Picture, bars, marked, rows, stack
+from hpml_jobs.report.frame.rows import Row
+from hpml_jobs.report.frame.table import Table
+
+PHASES_CAPTION = (
+    "Seconds per epoch on the rank that waits least for others; below, least..most over all ranks "
+    "and runs if they differ. The six phases add up to the epoch except for closure = |epoch - "
+    "sum| / epoch. Overhead: instrumented epoch / timed epoch - 1, the cost of the instruments. "
+    "Collectives inside forward (ddp's buffers, fsdp's parameters) and inside the optimizer "
+    "(zero1's parameters) count there here, and as Comm in Table 2. Pack: the part of backward "
+    "that copies into and out of messages and averages by hand; it is Comm in Table 2."
+)
+
+
+class Phase(NamedTuple):
+    """One phase: its name in the CSV, its heading on a page, its words and colour in a picture."""
+
+    name: str
+    head: str
+    words: str
+    colour: str
+
+    def seconds(self, row: Row) -> float | None:
+        """Return the seconds of the phase in a row's medians."""
+        time_s: float | None = getattr(row.figures, f"phase_{self.name}_s")
+        return time_s
+
+    def on_rank(self, phases: Phases) -> float:
+        """Return the seconds of the phase on one rank."""
+        time_s: float = getattr(phases, f"{self.name}_s")
+        return time_s
+
+
+PHASES = (
+    Phase("stall", "stall", "stall", style.MIDDLE_GREY),
+    Phase("h2d", "h2d", "copy to device", style.ORANGE),
+    Phase("forward", "forward", "forward", style.SKY),
+    Phase("backward", "backward", "backward", style.BLUE),
+    Phase("comm_exposed", "comm", "exposed communication", style.RED),
+    Phase("optimizer", "optimizer", "optimizer", style.GREEN),
+)
+"""The phases that add up to the instrumented epoch."""
+
+
+def phases(group: ConditionGroup) -> Table | None:
+    """Return where the time of the instrumented epoch went."""
+    rows = [row for row in group.timed if row.figures.closure is not None]
+    if not rows:
+        return None
+    heads: tuple[Columns[Row], ...] = (
+        Columns("seconds", tuple(_seconds(group, phase) for phase in PHASES)),
+        Columns(
+            "%",
+            (
+                column("closure", "closure", lambda row: row.figures.closure, percent),
+                column("overhead", "overhead", lambda row: row.figures.overhead, percent),
+            ),
+        ),
+        Columns(
+            "of backward", (column("pack_s", "pack", lambda row: row.figures.pack_s, seconds),)
+        ),
+        Columns("", tuple(end for phase in PHASES for end in _ends(group, phase))),
+    )
+    text = TableText(
+        "phases",
+        "Phases of the instrumented epoch",
+        "instrumented epoch",
+        (PHASES_CAPTION, captions.runs(rows)),
+        on_screen=False,
+        below="  least..most",
+        affected=Affected.SPLIT,
+    )
+    notes = left_out(group, UNMEASURED, rest(group.rows, rows))
+    return row_table(group, text, rows, heads, notes)
+
+
+def _seconds(group: ConditionGroup, phase: Phase) -> Column[Row]:
+    return column(
+        f"phase_{phase.name}_s",
+        phase.head,
+        phase.seconds,
+        seconds,
+        below=lambda row: _range_text(group, row, phase),
+    )
+
+
+def _ends(group: ConditionGroup, phase: Phase) -> tuple[Column[Row], Column[Row]]:
+    """Return the least and the most of a phase over ranks and runs, for the CSV."""
+    return (
+        column(f"phase_{phase.name}_least_s", "", lambda row: min(_by_rank(group, row, phase))),
+        column(f"phase_{phase.name}_most_s", "", lambda row: max(_by_rank(group, row, phase))),
+    )
+
+
+def _by_rank(group: ConditionGroup, row: Row, phase: Phase) -> list[float]:
+    """Return the seconds of a phase on every rank of every run."""
+    ranks = [rank for record in group.counted_records(row, Affected.SPLIT) for rank in record.ranks]
+    return [phase.on_rank(rank.phases) for rank in ranks if rank.phases]
+
+
+def _range_text(group: ConditionGroup, row: Row, phase: Phase) -> str:
+    """Return the range over ranks and runs; empty if there is none to see."""
+    times_s = _by_rank(group, row, phase)
+    if row.gpus == 1 and len(row.runs) == 1:
+        return ""
+    least, most = min(times_s), max(times_s)
+    return "" if seconds(least) == seconds(most) else f"{seconds(least)}..{seconds(most)}"
+
+
+PICTURE_CAPTION = (
+    "Instrumented epoch, seconds of the rank that waits least for others, medians over runs. "
+    "Exposed communication: after the last gradient; collectives inside forward (ddp's buffers) "
+    "are in forward."
+)
+
+
+def phases_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
+    """Plot the stacked phases of each cell; None if no epoch was instrumented."""
+    legend = {phase.words: phase.colour for phase in PHASES}
+
+    def times_s(row: Row) -> list[float]:
+        return [phase.seconds(row) or 0.0 for phase in PHASES]
+
+    def draw(axis: Axes, cells: Sequence[Bar]) -> list[str]:
+        times = [times_s(bar.row) for bar in cells]
+        by_phase = zip(*times, strict=True)
+        stack(axis, range(len(cells)), dict(zip(legend.values(), by_phase, strict=True)))
+        texts = []
+        for bar, parts_s in zip(cells, times, strict=True):
+            shares = [part_s / sum(parts_s) for part_s in parts_s]
+            of = dict(zip(legend, shares, strict=True))
+            longest = max(of, key=lambda name: of[name])
+            texts.append(
+                f"{bar.label} {seconds(sum(parts_s))} s, {percent(of[longest])} % {longest}, "
+                f"{percent(of['exposed communication'])} % exposed communication"
+            )
+        return texts
+
+    cells = bars(groups, Affected.SPLIT, lambda row: sum(times_s(row)) > 0)
+    return rows(
+        "Phases of an epoch",
+        cells,
+        draw,
+        x="seconds per epoch",
+        alt="Phases of an epoch: ",
+        caption=[PICTURE_CAPTION, marked(cells)],
+        legend=legend,
+        file="phases.csv",
+    )

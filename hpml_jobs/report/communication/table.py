@@ -1,0 +1,204 @@
+"""Communication in the instrumented epoch, by every method of measuring it: table and picture."""
+
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import Annotated, NamedTuple, Self
+
+from hpml_jobs.checks.result import Affected
+from hpml_jobs.core import formulas
+from hpml_jobs.report.frame import captions, style
+from hpml_jobs.report.frame.builder import (
+    UNMEASURED,
+    Number,
+    Shown,
+    TableText,
+    columns_of,
+    filled,
+    left_out,
+    line_table,
+    rest,
+)
+from hpml_jobs.report.frame.figures import Figures
+from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.numbers import percent, seconds
+from hpml_jobs.report.frame.picture import Axes, Bar, Picture, bars, marked, rows, stack
+from hpml_jobs.report.frame.rows import Row
+from hpml_jobs.report.frame.table import Table
+
+COMMUNICATION = (
+    "Of the rank that waits least, which the other ranks wait for. Total: seconds in which any "
+    "collective is active. Exposed: the part that no computation hides; forward: the part of "
+    "exposed inside forward (ddp: buffers). Overlap: total - exposed, hidden behind backward, in "
+    "s and in % of total. Of exposed: exchange is the least of any rank, summed over collectives "
+    "(over iterations before version 0.9.0: at most this); waiting, the rest, is for ranks that "
+    "came later. All-reduces: net is the least of any rank, skew the waiting beyond it. Rooted: "
+    "rank 0's time in broadcasts, gathers and scatters; in gathers it contains waiting for late "
+    "ranks. Pack: flattening, copying back and averaging by hand, after backward; Table 2's Comm "
+    "is exposed + pack. Cost: the timed epoch - the same epoch without gradient exchange, "
+    "contention and copies included; +- its resolution, by the quartiles of the steps of both "
+    "epochs. Residual: the lab's estimate (derived, not measured). The columns answer different "
+    "questions, so they differ."
+)
+
+
+class CommunicationLine(NamedTuple):
+    """The seconds of communication of a row, by every method."""
+
+    comm_total_s: Annotated[Number, Shown("total", seconds, "collectives, s")]
+    comm_exposed_s: Annotated[Number, Shown("exposed", seconds, "collectives, s")]
+    comm_forward_s: Annotated[Number, Shown("forward", seconds, "collectives, s")]
+    overlap_s: Annotated[Number, Shown("overlap", seconds, "collectives, s")]
+    overlap: Annotated[Number, Shown("overlap %", percent)]
+    exchange_s: Annotated[Number, Shown("exchange", seconds, "of exposed, s")]
+    waiting_s: Annotated[Number, Shown("waiting", seconds, "of exposed, s")]
+    skew_s: Annotated[Number, Shown("skew", seconds, "all-reduces, s")]
+    net_s: Annotated[Number, Shown("net", seconds, "all-reduces, s")]
+    rooted_s: Annotated[Number, Shown("rooted, s", seconds)]
+    pack_s: Annotated[Number, Shown("pack, s", seconds)]
+    comm_cost_s: Number
+    comm_cost_resolution_s: Number
+    comm_s: Number
+    cost: Annotated[str | None, Shown("cost", str, "other views, s", on_page_only=True)]
+    comm_residual_s: Annotated[Number, Shown("residual", seconds, "other views, s")]
+
+    @classmethod
+    def of(cls, row: Row) -> Self:
+        """Return the line of a row."""
+        figures = row.figures
+        total_s, exposed_s, overlap_s = figures.comm_total_s, figures.comm_exposed_s, None
+        if total_s is not None and exposed_s is not None:
+            overlap_s = formulas.overlap_s(total_s, exposed_s)
+        return filled(
+            cls,
+            figures,
+            overlap_s=overlap_s,
+            overlap=overlap_s / total_s if overlap_s is not None and total_s else None,
+            cost=_cost(figures),
+            comm_residual_s=row.residual.comm_s if row.residual else None,
+        )
+
+
+def communication(group: ConditionGroup) -> Table | None:
+    """Return the table of communication times by every method, side by side."""
+    parallel = [row for row in group.rows if row.gpus > 1]
+    rows = [row for row in parallel if row.figures.comm_total_s is not None]
+    if not rows:
+        return None
+    caption = (COMMUNICATION, captions.runs(rows))
+    text = TableText(
+        "communication", "Communication", "instrumented epoch", caption, affected=Affected.SPLIT
+    )
+    notes = [
+        *_not_split(group, rows),
+        *_negative_costs(group, rows),
+        *_unknown_resolution(group, rows),
+        *left_out(group, UNMEASURED, rest(parallel, rows)),
+    ]
+    lines = [(row, CommunicationLine.of(row)) for row in rows]
+    return line_table(group, text, lines, columns_of(CommunicationLine), notes)
+
+
+def _not_split(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
+    """Return notes on rows whose exposed communication is not split."""
+    whole = [row for row in rows if row.figures.exchange_s is None]
+    older = [row for row in whole if row.strategy.under_torchrun]
+    one_process = [row for row in whole if not row.strategy.under_torchrun]
+    return [
+        *left_out(group, "exchange and waiting are not recorded before version 0.6.0", older),
+        *left_out(group, "skew and net are of all collectives in records before 0.6.0", older),
+        *left_out(group, "no exchange and waiting: one process drives all GPUs", one_process),
+    ]
+
+
+def _cost(figures: Figures) -> str | None:
+    """Return the cost with its resolution; a cost within the resolution is not resolved."""
+    if figures.comm_cost_s is None or figures.comm_cost_resolution_s is None:
+        return None if figures.comm_cost_s is None else seconds(figures.comm_cost_s)
+    resolution = f"±{seconds(figures.comm_cost_resolution_s)}"
+    if abs(figures.comm_cost_s) <= figures.comm_cost_resolution_s:
+        return f"not resolved ({resolution})"
+    return f"{seconds(figures.comm_cost_s)} {resolution}"
+
+
+def _negative_costs(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
+    """Return a note on costs below zero by more than their resolution."""
+    negative = [row for row in rows if (row.figures.comm_cost_s or 0.0) < -_resolution_s(row)]
+    why = "the cost is negative beyond its resolution: one of the two epochs was disturbed"
+    return left_out(group, why, negative)
+
+
+def _resolution_s(row: Row) -> float:
+    return row.figures.comm_cost_resolution_s or 0.0
+
+
+def _unknown_resolution(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
+    """Return a note on costs of records that have no quartiles of steps."""
+    unknown = [
+        row
+        for row in rows
+        if row.figures.comm_cost_s is not None and row.figures.comm_cost_resolution_s is None
+    ]
+    return left_out(group, "the resolution of the cost is not recorded before 0.6.0", unknown)
+
+
+COMMUNICATION_CAPTION = (
+    "Instrumented epoch, seconds of the rank that waits least for others, medians over runs; "
+    "bars: least and most of the runs. Computation: copies to the device, forward, backward, "
+    "optimizer. Communication: seconds in which any collective is active; exposed: the part that "
+    "no computation hides, waiting for later ranks included."
+)
+
+REPORTED = "Imported: as reported by the source, which does not say what is hidden."
+
+
+def communication_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
+    """Plot computation and communication of each cell; None if nothing was instrumented."""
+
+    def total_s(values: Figures) -> float | None:  # of imported timings only a part is known
+        return values.comm_exposed_s if values.comm_total_s is None else values.comm_total_s
+
+    def is_split(row: Row) -> bool:
+        return row.gpus > 1 and None not in (row.figures.compute_s, row.figures.comm_exposed_s)
+
+    def draw(axis: Axes, cells: Sequence[Bar]) -> list[str]:
+        above, below = ([at + aside for at in range(len(cells))] for aside in (-0.2, 0.2))
+        figures = [bar.row.figures for bar in cells]
+        computation = [of.compute_s or 0.0 for of in figures]
+        exposed = [of.comm_exposed_s or 0.0 for of in figures]
+        totals = [total_s(of) or 0.0 for of in figures]
+        hidden = [max(0.0, total - part) for total, part in zip(totals, exposed, strict=True)]
+        stack(axis, above, {style.BLUE: computation}, 0.36)
+        stack(axis, below, {style.RED: exposed, style.PALE: hidden}, 0.36)
+        ends = [
+            (at, min(of_runs), max(of_runs))
+            for places, of in ((above, attrgetter("compute_s")), (below, total_s))
+            for at, bar in zip(places, cells, strict=True)
+            if len(of_runs := [s for run in bar.row.runs if (s := of(run)) is not None]) > 1
+        ]
+        if ends:
+            axis.hlines(*zip(*ends, strict=True), color=style.TEXT, lw=1)
+        return [
+            f"{bar.label} computation {seconds(compute_s)} s, communication {seconds(whole_s)} s, "
+            f"of it exposed {seconds(exposed_s)} s"
+            for bar, compute_s, whole_s, exposed_s in zip(
+                cells, computation, totals, exposed, strict=True
+            )
+        ]
+
+    cells = bars(groups, Affected.SPLIT, is_split)
+    imported = any(bar.group.imported for bar in cells)
+    return rows(
+        "Computation and communication",
+        cells,
+        draw,
+        x="seconds per epoch",
+        alt="Per epoch: ",
+        caption=[COMMUNICATION_CAPTION, REPORTED if imported else "", marked(cells)],
+        legend={
+            "computation": style.BLUE,
+            "exposed communication": style.RED,
+            "hidden communication": style.PALE,
+        },
+        file="communication.csv",
+        inches=0.45,
+    )

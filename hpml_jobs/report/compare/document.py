@@ -1,0 +1,198 @@
+"""The comparison of two studies as text, values and pictures."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.report.compare import table as notes
+from hpml_jobs.report.compare import words
+from hpml_jobs.report.compare.reference import EPOCH, Reference, ReferenceCell
+from hpml_jobs.report.compare.rules import PARTS, ComparedCell, StudyComparison, compare_studies
+from hpml_jobs.report.compare.table import comparison_table, verdict
+from hpml_jobs.report.frame.table import Table
+from hpml_jobs.study.files import write_whole
+
+
+class GroupText(NamedTuple):
+    """A compared group: what was trained, the conditions that differ, and the table."""
+
+    setting: str
+    conditions: tuple[str, ...]
+    table: Table
+
+
+class ComparisonText(NamedTuple):
+    """A comparison in words: the answer, a text per group, and the cells of only one study.
+
+    `failure` says why it does not pass the limit; empty if it does, or without a limit. `drift` is
+    the change between two submissions of equal code, None if it is not known.
+    """
+
+    comparison: StudyComparison
+    answer: str
+    groups: tuple[GroupText, ...]
+    only: tuple[str, ...]
+    limit: float | None
+    failure: str
+    drift: float | None
+
+    @property
+    def same_machine(self) -> str:
+        """What the machine itself changes between two submissions, in words."""
+        return words.drift_text(self.drift, self.limit)
+
+    @property
+    def passed(self) -> str:
+        """That it passes the limit, in words; empty if it does not, or without a limit."""
+        if self.limit is None or self.failure:
+            return ""
+        return words.gate_success(self.comparison, self.limit)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The comparison as values for programs."""
+        comparison = self.comparison
+        return {
+            "a": comparison.old.study,
+            "b": comparison.new.study,
+            "answer": self.answer,
+            "groups": [
+                {
+                    "timed": group.new.timed,
+                    "setting_a": group.old.setting,
+                    "setting_b": group.new.setting,
+                    "differences": group.differences,
+                    "conditions": text.conditions,
+                    "cells": [_values(cell, group.new.time_word) for cell in group.measured],
+                    "notes": text.table.notes,
+                }
+                for group, text in zip(comparison.groups, self.groups, strict=True)
+            ],
+            "unlike_hardware": comparison.unlike_hardware,
+            "without_number": [_place(cell.new) for _, cell in comparison.unmeasured],
+            "only_in_a": [_place(cell) for _, cell in comparison.only_old],
+            "only_in_b": [_place(cell) for _, cell in comparison.only_new],
+            "drift": self.drift,
+            "limit": self.limit,
+            "passes": None if self.limit is None else not self.failure,
+            "failure": self.failure,
+        }
+
+
+def make_comparison(
+    old: Reference, new: Reference, limit: float | None, again: Reference | None = None
+) -> ComparisonText:
+    """Compare two studies; with a limit, say whether a cell is slower by more than it.
+
+    `again` is the old one measured another time: the limit is at least twice the change between
+    these two, which is the machine's.
+
+    Raises:
+        HpmlError: no cell has a number in both, or `again` is not the same as the old one.
+    """
+    comparison = compare_studies(old, new)
+    if not comparison.cells and not comparison.unmeasured:
+        raise HpmlError(_nothing_shared(old, new))
+    drift = None if again is None else _drift(old, again)
+    if limit is not None and drift is not None:
+        limit = max(limit, 2 * drift)
+    groups = tuple(
+        GroupText(
+            group.new.setting,
+            (*notes.conditions(group), *notes.days(comparison)),
+            comparison_table(group, limit),
+        )
+        for group in comparison.groups
+    )
+    return ComparisonText(
+        comparison=comparison,
+        answer=words.answer(comparison),
+        groups=groups,
+        only=(
+            *notes.only_in("A", comparison.only_old),
+            *notes.only_in("B", comparison.only_new),
+        ),
+        limit=limit,
+        failure="" if limit is None else words.gate_failure(comparison, limit),
+        drift=drift,
+    )
+
+
+def _drift(old: Reference, again: Reference) -> float:
+    """Return the largest change of a cell between two submissions of the same."""
+    comparison = compare_studies(old, again)
+    if not comparison.cells:
+        raise HpmlError(_nothing_shared(old, again))
+    unlike = {name: pair for group in comparison.groups for name, pair in group.differences.items()}
+    if unlike:
+        listed = "; ".join(f"{name}: {' | '.join(pair)}" for name, pair in unlike.items())
+        raise HpmlError(f"--drift {again.study} is not {old.study} measured again: {listed}")
+    return max(words.size(cell) for cell in comparison.cells)
+
+
+def _nothing_shared(old: Reference, new: Reference) -> str:
+    """Return why two studies cannot be compared: what each of them measured."""
+    sides = " | ".join(f"{side.study}: {_measured(side)}" for side in (old, new))
+    return f"{old.study} and {new.study} share no cell: {sides}"
+
+
+def _measured(side: Reference) -> str:
+    parts = []
+    for group in side.groups:
+        if any(cell.runs for cell in group.cells):
+            workload, images, timed = group.work
+            size = f"{images} samples per epoch" if timed == EPOCH else f"times of {timed}"
+            parts.append(f"{workload} ({size}): {words.places_text(group)}")
+    return "; ".join(dict.fromkeys(parts))
+
+
+def write_picture(text: ComparisonText, folder: Path) -> list[Path]:
+    """Write compare.png and compare.svg; the same comparison gives the same bytes.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    from hpml_jobs.report.compare.picture import picture_files  # noqa: PLC0415 - brings matplotlib
+
+    files = picture_files(text.comparison, text.answer, text.limit)
+    for name, content in files.items():
+        write_whole(folder / name, content)
+    return [folder / name for name in files]
+
+
+def _values(cell: ComparedCell, time_word: str) -> dict[str, Any]:
+    estimate, interval = cell.ratio
+    return {
+        **_place(cell.new),
+        "verdict": verdict(cell),
+        "ratio": estimate,
+        "ratio_low": interval.low if interval else None,
+        "ratio_high": interval.high if interval else None,
+        "p": cell.p,
+        "smallest_difference": cell.smallest_difference,
+        "doubtful": cell.is_doubtful,
+        "a": _side(cell.old, time_word),
+        "b": _side(cell.new, time_word),
+    }
+
+
+def _side(cell: ReferenceCell, time_word: str) -> dict[str, Any]:
+    return {
+        f"{time_word}_s": cell.median_s("epoch_s"),
+        **{name: cell.median_s(name) for name in PARTS},
+        f"all_{time_word}_s": cell.epochs_s,
+        "left_out": cell.left_out,
+        "failed": cell.failed,
+        "warned": cell.warned,
+        "clocks": cell.clocks,
+    }
+
+
+def _place(cell: ReferenceCell) -> dict[str, Any]:
+    return {
+        "strategy": cell.strategy.value,
+        "gpus": cell.gpus,
+        "nodes": cell.nodes,
+        "treatment": cell.treatment,
+        "batch": cell.batch,
+    }

@@ -1,0 +1,286 @@
+"""Table of the comparison of two studies, with notes on what became slower and what limits it.
+
+The rules are in docs/compare.md.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from hpml_jobs.checks.result import names
+from hpml_jobs.core.statistics import Interval
+from hpml_jobs.core.text import counted, percent_text
+from hpml_jobs.report.compare import words
+from hpml_jobs.report.compare.reference import ReferenceCell, ReferenceGroup
+from hpml_jobs.report.compare.rules import PARTS, ComparedCell, ComparedGroup, Kind, StudyComparison
+from hpml_jobs.report.compare.words import label, no_number, size
+from hpml_jobs.report.frame.builder import (
+    Columns,
+    TableText,
+    column,
+    item_table,
+    place_columns,
+)
+from hpml_jobs.report.frame.captions import cell_label
+from hpml_jobs.report.frame.decision import LEAST_RUNS, Decision
+from hpml_jobs.report.frame.marks import MARK
+from hpml_jobs.report.frame.numbers import percent, seconds
+from hpml_jobs.report.frame.power import MOST_RUNS, runs_to_show, smallest_difference
+from hpml_jobs.report.frame.table import Line, Table
+
+PART_HEADS = {
+    "compute_s": "Compute, s",
+    "comm_exposed_s": "exposed comm., s",
+    "stall_s": "stall, s",
+}
+"""The parts of an epoch beside it, with their headings."""
+
+SPLIT = "Compute and exposed communication: instrumented epoch. Stall: timed epoch."
+
+
+def comparison_table(group: ComparedGroup, limit: float | None) -> Table:
+    """Return the table of a compared group, with what became slower and what limits it below."""
+    device, cells = group.new.device, group.measured
+    heads = [*_heads(group), *_sheet_heads()]
+    caption = (
+        words.caption(group.new),
+        *((SPLIT,) if any(cell.changes() for cell in cells) else ()),
+    )
+    is_imported = group.old.imported and group.new.imported
+    text = TableText("compare", "Comparison", "" if is_imported else "timed epoch", caption)
+    items = [(cell_label(cell.place, device), cell) for cell in cells]
+    table = item_table([], text, items, heads, notes(group, limit))
+    lines = zip(table.lines, cells, strict=True)
+    marked = tuple(_marked(line) if cell.is_doubtful else line for line, cell in lines)
+    return msgspec.structs.replace(table, setting=group.new.setting, lines=marked)
+
+
+def _marked(line: Line) -> Line:
+    return Line(label=line.label, texts=(f"{MARK}{line.texts[0]}", *line.texts[1:]))
+
+
+def verdict(cell: ComparedCell) -> str:
+    """Return what the runs of a cell say, in a few words."""
+    match cell.decision:
+        case None:
+            return "a check failed"
+        case Decision.SAME:
+            return "no difference seen"
+        case decision:
+            return decision.value
+
+
+def _heads(group: ComparedGroup) -> Iterator[Columns[ComparedCell]]:
+    yield Columns("", place_columns(lambda cell: cell.place.setup))
+    yield Columns("", (column("batch", "", lambda cell: cell.place.batch_per_gpu),))
+    yield _sides("epoch_s", f"{group.new.time_word}, s", group.new.time_word)
+    yield Columns(
+        "change, %",
+        (
+            column("", "", lambda cell: cell.ratio.estimate - 1, words.percents),
+            column("", "interval", lambda cell: cell.ratio.interval, _interval),
+        ),
+    )
+    yield Columns("verdict", (column("verdict", "", verdict),), words=True)
+    yield Columns(
+        "could show, %",
+        (column("smallest_difference", "", lambda cell: cell.smallest_difference, percent),),
+    )
+    for name, head in PART_HEADS.items():
+        if any(name in cell.changes() for cell in group.measured):
+            yield _sides(name, head)
+    yield Columns(
+        "runs",
+        (
+            column("runs_a", "A", lambda cell: len(cell.old.runs)),
+            column("runs_b", "B", lambda cell: len(cell.new.runs)),
+        ),
+    )
+
+
+def _sides(name: str, head: str, stem: str = "") -> Columns[ComparedCell]:
+    """Return the columns of a median in both studies."""
+    stem = stem or name.removesuffix("_s")
+    return Columns(
+        head,
+        (
+            column(f"{stem}_a_s", "A", lambda cell: cell.old.median_s(name), seconds),
+            column(f"{stem}_b_s", "B", lambda cell: cell.new.median_s(name), seconds),
+        ),
+    )
+
+
+def _interval(interval: Interval) -> str:
+    return f"[{percent(interval.low - 1)}, {percent(interval.high - 1)}]"
+
+
+def _sheet_heads() -> Iterator[Columns[ComparedCell]]:
+    """Yield the columns for programs."""
+    yield Columns(
+        "",
+        (
+            column("ratio", "", lambda cell: cell.ratio.estimate),
+            column("ratio_low", "", _end(lambda interval: interval.low)),
+            column("ratio_high", "", _end(lambda interval: interval.high)),
+            column("p", "", lambda cell: cell.p),
+        ),
+    )
+
+
+def _end(of: Callable[[Interval], float]) -> Callable[[ComparedCell], float | None]:
+    def end(cell: ComparedCell) -> float | None:
+        interval = cell.ratio.interval
+        return of(interval) if interval else None
+
+    return end
+
+
+SHOWN = 0.05
+"""The difference for which the needed runs are said, without a limit of the user."""
+
+EXPLAINED = 5
+"""The most cells for which the table says what became slower or faster."""
+
+
+def days(comparison: StudyComparison) -> list[str]:
+    """Return a line if the studies were measured on other days: machines change."""
+    old, new = (side.measured[:10] for side in (comparison.old, comparison.new))
+    return [f"measured on other days (A | B): {old} | {new}"] if old and new and old != new else []
+
+
+def conditions(group: ComparedGroup) -> list[str]:
+    """Return the conditions in which two groups differ, a line per kind, the worst first."""
+    lines = []
+    for kind, pairs in group.by_kind.items():
+        values = "; ".join(f"{name}: {old} | {new}" for name, (old, new) in pairs.items())
+        mark = "unlike hardware" if kind is Kind.HARDWARE else f"other {kind.value}"
+        lines.append(f"{mark} (A | B): {values}")
+    for clock, cells in group.other_clocks.items():
+        values = "; ".join(
+            f"{label(cell, group)} {cell.old.clocks[clock]:g} | {cell.new.clocks[clock]:g}"
+            for cell in cells
+        )
+        lines.append(f"other {clock} (A | B): {values}")
+    is_same = not lines
+    for side, missing in group.unrecorded.items():
+        where = "A" if side == "old" else "B"
+        lines.append(f"not recorded in {where}: {', '.join(missing)}")
+    if group.old.imported or group.new.imported:
+        sides = (("A", group.old), ("B", group.new))
+        where = " and ".join(side for side, values in sides if values.imported)
+        lines.append(
+            f"imported in {where}: hardware and software are known as far as they are reported"
+        )
+        return lines
+    if group.without_clocks:
+        lines.append("GPU clocks are not recorded for all cells")
+    if is_same:
+        same = "the same hardware, software and settings"
+        lines.insert(0, f"{same}, as far as recorded" if lines else same)
+    return lines
+
+
+def notes(group: ComparedGroup, limit: float | None) -> Iterator[str]:
+    """Yield what became slower, then what limits the comparison, the most serious first."""
+    changed = [c for c in group.measured if c.decision in (Decision.FASTER, Decision.SLOWER)]
+    changed.sort(key=size, reverse=True)
+    for cell in changed[:EXPLAINED]:
+        yield _what_changed(cell, group)
+    if len(changed) > EXPLAINED:
+        yield f"{len(changed) - EXPLAINED} more cells changed, by less than these"
+    yield from _checks(group)
+    for cell in group.measured:
+        yield from _left_out(cell, group)
+    yield from _power(group, limit or SHOWN)
+    for cell in group.cells:
+        if not cell.is_measured:
+            yield f"not compared: {label(cell, group)}: {_why_not(cell)}"
+
+
+def _what_changed(cell: ComparedCell, group: ComparedGroup) -> str:
+    """Return by how many seconds the parts of a changed epoch changed, the largest first."""
+    epoch = (cell.new.median_s("epoch_s") or 0) - (cell.old.median_s("epoch_s") or 0)
+    changes = sorted(cell.changes().items(), key=lambda item: -abs(item[1]))
+    parts = ", ".join(f"{PARTS[name]} {_signed(change)} s" for name, change in changes)
+    decision = cell.decision.value if cell.decision else ""
+    text = f"{decision}: {label(cell, group)}: {group.new.time_word} {_signed(epoch)} s"
+    return text + (f"; {parts}" if parts else "")
+
+
+def _signed(value_s: float) -> str:
+    text = seconds(value_s)
+    return text if text.startswith("-") or text == "0" else f"+{text}"
+
+
+def _checks(group: ComparedGroup) -> Iterator[str]:
+    """Yield a line per check with its cells and sides: failures first."""
+    for word, field, verb in (("not decided", "failed", "failed"), ("doubtful", "warned", "warns")):
+        sides: dict[str, dict[str, list[str]]] = {}
+        for cell in group.measured:
+            for side, values in (("A", cell.old), ("B", cell.new)):
+                for check in getattr(values, field):
+                    sides.setdefault(check, {}).setdefault(side, []).append(label(cell, group))
+        for check, labels in sides.items():
+            same = len({tuple(cells) for cells in labels.values()}) == 1
+            by_side = {" and ".join(labels): next(iter(labels.values()))} if same else labels
+            where = "; ".join(f"in {side}: {names(cells)}" for side, cells in by_side.items())
+            yield f"{word}: check {check} {verb} {where}; see hpml-jobs collect"
+
+
+def _left_out(cell: ComparedCell, group: ComparedGroup) -> Iterator[str]:
+    for side, values in (("A", cell.old), ("B", cell.new)):
+        if values.left_out:
+            total = len(values.runs) + values.left_out
+            yield (
+                f"{label(cell, group)}: {values.left_out} of {counted(total, 'run')} in {side} "
+                "left out: the timed epoch was disturbed"
+            )
+
+
+def _power(group: ComparedGroup, wanted: float) -> Iterator[str]:
+    """Yield the runs that undecided cells need to show a difference."""
+    few = [cell for cell in group.measured if cell.decision is Decision.TOO_FEW]
+    if few:
+        yield f"{Decision.TOO_FEW.value}: {_labels(few, group)}: {_needed(few, wanted)}"
+    weak = [
+        cell
+        for cell in group.measured
+        if cell.decision is Decision.SAME and (cell.smallest_difference or 0) > wanted
+    ]
+    if weak:
+        yield (
+            f"a difference of {percent_text(wanted)} could not be shown: {_labels(weak, group)}: "
+            f"{_needed(weak, wanted)}"
+        )
+
+
+def _labels(cells: Sequence[ComparedCell], group: ComparedGroup) -> str:
+    return names(label(cell, group) for cell in cells)
+
+
+def _needed(cells: Sequence[ComparedCell], wanted: float) -> str:
+    """Return the remedy in runs, for the cell that scatters most."""
+    noise = max((cell.noise for cell in cells if cell.noise is not None), default=None)
+    if noise is None:
+        return f"{LEAST_RUNS} runs of each are needed (repeats={LEAST_RUNS})"
+    runs = runs_to_show(wanted, noise)
+    scatter = f"{'largest ' if len(cells) > 1 else ''}scatter {percent(noise)} %"
+    if runs is None:
+        return (
+            f"even {MOST_RUNS} runs of each would not show {percent_text(wanted)} ({scatter}): "
+            "measure on a quiet machine"
+        )
+    shown = smallest_difference(runs, runs, noise)
+    return f"{runs} runs of each show {percent(shown or wanted)} % ({scatter}; repeats={runs})"
+
+
+def _why_not(cell: ComparedCell) -> str:
+    sides = (("A", cell.old), ("B", cell.new))
+    return ", ".join(f"{no_number(values)} in {side}" for side, values in sides if not values.runs)
+
+
+def only_in(side: str, cells: Sequence[tuple[ReferenceGroup, ReferenceCell]]) -> Iterator[str]:
+    """Yield a line with the cells that only one study has."""
+    if cells:
+        labels = [cell_label(cell.place, group.device) for group, cell in cells]
+        yield f"only in {side}: {', '.join(labels) if len(labels) <= 10 else names(labels)}"

@@ -1,0 +1,345 @@
+"""Published figures of training speed, all-reduce and scaling, and how far a group is from them.
+
+Each figure has the source that states it; `derived` ones were computed from what it states.
+"""
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from hpml_jobs.checks import Level
+from hpml_jobs.checks.gpu_peaks import gpu_key
+from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.built_in import GPT, RESNET18_PARAMETERS
+from hpml_jobs.core.conditions import GPU_MODEL
+from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.report.cost.rules import Cost
+from hpml_jobs.report.frame.captions import cell_label
+from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.numbers import count, gb_per_s, percent, ratio
+from hpml_jobs.report.frame.rows import Row
+
+SAME_MODEL = 0.003
+"""Models whose parameters differ by this share at most count as the same (padded vocabularies)."""
+
+
+class Kind(StrEnum):
+    """A kind of workload; figures of another kind are never near."""
+
+    IMAGES = "image classification on 32 x 32 images"
+    LANGUAGE = "language model"
+
+
+class Published(NamedTuple):
+    """The training speed of one published run, per GPU.
+
+    `gpu` is a key of `gpu_peaks.PEAKS`; `gpus` is None where their number is not stated. `share` is
+    the share of the peak at `precision` (MFU), None where it is not stated.
+    """
+
+    kind: Kind
+    model: str
+    parameters: int
+    gpu: str
+    gpus: int | None
+    precision: str
+    figure: float
+    unit: str
+    share: float | None
+    source: str
+    derived: bool = False
+
+
+TRAINING = (
+    Published(
+        Kind.IMAGES,
+        "ResNet-18 on CIFAR-10",
+        RESNET18_PARAMETERS,
+        "a100",
+        1,
+        "half precision",
+        23_100,
+        "images/s",
+        0.25,
+        "KellerJordan/cifar10-airbench",
+        derived=True,
+    ),
+    Published(
+        Kind.LANGUAGE,
+        "GPT-2 124M (llm.c)",
+        124_439_808,
+        "h100",
+        8,
+        "bf16",
+        468_000,
+        "tokens/s",
+        0.41,
+        "KellerJordan/modded-nanogpt README",
+        derived=True,
+    ),
+    Published(
+        Kind.LANGUAGE,
+        "GPT-2 124M (nanoGPT, compiled)",
+        124_439_808,
+        "a100",
+        1,
+        "bf16",
+        0.135,
+        "s per iteration",
+        None,
+        "karpathy/nanoGPT README",
+    ),
+    Published(
+        Kind.LANGUAGE,
+        "MPT-125M",
+        125_000_000,
+        "a100",
+        None,
+        "bf16",
+        142_830,
+        "tokens/s",
+        0.448,
+        "mosaicml/llm-foundry scripts/train/benchmarking",
+    ),
+    Published(
+        Kind.LANGUAGE,
+        "Llama-3.1-8B (FSDP2, compiled)",
+        8_030_261_248,
+        "h100",
+        8,
+        "bf16",
+        6_667,
+        "tokens/s",
+        None,
+        "pytorch/torchtitan benchmarks",
+    ),
+)
+
+
+class BusBandwidth(NamedTuple):
+    """NCCL's all-reduce bus bandwidth of large messages in GB/s, between GPUs of these nodes."""
+
+    gpu: str
+    gpus: int
+    nodes: int
+    gb_per_s: float
+    how: str
+    source: str
+
+
+_NETWORK = "stas00/ml-engineering network"
+
+ALL_REDUCE = (
+    BusBandwidth("h200", 8, 1, 482.0, "NVLS", _NETWORK),
+    BusBandwidth("h200", 8, 1, 368.0, "ring", _NETWORK),
+    BusBandwidth("h200", 4, 1, 363.0, "4 of 8 GPUs", _NETWORK),
+    BusBandwidth("a100", 8, 1, 235.0, "NVLink", _NETWORK),
+    BusBandwidth("b200", 8, 1, 846.0, "NVLink", "NVIDIA/nccl-tests issues"),
+    BusBandwidth("b200", 32, 4, 382.0, "4 nodes", "NVIDIA/nccl-tests issues"),
+    BusBandwidth("h100pcie", 2, 1, 55.0, "PCIe 5 x16", _NETWORK),
+)
+
+
+class DdpEfficiency(NamedTuple):
+    """The efficiency of PyTorch's DDP against training without it, the least and the most."""
+
+    gpu: str
+    gpus: int
+    batch: int
+    least: float
+    most: float
+    source: str
+
+
+DDP = DdpEfficiency("V100", 16, 32, 0.91, 0.93, "pytorch/pytorch benchmarks/distributed/ddp")
+
+
+class Nearest(NamedTuple):
+    """The published run nearest to a result, and in what the two are the same."""
+
+    published: Published
+    same_model: bool
+    same_gpu: bool
+
+
+def nearest(kind: Kind | None, parameters: int | None, gpu: str) -> Nearest | None:
+    """Return the nearest published run: of the same model, then on the same GPU.
+
+    Without one of the same model, one of the same kind on any GPU. None if nothing is near.
+    """
+    candidates = [
+        Nearest(figure, _is_model(figure, parameters), figure.gpu == gpu)
+        for figure in TRAINING
+        if figure.kind is kind or _is_model(figure, parameters)
+    ]
+    return max(
+        candidates,
+        key=lambda near: (near.same_model, near.same_gpu, near.published.share is not None),
+        default=None,
+    )
+
+
+def _is_model(figure: Published, parameters: int | None) -> bool:
+    return parameters is not None and abs(parameters / figure.parameters - 1) <= SAME_MODEL
+
+
+def nearest_all_reduce(gpu: str, gpus: int, nodes: int) -> tuple[BusBandwidth, ...]:
+    """Return the published bus bandwidths of the same GPU and nodes, the nearest number of GPUs."""
+    same = [figure for figure in ALL_REDUCE if figure.gpu == gpu and _alike(figure.nodes, nodes)]
+    apart = min((abs(figure.gpus - gpus) for figure in same), default=None)
+    return tuple(figure for figure in same if abs(figure.gpus - gpus) == apart)
+
+
+def _alike(nodes: int, others: int) -> bool:
+    """Return whether both are one node, or both several."""
+    return (nodes > 1) == (others > 1)
+
+
+KINDS = {
+    **dict.fromkeys(("resnet18_cifar", "resnet18", "vgg11_bn"), Kind.IMAGES),
+    GPT: Kind.LANGUAGE,
+}
+"""The built-in models that are worth a comparison."""
+
+
+def kind_of(model: str) -> Kind | None:
+    """Return the kind of a built-in model; None of other models."""
+    return KINDS.get(model)
+
+
+OTHER_PRECISIONS = {
+    "fp32": "another precision: fp32 here, without tensor cores",
+    "tf32": "another precision: tf32 here",
+}
+"""What distinguishes a precision from that of the published figures."""
+
+
+def published_notes(group: ConditionGroup, costs: Sequence[Cost]) -> Iterator[str]:
+    """Yield how far the group is from the nearest published figures; nothing if none is near.
+
+    Cells with a failed data-quality check are not compared.
+    """
+    if group.device is Device.CPU:
+        return
+    sound = [made for made in costs if group.worst(made.row, Affected.TIME) is not Level.FAIL]
+    yield from _training(group, sound)
+    yield from _all_reduce(group, sound)
+    yield from _ddp(group, sound)
+
+
+def _training(group: ConditionGroup, costs: Sequence[Cost]) -> Iterator[str]:
+    """Yield the nearest published training beside the fastest cell per GPU."""
+    workload, measured = group.a_cell.workload, [c for c in costs if c.units_per_gpu_s]
+    parameters = group.model.parameters if group.model else workload.parameters
+    kind = kind_of(workload.model)
+    near = nearest(kind, parameters, gpu_key(_gpu(group)))
+    if near is None or not measured:
+        return
+    best = max(measured, key=lambda cost: cost.units_per_gpu_s or 0.0)
+    yield (
+        f"Nearest published figure: {_published(near.published)}. Best here: "
+        f"{_best(group, best)}{_gap(group, best, near)}."
+    )
+
+
+def _published(figure: Published) -> str:
+    size = "" if figure.gpus is None else f"{figure.gpus} x "
+    share = "" if figure.share is None else f", {100 * figure.share:g} % of peak"
+    per_gpu = "" if figure.unit.startswith("s ") else " per GPU"
+    how = ", derived" if figure.derived else ""
+    return (
+        f"{figure.model}, {size}{figure.gpu.upper()}, {figure.precision}: "
+        f"{figure.figure:,g} {figure.unit}{per_gpu}{share} ({figure.source}{how})"
+    )
+
+
+def _best(group: ConditionGroup, best: Cost) -> str:
+    rate = f"{count(round(best.units_per_gpu_s or 0.0))} {_rate_unit(group)} per GPU"
+    share = "" if best.utilization is None else f", {percent(best.utilization)} % of peak"
+    return f"{rate}{share} ({cell_label(best.row.place, group.device)})"
+
+
+def _gap(group: ConditionGroup, best: Cost, near: Nearest) -> str:
+    """Return what can be compared, and how far apart it is."""
+    figure = near.published
+    own = ":" in group.a_cell.workload.model
+    same = ["matched by its number of parameters"] if own else []
+    other = [
+        *(same if near.same_model else ["another model"]),
+        *([] if near.same_gpu else ["another GPU"]),
+    ]
+    precision = best.peak.precision if best.peak else None
+    if precision is None:
+        other.append("the precision here is not known")
+    elif precision in OTHER_PRECISIONS:
+        other.append(OTHER_PRECISIONS[precision])
+    if near.same_model and near.same_gpu and figure.unit == _rate_unit(group):
+        times = ratio((best.units_per_gpu_s or 0.0) / figure.figure)
+        return f", {times} of its throughput{_aside(other)}"
+    if figure.share is not None and best.utilization is not None:
+        return f", {ratio(best.utilization / figure.share)} of its share of peak{_aside(other)}"
+    return f"; not compared{_aside(other)}"
+
+
+def _aside(other: Sequence[str]) -> str:
+    return f" ({', '.join(other)})" if other else ""
+
+
+def _all_reduce(group: ConditionGroup, costs: Sequence[Cost]) -> Iterator[str]:
+    """Yield the published bus bandwidth beside the best of the microbenchmark."""
+    measured = [cost.row for cost in costs if _peak_gb_per_s(cost.row)]
+    if not measured:
+        return
+    best = max(measured, key=lambda row: (row.gpus, _peak_gb_per_s(row)))
+    figures = nearest_all_reduce(gpu_key(_gpu(group)), best.gpus, best.nodes)
+    if not figures:
+        return
+    reached = _peak_gb_per_s(best)
+    texts = [
+        f"{f.gpus} x {f.gpu.upper()} {gb_per_s(f.gb_per_s)} ({f.how}; {f.source})" for f in figures
+    ]
+    other = "" if figures[0].gpus == best.gpus else "; another number of GPUs"
+    share = percent(reached / max(figure.gb_per_s for figure in figures))
+    yield (
+        f"Published busbw of large all-reduces, GB/s: {', '.join(texts)}. Microbenchmark here: "
+        f"{gb_per_s(reached)} on {best.gpus} GPUs, {share} % of it{other}."
+    )
+
+
+def _peak_gb_per_s(row: Row) -> float:
+    peak = row.figures.peak_gb_per_s
+    return peak or 0.0
+
+
+def _ddp(group: ConditionGroup, costs: Sequence[Cost]) -> Iterator[str]:
+    """Yield the efficiency of PyTorch's own table beside that of the largest ddp cell."""
+    rows = [
+        cost.row
+        for cost in costs
+        if cost.row.strategy is Strategy.DDP
+        and cost.row.gpus > 1
+        and cost.row.scaling
+        and cost.row.scaling.weak_efficiency
+    ]
+    if not rows:
+        return
+    batch = DDP.batch
+    row = max(rows, key=lambda row: (row.gpus, -abs(row.batch_per_gpu - batch)))
+    reached = row.scaling.weak_efficiency if row.scaling else None
+    if reached is None:
+        return
+    figure = DDP
+    yield (
+        f"Published weak efficiency of DDP: {100 * figure.least:g} to {100 * figure.most:g} % on "
+        f"{figure.gpus} x {figure.gpu} at batch {figure.batch} ({figure.source}; another model). "
+        f"Here: {percent(reached)} % ({cell_label(row.place, group.device)})."
+    )
+
+
+def _rate_unit(group: ConditionGroup) -> str:
+    """Return the unit of a throughput: images/s, samples/s or tokens/s."""
+    return f"{group.a_cell.workload.throughput_unit.value}/s"
+
+
+def _gpu(group: ConditionGroup) -> str:
+    return group.conditions.get(GPU_MODEL, "")

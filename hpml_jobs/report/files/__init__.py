@@ -1,0 +1,1 @@
+"""The formats of a report: screen, Markdown, LaTeX, CSV, JSON, DataFrames."""

@@ -1,0 +1,332 @@
+"""CSV files for pandas and spreadsheets: a file per table, cells.csv with every cell, curves.csv.
+
+Numbers are unrounded. A missing number is empty; cells.csv has the reason.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hpml_jobs.checks.result import Affected, CheckResult, worst_level
+from hpml_jobs.core import formulas
+from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.record import Record
+from hpml_jobs.report.frame.builder import PLACE_COLUMNS, place_values
+from hpml_jobs.report.frame.captions import row_label, time_name
+from hpml_jobs.report.frame.cells import CellResult
+from hpml_jobs.report.frame.figures import figures_of, gpu_figures
+from hpml_jobs.report.frame.rows import Row, setup_of
+from hpml_jobs.report.report import Report
+
+if TYPE_CHECKING:
+    import pandas as pd
+import csv
+import io
+from math import ceil
+
+from hpml_jobs.report.frame import learning
+from hpml_jobs.report.training import curves
+from hpml_jobs.report.training.curves import Curve, NoCurveError
+
+CELLS = "cells"
+"""The sheet of all cells."""
+
+_PLACE = ["group", "strategy", "row", "gpus", "nodes", "treatment"]
+_SHEETS = {
+    "table1": (1, ["time_s", "speedup", "time_doubtful", "speedup_doubtful"]),
+    "table2": (
+        2,
+        ["compute_s", "comm_s", "comm_exposed_s", "compute_residual_s", "comm_residual_s"],
+    ),
+    "table3": (2, ["gb_per_s", "bus_residual_gb_per_s"]),
+}
+"""The sheet of each table: the least number of GPUs of a row, and the quantities at each batch."""
+
+
+def frames(report: Report) -> "dict[str, pd.DataFrame]":
+    """Return the sheets by label: Tables 1 to 3 in the lab's layout, the others by row; `cells`."""
+    import pandas as pd  # noqa: PLC0415 - the slowest import of a report; only writing needs it
+
+    q1 = pd.DataFrame(list(_q1(report)), dtype=object)
+    made = {"q1": q1 if len(q1) else pd.DataFrame(columns=_Q1, dtype=object)}
+    places = pd.DataFrame(_places(report), columns=[*_PLACE, "batch", *_QUANTITIES], dtype=object)
+    for label, (least, quantities) in _SHEETS.items():
+        made[label] = _wide(places[places["gpus"] >= least], quantities)
+    for label, rows in _full(report).items():
+        made[label] = pd.DataFrame(rows, dtype=object)
+    made[CELLS] = pd.DataFrame(_cells(report), dtype=object)
+    return made
+
+
+def sheets(report: Report) -> dict[str, str]:
+    """Return the CSV files by name, one per sheet; cells.csv without the columns that are empty."""
+    made = frames(report)
+    made[CELLS] = made[CELLS].dropna(axis="columns", how="all")
+    return {
+        f"{label}.csv": frame.map(_no_formula).to_csv(index=False, lineterminator="\n")
+        for label, frame in made.items()
+    }
+
+
+def _no_formula(value: Any) -> Any:
+    """Return a value of a sheet; a text that a spreadsheet would compute begins with '."""
+    is_formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@"))
+    return f"'{value}" if is_formula else value
+
+
+def _wide(places: "pd.DataFrame", quantities: list[str]) -> "pd.DataFrame":
+    """Return a row per row of the table, with columns such as `batch_32_time_s`, batch by batch."""
+    batches = sorted(places["batch"].unique())
+    wide = places.pivot(index=_PLACE, columns="batch", values=quantities)
+    columns = [(quantity, batch) for batch in batches for quantity in quantities]
+    order = places.set_index(_PLACE).index.unique()  # pivot sorts; rows are ordered as in the table
+    wide = wide.reindex(index=order, columns=columns)
+    wide.columns = [f"batch_{batch}_{quantity}" for quantity, batch in columns]
+    return wide.reset_index()
+
+
+def _full(report: Report) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of the full tables by label; a table's rows of all groups share one sheet.
+
+    Groups may differ in columns: only groups with gather_scatter have the bandwidth of root's link.
+    """
+    result: dict[str, list[dict[str, Any]]] = {}
+    for group in report.groups:
+        for table in group.full:
+            if table.sheet is not None:
+                rows = result.setdefault(table.label, [])
+                names = table.sheet.columns
+                rows += [
+                    {"group": group.number, **dict(zip(names, row, strict=True))}
+                    for row in table.sheet.rows
+                ]
+    for table in report.tables:
+        if table.sheet is not None:
+            names = table.sheet.columns
+            result[table.label] = [dict(zip(names, row, strict=True)) for row in table.sheet.rows]
+    return result
+
+
+_Q1 = ["group", "batch", "treatment", "train_s", "epoch_s", "iterations"]
+
+
+def _q1(report: Report) -> Iterator[dict[str, object]]:
+    for group in report.groups:
+        for row in group.source.rows:
+            if row.is_baseline:
+                timing = row.timing
+                time = time_name(group.source.work)
+                yield {
+                    "group": group.number,
+                    "batch": row.batch_per_gpu,
+                    "treatment": row.treatment,
+                    "train_s": timing.train_s if timing else None,
+                    time: timing.epoch_s if timing else None,
+                    "iterations": timing.iterations if timing else None,
+                }
+
+
+_QUANTITIES = [quantity for _, quantities in _SHEETS.values() for quantity in quantities]
+
+
+def _places(report: Report) -> list[dict[str, Any]]:
+    return [
+        {
+            "group": group.number,
+            "row": row_label(row.setup, group.source.device),
+            **dict(zip(PLACE_COLUMNS, place_values(row.setup), strict=True)),
+            "strategy": strategy.strategy.value,  # the baseline's row is in every strategy's table
+            "batch": row.batch_per_gpu,
+            **_quantities(row),
+            "time_doubtful": bool(row.timing) and group.source.doubts(row, Affected.TIME),
+            "speedup_doubtful": row.speedup is not None and group.source.doubts_ratio(row),
+        }
+        for group in report.groups
+        for strategy in group.strategies
+        for row in strategy.rows
+    ]
+
+
+def _quantities(row: Row) -> dict[str, float | None]:
+    figures, residual, bandwidth = row.figures, row.residual, row.bandwidth
+    return {
+        "time_s": row.values.epoch_s if row.values else None,
+        "speedup": row.speedup,
+        "compute_s": figures.compute_s,
+        "comm_s": figures.comm_s,
+        "comm_exposed_s": figures.comm_exposed_s,
+        "compute_residual_s": residual.compute_s if residual else None,
+        "comm_residual_s": residual.comm_s if residual else None,
+        "gb_per_s": bandwidth.lab_gb_per_s if bandwidth else None,
+        "bus_residual_gb_per_s": residual.bus_gb_per_s if residual else None,
+    }
+
+
+def _cells(report: Report) -> Iterator[dict[str, Any]]:
+    """Return every cell of each group, then the cells that are in no table."""
+    for group in report.groups:
+        source = group.source
+        rows = {slug: row for row in source.rows for slug in row.cells}
+        yield from (
+            {"group": group.number, **_row(result, rows.get(result.slug), source.checks)}
+            for result in source.cells
+        )
+    yield from (_row(result) for result in report.unplaced)
+
+
+def _row(
+    result: CellResult, row: Row | None = None, checks: Mapping[str, Sequence[CheckResult]] = {}
+) -> dict[str, Any]:
+    """Return a cell's outcome, its measured values, its requested settings and all its facts.
+
+    `speedup` and `efficiency` are those of its `row`, of medians over runs. `left_out` says which
+    of its epochs these medians do not contain: `all`, or `instrumented`, `unsynced` or both.
+    `checks` is the worst level of its data-quality checks.
+    """
+    record = result.record
+    values: dict[str, Any] = {"slug": result.slug}
+    values |= _place(result.cell)
+    values |= {"outcome": result.outcome.value, "reason": result.reason, "warning": result.warning}
+    values["left_out"] = _left_out(result.slug, row)
+    if record is not None and result.measured:
+        values |= _times(record)
+        values |= dict(zip(MEASURED, _measured(record, row), strict=True))
+        values |= gpu_figures(record)._asdict()
+        values["checks"] = worst_level(checks.get(result.slug, ())).value
+    values |= flat(result.cell)
+    if result.cell is not None:
+        values["workload_code"] = " ".join(
+            f"{file.name}:{file.sha256[:12]}" for file in result.cell.workload.sources
+        )
+    if record is not None:
+        values |= {f"model_{name}": value for name, value in flat(record.model).items()}
+        values |= {f"attempt_{name}": value for name, value in flat(record.attempt).items()}
+        values |= {f"facts_{name}": value for name, value in flat(record.facts).items()}
+        values |= {f"imported_{name}": value for name, value in flat(record.imported).items()}
+    return values
+
+
+MEASURED = (
+    *(
+        "samples_per_s",
+        "units_per_s",
+        "unit",
+        "speedup",
+        "efficiency",
+        "train_loss",
+        "train_accuracy",
+    ),
+    *("test_accuracy_rank0", "iterations", "samples", "loader_workers_total"),
+)
+"""Columns of measured cells beside their figures."""
+
+
+def _measured(record: Record, row: Row | None) -> tuple[float | str | None, ...]:
+    samples, units = record.samples, record.units
+    return (
+        formulas.units_per_s(samples, record.epoch_s) if samples else None,
+        formulas.units_per_s(units, record.epoch_s) if units else None,
+        record.cell.workload.throughput_unit.value,
+        row.speedup if row else None,
+        row.scaling.efficiency if row and row.scaling else None,
+        record.loss,
+        record.accuracy,
+        record.ranks[0].test_accuracy if record.ranks else None,
+        record.iterations,
+        record.samples,
+        sum(rank.loader_workers for rank in record.ranks),
+    )
+
+
+def _left_out(slug: str, row: Row | None) -> str:
+    """Return the epochs of a cell that its row's medians do not contain."""
+    runs = [run for run in row.left_out if run.slug == slug] if row else []
+    return " ".join("all" if run.role is Role.TIMED else run.role.value for run in runs)
+
+
+_CELL_COLUMNS = ("strategy", "gpus", "nodes", "batch", "treatment", "seed", "repeat")
+
+
+def _place(cell: Cell | None) -> dict[str, int | str | None]:
+    if cell is None:
+        return dict.fromkeys(_CELL_COLUMNS)
+    numbers = {"batch": cell.batch, "seed": cell.seed, "repeat": cell.repeat}
+    place = dict(zip(PLACE_COLUMNS, place_values(setup_of(cell)), strict=True)) | numbers
+    return {name: place[name] for name in _CELL_COLUMNS}
+
+
+def _times(record: Record) -> dict[str, float | None]:
+    """Return the figures of a record; `time_s` is its time where that is not of an epoch."""
+    figures = msgspec.structs.asdict(figures_of(record))
+    if not record.work_s:
+        return figures
+    del figures["epoch_s"]
+    return {"time_s": record.work_s, **figures}
+
+
+def flat(value: msgspec.Struct | None) -> dict[str, Any]:
+    """Return a value's fields as columns: nested names are joined, a list becomes one text."""
+    flat: dict[str, Any] = {}
+    for name, field in (msgspec.to_builtins(value) or {}).items():
+        inner = (
+            {f"{name}_{key}": text for key, text in field.items()}
+            if isinstance(field, dict)
+            else {name: field}
+        )
+        flat |= {key: _in_one(text) for key, text in inner.items()}
+    return flat
+
+
+def _in_one(field: Any) -> Any:
+    if isinstance(field, dict):
+        return " ".join(f"{name}={value}" for name, value in field.items())
+    return " ".join(map(str, field)) if isinstance(field, list | tuple) else field
+
+
+ROWS = 200_000
+"""The approximate maximum of rows; `every` is k if each k-th iteration is listed."""
+
+_HEAD = (
+    *("group", "strategy", "treatment", "gpus", "nodes", "batch", "seed", "repeat"),
+    *("epoch", "role", "iteration", "loss", "step_s", "lr", "every"),
+)
+
+
+def curves_csv(report: Report, max_rows: int = ROWS) -> str | None:
+    """Return curves.csv of all runs with curves, 7 digits per value; None if no run has any."""
+    runs = [
+        (g.number, result)
+        for g in report.groups
+        for result in g.source.cells
+        if curves.has_curve(result)
+    ]
+    iterations = sum(_iterations(result) for _, result in runs)
+    step = max(1, ceil(iterations / max_rows))
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(_HEAD)
+    empty = text.tell()
+    for group, result in runs:
+        try:
+            curve = curves.read(result)
+        except NoCurveError:  # reported in the notes of the table of curves
+            continue
+        if result.cell is not None:
+            table.writerows((group, *row, step) for row in _rows(result.cell, curve, step))
+    return text.getvalue() if text.tell() > empty else None
+
+
+def _iterations(result: CellResult) -> int:
+    ranks = result.record.ranks if result.record else ()
+    return sum(epoch.iterations for epoch in learning.training(ranks[0])) if ranks else 0
+
+
+def _rows(cell: Cell, curve: Curve, step: int) -> Iterator[tuple[object, ...]]:
+    place = (cell.strategy.value, cell.treatment, cell.gpus, cell.nodes, cell.batch, cell.seed)
+    for number, (epoch, start) in enumerate(zip(curve.epochs, curve.starts, strict=True), start=1):
+        first = -start % step
+        for at in range(start + first, start + epoch.iterations, step):
+            values = (f"{array[at]:.7g}" for array in (curve.loss, curve.step_s, curve.lr))
+            yield (*place, cell.repeat, number, epoch.role, at + 1, *values)

@@ -1,0 +1,82 @@
+"""tables.json, the report for programs: unrounded numbers, units in names, null if missing."""
+
+from typing import Any
+
+import msgspec
+
+from hpml_jobs.report.frame.cells import CellResult
+from hpml_jobs.report.frame.rows import Row
+from hpml_jobs.report.frame.table import Table
+from hpml_jobs.report.report import Report, ReportGroup
+from hpml_jobs.report.warnings import Cause, causes
+from hpml_jobs.study.files import encode
+
+SCHEMA = 3
+"""Version of tables.json.
+
+1: first. 2: measured values; every table with its unrounded sheet. 3: treatments, answers.
+"""
+
+METHOD = (
+    "values: medians over runs of the timed and the instrumented epoch, seconds per epoch; "
+    "residual: comm_s = train_s(N,b) - train_s(1,b) x ceil(D/N) / D, not measured; "
+    "GB = 1e9 bytes"
+)
+
+
+def document(report: Report) -> str:
+    """Return the whole report as one JSON text."""
+    content = {
+        "schema": SCHEMA,
+        "study": report.study,
+        "method": METHOD,
+        "unlike": report.differences,
+        "groups": [_group(group) for group in report.groups],
+        "tables": [_table(table) for table in report.tables],
+        "in_no_table": [_absent(result) for result in report.unplaced],
+    }
+    return encode(content).decode()
+
+
+def _group(group: ReportGroup) -> dict[str, Any]:
+    return {
+        "group": group.number,
+        "title": group.title,
+        "apart": group.differences,
+        "usability": group.usability,
+        "suggestion": group.suggestion,
+        "ratios_against": group.source.baseline,
+        "warnings": [_cause(cause) for cause in causes(group.source)],
+        "conditions": group.source.conditions,
+        "baseline": [_row(row) for row in group.source.rows if row.is_baseline],
+        "entries": [_row(row) for row in group.source.rows if not row.is_baseline],
+        "missing_cells": [_absent(result) for result in group.source.cells if not result.measured],
+        "tables": [_table(table) for table in group.tables],
+    }
+
+
+def _cause(cause: Cause) -> dict[str, Any]:
+    """Return a cause of wrong, doubtful or limited numbers, with all its cells."""
+    result = msgspec.structs.asdict(cause.result)
+    return {**result, "cells": cause.slugs}
+
+
+def _row(row: Row) -> dict[str, Any]:
+    reference = row.reference._asdict() if row.reference else None
+    return {**msgspec.structs.asdict(row), "reference": reference}
+
+
+def _table(table: Table) -> dict[str, Any]:
+    return {
+        "label": table.label,
+        "title": table.title,
+        "answer": table.answer,
+        "caption": table.caption,
+        "setting": table.setting,
+        "notes": table.notes,
+        "sheet": table.sheet,
+    }
+
+
+def _absent(result: CellResult) -> dict[str, str]:
+    return {"cell": result.slug, "outcome": result.outcome.value, "reason": result.reason}

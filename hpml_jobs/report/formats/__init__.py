@@ -1,1 +1,0 @@
-"""Output formats: screen, Markdown, LaTeX, CSV, JSON."""

@@ -1,0 +1,1 @@
+"""What all features of a report share: rows of numbers, tables, words and pictures."""

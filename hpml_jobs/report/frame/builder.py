@@ -1,0 +1,314 @@
+"""Full tables: columns with a value, its text, and its name in the CSV."""
+
+import operator
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
+
+from hpml_jobs.checks.result import Affected
+from hpml_jobs.report.frame import captions, marks
+from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.marks import by_reason
+from hpml_jobs.report.frame.numbers import DASH
+from hpml_jobs.report.frame.rows import Row, Setup
+from hpml_jobs.report.frame.table import Block, Line, Sheet, Table
+from hpml_jobs.slurm.states import Outcome
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+Number = float | None
+
+
+class Column(NamedTuple, Generic[T]):
+    """One quantity: its name in the CSV with the unit, its value, and its text on a page.
+
+    `head` is its heading there. None stands for no value; on a page that is the dash. Without a
+    name it is on pages only. Values that `is_doubtful` get the mark of checks. Made by `column`,
+    which checks that the text fits the value.
+    """
+
+    name: str
+    head: str
+    value: Callable[[T], Any]
+    text: Callable[[Any], str]
+    below: Callable[[T], str]
+    is_doubtful: Callable[[T], bool] = lambda _: False
+
+    def marked_if(self, is_doubtful: Callable[[T], bool]) -> "Column[T]":
+        """Return the column with the mark at the values of doubtful items."""
+        return self._replace(is_doubtful=is_doubtful)
+
+
+def column(
+    name: str,
+    head: str,
+    value: Callable[[T], V | None],
+    text: Callable[[V], str] = str,
+    below: Callable[[T], str] = lambda _: "",
+) -> Column[T]:
+    """Return a column whose values `text` can write; `below` is a text in the line below."""
+    return Column(name, head, value, text, below)
+
+
+class Columns(NamedTuple, Generic[T]):
+    """Columns under one heading, which names their unit; `words`: aligned to the left.
+
+    Without a heading they are in the CSV only.
+    """
+
+    head: str
+    columns: tuple[Column[T], ...]
+    words: bool = False
+
+
+class Shown(NamedTuple):
+    """How a field of a line is shown on a page: its heading, and the text of its value.
+
+    A line is a value whose fields are the columns of a table, by their names in the CSV; a field
+    with no `Shown` in its annotation is in the CSV only. `under` is the heading above this one and
+    those beside it with the same. `on_page_only`: not in the CSV. `words`: aligned to the left.
+    `doubt` names the property or field of the line that says whether its value gets the mark of
+    checks. `parts` are the attributes of the value that the CSV has instead, by the ends of their
+    names.
+    """
+
+    head: str
+    text: Callable[[Any], str] = str
+    under: str = ""
+    on_page_only: bool = False
+    words: bool = False
+    doubt: str = ""
+    parts: Mapping[str, str] = {}
+
+
+def columns_of(
+    line: type[T], without: Collection[str] = (), **names: str
+) -> tuple[Columns[T], ...]:
+    """Return the columns of a table by the fields of its lines, but for those of `without`.
+
+    Headings may contain `{names}`.
+    """
+    columns: list[Columns[T]] = []
+    for field, hint in get_type_hints(line, include_extras=True).items():
+        if field in without:
+            continue
+        metadata = getattr(hint, "__metadata__", ())
+        shown = next((item for item in metadata if isinstance(item, Shown)), None)
+        if shown is None:
+            columns.append(Columns("", (column(field, "", operator.attrgetter(field)),)))
+            continue
+        head, under = shown.head.format(**names), shown.under.format(**names)
+        made: Column[T] = column(
+            "" if shown.on_page_only or shown.parts else field,
+            head if under else "",
+            operator.attrgetter(field),
+            shown.text,
+        )
+        if shown.doubt:
+            made = made.marked_if(operator.attrgetter(shown.doubt))
+        if under and columns and columns[-1].head == under:
+            columns[-1] = columns[-1]._replace(columns=(*columns[-1].columns, made))
+        else:
+            columns.append(Columns(under or head, (made,), words=shown.words))
+        if shown.parts:
+            columns.append(Columns("", tuple(_part(field, *part) for part in shown.parts.items())))
+    return tuple(columns)
+
+
+def _part(field: str, end: str, name: str) -> Column[Any]:
+    return column(f"{field}{end}", "", lambda line: getattr(getattr(line, field), name, None))
+
+
+def filled(line: type[T], source: object, **values: object) -> T:
+    """Return a line of `values`, and of the attributes of `source` for the other fields."""
+    fields = {name: getattr(source, name) for name in get_type_hints(line) if name not in values}
+    return line(**fields, **values)
+
+
+class TableText(NamedTuple):
+    """The words of a full table.
+
+    `answer` is a sentence above it; `below` labels the lines below rows; `affected` are its
+    numbers, for the marks of checks.
+    """
+
+    label: str
+    title: str
+    corner: str
+    caption: tuple[str, ...]
+    on_screen: bool = True
+    answer: str = ""
+    below: str = ""
+    affected: Affected = Affected.TIME
+
+
+_SETUP_VALUES: dict[str, Callable[[Setup], int | str]] = {
+    "strategy": lambda setup: setup.strategy.value,
+    "gpus": lambda setup: setup.gpus,
+    "nodes": lambda setup: setup.nodes,
+    "treatment": lambda setup: setup.treatment,
+}
+
+PLACE_COLUMNS = tuple(_SETUP_VALUES)
+"""The columns that name a setup in the CSV; on a page the label of the line names it."""
+
+
+def place_values(setup: Setup, names: Sequence[str] = PLACE_COLUMNS) -> tuple[int | str, ...]:
+    """Return the values of a setup's columns."""
+    return tuple(_SETUP_VALUES[name](setup) for name in names)
+
+
+def place_columns(
+    setup_of: Callable[[T], Setup], names: Sequence[str] = PLACE_COLUMNS
+) -> tuple[Column[T], ...]:
+    """Return the columns of each item's setup."""
+    return tuple(_place_column(setup_of, name) for name in names)
+
+
+def _place_column(setup_of: Callable[[T], Setup], name: str) -> Column[T]:
+    return column(name, "", lambda item: _SETUP_VALUES[name](setup_of(item)))
+
+
+def item_table(
+    groups: Sequence[ConditionGroup],
+    text: TableText,
+    items: Iterable[tuple[str, T]],
+    heads: Sequence[Columns[T]],
+    notes: Iterable[str] = (),
+) -> Table:
+    """Return a table of some groups with a line per item; each comes with its label."""
+    listed = list(items)
+    lines = [Line(label=label, texts=_texts(heads, item)) for label, item in listed]
+    return _table(groups, text, heads, lines, _sheet(heads, (item for _, item in listed)), notes)
+
+
+def row_table(
+    group: ConditionGroup,
+    text: TableText,
+    rows: Iterable[Row],
+    heads: Sequence[Columns[Row]],
+    notes: Iterable[str] = (),
+) -> Table:
+    """Return a table with a line per row, marked if it fails a check."""
+    return line_table(group, text, [(row, row) for row in rows], heads, notes)
+
+
+ROW_COLUMNS = ("strategy", "row", "gpus", "nodes", "treatment", "batch")
+
+
+def line_table(
+    group: ConditionGroup,
+    text: TableText,
+    lines: Sequence[tuple[Row, T]],
+    heads: Sequence[Columns[T]],
+    notes: Iterable[str] = (),
+) -> Table:
+    """Return a table of rows and their lines, each marked if its row fails a check."""
+    written = []
+    for row, line in lines:
+        texts = marks.marked(group, row, _texts(heads, line), text.affected)
+        written.append(Line(label=row_name(group, row), texts=texts))
+        below = tuple(column.below(line) for column in _on_page(heads))
+        if any(below):
+            written.append(Line(label=text.below, texts=below))
+    rows = [row for row, _ in lines]
+    values = _sheet(heads, (line for _, line in lines))
+    places = (
+        (
+            *(row.strategy.value, captions.row_label(row.setup, group.device)),
+            *(row.gpus, row.nodes, row.treatment, row.batch_per_gpu),
+        )
+        for row in rows
+    )
+    sheet = Sheet(
+        columns=ROW_COLUMNS + values.columns,
+        rows=tuple(map(operator.add, places, values.rows)),
+    )
+    notes = (*marks.explained(group, rows, text.affected), *notes)
+    return _table([group], text, heads, written, sheet, notes)
+
+
+def _table(  # noqa: PLR0913, PLR0917  (the parts of a table)
+    groups: Sequence[ConditionGroup],
+    text: TableText,
+    heads: Sequence[Columns[T]],
+    lines: Iterable[Line],
+    sheet: Sheet,
+    notes: Iterable[str],
+) -> Table:
+    """Return a table; where times are of other work than an epoch, epoch_s is time_s."""
+    time = captions.time_word(next((group.work for group in groups if group.work), None))
+    columns = tuple(name.replace("epoch", time) for name in sheet.columns)
+    return Table(
+        label=text.label,
+        title=text.title,
+        corner="" if groups and all(group.imported for group in groups) else text.corner,
+        blocks=tuple(_block(head) for head in heads if head.head),
+        lines=tuple(lines),
+        caption=text.caption,
+        setting=" ".join(dict.fromkeys(map(captions.setting, groups))),
+        notes=tuple(notes),
+        on_screen=text.on_screen,
+        sheet=Sheet(columns=columns, rows=sheet.rows),
+        answer=text.answer,
+    )
+
+
+def _block(head: Columns[T]) -> Block:
+    names = tuple(column.head for column in head.columns)
+    return Block(head=head.head, columns=names if any(names) else (), words=head.words)
+
+
+def _on_page(heads: Sequence[Columns[T]]) -> list[Column[T]]:
+    return [column for head in heads if head.head for column in head.columns]
+
+
+def _texts(heads: Sequence[Columns[T]], item: T) -> tuple[str, ...]:
+    return tuple(_text(column, item) for column in _on_page(heads))
+
+
+def _text(column: Column[T], item: T) -> str:
+    value = column.value(item)
+    if value is None:
+        return DASH
+    return marks.mark(column.text(value), is_doubtful=column.is_doubtful(item))
+
+
+def _sheet(heads: Sequence[Columns[T]], items: Iterable[T]) -> Sheet:
+    columns = [column for head in heads for column in head.columns if column.name]
+    return Sheet(
+        columns=tuple(column.name for column in columns),
+        rows=tuple(tuple(column.value(item) for column in columns) for item in items),
+    )
+
+
+UNMEASURED = "not measured"
+"""Why a row with a time may have no line in a table of the instrumented epoch."""
+
+
+def row_name(group: ConditionGroup, row: Row) -> str:
+    """Return the label of a row where strategies share a table: `ddp 4-GPU b512`."""
+    return captions.cell_label(row.place, group.device)
+
+
+def rest(rows: Iterable[Row], shown: Iterable[Row]) -> list[Row]:
+    """Return the rows at places that `shown` has not."""
+    places = {row.place for row in shown}
+    return [row for row in rows if row.place not in places]
+
+
+def left_out(group: ConditionGroup, why: str, rows: Iterable[Row]) -> list[str]:
+    """Return notes on the rows without a line in a table: those without any number, then others.
+
+    `why` is the reason for rows that have their time.
+    """
+    reasons = [(_why(row, why), row.place) for row in rows]
+    return by_reason(reasons, lambda setup: captions.full_label(setup, group.device))
+
+
+def _why(row: Row, why: str) -> str:
+    if row.timing is not None:
+        return why
+    if row.outcome is Outcome.OOM:
+        return "out of memory"
+    return f"no number; see {'Q1' if row.is_baseline else 'Table 1'} for the reason"

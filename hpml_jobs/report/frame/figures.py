@@ -1,0 +1,315 @@
+"""The figures of a run, read from the record and gone with its epoch; runs that are left out."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from statistics import mean, median
+from typing import Annotated, Any, NamedTuple, get_type_hints
+
+import msgspec
+
+from hpml_jobs.checks.result import Affected
+from hpml_jobs.core import formulas
+from hpml_jobs.core.disturbance import outside_causes
+from hpml_jobs.core.gpus import link_text
+from hpml_jobs.core.measurements import (
+    TRAINING,
+    CollectiveKind,
+    Microbenchmark,
+    MicrobenchmarkPoint,
+    Purpose,
+    Role,
+    Step,
+)
+from hpml_jobs.core.precision import precision_of
+from hpml_jobs.core.record import Rank, Record, least_waiting
+from hpml_jobs.core.value import Value
+
+TRAINED = (*TRAINING, "plain")
+"""Roles of the epochs that train the model."""
+
+PEAK_FROM_BYTES = 64 * 1024**2
+"""The least message size (64 MiB) for the microbenchmark's peak bandwidth."""
+
+Timed = float | None
+Split = Annotated[float | None, Role.INSTRUMENTED]
+Cost = Annotated[float | None, Role.UNSYNCED]
+Alone = Annotated[float | None, Step.MICROBENCHMARK]
+
+
+class Figures(Value, frozen=True, kw_only=True):
+    """One run, or medians over runs: seconds per epoch, unless a name says otherwise.
+
+    What a record does not have is None: the instrumented epoch with protocol=lab, communication on
+    one GPU, everything but a few timings in imported records. To add a figure, add a field here; if
+    it is of one rank, or not the property of the same name of a record, its rule is in `_Run`.
+
+    `train_s` is without waiting for data, `step_s` the median of the iterations with a full batch,
+    `joules` the energy of all GPUs. Of one run, `comm_exposed_s` = `exchange_s` + `waiting_s`;
+    `comm_s` is that of Table 2: exposed, and packing by hand. `comm_cost_s` is known to +-
+    `comm_cost_resolution_s`. `skew_s` and `net_s` are of all-reduces, `rooted_s` is the root's time
+    in other collectives. `gradients_s` is the time in which messages of gradients were active on
+    the rank that waits least, `gradients_net_s` of each message on the rank with the least,
+    `gradients_root_s` on rank 0. `probe_same_sizes_s` is the microbenchmark's time for these
+    messages, `delayed` the share of its trials that waited for the scheduler. The phases add up to
+    the instrumented epoch; `closure` is |epoch - sum of phases| / epoch, `overhead` what the
+    instruments cost, instrumented epoch / timed epoch - 1.
+    """
+
+    epoch_s: float
+    train_s: Timed = None
+    stall_s: Timed = None
+    compute_s: Split = None
+    step_s: Timed = None
+    joules: Timed = None
+    comm_s: Split = None
+    comm_exposed_s: Split = None
+    exchange_s: Split = None
+    waiting_s: Split = None
+    comm_total_s: Split = None
+    comm_forward_s: Split = None
+    comm_cost_s: Cost = None
+    comm_cost_resolution_s: Cost = None
+    skew_s: Split = None
+    net_s: Split = None
+    rooted_s: Split = None
+    gradients_s: Split = None
+    gradients_net_s: Split = None
+    gradients_root_s: Split = None
+    gradients_sent_bytes: Split = None
+    probe_same_sizes_s: Alone = None
+    peak_gb_per_s: Alone = None
+    peak_bytes: Alone = None
+    link_gb_per_s: Timed = None
+    delayed: Alone = None
+    phase_stall_s: Split = None
+    phase_h2d_s: Split = None
+    phase_forward_s: Split = None
+    phase_backward_s: Split = None
+    phase_comm_exposed_s: Split = None
+    phase_optimizer_s: Split = None
+    pack_s: Split = None
+    closure: Split = None
+    overhead: Split = None
+
+
+NAMES = Figures.__struct_fields__
+
+EPOCHS: dict[str, Role | Step] = {
+    name: hint.__metadata__[0]
+    for name, hint in get_type_hints(Figures, include_extras=True).items()
+    if hasattr(hint, "__metadata__")
+}
+"""The epoch, or the step after the epochs, of each figure that is not of the timed epoch."""
+
+PHASES = {name: name.removeprefix("phase_") for name in NAMES if name.startswith("phase_")}
+"""The phases that add up to the instrumented epoch, by figure, with their names on a rank."""
+
+NO_FIGURES = Figures(epoch_s=math.nan)
+
+
+def figures_of(record: Record, number: int | None = None) -> Figures:
+    """Return the figures of one run; those of the instrumented epoch are of the rank `number`.
+
+    That is the rank that waits least in all runs of the row, by default in this run.
+    """
+    rank = record.least_waiting if number is None else record.rank_of(number)
+    figures: dict[str, Any] = {name: getattr(record, name, None) for name in NAMES}
+    figures |= _of_rank(rank, record.exchange_s) if rank else {}
+    figures |= _of_microbenchmark(record, record.microbenchmark) if record.microbenchmark else {}
+    if record.ranks and (root := record.ranks[0].communication):
+        figures["gradients_root_s"] = root.gradients_s
+    return Figures(**figures)
+
+
+def _of_rank(rank: Rank, exchange_s: float | None) -> dict[str, float | None]:
+    """Return the figures of one rank's instrumented epoch."""
+    figures: dict[str, float | None] = {}
+    if epoch := rank.epoch(Role.INSTRUMENTED):
+        figures["closure"] = epoch.closure
+    if phases := rank.phases:
+        exposed_s = phases.exposed_s
+        figures |= {phase: getattr(phases, name) for phase, name in PHASES.items()}
+        figures |= {name: getattr(phases, name) for name in ("compute_s", "comm_s", "pack_s")}
+        figures |= {"comm_exposed_s": exposed_s, "comm_forward_s": phases.comm_forward_s}
+        if exchange_s is not None:
+            figures["waiting_s"] = formulas.waiting_s(exposed_s, exchange_s)
+    if communication := rank.communication:
+        figures["comm_total_s"] = communication.total_s
+        figures["gradients_s"] = communication.gradients_s
+        figures["gradients_sent_bytes"] = communication.bytes_of(Purpose.GRADIENTS)
+    return figures
+
+
+def _of_microbenchmark(record: Record, benchmark: Microbenchmark) -> dict[str, float | None]:
+    communication = record.communication
+    kind = communication.gradient_kind if communication else None
+    peak = peak_of(benchmark, record.cell.gpus, kind or CollectiveKind.ALL_REDUCE)
+    return {
+        "probe_same_sizes_s": record.same_sizes_s,
+        "peak_gb_per_s": peak.gb_per_s if peak else None,
+        "peak_bytes": peak.bytes if peak else None,
+        "delayed": _delayed(benchmark.points),
+    }
+
+
+def _delayed(points: Sequence[MicrobenchmarkPoint]) -> float | None:
+    """Return the share of delayed trials; None where they were not counted."""
+    counts = [point.delayed for point in points if point.delayed is not None]
+    trials = sum(point.trials for point in points)
+    return sum(counts) / trials if trials and len(counts) == len(points) else None
+
+
+class Peak(NamedTuple):
+    """The best bus bandwidth of the microbenchmark (1e9 bytes/s), and the size that reached it."""
+
+    gb_per_s: float
+    bytes: int
+
+
+def peak_of(
+    benchmark: Microbenchmark, processes: int, kind: CollectiveKind = CollectiveKind.ALL_REDUCE
+) -> Peak | None:
+    """Return a collective's best bus bandwidth in messages of 64 MiB and more.
+
+    If there are no such messages, of the largest.
+    """
+    points = benchmark.points_of(kind)
+    if not points:
+        return None
+    largest = max(point.bytes for point in points)
+    least = min(largest, PEAK_FROM_BYTES)
+    peaks = [
+        Peak(formulas.bus_gb_per_s(point.bytes, point.typical_s, processes, kind), point.bytes)
+        for point in points
+        if point.bytes >= least and point.typical_s > 0
+    ]
+    return max(peaks, default=None)
+
+
+def medians(runs: Sequence[Figures]) -> Figures:
+    """Return each figure's median over the runs that have it. Needs one run or more."""
+    columns = {name: [getattr(run, name) for run in runs] for name in NAMES}
+    known = {name: [value for value in of if value is not None] for name, of in columns.items()}
+    return Figures(**{name: float(median(values)) for name, values in known.items() if values})
+
+
+def without(figures: Figures, epoch: Role | Step) -> Figures:
+    """Return the figures of a run without those of one epoch, or of a step after the epochs."""
+    return msgspec.structs.replace(
+        figures, **{name: None for name, of in EPOCHS.items() if of is epoch}
+    )
+
+
+class LeftOut(Value, frozen=True, kw_only=True):
+    """A run that medians of its row do not contain, with the outside causes that were measured.
+
+    `role` is the disturbed epoch or step: of the timed one nothing of the run counts, otherwise
+    only the values of that epoch do not.
+    """
+
+    slug: str
+    reason: str
+    role: Role | Step
+
+    def holds_for(self, affected: Affected) -> bool:
+        """Return whether the row's numbers of this kind do not contain the run."""
+        return affected in _WITHOUT[self.role]
+
+
+_WITHOUT = {
+    Role.TIMED: (Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH),
+    Role.INSTRUMENTED: (Affected.SPLIT, Affected.BANDWIDTH),
+    Role.UNSYNCED: (),  # of Table 2 only the cost of communication
+    Step.MICROBENCHMARK: (),  # of Table 3 only what the microbenchmark reached
+}
+
+
+class CountedRuns(NamedTuple):
+    """The runs of a row that count, with their values, and those that are left out."""
+
+    records: tuple[Record, ...]
+    values: tuple[Figures, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+def counted_runs(records: Sequence[Record]) -> CountedRuns:
+    """Leave out disturbed runs where an undisturbed one of the same row exists.
+
+    Runs with slow iterations alone, without a measured outside cause, always count.
+    """
+    reasons = _reasons_to_leave_out(records, Role.TIMED)
+    counted = [record for record in records if record.slug not in reasons]
+    without_split = _reasons_to_leave_out(counted, Role.INSTRUMENTED)
+    number = least_waiting([record for record in counted if record.slug not in without_split])
+    values = {record.slug: figures_of(record, number) for record in counted}
+    left_out = [_left_out(reasons, Role.TIMED)]
+    for role in (Role.INSTRUMENTED, Role.UNSYNCED, Step.MICROBENCHMARK):
+        reasons = _reasons_to_leave_out(counted, role)
+        values |= {slug: without(values[slug], role) for slug in reasons}
+        left_out.append(_left_out(reasons, role))
+    return CountedRuns(tuple(counted), tuple(values.values()), tuple(itertools.chain(*left_out)))
+
+
+def _reasons_to_leave_out(records: Sequence[Record], role: Role | Step) -> dict[str, str]:
+    """Return by slug why the disturbed epochs do not count; empty if all of them are disturbed."""
+    reasons = {
+        record.slug: "; ".join(cause.text for cause in causes)
+        for record in records
+        if (causes := outside_causes(record, role))
+    }
+    return reasons if len(reasons) < len(records) else {}
+
+
+def _left_out(reasons: Mapping[str, str], role: Role | Step) -> list[LeftOut]:
+    return [LeftOut(slug=slug, reason=reason, role=role) for slug, reason in reasons.items()]
+
+
+class GpuFigures(NamedTuple):
+    """The GPUs of a cell; None is what is not known.
+
+    Clocks are the median of the GPUs, `least_sm_clock_mhz` the least reading of any; `power_w` is
+    the mean of a GPU. `bus_ids` has nvidia-smi's index and bus id of each, by rank.
+    """
+
+    precision: str | None = None
+    sm_clock_mhz: float | None = None
+    least_sm_clock_mhz: int | None = None
+    memory_clock_mhz: float | None = None
+    power_w: float | None = None
+    temperature_c: int | None = None
+    throttle_reasons: str | None = None
+    gpu_samples: int | None = None
+    bus_ids: str | None = None
+    links: str | None = None
+    link_gb_per_s: float | None = None
+
+
+def gpu_figures(record: Record) -> GpuFigures:
+    """Return the figures of a cell; of one on the CPU only its number format."""
+    if record.facts is None:
+        return GpuFigures()
+    cards = [card for rank in record.ranks for card in rank.cards]
+    samples = [card.samples for card in cards if card.samples]
+    clocks = [card.clock_mhz for card in cards if card.clock_mhz is not None]
+    least = [sample.sm_clock_mhz[0] for sample in samples] or clocks
+    memory = [card.memory_clock_mhz for card in cards if card.memory_clock_mhz is not None]
+    watts = [s.power_w[1] for s in samples] or [c.power_w for c in cards if c.power_w is not None]
+    heat = [s.temperature_c for s in samples] or [
+        card.temperature_c for card in cards if card.temperature_c is not None
+    ]
+    reasons = sorted({reason for card in cards for reason in card.reasons})
+    is_known = any(card.samples or card.throttle_reasons is not None for card in cards)
+    return GpuFigures(
+        precision=None if record.imported else precision_of(record),
+        sm_clock_mhz=median(clocks) if clocks else None,
+        least_sm_clock_mhz=min(least, default=None),
+        memory_clock_mhz=median(memory) if memory else None,
+        power_w=mean(watts) if watts else None,
+        temperature_c=max(heat, default=None),
+        throttle_reasons=(" ".join(reasons) or "none") if is_known else None,
+        gpu_samples=min((sample.count for sample in samples), default=None),
+        bus_ids=", ".join(f"{c.index} {c.bus_id}" for c in cards if c.bus_id) or None,
+        links="; ".join(dict.fromkeys(filter(None, map(link_text, cards)))) or None,
+        link_gb_per_s=record.link_gb_per_s,
+    )

@@ -1,0 +1,293 @@
+"""Groups of cells that may share a table: one workload under the same conditions, with its rows."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+
+import msgspec
+
+from hpml_jobs import checks
+from hpml_jobs.checks import CheckResult, Level
+from hpml_jobs.checks.result import Affected, Tier, worst_level
+from hpml_jobs.core.cell import Cell, Protocol
+from hpml_jobs.core.cluster import Cluster, Isolate
+from hpml_jobs.core.conditions import (
+    CODE,
+    UNRECORDED,
+    WORKLOAD,
+    WORKLOAD_CONDITIONS,
+    Conditions,
+    measured_conditions,
+    requested_conditions,
+)
+from hpml_jobs.core.record import Model, Record
+from hpml_jobs.core.strategies import Baseline, Device
+from hpml_jobs.core.text import NaturalKey, natural_key
+from hpml_jobs.core.value import Value
+from hpml_jobs.report.frame.cells import CellResult
+from hpml_jobs.report.frame.rows import Place, Row, Setup, Work, make_rows, place_order
+
+
+class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
+    """Cells that may share a table, and their numbers as rows.
+
+    `measured_as` is empty where none of them has a record. A cell that ran under unknown conditions
+    is in every group that it may belong to, and `uncertain` names it if there are several.
+    `elsewhere` gives for a place the number of another group that measured it under other
+    conditions; `checks` are the data-quality checks by slug; `baseline` is what the ratios of the
+    rows are against. `name` tells the groups of a study apart: the workload if that is unique, else
+    the number; empty if there is one group.
+    """
+
+    requested: Conditions
+    measured_as: Conditions
+    cells: tuple[CellResult, ...]
+    rows: tuple[Row, ...]
+    uncertain: frozenset[str] = frozenset()
+    elsewhere: Mapping[Place, int] = {}
+    checks: Mapping[str, tuple[CheckResult, ...]] = {}
+    baseline: Baseline = Baseline.SINGLE
+    name: str = ""
+
+    @cached_property
+    def conditions(self) -> dict[str, str]:
+        """All conditions on which the cells agree."""
+        return dict(self.requested + self.measured_as)
+
+    @cached_property
+    def a_cell(self) -> Cell:
+        """A representative cell: all cells agree in everything but their place."""
+        return next(cell_result.cell for cell_result in self.cells if cell_result.cell is not None)
+
+    @property
+    def device(self) -> Device:
+        """The device that the cells compute on."""
+        return self.a_cell.device
+
+    @property
+    def kind(self) -> tuple[str, Device]:
+        """The name of its workload, and its device."""
+        return self.a_cell.workload.name, self.device
+
+    @property
+    def imported(self) -> bool:
+        """Whether the timings were imported."""
+        return self.a_cell.protocol is Protocol.IMPORTED
+
+    @cached_property
+    def rate_units(self) -> tuple[str, ...]:
+        """The units of imported rates that times were computed from; empty without rates."""
+        records = (cell_result.record for cell_result in self.cells if cell_result.record)
+        units = (record.imported.unit for record in records if record.imported)
+        return tuple(dict.fromkeys(unit for unit in units if unit))
+
+    @cached_property
+    def work(self) -> Work | None:
+        """What the times are of, where that is not an epoch."""
+        return next((row.timing.work for row in self.timed if row.timing), None)
+
+    @property
+    def model(self) -> Model | None:
+        """The trained model, from the first record that has it."""
+        models = (cell_result.record.model for cell_result in self.cells if cell_result.record)
+        return next((model for model in models if model), None)
+
+    @cached_property
+    def timed(self) -> tuple[Row, ...]:
+        """The rows with numbers."""
+        return tuple(row for row in self.rows if row.timing)
+
+    @cached_property
+    def _measured(self) -> dict[str, CellResult]:
+        return {cell_result.slug: cell_result for cell_result in self.cells if cell_result.measured}
+
+    def runs(self, row: Row) -> list[CellResult]:
+        """Return the measured cells of a row, by seed and repeat."""
+        return [self._measured[slug] for slug in row.cells if slug in self._measured]
+
+    def records(self, row: Row) -> list[Record]:
+        """Return the records of a row's runs."""
+        return [
+            cell_result.record for cell_result in self.runs(row) if cell_result.record is not None
+        ]
+
+    def counted_records(self, row: Row, affected: Affected) -> list[Record]:
+        """Return the records that the row's numbers of this kind are medians of."""
+        return [record for record in self.records(row) if row.counts(record.slug, affected)]
+
+    def worst(self, row: Row, affected: Affected) -> Level:
+        """Return the worst level of the checks that make these numbers of a row doubtful."""
+        return worst_level(
+            result
+            for slug in row.cells
+            for result in self.checks.get(slug, ())
+            if result.tier is Tier.NUMBER
+            and affected in result.affects
+            and row.counts(slug, affected)
+        )
+
+    def doubts(self, row: Row, affected: Affected) -> bool:
+        """Return whether a check makes these numbers of a row doubtful."""
+        return self.worst(row, affected) is not Level.PASS
+
+    def fails(self, row: Row, check: str) -> bool:
+        """Return whether a run of a row fails a check of its time."""
+        return any(
+            result.check == check and result.level is Level.FAIL
+            for slug in row.cells
+            if row.counts(slug, Affected.TIME)
+            for result in self.checks.get(slug, ())
+        )
+
+    def doubts_ratio(self, row: Row, reference: Row | None = None) -> bool:
+        """Return whether a check makes a row's time doubtful, or that which it is compared with.
+
+        That is by default the row that its ratios are against.
+        """
+        rows = (row, reference or self.reference(row))
+        return any(self.doubts(of_ratio, Affected.TIME) for of_ratio in rows if of_ratio)
+
+    @cached_property
+    def _by_place(self) -> dict[Place, Row]:
+        return {row.place: row for row in self.timed}
+
+    @cached_property
+    def main_path(self) -> str:
+        """The training path that answers of one number are about: the plain one, or the first."""
+        paths = [row.path for row in self.timed]
+        return "" if "" in paths else next(iter(paths), "")
+
+    def reference(self, row: Row) -> Row | None:
+        """Return the row that a row's ratios are against; None where it has no ratios."""
+        if row.reference is None:
+            return None
+        return self._by_place.get(Place(row.reference, row.batch_per_gpu))
+
+
+def group(
+    cells: Iterable[CellResult], baseline: Baseline = Baseline.SINGLE
+) -> list[ConditionGroup]:
+    """Return the cells whose settings are known in groups that may share tables, in fixed order."""
+    measured: dict[tuple[Conditions, Conditions], list[CellResult]] = {}
+    others: list[tuple[Conditions, CellResult]] = []
+    for result in cells:
+        if result.cell is None:
+            continue
+        key = requested_conditions(result.cell)
+        conditions = measured_conditions(result.record) if result.record else None
+        if conditions is None:
+            others.append((key, result))
+        else:
+            measured.setdefault((key, conditions), []).append(result)
+    recorded_conditions = list(measured)
+    uncertain = set()
+    for key, result in others:
+        homes = [pair for pair in recorded_conditions if pair[0] == key] or [(key, ())]
+        for home in homes:
+            measured.setdefault(home, []).append(result)
+        if len(homes) > 1:
+            uncertain.add(result.slug)
+    return [
+        _condition_group(key, conditions, members, uncertain, baseline)
+        for (key, conditions), members in sorted(measured.items(), key=lambda item: _order(item[0]))
+    ]
+
+
+def _order(pair: tuple[Conditions, Conditions]) -> list[list[tuple[str, NaturalKey]]]:
+    """Return the order of groups: by the conditions' values, numbers in `args` by their size."""
+    return [
+        [(name, natural_key(value) if name == "args" else ((), value)) for name, value in part]
+        for part in pair
+    ]
+
+
+def _condition_group(
+    key: Conditions,
+    conditions: Conditions,
+    members: Iterable[CellResult],
+    uncertain: set[str],
+    baseline: Baseline,
+) -> ConditionGroup:
+    cells = tuple(sorted(members, key=place_order))
+    uncertain_here = frozenset(uncertain & {result.slug for result in cells})
+    return ConditionGroup(
+        requested=key,
+        measured_as=conditions,
+        cells=cells,
+        rows=make_rows(cells, uncertain_here, baseline),
+        uncertain=uncertain_here,
+        baseline=baseline,
+    )
+
+
+def differing(tables: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
+    """Return the conditions that differ between tables of conditions, with each table's value.
+
+    Two workloads differ in nearly everything; there the name says enough.
+    """
+    names = dict.fromkeys(what for table in tables for what in table)
+    result = {}
+    for what in names:
+        values = [table.get(what, UNRECORDED) for table in tables]
+        if len({*values} - {UNRECORDED}) > 1 and not _follows_from_name(what, tables):
+            result[what] = values
+    return result
+
+
+def _follows_from_name(what: str, tables: Sequence[Mapping[str, str]]) -> bool:
+    """Return whether `what` differs only between workloads of different names."""
+    if what not in WORKLOAD_CONDITIONS and not what.startswith(CODE):
+        return False
+    values: dict[str, set[str]] = {}
+    for table in tables:
+        if what in table:
+            values.setdefault(table[WORKLOAD], set()).add(table[what])
+    return all(len(same) == 1 for same in values.values())
+
+
+def complete_groups(
+    cells: Sequence[CellResult], baseline: Baseline = Baseline.SINGLE
+) -> list[ConditionGroup]:
+    """Return a study's condition groups with their checks, each with what other groups measured."""
+    records = [result.record for result in cells if result.record is not None and result.measured]
+    check_results = checks.check_study(records)
+    groups = group(cells, baseline)
+    return [
+        msgspec.structs.replace(
+            group,
+            name=_name(number, group, groups),
+            checks=check_results,
+            elsewhere=_elsewhere(group, groups),
+        )
+        for number, group in enumerate(groups, start=1)
+    ]
+
+
+def _name(number: int, group: ConditionGroup, groups: Sequence[ConditionGroup]) -> str:
+    workloads = [other.conditions[WORKLOAD] for other in groups]
+    workload = group.conditions[WORKLOAD]
+    unique = workload if workloads.count(workload) == 1 else f"group {number}"
+    return unique if len(groups) > 1 else ""
+
+
+def _elsewhere(group: ConditionGroup, groups: Sequence[ConditionGroup]) -> dict[Place, int]:
+    """Return the places that other groups of the same workload's name and device measured."""
+    return {
+        row.place: number
+        for number, other in enumerate(groups, start=1)
+        if other is not group and other.kind == group.kind
+        for row in other.timed
+    }
+
+
+Charged = Callable[[Setup], int]
+"""The GPUs that a setup is charged for: those of whole nodes where it has them exclusively."""
+
+
+def charged_gpus(group: ConditionGroup, cluster: Cluster | None) -> Charged:
+    """Return how many GPUs a setup is charged: those of its nodes if it has them exclusively."""
+    per_node = None
+    if cluster is not None:
+        is_exclusive = cluster.isolate is Isolate.EXCLUSIVE or "exclusive" in cluster.sbatch
+        known = cluster.gpu_types.get(group.a_cell.gpu_type or "")
+        per_node = known if is_exclusive else None
+    return lambda setup: max(setup.gpus, setup.nodes * (per_node or 0))

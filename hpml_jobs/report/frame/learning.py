@@ -1,0 +1,223 @@
+"""Training quality of runs, by epoch and over seeds: numbers, their columns and their words.
+
+Means of a run are over all samples of all ranks. Of a row, only the runs that trained the most
+epochs count: the last epoch of a shorter run is not comparable.
+"""
+
+from collections.abc import Callable, Iterable
+from statistics import fmean, stdev
+from typing import NamedTuple
+
+from hpml_jobs.core.measurements import Epoch, Share
+from hpml_jobs.core.record import Rank, Record
+from hpml_jobs.report.frame.builder import Shown
+from hpml_jobs.report.frame.captions import full_label
+from hpml_jobs.report.frame.figures import TRAINED
+from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.marks import by_reason
+from hpml_jobs.report.frame.rows import Row
+
+OfRun = Callable[[Record], float | None]
+"""A function that returns a number of one run, or None if the run has none."""
+
+
+class Mean(NamedTuple):
+    """The mean over seeds and their sample standard deviation, None with one seed."""
+
+    mean: float
+    deviation: float | None
+
+    @classmethod
+    def of(cls, values: Iterable[tuple[int, float | None]]) -> "Mean | None":
+        """Return the mean over the known values, each with its seed; None if none is known.
+
+        A seed counts once, with the mean over its repeats.
+
+        >>> Mean.of([(0, 0.25), (0, 0.75)]), Mean.of([(0, 0.25), (0, 0.75), (1, 0.5), (2, None)])
+        (Mean(mean=0.5, deviation=None), Mean(mean=0.5, deviation=0.0))
+        """
+        repeats: dict[int, list[float]] = {}
+        for seed, value in values:
+            if value is not None:
+                repeats.setdefault(seed, []).append(value)
+        if not repeats:
+            return None
+        means = [fmean(repeat_values) for repeat_values in repeats.values()]
+        return cls(fmean(means), stdev(means) if len(means) > 1 else None)
+
+
+def longest(records: Iterable[Record]) -> list[Record]:
+    """Return the records that trained the most epochs; none if no record has ranks."""
+    with_ranks = [record for record in records if record.ranks]
+    max_epochs = max(map(epochs, with_ranks), default=0)
+    return [record for record in with_ranks if epochs(record) == max_epochs]
+
+
+def runs(group: ConditionGroup, row: Row) -> list[Record]:
+    """Return the runs that a row's training quality is of, by seed and repeat."""
+    return longest(group.records(row))
+
+
+def over_seeds(records: Iterable[Record], of: OfRun) -> Mean | None:
+    """Return the mean over seeds of a number of each run."""
+    return Mean.of((record.cell.seed, of(record)) for record in records)
+
+
+def training(rank: Rank) -> list[Epoch]:
+    """Return a rank's epochs of training, in their order."""
+    return [epoch for epoch in rank.epochs if epoch.role in TRAINED]
+
+
+def epochs(record: Record) -> int:
+    """Return how many epochs a run trained."""
+    return len(training(record.ranks[0])) if record.ranks else 0
+
+
+def epochs_of(group: ConditionGroup, row: Row) -> int:
+    """Return how many epochs a row's runs trained."""
+    return max(map(epochs, group.records(row)), default=0)
+
+
+def seeds(group: ConditionGroup, row: Row) -> int:
+    """Return how many seeds a row's runs have."""
+    return len({record.cell.seed for record in runs(group, row)})
+
+
+def training_loss(number: int) -> OfRun:
+    """Return the loss of an epoch of training (from 0; -1 is the last), over all samples."""
+    return _mean_over_samples(number, lambda epoch: epoch.loss)
+
+
+def training_accuracy(number: int) -> OfRun:
+    """Return the accuracy of an epoch of training; None if outputs are not class scores."""
+    accuracy = _mean_over_samples(number, lambda epoch: epoch.accuracy)
+    return lambda record: accuracy(record) if _has_class_scores(record) else None
+
+
+def _mean_over_samples(number: int, quantity: Callable[[Epoch], float | None]) -> OfRun:
+    def mean(record: Record) -> float | None:
+        trained = [training(rank) for rank in record.ranks]
+        epochs_of_ranks = [epochs[number] for epochs in trained if epochs[number:]]
+        values = [(quantity(epoch), epoch.samples) for epoch in epochs_of_ranks]
+        weighted = [value * samples for value, samples in values if value is not None]
+        samples = sum(samples for _, samples in values)
+        return sum(weighted) / samples if samples and len(weighted) == len(values) else None
+
+    return mean
+
+
+def _has_class_scores(record: Record) -> bool:
+    """Return whether outputs are class scores; without them there is no accuracy."""
+    return not any(rank.test_samples and rank.test_accuracy is None for rank in record.ranks)
+
+
+def test_accuracy(record: Record) -> float | None:
+    """Return the accuracy on the whole test set after the last epoch: the mean over ranks."""
+    accuracies = [rank.test_accuracy for rank in record.ranks if rank.test_accuracy is not None]
+    return fmean(accuracies) if accuracies else None
+
+
+def test_loss(record: Record) -> float | None:
+    """Return the loss on the whole test set after the last epoch, where there is no accuracy."""
+    return None if test_accuracy(record) is not None else record.test_loss
+
+
+def bits_per_byte(record: Record) -> float | None:
+    """Return the loss on the held-out text in bits per byte; None without text."""
+    return record.bits_per_byte(record.test_loss)
+
+
+def was_evaluated(record: Record) -> bool:
+    """Return whether the run was tested after its epochs of training."""
+    return any(epoch.share for rank in record.ranks for epoch in training(rank))
+
+
+def evaluated(number: int) -> OfRun:
+    """Return the accuracy after an epoch (from 0), over all ranks' shares of the test set."""
+    return _over_shares(number, lambda share: share.correct)
+
+
+def evaluated_bits_per_byte(number: int) -> OfRun:
+    """Return the loss after an epoch (from 0) in bits per byte, over all ranks' shares."""
+    loss = _over_shares(number, lambda share: share.loss_sum)
+    return lambda record: record.bits_per_byte(loss(record))
+
+
+def _over_shares(number: int, total: Callable[[Share], float | None]) -> OfRun:
+    def value(record: Record) -> float | None:
+        shares = [
+            epochs_of_rank[number].share
+            for rank in record.ranks
+            if (epochs_of_rank := training(rank))[number:]
+        ]
+        totals = [(total(share), share.samples) for share in shares if share]
+        known = [(of_share, tested) for of_share, tested in totals if of_share is not None]
+        samples = sum(tested for _, tested in known)
+        return sum(of_share for of_share, _ in known) / samples if samples else None
+
+    return value
+
+
+OVER_SEEDS = (
+    "Mean and sample standard deviation over seeds; a seed counts with the mean of its repeats, "
+    "and a single seed has no deviation."
+)
+
+ONE_SEED = "single seed, no deviation"
+
+
+def shown(head: str, words: Callable[[float], str]) -> Shown:
+    """Return how a mean over seeds is shown: text on pages, mean and deviation in the CSV."""
+    parts = {"": "mean", "_deviation": "deviation"}
+    return Shown(head, lambda mean: mean_text(mean, words), parts=parts)
+
+
+def one_seed(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
+    """Return a note if there is a single seed, with any number of repeats."""
+    return _by_reason(group, ((ONE_SEED, e) for e in rows if seeds(group, e) == 1))
+
+
+def shorter(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
+    """Return notes on omitted runs: other runs at their place trained more epochs."""
+    shorter_runs = []
+    for row in rows:
+        numbers = sorted({epochs(record) for record in group.records(row) if record.ranks})
+        if numbers[1:]:
+            less = " and ".join(map(str, numbers[:-1]))
+            shorter_runs.append(
+                (f"runs of {less} epochs are omitted, others have {numbers[-1]}", row)
+            )
+    return _by_reason(group, shorter_runs)
+
+
+def _by_reason(group: ConditionGroup, reasons: Iterable[tuple[str, Row]]) -> list[str]:
+    places = [(reason, row.place) for reason, row in reasons]
+    return by_reason(places, lambda setup: full_label(setup, group.device))
+
+
+def mean_text(mean: Mean, words: Callable[[float], str]) -> str:
+    """Return a mean with its deviation.
+
+    >>> from hpml_jobs.report.frame.numbers import accuracy
+    >>> mean_text(Mean(0.7132, 0.0041), accuracy), mean_text(Mean(0.7132, None), accuracy)
+    ('71.32 ± 0.41', '71.32')
+    """
+    if mean.deviation is None:
+        return words(mean.mean)
+    return f"{words(mean.mean)} ± {words(mean.deviation)}"
+
+
+def compare_means(first: Mean, second: Mean) -> str:
+    """Return in words whether two means differ by more than their deviations together.
+
+    >>> compare_means(Mean(0.60, 0.01), Mean(0.65, 0.02))
+    'more than the deviations'
+    >>> compare_means(Mean(0.60, 0.01), Mean(0.62, 0.02))
+    'within the deviations'
+    >>> compare_means(Mean(0.60, None), Mean(0.65, 0.02))
+    'single seed, not comparable'
+    """
+    if first.deviation is None or second.deviation is None:
+        return "single seed, not comparable"
+    beyond = abs(first.mean - second.mean) > first.deviation + second.deviation
+    return "more than the deviations" if beyond else "within the deviations"

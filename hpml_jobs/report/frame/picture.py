@@ -1,0 +1,285 @@
+"""A picture: panels, each drawn by one function, bars and rows, and the legend and words around."""
+
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise, zip_longest
+from math import ceil
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from hpml_jobs.report.frame import captions, style
+from hpml_jobs.report.frame.groups import ConditionGroup
+
+if TYPE_CHECKING:
+    import matplotlib.axes
+    from matplotlib.artist import Artist
+    from matplotlib.figure import Figure
+from collections.abc import Iterable
+
+from hpml_jobs.checks.result import Affected
+from hpml_jobs.report.frame.captions import cell_label
+from hpml_jobs.report.frame.marks import EXPLAINED, MARK
+from hpml_jobs.report.frame.rows import Row
+
+Axes: TypeAlias = "matplotlib.axes.Axes"
+"""What a panel is drawn on; matplotlib is loaded only to draw, because that takes a second."""
+
+
+class Labelled(Protocol):
+    """What a row of a picture shows."""
+
+    @property
+    def label(self) -> str:
+        """The label of the row."""
+
+
+Data = TypeVar("Data")
+Line = TypeVar("Line", bound=Labelled)
+
+Entry = str | Mapping[str, Any]
+"""An entry of a legend: the colour of a filled part, or the properties of a line."""
+
+PANELS = 6
+"""The most panels of most pictures."""
+
+ROWS = 48
+"""The most rows of a picture with a row for each cell."""
+
+NAMED = 6
+"""The most items that a sentence lists by name."""
+
+WIDE, NARROW = 10.0, 7.0
+"""Width in inches of pictures with several columns of panels, and with one column."""
+
+TITLE_SIZE = 11.5
+"""Font size of a heading, in points."""
+
+
+class Picture(NamedTuple):
+    """A figure without heading and caption, and the words that belong to it.
+
+    `alt` says in one sentence what it shows, with its main numbers. `caption` says how they were
+    measured and what is not drawn. `name` is that of its files, and is set by `plots.pictures`.
+    """
+
+    title: str
+    figure: "Figure"
+    alt: str
+    caption: str
+    name: str = ""
+
+
+class Panel(NamedTuple, Generic[Data]):
+    """A panel of a picture: its title, and what is drawn in it."""
+
+    title: str
+    data: Data
+
+
+def cut(panels: Sequence[Panel[Data]], most: int = PANELS) -> tuple[list[Panel[Data]], list[str]]:
+    """Return the panels that fit into a picture, and the titles of the others."""
+    return list(panels[:most]), [panel.title for panel in panels[most:]]
+
+
+def panels(  # noqa: PLR0913  (what is around the panels)
+    title: str,
+    drawn: Sequence[Panel[Data] | None],
+    draw: Callable[[Axes, Panel[Data]], Sequence[str]],
+    *,
+    alt: str,
+    caption: list[str],
+    legend: Mapping[str, Entry],
+    missing: Sequence[str] = (),
+    file: str = "",
+    columns: int = 3,
+    height: float = 2.8,
+    between: str = "; ",
+) -> Picture | None:
+    """Return a picture of panels, at most `columns` in a row; None without a panel.
+
+    `draw` draws a panel on its axes, labels them, and returns its main numbers in words. These
+    follow `alt`, with `between` them. A None leaves its place empty. The sentences of `caption` end
+    with what is `missing` and the `file` that has it. `height` is that of a panel in inches.
+    """
+    if not drawn:
+        return None
+    from matplotlib.figure import Figure  # noqa: PLC0415 - heavy
+
+    down = ceil(len(drawn) / columns)
+    across = ceil(len(drawn) / down)  # the rows are equally full
+    figure = Figure(figsize=(WIDE if across > 1 else NARROW, down * height + 1.1))
+    grid = figure.subplots(down, across, squeeze=False)
+    texts: list[str] = []
+    for axis, panel in zip_longest(grid.flat, drawn):
+        if panel is None:
+            axis.remove()
+            continue
+        axis.set_title(panel.title, loc="left")
+        texts += draw(axis, panel)
+    for row in grid:
+        for left, axis in reversed([*pairwise(row)]):
+            if axis.get_ylabel() == left.get_ylabel():  # a row of equal axes has one label
+                axis.set_ylabel("")
+    _add_legend(figure, legend)
+    alt = f"{alt}{listed(texts, between)}." if texts else alt
+    sentences = (*caption, not_drawn(missing, file))
+    return Picture(title, figure, alt, " ".join(filter(None, sentences)))
+
+
+def rows(  # noqa: PLR0913  (what is around the rows)
+    title: str,
+    lines: Sequence[Line],
+    draw: Callable[[Axes, Sequence[Line]], Sequence[str]],
+    *,
+    x: str,
+    alt: str,
+    caption: list[str],
+    legend: Mapping[str, Entry],
+    file: str = "",
+    inches: float = 0.3,
+    between: str = "; ",
+) -> Picture | None:
+    """Return a picture of one panel with labelled rows, the first one above; None without a row.
+
+    `draw` draws what is at y = 0, 1 and so on. `x` labels the x axis. `inches` is the height of a
+    row; of many rows it is less. The other arguments are those of `panels`.
+    """
+    labels, missing = ([line.label for line in part] for part in (lines[:ROWS], lines[ROWS:]))
+
+    def draw_rows(axis: Axes, panel: Panel[Sequence[Line]]) -> Sequence[str]:
+        axis.set_yticks(range(len(labels)), labels, size=8 if len(labels) <= 24 else 7)
+        axis.set_ylim(len(labels) - 0.4, -0.6)
+        axis.set_xlabel(x)
+        axis.grid(visible=False, axis="y")
+        return draw(axis, panel.data)
+
+    return panels(
+        title,
+        [Panel("", lines[:ROWS])] if lines else [],
+        draw_rows,
+        alt=alt,
+        caption=caption,
+        legend=legend,
+        missing=missing,
+        file=file,
+        height=0.6 + inches * max(0.57 * len(labels), min(len(labels), 23)),
+        between=between,
+    )
+
+
+def _add_legend(figure: "Figure", legend: Mapping[str, Entry]) -> None:
+    """Write one legend above all panels, where it covers no data."""
+    from matplotlib.lines import Line2D  # noqa: PLC0415 - heavy
+    from matplotlib.patches import Patch  # noqa: PLC0415 - heavy
+
+    handles: list[Artist] = [
+        Patch(color=entry) if isinstance(entry, str) else Line2D([], [], **entry)
+        for entry in legend.values()
+    ]
+    longest = max(map(len, legend), default=1)
+    across = max(1, min(len(legend), int(figure.get_figwidth() * 13 / (longest + 6))))
+    figure.legend(
+        handles,
+        list(legend),
+        loc="outside upper left",
+        ncols=across,
+        handlelength=2.2,
+        alignment="left",
+        borderaxespad=0.3,
+    )
+
+
+def add_words(picture: Picture) -> None:
+    """Write the heading above a picture's legend, and the caption below in small type."""
+    from matplotlib.font_manager import FontProperties  # noqa: PLC0415 - heavy
+
+    figure = picture.figure
+    figure.legends[0].set_title(picture.title, prop=FontProperties(size=TITLE_SIZE, weight="bold"))
+    lines = "\n".join(textwrap.wrap(picture.caption, round(figure.get_figwidth() * 16.5)))
+    figure.supxlabel(lines, x=0.008, ha="left", fontsize=7.5, color=style.GREY, linespacing=1.35)
+
+
+def logarithmic(  # noqa: PLR0913  (what an axis has)
+    axis: Axes,
+    which: str,
+    label: str,
+    *,
+    at: Sequence[float] = (1, 2, 5),
+    base: int = 10,
+    text: Callable[[float], str] = "{:g}".format,
+) -> None:
+    """Set a logarithmic x or y axis with plain numbers, by default at 1, 2 and 5.
+
+    Its label says that it is logarithmic: an axis from 1 to 4 GPUs may look linear.
+    """
+    from matplotlib import ticker  # noqa: PLC0415 - heavy
+
+    axis.set(**{f"{which}scale": "log", f"{which}label": f"{label} (log)"})
+    numbers = axis.xaxis if which == "x" else axis.yaxis
+    numbers.set_major_locator(ticker.LogLocator(base=base, subs=at))
+    numbers.set_major_formatter(ticker.FuncFormatter(lambda value, _: text(value)))
+    numbers.set_minor_locator(ticker.NullLocator())
+
+
+def named(group: ConditionGroup, text: str, between: str = ": ") -> str:
+    """Return a text after the name of its group, if a study has several groups."""
+    return f"{group.name}{between}{text}" if group.name else text
+
+
+def batch_title(group: ConditionGroup, batch: int) -> str:
+    """Return the title of the panel of a batch."""
+    return named(group, f"batch {batch} per {captions.unit(group.device)}", ", ")
+
+
+def listed(items: Sequence[str], separator: str = ", ") -> str:
+    """Return the first items of a list in words, and how many more there are.
+
+    >>> listed(["a", "b"]), listed(list("abcdefgh"))
+    ('a, b', 'a, b, c, d, e, f and 2 more')
+    """
+    more = f" and {len(items) - NAMED} more" if len(items) > NAMED else ""
+    return separator.join(items[:NAMED]) + more
+
+
+def not_drawn(what: Sequence[str], where: str) -> str:
+    """Return a sentence on what was omitted and which file has it; it names the first few.
+
+    >>> not_drawn(["ddp 2-GPU"], "curves.csv")
+    'Not drawn, see curves.csv: ddp 2-GPU.'
+    """
+    return f"Not drawn, see {where}: {listed(what)}." if what else ""
+
+
+class Bar(NamedTuple):
+    """A cell of a picture, its label with the mark of checks."""
+
+    label: str
+    group: ConditionGroup
+    row: Row
+
+
+def bars(
+    groups: Sequence[ConditionGroup], affected: Affected, has_numbers: Callable[[Row], bool]
+) -> list[Bar]:
+    """Return the cells that have numbers, in the order of the tables."""
+    result = []
+    for group in groups:
+        for row in filter(has_numbers, group.timed):
+            mark = f"{MARK} " if group.doubts(row, affected) else ""
+            label = named(group, cell_label(row.place, group.device))
+            result.append(Bar(f"{mark}{label}", group, row))
+    return result
+
+
+def marked(cells: Iterable[Labelled]) -> str:
+    """Return what the marks of labels mean, if there are any."""
+    return f"{EXPLAINED}." if any(cell.label.startswith(MARK) for cell in cells) else ""
+
+
+def stack(
+    axis: Axes, at: Sequence[float], parts: Mapping[str, Sequence[float]], height: float = 0.72
+) -> None:
+    """Draw a bar at each place, stacked from the left of parts by their colours."""
+    left = [0.0] * len(at)
+    for colour, widths in parts.items():
+        axis.barh(at, widths, left=left, color=colour, height=height, lw=0)
+        left = [start + width for start, width in zip(left, widths, strict=True)]

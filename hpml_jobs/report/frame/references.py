@@ -1,0 +1,197 @@
+"""What speedups and efficiencies are against: pairs of equal global batches, and words."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from hpml_jobs.core import formulas
+from hpml_jobs.core.strategies import Baseline, Device
+from hpml_jobs.core.text import counted
+from hpml_jobs.report.frame.captions import asides, time_name, unit, units
+from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.numbers import seconds
+from hpml_jobs.report.frame.rows import (
+    Place,
+    Row,
+    Timing,
+    baseline_setup,
+    reference_among,
+    reference_of,
+    setup_order,
+)
+from hpml_jobs.slurm.states import Outcome
+
+SMALLEST = "the smallest size"
+
+
+def sizes(rows: Iterable[Row]) -> list[int]:
+    """Return the numbers of GPUs that the rows' ratios are against, ascending."""
+    return sorted({row.reference.gpus for row in rows if row.reference})
+
+
+def size_text(rows: Iterable[Row], device: Device) -> str:
+    """Return the size that ratios are against: `1 GPU`, `16 GPUs`, or where several `the smallest
+    size`.
+    """
+    numbers = sizes(rows)
+    if len(numbers) > 1:
+        return SMALLEST
+    return counted(numbers[0] if numbers else 1, unit(device), units(device))
+
+
+def head(rows: Iterable[Row], device: Device) -> str:
+    """Return the heading of columns of ratios: `against 16 GPUs, same batch`."""
+    text = size_text(rows, device)
+    return f"against {text.removesuffix(f' {unit(device)}')}, same batch"
+
+
+def baseline(rows: Sequence[Row], batches: Sequence[int], device: Device) -> str:
+    """Return what the rows are compared with, and its seconds per epoch at each batch."""
+    return _baseline(rows, batches, device, lambda timing: f"{seconds(timing.epoch_s)} s")
+
+
+def baseline_train(rows: Sequence[Row], batches: Sequence[int], device: Device) -> str:
+    """Return the single-GPU baseline with its seconds without data loading."""
+    single = [row for row in rows if row.is_baseline]
+    has_train_s = [row.timing.train_s is not None for row in single if row.timing]
+
+    def words(timing: Timing) -> str:
+        shown_s = timing.epoch_s if timing.train_s is None else timing.train_s
+        return f"{seconds(shown_s)} s"
+
+    works = [row.timing.work for row in single if row.timing]
+    time_s = time_name(works[0] if works else None)
+    what = "train_s" if all(has_train_s) else time_s
+    if any(has_train_s) and not all(has_train_s):
+        what = f"train_s ({time_s} where unknown)"
+    return _baseline(single, batches, device, words, f", {what}")
+
+
+def _baseline(
+    rows: Sequence[Row],
+    batches: Sequence[int],
+    device: Device,
+    words: Callable[[Timing], str],
+    what: str = "",
+) -> str:
+    """Return each reference with its time at the batches where rows are compared with it."""
+    timings = {row.place: row.timing for row in rows}
+    setups = {row.reference for row in rows if row.reference} or {baseline_setup()}
+    compared = {row.batch_per_gpu for row in rows if row.reference}
+    texts = []
+    for number, setup in enumerate(sorted(setups, key=setup_order)):
+        its_batches = {row.batch_per_gpu for row in rows if row.reference == setup}
+        parts = []
+        for batch in batches:
+            timing = timings.get(Place(setup, batch)) if batch in its_batches else None
+            if timing:
+                parts.append(f"{words(timing)} at batch {batch}")
+            elif batch not in compared and number == 0:
+                parts.append(f"none at batch {batch}")
+        size = counted(setup.gpus, unit(device), units(device))
+        aside = f" ({text})" if (text := asides(setup)) else ""
+        texts.append(f"strategy {setup.strategy.value}, {size}{aside}{what}: {', '.join(parts)}")
+    return f"Baseline: {'; '.join(texts)}."
+
+
+def without_plain_loop(group: ConditionGroup) -> bool:
+    """Return whether ratios of the group are against more than the plain loop on one GPU."""
+    return any(row.reference and not row.reference.is_baseline for row in group.timed)
+
+
+def suggestion(group: ConditionGroup) -> str:
+    """Return the line that names `baseline=smallest`, where it would give more ratios; or nothing.
+
+    It would where a batch has several sizes of a strategy and no single-GPU cell. A cell that was
+    requested may still come, except one that is out of memory.
+    """
+    if group.baseline is not Baseline.SINGLE:
+        return ""
+    awaited = {
+        (row.path, row.batch_per_gpu)
+        for row in group.rows
+        if row.is_baseline and row.outcome is not Outcome.OOM
+    }
+    sizes_at: dict[int, set[int]] = {}
+    for row in group.timed:
+        if row.reference is None and (row.path, row.batch_per_gpu) not in awaited:
+            same_batch = [r for r in group.timed if r.batch_per_gpu == row.batch_per_gpu]
+            smallest = reference_of(row, same_batch, Baseline.SMALLEST)
+            if smallest and smallest.gpus < row.gpus:
+                sizes_at.setdefault(row.batch_per_gpu, set()).add(smallest.gpus)
+    if not sizes_at:
+        return ""
+    has_any = any(row.reference for row in group.timed)
+    batches = f" at batch {', '.join(map(str, sorted(sizes_at)))}" if has_any else ""
+    against = sorted(set().union(*sizes_at.values()))
+    size = " or ".join(map(str, against))
+    return (
+        f"no single-{unit(group.device)} cell{batches}: baseline=smallest compares with {size} "
+        f"{units(group.device)}"
+    )
+
+
+class Pair(NamedTuple):
+    """The same global batch, or batch per GPU, on the reference and on more GPUs.
+
+    The reference is one GPU, or the smallest size.
+    """
+
+    reference: Row
+    parallel: Row
+
+    @property
+    def reference_s(self) -> float:
+        """Seconds of the reference's epoch."""
+        return self.reference.figures.epoch_s
+
+    @property
+    def parallel_s(self) -> float:
+        """Seconds of the other epoch."""
+        return self.parallel.figures.epoch_s
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of an iteration on all GPUs."""
+        return self.parallel.global_batch
+
+    @property
+    def speedup(self) -> float:
+        """The ratio of the times; strong(N; G) = epoch_s(g, G / g) / epoch_s(N, G / N)."""
+        return formulas.speedup(self.reference_s, self.parallel_s)
+
+    @property
+    def efficiency(self) -> float:
+        """Share of the ideal speedup, N / g."""
+        return formulas.efficiency(self.speedup, self.parallel.gpus, self.reference.gpus)
+
+    @property
+    def karp_flatt(self) -> float | None:
+        """The serial fraction by Karp and Flatt; it may be outside (0, 1).
+
+        None against more than one GPU: T1, which it divides by, is not known.
+        """
+        if not self.reference.is_baseline:
+            return None
+        return formulas.karp_flatt(self.speedup, self.parallel.gpus)
+
+    @property
+    def serial_fraction(self) -> float | None:
+        """The same; None where it is no fraction."""
+        value = self.karp_flatt
+        return value if value is not None and 0 < value < 1 else None
+
+
+def pairs(group: ConditionGroup) -> list[Pair]:
+    """Return every pair with the same global batch in the grid."""
+    by_global_batch: dict[tuple[int, str], list[Row]] = {}
+    for row in group.timed:
+        by_global_batch.setdefault((row.global_batch, row.path_of_batch), []).append(row)
+    same_batch = []
+    for row in group.timed:
+        others = by_global_batch[row.global_batch, row.path_of_batch]
+        # The same global batch may be a batch on N GPUs and N accumulated batches on one.
+        others.sort(key=lambda other: other.path != row.path)
+        reference = reference_among(row, others, group.baseline)
+        if row.gpus > 1 and reference and reference.gpus < row.gpus:
+            same_batch.append(Pair(reference, row))
+    return same_batch

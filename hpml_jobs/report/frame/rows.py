@@ -1,0 +1,382 @@
+"""Table rows: medians over the runs at one place, and the values derived from them."""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from hpml_jobs.checks.result import Affected
+from hpml_jobs.core import formulas
+from hpml_jobs.core.built_in import Unit
+from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.record import Record
+from hpml_jobs.core.statistics import Sample
+from hpml_jobs.core.strategies import BASELINE, Baseline, Strategy, is_baseline
+from hpml_jobs.core.text import NaturalKey, natural_key
+from hpml_jobs.core.training_path import accumulation
+from hpml_jobs.core.value import Value
+from hpml_jobs.report.frame.bandwidth import Bandwidth, bandwidth
+from hpml_jobs.report.frame.cells import CellResult
+from hpml_jobs.report.frame.figures import NO_FIGURES, Figures, LeftOut, counted_runs, medians
+from hpml_jobs.slurm.states import Outcome
+
+
+class Setup(NamedTuple):
+    """A row of a table; `treatment` is what was done to its cells, in words, empty if nothing.
+
+    `path` is the part of it that a cell on one GPU has too, the training path: rows are compared
+    within their path.
+    """
+
+    gpus: int
+    nodes: int
+    strategy: Strategy
+    treatment: str = ""
+    path: str = ""
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether others of its path are compared with it: the plain loop on one GPU."""
+        return is_baseline(self.strategy, self.treatment, self.path)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing but its training path was done to it."""
+        return self.treatment == self.path
+
+
+def baseline_setup(path: str = "") -> Setup:
+    """Return the setup that all others of a training path are compared with."""
+    return Setup(1, 1, BASELINE, path, path)
+
+
+class Place(NamedTuple):
+    """Position of a value in the tables: a setup (row) and a batch (column)."""
+
+    setup: Setup
+    batch_per_gpu: int
+
+
+class Work(Value, frozen=True, kw_only=True):
+    """What times are of where that is not an epoch: so many samples, by their name."""
+
+    samples: int
+    name: str
+
+
+class Timing(Value, frozen=True, kw_only=True):
+    """Medians over the runs of one place: seconds per epoch, with and without data loading.
+
+    `step_s` is the median duration of an iteration with a full batch. `train_s`, `stall_s`,
+    `step_s`, `iterations`, `samples`, `gradient_bytes` and `loader_workers_total` may be unknown
+    where the timings come from elsewhere. `units` are what throughput counts, in `unit`: those of
+    all samples. `work` is what the times are of; None: an epoch.
+    """
+
+    runs: int
+    epoch_s: float
+    train_s: float | None
+    stall_s: float | None
+    step_s: float | None
+    iterations: int | None
+    samples: int | None
+    gradient_bytes: int | None
+    loader_workers_total: int | None
+    unit: Unit
+    units: int | None
+    work: Work | None = None
+
+    @property
+    def units_per_s(self) -> float | None:
+        """The throughput of all processes, in units per second."""
+        return None if self.units is None else formulas.units_per_s(self.units, self.epoch_s)
+
+    def per_thousand_units(self, per_epoch: float | None) -> float | None:
+        """Return what 1,000 units cost, from the cost of an epoch; None: not known."""
+        return None if per_epoch is None else _per_thousand(per_epoch, self.units)
+
+    def per_thousand_samples(self, per_epoch: float | None) -> float | None:
+        """Return the same of 1,000 samples."""
+        return None if per_epoch is None else _per_thousand(per_epoch, self.samples)
+
+
+def _per_thousand(per_epoch: float, count: int | None) -> float | None:
+    return formulas.per_thousand(per_epoch, count) if count else None
+
+
+class Scaling(Value, frozen=True, kw_only=True):
+    """Ratios to the reference at the same batch.
+
+    `weak_efficiency` is a ratio of steps; None where they are not known. `cost_per_compute` needs
+    more than one GPU, and the plain loop on one as the reference.
+    """
+
+    efficiency: float
+    weak_efficiency: float | None
+    cost_per_compute: float | None
+
+
+class Residual(Value, frozen=True, kw_only=True):
+    """The lab's residual estimate, in seconds per epoch: `comm_s` is derived, not measured.
+
+    `bus_gb_per_s` (GB = 1e9 bytes) is None where `comm_s` is not above zero. `with_loading`: from
+    whole epochs, since train_s is unknown.
+    """
+
+    compute_s: float
+    comm_s: float
+    bus_gb_per_s: float | None
+    with_loading: bool = False
+
+
+class Row(Value, frozen=True, kw_only=True):
+    """N GPUs with one strategy and treatment at one batch per GPU, made of `cells`.
+
+    An iteration has `accumulate` batches. `runs` are those with numbers that count, `values` their
+    medians; `left_out` were disturbed.
+    `reference` is the setup that its ratios are against, at the same batch: the plain loop on one
+    GPU, or with `baseline=smallest` its own smallest size. Without a valid record there is no
+    timing, without a reference no speedup, without the plain loop no residual.
+    """
+
+    strategy: Strategy
+    gpus: int
+    nodes: int
+    treatment: str
+    batch_per_gpu: int
+    outcome: Outcome
+    path: str = ""
+    accumulate: int = 1
+    timing: Timing | None = None
+    reference: Setup | None = None
+    speedup: float | None = None
+    scaling: Scaling | None = None
+    residual: Residual | None = None
+    bandwidth: Bandwidth | None = None
+    values: Figures | None = None
+    runs: tuple[Figures, ...] = ()
+    cells: tuple[str, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+
+    def counts(self, slug: str, affected: Affected) -> bool:
+        """Return whether the row's numbers of this kind contain a cell's run."""
+        return not any(run.slug == slug and run.holds_for(affected) for run in self.left_out)
+
+    @property
+    def figures(self) -> Figures:
+        """Its medians; without numbers all of them are None."""
+        return self.values or NO_FIGURES
+
+    @property
+    def epochs(self) -> Sample:
+        """Seconds of the timed epoch of every run that counts."""
+        return Sample(tuple(run.epoch_s for run in self.runs))
+
+    @property
+    def setup(self) -> Setup:
+        """The row of its table."""
+        return Setup(self.gpus, self.nodes, self.strategy, self.treatment, self.path)
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of an iteration on all GPUs."""
+        return self.gpus * self.batch_per_gpu * self.accumulate
+
+    @property
+    def path_of_batch(self) -> str:
+        """Its training path without accumulation, on which a batch is computed."""
+        return self.path.removesuffix(accumulation(self.accumulate)).removesuffix(", ")
+
+    @property
+    def place(self) -> Place:
+        """Its setup and batch."""
+        return Place(self.setup, self.batch_per_gpu)
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether it is what others are compared with."""
+        return self.setup.is_baseline
+
+
+def setup_of(cell: Cell) -> Setup:
+    """Return the setup that a cell measures."""
+    return Setup(cell.gpus, cell.nodes, cell.strategy, cell.treatment, cell.path.label)
+
+
+def place_of(cell: Cell) -> Place:
+    """Return the place that a cell measures."""
+    return Place(setup_of(cell), cell.batch)
+
+
+def setup_order(setup: Setup) -> tuple[int, int, int, NaturalKey]:
+    """Return the order of rows: GPUs, nodes, strategy (`single` first), treatment (none first)."""
+    strategy = list(Strategy).index(setup.strategy)
+    return setup.gpus, setup.nodes, strategy, natural_key(setup.treatment)
+
+
+def place_order(result: CellResult) -> tuple[object, ...]:
+    """Return the order of cells: row, batch, seed, repeat; cells without settings come first."""
+    cell = result.cell
+    if cell is None:
+        return (result.slug,)
+    return (setup_order(setup_of(cell)), cell.batch, cell.seed, cell.repeat, result.slug)
+
+
+def make_rows(
+    cells: Iterable[CellResult],
+    uncertain: Collection[str] = (),
+    baseline: Baseline = Baseline.SINGLE,
+) -> tuple[Row, ...]:
+    """Return a row for every place that was requested, by setup and batch.
+
+    `uncertain` cells may belong to other conditions: nothing is claimed of their outcome.
+    """
+    places: dict[Place, list[CellResult]] = {}
+    for result in cells:
+        if result.cell is not None:
+            places.setdefault(place_of(result.cell), []).append(result)
+    timed = [_timed(place, runs, uncertain) for place, runs in places.items()]
+    timed.sort(key=lambda row: (setup_order(row.setup), row.batch_per_gpu))
+    by_batch: dict[int, list[Row]] = {}
+    for row in timed:
+        if row.timing is not None:
+            by_batch.setdefault(row.batch_per_gpu, []).append(row)
+    return tuple(
+        _derived(row, reference_of(row, by_batch.get(row.batch_per_gpu, ()), baseline))
+        for row in timed
+    )
+
+
+def reference_of(row: Row, timed: Sequence[Row], baseline: Baseline) -> Row | None:
+    """Return the row among `timed` that a row is compared with, if any.
+
+    It is the plain loop on one GPU with the same training path. Where there is none,
+    `baseline=smallest` takes the smallest size of the same strategy and path, without treatment or
+    with the same; of equal sizes the one without.
+    """
+    return reference_among(row, [o for o in timed if o.path == row.path], baseline)
+
+
+def reference_among(row: Row, comparable: Sequence[Row], baseline: Baseline) -> Row | None:
+    """Return the same among the rows that a row may be compared with, the first preferred."""
+    single = next((other for other in comparable if other.is_baseline), None)
+    if single is not None or baseline is Baseline.SINGLE:
+        return single
+    same = [
+        other
+        for other in comparable
+        if other.strategy is row.strategy
+        and (other.setup.is_plain or other.treatment == row.treatment)
+    ]
+    return min(same, key=lambda other: setup_order(other.setup), default=None)
+
+
+def _timed(place: Place, runs: Sequence[CellResult], uncertain: Collection[str]) -> Row:
+    """Return the row of one place with its timing; without one, with OOM or the first outcome."""
+    setup = place.setup
+    records = [run.record for run in runs if run.record is not None and run.measured]
+    counted = counted_runs(records)
+    values = medians(counted.values) if counted.values else None
+    timing = _timing(counted.records, values) if values else None
+    outcomes = [Outcome.UNKNOWN if run.slug in uncertain else run.outcome for run in runs]
+    without = Outcome.OOM if Outcome.OOM in outcomes else outcomes[0]
+    return Row(
+        strategy=setup.strategy,
+        gpus=setup.gpus,
+        nodes=setup.nodes,
+        treatment=setup.treatment,
+        path=setup.path,
+        accumulate=next((run.cell.path.accumulate for run in runs if run.cell), 1),
+        batch_per_gpu=place.batch_per_gpu,
+        outcome=Outcome.OK if timing else without,
+        timing=timing,
+        bandwidth=bandwidth(
+            values, setup.strategy, setup.gpus, timing.iterations, timing.gradient_bytes
+        )
+        if values and timing
+        else None,
+        values=values,
+        runs=counted.values,
+        cells=tuple(run.slug for run in runs),
+        left_out=counted.left_out,
+    )
+
+
+def _timing(records: Sequence[Record], values: Figures) -> Timing:
+    first = records[0]
+    workers = [rank.loader_workers for rank in first.ranks]
+    return Timing(
+        runs=len(records),
+        epoch_s=values.epoch_s,
+        train_s=values.train_s,
+        stall_s=values.stall_s,
+        step_s=values.step_s,
+        iterations=first.iterations,
+        samples=first.samples,
+        gradient_bytes=gradient_bytes_of(first),
+        loader_workers_total=sum(workers) if workers else None,
+        unit=first.cell.workload.throughput_unit,
+        units=first.units,
+        work=_work(first),
+    )
+
+
+def _work(record: Record) -> Work | None:
+    samples = record.imported.work_samples if record.imported else None
+    return Work(samples=samples, name=record.cell.workload.samples_name) if samples else None
+
+
+def gradient_bytes_of(record: Record) -> int | None:
+    """Return the bytes of one set of gradients: of the model, or of the stated parameters."""
+    if record.model is not None:
+        return record.model.gradient_bytes
+    parameters = record.cell.workload.parameters
+    return None if parameters is None else formulas.gradient_bytes(parameters)
+
+
+def _derived(row: Row, reference: Row | None) -> Row:
+    """Return the row with its ratios, and for several GPUs the residual: medians first.
+
+    What compares with computation alone needs the plain loop on one GPU: on more, the reference
+    contains communication too.
+    """
+    if row.timing is None or reference is None or reference.timing is None:
+        return row
+    speedup = formulas.speedup(reference.timing.epoch_s, row.timing.epoch_s)
+    efficiency = formulas.efficiency(speedup, row.gpus, reference.gpus)
+    steps = reference.timing.step_s, row.timing.step_s
+    against_plain_loop = row.gpus > 1 and reference.is_baseline
+    return msgspec.structs.replace(
+        row,
+        reference=reference.setup,
+        speedup=speedup,
+        scaling=Scaling(
+            efficiency=efficiency,
+            weak_efficiency=formulas.weak_efficiency(steps[0], steps[1])
+            if steps[0] and steps[1]
+            else None,
+            cost_per_compute=formulas.cost_per_compute(efficiency) if against_plain_loop else None,
+        ),
+        residual=_residual(row, row.timing, reference.timing) if against_plain_loop else None,
+    )
+
+
+def _residual(row: Row, timing: Timing, baseline: Timing) -> Residual:
+    row_s, base_s = timing.train_s, baseline.train_s
+    with_loading = row_s is None or base_s is None
+    if row_s is None or base_s is None:
+        row_s, base_s = timing.epoch_s, baseline.epoch_s
+    images, base_images = 1 / row.gpus, 1  # equal shares, where the numbers are not reported
+    if timing.samples is not None and baseline.samples is not None:
+        images, base_images = timing.samples / row.gpus, baseline.samples
+    comm_s = formulas.residual_communication_s(row_s, images, base_s, base_images)
+    size = timing.gradient_bytes
+    speed = None
+    if comm_s > 0 and size is not None and timing.iterations is not None:
+        traffic = row.strategy.traffic
+        sent = formulas.expected_bytes(timing.iterations, size, traffic.passes or 1)
+        wire_bytes = traffic.bandwidth.wire_bytes(sent, row.gpus)
+        speed = formulas.algorithm_gb_per_s(wire_bytes, comm_s)
+    return Residual(
+        compute_s=row_s - comm_s, comm_s=comm_s, bus_gb_per_s=speed, with_loading=with_loading
+    )

@@ -1,0 +1,156 @@
+"""The style of all pictures: colours for colour-blind readers, looks of lines, fonts and axes."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from hpml_jobs.errors import HpmlError
+
+
+class Colour(NamedTuple):
+    """A colour of pictures: its CSS variable, and its values in a light and in a dark theme."""
+
+    variable: str
+    light: str
+    dark: str
+
+
+DARK = "#14171A"
+"""The background that the dark values are made for."""
+
+PALETTE = (
+    Colour("--plot-blue", "#0072B2", "#4AA8E0"),
+    Colour("--plot-red", "#D55E00", "#F0803C"),
+    Colour("--plot-green", "#009E73", "#2FC598"),
+    Colour("--plot-purple", "#CC79A7", "#E29BC3"),
+    Colour("--plot-orange", "#B87900", "#F2B632"),
+    Colour("--plot-sky", "#3E97D1", "#8FD0F5"),
+    Colour("--plot-black", "#111111", "#F0F0F0"),
+    Colour("--plot-grey", "#8C8C8C", "#9AA0A8"),
+    Colour("--plot-wine", "#882255", "#C9558A"),
+)
+"""Okabe and Ito's palette for all kinds of colour vision, grey in place of yellow, and Tol's wine.
+
+Orange and sky blue are darker than theirs: every colour has a contrast of 3:1 or more.
+"""
+
+PLAIN = (
+    Colour("--plot-text", "#222222", "#E4E7EB"),
+    Colour("--plot-ink", "#555555", "#B4BAC2"),
+    Colour("--plot-pale", "#D9D9D9", "#7D838B"),
+    Colour("--plot-grid", "#E6E6E6", "#30353B"),
+    Colour("--plot-on-strong", "#FAFAFA", "#141414"),
+    Colour("--plot-on-weak", "#202020", "#121212"),
+    Colour("--plot-paper", "#FFFFFF", DARK),
+)
+"""Headings; axes and captions; idle time; grid lines; numbers on strong and on weak colours; paper.
+"""
+
+VARIABLES = (*PALETTE, *PLAIN)
+"""Every colour that a picture is drawn in, for the style sheet of a page with pictures."""
+
+COLOURS = tuple(colour.light for colour in PALETTE)
+BLUE, RED, GREEN, PURPLE, ORANGE, SKY, BLACK, MIDDLE_GREY, WINE = COLOURS
+TEXT, GREY, PALE, GRID, ON_STRONG, ON_WEAK, PAPER = (colour.light for colour in PLAIN)
+
+STRATEGY_COLOURS = {
+    "single": BLACK,
+    "ddp": BLUE,
+    "dp": ORANGE,
+    "allreduce": RED,
+    "allreduce_flat": PURPLE,
+    "gather_scatter": GREEN,
+    "zero1": SKY,
+    "fsdp": WINE,
+}
+"""The colour of each strategy in all pictures; others are grey."""
+
+
+def strategy_colour(strategy: str) -> str:
+    """Return the colour of a strategy, the same in every picture.
+
+    >>> strategy_colour("ddp")
+    '#0072B2'
+    """
+    return STRATEGY_COLOURS.get(strategy, MIDDLE_GREY)
+
+
+class Look(NamedTuple):
+    """The look of a line: its colour is its strategy's, dashes and marker tell sizes apart."""
+
+    colour: str
+    dashes: Any = "-"
+    marker: str = ""
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """The look as properties of matplotlib's lines."""
+        return {"color": self.colour, "ls": self.dashes, "marker": self.marker}
+
+
+DASHES = ("-", (0, (5, 1.8)), (0, (1.2, 1.6)), (0, (6, 1.6, 1.2, 1.6)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
+
+LINES = 8
+"""The most lines in a panel whose legend names each of them."""
+
+
+def looks(strategies: Mapping[str, str]) -> dict[str, Look]:
+    """Return a look for each line from its strategy, by label; lines of one strategy differ.
+
+    >>> [look.marker for look in looks({"ddp 2-GPU": "ddp", "ddp 4-GPU": "ddp"}).values()]
+    ['o', 's']
+    """
+    numbers: dict[str, int] = {}
+    result = {}
+    for label, strategy in strategies.items():
+        number = numbers[strategy] = numbers.get(strategy, -1) + 1
+        dashes, marker = DASHES[number % len(DASHES)], MARKERS[number % len(MARKERS)]
+        result[label] = Look(strategy_colour(strategy), dashes, marker)
+    return result
+
+
+IDEAL: Any = {"color": GREY, "ls": (0, (4, 3)), "lw": 0.9, "zorder": 1}
+"""The properties of ideal lines."""
+
+STYLE: Any = {
+    "figure.dpi": 150,
+    "figure.constrained_layout.use": True,
+    "font.size": 9,
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "sans-serif"],
+    "text.color": TEXT,
+    "text.parse_math": False,  # a $ in a name is no formula
+    "axes.titlesize": 9.5,
+    "axes.labelsize": 9,
+    "axes.labelcolor": GREY,
+    "axes.edgecolor": GREY,
+    "axes.linewidth": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8.5,
+    "legend.frameon": False,
+    "lines.solid_capstyle": "round",
+    "svg.fonttype": "none",  # text stays text: it can be read, searched and copied
+    "svg.hashsalt": "hpml_jobs",  # fixes the ids in an SVG: same picture, same bytes
+}
+
+
+@contextmanager
+def applied() -> Iterator[None]:
+    """Draw in this style within the `with` block, whatever matplotlibrc the user has."""
+    try:
+        import matplotlib as mpl  # noqa: PLC0415 - heavy, and only writing a report draws
+    except ValueError as fault:
+        raise HpmlError(f"matplotlib does not start ({fault}): unset MPLBACKEND") from fault
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(STYLE)
+        yield

@@ -1,0 +1,1 @@
+"""Tables Q1, 1, 2 and 3 of the lab, measured and by residual."""

@@ -1,0 +1,193 @@
+"""The rows of one strategy in Tables 1 to 3, and what these tables share."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.cell import Cell, Protocol
+from hpml_jobs.core.strategies import Baseline, Device, Strategy
+from hpml_jobs.core.value import Value
+from hpml_jobs.report.frame import captions, marks
+from hpml_jobs.report.frame.captions import row_label, unit
+from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.marks import by_reason, left_out_runs
+from hpml_jobs.report.frame.numbers import DASH, OOM
+from hpml_jobs.report.frame.rows import (
+    Place,
+    Row,
+    Setup,
+    baseline_setup,
+    place_of,
+    setup_order,
+)
+from hpml_jobs.report.frame.table import Block, Line
+from hpml_jobs.slurm.states import Outcome
+
+
+class StrategyRows(Value, frozen=True, kw_only=True):
+    """The rows of one strategy and its baseline: the setups and batches of Tables 1 to 3."""
+
+    group: ConditionGroup
+    strategy: Strategy
+    setups: tuple[Setup, ...]
+    batches: tuple[int, ...]
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The rows at these places."""
+        return tuple(
+            row
+            for row in self.group.rows
+            if row.setup in self.setups and row.batch_per_gpu in self.batches
+        )
+
+    @property
+    def parallel_setups(self) -> tuple[Setup, ...]:
+        """Setups with more than one GPU: those that communicate."""
+        return tuple(setup for setup in self.setups if setup.gpus > 1)
+
+    @property
+    def parallel_rows(self) -> tuple[Row, ...]:
+        """The rows with more than one GPU."""
+        return tuple(row for row in self.rows if row.gpus > 1)
+
+    @property
+    def places(self) -> set[Place]:
+        """Every setup at every batch, requested or not."""
+        return {Place(setup, batch) for setup in self.setups for batch in self.batches}
+
+    @property
+    def instrumented(self) -> bool:
+        """Whether any cell may have separate times of computation and communication.
+
+        Imported timings may have them; otherwise protocol=full measures them.
+        """
+        if self.group.imported:
+            return any(row.figures.compute_s for row in self.parallel_rows)
+        slugs = {slug for row in self.parallel_rows for slug in row.cells}
+        cells = (cell_result.cell for cell_result in self.group.cells if cell_result.slug in slugs)
+        return any(cell.protocol is Protocol.FULL for cell in cells if cell)
+
+
+def strategy_rows(group: ConditionGroup, strategy: Strategy) -> StrategyRows:
+    """Return the rows of a group that belong to one strategy, with those of its baseline.
+
+    With `baseline=smallest` the single-GPU row is shown only where it was requested.
+    """
+    rows = [row for row in group.rows if row.strategy is strategy]
+    setups = {row.setup for row in rows}
+    if group.baseline is Baseline.SINGLE or any(row.is_baseline for row in group.rows):
+        setups |= {baseline_setup(path) for path in {setup.path for setup in setups}}
+    return StrategyRows(
+        group=group,
+        strategy=strategy,
+        setups=tuple(sorted(setups, key=setup_order)),
+        batches=tuple(sorted({row.batch_per_gpu for row in rows})),
+    )
+
+
+def _absences(group: ConditionGroup, rows: Sequence[Row], places: Collection[Place]) -> list[str]:
+    """Return a line for every cell at these places without a number, then for cells not requested.
+
+    `rows` are those of the table.
+    """
+    timed = {row.place for row in rows if row.timing}
+    requested = {row.place for row in rows}
+    lines = []
+    for result in group.cells:
+        cell = result.cell
+        if cell is None or result.measured or (place := place_of(cell)) not in places:
+            continue
+        reason = f"{result.reason} [{result.slug}]"
+        if result.slug in group.uncertain:
+            reason += "; it is assigned to a group when it has a record"
+        if place in timed:
+            reason += "; the other runs are used"
+        subject = _subject(cell, group.device, has_other_runs=place in timed)
+        lines.append(f"{subject}: {reason}")
+    return lines + _not_requested(set(places) - requested, group.device, group.elsewhere)
+
+
+def _subject(cell: Cell, device: Device, *, has_other_runs: bool) -> str:
+    setup = place_of(cell).setup
+    if setup.is_baseline and not has_other_runs:
+        return _no_baseline(place_of(cell), device)
+    seed = f", seed {cell.seed}" if cell.seed else ""
+    repeat = f", repeat {cell.repeat}" if cell.repeat or (has_other_runs and not seed) else ""
+    return f"{row_label(setup, device)} at batch {cell.batch}{seed}{repeat}"
+
+
+def _no_baseline(place: Place, device: Device) -> str:
+    path = f" ({place.setup.path})" if place.setup.path else ""
+    return f"no single-{unit(device)} cell{path} at batch {place.batch_per_gpu}"
+
+
+def _not_requested(
+    places: Collection[Place], device: Device, elsewhere: Mapping[Place, int]
+) -> list[str]:
+    lines = []
+    others = []
+    for place in sorted(places, key=lambda place: (setup_order(place.setup), place.batch_per_gpu)):
+        group = elsewhere.get(place)
+        why = f"measured under other conditions (group {group})" if group else "not requested"
+        if place.setup.is_baseline:
+            lines.append(f"{_no_baseline(place, device)}: {why}")
+        else:
+            others.append((why, place))
+    return lines + by_reason(others, lambda setup: row_label(setup, device))
+
+
+def dash_or_oom(row: Row) -> str:
+    """Return the text for a missing number."""
+    return OOM if row.timing is None and row.outcome is Outcome.OOM else DASH
+
+
+def text_or_dash(value: float | None, words: Callable[[float], str]) -> str:
+    """Return a number as text, or the dash."""
+    return DASH if value is None else words(value)
+
+
+def blocks(selection: StrategyRows, *columns: str) -> tuple[Block, ...]:
+    """Return a block of columns for each batch."""
+    unit = captions.unit(selection.group.device)
+    return tuple(
+        Block(head=f"batch {batch} per {unit}", columns=columns) for batch in selection.batches
+    )
+
+
+def lines(
+    selection: StrategyRows,
+    setups: Iterable[Setup],
+    texts: Callable[[Row], tuple[str, ...]],
+    affected: Affected,
+) -> tuple[Line, ...]:
+    """Return a line per row; a place that was not requested shows the dash.
+
+    `affected` are the numbers of the table, for the marks of checks.
+    """
+    group = selection.group
+    at = {row.place: marks.marked(group, row, texts(row), affected) for row in selection.rows}
+    width = len(next(iter(at.values())))
+    return tuple(
+        Line(
+            label=captions.row_label(setup, selection.group.device),
+            texts=tuple(
+                text
+                for batch in selection.batches
+                for text in at.get(Place(setup, batch), (DASH,) * width)
+            ),
+        )
+        for setup in setups
+    )
+
+
+def absent(group: ConditionGroup, rows: Sequence[Row], places: set[Place]) -> list[str]:
+    """Return notes on missing numbers, then the warnings of the numbers that are there."""
+    return [
+        *_absences(group, rows, places),
+        *left_out_runs(rows, group.device),
+        *(
+            f"{result.slug}: {result.warning}"
+            for result in group.cells
+            if result.warning and result.cell and place_of(result.cell) in places
+        ),
+    ]

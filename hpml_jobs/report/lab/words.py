@@ -1,0 +1,137 @@
+"""The words of the lab's tables: how their values were measured or derived."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from hpml_jobs.core.strategies import BandwidthKind, Device
+from hpml_jobs.report.frame.captions import one_work, row_label
+from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.rows import Row, setup_order
+
+TIME = "Time: seconds of one epoch, the longest of all ranks, data loading included."
+RATE = "Time: seconds of {what}, from the rate that the source reports in {units}."
+Q1 = (
+    "Seconds of {what} on one {unit}. train_s: without data loading; copies to the device, "
+    "gradients and update are included. {time}: everything."
+)
+MEASURED = (
+    "Measured: seconds of the instrumented epoch on the rank that waits least, which the other "
+    "ranks wait for; one rank for all runs of a row. Compute: copies to the device, forward, "
+    "backward, optimizer. Comm: exposed communication, which no computation hides, waiting for "
+    "later ranks included (the table Communication splits it); communication hidden behind "
+    "backward is in neither. In every run, Compute + Comm + stall = the epoch of that rank; "
+    "medians are of each alone."
+)
+PACKED = "Comm includes packing by hand: flattening, copying back and averaging the gradients."
+HIDDEN_COST = (
+    "Copies into and out of buckets, and what backward loses to collectives that run beside it, "
+    "are in Compute: the cost in the table Communication has them."
+)
+REPORTED = "As reported by the source, not measured here: seconds per epoch of Compute and Comm."
+
+
+def time(group: ConditionGroup) -> str:
+    """Return what Time is: of an epoch, or from a rate, and then of which work."""
+    if not group.rate_units:
+        return TIME
+    return RATE.format(what=one_work(group.work), units=" and ".join(group.rate_units))
+
+
+KERNELS_OF_ONE_RUN = (
+    "One run: cuDNN timed each of its kernels once to choose the fastest. Another run may choose "
+    "others and differ by several percent: use repeats=6 to compare cells, or "
+    "cudnn_benchmark=false."
+)
+
+
+def kernels_of_one_run(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
+    """Return a note if cuDNN searched its kernels in cells of one run."""
+    single = [row for row in rows if row.timing and row.timing.runs == 1]
+    searched = any(
+        record.facts and record.facts.cudnn_benchmark
+        for row in single
+        for record in group.records(row)
+    )
+    return [KERNELS_OF_ONE_RUN] if searched and group.device is Device.CUDA else []
+
+
+def loader_workers(rows: Iterable[Row], device: Device) -> str:
+    """Return the DataLoader workers of all processes together, per row if rows differ."""
+    totals = {row.setup: row.timing.loader_workers_total for row in rows if row.timing}
+    if len(set(totals.values())) <= 1:
+        total = next(iter(totals.values()), None)
+        return f"DataLoader workers in total: {'unknown' if total is None else total}."
+    setups = sorted(totals, key=setup_order)
+    parts = (f"{row_label(setup, device)} {totals[setup]}" for setup in setups)
+    return f"DataLoader workers in total: {', '.join(parts)}."
+
+
+RESIDUAL = (
+    "Lab residual: derived, not measured. Comm = train_s(N, b) - train_s(1, b) x ceil(D/N) / D, "
+    "with D training samples, and Compute = train_s - Comm, in seconds per {per} without data "
+    "loading. Communication hidden behind backward is not in Comm."
+)
+RESIDUAL_LOADING = (
+    "Lab residual: derived, not measured. It includes data loading because train_s is unknown: "
+    "Comm = {time}(N, b) - {time}(1, b) x ceil(D/N) / D, with D training samples, and Compute = "
+    "{time} - Comm, in seconds per {per}. Communication hidden behind backward is not in Comm."
+)
+BUS = (
+    "Measured in the instrumented epoch: busbw = 2(N-1)/N x bytes of gradients that one rank "
+    "all-reduces / seconds of these messages, each on the rank with the least. 1 GB = 1e9 bytes."
+)
+SHARDED = (
+    "Measured in the instrumented epoch: busbw = (N-1)/N x bytes of gradients that one rank "
+    "reduce-scatters / seconds of these messages, each on the rank with the least. On CPUs gloo "
+    "moves the whole tensor, so half of a link's speed is the most. The all-gathers of parameters "
+    "are in the table Messages. 1 GB = 1e9 bytes."
+)
+ROOT_WIRE = (
+    "Measured on root's wire in the instrumented epoch; not a bus bandwidth. 2(N-1) x S bytes per "
+    "iteration pass through rank 0's link, divided by the seconds in which rank 0 gathers or "
+    "scatters gradients. These contain waiting for late ranks, which the busbw of all-reduces does "
+    "not: the two are not comparable. 1 GB = 1e9 bytes."
+)
+NOMINAL = (
+    "Nominal: DataParallel does not send ring all-reduces. The figure is 2(N-1)/N x I_N x S / "
+    "seconds of the reduction of gradients in the instrumented epoch: the bandwidth of a ring that "
+    "takes this time. 1 GB = 1e9 bytes."
+)
+RESIDUAL_BANDWIDTH = (
+    "Bus bandwidth by the lab residual: derived, not measured. 2(N-1)/N x I_N x S / Comm, with "
+    "Comm of Table 2r and S = {gradient_bytes} bytes of gradients. 1 GB = 1e9 bytes."
+)
+RESIDUAL_ROOT_WIRE = (
+    "Rate on root's wire by the lab residual: derived, not measured; not a bus bandwidth. 2(N-1) "
+    "x I_N x S / Comm, with Comm of Table 2r and S = {gradient_bytes} bytes of gradients. 1 GB = "
+    "1e9 bytes."
+)
+RESIDUAL_SHARDED = (
+    "Bus bandwidth by the lab residual: derived, not measured; a lower bound. (N-1)/N x I_N x S / "
+    "Comm, with Comm of Table 2r and S = {gradient_bytes} bytes of gradients: Comm has the "
+    "all-gathers of parameters too. 1 GB = 1e9 bytes."
+)
+RESIDUAL_NOMINAL = "Nominal: DataParallel does not send ring all-reduces."
+
+
+class BandwidthWords(NamedTuple):
+    """The words of Tables 3 and 3r for a kind of bandwidth; `aside` is appended to the unit."""
+
+    title: str
+    aside: str
+    measured: str
+    residual: tuple[str, ...]
+
+
+BANDWIDTH = {
+    BandwidthKind.BUS: BandwidthWords("bus bandwidth, measured", "", BUS, (RESIDUAL_BANDWIDTH,)),
+    BandwidthKind.NOMINAL: BandwidthWords(
+        "nominal bandwidth", ", nominal", NOMINAL, (RESIDUAL_BANDWIDTH, RESIDUAL_NOMINAL)
+    ),
+    BandwidthKind.ROOT_WIRE: BandwidthWords(
+        "bandwidth on root's wire, measured", ", root's wire", ROOT_WIRE, (RESIDUAL_ROOT_WIRE,)
+    ),
+    BandwidthKind.SHARDED: BandwidthWords(
+        "bus bandwidth of reduce-scatters, measured", "", SHARDED, (RESIDUAL_SHARDED,)
+    ),
+}

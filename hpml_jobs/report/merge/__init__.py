@@ -1,1 +1,0 @@
-"""Records to rows: grouping by conditions, statistics over repeats and seeds."""

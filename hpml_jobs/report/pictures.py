@@ -1,0 +1,90 @@
+"""The report's pictures: figures with their words, as PNG and SVG files, or for an HTML page.
+
+A page embeds them with `svg.inline_svg`:
+
+    for picture in pictures.pictures(report).values():
+        figure = svg.inline_svg(picture.figure, picture.name, picture.alt)
+
+and its style sheet gives each `style.VARIABLES` a value in the light and in the dark theme.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from hpml_jobs.report.choose.picture import pareto
+from hpml_jobs.report.communication.phases import phases_picture
+from hpml_jobs.report.communication.ranks import ranks
+from hpml_jobs.report.communication.sweep import bandwidth
+from hpml_jobs.report.communication.table import communication_picture
+from hpml_jobs.report.frame import style
+from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.picture import Picture
+from hpml_jobs.report.frame.svg import files_of
+from hpml_jobs.report.predict.picture import prediction
+from hpml_jobs.report.profiler.table import profile_picture
+from hpml_jobs.report.profiler.timeline import timeline
+from hpml_jobs.report.quantization import picture as quantized
+from hpml_jobs.report.report import Report
+from hpml_jobs.report.scaling.speedup import speedup
+from hpml_jobs.report.scaling.throughput import throughput
+from hpml_jobs.report.training import lines
+from hpml_jobs.report.training.quality import accuracy_picture
+
+
+def _of_groups(
+    draw: Callable[[Sequence[ConditionGroup]], Picture | None],
+) -> Callable[[Report], Picture | None]:
+    return lambda report: draw(report.sources)
+
+
+def _pareto(report: Report) -> Picture | None:
+    return pareto(report.sources, [group.choice for group in report.groups])
+
+
+def _prediction(report: Report) -> Picture | None:
+    return prediction(report.sources, [group.forecast for group in report.groups])
+
+
+def _timeline(report: Report) -> Picture | None:
+    asks = [group.choice.ask if group.choice else None for group in report.groups]
+    return timeline(report.sources, [ask.candidate.row.place if ask else None for ask in asks])
+
+
+PLOTS: dict[str, Callable[[Report], Picture | None]] = {
+    "speedup": _of_groups(speedup),
+    "throughput": _of_groups(throughput),
+    "pareto": _pareto,
+    "prediction": _prediction,
+    "phases": _of_groups(phases_picture),
+    "communication": _of_groups(communication_picture),
+    "bandwidth": _of_groups(bandwidth),
+    "timeline": _timeline,
+    "ranks": _of_groups(ranks),
+    "loss": _of_groups(lines.loss),
+    "steps": _of_groups(lines.steps),
+    "accuracy": _of_groups(accuracy_picture),
+    "profile": _of_groups(profile_picture),
+    "quantization": _of_groups(quantized.quantization),
+    "weights": _of_groups(quantized.weights),
+    "activations": _of_groups(quantized.activations),
+}
+"""The pictures by name, in the order of reading; a picture without data is None."""
+
+
+def pictures(report: Report) -> dict[str, Picture]:
+    """Return the pictures for which the report has data, by name; they are not rendered yet."""
+    with style.applied():
+        drawn = {name: draw(report) for name, draw in PLOTS.items()}
+    return {name: picture._replace(name=name) for name, picture in drawn.items() if picture}
+
+
+def files(drawn: Iterable[Picture]) -> dict[str, bytes]:
+    """Return the PNG and SVG file of every picture, by file name; the same picture, the same bytes.
+
+    They have the heading above the figure, and the caption below it: the figures are changed.
+    """
+    return {name: file for picture in drawn for name, file in files_of(picture).items()}
+
+
+def names() -> list[str]:
+    """Return the name of every picture file that a report may have."""
+    return [f"{name}.{kind}" for name in PLOTS for kind in ("png", "svg")]

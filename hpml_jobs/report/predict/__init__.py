@@ -1,0 +1,1 @@
+"""What was not measured: predictions of a group."""

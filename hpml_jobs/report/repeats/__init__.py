@@ -1,0 +1,1 @@
+"""Repeated runs: intervals, and strategies compared."""

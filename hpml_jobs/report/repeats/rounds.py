@@ -1,0 +1,113 @@
+"""The order in which repeats were measured, and comparisons of rows by their runs."""
+
+import math
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from itertools import pairwise
+
+from hpml_jobs.checks.result import Affected
+from hpml_jobs.report.frame.decision import Comparison, compare_all, runs_needed
+from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.numbers import ratio, seconds
+from hpml_jobs.report.frame.rows import Row
+
+
+class Order(Enum):
+    """The measured order of repeats, by the start of each run."""
+
+    ROUNDS = "rounds"  # every cell once, then every cell again
+    ROUNDS_PER_SIZE = "rounds per size"  # among cells with equal GPUs and nodes only
+    MIXED = "mixed"
+
+
+def order_of_runs(group: ConditionGroup) -> Order | None:
+    """Return the order in which a group's repeats were measured; None if that is not known."""
+    rows = [row for row in group.timed if len(row.runs) > 1]
+    starts = [_starts(group, row) for row in rows]
+    if not rows or any("" in runs for runs in starts):
+        return None
+    if in_rounds(starts):
+        return Order.ROUNDS
+    sizes: dict[tuple[int, int], list[list[str]]] = {}
+    for row, runs in zip(rows, starts, strict=True):
+        sizes.setdefault((row.gpus, row.nodes), []).append(runs)
+    return Order.ROUNDS_PER_SIZE if all(map(in_rounds, sizes.values())) else Order.MIXED
+
+
+def compare_rows(group: ConditionGroup, rows: Sequence[Row]) -> dict[tuple[int, int], Comparison]:
+    """Compare every two of some rows by their epochs, with Holm's correction (see `compare_all`).
+
+    The runs of a round are compared with each other where there are enough rounds: a drift of the
+    machine is in all of them.
+    """
+    by_round = _epochs_by_round(group, rows)
+    needed = runs_needed(math.comb(len(rows), 2), paired=True)
+    if by_round and len(by_round[0]) >= needed:
+        return compare_all(by_round, paired=True)
+    return compare_all([[run.epoch_s for run in row.runs] for row in rows])
+
+
+def _epochs_by_round(group: ConditionGroup, rows: Sequence[Row]) -> list[tuple[float, ...]] | None:
+    """Return the epochs of some rows, of the rounds in which all of them have a run that counts.
+
+    A round is a repeat of a seed. None unless the rows were measured in rounds.
+    """
+    starts = [_starts(group, row) for row in rows]
+    if any("" in runs for runs in starts) or not in_rounds(starts):
+        return None
+    by_round = [
+        {(r.cell.seed, r.cell.repeat): r.epoch_s for r in group.counted_records(row, Affected.TIME)}
+        for row in rows
+    ]
+    rounds = [key for key in by_round[0] if all(key in epochs_s for epochs_s in by_round)]
+    return [tuple(epochs_s[key] for key in rounds) for epochs_s in by_round]
+
+
+def _starts(group: ConditionGroup, row: Row) -> list[str]:
+    """Return the starts of a row's runs in order (UTC, ISO 8601), "" where unknown."""
+    return sorted(record.attempt.started for record in group.records(row))
+
+
+def in_rounds(starts: Iterable[Sequence[str]]) -> bool:
+    """Return whether the k-th run of every cell started before the next run of any.
+
+    >>> in_rounds([["10:00", "12:00"], ["11:00", "13:00"]])
+    True
+    >>> in_rounds([["10:00", "11:00"], ["12:00", "13:00"]])
+    False
+    """
+    cells = list(starts)
+    rounds = [
+        [runs[number] for runs in cells if len(runs) > number]
+        for number in range(max(map(len, cells)))
+    ]
+    return all(max(earlier) <= min(later) for earlier, later in pairwise(rounds))
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """Return in words how the subject's times compare with the other's, with the ratio.
+
+    >>> from hpml_jobs.report.frame.decision import compare
+    >>> comparison_text(compare([8.0, 8.1, 8.2, 8.1], [8.2, 8.0, 8.1, 8.1]))
+    'no significant difference: 1.00 [0.976, 1.02] times the seconds'
+    >>> comparison_text(compare([9.0, 9.1, 9.2, 9.3], [8.0, 8.1, 8.2, 8.1]))
+    'slower: 1.13 [1.10, 1.16] times the seconds'
+    >>> comparison_text(compare([8.0, 8.1, 8.2, 8.1], [16.0, 16.1, 16.2, 16.1]))
+    'faster: 0.503 [0.494, 0.512] times the seconds'
+    >>> comparison_text(compare([9.0, 9.1], [8.0]))
+    'too few runs to tell: 9.000 to 9.100 s against 8.000 s (4 runs of each are needed)'
+    """
+    decision = comparison.decision.value
+    estimate, interval = comparison.ratio
+    if comparison.p is None:
+        runs = f"{runs_needed(comparison.tests)} runs of each are needed"
+        return (
+            f"{decision}: {_range(comparison.subject)} against {_range(comparison.other)} ({runs})"
+        )
+    ends = f" [{ratio(interval.low)}, {ratio(interval.high)}]" if interval else ""
+    return f"{decision}: {ratio(estimate)}{ends} times the seconds"
+
+
+def _range(times_s: Sequence[float]) -> str:
+    """Return `8.000 to 8.200 s`, or `8.000 s` of one run."""
+    return f"{' to '.join(dict.fromkeys(map(seconds, (min(times_s), max(times_s)))))} s"

@@ -1,0 +1,1 @@
+"""Time, throughput and speedups by number of GPUs."""

@@ -1,0 +1,187 @@
+"""Answers about time: the epoch by batch on one GPU (Q1), speedups, weak and strong (Q2)."""
+
+from collections.abc import Sequence
+
+from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.text import counted
+from hpml_jobs.report.frame.answers import Answer, cells, doubt, main_rows, unanswered, usable
+from hpml_jobs.report.frame.captions import cell_label, one_work, unit, units
+from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.numbers import count, milliseconds, ratio, seconds
+from hpml_jobs.report.frame.references import Pair, pairs
+from hpml_jobs.report.frame.rows import Row
+from hpml_jobs.slurm.states import Outcome
+
+Q1 = ("Q1", "Time on one {unit} by batch")
+Q2 = ("Q2", "Speedup, weak and strong scaling")
+
+SIZES = 4
+"""The most sizes, and the most batches of a size, that a sentence lists."""
+
+
+def epoch_by_batch(group: ConditionGroup) -> Answer:
+    """Answer Q1: the time of one epoch on one GPU for every batch, up to the memory's limit."""
+    one = unit(group.device)
+    question, title = Q1[0], Q1[1].format(unit=one)
+    rows = [row for row in group.rows if row.is_baseline and row.path == group.main_path]
+    timed = usable(group, [row for row in rows if row.timing], Affected.TIME)
+    if not timed:
+        return unanswered(question, title, f"needs single-{one} cells (gpus=1 batch=32,128,512)")
+    limit = [] if group.imported else [_limit(rows, timed, one)]
+    parts = [_times(group, timed), *_change(timed), *limit]
+    return Answer(
+        question,
+        title,
+        " ".join(parts),
+        f"Table Q1; {cells(group, timed)}",
+        doubt(group, [row for row in rows if row.timing], Affected.TIME),
+    )
+
+
+def _times(group: ConditionGroup, timed: Sequence[Row]) -> str:
+    has_train = all(row.timing and row.timing.train_s is not None for row in timed)
+    texts = []
+    for row in timed:
+        if row.timing:
+            value = row.timing.train_s if has_train else row.timing.epoch_s
+            texts.append(f"{seconds(value or 0.0)} s at batch {row.batch_per_gpu}")
+    what = (
+        "without data loading, with copies to the device, gradients and update"
+        if has_train
+        else "data loading included: the time without it is not reported"
+    )
+    work = one_work(group.work)
+    verb = "takes" if group.work is None else "take"
+    size = f"one {unit(group.device)}"
+    return f"{work[0].upper()}{work[1:]} on {size} {verb} {', '.join(texts)} ({what})."
+
+
+def _change(timed: Sequence[Row]) -> list[str]:
+    """Return how the epoch changes from the smallest batch to the largest."""
+    first, last = timed[0], timed[-1]
+    if first is last or not (first.timing and last.timing):
+        return []
+    factor = first.timing.epoch_s / last.timing.epoch_s
+    word = "shorter" if factor >= 1 else "longer"
+    text = (
+        f"From batch {first.batch_per_gpu} to {last.batch_per_gpu} the time becomes "
+        f"{ratio(max(factor, 1 / factor))} times {word}"
+    )
+    if first.timing.iterations and last.timing.iterations:
+        text += f", with {count(last.timing.iterations)} instead of "
+        text += f"{count(first.timing.iterations)} iterations"
+    if first.timing.samples and last.timing.samples:
+        per_sample = [t.epoch_s / (t.samples or 1) for t in (first.timing, last.timing)]
+        text += (
+            f"; a sample takes {milliseconds(per_sample[1])} instead of "
+            f"{milliseconds(per_sample[0])} ms"
+        )
+    return [f"{text}."]
+
+
+def _limit(rows: Sequence[Row], timed: Sequence[Row], one: str) -> str:
+    """Return which batch the memory cannot hold."""
+    too_large = [row.batch_per_gpu for row in rows if row.outcome is Outcome.OOM]
+    if too_large:
+        return (
+            f"Batch {min(too_large)} does not fit into the memory of one {one}; the largest "
+            f"batch that was measured is {timed[-1].batch_per_gpu}."
+        )
+    return (
+        f"No batch ran out of memory up to {timed[-1].batch_per_gpu}: where the limit is was not "
+        "measured (grid=ladder)."
+    )
+
+
+def speedups(group: ConditionGroup) -> Answer:
+    """Answer Q2: speedups at a fixed batch per GPU, and what strong scaling gives."""
+    one, many = unit(group.device), units(group.device)
+    rows = main_rows(group)
+    if not rows:
+        return unanswered(*Q2, f"needs cells of several {many} (gpus=1,2,4)")
+    strategy = rows[0].strategy.value
+    compared = [
+        row
+        for row in usable(group, rows, Affected.TIME)
+        if row.speedup is not None and row.reference != row.setup and not _is_wrong(group, row)
+    ]
+    if not compared:
+        return unanswered(
+            *Q2, "no usable cell has a smaller one to compare with at its batch (gpus=1)"
+        )
+    is_single = all(row.reference and row.reference.is_baseline for row in compared)
+    over = f"one {one}" if is_single else "the smallest size"
+    text = (
+        f"Speedup over {over} at the same batch per {one}, {strategy}: "
+        f"{_by_size(group, compared)}. With a fixed batch per {one} the global batch grows with "
+        f"the number of {many}: this is weak scaling. {_strong(group, compared)}"
+    )
+    tables = f"Table 1 of {strategy}" + (", table Strong scaling" if pairs(group) else "")
+    return Answer(
+        *Q2, text, f"{tables}; {cells(group, compared)}", doubt(group, rows, Affected.TIME)
+    )
+
+
+def _is_wrong(group: ConditionGroup, row: Row) -> bool:
+    """Return whether a check calls the time wrong that a row is compared with."""
+    references = [
+        other
+        for other in group.timed
+        if other.setup == row.reference and other.batch_per_gpu == row.batch_per_gpu
+    ]
+    return not usable(group, references, Affected.TIME)
+
+
+def _by_size(group: ConditionGroup, rows: Sequence[Row]) -> str:
+    by_setup: dict[str, list[str]] = {}
+    for row in rows:
+        label = counted(row.gpus, unit(group.device), units(group.device))
+        asides = [f"{row.nodes} nodes"] if row.nodes > 1 else []
+        asides += [row.treatment] if row.treatment else []
+        label += f" ({', '.join(asides)})" if asides else ""
+        if row.timing and row.speedup is not None:
+            by_setup.setdefault(label, []).append(
+                f"{ratio(row.speedup)} at batch {row.batch_per_gpu} ({seconds(row.timing.epoch_s)} "
+                "s)"
+            )
+    shown = [
+        f"{label}: {', '.join(texts[:SIZES])}{_more(len(texts), 'batch', 'batches')}"
+        for label, texts in list(by_setup.items())[:SIZES]
+    ]
+    return "; ".join(shown) + _more(len(by_setup), "size", "sizes")
+
+
+def _more(number: int, what: str, plural: str) -> str:
+    return f" and {counted(number - SIZES, what, plural)} more" if number > SIZES else ""
+
+
+def _strong(group: ConditionGroup, compared: Sequence[Row]) -> str:
+    """Return what strong scaling gives, by a data point that weak scaling has too."""
+    one = unit(group.device)
+    points = [
+        pair
+        for pair in pairs(group)
+        if pair.parallel in compared and usable(group, [pair.reference], Affected.TIME)
+    ]
+    if not points:
+        row = compared[-1]
+        return (
+            f"No data point of strong scaling: it needs a cell of fewer {units(group.device)} at "
+            f"the same global batch, for example gpus=1 batch={row.gpus * row.batch_per_gpu}."
+        )
+    point = max(points, key=lambda pair: (pair.parallel.gpus, pair.global_batch))
+    lower = sum(_is_lower(pair) for pair in points)
+    looks = "worse" if _is_lower(point) else "no worse"
+    weak = ratio(point.parallel.speedup or 0.0)
+    return (
+        f"Strong scaling, with a fixed global batch, looks {looks}: "
+        f"{cell_label(point.parallel.place, group.device)} has a speedup of {weak} at the same "
+        f"batch per {one}, and of {ratio(point.speedup)} at the same global batch of "
+        f"{point.global_batch} ({seconds(point.parallel_s)} s against "
+        f"{seconds(point.reference_s)} s of {cell_label(point.reference.place, group.device)}). "
+        f"It is lower in {lower} of {counted(len(points), 'pair')} of cells."
+    )
+
+
+def _is_lower(pair: Pair) -> bool:
+    return pair.parallel.speedup is not None and pair.speedup < pair.parallel.speedup

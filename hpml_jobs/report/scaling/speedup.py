@@ -1,0 +1,138 @@
+"""Picture of speedup and efficiency by GPUs: strong and weak scaling beside the ideal line."""
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+from hpml_jobs.core.statistics import ratio_interval
+from hpml_jobs.report.frame import captions, series, style
+from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.numbers import percent, ratio
+from hpml_jobs.report.frame.picture import Axes, Panel, Picture, logarithmic, named, panels
+from hpml_jobs.report.frame.references import Pair, pairs
+from hpml_jobs.report.frame.rows import Row
+from hpml_jobs.report.frame.series import Point, Series
+
+GROUPS = 3
+"""The most groups in a picture."""
+
+CAPTION = (
+    "Speedup: {time} of the smallest size / {time} of N {units}, at the same batch per {unit} "
+    "(weak scaling) or the same global batch (strong scaling); efficiency: speedup / growth in "
+    "{units}. Timed epoch, the longest of all ranks; medians over runs. Bars: bootstrap intervals "
+    "of the ratio, none with a single run. Dashed: ideal."
+)
+
+
+class Scaling(NamedTuple):
+    """Strong or weak scaling of a group as lines: their speedups, and their efficiencies."""
+
+    kind: str
+    at_the_same: str
+    units: str
+    speedups: list[Series]
+    efficiencies: list[Series]
+
+
+def speedup(groups: Sequence[ConditionGroup]) -> Picture | None:
+    """Plot speedup and efficiency; None without a cell to compare others with."""
+    scaled = [(group, scalings) for group in groups if (scalings := _scalings(group))]
+    if not scaled:
+        return None
+    keys = series.keys(groups)
+    drawn: list[Panel[tuple[Scaling, bool]]] = []
+    for group, scalings in scaled[:GROUPS]:  # speedups above efficiencies, if there are both kinds
+        for of in scalings:
+            title = named(group, f"{of.kind}: same {of.at_the_same}")
+            drawn.append(Panel(title, (of, True)))
+        drawn += [Panel("", (of, False)) for of in scalings]
+
+    def draw(axis: Axes, panel: Panel[tuple[Scaling, bool]]) -> list[str]:
+        of, is_speedup = panel.data
+        lines = (of.speedups if is_speedup else of.efficiencies)[: series.LINES]
+        series.draw(axis, lines, keys)
+        gpus = [point.gpus for line in lines for point in line.points]
+        series.gpu_axis(axis, gpus, of.units)
+        ends = axis.get_xlim()
+        if not is_speedup:
+            axis.set_ylabel("efficiency")
+            axis.set_ylim(0, max(1.08, axis.get_ylim()[1]))
+            axis.plot(ends, [1, 1], **style.IDEAL)
+            return []
+        logarithmic(axis, "y", "speedup", at=(1,), base=2)
+        axis.plot(ends, [end / min(gpus) for end in ends], **style.IDEAL)
+        return [
+            f"{of.kind}, {line.label}: {ratio(line.points[-1].value)} at {line.points[-1].gpus} "
+            f"(efficiency {percent(shares.points[-1].value)} %)"
+            for line, shares in zip(of.speedups, of.efficiencies, strict=True)
+        ]
+
+    scalings = [panel.data[0] for panel in drawn if panel.data[1]]
+    lines = [line for of in scalings for line in of.speedups]
+    missing = [group.name for group, _ in scaled[GROUPS:]]
+    missing += [line.label for of in scalings for line in of.speedups[series.LINES :]]
+    works = {group.work for group in groups}
+    time = captions.time_word(works.pop()) if len(works) == 1 else "time"
+    device = scaled[0][0].device
+    gpu, gpus = captions.unit(device), captions.units(device)
+    return panels(
+        "Speedup and efficiency",
+        drawn,
+        draw,
+        alt="Speedup: ",
+        caption=[CAPTION.format(time=time, unit=gpu, units=gpus)],
+        legend=series.legend(lines, keys, "batch") | {"ideal": style.IDEAL},
+        missing=missing,
+        file="scaling.csv",
+        columns=2,
+        height=2.5,
+    )
+
+
+def _scalings(group: ConditionGroup) -> list[Scaling]:
+    """Return strong and weak scaling, without the one that the grid has no cells for."""
+    unit, units = captions.unit(group.device), captions.units(group.device)
+    weak = [
+        Pair(reference, row)
+        for row in group.timed
+        if (reference := group.reference(row)) and reference is not row
+        if row.gpus >= reference.gpus
+    ]
+    return [
+        Scaling(kind, at_the_same, units, *_lines(group, members, batch_of))
+        for kind, at_the_same, members, batch_of in (
+            ("strong scaling", "global batch", pairs(group), attrgetter("global_batch")),
+            ("weak scaling", f"batch per {unit}", weak, attrgetter("batch_per_gpu")),
+        )
+        if members
+    ]
+
+
+def _lines(
+    group: ConditionGroup, of_kind: Sequence[Pair], batch_of: Callable[[Row], int]
+) -> tuple[list[Series], list[Series]]:
+    """Return pairs as lines of speedup and of efficiency, which begin at their baseline."""
+    by_line: dict[tuple[str, str, int], list[Pair]] = {}
+    for pair in of_kind:
+        row = pair.parallel
+        line = (row.strategy.value, row.treatment, batch_of(row))
+        by_line.setdefault(line, []).append(pair)
+    speedups, efficiencies = [], []
+    for line, members in by_line.items():
+        start = members[0].reference
+        has_start = any(pair.parallel.gpus == start.gpus for pair in members)
+        begins = [] if has_start else [Point(start.gpus, start.nodes, 1.0)]
+        points = [_point(group, pair, pair.speedup) for pair in members]
+        shares = [_point(group, pair, pair.efficiency) for pair in members]
+        speedups.append(series.make(*line, [*begins, *points]))
+        efficiencies.append(series.make(*line, [*begins, *shares]))
+    return speedups, efficiencies
+
+
+def _point(group: ConditionGroup, pair: Pair, value: float) -> Point:
+    """Return a speedup or an efficiency with the interval of the ratio on the same scale."""
+    row, reference = pair.parallel, pair.reference
+    interval = ratio_interval(reference.epochs.runs, row.epochs.runs)
+    if interval:
+        interval = interval.divided_by(pair.speedup / value)
+    return Point(row.gpus, row.nodes, value, interval, group.doubts_ratio(row, reference))

@@ -1,1 +1,0 @@
-"""The tables of the report, one module each."""

@@ -1,1 +1,0 @@
-"""Captions, notes, marks and number formats of the report."""

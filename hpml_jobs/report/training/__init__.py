@@ -1,0 +1,1 @@
+"""Training quality: loss, accuracy, curves, shuffling, replicas."""

@@ -1,0 +1,201 @@
+"""Pictures of loss and time by iteration: a panel for each batch, a line for each row."""
+
+from collections.abc import Callable, Sequence
+from math import ceil
+from typing import Any, NamedTuple
+
+from hpml_jobs.report.frame import style
+from hpml_jobs.report.frame.captions import full_label
+from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.picture import (
+    PANELS,
+    Axes,
+    Panel,
+    Picture,
+    batch_title,
+    logarithmic,
+    panels,
+)
+from hpml_jobs.report.frame.rows import Row, setup_order
+from hpml_jobs.report.training import curves
+from hpml_jobs.report.training.curves import Curve, NoCurveError
+
+POINTS, SMOOTH_POINTS = 2_000, 200
+"""The most points of a thin and of a thick line: more are invisible, but enlarge the SVG."""
+
+WIDE_RANGE = 20
+"""If the losses of a panel fall below 1/20, all panels have a logarithmic scale."""
+
+CAPTION = (
+    "Thin: {thin}; thick: {how} over a fortieth of the run. All epochs of training in order; "
+    "first run of each place. {what}."
+)
+
+
+class Quantity(NamedTuple):
+    """A number of each iteration: its values, how they are drawn, and what is said of them.
+
+    `typical` is the mean or the median: the thick line, and the alt text, which is of the last
+    iterations, one in `alt_of_last`.
+    """
+
+    title: str
+    axis: str
+    values: Callable[[Curve], Any]
+    typical: str
+    measured: str
+    alt: str
+    alt_of_last: int
+    is_logarithmic: bool
+
+
+LOSS = Quantity(
+    "Loss by iteration",
+    "training loss",
+    lambda curve: curve.loss,
+    "mean",
+    "Loss: mean over ranks",
+    "Training loss by iteration, mean over the last fortieth: ",
+    alt_of_last=40,
+    is_logarithmic=False,
+)
+STEPS = Quantity(
+    "Time per iteration",
+    "ms per iteration",
+    lambda curve: 1e3 * curve.step_s,
+    "median",
+    "Time: longest of all ranks, waiting for data included; an epoch begins with a peak",
+    "Time per iteration, median in ms: ",
+    alt_of_last=1,
+    is_logarithmic=True,
+)
+
+
+class Run(NamedTuple):
+    """The values of a run by iteration, and its thick line: iterations and their values."""
+
+    label: str
+    values: Any
+    at: list[int]
+    smooth: list[float]
+
+
+def loss(groups: Sequence[ConditionGroup]) -> Picture | None:
+    """Plot the training loss by iteration; None if no run has curves."""
+    return _picture(groups, LOSS)
+
+
+def steps(groups: Sequence[ConditionGroup]) -> Picture | None:
+    """Plot the time of each iteration; None if no run has curves."""
+    return _picture(groups, STEPS)
+
+
+def _picture(groups: Sequence[ConditionGroup], of: Quantity) -> Picture | None:
+    import numpy as np  # noqa: PLC0415 - heavy
+
+    typical: Any = {"mean": np.mean, "median": np.median}[of.typical]
+    places, looks, missing = _choose(groups)
+    shown = [
+        Panel(title, [_run(label, of.values(curve), typical) for label, curve in runs.items()])
+        for title, runs in places
+    ]
+    spans = [_span(panel) for panel in shown]
+    is_wide = any(0 < least < most / WIDE_RANGE for least, most in spans)
+
+    def draw(axis: Axes, panel: Panel[list[Run]]) -> list[str]:
+        texts = []
+        axis.set(xlabel="iteration", ylabel=of.axis)
+        for label, values, at, smooth in panel.data:
+            look, every = looks[label], _every(values)
+            thin = range(1, len(values) + 1, every)
+            axis.plot(thin, values[::every], color=look.colour, lw=0.5, alpha=0.3)
+            axis.plot(at, smooth, color=look.colour, ls=look.dashes, lw=1.7)
+            last = values[-max(1, len(values) // of.alt_of_last) :]
+            texts.append(f"{panel.title} {label} {typical(last):.3g}")
+        least, most = _span(panel)
+        if least > 0 and (is_wide or of.is_logarithmic):
+            logarithmic(axis, "y", of.axis)
+            axis.set_ylim(bottom=max(axis.get_ylim()[0], least / 5))
+        elif axis.get_ylim()[1] > 2 * most > 0:  # high peaks of thin lines are clipped
+            axis.set_ylim(top=1.3 * most)
+        return texts
+
+    runs = [run for panel in shown for run in panel.data]
+    labels = {run.label for run in runs}
+    return panels(
+        of.title,
+        shown,
+        draw,
+        alt=of.alt,
+        caption=[CAPTION.format(thin=_thin(runs), how=of.typical, what=of.measured)],
+        legend={
+            label: {"color": look.colour, "ls": look.dashes, "ms": 4}
+            for label, look in looks.items()
+            if label in labels
+        },
+        missing=missing,
+        file="curves.csv",
+        between=", ",
+    )
+
+
+def _choose(
+    groups: Sequence[ConditionGroup],
+) -> tuple[list[Panel[dict[str, Curve]]], dict[str, style.Look], list[str]]:
+    """Return the runs by label that fit into panels, looks by label, and what does not fit."""
+    places: list[tuple[str, str, ConditionGroup, Row]] = []
+    for group in groups:
+        for row in sorted(group.rows, key=lambda row: row.batch_per_gpu):
+            if any(map(curves.has_curve, group.runs(row))):
+                title = batch_title(group, row.batch_per_gpu)
+                label = full_label(row.setup, group.device)
+                places.append((title, label, group, row))
+    setups = {label: row.setup for _, label, _, row in places}
+    first = sorted(sorted(setups), key=lambda of: (not setups[of].is_baseline, -setups[of].gpus))
+    kept = sorted(first[: style.LINES], key=lambda label: setup_order(setups[label]))
+    titles = list(dict.fromkeys(title for title, label, _, _ in places if label in kept))
+    panels: dict[str, dict[str, Curve]] = {}
+    for title, label, group, row in places:
+        if title in titles[:PANELS] and label in kept and (curve := _curve(group, row)):
+            panels.setdefault(title, {})[label] = curve
+    looks = style.looks({label: setups[label].strategy.value for label in kept})
+    omitted = [label for label in setups if label not in kept] + titles[PANELS:]
+    return [Panel(*panel) for panel in panels.items()], looks, omitted
+
+
+def _curve(group: ConditionGroup, row: Row) -> Curve | None:
+    """Return the curve of the row's first run that has one."""
+    for result in group.runs(row):
+        try:
+            return curves.read(result)
+        except NoCurveError:  # reported in the notes of the table of curves
+            continue
+    return None
+
+
+def _run(label: str, values: Any, typical: Callable[[Any], Any]) -> Run:
+    """Return a run with its moving mean or median over a fortieth of its iterations."""
+    half = max(1, len(values) // 80)
+    at = range(0, len(values), ceil(len(values) / SMOOTH_POINTS))
+    smooth = [float(typical(values[max(0, i - half) : i + half + 1])) for i in at]
+    return Run(label, values, [i + 1 for i in at], smooth)
+
+
+def _span(panel: Panel[list[Run]]) -> tuple[float, float]:
+    """Return the least and the greatest value of a panel's thick lines."""
+    values = [value for run in panel.data for value in run.smooth]
+    return min(values), max(values)
+
+
+def _every(values: Any) -> int:
+    """Return k if every k-th iteration is drawn; 1 if all are."""
+    return ceil(len(values) / POINTS)
+
+
+def _thin(runs: Sequence[Run]) -> str:
+    """Return in words which iterations the thin lines show."""
+    steps = sorted({_every(run.values) for run in runs} - {1})
+    if not steps:
+        return "every iteration"
+    in_one = " to ".join(map(str, dict.fromkeys((steps[0], steps[-1]))))
+    return f"every iteration, or one in {in_one} of runs with more than {POINTS:,}"

@@ -1,0 +1,291 @@
+"""Training quality after the last epoch (lab Q4, Table 4) and by epoch: tables and a picture."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Annotated, NamedTuple, Self
+
+from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.cell import Cell
+from hpml_jobs.report.frame import captions, learning, style
+from hpml_jobs.report.frame.builder import (
+    Number,
+    Shown,
+    TableText,
+    columns_of,
+    left_out,
+    line_table,
+    row_name,
+)
+from hpml_jobs.report.frame.captions import cell_label, units
+from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.learning import Mean, mean_text
+from hpml_jobs.report.frame.numbers import DASH, accuracy, bits, count, loss
+from hpml_jobs.report.frame.picture import Axes, Panel, Picture, cut, panels
+from hpml_jobs.report.frame.rows import Row
+from hpml_jobs.report.frame.table import Block, Line, Sheet, Table
+
+TABLE_4 = (
+    "After the last epoch: average training loss, training accuracy (during training), and "
+    "accuracy on the whole test set, mean over ranks. Global batch: of all {units}. lr: of the "
+    "last iteration."
+)
+TEXT = (
+    "Bits per byte: test loss / ln 2, on held-out text. Unigram: entropy of the frequencies of its "
+    "bytes, the loss of a model that knows nothing else."
+)
+EVALUATION = (
+    "Accuracy on the whole test set after each epoch; every rank tests its share, and the counts "
+    "are exact. Average training loss of the epoch."
+)
+EVALUATION_OF_TEXT = (
+    "Loss on the held-out text after each epoch in bits per byte (loss / ln 2); every rank tests "
+    "its share. Average training loss of the epoch."
+)
+COLUMNS, ABREAST = 8, 3
+"""The most epochs with a column on a page (the CSV has all), and columns per block."""
+
+
+def _rate(value: float) -> str:
+    return f"{value:.4g}"
+
+
+class LearningLine(NamedTuple):
+    """What a row learned; accuracies are of 1, and in the CSV only where samples are text."""
+
+    global_batch: Annotated[int, Shown("global batch", count)]
+    lr: Annotated[Number, Shown("lr", _rate)]
+    epochs: Annotated[int, Shown("epochs")]
+    seeds: Annotated[int, Shown("seeds")]
+    train_loss: Annotated[Mean | None, learning.shown("training loss", loss)]
+    train_accuracy: Annotated[Mean | None, learning.shown("{training}", accuracy)]
+    test_accuracy: Annotated[Mean | None, learning.shown("{test}", accuracy)]
+    test_loss: Annotated[Mean | None, learning.shown("test loss", loss)]
+    test_bits_per_byte: Annotated[Mean | None, learning.shown("test bits/byte", bits)]
+    unigram_bits_per_byte: Annotated[Number, Shown("unigram bits/byte", bits)]
+
+    @classmethod
+    def of(cls, group: ConditionGroup, row: Row) -> Self:
+        """Return the line of a row."""
+        runs = learning.runs(group, row)
+        last = learning.training(runs[0].ranks[0])[-1].lr
+        return cls(
+            global_batch=row.global_batch,
+            lr=last[1] if last else None,
+            epochs=learning.epochs_of(group, row),
+            seeds=learning.seeds(group, row),
+            train_loss=learning.over_seeds(runs, learning.training_loss(-1)),
+            train_accuracy=learning.over_seeds(runs, learning.training_accuracy(-1)),
+            test_accuracy=learning.over_seeds(runs, learning.test_accuracy),
+            test_loss=learning.over_seeds(runs, learning.test_loss),
+            test_bits_per_byte=learning.over_seeds(runs, learning.bits_per_byte),
+            unigram_bits_per_byte=runs[0].unigram_bits_per_byte,
+        )
+
+
+TEXT_ONLY = ("test_loss", "test_bits_per_byte", "unigram_bits_per_byte")
+
+
+def table4(group: ConditionGroup) -> Table | None:
+    """Return training quality by place; None unless more was requested than the protocol needs."""
+    evaluated_slugs = {
+        result.slug for result in group.cells if result.cell and _learns(result.cell)
+    }
+    rows = [row for row in group.rows if evaluated_slugs & set(row.cells)]
+    shown_rows = [row for row in rows if row.timing and learning.runs(group, row)]
+    if not shown_rows:
+        return None
+    is_text = _has_text(group, shown_rows)
+    heads = columns_of(
+        LearningLine,
+        without=[] if is_text else TEXT_ONLY,
+        training="" if is_text else "training acc., %",
+        test="" if is_text else "test acc., %",
+    )
+    caption = (
+        TABLE_4.format(units=units(group.device)),
+        learning.OVER_SEEDS,
+        *([TEXT] if is_text else []),
+    )
+    text = TableText(
+        "table4",
+        "Table 4: training quality, last epoch",
+        "Table 4",
+        caption,
+        affected=Affected.LEARNING,
+    )
+    missing = left_out(group, "", (row for row in rows if not row.timing))
+    notes = [
+        *learning.one_seed(group, shown_rows),
+        *learning.shorter(group, shown_rows),
+        *missing,
+    ]
+    lines = [(row, LearningLine.of(group, row)) for row in shown_rows]
+    return line_table(group, text, lines, heads, notes)
+
+
+def _has_text(group: ConditionGroup, rows: Iterable[Row]) -> bool:
+    return any(
+        learning.bits_per_byte(record) is not None for row in rows for record in group.records(row)
+    )
+
+
+def _learns(cell: Cell) -> bool:
+    has_text = cell.workload.bytes_per_token is not None  # its bits per byte are always shown
+    return cell.evaluate or has_text or cell.epochs > cell.protocol.epochs
+
+
+def evaluation(group: ConditionGroup) -> Table | None:
+    """Return accuracy and loss after each epoch; None if no epoch was evaluated."""
+    shown_rows = [e for e in group.timed if any(map(learning.was_evaluated, group.records(e)))]
+    if not shown_rows:
+        return None
+    most = max(learning.epochs_of(group, row) for row in shown_rows)
+    shown = shown_epochs(most)
+    is_text = _has_text(group, shown_rows)
+    tested = learning.evaluated_bits_per_byte if is_text else learning.evaluated
+    heads = [
+        tuple(str(n + 1) for n in shown[i : i + ABREAST]) for i in range(0, len(shown), ABREAST)
+    ]
+    return Table(
+        label="evaluation",
+        title="Accuracy and loss by epoch",
+        corner="after epoch",
+        blocks=tuple(
+            Block(head=head, columns=columns)
+            for head in ("test bits/byte" if is_text else "test accuracy, %", "training loss")
+            for columns in heads
+        ),
+        lines=tuple(
+            Line(
+                label=row_name(group, row),
+                texts=(
+                    *(
+                        _mean_text(group, row, tested(n), bits if is_text else accuracy)
+                        for n in shown
+                    ),
+                    *(_mean_text(group, row, learning.training_loss(n), loss) for n in shown),
+                ),
+            )
+            for row in shown_rows
+        ),
+        caption=(EVALUATION_OF_TEXT if is_text else EVALUATION, learning.OVER_SEEDS),
+        setting=captions.setting(group),
+        notes=(*learning.one_seed(group, shown_rows), *learning.shorter(group, shown_rows)),
+        sheet=_sheet(group, shown_rows),
+    )
+
+
+def shown_epochs(epochs: int) -> list[int]:
+    """Return the epochs with a column, from 0: all, or first, last and some between.
+
+    >>> shown_epochs(3), shown_epochs(90)
+    ([0, 1, 2], [0, 13, 25, 38, 51, 64, 76, 89])
+    """
+    if epochs <= COLUMNS:
+        return list(range(epochs))
+    return [round(number * (epochs - 1) / (COLUMNS - 1)) for number in range(COLUMNS)]
+
+
+def _mean_text(
+    group: ConditionGroup, row: Row, of: learning.OfRun, words: Callable[[float], str]
+) -> str:
+    mean = learning.over_seeds(learning.runs(group, row), of)
+    return mean_text(mean, words) if mean else DASH
+
+
+_SHEET = (
+    *("strategy", "gpus", "nodes", "treatment", "batch", "epoch", "runs", "seeds"),
+    *("test_accuracy", "test_accuracy_deviation", "train_loss", "train_loss_deviation"),
+    *("test_bits_per_byte", "test_bits_per_byte_deviation"),
+)
+
+
+def _sheet(group: ConditionGroup, shown_rows: Sequence[Row]) -> Sheet:
+    """Return a row for every place and epoch."""
+    rows = []
+    for row in shown_rows:
+        place = (row.strategy.value, row.gpus, row.nodes, row.treatment)
+        runs, seeds = learning.runs(group, row), learning.seeds(group, row)
+        for number in range(learning.epochs_of(group, row)):
+            tested = learning.over_seeds(runs, learning.evaluated(number))
+            trained = learning.over_seeds(runs, learning.training_loss(number))
+            bits_of_epoch = learning.over_seeds(runs, learning.evaluated_bits_per_byte(number))
+            rows.append(
+                (
+                    *(*place, row.batch_per_gpu, number + 1, len(runs), seeds),
+                    *(tested or (None, None)),
+                    *(trained or (None, None)),
+                    *(bits_of_epoch or (None, None)),
+                )
+            )
+    return Sheet(columns=_SHEET, rows=tuple(rows))
+
+
+ACCURACY_CAPTION = (
+    "Accuracy on the whole test set after each epoch; every rank tests its share. Mean over "
+    "seeds; bars: one sample standard deviation over seeds, none with a single seed."
+)
+
+
+class Course(NamedTuple):
+    """The accuracies of one place after each epoch, as shares of 1."""
+
+    label: str
+    strategy: str
+    means: list[Mean]
+
+
+def accuracy_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
+    """Plot the test accuracy after each epoch; None if no epoch was evaluated."""
+    every = [Panel(group.name, courses) for group in groups if (courses := [*_courses(group)])]
+    shown, missing = cut(every)
+    strategies = {course.label: course.strategy for panel in every for course in panel.data}
+    labels = list(strategies)
+    looks = style.looks({label: strategies[label] for label in labels[: style.LINES]})
+
+    def draw(axis: Axes, panel: Panel[list[Course]]) -> list[str]:
+        coloured = [course for course in panel.data if course.label in looks]
+        for number, course in enumerate(coloured):
+            aside = 0.03 * (number - (len(coloured) - 1) / 2)  # so that bars do not overlap
+            deviations = [100 * (mean.deviation or 0.0) for mean in course.means]
+            axis.errorbar(
+                [epoch + aside for epoch in range(1, len(course.means) + 1)],
+                [100 * mean.mean for mean in course.means],
+                yerr=deviations if any(deviations) else None,
+                **looks[course.label].line,
+                ms=4,
+                lw=1.5,
+                elinewidth=1,
+                capsize=2.5,
+            )
+        epochs = max(len(course.means) for course in panel.data)
+        axis.set_xticks(range(1, epochs + 1, max(1, epochs // 10)))
+        axis.set_xlabel("epoch")
+        axis.set_ylabel("test accuracy, %")
+        return [
+            f"{course.label} {100 * course.means[-1].mean:.2f} % after {len(course.means)} epochs"
+            for course in panel.data
+        ]
+
+    return panels(
+        "Test accuracy by epoch",
+        shown,
+        draw,
+        alt="Test accuracy by epoch: ",
+        caption=[ACCURACY_CAPTION],
+        legend={label: look.line | {"ms": 4} for label, look in looks.items()},
+        missing=labels[style.LINES :] + missing,
+        file="evaluation.csv",
+        columns=2,
+        height=3.4,
+        between=", ",
+    )
+
+
+def _courses(group: ConditionGroup) -> Iterator[Course]:
+    for row in group.rows:
+        runs = learning.longest(group.records(row))
+        epochs = learning.epochs(runs[0]) if runs else 0
+        every = [learning.over_seeds(runs, learning.evaluated(n)) for n in range(epochs)]
+        if means := [mean for mean in every if mean]:
+            label = cell_label(row.place, group.device)
+            yield Course(label, row.strategy.value, means)

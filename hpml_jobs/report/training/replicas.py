@@ -1,0 +1,219 @@
+"""Full table of loss and accuracy, and whether replicas are equal (lab Q7)."""
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, NamedTuple, Self
+
+from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.record import Rank, Record
+from hpml_jobs.report.frame import learning
+from hpml_jobs.report.frame.answers import Answer, cells, doubt, unanswered, usable
+from hpml_jobs.report.frame.builder import (
+    Number,
+    Shown,
+    TableText,
+    columns_of,
+    left_out,
+    line_table,
+    rest,
+    row_name,
+)
+from hpml_jobs.report.frame.captions import full_label
+from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.learning import mean_text
+from hpml_jobs.report.frame.numbers import accuracy, loss, significant
+from hpml_jobs.report.frame.rows import Row
+from hpml_jobs.report.frame.table import Table
+
+REPLICAS = (
+    "Loss and accuracy of the last epoch of training, over all samples of all ranks. Test: the "
+    "whole test set on each rank's replica; mean over ranks, and least..most over the ranks of "
+    "all runs. Replicas: whether the hashes of parameters and of buffers (BatchNorm) are equal on"
+    " all ranks after the last epoch (lab Q7)."
+)
+
+
+def _range(ends: tuple[float, float]) -> str:
+    least, most = map(accuracy, ends)
+    return least if least == most else f"{least}..{most}"
+
+
+def _loss(value: float) -> str:
+    return significant(value, 4)
+
+
+class ReplicaLine(NamedTuple):
+    """Loss and accuracy (of 1) of a row, and whether its replicas' hashes are equal."""
+
+    epochs: Annotated[int, Shown("epochs")]
+    seeds: Annotated[int, Shown("seeds")]
+    train_loss: Annotated[Number, Shown("loss", _loss, "last epoch")]
+    train_accuracy: Annotated[Number, Shown("acc. %", accuracy, "last epoch")]
+    test_accuracy: Annotated[Number, Shown("mean", accuracy, "test accuracy, %")]
+    test_deviation: Annotated[Number, Shown("dev.", accuracy, "test accuracy, %")]
+    ranks: Annotated[
+        tuple[float, float] | None, Shown("ranks", _range, "test accuracy, %", on_page_only=True)
+    ]
+    test_accuracy_least: Number
+    test_accuracy_most: Number
+    parameters: Annotated[str | None, Shown("parameters", str, "replicas' hashes")]
+    buffers: Annotated[str | None, Shown("buffers", str, "replicas' hashes")]
+
+    @classmethod
+    def of(cls, group: ConditionGroup, row: Row) -> Self:
+        """Return the line of a row."""
+        runs, ranks = learning.runs(group, row), _ranks(group, row)
+        trained_loss = learning.over_seeds(runs, learning.training_loss(-1))
+        trained = learning.over_seeds(runs, learning.training_accuracy(-1))
+        tested = learning.over_seeds(runs, learning.test_accuracy)
+        return cls(
+            epochs=learning.epochs_of(group, row),
+            seeds=learning.seeds(group, row),
+            train_loss=trained_loss.mean if trained_loss else None,
+            train_accuracy=trained.mean if trained else None,
+            test_accuracy=tested.mean if tested else None,
+            test_deviation=tested.deviation if tested else None,
+            ranks=ranks,
+            test_accuracy_least=ranks[0] if ranks else None,
+            test_accuracy_most=ranks[1] if ranks else None,
+            parameters=_same(group, row, _parameters),
+            buffers=_same(group, row, _buffers),
+        )
+
+
+def replicas(group: ConditionGroup) -> Table | None:
+    """Return loss, accuracy, and whether replicas are equal; None if no record has ranks."""
+    rows = [row for row in group.timed if learning.runs(group, row)]
+    if not rows:
+        return None
+    missing = left_out(group, "not reported", rest(group.rows, rows))
+    comparison = buffer_comparison(group, rows)
+    answer = f"{QUESTION} {comparison}" if comparison else ""
+    text = TableText(
+        "replicas",
+        "Replicas and accuracy",
+        "",
+        (REPLICAS, learning.OVER_SEEDS),
+        on_screen=bool(answer),
+        answer=answer,
+        affected=Affected.LEARNING,
+    )
+    lines = [(row, ReplicaLine.of(group, row)) for row in rows]
+    notes = [*learning.shorter(group, rows), *missing]
+    return line_table(group, text, lines, columns_of(ReplicaLine), notes)
+
+
+def _ranks(group: ConditionGroup, row: Row) -> tuple[float, float] | None:
+    """Return the least and the greatest accuracy over ranks and runs."""
+    accuracies = [
+        rank.test_accuracy
+        for record in learning.runs(group, row)
+        for rank in record.ranks
+        if rank.test_accuracy is not None
+    ]
+    return (min(accuracies), max(accuracies)) if accuracies else None
+
+
+def _spread(record: Record) -> float:
+    """Return the greatest difference of the ranks' test accuracies, as a share of 1."""
+    accuracies = [rank.test_accuracy for rank in record.ranks if rank.test_accuracy is not None]
+    return max(accuracies) - min(accuracies) if accuracies else 0.0
+
+
+def _same(group: ConditionGroup, row: Row, of: Callable[[Rank], str]) -> str | None:
+    """Return whether all replicas of each run have one hash; None with one replica or no hash."""
+    runs = [{of(rank) for rank in record.ranks} for record in learning.runs(group, row)]
+    several = any(len(record.ranks) > 1 for record in learning.runs(group, row))
+    if not several or any("" in hashes for hashes in runs):
+        return None
+    return "equal" if all(len(hashes) == 1 for hashes in runs) else "differ"
+
+
+def _parameters(rank: Rank) -> str:
+    return rank.parameters_hash
+
+
+def _buffers(rank: Rank) -> str:
+    return rank.buffers_hash
+
+
+QUESTION = "Would gradients alone be enough (lab Q7)?"
+
+
+def buffer_comparison(group: ConditionGroup, rows: Sequence[Row]) -> str:
+    """Compare cells with a requested sync_buffers with the other cells at their place."""
+    chose = [e for e in rows if group.records(e)[0].cell.sync_buffers is not None]
+    places = {(e.gpus, e.nodes, e.strategy, e.batch_per_gpu) for e in chose}
+    compared = [e for e in rows if (e.gpus, e.nodes, e.strategy, e.batch_per_gpu) in places]
+    texts = "; ".join(_replica_text(group, row) for row in compared)
+    if not texts:
+        return ""
+    drifted = [e for e in compared if _same(group, e, _buffers) == "differ"]
+    kept = all(_same(group, row, _parameters) == "equal" for row in drifted)
+    result = "They keep parameters equal, but not BatchNorm's buffers. " if drifted and kept else ""
+    return f"{result}{texts}."
+
+
+def parameters_and_buffers(group: ConditionGroup, row: Row) -> tuple[str | None, str | None]:
+    """Return whether parameters, and whether buffers, are equal on all ranks; None if unknown."""
+    return _same(group, row, _parameters), _same(group, row, _buffers)
+
+
+def _replica_text(group: ConditionGroup, row: Row) -> str:
+    """Return `ddp 4-GPU (buffers off) b512: parameters equal, buffers differ, loss …`."""
+    parts = [
+        f"{what} {same}"
+        for what, of in (("parameters", _parameters), ("buffers", _buffers))
+        if (same := _same(group, row, of))
+    ]
+    last = learning.over_seeds(learning.runs(group, row), learning.training_loss(-1))
+    parts += [f"training loss {mean_text(last, loss)}"] if last else []
+    tested = learning.over_seeds(learning.runs(group, row), learning.test_accuracy)
+    if tested:
+        apart = max(_spread(record) for record in learning.runs(group, row))
+        parts.append(f"test accuracy {mean_text(tested, accuracy)} %")
+        parts.append(f"ranks of one run differ by {accuracy(apart)} points at most")
+    return f"{row_name(group, row)}: {', '.join(parts)}"
+
+
+Q7 = ("Q7", "Gradients alone")
+
+
+def gradients_enough(group: ConditionGroup) -> Answer:
+    """Answer Q7: whether ranks that exchange gradients only hold the same model."""
+    rows = usable(group, [row for row in group.timed if row.gpus > 1], Affected.LEARNING)
+    hashed = [row for row in rows if any(parameters_and_buffers(group, row))]
+    compared = buffer_comparison(group, rows)
+    if compared:
+        return Answer(
+            *Q7,
+            compared,
+            f"Table Replicas and accuracy; {cells(group, hashed)}",
+            doubt(group, hashed, Affected.LEARNING),
+        )
+    need = "needs cells with sync_buffers=off beside the others (grid=buffers)"
+    if not hashed:
+        return unanswered(*Q7, need)
+    text = (
+        f"Only in part: {_hashes(group, hashed)}. The effect on accuracy is not measured: {need}."
+    )
+    return Answer(
+        *Q7, text, f"Table Replicas and accuracy; {cells(group, hashed)}", is_answered=False
+    )
+
+
+def _hashes(group: ConditionGroup, rows: Sequence[Row]) -> str:
+    """Return for each strategy whether replicas end equal, by their hashes."""
+    texts: dict[str, None] = {}
+    for row in rows:
+        parameters, buffers = parameters_and_buffers(group, row)
+        epochs = learning.epochs_of(group, row)
+        strategy = full_label(row.setup, group.device).partition(" ")[0]
+        texts[
+            f"after {epochs} epochs of {strategy} the parameters of all ranks are "
+            f"{_equal(parameters)}, their BatchNorm buffers are {_equal(buffers)}"
+        ] = None
+    return "; ".join(texts)
+
+
+def _equal(same: str | None) -> str:
+    return {"equal": "equal", "differ": "different"}.get(same or "", "unknown")

@@ -1,0 +1,226 @@
+"""Warnings of a report: the causes of doubt, which tables can be used, the table of checks."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from hpml_jobs.checks import GROUPS, Level
+from hpml_jobs.checks.result import Affected, CheckResult, Tier, names
+from hpml_jobs.core.text import counted, listed
+from hpml_jobs.report.frame import captions
+from hpml_jobs.report.frame.captions import cell_label
+from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.rows import Row
+from hpml_jobs.report.frame.table import Sheet, Table
+
+_ORDER = {
+    name: number
+    for number, name in enumerate(
+        dict.fromkeys(check.name for checks in GROUPS.values() for check in checks)
+    )
+}
+"""The place of each check in the report."""
+
+
+class Cause(NamedTuple):
+    """One check that some cells did not pass, with one fix; `rows` has a row per such cell.
+
+    `result` is that of the first cell.
+    """
+
+    result: CheckResult
+    rows: tuple[Row, ...]
+    slugs: tuple[str, ...]
+
+
+def causes(group: ConditionGroup, tiers: Iterable[Tier] = Tier) -> list[Cause]:
+    """Return the causes of these tiers: failures first, then by the tables that they affect.
+
+    Checks of a run that medians leave out are no cause: a note under the table names the run.
+    """
+    shown = {*tiers}
+    results: dict[tuple[object, ...], list[tuple[CheckResult, Row, str]]] = {}
+    for row in group.rows:
+        for slug in row.cells:
+            for result in group.checks.get(slug, ()):
+                is_counted = any(row.counts(slug, affected) for affected in result.affects)
+                if result.level is not Level.PASS and result.tier in shown and is_counted:
+                    key = (result.check, result.level, result.remedy)
+                    results.setdefault(key, []).append((result, row, slug))
+    causes_by_fix = [
+        Cause(
+            members[0][0],
+            tuple(row for _, row, _ in members),
+            tuple(slug for _, _, slug in members),
+        )
+        for members in results.values()
+    ]
+    return sorted(causes_by_fix, key=_seriousness)
+
+
+def _seriousness(cause: Cause) -> tuple[object, ...]:
+    result = cause.result
+    affected = [affected not in result.affects for affected in Affected]
+    return (
+        result.level is not Level.FAIL,
+        [*Tier].index(result.tier),
+        affected,
+        _ORDER.get(result.check, len(_ORDER)),
+    )
+
+
+TABLE_NUMBERS = {Affected.TIME: 1, Affected.SPLIT: 2, Affected.BANDWIDTH: 3}
+
+UNDER: Mapping[Affected, tuple[str, ...]] = {
+    Affected.TIME: ("table1-", "q1"),
+    Affected.SPLIT: ("table2-",),
+    Affected.BANDWIDTH: ("table3-",),
+    Affected.LEARNING: ("replicas", "table4"),
+}
+"""Beginnings of the labels of the tables under which a remark may be, the first choice first."""
+
+
+def usability(group: ConditionGroup) -> str:
+    """Return which of the lab's tables can be used, and which not for how many cells."""
+    rows = {
+        affected: [row for row in group.timed if _has_number(group, row, affected)]
+        for affected in Affected
+    }
+    judged = [affected for affected in Affected if rows[affected]]
+    said: dict[str, list[Affected]] = {}
+    for affected in judged:
+        text = _judgement(group, rows[affected], affected)
+        if affected in TABLE_NUMBERS or text != CAN:
+            said.setdefault(text, []).append(affected)
+    parts = [f"{_tables_of(group, numbers)} {text}" for text, numbers in said.items()]
+    absent = sum(not result.measured for result in group.cells)
+    if absent:
+        have = "has" if absent == 1 else "have"
+        parts.append(f"{absent} of {counted(len(group.cells), 'cell')} {have} no number")
+    text = "; ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+CAN = "can be used"
+
+
+def _judgement(group: ConditionGroup, rows: Sequence[Row], affected: Affected) -> str:
+    levels = [group.worst(row, affected) for row in rows]
+    failed, warned = levels.count(Level.FAIL), levels.count(Level.WARN)
+    parts = []
+    if failed:
+        where = "" if failed == len(rows) else f" for {counted(failed, 'cell')}"
+        parts.append(f"cannot be used{where}")
+    if warned:
+        where = "all cells" if warned == len(rows) > 1 else counted(warned, "cell")
+        parts.append(f"can be used with a warning for {where}")
+    return ", ".join(parts) or CAN
+
+
+def _has_number(group: ConditionGroup, row: Row, affected: Affected) -> bool:
+    """Return whether the row has a number in the table that shows what is affected."""
+    if affected is Affected.SPLIT:
+        return row.gpus > 1 and row.values is not None and row.values.compute_s is not None
+    if affected is Affected.BANDWIDTH:
+        return row.bandwidth is not None and row.bandwidth.lab_gb_per_s is not None
+    if affected is Affected.LEARNING:
+        return not group.imported
+    return True
+
+
+def tables_text(affects: Iterable[Affected], *, has_table1: bool = True) -> str:
+    """Return tables by name; without Table 1 there is only Q1.
+
+    >>> tables_text([Affected.TIME, Affected.SPLIT]), tables_text([Affected.LEARNING])
+    ('Tables 1 and 2', 'loss and accuracy')
+    >>> tables_text(Affected), tables_text(Affected, has_table1=False)
+    ('Tables 1, 2 and 3, loss and accuracy', 'Q1, loss and accuracy')
+    """
+    affected_kinds = list(affects)
+    numbers = [
+        str(number) for affected, number in TABLE_NUMBERS.items() if affected in affected_kinds
+    ]
+    learning = ["loss and accuracy"] if Affected.LEARNING in affected_kinds else []
+    if not numbers:
+        return "".join(learning)
+    tables = f"Table{'s' if len(numbers) > 1 else ''} {listed(numbers)}" if has_table1 else "Q1"
+    return ", ".join([tables, *learning])
+
+
+def _tables_of(group: ConditionGroup, affects: Iterable[Affected]) -> str:
+    return tables_text(affects, has_table1=any(not row.is_baseline for row in group.rows))
+
+
+def doubts(group: ConditionGroup) -> list[str]:
+    """Return a line per cause for which numbers are wrong or doubtful, the most serious first."""
+    return [_doubt(group, cause) for cause in causes(group, [Tier.NUMBER])]
+
+
+def _doubt(group: ConditionGroup, cause: Cause) -> str:
+    word = "cannot be used" if cause.result.level is Level.FAIL else "warning"
+    return f"{word}: {cause_text(group, cause)}"
+
+
+def cause_text(group: ConditionGroup, cause: Cause) -> str:
+    """Return which numbers of which cells a cause is about, and its figures with the fix."""
+    result = cause.result
+    return (
+        f"{_tables_of(group, result.affects)} of {_cells(group, cause)}: {result.check}: "
+        f"{result.reason}"
+    )
+
+
+def remarks(group: ConditionGroup) -> list[tuple[Affected, str]]:
+    """Return a line per cause that limits what numbers mean, with the first number it affects."""
+    return [
+        (
+            cause.result.affects[0],
+            f"{cause.result.check}: {_cells(group, cause)}: {cause.result.reason}",
+        )
+        for cause in causes(group, [Tier.TABLE])
+    ]
+
+
+def _cells(group: ConditionGroup, cause: Cause) -> str:
+    """Return the cells of a cause: the first few by name, the others counted.
+
+    Of a row with several runs it says how many runs are meant.
+    """
+    rows = {row.place: row for row in cause.rows}
+    runs = sum(len(row.cells) for row in rows.values())
+    labels = names([cell_label(row.place, group.device) for row in rows.values()])
+    return labels if runs == len(cause.slugs) else f"{labels} ({len(cause.slugs)} of {runs} runs)"
+
+
+OF_FIRST = "Figures are those of the first cell named; checks.csv has all."
+
+
+def checks(group: ConditionGroup) -> Table:
+    """Return the causes of wrong or doubtful numbers, and how many checks passed."""
+    slugs = [slug for row in group.rows for slug in row.cells if slug in group.checks]
+    results = [(slug, result) for slug in slugs for result in group.checks[slug]]
+    passed = sum(result.level is Level.PASS for _, result in results)
+    listed = sum(r.level is not Level.PASS and r.tier is Tier.LIST for _, r in results)
+    notes = tuple(doubts(group))
+    caption = f"{counted(passed, 'check')} passed in {counted(len(set(slugs)), 'cell')}"
+    if listed:
+        caption += f"; {counted(listed, 'warning')} without effect on a table: see checks.csv"
+    return Table(
+        label="checks",
+        title="Data-quality checks",
+        corner="",
+        blocks=(),
+        lines=(),
+        caption=(
+            f"{caption}." if results else "No cell has been checked.",
+            *([OF_FIRST] if any(" and " in note for note in notes) else []),
+        ),
+        setting=captions.setting(group),
+        notes=notes,
+        sheet=Sheet(
+            columns=("cell", "check", "level", "reason", "shown", "affects"),
+            rows=tuple(
+                (slug, r.check, r.level.value, r.reason, r.tier.value, " ".join(r.affects))
+                for slug, r in results
+            ),
+        ),
+    )

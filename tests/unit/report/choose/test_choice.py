@@ -1,0 +1,313 @@
+"""The rules of choose as golden cases: which cell to ask for, and why not another one."""
+
+import pytest
+from msgspec.structs import replace
+
+from hpml_jobs.checks import CheckResult, Level
+from hpml_jobs.core.cluster import Cluster, Isolate
+from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.training_path import TrainingPath
+from hpml_jobs.report.choose.rules import Exclusion, Wish
+from hpml_jobs.report.choose.table import choices
+from hpml_jobs.study.snapshot import read_snapshots
+from tests.unit.builders import PUBLISHED_S, a_cell, a_record, lab_cell
+from tests.unit.check_cases import change_messages
+
+pytestmark = pytest.mark.usefixtures("no_checks")
+
+
+def chosen(builder, cluster=None, commands=(), **wish):
+    """The choice of the study's only group."""
+    snapshots = read_snapshots(builder.study.cells())
+    (made,) = choices(snapshots, Wish(**wish), cluster, commands)
+    return made
+
+
+def place(candidate):
+    return (candidate.row.gpus, candidate.row.batch_per_gpu) if candidate else None
+
+
+def places(made):
+    """Places of the cell to ask for, the fastest and the cheapest."""
+    choice = made.choice
+    winners = (choice.ask, choice.fastest)
+    return (*(place(w.candidate) if w else None for w in winners), place(choice.cheapest))
+
+
+def why_of(made, gpus, batch):
+    return next(
+        cell["why"]
+        for cell in made.document["cells"]
+        if (cell["gpus"], cell["batch"]) == (gpus, batch)
+    )
+
+
+def add_runs(builder, gpus, *epochs_s, batch=128, **changes):
+    for repeat, epoch_s in enumerate(epochs_s):
+        cell = a_cell(gpus=gpus, batch=batch, repeat=repeat, **changes)
+        builder.with_record(a_record(cell, f"1{gpus}{repeat}_0.r0", epoch_s))
+
+
+def test_published_study_asks_for_two_gpus(builder):
+    """The lab's published table: 4 GPUs save half a second for twice the price."""
+    made = chosen(builder.with_published_study())
+    assert places(made) == ((2, 512), (4, 512), (1, 512))
+    assert made.table.answer.startswith(
+        "Ask for 2 GPUs at batch 512 per GPU (ddp): 15.66 s per epoch, 3,192 images/s, "
+        "efficiency 0.828, 31.3 GPU-seconds per epoch"
+    )
+    assert made.choice.reference.epoch_s == PUBLISHED_S[1, 512]
+    first, second = made.choice.steps
+    assert (first.saved_s, first.added_gpu_s) == pytest.approx((10.281, 5.383))
+    assert (second.saved_s, second.added_gpu_s) == pytest.approx((0.537, 29.18))
+    assert any(
+        note.startswith(
+            "the third and fourth GPU save 0.537 s per epoch (3.4 %) and cost 29.2 GPU-seconds more"
+        )
+        for note in made.table.notes
+    )
+    assert why_of(made, 4, 512) == "fastest"
+    assert why_of(made, 4, 32) == "efficiency below 0.700"
+    assert why_of(made, 1, 128) == "fewer GPUs than can be used efficiently"
+
+
+@pytest.mark.parametrize(
+    ("limit", "asked"), [(0.4, (4, 512)), (0.7, (2, 512)), (0.9, (1, 512)), (1.1, None)]
+)
+def test_least_efficiency_decides_how_many_gpus(limit, asked, builder):
+    made = chosen(builder.with_published_study(), min_efficiency=limit)
+    assert places(made)[0] == asked
+    if asked is None:
+        assert made.table.answer == (
+            "No cell can be recommended: the best efficiency is 1.00, below 1.10."
+        )
+
+
+def test_deadline_takes_the_cheapest_in_time(builder):
+    """90 epochs: one GPU takes 38.9 min, two 23.5, four 22.7."""
+    builder.with_published_study()
+    assert places(chosen(builder, epochs=90, deadline_min=40))[0] == (1, 512)
+    made = chosen(builder, epochs=90, deadline_min=24)
+    assert places(made)[0] == (2, 512)
+    assert "; 90 epochs take 23.5 min and cost 0.783 GPU-hours." in made.table.answer
+    assert why_of(made, 1, 512) == "cheapest; needs 38.9 of 24 min"
+    assert why_of(made, 1, 32) == "needs 72.9 of 24 min"
+    assert places(chosen(builder, epochs=90, deadline_min=23))[0] == (4, 512)
+
+
+def test_budget_takes_the_fastest_within_it(builder):
+    """90 epochs: one GPU costs 0.649 GPU-hours, two 0.783, four 1.51."""
+    builder.with_published_study()
+    assert places(chosen(builder, epochs=90, gpu_hours_budget=2))[0] == (4, 512)
+    assert places(chosen(builder, epochs=90, gpu_hours_budget=1))[0] == (2, 512)
+    both = chosen(builder, epochs=90, gpu_hours_budget=0.7, deadline_min=30)
+    assert places(both)[0] is None
+    assert both.table.answer == (
+        "No cell can be recommended: no cell meets the budget of 0.7 GPU-hours and the deadline of "
+        "30 min; the nearest is 2 GPUs at batch 512 per GPU (ddp): 90 epochs take 23.5 min and "
+        "cost 0.783 GPU-hours."
+    )
+
+
+def test_tie_goes_to_the_cheaper_cell(builder):
+    """Four GPUs are not faster than two by the runs: two are named as the fastest."""
+    add_runs(builder, 1, 8.0, 8.1, 8.0, 8.1)
+    add_runs(builder, 2, 4.5, 4.6, 4.4, 4.5)
+    add_runs(builder, 4, 4.4, 4.6, 4.3, 4.5)
+    made = chosen(builder)
+    assert places(made)[:2] == ((2, 128), (2, 128))
+    assert made.choice.fastest.is_decided
+    assert "fastest, as fast as ddp 4-GPU b128 and cheaper" in why_of(made, 2, 128)
+
+
+def test_few_runs_compare_medians_and_say_so(builder):
+    add_runs(builder, 1, 8.0)
+    add_runs(builder, 4, 2.40)
+    add_runs(builder, 2, 2.43)
+    made = chosen(builder)
+    assert places(made)[1] == (2, 128)
+    assert not made.choice.fastest.is_decided
+    assert any("medians were compared; 4 runs of each decide" in n for n in made.table.notes)
+
+
+def test_exclusive_cells_are_charged_whole_nodes(builder):
+    cluster = Cluster(name="here", isolate=Isolate.EXCLUSIVE, gpu_types={"v100": 4})
+    for gpus, epoch_s in ((1, 8.0), (2, 4.4), (4, 2.4)):
+        add_runs(builder, gpus, epoch_s, gpu_type="v100")
+    made = chosen(builder, cluster)
+    assert [c.charged_gpus for c in made.choice.candidates] == [4, 4, 4]
+    assert place(made.choice.cheapest) == (4, 128)
+    shared = chosen(builder, Cluster(name="here", gpu_types={"v100": 4}))
+    assert [c.charged_gpus for c in shared.choice.candidates] == [4, 2, 1]
+
+
+def test_reference_is_the_smallest_size_where_one_gpu_is_missing(builder):
+    add_runs(builder, 2, 8.0)
+    add_runs(builder, 4, 5.0)
+    made = chosen(builder)
+    assert place(made.choice.reference) == (2, 128)
+    assert [round(c.efficiency, 3) for c in made.choice.candidates] == [0.8, 1.0]
+    assert any(note.startswith("no single-GPU cell: effic") for note in made.table.notes)
+
+
+def test_efficiency_says_what_it_is_against(builder):
+    """Unless that is the single GPU at the same batch."""
+    add_runs(builder, 2, 8.0)
+    add_runs(builder, 4, 5.0)
+    made = chosen(builder)
+    assert "efficiency 0.800 (against 2 GPUs)," in made.table.answer
+    assert "effic. (against 2 GPUs)" in [block.head for block in made.table.blocks]
+    sheet = made.table.sheet
+    row = dict(zip(sheet.columns, sheet.rows[0], strict=True))
+    assert (row["reference_gpus"], row["reference_batch"]) == (2, 128)
+    add_runs(builder, 1, 15.0, batch=64)
+    assert "efficiency 0.750 (against batch 64)," in chosen(builder).table.answer
+
+
+def test_failed_baseline_stays_the_reference(builder, given_checks):
+    """Against a larger cell, or itself, the efficiency of an answer looks better than it is."""
+    for gpus, epoch_s in ((1, 8.0), (2, 4.4), (4, 2.4)):
+        add_runs(builder, gpus, epoch_s)
+    slug = a_cell(gpus=1, batch=128).slug
+    given_checks[slug] = (CheckResult(check="efficiency", level=Level.FAIL, reason="wrong"),)
+    made = chosen(builder)
+    assert place(made.choice.reference) == (1, 128)
+    assert made.table.answer.startswith(
+        "Not reliable yet (the single-GPU time is doubtful): ask for 4 GPUs"
+    )
+    assert "efficiency 0.833," in made.table.answer
+    assert not any("no single-GPU cell" in note for note in made.table.notes)
+
+
+@pytest.mark.parametrize(
+    ("four_s", "clause"),
+    [
+        ((2.9, 2.8, 3.0, 2.95), "4 GPUs have 0.688 [0.671, 0.719]: not decided, 39 runs of each"),
+        ((2.8, 2.7, 2.9, 2.85), "4 GPUs have 0.712 [0.694, 0.745]: not decided, 40 runs of each"),
+        ((2.4, 2.5, 2.4, 2.5), ""),
+        ((4.0, 4.1, 4.0, 4.1), ""),
+    ],
+)
+def test_efficiency_near_the_limit_is_called_not_decided(four_s, clause, builder):
+    add_runs(builder, 1, 8.0, 8.1, 8.0, 8.1)
+    add_runs(builder, 2, 4.5, 4.6, 4.4, 4.5)
+    add_runs(builder, 4, *four_s)
+    answer = chosen(builder).table.answer
+    assert ("not decided" in answer) == bool(clause)
+    assert clause in answer
+    assert "not decided" not in chosen(builder, epochs=90, deadline_min=24).table.answer
+
+
+def test_equal_cells_of_one_size_are_not_called_different(builder):
+    """By their runs; the one with ddp is named, although the other's median is less."""
+    add_runs(builder, 1, 8.0, 8.1, 8.0, 8.1)
+    add_runs(builder, 2, 4.5, 4.6, 4.4, 4.5)
+    add_runs(builder, 2, 4.4, 4.5, 4.3, 4.5, strategy=Strategy.ALLREDUCE)
+    add_runs(builder, 2, 4.9, 5.0, 4.9, 5.0, batch=64)
+    made = chosen(builder)
+    assert made.choice.ask.candidate.row.strategy is Strategy.DDP
+    why = {cell["strategy"]: cell["why"] for cell in made.document["cells"] if cell["batch"] == 128}
+    assert why["allreduce"] == "not told apart from ddp 2-GPU b128"
+    assert "not told apart from allreduce 2-GPU b128" in why["ddp"]
+    assert why_of(made, 2, 64) == "slower and costs more"
+
+
+@pytest.mark.parametrize(("is_disturbed", "asked"), [(True, Strategy.DDP), (False, Strategy.DP)])
+def test_doubtful_single_runs_do_not_prefer_another_strategy(
+    is_disturbed, asked, builder, given_checks
+):
+    add_runs(builder, 1, 8.0)
+    add_runs(builder, 2, 4.6)
+    add_runs(builder, 2, 4.4, strategy=Strategy.DP)
+    if is_disturbed:
+        warning = CheckResult(check="disturbed", level=Level.WARN, reason="others")
+        given_checks[a_cell(gpus=2, batch=128, strategy=Strategy.DP).slug] = (warning,)
+    assert chosen(builder).choice.ask.candidate.row.strategy is asked
+
+
+@pytest.mark.parametrize("batch", ["batch=128", "global_batch=256"])
+def test_cell_at_the_edge_names_the_next_command(builder, batch):
+    """The largest size is efficient: the next one is worth a run, with the study's other keys."""
+    add_runs(builder, 1, 8.0)
+    add_runs(builder, 2, 4.2)
+    command = f"hpml-jobs -m gpus=1,2 {batch} workload=digits study=lab-greene-v100"
+    made = chosen(builder, commands=("hpml-jobs gpus=1", command))
+    assert made.next_cells == (
+        "not measured, worth a run: 4 GPUs at batch 128 (2 is the most measured): hpml-jobs gpus=4 "
+        "batch=128 workload=digits study=lab-greene-v100",
+        "not measured, worth a run: 2 GPUs at batch 256 (128 is the only batch measured): "
+        "hpml-jobs gpus=2 batch=256 workload=digits study=lab-greene-v100",
+    )
+    add_runs(builder, 4, 4.1)
+    add_runs(builder, 2, 4.1, batch=256)
+    add_runs(builder, 2, 4.3, batch=512)
+    assert chosen(builder).next_cells == ()
+
+
+def test_command_of_a_grid_that_accumulates_has_one_cell(builder):
+    """The block's global batch and its other numbers of accumulated batches are replaced."""
+    for batch, accumulate, epoch_s in ((128, 1, 8.0), (64, 2, 7.0)):
+        for gpus in (1, 2):
+            path = TrainingPath(accumulate=accumulate)
+            add_runs(builder, gpus, epoch_s / gpus, batch=batch, path=path)
+    made = chosen(builder, commands=("hpml-jobs grid=accumulate gpus=1,2 global_batch=256",))
+    assert made.next_cells[0].endswith(
+        "hpml-jobs gpus=4 batch=64 strategy=ddp accumulate=2 grid=accumulate"
+    )
+
+
+def test_processes_beyond_the_cpus_are_not_suggested(builder):
+    facts = replace(a_record(a_cell()).facts, cpu_count=2)
+    for gpus, epoch_s in ((1, 8.0), (2, 4.2)):
+        strategy = Strategy.SINGLE if gpus == 1 else Strategy.DDP
+        cell = a_cell(gpus=gpus, device=Device.CPU, strategy=strategy)
+        builder.with_record(a_record(cell, f"1{gpus}_0.r0", epoch_s, facts=facts))
+    assert [edge.gpus for edge in chosen(builder).choice.edges] == [2]
+
+
+def test_batch_at_the_edge_is_worth_a_run_unless_memory_ended(builder):
+    for batch, epoch_s in ((32, 9.0), (128, 8.0)):
+        add_runs(builder, 1, epoch_s, batch=batch)
+        add_runs(builder, 4, 0.6 * epoch_s, batch=batch)
+    (line,) = chosen(builder, min_efficiency=0.9).next_cells
+    assert "1 GPU at batch 512 (128 is the largest batch measured)" in line
+    builder.with_out_of_memory(a_cell(gpus=1, batch=512))
+    assert chosen(builder, min_efficiency=0.9).next_cells == ()
+
+
+def test_equal_strategies_at_a_place_are_all_candidates(builder):
+    add_runs(builder, 1, 8.0)
+    add_runs(builder, 2, 4.2)
+    add_runs(builder, 2, 4.8, strategy=Strategy.ALLREDUCE)
+    made = chosen(builder)
+    assert made.choice.ask.candidate.row.strategy is Strategy.DDP
+    assert len(made.choice.candidates) == 3
+
+
+def test_processes_are_not_called_gpus(builder):
+    for gpus, epoch_s in ((1, 8.0), (2, 4.2)):
+        add_runs(builder, gpus, epoch_s, device=Device.CPU)
+    answer = chosen(builder).table.answer
+    assert answer.startswith(
+        "Ask for 2 processes at batch 128 per process (ddp): 4.200 s per epoch"
+    )
+    assert answer.endswith("8.40 process-seconds per epoch.")
+
+
+def test_cell_with_a_failed_check_never_wins(builder, monkeypatch):
+    monkeypatch.undo()  # real checks
+    builder.with_record(a_record(a_cell(gpus=1, batch=32), epoch_s=8.0))
+    fast = a_record(a_cell(gpus=4, batch=32), "102_0.r0", epoch_s=4.0)
+    builder.with_record(change_messages(count=1)(fast))
+    made = chosen(builder)
+    excluded = {place(c): c.exclusion for c in made.choice.candidates}
+    assert excluded[4, 32] in (Exclusion.INEFFICIENT, Exclusion.FAILED_CHECK)
+
+
+def test_unlike_conditions_have_a_choice_each(builder):
+    builder.with_published_study()
+    for gpus in (1, 2):
+        builder.with_record(a_record(lab_cell(gpus, 64, seed=0, threads=2), f"3{gpus}_0.r0", 9.0))
+    snapshots = read_snapshots(builder.study.cells())
+    made = choices(snapshots, Wish(), None, ())
+    assert len(made) == 2

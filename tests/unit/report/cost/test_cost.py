@@ -1,0 +1,270 @@
+"""What an epoch costs: charged GPUs, joules, FLOP/s, and the published figures beside them."""
+
+import msgspec
+import pytest
+
+from hpml_jobs.checks.gpu_peaks import peak_of, peak_rate
+from hpml_jobs.core.built_in import UNREPORTED_TOKENS
+from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.cluster import Cluster, Isolate
+from hpml_jobs.core.measurements import Energy, Imported
+from hpml_jobs.core.record import Attempt, Record
+from hpml_jobs.core.strategies import Device
+from hpml_jobs.report.choose.rules import Wish
+from hpml_jobs.report.choose.table import choices
+from hpml_jobs.report.cost.published import Kind, nearest, nearest_all_reduce
+from hpml_jobs.report.files.csv_tables import sheets
+from hpml_jobs.report.key_numbers import key_numbers, lines
+from hpml_jobs.report.report import ReportOptions, make_report
+from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.study.snapshot import read_snapshots
+from tests.unit.builders import CPU, RESNET, V100, a_cell, lab_cell, lab_record, texts_by_label
+from tests.unit.check_cases import change_epoch, clean_record
+
+H200 = msgspec.structs.replace(V100, gpu_model="NVIDIA H200")
+A100 = msgspec.structs.replace(V100, gpu_model="NVIDIA A100-SXM4-80GB")
+
+
+def with_energy(record, *joules):
+    """The record with the energy of the timed epoch of each rank; None: no counter."""
+    for number, value in enumerate(joules):
+        gpu = None if value is None else Energy(uuid=f"GPU-{number}", joules=value, window_s=8.1)
+        record = change_epoch("timed", number, energy=gpu and (gpu,))(record)
+    return record
+
+
+def columns(table):
+    return [block.head for block in table.blocks]
+
+
+def notes(builder):
+    return " ".join(builder.table("cost").notes)
+
+
+def test_published_study_costs_by_hand(builder):
+    """2 V100 at batch 512: 2 x 15.664 s for 50,000 images of 3.329 GFLOP, 15.7 TFLOP/s at most."""
+    table = builder.with_published_study().table("cost")
+    assert columns(table) == [
+        "GPU-hours", "GPU-s", "J", "TFLOP/s per GPU", "% of peak"
+    ]  # fmt: skip
+    texts = texts_by_label(table)
+    assert texts["ddp 2-GPU b512"] == ("0.00870", "0.627", "–", "–", "5.31", "33.8")
+    assert texts["single 1-GPU b512"] == ("0.00721", "0.519", "–", "–", "6.42", "40.9")
+    peak = "15.70 TFLOP/s dense fp32, Tesla V100-SXM2-16GB (NVIDIA V100 datasheet, SXM2)."
+    assert f"% of peak (MFU): TFLOP/s / {peak}" in table.caption
+    assert not table.on_screen
+
+
+def test_whole_nodes_are_charged_where_they_are_exclusive(builder):
+    builder.with_record(lab_record(lab_cell(2, 512, gpu_type="v100"), 36.0))
+    exclusive = Cluster(name="c", gpu_types={"v100": 4}, isolate=Isolate.EXCLUSIVE)
+    snapshots = read_snapshots(builder.study.cells())
+    for cluster, gpus, hours in ((None, 2, 0.02), (exclusive, 4, 0.04)):
+        report = make_report("study", snapshots, (), ReportOptions(cluster=cluster))
+        table = next(table for table in report.groups[0].full if table.label == "cost")
+        (values,) = (dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows)
+        assert values["charged_gpus"] == gpus
+        assert values["charged_gpu_hours"] == pytest.approx(hours)
+        assert values["flop_per_s_per_gpu"] == pytest.approx(3_328_997_376 * 50_000 / 36.0 / 2)
+
+
+def test_energy_of_all_gpus_is_summed_everywhere(builder):
+    """Four ranks with 500 J: 2,000 J for 20,480 samples."""
+    record = with_energy(clean_record(a_cell(batch=32)), 500.0, 500.0, 500.0, 500.0)
+    table = builder.with_record(record).table("cost")
+    assert texts_by_label(table)["ddp 4-GPU b32"][2:4] == ("2000", "97.7")
+    assert any(line.startswith("Joules: NVML's energy counters") for line in table.caption)
+    (made,) = choices(read_snapshots(builder.study.cells()), Wish(), None, ())
+    assert {"J per epoch", "J per 1,000"} <= set(columns(made.table))
+    assert made.document["cells"][0]["joules"] == 2000.0
+    assert made.document["cells"][0]["joules_per_1000_samples"] == pytest.approx(97.65625)
+    assert ",2000.0," in sheets(builder.collect())["cells.csv"]
+    numbers = key_numbers(record)
+    assert numbers["joules"] == 2000.0
+    assert "joules_per_1000        97.66 J" in lines(numbers)
+
+
+@pytest.mark.parametrize("joules", [(500.0, 500.0, None, 500.0), (None,) * 4])
+def test_gpu_without_counter_leaves_a_dash_not_a_part(builder, joules):
+    record = with_energy(clean_record(a_cell(batch=32)), *joules)
+    table = builder.with_record(record).table("cost")
+    assert texts_by_label(table)["ddp 4-GPU b32"][2:4] == ("–", "–")
+    (made,) = choices(read_snapshots(builder.study.cells()), Wish(), None, ())
+    assert "J per epoch" not in columns(made.table)
+    assert made.document["cells"][0]["joules"] is None
+    assert not [line for line in lines(key_numbers(record)) if line.startswith("joules")]
+
+
+def test_gpu_shared_by_two_ranks_counts_once():
+    record = with_energy(clean_record(a_cell(gpus=2, batch=32)), 500.0, 500.0)
+    same = (Energy(uuid="GPU-0", joules=510.0, window_s=8.1),)
+    assert change_epoch("timed", 1, energy=same)(record).joules == 510.0
+
+
+def test_cpu_has_flop_per_s_but_no_share_of_peak(builder):
+    cell = lab_cell(1, 128, device=Device.CPU)
+    table = builder.with_record(lab_record(cell, 100.0, facts=CPU)).table("cost")
+    assert texts_by_label(table)["single 1-process b128"] == (
+        "0.0278", "2.00", "–", "–", "1.66", "–"
+    )  # fmt: skip
+    assert columns(table)[:2] == ["process-hours", "process-s"]
+    assert any(line.startswith("No % of peak: the peak of a CPU is") for line in table.caption)
+    assert not [note for note in table.notes if "ublished" in note]
+
+
+def test_boards_are_printed_with_clocks_and_power_limit(builder):
+    record = clean_record(a_cell(gpus=1, batch=32))
+    (card,) = record.ranks[0].cards
+    cards = (msgspec.structs.replace(card, power_limit_w=400.0, memory_clock_mhz=1593),)
+    ranks = (msgspec.structs.replace(record.ranks[0], cards=cards),)
+    builder.with_record(msgspec.structs.replace(record, ranks=ranks))
+    assert (
+        "Boards after an epoch: SM clock 1,410 of 1,410 MHz, memory clock 1,593 MHz, "
+        "power limit 400 W."
+    ) in builder.table("cost").caption
+
+
+@pytest.mark.parametrize(
+    ("facts", "compared"),
+    [
+        (
+            A100,
+            "1,927 images/s per GPU, 4.1 % of peak (single 1-GPU b512), 0.0834 of its throughput "
+            "(another precision: tf32 here).",
+        ),
+        (
+            H200,
+            "1,927 images/s per GPU, 1.3 % of peak (single 1-GPU b512), 0.0519 of its share of "
+            "peak (another GPU, another precision: tf32 here).",
+        ),
+    ],
+)
+def test_nearest_figure_is_compared_by_what_is_alike(builder, facts, compared):
+    builder.with_record(lab_record(lab_cell(1, 512), 25.945, facts=facts))
+    assert (
+        "Nearest published figure: ResNet-18 on CIFAR-10, 1 x A100, half precision: 23,100 "
+        "images/s per GPU, 25 % of peak (KellerJordan/cifar10-airbench, derived). Best here: "
+        + compared
+    ) in builder.table("cost").notes
+
+
+def test_own_model_of_unknown_precision_is_not_compared(builder):
+    record = lab_record(lab_cell(1, 512), 25.945, facts=A100)
+    workload = msgspec.structs.replace(
+        record.cell.workload, model="mygpt:build", data="mygpt:data", parameters=None
+    )
+    cell = lab_cell(1, 512, workload=workload)
+    facts = msgspec.structs.replace(A100, precision="unknown")
+    model = msgspec.structs.replace(
+        record.model, parameters=124_475_904, flop_per_sample=874_000_000_000
+    )
+    changed = msgspec.structs.replace(record, cell=cell, slug=cell.slug, model=model, facts=facts)
+    table = builder.with_record(changed).table("cost")
+    assert table.lines[0].texts[-1] == "–"
+    assert "No % of peak: the precision of your own code is not known." in table.caption
+    assert (
+        "Nearest published figure: GPT-2 124M (nanoGPT, compiled), 1 x A100, bf16: 0.135 s per "
+        "iteration (karpathy/nanoGPT README). Best here: 1,927 samples/s per GPU (single 1-GPU "
+        "b512); not compared (matched by its number of parameters, the precision here is not "
+        "known)."
+    ) in table.notes
+
+
+def test_busbw_and_ddp_efficiency_have_their_published_figures(builder):
+    for gpus, epoch_s in ((1, 20.0), (4, 6.0)):
+        builder.with_record(lab_record(lab_cell(gpus, 128), epoch_s, facts=H200))
+    text = notes(builder)
+    assert "Published busbw of large all-reduces, GB/s: 4 x H200 363 (4 of 8 GPUs; " in text
+    assert "Published weak efficiency of DDP: 91 to 93 % on 16 x V100 at batch 32" in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "gpu", "model", "same"),
+    [
+        (Kind.IMAGES, 11_173_962, "a100", "ResNet-18 on CIFAR-10", (True, True)),
+        (Kind.IMAGES, 9_231_114, "h200", "ResNet-18 on CIFAR-10", (False, False)),
+        (None, 124_439_808, "h100", "GPT-2 124M (llm.c)", (True, True)),
+        (None, 8_030_261_248, "b200", "Llama-3.1-8B (FSDP2, compiled)", (True, False)),
+    ],
+)
+def test_nearest_prefers_the_model_then_the_gpu(kind, parameters, gpu, model, same):
+    near = nearest(kind, parameters, gpu)
+    assert near.published.model == model
+    assert (near.same_model, near.same_gpu) == same
+
+
+def test_nothing_near_is_no_figure():
+    assert nearest(None, 61_770, "a100") is None
+    assert nearest(None, None, "a100") is None
+    assert nearest_all_reduce("v100", 4, 1) == ()
+    assert [f.gb_per_s for f in nearest_all_reduce("h200", 8, 1)] == [482.0, 368.0]
+    assert [f.nodes for f in nearest_all_reduce("b200", 16, 2)] == [4]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision", "tf32", "tflop_per_s"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "bf16", True, 312.0),
+        ("NVIDIA A100-SXM4-80GB", "fp32", True, 156.0),
+        ("NVIDIA A100-SXM4-80GB", "fp32", False, 19.5),
+        ("NVIDIA H200", "bf16", True, 989.4),
+        ("NVIDIA H100 80GB HBM3", "fp32", True, 494.7),
+        ("NVIDIA H100 PCIe", "bf16", True, 756.0),
+        ("NVIDIA B200", "bf16", True, 2250.0),
+        ("Tesla V100-SXM2-32GB", "fp32", True, 15.7),
+        ("Tesla V100-PCIE-16GB", "fp16", True, 112.0),
+        ("Tesla K80", "fp16", True, 4.37),
+        ("NVIDIA A100-SXM4-80GB", "unknown", True, None),
+        ("NVIDIA GeForce 256", "fp32", True, None),
+    ],
+)
+def test_peak_is_that_of_board_and_precision(gpu, precision, tf32, tflop_per_s):
+    peak = peak_rate(gpu, precision, tf32=tf32)
+    assert (peak and peak.flop_per_s) == (tflop_per_s and pytest.approx(tflop_per_s * 1e12))
+
+
+def test_mixed_gpus_have_no_peak():
+    record = clean_record()
+    assert peak_of(record).precision == "tf32"
+    mixed = [
+        msgspec.structs.replace(rank, devices=(f"GPU {rank.rank % 2}",)) for rank in record.ranks
+    ]
+    assert peak_of(msgspec.structs.replace(record, ranks=tuple(mixed))) is None
+
+
+def test_imported_tokens_are_compared_with_published_tokens(builder):
+    imported = Imported(
+        file="t.csv",
+        line=2,
+        epoch_s=8.0,
+        rate=125_000.0,
+        unit="tokens/s",
+        work_samples=1_000_000,
+        gpu_model="NVIDIA H100 80GB HBM3",
+    )
+    workload = msgspec.structs.replace(
+        RESNET,
+        name="gpt2",
+        model="GPT-2",
+        data=UNREPORTED_TOKENS,
+        images=None,
+        parameters=124_439_808,
+    )
+    cell = lab_cell(1, 16, workload=workload, protocol=Protocol.IMPORTED, epochs=1)
+    record = Record(
+        cell=cell,
+        slug=cell.slug,
+        attempt=Attempt(id="i", job="i"),
+        outcome=Outcome.OK,
+        imported=imported,
+    )
+    table = builder.with_record(record).table("cost")
+    assert table.blocks[0].names == ("per 1,000,000 tokens",)
+    assert table.blocks[1].names == ("1,000 tokens",)
+    assert "No % of peak: the precision is not reported." in table.caption
+    (note,) = (note for note in table.notes if note.startswith("Nearest"))
+    assert "GPT-2 124M (llm.c), 8 x H100, bf16: 468,000 tokens/s per GPU, 41 % of peak" in note
+    assert note.endswith(
+        "Best here: 125,000 tokens/s per GPU (single 1-GPU b16), 0.267 of its throughput (the "
+        "precision here is not known)."
+    )

@@ -1,0 +1,135 @@
+"""FLOP of transformers by the formula beside torch's count, and MFU of the precision's peak."""
+
+import msgspec
+import pytest
+
+from hpml_jobs.checks.gpu_peaks import flop_of
+from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.precision import precision_of
+from hpml_jobs.core.record import Model
+from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.workload import Workload
+from hpml_jobs.report.cost.rules import measured_peak
+from hpml_jobs.report.key_numbers import key_numbers, lines
+from tests.unit.builders import CPU, DIGITS, V100, a_cell, a_record, texts_by_label
+
+GPT2 = Workload(
+    name="gpt2_124m",
+    model="gpt",
+    data="tokens",
+    images=64,
+    parameters=124_439_808,
+    layers=12,
+    heads=12,
+    width=768,
+    context=1_024,
+    vocab=50_257,
+)
+COUNTED = 854_438_400
+"""torch's count of a token: 6 (12 L d^2 + vocab d) + 12 L d T."""
+
+H100 = msgspec.structs.replace(V100, gpu_model="NVIDIA H100 80GB HBM3", precision="bf16")
+
+
+def gpt2_record(facts=H100, epoch_s=0.14, workload=GPT2, **changes):
+    """64 windows of 1,024 tokens on one GPU in 0.14 s: llm.c's 524,288 tokens on eight."""
+    cell = a_cell(gpus=1, batch=32, workload=workload, protocol=Protocol.LAB, **changes)
+    model = Model(
+        name="gpt",
+        parameters=124_439_808,
+        tensors=148,
+        gradient_bytes=4 * 124_439_808,
+        buffer_bytes=0,
+        flop_per_sample=COUNTED * 1_024,
+    )
+    return a_record(cell, epoch_s=epoch_s, facts=facts, model=model)
+
+
+def test_flop_of_gpt2_by_formula_and_count():
+    flop = flop_of(gpt2_record())
+    assert flop.weights == 124_439_808 - 1_024 * 768
+    assert flop.by_formula == 1_024 * (6 * 123_653_376 + 12 * 12 * 768 * 1_024)
+    assert flop.figure == flop.by_formula
+    assert flop.counted == 1_024 * COUNTED
+
+
+def test_image_models_have_only_the_count():
+    flop = flop_of(a_record(a_cell(workload=DIGITS)))
+    assert (flop.by_formula, flop.weights) == (None, None)
+    assert flop.figure == flop.counted
+
+
+def test_own_model_with_the_keys_of_a_shape_has_only_the_count(builder):
+    """It may ignore layers and width, or have other embeddings."""
+    record = gpt2_record(workload=msgspec.structs.replace(GPT2, model="mygpt:build"))
+    assert flop_of(record) == (1_024 * COUNTED, None, None)
+    assert "12 layers" not in builder.with_record(record).table("cost").setting
+
+
+def test_mfu_of_gpt2_by_hand(builder):
+    """468,114 tokens/s x 855,166,464 FLOP = 400.3 TFLOP/s, of 989.4 at most."""
+    table = builder.with_record(gpt2_record()).table("cost")
+    assert texts_by_label(table)["single 1-GPU b32"][-2:] == ("400", "40.5")
+    (values,) = (dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows)
+    assert values["flop_per_s_per_gpu"] == pytest.approx(65_536 / 0.14 * 855_166_464)
+    assert values["utilization"] == pytest.approx(0.40460, abs=1e-5)
+    assert values["counted_flop_per_sample"] == 1_024 * COUNTED
+    assert values["precision"] == "bf16"
+    assert (
+        "FLOP of a token: 6 N + 12 L H Q T = 855.2 MFLOP (N = 123,653,376 parameters without "
+        "position embeddings, L = 12, H Q = 768, T = 1,024; Chowdhery et al., PaLM, appendix B; N "
+        "as in nanoGPT); torch counts 854.4. TFLOP/s: the formula's x tokens / (GPUs x seconds of "
+        "the epoch); what is computed again to save memory does not count (no HFU)."
+    ) in table.caption
+    assert "% of peak (MFU): TFLOP/s / 989.4 TFLOP/s dense bf16, NVIDIA H100 80GB HBM3" in " ".join(
+        table.caption
+    )
+    assert "GPT-2 124M (llm.c), 8 x H100, bf16: 468,000 tokens/s per GPU" in " ".join(table.notes)
+
+
+def test_gpt_of_another_size_is_compared_by_its_share_of_peak(builder):
+    shape = {"layers": 24, "heads": 16, "width": 1_024, "parameters": 354_823_168}
+    workload = msgspec.structs.replace(GPT2, name="gpt2_350m", **shape)
+    record = gpt2_record()
+    model = msgspec.structs.replace(record.model, parameters=354_823_168)
+    cell = a_cell(gpus=1, batch=32, workload=workload, protocol=Protocol.LAB)
+    builder.with_record(a_record(cell, epoch_s=0.4, facts=H100, model=model))
+    (note,) = (n for n in builder.table("cost").notes if n.startswith("Nearest published"))
+    assert "GPT-2 124M (llm.c), 8 x H100, bf16: 468,000 tokens/s per GPU, 41 % of peak" in note
+    assert "163,840 tokens/s per GPU" in note
+    assert "of its share of peak (another model)" in note
+
+
+def test_record_shows_both_counts_of_a_token():
+    numbers = key_numbers(gpt2_record())
+    assert numbers["formula_flop_per_token"] == 855_166_464
+    assert numbers["counted_flop_per_token"] == COUNTED
+    assert numbers["share_of_peak"] == pytest.approx(0.40460, abs=1e-5)
+    assert any(line.startswith("tokens_per_s  ") for line in lines(numbers))
+    images = key_numbers(a_record(a_cell()))
+    assert (images["formula_flop_per_token"], images["counted_flop_per_token"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("matmul", "words", "tflop_per_s"), [(False, "fp32", 66.9), (True, "tf32", 494.7)]
+)
+def test_transformer_uses_tf32_only_in_matrix_products(matmul, words, tflop_per_s):
+    """TF32 in convolutions, torch's default, is not that of a model without any."""
+    facts = msgspec.structs.replace(
+        H100, precision="fp32", compute_capability="9.0", tf32_matmul=matmul, tf32_cudnn=True
+    )
+    record = gpt2_record(facts)
+    assert precision_of(record) == words
+    assert measured_peak(record).flop_per_s == pytest.approx(tflop_per_s * 1e12)
+
+
+def test_peak_of_a_cpu_is_the_given_one_or_none(builder):
+    """400.3 TFLOP/s x 0.14 s / 560 s = 0.1001 TFLOP/s, of 0.5."""
+    facts = msgspec.structs.replace(CPU, peak_tflop_per_s=0.5)
+    record = gpt2_record(facts, epoch_s=560.0, device=Device.CPU)
+    assert key_numbers(record)["share_of_peak"] == pytest.approx(0.20016, abs=1e-5)
+    table = builder.with_record(record).table("cost")
+    assert "0.5000 TFLOP/s dense fp32, CPU AMD EPYC 7543 (given as cluster.peak_tflop" in " ".join(
+        table.caption
+    )
+    assert key_numbers(gpt2_record(CPU, device=Device.CPU))["share_of_peak"] is None

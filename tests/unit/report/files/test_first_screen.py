@@ -1,0 +1,227 @@
+"""The first screen of a report: the answer first, at most 60 lines, everything else named."""
+
+import csv
+import io
+import os
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.record import Attempt
+from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.core.workload import SourceFile
+from hpml_jobs.report.choose.proposal import proposal
+from hpml_jobs.report.files import first_screen
+from hpml_jobs.report.files.csv_tables import sheets
+from hpml_jobs.report.files.markdown import document
+from hpml_jobs.report.overview import overview, speedup_bars
+from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.study.files import encode, write_whole
+from tests.unit.builders import RESNET, lab_cell, lab_record, texts_by_label
+from tests.unit.check_cases import change_scheduling, wait_for_cpu
+
+
+def screen(report, width=110):
+    console = Console(width=width, file=io.StringIO())
+    first_screen.show(report, console)
+    return console.file.getvalue().splitlines()
+
+
+def test_answer_is_within_the_first_twelve_lines(builder):
+    builder.with_published_study()
+    lines = screen(builder.collect())
+    first = " ".join("\n".join(lines[:12]).split())
+    assert "9 of 9 cells measured: 1, 2 and 4 GPUs, batch 32, 128 and 512 per GPU" in first
+    assert "Fastest: 4 GPUs at batch 512 per GPU (ddp), 1.72 times the speed of" in first
+    assert "Ask for 2 GPUs at batch 512 per GPU (ddp): 15.66 s per epoch" in first
+    assert (
+        "the third and fourth GPU save 0.537 s per epoch (3.4 %) and cost 29.2 GPU-seconds" in first
+    )
+
+
+@pytest.mark.parametrize("width", [60, 80, 110, 200])
+def test_first_screen_has_at_most_60_lines(builder, width):
+    builder.with_published_study(but=((4, 512), (1, 32)))
+    for strategy in (Strategy.ALLREDUCE, Strategy.GATHER_SCATTER, Strategy.DP):
+        for batch in (32, 128, 512):
+            builder.with_record(lab_record(lab_cell(2, batch, strategy=strategy), 30.0))
+    builder.with_out_of_memory(lab_cell(4, 512))
+    builder.with_cell(lab_cell(1, 32), Outcome.FAILED, "rank 0: ValueError")
+    for threads in (2, 3, 4):  # groups of other conditions
+        builder.with_record(lab_record(lab_cell(2, 64, threads=threads), 12.0))
+        builder.with_record(lab_record(lab_cell(1, 64, threads=threads), 20.0))
+    lines = screen(builder.collect(), width)
+    assert len(lines) <= first_screen.LINES
+    assert max(map(len, lines)) <= width
+    text = " ".join(" ".join(lines).split())
+    groups = {number for number in "1234" if f"Group {number}:" in text}
+    assert "1" in groups
+    missing = ", ".join(sorted({*"1234"} - groups))
+    assert (f"Not shown: group {missing}." in text) is bool(missing)
+    assert "--all (" in text
+
+
+def test_speedups_are_drawn_against_the_ideal(builder):
+    builder.with_published_study()
+    report = builder.collect()
+    bars = speedup_bars(report.groups[0])
+    assert bars.title == "Speedup at batch 512 per GPU, ddp"
+    assert [(bar.label, round(bar.speedup, 2), bar.ideal) for bar in bars.bars] == [
+        ("1-GPU", 1.0, 1.0),
+        ("2-GPU", 1.66, 2.0),
+        ("4-GPU", 1.72, 4.0),
+    ]
+    drawn = {line.split()[0]: line for line in screen(report) if "█" in line}
+    assert drawn["4-GPU"].index("·") == drawn["4-GPU"].rindex("█") + 2
+    assert {len(line) for line in drawn.values()} == {max(map(len, drawn.values()))}
+    assert drawn["4-GPU"].count("█") + drawn["4-GPU"].count("·") == first_screen.BAR_WIDTH - 1
+
+
+def test_each_cause_is_named_once_most_serious_first(builder):
+    builder.with_published_study(but=((2, 512),))
+    disturb = change_scheduling(Role.TIMED, stolen_s=8.0)
+    builder.with_record(disturb(lab_record(lab_cell(2, 512), 15.66)))
+    report = builder.collect()
+    trust = overview(report, report.groups[0]).trust
+    assert trust[0].startswith("Table 1 can be used with a warning for 1 cell")
+    assert trust[1].startswith("warning: Table 1 of ddp 2-GPU b512: disturbed:")
+    text = " ".join(" ".join(screen(report)).split())
+    assert text.count("disturbed:") == 1
+    assert "see Data-quality checks" not in text
+
+
+def test_answer_is_provisional_if_the_reference_is_doubtful(builder):
+    disturb = change_scheduling(Role.TIMED, stolen_s=8.0)
+    builder.with_record(disturb(lab_record(lab_cell(1, 128), 30.0)))
+    builder.with_record(lab_record(lab_cell(2, 128), 16.0))
+    builder.with_record(lab_record(lab_cell(4, 128), 14.0))
+    report = builder.collect()
+    group = report.groups[0]
+    _, ask, _ = overview(report, group).answer
+    assert ask.startswith("Not reliable yet: ask for 2 GPUs at batch 128 per GPU (ddp)")
+    warning = "a data-quality check warns of the time of 1 GPU, batch 128"
+    assert any(line.startswith(warning) for line in overview(report, group).trust)
+    paragraph = proposal(group.source, group.choice, "0.7.0")
+    assert paragraph.startswith(f"Preliminary: {warning}, which should be measured again")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "label"), [(1, "1 GPU, batch 128"), (4, "4 GPUs, batch 128 (ddp)")]
+)
+def test_answer_on_cells_that_waited_too_long_is_to_measure_again(gpus, label, builder):
+    """A cell that waited for a CPU for 79 % of its epoch is no answer, and no reference."""
+    for size, epoch_s in ((1, 30.0), (2, 16.0), (4, 9.0)):
+        record = lab_record(lab_cell(size, 128), epoch_s)
+        waits = wait_for_cpu(Role.TIMED, 0.79 * epoch_s)
+        builder.with_record(waits(record) if size == gpus else record)
+    report = builder.collect()
+    answer = overview(report, report.groups[0]).answer
+    expected = (
+        f"Measure again: something outside of the cells withheld more than 25 % of the timed epoch "
+        f"of {label}: hpml-jobs resubmit lab-greene-v100 --disturbed"
+    )
+    assert answer == (expected,)
+    assert report.groups[0].choice.ask is None
+    assert "cannot be used for 1 cell" in report.groups[0].usability
+
+
+def test_disturbed_cell_beside_another_of_its_size_leaves_an_answer(builder):
+    wait = wait_for_cpu(Role.TIMED, 7.1)
+    builder.with_record(lab_record(lab_cell(1, 128), 30.0))
+    builder.with_record(lab_record(lab_cell(2, 128), 16.0))
+    builder.with_record(wait(lab_record(lab_cell(2, 32), 9.0)))
+    report = builder.collect()
+    assert report.groups[0].choice.ask.candidate.row.batch_per_gpu == 128
+
+
+def test_speedups_have_the_mark_of_what_they_are_made_of(builder):
+    """Of the baseline's time too: in Table 1, the bars, the CSV, Scaling and the answer."""
+    disturb = change_scheduling(Role.TIMED, stolen_s=8.0)
+    builder.with_record(disturb(lab_record(lab_cell(1, 128), 30.0)))
+    builder.with_record(lab_record(lab_cell(2, 128), 16.0))
+    report = builder.collect()
+    texts = texts_by_label(builder.table("table1-ddp"))
+    assert texts == {"1-GPU": ("!30.00", "1"), "2-GPU": ("16.00", "!1.88")}
+    drawn = {line.split()[0]: line.split()[-1] for line in screen(report) if "█" in line}
+    assert drawn == {"1-GPU": "1.00", "2-GPU": "!1.88"}
+    assert "!1.88 times the speed" in " ".join(overview(report, report.groups[0]).answer)
+    lines = sheets(report)["table1.csv"].splitlines()
+    columns = [*csv.DictReader(lines)]
+    assert [row["batch_128_time_doubtful"] for row in columns] == ["True", "False"]
+    assert [row["batch_128_speedup_doubtful"] for row in columns] == ["True", "True"]
+    of_scaling = texts_by_label(builder.table("scaling"))["ddp 2-GPU b128"]
+    assert sum(text.startswith("!") for text in of_scaling) == 4
+    assert of_scaling[0] == "16.00"
+
+
+def test_fastest_cell_to_ask_for_is_said_once(builder):
+    builder.with_record(lab_record(lab_cell(1, 32), 40.0))
+    builder.with_record(lab_record(lab_cell(2, 32), 21.0))
+    report = builder.collect()
+    fastest, ask = overview(report, report.groups[0]).answer
+    assert fastest.startswith("Fastest: 2 GPUs at batch 32 per GPU (ddp), 1.90 times the speed of")
+    assert ask == "Ask for it: it has the most GPUs with an efficiency of 0.700 or more."
+
+
+def test_time_of_an_epoch_not_spent_on_computation_is_named(builder):
+    builder.with_record(lab_record(lab_cell(1, 32), 40.0))
+    builder.with_record(lab_record(lab_cell(2, 32), 30.0))
+    report = builder.collect()
+    row = report.groups[0].choice.fastest.candidate.row
+    values = row.values
+    compute_s = values.phase_forward_s + values.phase_backward_s + values.phase_optimizer_s
+    whole_s = values.phase_stall_s + values.phase_h2d_s + compute_s + values.phase_comm_exposed_s
+    answer = overview(report, report.groups[0]).answer[0]
+    assert values.phase_comm_exposed_s / whole_s == pytest.approx(0.07)
+    assert answer.endswith("; 7.0 % of its epoch is exposed communication.")
+
+
+def test_one_cell_is_not_recommended(builder):
+    builder.with_record(lab_record(lab_cell(1, 32), 40.0))
+    report = builder.collect()
+    (answer,) = overview(report, report.groups[0]).answer
+    assert answer.startswith("One cell has a number: 1 GPU at batch 32 per GPU (single): 40.00 s")
+    assert not any("too few runs" in line for line in screen(report))
+
+
+def test_study_without_numbers_names_status(builder):
+    builder.with_cell(lab_cell(1, 32), Outcome.PENDING, "pending in SLURM as job 17")
+    report = builder.collect()
+    text = " ".join(screen(report))
+    assert f"No cell has a number: hpml-jobs status {report.study} shows why." in text
+
+
+def test_study_without_cells_says_so(builder):
+    report = builder.collect()
+    assert screen(report)[0] == f"Study {report.study} has no cells yet."
+
+
+@pytest.mark.parametrize(
+    ("fixed_later", "outcome"), [(True, "failed"), (False, "failed"), (True, "pending")]
+)
+def test_dead_cells_of_older_code_are_one_line(fixed_later, outcome, builder):
+    """After a bug, its fix and the same command: the group with numbers is first, alone."""
+    for sha256, began in (("bug", 100), ("fix", 200 if fixed_later else 50)):
+        code = (SourceFile(name="net.py", sha256=sha256),)
+        workload = msgspec.structs.replace(RESNET, model="net:build", code=code)
+        for gpus in (1, 2):
+            cell = lab_cell(gpus, 32, workload=workload)
+            if sha256 == "fix":
+                builder.with_record(lab_record(cell, 20.0 / gpus))
+            else:
+                builder.with_cell(cell, Outcome(outcome), f"{outcome}: ValueError")
+            attempt = builder.study.cell(cell.slug).attempt("17_0-0")
+            write_whole(attempt.about, encode(Attempt(id="17_0-0", job="17_0")))
+            os.utime(attempt.about, (began, began))
+            write_whole(builder.study.cell(cell.slug).current, b"17_0-0")
+    report = builder.collect()
+    text = "\n".join(screen(report))
+    hidden = "2 cells of older code have no number (hpml-jobs collect lab-greene-v100 --all shows"
+    is_replaced = fixed_later and outcome == "failed"
+    assert (hidden in text, "Group 2" in text) == (is_replaced, not is_replaced)
+    assert "Table 1" in text
+    with_numbers = [bool(group.source.timed) for group in report.first_screen.groups]
+    assert with_numbers == ([True] if is_replaced else [True, False])
+    assert "ValueError" in document(report)

@@ -1,0 +1,284 @@
+"""The report folder and the screen: every form says the same, again and again the same bytes."""
+
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from hpml_jobs.cli.main import run
+from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.errors import HpmlError
+from hpml_jobs.report.files import latex
+from hpml_jobs.report.files.screen import drawn, show
+from hpml_jobs.report.folder import is_outdated, write_all, write_tables
+from hpml_jobs.report.report import make_report
+from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.study.snapshot import read_snapshots
+from hpml_jobs.study.study import Study
+from tests.unit.builders import lab_cell, lab_record
+
+FILES = [
+    "tables.md",
+    "tables.tex",
+    "tables.json",
+    "q1.csv",
+    "table1.csv",
+    "table2.csv",
+    "table3.csv",
+    "choice.csv",
+    "cost.csv",
+    "scaling.csv",
+    "strong.csv",
+    "largest.csv",
+    "communication.csv",
+    "bandwidth.csv",
+    "phases.csv",
+    "messages.csv",
+    "replicas.csv",
+    "microbenchmark.csv",
+    "fit.csv",
+    "profiler.csv",
+    "checks.csv",
+    "cells.csv",
+]
+
+
+@pytest.fixture
+def incomplete_study(builder):
+    """The nine cells with one waiting, one out of memory, one without any trace of success."""
+    builder.with_published_study(stall_s=1.5, but=((4, 128), (4, 512), (1, 32)))
+    builder.with_cell(lab_cell(4, 128), Outcome.PENDING, "pending in SLURM as job 17_3 (Resources)")
+    builder.with_cell(lab_cell(1, 32), Outcome.FAILED, "failed: 100 % of $HOME & more_#")
+    builder.with_out_of_memory(lab_cell(4, 512))
+    return builder
+
+
+@pytest.fixture
+def gallery(tmp_path):
+    """The report of the gallery's study, whose tables have words and many columns."""
+    archive = Path(__file__).parents[4] / "docs" / "gallery" / "cifar10.tar.gz"
+    assert run(["unpack", str(archive), "--outputs", str(tmp_path / "unpacked")]) == 0
+    cells = Study(tmp_path / "unpacked" / "cifar10").cells()
+    return make_report("cifar10", read_snapshots(cells), ())
+
+
+def screen_text(report, width):
+    console = Console(width=width, file=io.StringIO())
+    show(report, console)
+    return console.file.getvalue()
+
+
+def test_collect_twice_writes_identical_bytes(incomplete_study):
+    folder = incomplete_study.study.report
+    paths = write_tables(incomplete_study.collect(), folder)
+    assert [path.name for path in paths] == FILES
+    first = [path.read_bytes() for path in paths]
+    assert [path.read_bytes() for path in write_tables(incomplete_study.collect(), folder)] == first
+    assert {path.name for path in folder.iterdir()} == set(FILES)
+
+
+def test_collect_removes_files_of_dropped_tables(builder):
+    builder.with_published_study()
+    slug = builder.with_record(lab_record(lab_cell(2, 32, repeat=1), 30.0)).slug
+    write_tables(builder.collect(), builder.study.report)
+    assert (builder.study.report / "repeats.csv").exists()
+    builder.study.cell(slug).record_json.unlink()
+    write_tables(builder.collect(), builder.study.report)
+    assert not (builder.study.report / "repeats.csv").exists()
+
+
+def test_empty_study_can_be_written_and_shown(builder):
+    write_tables(builder.collect(), builder.study.report)
+    assert "has no cells yet" in screen_text(builder.collect(), 80)
+
+
+def test_unwritable_report_folder_is_one_line_error(builder, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HpmlError, match="cannot be written"):
+        write_tables(builder.collect(), tmp_path / "file")
+
+
+def test_json_has_unrounded_numbers_baseline_and_missing_cells(incomplete_study):
+    write_tables(incomplete_study.collect(), incomplete_study.study.report)
+    (group,) = json.loads((incomplete_study.study.report / "tables.json").read_text())["groups"]
+    two = next(e for e in group["entries"] if (e["gpus"], e["batch_per_gpu"]) == (2, 512))
+    assert two["speedup"] == 25.945 / 15.664
+    assert two["timing"]["epoch_s"] == 15.664
+    assert set(two["residual"]) == {"compute_s", "comm_s", "bus_gb_per_s", "with_loading"}
+    assert [row["batch_per_gpu"] for row in group["baseline"]] == [32, 128, 512]
+    outcomes = {missing["outcome"]: missing["reason"] for missing in group["missing_cells"]}
+    assert outcomes["pending"] == "pending in SLURM as job 17_3 (Resources)"
+    assert set(outcomes) == {"pending", "failed", "oom"}
+    captions = {table["label"]: " ".join(table["caption"]) for table in group["tables"]}
+    assert captions["table2-ddp"].startswith("Measured: seconds of the instrumented epoch on")
+    assert captions["table2r-ddp"].startswith("Lab residual: derived, not measured")
+
+
+def test_table_csv_has_all_columns_unrounded(builder):
+    builder.with_published_study(stall_s=1.5)
+    builder.with_record(lab_record(lab_cell(2, 32, strategy=Strategy.DP), 40.0))
+    write_tables(builder.collect(), builder.study.report)
+    frame = pd.read_csv(builder.study.report / "table1.csv")
+    assert list(frame["strategy"]) == ["dp", "dp", "ddp", "ddp", "ddp"]
+    assert list(frame["row"]) == ["1-GPU", "2-GPU", "1-GPU", "2-GPU", "4-GPU"]
+    last = frame.iloc[-1]
+    assert last["batch_512_time_s"] == 15.127
+    assert last["batch_512_speedup"] == pytest.approx(25.945 / 15.127, rel=1e-15)
+    assert frame["batch_512_time_s"].isna().tolist() == [True, True, False, False, False]
+    assert "batch_32_bus_residual_gb_per_s" in pd.read_csv(builder.study.report / "table3.csv")
+
+
+def test_cells_csv_has_every_cell_with_its_outcome(incomplete_study):
+    slug = incomplete_study.with_cell(lab_cell(8, 32)).slug
+    incomplete_study.study.cell(slug).cell_json.write_bytes(b"{")
+    write_tables(incomplete_study.collect(), incomplete_study.study.report)
+    frame = pd.read_csv(incomplete_study.study.report / "cells.csv")
+    assert len(frame) == 10
+    assert sorted(frame["outcome"].unique()) == ["failed", "missing", "ok", "oom", "pending"]
+    measured = frame[frame["outcome"] == "ok"]
+    assert set(measured["facts_gpu_model"]) == {"Tesla V100-SXM2-16GB"}
+    assert measured["train_s"].equals(measured["epoch_s"] - measured["stall_s"])
+
+
+def test_latex_tables_are_complete_and_escaped(incomplete_study):
+    write_tables(incomplete_study.collect(), incomplete_study.study.report)
+    text = (incomplete_study.study.report / "tables.tex").read_text()
+    assert text.isascii()
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 20
+    assert r"failed: 100 \% of \$HOME \& more\_\#" in text
+    assert not re.search(r"(?<!\\)[_%&#$](?!-\$|\\)", _captions(text))
+    assert r"\multicolumn{2}{c}{batch 32 per GPU}" in text
+    assert r"\cmidrule(lr){2-3} \cmidrule(lr){4-5} \cmidrule(lr){6-7}" in text
+    for body, columns in re.findall(
+        r"(\\begin\{tabular\}\{l([lr]+)\}.*?\\end\{tabular\})", text, re.S
+    ):
+        for row in re.findall(r"^(.*) \\\\$", body, re.M):
+            spans = sum(int(span) - 1 for span in re.findall(r"\\multicolumn\{(\d)\}", row))
+            assert row.count(" & ") + row.startswith("& ") + spans == len(columns), row
+
+
+DOCUMENT = r"""\documentclass{article}
+\usepackage[a4paper,margin=2.5cm]{geometry}
+\usepackage{booktabs}
+\begin{document}
+\input{tables}
+\end{document}
+"""
+
+
+@pytest.mark.skipif(not shutil.which("pdflatex"), reason="pdflatex is not installed")
+@pytest.mark.parametrize("name", ["incomplete", "gallery"])
+def test_latex_tables_compile_and_fit_on_a4(name, incomplete_study, gallery, tmp_path):
+    report = incomplete_study.collect() if name == "incomplete" else gallery
+    (tmp_path / "tables.tex").write_text(latex.document(report))
+    (tmp_path / "document.tex").write_text(DOCUMENT)
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "document.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert (tmp_path / "document.pdf").stat().st_size > 10_000
+    assert [
+        w for w in re.findall(r"Overfull \\hbox \(([\d.]+)pt", done.stdout) if float(w) > 1
+    ] == []
+
+
+def test_latex_tables_are_as_wide_as_the_page_at_most(incomplete_study, gallery):
+    """Tables of all widths keep all their columns, in parts that fit, also with long names."""
+    incomplete_study.with_record(lab_record(lab_cell(64, 512, nodes=16, repeat=1), 9.0))
+    for group in (*incomplete_study.collect().groups, *gallery.groups):
+        for table in filter(lambda table: table.lines, group.tables):
+            parts = list(latex.parts(table, latex.FOOTNOTESIZE))
+            assert sum(block.width for p in parts for block in p.blocks) == len(table.words)
+            for number, line in enumerate(table.lines):
+                assert sum((p.lines[number].texts for p in parts), ()) == line.texts
+            for part in parts:
+                texts = zip(*(line.texts for line in part.lines), strict=True)
+                widths = [min(latex.WORDS, max(map(len, column))) + latex.GAP for column in texts]
+                labels = max(len(line.label) for line in part.lines)
+                assert labels + sum(widths) <= latex.FOOTNOTESIZE, (table.label, widths)
+
+
+def _captions(text):
+    return "\n".join(re.findall(r"^\\(?:caption|item)\b.*$", text, re.M))
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_screen_lines_fit_console_width(incomplete_study, width):
+    for batch in (8, 16, 64, 256):
+        for gpus in (1, 2, 4):
+            incomplete_study.with_record(lab_record(lab_cell(gpus, batch), 100.0 / gpus))
+    text = screen_text(incomplete_study.collect(), width)
+    assert max(map(len, text.splitlines())) <= width
+    for batch in (8, 16, 32, 64, 128, 256, 512):
+        assert text.count(f"batch {batch} per GPU") == 5
+
+
+def test_screen_has_both_lab_headings(builder):
+    builder.with_published_study(stall_s=1.5)
+    text = screen_text(builder.collect(), 100)
+    expected = """\
+Table 1 │ batch 32 per GPU │ batch 128 per GPU │ batch 512 per GPU
+        │ Time(s)  Speedup │  Time(s)  Speedup │  Time(s)  Speedup
+────────┼──────────────────┼───────────────────┼──────────────────
+1-GPU   │   48.61        1 │    27.22        1 │    25.95        1
+2-GPU   │   30.82     1.58 │    20.92     1.30 │    15.66     1.66
+4-GPU   │   30.82     1.58 │    19.88     1.37 │    15.13     1.72
+"""
+    assert expected in text
+
+
+def test_screen_numbers_are_styled_unlike_separators(builder):
+    builder.with_published_study()
+    *_, last = drawn(builder.table("table1-ddp"), 100)
+    dim = "".join(last.plain[span.start : span.end] for span in last.spans if span.style == "dim")
+    assert last.style == ""
+    assert dim == " │ " * 3
+
+
+def test_screen_prints_markup_in_reasons_literally(builder):
+    builder.with_cell(lab_cell(1, 32), Outcome.FAILED, "failed: [bold]x[/bold] [/nonsense]")
+    assert "[bold]x[/bold] [/nonsense]" in screen_text(builder.collect(), 140)
+
+
+def test_report_package_import_does_not_load_pandas():
+    room = "import sys, hpml_jobs.report.report, hpml_jobs.report.files.screen"
+    code = f"{room}; print('pandas' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_unchanged_tables_are_not_written_again(builder):
+    builder.with_published_study()
+    folder = builder.study.report
+    paths = write_tables(builder.collect(), folder)
+    first = [path.stat().st_mtime_ns for path in paths]
+    write_tables(builder.collect(), folder)
+    assert [path.stat().st_mtime_ns for path in paths] == first
+
+
+def test_page_is_outdated_once_tables_change(builder):
+    builder.with_published_study()
+    folder = builder.study.report
+    assert not is_outdated(folder)
+    write_all(builder.collect(), folder)
+    write_tables(builder.collect(), folder)
+    assert not is_outdated(folder)
+    builder.with_record(lab_record(lab_cell(2, 32, repeat=1), 30.0))
+    write_tables(builder.collect(), folder)
+    assert is_outdated(folder)
+    write_all(builder.collect(), folder)
+    assert not is_outdated(folder)
+
+
+def test_named_folder_keeps_files_of_its_owner(builder, tmp_path):
+    builder.with_published_study()
+    own = tmp_path / "loss.png"
+    own.write_bytes(b"mine")
+    write_all(builder.collect(), tmp_path)
+    assert own.read_bytes() == b"mine"

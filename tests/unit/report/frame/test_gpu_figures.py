@@ -1,0 +1,106 @@
+"""What a report shows of the GPUs: in cells.csv, in `record`, in the page's Environment."""
+
+import msgspec
+import pytest
+
+from hpml_jobs.core.measurements import Card, Startup
+from hpml_jobs.report.files.csv_tables import flat
+from hpml_jobs.report.frame.cells import CellResult
+from hpml_jobs.report.frame.figures import GpuFigures, gpu_figures
+from hpml_jobs.report.frame.groups import group
+from hpml_jobs.report.key_numbers import key_numbers, lines
+from hpml_jobs.report.page.environment import environment
+from hpml_jobs.slurm.states import Outcome
+from tests.unit.builders import a_cell, a_record
+from tests.unit.check_cases import FACTS, clean_record, imported_record, samples_at
+
+replace = msgspec.structs.replace
+
+
+def measured(nodes=1, link=None, **changes):
+    """Two A100 on NVSwitch, the second at its power limit in the timed epoch."""
+    record = clean_record(a_cell(gpus=2, nodes=nodes), facts=replace(FACTS, link_gb_per_s=link))
+    ranks = []
+    for rank in record.ranks:
+        reason = "sw_power_cap" if rank.rank else "gpu_idle"
+        card = {
+            "uuid": f"GPU-{rank.rank}", "index": rank.rank, "bus_id": f"0000:{rank.rank}B:00.0",
+            "sm_clock_mhz": 300, "max_sm_clock_mhz": 1410, "power_limit_w": 400.0,
+            "nvlink_to": ("switch",) * 12, "nvlink_version": 5,
+            "samples": samples_at(1410 - 100 * rank.rank, reason),
+        }  # fmt: skip
+        ranks.append(replace(rank, cards=(Card(**(card | changes)),)))
+    return replace(record, ranks=tuple(ranks))
+
+
+def test_figures_are_of_the_timed_epoch():
+    assert gpu_figures(measured()) == GpuFigures(
+        precision="tf32 (convolutions)",
+        sm_clock_mhz=1360.0,
+        least_sm_clock_mhz=1310,
+        memory_clock_mhz=None,
+        power_w=245.0,
+        temperature_c=75,
+        throttle_reasons="gpu_idle sw_power_cap",
+        gpu_samples=8,
+        bus_ids="0 0000:0B:00.0, 1 0000:1B:00.0",
+        links="NVLink 12 x 25 GB/s",
+        link_gb_per_s=300.0,
+    )
+
+
+def test_record_of_an_older_version_has_what_it_has():
+    old = Card(
+        uuid="GPU-0", sm_clock_mhz=1200, max_sm_clock_mhz=1410, temperature_c=60, power_w=200.0,
+        throttle_reasons=(), other_processes=0,
+    )  # fmt: skip
+    record = a_record(a_cell(gpus=2), facts=FACTS)
+    record = replace(record, ranks=tuple(replace(rank, cards=(old,)) for rank in record.ranks))
+    figures = gpu_figures(record)
+    assert (figures.sm_clock_mhz, figures.power_w, figures.throttle_reasons) == (1200, 200, "none")
+    assert (figures.gpu_samples, figures.bus_ids, figures.link_gb_per_s) == (None, None, None)
+    assert gpu_figures(imported_record()) == GpuFigures()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "link", "gb_per_s"), [(1, None, 300.0), (1, 25.0, 25.0), (2, None, None)]
+)
+def test_link_is_the_clusters_else_that_of_nvml_on_a_node(nodes, link, gb_per_s):
+    assert measured(nodes, link).link_gb_per_s == gb_per_s
+
+
+def test_record_command_shows_clocks_power_and_link():
+    numbers = key_numbers(measured())
+    shown = dict(line.split(maxsplit=1) for line in lines(numbers))
+    assert (shown["sm_clock_mhz"], shown["power_w"]) == ("1360 MHz", "245.0 W")
+    assert shown["precision"] == "tf32 (convolutions)"
+    assert shown["link_gb_per_s"] == "300 GB/s"
+    assert numbers["share_of_link"] == pytest.approx(numbers["bus_gb_per_s"] / 300)
+
+
+def test_environment_of_the_page_has_the_time_to_start():
+    record = measured()
+    starts = [Startup(**dict.fromkeys(Startup.__struct_fields__, s)) for s in (0.5, 0.75)]
+    ranks = zip(record.ranks, starts, strict=True)
+    ranks = tuple(replace(rank, startup=start) for rank, start in ranks)
+    facts = environment_of(replace(record, ranks=ranks))
+    assert facts["start of the job to the first iteration, s"] == "6.0"
+
+
+def environment_of(record):
+    result = CellResult(slug=record.slug, outcome=Outcome.OK, cell=record.cell, record=record)
+    (one,) = group([result])
+    return {fact.name: fact.text for fact in environment(one)}
+
+
+def test_environment_of_the_page_has_gpus_and_variables():
+    record = measured()
+    facts = replace(record.facts, nccl_environment={"NCCL_P2P_DISABLE": "1"})
+    record = replace(record, facts=facts)
+    shown = environment_of(record)
+    assert shown["SM clock, MHz (of at most)"] == "1410 (1410), 1310 (1410)"
+    assert shown["power, W (of at most)"] == "245 (400)"
+    assert shown["precision"] == "tf32 (convolutions)"
+    assert shown["specified link, GB/s"] == "300.0"
+    assert shown["environment variables"] == "NCCL_P2P_DISABLE=1"
+    assert flat(facts)["nccl_environment_NCCL_P2P_DISABLE"] == "1"

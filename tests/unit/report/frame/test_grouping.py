@@ -1,0 +1,200 @@
+"""Unlike records never share a table, and the report says what differs."""
+
+import msgspec
+import pytest
+
+from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.record import Node
+from hpml_jobs.core.workload import SourceFile
+from hpml_jobs.report.files.markdown import document
+from hpml_jobs.slurm.states import Outcome
+from tests.unit.builders import DIGITS, RESNET, V100, lab_cell, lab_record
+
+RTX = "Quadro RTX 8000"
+
+
+@pytest.mark.parametrize(
+    ("what", "change"),
+    [
+        ("GPU model", {"gpu_model": RTX}),
+        ("driver", {"driver": "535.1"}),
+        ("torch", {"torch": "2.14.1"}),
+        ("CUDA", {"cuda": "13.0"}),
+        ("NCCL", {"nccl": "2.30"}),
+        ("TF32 in matmul", {"tf32_matmul": True}),
+        ("cuDNN benchmark", {"cudnn_benchmark": False}),
+        ("CPU model", {"cpu_model": "AMD EPYC"}),
+        ("hpml_jobs", {"hpml_jobs": "0.0.9"}),
+        ("commit", {"commit": "fedcba"}),
+        ("uncommitted changes", {"dirty": True}),
+        ("Python", {"python": "3.13.1"}),
+        ("environment", {"environment": {"ATEN_CPU_CAPABILITY": "default"}}),
+        ("environment", {"environment": {"LD_PRELOAD": "/lib/libfast.so"}}),
+    ],
+)
+def test_record_under_other_conditions_gets_its_own_group(builder, what, change):
+    builder.with_published_study(but=((4, 32),))
+    other = msgspec.structs.replace(V100, **change)
+    builder.with_record(lab_record(lab_cell(4, 32), 20.0, 0.0, other))
+    report = builder.collect()
+    assert len(report.groups) == 2
+    assert [text.partition(":")[0] for text in report.differences] == [what]
+    few, many = sorted(report.groups, key=lambda group: len(group.source.cells))
+    assert [line.label for line in few.tables[0].lines] == ["1-GPU", "4-GPU"]
+    assert few.tables[0].lines[1].texts == ("20.00", "–")
+    note = f"no single-GPU cell at batch 32: measured under other conditions (group {many.number})"
+    assert note in few.tables[0].notes
+    away = f"measured under other conditions (group {few.number}): 4-GPU at batch 32"
+    assert away in many.tables[1].notes
+
+
+def test_group_heading_names_differing_condition(builder):
+    builder.with_published_study()
+    rtx = msgspec.structs.replace(V100, gpu_model=RTX)
+    builder.with_record(lab_record(lab_cell(1, 1024), 20.0, 0.0, rtx))
+    text = document(builder.collect())
+    assert f"- GPU model: {RTX} | Tesla V100-SXM2-16GB".replace("|", r"\|") in text
+    assert f"Separated because of: GPU model {RTX}." in text
+
+
+@pytest.mark.parametrize("change", [{"epochs": 5}, {"threads": 2}, {"loader_workers": 4}])
+def test_cells_with_other_settings_get_their_own_group(builder, change):
+    builder.with_published_study()
+    builder.with_record(lab_record(lab_cell(2, 32, **change), 20.0))
+    assert len(builder.collect().groups) == 2
+
+
+@pytest.mark.usefixtures("no_checks")
+@pytest.mark.parametrize("change", [{"protocol": Protocol.LAB}, {"probe_s": 5.0}])
+def test_settings_without_effect_on_timing_share_a_group(builder, change):
+    """Settings that do not change the timed epoch do not split a group."""
+    builder.with_published_study(but=((2, 32),))
+    builder.with_record(lab_record(lab_cell(2, 32, **change), 20.0))
+    assert len(builder.collect().groups) == 1
+    assert builder.table("table1-ddp").lines[1].texts[0] == "20.00"
+
+
+@pytest.mark.usefixtures("no_checks")
+def test_other_seed_counts_as_another_run(builder):
+    builder.with_published_study()
+    builder.with_record(lab_record(lab_cell(2, 32, seed=1), 20.0))
+    table = builder.table("table1-ddp")
+    assert table.lines[1].texts[0] == "25.41"  # the median of 30.819 and 20.0
+    assert "Median of 1 to 2 runs." in table.caption[1]
+
+
+def test_workload_with_other_learning_rate_is_separate(builder):
+    builder.with_published_study()
+    other = msgspec.structs.replace(RESNET, lr=0.2)
+    builder.with_record(lab_record(lab_cell(1, 32, workload=other), 20.0))
+    assert builder.collect().differences == ("lr: 0.1 | 0.2",)
+
+
+def test_two_workloads_are_separated_by_name_only(builder):
+    """The reason for the separation names the workload, not each of its settings."""
+    builder.with_published_study()
+    builder.with_record(lab_record(lab_cell(1, 32, workload=DIGITS), 20.0))
+    assert builder.collect().differences == ("workload: digits | resnet18_cifar10",)
+
+
+def test_hosts_of_one_type_and_backend_share_a_group(builder):
+    builder.with_published_study(but=((4, 32),))
+    other = lab_record(lab_cell(4, 32), 20.0, 0.0, msgspec.structs.replace(V100))
+    facts = msgspec.structs.replace(V100, backend="nccl", os="Linux-6.1", topology="NV2")
+    attempt = msgspec.structs.replace(other.attempt, hosts=("node9",))
+    builder.with_record(msgspec.structs.replace(other, facts=facts, attempt=attempt))
+    report = builder.collect()
+    assert len(report.groups) == 1
+    assert report.differences == ()
+
+
+def test_cell_whose_second_node_differs_gets_its_own_group(builder):
+    builder.with_published_study(but=((4, 32),))
+    record = lab_record(lab_cell(4, 32), 20.0)
+    nodes = [Node(cpu_model=model, driver=V100.driver) for model in (V100.cpu_model, "AMD EPYC")]
+    ranks = [
+        msgspec.structs.replace(rank, node=node)
+        for rank, node in zip(record.ranks, [*nodes, None, None], strict=True)
+    ]
+    builder.with_record(msgspec.structs.replace(record, ranks=tuple(ranks)))
+    report = builder.collect()
+    assert [text.partition(":")[0] for text in report.differences] == ["CPU model"]
+    assert f"AMD EPYC + {V100.cpu_model}" in report.differences[0]
+
+
+@pytest.mark.parametrize(
+    ("data", "model", "change", "groups"),
+    [
+        ("digits", "cnn", {"torchvision": "0.1"}, 1),
+        ("cifar10", "resnet18_cifar10", {"torchvision": "0.1"}, 2),
+        ("digits", "net:build", {"packages": {"timm": "1.0 1a2b3c4"}}, 2),
+        ("digits", "net:build", {"imported": (SourceFile(name="a.py", sha256="1"),)}, 2),
+        ("digits", "cnn", {"os": "Linux-2.6", "python": V100.python}, 1),
+    ],
+)
+def test_software_separates_cells_only_if_they_use_it(builder, data, model, change, groups):
+    workload = msgspec.structs.replace(RESNET, data=data, model=model, parameters=None)
+    for gpus, facts in ((1, V100), (2, msgspec.structs.replace(V100, **change))):
+        cell = msgspec.structs.replace(lab_cell(gpus, 32), workload=workload)
+        builder.with_record(lab_record(cell, 20.0 / gpus, 0.0, facts))
+    assert len(builder.collect().groups) == groups
+
+
+def test_cell_on_two_gpu_models_gets_its_own_group(builder):
+    builder.with_published_study(but=((2, 32),))
+    mixed = lab_record(lab_cell(2, 32), 20.0)
+    first, second = mixed.ranks
+    second = msgspec.structs.replace(second, devices=(RTX,))
+    builder.with_record(msgspec.structs.replace(mixed, ranks=(first, second)))
+    assert f"GPU model: {RTX} + Tesla V100-SXM2-16GB | Tesla" in builder.collect().differences[0]
+
+
+def test_cell_without_record_is_noted_in_each_possible_group(builder):
+    rtx = msgspec.structs.replace(V100, gpu_model=RTX)
+    builder.with_published_study(but=((1, 32), (4, 32)))
+    builder.with_record(lab_record(lab_cell(1, 32), 20.0, 0.0, rtx))
+    builder.with_out_of_memory(lab_cell(4, 32))
+    report = builder.collect()
+    for group in report.groups:
+        table = group.tables[1] if group.q1 else group.tables[0]
+        assert table.lines[-1].texts[0] == "–"  # where it ran out of memory is not known
+        assert any("it is assigned to a group when it has a record" in note for note in table.notes)
+
+
+def test_oom_record_with_facts_joins_group_of_its_gpu(builder):
+    rtx = msgspec.structs.replace(V100, gpu_model=RTX)
+    builder.with_published_study(but=((1, 32), (4, 32)))
+    builder.with_record(lab_record(lab_cell(1, 32), 20.0, 0.0, rtx))
+    builder.with_out_of_memory(lab_cell(4, 32), V100)
+    rtx_group, v100_group = builder.collect().groups
+    assert rtx_group.strategies == ()
+    assert v100_group.strategies[0].tables[0].lines[-1].texts[0] == "OOM"
+
+
+def test_workload_without_records_has_no_hardware_note(builder):
+    builder.with_published_study()
+    builder.with_cell(lab_cell(1, 32, workload=DIGITS), Outcome.PENDING, "pending")
+    report = builder.collect()
+    assert report.differences == ("workload: digits | resnet18_cifar10",)
+    assert report.groups[0].title == "digits on cuda"
+
+
+def own_cell(sha256):
+    """A single-GPU cell with code of the user; without a hash, of a version that kept none."""
+    code = tuple(
+        SourceFile(name=name, sha256=text) for name, text in (("mygpt.py", sha256), ("a.py", "a"))
+    )
+    workload = msgspec.structs.replace(DIGITS, model="mygpt:build", code=code if sha256 else ())
+    return lab_cell(1, 32, workload=workload)
+
+
+def test_changed_code_never_shares_a_table_and_is_named(builder):
+    for epoch_s, sha256 in enumerate(("1" * 64, "2" * 64, None), start=10):
+        builder.with_record(lab_record(own_cell(sha256), float(epoch_s)))
+    report = builder.collect()
+    assert len(report.groups) == 3
+    assert report.differences == (
+        "your code: code not recorded | recorded | recorded",
+        "your code mygpt.py: not recorded | 1111111 | 2222222",
+    )
+    assert report.groups[1].differences.endswith("your code mygpt.py 1111111")

@@ -1,0 +1,124 @@
+"""A run that something disturbed is left out of medians where another run is there."""
+
+import csv
+
+import pytest
+from msgspec.structs import replace
+
+from hpml_jobs.checks import check_record
+from hpml_jobs.checks.result import Affected
+from hpml_jobs.cli.main import run
+from hpml_jobs.core.measurements import SlowIterations
+from hpml_jobs.report.frame.figures import counted_runs
+from tests.unit.builders import a_cell, a_record, texts_by_label
+from tests.unit.check_cases import change_epoch, change_scheduling
+
+STOPPED = change_scheduling("timed", continued_s=(2.0,))
+SPLIT_STOPPED = change_scheduling("instrumented", continued_s=(2.0,))
+
+
+def runs(*times_s, gpus=1, change=None, changed=()):
+    """A record for each time; `change` is made in those of the numbers `changed`."""
+    records = [
+        a_record(a_cell(gpus=gpus, batch=32, repeat=repeat), f"10{repeat}_0.r0", epoch_s)
+        for repeat, epoch_s in enumerate(times_s)
+    ]
+    return [change(r) if n in changed else r for n, r in enumerate(records)]
+
+
+def add(builder, records):
+    for record in records:
+        builder.with_record(record)
+
+
+def rows_of(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def row_of(builder, gpus):
+    return next(row for row in builder.collect().groups[0].source.rows if row.gpus == gpus)
+
+
+def test_disturbed_run_is_not_in_the_median(builder, given_checks):
+    records = runs(8.0, 9.0, 30.0, change=STOPPED, changed=[2])
+    given_checks.update({record.slug: check_record(record) for record in records})
+    add(builder, records)
+    add(builder, runs(4.0, gpus=4))
+    (row,) = (r for r in builder.collect().groups[0].source.rows if r.gpus == 1)
+    assert (row.timing.epoch_s, row.timing.runs) == (8.5, 2)
+    assert row_of(builder, 4).speedup == pytest.approx(8.5 / 4.0)
+    note = "1 of 3 runs left out of the medians: the timed epoch was disturbed: rank 0 on gr001"
+    assert any(note in line for line in builder.table("table1-ddp").notes)
+    assert "!" not in texts_by_label(builder.table("table1-ddp"))["1-GPU"][0]
+
+
+def test_disturbed_run_alone_stays_and_is_marked(builder):
+    add(builder, runs(8.0, gpus=1))
+    add(builder, runs(30.0, gpus=4, change=STOPPED, changed=[0]))
+    row = row_of(builder, 4)
+    assert (row.timing.epoch_s, row.left_out) == (30.0, ())
+    assert texts_by_label(builder.table("table1-ddp"))["4-GPU"][0].startswith("!")
+
+
+def test_all_runs_disturbed_all_count(builder):
+    add(builder, runs(8.0, 10.0, change=STOPPED, changed=[0, 1]))
+    assert row_of(builder, 1).timing.epoch_s == 9.0
+
+
+def test_slow_iterations_alone_never_drop_a_run(builder):
+    slow = SlowIterations(count=1, excess_s=8.0, longest_s=8.04, longest_index=3)
+    pause = change_epoch("timed", slow=slow)
+    add(builder, runs(8.0, 16.0, change=pause, changed=[1]))
+    row = row_of(builder, 1)
+    assert (row.timing.epoch_s, row.left_out) == (12.0, ())
+
+
+def test_disturbed_instrumented_epoch_is_left_out_of_table_2():
+    records = runs(8.0, 8.0, 12.0, gpus=4, change=SPLIT_STOPPED, changed=[2])
+    counted = counted_runs(records)
+    assert [values.epoch_s for values in counted.values] == [8.0, 8.0, 12.0]
+    assert [values.compute_s is None for values in counted.values] == [False, False, True]
+    (left,) = counted.left_out
+    assert not left.holds_for(Affected.TIME)
+    assert left.holds_for(Affected.SPLIT)
+
+
+def test_disturbed_unsynced_epoch_is_left_out_of_the_cost_alone():
+    disturbed = change_scheduling("unsynced", continued_s=(2.0,))
+    counted = counted_runs(runs(8.0, 8.0, 8.0, gpus=4, change=disturbed, changed=[1]))
+    costs = [values.comm_cost_s for values in counted.values]
+    assert [cost is None for cost in costs] == [False, True, False]
+    assert all(values.compute_s is not None for values in counted.values)
+    (left,) = counted.left_out
+    assert not any(left.holds_for(affected) for affected in Affected)
+
+
+def test_csv_files_keep_all_runs_and_name_those_left_out(builder, monkeypatch, capsys):
+    add(builder, runs(8.0, 9.0, 30.0, change=STOPPED, changed=[2]))
+    monkeypatch.chdir(builder.study.root.parent)
+    assert run(["collect", builder.study.name, "--outputs", str(builder.study.root.parent)]) == 0
+    capsys.readouterr()
+    (repeats,) = rows_of(builder.study.report / "repeats.csv")
+    assert repeats["all_epoch_s"] == "8.0 9.0 30.0"
+    assert repeats["left_out_epoch_s"] == "30.0"
+    assert repeats["runs"] == "2"
+    cells = rows_of(builder.study.report / "cells.csv")
+    assert {cell["attempt_id"]: cell["left_out"] for cell in cells} == {
+        "100_0.r0": "",
+        "101_0.r0": "",
+        "102_0.r0": "all",
+    }
+
+
+def test_scatter_and_efficiency_ignore_a_disturbed_baseline(builder):
+    add(builder, runs(8.0, 8.1, 60.0, change=STOPPED, changed=[2]))
+    add(builder, [replace(record) for record in runs(4.0, gpus=4)])
+    checks = builder.collect().groups[0].source.checks
+    levels = {
+        (result.check, result.level.value)
+        for results in checks.values()
+        for result in results
+        if result.check in {"scatter", "efficiency"}
+    }
+    assert levels == {("scatter", "pass"), ("efficiency", "pass")}

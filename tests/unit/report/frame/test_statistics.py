@@ -1,0 +1,157 @@
+"""Intervals of repeats: what they cover, and which differences they refuse to call real."""
+
+from itertools import combinations, product
+from random import Random
+
+import pytest
+
+from hpml_jobs.core.statistics import Sample, interval, ratio_interval
+from hpml_jobs.report.frame.decision import (
+    Decision,
+    compare,
+    compare_all,
+    hodges_lehmann,
+    mann_whitney_p,
+    paired_ratio,
+    signed_ranks_p,
+)
+from hpml_jobs.report.repeats.rounds import comparison_text
+
+
+def test_interval_of_one_run_is_none():
+    assert interval([8.0]) is None
+    assert Sample((8.0,)).spread is None
+
+
+@pytest.mark.parametrize(
+    ("runs", "coverage"), [(2, 0.5), (3, 0.75), (5, 0.9375), (6, 0.96875), (8, 0.9921875)]
+)
+def test_interval_of_few_runs_is_range_with_its_coverage(runs, coverage):
+    values = [10.0 + 0.1 * run for run in range(runs)]
+    assert interval(values[::-1]) == (values[0], values[-1], coverage)
+
+
+def test_interval_of_many_runs_is_narrowest_covering_95():
+    # 1 - 2 (1 + 9) / 2^9 = 0.961; 1 - 2 (1 + 12 + 66) / 2^12 = 0.9614; with 10 of 20: 0.9586
+    assert interval(range(9)) == (1, 7, 1 - 20 / 512)
+    assert interval(range(12)) == (2, 9, 1 - 158 / 4096)
+    low, high, coverage = interval(range(20))
+    assert (low, high) == (5, 14)
+    assert coverage == pytest.approx(0.9586, abs=1e-4)
+
+
+def test_interval_keeps_outliers_and_spread_shows_them():
+    steady = Sample((10.0, 10.1, 10.2, 10.1, 10.0))
+    shaken = Sample((10.0, 10.1, 12.5, 13.0, 10.0))
+    assert steady.spread == pytest.approx(0.1 / 10.1)
+    assert shaken.interval[:2] == (10.0, 13.0)
+    assert shaken.spread == pytest.approx(2.5 / 10.1)
+
+
+def test_bootstrap_is_seeded_and_contains_ratio_of_medians():
+    one, four = (10.0, 10.2, 10.4, 10.1, 10.3, 9.9), (4.0, 4.1, 4.2, 4.05, 4.0, 4.3)
+    low, high, coverage = ratio_interval(one, four)
+    assert low <= 10.15 / 4.075 <= high
+    assert 9.9 / 4.3 <= low < high <= 10.4 / 4.0
+    assert coverage == 0.95
+    ratio_interval.cache_clear()
+    assert ratio_interval(one, four) == (low, high, coverage)
+
+
+def test_bootstrap_needs_two_runs_of_each():
+    assert ratio_interval((10.0,), (5.0, 5.1)) is ratio_interval((10.0, 9.0), (5.0,)) is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (
+            [8.0, 8.1, 8.2, 8.3, 8.1, 8.2],
+            [8.2, 8.1, 8.4, 8.3, 8.2, 8.2],
+            "no significant difference",
+        ),
+        ([8.0] * 5 + [8.05], [8.1] * 5 + [8.5], "less than 2 % apart"),
+        ([8.0] * 5 + [8.2], [8.3] * 5 + [8.6], "faster"),
+        ([9.0] * 6, [8.0] * 6, "slower"),
+        ([9.0, 9.1, 9.2, 9.3], [8.0, 8.1, 8.2, 8.3], "slower"),  # p = 2 / 70
+        ([9.0] * 3, [8.0] * 6, "too few runs to tell"),
+        ([9.0], [8.0] * 6, "too few runs to tell"),
+    ],
+)
+def test_decision_of_two_cells_by_mann_whitney(one, other, expected):
+    assert compare(one, other).decision.value == expected
+
+
+def test_decision_is_symmetric():
+    fast, slow = [8.0, 8.1, 8.2, 8.0], [9.0, 9.1, 9.0, 9.3]
+    assert compare(fast, slow).decision is Decision.FASTER
+    assert compare(slow, fast).decision is Decision.SLOWER
+    assert compare(fast, slow).p == compare(slow, fast).p
+
+
+def test_mann_whitney_p_equals_count_of_all_assignments():
+    random = Random(7)
+    for _ in range(40):
+        first = [random.randint(1, 6) for _ in range(random.randint(2, 6))]
+        second = [random.randint(1, 8) for _ in range(random.randint(2, 6))]
+        assert mann_whitney_p(first, second) == pytest.approx(counted_p(first, second))
+
+
+def counted_p(first, second):
+    """The share of all choices of len(first) ranks whose sum is as far from the mean."""
+    values = [*first, *second]
+    ranks = [sum(v < x for v in values) + (values.count(x) + 1) / 2 for x in values]
+    mean = len(first) * sum(ranks) / len(ranks)
+    far = abs(sum(ranks[: len(first)]) - mean)
+    sums = [abs(sum(choice) - mean) for choice in combinations(ranks, len(first))]
+    return sum(distance >= far - 1e-9 for distance in sums) / len(sums)
+
+
+def test_hodges_lehmann_interval_excludes_1_if_test_rejects():
+    random = Random(8)
+    for _ in range(100):
+        first = [random.lognormvariate(0.0, 0.05) for _ in range(random.randint(4, 9))]
+        second = [random.lognormvariate(0.05, 0.05) for _ in range(random.randint(4, 9))]
+        low, high, coverage = hodges_lehmann(first, second).interval
+        assert (low <= 1 <= high) is (mann_whitney_p(first, second) > 0.05)
+        assert coverage >= 0.95
+
+
+def test_signed_ranks_are_those_of_all_signs():
+    random = Random(9)
+    for _ in range(60):
+        first = [float(random.randint(20, 26)) for _ in range(7)]
+        second = [float(random.randint(22, 27)) for _ in range(7)]
+        ratios = [a / b for a, b in zip(first, second, strict=True) if a != b]
+        sizes = [max(ratio, 1 / ratio) for ratio in ratios]
+        ranks = [sum(v < x for v in sizes) + (sizes.count(x) + 1) / 2 for x in sizes]
+        far = abs(sum(r if ratio > 1 else -r for r, ratio in zip(ranks, ratios, strict=True)))
+        sums = [sum(s * r for s, r in zip(signs, ranks, strict=True)) for signs in
+                product((1, -1), repeat=len(ranks))]  # fmt: skip
+        share = sum(abs(total) >= far for total in sums) / len(sums)
+        assert signed_ranks_p(first, second) == pytest.approx(share)
+
+
+def test_paired_interval_excludes_1_if_test_rejects():
+    random = Random(10)
+    for _ in range(100):
+        first = [random.lognormvariate(0.0, 0.05) for _ in range(random.randint(6, 9))]
+        second = [random.lognormvariate(0.05, 0.05) for _ in first]
+        low, high, coverage = paired_ratio(first, second).interval
+        assert (low <= 1 <= high) is (signed_ranks_p(first, second) > 0.05)
+        assert coverage >= 0.95
+
+
+def test_holm_corrects_comparisons_with_the_fastest():
+    six = [[base + 0.01 * run for run in range(6)] for base in (8.0, 8.02, 9.0)]
+    pairs = compare_all(six)
+    assert pairs[2, 0].p == pytest.approx(3 * 2 / 924)  # the smallest p of three, times three
+    assert pairs[1, 0].decision is Decision.SAME
+    assert (pairs[2, 0].decision, pairs[0, 2].decision) == (Decision.SLOWER, Decision.FASTER)
+
+
+def test_several_strategies_need_more_runs_for_a_decision():
+    four = [[base + 0.01 * run for run in range(4)] for base in (8.0, 9.0, 10.0)]
+    pairs = compare_all(four)
+    assert pairs[1, 0].decision is Decision.TOO_FEW
+    assert comparison_text(pairs[1, 0]).endswith("(5 runs of each are needed)")

@@ -1,0 +1,82 @@
+"""A training path has rows of its own, which are compared with one GPU on the same path."""
+
+import pytest
+from msgspec.structs import replace
+
+from hpml_jobs.core.training_path import Precision, TrainingPath
+from hpml_jobs.report.files.markdown import grid
+from tests.unit.builders import lab_cell, lab_record
+
+BF16 = TrainingPath(precision=Precision.BF16)
+
+TABLE_1 = """\
+| Table 1      | batch 512 per GPU |         |
+|:-------------|------------------:|--------:|
+|              |           Time(s) | Speedup |
+| 1-GPU        |             40.00 |       1 |
+| 1-GPU (bf16) |             30.00 |       1 |
+| 2-GPU        |             22.00 |    1.82 |
+| 2-GPU (bf16) |             24.00 |    1.25 |"""
+
+
+def add(builder, gpus, epoch_s, batch=512, **path):
+    builder.with_record(lab_record(lab_cell(gpus, batch, path=TrainingPath(**path)), epoch_s))
+
+
+def test_each_path_has_its_own_baseline(builder):
+    add(builder, 1, 40.0)
+    add(builder, 2, 22.0)
+    add(builder, 1, 30.0, precision=Precision.BF16)
+    add(builder, 2, 24.0, precision=Precision.BF16)
+    report = builder.collect()
+    assert len(report.groups) == 1
+    assert grid(builder.table("table1-ddp")) == TABLE_1
+    assert [line.label for line in builder.table("q1").lines] == ["512", "512 (bf16)"]
+
+
+def test_path_without_its_baseline_notes_it(builder):
+    add(builder, 1, 20.0)
+    add(builder, 2, 8.0, precision=Precision.BF16)
+    rows = {row.setup.path: row for row in builder.collect().groups[0].source.rows}
+    assert rows["bf16"].speedup is None
+    notes = builder.table("table1-ddp").notes
+    assert "no single-GPU cell (bf16) at batch 512: not requested" in notes
+
+
+def test_buckets_are_compared_with_the_plain_gpu(builder):
+    add(builder, 1, 20.0)
+    add(builder, 2, 10.0, bucket_cap_mb=50.0)
+    row = builder.collect().groups[0].source.rows[-1]
+    assert (row.treatment, row.speedup) == ("buckets of 50 MB", pytest.approx(2.0, rel=1e-3))
+
+
+def test_table_1_of_one_global_batch_leads_to_strong_scaling(builder):
+    note = "speedups at the same global batch are in the table Strong scaling"
+    add(builder, 1, 40.0, batch=512)
+    add(builder, 2, 25.0, batch=256)
+    assert note in builder.table("table1-ddp").notes
+    add(builder, 1, 42.0, batch=256)
+    assert note not in builder.table("table1-ddp").notes
+
+
+def test_strong_scaling_pairs_accumulated_batches_with_more_gpus(builder):
+    add(builder, 1, 40.0, batch=128, accumulate=4)
+    add(builder, 4, 11.0, batch=128)
+    rows = builder.collect().groups[0].source.rows
+    assert [row.global_batch for row in rows] == [512, 512]
+    (line,) = builder.table("strong").lines
+    assert line.label == "ddp 4-GPU"
+    assert line.texts[0] == "512"
+    assert "3.64" in line.texts
+
+
+def test_rows_and_tables_are_in_the_order_of_numbers(builder):
+    for size in (100.0, 5.0, 25.0):
+        add(builder, 2, 10.0, bucket_cap_mb=size)
+    rows = builder.collect().groups[0].source.rows
+    assert [row.treatment for row in rows] == [f"buckets of {n} MB" for n in (5, 25, 100)]
+    for width in (1024, 64, 256):
+        of = replace(lab_cell(1, 512).workload, model="mine:build", args={"width": width})
+        builder.with_record(lab_record(lab_cell(1, 512, workload=of), 40.0))
+    widths = [group.source.conditions["args"] for group in builder.collect().groups]
+    assert [text for text in widths if text != "none"] == ["width 64", "width 256", "width 1024"]

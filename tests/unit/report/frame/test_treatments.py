@@ -1,0 +1,87 @@
+"""What was done to a cell is part of its row: named, compared within itself, never a baseline."""
+
+import json
+
+import pandas as pd
+
+from hpml_jobs.core.recipe import Recipe
+from hpml_jobs.core.strategies import Strategy, SyncBuffers
+from hpml_jobs.report.files.markdown import grid
+from hpml_jobs.report.folder import write_tables
+from tests.unit.builders import lab_cell, lab_record
+
+WARMUP = Recipe(name="warmup", scaled=True, warmup_epochs=2.0)
+
+TABLE_1 = """\
+| Table 1          | batch 512 per GPU |         |
+|:-----------------|------------------:|--------:|
+|                  |           Time(s) | Speedup |
+| 1-GPU            |             25.95 |       1 |
+| 2-GPU            |             15.66 |    1.66 |
+| 4-GPU            |             15.13 |    1.72 |
+| 4-GPU (warmup 2) |             20.00 |    1.30 |"""
+
+
+def add_batch_512_cells(builder):
+    """The cells at batch 512, and one with a recipe at 4 GPUs."""
+    builder.with_published_study(but=tuple((n, b) for n in (1, 2, 4) for b in (32, 128)))
+    builder.with_record(lab_record(lab_cell(4, 512, recipe=WARMUP), 20.0))
+
+
+def test_treated_cell_has_its_own_row_in_the_same_table(builder):
+    add_batch_512_cells(builder)
+    report = builder.collect()
+    assert len(report.groups) == 1
+    assert grid(builder.table("table1-ddp")) == TABLE_1
+    labels = [line.label for line in builder.table("scaling").lines]
+    assert labels[-1] == "ddp 4-GPU (warmup 2) b512"
+
+
+def test_treated_single_cell_is_no_baseline(builder):
+    add_batch_512_cells(builder)
+    builder.with_record(lab_record(lab_cell(1, 512, recipe=WARMUP), 30.0))
+    first, *_ = builder.collect().groups[0].source.rows
+    assert (first.timing.epoch_s, first.is_baseline) == (25.945, True)
+    own = builder.table("table1-single")
+    assert [line.texts for line in own.lines] == [("25.95", "1"), ("30.00", "0.865")]
+    assert own.lines[1].label == "1-GPU (warmup 2)"
+
+
+def test_treated_cell_alone_notes_missing_baseline(builder):
+    builder.with_record(lab_record(lab_cell(1, 512, recipe=WARMUP), 30.0))
+    assert builder.table("table1-single").notes == (
+        "no single-GPU cell at batch 512: not requested",
+    )
+
+
+def test_strategies_are_compared_within_one_treatment(builder):
+    for seed in (0, 1):
+        builder.with_record(lab_record(lab_cell(2, 128, seed=seed), 20.0))
+        off = lab_cell(2, 128, seed=seed, sync_buffers=SyncBuffers.OFF)
+        builder.with_record(lab_record(off, 19.0))
+    assert "compared" not in [table.label for table in builder.collect().groups[0].full]
+    cell = lab_cell(2, 128, recipe=WARMUP)
+    builder.with_record(lab_record(cell, 18.0))
+    builder.with_record(
+        lab_record(lab_cell(2, 128, recipe=WARMUP, strategy=Strategy.ALLREDUCE), 21.0)
+    )
+    (line,) = builder.table("compared").lines
+    assert line.label == "2-GPU (warmup 2) b128"
+
+
+def test_csv_tables_and_json_name_the_treatment(builder):
+    add_batch_512_cells(builder)
+    write_tables(builder.collect(), builder.study.report)
+    for name in ("table1", "table2", "table3", "scaling", "messages", "replicas", "cells"):
+        found = pd.read_csv(builder.study.report / f"{name}.csv", keep_default_na=False)
+        assert "warmup 2" in set(found["treatment"]), name
+    (group,) = json.loads((builder.study.report / "tables.json").read_text())["groups"]
+    treated = {row["treatment"] for row in group["entries"]}
+    assert treated == {"", "warmup 2"}
+
+
+def test_messages_caption_covers_every_treatment(builder):
+    builder.with_record(lab_record(lab_cell(2, 128), 20.0))
+    off = lab_record(lab_cell(2, 128, sync_buffers=SyncBuffers.OFF), 20.0)
+    builder.with_record(off)
+    assert "ddp (buffers off): " in builder.table("messages").caption[1]

@@ -1,0 +1,219 @@
+"""Measured Tables 2 and 3: what each strategy shows, and what is said where nothing is measured."""
+
+import msgspec
+import pytest
+
+from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.measurements import Communication, Imported, Message
+from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.report.frame.figures import figures_of, medians, peak_of
+from tests.unit.builders import PUBLISHED_S, lab_cell, lab_record, texts_by_label
+
+GRADIENT_BYTES = 44_695_848
+
+
+def two_gpu_entry(builder, strategy):
+    """2 GPUs at batch 128: an epoch of 20 s in 196 iterations, a baseline of 30 s beside it."""
+    builder.with_record(lab_record(lab_cell(1, 128), 30.0))
+    builder.with_record(lab_record(lab_cell(2, 128, strategy=strategy), 20.0))
+    (row,) = (e for e in builder.collect().groups[0].source.rows if e.gpus == 2)
+    return row
+
+
+def test_compute_plus_exposed_equals_instrumented_epoch(builder):
+    values = two_gpu_entry(builder, Strategy.DDP).values
+    whole_s = 1.005 * 20.0
+    assert values.compute_s == pytest.approx(0.90 * whole_s)
+    assert values.comm_exposed_s == pytest.approx(0.08 * whole_s)
+    assert values.compute_s + values.comm_exposed_s == pytest.approx(whole_s - 0.02 * whole_s)
+
+
+@pytest.mark.parametrize("strategy", [Strategy.DDP, Strategy.ALLREDUCE, Strategy.ALLREDUCE_FLAT])
+def test_bus_bandwidth_is_gradient_bytes_over_collective_time(builder, strategy):
+    row = two_gpu_entry(builder, strategy)
+    share = 0.09 if strategy is Strategy.DDP else 0.10
+    net_s = share * 1.005 * 19.999  # rank 1 has 1 ms less
+    sent = 196 * GRADIENT_BYTES
+    assert row.bandwidth.sent_bytes == row.bandwidth.expected_bytes == sent
+    assert row.bandwidth.bus_gb_per_s == pytest.approx(1.0 * sent / net_s / 1e9)
+    assert row.bandwidth.bus_plain_gb_per_s == pytest.approx(sent / (share * 20.1) / 1e9)
+    assert row.bandwidth.algorithm_gb_per_s == pytest.approx(sent / net_s / 1e9)
+
+
+def test_table_2_notes_waiting_for_later_ranks(builder):
+    record = lab_record(lab_cell(2, 128), 20.0)
+    few = msgspec.structs.replace(record.exchange, exchange_s=0.02 * 20.1)
+    builder.with_record(lab_record(lab_cell(2, 32), 20.0))  # 0.5 % of it is waiting
+    builder.with_record(msgspec.structs.replace(record, exchange=few))
+    assert builder.table("table2-ddp").notes[0] == (
+        "waiting for ranks that were later, part of Comm: 2-GPU at batch 128: 1.206 of 1.608 s"
+    )
+
+
+def test_bus_bandwidth_of_four_ranks_uses_ring_factor(builder):
+    builder.with_record(lab_record(lab_cell(4, 128), 10.0))
+    (row,) = builder.collect().groups[0].source.rows
+    ratio = row.bandwidth.bus_gb_per_s / row.bandwidth.algorithm_gb_per_s
+    assert ratio == pytest.approx(1.5)
+
+
+def test_gather_scatter_shows_root_bandwidth_and_caption(builder):
+    row = two_gpu_entry(builder, Strategy.GATHER_SCATTER)
+    sent = 2 * 196 * GRADIENT_BYTES
+    assert row.bandwidth.bus_gb_per_s is None
+    assert row.bandwidth.expected_bytes == row.bandwidth.sent_bytes == sent
+    root_s = 0.10 * 1.005 * 20.0
+    assert row.bandwidth.root_wire_gb_per_s == pytest.approx(sent / root_s / 1e9)
+    table = builder.table("table3-gather_scatter")
+    assert table.corner == "Table 3 (GB/s, root's wire)"
+    assert texts_by_label(table)["2-GPU"] == ("8.72",)  # 17.5208 GB / 2.0099 s
+    assert "not a bus bandwidth" in table.caption[0]
+
+
+def test_gather_scatter_root_carries_all_other_ranks_bytes(builder):
+    builder.with_record(lab_record(lab_cell(4, 128, strategy=Strategy.GATHER_SCATTER), 10.0))
+    (row,) = builder.collect().groups[0].source.rows
+    ratio = row.bandwidth.root_wire_gb_per_s / row.bandwidth.algorithm_gb_per_s
+    assert ratio == pytest.approx(3)
+
+
+def test_dp_shows_nominal_ring_bandwidth_and_actual_bytes(builder):
+    whole = lab_record(lab_cell(4, 128, strategy=Strategy.DP), 20.0)
+    reduce = Message(
+        kind="reduce",
+        purpose="gradients",
+        dtype="float32",
+        elements=GRADIENT_BYTES // 4,
+        bytes=GRADIENT_BYTES,
+        count=3 * 98,
+        busy_s=2.0,
+    )
+    talk = Communication(total_s=5.0, gradients_s=2.0, messages=(reduce,))
+    (rank,) = whole.ranks
+    rank = msgspec.structs.replace(rank, communication=talk)
+    builder.with_record(msgspec.structs.replace(whole, ranks=(rank,)))
+    (row,) = builder.collect().groups[0].source.rows
+    assert row.bandwidth.sent_bytes == 294 * GRADIENT_BYTES
+    assert row.bandwidth.expected_bytes is None
+    assert row.bandwidth.algorithm_gb_per_s == pytest.approx(294 * GRADIENT_BYTES / 2.0 / 1e9)
+    assert row.bandwidth.nominal_gb_per_s == pytest.approx(1.5 * 98 * GRADIENT_BYTES / 2e9)
+    assert row.bandwidth.bus_gb_per_s is None
+    assert texts_by_label(builder.table("table3-dp"))["4-GPU"] == ("3.29",)
+
+
+@pytest.mark.usefixtures("no_checks")
+def test_bandwidth_without_gradient_time_is_a_dash(builder):
+    """Without gradient collective time no other time is used as divisor."""
+    whole = lab_record(lab_cell(2, 128), 20.0)
+    ranks = []
+    for rank in whole.ranks:
+        talk = msgspec.structs.replace(rank.communication, gradients_s=0.0, total_s=0.0)
+        ranks.append(msgspec.structs.replace(rank, communication=talk))
+    builder.with_record(msgspec.structs.replace(whole, ranks=tuple(ranks)))
+    table = builder.table("table3-ddp")
+    assert texts_by_label(table)["2-GPU"] == ("–",)
+    assert table.notes == (
+        "not measured: no collective of gradients was recorded: 2-GPU at batch 128",
+    )
+
+
+def test_protocol_lab_has_only_residual_tables_and_a_note(builder):
+    for (gpus, batch), epoch_s in PUBLISHED_S.items():
+        builder.with_record(lab_record(lab_cell(gpus, batch, protocol=Protocol.LAB), epoch_s))
+    labels = [table.label for table in builder.collect().groups[0].strategies[0].tables]
+    assert labels == ["table1-ddp", "table2r-ddp", "table3r-ddp"]
+    assert "protocol=lab ends before" in builder.table("table2r-ddp").caption[-1]
+
+
+def test_mixed_study_shows_dash_with_reason(builder):
+    builder.with_published_study(but=((4, 32),))
+    builder.with_record(lab_record(lab_cell(4, 32, protocol=Protocol.LAB), 30.8))
+    table = builder.table("table2-ddp")
+    assert texts_by_label(table)["4-GPU"][:2] == ("–", "–")
+    assert texts_by_label(table)["2-GPU"][:2] == ("27.88", "2.478")
+    assert table.notes == (
+        "not measured: protocol=lab ends before the instrumented epoch: 4-GPU at batch 32",
+    )
+    assert texts_by_label(builder.table("table2r-ddp"))["4-GPU"][0] != "–"
+
+
+def test_medians_skip_unknown_values(builder):
+    full = lab_record(lab_cell(2, 128), 20.0)
+    lab = lab_record(lab_cell(2, 128, protocol=Protocol.LAB, repeat=1), 10.0)
+    merged = medians([figures_of(full), figures_of(lab)])
+    assert merged.epoch_s == 15.0
+    assert merged.compute_s == figures_of(full).compute_s
+    assert merged.link_gb_per_s is None
+
+
+def test_peak_bandwidth_uses_large_messages_only(builder):
+    probe = lab_record(lab_cell(2, 128), 20.0).microbenchmark
+    fast = msgspec.structs.replace(probe.points[0], bytes=2**20, median_s=1e-6)
+    large = [point for point in probe.points if point.bytes >= 2**26]
+    speed, size = peak_of(msgspec.structs.replace(probe, points=(fast, *large)), 2)
+    assert size == 2**28
+    assert speed == pytest.approx(2**28 / large[-1].median_s / 1e9)
+    assert peak_of(msgspec.structs.replace(probe, points=(fast,)), 2).bytes == 2**20
+
+
+def add_imported(builder, gpus, epoch_s, **reported):
+    cell = lab_cell(gpus, 128, protocol=Protocol.IMPORTED)
+    whole = lab_record(lab_cell(gpus, 128), epoch_s)
+    builder.with_record(
+        msgspec.structs.replace(
+            whole,
+            cell=cell,
+            slug=cell.slug,
+            model=None,
+            facts=None,
+            ranks=(),
+            exchange=None,
+            microbenchmark=None,
+            imported=Imported(
+                file="lab3.csv", line=gpus, epoch_s=epoch_s, gpu_model="RTX 8000", **reported
+            ),
+        )
+    )
+
+
+def test_imported_timings_appear_as_reported(builder):
+    add_imported(builder, 1, 30.0)
+    add_imported(builder, 2, 20.0, compute_s=14.0, comm_s=5.5)
+    (group,) = builder.collect().groups
+    assert group.setting.endswith("measured elsewhere on RTX 8000.")
+    assert [table.label for table in group.strategies[0].tables] == [
+        "table1-ddp",
+        "table2-ddp",
+        "table2r-ddp",
+        "table3r-ddp",
+    ]
+    table = builder.table("table2-ddp")
+    assert "as reported elsewhere" in table.title
+    assert texts_by_label(table)["2-GPU"] == ("14.00", "5.500")
+    # 20 - 30 / 2 = 5 from whole epochs, since train_s is unknown
+    residual = builder.table("table2r-ddp")
+    assert texts_by_label(residual)["2-GPU"] == ("15.00", "5.000")
+    assert "includes data loading because train_s is unknown" in residual.caption[0]
+    assert "Baseline: strategy single, 1 GPU, epoch_s: 30.00 s" in residual.caption[1]
+    assert texts_by_label(builder.table("q1"))["128"] == ("–", "30.00", "391")
+    assert builder.table("q1").notes == ("train_s is not reported, only whole epochs",)
+
+
+def test_residual_table_labels_cells_without_train_s(builder):
+    add_imported(builder, 1, 30.0, train_s=28.0)
+    add_imported(builder, 2, 20.0, train_s=19.0)
+    add_imported(builder, 4, 15.0)
+    assert (
+        builder.table("table2r-ddp").caption[0].startswith("Lab residual: derived, not measured. ")
+    )
+    assert builder.table("table2r-ddp").notes == (
+        "includes data loading: computed from epoch_s because train_s is unknown: "
+        "4-GPU at batch 128",
+    )
+
+
+def test_imported_timings_never_mix_with_measured_ones(builder):
+    builder.with_published_study()
+    add_imported(builder, 2, 20.0)
+    report = builder.collect()
+    assert "measured: elsewhere | here" in report.differences

@@ -1,0 +1,230 @@
+"""The page of a study: its order, its HTML, its words for every kind of study, escaped texts."""
+
+import re
+
+import msgspec
+import pytest
+
+from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.report import page
+from hpml_jobs.report.frame import style
+from hpml_jobs.slurm.states import Outcome
+from tests.unit.builders import CPU, V100, a_cell, a_record, lab_cell, lab_record
+from tests.unit.report.page.html_checker import faults, parse
+from tests.unit.study_builder import StudyBuilder
+
+SECTIONS = [
+    "Answer",
+    "Scaling",
+    "Tables 1 to 3",
+    "What to trust: data-quality checks",
+    "Questions of the lab",
+    "Full tables",
+    "Environment",
+    "Method",
+    "Reproduction",
+]
+HOSTILE = '<script>alert("x")</script> & <b>|`'
+
+
+def html_of(builder):
+    """The page without pictures, which take most of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hpml_jobs.report.pictures.pictures", lambda report: {})
+        return page.files(builder.collect())["report.html"]
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """The report of the lab's published study, with phases, messages and a failed cell."""
+    builder = StudyBuilder(tmp_path_factory.mktemp("page") / "lab-greene-v100")
+    builder.with_published_study(stall_s=0.4, but=((4, 32),))
+    builder.with_cell(lab_cell(4, 32), Outcome.FAILED, f"failed: {HOSTILE}")
+    return builder.collect()
+
+
+@pytest.fixture(scope="module")
+def files(published):
+    """Both files of the page."""
+    return page.files(published)
+
+
+@pytest.fixture(scope="module")
+def root(files):
+    tree, _ = parse(files["report.html"])
+    return tree
+
+
+def test_page_says_in_one_line_why_nothing_is_predicted(files):
+    (line,) = [line for line in files["report.md"].splitlines() if "Not predicted:" in line]
+    assert "no all-reduce was measured across nodes" in line
+    assert "prediction.png" not in files
+
+
+def test_page_is_valid_html_without_requests(files):
+    assert faults(files["report.html"]) == []
+
+
+def test_page_sections_are_in_order_of_reading(root):
+    assert [heading.text for heading in root.every("h2")] == SECTIONS
+    links = [link.get("href") for link in next(root.every("nav")).every("a")]
+    assert links == [f"#{section.get('id')}" for section in root.every("section")]
+
+
+def test_page_begins_with_the_answer(root):
+    (headline,) = (node for node in root.every("div") if node.get("class") == "headline")
+    assert headline.text.startswith("Ask for 2 GPUs at batch 512 per GPU (ddp).")
+    figures = {node.children[0].text: node.children[1].text for node in headline.every("div")}
+    assert figures == {
+        "per epoch": "15.66 s",
+        "images per second": "3,192",
+        "speedup over 1 GPU": "1.66",
+        "parallel efficiency": "0.828",
+        "GPU-seconds per epoch": "31.3",
+    }
+
+
+def test_page_paragraph_has_all_a_proposal_needs(root):
+    (quote,) = root.every("blockquote")
+    for words in (
+        "ResNet",
+        "V100",
+        "On 1 GPU, the smallest size measured, an epoch takes 25.95 s",
+        "speedup 1.66, parallel efficiency 0.828",
+        "We request 2 GPUs per job at batch 512 per GPU",
+        "efficiency of 0.700 or more",
+        "after a warm-up epoch, start-up excluded",
+    ):
+        assert words.lower() in quote.text.lower()
+
+
+def test_page_shows_every_table_of_the_report(published, root):
+    captions = {caption.text for caption in root.every("caption")}
+    titles = {table.title for table in published.groups[0].tables if table.lines}
+    assert titles <= captions
+
+
+def test_page_escapes_every_text(files, root):
+    assert "<script" not in files["report.html"]
+    assert any(HOSTILE in item.text for item in root.every("li"))
+
+
+def test_page_escapes_names_of_hosts(builder):
+    record = lab_record(lab_cell(1, 128), 27.0)
+    ranks = tuple(msgspec.structs.replace(rank, host=HOSTILE) for rank in record.ranks)
+    builder.with_record(msgspec.structs.replace(record, ranks=ranks))
+    html = html_of(builder)
+    assert faults(html) == []
+    assert HOSTILE in [cell.text for cell in parse(html)[0].every("td")]
+
+
+def test_markdown_has_the_same_headings_and_answers(files, root):
+    text = files["report.md"]
+    assert re.findall(r"^## (.*)$", text, re.M) == SECTIONS
+    questions = [re.sub(r"^Q\S+ ", "", h.text) for h in root.every("h3") if h.text[0] == "Q"]
+    assert len(questions) == 9
+    for title in questions:
+        assert title.replace("_", "\\_") in text
+    assert not re.search(r"(?<!\\)<script", text)
+
+
+def test_page_of_two_groups_has_a_section_each(builder):
+    builder.with_published_study()
+    other = msgspec.structs.replace(V100, gpu_model="NVIDIA H200")
+    builder.with_record(lab_record(lab_cell(1, 64), 20.0, facts=other))
+    builder.with_record(lab_record(lab_cell(2, 64), 11.0, facts=other))
+    html = html_of(builder)
+    assert faults(html) == []
+    tree, _ = parse(html)
+    titles = [heading.text for heading in tree.every("h2")]
+    assert [title for title in titles if title.startswith("Group")] == [
+        "Group 1: resnet18_cifar10 on NVIDIA H200",
+        "Group 2: resnet18_cifar10 on Tesla V100-SXM2-16GB",
+    ]
+    assert "GPU model: NVIDIA H200 | Tesla V100-SXM2-16GB" in tree.text
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        ((), "This study has no cells yet."),
+        ((lab_record(lab_cell(1, 128), 27.0),), "One cell has a number: 1 GPU at batch 128"),
+        ((lab_record(lab_cell(4, 128), 27.0),), "no single-GPU cell"),
+    ],
+    ids=["empty", "one-cell", "no-baseline"],
+)
+def test_page_of_incomplete_study_says_so(builder, cells, words):
+    for record in cells:
+        builder.with_record(record)
+    html = html_of(builder)
+    assert faults(html) == []
+    assert words in parse(html)[0].text
+
+
+def test_page_without_number_says_why(builder):
+    builder.with_cell(lab_cell(1, 32), Outcome.FAILED, "failed: no disk")
+    builder.with_cell(lab_cell(2, 32), Outcome.PENDING, "pending")
+    html = html_of(builder)
+    assert faults(html) == []
+    text = parse(html)[0].text
+    assert "No cell has a number yet" in text
+    assert "failed: no disk" in text
+
+
+def test_page_of_unreadable_cell_lists_it(builder):
+    slug = builder.with_cell(lab_cell(8, 32)).slug
+    builder.study.cell(slug).cell_json.write_bytes(b"{")
+    html = html_of(builder)
+    assert faults(html) == []
+    assert slug in parse(html)[0].text
+
+
+def test_page_of_cpu_study_says_processes(builder):
+    for gpus, epoch_s in ((1, 8.0), (2, 5.0)):
+        cell = a_cell(gpus=gpus, batch=64, device=Device.CPU, strategy=_strategy(gpus))
+        builder.with_record(a_record(cell, f"1{gpus}_0.r0", epoch_s, facts=CPU))
+    assert "sk for 2 processes" in parse(html_of(builder))[0].text
+
+
+def _strategy(gpus):
+    return Strategy.SINGLE if gpus == 1 else Strategy.DDP
+
+
+# ---- colours ----
+
+THEMES = {"light": 0, "dark": 1, "print": 2}
+
+
+def theme(html, number):
+    """The CSS variables of a theme: those of the first :root, replaced by its own."""
+    blocks = re.findall(r":root \{(.*?)\}", html, re.S)
+    pairs = [re.findall(r"(--[\w-]+):\s*(#[0-9a-fA-F]{6})", block) for block in blocks]
+    return {**dict(pairs[0]), **dict(pairs[number])}
+
+
+def luminance(colour):
+    channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(first, second):
+    lighter, darker = sorted((luminance(first), luminance(second)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize("name", THEMES)
+def test_page_colours_have_contrast_aa(files, name):
+    colours = theme(files["report.html"], THEMES[name])
+    words = ("text", "quiet", "link", "accent", "fail", "warn")
+    for background in ("page", "card"):
+        for word in words:
+            ratio = contrast(colours[f"--{word}"], colours[f"--{background}"])
+            assert ratio >= 4.5, (word, background, ratio)
+
+
+def test_page_gives_each_colour_of_pictures_both_values(files):
+    light, dark = (theme(files["report.html"], THEMES[name]) for name in ("light", "dark"))
+    for colour in style.VARIABLES:
+        assert (light[colour.variable], dark[colour.variable]) == (colour.light, colour.dark)
+    assert dark["--page"].lower() == style.DARK.lower()

@@ -1,0 +1,243 @@
+"""Quantization: the lab's table over all networks, layers, spreads, latency, and their pictures."""
+
+import io
+import json
+
+import msgspec
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.quantization import BINS, Quantize
+from hpml_jobs.report.files import latex, markdown
+from hpml_jobs.report.files.markdown import grid
+from hpml_jobs.report.files.screen import show
+from hpml_jobs.report.folder import write_all
+from hpml_jobs.report.pictures import PLOTS
+from hpml_jobs.report.quantization.table import quantized
+from tests.unit.builders import LENET, LENET_BIAS, lab_cell, lab_record
+
+LAB, FULL = Protocol.LAB, Protocol.FULL
+
+
+def add_quantized(builder, workload, *, asked=None, protocol=LAB, seed=0, repeat=0, **changes):
+    """A trained LeNet with what its quantization left."""
+    asked = Quantize(**({"calibration": 1_000} | (asked or {})))
+    more = {"protocol": protocol, "quantize": asked, "seed": seed, "repeat": repeat}
+    whole = lab_record(lab_cell(1, 32, workload=workload, **more), 3.0)
+    found = msgspec.structs.replace(whole.quantized, **changes)
+    builder.with_record(msgspec.structs.replace(whole, quantized=found))
+
+
+def combined_table(builder):
+    (table,) = builder.collect().tables
+    return table
+
+
+QUANTIZATION = """\
+| network            | quantized                              | scale by   | for each | accuracy, % | drop |   bytes | of fp32 |
+|:-------------------|:---------------------------------------|:-----------|:---------|------------:|-----:|--------:|--------:|
+| lenet_cifar10      | fp32                                   | –          | –        |       65.00 |    – | 248,000 |    1.00 |
+| lenet_cifar10      | int8 weights                           | range      | layer    |       64.90 | 0.10 |  62,020 |   0.250 |
+| lenet_cifar10      | int8 weights                           | 3-sigma    | layer    |       64.80 | 0.20 |  62,020 |   0.250 |
+| lenet_cifar10      | int8 weights                           | percentile | layer    |       64.70 | 0.30 |  62,020 |   0.250 |
+| lenet_cifar10      | int8 weights + activations             | range      | layer    |       64.60 | 0.40 |  62,020 |   0.250 |
+| lenet_cifar10      | int8 weights + activations             | 3-sigma    | layer    |       64.50 | 0.50 |  62,020 |   0.250 |
+| lenet_cifar10      | int8 weights + activations             | percentile | layer    |       64.40 | 0.60 |  62,020 |   0.250 |
+| lenet_cifar10      | torch's own int8                       | –          | –        |       64.80 | 0.20 |  63,000 |   0.254 |
+| lenet_bias_cifar10 | fp32                                   | –          | –        |       65.00 |    – | 248,000 |    1.00 |
+| lenet_bias_cifar10 | int8 weights                           | range      | layer    |       64.90 | 0.10 |  62,020 |   0.250 |
+| lenet_bias_cifar10 | int8 weights                           | 3-sigma    | layer    |       64.80 | 0.20 |  62,020 |   0.250 |
+| lenet_bias_cifar10 | int8 weights                           | percentile | layer    |       64.70 | 0.30 |  62,020 |   0.250 |
+| lenet_bias_cifar10 | int8 weights + activations, int32 bias | range      | layer    |       64.60 | 0.40 |  62,020 |   0.250 |
+| lenet_bias_cifar10 | int8 weights + activations, int32 bias | 3-sigma    | layer    |       64.50 | 0.50 |  62,020 |   0.250 |
+| lenet_bias_cifar10 | int8 weights + activations, int32 bias | percentile | layer    |       64.40 | 0.60 |  62,020 |   0.250 |
+| lenet_bias_cifar10 | torch's own int8                       | –          | –        |       64.80 | 0.20 |  63,000 |   0.254 |"""  # noqa: E501 - as written
+
+
+def test_quantization_table_has_both_networks_by_step(builder):
+    add_quantized(builder, LENET_BIAS)
+    add_quantized(builder, LENET)
+    assert len(builder.collect().groups) == 2
+    assert grid(combined_table(builder)) == QUANTIZATION
+    assert "profiled on 1,000 training images" in combined_table(builder).caption[0]
+
+
+def test_accuracy_and_drop_have_deviations_over_seeds(builder):
+    add_quantized(builder, LENET)
+    add_quantized(builder, LENET, seed=100)  # 100 more images are right with fp32
+    table = combined_table(builder)
+    assert table.lines[0].texts[3:5] == ("65.50 ± 0.71", "–")
+    assert table.lines[1].texts[3:5] == ("64.90 ± 0.00", "0.60 ± 0.71")
+    row = dict(zip(table.sheet.columns, table.sheet.rows[1], strict=True))
+    assert (row["runs"], row["drop"]) == (2, pytest.approx(0.006))
+    assert table.notes == ("torch's own int8: pt2e 0.18 (lenet_cifar10)",)
+
+
+def test_repeats_of_one_seed_have_no_deviation(builder):
+    add_quantized(builder, LENET)
+    add_quantized(builder, LENET, repeat=1)
+    table = combined_table(builder)
+    assert table.lines[1].texts[3:5] == ("64.90", "0.10")
+    assert table.notes[0] == "single seed, no deviation (lenet_cifar10)"
+    row = dict(zip(table.sheet.columns, table.sheet.rows[1], strict=True))
+    assert (row["runs"], row["seeds"], row["drop_deviation"]) == (2, 1, None)
+    assert "over seeds" in table.caption[-1]
+
+
+def test_quantization_settings_split_rows_and_name_difference(builder):
+    """Runs with other quantization settings are not averaged; the setting is named."""
+    for asked, repeat in (({}, 0), ({"calibration": 100}, 0), ({"calibration": 100}, 1)):
+        add_quantized(builder, LENET, asked=asked, repeat=repeat)
+    named = ["lenet_cifar10, calibration 100", "lenet_cifar10, calibration 1000"]
+    report = builder.collect()
+    networks = quantized(report.sources)
+    assert [runs.name for runs in networks] == named
+    assert [len(runs.quantized) for runs in networks] == [2, 1]
+    for label in ("quantization-layers", "spreads", "latency"):
+        assert list(dict.fromkeys(row[0] for row in builder.table(label).sheet.rows)) == named
+    assert list(dict.fromkeys(line.label for line in combined_table(builder).lines)) == named
+    titles = [axis.get_title("left") for axis in PLOTS["weights"](report).figure.axes]
+    assert titles == [f"{name}: {layer}" for name in named for layer in ("conv1", "fc3")]
+
+
+def test_networks_differ_by_percentile_channels_and_epochs(builder):
+    add_quantized(builder, LENET, asked={"percentile": 99.0})
+    add_quantized(builder, LENET, asked={"per_channel": True})
+    add_quantized(builder, LENET, protocol=FULL)
+    assert {runs.name for runs in quantized(builder.collect().sources)} == {
+        "lenet_cifar10, percentile 99.0, per_channel no, epochs 2",
+        "lenet_cifar10, percentile 99.9, per_channel yes, epochs 2",
+        "lenet_cifar10, percentile 99.9, per_channel no, epochs 3",
+    }
+
+
+def test_per_channel_scales_are_separate_rows(builder):
+    add_quantized(builder, LENET, asked={"per_channel": True})
+    assert [line.texts[2] for line in combined_table(builder).lines[1:5]] == [
+        "layer",
+        "channel",
+    ] * 2
+
+
+def test_missing_quantization_results_are_noted(builder):
+    add_quantized(builder, LENET, reference=None, missing=("torch's own: no compiler",))
+    assert combined_table(builder).notes == (
+        "single seed, no deviation (lenet_cifar10)",
+        "not measured: torch's own: no compiler (lenet_cifar10)",
+    )
+    assert not any("torch" in line.texts[0] for line in combined_table(builder).lines)
+
+
+def test_networks_of_one_name_are_labelled_by_group(builder):
+    add_quantized(builder, LENET)
+    add_quantized(builder, msgspec.structs.replace(LENET, lr=0.5))
+    names = {line.label for line in combined_table(builder).lines}
+    assert names == {
+        "lenet_cifar10, group 1, single 1-GPU b32",
+        "lenet_cifar10, group 2, single 1-GPU b32",
+    }
+
+
+LAYERS = """\
+|                     | scale   |          | scales |                  |        | clipped, % |         |    sums |        |
+|:--------------------|:--------|:---------|-------:|-----------------:|-------:|-----------:|--------:|--------:|-------:|
+|                     | by      | for each |  input |          weights | output |    weights | outputs |   least |   most |
+| lenet_cifar10 conv1 | range   | layer    | 0.0200 | 0.00400..0.00800 | 0.0500 |       0.50 |    0.20 | -12,000 | 15,000 |
+| lenet_cifar10 fc3   | range   | layer    | 0.0200 | 0.00400..0.00800 | 0.0500 |       0.50 |    0.20 | -12,000 | 15,000 |"""  # noqa: E501 - as written
+
+SPREADS = """\
+|                                 | values | range |      | mean -/+ 3 sigma |       | percentile |
+|:--------------------------------|-------:|------:|-----:|-----------------:|------:|-----------:|
+|                                 |        | least | most |              low |  high |            |
+| lenet_cifar10 conv1 weights     |  1,056 | -1.00 | 1.00 |           -0.500 | 0.700 |      0.900 |
+| lenet_cifar10 fc3 weights       |  1,056 | -1.00 | 1.00 |           -0.500 | 0.700 |      0.900 |
+| lenet_cifar10 input activations |  1,056 |     0 | 1.00 |           -0.500 | 0.700 |      0.900 |"""  # noqa: E501 - as written
+
+LATENCY = """\
+|                          | batch | ms per batch |       |      | ratio to fp32 |
+|:-------------------------|------:|-------------:|------:|-----:|--------------:|
+|                          |       |       median |   p10 |  p90 |               |
+| lenet_cifar10 fp32       |     1 |         2.00 |  1.80 | 3.00 |          1.00 |
+| lenet_cifar10 ours int8  |     1 |         5.00 |  4.50 | 7.50 |          2.50 |
+| lenet_cifar10 torch int8 |     1 |         1.00 | 0.900 | 1.50 |         0.500 |"""
+
+
+def test_layer_spread_and_latency_tables_match_published(builder):
+    add_quantized(builder, LENET)
+    assert collapse_spaces(grid(builder.table("quantization-layers")))[
+        : LAYERS.count("\n") + 1
+    ] == (collapse_spaces(LAYERS))
+    assert grid(builder.table("spreads")).startswith(SPREADS)
+    assert grid(builder.table("latency")) == LATENCY
+    shown = {label: builder.table(label).on_screen for label in ("quantization-layers", "latency")}
+    assert shown == {"quantization-layers": False, "latency": True}
+
+
+def collapse_spaces(text):
+    """A table's text, however wide its columns are."""
+    return [" ".join(line.replace("-", "").split()) for line in text.splitlines()]
+
+
+def test_study_without_quantization_has_no_such_tables(builder):
+    builder.with_published_study()
+    report = builder.collect()
+    assert (report.tables, quantized(report.sources)) == ((), [])
+    assert not {"latency", "spreads"} & {table.label for table in report.groups[0].full}
+    assert PLOTS["quantization"](report) is None
+    assert PLOTS["weights"](report) is None
+
+
+def test_quantization_table_is_in_every_format(builder, all_pictures):
+    add_quantized(builder, LENET)
+    add_quantized(builder, LENET_BIAS)
+    report = builder.collect()
+    console = Console(width=140, file=io.StringIO())
+    show(report, console)
+    assert "## All groups together\n\n### Quantization\n" in markdown.document(report)
+    assert "lenet_bias_cifar10 │ int8 weights + activations, int32 bias" in console.file.getvalue()
+    assert r"\label{tab:quantization}" in latex.document(report)
+    write_all(report, builder.study.report)
+    folder = builder.study.report
+    frame = pd.read_csv(folder / "quantization.csv")
+    assert list(frame["network"].unique()) == ["lenet_cifar10", "lenet_bias_cifar10"]
+    (table,) = json.loads((folder / "tables.json").read_text())["tables"]
+    assert table["label"] == "quantization"
+    pictures = {f"{name}.png" for name in ("quantization", "weights", "activations")}
+    assert pictures <= {path.name for path in folder.iterdir()}
+
+
+def test_histograms_have_panel_per_layer_and_bound_lines(builder):
+    add_quantized(builder, LENET)
+    figure = PLOTS["activations"](builder.collect()).figure
+    assert [axis.get_title("left") for axis in figure.axes] == ["input", "conv1", "fc3"]
+    (bars,) = figure.axes[0].patches
+    assert len(bars.get_data().values) == BINS
+    # of values from 0 to 1: the range's two ends, mean + 3 sigma, the percentile
+    named = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert named == ["range", "3-sigma", "percentile"]
+    ends = sorted(line.get_xdata()[0] for line in figure.axes[0].lines)
+    assert ends == pytest.approx([0.0, 0.7, 0.9, 1.0])
+    assert len(PLOTS["weights"](builder.collect()).figure.axes) == 2
+    add_quantized(builder, LENET_BIAS)
+    for draw, titles in ((PLOTS["weights"], 4), (PLOTS["activations"], 6)):
+        places = [axis.get_subplotspec() for axis in draw(builder.collect()).figure.axes]
+        assert len(places) == titles
+        assert [place.is_first_col() for place in places].count(True) == 2
+
+
+def test_step_plot_has_row_per_step_and_colour_per_network(builder):
+    add_quantized(builder, LENET)
+    add_quantized(builder, LENET_BIAS)
+    figure = PLOTS["quantization"](builder.collect()).figure
+    (axis,) = figure.axes
+    steps = [text.get_text() for text in axis.get_yticklabels()]
+    assert steps[0] == "fp32"
+    assert steps[1] == "int8 weights (range, layer)"
+    assert steps[-1] == "torch's own int8"
+    assert len(steps) == 8
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "lenet_cifar10",
+        "lenet_bias_cifar10",
+    ]

@@ -1,0 +1,196 @@
+"""Ratios against the smallest measured size where no single-GPU cell exists."""
+
+import json
+
+import pytest
+
+from hpml_jobs.core.strategies import Baseline, Strategy
+from hpml_jobs.report.files import csv_tables, json_tables
+from hpml_jobs.report.files.markdown import document, grid
+from hpml_jobs.report.frame.rows import Setup
+from tests.unit.builders import PUBLISHED_S, a_cell, a_record, lab_cell, lab_record
+
+pytestmark = pytest.mark.usefixtures("no_checks")
+
+WITHOUT_SINGLE = tuple((1, batch) for batch in (32, 128, 512))
+
+
+def add(builder, gpus, batch, epoch_s, **changes):
+    cell = a_cell(gpus=gpus, batch=batch, **changes)
+    builder.with_record(a_record(cell, f"1{len(builder.cells)}_0.r0", epoch_s))
+
+
+def only_group(builder, baseline=Baseline.SMALLEST):
+    (group,) = builder.collect(baseline).groups
+    return group
+
+
+def row_at(group, gpus, batch, strategy=Strategy.DDP):
+    (row,) = (
+        row
+        for row in group.source.rows
+        if (row.gpus, row.batch_per_gpu, row.strategy) == (gpus, batch, strategy)
+    )
+    return row
+
+
+def table_of(group, label):
+    return next(table for table in group.tables if table.label == label)
+
+
+def test_published_study_without_single_cells_is_against_two(builder):
+    """t(2) / t(4), and efficiency x 2 / 4, at each batch."""
+    group = only_group(builder.with_published_study(but=WITHOUT_SINGLE))
+    for batch in (32, 128, 512):
+        two, four = row_at(group, 2, batch), row_at(group, 4, batch)
+        speedup = PUBLISHED_S[2, batch] / PUBLISHED_S[4, batch]
+        assert four.reference == two.reference == Setup(2, 1, Strategy.DDP)
+        assert (two.speedup, two.scaling.efficiency) == (1, 1)
+        assert four.speedup == pytest.approx(speedup)
+        assert four.scaling.efficiency == pytest.approx(speedup * 2 / 4)
+        assert four.residual is None
+        assert four.scaling.cost_per_compute is None
+
+
+TABLE1 = """\
+| Table 1 | batch 32 per GPU |         | batch 128 per GPU |         | batch 512 per GPU |         |
+|:--------|-----------------:|--------:|------------------:|--------:|------------------:|--------:|
+|         |          Time(s) | Speedup |           Time(s) | Speedup |           Time(s) | Speedup |
+| 2-GPU   |            30.82 |       1 |             20.92 |       1 |             15.66 |       1 |
+| 4-GPU   |            30.82 |   1.000 |             19.88 |    1.05 |             15.13 |    1.04 |"""  # noqa: E501 - as written
+
+
+def test_table1_starts_with_the_smallest_size(builder):
+    group = only_group(builder.with_published_study(but=WITHOUT_SINGLE))
+    table = table_of(group, "table1-ddp")
+    assert grid(table) == TABLE1
+    assert "Speedup: Time of 2 GPUs / Time." in table.caption[0]
+    assert table.caption[1].startswith(
+        "Baseline: strategy ddp, 2 GPUs: 30.82 s at batch 32, 20.92 s at batch 128, 15.66 s"
+    )
+    assert not any("single-GPU" in note for note in table.notes)
+
+
+def test_scaling_heads_name_the_reference(builder):
+    group = only_group(builder.with_published_study(but=WITHOUT_SINGLE))
+    table = table_of(group, "scaling")
+    heads = [block.head for block in table.blocks]
+    assert "against 2 GPUs, same batch" in heads
+    assert "effic.: speedup x g / N" in table.caption[0]
+    assert "where g is 2;" in table.caption[0]
+    assert any(note.startswith("cost/t: needs a single-GPU cell") for note in table.notes)
+    (index,) = (i for i, name in enumerate(table.sheet.columns) if name == "reference_gpus")
+    assert {row[index] for row in table.sheet.rows} == {2}
+
+
+def test_tables_of_the_residual_need_a_single_gpu_cell(builder):
+    """Against 2 GPUs, the rest of an epoch is not communication: 2 GPUs communicate, too."""
+    builder.with_published_study(but=WITHOUT_SINGLE)
+    labels = {table.label for table in only_group(builder).tables}
+    assert not labels & {"table2r-ddp", "table3r-ddp", "q1"}
+    default = {table.label for table in only_group(builder, Baseline.SINGLE).tables}
+    assert {"table2r-ddp", "table3r-ddp"} <= default
+
+
+def test_weak_efficiency_is_a_ratio_of_steps(builder):
+    for gpus, step_s in ((2, 0.2), (4, 0.25)):
+        record = lab_record(lab_cell(gpus, 64), 10.0 * step_s)
+        builder.with_record(record)
+    two, four = (row_at(only_group(builder), gpus, 64) for gpus in (2, 4))
+    assert four.scaling.weak_efficiency == pytest.approx(two.timing.step_s / four.timing.step_s)
+    assert two.scaling.weak_efficiency == 1
+
+
+def test_each_strategy_is_against_its_own_smallest(builder):
+    for gpus, epoch_s in ((2, 20.0), (4, 12.0), (8, 8.0)):
+        add(builder, gpus, 64, epoch_s)
+    for gpus, epoch_s in ((4, 16.0), (8, 10.0)):
+        add(builder, gpus, 64, epoch_s, strategy=Strategy.ALLREDUCE)
+    group = only_group(builder)
+    eight = row_at(group, 8, 64)
+    other = row_at(group, 8, 64, Strategy.ALLREDUCE)
+    assert (eight.reference.gpus, other.reference.gpus) == (2, 4)
+    assert (eight.speedup, eight.scaling.efficiency) == (2.5, 0.625)
+    assert (other.speedup, other.scaling.efficiency) == (1.6, 0.8)
+    scaling = table_of(group, "scaling")
+    assert "against the smallest size, same batch" in [block.head for block in scaling.blocks]
+    caption = table_of(group, "table1-allreduce").caption
+    assert "Baseline: strategy allreduce, 4 GPUs: 16.00 s at batch 64." in caption[1]
+
+
+def test_single_gpu_cell_stays_the_baseline_of_its_batch(builder):
+    """The model of batch 512 does not fit into one GPU: only this batch is against 2 GPUs."""
+    for gpus, epoch_s in ((1, 30.0), (2, 16.0), (4, 10.0)):
+        add(builder, gpus, 128, epoch_s)
+    builder.with_out_of_memory(a_cell(gpus=1, batch=512))
+    for gpus, epoch_s in ((2, 12.0), (4, 8.0)):
+        add(builder, gpus, 512, epoch_s)
+    group = only_group(builder)
+    assert row_at(group, 4, 128).speedup == 3.0
+    assert row_at(group, 4, 128).residual is not None
+    large = row_at(group, 4, 512)
+    assert (large.speedup, large.scaling.efficiency) == (1.5, 0.75)
+    caption = table_of(group, "table1-ddp").caption[1]
+    assert "strategy single, 1 GPU: 30.00 s at batch 128; strategy ddp, 2 GPUs: 12.00 s" in caption
+    residual = table_of(group, "table2r-ddp")
+    assert [line.texts[-1] for line in residual.lines] == ["–", "–"]
+    only_single = only_group(builder, Baseline.SINGLE)
+    assert row_at(only_single, 4, 512).speedup is None
+    assert only_single.suggestion == (
+        "no single-GPU cell at batch 512: baseline=smallest compares with 2 GPUs"
+    )
+
+
+def test_strong_scaling_is_against_the_smallest_size(builder):
+    """Global batch 256: (2, 128), (4, 64), (8, 32)."""
+    for gpus, batch, epoch_s in ((2, 128, 20.0), (4, 64, 12.5), (8, 32, 10.0)):
+        add(builder, gpus, batch, epoch_s)
+    group = only_group(builder)
+    table = table_of(group, "strong")
+    rows = [dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows]
+    shown = [(r["reference_gpus"], r["gpus"], r["strong_speedup"]) for r in rows]
+    assert shown == [(2, 4, 1.6), (2, 8, 2.0)]
+    assert [r["strong_efficiency"] for r in rows] == [0.8, 0.5]
+    assert [r["reference_epoch_s"] for r in rows] == [20.0, 20.0]
+    assert [r["karp_flatt"] for r in rows] == [None, None]
+    assert "Karp-Flatt: not defined without the time of 1 GPU" in table.notes
+    assert "2-GPU, s" in [block.head for block in table.blocks]
+    assert not any(t.label == "strong" for t in only_group(builder, Baseline.SINGLE).tables)
+
+
+def test_repeats_are_compared_with_the_smallest_size(builder):
+    for repeat in range(4):
+        for gpus, epoch_s in ((2, 20.0), (4, 12.0)):
+            add(builder, gpus, 64, epoch_s + repeat / 10, repeat=repeat)
+    table = table_of(only_group(builder), "repeats")
+    assert "against 2 GPUs" in [block.head for block in table.blocks]
+    assert "against_reference_ratio" in table.sheet.columns
+    assert any(text.startswith("faster") for text in table.lines[-1].texts)
+
+
+def test_report_suggests_the_smallest_size(builder):
+    builder.with_published_study(but=WITHOUT_SINGLE)
+    line = "no single-GPU cell: baseline=smallest compares with 2 GPUs"
+    report = builder.collect()
+    assert report.groups[0].suggestion == line
+    assert line in document(report)
+    assert only_group(builder).suggestion == ""
+
+
+def test_no_suggestion_where_it_would_not_help(builder):
+    """With one size there is nothing to compare; a requested single-GPU cell may still come."""
+    add(builder, 4, 64, 12.0)
+    assert only_group(builder, Baseline.SINGLE).suggestion == ""
+    add(builder, 8, 64, 8.0)
+    assert only_group(builder, Baseline.SINGLE).suggestion != ""
+    builder.with_cell(a_cell(gpus=1, batch=64))
+    assert only_group(builder, Baseline.SINGLE).suggestion == ""
+
+
+def test_files_name_the_reference(builder):
+    report = builder.with_published_study(but=WITHOUT_SINGLE).collect(Baseline.SMALLEST)
+    (group,) = json.loads(json_tables.document(report))["groups"]
+    assert group["ratios_against"] == "smallest"
+    assert {entry["reference"]["gpus"] for entry in group["entries"]} == {2}
+    header = csv_tables.sheets(report)["scaling.csv"].splitlines()[0]
+    assert "reference_gpus" in header.split(",")

@@ -11,7 +11,7 @@ from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.upgrades import Document
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.cell_folder import CellFolder
-from hpml_jobs.study.files import encode, hold_lock, write_whole
+from hpml_jobs.study.files import encode, hold_lock, write_whole, writing
 from hpml_jobs.study.manifest import History, ManifestLine, append, fold, lines
 from hpml_jobs.study.reader import is_name, read_bytes, read_json, reason_of
 
@@ -96,28 +96,17 @@ class Study:
             ) from fault
         self.check_schema()
 
-    def remove_empty(self) -> None:
-        """Remove the folder if no cell was written into it; do nothing if it has anything else."""
-        if self.cells() or self.manifest.exists():
-            return
-        with suppress(OSError):
-            self.cells_folder.rmdir()
-            self.slurm.rmdir()
-            self.lock.unlink(missing_ok=True)
-            self.commands_file.unlink(missing_ok=True)
-            self.about.unlink()
-            self.root.rmdir()
-
     @contextmanager
     def submitting(self) -> Iterator[str]:
-        """Lock the study while cells are selected and submitted: one submission at a time.
+        """Make and lock the study while cells are selected and submitted: one submission at a time.
 
-        Yield a sentence where the lock is a file because the file system has no flock.
+        Yield a sentence where the lock is a file because the file system has no flock. After an
+        error, a study without a cell is removed.
 
         Raises:
             HpmlError: another submission has held the lock for LOCK_S seconds.
         """
-        self.refuse_unpacked()
+        self.create()
         with ExitStack() as held:
             try:
                 file = held.enter_context(hold_lock(self.lock, LOCK_S))
@@ -130,7 +119,25 @@ class Study:
                 raise HpmlError(f"{self.lock} is a folder: remove it, it must be a file") from fault
             except OSError as fault:
                 raise HpmlError(f"{self.lock} cannot be written: {fault.strerror}") from fault
-            yield f"the file system of {self.root} has no flock: {file} is the lock" if file else ""
+            note = f"the file system of {self.root} has no flock: {file} is the lock"
+            try:
+                yield note if file else ""
+            except BaseException:
+                held.close()
+                self._remove_empty()
+                raise
+
+    def _remove_empty(self) -> None:
+        """Remove the folder if no cell was written into it; do nothing if it has anything else."""
+        if self.cells() or self.manifest.exists():
+            return
+        with suppress(OSError):
+            self.cells_folder.rmdir()
+            self.slurm.rmdir()
+            self.lock.unlink(missing_ok=True)
+            self.commands_file.unlink(missing_ok=True)
+            self.about.unlink()
+            self.root.rmdir()
 
     def refuse_unpacked(self) -> None:
         """Raise HpmlError if the study is from an archive."""
@@ -161,10 +168,8 @@ class Study:
 
     def write_cluster(self, cluster: Cluster) -> None:
         """Save the cluster that cells are submitted to, for `resubmit`."""
-        try:
+        with writing(self.cluster):
             write_whole(self.cluster, encode(cluster))
-        except OSError as fault:
-            raise HpmlError(f"{self.cluster} cannot be written: {fault.strerror}") from fault
 
     def read_cluster(self) -> Cluster:
         """Return the cluster of the latest submission.

@@ -22,8 +22,8 @@ from hpml_jobs.report.comparison import make_comparison
 from hpml_jobs.report.merge.decision import Decision
 from hpml_jobs.report.merge.reference import Reference, ReferenceCell
 from hpml_jobs.report.reference import reference_of
+from hpml_jobs.study.selection import all_studies
 from hpml_jobs.study.snapshot import read_study
-from hpml_jobs.study.study import all_studies
 
 LIMIT = 0.05
 

@@ -21,8 +21,8 @@ import msgspec
 from hpml_jobs.report.compare.document import make_comparison
 from hpml_jobs.report.compare.reference import Reference, ReferenceCell, reference_of
 from hpml_jobs.report.frame.decision import Decision
+from hpml_jobs.study.selection import all_studies
 from hpml_jobs.study.snapshot import read_study
-from hpml_jobs.study.study import all_studies
 
 LIMIT = 0.05
 

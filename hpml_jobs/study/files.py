@@ -79,6 +79,19 @@ def write_whole(path: Path, content: bytes, *, parents: bool = True, sync: bool 
 
 
 @contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an error of the file system into one that names the file or folder.
+
+    Raises:
+        HpmlError: it cannot be written.
+    """
+    try:
+        yield
+    except OSError as fault:
+        raise HpmlError(f"{path} cannot be written: {fault.strerror}") from fault
+
+
+@contextmanager
 def hold_lock(path: Path, patience_s: float) -> Iterator[Path | None]:
     """Hold a lock file for the `with` block, after waiting for it up to `patience_s` seconds.
 

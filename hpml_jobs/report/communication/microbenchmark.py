@@ -57,13 +57,6 @@ RESOLVED = 0.01
 """A slope that adds less than this share of the startup, up to the knee, is not resolved."""
 
 
-class Delayed(NamedTuple):
-    """The delayed trials of one message size, of all its trials."""
-
-    trials: int
-    of: int
-
-
 class Allocation(NamedTuple):
     """GPUs on nodes, a collective, and the records of all cells that measured it there.
 
@@ -96,13 +89,13 @@ class Allocation(NamedTuple):
         """Return the bus bandwidth of a message of this collective."""
         return formulas.bus_gb_per_s(size, seconds, self.gpus, self.kind)
 
-    def delayed(self, size: int) -> Delayed | None:
-        """Return how many trials of a size were delayed; None where that is not recorded."""
+    def delayed_text(self, size: int) -> str:
+        """Return how many trials of a size were delayed, of how many; a dash if not recorded."""
         of_size = [point for _, point in self.points if point.bytes == size]
         counts = [point.delayed for point in of_size if point.delayed is not None]
         if not of_size or len(counts) < len(of_size):
-            return None
-        return Delayed(sum(counts), sum(point.trials for point in of_size))
+            return DASH
+        return f"{sum(counts)} of {sum(point.trials for point in of_size)}"
 
 
 def allocations(group: ConditionGroup) -> list[Allocation]:
@@ -211,11 +204,10 @@ def _late(places: Iterable[Allocation]) -> Iterator[str]:
 def _texts(allocation: Allocation, size: int, time_s: float | None) -> tuple[str, str, str]:
     if not time_s:
         return DASH, DASH, DASH
-    delayed = allocation.delayed(size)
     return (
         milliseconds(time_s),
         gb_per_s(allocation.bus_gb_per_s(size, time_s)),
-        f"{delayed.trials} of {delayed.of}" if delayed else DASH,
+        allocation.delayed_text(size),
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.strategies import BandwidthKind
 from hpml_jobs.report.frame.answers import Answer, cells, doubt, main_rows, unanswered, usable
-from hpml_jobs.report.frame.captions import cell_label, work_text
+from hpml_jobs.report.frame.captions import cell_words, work_text
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import count, gb_per_s, percent, seconds
 from hpml_jobs.report.frame.rows import Row
@@ -49,8 +49,8 @@ def communication_seconds(group: ConditionGroup) -> Answer:
     if shares[0] == shares[1]:
         text += f" Communication is {shares[0]} % of the two."
     else:
-        where = cell_label(most.place, group.device)
-        text += f" Communication is {' to '.join(shares)} % of the two, most in {where}."
+        where = cell_words(most.place, group.device)
+        text += f" Communication is {' to '.join(shares)} % of the two, most on {where}."
     text += " As the imported file reports them." if group.imported else f" {HOW}"
     evidence = f"Table 2 of {shown[0].strategy.value}; {cells(group, shown)}"
     return Answer(*SECONDS, text, evidence, doubt(group, split, Affected.SPLIT))
@@ -72,8 +72,8 @@ def _listed(group: ConditionGroup, rows: Sequence[Row]) -> str:
     texts = []
     for row in rows[:SHOWN]:
         compute_s, comm_s = _split(row) or (0.0, 0.0)
-        label = cell_label(row.place, group.device)
-        texts.append(f"{label} {seconds(compute_s)} + {seconds(comm_s)}")
+        cell = cell_words(row.place, group.device)
+        texts.append(f"{cell}: {seconds(compute_s)} + {seconds(comm_s)}")
     more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
     return f"{'; '.join(texts)}{more}"
 
@@ -91,7 +91,7 @@ def _by_residual(group: ConditionGroup, rows: Sequence[Row], has_failed: bool) -
     if not derived:
         return unanswered(*SECONDS, why)
     texts = "; ".join(
-        f"{cell_label(row.place, group.device)} {seconds(residual.compute_s)} + "
+        f"{cell_words(row.place, group.device)}: {seconds(residual.compute_s)} + "
         f"{seconds(residual.comm_s)}"
         for row, residual in derived[:SHOWN]
     )
@@ -114,7 +114,7 @@ def bandwidths(group: ConditionGroup) -> Answer:
     if not shown:
         return unanswered(*BANDWIDTH, _why_missing(group, bool(rows)))
     texts = "; ".join(
-        f"{cell_label(row.place, group.device)} {gb_per_s(row.bandwidth.lab_gb_per_s)} GB/s"
+        f"{cell_words(row.place, group.device)}: {gb_per_s(row.bandwidth.lab_gb_per_s)} GB/s"
         for row in shown[:SHOWN]
         if row.bandwidth and row.bandwidth.lab_gb_per_s
     )

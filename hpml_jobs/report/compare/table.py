@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from hpml_jobs.checks.result import names
 from hpml_jobs.core.statistics import Interval
 from hpml_jobs.core.text import counted, percent_text
 from hpml_jobs.report.compare import words
 from hpml_jobs.report.compare.reference import ReferenceCell, ReferenceGroup
 from hpml_jobs.report.compare.rules import PARTS, ComparedCell, ComparedGroup, Kind, StudyComparison
-from hpml_jobs.report.compare.words import label, no_number, size
+from hpml_jobs.report.compare.words import label, listed, no_number, size
 from hpml_jobs.report.frame.builder import (
     Columns,
     TableText,
@@ -21,7 +20,7 @@ from hpml_jobs.report.frame.builder import (
     item_table,
     place_columns,
 )
-from hpml_jobs.report.frame.captions import cell_label
+from hpml_jobs.report.frame.captions import cell_label, cell_words
 from hpml_jobs.report.frame.decision import LEAST_RUNS, Decision
 from hpml_jobs.report.frame.marks import MARK
 from hpml_jobs.report.frame.numbers import percent, seconds
@@ -157,7 +156,7 @@ def conditions(group: ComparedGroup) -> list[str]:
         lines.append(f"{mark} (A | B): {values}")
     for clock, cells in group.other_clocks.items():
         values = "; ".join(
-            f"{label(cell, group)} {cell.old.clocks[clock]:g} | {cell.new.clocks[clock]:g}"
+            f"{label(cell, group)}: {cell.old.clocks[clock]:g} | {cell.new.clocks[clock]:g}"
             for cell in cells
         )
         lines.append(f"other {clock} (A | B): {values}")
@@ -223,7 +222,7 @@ def _checks(group: ComparedGroup) -> Iterator[str]:
         for check, labels in sides.items():
             same = len({tuple(cells) for cells in labels.values()}) == 1
             by_side = {" and ".join(labels): next(iter(labels.values()))} if same else labels
-            where = "; ".join(f"in {side}: {names(cells)}" for side, cells in by_side.items())
+            where = "; ".join(f"in {side}: {listed(cells)}" for side, cells in by_side.items())
             yield f"{word}: check {check} {verb} {where}; see hpml-jobs collect"
 
 
@@ -255,7 +254,7 @@ def _power(group: ComparedGroup, wanted: float) -> Iterator[str]:
 
 
 def _labels(cells: Sequence[ComparedCell], group: ComparedGroup) -> str:
-    return names(label(cell, group) for cell in cells)
+    return listed(label(cell, group) for cell in cells)
 
 
 def _needed(cells: Sequence[ComparedCell], wanted: float) -> str:
@@ -282,5 +281,5 @@ def _why_not(cell: ComparedCell) -> str:
 def only_in(side: str, cells: Sequence[tuple[ReferenceGroup, ReferenceCell]]) -> Iterator[str]:
     """Yield a line with the cells that only one study has."""
     if cells:
-        labels = [cell_label(cell.place, group.device) for group, cell in cells]
-        yield f"only in {side}: {', '.join(labels) if len(labels) <= 10 else names(labels)}"
+        labels = [cell_words(cell.place, group.device) for group, cell in cells]
+        yield f"only in {side}: {'; '.join(labels) if len(labels) <= 10 else listed(labels)}"

@@ -1,13 +1,13 @@
 """The comparison of two studies in words: the answer, and why it does not pass a limit."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.checks.result import names
 from hpml_jobs.core.text import counted, percent_text
 from hpml_jobs.report.compare.reference import EPOCH, ReferenceCell, ReferenceGroup
 from hpml_jobs.report.compare.rules import ComparedCell, ComparedGroup, StudyComparison
-from hpml_jobs.report.frame.captions import cell_label
+from hpml_jobs.report.frame.captions import cell_words
 from hpml_jobs.report.frame.decision import LEAST_RUNS, Decision, Ratio
 from hpml_jobs.report.frame.numbers import percent
 from hpml_jobs.slurm.states import Outcome
@@ -97,15 +97,15 @@ def _single(title: Names, group: ComparedGroup, cell: ComparedCell) -> str:
     pair = f"{title.new} and {title.old}"
     match cell.decision:
         case Decision.FASTER | Decision.SLOWER:
-            return f"{title.new} is {amount_text(cell.ratio)} than {title.old} ({name})"
+            return f"{title.new} is {amount_text(cell.ratio)} than {title.old} on {name}"
         case Decision.TOO_FEW:
             runs = f"{LEAST_RUNS} of each are needed"
-            return f"too few runs to tell {pair} apart ({name}, {_runs(cell)} runs; {runs})"
+            return f"too few runs to tell {pair} apart on {name} ({_runs(cell)} runs; {runs})"
         case None:
             return f"{pair} cannot be compared: {name} failed a data-quality check"
         case decision:
             word = "no difference seen" if decision is Decision.SAME else "less than 2 % apart"
-            return f"{pair}: {word} ({name}, {change_text(cell.ratio)})"
+            return f"{pair}: {word} on {name} ({change_text(cell.ratio)})"
 
 
 def _runs(cell: ComparedCell) -> str:
@@ -136,8 +136,13 @@ def _counts(pairs: Sequence[tuple[ComparedGroup, ComparedCell]]) -> Iterator[str
 
 
 def label(cell: ComparedCell, group: ComparedGroup) -> str:
-    """Return the name of a cell: `ddp 4-GPU b512`."""
-    return cell_label(cell.place, group.new.device)
+    """Return the name of a cell in a sentence: `4 GPUs, batch 512 (ddp)`."""
+    return cell_words(cell.place, group.new.device)
+
+
+def listed(labels: Iterable[str]) -> str:
+    """Return the first few names of cells, which have commas, and how many more there are."""
+    return names(labels, separator="; ")
 
 
 def size(cell: ComparedCell) -> float:
@@ -148,7 +153,7 @@ def size(cell: ComparedCell) -> float:
 def _largest(pairs: Sequence[tuple[ComparedGroup, ComparedCell]]) -> str:
     group, cell = max(pairs, key=lambda pair: size(pair[1]))
     word = "largest: " if len(pairs) > 1 else ""
-    return f" ({word}{label(cell, group)} {change_text(cell.ratio)})"
+    return f" ({word}{label(cell, group)}: {change_text(cell.ratio)})"
 
 
 def _absent(comparison: StudyComparison) -> str:
@@ -168,7 +173,7 @@ def _absent(comparison: StudyComparison) -> str:
 
 def places_text(group: ReferenceGroup) -> str:
     """Return the measured cells of a group in short."""
-    return names(cell_label(cell.place, group.device) for cell in group.cells if cell.runs)
+    return listed(cell_words(cell.place, group.device) for cell in group.cells if cell.runs)
 
 
 def no_number(cell: ReferenceCell) -> str:
@@ -207,11 +212,11 @@ def gate_failure(comparison: StudyComparison, limit: float) -> str:
     slower.sort(key=lambda pair: size(pair[1]), reverse=True)
     parts = []
     if slower:
-        labels = names(f"{label(cell, group)} {change_text(cell.ratio)}" for group, cell in slower)
-        parts.append(f"slower by more than {percent_text(limit)}: {labels}")
+        changes = (f"{label(cell, group)}: {change_text(cell.ratio)}" for group, cell in slower)
+        parts.append(f"slower by more than {percent_text(limit)}: {listed(changes)}")
     few = [pair for pair in pairs if pair[1].is_measured and pair[1].decision is Decision.TOO_FEW]
     if few:
-        labels = names(label(cell, group) for group, cell in few)
+        labels = listed(label(cell, group) for group, cell in few)
         parts.append(
             f"too few runs to tell: {labels}: {LEAST_RUNS} runs of each are needed "
             f"(repeats={LEAST_RUNS})"
@@ -219,10 +224,10 @@ def gate_failure(comparison: StudyComparison, limit: float) -> str:
     failed = [pair for pair in pairs if pair[1].is_measured and pair[1].decision is None]
     if failed:
         parts.append(
-            f"a data-quality check failed: {names(label(cell, group) for group, cell in failed)}"
+            f"a data-quality check failed: {listed(label(cell, group) for group, cell in failed)}"
         )
     lost = [pair for pair in pairs if pair[1].old.runs and not pair[1].new.runs]
     if lost:
-        labels = names(f"{label(cell, group)} ({no_number(cell.new)})" for group, cell in lost)
+        labels = listed(f"{label(cell, group)}: {no_number(cell.new)}" for group, cell in lost)
         parts.append(f"not measured in B: {labels}")
     return "; ".join(parts)

@@ -14,7 +14,7 @@ from hpml_jobs.core.built_in import GPT, RESNET18_PARAMETERS
 from hpml_jobs.core.conditions import GPU_MODEL
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.report.cost.rules import Cost
-from hpml_jobs.report.frame.captions import cell_label
+from hpml_jobs.report.frame.captions import cell_words
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import count, gb_per_s, percent, ratio
 from hpml_jobs.report.frame.rows import Row
@@ -185,14 +185,9 @@ def _is_model(figure: Published, parameters: int | None) -> bool:
 
 def nearest_all_reduce(gpu: str, gpus: int, nodes: int) -> tuple[BusBandwidth, ...]:
     """Return the published bus bandwidths of the same GPU and nodes, the nearest number of GPUs."""
-    same = [figure for figure in ALL_REDUCE if figure.gpu == gpu and _alike(figure.nodes, nodes)]
+    same = [f for f in ALL_REDUCE if f.gpu == gpu and (f.nodes > 1) == (nodes > 1)]
     apart = min((abs(figure.gpus - gpus) for figure in same), default=None)
     return tuple(figure for figure in same if abs(figure.gpus - gpus) == apart)
-
-
-def _alike(nodes: int, others: int) -> bool:
-    """Return whether both are one node, or both several."""
-    return (nodes > 1) == (others > 1)
 
 
 KINDS = {
@@ -256,7 +251,7 @@ def _published(figure: Published) -> str:
 def _best(group: ConditionGroup, best: Cost) -> str:
     rate = f"{count(round(best.units_per_gpu_s or 0.0))} {_rate_unit(group)} per GPU"
     share = "" if best.utilization is None else f", {percent(best.utilization)} % of peak"
-    return f"{rate}{share} ({cell_label(best.row.place, group.device)})"
+    return f"{rate}{share} on {cell_words(best.row.place, group.device)}"
 
 
 def _gap(group: ConditionGroup, best: Cost, near: Nearest) -> str:
@@ -332,7 +327,7 @@ def _ddp(group: ConditionGroup, costs: Sequence[Cost]) -> Iterator[str]:
     yield (
         f"Published weak efficiency of DDP: {100 * figure.least:g} to {100 * figure.most:g} % on "
         f"{figure.gpus} x {figure.gpu} at batch {figure.batch} ({figure.source}; another model). "
-        f"Here: {percent(reached)} % ({cell_label(row.place, group.device)})."
+        f"Here: {percent(reached)} % on {cell_words(row.place, group.device)}."
     )
 
 

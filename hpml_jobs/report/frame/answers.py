@@ -7,7 +7,7 @@ from hpml_jobs.checks import Level
 from hpml_jobs.checks.result import Affected, names
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import counted
-from hpml_jobs.report.frame.captions import cell_label
+from hpml_jobs.report.frame.captions import cell_words
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.rows import Row
 
@@ -49,7 +49,8 @@ def doubt(group: ConditionGroup, rows: Sequence[Row], affected: Affected) -> str
 
 def cells(group: ConditionGroup, rows: Sequence[Row]) -> str:
     """Return the first cells of some rows by name, the others counted."""
-    return f"cells {names([cell_label(row.place, group.device) for row in rows])}"
+    cells = names((cell_words(row.place, group.device) for row in rows), separator="; ")
+    return f"cells {cells}"
 
 
 def main_rows(group: ConditionGroup) -> list[Row]:

@@ -115,12 +115,16 @@ def cell_words(place: Place, device: Device) -> str:
     >>> cell_words(Place(Setup(1, 1, Strategy.SINGLE), 16), Device.CPU)
     '1 process, batch 16'
     """
-    setup = place.setup
+    return setup_words(place.setup, str(place.batch_per_gpu), device)
+
+
+def setup_words(setup: Setup, batch: str, device: Device) -> str:
+    """Return the same of a setup at one or several batches, which are given in words."""
     size = counted(setup.gpus, unit(device), units(device))
     nodes = f" on {setup.nodes} nodes" if setup.nodes > 1 else ""
     strategy = "" if setup.strategy is BASELINE else setup.strategy.value
     how = ", ".join(part for part in (strategy, setup.treatment) if part)
-    return f"{size}{nodes}, batch {place.batch_per_gpu}" + (f" ({how})" if how else "")
+    return f"{size}{nodes}, batch {batch}" + (f" ({how})" if how else "")
 
 
 def place_label(setup: Setup, device: Device) -> str:

@@ -18,10 +18,17 @@ from hpml_jobs.report.frame.builder import (
     item_table,
     place_columns,
 )
-from hpml_jobs.report.frame.captions import cell_label, cost_unit, full_label, unit, units
+from hpml_jobs.report.frame.captions import (
+    cell_label,
+    cell_words,
+    cost_unit,
+    setup_words,
+    unit,
+    units,
+)
 from hpml_jobs.report.frame.groups import ConditionGroup, charged_gpus
 from hpml_jobs.report.frame.numbers import cost, per_second, percent, seconds
-from hpml_jobs.report.frame.rows import Place
+from hpml_jobs.report.frame.rows import Place, Setup
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.predict import rules
 
@@ -31,9 +38,8 @@ NULL_SHOWN = (
 )
 
 
-def label(of: Prediction | Refusal, device: Device) -> str:
-    """Return the name of a place that was not measured: `ddp 8-GPU b512`."""
-    return cell_label(Place(rules.setup_of(of.target), of.target.batch), device)
+def _place(of: Prediction) -> Place:
+    return Place(rules.setup_of(of.target), of.target.batch)
 
 
 def remarks(forecast: Forecast, device: Device) -> Iterator[str]:
@@ -41,10 +47,10 @@ def remarks(forecast: Forecast, device: Device) -> Iterator[str]:
     by_remark: dict[str, list[str]] = {}
     for prediction in forecast.predictions:
         for remark in prediction.remarks:
-            by_remark.setdefault(remark, []).append(label(prediction, device))
+            by_remark.setdefault(remark, []).append(cell_words(_place(prediction), device))
     for remark, labels in by_remark.items():
         is_of_all = len(labels) == len(forecast.predictions)
-        yield remark if is_of_all else f"{', '.join(labels)}: {remark}"
+        yield remark if is_of_all else f"{'; '.join(labels)}: {remark}"
 
 
 def refused(refusals: Iterable[Refusal], device: Device) -> Iterator[str]:
@@ -59,16 +65,10 @@ def refused(refusals: Iterable[Refusal], device: Device) -> Iterator[str]:
 
 def _places(refusals: Iterable[Refusal], device: Device) -> str:
     """Return the names of several places, the batches of a setup together."""
-    batches: dict[str, list[int]] = {}
+    batches: dict[Setup, list[int]] = {}
     for refusal in refusals:
-        name = full_label(rules.setup_of(refusal.target), device)
-        batches.setdefault(name, []).append(refusal.target.batch)
-    names: dict[tuple[int, ...], list[str]] = {}
-    for name, of_setup in batches.items():
-        names.setdefault(tuple(of_setup), []).append(name)
-    return "; ".join(
-        f"{', '.join(of_batches)} at batch {listed(sizes)}" for sizes, of_batches in names.items()
-    )
+        batches.setdefault(rules.setup_of(refusal.target), []).append(refusal.target.batch)
+    return "; ".join(setup_words(setup, listed(sizes), device) for setup, sizes in batches.items())
 
 
 def answer(forecast: Forecast, device: Device, workload: Workload) -> str:
@@ -185,7 +185,8 @@ def predictions(
     shown = (caption,) if forecast.predictions else ()
     text = TableText("predictions", "Predictions", "", shown, on_screen=False)
     items = [
-        (label(line.prediction, group.device), line) for line in lines(group, forecast, cluster)
+        (cell_label(_place(line.prediction), group.device), line)
+        for line in lines(group, forecast, cluster)
     ]
     notes = [
         *forecast.notes,

@@ -1,10 +1,11 @@
 """Full tables of repeats: medians with intervals, spread, and every single run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from hpml_jobs.checks.comparability import SCATTER_LIMIT
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.record import Record
 from hpml_jobs.core.statistics import (
     RESAMPLES,
     Interval,
@@ -72,6 +73,10 @@ def repeats(group: ConditionGroup) -> Table | None:
     def speedups(row: Row) -> Interval | None:
         return _speedup_interval(group, row)
 
+    def left_out_epochs(row: Row) -> str:
+        left = {run.slug for run in row.left_out if run.role is Role.TIMED}
+        return _epochs_text(record for record in group.records(row) if record.slug in left)
+
     heads: tuple[Columns[Row], ...] = (
         Columns("runs", (column("runs", "", lambda row: len(row.runs)),)),
         Columns(
@@ -106,8 +111,8 @@ def repeats(group: ConditionGroup) -> Table | None:
             ),
         ),
         ends("speedup", "", speedups),
-        Columns("", (column("all_epoch_s", "", lambda e: _all_epochs(group, e)),)),
-        Columns("", (column("left_out_epoch_s", "", lambda e: _left_out_epochs(group, e)),)),
+        Columns("", (column("all_epoch_s", "", lambda e: _epochs_text(group.records(e))),)),
+        Columns("", (column("left_out_epoch_s", "", left_out_epochs),)),
     )
     caption = REPEATS.format(
         size=size,
@@ -126,14 +131,8 @@ def repeats(group: ConditionGroup) -> Table | None:
     return row_table(group, text, group.timed, heads, notes)
 
 
-def _all_epochs(group: ConditionGroup, row: Row) -> str:
-    """Return the epochs of all runs in the order of the cells, also of those left out."""
-    return " ".join(str(record.epoch_s) for record in group.records(row))
-
-
-def _left_out_epochs(group: ConditionGroup, row: Row) -> str:
-    left = {run.slug for run in row.left_out if run.role is Role.TIMED}
-    return " ".join(str(record.epoch_s) for record in group.records(row) if record.slug in left)
+def _epochs_text(records: Iterable[Record]) -> str:
+    return " ".join(str(record.epoch_s) for record in records)
 
 
 def interval_text(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.text import counted
 from hpml_jobs.report.frame.answers import Answer, cells, doubt, main_rows, unanswered, usable
-from hpml_jobs.report.frame.captions import cell_label, one_work, unit, units
+from hpml_jobs.report.frame.captions import cell_words, one_work, unit, units
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import count, milliseconds, ratio, seconds
 from hpml_jobs.report.frame.references import Pair, pairs
@@ -103,7 +103,8 @@ def speedups(group: ConditionGroup) -> Answer:
     compared = [
         row
         for row in usable(group, rows, Affected.TIME)
-        if row.speedup is not None and row.reference != row.setup and not _is_wrong(group, row)
+        if (reference := group.reference(row)) and reference is not row
+        if usable(group, [reference], Affected.TIME)
     ]
     if not compared:
         return unanswered(
@@ -120,16 +121,6 @@ def speedups(group: ConditionGroup) -> Answer:
     return Answer(
         *Q2, text, f"{tables}; {cells(group, compared)}", doubt(group, rows, Affected.TIME)
     )
-
-
-def _is_wrong(group: ConditionGroup, row: Row) -> bool:
-    """Return whether a check calls the time wrong that a row is compared with."""
-    references = [
-        other
-        for other in group.timed
-        if other.setup == row.reference and other.batch_per_gpu == row.batch_per_gpu
-    ]
-    return not usable(group, references, Affected.TIME)
 
 
 def _by_size(group: ConditionGroup, rows: Sequence[Row]) -> str:
@@ -175,10 +166,10 @@ def _strong(group: ConditionGroup, compared: Sequence[Row]) -> str:
     weak = ratio(point.parallel.speedup or 0.0)
     return (
         f"Strong scaling, with a fixed global batch, looks {looks}: "
-        f"{cell_label(point.parallel.place, group.device)} has a speedup of {weak} at the same "
+        f"{cell_words(point.parallel.place, group.device)} has a speedup of {weak} at the same "
         f"batch per {one}, and of {ratio(point.speedup)} at the same global batch of "
         f"{point.global_batch} ({seconds(point.parallel_s)} s against "
-        f"{seconds(point.reference_s)} s of {cell_label(point.reference.place, group.device)}). "
+        f"{seconds(point.reference_s)} s of {cell_words(point.reference.place, group.device)}). "
         f"It is lower in {lower} of {counted(len(points), 'pair')} of cells."
     )
 

@@ -3,7 +3,7 @@
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.report.frame import learning
 from hpml_jobs.report.frame.answers import Answer, cells, doubt, main_rows, unanswered, usable
-from hpml_jobs.report.frame.captions import cell_label, unit, units
+from hpml_jobs.report.frame.captions import cell_words, unit, units
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.learning import compare_means, mean_text
 from hpml_jobs.report.frame.numbers import accuracy, loss
@@ -56,7 +56,7 @@ def _compared(group: ConditionGroup, most: Row, one: Row, what: str) -> str:
     of = (learning.training_loss if is_loss else learning.training_accuracy)(EPOCH - 1)
     words = loss if is_loss else accuracy
     means = [learning.over_seeds(learning.runs(group, row), of) for row in (most, one)]
-    names = [cell_label(row.place, group.device) for row in (most, one)]
+    names = [cell_words(row.place, group.device) for row in (most, one)]
     end = "" if is_loss else " %"
     texts = [
         f"{mean_text(mean, words)}{end} of {name}" if mean else f"unknown of {name}"
@@ -95,7 +95,7 @@ def _effect(group: ConditionGroup, row: Row, beside: Row) -> str:
     if first is None or second is None:
         return ""
     return (
-        f"{cell_label(row.place, group.device)} has a test accuracy of "
+        f"{cell_words(row.place, group.device)} has a test accuracy of "
         f"{mean_text(first, accuracy)} %, without the recipe {mean_text(second, accuracy)} % "
         f"({compare_means(first, second)})"
     )

@@ -15,9 +15,8 @@ from hpml_jobs.report.frame.builder import (
     left_out,
     line_table,
     rest,
-    row_name,
 )
-from hpml_jobs.report.frame.captions import full_label
+from hpml_jobs.report.frame.captions import cell_words
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.learning import mean_text
 from hpml_jobs.report.frame.numbers import accuracy, loss, significant
@@ -159,7 +158,7 @@ def parameters_and_buffers(group: ConditionGroup, row: Row) -> tuple[str | None,
 
 
 def _replica_text(group: ConditionGroup, row: Row) -> str:
-    """Return `ddp 4-GPU (buffers off) b512: parameters equal, buffers differ, loss …`."""
+    """Return `4 GPUs, batch 512 (ddp, buffers off): parameters equal, buffers differ, loss …`."""
     parts = [
         f"{what} {same}"
         for what, of in (("parameters", _parameters), ("buffers", _buffers))
@@ -172,7 +171,7 @@ def _replica_text(group: ConditionGroup, row: Row) -> str:
         apart = max(_spread(record) for record in learning.runs(group, row))
         parts.append(f"test accuracy {mean_text(tested, accuracy)} %")
         parts.append(f"ranks of one run differ by {accuracy(apart)} points at most")
-    return f"{row_name(group, row)}: {', '.join(parts)}"
+    return f"{cell_words(row.place, group.device)}: {', '.join(parts)}"
 
 
 Q7 = ("Q7", "Gradients alone")
@@ -207,7 +206,7 @@ def _hashes(group: ConditionGroup, rows: Sequence[Row]) -> str:
     for row in rows:
         parameters, buffers = parameters_and_buffers(group, row)
         epochs = learning.epochs_of(group, row)
-        strategy = full_label(row.setup, group.device).partition(" ")[0]
+        strategy = row.strategy.value
         texts[
             f"after {epochs} epochs of {strategy} the parameters of all ranks are "
             f"{_equal(parameters)}, their BatchNorm buffers are {_equal(buffers)}"

@@ -9,7 +9,8 @@ from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.record import Rank
 from hpml_jobs.report.frame import learning
 from hpml_jobs.report.frame.answers import Answer, cells, doubt
-from hpml_jobs.report.frame.builder import Shown, TableText, columns_of, line_table, row_name
+from hpml_jobs.report.frame.builder import Shown, TableText, columns_of, line_table
+from hpml_jobs.report.frame.captions import cell_words
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.learning import Mean, compare_means, mean_text
 from hpml_jobs.report.frame.numbers import accuracy, loss
@@ -110,8 +111,8 @@ def set_epoch_answers(group: ConditionGroup, rows: Sequence[Row]) -> list[str]:
 
 
 def _answer(group: ConditionGroup, without: Row, beside: Row | None) -> str:
-    """Return `ddp 4-GPU (no set_epoch) b128: 1 of 5 orders, with it 5 of 5; …`."""
-    place, orders = row_name(group, without), _orders(group, without) or "unknown"
+    """Return `4 GPUs, batch 128 (ddp, no set_epoch): 1 of 5 orders, with it 5 of 5; …`."""
+    place, orders = cell_words(without.place, group.device), _orders(group, without) or "unknown"
     if beside is None:
         return f"{place}: {orders} orders of a rank; no cell with set_epoch to compare with."
     parts = [f"{orders} orders of a rank, with it {_orders(group, beside) or 'unknown'}"]

@@ -52,7 +52,9 @@ def fault_of(capsys, *words):
 
 def test_compare_prints_the_answer_first_and_draws(drawn_studies, capsys):
     out = output_of(capsys, "compare", "before", "after")
-    assert out.startswith("after is 7.4 % [6.2, 8.7] slower than before (ddp 2-GPU b64).\n")
+    assert out.startswith(
+        "after is 7.4 % [6.2, 8.7] slower than before on 2 GPUs, batch 64 (ddp).\n"
+    )
     assert "the same hardware, software and settings" in out
     report = Path("outputs/after/report")
     assert out.endswith("written: compare.png, compare.svg in outputs/after/report\n")
@@ -75,7 +77,7 @@ def test_slower_cell_fails_above_the_limit(drawn_studies, capsys):
     shown = capsys.readouterr()
     assert code == 1
     assert shown.err.strip() == (
-        "hpml-jobs: slower by more than 5 %: ddp 2-GPU b64 +7.4 % [6.2, 8.7]"
+        "hpml-jobs: slower by more than 5 %: 2 GPUs, batch 64 (ddp): +7.4 % [6.2, 8.7]"
     )
     assert shown.out.startswith("after is 7.4 %")
     assert Path("pictures/compare.svg").is_file()

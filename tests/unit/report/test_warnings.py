@@ -95,8 +95,8 @@ def test_remark_is_once_under_its_table(builder, given_checks, affected, home):
         )
     (group,) = builder.collect().groups
     line = (
-        "made-up: ddp 2-GPU b32, ddp 4-GPU b32, ddp 4-GPU b128 and 1 more: 37 % apart: "
-        "measure again"
+        "made-up: 2 GPUs, batch 32 (ddp); 4 GPUs, batch 32 (ddp); 4 GPUs, batch 128 (ddp) and 1 "
+        "more: 37 % apart: measure again"
     )
     assert [table.label for table in group.tables if line in table.notes] == [home]
 
@@ -105,7 +105,9 @@ def test_remark_without_its_table_is_with_the_checks(builder, given_checks):
     builder.with_record(lab_record(lab_cell(2, 32, protocol=Protocol.LAB), 20.0))
     slug = builder.slug
     given_checks[slug] = (a_result("made-up", tier=Tier.TABLE, affects=(Affected.SPLIT,)),)
-    assert builder.table("checks").notes == ("made-up: ddp 2-GPU b32: 37 % apart: measure again",)
+    assert builder.table("checks").notes == (
+        "made-up: 2 GPUs, batch 32 (ddp): 37 % apart: measure again",
+    )
 
 
 def test_remark_of_several_strategies_is_said_once(builder, given_checks):
@@ -116,7 +118,8 @@ def test_remark_of_several_strategies_is_said_once(builder, given_checks):
     (group,) = builder.collect().groups
     lines = [note for table in group.tables for note in table.notes if "made-up" in note]
     assert lines == [
-        "made-up: allreduce 2-GPU b32, allreduce_flat 2-GPU b32: 37 % apart: measure again"
+        "made-up: 2 GPUs, batch 32 (allreduce); 2 GPUs, batch 32 (allreduce_flat): 37 % apart: "
+        "measure again"
     ]
 
 
@@ -133,10 +136,10 @@ def test_each_cause_has_one_line_the_most_serious_first(builder, given_checks):
     table = builder.table("checks")
     many = "and 2 more"
     assert table.notes == (
-        "cannot be used: Table 2 of ddp 4-GPU b512: closure: 37 % apart: measure again",
-        "warning: Table 1 of single 1-GPU b32, ddp 2-GPU b32, ddp 2-GPU b128 "
+        "cannot be used: Table 2 of 4 GPUs, batch 512 (ddp): closure: 37 % apart: measure again",
+        "warning: Table 1 of 1 GPU, batch 32; 2 GPUs, batch 32 (ddp); 2 GPUs, batch 128 (ddp) "
         f"{many}: short: 0 iterations: measure again",
-        "warning: Table 2 of single 1-GPU b32, ddp 2-GPU b32, ddp 2-GPU b128 "
+        "warning: Table 2 of 1 GPU, batch 32; 2 GPUs, batch 32 (ddp); 2 GPUs, batch 128 (ddp) "
         f"{many}: split: 37 % apart: measure again",
     )
     assert table.caption[0] == (
@@ -155,8 +158,8 @@ def test_other_fix_is_another_cause(builder, given_checks):
             a_result("made-up", reason=f"bad: {fix}", remedy=fix),
         )
     assert builder.table("checks").notes == (
-        "warning: Table 1 of ddp 2-GPU b32: made-up: bad: do this",
-        "warning: Table 1 of ddp 2-GPU b128: made-up: bad: do that",
+        "warning: Table 1 of 2 GPUs, batch 32 (ddp): made-up: bad: do this",
+        "warning: Table 1 of 2 GPUs, batch 128 (ddp): made-up: bad: do that",
     )
 
 
@@ -165,7 +168,8 @@ def test_doubtful_run_of_several_is_counted(builder, given_checks):
         builder.with_record(lab_record(lab_cell(2, 32, repeat=repeat), 20.0))
     given_checks[builder.slug] = (a_result("made-up"),)
     assert builder.table("checks").notes == (
-        "warning: Table 1 of ddp 2-GPU b32 (1 of 3 runs): made-up: 37 % apart: measure again",
+        "warning: Table 1 of 2 GPUs, batch 32 (ddp) (1 of 3 runs): made-up: 37 % apart: measure "
+        "again",
     )
 
 
@@ -217,7 +221,7 @@ def test_collect_shows_which_table_can_be_used(laptop, capsys):
     assert run(["collect", "mine"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "Tables 1 and 3 can be used; Table 2 cannot be used." in out
-    assert "cannot be used: Table 2 of ddp 4-GPU b32: exposed: 0.64" in out
+    assert "cannot be used: Table 2 of 4 GPUs, batch 32 (ddp): exposed: 0.64" in out
     assert out.count("exposed: 0.64") == 1
 
 
@@ -225,7 +229,7 @@ def test_collect_strict_ignores_warnings(laptop, capsys):
     """Checks decide what is marked; --strict is about cells that did not finish."""
     write_study(change_messages(count=1)(clean_record()), baseline_record())
     assert run(["collect", "mine", "--strict"]) == 0
-    assert "cannot be used: Table 3 of ddp 4-GPU b32: messages" in capsys.readouterr().out
+    assert "cannot be used: Table 3 of 4 GPUs, batch 32 (ddp): messages" in capsys.readouterr().out
 
 
 def test_superlinear_speedup_marks_the_baseline_too(laptop, capsys):
@@ -237,7 +241,7 @@ def test_superlinear_speedup_marks_the_baseline_too(laptop, capsys):
     assert "!30.00" in table1
     assert "!5.000" in table1
     line = " ".join(out.split())
-    assert "Table 1 of single 1-GPU b32, ddp 4-GPU b32: efficiency:" in line
+    assert "Table 1 of 1 GPU, batch 32; 4 GPUs, batch 32 (ddp): efficiency:" in line
 
 
 def test_reason_is_figures_and_remedy():

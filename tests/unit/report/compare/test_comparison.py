@@ -51,24 +51,28 @@ def compared(studies, limit=None):
         (
             SLOWER,
             Decision.SLOWER,
-            "after is 7.4 % [6.2, 8.7] slower than before (ddp 2-GPU b64).",
+            "after is 7.4 % [6.2, 8.7] slower than before on 2 GPUs, batch 64 (ddp).",
         ),
-        (FASTER, Decision.FASTER, "after is 7.4 % [6.2, 8.6] faster than before (ddp 2-GPU b64)."),
+        (
+            FASTER,
+            Decision.FASTER,
+            "after is 7.4 % [6.2, 8.6] faster than before on 2 GPUs, batch 64 (ddp).",
+        ),
         (
             SAME,
             Decision.SAME,
-            "after and before: no difference seen (ddp 2-GPU b64, 0 % [-0.99, 1.5]).",
+            "after and before: no difference seen on 2 GPUs, batch 64 (ddp) (0 % [-0.99, 1.5]).",
         ),
         (
             tuple(1.012 * time_s for time_s in (8.10, 8.11, 8.12, 8.13)),
             Decision.BELOW_GAP,
-            "after and before: less than 2 % apart (ddp 2-GPU b64, +1.8 % [1.2, 2.8]).",
+            "after and before: less than 2 % apart on 2 GPUs, batch 64 (ddp) (+1.8 % [1.2, 2.8]).",
         ),
         (
             SLOWER[:3],
             Decision.TOO_FEW,
-            "too few runs to tell after and before apart (ddp 2-GPU b64, 4 and 3 runs; 4 of each "
-            "are needed).",
+            "too few runs to tell after and before apart on 2 GPUs, batch 64 (ddp) (4 and 3 runs; "
+            "4 of each are needed).",
         ),
     ],
 )
@@ -89,11 +93,11 @@ def test_answer_counts_cells_and_names_the_largest(studies):
     add_runs(new, *OLD, batch=256)
     text = compared(studies)
     assert text.answer == (
-        "after against before: 2 of 4 shared cells are slower (largest: ddp 2-GPU b64 +100.0 % "
-        "[97.5, 102.5]), 1 is faster (ddp 4-GPU b64 -7.4 % [-8.6, -6.2]), 1 shows no difference; "
-        "2 cells are in only one of them."
+        "after against before: 2 of 4 shared cells are slower (largest: 2 GPUs, batch 64 (ddp): "
+        "+100.0 % [97.5, 102.5]), 1 is faster (4 GPUs, batch 64 (ddp): -7.4 % [-8.6, -6.2]), 1 "
+        "shows no difference; 2 cells are in only one of them."
     )
-    assert text.only == ("only in A: ddp 2-GPU b128", "only in B: ddp 2-GPU b256")
+    assert text.only == ("only in A: 2 GPUs, batch 128 (ddp)", "only in B: 2 GPUs, batch 256 (ddp)")
 
 
 def test_table_has_times_and_parts_of_both(studies):
@@ -124,7 +128,9 @@ def test_slower_cell_says_which_part_became_slower(studies):
     add_runs(studies[0], *OLD)
     add_runs(studies[1], *SLOWER, change=stalled)
     note = next(n for n in compared(studies).groups[0].table.notes if n.startswith("slower: "))
-    assert note.startswith("slower: ddp 2-GPU b64: epoch +0.600 s; waiting for data +0.912 s, ")
+    assert note.startswith(
+        "slower: 2 GPUs, batch 64 (ddp): epoch +0.600 s; waiting for data +0.912 s, "
+    )
 
 
 def test_too_few_runs_say_how_many_show_5_percent(studies):
@@ -134,7 +140,8 @@ def test_too_few_runs_say_how_many_show_5_percent(studies):
     (cell,) = text.comparison.cells
     assert (cell.decision, cell.smallest_difference) == (Decision.TOO_FEW, None)
     assert text.groups[0].table.notes[0] == (
-        "too few runs to tell: ddp 2-GPU b64: 6 runs of each show 4.3 % (scatter 2.2 %; repeats=6)"
+        "too few runs to tell: 2 GPUs, batch 64 (ddp): 6 runs of each show 4.3 % (scatter 2.2 %; "
+        "repeats=6)"
     )
 
 
@@ -145,7 +152,9 @@ def test_single_runs_say_that_4_are_needed(studies):
         compared(studies)
         .groups[0]
         .table.notes[0]
-        .endswith("too few runs to tell: ddp 2-GPU b64: 4 runs of each are needed (repeats=4)")
+        .endswith(
+            "too few runs to tell: 2 GPUs, batch 64 (ddp): 4 runs of each are needed (repeats=4)"
+        )
     )
 
 
@@ -157,7 +166,7 @@ def test_undecided_cell_says_what_it_could_show(studies):
     assert cell.decision is Decision.SAME
     assert cell.smallest_difference == pytest.approx(0.14, abs=0.03)
     assert any(
-        "a difference of 5 % could not be shown: ddp 2-GPU b64: " in n
+        "a difference of 5 % could not be shown: 2 GPUs, batch 64 (ddp): " in n
         for n in text.groups[0].table.notes
     )
 
@@ -188,7 +197,9 @@ def test_other_clocks_are_unlike_hardware(studies):
     add_runs(studies[1], *SLOWER, change=at(1410))
     text = compared(studies)
     assert text.answer.startswith("On unlike hardware (SM clock): ")
-    assert text.groups[0].conditions == ("other SM clock, MHz (A | B): ddp 2-GPU b64 1980 | 1410",)
+    assert text.groups[0].conditions == (
+        "other SM clock, MHz (A | B): 2 GPUs, batch 64 (ddp): 1980 | 1410",
+    )
 
 
 def test_same_conditions_are_said_in_a_line(studies):
@@ -262,7 +273,7 @@ def test_disturbed_run_is_left_out_and_said(studies):
     (cell,) = text.comparison.cells
     assert (cell.decision, len(cell.new.runs), cell.new.left_out) == (Decision.SAME, 4, 1)
     assert (
-        "ddp 2-GPU b64: 1 of 5 runs in B left out: the timed epoch was disturbed"
+        "2 GPUs, batch 64 (ddp): 1 of 5 runs in B left out: the timed epoch was disturbed"
         in text.groups[0].table.notes
     )
 
@@ -280,9 +291,9 @@ def test_failed_check_decides_nothing(studies, given_checks):
     (cell,) = text.comparison.cells
     assert cell.decision is None
     assert text.answer == (
-        "after and before cannot be compared: ddp 2-GPU b64 failed a data-quality check."
+        "after and before cannot be compared: 2 GPUs, batch 64 (ddp) failed a data-quality check."
     )
-    assert text.failure == "a data-quality check failed: ddp 2-GPU b64"
+    assert text.failure == "a data-quality check failed: 2 GPUs, batch 64 (ddp)"
     assert texts_by_label(text.groups[0].table)["ddp 2-GPU b64"][0] == "!8.065"
 
 
@@ -293,8 +304,8 @@ def test_cell_out_of_memory_is_not_compared(studies):
     studies[1].with_out_of_memory(a_cell(gpus=2, batch=512), V100)
     text = compared(studies, limit=0.05)
     assert text.answer.endswith("; 1 shared cell has no number.")
-    assert "not compared: ddp 2-GPU b512: out of memory in B" in text.groups[0].table.notes
-    assert text.failure == "not measured in B: ddp 2-GPU b512 (out of memory)"
+    assert "not compared: 2 GPUs, batch 512 (ddp): out of memory in B" in text.groups[0].table.notes
+    assert text.failure == "not measured in B: 2 GPUs, batch 512 (ddp): out of memory"
 
 
 def test_only_cell_without_a_number_is_said(studies):
@@ -306,7 +317,7 @@ def test_only_cell_without_a_number_is_said(studies):
         "after against before: no cell has a number in both; 1 cell is in only one of them; 1 "
         "shared cell has no number."
     )
-    assert text.failure == "not measured in B: ddp 2-GPU b64 (no number)"
+    assert text.failure == "not measured in B: 2 GPUs, batch 64 (ddp): no number"
 
 
 @pytest.mark.parametrize(
@@ -338,14 +349,14 @@ def test_drift_study_of_other_conditions_is_refused(studies, tmp_path):
 @pytest.mark.parametrize(
     ("new", "limit", "failure"),
     [
-        (SLOWER, 0.05, "slower by more than 5 %: ddp 2-GPU b64 +7.4 % [6.2, 8.7]"),
+        (SLOWER, 0.05, "slower by more than 5 %: 2 GPUs, batch 64 (ddp): +7.4 % [6.2, 8.7]"),
         (SLOWER, 0.1, ""),
         (FASTER, 0.05, ""),
         (SAME, 0.05, ""),
         (
             SLOWER[:3],
             0.05,
-            "too few runs to tell: ddp 2-GPU b64: 4 runs of each are needed (repeats=4)",
+            "too few runs to tell: 2 GPUs, batch 64 (ddp): 4 runs of each are needed (repeats=4)",
         ),
     ],
 )
@@ -372,8 +383,8 @@ def test_studies_without_a_shared_cell_are_refused(studies):
     with pytest.raises(HpmlError) as fault:
         compared(studies)
     assert str(fault.value) == (
-        "before and after share no cell: before: digits (20480 samples per epoch): ddp 2-GPU b64 | "
-        "after: resnet18_cifar10 (50000 samples per epoch): ddp 2-GPU b64"
+        "before and after share no cell: before: digits (20480 samples per epoch): 2 GPUs, batch "
+        "64 (ddp) | after: resnet18_cifar10 (50000 samples per epoch): 2 GPUs, batch 64 (ddp)"
     )
 
 

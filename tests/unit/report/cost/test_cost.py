@@ -129,12 +129,12 @@ def test_boards_are_printed_with_clocks_and_power_limit(builder):
     [
         (
             A100,
-            "1,927 images/s per GPU, 4.1 % of peak (single 1-GPU b512), 0.0834 of its throughput "
+            "1,927 images/s per GPU, 4.1 % of peak on 1 GPU, batch 512, 0.0834 of its throughput "
             "(another precision: tf32 here).",
         ),
         (
             H200,
-            "1,927 images/s per GPU, 1.3 % of peak (single 1-GPU b512), 0.0519 of its share of "
+            "1,927 images/s per GPU, 1.3 % of peak on 1 GPU, batch 512, 0.0519 of its share of "
             "peak (another GPU, another precision: tf32 here).",
         ),
     ],
@@ -164,8 +164,8 @@ def test_own_model_of_unknown_precision_is_not_compared(builder):
     assert "No % of peak: the precision of your own code is not known." in table.caption
     assert (
         "Nearest published figure: GPT-2 124M (nanoGPT, compiled), 1 x A100, bf16: 0.135 s per "
-        "iteration (karpathy/nanoGPT README). Best here: 1,927 samples/s per GPU (single 1-GPU "
-        "b512); not compared (matched by its number of parameters, the precision here is not "
+        "iteration (karpathy/nanoGPT README). Best here: 1,927 samples/s per GPU on 1 GPU, "
+        "batch 512; not compared (matched by its number of parameters, the precision here is not "
         "known)."
     ) in table.notes
 
@@ -265,6 +265,6 @@ def test_imported_tokens_are_compared_with_published_tokens(builder):
     (note,) = (note for note in table.notes if note.startswith("Nearest"))
     assert "GPT-2 124M (llm.c), 8 x H100, bf16: 468,000 tokens/s per GPU, 41 % of peak" in note
     assert note.endswith(
-        "Best here: 125,000 tokens/s per GPU (single 1-GPU b16), 0.267 of its throughput (the "
+        "Best here: 125,000 tokens/s per GPU on 1 GPU, batch 16, 0.267 of its throughput (the "
         "precision here is not known)."
     )

@@ -86,7 +86,7 @@ def test_each_cause_is_named_once_most_serious_first(builder):
     report = builder.collect()
     trust = overview(report, report.groups[0]).trust
     assert trust[0].startswith("Table 1 can be used with a warning for 1 cell")
-    assert trust[1].startswith("warning: Table 1 of ddp 2-GPU b512: disturbed:")
+    assert trust[1].startswith("warning: Table 1 of 2 GPUs, batch 512 (ddp): disturbed:")
     text = " ".join(" ".join(screen(report)).split())
     assert text.count("disturbed:") == 1
     assert "see Data-quality checks" not in text

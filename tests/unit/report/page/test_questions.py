@@ -32,25 +32,30 @@ def test_published_study_answers_time_and_communication(builder):
     )
     assert by_question["Q2"].text == (
         "Speedup over one GPU at the same batch per GPU, ddp: 2 GPUs: 1.58 at batch 32 (30.82 s), "
-        "1.30 at batch 128 (20.92 s), 1.66 at batch 512 (15.66 s); 4 GPUs: 1.58 at batch 32 "
-        "(30.82 s), 1.37 at batch 128 (19.88 s), 1.72 at batch 512 (15.13 s). With a fixed batch "
-        "per GPU the global batch grows with the number of GPUs: this is weak scaling. Strong "
-        "scaling, with a fixed global batch, looks worse: ddp 4-GPU b128 has a speedup of 1.37 at "
+        "1.30 at batch 128 (20.92 s), 1.66 at batch 512 (15.66 s); 4 GPUs: 1.58 at batch 32 (30.82 "
+        "s), 1.37 at batch 128 (19.88 s), 1.72 at batch 512 (15.13 s). With a fixed batch per GPU "
+        "the global batch grows with the number of GPUs: this is weak scaling. Strong scaling, "
+        "with a fixed global batch, looks worse: 4 GPUs, batch 128 (ddp) has a speedup of 1.37 at "
         "the same batch per GPU, and of 1.31 at the same global batch of 512 (19.88 s against "
-        "25.95 s of single 1-GPU b512). It is lower in 2 of 2 pairs of cells."
+        "25.95 s of 1 GPU, batch 512). It is lower in 2 of 2 pairs of cells."
     )
-    assert "ddp 2-GPU b32 27.88 + 2.478; ddp 2-GPU b128 18.92 + 1.682" in by_question["Q3.1"].text
+    assert (
+        "2 GPUs, batch 32 (ddp): 27.88 + 2.478; 2 GPUs, batch 128 (ddp): 18.92 + 1.682"
+        in by_question["Q3.1"].text
+    )
     assert "S = 44,695,848 bytes of gradients" in by_question["Q3.2"].text
-    assert "ddp 4-GPU b512 1.23 GB/s" in by_question["Q3.2"].text
+    assert "4 GPUs, batch 512 (ddp): 1.23 GB/s" in by_question["Q3.2"].text
     assert by_question["Q6"].text.startswith("Are gradients the only messages? ddp: no")
 
 
 def test_answers_name_tables_and_cells(builder):
     by_question = answers_of(builder.with_published_study())
     assert by_question["Q1"].evidence == (
-        "Table Q1; cells single 1-GPU b32, single 1-GPU b128, single 1-GPU b512"
+        "Table Q1; cells 1 GPU, batch 32; 1 GPU, batch 128; 1 GPU, batch 512"
     )
-    assert by_question["Q2"].evidence.startswith("Table 1 of ddp, table Strong scaling; cells ddp")
+    assert by_question["Q2"].evidence.startswith(
+        "Table 1 of ddp, table Strong scaling; cells 2 GPUs"
+    )
 
 
 def test_out_of_memory_is_the_limit_of_q1(builder):
@@ -69,7 +74,7 @@ def test_lab_protocol_answers_with_the_residual(builder):
     assert not answer.is_answered
     assert "needs an instrumented epoch (protocol=full)" in answer.text
     assert "residual estimate" in answer.text
-    assert "ddp 2-GPU b128 13.60 + 7.300" in answer.text
+    assert "2 GPUs, batch 128 (ddp): 13.60 + 7.300" in answer.text
     assert answers_of(builder)["Q3.2"].text == (
         "Not measured: needs an instrumented epoch (protocol=full)."
     )
@@ -114,9 +119,9 @@ def with_epochs(builder, **changes):
 def test_q4_compares_the_fifth_epoch(builder):
     answer = answers_of(with_epochs(builder))["Q4.1"]
     assert answer.text == (
-        "In the 5th epoch, training loss 1.3000 of ddp 4-GPU b512 against 1.3000 of single 1-GPU "
-        "b128 (single seed, not comparable), training accuracy 60.00 % of ddp 4-GPU b512 against "
-        "60.00 % of single 1-GPU b128 (single seed, not comparable)."
+        "In the 5th epoch, training loss 1.3000 of 4 GPUs, batch 512 (ddp) against 1.3000 of 1 "
+        "GPU, batch 128 (single seed, not comparable), training accuracy 60.00 % of 4 GPUs, batch "
+        "512 (ddp) against 60.00 % of 1 GPU, batch 128 (single seed, not comparable)."
     )
 
 
@@ -135,7 +140,9 @@ def test_q5_and_q7_use_the_cells_that_leave_something_out(builder):
     builder.with_record(lab_record(lab_cell(4, 512, sync_buffers=SyncBuffers.OFF), 15.0))
     by_question = answers_of(builder)
     assert "1 of 3 orders of a rank, with it 3 of 3" in by_question["Q5"].text
-    assert by_question["Q5"].evidence == "Table Shuffling; cells ddp 4-GPU (no set_epoch) b512"
+    assert (
+        by_question["Q5"].evidence == "Table Shuffling; cells 4 GPUs, batch 512 (ddp, no set_epoch)"
+    )
     assert by_question["Q7"].text.startswith("They keep parameters equal, but not BatchNorm's")
 
 

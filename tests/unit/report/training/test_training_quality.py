@@ -196,10 +196,10 @@ def test_shuffling_table_counts_orders_and_answers_q5(builder):
         ("ddp 2-GPU (no set_epoch) b128", "no", "1 of 5", "2"),
     ]
     assert table.answer == (
-        "Why does ddp need set_epoch (lab Q5)? ddp 2-GPU (no set_epoch) b128: 1 of 5 orders of a "
-        "rank, with it 5 of 5; training loss 1.2000 ± 0.0000 against 1.2000 ± 0.0000 (within the "
-        "deviations); test accuracy in % 60.50 ± 0.71 against 70.50 ± 0.71 (more than the "
-        "deviations)."
+        "Why does ddp need set_epoch (lab Q5)? 2 GPUs, batch 128 (ddp, no set_epoch): 1 of 5 "
+        "orders of a rank, with it 5 of 5; training loss 1.2000 ± 0.0000 against 1.2000 ± 0.0000 "
+        "(within the deviations); test accuracy in % 60.50 ± 0.71 against 70.50 ± 0.71 (more than "
+        "the deviations)."
     )
 
 
@@ -236,10 +236,10 @@ def test_replicas_table_with_sync_buffers_answers_q7(builder):
     table = builder.table("replicas")
     assert table.on_screen
     assert table.answer == (
-        "Would gradients alone be enough (lab Q7)? They keep parameters equal, but not "
-        "BatchNorm's buffers. ddp 2-GPU b512: parameters equal, buffers equal, training loss "
-        "1.2000, test accuracy 60.00 %, ranks of one run differ by 0.00 points at most; ddp 2-GPU "
-        "(buffers off) b512: parameters equal, buffers differ, training loss 1.2000, test accuracy "
+        "Would gradients alone be enough (lab Q7)? They keep parameters equal, but not BatchNorm's "
+        "buffers. 2 GPUs, batch 512 (ddp): parameters equal, buffers equal, training loss 1.2000, "
+        "test accuracy 60.00 %, ranks of one run differ by 0.00 points at most; 2 GPUs, batch 512 "
+        "(ddp, buffers off): parameters equal, buffers differ, training loss 1.2000, test accuracy "
         "55.00 %, ranks of one run differ by 6.00 points at most."
     )
 

@@ -190,21 +190,22 @@ def _submit(selection: "Selection", requests: "Sequence[JobRequest]", manner: Ma
     followup = None
     try:
         with _deferred_interrupts() as check_interrupt:
-            for request, sent in send(selection.plan, requests, check_interrupt):
-                jobs |= sent
-                if not manner.json:
-                    say(f"job {', '.join(array_ids(sent.values()))}: {request}")
-            followup = send_followup(selection, jobs.values())
-            check_interrupt()
+            try:
+                for request, sent in send(selection.plan, requests, check_interrupt):
+                    jobs |= sent
+                    if not manner.json:
+                        say(f"job {', '.join(array_ids(sent.values()))}: {request}")
+                followup = send_followup(selection, jobs.values())
+                check_interrupt()
+            finally:
+                if jobs or not selection.send:
+                    _print_result(selection, requests, jobs, followup, manner)
     except RefusedError:  # its message says what was submitted
         raise
     except KeyboardInterrupt as fault:
         raise InterruptError(f"interrupted; {_what_was_sent(selection, jobs)}") from fault
     except HpmlError as fault:
         raise HpmlError(f"{fault}; {_what_was_sent(selection, jobs)}") from fault
-    finally:
-        if jobs or not selection.send:
-            _print_result(selection, requests, jobs, followup, manner)
 
 
 @contextmanager

@@ -4,7 +4,8 @@ import hashlib
 import math
 import random
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.slurm import commands
+from hpml_jobs.slurm.nodes import Node
 from hpml_jobs.status.usage import committed_gpu_hours
 from hpml_jobs.submit.selection import Selection
 
@@ -66,10 +68,15 @@ class JobRequest(NamedTuple):
         return f"cells-{digest[:12]}.pkl"
 
     @property
+    def tasks(self) -> int:
+        """The number of allocations: one per cell of an array, else one."""
+        return len(self.cells) if self.kind is JobKind.ARRAY else 1
+
+    @property
     def gpu_hours(self) -> float:
         """The most GPU-hours it can use: the requested GPUs until the time limits."""
         hours = gpu_hours(self.shape.nodes * self.shape.gpus_per_node, self.shape.minutes)
-        return hours * (len(self.cells) if self.kind is JobKind.ARRAY else 1)
+        return hours * self.tasks
 
     def __str__(self) -> str:
         """For people, e.g. `3 x 1 node x 4 rtx8000, 12 CPUs, 30 min`."""
@@ -214,29 +221,19 @@ def check_submission(selection: Selection, requests: Iterable[JobRequest]) -> No
         )
 
 
-class _Room(NamedTuple):
-    """What a node has; `gpu_type` is None where SLURM does not name one."""
-
-    gpu_type: str | None
-    gpus: float
-    cpus: float
-    memory_gb: float
-
-
 def isolation_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
     """Return how long cells take one by one, or that several fit on a node; else nothing."""
     if cluster.isolate is Isolate.EXCLUSIVE or cluster.launcher is Launcher.LOCAL:
         return ""
     if cluster.isolate is Isolate.SERIAL:
-        jobs = [len(r.cells) if r.kind is JobKind.ARRAY else 1 for r in requests]
-        minutes = sum(r.shape.minutes * n for r, n in zip(requests, jobs, strict=True))
-        return "" if sum(jobs) < 2 else f"{SERIAL}: up to {duration_text(60 * minutes)}, {REMEDY}"
-    shapes = []  # of what can run at the same time: the tasks of an array, or one job
+        if sum(request.tasks for request in requests) < 2:
+            return ""
+        minutes = sum(request.shape.minutes * request.tasks for request in requests)
+        return f"{SERIAL}: up to {duration_text(60 * minutes)}, {REMEDY}"
+    shapes = []  # of what can run at the same time
     for request in requests:
-        is_array = request.kind is JobKind.ARRAY
-        tasks = min(len(request.cells), cluster.array_parallelism) if is_array else 1
-        shapes += [request.shape] * tasks
-    most = max((_count_fitting(shapes, room) for room in _rooms(cluster)), default=0)
+        shapes += [request.shape] * min(request.tasks, cluster.array_parallelism)
+    most = max(_count_fitting(shapes, node) for node in _nodes(cluster))
     if most < 2:
         return ""
     return (
@@ -245,23 +242,20 @@ def isolation_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
     )
 
 
-def _rooms(cluster: Cluster) -> Iterator[_Room]:
-    """Yield the nodes of the cluster; by the profile, of which only the GPUs are known."""
-    nodes = commands.inventory()
-    for node in nodes:
-        yield _Room(node.gpu_type, node.gpus, node.cpus, node.memory_gb)
-    if not nodes:
-        yield _Room(None, 0, math.inf, math.inf)
-        for gpu_type, gpus in cluster.gpu_types.items():
-            yield _Room(gpu_type, gpus, math.inf, math.inf)
+def _nodes(cluster: Cluster) -> Sequence[Node]:
+    """Return the cluster's nodes; where SLURM lists none, those of the profile by their GPUs."""
+    return commands.inventory() or [
+        Node("", gpu_type, gpus, sys.maxsize, math.inf, frozenset())
+        for gpu_type, gpus in [(None, 0), *cluster.gpu_types.items()]
+    ]
 
 
-def _count_fitting(shapes: list[Shape], room: _Room) -> int:
+def _count_fitting(shapes: list[Shape], node: Node) -> int:
     """Return how many of the shapes, the smallest first, a node holds together."""
-    _, gpus, cpus, memory_gb = room
+    gpus, cpus, memory_gb = node.gpus, node.cpus, node.memory_gb
     count = 0
     for shape in sorted(shapes, key=lambda shape: (shape.gpus_per_node, shape.cpus_per_node)):
-        if shape.gpus_per_node and shape.gpu_type and room.gpu_type not in (shape.gpu_type, None):
+        if shape.gpus_per_node and shape.gpu_type and node.gpu_type not in (shape.gpu_type, None):
             continue
         gpus -= shape.gpus_per_node
         cpus -= shape.cpus_per_node

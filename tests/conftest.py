@@ -11,6 +11,9 @@ import pytest
 
 from tests.rig.plugin import rig  # noqa: F401  (a fixture)
 
+# Scripts that need torch, torchrun or SLURM: tests/unit/test_benchmarks.py starts each of them.
+collect_ignore = ["benchmarks"]
+
 # Tests interrupt programs; a shell's background processes ignore SIGINT, and so do their children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -11,8 +11,15 @@ import pytest
 
 from tests.rig.plugin import rig  # noqa: F401  (a fixture)
 
+# Scripts that need torch, torchrun or SLURM: tests/unit/test_benchmarks.py starts each of them.
+collect_ignore = ["benchmarks"]
+
 # Tests interrupt programs; a shell's background processes ignore SIGINT, and so do their children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Without files of bytecode, every process that a test starts compiles the program again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 class Program:
@@ -48,8 +55,13 @@ class Program:
         return done.stdout
 
 
+def local_program(folder: Path) -> Program:
+    """Return the program on a machine without SLURM."""
+    environment = {name: v for name, v in os.environ.items() if not name.startswith("SLURM")}
+    return Program(folder, environment)
+
+
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
-    """The program on a machine without SLURM."""
-    environment = {name: v for name, v in os.environ.items() if not name.startswith("SLURM")}
-    return Program(tmp_path, environment)
+    """The program on a machine without SLURM, in a folder of its own."""
+    return local_program(tmp_path)

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from hpml_jobs.checks.disturbance import DISTURBED
+from hpml_jobs.checks.disturbance import DISTURBED, MEASURE_AGAIN
 from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
 from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes
 from hpml_jobs.core.measurements import (
     CollectiveKind,
@@ -15,6 +16,7 @@ from hpml_jobs.core.measurements import (
     ProfilerSummary,
     Purpose,
     Role,
+    Step,
 )
 from hpml_jobs.core.message_times import interpolated_s
 from hpml_jobs.core.record import Model, Rank, Record
@@ -181,11 +183,12 @@ class Speeds(NamedTuple):
         return self.reached <= BUSBW_LIMIT * self.peak
 
 
-@check("bus-bandwidth", Level.FAIL, Tier.NUMBER, Affected.BANDWIDTH)
+@check("bus-bandwidth", Level.FAIL, Tier.NUMBER, Affected.BANDWIDTH, explained_by={DISTURBED})
 def faster_than_microbenchmark(record: Record) -> Observation | None:
     """Gradients travelled faster than the fastest trials of the microbenchmark on idle devices: the
     time of communication missed part of the work. On a GPU only messages of {LARGE_MIB} MiB or more
-    fail, and sizes whose launch from Python is in every trial are not judged.
+    fail, and sizes whose launch from Python is in every trial are not judged. If the microbenchmark
+    was disturbed, it is a warning.
 
     Limit: {BUSBW_LIMIT:g} x the microbenchmark at the sizes of the messages (at its best size where
     messages overlap each other)
@@ -215,12 +218,15 @@ def faster_than_microbenchmark(record: Record) -> Observation | None:
         if not large or _speeds(large, time_s, best_s, cell.gpus, overlap=overlap).is_possible:
             level = Level.WARN
     where = "any size" if overlap else "these sizes"
-    return Observation(
-        speeds.is_possible,
+    text = (
         f"bus bandwidth is {speeds.reached:.3g} GB/s, the microbenchmark reached "
-        f"{speeds.peak:.3g} at {where} (limit {BUSBW_LIMIT:g} x)",
-        level=level,
+        f"{speeds.peak:.3g} at {where} (limit {BUSBW_LIMIT:g} x)"
     )
+    if not speeds.is_possible and outside_causes(record, Step.MICROBENCHMARK):
+        return Observation(
+            False, f"{text}; the microbenchmark was disturbed", MEASURE_AGAIN, Level.WARN
+        )
+    return Observation(speeds.is_possible, text, level=level)
 
 
 def _speeds(

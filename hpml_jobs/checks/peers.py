@@ -17,6 +17,7 @@ from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.formulas import efficiency, speedup
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.statistics import Interval, ratio_interval
+from hpml_jobs.core.text import unix_time
 
 EFFICIENCY_LIMIT = 1.05
 APART_LIMIT = timedelta(days=1)
@@ -88,12 +89,9 @@ def peers_of(records: Iterable[Record]) -> list[Peer]:
 
 
 def _moment(text: str) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+    if unix_time(text) is None:
         return None
-    if not 1970 < moment.year < 9000:  # a clock, or a file, that is wrong
-        return None
+    moment = datetime.fromisoformat(text)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 

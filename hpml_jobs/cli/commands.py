@@ -16,8 +16,8 @@ COMPLETION_VARIABLE = "_HPML_JOBS_COMPLETE"
 COMMANDS = {
     "submit": "cli.submit:submit",
     "plan": "cli.submit:plan",
-    "run": "cli.submit:run",
-    "fetch": "cli.submit:fetch",
+    "run": "cli.run:run",
+    "fetch": "cli.run:fetch",
     "import": "cli.import_csv:import_",
     "list": "cli.list_studies:list_",
     "status": "cli.status:status",

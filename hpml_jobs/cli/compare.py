@@ -92,7 +92,7 @@ def compare(
     if save is not None:
         if b is not None:
             raise UsageError(f"--save {save} stores one study: {a} or {b}?")
-        save_reference(save, a, outputs, replace=replace)
+        save_reference(save, a, outputs, replace=replace, json=json)
         return
     if a is None:
         raise UsageError("name the study to compare with: hpml-jobs compare A [B]")

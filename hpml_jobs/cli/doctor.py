@@ -11,8 +11,8 @@ import typer
 from rich.text import Text
 
 from hpml_jobs.cli.console import Console, console, print_changes, print_json, totals
-from hpml_jobs.cli.deliver import Manner, deliver
 from hpml_jobs.cli.options import ConfigDir, Json, Overrides
+from hpml_jobs.cli.submit import Manner, deliver
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.findings import Finding, Severity
 from hpml_jobs.core.text import counted
@@ -103,9 +103,8 @@ def _run_self_test(words: list[str], config_dir: Path | None, gpus: int, *, json
     notify = print_changes(sys.stderr)
     with contextlib.redirect_stdout(sys.stderr):
         plan = self_test_plan(words, gpus, config_dir, notify)
-        plan.study.create()
         try:
-            deliver(plan, select(plan), Manner())
+            deliver(plan.study, lambda: select(plan), Manner())
         except HpmlError as error:
             if plan.cluster.launcher is Launcher.SLURM:
                 raise

@@ -13,9 +13,9 @@ from hpml_jobs.core.workload import SourceFile
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.cell_state import CellState
+from hpml_jobs.study.study import Study
 
 if TYPE_CHECKING:
-    from hpml_jobs.plan.plan import Plan
     from hpml_jobs.status.states import StudyStatus
 
 
@@ -145,8 +145,8 @@ def _disturbed(cells: list[CellState], study: str) -> Iterator[str]:
         yield f"{number} {has} {epochs}: hpml-jobs resubmit {study} --disturbed"
 
 
-def next_commands(plan: "Plan", *, watch: bool) -> str:
+def next_commands(study: Study, *, watch: bool) -> str:
     """Return the line that names the next commands, with --outputs where they need it."""
-    study = study_words(plan.study)
-    first = f"hpml-jobs status {study} --watch, then " if watch else ""
-    return f"next: {first}hpml-jobs collect {study}"
+    words = study_words(study)
+    first = f"hpml-jobs status {words} --watch, then " if watch else ""
+    return f"next: {first}hpml-jobs collect {words}"

@@ -16,7 +16,8 @@ from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.reader import read_bytes
-from hpml_jobs.study.study import Study, check_name
+from hpml_jobs.study.selection import check_name
+from hpml_jobs.study.study import Study
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

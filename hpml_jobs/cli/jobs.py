@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hpml_jobs.cli.console import print_json
-from hpml_jobs.cli.deliver import Manner, deliver
 from hpml_jobs.cli.options import (
     AllCells,
     DryRun,
@@ -18,7 +17,7 @@ from hpml_jobs.cli.options import (
     Yes,
     select_study,
 )
-from hpml_jobs.cli.submit import show_preview
+from hpml_jobs.cli.submit import Manner, deliver
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.slurm.states import Outcome
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from hpml_jobs.study.cell_state import CellState
     from hpml_jobs.study.study import Study
     from hpml_jobs.submit.resubmit import Changes
+    from hpml_jobs.submit.selection import Selection
 
 DISTURBED = "disturbed"
 
@@ -135,78 +135,64 @@ def resubmit(
         options = _useful_options(cell_states(selection.study))
         if options:
             raise UsageError(f"specify what to resubmit: {options}, or a PATTERN")
-    manner = Manner(json=json, yes=yes, all_cells=all_cells)
     selection.study.refuse_unpacked()
-    if dry_run:
-        _resubmit(selection, kinds, changes, retries, manner, dry_run=True)
-        return
-    with selection.study.submitting():
-        _resubmit(selection, kinds, changes, retries, manner)
+    manner = Manner(json, yes, all_cells, dry_run)
+    deliver(
+        selection.study,
+        lambda: _cells_again(selection, kinds, changes, retries, json=json),
+        manner,
+    )
 
 
-def _resubmit(
-    selection: StudySelection,
+def _cells_again(
+    selected: StudySelection,
     kinds: list[str],
     changes: "Changes",
     retries: int | None,
-    manner: Manner,
     *,
-    dry_run: bool = False,
-) -> None:
+    json: bool,
+) -> "Selection | None":
+    """Return the cells to submit again; None if there is none, which is printed."""
     from hpml_jobs.status.states import status_for_submission
-    from hpml_jobs.study.snapshot import restore_records
     from hpml_jobs.submit.resubmit import (
         disturbed,
-        plan_again,
-        restorable,
+        files_of,
         resubmittable,
+        select_again,
         with_outcomes,
         within_retries,
     )
-    from hpml_jobs.submit.selection import Selection
 
-    study = selection.study
+    study = selected.study
     has_budget = study.read_cluster().gpu_hours_budget is not None
     status = status_for_submission(study, all_jobs=has_budget)
-    if not dry_run:
-        restore_records(status.snapshots)
-    in_question = selection.chosen(status.states)
+    in_question = selected.chosen(status.states)
     for state in in_question:
         if state.outcome is Outcome.UNKNOWN:
             print(f"left out: {state.slug}: {state.reason}", file=sys.stderr)
     chosen = resubmittable(in_question)
-    again: list[CellState] = []
-    is_disturbed = DISTURBED in kinds
-    if is_disturbed:
-        kinds = [kind for kind in kinds if kind != DISTURBED]
-        again = disturbed(in_question, status.snapshots)
-        chosen = [*with_outcomes(chosen, kinds), *again]
-    elif kinds:
-        chosen = with_outcomes(chosen, kinds)
+    if kinds:
+        chosen = with_outcomes(chosen, [kind for kind in kinds if kind != DISTURBED])
+    if DISTURBED in kinds:
+        chosen += disturbed(in_question, status.snapshots)
     exclude: tuple[str, ...] = ()
     if retries is not None:
         chosen, exclude = within_retries(chosen, status.history, retries)
     if not chosen:
-        _print_nothing(study, manner, only_disturbed=is_disturbed and not kinds)
-        return
-    chosen, faults = restorable(study, chosen, status.history)
-    if not chosen:
+        _print_nothing(study, json=json, only_disturbed=kinds == [DISTURBED])
+        return None
+    files, faults = files_of(study, chosen, status.history)
+    if not files:
         raise HpmlError(f"nothing was resubmitted: {'; '.join(faults)}")
     for fault in faults:
         print(f"not resubmitted: {fault}", file=sys.stderr)
-    plan = plan_again(study, chosen, changes)
-    plan = plan._replace(exclude=exclude, retries=retries or 0, is_retry=retries is not None)
-    reasons = {state.slug: f"{state.outcome.value} before" for state in chosen}
-    reasons |= {state.slug: "disturbed before" for state in again}
-    again_selection = Selection(plan.cells, reasons, {}, status)
-    if dry_run:
-        show_preview(plan, again_selection, all_cells=manner.all_cells, json=manner.json)
-    else:
-        deliver(plan, again_selection, manner)
+    again = select_again(study, files, status, changes)
+    plan = again.plan._replace(exclude=exclude, retries=retries or 0, is_retry=retries is not None)
+    return again._replace(plan=plan)
 
 
-def _print_nothing(study: "Study", manner: Manner, *, only_disturbed: bool) -> None:
-    if manner.json:
+def _print_nothing(study: "Study", *, json: bool, only_disturbed: bool) -> None:
+    if json:
         print_json({"study": study.name, "cells": []})
     elif only_disturbed:
         print("nothing to resubmit: no selected cell has a disturbed epoch")

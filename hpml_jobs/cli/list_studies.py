@@ -11,7 +11,8 @@ from hpml_jobs.cli.console import COLOURS, console, print_json
 from hpml_jobs.cli.options import Json, Outputs, cluster_of, outputs_of
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.study.study import Study, all_studies, no_study, submitted_at
+from hpml_jobs.study.selection import all_studies, no_study, submitted_at
+from hpml_jobs.study.study import Study
 
 if TYPE_CHECKING:
     from hpml_jobs.status.states import StudyStatus

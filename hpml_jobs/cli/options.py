@@ -16,8 +16,8 @@ from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.text import nearest
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.manifest import History, fold
-from hpml_jobs.study.selection import OfCell, matching, name_and_outputs
-from hpml_jobs.study.study import Study, find
+from hpml_jobs.study.selection import OfCell, find, matching
+from hpml_jobs.study.study import Study
 
 
 def _existing_folder(folder: Path | None) -> Path | None:
@@ -250,8 +250,7 @@ REPORT_KEYS: Mapping[str, Reader] = {"baseline": choice_of(Baseline)}
 
 def find_study(study: str | None, outputs: Path | None) -> Study:
     """Return the study of that name; without a name the most recently submitted one, and say so."""
-    study, folder = name_and_outputs(study, outputs_of(outputs))
-    selected = find(folder, study)
+    selected = find(outputs_of(outputs), study)
     if study is None:
         print(f"study {selected.name} (most recently submitted)", file=sys.stderr)
     return selected

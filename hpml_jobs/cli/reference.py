@@ -66,15 +66,17 @@ def reference(
         raise UsageError(f"reference {action.value} needs a NAME")
     match action:
         case Action.SAVE:
-            save_reference(name, study, outputs, replace=replace)
+            save_reference(name, study, outputs, replace=replace, json=json)
         case Action.SHOW:
             _show(name, folder, json=json)
         case _:
             _delete(name, folder)
 
 
-def save_reference(name: str, study: str | None, outputs: Path | None, *, replace: bool) -> None:
-    """Store the numbers of a study, by default of the most recently submitted one.
+def save_reference(
+    name: str, study: str | None, outputs: Path | None, *, replace: bool, json: bool
+) -> None:
+    """Store the numbers of a study, by default of the most recently submitted one; `json` prints.
 
     Raises:
         UsageError: the name is that of a study, or no name.
@@ -91,7 +93,10 @@ def save_reference(name: str, study: str | None, outputs: Path | None, *, replac
         raise HpmlError(f"reference {path} exists: --replace saves over it")
     numbers = of_study(find_study(study, outputs)).numbers()
     write_reference(numbers, path)
-    print(f"saved: {_cells(numbers)} of study {numbers.study} in {path}")
+    if json:
+        print_json(numbers)
+    else:
+        print(f"saved: {_cells(numbers)} of study {numbers.study} in {path}")
 
 
 def _cells(numbers: "Reference") -> str:

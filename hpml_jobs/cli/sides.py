@@ -8,7 +8,8 @@ import msgspec
 from hpml_jobs.cli.options import find_study, history_of, outputs_of
 from hpml_jobs.core.text import nearest
 from hpml_jobs.errors import HpmlError, UsageError
-from hpml_jobs.study.study import Study, all_studies, check_name
+from hpml_jobs.study.selection import all_studies, check_name
+from hpml_jobs.study.study import Study
 
 if TYPE_CHECKING:
     from hpml_jobs.report.compare.reference import Reference

@@ -1,22 +1,46 @@
-"""Commands that submit or run cells: submit, plan, run, fetch."""
+"""Commands submit and plan: a submission from the typed line to its jobs, or its preview."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, NamedTuple
 
 from hpml_jobs.cli.commands import repeated
-from hpml_jobs.cli.console import console, print_json, print_note, sent_table, values_table
-from hpml_jobs.cli.deliver import DeclinedError, Manner, announce, run_here, submit_jobs
+from hpml_jobs.cli.console import (
+    console,
+    print_json,
+    print_note,
+    say,
+    sent_table,
+    values_table,
+)
+from hpml_jobs.cli.hints import next_commands
 from hpml_jobs.cli.options import AllCells, ConfigDir, DryRun, Json, Multirun, Overrides, Yes
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError, InterruptError, UsageError
+from hpml_jobs.slurm.jobs import array_ids
+from hpml_jobs.slurm.states import Outcome
 
 if TYPE_CHECKING:
-    from hpml_jobs.plan.plan import Plan, PlannedCell
     from hpml_jobs.study.study import Study
+    from hpml_jobs.submit.job_requests import JobRequest
     from hpml_jobs.submit.selection import Selection
+
+NAMED_CELLS = 3
+"""Cells that a message names at most."""
+
+
+class Manner(NamedTuple):
+    """The manner of a submission: what is printed, whether it may ask; `dry_run`: preview only."""
+
+    json: bool = False
+    yes: bool = False
+    all_cells: bool = False
+    dry_run: bool = False
 
 
 def submit(
@@ -35,47 +59,30 @@ def submit(
 
     Example: hpml-jobs -m gpus=1,2,4 batch=32,128,512
     """
-    from hpml_jobs.study.snapshot import restore_records
-    from hpml_jobs.submit.job_requests import prepare
+    from hpml_jobs.plan.resolve import make_plan
+    from hpml_jobs.plan.sweep import expand
     from hpml_jobs.submit.selection import select
 
-    if dry_run:
-        _preview(overrides, multirun, config_dir, all_cells=all_cells, json=json)
-        return
-    manner = Manner(json=json, yes=yes, all_cells=all_cells)
-    _refuse_name_alone(overrides or [])
-    plan = _make_plan(overrides, multirun, config_dir)
-    if plan.cluster.launcher is Launcher.LOCAL:
-        plan.study.create()
-        with plan.study.submitting() as lock_note:
-            print_note(lock_note)
-            selection = select(plan)
-            restore_records(selection.status.snapshots)
-            if selection.send:
-                plan.study.add_command(repeated())
-        print_note(*selection.notes)
-        run_here(plan, selection, json=json)
-        return
-    try:
-        # a new study that would be refused is refused before its folder exists
-        submission = None if plan.study.root.exists() else prepare(plan, select(plan))
-        plan.study.create()
-        with plan.study.submitting() as lock_note:
-            print_note(lock_note)
-            if submission is None or plan.study.cells():  # the study has cells to leave out
-                submission = prepare(plan, select(plan))
-            restore_records(submission.selection.status.snapshots)
-            print_note(*submission.selection.notes)
-            announce(submission, manner)
-            if submission.selection.send:
-                plan.study.add_command(repeated())
-            submit_jobs(submission, manner)
-    except DeclinedError:
-        plan.study.remove_empty()
-        raise
-    except KeyboardInterrupt as fault:
-        plan.study.remove_empty()
-        raise InterruptError(f"interrupted; nothing was submitted; again: {repeated()}") from fault
+    if not dry_run:
+        _refuse_name_alone(overrides or [])
+    sweep = expand(overrides or [], multirun=multirun, config_dir=config_dir)
+    made = make_plan(sweep, fetch=not dry_run, notify=print_note)
+    manner = Manner(json, yes, all_cells, dry_run)
+    deliver(made.study, lambda: select(made), manner, command=repeated())
+
+
+def plan(
+    overrides: Overrides = None,
+    multirun: Multirun = False,
+    config_dir: ConfigDir = None,
+    all_cells: AllCells = False,
+    json: Json = False,
+) -> None:
+    """Show the cells, job scripts, GPU-hours and values of a submission; submit nothing.
+
+    Example: hpml-jobs plan -m gpus=1,2,4 batch=32,128,512 cluster=greene
+    """
+    submit(overrides, multirun, config_dir, dry_run=True, all_cells=all_cells, json=json)
 
 
 def _refuse_name_alone(overrides: list[str]) -> None:
@@ -90,48 +97,209 @@ def _refuse_name_alone(overrides: list[str]) -> None:
         )
 
 
-def plan(
-    overrides: Overrides = None,
-    multirun: Multirun = False,
-    config_dir: ConfigDir = None,
-    all_cells: AllCells = False,
-    json: Json = False,
+def deliver(
+    study: "Study",
+    choose: "Callable[[], Selection | None]",
+    manner: Manner,
+    command: str = "",
 ) -> None:
-    """Show the cells, job scripts, GPU-hours and values of a submission; submit nothing.
+    """Submit the cells of a study that `choose` selects, or run them on this machine.
 
-    Example: hpml-jobs plan -m gpus=1,2,4 batch=32,128,512 cluster=greene
+    `choose` returns None if there is nothing to submit, and has said so. The `command` is noted in
+    the study.
+
+    Raises:
+        HpmlError: the user declined, SLURM refused, or a cell that ran here did not finish.
+        InterruptError: Ctrl-C; the message says what was submitted.
+        UsageError: the cells exceed the budget, or the follow-up job cannot be submitted.
     """
-    _preview(overrides, multirun, config_dir, all_cells=all_cells, json=json)
+    from hpml_jobs.cli.run import run_here
+    from hpml_jobs.study.snapshot import restore_records
+    from hpml_jobs.submit.job_requests import check_submission, make_requests
+
+    if manner.dry_run:
+        selection = choose()
+        if selection is not None:
+            print_note(*selection.notes)
+            show_preview(selection, manner)
+        return
+    try:
+        with study.submitting() as lock_note:
+            print_note(lock_note)
+            selection = choose()
+            if selection is None:
+                return
+            restore_records(selection.status.snapshots)
+            print_note(*selection.notes)
+            is_local = selection.plan.cluster.launcher is Launcher.LOCAL
+            if not is_local:
+                requests = make_requests(selection.plan, selection.send)
+                check_submission(selection, requests)
+                _confirm(selection, requests, manner)
+            if command and selection.send:
+                study.add_command(command)
+            if not is_local:
+                _submit(selection, requests, manner)
+    except KeyboardInterrupt as fault:
+        raise InterruptError(f"interrupted; nothing was submitted; again: {repeated()}") from fault
+    if is_local:  # another submission does not wait for these cells
+        run_here(selection, json=manner.json)
 
 
-def _preview(
-    overrides: list[str] | None,
-    multirun: bool,
-    config_dir: Path | None,
-    *,
-    all_cells: bool,
-    json: bool,
+def _confirm(selection: "Selection", requests: "Sequence[JobRequest]", manner: Manner) -> None:
+    """Print the GPU-hours and the number of jobs; on a terminal ask above the cluster's limit.
+
+    Raises:
+        HpmlError: the user declined.
+    """
+    if manner.json or not requests:
+        return
+    hours = sum(request.gpu_hours for request in requests)
+    cells, jobs = counted(len(selection.send), "cell"), counted(len(requests), "job")
+    say(f"up to {hours:.3g} GPU-hours: {cells} as {jobs}")
+    limit = selection.plan.cluster.confirm_gpu_hours
+    if manner.yes or limit is None or hours <= limit or not is_interactive():
+        return
+    try:
+        answer = input(f"more than cluster.confirm_gpu_hours={limit:g}; submit? [y/N] ")
+    except EOFError:
+        answer = ""
+    if answer.strip().lower() not in ("y", "yes"):
+        raise HpmlError("nothing was submitted; --yes submits without asking")
+
+
+def is_interactive() -> bool:
+    """Return whether a person reads the output and types the input."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _submit(selection: "Selection", requests: "Sequence[JobRequest]", manner: Manner) -> None:
+    """Submit every request and the follow-up job; print a line per job, then a summary.
+
+    Ctrl-C takes effect between two sbatch calls.
+
+    Raises:
+        HpmlError: SLURM refused; what it accepted before is printed all the same.
+        InterruptError: Ctrl-C; the message says what was submitted.
+    """
+    from hpml_jobs.submit.job_requests import isolation_note
+    from hpml_jobs.submit.send import RefusedError, send, send_followup
+
+    print_note(isolation_note(selection.plan.cluster, requests))
+    jobs: dict[str, str] = {}  # by slug
+    followup = None
+    try:
+        with _deferred_interrupts() as check_interrupt:
+            try:
+                for request, sent in send(selection.plan, requests, check_interrupt):
+                    jobs |= sent
+                    if not manner.json:
+                        say(f"job {', '.join(array_ids(sent.values()))}: {request}")
+                followup = send_followup(selection, jobs.values())
+                check_interrupt()
+            finally:
+                if jobs or not selection.send:
+                    _print_result(selection, requests, jobs, followup, manner)
+    except RefusedError:  # its message says what was submitted
+        raise
+    except KeyboardInterrupt as fault:
+        raise InterruptError(f"interrupted; {_what_was_sent(selection, jobs)}") from fault
+    except HpmlError as fault:
+        raise HpmlError(f"{fault}; {_what_was_sent(selection, jobs)}") from fault
+
+
+@contextmanager
+def _deferred_interrupts() -> Iterator[Callable[[], None]]:
+    """Let the first Ctrl-C only be noted, so that no job is submitted without a manifest line.
+
+    Yield a function that raises KeyboardInterrupt if Ctrl-C was pressed. The second one raises it
+    at once.
+    """
+    is_requested = False
+
+    def check() -> None:
+        if is_requested:
+            raise KeyboardInterrupt
+
+    def note(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal is_requested
+        check()
+        is_requested = True
+        print_note("stopping after the present step; press Ctrl-C again to stop at once")
+
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT)
+    if not is_main or before is signal.SIG_IGN:
+        yield check
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield check
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _what_was_sent(selection: "Selection", jobs: dict[str, str]) -> str:
+    """Return which cells were submitted before a submission broke off, and how to go on."""
+    rest = [planned.slug for planned in selection.send if planned.slug not in jobs]
+    ids = ", ".join(array_ids(jobs.values()))
+    sent = (
+        f"submitted: {counted(len(jobs), 'cell')} (SLURM {ids})" if jobs else "submitted: no cell"
+    )
+    if not rest:
+        return f"{sent}, which is all"
+    more = f" and {len(rest) - NAMED_CELLS} more" if len(rest) > NAMED_CELLS else ""
+    named = f"{', '.join(rest[:NAMED_CELLS])}{more}"
+    return f"{sent}; not submitted: {named}; to submit the rest: {repeated()}"
+
+
+def _print_result(
+    selection: "Selection",
+    requests: "Sequence[JobRequest]",
+    jobs: dict[str, str],
+    followup: str | None,
+    manner: Manner,
 ) -> None:
-    from hpml_jobs.submit.selection import select
+    """Print the cells with their jobs and the next command, or JSON."""
+    from hpml_jobs.submit.explain import cell_rows
 
-    made = _make_plan(overrides, multirun, config_dir, fetch=False)
-    selection = select(made)
-    print_note(*selection.notes)
-    show_preview(made, selection, all_cells=all_cells, json=json)
+    study, left_out = selection.plan.study, selection.left_out
+    rows = cell_rows(selection, jobs)
+    if manner.json:
+        hours = sum(request.gpu_hours for request in requests)
+        about = {"study": study.name, "folder": str(study.root)}
+        print_json(about | {"cells": rows, "gpu_hours": hours, "closing": followup})
+        return
+    console().print(sent_table(rows, all_cells=manner.all_cells))
+    left = f", {len(left_out)} left out" if left_out else ""
+    if jobs:
+        ids = array_ids(jobs.values())
+        cells_as_jobs = f"{counted(len(jobs), 'cell')} as {counted(len(ids), 'job')}"
+        print(f"submitted {cells_as_jobs} (SLURM {', '.join(ids)}){left}")
+    else:
+        is_unknown = any(state.outcome is Outcome.UNKNOWN for state in left_out.values())
+        unknown = ", or its job may be running" if is_unknown else ""
+        print(
+            f"nothing submitted{left}: every cell of study {study.name} is finished, pending "
+            f"or running{unknown}"
+        )
+    if followup:
+        print(f"then job {followup} writes the report")
+    print(f"study {study.name} in {study.root}")
+    has_active = any(state.outcome.may_run for state in left_out.values())
+    print(next_commands(study, watch=bool(jobs) or has_active))
 
 
-def show_preview(
-    plan: "Plan", selection: "Selection", *, all_cells: bool = False, json: bool = False
-) -> None:
+def show_preview(selection: "Selection", manner: Manner) -> None:
     """Print what a submission of the selected cells would be."""
     from hpml_jobs.submit.explain import preview_of
 
-    preview = preview_of(plan, selection)
-    if json:
+    preview, plan = preview_of(selection), selection.plan
+    if manner.json:
         print_json(preview)
         return
     out = console()
-    out.print(sent_table(preview.cells, all_cells=all_cells))
+    out.print(sent_table(preview.cells, all_cells=manner.all_cells))
     is_local = plan.cluster.launcher is Launcher.LOCAL
     jobs = counted(len(preview.scripts), "job")
     how = "on this machine, one after another" if is_local else f"as {jobs}"
@@ -144,7 +312,9 @@ def show_preview(
         print(preview.overlap)
     if preview.refused:
         print(f"it would be refused: {preview.refused}")
-    shown = [row for row in preview.values if all_cells or not row.origin.startswith("conf/")]
+    shown = [
+        row for row in preview.values if manner.all_cells or not row.origin.startswith("conf/")
+    ]
     if shown:
         print()
         out.print(values_table((row.key, row.value, row.origin) for row in shown))
@@ -152,120 +322,3 @@ def show_preview(
             print(f"{counted(hidden, 'other value')} are defaults: --all shows them")
     for script in preview.scripts:
         print(f"\n---- {script.shape}\n{script.script}", end="")
-
-
-def run(
-    overrides: Overrides = None,
-    multirun: Multirun = False,
-    config_dir: ConfigDir = None,
-    index: Annotated[
-        int | None,
-        typer.Option(
-            "--index", metavar="N", help="with -m: number of the cell in the sweep, from 0"
-        ),
-    ] = None,
-    take_over: Annotated[
-        bool,
-        typer.Option("--take-over", help="run the cell although a job of it is pending or running"),
-    ] = False,
-    dry_run: DryRun = False,
-    json: Json = False,
-) -> None:
-    """Run one cell here: on a laptop, or inside an allocation (as sbatch/*.sbatch do).
-
-    Example: hpml-jobs run gpus=2 batch=64 cluster=local
-    """
-    from hpml_jobs.core.processes import ignore_submitit_signal
-    from hpml_jobs.job.run import attempt_cell
-    from hpml_jobs.submit.send import write_cells
-
-    ignore_submitit_signal()
-    plan = _make_plan(overrides, multirun, config_dir, sending=False, fetch=False)
-    count = len(plan.cells)
-    if index is None and count != 1:
-        raise UsageError(f"run is for one cell, these are {count}: choose one with --index")
-    if index is not None and not 0 <= index < count:
-        raise UsageError(f"--index {index}: this sweep has cells 0 to {count - 1}")
-    planned = plan.cells[index or 0]
-    if dry_run:
-        _preview_here(plan, planned, json=json)
-        return
-    plan.study.create()
-    folder = plan.study.cell(planned.slug)
-    if not take_over:
-        _check_idle(plan.study, folder.slug)
-    write_cells(plan.study, [_superseding_if_rerun(plan, planned)])
-    end = attempt_cell(folder)
-    if json:
-        print_json(end)
-    if not end.outcome.finished:
-        raise HpmlError(f"{folder.slug} {end.outcome.value}: {end.reason}")
-
-
-def _preview_here(plan: "Plan", planned: "PlannedCell", *, json: bool) -> None:
-    """Show a cell that would run on this machine, whatever cluster its settings are for."""
-    from msgspec.structs import replace
-
-    from hpml_jobs.submit.selection import select
-
-    here = replace(plan.cluster, launcher=Launcher.LOCAL)
-    alone = plan._replace(cells=[planned], cluster=here)
-    show_preview(alone, select(alone), json=json)
-
-
-def _check_idle(study: "Study", slug: str) -> None:
-    """Check that no other job of the cell is pending or running.
-
-    Raises:
-        HpmlError: there is one, or SLURM does not say so.
-    """
-    from hpml_jobs.job.workers import Job
-    from hpml_jobs.status.states import study_status
-
-    status = study_status(study)
-    state = next((state for state in status.states if state.slug == slug), None)
-    if state is None or not state.outcome.may_run or state.job == Job.current().id:
-        return
-    if status.slurm.no_squeue and not state.outcome.active:
-        print_note(f"squeue is not on PATH here: job {state.job} of {slug} may be running")
-        return
-    raise HpmlError(
-        f"{slug} is {state.outcome.value} as job {state.job} ({state.brief}): wait for it, cancel "
-        f"it with hpml-jobs cancel {study.name} {slug}, or add --take-over: then this run's record "
-        "counts, and the job's does not"
-    )
-
-
-def fetch(
-    overrides: Overrides = None, config_dir: ConfigDir = None, dry_run: DryRun = False
-) -> None:
-    """Download the data set, once, on the login node.
-
-    Example: hpml-jobs fetch data.root=/scratch/me/data
-    """
-    from hpml_jobs.plan.data import fetch as fetch_data
-    from hpml_jobs.plan.sweep import expand
-
-    settings = expand(overrides or [], multirun=False, config_dir=config_dir).settings[0]
-    fetch_data(settings, print_note, dry_run=dry_run)
-
-
-def _make_plan(
-    overrides: list[str] | None, multirun: bool, config_dir: Path | None, **options: bool
-) -> "Plan":
-    from hpml_jobs.plan.resolve import make_plan
-    from hpml_jobs.plan.sweep import expand
-
-    sweep = expand(overrides or [], multirun=multirun, config_dir=config_dir)
-    return make_plan(sweep, notify=print_note, **options)
-
-
-def _superseding_if_rerun(plan: "Plan", planned: "PlannedCell") -> "PlannedCell":
-    from hpml_jobs.core.validation import InvalidRecordError
-    from hpml_jobs.submit.selection import superseding
-
-    folder = plan.study.cell(planned.slug)
-    try:
-        return superseding(planned, folder.read_record()) if plan.rerun else planned
-    except InvalidRecordError:
-        return planned  # the file is no record; the attempt replaces it

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import combinations
-from statistics import mean, median, quantiles
+from statistics import fmean, median, quantiles
 
 from hpml_jobs.core.measurements import SlowIterations
 
@@ -85,8 +85,8 @@ def change_of_ends(values: Sequence[float]) -> float:
     >>> round(change_of_ends([1.0, 1.0, 1.0, 5.0, 1.1, 1.1, 1.1]), 3)
     0.1
     """
-    first = mean(values[:ENDS])
-    return mean(values[-ENDS:]) / first - 1 if first > 0 else 0.0
+    first = fmean(values[:ENDS])
+    return fmean(values[-ENDS:]) / first - 1 if first > 0 else 0.0
 
 
 def over_ranks(blocks: Sequence[Sequence[float]]) -> list[float]:

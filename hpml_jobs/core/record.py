@@ -1,6 +1,7 @@
 """The record of a finished cell: raw values only, written once, atomically."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from statistics import fmean, median
 
 from hpml_jobs import __version__
@@ -240,7 +241,7 @@ class Facts(Value, frozen=True, kw_only=True):
     missing: tuple[str, ...] = ()  # facts that could not be read, with the reason
 
 
-class Record(Value, frozen=True, kw_only=True):
+class Record(Value, frozen=True, kw_only=True, dict=True):
     """record.json: the cell, the attempt that measured it, and raw values of every rank.
 
     Outcome `ok` carries ranks, model and facts, or, for a CSV row, `imported`; outcome `oom`
@@ -261,7 +262,7 @@ class Record(Value, frozen=True, kw_only=True):
     quantized: Quantized | None = None
     schema: int = SCHEMA
 
-    @property
+    @cached_property
     def least_waiting(self) -> Rank | None:
         """The rank that waits least in the instrumented epoch; the cell's phases are its own.
 

@@ -9,6 +9,9 @@ from datetime import datetime
 MOST_DIGITS = 18
 """Digits of a number that is read from a text; Python itself refuses more than 4,300."""
 
+LATEST_S = 1e11
+"""A time after the year 5138, in seconds since 1970, is damage: calendars end in the year 9999."""
+
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
@@ -64,15 +67,16 @@ def time_text(moment: float, now: float) -> str:
 
 
 def unix_time(text: str) -> float | None:
-    """Return an ISO 8601 time as seconds since 1970; None where the text is none.
+    """Return an ISO 8601 time as seconds since 1970; None where the text is none, or damaged.
 
-    >>> unix_time("1970-01-01T00:01:00Z"), unix_time("soon")
-    (60.0, None)
+    >>> unix_time("1970-01-01T00:01:00Z"), unix_time("soon"), unix_time("9999-12-31")
+    (60.0, None, None)
     """
     try:
-        return datetime.fromisoformat(text).timestamp()
+        moment = datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError):  # a year out of range
         return None
+    return moment if 0 <= moment <= LATEST_S else None
 
 
 def whole_number(text: str) -> int | None:

@@ -3,12 +3,13 @@
 import getpass
 import shutil
 import time
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 from hpml_jobs.core.cluster import Cluster, Rule
 from hpml_jobs.core.findings import Finding, ok, problem, warning
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.commands import ask_slurm
+from hpml_jobs.slurm.site import Association, ask_associations, parse_associations
 
 COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "sinfo", "sacct", "scancel")
 ASK_SUPPORT = "try again later, or ask the cluster's support"
@@ -17,38 +18,8 @@ _UP, _NO_ACCOUNTS = "is UP", "disabled"
 """Texts of `scontrol ping` if the controller answers, and of sacct if accounting is disabled."""
 
 
-class Association(NamedTuple):
-    """What an account allows a user, in SLURM's terms; limits that are not set are left out."""
-
-    account: str
-    partition: str
-    qos: tuple[str, ...]
-    limits: dict[str, str]
-
-
-_LIMITS = ("MaxJobs", "MaxSubmit", "GrpTRES", "MaxTRES")
-ASSOCIATION_FORMAT = ",".join(("Cluster", "Account", "Partition", "QOS", *_LIMITS))
 _QOS_LIMITS = ("MaxJobsPU", "MaxSubmitPU", "MaxTRESPU", "MaxWall")
 QOS_FORMAT = ",".join(("Name", *_QOS_LIMITS))
-
-
-def parse_associations(text: str, cluster: str) -> list[Association]:
-    """Parse `sacctmgr -nP show assoc format=ASSOCIATION_FORMAT` for one cluster.
-
-    >>> parse_associations("hal|lab||normal,long|8|100||\\nold|x||||||\\n", "hal")[0].limits
-    {'MaxJobs': '8', 'MaxSubmit': '100'}
-    """
-    rows = [line.split("|") for line in text.splitlines() if line.count("|") >= 7]
-    return [
-        Association(
-            account=row[1],
-            partition=row[2],
-            qos=tuple(name for name in row[3].split(",") if name),
-            limits=_given(_LIMITS, row[4:8]),
-        )
-        for row in rows
-        if row[0].lower() == cluster.lower()
-    ]
 
 
 def parse_qos(text: str) -> dict[str, dict[str, str]]:
@@ -57,12 +28,11 @@ def parse_qos(text: str) -> dict[str, dict[str, str]]:
     >>> parse_qos("normal||||\\ngpu48|||gres/gpu=24|2-00:00:00\\n")["gpu48"]
     {'MaxTRESPU': 'gres/gpu=24', 'MaxWall': '2-00:00:00'}
     """
-    rows = [line.split("|") for line in text.splitlines() if line.count("|") >= 4]
-    return {row[0]: _given(_QOS_LIMITS, row[1:5]) for row in rows}
-
-
-def _given(names: tuple[str, ...], values: list[str]) -> dict[str, str]:
-    return {name: value for name, value in zip(names, values, strict=True) if value}
+    rows = [line.split("|")[:5] for line in text.splitlines() if line.count("|") >= 4]
+    return {
+        name: {limit: text for limit, text in zip(_QOS_LIMITS, values, strict=True) if text}
+        for name, *values in rows
+    }
 
 
 def check_commands() -> Finding:
@@ -105,16 +75,13 @@ def check_accounting() -> Finding:
     return warning("accounting", f"sacct: {answer.complaint}", ASK_SUPPORT)
 
 
-def associations() -> list[Association]:
+def associations() -> tuple[Association, ...]:
     """Return this user's accounts on this cluster; none if sacctmgr does not answer."""
-    answer = ask_slurm(
-        *("sacctmgr", "-nP", "show", "assoc", f"user={getpass.getuser()}"),
-        f"format={ASSOCIATION_FORMAT}",
-    )
-    return parse_associations(answer.text, _cluster_name()) if answer.code == 0 else []
+    answer = ask_associations(getpass.getuser())
+    return parse_associations(answer.text, _cluster_name()) if answer.code == 0 else ()
 
 
-def check_limits(cluster: Cluster, accounts: list[Association], cells: int) -> Finding:
+def check_limits(cluster: Cluster, accounts: Sequence[Association], cells: int) -> Finding:
     """Compare SLURM's limits for this user with the number of cells."""
     config = commands.limits()
     parts = [f"{key} {config[key]}" for key in ("MaxArraySize", "MaxJobCount") if key in config]
@@ -136,7 +103,7 @@ def check_limits(cluster: Cluster, accounts: list[Association], cells: int) -> F
     return ok("limits", observed)
 
 
-def check_account(cluster: Cluster, accounts: list[Association]) -> Finding:
+def check_account(cluster: Cluster, accounts: Sequence[Association]) -> Finding:
     """Check that the account is one of this user's, and given if the cluster requires one."""
     names = list(dict.fromkeys(account.account for account in accounts))
     yours = f"yours: {', '.join(names)}" if names else "sacctmgr lists none of yours"
@@ -158,5 +125,5 @@ def _cluster_name() -> str:
     return commands.limits().get("ClusterName", "")
 
 
-def _words(limits: dict[str, str]) -> str:
+def _words(limits: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in limits.items())

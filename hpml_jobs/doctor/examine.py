@@ -20,10 +20,9 @@ from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.settings import Settings
 from hpml_jobs.plan.sweep import Sweep, expand
 from hpml_jobs.slurm import commands
-from hpml_jobs.slurm.commands import ASK_TIMEOUT_S
+from hpml_jobs.slurm.commands import ASK_TIMEOUT_S, sbatch_environment
 from hpml_jobs.submit.job_requests import JobRequest, make_requests
 from hpml_jobs.submit.scripts import script
-from hpml_jobs.submit.send import clean_environment
 
 Notify = Callable[[str], None]
 
@@ -161,7 +160,7 @@ _REMEDIES = (
 
 def check_request(plan: Plan, request: JobRequest) -> Finding:
     """Check that sbatch would accept a job request; nothing is submitted."""
-    with tempfile.TemporaryDirectory() as folder, clean_environment():
+    with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "test.sh"
         path.write_text(script(plan.study, plan.cluster, request))
         try:
@@ -170,6 +169,7 @@ def check_request(plan: Plan, request: JobRequest) -> Finding:
                 capture_output=True,
                 text=True,
                 timeout=ASK_TIMEOUT_S,
+                env=sbatch_environment(),
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:

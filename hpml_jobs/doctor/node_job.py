@@ -21,7 +21,7 @@ from hpml_jobs.slurm.jobs import JobState
 from hpml_jobs.slurm.pending import why_pending
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.query import query_slurm
-from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.study.files import encode, write_whole, writing
 from hpml_jobs.study.reader import LOG_BYTES, read_json, tail
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit.scripts import header, python, setup
@@ -122,13 +122,11 @@ def check_this_machine(plan: Plan, cell: PlannedCell) -> list[Finding]:
 
 
 def _write_request(study: Study, cell: PlannedCell) -> Exchange:
-    try:
+    with writing(study.slurm):
         study.slurm.mkdir(mode=0o700, parents=True, exist_ok=True)
         name = uuid.uuid4().hex[:12]
         exchange = Exchange(study.slurm / f"{name}_asked.json", study.slurm / f"{name}_answer.json")
         write_whole(exchange.request, encode(msgspec.structs.replace(cell.file, shape=cell.shape)))
-    except OSError as error:
-        raise HpmlError(f"{study.slurm} cannot be written: {error.strerror}") from error
     return exchange
 
 

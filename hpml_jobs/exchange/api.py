@@ -18,9 +18,9 @@ from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.study.selection import matching, name_and_outputs
+from hpml_jobs.study.selection import find, matching
 from hpml_jobs.study.snapshot import RecordCache
-from hpml_jobs.study.study import Study, find
+from hpml_jobs.study.study import Study
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,10 +57,9 @@ def open_study(
         folder = user_outputs()
     else:
         folder = Path(outputs).expanduser()
-    name, folder = name_and_outputs(word, folder)
-    if name is not None and "/" in name:
-        raise HpmlError(f"no study in {name}: it has no folder cells/")
-    return OpenStudy(find(folder.expanduser(), name), Baseline(baseline))
+    if word and "/" in word and not (Path(word).expanduser() / "cells").is_dir():
+        raise HpmlError(f"no study in {word}: it has no folder cells/")
+    return OpenStudy(find(folder.expanduser(), word), Baseline(baseline))
 
 
 class OpenStudy:

@@ -16,7 +16,8 @@ from hpml_jobs.report.key_numbers import key_numbers
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.training import curves
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.study.study import Study, submitted_at
+from hpml_jobs.study.selection import submitted_at
+from hpml_jobs.study.study import Study
 
 HISTORY_ROWS = 1_000
 """The maximum of history rows of a run; of longer runs each k-th iteration is exported."""

@@ -8,7 +8,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import InvalidRecordError
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.cell_folder import CellFolder
-from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.study.files import encode, write_whole, writing
 from hpml_jobs.study.study import Study
 
 
@@ -66,11 +66,9 @@ def _imported_before(folder: CellFolder, study: Study, file: str) -> Record | No
 
 def _write(folder: CellFolder, record: Record) -> None:
     file = CellFile(cell=record.cell, data_root="", code_root="")
-    try:
+    with writing(folder.root):
         write_whole(folder.cell_json, encode(file))
         write_whole(folder.record_json, encode(record))
-    except OSError as error:
-        raise HpmlError(f"{folder.root} cannot be written: {error.strerror}") from error
 
 
 def _remove(folder: CellFolder) -> None:

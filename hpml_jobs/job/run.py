@@ -6,17 +6,14 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from hpml_jobs import __version__
 from hpml_jobs.core.cell import CellFile
-from hpml_jobs.core.processes import (
-    die_with_parent,
-    ignore_submitit_signal,
-)
+from hpml_jobs.core.processes import die_with_parent, ignore_submitit_signal
 from hpml_jobs.core.record import Attempt, Neighbours
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.job.card_samples import CardSampler, add_samples, write_samples
@@ -34,11 +31,7 @@ from hpml_jobs.job.workers import Callbacks, Job, run_workers
 from hpml_jobs.slurm.commands import neighbour_jobs
 from hpml_jobs.slurm.jobs import is_slurm
 from hpml_jobs.slurm.states import NO_SPACE_CODE, Outcome
-from hpml_jobs.study.attempt import (
-    AttemptEnd,
-    AttemptFolder,
-    utc_now,
-)
+from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder, utc_now
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, others_can_write, write_whole
 
@@ -47,7 +40,6 @@ OOM_CODE = 3
 
 FILE_LAG_S = 20
 """How long a shared file system may take to show a file of another node."""
-
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -90,56 +82,64 @@ def attempt_cell(folder: CellFolder) -> AttemptEnd:
         NoSpaceError: the disk is full.
         HpmlError: the cell cannot be read, or its folder is gone.
     """
-    try:
-        return _attempt(folder)
-    except OSError as fault:
-        raise explained(fault, folder) from fault
-
-
-def _attempt(folder: CellFolder) -> AttemptEnd:
-    job = Job.current()
-    attempt_id = f"{job.id}.r{job.restart}"
-    attempt = Attempt(id=attempt_id, job=job.id, restart=job.restart, started=utc_now())
-    file = folder.read()
-    record = finished_record(folder, file)
-    if record is not None:
-        attempt_id = record.attempt.id
-        print_safely(f"{folder.slug}: already measured by attempt {attempt_id}, nothing to do")
-        return AttemptEnd(attempt=record.attempt, outcome=record.outcome, reason=record.reason)
-    paths = folder.attempt(attempt.id)
-    paths.errors.mkdir(parents=True, exist_ok=True)
-    if job.node == 0:
-        close_previous(folder, attempt)
-        write_whole(paths.about, encode(attempt), parents=False)
-        reserve(paths)
-        write_whole(folder.current, attempt.id.encode(), parents=False)
-    before = neighbour_jobs() if job.node == 0 else None
-    try:
-        _check(folder, file, job)
-        end = _measure(folder, file, attempt, job)
-    except HpmlError as fault:
-        end = AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=str(fault))
-    if job.node == 0:
-        end = with_disk_reason(_with_neighbours(end, before), folder)
-        end = _publish(folder, file, paths, end)
-        release(paths)
+    with _explaining(folder):
+        job, started = Job.current(), utc_now()
+        file = folder.read()
+        record = finished_record(folder, file)
+        if record is not None:
+            by = record.attempt.id
+            print_safely(f"{folder.slug}: already measured by attempt {by}, nothing to do")
+            return AttemptEnd(attempt=record.attempt, outcome=record.outcome, reason=record.reason)
+        attempt_id = f"{job.id}.r{job.restart}"
+        attempt = Attempt(id=attempt_id, job=job.id, restart=job.restart, started=started)
+        paths = folder.attempt(attempt.id)
+        paths.errors.mkdir(parents=True, exist_ok=True)
+        if job.node == 0:
+            close_previous(folder, attempt)
+            write_whole(paths.about, encode(attempt), parents=False)
+            write_whole(paths.reserve, bytes(_RESERVE_BYTES), parents=False)
+            write_whole(folder.current, attempt.id.encode(), parents=False)
+        before = neighbour_jobs() if job.node == 0 else None
+        try:
+            _check(folder, file, job)
+            end = _measure(folder, file, attempt, job)
+        except HpmlError as fault:
+            end = AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=str(fault))
+        if job.node != 0:
+            return end
+        end = _with_disk_reason(_with_neighbours(end, before), folder)
+        try:
+            with _explaining(folder):
+                end = publish(folder, file, paths, end)
+        except NoSpaceError as fault:  # the attempt failed, which the reserve has room to say
+            end = msgspec.structs.replace(end, outcome=Outcome.FAILED, reason=str(fault))
+        with contextlib.suppress(OSError):
+            paths.reserve.unlink()
         write_whole(paths.end, encode(end), parents=False)
         log = paths.log_of(0)
         print_safely(f"{folder.slug}: {end.outcome.value} {end.reason or ''} (log: {log})")
-    return end
+        return end
 
 
-def _publish(
-    folder: CellFolder, file: CellFile, paths: AttemptFolder, end: AttemptEnd
-) -> AttemptEnd:
-    """Publish the record; a full disk makes the attempt a failed one."""
+@contextlib.contextmanager
+def _explaining(folder: CellFolder) -> Iterator[None]:
+    """Turn errors of the file system into what they mean for a cell; others stay as they are.
+
+    Raises:
+        NoSpaceError: the disk is full.
+        HpmlError: the folder of the cell is gone.
+    """
     try:
-        return publish(folder, file, paths, end)
+        yield
     except OSError as fault:
-        error = explained(fault, folder)
-        if not isinstance(error, NoSpaceError):
-            raise error from fault
-        return msgspec.structs.replace(end, outcome=Outcome.FAILED, reason=str(error))
+        if fault.errno in _NO_SPACE:
+            raise NoSpaceError(f"{fault.strerror}: {folder.root}") from fault
+        if not folder.root.exists():
+            raise HpmlError(
+                f"the folder {folder.root} was deleted or renamed while the cell ran: its record "
+                "cannot be written; submit the cell again"
+            ) from fault
+        raise
 
 
 def _with_neighbours(end: AttemptEnd, before: dict[str, str] | None) -> AttemptEnd:
@@ -220,36 +220,13 @@ def _check(folder: CellFolder, file: CellFile, job: Job) -> None:
         )
 
 
-def explained(fault: OSError, folder: CellFolder) -> Exception:
-    """Return what an error of the file system means for a cell; other errors as they are."""
-    if fault.errno in _NO_SPACE:
-        return NoSpaceError(f"{fault.strerror}: {folder.root}")
-    if not folder.root.exists():
-        return HpmlError(
-            f"the folder {folder.root} was deleted or renamed while the cell ran: its record "
-            "cannot be written; submit the cell again"
-        )
-    return fault
-
-
 def print_safely(text: str, *, error: bool = False) -> None:
     """Print to standard output or error, which SLURM writes to a disk that may be full."""
     with contextlib.suppress(OSError):
         print(text, file=sys.stderr if error else sys.stdout, flush=True)
 
 
-def reserve(paths: AttemptFolder) -> None:
-    """Write a file whose room `release` gives to the exit report."""
-    write_whole(paths.reserve, bytes(_RESERVE_BYTES), parents=False)
-
-
-def release(paths: AttemptFolder) -> None:
-    """Remove the file of `reserve`."""
-    with contextlib.suppress(OSError):
-        paths.reserve.unlink()
-
-
-def with_disk_reason(end: AttemptEnd, folder: CellFolder) -> AttemptEnd:
+def _with_disk_reason(end: AttemptEnd, folder: CellFolder) -> AttemptEnd:
     """Return the end of a failed attempt with the disk as its reason if that is full now."""
     if end.outcome not in (Outcome.FAILED, Outcome.MISSING):
         return end

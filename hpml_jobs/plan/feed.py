@@ -19,8 +19,8 @@ from hpml_jobs.plan.plan import PlannedCell
 
 IMAGES_PER_WORKER_S = {"cifar10": 3_000, "folder": 1_300, "digits": 50_000}
 """32x32 images per second that one loader worker makes of each data set, by
-benchmarks/device_loader.py on a virtual machine with an AMD EPYC; in a folder, JPEG files of about
-1 kB. Other CPUs differ by a factor of 2 to 3."""
+tests/benchmarks/device_loader.py on a virtual machine with an AMD EPYC; in a folder, JPEG files of
+about 1 kB. Other CPUs differ by a factor of 2 to 3."""
 
 SMALL_FILE_BYTES = 4_000
 SAMPLED_FILES = 50

@@ -33,7 +33,8 @@ from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.plan.settings import QuantizeSettings, Settings
 from hpml_jobs.plan.sweep import Sweep
 from hpml_jobs.slurm import commands
-from hpml_jobs.study.study import Study, check_name
+from hpml_jobs.study.selection import check_name
+from hpml_jobs.study.study import Study
 
 Notify = Callable[[str], None]
 

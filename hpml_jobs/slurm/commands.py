@@ -182,6 +182,14 @@ def scrubbed(environment: dict[str, str], *, inside_job: bool) -> dict[str, str]
     return {name: value for name, value in environment.items() if is_kept(name)}
 
 
+def sbatch_environment() -> dict[str, str]:
+    """Return this program's environment without a surrounding job's variables, for sbatch.
+
+    sbatch exports its environment into the job.
+    """
+    return scrubbed(dict(os.environ), inside_job="SLURM_JOB_ID" in os.environ)
+
+
 _ALLOCATION = re.compile(
     r"SLURM_(JOB_(ID|NAME|NODELIST|NUM_NODES|PARTITION|QOS|GPUS|CPUS_PER_NODE)|ARRAY_(JOB|TASK)_ID|"
     r"CLUSTER_NAME|RESTART_COUNT|CPUS_.*|GPUS.*|MEM_.*|STEP_(ID|GPUS|NODELIST|NUM_NODES)|NNODES|"

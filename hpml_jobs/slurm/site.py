@@ -1,11 +1,10 @@
 """A site as SLURM describes it: partitions with their GPUs, the user's accounts, and defaults."""
 
-import itertools
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from hpml_jobs.slurm.commands import Answer, ask_slurm, limits
+from hpml_jobs.slurm.commands import ASK_TIMEOUT_S, Answer, ask_slurm, limits
 from hpml_jobs.slurm.jobs import parse_duration_s
 from hpml_jobs.slurm.nodes import parse_gpus, parse_size
 
@@ -14,8 +13,8 @@ SITE_TIMEOUT_S = 5.0
 
 PARTITIONS_FORMAT = "%P|%a|%l|%D|%c|%m|%G|%f"
 
-ASSOCIATIONS_FIELDS = "Cluster,Account,QOS,DefaultQOS"
-
+LIMITS = ("MaxJobs", "MaxSubmit", "GrpTRES", "MaxTRES")
+ASSOCIATION_FIELDS = ",".join(("Cluster", "Account", "QOS", "DefaultQOS", *LIMITS))
 
 _NAME = re.compile(r"\w[\w.+-]*", re.ASCII)
 """An account."""
@@ -48,11 +47,12 @@ class Partition(NamedTuple):
 
 
 class Association(NamedTuple):
-    """An account that the user may charge, and the QOS that jobs of it may have."""
+    """An account that the user may charge, the QOS that jobs of it may have, and its limits."""
 
     account: str
     qos: tuple[str, ...] = ()
     default_qos: str = ""
+    limits: Mapping[str, str] = {}  # of those in LIMITS what is set, as SLURM prints it
 
 
 class Site(NamedTuple):
@@ -80,13 +80,12 @@ def read_site(user: str) -> Site:
     if not user:
         complaints.append("sacctmgr: not asked, this user id has no login name")
         return Site(config, partitions, complaints=tuple(complaints))
-    show = ("sacctmgr", "-n", "-P", "show")
-    of_user = (f"user={user}", f"format={ASSOCIATIONS_FIELDS}")
-    answer = ask_slurm(*show, "associations", *of_user, timeout_s=SITE_TIMEOUT_S)
+    answer = ask_associations(user, SITE_TIMEOUT_S)
     if answer.code:
         complaints.append(_complaint("sacctmgr", answer, f"exit code {answer.code}"))
         return Site(config, partitions, complaints=tuple(complaints))
-    default = ask_slurm(*show, "user", user, "format=DefaultAccount", timeout_s=SITE_TIMEOUT_S)
+    show = ("sacctmgr", "-n", "-P", "show", "user", user, "format=DefaultAccount")
+    default = ask_slurm(*show, timeout_s=SITE_TIMEOUT_S)
     account = default.text.strip()
     return Site(
         config,
@@ -128,18 +127,36 @@ def parse_partitions(text: str) -> tuple[Partition, ...]:
     return tuple(Partition(*partition, tuple(of_it)) for partition, of_it in kinds.items())
 
 
-def parse_associations(text: str, cluster: str) -> tuple[Association, ...]:
-    """Parse `sacctmgr -n -P show associations` of a user; each account of this cluster once.
+def ask_associations(user: str, timeout_s: float = ASK_TIMEOUT_S) -> Answer:
+    """Ask sacctmgr for the accounts of a user, for `parse_associations`."""
+    what = ("show", "associations", f"user={user}", f"format={ASSOCIATION_FIELDS}")
+    return ask_slurm("sacctmgr", "-n", "-P", *what, timeout_s=timeout_s)
 
-    >>> parse_associations("rig|physics|normal,long|normal\\nold|maths||\\n", "rig")
-    (Association(account='physics', qos=('normal', 'long'), default_qos='normal'),)
+
+def parse_associations(text: str, cluster: str) -> tuple[Association, ...]:
+    """Parse the answer of `ask_associations`; each account of this cluster once.
+
+    Of an account with several partitions, the first one that sets a limit gives it.
+
+    >>> (lab,) = parse_associations("rig|lab|normal,long|normal|8|100||\\nold|x||||||\\n", "rig")
+    >>> lab.qos, lab.default_qos, lab.limits
+    (('normal', 'long'), 'normal', {'MaxJobs': '8', 'MaxSubmit': '100'})
     """
     rows = [line.strip().split("|") for line in text.splitlines()]
-    rows = [row for row in rows if len(row) == 4 and row[0] in (cluster, "")]
-    mine = [row[1:] for row in rows if _NAME.fullmatch(row[1])]
+    clusters = (cluster.lower(), "")
     accounts: dict[str, Association] = {}
-    for account, qos, default_qos in mine:
-        earlier = accounts.get(account, Association(account))
-        every = dict.fromkeys(itertools.chain(earlier.qos, filter(None, qos.split(","))))
-        accounts[account] = Association(account, tuple(every), earlier.default_qos or default_qos)
+    for row in rows:
+        if len(row) != 4 + len(LIMITS) or row[0].lower() not in clusters:
+            continue
+        _, account, qos, default_qos, *values = row
+        if _NAME.fullmatch(account):
+            earlier = accounts.get(account, Association(account))
+            every = dict.fromkeys((*earlier.qos, *filter(None, qos.split(","))))
+            are_set = {name: text for name, text in zip(LIMITS, values, strict=True) if text}
+            accounts[account] = Association(
+                account,
+                tuple(every),
+                earlier.default_qos or default_qos,
+                are_set | dict(earlier.limits),
+            )
     return tuple(accounts.values())

@@ -10,6 +10,7 @@ from hpml_jobs.core.stacks import positions_text, rank_position, traceback_posit
 from hpml_jobs.core.text import whole_number
 from hpml_jobs.core.value import Value
 from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.study.files import Inside
 from hpml_jobs.study.reader import LOG_BYTES, read_json, tail
 
 SLURM_VARIABLE = "HPML_JOBS_SLURM"
@@ -81,17 +82,22 @@ class AttemptFolder:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.id = root.name
-        self.cell_folder = root.parent.parent
-        self.about = root / "attempt.json"
-        self.record = root / "record.json"
-        self.iterations = root / "iterations.npz"
-        self.end = root / "end.json"
-        self.reserve = root / "reserve"  # room on the disk for end.json
-        self.progress = root / "progress.json"
-        self.errors = root / "errors"
-        self.ranks = root / "ranks"
-        self.stacks = root / "stacks"
-        self.nccl_log = root / "nccl.log"  # of the microbenchmark on rank 0
+
+    about = Inside("attempt.json")
+    record = Inside("record.json")
+    iterations = Inside("iterations.npz")
+    end = Inside("end.json")
+    reserve = Inside("reserve")  # room on the disk for end.json
+    progress = Inside("progress.json")
+    errors = Inside("errors")
+    ranks = Inside("ranks")
+    stacks = Inside("stacks")
+    nccl_log = Inside("nccl.log")  # of the microbenchmark on rank 0
+
+    @property
+    def cell_folder(self) -> Path:
+        """The folder of its cell."""
+        return self.root.parent.parent
 
     @property
     def job(self) -> str:

@@ -8,7 +8,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import InvalidRecordError, decode, difference
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder
-from hpml_jobs.study.files import write_whole
+from hpml_jobs.study.files import Inside, write_whole
 from hpml_jobs.study.reader import NAME_BYTES, is_name, read_bytes
 
 
@@ -18,11 +18,12 @@ class CellFolder:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.slug = root.name
-        self.cell_json = root / "cell.json"
-        self.record_json = root / "record.json"
-        self.iterations = root / "iterations.npz"
-        self.attempts = root / "attempts"
-        self.current = self.attempts / "current"
+
+    cell_json = Inside("cell.json")
+    record_json = Inside("record.json")
+    iterations = Inside("iterations.npz")
+    attempts = Inside("attempts")
+    current = Inside("attempts/current")
 
     def read(self) -> CellFile:
         """Read and check the cell's file.

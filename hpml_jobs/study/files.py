@@ -26,6 +26,18 @@ OF_OTHERS = 0o022
 """The permission of others than the owner to write."""
 
 
+class Inside:
+    """The path of a file in a folder, made when it is asked for: there are thousands of folders."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, folder: Any, owner: type) -> Path:
+        """Return the path in the folder `folder.root`."""
+        root: Path = folder.root
+        return root / self.name
+
+
 def others_can_write(path: Path) -> bool:
     """Return whether a path is another user's, or others than its owner may write there."""
     status = path.stat()
@@ -64,6 +76,19 @@ def write_whole(path: Path, content: bytes, *, parents: bool = True, sync: bool 
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an error of the file system into one that names the file or folder.
+
+    Raises:
+        HpmlError: it cannot be written.
+    """
+    try:
+        yield
+    except OSError as fault:
+        raise HpmlError(f"{path} cannot be written: {fault.strerror}") from fault
 
 
 @contextmanager

@@ -16,10 +16,8 @@ from hpml_jobs.core.text import unix_time
 from hpml_jobs.core.value import Value, decode_json
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.attempt import utc_now
+from hpml_jobs.study.files import writing
 from hpml_jobs.study.reader import MANIFEST_BYTES, is_name, read_bytes
-
-LATEST_S = 1e11
-"""A time after the year 5000 is damage: calendars end in the year 9999."""
 
 
 class ManifestEvent(StrEnum):
@@ -59,7 +57,7 @@ class ManifestLine(Value, frozen=True, kw_only=True):
         """Refuse a line that is damaged: its names, its time, other jobs than cells."""
         if not all(is_name(name) for name in (*self.cells, *self.jobs)):
             raise ValueError("a cell or a job has no valid name")
-        if self.time and not 0 <= (unix_time(self.time) or -1) <= LATEST_S:
+        if self.time and unix_time(self.time) is None:
             raise ValueError(f"{self.time!r} is no time of a submission")
         is_sent = self.happening is ManifestEvent.SENT and not self.closing
         if is_sent and len(self.jobs) != len(self.cells):
@@ -116,17 +114,16 @@ def copies_of(files: Mapping[str, CellFile]) -> dict[str, msgspec.Raw]:
 def append(path: Path, line: ManifestLine) -> None:
     """Append a line to the manifest, with the time; it is on disk when this returns."""
     text = msgspec.json.encode(msgspec.structs.replace(line, time=utc_now())) + b"\n"
-    try:
+    with writing(path):
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            if _is_cut_off(handle):
+            size = os.fstat(handle).st_size
+            if size and os.pread(handle, 1, size - 1) != b"\n":  # a crash has cut off the last line
                 text = b"\n" + text
             os.write(handle, text)  # one write: lines of two programs do not mix
             os.fsync(handle)
         finally:
             os.close(handle)
-    except OSError as fault:
-        raise HpmlError(f"{path} cannot be written: {fault.strerror}") from fault
 
 
 def lines(path: Path) -> Iterator[ManifestLine]:
@@ -196,9 +193,3 @@ def fold(lines: Iterable[ManifestLine]) -> History:
         files=files,
         submissions=submissions,
     )
-
-
-def _is_cut_off(handle: int) -> bool:
-    """Return whether a crash has left the file's last line unfinished."""
-    size = os.fstat(handle).st_size
-    return size > 0 and os.pread(handle, 1, size - 1) != b"\n"

@@ -26,14 +26,14 @@ _NAME = re.compile(r"\w[\w.-]{0,254}", re.ASCII)
 T = TypeVar("T")
 
 
-def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file, or a link to one, for reading.
+def open_regular(path: Path, buffering: int = -1) -> BinaryIO:
+    """Open a regular file, or a link to one, for reading; `buffering` as of `open`.
 
     Raises:
         OSError: it cannot be opened; or it is a FIFO, a device or a socket, which may give no byte
             or never end.
     """
-    file = open(path, "rb", opener=_open_without_waiting)  # noqa: SIM115 - no opener there
+    file = open(path, "rb", buffering, opener=_open_without_waiting)  # noqa: SIM115 - no opener
     mode = os.fstat(file.fileno()).st_mode
     if not stat.S_ISREG(mode):
         file.close()
@@ -56,7 +56,7 @@ def read_bytes(path: Path, limit: int = JSON_BYTES) -> bytes:
     Raises:
         OSError: it cannot be read, is not a regular file, or has more than `limit` bytes.
     """
-    with open_regular(path) as file:
+    with open_regular(path, buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         content = b"" if size > limit else file.read()
     if size > limit or len(content) > limit:

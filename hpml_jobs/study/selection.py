@@ -1,14 +1,20 @@
-"""Selection of a study by a word, and of its cells by a pattern."""
+"""Finding a study by a word, and its cells by a pattern."""
 
+import os
+import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from hpml_jobs.errors import HpmlError
+from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.study.study import Study
 
 SHOWN_CELLS = 10
 """Number of cells that an error message lists."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_LONGEST_NAME = 100
 
 
 class _HasSlug(Protocol):
@@ -21,18 +27,92 @@ class _HasSlug(Protocol):
 OfCell = TypeVar("OfCell", bound=_HasSlug)
 
 
-def name_and_outputs(word: str | None, outputs: Path) -> tuple[str | None, Path]:
-    """Return the study's name and the folder of the studies, of a word in one of its forms.
+def check_name(name: str) -> str:
+    """Return a study's name if it is one folder name of letters, digits, `.`, `_`, `-`.
 
-    It may be a name, study=NAME, or a study's folder.
+    Raises:
+        UsageError: it is not, or it is a path.
     """
-    key, is_pair, value = (word or "").partition("=")
-    if is_pair and key == "study":
-        return value, outputs
+    if len(name) > _LONGEST_NAME:
+        raise UsageError(
+            f"study={name[:20]}… has {len(name)} characters: use at most {_LONGEST_NAME}"
+        )
+    if not _NAME.fullmatch(name) or ".." in name:
+        raise UsageError(
+            f"study={name!r} is not a name: use letters, digits, '.', '_' and '-', no '..' or '/' "
+            "(set the folder of the studies with outputs=PATH)"
+        )
+    return name
+
+
+def all_studies(outputs: Path) -> list[Study]:
+    """Return the studies of a folder, the most recently submitted first; none if there is none."""
+    return [Study(root) for root in sorted(_roots(outputs), key=submitted_at, reverse=True)]
+
+
+def no_study(outputs: Path) -> HpmlError:
+    """Return the error of a folder without studies."""
+    return HpmlError(
+        f"no study in {outputs}: submit one first, or name the folder with --outputs FOLDER"
+    )
+
+
+def find(outputs: Path, word: str | None) -> Study:
+    """Return the study of a word; without one, the most recently submitted study.
+
+    The word is the study's name, study=NAME, or the study's folder.
+
+    Raises:
+        HpmlError: it does not exist; the message lists the studies of the folder.
+    """
+    name = word.removeprefix("study=") if word else word
     folder = Path(word or "").expanduser()
     if word and "/" in word and (folder / "cells").is_dir():
-        return folder.resolve().name, folder.resolve().parent
-    return word, outputs
+        outputs, name = folder.resolve().parent, folder.resolve().name
+    if (outputs / "cells").is_dir() and name in (None, outputs.name):  # one level too deep
+        outputs, name = outputs.resolve().parent, outputs.resolve().name
+    folders = _roots(outputs)
+    names = ", ".join(sorted(path.name for path in folders)) or "none"
+    if name is not None:
+        root = outputs / check_name(name)
+        if root not in folders:
+            raise HpmlError(f"no study {name} in {outputs} (studies: {names})")
+    else:
+        if not folders:
+            raise no_study(outputs)
+        root = max(folders, key=lambda folder: (os.access(folder, os.X_OK), submitted_at(folder)))
+    study = Study(root)
+    study.check_schema()
+    return study
+
+
+def _roots(outputs: Path) -> list[Path]:
+    """Return the folders of the studies in a folder; one that may not be entered is a study too.
+
+    Raises:
+        HpmlError: the folder exists and cannot be read.
+    """
+    try:
+        return [path for path in outputs.iterdir() if _is_study(path)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as fault:
+        raise HpmlError(f"{outputs} cannot be read: {fault.strerror}") from fault
+
+
+def _is_study(path: Path) -> bool:
+    try:
+        return (path / "cells").is_dir()
+    except OSError:
+        return path.is_dir() and not path.name.startswith(".")
+
+
+def submitted_at(root: Path) -> float:
+    """Return when a study was last submitted, in seconds since 1970."""
+    try:
+        return (root / "manifest.jsonl").stat().st_mtime
+    except OSError:  # imported, or a study that may not be entered
+        return root.stat().st_mtime
 
 
 def matching(items: Iterable[OfCell], pattern: str, study: str) -> list[OfCell]:

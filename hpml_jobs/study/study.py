@@ -1,6 +1,5 @@
-"""The folder of a study: its paths, its schema, its lock, and finding it by name."""
+"""The folder of a study: its paths, its schema and its lock."""
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -9,9 +8,9 @@ from pathlib import Path
 from hpml_jobs import __version__
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.upgrades import Document
-from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.cell_folder import CellFolder
-from hpml_jobs.study.files import encode, hold_lock, write_whole
+from hpml_jobs.study.files import encode, hold_lock, write_whole, writing
 from hpml_jobs.study.manifest import History, ManifestLine, append, fold, lines
 from hpml_jobs.study.reader import is_name, read_bytes, read_json, reason_of
 
@@ -23,9 +22,6 @@ LOCK_S = 60
 
 COMMANDS_BYTES = 1_000_000
 """The largest file of commands that is read."""
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_LONGEST_NAME = 100
 
 
 class Study:
@@ -96,28 +92,17 @@ class Study:
             ) from fault
         self.check_schema()
 
-    def remove_empty(self) -> None:
-        """Remove the folder if no cell was written into it; do nothing if it has anything else."""
-        if self.cells() or self.manifest.exists():
-            return
-        with suppress(OSError):
-            self.cells_folder.rmdir()
-            self.slurm.rmdir()
-            self.lock.unlink(missing_ok=True)
-            self.commands_file.unlink(missing_ok=True)
-            self.about.unlink()
-            self.root.rmdir()
-
     @contextmanager
     def submitting(self) -> Iterator[str]:
-        """Lock the study while cells are selected and submitted: one submission at a time.
+        """Make and lock the study while cells are selected and submitted: one submission at a time.
 
-        Yield a sentence where the lock is a file because the file system has no flock.
+        Yield a sentence where the lock is a file because the file system has no flock. After an
+        error, a study without a cell is removed.
 
         Raises:
             HpmlError: another submission has held the lock for LOCK_S seconds.
         """
-        self.refuse_unpacked()
+        self.create()
         with ExitStack() as held:
             try:
                 file = held.enter_context(hold_lock(self.lock, LOCK_S))
@@ -130,7 +115,25 @@ class Study:
                 raise HpmlError(f"{self.lock} is a folder: remove it, it must be a file") from fault
             except OSError as fault:
                 raise HpmlError(f"{self.lock} cannot be written: {fault.strerror}") from fault
-            yield f"the file system of {self.root} has no flock: {file} is the lock" if file else ""
+            note = f"the file system of {self.root} has no flock: {file} is the lock"
+            try:
+                yield note if file else ""
+            except BaseException:
+                held.close()
+                self._remove_empty()
+                raise
+
+    def _remove_empty(self) -> None:
+        """Remove the folder if no cell was written into it; do nothing if it has anything else."""
+        if self.cells() or self.manifest.exists():
+            return
+        with suppress(OSError):
+            self.cells_folder.rmdir()
+            self.slurm.rmdir()
+            self.lock.unlink(missing_ok=True)
+            self.commands_file.unlink(missing_ok=True)
+            self.about.unlink()
+            self.root.rmdir()
 
     def refuse_unpacked(self) -> None:
         """Raise HpmlError if the study is from an archive."""
@@ -161,10 +164,8 @@ class Study:
 
     def write_cluster(self, cluster: Cluster) -> None:
         """Save the cluster that cells are submitted to, for `resubmit`."""
-        try:
+        with writing(self.cluster):
             write_whole(self.cluster, encode(cluster))
-        except OSError as fault:
-            raise HpmlError(f"{self.cluster} cannot be written: {fault.strerror}") from fault
 
     def read_cluster(self) -> Cluster:
         """Return the cluster of the latest submission.
@@ -218,85 +219,3 @@ class Study:
 def natural(name: str) -> list[tuple[int, str]]:
     """Return a sort key in which b64 comes before b512."""
     return [(int(part or 0), text) for text, part in re.findall(r"(\D*)(\d*)", name)]
-
-
-def check_name(name: str) -> str:
-    """Return a study's name if it is one folder name of letters, digits, `.`, `_`, `-`.
-
-    Raises:
-        UsageError: it is not, or it is a path.
-    """
-    if len(name) > _LONGEST_NAME:
-        raise UsageError(
-            f"study={name[:20]}… has {len(name)} characters: use at most {_LONGEST_NAME}"
-        )
-    if not _NAME.fullmatch(name) or ".." in name:
-        raise UsageError(
-            f"study={name!r} is not a name: use letters, digits, '.', '_' and '-', no '..' or '/' "
-            "(set the folder of the studies with outputs=PATH)"
-        )
-    return name
-
-
-def all_studies(outputs: Path) -> list[Study]:
-    """Return the studies of a folder, the most recently submitted first; none if there is none."""
-    return [Study(root) for root in sorted(_roots(outputs), key=submitted_at, reverse=True)]
-
-
-def no_study(outputs: Path) -> HpmlError:
-    """Return the error of a folder without studies."""
-    return HpmlError(
-        f"no study in {outputs}: submit one first, or name the folder with --outputs FOLDER"
-    )
-
-
-def find(outputs: Path, name: str | None) -> Study:
-    """Return the study of a name; without one, the most recently submitted study.
-
-    Raises:
-        HpmlError: it does not exist; the message lists the studies of the folder.
-    """
-    if (outputs / "cells").is_dir() and name in (None, outputs.name):  # one level too deep
-        outputs, name = outputs.resolve().parent, outputs.resolve().name
-    folders = _roots(outputs)
-    names = ", ".join(sorted(path.name for path in folders)) or "none"
-    if name is not None:
-        root = outputs / check_name(name)
-        if root not in folders:
-            raise HpmlError(f"no study {name} in {outputs} (studies: {names})")
-    else:
-        if not folders:
-            raise no_study(outputs)
-        root = max(folders, key=lambda folder: (os.access(folder, os.X_OK), submitted_at(folder)))
-    study = Study(root)
-    study.check_schema()
-    return study
-
-
-def _roots(outputs: Path) -> list[Path]:
-    """Return the folders of the studies in a folder; one that may not be entered is a study too.
-
-    Raises:
-        HpmlError: the folder exists and cannot be read.
-    """
-    try:
-        return [path for path in outputs.iterdir() if _is_study(path)]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as fault:
-        raise HpmlError(f"{outputs} cannot be read: {fault.strerror}") from fault
-
-
-def _is_study(path: Path) -> bool:
-    try:
-        return (path / "cells").is_dir()
-    except OSError:
-        return path.is_dir() and not path.name.startswith(".")
-
-
-def submitted_at(root: Path) -> float:
-    """Return when a study was last submitted, in seconds since 1970."""
-    try:
-        return (root / "manifest.jsonl").stat().st_mtime
-    except OSError:  # imported, or a study that may not be entered
-        return root.stat().st_mtime

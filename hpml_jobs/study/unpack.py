@@ -17,7 +17,8 @@ from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.archive import MEMBERS
 from hpml_jobs.study.archive_note import SCHEMA, SUMS, ArchiveNote
 from hpml_jobs.study.reader import open_regular, read_bytes, read_json, reason_of
-from hpml_jobs.study.study import Study, check_name
+from hpml_jobs.study.selection import check_name
+from hpml_jobs.study.study import Study
 
 MOST_FILES = 200_000
 """Files of an archive; a cell has about 6."""

@@ -1,36 +1,27 @@
-"""A preview of a plan: cells, scripts, GPU-hours, what isolation costs, the origin of values."""
+"""A preview of a plan: its cells, scripts and GPU-hours, and the origin of values."""
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from hpml_jobs.core.built_in import TOKEN_DATA
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.cluster import Cluster, Isolate, Launcher, Shape
-from hpml_jobs.core.text import duration_text
+from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.value import Value
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan.plan import Plan
 from hpml_jobs.plan.workload_checks import IMAGE_KEYS
-from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.submit.job_requests import (
-    JobKind,
     JobRequest,
     check_submission,
+    isolation_note,
     make_requests,
 )
 from hpml_jobs.submit.scripts import script
 from hpml_jobs.submit.selection import Selection
-
-SERIAL = "one cell at a time (cluster.isolate=serial)"
-REMEDY = (
-    "without the time in the queue; cluster.isolate=off is faster, but cells that share a node "
-    "slow each other down"
-)
 
 
 class CellRow(Value, frozen=True, kw_only=True):
@@ -73,16 +64,17 @@ class Preview(Value, frozen=True, kw_only=True):
     values: list[ConfigValue]
 
 
-def preview_of(plan: Plan, selection: Selection) -> Preview:
+def preview_of(selection: Selection) -> Preview:
     """Return what a submission of the selected cells would be; on a local machine, no scripts."""
+    plan = selection.plan
     requests = make_requests(plan, selection.send)
     is_local = plan.cluster.launcher is Launcher.LOCAL
     return Preview(
         study=plan.study.name,
         gpu_hours=sum(request.gpu_hours for request in requests),
-        refused="" if is_local else _refusal(plan, selection, requests),
+        refused="" if is_local else _refusal(selection, requests),
         overlap=isolation_note(plan.cluster, requests),
-        cells=cell_rows(plan, selection, {}),
+        cells=cell_rows(selection, {}),
         scripts=[
             Script(shape=str(request), script=script(plan.study, plan.cluster, request))
             for request in (() if is_local else requests)
@@ -95,10 +87,10 @@ def preview_of(plan: Plan, selection: Selection) -> Preview:
     )
 
 
-def cell_rows(plan: Plan, selection: Selection, jobs: Mapping[str, str]) -> list[CellRow]:
+def cell_rows(selection: Selection, jobs: Mapping[str, str]) -> list[CellRow]:
     """Return a row per cell of a plan; `jobs` are those of the submitted cells, by slug."""
     rows = []
-    for planned in plan.cells:
+    for planned in selection.plan.cells:
         slug = planned.slug
         state = selection.left_out.get(slug)
         why = _left_out(state) if state else selection.reasons[slug]
@@ -112,9 +104,9 @@ def _left_out(state: CellState) -> str:
     return f"left out: {state.outcome.value}{unknown}"
 
 
-def _refusal(plan: Plan, selection: Selection, requests: list[JobRequest]) -> str:
+def _refusal(selection: Selection, requests: list[JobRequest]) -> str:
     try:
-        check_submission(plan, selection, requests)
+        check_submission(selection, requests)
     except UsageError as error:
         return str(error)
     return ""
@@ -219,61 +211,3 @@ def _origin(origins: Mapping[str, str], key: str) -> str:
         parents = [origin for name, origin in origins.items() if name.startswith(f"{key}.")]
         return ", ".join([*parents, origins["cluster."]])
     return _DERIVED.get(key, "conf/config.yaml")
-
-
-class _Room(NamedTuple):
-    """What a node has; `gpu_type` is None where SLURM does not name one."""
-
-    gpu_type: str | None
-    gpus: float
-    cpus: float
-    memory_gb: float
-
-
-def isolation_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
-    """Return how long cells take one by one, or that several fit on a node; else nothing."""
-    if cluster.isolate is Isolate.EXCLUSIVE or cluster.launcher is Launcher.LOCAL:
-        return ""
-    if cluster.isolate is Isolate.SERIAL:
-        jobs = [len(r.cells) if r.kind is JobKind.ARRAY else 1 for r in requests]
-        minutes = sum(r.shape.minutes * n for r, n in zip(requests, jobs, strict=True))
-        return "" if sum(jobs) < 2 else f"{SERIAL}: up to {duration_text(60 * minutes)}, {REMEDY}"
-    shapes = []  # of what can run at the same time: the tasks of an array, or one job
-    for request in requests:
-        is_array = request.kind is JobKind.ARRAY
-        tasks = min(len(request.cells), cluster.array_parallelism) if is_array else 1
-        shapes += [request.shape] * tasks
-    most = max((_count_fitting(shapes, room) for room in _rooms(cluster)), default=0)
-    if most < 2:
-        return ""
-    return (
-        f"{most} of these cells fit on one node at the same time and would slow each other down: "
-        "add cluster.isolate=serial (one cell at a time)"
-    )
-
-
-def _rooms(cluster: Cluster) -> Iterator[_Room]:
-    """Yield the nodes of the cluster; by the profile, of which only the GPUs are known."""
-    nodes = commands.inventory()
-    for node in nodes:
-        yield _Room(node.gpu_type, node.gpus, node.cpus, node.memory_gb)
-    if not nodes:
-        yield _Room(None, 0, math.inf, math.inf)
-        for gpu_type, gpus in cluster.gpu_types.items():
-            yield _Room(gpu_type, gpus, math.inf, math.inf)
-
-
-def _count_fitting(shapes: list[Shape], room: _Room) -> int:
-    """Return how many of the shapes, the smallest first, a node holds together."""
-    _, gpus, cpus, memory_gb = room
-    count = 0
-    for shape in sorted(shapes, key=lambda shape: (shape.gpus_per_node, shape.cpus_per_node)):
-        if shape.gpus_per_node and shape.gpu_type and room.gpu_type not in (shape.gpu_type, None):
-            continue
-        gpus -= shape.gpus_per_node
-        cpus -= shape.cpus_per_node
-        memory_gb -= shape.mem_gb_per_node or 0
-        if min(gpus, cpus, memory_gb) < 0:
-            break
-        count += 1
-    return count

@@ -1,19 +1,24 @@
 """A submission as job requests, each an array of one shape or a shared allocation."""
 
+import hashlib
+import math
 import random
 import re
-from collections.abc import Callable, Hashable, Iterable
+import sys
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
 
-from hpml_jobs.core.cluster import Cluster, GpuRequest, Rule, Shape
+from hpml_jobs.core.cluster import Cluster, GpuRequest, Isolate, Launcher, Rule, Shape
 from hpml_jobs.core.formulas import gpu_hours
+from hpml_jobs.core.text import duration_text
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.slurm import commands
+from hpml_jobs.slurm.nodes import Node
 from hpml_jobs.status.usage import committed_gpu_hours
 from hpml_jobs.submit.selection import Selection
 
@@ -22,6 +27,13 @@ DEFAULT_MAX_ARRAY_SIZE = 1001
 
 MARGIN_MINUTES = 1
 """Added per cell of a shared allocation, for the time between two cells."""
+
+
+SERIAL = "one cell at a time (cluster.isolate=serial)"
+REMEDY = (
+    "without the time in the queue; cluster.isolate=off is faster, but cells that share a node "
+    "slow each other down"
+)
 
 
 class JobKind(StrEnum):
@@ -50,62 +62,27 @@ class JobRequest(NamedTuple):
         return tuple(planned.slug for planned in self.cells)
 
     @property
+    def pickle_name(self) -> str:
+        """The name of the file that the tasks of an array run."""
+        digest = hashlib.sha256("\n".join(self.slugs).encode()).hexdigest()
+        return f"cells-{digest[:12]}.pkl"
+
+    @property
+    def tasks(self) -> int:
+        """The number of allocations: one per cell of an array, else one."""
+        return len(self.cells) if self.kind is JobKind.ARRAY else 1
+
+    @property
     def gpu_hours(self) -> float:
         """The most GPU-hours it can use: the requested GPUs until the time limits."""
         hours = gpu_hours(self.shape.nodes * self.shape.gpus_per_node, self.shape.minutes)
-        return hours * (len(self.cells) if self.kind is JobKind.ARRAY else 1)
+        return hours * self.tasks
 
     def __str__(self) -> str:
         """For people, e.g. `3 x 1 node x 4 rtx8000, 12 CPUs, 30 min`."""
         if self.kind is JobKind.ARRAY:
             return f"{len(self.cells)} x {self.shape}"
         return f"{self.kind.value} of {len(self.cells)} in {self.shape}"
-
-
-class Submission(NamedTuple):
-    """The job requests of one command, and the most GPU-hours that they can use."""
-
-    plan: Plan
-    selection: Selection
-    requests: list[JobRequest]
-    gpu_hours: float
-
-
-def prepare(plan: Plan, selection: Selection) -> Submission:
-    """Return the selected cells as job requests.
-
-    Raises:
-        UsageError: as `check_submission`.
-    """
-    requests = make_requests(plan, selection.send)
-    return Submission(plan, selection, requests, check_submission(plan, selection, requests))
-
-
-def check_submission(plan: Plan, selection: Selection, requests: list[JobRequest]) -> float:
-    """Return the most GPU-hours that the requests can use.
-
-    Raises:
-        UsageError: with earlier jobs they exceed the cluster's budget; or the follow-up job needs a
-            partition, and none without GPUs is known.
-    """
-    cluster = plan.cluster
-    by_partition = cluster.gpu_request is GpuRequest.PARTITION
-    needs_partition = by_partition or cluster.partition_rule is Rule.REQUIRED
-    has_partition = cluster.cpu_partition or cluster.partition
-    if plan.has_followup and needs_partition and not has_partition:
-        raise UsageError(
-            f"cluster={cluster.name} needs a partition for the job of collect_after: add "
-            "cluster.cpu_partition=NAME, or leave collect_after and retries out"
-        )
-    hours, budget = sum(request.gpu_hours for request in requests), cluster.gpu_hours_budget
-    committed = 0.0 if budget is None else committed_gpu_hours(selection.status)
-    if budget is not None and committed + hours > budget:
-        before = f", after {committed:.3g} used or requested by this study" if committed else ""
-        raise UsageError(
-            f"these cells request up to {hours:.3g} GPU-hours{before}; cluster.gpu_hours_budget "
-            f"is {budget:g}: submit fewer cells, use fewer minutes=, or raise the budget"
-        )
-    return hours
 
 
 def make_requests(plan: Plan, cells: list[PlannedCell]) -> list[JobRequest]:
@@ -213,3 +190,77 @@ def _allocation(cells: list[PlannedCell]) -> Shape:
         mem_gb_per_node=max(memory, default=None),
         minutes=sum(shape.minutes + MARGIN_MINUTES for shape in shapes),
     )
+
+
+def check_submission(selection: Selection, requests: Iterable[JobRequest]) -> None:
+    """Check that the requests of the selected cells may be submitted.
+
+    Raises:
+        UsageError: with earlier jobs they exceed the cluster's budget; or the follow-up job needs a
+            partition, and none without GPUs is known.
+    """
+    cluster = selection.plan.cluster
+    by_partition = cluster.gpu_request is GpuRequest.PARTITION
+    needs_partition = by_partition or cluster.partition_rule is Rule.REQUIRED
+    has_partition = cluster.cpu_partition or cluster.partition
+    if selection.plan.has_followup and needs_partition and not has_partition:
+        raise UsageError(
+            f"cluster={cluster.name} needs a partition for the job of collect_after: add "
+            "cluster.cpu_partition=NAME, or leave collect_after and retries out"
+        )
+    budget = cluster.gpu_hours_budget
+    if budget is None:
+        return
+    hours = sum(request.gpu_hours for request in requests)
+    committed = committed_gpu_hours(selection.status)
+    if committed + hours > budget:
+        before = f", after {committed:.3g} used or requested by this study" if committed else ""
+        raise UsageError(
+            f"these cells request up to {hours:.3g} GPU-hours{before}; cluster.gpu_hours_budget "
+            f"is {budget:g}: submit fewer cells, use fewer minutes=, or raise the budget"
+        )
+
+
+def isolation_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
+    """Return how long cells take one by one, or that several fit on a node; else nothing."""
+    if cluster.isolate is Isolate.EXCLUSIVE or cluster.launcher is Launcher.LOCAL:
+        return ""
+    if cluster.isolate is Isolate.SERIAL:
+        if sum(request.tasks for request in requests) < 2:
+            return ""
+        minutes = sum(request.shape.minutes * request.tasks for request in requests)
+        return f"{SERIAL}: up to {duration_text(60 * minutes)}, {REMEDY}"
+    shapes = []  # of what can run at the same time
+    for request in requests:
+        shapes += [request.shape] * min(request.tasks, cluster.array_parallelism)
+    most = max(_count_fitting(shapes, node) for node in _nodes(cluster))
+    if most < 2:
+        return ""
+    return (
+        f"{most} of these cells fit on one node at the same time and would slow each other down: "
+        "add cluster.isolate=serial (one cell at a time)"
+    )
+
+
+def _nodes(cluster: Cluster) -> Sequence[Node]:
+    """Return the cluster's nodes; where SLURM lists none, those of the profile by their GPUs."""
+    return commands.inventory() or [
+        Node("", gpu_type, gpus, sys.maxsize, math.inf, frozenset())
+        for gpu_type, gpus in [(None, 0), *cluster.gpu_types.items()]
+    ]
+
+
+def _count_fitting(shapes: list[Shape], node: Node) -> int:
+    """Return how many of the shapes, the smallest first, a node holds together."""
+    gpus, cpus, memory_gb = node.gpus, node.cpus, node.memory_gb
+    count = 0
+    for shape in sorted(shapes, key=lambda shape: (shape.gpus_per_node, shape.cpus_per_node)):
+        if shape.gpus_per_node and shape.gpu_type and node.gpu_type not in (shape.gpu_type, None):
+            continue
+        gpus -= shape.gpus_per_node
+        cpus -= shape.cpus_per_node
+        memory_gb -= shape.mem_gb_per_node or 0
+        if min(gpus, cpus, memory_gb) < 0:
+            break
+        count += 1
+    return count

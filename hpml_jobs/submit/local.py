@@ -10,26 +10,26 @@ from collections.abc import Callable
 
 from hpml_jobs.core.processes import die_with_parent
 from hpml_jobs.job.workers import JOB_VARIABLE
-from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine, copies_of
 from hpml_jobs.submit.job_requests import in_rounds, ladder_requests
+from hpml_jobs.submit.selection import Selection
 from hpml_jobs.submit.send import write_cells
 
 POLL_S = 0.2
 
 
 def run_all(
-    plan: Plan,
-    cells: list[PlannedCell],
+    selection: Selection,
     on_progress: Callable[[int, CellFolder, Progress], None],
     on_end: Callable[[CellFolder], None],
 ) -> None:
-    """Run cells one by one: ladders first, the others in seeded rounds of all settings.
+    """Run the selected cells one by one: ladders first, then seeded rounds of all settings.
 
     A cell that fails does not stop the next one, but it ends its own ladder.
     """
+    study, cells = selection.plan.study, selection.send
     if not cells:
         return
     ladders = [planned for request in ladder_requests(cells) for planned in request.cells]
@@ -44,12 +44,12 @@ def run_all(
         files=copies_of({planned.slug: planned.file for planned in cells}),
         jobs=(job,) * len(slugs),
     )
-    write_cells(plan.study, cells)
-    plan.study.write_cluster(plan.cluster)
-    plan.study.append(line)
+    write_cells(study, cells)
+    study.write_cluster(selection.plan.cluster)
+    study.append(line)
     ended_ladders: set[str] = set()
     for index, planned in enumerate(cells):
-        folder = plan.study.cell(planned.slug)
+        folder = study.cell(planned.slug)
         if planned.file.ladder and planned.cell.ladder in ended_ladders:
             continue
         code = _run(folder, job, functools.partial(on_progress, index, folder))

@@ -1,6 +1,6 @@
 """Resubmission of a study's cells, from what the study itself keeps of them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -17,12 +17,13 @@ from hpml_jobs.plan import machine
 from hpml_jobs.plan.cells import check_shape
 from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.status.states import StudyStatus
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.manifest import History
 from hpml_jobs.study.snapshot import FolderSnapshot
 from hpml_jobs.study.study import Study
-from hpml_jobs.submit.selection import superseding
+from hpml_jobs.submit.selection import Selection, superseding
 
 OUTCOMES: dict[str, tuple[Outcome, ...]] = {
     "failed": (Outcome.FAILED, Outcome.INVALID),
@@ -90,40 +91,24 @@ def within_retries(
     return [state for state in lost if history.retries.get(state.slug, 0) < retries], nodes
 
 
-def check_identity(file: CellFile, folder: CellFolder) -> None:
-    """Check that a cell's file is the file of this cell.
-
-    Raises:
-        HpmlError: it was edited; the message says how to restore it.
-    """
-    if not file.cell.has_slug(folder.slug):
-        raise HpmlError(
-            f"{folder.cell_json} describes another cell, {file.cell.slug}: it was edited after the "
-            "cell was planned; repeat the command that submitted the study, which restores it, or "
-            "submit the other cell to a new study="
-        )
-
-
-def check_code(file: CellFile) -> None:
-    """Check that the user's code is what it was when the cell was submitted.
-
-    Raises:
-        HpmlError: it is not; the message names the files.
-    """
-    changed = changed_files(file.cell.workload.code, Path(file.code_root))
-    if changed:
-        raise HpmlError(
-            f"your code changed since {file.cell.slug} was submitted: {', '.join(changed)}; repeat "
-            "the command that submitted the study, which sends the new code as new cells, or "
-            "restore the old code"
-        )
+def files_of(
+    study: Study, states: Iterable[CellState], history: History
+) -> tuple[dict[str, CellFile], list[str]]:
+    """Return the file of each cell, by slug, and why others have none."""
+    files, faults = {}, []
+    for state in states:
+        try:
+            files[state.slug] = _file_of(study.cell(state.slug), history)
+        except HpmlError as fault:
+            faults.append(str(fault))
+    return files, faults
 
 
-def file_of(folder: CellFolder, history: History) -> CellFile:
+def _file_of(folder: CellFolder, history: History) -> CellFile:
     """Return a cell's file; the manifest's copy where it is lost or damaged.
 
     Raises:
-        HpmlError: the manifest has no copy of it, or it is the file of another cell.
+        HpmlError: the manifest has no copy of it, or it was edited: it is the file of another cell.
     """
     try:
         file = folder.read()
@@ -134,27 +119,19 @@ def file_of(folder: CellFolder, history: History) -> CellFile:
                 f"{fault}, and the manifest has no copy of it: repeat the command that submitted it"
             ) from fault
         return copy
-    check_identity(file, folder)
+    if not file.cell.has_slug(folder.slug):
+        raise HpmlError(
+            f"{folder.cell_json} describes another cell, {file.cell.slug}: it was edited after the "
+            "cell was planned; repeat the command that submitted the study, which restores it, or "
+            "submit the other cell to a new study="
+        )
     return file
 
 
-def restorable(
-    study: Study, states: Iterable[CellState], history: History
-) -> tuple[list[CellState], list[str]]:
-    """Return the states of cells whose file exists, or has a copy; and why others have none."""
-    kept, faults = [], []
-    for state in states:
-        try:
-            file_of(study.cell(state.slug), history)
-        except HpmlError as fault:
-            faults.append(str(fault))
-        else:
-            kept.append(state)
-    return kept, faults
-
-
-def plan_again(study: Study, states: list[CellState], changes: Changes) -> Plan:
-    """Return a plan of the cells in these states, with changes to what they request.
+def select_again(
+    study: Study, files: Mapping[str, CellFile], status: StudyStatus, changes: Changes
+) -> Selection:
+    """Return the cells that have these files, by slug, with changes to what they request.
 
     Cells that shared an allocation do so again; a study with a follow-up job gets another one.
 
@@ -162,33 +139,40 @@ def plan_again(study: Study, states: list[CellState], changes: Changes) -> Plan:
         HpmlError: the study does not know what a cell requested, or its code has changed.
         UsageError: the cluster cannot run it.
     """
-    cluster = study.read_cluster()
+    cluster, history = study.read_cluster(), status.history
     uses_slurm = cluster.launcher is Launcher.SLURM
     if uses_slurm:
         machine.check_can_submit(cluster)
-    history = study.history()
-    plan = Plan(
-        Study(study.root.resolve()),  # jobs start in any folder
-        cluster,
-        [],
-        pack=any(state.job in history.shared for state in states),
-        collect_after=bool(history.closing),
-    )
+    states = [state for state in status.states if state.slug in files]
+    records = {snapshot.folder.slug: snapshot.record for snapshot in status.snapshots}
+    cells, reasons = [], {}
     for state in states:
-        folder = study.cell(state.slug)
-        file = file_of(folder, history)
+        slug, file = state.slug, files[state.slug]
         if file.shape is None:
             raise HpmlError(
-                f"{folder.cell_json} does not say what the cell requested: "
+                f"{study.cell(slug).cell_json} does not say what the cell requested: "
                 "repeat the command that submitted the study"
             )
-        check_code(file)
+        changed = changed_files(file.cell.workload.code, Path(file.code_root))
+        if changed:
+            raise HpmlError(
+                f"your code changed since {file.cell.slug} was submitted: {', '.join(changed)}; "
+                "repeat the command that submitted the study, which sends the new code as new "
+                "cells, or restore the old code"
+            )
         shape = changes.applied_to(file.shape)
         if uses_slurm:
             check_shape(shape, file.cell, cluster, minutes_option="--minutes ")
         again = msgspec.structs.replace(file, shape=shape, hpml_jobs=__version__, supersedes=None)
-        planned = PlannedCell(again, shape, folder.slug)
-        if state.recorded:
-            planned = superseding(planned, folder.read_record())
-        plan.cells.append(planned)
-    return plan
+        planned = PlannedCell(again, shape, slug)
+        cells.append(superseding(planned, records[slug]) if state.recorded else planned)
+        was = "disturbed" if state.outcome is Outcome.OK else state.outcome.value
+        reasons[slug] = f"{was} before"
+    plan = Plan(
+        Study(study.root.resolve()),  # jobs start in any folder
+        cluster,
+        cells,
+        pack=any(state.job in history.shared for state in states),
+        collect_after=bool(history.closing),
+    )
+    return Selection(plan, cells, reasons, {}, status)

@@ -1,6 +1,5 @@
 """The text of every sbatch script: of an array, of a shared allocation, of the follow-up job."""
 
-import hashlib
 import pickle
 import shlex
 import sys
@@ -34,8 +33,12 @@ def _array_script(study: Study, cluster: Cluster, request: JobRequest) -> str:
     sbatch's options go into `additional_parameters`, which submitit writes as they are.
     """
     folder = shlex.quote(str(study.slurm))
+    # In a folder that the group may write, slurm/ and its pickle can be exchanged after submission.
+    said = shlex.quote(f"hpml-jobs: {study.slurm} is not yours, or other users can write there")
+    owned = f'find {folder} -maxdepth 0 -uid "$(id -u)" ! -perm /022'
+    refuse_others = f'[ -n "$({owned})" ] || {{ echo {said} >&2; exit 1; }}'
     job = '"${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"'
-    link_pickle = f"ln -sf {pickle_name(request)} {folder}/{job}_submitted.pkl || exit 1"
+    link_pickle = f"ln -sf {request.pickle_name} {folder}/{job}_submitted.pkl || exit 1"
     options = sbatch_options(request.shape, cluster)
     options |= {"exclude": ",".join(request.exclude) or None, "job-name": None}
     named: dict[str, Any] = {
@@ -53,28 +56,11 @@ def _array_script(study: Study, cluster: Cluster, request: JobRequest) -> str:
             name.replace("_", "-"): value for name, value in options.items() if value is not None
         },
         array_parallelism=1 if is_serial else cluster.array_parallelism,
-        setup=[_refuse_others(study), link_pickle, *setup(request.shape, cluster)],
+        setup=[refuse_others, link_pickle, *setup(request.shape, cluster)],
         srun_args=[f"--cpus-per-task={request.shape.cpus_per_node}", "--kill-on-bad-exit=1"],
         **named,
     )
     return str(text)
-
-
-def _refuse_others(study: Study) -> str:
-    """Return the line that ends a job whose pickle another user could have exchanged.
-
-    In a folder that the group may write, `slurm/` can be replaced after its submission.
-    """
-    folder = shlex.quote(str(study.slurm))
-    said = shlex.quote(f"hpml-jobs: {study.slurm} is not yours, or other users can write there")
-    owned = f'find {folder} -maxdepth 0 -uid "$(id -u)" ! -perm /022'
-    return f'[ -n "$({owned})" ] || {{ echo {said} >&2; exit 1; }}'
-
-
-def pickle_name(request: JobRequest) -> str:
-    """Return the name of the file that the tasks of an array run."""
-    name = hashlib.sha256("\n".join(request.slugs).encode()).hexdigest()[:12]
-    return f"cells-{name}.pkl"
 
 
 def pickled(study: Study, request: JobRequest) -> bytes:

@@ -18,12 +18,13 @@ from hpml_jobs.study.cell_state import CellState
 
 
 class Selection(NamedTuple):
-    """Cells to submit with the reason, and cells left out with their state; keys are slugs.
+    """Cells of a plan to submit with the reason, and cells left out with their state, by slug.
 
     `status` is the study's status that the selection was made from. `notes` tell which cells are
     new because the user's code or data changed.
     """
 
+    plan: Plan
     send: list[PlannedCell]
     reasons: dict[str, str]
     left_out: dict[str, CellState]
@@ -64,7 +65,7 @@ def select(plan: Plan) -> Selection:
             reasons[slug] = "again (rerun=true)" if state.recorded else _reason(state)
             send.append(superseding(planned, records[slug]) if state.recorded else planned)
     new = [planned.cell for planned in send if reasons[planned.slug] == "new"]
-    return Selection(send, reasons, left_out, status, tuple(_notes_on_code(new, status)))
+    return Selection(plan, send, reasons, left_out, status, tuple(_notes_on_code(new, status)))
 
 
 def _notes_on_code(new: Iterable[Cell], status: StudyStatus) -> Iterator[str]:

@@ -5,10 +5,8 @@ import os
 import re
 import subprocess
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -17,14 +15,20 @@ from hpml_jobs.core.process_times import Process
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.plan.plan import Plan, PlannedCell
-from hpml_jobs.slurm.commands import scrubbed
-from hpml_jobs.slurm.jobs import array_ids
+from hpml_jobs.slurm.commands import sbatch_environment
 from hpml_jobs.status.recover import read_history
-from hpml_jobs.study.files import encode, others_can_write, take_from_others, write_whole
+from hpml_jobs.study.files import (
+    encode,
+    others_can_write,
+    take_from_others,
+    write_whole,
+    writing,
+)
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine, copies_of
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit import scripts
 from hpml_jobs.submit.job_requests import JobKind, JobRequest
+from hpml_jobs.submit.selection import Selection
 
 WRITERS = 16
 """Files that are written at the same time: on a file system of the network each waits for it."""
@@ -47,41 +51,26 @@ class NoJobIdError(HpmlError):
     """sbatch ended well without a job id: SLURM may have the job."""
 
 
-class SentRequest(NamedTuple):
-    """A job request that SLURM accepted; `jobs` are those of its cells, by slug."""
-
-    request: JobRequest
-    jobs: dict[str, str]
-
-    def __str__(self) -> str:
-        """For people, e.g. `job 101: 3 x 1 node x 4 rtx8000, 12 CPUs, 30 min`."""
-        (job,) = array_ids(self.jobs.values())
-        return f"job {job}: {self.request}"
-
-
 def send(
-    study: Study,
-    cluster: Cluster,
-    requests: list[JobRequest],
-    before_each: Callable[[], None] = lambda: None,
-) -> Iterator[SentRequest]:
-    """Submit requests one by one; yield each as soon as SLURM accepted it.
+    plan: Plan, requests: Sequence[JobRequest], before_each: Callable[[], None] = lambda: None
+) -> Iterator[tuple[JobRequest, dict[str, str]]]:
+    """Submit requests one by one; yield each with the jobs of its cells, by slug.
 
     `before_each` may raise, to stop between two sbatch calls.
 
     Raises:
         RefusedError: SLURM refused one; those before it are in the manifest.
-        HpmlError: sbatch's answer was lost, or the study's folder cannot be used.
+        HpmlError: sbatch's answer was lost, or a file cannot be written.
     """
     if not requests:
         return
-    check_folder(study)
-    write_cells(study, (planned for request in requests for planned in request.cells))
-    study.write_cluster(cluster)
+    check_folder(plan.study)
+    write_cells(plan.study, [planned for request in requests for planned in request.cells])
+    plan.study.write_cluster(plan.cluster)
     submitted = 0
     for request in requests:
         before_each()
-        yield _send(study, cluster, request, submitted)
+        yield request, _send(plan.study, plan.cluster, request, submitted)
         submitted += len(request.cells)
 
 
@@ -116,20 +105,23 @@ def write_cells(study: Study, cells: Iterable[PlannedCell]) -> None:
     A job imports code from where cell.json says.
     """
 
-    def write(planned: PlannedCell) -> None:
+    def write_cell(planned: PlannedCell) -> None:
         path = study.cell(planned.slug).cell_json
         with writing(path):
             write_whole(path, encode(planned.file), sync=False)  # the manifest has a copy
             take_from_others(path.parent)
 
     with ThreadPoolExecutor(WRITERS) as writers:
-        for _ in writers.map(write, cells):
+        for _ in writers.map(write_cell, cells):
             pass
 
 
-def _send(study: Study, cluster: Cluster, request: JobRequest, submitted: int) -> SentRequest:
-    """Submit a request; nothing is submitted unless the disk has room for all that follows."""
-    slugs = request.slugs
+def _send(study: Study, cluster: Cluster, request: JobRequest, submitted: int) -> dict[str, str]:
+    """Submit a request, between two lines of the manifest; return the jobs of its cells, by slug.
+
+    Nothing is submitted unless the disk has room for all that follows.
+    """
+    slugs, is_array = request.slugs, request.kind is JobKind.ARRAY
     line = ManifestLine(
         happening=ManifestEvent.SENDING,
         batch=uuid.uuid4().hex,
@@ -140,49 +132,84 @@ def _send(study: Study, cluster: Cluster, request: JobRequest, submitted: int) -
         excluded=request.exclude,
         name=study.job_name,
     )
-    path = write_script(study, scripts.script(study, cluster, request))
-    is_array = request.kind is JobKind.ARRAY
+
+    def announce(process: Process) -> None:
+        """Write the line before sbatch; if sbatch's answer is lost, it stays open."""
+        study.append(msgspec.structs.replace(line, sbatch=process))
+
     if is_array:
-        pickle = study.slurm / scripts.pickle_name(request)
+        pickle = study.slurm / request.pickle_name
         with writing(pickle):
             write_whole(pickle, scripts.pickled(study, request))
-    reserve = study.slurm / f"{line.batch}.reserve"  # is removed when sbatch has answered
+    reserve = study.slurm / f"{line.batch}.reserve"
     with writing(reserve):
         write_whole(reserve, bytes(RESERVE_BYTES + 2 * len(encode(line))))
-    process = start_sbatch(path)
+    answered = msgspec.structs.replace(line, files={})
     try:
-        # if sbatch's answer is lost, this line stays open
-        study.append(msgspec.structs.replace(line, sbatch=Process.of(process.pid)))
-    except BaseException:
-        process.kill()
-        process.communicate()
-        reserve.unlink()
-        raise
-    line = msgspec.structs.replace(line, files={})
-    try:
-        job = answer_of(process, study, path)
+        try:
+            job = sbatch(study, scripts.script(study, cluster, request), announce)
+        finally:
+            reserve.unlink()  # its room is for the line after sbatch
     except RefusedError as error:
-        message = str(error)
-        reserve.unlink()
-        study.append(msgspec.structs.replace(line, happening=ManifestEvent.REFUSED, words=message))
-        raise RefusedError(
-            f"sbatch refused {counted(len(request.cells), 'cell')} ({request.shape}): {message}; "
-            f"submitted before it: {counted(submitted, 'cell')}, see {study.manifest}"
-        ) from error
+        words = str(error)
+        study.append(
+            msgspec.structs.replace(answered, happening=ManifestEvent.REFUSED, words=words)
+        )
+        cells = f"{counted(len(slugs), 'cell')} ({request.shape})"
+        before = f"submitted before it: {counted(submitted, 'cell')}, see {study.manifest}"
+        raise RefusedError(f"sbatch refused {cells}: {words}; {before}") from error
     except NoJobIdError as error:
-        reserve.unlink()
-        return SentRequest(request, _recovered_jobs(study, slugs, error))
-    except BaseException:
-        reserve.unlink()
-        raise
+        return _recovered_jobs(study, slugs, error)
     is_plain = not is_array or len(slugs) == 1
     jobs = tuple(job if is_plain else f"{job}_{index}" for index in range(len(slugs)))
-    reserve.unlink()
     try:
-        study.append(msgspec.structs.replace(line, happening=ManifestEvent.SENT, jobs=jobs))
+        study.append(msgspec.structs.replace(answered, happening=ManifestEvent.SENT, jobs=jobs))
     except HpmlError as error:  # the job is found again by its log path
         raise HpmlError(f"job {job} was submitted, but {error}") from error
-    return SentRequest(request, dict(zip(slugs, jobs, strict=True)))
+    return dict(zip(slugs, jobs, strict=True))
+
+
+def sbatch(
+    study: Study, script: str, announce: Callable[[Process], None] = lambda process: None
+) -> str:
+    """Submit a script and return its job id; then the script's file is named after the job.
+
+    sbatch waits until `announce` has noted its process, and does not run if this program ends
+    before. It is in a session of its own: Ctrl-C in the terminal does not end it halfway.
+
+    Raises:
+        RefusedError: SLURM refused it.
+        NoJobIdError: sbatch's answer has no job id.
+        HpmlError: the script cannot be written.
+    """
+    path = study.slurm / f"{uuid.uuid4().hex}.sh"
+    with writing(path):
+        write_whole(path, script.encode())
+    with subprocess.Popen(
+        ["/bin/sh", "-c", 'read -r _ && exec sbatch "$1" < /dev/null', "sh", str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=sbatch_environment(),
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        try:
+            announce(Process.of(process.pid))
+            out, err = process.communicate("submit\n")
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+    if process.returncode:
+        raise RefusedError(slurm_message(err or out))
+    match = _JOB_ID.search(out)
+    if match is None:
+        raise NoJobIdError(f"sbatch ended with exit code 0, but printed no job id ({out[:200]!r})")
+    with contextlib.suppress(OSError):  # the name is for people
+        path.replace(study.slurm / f"{match[1]}_submission.sh")
+    return match[1]
 
 
 def _recovered_jobs(study: Study, slugs: tuple[str, ...], error: NoJobIdError) -> dict[str, str]:
@@ -200,111 +227,35 @@ def _recovered_jobs(study: Study, slugs: tuple[str, ...], error: NoJobIdError) -
     ) from error
 
 
-def submit_followup(plan: Plan, jobs: Iterable[str]) -> str:
-    """Submit the follow-up job and return its id; it starts when `jobs` have ended, failed or not.
+def send_followup(selection: Selection, jobs: Iterable[str]) -> str | None:
+    """Submit the follow-up job, if the plan wants one, and return its id.
+
+    It starts when `jobs` and the active jobs of cells that were left out have ended, failed or not.
 
     Raises:
-        RefusedError: SLURM refused it.
+        HpmlError: SLURM refused it.
     """
-    job = sbatch(plan.study, scripts.followup_script(plan, jobs))
-    line = ManifestLine(
-        happening=ManifestEvent.SENT, batch=uuid.uuid4().hex, cells=(), jobs=(job,), closing=True
-    )
-    plan.study.append(line)
-    return job
-
-
-def sbatch(study: Study, script: str) -> str:
-    """Submit a script and return its job id.
-
-    Raises:
-        RefusedError: SLURM refused it.
-        NoJobIdError: sbatch's answer has no job id.
-        HpmlError: the script cannot be written.
-    """
-    path = write_script(study, script)
-    return answer_of(start_sbatch(path), study, path)
-
-
-def write_script(study: Study, script: str) -> Path:
-    """Write a script into the study's folder and return its path.
-
-    Raises:
-        HpmlError: it cannot be written.
-    """
-    path = study.slurm / f"{uuid.uuid4().hex}.sh"
-    with writing(path):
-        write_whole(path, script.encode())
-    return path
-
-
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn an error of the file system into one that names the file.
-
-    Raises:
-        HpmlError: the file cannot be written.
-    """
+    plan = selection.plan
+    earlier = [state.job for state in selection.left_out.values() if state.outcome.active]
+    awaited = [job for job in (*jobs, *earlier) if job]
+    if not (plan.has_followup and awaited):
+        return None
     try:
-        yield
-    except OSError as fault:
-        raise HpmlError(f"{path} cannot be written: {fault.strerror}") from fault
-
-
-def start_sbatch(script: Path) -> subprocess.Popen[str]:
-    """Start the sbatch of a script; it waits for `answer_of`, so that its PID can be noted before.
-
-    If this program ends before, sbatch does not run. It is in a session of its own: Ctrl-C in the
-    terminal does not end it halfway.
-    """
-    with clean_environment():
-        return subprocess.Popen(
-            ["/bin/sh", "-c", 'read -r _ && exec sbatch "$1" < /dev/null', "sh", str(script)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,
+        job = sbatch(plan.study, scripts.followup_script(plan, awaited))
+    except RefusedError as error:
+        raise HpmlError(
+            f"the cells were submitted, but sbatch refused the follow-up job: {error}; "
+            f"when they have finished, run hpml-jobs collect {plan.study.name}"
+        ) from error
+    plan.study.append(
+        ManifestLine(
+            happening=ManifestEvent.SENT,
+            batch=uuid.uuid4().hex,
+            cells=(),
+            jobs=(job,),
+            closing=True,
         )
-
-
-@contextlib.contextmanager
-def clean_environment() -> Iterator[None]:
-    """Remove the variables of a surrounding job: sbatch exports our environment into the job."""
-    before = dict(os.environ)
-    clean = scrubbed(before, inside_job="SLURM_JOB_ID" in before)
-    os.environ.clear()
-    os.environ.update(clean)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
-def answer_of(process: subprocess.Popen[str], study: Study, script: Path) -> str:
-    """Let sbatch submit and return the job's id; then the script is named after the job.
-
-    Raises:
-        RefusedError: SLURM refused it.
-        NoJobIdError: sbatch's answer has no job id.
-    """
-    with process:
-        try:
-            out, err = process.communicate("submit\n")
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
-    if process.returncode:
-        raise RefusedError(slurm_message(err or out))
-    match = _JOB_ID.search(out)
-    if match is None:
-        raise NoJobIdError(f"sbatch ended with exit code 0, but printed no job id ({out[:200]!r})")
-    job = match[1]
-    with contextlib.suppress(OSError):  # the name is for people
-        script.replace(study.slurm / f"{job}_submission.sh")
+    )
     return job
 
 

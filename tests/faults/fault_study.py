@@ -110,10 +110,16 @@ class FaultStudy:
 
         def over() -> bool:
             self.release()
+            if self._has_queued_job():  # far cheaper to ask than `status`
+                return False
             return not any(s["outcome"] in ("pending", "running") for s in self.states().values())
 
         wait_until(over, f"{self.name} ends")
         return self.states()
+
+    def _has_queued_job(self) -> bool:
+        names = f"{self.study.job_name},{self.study.closing_name}"
+        return bool(self.rig.run("squeue", "--noheader", f"--name={names}").stdout)
 
     def collect(self) -> None:
         self.login.ok("collect", self.name, "--outputs", str(self.outputs))

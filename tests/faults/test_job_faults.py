@@ -16,13 +16,12 @@ TWO = ("gpus=2", "batch=16")
 
 @pytest.fixture(scope="module")
 def faulted_studies(make_study):
-    """Four studies submitted together: they wait for SLURM's timers, not for the processor."""
+    """Three studies submitted together: they wait for SLURM's timers, not for the processor."""
     preempted = ("cluster.partition=preempt", "+cluster.sbatch.nodelist=gv001", "gpu_type=v100")
     cases = {
         "preempted": make_study("preempted", *TWO, *preempted, model="Blocking"),
         "killed": make_study("killed", *TWO, model="user_code:KilledModel"),
         "step": make_study("step", *TWO, model="Blocking"),
-        "cancelled": make_study("cancelled", *TWO, model="Blocking"),
     }
     for process in [case.start_submit() for case in cases.values()]:
         _, stderr = process.communicate(timeout=120)
@@ -39,8 +38,8 @@ def test_killed_worker_fails_cell_and_names_rank(faulted_studies, rig, record_fa
 
 
 @pytest.mark.long
-def test_scancel_gives_outcome_cancelled(faulted_studies, rig, record_fault):
-    case = faulted_studies["cancelled"]
+def test_scancel_gives_outcome_cancelled(make_study, rig, record_fault):
+    case = make_study("cancelled", *TWO, model="Blocking").submit()
     case.wait_until_blocked(2)
     rig.run("scancel", case.job).check_returncode()
     assert rig.wait_for_state(case.job, {"CANCELLED"}) == ["CANCELLED"]

@@ -13,13 +13,13 @@ class BenchmarkError(Exception):
 
 
 def run_benchmark(bench: Bench, script: str, *options: object, limit_s: float) -> Iterator[Figure]:
-    """Run a script of benchmarks/ on the bench's device and return its figures.
+    """Run a script of tests/benchmarks/ on the bench's device and return its figures.
 
     Raises:
         BenchmarkError: it wrote none.
     """
     path = bench.folder / f"{script}.json"
-    command = [sys.executable, str(ROOT / "benchmarks" / f"{script}.py")]
+    command = [sys.executable, str(ROOT / "tests" / "benchmarks" / f"{script}.py")]
     command += [*map(str, options), "--device", bench.device.value, "--json", str(path)]
     finished = bench.command(command, {"OMP_NUM_THREADS": "1"}, limit_s)
     if not path.exists():

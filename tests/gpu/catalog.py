@@ -231,20 +231,21 @@ PARTS = (
     Part(
         "overhead",
         "The timed epoch against a bare loop, the instrumented epoch against the timed one "
-        "(benchmarks/overhead.py).",
+        "(tests/benchmarks/overhead.py).",
         6,
         tuple(_overhead()),
     ),
     Part(
         "launched",
-        "A job of ddp against torchrun of a script without our code (benchmarks/timed_epoch.py).",
+        "A job of ddp against torchrun of a script without our code "
+        "(tests/benchmarks/timed_epoch.py).",
         6,
         tuple(_launched()),
     ),
     Part(
         "ceilings",
         "Images/s of a bare loop on data in the card's memory, by precision, memory format and "
-        "compilation (benchmarks/ceilings.py).",
+        "compilation (tests/benchmarks/ceilings.py).",
         6,
         tuple(_ceilings()),
     ),
@@ -257,7 +258,7 @@ PARTS = (
     Part(
         "loaders",
         "Real JPEG files by number of loader workers, and images on the device "
-        "(benchmarks/loaders.py).",
+        "(tests/benchmarks/loaders.py).",
         8,
         tuple(_loaders()),
     ),

@@ -80,8 +80,10 @@ def test_doctor_drained_gpu_type_is_reported(login, rig):
     finally:
         rig.run("scontrol", "update", "NodeName=gv001", "State=RESUME")
     assert code == 1
-    assert "gv001 drained (bad fan)" in findings["nodes out"]["seen"]
-    assert "no v100 is left" in findings["nodes out"]["seen"]
+    seen = findings["nodes out"]["seen"]
+    # "draining" while a job of another test is still there
+    assert "gv001 drained (bad fan)" in seen or "gv001 draining (bad fan)" in seen
+    assert "no v100 is left" in seen
 
 
 @pytest.mark.long

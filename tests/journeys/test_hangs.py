@@ -1,13 +1,12 @@
 """User code that hangs on one rank: the cell ends, and says where each rank was."""
 
 import json
-import os
 import shutil
 import subprocess
 
 import pytest
 
-from tests.conftest import Program
+from tests.conftest import local_program
 from tests.journeys.conftest import HERE
 
 HANGS = {
@@ -18,33 +17,22 @@ HANGS = {
 MODULE = "hanging_models"
 WORDS = (
     *("cluster=local", "device=cpu", "gpus=2", "batch=16", "loader_workers=1", "protocol=lab"),
-    *(
-        "minutes=1",
-        "workload=custom",
-        "try_batch=false",
-    ),  # a collective waits for a third of the minute
+    *("workload=custom", "try_batch=false"),
+    "minutes=1",  # a collective waits for a third of the minute
 )
 
 
 @pytest.fixture(scope="module")
 def hung_cells(tmp_path_factory):
     """Three local runs at the same time: they wait for a timeout, not for the processor."""
-    environment = {name: v for name, v in os.environ.items() if not name.startswith("SLURM")}
-    program = Program(tmp_path_factory.mktemp("hangs"), environment)
+    program = local_program(tmp_path_factory.mktemp("hangs"))
     for name in ("user_code.py", f"{MODULE}.py"):
         shutil.copy(HERE / name, program.folder)
     runs = []
     for name, (model, data) in HANGS.items():
         model_word, data_word = f"workload.model={MODULE}:{model}", f"workload.data={MODULE}:{data}"
-        command = [
-            program.python,
-            "-m",
-            "hpml_jobs",
-            *WORDS,
-            f"study={name}",
-            model_word,
-            data_word,
-        ]
+        words = (*WORDS, f"study={name}", model_word, data_word)
+        command = [program.python, "-m", "hpml_jobs", *words]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         runs.append(subprocess.Popen(command, cwd=program.folder, env=program.environment, **quiet))
     assert [run.wait(timeout=240) for run in runs] == [1, 1, 1]

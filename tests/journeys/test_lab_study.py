@@ -1,4 +1,4 @@
-"""The main journey: nine ddp cells from the command line to the three tables."""
+"""The main journey: ddp cells from the command line to the three tables."""
 
 import itertools
 import json
@@ -6,38 +6,34 @@ import json
 import pytest
 
 from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes, residual_communication_s
+from hpml_jobs.core.record import EQUAL_WAITING
 
 pytestmark = pytest.mark.journey
 
-SMALL = ("workload=digits", "data.limit=2048", "loader_workers=1", "probe_s=0.5")
-CELLS = ("-m", "gpus=1,2,4", "batch=32,128,512", "protocol=lab", *SMALL)
+SMALL = ("batch=64", "workload=digits", "data.limit=1024", "loader_workers=1", "probe_s=0.5")
 
 
 @pytest.fixture(scope="module")
-def lab_study(submit):
-    sent = submit("lab", *CELLS)
-    assert len(sent.jobs) == 9
-    sent.wait_until_finished(timeout_s=900)
-    return sent
-
-
-@pytest.fixture(scope="module")
-def full_protocol_study(submit):
-    """A study with protocol=full: every instrument, on a pair of cells."""
-    sent = submit("full", "-m", "gpus=1,2", "batch=128", *SMALL)
-    unfinished = {
-        s["slug"]: s["reason"] for s in sent.wait_until_finished(400).values() if not s["recorded"]
+def studies(submit):
+    """Two studies submitted together: with every instrument, and on two nodes."""
+    return {
+        "lab": submit("lab", "-m", "gpus=1,2", *SMALL),
+        "nodes": submit("nodes", "gpus=2", "nodes=2", "protocol=lab", *SMALL),
     }
-    assert unfinished == {}
-    return sent
 
 
-def test_lab_grid_writes_nine_records(lab_study):
+@pytest.fixture(scope="module")
+def lab_study(studies):
+    studies["lab"].wait_until_finished(timeout_s=900)
+    return studies["lab"]
+
+
+def test_lab_grid_writes_a_record_of_each_cell(lab_study):
     states = lab_study.states()
     assert {slug: s["reason"] for slug, s in states.items() if s["outcome"] != "ok"} == {}
-    assert len(states) == 9
+    assert len(states) == 2
     records = lab_study.records()
-    assert len(records) == 9
+    assert len(records) == 2
     for record in records.values():
         assert record.facts is not None
         assert record.facts.slurm["SLURM_JOB_ID"]
@@ -60,18 +56,17 @@ def test_lab_cells_run_one_at_a_time(lab_study):
 
 
 def test_second_submit_sends_nothing(lab_study, login, rig):
-    before = rig.run("squeue", "-h").stdout
     answer = json.loads(login.ok(*lab_study.words))
     assert {row["why"] for row in answer["cells"]} == {"left out: ok"}
     assert {row["cell"]: row["job"] for row in answer["cells"]} == lab_study.jobs
-    assert rig.run("squeue", "-h").stdout == before
+    assert rig.run("squeue", "-h", f"--name={lab_study.study.job_name}").stdout == ""
     words = [word for word in lab_study.words if word != "--json"]
-    assert "nothing submitted, 9 left out" in login.ok(*words)
+    assert "nothing submitted, 2 left out" in login.ok(*words)
 
 
 def test_tables_match_records(lab_study, login):
     shown = login.ok("collect", "lab", "--all")
-    for words in ("Table 1", "Table 2", "Table 3", "lab residual", "batch 512 per process"):
+    for words in ("Table 1", "Table 2", "Table 3", "lab residual", "batch 64 per process"):
         assert words in shown
     for name in ("tables.md", "tables.tex", "tables.json", "table1.csv"):
         assert (lab_study.study.report / name).stat().st_size > 0
@@ -97,11 +92,11 @@ def test_tables_match_records(lab_study, login):
         assert entry["residual"]["bus_gb_per_s"] == bandwidth
 
 
-def test_communication_phases_add_up_to_epoch(full_protocol_study, login):
-    login.ok("collect", "full")
-    tables = json.loads((full_protocol_study.study.report / "tables.json").read_text())
+def test_communication_phases_add_up_to_epoch(lab_study, login):
+    login.ok("collect", "lab")
+    tables = json.loads((lab_study.study.report / "tables.json").read_text())
     entries = {(e["gpus"], e["batch_per_gpu"]): e for e in tables["groups"][0]["entries"]}
-    parallel = [record for record in full_protocol_study.records().values() if record.cell.gpus > 1]
+    parallel = [record for record in lab_study.records().values() if record.cell.gpus > 1]
     assert len(parallel) == 1
     for record in parallel:
         cell, entry = record.cell, entries[record.cell.gpus, record.cell.batch]
@@ -112,7 +107,9 @@ def test_communication_phases_add_up_to_epoch(full_protocol_study, login):
             assert rank.communication.bytes_of("gradients") == expected
         assert len({rank.parameters_hash for rank in record.ranks}) == 1
         shown = record.least_waiting
-        assert shown.phases.exposed_s == min(rank.phases.exposed_s for rank in record.ranks)
+        longest_s = max(rank.epoch("instrumented").epoch_s for rank in record.ranks)
+        least_s = min(rank.phases.exposed_s for rank in record.ranks)
+        assert shown.phases.exposed_s <= least_s + EQUAL_WAITING * longest_s
         assert record.exchange_s + record.waiting_s == pytest.approx(record.comm_exposed_s)
         whole = shown.epoch("instrumented").epoch_s - record.phases.stall_s
         assert record.compute_s + record.comm_s == pytest.approx(whole, rel=0.01)
@@ -123,10 +120,10 @@ def test_communication_phases_add_up_to_epoch(full_protocol_study, login):
         assert entry["bandwidth"]["sent_bytes"] == expected
 
 
-def test_checks_independent_of_machine_pass(full_protocol_study, login):
+def test_checks_independent_of_machine_pass(lab_study, login):
     sure = {"closure", "parameters", "short", "loader-bound"}
     together = {"replicas", "messages", "exposed", "profiler-messages"}
-    for cell in json.loads(login.ok("record", "full", "--json"))["cells"]:
+    for cell in json.loads(login.ok("record", "lab", "--json"))["cells"]:
         levels = {result["check"]: result["level"] for result in cell["checks"]}
         alone = cell["slug"].startswith("single")
         wanted = sure if alone else sure | together
@@ -136,10 +133,10 @@ def test_checks_independent_of_machine_pass(full_protocol_study, login):
 
 
 def test_rerun_replaces_record_and_keeps_old_one(lab_study, login):
-    slug = next(slug for slug in lab_study.jobs if slug.startswith("single-1proc-b512"))
+    slug = next(slug for slug in lab_study.jobs if slug.startswith("single-1proc-b64"))
     old = lab_study.records()[slug]
-    words = [word for word in lab_study.words if not word.startswith(("gpus=", "batch="))]
-    answer = json.loads(login.ok(*words, "gpus=1", "batch=512", "rerun=true"))
+    words = [word for word in lab_study.words if not word.startswith("gpus=")]
+    answer = json.loads(login.ok(*words, "gpus=1", "rerun=true"))
     assert [row["why"] for row in answer["cells"]] == ["again (rerun=true)"]
     lab_study.wait_until_finished()
     new = lab_study.records()[slug]
@@ -148,16 +145,8 @@ def test_rerun_replaces_record_and_keeps_old_one(lab_study, login):
     assert old.attempt.id in kept.read_text()
 
 
-def test_two_gpus_on_two_nodes_write_one_record(submit, rig):
-    sent = submit(
-        "nodes",
-        "gpus=2",
-        "nodes=2",
-        "batch=64",
-        "workload=digits",
-        "data.limit=1024",
-        "protocol=lab",
-    )
+def test_two_gpus_on_two_nodes_write_one_record(studies, rig):
+    sent = studies["nodes"]
     assert [state["outcome"] for state in sent.wait_until_finished().values()] == ["ok"]
     (record,) = sent.records().values()
     # c10d gives rank 0 to either node

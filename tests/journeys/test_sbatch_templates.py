@@ -41,24 +41,26 @@ def submit_script(login, rig):
 def test_three_sbatch_templates_write_the_same_records(submit_script, login, rig, submit):
     cell = submit_script(*SMALL, "sbatch/cell.sbatch", *CELL, "gpus=2", "batch=64", "study=byhand")
     assert rig.wait_for_state(cell, {"COMPLETED", "FAILED"}, timeout_s=240) == ["COMPLETED"]
-    grid = submit_script(
-        *SMALL, "--array=0-1%1", "sbatch/grid.sbatch", *CELL,
-        "gpus=2", "batch=128,512", "study=byhand",
-    )  # fmt: skip
+    words = ("--array=0-1%1", "sbatch/grid.sbatch", *CELL, "gpus=1", "batch=128,512")
+    grid = submit_script(*SMALL, *words, "study=byhand")
     done = rig.wait_for_state(grid, {"COMPLETED", "FAILED"}, timeout_s=360)
     assert done == ["COMPLETED"] * 2
     tables = submit_script(f"--dependency=afterany:{grid}", "sbatch/collect.sbatch", "byhand")
     assert rig.wait_for_state(tables, {"COMPLETED", "FAILED"}, timeout_s=180) == ["COMPLETED"]
     report = login.folder / "outputs" / "byhand" / "report" / "tables.md"
-    assert "batch 512 per process" in report.read_text()
+    assert "batch 64 per process" in report.read_text()
 
     words = [word for word in CELL if word not in ("cluster=rig", *CELL[-2:])]
-    sent = submit("byhand", "-m", "gpus=2", "batch=64,128,512", *words)
-    records = sent.records()
+    grids = (("gpus=2", "batch=64"), ("-m", "gpus=1", "batch=128,512"))
+    sent = [submit("byhand", *grid_words, *words) for grid_words in grids]
     # the program finds the hand-made records and has nothing to send
-    assert {row["why"] for row in sent.answer["cells"]} == {"left out: ok"}
+    reasons = [row["why"] for study in sent for row in study.answer["cells"]]
+    assert reasons == 3 * ["left out: ok"]
+    records = sent[0].records()
+    assert len(records) == 3
     assert {record.attempt.job.split("_")[0] for record in records.values()} == {cell, grid}
     for record in records.values():
         assert record.facts is not None
         assert record.facts.slurm["SLURM_JOB_ID"]
-        assert [rank.host for rank in record.ranks] == [record.attempt.hosts[0]] * 2
+        hosts = [rank.host for rank in record.ranks]
+        assert hosts == [record.attempt.hosts[0]] * record.cell.gpus

@@ -7,6 +7,8 @@ from tests.unit.worker.injections import (
     CROSSED,
     EVERYWHERE,
     LATE_BUCKET,
+    LATE_RANK,
+    SLOW_LOADER,
     THREE_LATE,
     InjectedStudy,
     farthest,
@@ -23,8 +25,8 @@ LIMIT = 0.10
 @pytest.mark.parametrize(
     ("name", "injected", "settings"),
     [
-        ("late-rank", {"1": {"forward": 50}}, {"gpus": "2"}),
-        ("slow-loader", {"1": {"item": 6}}, {"gpus": "2"}),
+        ("late-rank", LATE_RANK, {"gpus": "2"}),
+        ("slow-loader", SLOW_LOADER, {"gpus": "2"}),
         ("late-bucket", LATE_BUCKET, {"gpus": "2", "bucket_cap_mb": "0.002"}),
         ("crossed", CROSSED, {"gpus": "2"}),
         ("three-late", THREE_LATE, {"gpus": "3"}),

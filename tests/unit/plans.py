@@ -32,11 +32,7 @@ def requests_of(plan: Plan) -> list[JobRequest]:
 def send_cells(plan: Plan, cells: list[PlannedCell] | None = None) -> dict[str, str]:
     """Submit cells (default: all of the plan); return the job of each, by slug."""
     requests = make_requests(plan, plan.cells if cells is None else cells)
-    return {
-        slug: job
-        for sent in send(plan.study, plan.cluster, requests)
-        for slug, job in sent.jobs.items()
-    }
+    return {slug: job for _, jobs in send(plan, requests) for slug, job in jobs.items()}
 
 
 def script_of(plan: Plan, request: JobRequest) -> str:

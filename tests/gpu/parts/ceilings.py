@@ -9,7 +9,7 @@ from tests.gpu.figures import Figure
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
-    """Run benchmarks/ceilings.py for each mode."""
+    """Run tests/benchmarks/ceilings.py for each mode."""
     for mode in CEILING_MODES:
         yield from run_benchmark(
             bench,

@@ -8,7 +8,7 @@ from tests.gpu.figures import Figure
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
-    """Run benchmarks/timed_epoch.py with jobs; both write the time of their second epoch."""
+    """Run tests/benchmarks/timed_epoch.py with jobs; both write the time of their second epoch."""
     yield from run_benchmark(
         bench,
         "timed_epoch",

@@ -9,7 +9,7 @@ from tests.gpu.figures import Figure
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
-    """Run benchmarks/loaders.py for all numbers of workers, then for images on the device."""
+    """Run tests/benchmarks/loaders.py for all numbers of workers, then for images on the device."""
     for sources in (LOADER_WORKERS, ("device",)):
         yield from run_benchmark(
             bench,

@@ -9,7 +9,7 @@ from tests.gpu.figures import Figure
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
-    """Run benchmarks/overhead.py for each batch."""
+    """Run tests/benchmarks/overhead.py for each batch."""
     for batch in OVERHEAD_BATCHES:
         iterations = bench.sizes.iterations if batch < 512 else bench.sizes.iterations // 2
         yield from run_benchmark(

@@ -26,8 +26,9 @@ from hpml_jobs.study import unpack as unpacking
 from hpml_jobs.study.archive import PackOptions, pack
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.redaction import Names, Redactor
+from hpml_jobs.study.selection import find
 from hpml_jobs.study.snapshot import read_snapshots
-from hpml_jobs.study.study import Study, find
+from hpml_jobs.study.study import Study
 from tests.unit.builders import V100, a_cell, a_record
 from tests.unit.study_builder import StudyBuilder
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import hpml_jobs
+from hpml_jobs.cli import submit
 from hpml_jobs.cli.main import run
 from hpml_jobs.study.files import write_whole
 from hpml_jobs.study.manifest import ManifestEvent
@@ -94,6 +95,15 @@ def test_ctrl_c_before_sbatch_leaves_nothing_sent(slurm, study, capsys, monkeypa
     )
     assert slurm.scripts == []
     assert not study.root.exists()  # no empty study
+
+
+def test_ctrl_c_while_the_result_is_printed_says_what_was_sent(slurm, study, capsys, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(submit, "_print_result", interrupted)
+    assert run(WORDS) == 130
+    assert last_line(capsys).endswith("submitted: 3 cells (SLURM 101, 102, 103), which is all")
 
 
 @pytest.mark.parametrize("name", [".sh", ".pkl", ".reserve", "manifest.jsonl"])

@@ -131,7 +131,8 @@ def test_reference_file_is_stable_and_names_no_path(studies, capsys, tmp_path):
     assert str(tmp_path).encode() not in content
     assert b"gr001" not in content
     assert isinstance(read_reference(Path("ci/speed.json")), Reference)
-    output_of(capsys, "compare", "before", "--save", "ci/speed.json", "--replace")
+    again = output_of(capsys, "compare", "before", "--save", "ci/speed.json", "--replace", "--json")
+    assert json.loads(again) == json.loads(content)
     assert Path("ci/speed.json").read_bytes() == content
     assert output_of(capsys, "compare", "ci/speed.json", "after").startswith("after is 7.4 %")
 

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from hpml_jobs.study.study import Study
+from tests.conftest import local_program
 
 CODE = """
 import os, subprocess, sys, time
@@ -38,47 +39,72 @@ class Slow(Model):
     def act(self):
         time.sleep(1.5)
 
+class Crowded(Slow):
+    def act(self):
+        open("crowded", "w").close()
+        super().act()
+
 def dataset(train):
     return TensorDataset(torch.zeros(160, 4), torch.zeros(160, dtype=torch.long))
 """
+BUSY = """
+import os, time
+while not os.path.exists("crowded"):
+    time.sleep(0.02)
+end = time.monotonic() + 1.5
+while time.monotonic() < end:
+    pass
+"""
+MODELS = ("Stopped", "Slow", "Crowded")
 WORDS = ("cluster=local", "device=cpu", "protocol=lab", "loader_workers=0", "batch=8", "study=mine")
+CUSTOM = ("workload=custom", "workload.data=pauses:dataset", "try_batch=false")
 
 
-@pytest.fixture
-def run_model(program):
-    """Run a cell of a model; return its record and the reasons of checks that warned, by name."""
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    """The program, after a study of one cell per model."""
+    program = local_program(tmp_path_factory.mktemp("disturbed"))
     (program.folder / "pauses.py").write_text(CODE)
-
-    def run(model):
-        program.ok(
-            *WORDS,
-            "workload=custom",
-            f"workload.model=pauses:{model}",
-            "workload.data=pauses:dataset",
-            "try_batch=false",
-        )
-        (folder,) = Study(program.folder / "outputs" / "mine").cells()
-        (state,) = json.loads(program.ok("status", "mine", "--json"))["cells"]
-        checks = state["checks"]
-        return folder.read_record(), {
-            check["check"]: check["reason"] for check in checks if check["level"] != "pass"
-        }
-
-    return run
+    models = "workload.model=" + ",".join(f"pauses:{model}" for model in MODELS)
+    busy = [
+        subprocess.Popen([sys.executable, "-c", BUSY], cwd=program.folder)
+        for _ in os.sched_getaffinity(0)
+    ]
+    try:
+        program.ok("-m", *WORDS, *CUSTOM, models)
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    return program
 
 
-def test_stopped_rank_is_named_with_its_seconds(run_model, program):
-    record, warned = run_model("Stopped")
+@pytest.fixture(scope="module")
+def results(program):
+    """By model: the record, and the reasons of checks that warned, by name."""
+    states = json.loads(program.ok("status", "mine", "--json"))["cells"]
+    checks = {state["slug"]: state["checks"] for state in states}
+    found = {}
+    for folder in Study(program.folder / "outputs" / "mine").cells():
+        record = folder.read_record()
+        reasons = {c["check"]: c["reason"] for c in checks[folder.slug] if c["level"] != "pass"}
+        found[record.cell.workload.model.removeprefix("pauses:")] = record, reasons
+    return found
+
+
+def test_stopped_rank_is_named_with_its_seconds(results, program):
+    record, warned = results["Stopped"]
     (moment,) = record.ranks[0].timed.scheduling.continued_s
     assert moment >= 1.5
     assert "rank 0 on " in warned["disturbed"]
     assert "was stopped, for about 1." in warned["disturbed"]
     assert "resubmit STUDY --disturbed" in warned["disturbed"]
-    assert "was stopped" in program.ok("collect", "mine")
+    shown = " ".join(program.ok("collect", "mine", "--all").split())
+    assert "was stopped, for about 1." in shown
 
 
-def test_slow_iteration_of_own_code_is_flagged_and_kept(run_model, program):
-    record, warned = run_model("Slow")
+def test_slow_iteration_of_own_code_is_flagged_and_kept(results, program):
+    record, warned = results["Slow"]
     slow = record.ranks[0].timed.slow
     assert slow.count >= 1
     assert slow.longest_s >= 1.5
@@ -89,15 +115,6 @@ def test_slow_iteration_of_own_code_is_flagged_and_kept(run_model, program):
     assert f"{record.epoch_s:.4g}" in program.ok("collect", "mine")
 
 
-def test_busy_processes_beside_a_cell_are_named(run_model):
-    hogs = [
-        subprocess.Popen([sys.executable, "-c", "while True: pass"])
-        for _ in os.sched_getaffinity(0)
-    ]
-    try:
-        _, warned = run_model("Slow")
-    finally:
-        for hog in hogs:
-            hog.kill()
-            hog.wait()
+def test_busy_processes_beside_a_cell_are_named(results):
+    _, warned = results["Crowded"]
     assert "other processes used" in warned["disturbed"]

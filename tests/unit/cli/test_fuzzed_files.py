@@ -50,7 +50,7 @@ def template(slurm, working_folder, tmp_path, monkeypatch):
     configuration.set_hypothesis_home_dir(tmp_path / "hypothesis")
     for module in (cancel, query, recover):
         monkeypatch.setattr(module, "ask_slurm", without_processes)
-    monkeypatch.setattr(resubmission, "deliver", lambda *_, **__: None)  # the plan was made
+    monkeypatch.setattr(resubmission, "deliver", lambda study, choose, *_: choose())
     builder = StudyBuilder(working_folder / "outputs" / "mine").with_batches(32, 64, 128, 256)
     builder.with_cell(a_cell(gpus=1, batch=32), shape=SHAPE)
     builder.sent_as("17_0", "17_1", "17_2", "17_3", "17_4")

@@ -21,9 +21,9 @@ cs001|(null)|48|190000|cpu
 """
 
 ASSOCIATIONS = """\
-hpc1|physics|normal,long|normal
-hpc1|maths|normal|
-elsewhere|old|normal|
+hpc1|physics|normal,long|normal||||
+hpc1|maths|normal|||||
+elsewhere|old|normal|||||
 """
 
 

@@ -9,13 +9,14 @@ ROOT = Path(__file__).parents[3]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
     *sorted((ROOT / "docs").glob("*.md")),
-    *(ROOT / folder / "README.md" for folder in ("benchmarks", "locks", "tests", "tests/rig")),
+    *(ROOT / "tests" / folder / "README.md" for folder in ("", "benchmarks", "rig")),
+    ROOT / "locks" / "README.md",
 ]
 CODE = [
     *(ROOT / name for name in ("Makefile", "pyproject.toml", "CONTRIBUTING.md")),
     *(
         path
-        for folder in ("hpml_jobs", "conf", "sbatch", "benchmarks", "tests", "docs", "locks")
+        for folder in ("hpml_jobs", "conf", "sbatch", "tests", "docs", "locks")
         for path in sorted((ROOT / folder).rglob("*"))
         if path.suffix in {".py", ".yaml", ".sh", ".sbatch", ".md"}
     ),

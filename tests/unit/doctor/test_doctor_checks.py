@@ -10,11 +10,11 @@ from hpml_jobs.cli.main import run
 from hpml_jobs.core.cluster import Cluster, Container, GpuRequest, Launcher, Rule
 from hpml_jobs.core.findings import Finding, NodeAnswer, Severity
 from hpml_jobs.doctor import controller, examine, login_node, node_job, nodes
-from hpml_jobs.doctor.controller import Association
 from hpml_jobs.doctor.self_test import self_test_plan, self_test_result
 from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.slurm.jobs import JobState
+from hpml_jobs.slurm.site import Association
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
 from hpml_jobs.study.study import Study
@@ -25,7 +25,7 @@ from tests.unit.plans import requests_of
 from tests.unit.study_builder import write_record
 
 GREENE = Cluster(name="greene", gpu_types={"rtx8000": 4, "v100": 4})
-LAB = Association("lab", "", ("normal",), {"MaxJobs": "8", "MaxSubmit": "4"})
+LAB = Association("lab", ("normal",), limits={"MaxJobs": "8", "MaxSubmit": "4"})
 
 IDLE = "gr001|idle|rtx8000|none\ngr002|mixed|rtx8000|none\ngv001|allocated|v100|none\n"
 DRAINED = "gr001|idle|rtx8000|none\ngr002|idle|rtx8000|none\ngv001|drained*|v100|bad fan\n"

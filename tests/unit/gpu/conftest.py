@@ -28,16 +28,17 @@ from tests.unit.builders import a_record
 LARGEST_BATCH = 1024
 """A larger one is out of memory in these tests."""
 
+BENCHMARKS = ROOT / "tests" / "benchmarks"
 ATTEMPT = Attempt(id="gpu.r0", job="gpu")
 
 
 def load_benchmark(name: str) -> ModuleType:
-    """Import a script of benchmarks/ as a module."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
+    """Import a script of tests/benchmarks/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    with mock.patch.object(sys, "path", [str(ROOT / "benchmarks"), *sys.path]):
+    with mock.patch.object(sys, "path", [str(BENCHMARKS), *sys.path]):
         spec.loader.exec_module(module)
     return module
 

@@ -79,7 +79,7 @@ def test_loader_device_has_no_workers_and_its_own_name(slurm):
     assert "-loader_device-" in on_device.slug
     assert "loader" not in by_workers.slug
     assert plan.cells[1].shape.cpus_per_node == 2
-    values = {row.key: row.value for row in preview_of(plan, select(plan)).values}
+    values = {row.key: row.value for row in preview_of(select(plan)).values}
     assert values["loader"] == "workers, device"
 
 

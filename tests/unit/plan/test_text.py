@@ -41,7 +41,7 @@ def test_command_line_changes_the_shape_and_the_windows(working_folder):
     assert workload.shape == (2, 8, 128, 64, 256)
     assert workload.parameters == (256 + 64) * 128 + 2 * (12 * 128**2 + 13 * 128) + 2 * 128
     assert (workload.images, workload.limit) == (100, 100)
-    values = {value.key: value.value for value in preview_of(plan, select(plan)).values}
+    values = {value.key: value.value for value in preview_of(select(plan)).values}
     assert values["workload.context"] == "64"
     assert not {"workload.classes", "workload.image_size"} & set(values)
 

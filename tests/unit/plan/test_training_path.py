@@ -66,7 +66,7 @@ def test_path_that_cannot_be_measured_is_refused(working_folder, words, message)
 
 def test_plan_lists_every_key_of_the_path_with_its_origin(working_folder):
     plan = plan_of(*LOCAL, "gpus=1,2", "global_batch=256", "precision=bf16")
-    rows = {row.key: (row.value, row.origin) for row in preview_of(plan, select(plan)).values}
+    rows = {row.key: (row.value, row.origin) for row in preview_of(select(plan)).values}
     assert rows["precision"] == ("bf16", "command line")
     assert rows["batch"] == ("256, 128", "global_batch / gpus / accumulate")
     assert rows["accumulate"] == ("1", "conf/config.yaml")

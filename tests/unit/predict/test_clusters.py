@@ -1,6 +1,6 @@
 """Bands of predictions across nodes contain the times of simulated clusters as often as is meant.
 
-The functions are those of benchmarks/clusters.py, which prints the table of
+The functions are those of tests/benchmarks/clusters.py, which prints the table of
 docs/predict_validation.json.
 """
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-FILE = Path(__file__).parents[3] / "benchmarks" / "clusters.py"
+FILE = Path(__file__).parents[2] / "benchmarks" / "clusters.py"
 _spec = importlib.util.spec_from_file_location("clusters", FILE)
 clusters = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(clusters)

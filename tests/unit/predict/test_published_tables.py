@@ -1,6 +1,6 @@
 """Predictions of published tables: better than no change per GPU, and honest about their error.
 
-The figures are those of benchmarks/predictions.py, which docs/choose_predict.md and
+The figures are those of tests/benchmarks/predictions.py, which docs/choose_predict.md and
 docs/predictions.csv show.
 """
 
@@ -16,7 +16,8 @@ from hpml_jobs.predict.left_out import errors_of
 from hpml_jobs.predict.place import Observation
 
 ROOT = Path(__file__).parents[3]
-_spec = importlib.util.spec_from_file_location("predictions", ROOT / "benchmarks/predictions.py")
+FILE = ROOT / "tests" / "benchmarks" / "predictions.py"
+_spec = importlib.util.spec_from_file_location("predictions", FILE)
 predictions = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(predictions)
 

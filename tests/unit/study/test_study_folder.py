@@ -8,7 +8,8 @@ from hpml_jobs.core.validation import InvalidRecordError
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.files import write_whole
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
-from hpml_jobs.study.study import Study, check_name, find
+from hpml_jobs.study.selection import check_name, find
+from hpml_jobs.study.study import Study
 from tests.unit.builders import a_cell, a_record
 from tests.unit.study_builder import write_record
 

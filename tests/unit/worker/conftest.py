@@ -20,6 +20,7 @@ from hpml_jobs.core.workload import Workload
 from hpml_jobs.study.attempt import AttemptFolder, RankError
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.worker import __main__ as rank
 from tests.unit.builders import DIGITS
 
 
@@ -125,6 +126,30 @@ def run_cell(write_cell: Callable[..., CellFolder]) -> Callable[..., WorkerResul
             check=False,
         )
         return WorkerResult(process.returncode, process.stderr, folder.attempt("17_0"))
+
+    return run
+
+
+@pytest.fixture
+def run_here(
+    write_cell: Callable[..., CellFolder],
+    one_thread: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Callable[..., WorkerResult]:
+    """Like run_cell for a single process, in this one: torch is not imported again."""
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(torch, "set_num_interop_threads", lambda threads: None)  # only once
+    monkeypatch.setattr(rank, "die_with_parent", lambda: None)
+    monkeypatch.setattr(rank, "write_stacks_on_signals", lambda *_: None)
+
+    def run(cell: Cell) -> WorkerResult:
+        monkeypatch.setattr(sys, "path", [*sys.path])
+        sys.modules.pop("mycode", None)  # the user's module of another cell
+        folder = write_cell(cell)
+        code = rank.main(str(folder.root), "17_0")
+        return WorkerResult(code, capsys.readouterr().err, folder.attempt("17_0"))
 
     return run
 

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-IMAGES = 320
+IMAGES = 240
 SLEEPING_MESSAGES = (0, 3, 6)
 """The messages of an iteration that sleep: one of one, or three of the eight of a tensor each."""
 

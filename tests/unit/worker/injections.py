@@ -16,12 +16,13 @@ USER_CODE = Path(__file__).with_name("injected.py")
 EVERYWHERE = {"item": 0.5, "forward": 4, "loss": 2, "backward": 5, "optimizer": 3, "all_reduce": 6}
 """Milliseconds, in every phase at once, on all ranks."""
 
-LATE_RANK = {"1": {"forward": 25}}
-SLOW_LOADER = {"1": {"item": 3}}
-CROSSED = {"0": {"item": 3}, "1": {"forward": 24}}
+# About 100 ms per iteration: on a busy machine a rank waits up to 20 ms for a CPU at each exchange.
+LATE_RANK = {"1": {"forward": 100}}
+SLOW_LOADER = {"1": {"item": 12}}
+CROSSED = {"0": {"item": 12}, "1": {"forward": 96}}
 """Rank 0 loads longer, then rank 1 computes as much longer: ddp's broadcast comes between."""
-THREE_LATE = {"0": {"item": 3}, "1": {"forward": 24}, "2": {"backward": 24}}
-LATE_BUCKET = {"1": {"backward": 25}}
+THREE_LATE = {"0": {"item": 12}, "1": {"forward": 96}, "2": {"backward": 96}}
+LATE_BUCKET = {"1": {"backward": 100}}
 
 
 class InjectedStudy:

@@ -49,8 +49,8 @@ def test_injected_sleeps_are_found_in_their_phase(program):
 @pytest.mark.parametrize(
     ("injected", "where", "phase"),
     [
-        pytest.param(LATE_RANK, "forward", "forward", id="late-rank"),
-        pytest.param(SLOW_LOADER, "item", "data loading", id="slow-loader"),
+        pytest.param(LATE_RANK, "forward", "forward", id="late-rank", marks=pytest.mark.long),
+        pytest.param(SLOW_LOADER, "item", "data loading", id="slow-loader", marks=pytest.mark.long),
         pytest.param(LATE_BUCKET, "backward", "backward", id="late-bucket"),
     ],
 )

@@ -103,8 +103,8 @@ def test_two_processes_split_images_and_end_equal(run_cell):
         assert arrays["loss"].shape == (2, 3)
 
 
-def test_evaluation_does_not_change_training(run_cell):
-    plain, tested = (run_cell(cpu_cell(evaluate=evaluate)).record for evaluate in (False, True))
+def test_evaluation_does_not_change_training(run_here):
+    plain, tested = (run_here(cpu_cell(evaluate=evaluate)).record for evaluate in (False, True))
     ranks = [record.ranks[0] for record in (plain, tested)]
     assert ranks[0].parameters_hash == ranks[1].parameters_hash
     assert ranks[0].buffers_hash == ranks[1].buffers_hash
@@ -116,17 +116,6 @@ def test_evaluation_does_not_change_training(run_cell):
     orders = [epoch.order for epoch in ranks[1].epochs]
     assert len({*orders}) == 2
     assert orders == [epoch.order for epoch in ranks[0].epochs]
-
-
-def test_evaluation_restores_buffers_of_each_rank(run_cell):
-    """Under ddp they differ after a step; the broadcast of an evaluation is undone."""
-    cell = cpu_cell(gpus=2, batch=64, evaluate=True, protocol=Protocol.FULL, probe_s=0.2)
-    finished = run_cell(cell)
-    assert finished.code == 0, finished.stderr
-    ranks = finished.record.ranks
-    assert len({rank.buffers_hash for rank in ranks}) == 2
-    assert len({rank.parameters_hash for rank in ranks}) == 1
-    assert len({rank.test_accuracy for rank in ranks}) == 1
 
 
 @pytest.mark.long
@@ -142,7 +131,7 @@ def test_quantized_network_is_the_evaluated_one(run_cell):
     assert [step.what for step in quantized.steps] == ["fp32", *["weights"] * 3, *["integers"] * 3]
 
 
-def test_unquantizable_model_is_refused_before_training(run_cell, tmp_path):
+def test_unquantizable_model_is_refused_before_training(run_here, tmp_path):
     (tmp_path / "mycode.py").write_text(
         "import torch\nfrom torch import nn\n"
         "def build(): return nn.Sequential(nn.Flatten(), nn.Linear(4, 2), nn.GELU())\n"
@@ -157,7 +146,7 @@ def test_unquantizable_model_is_refused_before_training(run_cell, tmp_path):
         ),
     ):
         workload = change_workload(OWN, model=model, images=64, classes=2)
-        error = run_cell(cpu_cell(workload, quantize=Quantize(calibration=8))).error
+        error = run_here(cpu_cell(workload, quantize=Quantize(calibration=8))).error
         assert text in error.reason
         assert "\n" not in error.reason
 
@@ -220,8 +209,8 @@ def test_full_protocol_single_process_has_no_communication(run_cell):
     ],
 )
 def test_full_protocol_two_processes_measures_communication(run_cell, strategy):
-    cell = cpu_cell(gpus=2, strategy=strategy, protocol=Protocol.FULL, epochs=3, probe_s=5.0)
-    finished = run_cell(cell)
+    settings = {"protocol": Protocol.FULL, "epochs": 3, "evaluate": True, "probe_s": 5.0}
+    finished = run_cell(cpu_cell(gpus=2, strategy=strategy, **settings))
     assert finished.code == 0, finished.stderr
     record, by_root = finished.record, strategy is Strategy.GATHER_SCATTER
     sends_buffers = strategy.traffic.sync_buffers is SyncBuffers.ON
@@ -247,7 +236,7 @@ def test_full_protocol_two_processes_measures_communication(run_cell, strategy):
             ("broadcast", "float32", 224, 4),
             ("broadcast", "int64", 3, 4),
         ]
-        assert first.test_loss == second.test_loss
+        assert first.test_loss == second.test_loss  # evaluation broadcasts, and restores them
     else:
         assert first.communication.bytes_of("buffers") == 0
         assert first.phases.exposed_s == pytest.approx(first.communication.total_s)
@@ -403,7 +392,7 @@ def test_user_model_with_state_and_no_test_set_runs(run_cell, tmp_path):
     assert record.facts.precision == "unknown"
 
 
-def test_outputs_without_classes_have_loss_and_no_accuracy(run_cell, tmp_path):
+def test_outputs_without_classes_have_loss_and_no_accuracy(run_here, tmp_path):
     (tmp_path / "mycode.py").write_text(
         "import torch\n"
         "from torch import nn\n"
@@ -413,14 +402,14 @@ def test_outputs_without_classes_have_loss_and_no_accuracy(run_cell, tmp_path):
         "def loss(outputs, wanted): return ((outputs - wanted) ** 2).mean()\n"
     )
     workload = change_workload(OWN, loss="mycode:loss", images=16, lr=0.01)
-    record = run_cell(cpu_cell(workload, batch=4, evaluate=True, loader_workers=0)).record
+    record = run_here(cpu_cell(workload, batch=4, evaluate=True, loader_workers=0)).record
     (rank,) = record.ranks
     assert (record.accuracy, rank.test_accuracy) == (None, None)
     assert 0 < rank.test_loss < rank.epochs[0].loss
     assert [(epoch.share.correct, epoch.share.samples) for epoch in rank.epochs] == [(None, 16)] * 2
 
 
-def test_out_of_memory_is_distinguished_from_a_bug(run_cell, tmp_path):
+def test_out_of_memory_is_distinguished_from_a_bug(run_here, tmp_path):
     (tmp_path / "mycode.py").write_text(
         "import torch\n"
         "from torch import nn\n"
@@ -430,7 +419,7 @@ def test_out_of_memory_is_distinguished_from_a_bug(run_cell, tmp_path):
         "def build():\n"
         "    return Greedy(1, 1)\n"
     )
-    error = run_cell(
+    error = run_here(
         cpu_cell(change_workload(SMALL_DIGITS, model="mycode:build", parameters=None))
     ).error
     assert error.oom
@@ -445,8 +434,8 @@ def test_missing_cuda_is_one_line_error_without_cpu_fallback(run_cell):
     assert finished.stderr.strip() == f"rank 0: {finished.error.reason}"
 
 
-def test_non_finite_loss_error_names_the_fix(run_cell):
-    finished = run_cell(cpu_cell(change_workload(SMALL_DIGITS, lr=1e30)))
+def test_non_finite_loss_error_names_the_fix(run_here):
+    finished = run_here(cpu_cell(change_workload(SMALL_DIGITS, lr=1e30)))
     assert not finished.error.oom
     assert "of the warmup epoch" in finished.error.reason
     assert "batch=64 x gpus=1, lr=1e+30" in finished.error.reason

@@ -1,7 +1,8 @@
 """Simulated repeats: intervals cover what they claim, and decisions are rarely wrong.
 
-The functions are those of benchmarks/decisions.py, which prints the figures of docs/measured.md.
-All are seeded: a result is the same in every run. A band is four standard deviations of a share.
+The functions are those of tests/benchmarks/decisions.py, which prints the figures of
+docs/measured.md. All are seeded: a result is the same in every run. A band is four standard
+deviations of a share.
 """
 
 import importlib.util
@@ -14,7 +15,7 @@ from hpml_jobs.core.formulas import coverage_of_range
 from hpml_jobs.core.statistics import interval
 from hpml_jobs.report.frame.power import smallest_difference
 
-BENCHMARK = Path(__file__).parents[4] / "benchmarks" / "decisions.py"
+BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "decisions.py"
 _spec = importlib.util.spec_from_file_location("decisions", BENCHMARK)
 decisions = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(decisions)

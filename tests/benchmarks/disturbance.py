@@ -1,7 +1,7 @@
 """Detection of disturbed epochs: real stops, CPU hogs and slow iterations, and false alarms.
 
-    python benchmarks/disturbance.py [--epochs 1 10] [--iterations 10 100 1000] [--pauses 0.1 1 3]
-                                     [--kinds stop slow hogs] [--quiet 100] [--repeats 1]
+    python tests/benchmarks/disturbance.py [--epochs 1 10] [--iterations 10 100 1000]
+        [--pauses 0.1 1 3] [--kinds stop slow hogs] [--quiet 100] [--repeats 1]
 
 A process trains epochs of a given length and number of iterations, each a fixed amount of work, as
 the timed epoch of a cell runs. Per case this script disturbs one epoch: `stop` sends SIGSTOP, and
@@ -208,7 +208,7 @@ class Trainer:
         return _judge(msgspec.json.decode(self._stdout.readline(), type=Record))
 
     def _stop(self, pause_s: float) -> None:
-        time.sleep(self.epoch_s * random.uniform(0.3, 0.6))  # noqa: S311
+        time.sleep(self.epoch_s * random.uniform(0.3, 0.6))
         os.kill(self._process.pid, signal.SIGSTOP)
         time.sleep(pause_s)
         os.kill(self._process.pid, signal.SIGCONT)

@@ -1,6 +1,6 @@
 """How often intervals of repeats cover the truth, and how often decisions are right, simulated.
 
-    python benchmarks/decisions.py [--simulations 4000]
+    python tests/benchmarks/decisions.py [--simulations 4000]
 
 Times are lognormal around 10 s. Prints the tables of docs/measured.md; the test
 tests/unit/report/frame/test_simulations.py runs the same functions with fewer simulations.
@@ -48,7 +48,7 @@ def disturbed_runs(
 
 def interval_coverage(number: int, simulations: int) -> float:
     """Return how often the interval of the median contains the true median."""
-    random, covered = Random(number), 0  # noqa: S311  (no secret in it)
+    random, covered = Random(number), 0
     for _ in range(simulations):
         shown = interval(runs(random, number, 0.05))
         covered += shown is not None and shown.low <= 10.0 <= shown.high
@@ -57,7 +57,7 @@ def interval_coverage(number: int, simulations: int) -> float:
 
 def bootstrap_coverage(number: int, simulations: int, noise: float = 0.05) -> float:
     """Return how often the interval of a speedup contains the true ratio."""
-    random, covered = Random(number), 0  # noqa: S311  (no secret in it)
+    random, covered = Random(number), 0
     for _ in range(simulations):
         shown = ratio_interval.__wrapped__(
             runs(random, number, noise, 20.0), runs(random, number, noise)
@@ -70,7 +70,7 @@ def decision_rate(
     number: int, noise: float, gap: float, simulations: int, *, is_disturbed: bool = False
 ) -> float:
     """Return how often two cells are called different; without a gap these are false alarms."""
-    random, different = Random(number), 0  # noqa: S311  (no secret in it)
+    random, different = Random(number), 0
     times = disturbed_runs if is_disturbed else runs
     for _ in range(simulations):
         slower = times(random, number, noise, 10.0 * (1 + gap))
@@ -86,7 +86,7 @@ def found_in_rounds(
 
     The machine becomes 10 % slower during the study.
     """
-    random, different = Random(number), 0  # noqa: S311  (no secret in it)
+    random, different = Random(number), 0
     for _ in range(simulations):
         drift = [1 + 0.1 * run / number for run in range(number)]
         first, second = (
@@ -105,7 +105,7 @@ def gate_failures(
 
     `machine` is the deviation of the logarithm of its speed; `again`: A was measured twice.
     """
-    random, failures = Random(6), 0  # noqa: S311  (no secret in it)
+    random, failures = Random(6), 0
     for _ in range(simulations):
         old, new, third = (
             runs(random, 6, noise, 10.0 * random.lognormvariate(0.0, machine / sqrt(2)))
@@ -122,7 +122,7 @@ def false_alarms_among(
     strategies: int, number: int, simulations: int, noise: float = 0.05
 ) -> float:
     """Return how often any of some equal strategies is called slower than the fastest."""
-    random, different = Random(strategies), 0  # noqa: S311  (no secret in it)
+    random, different = Random(strategies), 0
     for _ in range(simulations):
         samples = [runs(random, number, noise) for _ in range(strategies)]
         pairs = compare_all(samples).values()
@@ -153,7 +153,7 @@ def false_failures(
     efficiency: float, noise: float, number: int, strategies: int, simulations: int
 ) -> float:
     """Return in how many studies the check `efficiency` fails without a cause."""
-    random, failed = Random(number), 0  # noqa: S311  (no secret in it)
+    random, failed = Random(number), 0
     names = ("ddp", "allreduce", "gather_scatter", "zero1")[:strategies]
     true_s = {(1, 128, "single"): 10.0} | {(4, 128, name): 10.0 / 4 / efficiency for name in names}
     for _ in range(simulations):
@@ -180,7 +180,7 @@ class Mistakes(NamedTuple):
 
 def mistakes(efficiency: float, noise: float, number: int, simulations: int) -> Mistakes:
     """Return how often the wrong cell is asked for; `efficiency` is the true one on 8 GPUs."""
-    random, counts = Random(number), [0, 0, 0]  # noqa: S311  (no secret in it)
+    random, counts = Random(number), [0, 0, 0]
     efficiencies = {1: 1.0, 2: 0.95, 4: 0.85, 8: efficiency}
     true_s = {
         (gpus, batch, "single" if gpus == 1 else "ddp"): factor * 10.0 / gpus / share
@@ -191,7 +191,7 @@ def mistakes(efficiency: float, noise: float, number: int, simulations: int) -> 
     for _ in range(simulations):
         group = a_study(random, true_s, number, noise)
         choice = choose(group, Wish())
-        assert choice and choice.ask  # noqa: S101  (one GPU is always efficient enough)
+        assert choice and choice.ask
         asked = choice.ask.candidate.row
         text = " ".join(
             [words.answer(choice, Device.CUDA, "study"), *words.doubts(choice, Device.CUDA)]
@@ -293,7 +293,7 @@ def _families(strategies: int, simulations: int) -> tuple[object, ...]:
 
 def _smallest(number: int, noise: float, simulations: int) -> tuple[object, ...]:
     gap = smallest_difference(number, number, noise)
-    assert gap is not None  # noqa: S101  (4 runs and more)
+    assert gap is not None
     rate = decision_rate(number, noise, gap, simulations)
     return number, f"{100 * noise:.0f} %", _percent(gap), _percent(rate)
 

@@ -1,6 +1,6 @@
 """Response times of the commands, compared with the start of Python in the same round.
 
-    python benchmarks/commands.py [--runs 7]
+    python tests/benchmarks/commands.py [--runs 7]
 
 `status` and `collect` read nine real cells (made first by nine small local runs, about a minute).
 Submission goes to the test SLURM (tests/rig; needs root and Debian's packages), with its jobs on
@@ -17,11 +17,11 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.rig import Rig, missing_requirement
 
-CONF = Path(__file__).parents[1] / "tests" / "journeys" / "conf"
+CONF = Path(__file__).parents[1] / "journeys" / "conf"
 PROGRAM = [sys.executable, "-m", "hpml_jobs"]
 BARE_PYTHON = [sys.executable, "-c", "pass"]
 LIMITS_S = {"--help": 0.5, "status, 9": 0.5, "submit 9": 1.5, "submit 300": 5.0, "collect 9": 2.0}

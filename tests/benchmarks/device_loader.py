@@ -1,6 +1,6 @@
 """loader=device compared with loader workers: epochs in turn on a folder of images.
 
-    python benchmarks/device_loader.py [--images FOLDER] [--pairs 20] [--limit 5000]
+    python tests/benchmarks/device_loader.py [--images FOLDER] [--pairs 20] [--limit 5000]
                                        [--device cpu] [--model digits_cnn] [--batch 128]
 
 FOLDER holds train/<class>/<image>; without it, one of JPEG images of scikit-learn's digits is made.

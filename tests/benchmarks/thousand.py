@@ -1,6 +1,6 @@
 """Scaling of submission, status and collect from 100 to 1,000 cells, on the test SLURM.
 
-    python benchmarks/thousand.py [--cells 100 1000] [--runs 3]
+    python tests/benchmarks/thousand.py [--cells 100 1000] [--runs 3]
 
 The cells have two numbers of processes, five batches, and as many repeats as needed. The jobs are
 SLURM's and run the program's job wrapper, but each writes a hand-made valid record instead of
@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from hpml_jobs.core.cell import Cell  # noqa: E402
@@ -98,7 +98,7 @@ def run_as_job_python(arguments: list[str]) -> None:
     from hpml_jobs.job import run as job  # noqa: PLC0415
     from tests.unit.builders import a_record  # noqa: PLC0415
 
-    def run_workers(cell: Cell, _folder: object, attempt: AttemptFolder, *_: object):  # noqa: ANN202
+    def run_workers(cell: Cell, _folder: object, attempt: AttemptFolder, *_: object):
         write_whole(attempt.record, encode(a_record(cell, attempt=attempt.id)))
         return 0, False
 

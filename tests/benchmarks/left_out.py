@@ -1,6 +1,6 @@
 """Errors of predictions on measured studies: each cell is predicted from the others.
 
-    python benchmarks/left_out.py STUDY_FOLDER …
+    python tests/benchmarks/left_out.py STUDY_FOLDER …
 
 Folders with studies of the same cells are pooled: a cell is the median of all its runs. Prints a
 Markdown table for each way of leaving out, with the error of no change per GPU beside the model's.

@@ -1,6 +1,6 @@
 """Seconds of collect and of report on studies of 9, 45 and 1,005 cells, and their ratio.
 
-    python benchmarks/report_page.py [--runs 3]
+    python tests/benchmarks/report_page.py [--runs 3]
 
 The studies are hand-made records of the full protocol, 3 runs of each place, 67 in the largest
 study. Times are of whole processes, the minimum of the runs; each starts without an earlier report.
@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from hpml_jobs.core.strategies import Strategy  # noqa: E402  (needs the root on the path)

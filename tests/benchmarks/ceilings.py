@@ -1,8 +1,8 @@
 """Images/s of a bare training loop on data in the device's memory: the ceiling of any loader.
 
-    python benchmarks/ceilings.py [--device cpu|cuda] [--batches 128 512] [--model resnet18_cifar]
-        [--modes fp32 tf32 "tf32 nhwc" "bf16 nhwc" "bf16 nhwc compiled"] [--iterations 60]
-        [--json FILE]
+    python tests/benchmarks/ceilings.py [--device cpu|cuda] [--batches 128 512]
+        [--model resnet18_cifar] [--modes fp32 tf32 "tf32 nhwc" "bf16 nhwc" "bf16 nhwc compiled"]
+        [--iterations 60] [--json FILE]
 
 A mode is a list of words: fp32, tf32 or bf16; nhwc (channels_last); compiled (torch.compile). The
 loop is plain PyTorch: forward, backward, a step of SGD with momentum. Warm-up, in which cuDNN

@@ -1,6 +1,6 @@
 """How often the band of a prediction across nodes contains the truth, on simulated clusters.
 
-    python benchmarks/clusters.py [--clusters 50]
+    python tests/benchmarks/clusters.py [--clusters 50]
 
 A cluster has 8 GPUs a node, and speeds, latencies, a model and noise of its own. DDP's buckets are
 sent one after another while backward computes; an iteration takes as long as its slowest rank; each
@@ -116,7 +116,7 @@ def _ring_s(sent: int, ranks: int, latency_s: float, bytes_per_s: float) -> floa
 
 def a_cluster(seed: int, *, flat: bool, spine: bool = False) -> Cluster:
     """Return a cluster and a model at random."""
-    random = Random(seed)  # noqa: S311  (no secret in it)
+    random = Random(seed)
 
     def between(low: float, high: float) -> float:
         return float(low * (high / low) ** random.random())

@@ -1,6 +1,6 @@
 """False alarms: warnings of a shortened demo that runs again and again on a quiet machine.
 
-    python benchmarks/false_alarms.py [--runs 20] [--images 10240] [--outputs DIR]
+    python tests/benchmarks/false_alarms.py [--runs 20] [--images 10240] [--outputs DIR]
 
 A run is a study of four cells (1 and 2 processes x batch 128 and 512 per process) and its report.
 A line is what a reader sees: one per cause beside the numbers or under a table; warnings that are

@@ -1,6 +1,6 @@
 """Cost of packing: nine cells as arrays and in one allocation, on the test SLURM.
 
-    python benchmarks/packed.py [--rounds 3]
+    python tests/benchmarks/packed.py [--rounds 3]
 
 A round submits the same nine cells twice, in alternating order: as arrays, one cell at a time
 (cluster.isolate=serial, three sbatch calls), and as a pack. The wall-clock time is from the command
@@ -19,11 +19,11 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.rig import Rig, missing_requirement
 
-CONF = Path(__file__).parents[1] / "tests" / "journeys" / "conf"
+CONF = Path(__file__).parents[1] / "journeys" / "conf"
 PROGRAM = [sys.executable, "-m", "hpml_jobs"]
 CELLS = ("-m", "gpus=1,2,4", "batch=32,128,512", "workload=digits", "data.limit=2048")
 

@@ -1,6 +1,6 @@
 """Predictions from rates, compared with what published tables measured.
 
-    python benchmarks/predictions.py [FILE.csv …] [--series] [--nested] [--sweep] [--csv FILE]
+    python tests/benchmarks/predictions.py [FILE.csv …] [--series] [--nested] [--sweep] [--csv FILE]
 
 Each file has the columns of `hpml-jobs import`, `gpus_per_node` included. Without files, those that
 the model was made with (docs/choose_predict.md); tests/data/published has more, held_back*.csv.
@@ -36,7 +36,7 @@ from hpml_jobs.predict.network import BusSweep, sweep_s
 from hpml_jobs.predict.observations import observation as observation_of
 from hpml_jobs.predict.place import Observation, changed
 
-PUBLISHED = Path(__file__).parents[1] / "tests" / "data" / "published"
+PUBLISHED = Path(__file__).parents[1] / "data" / "published"
 TABLES = ("transformer_xl.csv", "tf_benchmarks.csv")
 SWEEP = "nccl_all_reduce_8xh200.csv"
 

@@ -1,6 +1,6 @@
 """Images/s of cells on JPEG files, by number of loader workers, and of images on the device.
 
-    python benchmarks/loaders.py [--device cpu|cuda] [--workers 0 2 4 device] [--images 2048]
+    python tests/benchmarks/loaders.py [--device cpu|cuda] [--workers 0 2 4 device] [--images 2048]
         [--folder FOLDER] [--model resnet18_cifar] [--batch 128] [--repeats 1] [--json FILE]
 
 FOLDER holds train/<class>/<image>; without it, `--images` JPEG images of scikit-learn's digits are

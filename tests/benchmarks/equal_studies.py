@@ -1,12 +1,11 @@
 """False alarms of compare: real studies of the same cells, pooled at random into two sides.
 
-    python benchmarks/equal_studies.py FOLDER [--splits 200]
+    python tests/benchmarks/equal_studies.py FOLDER [--splits 200]
 
-FOLDER has the studies that benchmarks/false_alarms.py --outputs FOLDER made: equal, of one machine.
-Each side gets the runs of half of the chosen studies, so nothing differs but the time of day.
-Whatever `compare` calls faster or slower, and whatever --fail-if-slower 5% refuses, is a false
-alarm. The splits share their runs, so they are not independent. Runs with a failed check are left
-out.
+FOLDER has the studies that false_alarms.py --outputs FOLDER made: equal, of one machine. Each side
+gets the runs of half of the chosen studies, so nothing differs but the time of day. Whatever
+`compare` calls faster or slower, and whatever --fail-if-slower 5% refuses, is a false alarm. The
+splits share their runs, so they are not independent. Runs with a failed check are left out.
 """
 
 import argparse
@@ -21,8 +20,8 @@ import msgspec
 from hpml_jobs.report.compare.document import make_comparison
 from hpml_jobs.report.compare.reference import Reference, ReferenceCell, reference_of
 from hpml_jobs.report.frame.decision import Decision
+from hpml_jobs.study.selection import all_studies
 from hpml_jobs.study.snapshot import read_study
-from hpml_jobs.study.study import all_studies
 
 LIMIT = 0.05
 
@@ -43,7 +42,7 @@ def _pooled_cell(cell: ReferenceCell, sides: Sequence[Reference]) -> ReferenceCe
 
 def split(studies: Sequence[Reference], runs: int, splits: int) -> str:
     """Return a line of the table: equal studies, so many runs of each side."""
-    random, decisions, smallest, refused = Random(runs), Counter[Decision | None](), [], 0  # noqa: S311
+    random, decisions, smallest, refused = Random(runs), Counter[Decision | None](), [], 0
     for _ in range(splits):
         chosen = random.sample(studies, 2 * runs)
         text = make_comparison(pooled(chosen[:runs]), pooled(chosen[runs:]), LIMIT)

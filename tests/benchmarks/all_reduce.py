@@ -1,6 +1,6 @@
 """The microbenchmark compared with an all-reduce timing that uses none of our code.
 
-    python benchmarks/all_reduce.py [--ranks 2] [--rounds 5]
+    python tests/benchmarks/all_reduce.py [--ranks 2] [--rounds 5]
 
 The plain timing is a number of all-reduces between two barriers: wall time divided by their number,
 slowest rank. Ours is hpml_jobs.worker.instruments.microbenchmark. Both take turns in one process

@@ -1,7 +1,7 @@
 """The timed epoch compared with a bare loop: fresh launches in turn, on a folder of images.
 
-    python benchmarks/timed_epoch.py [--images FOLDER] [--pairs 20] [--ranks 1 2] [--limit 512]
-        [--device cpu|cuda] [--batch 32] [--workers 2] [--model resnet18] [--ddp]
+    python tests/benchmarks/timed_epoch.py [--images FOLDER] [--pairs 20] [--ranks 1 2]
+        [--limit 512] [--device cpu|cuda] [--batch 32] [--workers 2] [--model resnet18] [--ddp]
         [--ours worker|job] [--json FILE]
 
 FOLDER holds train/<class>/<image>; without it, one of JPEG images of scikit-learn's digits is made.

@@ -1,6 +1,6 @@
 """Overhead of the instruments: bare, timed and instrumented epochs in turn, in one process.
 
-    python benchmarks/overhead.py [--device cpu|cuda] [--rounds 20] [--ranks 1 2]
+    python tests/benchmarks/overhead.py [--device cpu|cuda] [--rounds 20] [--ranks 1 2]
         [--batches 32 512] [--models digits_cnn resnet18] [--strategies ddp allreduce]
         [--iterations 32] [--json FILE]
 
@@ -37,7 +37,7 @@ from hpml_jobs.worker.process_group import COLLECTIVE_TIMEOUT, read_placement
 from hpml_jobs.worker.strategies import STRATEGIES
 from hpml_jobs.worker.training import Training, make_training
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.gpu.bench import ResidentBatches
 

@@ -1,0 +1,198 @@
+"""Commands run and fetch; a study that runs on this machine."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated, TextIO
+
+import typer
+
+from hpml_jobs.cli.console import Console, print_json, print_note
+from hpml_jobs.cli.hints import next_commands
+from hpml_jobs.cli.options import ConfigDir, DryRun, Json, Multirun, Overrides
+from hpml_jobs.core.cluster import Launcher
+from hpml_jobs.core.text import counted
+from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.study.attempt import Progress
+from hpml_jobs.study.cell_folder import CellFolder
+
+if TYPE_CHECKING:
+    from hpml_jobs.plan.plan import Plan, PlannedCell
+    from hpml_jobs.study.study import Study
+    from hpml_jobs.submit.selection import Selection
+
+
+def run(
+    overrides: Overrides = None,
+    multirun: Multirun = False,
+    config_dir: ConfigDir = None,
+    index: Annotated[
+        int | None,
+        typer.Option(
+            "--index", metavar="N", help="with -m: number of the cell in the sweep, from 0"
+        ),
+    ] = None,
+    take_over: Annotated[
+        bool,
+        typer.Option("--take-over", help="run the cell although a job of it is pending or running"),
+    ] = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Run one cell here: on a laptop, or inside an allocation (as sbatch/*.sbatch do).
+
+    Example: hpml-jobs run gpus=2 batch=64 cluster=local
+    """
+    from hpml_jobs.core.processes import ignore_submitit_signal
+    from hpml_jobs.job.run import attempt_cell
+    from hpml_jobs.plan.resolve import make_plan
+    from hpml_jobs.plan.sweep import expand
+    from hpml_jobs.submit.send import write_cells
+
+    ignore_submitit_signal()
+    sweep = expand(overrides or [], multirun=multirun, config_dir=config_dir)
+    plan = make_plan(sweep, sending=False, fetch=False, notify=print_note)
+    count = len(plan.cells)
+    if index is None and count != 1:
+        raise UsageError(f"run is for one cell, these are {count}: choose one with --index")
+    if index is not None and not 0 <= index < count:
+        raise UsageError(f"--index {index}: this sweep has cells 0 to {count - 1}")
+    planned = plan.cells[index or 0]
+    if dry_run:
+        _preview_here(plan, planned, json=json)
+        return
+    plan.study.create()
+    folder = plan.study.cell(planned.slug)
+    if not take_over:
+        _check_idle(plan.study, folder.slug)
+    write_cells(plan.study, [_superseding_if_rerun(plan, planned)])
+    end = attempt_cell(folder)
+    if json:
+        print_json(end)
+    if not end.outcome.finished:
+        raise HpmlError(f"{folder.slug} {end.outcome.value}: {end.reason}")
+
+
+def _preview_here(plan: "Plan", planned: "PlannedCell", *, json: bool) -> None:
+    """Show a cell that would run on this machine, whatever cluster its settings are for."""
+    from msgspec.structs import replace
+
+    from hpml_jobs.cli.submit import Manner, show_preview
+    from hpml_jobs.submit.selection import select
+
+    here = replace(plan.cluster, launcher=Launcher.LOCAL)
+    show_preview(select(plan._replace(cells=[planned], cluster=here)), Manner(json=json))
+
+
+def _check_idle(study: "Study", slug: str) -> None:
+    """Check that no other job of the cell is pending or running.
+
+    Raises:
+        HpmlError: there is one, or SLURM does not say so.
+    """
+    from hpml_jobs.job.workers import Job
+    from hpml_jobs.status.states import study_status
+
+    status = study_status(study)
+    state = next((state for state in status.states if state.slug == slug), None)
+    if state is None or not state.outcome.may_run or state.job == Job.current().id:
+        return
+    if status.slurm.no_squeue and not state.outcome.active:
+        print_note(f"squeue is not on PATH here: job {state.job} of {slug} may be running")
+        return
+    raise HpmlError(
+        f"{slug} is {state.outcome.value} as job {state.job} ({state.brief}): wait for it, cancel "
+        f"it with hpml-jobs cancel {study.name} {slug}, or add --take-over: then this run's record "
+        "counts, and the job's does not"
+    )
+
+
+def _superseding_if_rerun(plan: "Plan", planned: "PlannedCell") -> "PlannedCell":
+    from hpml_jobs.core.validation import InvalidRecordError
+    from hpml_jobs.submit.selection import superseding
+
+    folder = plan.study.cell(planned.slug)
+    try:
+        return superseding(planned, folder.read_record()) if plan.rerun else planned
+    except InvalidRecordError:
+        return planned  # the file is no record; the attempt replaces it
+
+
+def fetch(
+    overrides: Overrides = None, config_dir: ConfigDir = None, dry_run: DryRun = False
+) -> None:
+    """Download the data set, once, on the login node.
+
+    Example: hpml-jobs fetch data.root=/scratch/me/data
+    """
+    from hpml_jobs.plan.data import fetch as fetch_data
+    from hpml_jobs.plan.sweep import expand
+
+    settings = expand(overrides or [], multirun=False, config_dir=config_dir).settings[0]
+    fetch_data(settings, print_note, dry_run=dry_run)
+
+
+def run_here(selection: "Selection", *, json: bool) -> None:
+    """Run the selected cells one after another.
+
+    Raises:
+        HpmlError: a cell did not finish.
+    """
+    from hpml_jobs.status.states import study_status
+
+    plan, out = selection.plan, sys.stderr if json else sys.stdout
+    total, left_out = len(selection.send), len(selection.left_out)
+    left = f", {left_out} left out (finished, pending or running)" if left_out else ""
+    print(f"study {plan.study.name}: {counted(total, 'cell')} to run{left}", file=out)
+    ended = _run_cells(selection, out)
+    status = study_status(plan.study, with_checks=json)
+    ended_states = [state for state in status.states if state.slug in ended]
+    if json:
+        study = {"study": plan.study.name, "folder": str(plan.study.root)}
+        print_json(study | {"cells": ended_states})
+    if plan.collect_after:
+        from hpml_jobs.report.folder import write_all
+        from hpml_jobs.report.report import ReportOptions, make_report
+
+        options = ReportOptions(plan.study.read_cluster(), plan.study.commands())
+        report = make_report(plan.study.name, status.snapshots, status.states, options)
+        write_all(report, plan.study.report)
+        print(f"the report is in {plan.study.report}", file=out)
+    failed = sum(not state.outcome.finished for state in ended_states)
+    if failed < max(1, total):
+        print(next_commands(plan.study, watch=False), file=out)
+    if failed:
+        raise HpmlError(
+            f"{failed} of {total} cells did not finish; see hpml-jobs logs {plan.study.name}"
+        )
+
+
+def _run_cells(selection: "Selection", out: TextIO) -> set[str]:
+    """Run the cells with a progress line on stderr; return the names of those that ended."""
+    from hpml_jobs.submit.local import run_all
+
+    total = len(selection.send)
+    ended: set[str] = set()
+    with Console(stderr=True).status("starting") as status:
+
+        def show_progress(index: int, folder: CellFolder, progress: Progress) -> None:
+            has_begun = bool(progress.epochs)
+            epoch = f"epoch {progress.epoch} of {progress.epochs}" if has_begun else "starting"
+            status.update(f"cell {index + 1} of {total}: {folder.slug}, {epoch}")
+
+        def show_end(folder: CellFolder) -> None:
+            ended.add(folder.slug)
+            print(f"  {len(ended)}/{total}  {_cell_line(folder)}", flush=True, file=out)
+
+        run_all(selection, show_progress, show_end)
+    return ended
+
+
+def _cell_line(folder: CellFolder) -> str:
+    """Return an ended cell in one line: its epoch time and accuracies, or why it has none."""
+    end = folder.last_end()
+    record = folder.read_record() if end and end.outcome.finished else None
+    if record is not None and record.ranks:
+        accuracies = {"training accuracy": record.accuracy, "test": record.ranks[0].test_accuracy}
+        shown = (f"{name} {share:.3f}" for name, share in accuracies.items() if share is not None)
+        return f"{folder.slug:44} epoch {record.epoch_s:8.3f} s   {', '.join(shown)}".rstrip()
+    outcome = end.outcome.value if end else "failed"
+    return f"{folder.slug:44} {outcome}: {end.reason if end else 'ended without an exit report'}"

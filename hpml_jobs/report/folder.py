@@ -23,7 +23,6 @@ from hpml_jobs.core.text import printable
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.report import page, pictures
 from hpml_jobs.report.files import csv_tables, json_tables, latex, markdown
-from hpml_jobs.report.files.csv_tables import curves_csv
 from hpml_jobs.report.report import LABELS, TOGETHER, Report
 from hpml_jobs.study.files import write_whole
 
@@ -67,7 +66,7 @@ def is_outdated(folder: Path) -> bool:
 
 
 def _tables(report: Report) -> Contents:
-    curves = curves_csv(report)
+    curves = csv_tables.curves_csv(report)
     return {
         "tables.md": markdown.document(report),
         "tables.tex": latex.document(report),

@@ -13,7 +13,8 @@ from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.marks import mark
 from hpml_jobs.report.frame.numbers import percent, ratio
 from hpml_jobs.report.frame.rows import Row, setup_order
-from hpml_jobs.report.report import Report, ReportGroup, StrategyTables
+from hpml_jobs.report.lab.tables import StrategyTables
+from hpml_jobs.report.report import Report, ReportGroup
 
 LEAST_SHARE = 0.05
 """The least share of an epoch that the answer names."""
@@ -60,7 +61,7 @@ def overview(report: Report, group: ReportGroup) -> Overview:
     trust = (
         group.usability,
         *warnings.doubts(group.source),
-        *(words.doubts(choice, device) if choice and _has_rivals(choice) else ()),
+        *(words.doubts(choice, device) if choice and choice.has_rivals else ()),
         *([group.suggestion] if group.suggestion else ()),
         *(text for _, text in warnings.remarks(group.source)),
     )
@@ -96,7 +97,7 @@ def _answer(study: str, choice: Choice | None, device: Device) -> Iterator[str]:
     if choice.measure_again:
         yield words.answer(choice, device, study)
         return
-    if not _has_rivals(choice):
+    if not choice.has_rivals:
         only = choice.reference
         figures = words.figures(only, choice, device)
         yield f"One cell has a number: {words.name(only, device)}: {figures}."
@@ -116,11 +117,6 @@ def _answer(study: str, choice: Choice | None, device: Device) -> Iterator[str]:
     if step := next(beyond, None):
         would = "may" if choice.undecided else "would"
         yield f"More {would} not be efficient: {words.step_text(step, device)}."
-
-
-def _has_rivals(choice: Choice) -> bool:
-    """Return whether there is more than one cell to choose from."""
-    return len(choice.candidates) > 1
 
 
 def _fastest(fastest: Candidate, choice: Choice, device: Device) -> str:

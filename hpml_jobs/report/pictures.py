@@ -22,11 +22,11 @@ from hpml_jobs.report.frame.svg import files_of
 from hpml_jobs.report.predict.picture import prediction
 from hpml_jobs.report.profiler.table import profile_picture
 from hpml_jobs.report.profiler.timeline import timeline
-from hpml_jobs.report.quantization import picture as quantized
+from hpml_jobs.report.quantization.picture import activations, quantization, weights
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.scaling.speedup import speedup
 from hpml_jobs.report.scaling.throughput import throughput
-from hpml_jobs.report.training import lines
+from hpml_jobs.report.training.lines import loss, steps
 from hpml_jobs.report.training.quality import accuracy_picture
 
 
@@ -59,13 +59,13 @@ PLOTS: dict[str, Callable[[Report], Picture | None]] = {
     "bandwidth": _of_groups(bandwidth),
     "timeline": _timeline,
     "ranks": _of_groups(ranks),
-    "loss": _of_groups(lines.loss),
-    "steps": _of_groups(lines.steps),
+    "loss": _of_groups(loss),
+    "steps": _of_groups(steps),
     "accuracy": _of_groups(accuracy_picture),
     "profile": _of_groups(profile_picture),
-    "quantization": _of_groups(quantized.quantization),
-    "weights": _of_groups(quantized.weights),
-    "activations": _of_groups(quantized.activations),
+    "quantization": _of_groups(quantization),
+    "weights": _of_groups(weights),
+    "activations": _of_groups(activations),
 }
 """The pictures by name, in the order of reading; a picture without data is None."""
 

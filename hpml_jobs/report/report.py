@@ -7,34 +7,39 @@ import msgspec
 
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.conditions import CODE, UNRECORDED
-from hpml_jobs.core.strategies import Baseline, Strategy
+from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.value import Value
 from hpml_jobs.predict.forecast import Forecast
-from hpml_jobs.report import largest_batch, sharding, warnings
-from hpml_jobs.report import warnings as check_tables
+from hpml_jobs.report import warnings
 from hpml_jobs.report.choose.rules import Choice, Wish, choose
 from hpml_jobs.report.choose.table import choice_table
-from hpml_jobs.report.communication import bandwidth, messages, microbenchmark, phases
-from hpml_jobs.report.communication import table as communication
-from hpml_jobs.report.cost import table as cost_table
+from hpml_jobs.report.communication.bandwidth import bandwidth
+from hpml_jobs.report.communication.messages import messages
+from hpml_jobs.report.communication.microbenchmark import fits, points
+from hpml_jobs.report.communication.phases import phases
+from hpml_jobs.report.communication.table import communication
+from hpml_jobs.report.cost.table import LABEL as COST
+from hpml_jobs.report.cost.table import cost
 from hpml_jobs.report.frame import captions, references
 from hpml_jobs.report.frame.cells import CellResult, cell_results
 from hpml_jobs.report.frame.groups import ConditionGroup, charged_gpus, complete_groups, differing
-from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Table
-from hpml_jobs.report.lab import residual
-from hpml_jobs.report.lab import tables as lab
-from hpml_jobs.report.lab.selection import StrategyRows, strategy_rows
-from hpml_jobs.report.predict import table as predictions
+from hpml_jobs.report.lab.tables import StrategyTables, q1, strategy_tables
+from hpml_jobs.report.largest_batch import largest
 from hpml_jobs.report.predict.rules import forecast
-from hpml_jobs.report.profiler import table as profiler
-from hpml_jobs.report.quantization import layers
-from hpml_jobs.report.quantization import table as quantization
-from hpml_jobs.report.repeats import strategies
-from hpml_jobs.report.repeats import table as repeats
-from hpml_jobs.report.scaling import strong
-from hpml_jobs.report.scaling import table as scaling
-from hpml_jobs.report.training import curves, quality, replicas, shuffling
+from hpml_jobs.report.predict.table import predictions
+from hpml_jobs.report.profiler.table import profiler
+from hpml_jobs.report.quantization.layers import latency, layers, spreads
+from hpml_jobs.report.quantization.table import quantization
+from hpml_jobs.report.repeats.strategies import compared
+from hpml_jobs.report.repeats.table import measured, repeats
+from hpml_jobs.report.scaling.strong import strong
+from hpml_jobs.report.scaling.table import scaling
+from hpml_jobs.report.sharding import sharding, training_paths
+from hpml_jobs.report.training.curves import curve_table
+from hpml_jobs.report.training.quality import evaluation, table4
+from hpml_jobs.report.training.replicas import replicas
+from hpml_jobs.report.training.shuffling import shuffling
 from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.snapshot import FolderSnapshot
 
@@ -52,14 +57,6 @@ class ReportOptions(NamedTuple):
 
 
 DEFAULTS = ReportOptions()
-
-
-class StrategyTables(Value, frozen=True, kw_only=True):
-    """Tables 1, 2 and 3 of one strategy, measured and by residual, and the rows in them."""
-
-    strategy: Strategy
-    rows: tuple[Row, ...]
-    tables: tuple[Table, ...]
 
 
 class ReportGroup(Value, frozen=True, kw_only=True):
@@ -195,7 +192,6 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     is_replaced: bool,
 ) -> ReportGroup:
     cell, cluster = group.a_cell, options.cluster
-    parallel = {row.strategy for row in group.rows if not row.is_baseline}
     hardware = captions.hardware(group) or cell.gpu_type or cell.device.value
     args = f" ({cell.workload.args_text})" if cell.workload.args else ""
     choice = choose(group, Wish(), cluster)
@@ -203,8 +199,8 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     made[CHOICE] = choice_table(group, choice, study) if choice else None
     outlook = forecast(group, cluster, options.commands)
     if outlook.predictions:
-        made[PREDICTIONS] = predictions.predictions(group, outlook, cluster)
-    made[cost_table.LABEL] = cost_table.cost(group, charged_gpus(group, cluster))
+        made[PREDICTIONS] = predictions(group, outlook, cluster)
+    made[COST] = cost(group, charged_gpus(group, cluster))
     full = [table for label in LABELS if (table := made.get(label)) is not None]
     without_remarks = ReportGroup(
         number=number,
@@ -216,12 +212,8 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
         choice=choice,
         is_replaced=is_replaced,
         forecast=outlook,
-        q1=lab.q1(group) if any(row.is_baseline for row in group.rows) else None,
-        strategies=tuple(
-            _strategy_tables(strategy_rows(group, strategy))
-            for strategy in Strategy
-            if strategy in parallel
-        ),
+        q1=q1(group) if any(row.is_baseline for row in group.rows) else None,
+        strategies=strategy_tables(group),
         full=tuple(full),
     )
     return _with_remarks(without_remarks)
@@ -256,67 +248,43 @@ def _with_remarks(group: ReportGroup) -> ReportGroup:
     )
 
 
-def _strategy_tables(selection: StrategyRows) -> StrategyTables:
-    tables = [lab.table1(selection)]
-    if selection.instrumented:
-        tables.append(lab.table2(selection))
-    has_residual = _has_residual(selection)
-    if has_residual:
-        tables.append(residual.table2r(selection))
-    if selection.instrumented and not selection.group.imported:
-        tables.append(lab.table3(selection))
-    if has_residual and selection.group.work is None:  # the bytes of other work are not known
-        tables.append(residual.table3r(selection))
-    return StrategyTables(
-        strategy=selection.strategy,
-        rows=selection.rows,
-        tables=tuple(table for table in tables if table.lines),
-    )
-
-
-def _has_residual(selection: StrategyRows) -> bool:
-    """Return whether Tables 2r and 3r are shown: with `baseline=smallest` not if all are dashes."""
-    is_single = selection.group.baseline is Baseline.SINGLE
-    return is_single or any(row.residual for row in selection.rows)
-
-
 CHECKS = "checks"
 
 FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
-    "scaling": scaling.scaling,
-    "strong": strong.strong,
-    "largest": largest_batch.largest,
-    "repeats": repeats.repeats,
-    "compared": strategies.compared,
-    "sharding": sharding.sharding,
-    "paths": sharding.training_paths,
-    "table4": quality.table4,
-    "evaluation": quality.evaluation,
-    "shuffling": shuffling.shuffling,
-    "communication": communication.communication,
-    "repeats-measured": repeats.measured,
-    "bandwidth": bandwidth.bandwidth,
-    "phases": phases.phases,
-    "messages": messages.messages,
-    "replicas": replicas.replicas,
-    "microbenchmark": microbenchmark.points,
-    "fit": microbenchmark.fits,
-    "profiler": profiler.profiler,
-    "curve-ends": curves.curve_table,
-    "latency": layers.latency,
-    "quantization-layers": layers.layers,
-    "spreads": layers.spreads,
-    CHECKS: check_tables.checks,
+    "scaling": scaling,
+    "strong": strong,
+    "largest": largest,
+    "repeats": repeats,
+    "compared": compared,
+    "sharding": sharding,
+    "paths": training_paths,
+    "table4": table4,
+    "evaluation": evaluation,
+    "shuffling": shuffling,
+    "communication": communication,
+    "repeats-measured": measured,
+    "bandwidth": bandwidth,
+    "phases": phases,
+    "messages": messages,
+    "replicas": replicas,
+    "microbenchmark": points,
+    "fit": fits,
+    "profiler": profiler,
+    "curve-ends": curve_table,
+    "latency": latency,
+    "quantization-layers": layers,
+    "spreads": spreads,
+    CHECKS: warnings.checks,
 }
 """The full tables by label, in the order of reading; a table without rows is None."""
 
 CHOICE, PREDICTIONS = "choice", "predictions"
 
-LABELS = (CHOICE, PREDICTIONS, cost_table.LABEL, *FULL)
+LABELS = (CHOICE, PREDICTIONS, COST, *FULL)
 """The labels of all full tables, in the order of reading."""
 
 TOGETHER: dict[str, Callable[[Sequence[ConditionGroup]], Table | None]] = {
-    "quantization": quantization.quantization,
+    "quantization": quantization,
 }
 """The tables of all groups together, by label."""
 

@@ -7,7 +7,6 @@ from hpml_jobs.checks import GROUPS, Level
 from hpml_jobs.checks.result import Affected, CheckResult, Tier, names
 from hpml_jobs.core.text import counted, listed
 from hpml_jobs.report.frame import captions
-from hpml_jobs.report.frame.captions import cell_words
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Sheet, Table
@@ -187,7 +186,9 @@ def _cells(group: ConditionGroup, cause: Cause) -> str:
     """
     rows = {row.place: row for row in cause.rows}
     runs = sum(len(row.cells) for row in rows.values())
-    labels = names((cell_words(row.place, group.device) for row in rows.values()), separator="; ")
+    labels = names(
+        (captions.cell_words(row.place, group.device) for row in rows.values()), separator="; "
+    )
     return labels if runs == len(cause.slugs) else f"{labels} ({len(cause.slugs)} of {runs} runs)"
 
 

@@ -7,7 +7,6 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted
 from hpml_jobs.report.choose.rules import Candidate, Choice, Exclusion
 from hpml_jobs.report.frame import captions, series, style
-from hpml_jobs.report.frame.captions import cell_label, cost_unit
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import cost, seconds
 from hpml_jobs.report.frame.picture import (
@@ -40,7 +39,7 @@ def pareto(groups: Sequence[ConditionGroup], choices: Sequence[Choice | None]) -
         [
             Panel(group.name, (group, choice))
             for group, choice in zip(groups, choices, strict=True)
-            if choice and len(choice.candidates) > 1
+            if choice and choice.has_rivals
         ]
     )
     if not shown:
@@ -55,17 +54,17 @@ def pareto(groups: Sequence[ConditionGroup], choices: Sequence[Choice | None]) -
         axis.plot([c.epoch_s for c in best], costs, color=style.PALE, lw=5, zorder=1)
         _draw_cells(axis, choice.candidates, keys)
         logarithmic(axis, "x", f"seconds per {work}", at=TICKS)
-        logarithmic(axis, "y", f"{cost_unit(device)} per {work}", at=TICKS)
+        logarithmic(axis, "y", f"{captions.cost_unit(device)} per {work}", at=TICKS)
         axis.margins(0.16, 0.16)
         _draw_diagonals(axis, choice.candidates, device)
         _name_cells(axis, choice, device)
         on_front = [
-            f"{cell_label(c.row.place, device)} {seconds(c.epoch_s)} s for {cost(c.gpu_s)} "
-            f"{cost_unit(device)}"
+            f"{captions.cell_label(c.row.place, device)} {seconds(c.epoch_s)} s for "
+            f"{cost(c.gpu_s)} {captions.cost_unit(device)}"
             for c in best
         ]
         if choice.ask:
-            answer = f"ask for {cell_label(choice.ask.candidate.row.place, device)}"
+            answer = f"ask for {captions.cell_label(choice.ask.candidate.row.place, device)}"
         else:
             answer = f"no cell of {len(choice.candidates)} can be recommended"
         text = f"{answer}; on the Pareto front {listed(on_front) or 'none'}"
@@ -159,7 +158,7 @@ def _name_cells(axis: Axes, choice: Choice, device: Device) -> None:
         is_left = candidate.epoch_s < (left * right) ** 0.5
         is_low = candidate.gpu_s < (bottom * top) ** 0.5
         axis.annotate(
-            f"{', '.join(of_cell)}:\n{cell_label(candidate.row.place, device)}",
+            f"{', '.join(of_cell)}:\n{captions.cell_label(candidate.row.place, device)}",
             place,
             xytext=(9 if is_left else -9, 6 if is_low else -6),
             va="bottom" if is_low else "top",

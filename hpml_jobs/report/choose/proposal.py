@@ -8,7 +8,6 @@ from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Candidate, Choice
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, filled, item_table
-from hpml_jobs.report.frame.captions import hours_unit
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import per_second, ratio, seconds, significant, three_digits
 from hpml_jobs.report.frame.table import Table
@@ -71,7 +70,7 @@ def _size(choice: Choice, candidate: Candidate, device: Device) -> str:
         f"On {words.name(candidate, device)} {takes} {seconds(candidate.epoch_s)} s: speedup "
         f"{speedup_text(choice, candidate)}, parallel efficiency "
         f"{words.efficiency(candidate, choice, device)}, {significant(candidate.gpu_hours, 3)} "
-        f"{hours_unit(device)} per {captions.work_text(candidate.work)}."
+        f"{captions.hours_unit(device)} per {captions.work_text(candidate.work)}."
     )
 
 
@@ -152,7 +151,7 @@ def sizes(group: ConditionGroup, choice: Choice) -> Table:
         reference=captions.cell_words(reference.row.place, device),
         size=reference.row.gpus,
         units=captions.units(device),
-        hours=hours_unit(device),
+        hours=captions.hours_unit(device),
         work=captions.work_text(group.work),
     )
     shown = choice.by_size or [reference]
@@ -163,7 +162,7 @@ def sizes(group: ConditionGroup, choice: Choice) -> Table:
         work=captions.work_text(group.work),
         unit=reference.unit.value,
         against=words.against(choice, device),
-        hours=hours_unit(device),
+        hours=captions.hours_unit(device),
     )
     items = [(captions.cell_label(c.row.place, device), SizeLine.of(c, choice)) for c in shown]
     text = TableText("sizes", "Speedup against the smallest size", "cell", (caption, runs))

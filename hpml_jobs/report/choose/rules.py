@@ -214,6 +214,11 @@ class Choice(Value, frozen=True, kw_only=True):
     edges: tuple[Edge, ...]
 
     @property
+    def has_rivals(self) -> bool:
+        """Whether there is more than one cell to choose from."""
+        return len(self.candidates) > 1
+
+    @property
     def by_size(self) -> list[Candidate]:
         """The fastest cell of each size that no check calls wrong, by size."""
         return _by_size(_sound(self.candidates))

@@ -14,7 +14,6 @@ from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Candidate, Choice, Wish, choose
 from hpml_jobs.report.frame import captions, learning, marks
 from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, item_table
-from hpml_jobs.report.frame.captions import cost_unit, hours_unit
 from hpml_jobs.report.frame.cells import cell_results
 from hpml_jobs.report.frame.groups import ConditionGroup, complete_groups
 from hpml_jobs.report.frame.numbers import accuracy, cost, per_second, ratio, seconds, three_digits
@@ -128,8 +127,8 @@ def choice_table(group: ConditionGroup, choice: Choice, study: str) -> Table:
         unit=reference.unit.value,
         against=words.against(choice, device),
         cost=f"cost per {captions.work_text(reference.work)}",
-        seconds=cost_unit(device, short=True),
-        hours=hours_unit(device),
+        seconds=captions.cost_unit(device, short=True),
+        hours=captions.hours_unit(device),
     )
     notes = [
         *marks.explained(group, (c.row for c in choice.candidates), Affected.TIME),
@@ -145,9 +144,7 @@ def _accuracies(group: ConditionGroup, choice: Choice) -> Iterator[str]:
     if choice.ask is None or choice.ask.candidate is choice.reference:
         return
     rows = (choice.ask.candidate.row, choice.reference.row)
-    asked, reference = (
-        learning.over_seeds(learning.runs(group, row), learning.test_accuracy) for row in rows
-    )
+    asked, reference = (learning.mean_of(group, row, learning.test_accuracy) for row in rows)
     if asked and reference and asked.mean < reference.mean - ACCURACY_GAP:
         names = [captions.cell_words(row.place, group.device) for row in rows]
         yield (

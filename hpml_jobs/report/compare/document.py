@@ -4,11 +4,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.report.compare import table as notes
-from hpml_jobs.report.compare import words
+from hpml_jobs.report.compare import table, words
 from hpml_jobs.report.compare.reference import EPOCH, Reference, ReferenceCell
 from hpml_jobs.report.compare.rules import PARTS, ComparedCell, StudyComparison, compare_studies
-from hpml_jobs.report.compare.table import comparison_table, verdict
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.study.files import write_whole
 
@@ -99,8 +97,8 @@ def make_comparison(
     groups = tuple(
         GroupText(
             group.new.setting,
-            (*notes.conditions(group), *notes.days(comparison)),
-            comparison_table(group, limit),
+            (*table.conditions(group), *table.days(comparison)),
+            table.comparison_table(group, limit),
         )
         for group in comparison.groups
     )
@@ -109,8 +107,8 @@ def make_comparison(
         answer=words.answer(comparison),
         groups=groups,
         only=(
-            *notes.only_in("A", comparison.only_old),
-            *notes.only_in("B", comparison.only_new),
+            *table.only_in("A", comparison.only_old),
+            *table.only_in("B", comparison.only_new),
         ),
         limit=limit,
         failure="" if limit is None else words.gate_failure(comparison, limit),
@@ -164,7 +162,7 @@ def _values(cell: ComparedCell, time_word: str) -> dict[str, Any]:
     estimate, interval = cell.ratio
     return {
         **_place(cell.new),
-        "verdict": verdict(cell),
+        "verdict": table.verdict(cell),
         "ratio": estimate,
         "ratio_low": interval.low if interval else None,
         "ratio_high": interval.high if interval else None,

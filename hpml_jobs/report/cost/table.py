@@ -18,7 +18,6 @@ from hpml_jobs.report.frame.builder import (
     line_table,
     rest,
 )
-from hpml_jobs.report.frame.captions import cost_unit, hardware, hours_unit, units
 from hpml_jobs.report.frame.groups import Charged, ConditionGroup
 from hpml_jobs.report.frame.numbers import count, percent, significant, three_digits
 from hpml_jobs.report.frame.table import Table
@@ -45,7 +44,7 @@ def flop_text(group: ConditionGroup, costs: Sequence[Cost]) -> str:
     flop = " or ".join(significant(value / 1e9, 4) for value in known)
     return (
         f"TFLOP/s: {flop} GFLOP of a sample (forward and backward of the model, 2 per "
-        f"multiply-add) x samples / ({units(group.device)} x seconds of the epoch)."
+        f"multiply-add) x samples / ({captions.units(group.device)} x seconds of the epoch)."
     )
 
 
@@ -61,7 +60,7 @@ def _formula_text(device: Device, shape: TransformerShape, flop: FlopPerSample) 
         f"FLOP of a token: 6 N + 12 L H Q T = {significant(per_token / 1e6, 4)} MFLOP (N = "
         f"{weights} parameters without position embeddings, L = {shape.layers}, H Q = "
         f"{count(shape.width)}, T = {count(shape.context)}; Chowdhery et al., PaLM, appendix B; N "
-        f"as in nanoGPT); {counted}. TFLOP/s: the formula's x tokens / ({units(device)} x "
+        f"as in nanoGPT); {counted}. TFLOP/s: the formula's x tokens / ({captions.units(device)} x "
         "seconds of the epoch); what is computed again to save memory does not count (no HFU)."
     )
 
@@ -72,7 +71,7 @@ def peak_text(group: ConditionGroup, costs: Sequence[Cost]) -> str:
     if peak is not None:
         return (
             f"% of peak (MFU): TFLOP/s / {significant(peak.flop_per_s / 1e12, 4)} TFLOP/s dense "
-            f"{peak.precision}, {hardware(group)} ({peak.source}).{_winograd(costs, peak)}"
+            f"{peak.precision}, {captions.hardware(group)} ({peak.source}).{_winograd(costs, peak)}"
         )
     if group.device is Device.CPU:
         return "No % of peak: the peak of a CPU is not known (cluster.peak_tflop_per_s= gives it)."
@@ -192,7 +191,7 @@ def cost(group: ConditionGroup, charged: Charged) -> Table | None:
     unit = group.a_cell.workload.throughput_unit.value
     caption = (
         CHARGED.format(
-            hours=hours_unit(device),
+            hours=captions.hours_unit(device),
             units=captions.units(device),
             what=captions.an_epoch(group.work),
             names=unit.capitalize(),
@@ -212,8 +211,8 @@ def cost(group: ConditionGroup, charged: Charged) -> Table | None:
     ]
     heads = columns_of(
         CostLine,
-        hours=hours_unit(device),
-        cost=cost_unit(device, short=True),
+        hours=captions.hours_unit(device),
+        cost=captions.cost_unit(device, short=True),
         per_work=f"per {captions.work_text(group.work)}",
         thousand=f"1,000 {unit}",
         device=captions.unit(device),

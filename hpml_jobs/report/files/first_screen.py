@@ -23,8 +23,9 @@ from hpml_jobs.report.files.screen import (
 )
 from hpml_jobs.report.frame.marks import EXPLAINED
 from hpml_jobs.report.frame.table import Table
+from hpml_jobs.report.lab.tables import StrategyTables
 from hpml_jobs.report.overview import Bars, main_strategy, overview, speedup_bars
-from hpml_jobs.report.report import Report, ReportGroup, StrategyTables
+from hpml_jobs.report.report import Report, ReportGroup
 
 LINES = 60
 """The most lines of a first screen, those on files after it included."""

@@ -7,7 +7,6 @@ from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.report.frame import captions, marks
 from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.marks import by_reason
 from hpml_jobs.report.frame.numbers import DASH
 from hpml_jobs.report.frame.rows import Row, Setup
 from hpml_jobs.report.frame.table import Block, Line, Sheet, Table
@@ -303,7 +302,7 @@ def left_out(group: ConditionGroup, why: str, rows: Iterable[Row]) -> list[str]:
     `why` is the reason for rows that have their time.
     """
     reasons = [(_why(row, why), row.place) for row in rows]
-    return by_reason(reasons, lambda setup: captions.full_label(setup, group.device))
+    return marks.by_reason(reasons, lambda setup: captions.full_label(setup, group.device))
 
 
 def _why(row: Row, why: str) -> str:

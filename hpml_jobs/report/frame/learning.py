@@ -63,6 +63,11 @@ def over_seeds(records: Iterable[Record], of: OfRun) -> Mean | None:
     return Mean.of((record.cell.seed, of(record)) for record in records)
 
 
+def mean_of(group: ConditionGroup, row: Row, of: OfRun) -> Mean | None:
+    """Return the mean over the seeds of a row of a number of each run."""
+    return over_seeds(runs(group, row), of)
+
+
 def training(rank: Rank) -> list[Epoch]:
     """Return a rank's epochs of training, in their order."""
     return [epoch for epoch in rank.epochs if epoch.role in TRAINED]

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 from collections.abc import Iterable
 
 from hpml_jobs.checks.result import Affected
-from hpml_jobs.report.frame.captions import cell_label
 from hpml_jobs.report.frame.marks import EXPLAINED, MARK
 from hpml_jobs.report.frame.rows import Row
 
@@ -265,7 +264,7 @@ def bars(
     for group in groups:
         for row in filter(has_numbers, group.timed):
             mark = f"{MARK} " if group.doubts(row, affected) else ""
-            label = named(group, cell_label(row.place, group.device))
+            label = named(group, captions.cell_label(row.place, group.device))
             result.append(Bar(f"{mark}{label}", group, row))
     return result
 

@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.report.frame import captions, marks, references
-from hpml_jobs.report.frame.captions import row_label
-from hpml_jobs.report.frame.marks import by_reason
 from hpml_jobs.report.frame.numbers import DASH, count, gb_per_s, seconds
 from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Table
@@ -105,7 +103,7 @@ def _below(selection: StrategyRows) -> list[str]:
         for row in selection.parallel_rows
         if mixed and row.residual and row.residual.with_loading
     ]
-    loading_notes = by_reason(
+    loading_notes = marks.by_reason(
         loading, lambda setup: captions.row_label(setup, selection.group.device)
     )
     return [
@@ -125,12 +123,12 @@ def no_bandwidth(rows: Iterable[Row], device: Device) -> list[str]:
     }
     names = " and ".join(name for name, is_missing in missing.items() if is_missing)
     unknown = [f"no bandwidth without the number of {names}, which the import does not give"]
-    not_positive = by_reason(
+    not_positive = marks.by_reason(
         (
             ("no bandwidth, since the residual is not above zero", row.place)
             for row in rows
             if row.residual is not None and row.residual.comm_s <= 0
         ),
-        lambda setup: row_label(setup, device),
+        lambda setup: captions.row_label(setup, device),
     )
     return [*(unknown if names else ()), *not_positive]

@@ -9,7 +9,6 @@ from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame import captions, marks
 from hpml_jobs.report.frame.captions import row_label, unit
 from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.marks import by_reason, left_out_runs
 from hpml_jobs.report.frame.numbers import DASH, OOM
 from hpml_jobs.report.frame.rows import (
     Place,
@@ -133,7 +132,7 @@ def _not_requested(
             lines.append(f"{_no_baseline(place, device)}: {why}")
         else:
             others.append((why, place))
-    return lines + by_reason(others, lambda setup: row_label(setup, device))
+    return lines + marks.by_reason(others, lambda setup: row_label(setup, device))
 
 
 def dash_or_oom(row: Row) -> str:
@@ -184,7 +183,7 @@ def absent(group: ConditionGroup, rows: Sequence[Row], places: set[Place]) -> li
     """Return notes on missing numbers, then the warnings of the numbers that are there."""
     return [
         *_absences(group, rows, places),
-        *left_out_runs(rows, group.device),
+        *marks.left_out_runs(rows, group.device),
         *(
             f"{result.slug}: {result.warning}"
             for result in group.cells

@@ -5,20 +5,21 @@ from collections.abc import Callable, Iterable
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.checks.waiting import IMBALANCE_LIMIT
 from hpml_jobs.core.record import least_waiting
+from hpml_jobs.core.strategies import Baseline, Strategy
+from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame import captions, marks, references
-from hpml_jobs.report.frame.captions import without_train
 from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.marks import by_reason
 from hpml_jobs.report.frame.numbers import DASH, count, gb_per_s, ratio, seconds
-from hpml_jobs.report.frame.references import pairs
 from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Block, Line, Table
+from hpml_jobs.report.lab.residual import table2r, table3r
 from hpml_jobs.report.lab.selection import (
     StrategyRows,
     absent,
     blocks,
     dash_or_oom,
     lines,
+    strategy_rows,
     text_or_dash,
 )
 from hpml_jobs.report.lab.words import (
@@ -32,6 +33,14 @@ from hpml_jobs.report.lab.words import (
     loader_workers,
     time,
 )
+
+
+class StrategyTables(Value, frozen=True, kw_only=True):
+    """Tables 1, 2 and 3 of one strategy, measured and by residual, and the rows in them."""
+
+    strategy: Strategy
+    rows: tuple[Row, ...]
+    tables: tuple[Table, ...]
 
 
 def q1(group: ConditionGroup) -> Table:
@@ -59,7 +68,7 @@ def q1(group: ConditionGroup) -> Table:
         setting=captions.setting(group),
         notes=(
             *marks.explained(group, baselines, Affected.TIME),
-            *without_train(group, baselines),
+            *captions.without_train(group, baselines),
             *_without_iterations(group, baselines),
             *absent(group, baselines, places),
         ),
@@ -115,7 +124,7 @@ SAME_GLOBAL_BATCH = "speedups at the same global batch are in the table Strong s
 
 def _elsewhere(selection: StrategyRows) -> list[str]:
     """Return where the speedups are of a strategy that has them at the same global batch only."""
-    in_strong = {pair.parallel.place for pair in pairs(selection.group)}
+    in_strong = {pair.parallel.place for pair in references.pairs(selection.group)}
     parallel = [row for row in selection.parallel_rows if row.timing]
     if any(row.speedup is not None for row in parallel):
         return []
@@ -233,7 +242,7 @@ def _has_bandwidth(row: Row) -> bool:
 
 def _unmeasured(selection: StrategyRows, is_measured: Callable[[Row], bool]) -> list[str]:
     """Return a line for each reason why a cell that has its time has no number in this table."""
-    return by_reason(
+    return marks.by_reason(
         (
             (_why_unmeasured(selection, row), row.place)
             for row in selection.parallel_rows
@@ -257,3 +266,33 @@ def _below(selection: StrategyRows, affected: Affected) -> list[str]:
     rows, group = selection.parallel_rows, selection.group
     places = {place for place in selection.places if not place.setup.is_baseline}
     return marks.explained(group, rows, affected) + absent(group, rows, places)
+
+
+def strategy_tables(group: ConditionGroup) -> tuple[StrategyTables, ...]:
+    """Return the tables of each strategy of a group."""
+    parallel = {row.strategy for row in group.rows if not row.is_baseline}
+    return tuple(
+        _of_strategy(strategy_rows(group, strategy))
+        for strategy in Strategy
+        if strategy in parallel
+    )
+
+
+def _of_strategy(selection: StrategyRows) -> StrategyTables:
+    tables = [table1(selection)]
+    if selection.instrumented:
+        tables.append(table2(selection))
+    # with `baseline=smallest` Tables 2r and 3r may have nothing but dashes
+    is_single = selection.group.baseline is Baseline.SINGLE
+    has_residual = is_single or any(row.residual for row in selection.rows)
+    if has_residual:
+        tables.append(table2r(selection))
+    if selection.instrumented and not selection.group.imported:
+        tables.append(table3(selection))
+    if has_residual and selection.group.work is None:  # the bytes of other work are not known
+        tables.append(table3r(selection))
+    return StrategyTables(
+        strategy=selection.strategy,
+        rows=selection.rows,
+        tables=tuple(table for table in tables if table.lines),
+    )

@@ -1,7 +1,7 @@
 """The page of a study: one HTML file, and the same as Markdown with files of its pictures."""
 
 from hpml_jobs.core.text import printable
-from hpml_jobs.report import pictures as plots
+from hpml_jobs.report import pictures
 from hpml_jobs.report.page.contents import contents
 from hpml_jobs.report.page.html import html_document
 from hpml_jobs.report.page.items import with_texts
@@ -18,8 +18,8 @@ def files(report: Report) -> dict[str, str | bytes]:
     Secrets, accounts, home folders and control characters are taken out of its texts before they
     are escaped: the page is given to others.
     """
-    pictures = plots.pictures(report)
+    drawn = pictures.pictures(report)
     redactor = Redactor(names_in((), report.commands), anonymous=False)
-    page = with_texts(contents(report, pictures), lambda text: printable(redactor.text(text, HTML)))
+    page = with_texts(contents(report, drawn), lambda text: printable(redactor.text(text, HTML)))
     html = html_document(page)  # first: in the files, a picture has its heading and caption inside
-    return {HTML: html, MARKDOWN: markdown_document(page), **plots.files(pictures.values())}
+    return {HTML: html, MARKDOWN: markdown_document(page), **pictures.files(drawn.values())}

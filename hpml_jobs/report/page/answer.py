@@ -4,10 +4,8 @@ from collections.abc import Iterator
 
 from hpml_jobs import __version__
 from hpml_jobs.report.choose import proposal, words
-from hpml_jobs.report.choose.proposal import sizes
 from hpml_jobs.report.choose.rules import Choice
 from hpml_jobs.report.frame import captions
-from hpml_jobs.report.frame.captions import cost_unit
 from hpml_jobs.report.frame.numbers import cost, per_second, ratio, seconds
 from hpml_jobs.report.overview import Overview, overview
 from hpml_jobs.report.page.items import Bullets, Headline, Item, Quote, Sheet, Text
@@ -26,7 +24,7 @@ def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
         return
     summary = overview(report, group)
     yield _headline(choice, group, summary)
-    sentences = summary.answer if len(choice.candidates) > 1 else ()
+    sentences = summary.answer if choice.has_rivals else ()
     lines = [line for line in sentences if line != words.answer(choice, device, report.study)]
     undecided = words.undecided(choice, device).removeprefix("; ")
     limits = [undecided, *words.doubts(choice, device)]
@@ -34,7 +32,7 @@ def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
     # no full stop after a command
     lines += [f"{line[0].upper()}{line[1:]}" for line in summary.next_cells]
     yield from [Bullets(tuple(lines))] if lines else []
-    table = sizes(group.source, choice)
+    table = proposal.sizes(group.source, choice)
     yield Sheet(table, table.caption, table.notes)
     if len(table.lines) > 1 and not choice.measure_again:
         yield Quote(PROPOSAL, proposal.proposal(group.source, choice, _version(group)))
@@ -51,7 +49,7 @@ def _version(group: ReportGroup) -> str:
 
 def _headline(choice: Choice, group: ReportGroup, summary: Overview) -> Headline:
     device = group.source.device
-    if len(choice.candidates) == 1:
+    if not choice.has_rivals:
         return Headline(" ".join(summary.answer))
     if choice.ask is None:
         return Headline(summary.answer[-1])
@@ -66,7 +64,7 @@ def _headline(choice: Choice, group: ReportGroup, summary: Overview) -> Headline
     efficiency, gap, against = words.efficiency(asked, choice, device).partition(" ")
     figures += [
         (efficiency, f"parallel efficiency{gap}{against}"),
-        (cost(asked.gpu_s), f"{cost_unit(device)} {per_work}"),
+        (cost(asked.gpu_s), f"{captions.cost_unit(device)} {per_work}"),
     ]
     answer = f"{words.ask_words(choice, device)} {words.name(asked, device)}."
     return Headline(answer, tuple(figures))

@@ -31,13 +31,13 @@ from hpml_jobs.report.page.items import (
     Sheet,
     Text,
 )
-from hpml_jobs.report.predict import table as predictions
+from hpml_jobs.report.predict.table import refused
 from hpml_jobs.report.report import CHECKS, Report, ReportGroup
 from hpml_jobs.report.scaling.questions import epoch_by_batch, speedups
 from hpml_jobs.report.training.questions import large_batch, remedies
 from hpml_jobs.report.training.replicas import gradients_enough
 from hpml_jobs.report.training.shuffling import why_set_epoch
-from hpml_jobs.report.warnings import Cause, causes
+from hpml_jobs.report.warnings import Cause
 
 TRAINING = ("loss", "steps", "accuracy", "quantization", "weights", "activations")
 """The pictures of training, which are below those of scaling."""
@@ -177,7 +177,7 @@ def _not_predicted(report: Report, groups: Iterable[ReportGroup]) -> Iterator[It
     """Yield why nothing is predicted of a group, in one line each."""
     lines = []
     for group in groups:
-        reasons = predictions.refused(group.forecast.refusals, group.source.device)
+        reasons = refused(group.forecast.refusals, group.source.device)
         if not group.forecast.predictions and (reason := next(reasons, "")):
             lines.append(f"{group.source.name}: {reason}" if report.several else reason)
     if lines:
@@ -221,7 +221,7 @@ def _trust(group: ReportGroup) -> Iterator[Item]:
     source = group.source
     notices = [
         (_consequence(cause), warnings.cause_text(source, cause))
-        for cause in causes(source, [Tier.NUMBER, Tier.TABLE])
+        for cause in warnings.causes(source, [Tier.NUMBER, Tier.TABLE])
     ]
     if notices:
         yield Notices(tuple(notices))

@@ -14,9 +14,8 @@ from hpml_jobs.predict.question import Question
 from hpml_jobs.report.frame.cells import cell_results
 from hpml_jobs.report.frame.groups import ConditionGroup, complete_groups
 from hpml_jobs.report.frame.table import Table
-from hpml_jobs.report.predict import table as words
 from hpml_jobs.report.predict.rules import forecast
-from hpml_jobs.report.predict.table import Line, lines, predictions
+from hpml_jobs.report.predict.table import Line, answer, errors, lines, predictions
 from hpml_jobs.study.snapshot import FolderSnapshot
 
 
@@ -100,8 +99,8 @@ def _with_words(table: Table, group: ConditionGroup, of_group: Forecast) -> Tabl
     """Return a table with its answer above, and the errors on left-out cells below."""
     return msgspec.structs.replace(
         table,
-        answer=words.answer(of_group, group.device, group.a_cell.workload),
-        notes=(*words.errors(of_group, group.device), *table.notes),
+        answer=answer(of_group, group.device, group.a_cell.workload),
+        notes=(*errors(of_group, group.device), *table.notes),
     )
 
 

@@ -19,7 +19,6 @@ from hpml_jobs.report.frame.builder import (
     line_table,
     rest,
 )
-from hpml_jobs.report.frame.captions import cell_label
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import percent, seconds
 from hpml_jobs.report.frame.picture import Axes, Picture, named, rows, stack
@@ -153,7 +152,7 @@ def _shares(group: ConditionGroup) -> Iterator[Shares]:
         ranks = [rank for record in group.records(row) for rank in record.ranks]
         of_ranks = (rank.profiler for rank in ranks if rank.profiler and rank.profiler.window_s)
         if trace := next(of_ranks, None):
-            label = named(group, cell_label(row.place, group.device))
+            label = named(group, captions.cell_label(row.place, group.device))
             parts_s = (
                 trace.compute_s - trace.overlap_s,
                 trace.overlap_s,

@@ -18,7 +18,7 @@ from hpml_jobs.report.frame.builder import (
     row_name,
 )
 from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.learning import Mean, mean_text
+from hpml_jobs.report.frame.learning import Mean
 from hpml_jobs.report.frame.numbers import accuracy, count, ratio
 from hpml_jobs.report.frame.table import Table
 
@@ -165,11 +165,11 @@ def _what(runs: Runs, what: str) -> str:
 
 
 def _points(mean: Mean) -> str:
-    return mean_text(mean, lambda share: accuracy(share) if round(share, 4) else "0.00")
+    return learning.mean_text(mean, lambda share: accuracy(share) if round(share, 4) else "0.00")
 
 
 def _accuracy(mean: Mean) -> str:
-    return mean_text(mean, accuracy)
+    return learning.mean_text(mean, accuracy)
 
 
 class QuantizationLine(NamedTuple):

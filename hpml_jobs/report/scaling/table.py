@@ -14,7 +14,6 @@ from hpml_jobs.report.frame.builder import (
     left_out,
     line_table,
 )
-from hpml_jobs.report.frame.captions import without_train
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import per_second, ratio, seconds
 from hpml_jobs.report.frame.rows import Row
@@ -77,7 +76,7 @@ def scaling(group: ConditionGroup) -> Table | None:
     text = TableText("scaling", "Scaling", "timed epoch", (caption, captions.runs(group.rows)))
     no_step = any(row.timing and row.timing.step_s is None for row in group.timed)
     notes = [
-        *without_train(group, group.timed),
+        *captions.without_train(group, group.timed),
         *([NO_STEP] if no_step else []),
         *([NO_COST.format(unit=unit)] if references.without_plain_loop(group) else []),
         *missing,

@@ -15,9 +15,8 @@ from hpml_jobs.report.frame.builder import (
     line_table,
     row_name,
 )
-from hpml_jobs.report.frame.captions import cell_label, units
 from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.learning import Mean, mean_text
+from hpml_jobs.report.frame.learning import Mean
 from hpml_jobs.report.frame.numbers import DASH, accuracy, bits, count, loss
 from hpml_jobs.report.frame.picture import Axes, Panel, Picture, cut, panels
 from hpml_jobs.report.frame.rows import Row
@@ -101,7 +100,7 @@ def table4(group: ConditionGroup) -> Table | None:
         test="" if is_text else "test acc., %",
     )
     caption = (
-        TABLE_4.format(units=units(group.device)),
+        TABLE_4.format(units=captions.units(group.device)),
         learning.OVER_SEEDS,
         *([TEXT] if is_text else []),
     )
@@ -188,8 +187,8 @@ def shown_epochs(epochs: int) -> list[int]:
 def _mean_text(
     group: ConditionGroup, row: Row, of: learning.OfRun, words: Callable[[float], str]
 ) -> str:
-    mean = learning.over_seeds(learning.runs(group, row), of)
-    return mean_text(mean, words) if mean else DASH
+    mean = learning.mean_of(group, row, of)
+    return learning.mean_text(mean, words) if mean else DASH
 
 
 _SHEET = (
@@ -287,5 +286,5 @@ def _courses(group: ConditionGroup) -> Iterator[Course]:
         epochs = learning.epochs(runs[0]) if runs else 0
         every = [learning.over_seeds(runs, learning.evaluated(n)) for n in range(epochs)]
         if means := [mean for mean in every if mean]:
-            label = cell_label(row.place, group.device)
+            label = captions.cell_label(row.place, group.device)
             yield Course(label, row.strategy.value, means)

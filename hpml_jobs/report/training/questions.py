@@ -55,7 +55,7 @@ def _compared(group: ConditionGroup, most: Row, one: Row, what: str) -> str:
     is_loss = what == "loss"
     of = (learning.training_loss if is_loss else learning.training_accuracy)(EPOCH - 1)
     words = loss if is_loss else accuracy
-    means = [learning.over_seeds(learning.runs(group, row), of) for row in (most, one)]
+    means = [learning.mean_of(group, row, of) for row in (most, one)]
     names = [cell_words(row.place, group.device) for row in (most, one)]
     end = "" if is_loss else " %"
     texts = [
@@ -87,10 +87,7 @@ def remedies(group: ConditionGroup) -> Answer:
 
 
 def _effect(group: ConditionGroup, row: Row, beside: Row) -> str:
-    means = [
-        learning.over_seeds(learning.runs(group, each), learning.test_accuracy)
-        for each in (row, beside)
-    ]
+    means = [learning.mean_of(group, each, learning.test_accuracy) for each in (row, beside)]
     first, second = means
     if first is None or second is None:
         return ""

@@ -18,7 +18,6 @@ from hpml_jobs.report.frame.builder import (
 )
 from hpml_jobs.report.frame.captions import cell_words
 from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.learning import mean_text
 from hpml_jobs.report.frame.numbers import accuracy, loss, significant
 from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Table
@@ -164,12 +163,12 @@ def _replica_text(group: ConditionGroup, row: Row) -> str:
         for what, of in (("parameters", _parameters), ("buffers", _buffers))
         if (same := _same(group, row, of))
     ]
-    last = learning.over_seeds(learning.runs(group, row), learning.training_loss(-1))
-    parts += [f"training loss {mean_text(last, loss)}"] if last else []
-    tested = learning.over_seeds(learning.runs(group, row), learning.test_accuracy)
+    last = learning.mean_of(group, row, learning.training_loss(-1))
+    parts += [f"training loss {learning.mean_text(last, loss)}"] if last else []
+    tested = learning.mean_of(group, row, learning.test_accuracy)
     if tested:
         apart = max(_spread(record) for record in learning.runs(group, row))
-        parts.append(f"test accuracy {mean_text(tested, accuracy)} %")
+        parts.append(f"test accuracy {learning.mean_text(tested, accuracy)} %")
         parts.append(f"ranks of one run differ by {accuracy(apart)} points at most")
     return f"{cell_words(row.place, group.device)}: {', '.join(parts)}"
 

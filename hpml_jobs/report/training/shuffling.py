@@ -120,9 +120,7 @@ def _answer(group: ConditionGroup, without: Row, beside: Row | None) -> str:
         ("training loss", learning.training_loss(-1), loss),
         ("test accuracy in %", learning.test_accuracy, accuracy),
     ):
-        mean_without, mean_with = (
-            learning.over_seeds(learning.runs(group, e), of) for e in (without, beside)
-        )
+        mean_without, mean_with = (learning.mean_of(group, e, of) for e in (without, beside))
         if mean_without and mean_with:
             against = (
                 f"{what} {mean_text(mean_without, words)} against {mean_text(mean_with, words)}"

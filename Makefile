@@ -10,7 +10,7 @@ FOLDER ?= wheelhouse
 DEMO_SIZES = $(shell test $$(nproc) -ge 4 && echo 1,2,4 || echo 1,2)
 # On a GPU machine without internet there may be no .venv/: then the Python that has torch.
 TEST_PYTHON = $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
-# In the order of collection: tests on SLURM come first, and unit tests run while they wait.
+# In the order of tests/conftest.py: tests on SLURM come first, and unit tests run while they wait.
 ALL_TESTS = -m "not long and not gpu" -n 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test coverage test-unit test-long test-gpu lint docs gallery golden env lock wheelhouse clean

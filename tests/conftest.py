@@ -14,8 +14,19 @@ from tests.rig.plugin import rig  # noqa: F401  (a fixture)
 # Scripts that need torch, torchrun or SLURM: tests/unit/test_benchmarks.py starts each of them.
 collect_ignore = ["benchmarks"]
 
+SLOW = [Path(__file__).parent / name for name in ("faults", "journeys", "unit/worker")]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put slow files first: xdist hands out files in this order, and quick ones fill the end."""
+    items.sort(key=lambda item: not any(item.path.is_relative_to(folder) for folder in SLOW))
+
+
 # Tests interrupt programs; a shell's background processes ignore SIGINT, and so do their children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Tests share the CPUs: several threads of OpenMP spend most of their time waiting for each other.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 # Without files of bytecode, every process that a test starts compiles the program again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

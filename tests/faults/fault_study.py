@@ -12,13 +12,9 @@ from tests.conftest import Program
 from tests.journeys.conftest import HERE
 from tests.rig import Rig, processes
 
-DEFAULTS = (
-    "workload=custom",
-    "workload.data=blocking_models:dataset",
-    "try_batch=false",
-    "protocol=lab",
-    "cluster.isolate=off",
-)
+DEFAULTS = ("protocol=lab", "cluster.isolate=off")
+OWN_CODE = ("workload=custom", "workload.data=blocking_models:dataset", "try_batch=false")
+BUILT_IN = ("workload=digits", "data.limit=256")  # a submission need not import torch
 PATIENCE_S = 240
 
 
@@ -38,14 +34,16 @@ def write_fake_sbatch(folder: Path, lines: str, name: str = "sbatch") -> None:
 
 
 class FaultStudy:
-    """One study on a test SLURM. Ranks with `model="Blocking"` wait in their first iteration."""
+    """One study on a test SLURM, by default of a built-in workload.
 
-    def __init__(
-        self, login: Program, rig: Rig, name: str, *words: str, model: str = "build"
-    ) -> None:
+    Ranks with `model="Blocking"` wait in their first iteration.
+    """
+
+    def __init__(self, login: Program, rig: Rig, name: str, *words: str, model: str = "") -> None:
         self.login, self.rig, self.name = login, rig, name
         model_word = model if ":" in model else f"blocking_models:{model}"
-        common = (f"study={name}", "cluster=rig", f"workload.model={model_word}")
+        workload = (*OWN_CODE, f"workload.model={model_word}") if model else BUILT_IN
+        common = (f"study={name}", "cluster=rig", *workload)
         given = {word.partition("=")[0] for word in words}
         defaults = [word for word in DEFAULTS if word.partition("=")[0] not in given]
         self.words = [*words, *defaults, *common, "--config-dir", str(HERE / "conf")]

@@ -13,10 +13,14 @@ from tests.journeys.conftest import HERE
 pytestmark = pytest.mark.journey
 
 UNUSUAL_NAME = "we ird; $(touch taken) `touch taken` 'q' \"d\" & ü€"
+CELL = (
+    *("gpus=1", "batch=16", "protocol=lab", "cluster=rig", "cluster.isolate=off"),
+    *("loader_workers=0", "--config-dir", str(HERE / "conf"), "--json"),
+)
+BUILT_IN = (*CELL, "workload=digits", "data.limit=256")
 OWN = (
-    *("gpus=1", "batch=16", "workload=custom", "workload.data=user_code:dataset", "protocol=lab"),
-    *("workload.model=user_code:build", "cluster=rig", "cluster.isolate=off", "loader_workers=0"),
-    *("--config-dir", str(HERE / "conf"), "--json"),
+    *(*CELL, "workload=custom", "workload.data=user_code:dataset"),
+    "workload.model=user_code:build",
 )
 
 
@@ -55,7 +59,7 @@ def test_submit_into_folder_of_another_user_is_refused(unusual_folder):
     slurm.mkdir(parents=True)
     slurm.chmod(0o700)
     os.chown(slurm, 12345, -1)
-    done = unusual_folder(*OWN, "study=open")
+    done = unusual_folder(*BUILT_IN, "study=open")
     assert done.returncode == 1
     assert "other users can write there, and jobs run files in it; chmod 700" in done.stderr
 
@@ -63,8 +67,7 @@ def test_submit_into_folder_of_another_user_is_refused(unusual_folder):
 def test_folder_name_unusable_for_slurm_logs_is_refused(login):
     folder = login.folder / "a\nb"
     folder.mkdir()
-    (folder / "user_code.py").symlink_to(login.folder / "user_code.py")
-    done = Program(folder, login.environment)(*OWN, "study=array")
+    done = Program(folder, login.environment)(*BUILT_IN, "study=array")
     assert done.returncode == 1
     assert "SLURM cannot write logs to a path with" in done.stderr
     assert len(done.stderr.strip().splitlines()[-1].split("hpml-jobs: ")) == 2

@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import os
 import subprocess
 import sys
 
@@ -352,7 +351,6 @@ def test_trial_is_bounded_in_time_and_memory(act, limit_s, reason, tmp_path):
             *(sys.executable, "-c", LIMITED, str(tmp_path), limit_s, "--workload", workload),
             *("--data-root", str(tmp_path), "--code-root", str(tmp_path), "--try-batch", "2"),
         ],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=100,

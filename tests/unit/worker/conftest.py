@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +31,6 @@ def results_of_ranks(module: str, processes: int) -> Any:
     process = subprocess.run(
         [*command, "-m", f"tests.unit.worker.{module}"],
         cwd=Path(__file__).parents[3],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=240,
@@ -90,15 +89,6 @@ def command_for(folder: CellFolder, cell: Cell) -> list[str]:
 
 
 @pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Compute in one thread: more are slower where tests share the CPUs."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
 def write_cell(tmp_path: Path) -> Callable[..., CellFolder]:
     def write(cell: Cell, **settings) -> CellFolder:
         folder = CellFolder(tmp_path / "cells" / cell.slug)
@@ -118,7 +108,7 @@ def run_cell(write_cell: Callable[..., CellFolder]) -> Callable[..., WorkerResul
         folder = write_cell(cell, **(settings or {}))
         process = subprocess.run(
             command_for(folder, cell),
-            env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
+            env=os.environ | environment,
             cwd=folder.root,
             capture_output=True,
             text=True,
@@ -133,7 +123,6 @@ def run_cell(write_cell: Callable[..., CellFolder]) -> Callable[..., WorkerResul
 @pytest.fixture
 def run_here(
     write_cell: Callable[..., CellFolder],
-    one_thread: None,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Callable[..., WorkerResult]:

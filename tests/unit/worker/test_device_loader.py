@@ -33,8 +33,6 @@ from hpml_jobs.worker.training import make_training
 
 from .conftest import SMALL_DIGITS, change_workload, cpu_cell
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CPU = torch.device("cpu")
 CIFAR = change_workload(SMALL_DIGITS, data="cifar10", images=40, limit=None)
 

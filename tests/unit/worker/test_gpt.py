@@ -17,8 +17,6 @@ from hpml_jobs.worker.sharding.groups import shard_groups
 
 from .conftest import change_workload
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CONF = Path(__file__).parents[3] / "conf" / "workload"
 SMALL = TransformerShape(layers=2, heads=2, width=16, context=12, vocab=20)
 TOKENS = Workload(

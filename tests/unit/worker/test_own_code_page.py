@@ -8,7 +8,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import torch
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.plan.sweep import expand
@@ -34,15 +33,6 @@ def patched(text, diff):
 
 
 @pytest.fixture
-def one_thread():
-    """torch with one thread: other tests run at the same time."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture
 def project(working_folder):
     """The folder of a user with the changed script, which is timed too, and its parts."""
     (working_folder / "train.py").write_text(patched(patched(SCRIPT, CHANGE), TIMING))
@@ -50,9 +40,7 @@ def project(working_folder):
     return working_folder
 
 
-def test_page_change_is_small_and_the_script_goes_on_working(
-    project, one_thread, capsys, monkeypatch
-):
+def test_page_change_is_small_and_the_script_goes_on_working(project, capsys, monkeypatch):
     assert len([line for line in SCRIPT.splitlines() if line.strip()]) <= 45
     assert sum(line.startswith("+") for line in CHANGE.splitlines()) <= 10
     (project / "timings.csv").write_text("gpus,batch,epoch_s\n")

@@ -23,8 +23,6 @@ from hpml_jobs.worker.training import make_training
 
 from .conftest import change_workload, cpu_cell
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 SHAPE = {"layers": 1, "heads": 2, "width": 8, "context": 8, "vocab": 256}
 TEXT = Workload(name="text", model="gpt", data="text_folder", lr=0.1, test_batch=3, **SHAPE)
 TRAIN = b"the cat sat on the mat. the dog lay on the log. "

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from hpml_jobs.checks.result import in_short
 from hpml_jobs.cli.streams import discard
+from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.text import counted, duration_text, printable, time_text
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.cell_state import CellState
@@ -22,6 +23,7 @@ from hpml_jobs.study.cell_state import CellState
 if TYPE_CHECKING:
     from hpml_jobs.status.usage import Usage
     from hpml_jobs.submit.explain import CellRow
+    from hpml_jobs.submit.selection import Selection
 
 
 class Console(RichConsole):
@@ -175,7 +177,7 @@ def _sent_summary(rows: "Iterable[CellRow]") -> Table:
     return table
 
 
-def values_table(rows: Iterable[tuple[str, str, str]]) -> Table:
+def _values_table(rows: Iterable[tuple[str, str, str]]) -> Table:
     """Return a table of values; rows are (key, value, origin)."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("key", "value", "from"):
@@ -183,6 +185,38 @@ def values_table(rows: Iterable[tuple[str, str, str]]) -> Table:
     for key, value, origin in rows:
         table.add_row(key, Text(value), Text(origin, style="dim"))
     return table
+
+
+def show_preview(selection: "Selection", *, json: bool, all_cells: bool = False) -> None:
+    """Print what a submission of the selected cells would be."""
+    from hpml_jobs.submit.explain import preview_of
+
+    preview, plan = preview_of(selection), selection.plan
+    if json:
+        print_json(preview)
+        return
+    out = console()
+    out.print(sent_table(preview.cells, all_cells=all_cells))
+    is_local = plan.cluster.launcher is Launcher.LOCAL
+    jobs = counted(len(preview.scripts), "job")
+    how = "on this machine, one after another" if is_local else f"as {jobs}"
+    print(
+        f"nothing was submitted; it would be {counted(len(selection.send), 'cell')} {how} "
+        f"({len(selection.left_out)} left out), up to {preview.gpu_hours:.3g} GPU-hours, "
+        f"study {preview.study} in {plan.study.root}"
+    )
+    if preview.overlap:
+        print(preview.overlap)
+    if preview.refused:
+        print(f"it would be refused: {preview.refused}")
+    shown = [row for row in preview.values if all_cells or not row.origin.startswith("conf/")]
+    if shown:
+        print()
+        out.print(_values_table((row.key, row.value, row.origin) for row in shown))
+        if hidden := len(preview.values) - len(shown):
+            print(f"{counted(hidden, 'other value')} are defaults: --all shows them")
+    for script in preview.scripts:
+        print(f"\n---- {script.shape}\n{script.script}", end="")
 
 
 def console() -> Console:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from hpml_jobs.cli.console import Console, print_json, print_note
+from hpml_jobs.cli.console import Console, print_json, print_note, show_preview
 from hpml_jobs.cli.hints import next_commands
 from hpml_jobs.cli.options import ConfigDir, DryRun, Json, Multirun, Overrides
 from hpml_jobs.core.cluster import Launcher
@@ -75,11 +75,10 @@ def _preview_here(plan: "Plan", planned: "PlannedCell", *, json: bool) -> None:
     """Show a cell that would run on this machine, whatever cluster its settings are for."""
     from msgspec.structs import replace
 
-    from hpml_jobs.cli.submit import Manner, show_preview
     from hpml_jobs.submit.selection import select
 
     here = replace(plan.cluster, launcher=Launcher.LOCAL)
-    show_preview(select(plan._replace(cells=[planned], cluster=here)), Manner(json=json))
+    show_preview(select(plan._replace(cells=[planned], cluster=here)), json=json)
 
 
 def _check_idle(study: "Study", slug: str) -> None:

@@ -15,7 +15,7 @@ from hpml_jobs.cli.console import (
     print_note,
     say,
     sent_table,
-    values_table,
+    show_preview,
 )
 from hpml_jobs.cli.hints import next_commands
 from hpml_jobs.cli.options import AllCells, ConfigDir, DryRun, Json, Multirun, Overrides, Yes
@@ -121,7 +121,7 @@ def deliver(
         selection = choose()
         if selection is not None:
             print_note(*selection.notes)
-            show_preview(selection, manner)
+            show_preview(selection, json=manner.json, all_cells=manner.all_cells)
         return
     try:
         with study.submitting() as lock_note:
@@ -288,37 +288,3 @@ def _print_result(
     print(f"study {study.name} in {study.root}")
     has_active = any(state.outcome.may_run for state in left_out.values())
     print(next_commands(study, watch=bool(jobs) or has_active))
-
-
-def show_preview(selection: "Selection", manner: Manner) -> None:
-    """Print what a submission of the selected cells would be."""
-    from hpml_jobs.submit.explain import preview_of
-
-    preview, plan = preview_of(selection), selection.plan
-    if manner.json:
-        print_json(preview)
-        return
-    out = console()
-    out.print(sent_table(preview.cells, all_cells=manner.all_cells))
-    is_local = plan.cluster.launcher is Launcher.LOCAL
-    jobs = counted(len(preview.scripts), "job")
-    how = "on this machine, one after another" if is_local else f"as {jobs}"
-    print(
-        f"nothing was submitted; it would be {counted(len(selection.send), 'cell')} {how} "
-        f"({len(selection.left_out)} left out), up to {preview.gpu_hours:.3g} GPU-hours, "
-        f"study {preview.study} in {plan.study.root}"
-    )
-    if preview.overlap:
-        print(preview.overlap)
-    if preview.refused:
-        print(f"it would be refused: {preview.refused}")
-    shown = [
-        row for row in preview.values if manner.all_cells or not row.origin.startswith("conf/")
-    ]
-    if shown:
-        print()
-        out.print(values_table((row.key, row.value, row.origin) for row in shown))
-        if hidden := len(preview.values) - len(shown):
-            print(f"{counted(hidden, 'other value')} are defaults: --all shows them")
-    for script in preview.scripts:
-        print(f"\n---- {script.shape}\n{script.script}", end="")

@@ -1,14 +1,12 @@
 """Older schemas: one small function per step from a released schema to the next."""
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
 
 from hpml_jobs import __version__
 from hpml_jobs.core.value import decode_json
-from hpml_jobs.errors import UsageError
 
 Document = dict[str, Any]
 """A decoded JSON file: `schema` is its version, `hpml_jobs` the program that wrote it."""
@@ -28,6 +26,10 @@ class UnreadableSchemaError(ValueError):
         self.writer = writer
 
 
+class _Schema(msgspec.Struct):
+    schema: Any = None
+
+
 def decode_upgraded(text: bytes, kind: type[T], current: int, upgrades: Mapping[int, Upgrade]) -> T:
     """Return the value of a JSON file of the `current` schema, or of an older one.
 
@@ -35,10 +37,8 @@ def decode_upgraded(text: bytes, kind: type[T], current: int, upgrades: Mapping[
         UnreadableSchemaError: as `upgrade`.
         ValueError: it is not UTF-8, not JSON, no object of this kind, or nested too deeply.
     """
-    with suppress(ValueError, UsageError):  # an older one, or a fault, which is named below
-        value = decode_json(text, kind)
-        if getattr(value, "schema", None) == current:
-            return value
+    if decode_json(text, _Schema).schema == current:  # thousands of records: half the time
+        return decode_json(text, kind)
     return msgspec.convert(upgrade(decode_json(text, dict), current, upgrades), kind)
 
 

@@ -17,7 +17,7 @@ from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.formulas import efficiency, speedup
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.statistics import Interval, ratio_interval
-from hpml_jobs.core.text import unix_time
+from hpml_jobs.core.text import iso_time
 
 EFFICIENCY_LIMIT = 1.05
 APART_LIMIT = timedelta(days=1)
@@ -89,10 +89,8 @@ def peers_of(records: Iterable[Record]) -> list[Peer]:
 
 
 def _moment(text: str) -> datetime | None:
-    if unix_time(text) is None:
-        return None
-    moment = datetime.fromisoformat(text)
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    moment = iso_time(text)
+    return moment if moment is None or moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 class Efficiency(NamedTuple):

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -32,7 +32,6 @@ cells submitted before keep their hash and their slug, and finished ones are ski
 """
 
 
-@lru_cache(maxsize=1000)  # a cell is asked for its name several times
 def digest_of(value: Value) -> str:
     """Return the hash (64 hex digits) of a value, its keys in the order of their definition."""
     return hashlib.sha256(msgspec.json.encode(_hashed(value))).hexdigest()

@@ -66,17 +66,24 @@ def time_text(moment: float, now: float) -> str:
     return time.strftime(f"{day}%H:%M", time.localtime(moment))
 
 
+def iso_time(text: str) -> datetime | None:
+    """Return an ISO 8601 time; None where the text is none, or damaged."""
+    try:
+        moment = datetime.fromisoformat(text)
+        is_sound = 0 <= moment.timestamp() <= LATEST_S
+    except (ValueError, OverflowError, OSError):  # a year out of range
+        return None
+    return moment if is_sound else None
+
+
 def unix_time(text: str) -> float | None:
     """Return an ISO 8601 time as seconds since 1970; None where the text is none, or damaged.
 
     >>> unix_time("1970-01-01T00:01:00Z"), unix_time("soon"), unix_time("9999-12-31")
     (60.0, None, None)
     """
-    try:
-        moment = datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError, OSError):  # a year out of range
-        return None
-    return moment if 0 <= moment <= LATEST_S else None
+    moment = iso_time(text)
+    return None if moment is None else moment.timestamp()
 
 
 def whole_number(text: str) -> int | None:

@@ -28,7 +28,6 @@ DEFAULT_MAX_ARRAY_SIZE = 1001
 MARGIN_MINUTES = 1
 """Added per cell of a shared allocation, for the time between two cells."""
 
-
 SERIAL = "one cell at a time (cluster.isolate=serial)"
 REMEDY = (
     "without the time in the queue; cluster.isolate=off is faster, but cells that share a node "

@@ -7,7 +7,6 @@ from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame import captions, marks
-from hpml_jobs.report.frame.captions import row_label, unit
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import DASH, OOM
 from hpml_jobs.report.frame.rows import (
@@ -112,12 +111,12 @@ def _subject(cell: Cell, device: Device, *, has_other_runs: bool) -> str:
         return _no_baseline(place_of(cell), device)
     seed = f", seed {cell.seed}" if cell.seed else ""
     repeat = f", repeat {cell.repeat}" if cell.repeat or (has_other_runs and not seed) else ""
-    return f"{row_label(setup, device)} at batch {cell.batch}{seed}{repeat}"
+    return f"{captions.row_label(setup, device)} at batch {cell.batch}{seed}{repeat}"
 
 
 def _no_baseline(place: Place, device: Device) -> str:
     path = f" ({place.setup.path})" if place.setup.path else ""
-    return f"no single-{unit(device)} cell{path} at batch {place.batch_per_gpu}"
+    return f"no single-{captions.unit(device)} cell{path} at batch {place.batch_per_gpu}"
 
 
 def _not_requested(
@@ -132,7 +131,7 @@ def _not_requested(
             lines.append(f"{_no_baseline(place, device)}: {why}")
         else:
             others.append((why, place))
-    return lines + marks.by_reason(others, lambda setup: row_label(setup, device))
+    return lines + marks.by_reason(others, lambda setup: captions.row_label(setup, device))
 
 
 def dash_or_oom(row: Row) -> str:
@@ -168,7 +167,7 @@ def lines(
     width = len(next(iter(at.values())))
     return tuple(
         Line(
-            label=captions.row_label(setup, selection.group.device),
+            label=captions.row_label(setup, group.device),
             texts=tuple(
                 text
                 for batch in selection.batches

@@ -73,7 +73,6 @@ def profiler(group: ConditionGroup) -> Table | None:
     if not lines:
         return None
     rows = [row for row, _ in lines]
-
     profiler_text = PROFILER.format(launch_ms=LAUNCH_MS[group.device])
     caption = (profiler_text, captions.runs(rows))
     text = TableText(

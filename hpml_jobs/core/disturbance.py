@@ -134,7 +134,17 @@ def run_queue_share(record: Record, role: Role = Role.TIMED) -> float | None:
 
 
 def outside_causes(record: Record, role: Role | Step = Role.TIMED) -> tuple[Cause, ...]:
-    """Return the measured outside causes that disturbed an epoch or a step, the gravest first."""
+    """Return the measured outside causes that disturbed an epoch or a step, the gravest first.
+
+    They are kept in the record: nine checks ask for them.
+    """
+    known: dict[str, tuple[Cause, ...]] = record.__dict__.setdefault("outside_causes", {})
+    if role not in known:
+        known[role] = _outside_causes(record, role)
+    return known[role]
+
+
+def _outside_causes(record: Record, role: Role | Step) -> tuple[Cause, ...]:
     accounts = _accounts(record, role)
     hosts = host_cpus(record, role)
     return (

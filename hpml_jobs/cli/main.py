@@ -16,11 +16,12 @@ from hpml_jobs.cli.commands import (
     COMPLETION_VARIABLE,
     PROGRAM,
     UNNAMED,
+    discard,
     function_of,
     remember,
     typer_program,
+    without_control_characters,
 )
-from hpml_jobs.cli.streams import discard, without_control_characters
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.errors import HpmlError, UsageError
 

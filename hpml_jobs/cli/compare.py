@@ -15,7 +15,7 @@ from rich.text import Text
 from hpml_jobs.cli.completion import compared, studies
 from hpml_jobs.cli.console import console, print_json
 from hpml_jobs.cli.options import Json, Outputs, find_study, history_of, outputs_of
-from hpml_jobs.core.text import counted, nearest
+from hpml_jobs.core.text import counted, did_you_mean
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.selection import all_studies, check_name
 from hpml_jobs.study.study import Study
@@ -419,10 +419,9 @@ def _named(name: str, outputs: Path) -> Side:
         return Side(file)
     if name not in studies:
         references = reference_names(outputs)
-        near = nearest(name, [*studies, *references])
-        hint = f"; did you mean {near}?" if near else ""
         raise HpmlError(
-            f"no study or reference {name} in {outputs}{hint} (studies: {_names(studies)}; "
+            f"no study or reference {name} in {outputs}"
+            f"{did_you_mean(name, [*studies, *references])} (studies: {_names(studies)}; "
             f"references: {_names(references)})"
         )
     return of_study(find_study(name, outputs))

@@ -3,7 +3,6 @@
 import re
 import sys
 import tempfile
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -14,7 +13,7 @@ from hpml_jobs.cli.console import print_json
 from hpml_jobs.cli.options import Json, Outputs, StudyName, find_study, outputs_words
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Baseline
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.text import counted, nearest
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.exchange.formats import Format, writer
 from hpml_jobs.study.reader import read_bytes
@@ -266,8 +265,8 @@ def _parsed(words: list[str], outputs: Path | None) -> ImportRequest:
         if not is_pair or not key.isidentifier():
             files.append(word)
         elif key not in KEYS:
-            near = get_close_matches(key, KEYS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"keys are {', '.join(KEYS)}"
+            near = nearest(key, KEYS)
+            hint = f"did you mean {near}?" if near else f"keys are {', '.join(KEYS)}"
             raise UsageError(f"unknown key {key}: {hint}")
         elif key in values:
             raise UsageError(f"{key} is given twice")

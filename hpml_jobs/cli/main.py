@@ -23,6 +23,7 @@ from hpml_jobs.cli.commands import (
     without_control_characters,
 )
 from hpml_jobs.core.paths import conf_folder
+from hpml_jobs.core.text import nearest
 from hpml_jobs.errors import HpmlError, UsageError
 
 INTERRUPTED = 130
@@ -95,11 +96,8 @@ def _dispatch(words: list[str]) -> int:
         sys.argv[1:] = [word for word in words[names_command:] if word not in multirun]
         show()
         return 0
-    if not names_command and "=" not in words[0]:
-        import difflib
-
-        if near := difflib.get_close_matches(words[0], COMMANDS, n=1):
-            raise UsageError(f"{words[0]} is not a command; did you mean {near[0]}?")
+    if not names_command and "=" not in words[0] and (near := nearest(words[0], COMMANDS)):
+        raise UsageError(f"{words[0]} is not a command; did you mean {near}?")
     return _run_command(words if names_command else [UNNAMED, *words])
 
 

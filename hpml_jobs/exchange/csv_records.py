@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator
-from difflib import get_close_matches
 
 import msgspec
 
@@ -13,7 +12,7 @@ from hpml_jobs.core.formulas import gradient_bytes
 from hpml_jobs.core.measurements import Imported
 from hpml_jobs.core.record import Attempt, Facts, Model, Record
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.text import counted, one_of
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError, UsageError
@@ -223,9 +222,7 @@ def _strategy(text: str, gpus: int) -> Strategy:
     word = text.lower() or Strategy.DDP.value
     choices = [strategy.value for strategy in Strategy]
     if word not in choices:
-        near = get_close_matches(word, choices, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise UsageError(f"strategy={text}: choose one of {', '.join(choices)}{hint}")
+        raise UsageError(f"strategy={text}: {one_of(word, choices)}")
     return Strategy(word)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from hpml_jobs.core.text import nearest
+from hpml_jobs.core.text import nearest, one_of
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan.settings import Settings
 
@@ -128,9 +128,7 @@ def _complaint(key: str, text: str) -> str:
     choices = [str(choice.value) for kind in members if _is_enum(kind) for choice in kind]
     if choices:
         choices += ["true", "false"] if bool in members else []
-        near = nearest(text, choices)
-        hint = f"; did you mean {near}?" if near else ""
-        return f"{key}={text}: choose one of {', '.join(choices)}{hint}"
+        return f"{key}={text}: {one_of(text, choices)}"
     kinds = [typing.get_origin(kind) or kind for kind in members]
     words = " or ".join(_NEEDS.get(kind, "a group of keys and values") for kind in kinds)
     if key == "minutes":

@@ -14,7 +14,6 @@ from hpml_jobs.cli.options import (
     Json,
     Outputs,
     choice_of,
-    cluster_of,
     find_study,
     history_of,
     number,
@@ -24,6 +23,7 @@ from hpml_jobs.cli.options import (
 )
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.study.study import Study
 
 if TYPE_CHECKING:
     from hpml_jobs.predict.network import BusSweep
@@ -74,21 +74,27 @@ def choose(
     wish = Wish(**parsed.values)
     study = find_study(parsed.study, outputs)
     snapshots = read_study(study, history_of(study))
-    made = choices(snapshots, wish, cluster_of(study), study.commands(), study=study.name)
+    made = choices(snapshots, wish, study.last_cluster(), study.commands(), study=study.name)
     if not made:
-        raise HpmlError(
-            f"no cell of study {study.name} has a number; hpml-jobs status {study.name} shows why"
-        )
+        raise _no_number(study)
     if json:
         print_json({"study": study.name, "wish": wish, "groups": [m.document for m in made]})
         return
     out = console()
     for choice in made:
-        _show_choice(out, choice, several=len(made) > 1)
+        _show(out, choice, several=len(made) > 1)
+        for line in choice.next_cells:
+            out.print(Text(line))
 
 
-def _show_choice(out: Console, made: "GroupChoice", *, several: bool) -> None:
-    """Print the answer, then the table of all cells, the steps, and the next cells."""
+def _no_number(study: Study) -> HpmlError:
+    return HpmlError(
+        f"no cell of study {study.name} has a number; hpml-jobs status {study.name} shows why"
+    )
+
+
+def _show(out: Console, made: "GroupChoice | GroupForecast", *, several: bool) -> None:
+    """Print the setting of a group of cells, the answer and the table."""
     from hpml_jobs.report.files.screen import show_table
     from hpml_jobs.report.frame.captions import setting
 
@@ -96,8 +102,6 @@ def _show_choice(out: Console, made: "GroupChoice", *, several: bool) -> None:
         out.print(Rule(style="dim"))
     out.print(Text(setting(made.group), style="dim"))
     show_table(made.table, out)
-    for line in made.next_cells:
-        out.print(Text(line))
 
 
 SWEEP_BYTES = 2**20
@@ -163,17 +167,16 @@ def predict(
     name, question = _question(words)
     study = find_study(name, outputs)
     snapshots = read_study(study, history_of(study))
-    made = forecasts(snapshots, question, _sweep_of(question), cluster_of(study), study.commands())
+    sweep = _sweep_of(question)
+    made = forecasts(snapshots, question, sweep, study.last_cluster(), study.commands())
     if not made:
-        raise HpmlError(
-            f"no cell of study {study.name} has a number; hpml-jobs status {study.name} shows why"
-        )
+        raise _no_number(study)
     if json:
         print_json({"study": study.name, "groups": [forecast.document for forecast in made]})
     else:
         out = console()
         for forecast in made:
-            _show_forecast(out, forecast, several=len(made) > 1)
+            _show(out, forecast, several=len(made) > 1)
     if not any(forecast.forecast.predictions for forecast in made):
         raise typer.Exit(1)
 
@@ -212,14 +215,3 @@ def _sweep_of(question: "Question") -> "BusSweep | None":
     except OSError as fault:
         raise HpmlError(f"sweep={question.sweep} cannot be read: {reason_of(fault)}") from fault
     return read_sweep(content, question.sweep.name)
-
-
-def _show_forecast(out: Console, made: "GroupForecast", *, several: bool) -> None:
-    """Print the answer, the table of predictions, and why others are not made."""
-    from hpml_jobs.report.files.screen import show_table
-    from hpml_jobs.report.frame.captions import setting
-
-    if several:
-        out.print(Rule(style="dim"))
-    out.print(Text(setting(made.group), style="dim"))
-    show_table(made.table, out)

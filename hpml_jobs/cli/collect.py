@@ -23,7 +23,6 @@ from hpml_jobs.cli.options import (
     Strict,
     StudyName,
     StudySelection,
-    cluster_of,
     find_study,
     history_of,
     parse_words,
@@ -105,7 +104,7 @@ def current_report(
 
     if status.fault:
         print(f"warning: {status.fault}; jobs that only it names are not shown", file=sys.stderr)
-    options = ReportOptions(cluster_of(study), study.commands(), **values)
+    options = ReportOptions(study.last_cluster(), study.commands(), **values)
     report = make_report(study.name, status.snapshots, status.states, options)
     restore_records(status.snapshots)
     return report, status

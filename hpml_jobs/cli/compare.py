@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import msgspec
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from hpml_jobs.cli.completion import compared, studies
-from hpml_jobs.cli.console import console, print_json
+from hpml_jobs.cli.console import console, plain_table, print_json
 from hpml_jobs.cli.options import Json, Outputs, find_study, history_of, outputs_of
 from hpml_jobs.core.text import counted, did_you_mean
 from hpml_jobs.errors import HpmlError, UsageError
@@ -271,10 +270,8 @@ def _cells(numbers: "Reference") -> str:
 def _list_references(folder: Path, *, json: bool) -> None:
     from hpml_jobs.report.compare.reference import read_reference
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in ("reference", "study", "measured", "cells"):
-        table.add_column(head)
-    rows = []
+    heads = ("reference", "study", "measured", "cells")
+    table, rows = plain_table((), heads), []
     for name in reference_names(folder):
         try:
             numbers = read_reference(reference_path(name, folder))
@@ -283,7 +280,7 @@ def _list_references(folder: Path, *, json: bool) -> None:
             table.add_row(name, Text(str(fault), style="red"), "", "")
             continue
         row = (name, numbers.study, numbers.measured[:10], _cells(numbers))
-        rows.append(dict(zip(("reference", "study", "measured", "cells"), row, strict=True)))
+        rows.append(dict(zip(heads, row, strict=True)))
         table.add_row(*row)
     if json:
         print_json({"references": rows})

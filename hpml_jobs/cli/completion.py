@@ -129,10 +129,9 @@ def compared(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def exported(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the names of studies and the formats of an export that begin so."""
-    from hpml_jobs.exchange.formats import Format
+    from hpml_jobs.cli.exchange import FORMATS
 
-    formats = [form.value for form in Format if form.value.startswith(incomplete)]
-    return studies(ctx, incomplete) + formats
+    return studies(ctx, incomplete) + [form for form in FORMATS if form.startswith(incomplete)]
 
 
 def _outputs(ctx: typer.Context) -> Path:

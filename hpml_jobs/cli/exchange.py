@@ -3,8 +3,10 @@
 import re
 import sys
 import tempfile
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
@@ -15,17 +17,9 @@ from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.text import counted, nearest
 from hpml_jobs.errors import HpmlError, UsageError
-from hpml_jobs.exchange.formats import Format, writer
 from hpml_jobs.study.reader import read_bytes
 from hpml_jobs.study.selection import check_name
 from hpml_jobs.study.study import Study
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hpml_jobs.core.record import Record
-    from hpml_jobs.exchange.write_study import ImportChanges
-    from hpml_jobs.study.study import Study
 
 SUFFIX = ".tar.gz"
 
@@ -57,7 +51,6 @@ def archive(
 
     Example: hpml-jobs archive digits-local --to results.tar.gz
     """
-    from hpml_jobs.cli.console import print_json
     from hpml_jobs.study.archive import PackOptions, pack
 
     if traces and anonymous:
@@ -81,7 +74,7 @@ def archive(
     print(f"to read it: hpml-jobs import {file} --outputs FOLDER")
 
 
-def _new_report(study: "Study", folder: Path) -> Path | None:
+def _new_report(study: Study, folder: Path) -> Path | None:
     """Make the study's report in `folder` if it has no page; None if it has one."""
     if (study.report / PAGE).is_file():
         return None
@@ -95,7 +88,7 @@ def _new_report(study: "Study", folder: Path) -> Path | None:
 
 
 def _warn(
-    study: "Study", secrets: dict[str, int], left_out: tuple[str, ...], *, is_new: bool
+    study: Study, secrets: dict[str, int], left_out: tuple[str, ...], *, is_new: bool
 ) -> None:
     """Say what was removed or left out, and that a report is older than the records."""
     for name, count in secrets.items():
@@ -111,7 +104,7 @@ def _warn(
         )
 
 
-def _is_older(study: "Study") -> bool:
+def _is_older(study: Study) -> bool:
     """Return whether a record was written after the report."""
     written = (study.report / PAGE).stat().st_mtime
     records = (cell.record_json for cell in study.cells())
@@ -129,15 +122,11 @@ def unpack(
 
     Example: hpml-jobs unpack results.tar.gz --outputs published
     """
-    from hpml_jobs.cli.console import print_json
-    from hpml_jobs.core.paths import resolve_path
-    from hpml_jobs.plan.user_config import user_outputs
     from hpml_jobs.study.unpack import unpack as read_archive
 
     if not file.expanduser().exists():
         raise HpmlError(f"{file} does not exist")
-    folder = resolve_path(user_outputs() if outputs is None else outputs)
-    study, note = read_archive(file.expanduser(), folder)
+    study, note = read_archive(file.expanduser(), _folder(outputs))
     if json:
         print_json({"study": study.name, "folder": str(study.root), "note": note})
         return
@@ -171,51 +160,6 @@ FileAndKeys = Annotated[
 ]
 
 
-class ImportRequest(NamedTuple):
-    """The file to import, the values of the keys that were given, and the folder of studies."""
-
-    file: Path
-    values: dict[str, str]
-    outputs: Path | None
-
-    def positive(self, key: str) -> int | None:
-        """Return the value of a key that is a count; None if it was not given."""
-        text = self.values.get(key)
-        if text is None:
-            return None
-        if not re.fullmatch(r"[1-9]\d{0,17}", text, re.ASCII):
-            raise UsageError(f"{key}={text}: expected a whole number of 1 or more")
-        return int(text)
-
-    def word(self, key: str) -> str:
-        """Return the value of a key that is one of some words."""
-        text = self.values.get(key, WORDS[key][0])
-        if text not in WORDS[key]:
-            raise UsageError(f"{key}={text}: choose one of {', '.join(WORDS[key])}")
-        return text
-
-    @property
-    def is_archive(self) -> bool:
-        """Whether the file is a study that was packed."""
-        return self.file.name.endswith((SUFFIX, ".tgz"))
-
-    @property
-    def unit(self) -> str | None:
-        """The unit of rates without a column for it."""
-        from hpml_jobs.exchange.csv_columns import read_unit
-
-        text = self.values.get("unit")
-        return None if text is None else read_unit(text).value
-
-    @property
-    def samples(self) -> int | None:
-        """Samples of an epoch, under either of their names."""
-        images, samples = self.positive("images"), self.positive("samples")
-        if images is not None and samples is not None:
-            raise UsageError("images= and samples= are the same: give one of them")
-        return images or samples
-
-
 def import_(words: FileAndKeys = None, outputs: Outputs = None, json: Json = False) -> None:
     """Make a study from timings of another program: rows of gpus,batch,epoch_s or gpus,batch,rate.
 
@@ -229,36 +173,50 @@ def import_(words: FileAndKeys = None, outputs: Outputs = None, json: Json = Fal
 
     Example: hpml-jobs import docs/published.csv study=published
     """
+    from hpml_jobs.exchange.csv_columns import read_unit
     from hpml_jobs.exchange.csv_records import Rules, read_timings
     from hpml_jobs.exchange.csv_remarks import remarks
     from hpml_jobs.exchange.write_study import write_study
 
-    request = _parsed(words or [], outputs)
-    if request.is_archive:
-        unpack(request.file, request.outputs, json)
+    file, values = _parsed(words or [])
+    if _is_archive(file):
+        unpack(file, outputs, json)
         return
     rules = Rules(
-        batch_is_global=request.word("batch_is") == "global",
-        rate_is_per_gpu=request.word("rate_of") == "gpu",
-        unit=request.unit,
-        images=request.samples,
-        parameters=request.positive("parameters"),
-        gpus_per_node=request.positive("gpus_per_node"),
+        batch_is_global=_word(values, "batch_is") == "global",
+        rate_is_per_gpu=_word(values, "rate_of") == "gpu",
+        unit=read_unit(values["unit"]).value if "unit" in values else None,
+        images=_count(values, "images") or _count(values, "samples"),
+        parameters=_count(values, "parameters"),
+        gpus_per_node=_count(values, "gpus_per_node"),
     )
-    study = Study(_folder(request) / check_name(request.values["study"]))
-    records = read_timings(_content(request.file), request.file.name, rules)
-    changes = write_study(study, records, request.file.name)
+    if {"images", "samples"} <= values.keys():
+        raise UsageError("images= and samples= are the same: give one of them")
+    study = Study(_folder(outputs) / check_name(values["study"]))
+    try:
+        content = read_bytes(file.expanduser())
+    except OSError as error:
+        raise HpmlError(f"{file} cannot be read: {error.strerror}") from error
+    records = read_timings(content, file.name, rules)
+    changes = write_study(study, records, file.name)
     for sentence in remarks(records, rules):
         print(sentence, file=sys.stderr)
     if json:
         print_json({"study": study.name, "folder": str(study.root), **changes._asdict()})
-    else:
-        _show_changes(
-            study, request, changes, Baseline.SMALLEST if _has_no_single(records) else None
-        )
+        return
+    parts = [f"{len(slugs)} {change}" for change, slugs in changes._asdict().items() if slugs]
+    rows = len(changes.new) + len(changes.replaced) + len(changes.unchanged)
+    print(f"imported {counted(rows, 'row')} of {file.name}: {', '.join(parts)}")
+    for slug in changes.removed:
+        print(f"removed {slug}: its row is gone")
+    print(f"study {study.name} in {study.root}")
+    sizes = {record.cell.gpus for record in records}
+    key = f" baseline={Baseline.SMALLEST.value}" if 1 not in sizes and len(sizes) > 1 else ""
+    print(f"next: hpml-jobs collect {study.name}{key}{outputs_words(outputs)}")
 
 
-def _parsed(words: list[str], outputs: Path | None) -> ImportRequest:
+def _parsed(words: list[str]) -> tuple[Path, dict[str, str]]:
+    """Return the file to import, and the values of the keys that were given."""
     files, values = [], {}
     for word in words:
         key, is_pair, value = word.partition("=")
@@ -279,50 +237,46 @@ def _parsed(words: list[str], outputs: Path | None) -> ImportRequest:
         raise UsageError(
             f"import needs one file, {given} given: hpml-jobs import FILE.csv study=NAME"
         )
-    request = ImportRequest(Path(files[0]), values, outputs)
-    if request.is_archive and values:
+    file = Path(files[0])
+    if _is_archive(file) and values:
         raise UsageError(
             f"{next(iter(values))}=: an archive has its own name and values; leave it out"
         )
-    if not request.is_archive and "study" not in values:
+    if not _is_archive(file) and "study" not in values:
         raise UsageError(f"import {files[0]}: name the new study with study=NAME")
-    return request
+    return file, values
 
 
-def _folder(request: ImportRequest) -> Path:
+def _is_archive(file: Path) -> bool:
+    """Return whether a file is a study that was packed."""
+    return file.name.endswith((SUFFIX, ".tgz"))
+
+
+def _count(values: Mapping[str, str], key: str) -> int | None:
+    """Return the value of a key that is a count; None if it was not given."""
+    text = values.get(key)
+    if text is not None and not re.fullmatch(r"[1-9]\d{0,17}", text, re.ASCII):
+        raise UsageError(f"{key}={text}: expected a whole number of 1 or more")
+    return None if text is None else int(text)
+
+
+def _word(values: Mapping[str, str], key: str) -> str:
+    """Return the value of a key that is one of some words."""
+    text = values.get(key, WORDS[key][0])
+    if text not in WORDS[key]:
+        raise UsageError(f"{key}={text}: choose one of {', '.join(WORDS[key])}")
+    return text
+
+
+def _folder(outputs: Path | None) -> Path:
+    """Return the folder that a study is made in: the option's, else that of the user's config."""
     from hpml_jobs.plan.user_config import user_outputs
 
-    return resolve_path(request.outputs or user_outputs())
+    return resolve_path(user_outputs() if outputs is None else outputs)
 
 
-def _content(file: Path) -> bytes:
-    try:
-        return read_bytes(file.expanduser())
-    except OSError as error:
-        raise HpmlError(f"{file} cannot be read: {error.strerror}") from error
-
-
-def _has_no_single(records: "Sequence[Record]") -> bool:
-    """Return whether no row has one GPU, and sizes can be compared."""
-    sizes = {record.cell.gpus for record in records}
-    return 1 not in sizes and len(sizes) > 1
-
-
-def _show_changes(
-    study: Study, request: ImportRequest, changes: "ImportChanges", baseline: Baseline | None
-) -> None:
-    parts = [f"{len(slugs)} {change}" for change, slugs in changes._asdict().items() if slugs]
-    rows = len(changes.new) + len(changes.replaced) + len(changes.unchanged)
-    print(f"imported {counted(rows, 'row')} of {request.file.name}: {', '.join(parts)}")
-    for slug in changes.removed:
-        print(f"removed {slug}: its row is gone")
-    print(f"study {study.name} in {study.root}")
-    where = outputs_words(request.outputs)
-    key = f" baseline={baseline.value}" if baseline else ""
-    print(f"next: hpml-jobs collect {study.name}{key}{where}")
-
-
-FORMATS = tuple(form.value for form in Format)
+FORMATS = ("wandb", "mlflow", "tensorboard", "extrap")
+"""What an export is for: `exchange/to_FORMAT.py` writes it."""
 
 
 def export(
@@ -354,7 +308,7 @@ def export(
     if form not in FORMATS or len(names) > 1:
         raise UsageError(f"export {' '.join(words)}: give a study, then {' or '.join(FORMATS)}")
     study = find_study(names[0] if names else None, outputs)
-    write = writer(Format(form))
+    write = import_module(f"hpml_jobs.exchange.to_{form}").write
     from hpml_jobs.exchange.runs import exported
     from hpml_jobs.report.report import make_report
     from hpml_jobs.status.states import study_status

@@ -10,7 +10,6 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import typer
 
 from hpml_jobs.cli.completion import keys, studies
-from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.text import nearest, one_of
@@ -252,11 +251,6 @@ def find_study(study: str | None, outputs: Path | None) -> Study:
     if study is None:
         print(f"study {selected.name} (most recently submitted)", file=sys.stderr)
     return selected
-
-
-def cluster_of(study: Study) -> Cluster | None:
-    """Return the cluster of the latest submission; None of imported studies."""
-    return study.last_cluster()
 
 
 def history_of(study: Study) -> History:

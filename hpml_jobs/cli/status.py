@@ -17,6 +17,7 @@ from hpml_jobs.cli.console import (
     MOST_LISTED,
     console,
     needs_attention,
+    plain_table,
     print_changes,
     print_json,
     states_table,
@@ -32,7 +33,6 @@ from hpml_jobs.cli.options import (
     Strict,
     StudyName,
     StudySelection,
-    cluster_of,
     outputs_of,
     select_study,
     study_words,
@@ -310,8 +310,7 @@ def _listed(study: Study) -> Listed:
 
     moment = datetime.fromtimestamp(submitted_at(study.root), UTC).astimezone()
     submitted = moment.strftime("%Y-%m-%d %H:%M")
-    last = cluster_of(study)
-    cluster = last.name if last else ""
+    cluster = last.name if (last := study.last_cluster()) else ""
     try:
         study.check_schema()
         status = study_status(study)
@@ -328,10 +327,7 @@ def _workloads(status: "StudyStatus") -> tuple[str, ...]:
 
 
 def _studies_table(listed: list[Listed]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in ("study", "submitted", "cluster", "workload"):
-        table.add_column(head, no_wrap=head != "workload")
-    table.add_column("cells")
+    table = plain_table(("study", "submitted", "cluster"), ("workload", "cells"))
     for one in listed:
         cells = Text(one.fault, style="red") if one.fault else _cells_by_state(one.cells)
         workloads = ", ".join(one.workloads) or "\N{EN DASH}"

@@ -208,7 +208,7 @@ def _sweep_of(question: "Question") -> "BusSweep | None":
     if question.sweep is None:
         return None
     from hpml_jobs.exchange.sweep_file import read_sweep
-    from hpml_jobs.study.reader import read_bytes, reason_of
+    from hpml_jobs.study.files import read_bytes, reason_of
 
     try:
         content = read_bytes(question.sweep.expanduser(), SWEEP_BYTES)

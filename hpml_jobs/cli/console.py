@@ -18,7 +18,7 @@ from hpml_jobs.cli.commands import discard
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.text import counted, duration_text, printable, time_text
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.study.cell_state import CellState
+from hpml_jobs.study.snapshot import CellState
 
 if TYPE_CHECKING:
     from hpml_jobs.status.usage import Usage

@@ -17,7 +17,7 @@ from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.text import counted, nearest
 from hpml_jobs.errors import HpmlError, UsageError
-from hpml_jobs.study.reader import read_bytes
+from hpml_jobs.study.files import read_bytes
 from hpml_jobs.study.selection import check_name
 from hpml_jobs.study.study import Study
 
@@ -174,9 +174,8 @@ def import_(words: FileAndKeys = None, outputs: Outputs = None, json: Json = Fal
     Example: hpml-jobs import docs/published.csv study=published
     """
     from hpml_jobs.exchange.csv_columns import read_unit
-    from hpml_jobs.exchange.csv_records import Rules, read_timings
+    from hpml_jobs.exchange.csv_records import Rules, read_timings, write_study
     from hpml_jobs.exchange.csv_remarks import remarks
-    from hpml_jobs.exchange.write_study import write_study
 
     file, values = _parsed(words or [])
     if _is_archive(file):

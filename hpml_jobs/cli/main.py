@@ -169,7 +169,7 @@ _PYDANTIC = re.compile(r"Input should be a valid integer.*")
 
 def _remedy(words: list[str]) -> str:
     """Return what to type instead of an option that is a key elsewhere; empty if none is."""
-    from hpml_jobs.plan.key_types import type_of
+    from hpml_jobs.plan.keys import type_of
 
     for word, following in itertools.pairwise([*words, ""]):
         option, is_pair, value = word.partition("=")

@@ -16,11 +16,11 @@ from hpml_jobs import __version__
 from hpml_jobs.cli.console import Console, console, print_changes, print_json, totals
 from hpml_jobs.cli.options import ConfigDir, Json, Overrides
 from hpml_jobs.cli.submit import Manner, deliver
+from hpml_jobs.core.answers import Finding, Severity
 from hpml_jobs.core.cluster import Launcher
-from hpml_jobs.core.findings import Finding, Severity
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError, UsageError
-from hpml_jobs.study.reader import reason_of
+from hpml_jobs.study.files import reason_of
 
 if TYPE_CHECKING:
     from hpml_jobs.plan.site_profile import Profile
@@ -96,7 +96,7 @@ def _profile() -> "tuple[Profile, str]":
 
 
 def _profile_text(profile: "Profile", sources: str) -> str:
-    from hpml_jobs.plan.profile import profile_text
+    from hpml_jobs.plan.site_profile import profile_text
 
     date = datetime.now(UTC).astimezone().date().isoformat()
     head = [line.format(version=__version__, date=date, sources=sources) for line in HEAD]

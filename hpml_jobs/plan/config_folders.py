@@ -12,7 +12,7 @@ from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import one_of
 from hpml_jobs.errors import UsageError
-from hpml_jobs.study.reader import read_bytes, reason_of
+from hpml_jobs.study.files import read_bytes, reason_of
 
 GROUPS = ("cluster", "workload", "recipe", "grid")
 """Config groups: folders whose files are the choices of `cluster=NAME` and so on."""

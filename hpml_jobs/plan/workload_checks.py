@@ -13,8 +13,8 @@ from hpml_jobs.core.built_in import (
     TOKEN_DATA,
     Dataset,
 )
+from hpml_jobs.core.data_files import BYTE_DATA, TEXT, TOKENS, text_files, total_bytes, windows
 from hpml_jobs.core.text import did_you_mean
-from hpml_jobs.core.text_files import BYTE_DATA, TEXT, TOKENS, text_files, total_bytes, windows
 from hpml_jobs.core.workload import Loss, Optimizer, Workload
 from hpml_jobs.errors import UsageError
 

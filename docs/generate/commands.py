@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from hpml_jobs.cli.commands import COMMANDS, OLD_NAMES, PROGRAM, UNNAMED, typer_program
 from hpml_jobs.cli.completion import GROUPS
-from hpml_jobs.core.config_docs import KeyDoc, description, keys
+from hpml_jobs.cli.help import KeyDoc, description, keys
 from hpml_jobs.core.paths import conf_folder
 
 INTRODUCTION = f"""\

@@ -4,8 +4,8 @@ from hpml_jobs.checks.cpus import OVERSUBSCRIBED, too_few_cpus_for_loading
 from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
 from hpml_jobs.core.disturbance import explains, outside_causes, run_queue_share
 from hpml_jobs.core.formulas import loader_waiting_s
-from hpml_jobs.core.lateness import Late, Lateness, Work, lateness_of
 from hpml_jobs.core.measurements import Role, Stalls
+from hpml_jobs.core.outliers import Late, Lateness, Work, lateness_of
 from hpml_jobs.core.record import Rank, Record
 from hpml_jobs.core.strategies import Loader
 from hpml_jobs.core.text import Share, percent_text

@@ -1,5 +1,6 @@
-"""Command choose."""
+"""Commands choose and predict."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +13,7 @@ from hpml_jobs.cli.console import console, print_json
 from hpml_jobs.cli.options import (
     Json,
     Outputs,
-    cluster_of,
+    choice_of,
     find_study,
     history_of,
     number,
@@ -20,13 +21,17 @@ from hpml_jobs.cli.options import (
     share,
     whole_number,
 )
-from hpml_jobs.cli.predict import predict
-from hpml_jobs.errors import HpmlError
+from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.study.study import Study
 
 if TYPE_CHECKING:
+    from hpml_jobs.predict.network import BusSweep
+    from hpml_jobs.predict.question import Question
     from hpml_jobs.report.choose.table import GroupChoice
+    from hpml_jobs.report.predict.document import GroupForecast
 
-KEYS = {
+CHOOSE_KEYS = {
     "min_efficiency": share,
     "epochs": whole_number,
     "gpu_hours_budget": number,
@@ -39,7 +44,7 @@ def choose(
         list[str] | None,
         typer.Argument(
             metavar="[STUDY] [KEY=VALUE]...",
-            help=f"study, default: the most recently submitted; keys: {', '.join(KEYS)}",
+            help=f"study, default: the most recently submitted; keys: {', '.join(CHOOSE_KEYS)}",
             autocompletion=studies,
         ),
     ] = None,
@@ -65,25 +70,31 @@ def choose(
     if predicted:
         predict(words, outputs, json=json)
         return
-    parsed = parse_words("choose", words, KEYS)
+    parsed = parse_words("choose", words, CHOOSE_KEYS)
     wish = Wish(**parsed.values)
     study = find_study(parsed.study, outputs)
     snapshots = read_study(study, history_of(study))
-    made = choices(snapshots, wish, cluster_of(study), study.commands(), study=study.name)
+    made = choices(snapshots, wish, study.last_cluster(), study.commands(), study=study.name)
     if not made:
-        raise HpmlError(
-            f"no cell of study {study.name} has a number; hpml-jobs status {study.name} shows why"
-        )
+        raise _no_number(study)
     if json:
         print_json({"study": study.name, "wish": wish, "groups": [m.document for m in made]})
         return
     out = console()
     for choice in made:
         _show(out, choice, several=len(made) > 1)
+        for line in choice.next_cells:
+            out.print(Text(line))
 
 
-def _show(out: Console, made: "GroupChoice", *, several: bool) -> None:
-    """Print the answer, then the table of all cells, the steps, and the next cells."""
+def _no_number(study: Study) -> HpmlError:
+    return HpmlError(
+        f"no cell of study {study.name} has a number; hpml-jobs status {study.name} shows why"
+    )
+
+
+def _show(out: Console, made: "GroupChoice | GroupForecast", *, several: bool) -> None:
+    """Print the setting of a group of cells, the answer and the table."""
     from hpml_jobs.report.files.screen import show_table
     from hpml_jobs.report.frame.captions import setting
 
@@ -91,5 +102,116 @@ def _show(out: Console, made: "GroupChoice", *, several: bool) -> None:
         out.print(Rule(style="dim"))
     out.print(Text(setting(made.group), style="dim"))
     show_table(made.table, out)
-    for line in made.next_cells:
-        out.print(Text(line))
+
+
+SWEEP_BYTES = 2**20
+"""The longest file of a sweep that is read."""
+
+
+def whole_numbers(text: str) -> tuple[int, ...]:
+    """Read whole numbers, separated by commas.
+
+    Raises:
+        UsageError: they are none.
+    """
+    return tuple(dict.fromkeys(whole_number(part) for part in text.split(",")))
+
+
+def strategies(text: str) -> tuple[Strategy, ...]:
+    """Read strategies, separated by commas.
+
+    Raises:
+        UsageError: one of them is none.
+    """
+    return tuple(dict.fromkeys(map(choice_of(Strategy), text.split(","))))
+
+
+PREDICT_KEYS = {
+    "gpus": whole_numbers,
+    "batch": whole_numbers,
+    "accumulate": whole_numbers,
+    "strategy": strategies,
+    "nodes": whole_number,
+    "cluster.gpus_per_node": whole_number,
+    "sweep": Path,
+}
+
+DROPPED = ("link_gb_per_s", "links_per_node", "other_network")
+"""Keys of version 0.8.0, with which the band of a time was chosen, not measured."""
+
+
+def predict(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[STUDY] [KEY=VALUE]...",
+            help=f"study, default: the most recently submitted; keys: {', '.join(PREDICT_KEYS)}",
+            autocompletion=studies,
+        ),
+    ] = None,
+    outputs: Outputs = None,
+    json: Json = False,
+) -> None:
+    """Predict iterations that were not measured: more GPUs, other batches, more nodes.
+
+    Without keys, the next two doublings of the largest size at the measured batches. Beside each
+    prediction are a band, its error on measured cells that were left out, and that of no change per
+    GPU. sweep= is a CSV file of all-reduces by nccl-tests, for a network that no cell measured:
+    bytes,gb_per_s or bytes,seconds,gpus. See docs/choose_predict.md.
+
+    Example: hpml-jobs predict digits-local gpus=4,8 cluster.gpus_per_node=8
+    """
+    from hpml_jobs.report.predict.document import forecasts
+    from hpml_jobs.study.snapshot import read_study
+
+    name, question = _question(words)
+    study = find_study(name, outputs)
+    snapshots = read_study(study, history_of(study))
+    sweep = _sweep_of(question)
+    made = forecasts(snapshots, question, sweep, study.last_cluster(), study.commands())
+    if not made:
+        raise _no_number(study)
+    if json:
+        print_json({"study": study.name, "groups": [forecast.document for forecast in made]})
+    else:
+        out = console()
+        for forecast in made:
+            _show(out, forecast, several=len(made) > 1)
+    if not any(forecast.forecast.predictions for forecast in made):
+        raise typer.Exit(1)
+
+
+def _question(words: list[str] | None) -> "tuple[str | None, Question]":
+    """Return the study's name and the question.
+
+    Raises:
+        UsageError: the words are not `[STUDY] [KEY=VALUE]...`, or no cell can be like this.
+    """
+    from hpml_jobs.predict.question import Question
+
+    for word in words or ():
+        if word.partition("=")[0] in DROPPED:
+            raise UsageError(
+                f"{word}: this key is gone; for a network that no cell measured give sweep=FILE, "
+                "a measurement by nccl-tests"
+            )
+    study, values = parse_words("predict", words, PREDICT_KEYS)
+    return study, Question(**{k.removeprefix("cluster."): value for k, value in values.items()})
+
+
+def _sweep_of(question: "Question") -> "BusSweep | None":
+    """Return the content of the question's file; None without one.
+
+    Raises:
+        HpmlError: it cannot be read.
+    """
+    if question.sweep is None:
+        return None
+    from hpml_jobs.exchange.sweep_file import read_sweep
+    from hpml_jobs.study.files import read_bytes, reason_of
+
+    try:
+        content = read_bytes(question.sweep.expanduser(), SWEEP_BYTES)
+    except OSError as fault:
+        raise HpmlError(f"sweep={question.sweep} cannot be read: {reason_of(fault)}") from fault
+    return read_sweep(content, question.sweep.name)

@@ -1,30 +1,40 @@
-"""Command collect."""
+"""Commands collect, report and record."""
 
 import contextlib
+import os
 import sys
-from collections.abc import Callable, Sequence
+import webbrowser
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
-from hpml_jobs.cli.console import console
+from hpml_jobs.checks.result import Level
+from hpml_jobs.cli.console import console, print_json
 from hpml_jobs.cli.options import (
     REPORT_KEYS,
     Json,
     Outputs,
+    Pattern,
     ReportWords,
     Strict,
+    StudyName,
     StudySelection,
-    cluster_of,
     find_study,
+    history_of,
     parse_words,
+    select_study,
 )
 from hpml_jobs.cli.status import show_until_idle
 from hpml_jobs.core.text import counted
 from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.study.snapshot import read_study
 
 if TYPE_CHECKING:
+    from hpml_jobs.report.key_numbers import CellSummary
     from hpml_jobs.report.report import Report
     from hpml_jobs.status.states import StudyStatus
     from hpml_jobs.study.study import Study
@@ -94,7 +104,7 @@ def current_report(
 
     if status.fault:
         print(f"warning: {status.fault}; jobs that only it names are not shown", file=sys.stderr)
-    options = ReportOptions(cluster_of(study), study.commands(), **values)
+    options = ReportOptions(study.last_cluster(), study.commands(), **values)
     report = make_report(study.name, status.snapshots, status.states, options)
     restore_records(status.snapshots)
     return report, status
@@ -148,3 +158,110 @@ def _files(written: Sequence[Path]) -> str:
     names = [path.name for path in written if path.stem == "tables"]
     sheets = sum(path.suffix == ".csv" for path in written)
     return ", ".join([*names, counted(sheets, "CSV file")])
+
+
+DISPLAYS = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
+"""Variables of an environment in which a browser can be opened; without them it would be a text
+browser, which takes the terminal."""
+
+
+def report(
+    words: ReportWords = None,
+    outputs: Outputs = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--to", metavar="FOLDER", help="folder of the page; default: report/ in the study"
+        ),
+    ] = None,
+    is_opened: Annotated[bool, typer.Option("--open", help="open the page in a browser")] = False,
+) -> None:
+    """Write a page that can be handed in: report.html, and the same as report.md.
+
+    It begins with the answer and a paragraph for a proposal; pictures, tables, what to trust,
+    answers to the questions of the lab, the method and the environment follow. The HTML file is
+    complete: it loads nothing, and can be sent as it is. The pictures are written as png and svg,
+    too, and the tables as hpml-jobs collect does.
+
+    Example: hpml-jobs report digits-local --open
+    """
+    name, values = parse_words("report", words, REPORT_KEYS)
+    study = find_study(name, outputs)
+    made, _ = current_report(study, values)
+    from hpml_jobs.report.folder import write_all
+    from hpml_jobs.report.page import HTML, MARKDOWN
+
+    written = write_report("report", study, to, lambda folder: write_all(made, folder))
+    for line in _answers(made):
+        print(line)
+    if not written:
+        raise typer.Exit(1)
+    pictures = [path.stem for path in written if path.suffix == ".png"]
+    files = [HTML, MARKDOWN, "all tables"]
+    files += [f"pictures of {', '.join(pictures)} (PNG, SVG)"] if pictures else []
+    folder = written[0].parent
+    print(f"written: {', '.join(files)} in {folder}")
+    if is_opened:
+        _open(folder / HTML, os.environ)
+
+
+def _answers(made: "Report") -> list[str]:
+    """Return the answer of every group with a number."""
+    from hpml_jobs.report.choose.words import answer
+
+    return [
+        f"{f'group {group.number}: ' if made.several else ''}"
+        f"{answer(group.choice, group.source.device, made.study)}"
+        for group in made.groups
+        if group.choice
+    ]
+
+
+def _open(path: Path, environment: Mapping[str, str]) -> None:
+    """Open a file in the user's browser; where there is none, say so."""
+    has_display = sys.platform == "darwin" or any(environment.get(name) for name in DISPLAYS)
+    address = path.resolve().as_uri()
+    if not (has_display and webbrowser.open(address)):
+        print(f"no browser here: copy {path.resolve()} to your computer and open it there")
+
+
+LEVEL_COLOURS = {Level.FAIL: "red", Level.WARN: "yellow", Level.PASS: "green"}
+"""Levels with their colours, the most serious first."""
+
+
+def record(
+    study: StudyName = None,
+    pattern: Pattern = None,
+    outputs: Outputs = None,
+    json: Json = False,
+) -> None:
+    """Show the key numbers of every cell, and each data-quality check with its reason.
+
+    Example: hpml-jobs record digits-local 'ddp-4proc-*'
+    """
+    from hpml_jobs.report.key_numbers import summarize
+
+    selection = select_study(study, pattern, outputs)
+    cells = selection.chosen(summarize(read_study(selection.study, history_of(selection.study))))
+    if json:
+        print_json({"study": selection.study.name, "cells": cells})
+        return
+    out = console()
+    for cell in cells:
+        _show_cell(out, cell)
+
+
+def _show_cell(out: Console, cell: "CellSummary") -> None:
+    from hpml_jobs.report.key_numbers import lines
+
+    has_state = cell.outcome is not Outcome.MISSING  # else it may be pending
+    state = f"{cell.outcome.value} " if has_state else ""
+    out.print(Text(f"==== {cell.slug}: {state}{cell.reason}".rstrip(), "bold"))
+    for line in lines(cell.numbers):
+        out.print(Text(f"  {line}"))
+    for level, colour in LEVEL_COLOURS.items():
+        for result in cell.checks:
+            if result.level is level:
+                line_of_check = Text(f"  {level.value} ", style=colour)
+                line_of_check.append(f"{result.check}: {result.reason}", style="default")
+                out.print(line_of_check)

@@ -1,9 +1,15 @@
-"""Table of the commands, and the typer program made of them."""
+"""Table of the commands, the typer program made of them, and its output streams."""
 
+import contextlib
+import os
+import re
 import shlex
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
+
+from hpml_jobs.core.text import printable
 
 if TYPE_CHECKING:
     import typer
@@ -18,25 +24,25 @@ COMMANDS = {
     "plan": "cli.submit:plan",
     "run": "cli.run:run",
     "fetch": "cli.run:fetch",
-    "import": "cli.import_csv:import_",
-    "list": "cli.list_studies:list_",
+    "import": "cli.exchange:import_",
+    "list": "cli.status:list_",
     "status": "cli.status:status",
     "watch": "cli.status:watch",
     "logs": "cli.status:logs",
-    "record": "cli.record:record",
+    "record": "cli.collect:record",
     "cancel": "cli.jobs:cancel",
     "resubmit": "cli.jobs:resubmit",
     "collect": "cli.collect:collect",
-    "report": "cli.report:report",
+    "report": "cli.collect:report",
     "choose": "cli.choose:choose",
-    "predict": "cli.predict:predict",
-    "archive": "cli.archive:archive",
-    "unpack": "cli.archive:unpack",
-    "export": "cli.export:export",
-    "init": "cli.init:init",
+    "predict": "cli.choose:predict",
+    "archive": "cli.exchange:archive",
+    "unpack": "cli.exchange:unpack",
+    "export": "cli.exchange:export",
+    "init": "cli.setup:init",
     "compare": "cli.compare:compare",
-    "reference": "cli.reference:reference",
-    "doctor": "cli.doctor:doctor",
+    "reference": "cli.compare:reference",
+    "doctor": "cli.setup:doctor",
     "completion": "cli.completion:completion",
 }
 """The function of every command, as module:name in this package; imported only when needed."""
@@ -85,3 +91,36 @@ def remember(words: list[str]) -> None:
 def repeated() -> str:
     """Return the present command as it can be typed again."""
     return shlex.join([PROGRAM, *_words])
+
+
+_COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
+"""A colour of a terminal."""
+
+
+class _Printed:
+    """A stream that takes control characters out of what is printed on it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        parts = _COLOUR.split(text)  # the help pages of typer have colours
+        parts[::2] = map(printable, parts[::2])
+        self.stream.write("".join(parts))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+@contextlib.contextmanager
+def without_control_characters() -> Iterator[None]:
+    """Take control characters out of what is printed in the `with` block."""
+    printed: Any = [stream and _Printed(stream) for stream in (sys.stdout, sys.stderr)]
+    with contextlib.redirect_stdout(printed[0]), contextlib.redirect_stderr(printed[1]):
+        yield  # a stream that was closed is None
+
+
+def discard(stream: TextIO) -> None:
+    """Send what is written to a stream from now on nowhere: its reader has left, or it is full."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

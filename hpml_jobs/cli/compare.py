@@ -1,23 +1,27 @@
-"""Command compare."""
+"""Command compare, its two sides, and the references that it stores."""
 
 import re
 import sys
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from hpml_jobs.cli.completion import compared
-from hpml_jobs.cli.console import console, print_json
-from hpml_jobs.cli.options import Json, Outputs
-from hpml_jobs.cli.reference import save_reference
+from hpml_jobs.cli.completion import compared, studies
+from hpml_jobs.cli.console import console, plain_table, print_json
+from hpml_jobs.cli.options import Json, Outputs, find_study, history_of, outputs_of
+from hpml_jobs.core.text import counted, did_you_mean
 from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.study.selection import all_studies, check_name
+from hpml_jobs.study.study import Study
 
 if TYPE_CHECKING:
-    from hpml_jobs.cli.sides import Side
     from hpml_jobs.report.compare.document import ComparisonText
+    from hpml_jobs.report.compare.reference import Reference
 
 LEAST_LIMIT = 2.0
 """The least limit in percent: smaller differences are never called slower."""
@@ -96,7 +100,6 @@ def compare(
         return
     if a is None:
         raise UsageError("name the study to compare with: hpml-jobs compare A [B]")
-    from hpml_jobs.cli.sides import side_of
     from hpml_jobs.report.compare.document import make_comparison
 
     limit = None if fail_if_slower is None else parse_limit(fail_if_slower)
@@ -110,8 +113,8 @@ def compare(
     if json:
         print_json(text.document)
     else:
-        _show(console(), text)
-    _write(text, new, to, json=json)
+        _show_comparison(console(), text)
+    _write_picture(text, new, to, json=json)
     if text.failure:
         raise HpmlError(text.failure)
 
@@ -138,7 +141,7 @@ def parse_limit(word: str) -> float:
     return number / 100
 
 
-def _show(out: Console, text: "ComparisonText") -> None:
+def _show_comparison(out: Console, text: "ComparisonText") -> None:
     """Print the answer, then of each group the conditions that differ and the table."""
     from hpml_jobs.report.files.screen import show_table
 
@@ -156,7 +159,7 @@ def _show(out: Console, text: "ComparisonText") -> None:
         out.print(Text(text.passed, style="bold"))
 
 
-def _write(text: "ComparisonText", new: "Side", to: Path | None, *, json: bool) -> None:
+def _write_picture(text: "ComparisonText", new: "Side", to: Path | None, *, json: bool) -> None:
     """Write the picture beside the report of B, or into the folder that was named.
 
     Raises:
@@ -177,3 +180,249 @@ def _write(text: "ComparisonText", new: "Side", to: Path | None, *, json: bool) 
         return
     if written and not json:
         print(f"written: {', '.join(path.name for path in written)} in {folder}")
+
+
+class Action(StrEnum):
+    """What is done with references."""
+
+    SAVE = "save"
+    LIST = "list"
+    SHOW = "show"
+    DELETE = "delete"
+
+
+def reference(
+    action: Annotated[Action, typer.Argument(help="what to do")],
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="name of the reference, or the path of its file"),
+    ] = None,
+    study: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="STUDY",
+            help="study to save; default: the most recently submitted",
+            autocompletion=studies,
+        ),
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="save over a reference of the same name")
+    ] = False,
+    outputs: Outputs = None,
+    json: Json = False,
+) -> None:
+    """List, show and delete what compare --save stored; reference save does the same as it.
+
+    A name is stored in references/ next to the studies, a path (ci/reference.json) as it is: that
+    can be committed. The file has times, conditions and checks, no paths and no names of hosts.
+
+    Example: hpml-jobs reference save v1 digits-local
+    """
+    folder = outputs_of(outputs)
+    if study is not None and action is not Action.SAVE:
+        raise UsageError(f"{study}: reference {action.value} has no study")
+    if action is Action.LIST:
+        if name is not None:
+            raise UsageError(f"{name}: reference list has no name; use reference show {name}")
+        _list_references(folder, json=json)
+        return
+    if name is None:
+        raise UsageError(f"reference {action.value} needs a NAME")
+    match action:
+        case Action.SAVE:
+            save_reference(name, study, outputs, replace=replace, json=json)
+        case Action.SHOW:
+            _show_reference(name, folder, json=json)
+        case _:
+            _delete_reference(name, folder)
+
+
+def save_reference(
+    name: str, study: str | None, outputs: Path | None, *, replace: bool, json: bool
+) -> None:
+    """Store the numbers of a study, by default of the most recently submitted one; `json` prints.
+
+    Raises:
+        UsageError: the name is that of a study, or no name.
+        HpmlError: the file exists, or cannot be written.
+    """
+    from hpml_jobs.report.compare.reference import write_reference
+
+    folder = outputs_of(outputs)
+    path = reference_path(name, folder)
+    if (folder / name / "cells").is_dir():
+        raise UsageError(f"{name} is a study: give the reference another name")
+    if path.exists() and not replace:
+        raise HpmlError(f"reference {path} exists: --replace saves over it")
+    numbers = of_study(find_study(study, outputs)).numbers()
+    write_reference(numbers, path)
+    if json:
+        print_json(numbers)
+    else:
+        print(f"saved: {_cells(numbers)} of study {numbers.study} in {path}")
+
+
+def _cells(numbers: "Reference") -> str:
+    cells = [cell for group in numbers.groups for cell in group.cells if cell.runs]
+    return f"{counted(len(cells), 'cell')}, {counted(sum(len(c.runs) for c in cells), 'run')}"
+
+
+def _list_references(folder: Path, *, json: bool) -> None:
+    from hpml_jobs.report.compare.reference import read_reference
+
+    heads = ("reference", "study", "measured", "cells")
+    table, rows = plain_table((), heads), []
+    for name in reference_names(folder):
+        try:
+            numbers = read_reference(reference_path(name, folder))
+        except HpmlError as fault:
+            rows.append({"reference": name, "fault": str(fault)})
+            table.add_row(name, Text(str(fault), style="red"), "", "")
+            continue
+        row = (name, numbers.study, numbers.measured[:10], _cells(numbers))
+        rows.append(dict(zip(heads, row, strict=True)))
+        table.add_row(*row)
+    if json:
+        print_json({"references": rows})
+    elif rows:
+        console().print(table)
+    else:
+        raise HpmlError(f"no reference in {folder}: hpml-jobs compare STUDY --save NAME stores one")
+
+
+def _show_reference(name: str, folder: Path, *, json: bool) -> None:
+    from hpml_jobs.report.compare.reference import read_reference
+    from hpml_jobs.report.frame.captions import cell_label
+    from hpml_jobs.report.frame.numbers import seconds
+
+    path = reference_path(name, folder)
+    numbers = read_reference(path)
+    if json:
+        print_json(numbers)
+        return
+    day = f", measured {numbers.measured[:10]}" if numbers.measured else ""
+    print(f"{path}: {_cells(numbers)} of study {numbers.study}{day}")
+    for group in numbers.groups:
+        print(group.setting)
+        for cell in group.cells:
+            times = ", ".join(map(seconds, cell.epochs_s)) or cell.outcome.value
+            print(f"  {cell_label(cell.place, group.device)}: {times}{' s' if cell.runs else ''}")
+
+
+def _delete_reference(name: str, folder: Path) -> None:
+
+    if is_path(name):
+        raise UsageError(f"{name}: reference delete takes a name; remove a file yourself")
+    path = reference_path(name, folder)
+    try:
+        path.unlink()
+    except OSError as fault:
+        raise HpmlError(f"reference {path} cannot be deleted: {fault.strerror}") from fault
+    print(f"deleted: {path}")
+
+
+REFERENCES = "references"
+"""The folder of stored references, next to the studies."""
+
+SUFFIX = ".json"
+
+
+class Side(NamedTuple):
+    """A study with its folder, or the file of a stored reference."""
+
+    path: Path
+    study: Study | None = None
+
+    @property
+    def where(self) -> Path:
+        """The folder of the study, or the file."""
+        return self.path.resolve()
+
+    def numbers(self) -> "Reference":
+        """Return its numbers, under the name of the study or of the reference.
+
+        Raises:
+            HpmlError: it has none, or cannot be read.
+        """
+        from hpml_jobs.report.compare.reference import read_reference, reference_of
+        from hpml_jobs.study.snapshot import read_study
+
+        if self.study is not None:
+            return reference_of(self.study.name, read_study(self.study, history_of(self.study)))
+        return msgspec.structs.replace(read_reference(self.path), study=self.path.stem)
+
+
+def of_study(study: Study) -> Side:
+    """Return a study as a side."""
+    return Side(study.root, study)
+
+
+def reference_path(name: str, outputs: Path) -> Path:
+    """Return the file of a reference: a path as it is, a name in the folder of references.
+
+    Raises:
+        UsageError: it is no name.
+    """
+    if is_path(name):
+        return Path(name).expanduser()
+    try:
+        return outputs / REFERENCES / f"{check_name(name)}{SUFFIX}"
+    except UsageError as fault:
+        raise UsageError(
+            f"{name!r} is not the name of a study or reference: use letters, digits, '.', '_' and "
+            f"'-'; a path has a / or ends in {SUFFIX}"
+        ) from fault
+
+
+def is_path(word: str) -> bool:
+    """Return whether a word is the path of a reference's file, not a name."""
+    return "/" in word or word.endswith(SUFFIX)
+
+
+def reference_names(outputs: Path) -> list[str]:
+    """Return the names of the stored references."""
+    return sorted(file.stem for file in (outputs / REFERENCES).glob(f"*{SUFFIX}"))
+
+
+def side_of(word: str | None, outputs: Path | None) -> Side:
+    """Return the study or the reference of a word; without one the most recently submitted study.
+
+    Raises:
+        HpmlError: there is none of this name; the message names the nearest.
+        UsageError: the name is that of a study and of a reference.
+    """
+    if word is None:
+        return of_study(find_study(None, outputs))
+    root = Path(word.removeprefix("study=")).expanduser()
+    if "/" in word and (root / "cells").is_dir():
+        study = Study(root.resolve())
+        study.check_schema()
+        return of_study(study)
+    if is_path(word):
+        if not Path(word).expanduser().is_file():
+            raise HpmlError(f"{word}: there is no such study folder or reference file")
+        return Side(Path(word).expanduser())
+    return _named(word.removeprefix("study="), outputs_of(outputs))
+
+
+def _named(name: str, outputs: Path) -> Side:
+    file = reference_path(name, outputs)
+    studies = sorted(study.name for study in all_studies(outputs))
+    if name in studies and file.is_file():
+        raise UsageError(
+            f"{name} is a study and a reference: give its path, {outputs / name} or {file}"
+        )
+    if file.is_file():
+        return Side(file)
+    if name not in studies:
+        references = reference_names(outputs)
+        raise HpmlError(
+            f"no study or reference {name} in {outputs}"
+            f"{did_you_mean(name, [*studies, *references])} (studies: {_names(studies)}; "
+            f"references: {_names(references)})"
+        )
+    return of_study(find_study(name, outputs))
+
+
+def _names(names: list[str]) -> str:
+    return ", ".join(names) or "none"

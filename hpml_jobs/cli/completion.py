@@ -14,9 +14,9 @@ from typing import Annotated
 import typer
 
 from hpml_jobs.cli.commands import COMMANDS, COMPLETION_VARIABLE, PROGRAM, UNNAMED
+from hpml_jobs.cli.help import KeyDoc
+from hpml_jobs.cli.help import keys as keys_of_config
 from hpml_jobs.core.cell import Protocol
-from hpml_jobs.core.config_docs import KeyDoc
-from hpml_jobs.core.config_docs import keys as keys_of_config
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
 from hpml_jobs.core.training_path import CompileMode, Precision
@@ -129,10 +129,9 @@ def compared(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def exported(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the names of studies and the formats of an export that begin so."""
-    from hpml_jobs.exchange.formats import Format
+    from hpml_jobs.cli.exchange import FORMATS
 
-    formats = [form.value for form in Format if form.value.startswith(incomplete)]
-    return studies(ctx, incomplete) + formats
+    return studies(ctx, incomplete) + [form for form in FORMATS if form.startswith(incomplete)]
 
 
 def _outputs(ctx: typer.Context) -> Path:

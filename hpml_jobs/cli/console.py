@@ -14,11 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from hpml_jobs.checks.result import in_short
-from hpml_jobs.cli.streams import discard
+from hpml_jobs.cli.commands import discard
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.text import counted, duration_text, printable, time_text
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.study.cell_state import CellState
+from hpml_jobs.study.snapshot import CellState
 
 if TYPE_CHECKING:
     from hpml_jobs.status.usage import Usage
@@ -73,6 +73,16 @@ def needs_attention(state: CellState) -> bool:
     return not is_sound or bool(state.who or state.warning or in_short(state.checks))
 
 
+def plain_table(fixed: Iterable[str], foldable: Iterable[str]) -> Table:
+    """Return a table with these headings and no lines; texts of `fixed` columns are not folded."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in fixed:
+        table.add_column(heading, no_wrap=True)
+    for heading in foldable:
+        table.add_column(heading)
+    return table
+
+
 def states_table(states: Iterable[CellState], rows: int | None = None) -> Table:
     """Return a table of cells: name, state, job, time queued, time run, reason.
 
@@ -81,10 +91,7 @@ def states_table(states: Iterable[CellState], rows: int | None = None) -> Table:
     cells = list(states)
     shown = cells if rows is None else _most_urgent(cells, rows)
     timed = any(s.queued_s is not None or s.elapsed_s is not None for s in cells)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("cell", "state", "job", *(("waited", "ran") if timed else ())):
-        table.add_column(column, no_wrap=True)
-    table.add_column("")
+    table = plain_table(("cell", "state", "job", *(("waited", "ran") if timed else ())), ("",))
     for state in shown:
         times = (_span(state.queued_s), _span(state.elapsed_s)) if timed else ()
         reason = Text(
@@ -159,9 +166,7 @@ def sent_table(rows: "Sequence[CellRow]", *, all_cells: bool) -> Table:
     """
     if len(rows) > MOST_LISTED and not all_cells:
         return _sent_summary(rows)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("cell", "job", "resources", ""):
-        table.add_column(column, no_wrap=column != "")
+    table = plain_table(("cell", "job", "resources"), ("",))
     for row in rows:
         table.add_row(row.cell, row.job, row.shape, Text(row.why, style="dim"))
     return table
@@ -169,21 +174,10 @@ def sent_table(rows: "Sequence[CellRow]", *, all_cells: bool) -> Table:
 
 def _sent_summary(rows: "Iterable[CellRow]") -> Table:
     """Return a table of the cells of a plan by what they request and why: a line per kind."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("cells", "resources", ""):
-        table.add_column(name, justify="right" if name == "cells" else "left")
+    table = plain_table((), ("cells", "resources", ""))
+    table.columns[0].justify = "right"
     for (shape, why), number in Counter((row.shape, row.why) for row in rows).items():
         table.add_row(str(number), shape, Text(why, style="dim"))
-    return table
-
-
-def _values_table(rows: Iterable[tuple[str, str, str]]) -> Table:
-    """Return a table of values; rows are (key, value, origin)."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("key", "value", "from"):
-        table.add_column(column)
-    for key, value, origin in rows:
-        table.add_row(key, Text(value), Text(origin, style="dim"))
     return table
 
 
@@ -212,7 +206,10 @@ def show_preview(selection: "Selection", *, json: bool, all_cells: bool = False)
     shown = [row for row in preview.values if all_cells or not row.origin.startswith("conf/")]
     if shown:
         print()
-        out.print(_values_table((row.key, row.value, row.origin) for row in shown))
+        values = plain_table((), ("key", "value", "from"))
+        for row in shown:
+            values.add_row(row.key, Text(row.value), Text(row.origin, style="dim"))
+        out.print(values)
         if hidden := len(preview.values) - len(shown):
             print(f"{counted(hidden, 'other value')} are defaults: --all shows them")
     for script in preview.scripts:

@@ -12,7 +12,7 @@ from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import SourceFile
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.study.cell_state import CellState
+from hpml_jobs.study.snapshot import CellState
 from hpml_jobs.study.study import Study
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.slurm.states import Outcome
 
 if TYPE_CHECKING:
-    from hpml_jobs.study.cell_state import CellState
+    from hpml_jobs.study.snapshot import CellState
     from hpml_jobs.study.study import Study
     from hpml_jobs.submit.resubmit import Changes
     from hpml_jobs.submit.selection import Selection

@@ -16,12 +16,14 @@ from hpml_jobs.cli.commands import (
     COMPLETION_VARIABLE,
     PROGRAM,
     UNNAMED,
+    discard,
     function_of,
     remember,
     typer_program,
+    without_control_characters,
 )
-from hpml_jobs.cli.streams import discard, without_control_characters
 from hpml_jobs.core.paths import conf_folder
+from hpml_jobs.core.text import nearest
 from hpml_jobs.errors import HpmlError, UsageError
 
 INTERRUPTED = 130
@@ -94,11 +96,8 @@ def _dispatch(words: list[str]) -> int:
         sys.argv[1:] = [word for word in words[names_command:] if word not in multirun]
         show()
         return 0
-    if not names_command and "=" not in words[0]:
-        import difflib
-
-        if near := difflib.get_close_matches(words[0], COMMANDS, n=1):
-            raise UsageError(f"{words[0]} is not a command; did you mean {near[0]}?")
+    if not names_command and "=" not in words[0] and (near := nearest(words[0], COMMANDS)):
+        raise UsageError(f"{words[0]} is not a command; did you mean {near}?")
     return _run_command(words if names_command else [UNNAMED, *words])
 
 
@@ -170,7 +169,7 @@ _PYDANTIC = re.compile(r"Input should be a valid integer.*")
 
 def _remedy(words: list[str]) -> str:
     """Return what to type instead of an option that is a key elsewhere; empty if none is."""
-    from hpml_jobs.plan.key_types import type_of
+    from hpml_jobs.plan.keys import type_of
 
     for word, following in itertools.pairwise([*words, ""]):
         option, is_pair, value = word.partition("=")

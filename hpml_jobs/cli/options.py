@@ -10,10 +10,9 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import typer
 
 from hpml_jobs.cli.completion import keys, studies
-from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Baseline
-from hpml_jobs.core.text import nearest
+from hpml_jobs.core.text import nearest, one_of
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.manifest import History, fold
 from hpml_jobs.study.selection import OfCell, find, matching
@@ -236,9 +235,7 @@ def choice_of(choices: type[Choice]) -> Callable[[str], Choice]:
     def read(text: str) -> Choice:
         listed = [choice.value for choice in choices]
         if text not in listed:
-            near = nearest(text, listed)
-            hint = f"; did you mean {near}?" if near else ""
-            raise UsageError(f"choose one of {', '.join(listed)}{hint}")
+            raise UsageError(one_of(text, listed))
         return choices(text)
 
     return read
@@ -254,11 +251,6 @@ def find_study(study: str | None, outputs: Path | None) -> Study:
     if study is None:
         print(f"study {selected.name} (most recently submitted)", file=sys.stderr)
     return selected
-
-
-def cluster_of(study: Study) -> Cluster | None:
-    """Return the cluster of the latest submission; None of imported studies."""
-    return study.last_cluster()
 
 
 def history_of(study: Study) -> History:

@@ -15,7 +15,7 @@ from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.cell_folder import CellFolder
 
 if TYPE_CHECKING:
-    from hpml_jobs.plan.plan import Plan, PlannedCell
+    from hpml_jobs.plan.cells import Plan, PlannedCell
     from hpml_jobs.study.study import Study
     from hpml_jobs.submit.selection import Selection
 

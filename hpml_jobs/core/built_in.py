@@ -6,8 +6,8 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
-from hpml_jobs.core import text_files
-from hpml_jobs.core.text_files import BYTE_DATA
+from hpml_jobs.core import data_files
+from hpml_jobs.core.data_files import BYTE_DATA
 from hpml_jobs.errors import UsageError
 
 
@@ -73,18 +73,18 @@ DATASETS: Mapping[str, Dataset] = {
         on_disk=True,
     ),
     "synthetic": Dataset(title="synthetic images", caption="{images} made-up images per epoch"),
-    text_files.TEXT: Dataset(
+    data_files.TEXT: Dataset(
         title="source of Python's standard library",
         caption="bytes of Python's standard library, {images} {samples} per epoch{limited}",
         unit=Unit.TOKENS,
     ),
-    text_files.FOLDER: Dataset(
+    data_files.FOLDER: Dataset(
         title="a folder of text",
         caption="bytes of a folder of text, {images} {samples} per epoch{limited}",
         on_disk=True,
         unit=Unit.TOKENS,
     ),
-    text_files.TOKENS: Dataset(
+    data_files.TOKENS: Dataset(
         title="synthetic tokens",
         caption="{images} made-up {samples} per epoch{limited}",
         unit=Unit.TOKENS,
@@ -92,7 +92,7 @@ DATASETS: Mapping[str, Dataset] = {
 }
 """The built-in data sets, by `workload.data`; `pkg.mod:name` is the user's code."""
 
-TOKEN_DATA = (*BYTE_DATA, text_files.TOKENS)
+TOKEN_DATA = (*BYTE_DATA, data_files.TOKENS)
 """The data sets whose samples are windows of tokens."""
 
 

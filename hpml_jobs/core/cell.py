@@ -25,8 +25,7 @@ from hpml_jobs.core.strategies import (
     is_baseline,
 )
 from hpml_jobs.core.training_path import Precision, TrainingPath
-from hpml_jobs.core.upgrades import UnreadableSchemaError, Upgrade, decode_upgraded
-from hpml_jobs.core.value import Value
+from hpml_jobs.core.value import UnreadableSchemaError, Upgrade, Value, decode_upgraded
 from hpml_jobs.core.workload import Optimizer, Workload, arg_text
 from hpml_jobs.errors import UsageError
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.text import counted, nearest
+from hpml_jobs.core.text import counted, did_you_mean
 from hpml_jobs.errors import UsageError
 from hpml_jobs.slurm.nodes import Node
 
@@ -124,8 +124,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             )
         if self.gpu_types and gpu_type not in self.gpu_types:
             types = ", ".join(sorted(self.gpu_types))
-            near = nearest(gpu_type, self.gpu_types)
-            hint = f"; did you mean {near}?" if near else ""
+            hint = did_you_mean(gpu_type, self.gpu_types)
             raise UsageError(f"gpu_type={gpu_type}: cluster={self.name} has {types}{hint}")
         return gpu_type
 

@@ -36,8 +36,7 @@ from hpml_jobs.core.measurements import (
 )
 from hpml_jobs.core.message_times import interpolated_s
 from hpml_jobs.core.quantization import Quantized
-from hpml_jobs.core.upgrades import Document, Upgrade
-from hpml_jobs.core.value import Value
+from hpml_jobs.core.value import Document, Upgrade, Value
 from hpml_jobs.core.workload import Loss, SourceFile
 from hpml_jobs.slurm.states import Outcome
 

@@ -115,15 +115,33 @@ class Share(float):
         return percent_text(self)
 
 
-def nearest(word: str, choices: Iterable[str]) -> str | None:
+def nearest(word: str, choices: Iterable[str], cutoff: float = 0.6) -> str | None:
     """Return the choice that a misspelt word is most like, whatever its case; None: none is.
+
+    Of a likeness below `cutoff` (0 to 1, difflib's ratio) it is none.
 
     >>> nearest("DDP", ["single", "ddp"]), nearest("dpp", ["single", "ddp"]), nearest("x", ["ddp"])
     ('ddp', 'ddp', None)
     """
     by_lower = {choice.lower(): choice for choice in choices}
-    near = difflib.get_close_matches(word.lower(), by_lower, n=1)
+    near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff)
     return by_lower[near[0]] if near else None
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """Return the end of a message on a misspelt word: `; did you mean ddp?`, or nothing."""
+    near = nearest(word, choices)
+    return f"; did you mean {near}?" if near else ""
+
+
+def one_of(word: str, choices: Iterable[str]) -> str:
+    """Return what to write instead of a word that is none of the choices.
+
+    >>> one_of("dpp", ["single", "ddp"]), one_of("x", ["single", "ddp"])
+    ('choose one of single, ddp; did you mean ddp?', 'choose one of single, ddp')
+    """
+    names = list(choices)
+    return f"choose one of {', '.join(names)}{did_you_mean(word, names)}"
 
 
 _NUMBER = re.compile(r"([0-9]+[.][0-9]+(?![.0-9])|[0-9]+)")

@@ -10,7 +10,7 @@ from hpml_jobs.core.formulas import closure, iterations, samples_processed
 from hpml_jobs.core.measurements import TRAINING, Epoch, Role, Steps
 from hpml_jobs.core.quantization import QuantizedParts
 from hpml_jobs.core.record import SCHEMA, UPGRADES, Rank, Record
-from hpml_jobs.core.upgrades import UnreadableSchemaError, decode_upgraded
+from hpml_jobs.core.value import UnreadableSchemaError, decode_upgraded
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.slurm.states import Outcome
 

@@ -1,8 +1,11 @@
-"""The base class of everything that crosses a file or a process: frozen, typed, checked."""
+"""The base class of what crosses a file or a process, and reading its JSON, of old schemas too."""
 
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
+
+from hpml_jobs import __version__
 
 T = TypeVar("T")
 
@@ -21,3 +24,68 @@ def decode_json(text: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(text, type=kind)
     except RecursionError as fault:
         raise ValueError("nested too deeply") from fault
+
+
+Document = dict[str, Any]
+"""A decoded JSON file: `schema` is its version, `hpml_jobs` the program that wrote it."""
+
+Upgrade = Callable[[Document], Document]
+"""Return a document of the next schema; the argument is not changed."""
+
+
+class UnreadableSchemaError(ValueError):
+    """A schema that is too old, too new, or not a number; `writer` is the program's version."""
+
+    def __init__(self, text: str, writer: object) -> None:
+        super().__init__(text)
+        self.writer = writer
+
+
+class _Schema(msgspec.Struct):
+    schema: Any = None
+
+
+def decode_upgraded(text: bytes, kind: type[T], current: int, upgrades: Mapping[int, Upgrade]) -> T:
+    """Return the value of a JSON file of the `current` schema, or of an older one.
+
+    Raises:
+        UnreadableSchemaError: as `upgrade`.
+        ValueError: it is not UTF-8, not JSON, no object of this kind, or nested too deeply.
+    """
+    if decode_json(text, _Schema).schema == current:  # thousands of records: half the time
+        return decode_json(text, kind)
+    return msgspec.convert(upgrade(decode_json(text, dict), current, upgrades), kind)
+
+
+def upgrade(document: Document, current: int, upgrades: Mapping[int, Upgrade]) -> Document:
+    """Bring a decoded document to the `current` schema.
+
+    `upgrades` maps a schema to the function that leads to the next one; the oldest key is the
+    oldest schema that can be read.
+
+    Raises:
+        UnreadableSchemaError: the schema is newer than `current`, older than all `upgrades`, or
+            no number.
+        ValueError: the document does not have the form of its schema.
+
+    >>> renamed = {1: lambda old: {"epoch_s": old["seconds"]}}
+    >>> upgrade({"schema": 1, "seconds": 2.0}, 2, renamed)
+    {'epoch_s': 2.0, 'schema': 2}
+    >>> upgrade({"schema": 3}, 2, renamed)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    hpml_jobs.core.value.UnreadableSchemaError: schema 3, ... reads 1 to 2
+    """
+    schema = document.get("schema")
+    oldest = min(upgrades, default=current)
+    if isinstance(schema, bool) or not isinstance(schema, int) or not oldest <= schema <= current:
+        readable = str(current) if oldest == current else f"{oldest} to {current}"
+        raise UnreadableSchemaError(
+            f"schema {schema}, this hpml_jobs {__version__} reads {readable}",
+            document.get("hpml_jobs", "another"),
+        )
+    for step in range(schema, current):
+        try:
+            document = upgrades[step](document) | {"schema": step + 1}
+        except (AttributeError, KeyError, TypeError, ValueError) as fault:
+            raise ValueError(f"not a document of schema {step}: {fault}") from fault
+    return document

@@ -18,7 +18,7 @@ from hpml_jobs.core.built_in import (
     Unit,
     check_heads,
 )
-from hpml_jobs.core.text_files import BYTE_DATA, BYTES
+from hpml_jobs.core.data_files import BYTE_DATA, BYTES
 from hpml_jobs.core.value import Value
 from hpml_jobs.errors import UsageError
 

@@ -5,8 +5,8 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 
+from hpml_jobs.core.answers import Finding, ok, problem, warning
 from hpml_jobs.core.cluster import Cluster, Rule
-from hpml_jobs.core.findings import Finding, ok, problem, warning
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.commands import ask_slurm
 from hpml_jobs.slurm.site import Association, ask_associations, parse_associations

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from hpml_jobs.core.answers import Finding, Severity, ok, problem, warning
 from hpml_jobs.core.built_in import DATASETS
 from hpml_jobs.core.cluster import Launcher, Rule
-from hpml_jobs.core.findings import Finding, Severity, ok, problem, warning
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.doctor import controller, login_node, node_job, nodes
 from hpml_jobs.doctor.controller import ASK_SUPPORT
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan import machine
-from hpml_jobs.plan.plan import Plan
+from hpml_jobs.plan.cells import Plan
 from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.settings import Settings
 from hpml_jobs.plan.sweep import Sweep, expand

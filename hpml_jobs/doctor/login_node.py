@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hpml_jobs import __version__
+from hpml_jobs.core.answers import Finding, ok, problem, warning
 from hpml_jobs.core.cluster import Cluster, Launcher
-from hpml_jobs.core.findings import Finding, ok, problem, warning
 
 LEAST_FREE_GB = 1.0
 PYTHON_TIMEOUT_S = 90  # the first start of a container reads its image

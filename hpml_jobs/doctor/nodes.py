@@ -3,8 +3,8 @@
 from collections import Counter
 from typing import NamedTuple
 
+from hpml_jobs.core.answers import Finding, ok, problem, warning
 from hpml_jobs.core.cluster import Cluster, GpuRequest
-from hpml_jobs.core.findings import Finding, ok, problem, warning
 from hpml_jobs.core.text import counted
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.commands import ask_slurm

@@ -19,16 +19,16 @@ from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.doctor.node_job import STUDY
 from hpml_jobs.errors import UsageError
+from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.plan.feed import images_taken_s
 from hpml_jobs.plan.loader_workers import gpu_name
-from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.commands import ask_slurm
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.states import cell_states
-from hpml_jobs.study.cell_state import CellState
+from hpml_jobs.study.snapshot import CellState
 
 BATCH = 64
 CPU_ITERATIONS = 20

@@ -13,7 +13,7 @@ from hpml_jobs.core.built_in import (
 )
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.formulas import rate_of_step, samples_processed, time_at_rate_s
-from hpml_jobs.core.text import nearest
+from hpml_jobs.core.text import one_of
 from hpml_jobs.core.validation import LONGEST_S
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.exchange.csv_rows import ColumnSpec, FieldError, number, whole
@@ -140,9 +140,7 @@ def read_unit(text: str | None) -> RateUnit:
     if text is None:
         raise UsageError(f"unit is missing: add a column unit or unit= ({', '.join(units)})")
     if text not in units:
-        near = nearest(text, units)
-        hint = f"; did you mean {near}?" if near else ""
-        raise UsageError(f"unit={text}: choose one of {', '.join(units)}{hint}")
+        raise UsageError(f"unit={text}: {one_of(text, units)}")
     return RateUnit(text)
 
 

@@ -1,19 +1,20 @@
-"""Conversion of imported timings: rows of a CSV file become cells with records."""
+"""Imported timings: rows of a CSV file become cells with records, and these become a study."""
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator
-from difflib import get_close_matches
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from hpml_jobs.core.built_in import RESNET18_PARAMETERS, UNREPORTED_DATA, UNREPORTED_MODEL
-from hpml_jobs.core.cell import Cell, Protocol
+from hpml_jobs.core.cell import Cell, CellFile, Protocol
 from hpml_jobs.core.formulas import gradient_bytes
 from hpml_jobs.core.measurements import Imported
 from hpml_jobs.core.record import Attempt, Facts, Model, Record
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.text import counted, one_of
+from hpml_jobs.core.validation import InvalidRecordError
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError, UsageError
@@ -29,6 +30,9 @@ from hpml_jobs.exchange.csv_columns import (
 )
 from hpml_jobs.exchange.csv_rows import Fault, Row, read_rows
 from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.files import encode, write_whole, writing
+from hpml_jobs.study.study import Study
 
 PARAMETERS = {
     "resnet18": RESNET18_PARAMETERS,
@@ -223,9 +227,7 @@ def _strategy(text: str, gpus: int) -> Strategy:
     word = text.lower() or Strategy.DDP.value
     choices = [strategy.value for strategy in Strategy]
     if word not in choices:
-        near = get_close_matches(word, choices, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise UsageError(f"strategy={text}: choose one of {', '.join(choices)}{hint}")
+        raise UsageError(f"strategy={text}: {one_of(word, choices)}")
     return Strategy(word)
 
 
@@ -271,3 +273,71 @@ def _duplicates(records: Iterable[Record], *, has_repeats: bool) -> Iterator[Fau
         yield Fault(
             line_of(record), f"the same cell as line {line_of(earlier)} ({name}{repeat}){fix}"
         )
+
+
+class ImportChanges(NamedTuple):
+    """The slugs of the cells that an import added, replaced, left unchanged and removed."""
+
+    new: list[str]
+    replaced: list[str]
+    unchanged: list[str]
+    removed: list[str]
+
+
+def write_study(study: Study, records: Sequence[Record], file: str) -> ImportChanges:
+    """Write the records of `file` as the cells of a study; remove cells whose rows are gone.
+
+    Raises:
+        HpmlError: the study has measured cells, or cells of another file; nothing was changed.
+    """
+    study.check_schema()
+    before = {folder.slug: _imported_before(folder, study, file) for folder in study.cells()}
+    study.create()
+    changes = ImportChanges([], [], [], [])
+    for record in records:
+        if before.get(record.slug) == record:
+            changes.unchanged.append(record.slug)
+            continue
+        (changes.replaced if record.slug in before else changes.new).append(record.slug)
+        _write(study.cell(record.slug), record)
+    for slug in before.keys() - {record.slug for record in records}:
+        _remove(study.cell(slug))
+        changes.removed.append(slug)
+    return changes
+
+
+def _imported_before(folder: CellFolder, study: Study, file: str) -> Record | None:
+    """Return the record that an earlier import of the file wrote; None if it was interrupted."""
+    if folder.read().cell.protocol is not Protocol.IMPORTED:
+        raise HpmlError(
+            f"study {study.name} has measured cells ({folder.slug}); imported timings need a study "
+            "of their own: choose another study="
+        )
+    try:
+        record = folder.read_record()
+    except InvalidRecordError:
+        return None
+    if record is None or record.imported is None:
+        return None
+    if record.imported.file != file:
+        raise HpmlError(
+            f"study {study.name} has the timings of {record.imported.file}; a study is one file: "
+            f"choose another study=, or remove {study.root} first"
+        )
+    return record
+
+
+def _write(folder: CellFolder, record: Record) -> None:
+    file = CellFile(cell=record.cell, data_root="", code_root="")
+    with writing(folder.root):
+        write_whole(folder.cell_json, encode(file))
+        write_whole(folder.record_json, encode(record))
+
+
+def _remove(folder: CellFolder) -> None:
+    try:
+        folder.record_json.unlink(missing_ok=True)
+        folder.cell_json.unlink()
+        folder.root.rmdir()
+    except OSError as error:
+        raise HpmlError(f"{folder.root} cannot be removed: {error.strerror}") from error

@@ -1,13 +1,13 @@
 """A CSV file as numbered rows of text fields, its malformed lines, and how a field is read."""
 
 import csv
-import difflib
 import io
 import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from hpml_jobs.core.text import nearest
 from hpml_jobs.errors import HpmlError, UsageError
 
 DELIMITERS = ",;\t"
@@ -166,8 +166,8 @@ def _header(fields: Sequence[str], line: str, columns: Mapping[str, ColumnSpec])
         names.pop()
     for name in names:
         if name not in columns:
-            near = difflib.get_close_matches(name, columns, n=1, cutoff=0.65)
-            hint = f"did you mean {near[0]}? " if near else ""
+            near = nearest(name, columns, cutoff=0.65)  # `time` is not `date`
+            hint = f"did you mean {near}? " if near else ""
             raise HpmlError(
                 f"{line}: unknown column {name!r}; {hint}Columns are {', '.join(columns)}"
             )

@@ -1,7 +1,8 @@
-"""Runs as other tools know them: one per record, with settings, numbers and history."""
+"""Runs as other tools know them, one per record, and what a writer of a format returns."""
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import accumulate
 from math import ceil, isfinite
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import unix_time
 from hpml_jobs.core.value import Value
+from hpml_jobs.errors import HpmlError
 from hpml_jobs.report.files.csv_tables import flat
 from hpml_jobs.report.frame.cells import CellResult
 from hpml_jobs.report.frame.rows import Row
@@ -21,6 +23,28 @@ from hpml_jobs.study.study import Study
 
 HISTORY_ROWS = 1_000
 """The maximum of history rows of a run; of longer runs each k-th iteration is exported."""
+
+
+@contextmanager
+def needs(packages: str) -> Iterator[None]:
+    """Name the packages to install where an import in the `with` block fails.
+
+    Raises:
+        HpmlError: it failed.
+    """
+    try:
+        yield
+    except ImportError as fault:
+        raise HpmlError(f"{fault}: pip install {packages}") from fault
+
+
+class Written(NamedTuple):
+    """What was written, in words, and the command that reads it; `notes` on what was not."""
+
+    what: str
+    command: str
+    notes: tuple[str, ...] = ()
+
 
 Setting = str | int | float | bool
 

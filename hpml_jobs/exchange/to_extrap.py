@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.exchange.formats import Written
-from hpml_jobs.exchange.runs import ExportedStudy
+from hpml_jobs.exchange.runs import ExportedStudy, Written
 from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.study.files import encode, write_whole
 

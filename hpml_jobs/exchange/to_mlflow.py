@@ -5,8 +5,7 @@ import shlex
 import time
 from pathlib import Path
 
-from hpml_jobs.exchange.formats import Written, needs
-from hpml_jobs.exchange.runs import ExportedStudy, Run
+from hpml_jobs.exchange.runs import ExportedStudy, Run, Written, needs
 from hpml_jobs.slurm.states import Outcome
 
 # Read when the package is imported: it would report its use, and each step of making the store.

@@ -7,8 +7,7 @@ import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
-from hpml_jobs.exchange.formats import Written, needs
-from hpml_jobs.exchange.runs import ExportedStudy, Run
+from hpml_jobs.exchange.runs import ExportedStudy, Run, Written, needs
 
 with needs("tensorboard"):
     from tensorboard.compat.proto.event_pb2 import Event

@@ -8,8 +8,7 @@ import shlex
 import shutil
 from pathlib import Path
 
-from hpml_jobs.exchange.formats import Written, needs
-from hpml_jobs.exchange.runs import ExportedStudy, Run
+from hpml_jobs.exchange.runs import ExportedStudy, Run, Written, needs
 from hpml_jobs.slurm.states import Outcome
 
 # Read when the package is imported; with error reporting it looks up a host even if offline.

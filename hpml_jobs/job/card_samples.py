@@ -15,16 +15,14 @@ from typing import Any
 
 import msgspec
 
-from hpml_jobs.core.gpus import throttle_reasons
+from hpml_jobs.core.gpus import gpus_by_uuid, open_nvml, throttle_reasons
 from hpml_jobs.core.measurements import CardSamples
-from hpml_jobs.core.nvml import gpus_by_uuid, open_nvml
 from hpml_jobs.core.record import Rank, Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.validation import InvalidRecordError, decode
 from hpml_jobs.core.value import Value
 from hpml_jobs.study.attempt import AttemptFolder
-from hpml_jobs.study.files import encode, write_whole
-from hpml_jobs.study.reader import read_bytes, read_json
+from hpml_jobs.study.files import encode, read_bytes, read_json, write_whole
 
 INTERVAL_S = 0.5
 """Time between two readings; NVML's power is a mean over up to a second."""

@@ -14,8 +14,7 @@ from hpml_jobs.core.validation import InvalidRecordError, decode
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder, RankError, utc_now
 from hpml_jobs.study.cell_folder import CellFolder
-from hpml_jobs.study.files import encode, write_whole
-from hpml_jobs.study.reader import read_bytes, tail
+from hpml_jobs.study.files import encode, read_bytes, tail, write_whole
 
 _DIED_OF_SIGNAL = re.compile(r"rank\s*:\s*(\d+)[^\n]*\n[^\n]*exitcode\s*:\s*-(\d+)")
 """A rank that died of a signal, in torchrun's report."""

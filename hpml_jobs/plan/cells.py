@@ -1,4 +1,4 @@
-"""The cells of one combination: per strategy, batch of a ladder and repeat; what each requests."""
+"""The cells of one combination, what each requests, and the plan that they make."""
 
 from collections.abc import Iterator
 from math import ceil
@@ -9,6 +9,7 @@ import msgspec
 
 from hpml_jobs.core.cell import Cell, CellFile
 from hpml_jobs.core.cluster import Cluster, Launcher, Shape, check_inventory, sbatch_options
+from hpml_jobs.core.formulas import gpu_hours
 from hpml_jobs.core.gpus import is_mig_type
 from hpml_jobs.core.strategies import Device, Loader, Sharded, Strategy
 from hpml_jobs.core.workload import Workload
@@ -16,9 +17,53 @@ from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.loader_workers import DEFAULT_WORKERS, Choose, cpus_per_gpu
 from hpml_jobs.plan.own_code import WorkingTree
-from hpml_jobs.plan.plan import PlannedCell
 from hpml_jobs.plan.settings import Settings
 from hpml_jobs.slurm import commands
+from hpml_jobs.study.study import Study
+
+
+class PlannedCell(NamedTuple):
+    """One cell as it will be submitted; `slug` is its name in the study."""
+
+    file: CellFile
+    shape: Shape
+    slug: str
+
+    @property
+    def cell(self) -> Cell:
+        """The measurement itself."""
+        return self.file.cell
+
+    @property
+    def gpu_hours(self) -> float:
+        """The most GPU-hours it can use: the requested GPUs until the time limit."""
+        return gpu_hours(self.shape.nodes * self.shape.gpus_per_node, self.shape.minutes)
+
+
+class Plan(NamedTuple):
+    """All cells of one submission in the order of the command line, and how to submit them.
+
+    `pack`: cells share allocations. `collect_after`: a follow-up job writes the report. `retries`:
+    the follow-up job resubmits cells that were lost to the cluster, at most this many times each.
+    `is_retry`: a follow-up job makes this submission. `exclude`: nodes that jobs must avoid.
+    `origins`: where the value of each key comes from.
+    """
+
+    study: Study
+    cluster: Cluster
+    cells: list[PlannedCell]
+    rerun: bool = False
+    origins: dict[str, str] = {}
+    pack: bool = False
+    collect_after: bool = False
+    retries: int = 0
+    is_retry: bool = False
+    exclude: tuple[str, ...] = ()
+
+    @property
+    def has_followup(self) -> bool:
+        """Whether a follow-up job comes after the cells."""
+        return self.collect_after or self.retries > 0
 
 
 class ResolvedWorkload(NamedTuple):

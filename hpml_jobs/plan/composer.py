@@ -15,7 +15,7 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from hpml_jobs.core.recipe import PLAIN
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan.config_folders import GROUPS, ConfigFolders
-from hpml_jobs.plan.key_types import (
+from hpml_jobs.plan.keys import (
     checked_value,
     holds_any_key,
     make_settings,

@@ -10,9 +10,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.text import nearest
+from hpml_jobs.core.text import one_of
 from hpml_jobs.errors import UsageError
-from hpml_jobs.study.reader import read_bytes, reason_of
+from hpml_jobs.study.files import read_bytes, reason_of
 
 GROUPS = ("cluster", "workload", "recipe", "grid")
 """Config groups: folders whose files are the choices of `cluster=NAME` and so on."""
@@ -48,9 +48,7 @@ class ConfigFolders:
         """Refuse a choice that a group does not have; `place` says where it was made."""
         choices = self.choices(group)
         if choice is not None and choice not in choices:
-            near = nearest(str(choice), choices)
-            hint = f"; did you mean {near}?" if near else ""
-            raise UsageError(f"{place or group}={choice}: choose one of {', '.join(choices)}{hint}")
+            raise UsageError(f"{place or group}={choice}: {one_of(str(choice), choices)}")
         if choice is not None and self.users is not None:
             read_yaml(choices[choice])  # Hydra's own complaints do not name the line
 

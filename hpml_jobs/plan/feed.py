@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from hpml_jobs.checks.gpu_peaks import PEAKS, gpu_key, known_flop_per_sample
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.image_folder import TRAIN, class_folders, images_of
+from hpml_jobs.core.data_files import TRAIN, class_folders, images_of
 from hpml_jobs.core.strategies import Device, Loader
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.training_path import Precision
-from hpml_jobs.plan.plan import PlannedCell
+from hpml_jobs.plan.cells import PlannedCell
 
 IMAGES_PER_WORKER_S = {"cifar10": 3_000, "folder": 1_300, "digits": 50_000}
 """32x32 images per second that one loader worker makes of each data set, by

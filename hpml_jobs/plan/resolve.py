@@ -17,6 +17,8 @@ from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.cells import (
     Draft,
+    Plan,
+    PlannedCell,
     ResolvedWorkload,
     check_shape,
     device_of,
@@ -29,7 +31,6 @@ from hpml_jobs.plan.data import NO_TRIAL, TrialRequest, data_root, resolve_workl
 from hpml_jobs.plan.feed import least_fed
 from hpml_jobs.plan.loader_workers import chooser, gpu_name
 from hpml_jobs.plan.own_code import examined, working_tree
-from hpml_jobs.plan.plan import Plan, PlannedCell
 from hpml_jobs.plan.settings import QuantizeSettings, Settings
 from hpml_jobs.plan.sweep import Sweep
 from hpml_jobs.slurm import commands

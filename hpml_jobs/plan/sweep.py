@@ -18,7 +18,7 @@ from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.composer import AUTO, Composer, check_keys, settings_of
 from hpml_jobs.plan.config_folders import GROUPS, ONLY_ON, ConfigFolders
-from hpml_jobs.plan.overrides import Overrides, parse_overrides
+from hpml_jobs.plan.keys import Overrides, parse_overrides
 from hpml_jobs.plan.settings import Settings
 from hpml_jobs.plan.user_config import user_clusters, user_config_file, user_defaults
 

@@ -13,8 +13,8 @@ from hpml_jobs.core.built_in import (
     TOKEN_DATA,
     Dataset,
 )
-from hpml_jobs.core.text import nearest
-from hpml_jobs.core.text_files import BYTE_DATA, TEXT, TOKENS, text_files, total_bytes, windows
+from hpml_jobs.core.data_files import BYTE_DATA, TEXT, TOKENS, text_files, total_bytes, windows
+from hpml_jobs.core.text import did_you_mean
 from hpml_jobs.core.workload import Loss, Optimizer, Workload
 from hpml_jobs.errors import UsageError
 
@@ -25,8 +25,7 @@ def check_names(workload: Workload) -> None:
     for key, names in choices.items():
         name = getattr(workload, key)
         if ":" not in name and name not in names:
-            near = nearest(name, names)
-            hint = f"; did you mean {near}?" if near else ""
+            hint = did_you_mean(name, names)
             raise UsageError(
                 f"workload.{key}={name}: choose one of {', '.join(names)}, or your own pkg.mod:name"
                 f"{hint}"

@@ -40,8 +40,7 @@ from hpml_jobs.report.training.curves import curve_table
 from hpml_jobs.report.training.quality import evaluation, table4
 from hpml_jobs.report.training.replicas import replicas
 from hpml_jobs.report.training.shuffling import shuffling
-from hpml_jobs.study.cell_state import CellState
-from hpml_jobs.study.snapshot import FolderSnapshot
+from hpml_jobs.study.snapshot import CellState, FolderSnapshot
 
 
 class ReportOptions(NamedTuple):

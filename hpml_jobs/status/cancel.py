@@ -8,7 +8,7 @@ from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.commands import ask_slurm
 from hpml_jobs.slurm.jobs import is_slurm
 from hpml_jobs.status.evidence import is_local_run
-from hpml_jobs.study.cell_state import CellState
+from hpml_jobs.study.snapshot import CellState
 
 IDS_PER_CALL = 100
 """Jobs of one scancel call."""

@@ -16,8 +16,8 @@ from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.logs import slurm_logs
 from hpml_jobs.status.query import SlurmAnswer, SlurmSnapshot
 from hpml_jobs.study.attempt import Progress
+from hpml_jobs.study.files import tail
 from hpml_jobs.study.manifest import History
-from hpml_jobs.study.reader import tail
 from hpml_jobs.study.snapshot import AttemptSnapshot, FolderSnapshot
 from hpml_jobs.study.study import Study
 

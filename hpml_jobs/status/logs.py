@@ -6,8 +6,8 @@ from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.jobs import is_slurm
 from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.study.cell_folder import CellFolder
-from hpml_jobs.study.cell_state import CellState
-from hpml_jobs.study.reader import tail
+from hpml_jobs.study.files import tail
+from hpml_jobs.study.snapshot import CellState
 from hpml_jobs.study.study import Study
 
 END_BYTES = 200_000

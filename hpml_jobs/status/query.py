@@ -23,9 +23,8 @@ from hpml_jobs.slurm.jobs import (
     parse_squeue,
 )
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.study.files import encode, read_json, write_whole
 from hpml_jobs.study.manifest import Sent
-from hpml_jobs.study.reader import read_json
 from hpml_jobs.study.study import Study
 
 SACCT_IDS = 100

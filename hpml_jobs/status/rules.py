@@ -13,7 +13,7 @@ from hpml_jobs.slurm.pending import why_pending
 from hpml_jobs.slurm.states import NO_SPACE_CODE, Outcome
 from hpml_jobs.status.evidence import CellEvidence, Times, times_of
 from hpml_jobs.study.attempt import AttemptEnd, Progress
-from hpml_jobs.study.cell_state import CellState, in_job
+from hpml_jobs.study.snapshot import CellState, in_job
 
 LAG_S = 30
 """How long a shared file system may take to show the record of a job that has ended."""

@@ -15,9 +15,8 @@ from hpml_jobs.status.evidence import evidence_of, jobs_of_cell, shared_jobs
 from hpml_jobs.status.query import SlurmSnapshot, query_slurm
 from hpml_jobs.status.recover import RecoveredHistory, read_history
 from hpml_jobs.status.rules import state_of
-from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.manifest import History, ManifestLine
-from hpml_jobs.study.snapshot import FolderSnapshot, RecordCache, read_study
+from hpml_jobs.study.snapshot import CellState, FolderSnapshot, RecordCache, read_study
 from hpml_jobs.study.study import LOCK_S, Study
 
 LONGEST_SBATCH_S = 3600

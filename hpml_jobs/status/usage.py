@@ -11,8 +11,7 @@ from hpml_jobs.core.value import Value
 from hpml_jobs.slurm.jobs import is_slurm
 from hpml_jobs.status.query import ARCHIVED, SlurmSnapshot
 from hpml_jobs.status.states import StudyStatus
-from hpml_jobs.study.cell_state import CellState
-from hpml_jobs.study.snapshot import FolderSnapshot
+from hpml_jobs.study.snapshot import CellState, FolderSnapshot
 
 _SOURCES = {"": "sacct", ARCHIVED: "the archive"}
 """Source of the times, by why sacct says nothing; any other reason means squeue."""

@@ -9,9 +9,8 @@ from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.logs import END_BYTES
 from hpml_jobs.status.states import StudyStatus, cell_states, study_status
 from hpml_jobs.study.attempt import AttemptFolder
-from hpml_jobs.study.cell_state import CellState
-from hpml_jobs.study.reader import read_from
-from hpml_jobs.study.snapshot import RecordCache
+from hpml_jobs.study.files import read_from
+from hpml_jobs.study.snapshot import CellState, RecordCache
 from hpml_jobs.study.study import Study
 
 SLOWEST_S = 60.0

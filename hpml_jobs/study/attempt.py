@@ -10,8 +10,7 @@ from hpml_jobs.core.stacks import positions_text, rank_position, traceback_posit
 from hpml_jobs.core.text import whole_number
 from hpml_jobs.core.value import Value
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.study.files import Inside
-from hpml_jobs.study.reader import LOG_BYTES, read_json, tail
+from hpml_jobs.study.files import LOG_BYTES, Inside, read_json, tail
 
 SLURM_VARIABLE = "HPML_JOBS_SLURM"
 """Environment variable with the job's SLURM_* variables as JSON; workers do not get these."""

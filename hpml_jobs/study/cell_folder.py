@@ -8,8 +8,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import InvalidRecordError, decode, difference
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder
-from hpml_jobs.study.files import Inside, write_whole
-from hpml_jobs.study.reader import NAME_BYTES, is_name, read_bytes
+from hpml_jobs.study.files import NAME_BYTES, Inside, is_name, read_bytes, write_whole
 
 
 class CellFolder:

@@ -16,8 +16,7 @@ from hpml_jobs.core.text import unix_time
 from hpml_jobs.core.value import Value, decode_json
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.attempt import utc_now
-from hpml_jobs.study.files import writing
-from hpml_jobs.study.reader import MANIFEST_BYTES, is_name, read_bytes
+from hpml_jobs.study.files import MANIFEST_BYTES, is_name, read_bytes, writing
 
 
 class ManifestEvent(StrEnum):

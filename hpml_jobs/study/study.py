@@ -1,18 +1,27 @@
-"""The folder of a study: its paths, its schema and its lock."""
+"""The folder of a study: its paths, schema and lock; its last command with other keys."""
 
 import re
-from collections.abc import Iterator
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from hpml_jobs import __version__
 from hpml_jobs.core.cluster import Cluster
-from hpml_jobs.core.upgrades import Document
+from hpml_jobs.core.value import Document
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.cell_folder import CellFolder
-from hpml_jobs.study.files import encode, hold_lock, write_whole, writing
+from hpml_jobs.study.files import (
+    encode,
+    hold_lock,
+    is_name,
+    read_bytes,
+    read_json,
+    reason_of,
+    write_whole,
+    writing,
+)
 from hpml_jobs.study.manifest import History, ManifestLine, append, fold, lines
-from hpml_jobs.study.reader import is_name, read_bytes, read_json, reason_of
 
 SCHEMA = 1
 """Version of a study's folder. 1: first."""
@@ -219,3 +228,47 @@ class Study:
 def natural(name: str) -> list[tuple[int, str]]:
     """Return a sort key in which b64 comes before b512."""
     return [(int(part or 0), text) for text, part in re.findall(r"(\D*)(\d*)", name)]
+
+
+PLACE_KEYS = frozenset(
+    ("gpus", "nodes", "batch", "global_batch", "strategy", "ladder.start", "ladder.factor")
+)
+"""Keys of a submission that the command of another cell sets by itself, or that exclude them."""
+
+LADDER = "grid=ladder"
+"""The grid that chooses the batches."""
+
+MULTIRUN = ("-m", "--multirun")
+
+
+def has_grid(commands: Sequence[str]) -> bool:
+    """Return whether the last submission's command names a grid, whose blocks may set any key."""
+    return any(word.startswith("grid=") for word in shlex.split(" ".join(commands[-1:])))
+
+
+def command_with(
+    commands: Sequence[str], keys: Mapping[str, object], without: Collection[str] = ()
+) -> str | None:
+    """Return the last submission's command with the keys of another cell; None if unknown.
+
+    `without` are more keys that it shall not have. Another key with several values stays as it is,
+    with `-m`.
+
+    >>> commands = ["hpml-jobs -m gpus=1,2 global_batch=64 study=mine strategy=ddp,fsdp"]
+    >>> command_with(commands, {"gpus": 16, "nodes": 2, "batch": 32})
+    'hpml-jobs gpus=16 nodes=2 batch=32 study=mine'
+    >>> command_with(["hpml-jobs grid=ladder study=mine"], {"gpus": 2, "batch": 32})
+    'hpml-jobs gpus=2 batch=32 study=mine'
+    """
+    if not commands:
+        return None
+    program, *given = shlex.split(commands[-1])
+    replaced = PLACE_KEYS | {*keys} | {*without}
+    left_out = {*MULTIRUN, LADDER}
+    kept = [
+        word for word in given if word.partition("=")[0] not in replaced and word not in left_out
+    ]
+    several = ["-m"] if any("," in word for word in kept) and {*given} & {*MULTIRUN} else []
+    return shlex.join(
+        [program, *several, *(f"{key}={value}" for key, value in keys.items()), *kept]
+    )

@@ -14,9 +14,8 @@ from typing import NamedTuple, Self
 
 from hpml_jobs import __version__
 from hpml_jobs.errors import HpmlError, UsageError
-from hpml_jobs.study.archive import MEMBERS
-from hpml_jobs.study.archive_note import SCHEMA, SUMS, ArchiveNote
-from hpml_jobs.study.reader import open_regular, read_bytes, read_json, reason_of
+from hpml_jobs.study.archive import MEMBERS, SCHEMA, SUMS, ArchiveNote
+from hpml_jobs.study.files import open_regular, read_bytes, read_json, reason_of
 from hpml_jobs.study.selection import check_name
 from hpml_jobs.study.study import Study
 

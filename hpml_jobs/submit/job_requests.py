@@ -16,7 +16,7 @@ from hpml_jobs.core.formulas import gpu_hours
 from hpml_jobs.core.text import duration_text
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import machine
-from hpml_jobs.plan.plan import Plan, PlannedCell
+from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.nodes import Node
 from hpml_jobs.status.usage import committed_gpu_hours

@@ -14,14 +14,12 @@ from hpml_jobs.core.source_files import changed_files
 from hpml_jobs.core.value import Value
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan import machine
-from hpml_jobs.plan.cells import check_shape
-from hpml_jobs.plan.plan import Plan, PlannedCell
+from hpml_jobs.plan.cells import Plan, PlannedCell, check_shape
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.states import StudyStatus
 from hpml_jobs.study.cell_folder import CellFolder
-from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.manifest import History
-from hpml_jobs.study.snapshot import FolderSnapshot
+from hpml_jobs.study.snapshot import CellState, FolderSnapshot
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit.selection import Selection, superseding
 

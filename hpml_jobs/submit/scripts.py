@@ -11,7 +11,7 @@ from submitit.slurm.slurm import _make_sbatch_string
 
 from hpml_jobs.core.cluster import Cluster, Isolate, Shape, sbatch_options
 from hpml_jobs.job.run import OOM_CODE, run_task
-from hpml_jobs.plan.plan import Plan, PlannedCell
+from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.slurm.jobs import array_ids
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit.job_requests import JobKind, JobRequest

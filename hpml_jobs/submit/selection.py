@@ -11,10 +11,10 @@ from hpml_jobs.core.source_files import differing_names
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.plan.plan import Plan, PlannedCell
+from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.states import StudyStatus, status_for_submission
-from hpml_jobs.study.cell_state import CellState
+from hpml_jobs.study.snapshot import CellState
 
 
 class Selection(NamedTuple):

@@ -14,7 +14,7 @@ from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.process_times import Process
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.plan.plan import Plan, PlannedCell
+from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.slurm.commands import sbatch_environment
 from hpml_jobs.status.recover import read_history
 from hpml_jobs.study.files import (

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from hpml_jobs.core.answers import NO_TORCH_CODE, TRIAL_CODE, Counts
 from hpml_jobs.core.built_in import Unit
-from hpml_jobs.core.counts import NO_TORCH_CODE, TRIAL_CODE, Counts
 from hpml_jobs.core.source_files import imported_code
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import duration_text

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from hpml_jobs.core.nvml import nvml_text, open_nvml
+from hpml_jobs.core.gpus import nvml_text, open_nvml
 from tests.gpu.figures import Machine
 
 ROOT = Path(__file__).parents[2]

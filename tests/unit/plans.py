@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from hpml_jobs.plan.plan import Plan, PlannedCell
+from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.submit.job_requests import JobRequest, make_requests

@@ -15,10 +15,9 @@ from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.states import cell_states
 from hpml_jobs.study.attempt import AttemptEnd
 from hpml_jobs.study.cell_folder import CellFolder
-from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
-from hpml_jobs.study.snapshot import read_snapshots
+from hpml_jobs.study.snapshot import CellState, read_snapshots
 from hpml_jobs.study.study import Study
 from tests.unit.builders import PUBLISHED_S, V100, a_cell, a_record, lab_cell, lab_record
 

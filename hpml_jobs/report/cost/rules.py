@@ -6,8 +6,8 @@ from typing import TypeVar
 from hpml_jobs.checks.gpu_peaks import FlopPerSample, PeakRate, flop_of, peak_of
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
+from hpml_jobs.core.conditions import precision_of
 from hpml_jobs.core.measurements import Card
-from hpml_jobs.core.precision import precision_of
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame.groups import ConditionGroup

@@ -15,7 +15,7 @@ from hpml_jobs.report.frame.figures import NAMES
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.training import curves
-from hpml_jobs.study.cell_state import CellState
+from hpml_jobs.study.snapshot import CellState
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -3,8 +3,15 @@
 from collections.abc import Iterable
 
 from hpml_jobs.core.built_in import DATASETS, UNREPORTED, UNREPORTED_MODEL
-from hpml_jobs.core.conditions import CPU_MODEL, GPU_MODEL, NONE, RECIPE, TORCH
-from hpml_jobs.core.precision import UNKNOWN, precision_of
+from hpml_jobs.core.conditions import (
+    CPU_MODEL,
+    GPU_MODEL,
+    NONE,
+    RECIPE,
+    TORCH,
+    UNKNOWN,
+    precision_of,
+)
 from hpml_jobs.core.strategies import BASELINE, Device, Loader
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Optimizer, Workload

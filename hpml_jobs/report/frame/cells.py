@@ -8,9 +8,8 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.value import Value
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.cell_folder import CellFolder
-from hpml_jobs.study.cell_state import CellState
-from hpml_jobs.study.reader import is_name
-from hpml_jobs.study.snapshot import FolderSnapshot
+from hpml_jobs.study.files import is_name
+from hpml_jobs.study.snapshot import CellState, FolderSnapshot
 
 
 class CellResult(Value, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ import msgspec
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
+from hpml_jobs.core.conditions import precision_of
 from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.gpus import link_text
 from hpml_jobs.core.measurements import (
@@ -21,7 +22,6 @@ from hpml_jobs.core.measurements import (
     Role,
     Step,
 )
-from hpml_jobs.core.precision import precision_of
 from hpml_jobs.core.record import Rank, Record, least_waiting
 from hpml_jobs.core.value import Value
 

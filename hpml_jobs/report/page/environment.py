@@ -3,11 +3,10 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from hpml_jobs.core.conditions import in_words
+from hpml_jobs.core.conditions import in_words, precision_of
 from hpml_jobs.core.environment import compared
 from hpml_jobs.core.gpus import link_text
 from hpml_jobs.core.measurements import Card
-from hpml_jobs.core.precision import precision_of
 from hpml_jobs.core.record import Facts, Record
 from hpml_jobs.report.frame.groups import ConditionGroup
 

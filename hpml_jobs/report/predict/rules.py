@@ -22,7 +22,7 @@ from hpml_jobs.predict.place import Observation, Place, changed, series_of
 from hpml_jobs.predict.question import Question, targets_of
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.rows import Row, Setup
-from hpml_jobs.study.commands import command_with, has_grid
+from hpml_jobs.study.study import command_with, has_grid
 
 ALL_MEASURED = (
     "every place of the question was measured: hpml-jobs collect shows it; ask for another gpus=, "

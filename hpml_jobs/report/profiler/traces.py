@@ -11,7 +11,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.report.frame.cells import CellResult
 from hpml_jobs.study.attempt import AttemptFolder
-from hpml_jobs.study.reader import open_regular
+from hpml_jobs.study.files import open_regular
 
 TRACE_BYTES = 64 * 2**20
 """Most bytes of a trace after decompression. 20 iterations of digits have 6 MB."""

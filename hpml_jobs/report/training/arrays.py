@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.study.reader import open_regular, reason_of
+from hpml_jobs.study.files import open_regular, reason_of
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, Subset, default_collate
 
-from hpml_jobs.core import text_files
-from hpml_jobs.core.image_folder import TRAIN, test_folder
+from hpml_jobs.core import data_files
+from hpml_jobs.core.data_files import TRAIN, test_folder
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError
@@ -108,7 +108,7 @@ def check_length(workload: Workload, data: Data) -> None:
 
 
 def _remedy_of_length(workload: Workload) -> str:
-    if workload.data == text_files.TEXT:
+    if workload.data == data_files.TEXT:
         return "another Python has other text; submit with the Python of the jobs"
     return "check data.root="
 
@@ -167,7 +167,7 @@ def check_unchanged(workload: Workload, root: Path) -> None:
     Raises:
         HpmlError: the folder changed since then.
     """
-    if workload.data_sha256 not in (None, text_files.data_digest(workload.data, root)):
+    if workload.data_sha256 not in (None, data_files.data_digest(workload.data, root)):
         raise HpmlError(
             f"the files in data.root={root} changed since submission: submit again (changed data "
             "are new cells), or restore them and use hpml-jobs resubmit"
@@ -228,9 +228,9 @@ SOURCES = {
     "folder": Source(_folder),
     "digits": Source(_digits),
     "synthetic": Source(_synthetic),
-    text_files.TEXT: Source(open_text),
-    text_files.FOLDER: Source(open_text),
-    text_files.TOKENS: Source(open_tokens),
+    data_files.TEXT: Source(open_text),
+    data_files.FOLDER: Source(open_text),
+    data_files.TOKENS: Source(open_tokens),
 }
 
 

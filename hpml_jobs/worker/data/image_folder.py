@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torchvision.datasets import ImageFolder
 
-from hpml_jobs.core.image_folder import images_of
+from hpml_jobs.core.data_files import images_of
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.data.images import ResizeAndCrop
 

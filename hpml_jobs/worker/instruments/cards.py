@@ -8,9 +8,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from hpml_jobs.core.gpus import SWITCH, throttle_reasons
+from hpml_jobs.core.gpus import SWITCH, NvmlError, nvml_text, open_nvml, throttle_reasons
 from hpml_jobs.core.measurements import Card
-from hpml_jobs.core.nvml import NvmlError, nvml_text, open_nvml
 
 Query = Callable[[Any, Any], dict[str, Any]]
 """Returns fields of a `Card`, given NVML and the handle of a GPU."""

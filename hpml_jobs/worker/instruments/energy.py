@@ -9,8 +9,8 @@ import time
 from typing import Any, NamedTuple
 
 from hpml_jobs.core.formulas import joules
+from hpml_jobs.core.gpus import open_nvml
 from hpml_jobs.core.measurements import Energy
-from hpml_jobs.core.nvml import open_nvml
 
 NO_MIG = 0
 """NVML_DEVICE_MIG_DISABLE: the whole GPU belongs to whoever uses it."""

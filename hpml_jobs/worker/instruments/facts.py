@@ -16,8 +16,7 @@ import torch
 import hpml_jobs
 from hpml_jobs.core import environment
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.gpus import is_mig
-from hpml_jobs.core.nvml import nvml_session, nvml_text
+from hpml_jobs.core.gpus import is_mig, nvml_session, nvml_text
 from hpml_jobs.core.process_times import Process
 from hpml_jobs.core.record import Facts, Node
 from hpml_jobs.core.strategies import Device

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.gpus import open_nvml
 from hpml_jobs.core.measurements import Stage
-from hpml_jobs.core.nvml import open_nvml
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.job.workers import JOB_VARIABLE
 from hpml_jobs.slurm.states import Outcome

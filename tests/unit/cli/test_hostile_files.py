@@ -15,7 +15,7 @@ import pytest
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.record import Attempt
-from hpml_jobs.study import reader
+from hpml_jobs.study import files
 from hpml_jobs.study.attempt import AttemptEnd
 from hpml_jobs.study.files import encode, write_whole
 from tests.unit.builders import V100, lab_cell, lab_record
@@ -379,9 +379,9 @@ def test_arrays_that_agree_with_the_record_are_shown(builder, victim, capsys):
 
 def test_log_that_grows_is_read_in_parts(tmp_path):
     log = tmp_path / "log.txt"
-    log.write_bytes(b"x" * (reader.LOG_BYTES + 5))
-    assert len(reader.read_from(log, 0)) == reader.LOG_BYTES
-    assert reader.read_from(log, reader.LOG_BYTES) == b"xxxxx"
+    log.write_bytes(b"x" * (files.LOG_BYTES + 5))
+    assert len(files.read_from(log, 0)) == files.LOG_BYTES
+    assert files.read_from(log, files.LOG_BYTES) == b"xxxxx"
 
 
 def test_values_that_python_cannot_count_cost_nothing(builder, victim, capsys):

@@ -12,7 +12,7 @@ import pytest
 
 import hpml_jobs
 from hpml_jobs.cli.main import run
-from hpml_jobs.core.counts import NO_TORCH_CODE
+from hpml_jobs.core.answers import NO_TORCH_CODE
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.study import Study

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from hpml_jobs.cli import report as report_command
+from hpml_jobs.cli import collect as report_command
 from hpml_jobs.cli.main import run
 from tests.unit.study_builder import StudyBuilder
 

@@ -12,7 +12,7 @@ from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.states import cell_states, study_status
 from hpml_jobs.status.usage import usage_of
 from hpml_jobs.status.watch import follow, latest_running
-from hpml_jobs.study.cell_state import CellState
+from hpml_jobs.study.snapshot import CellState
 from tests.unit.slurm_output import sacct_line, squeue_line
 from tests.unit.study_builder import StudyBuilder
 

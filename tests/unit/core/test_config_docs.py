@@ -3,7 +3,7 @@
 import pytest
 from omegaconf import OmegaConf
 
-from hpml_jobs.core.config_docs import description, keys
+from hpml_jobs.cli.help import description, keys
 from hpml_jobs.core.paths import conf_folder
 
 FOLDERS = ("cluster", "workload", "recipe")

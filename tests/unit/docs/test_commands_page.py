@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs.cli.commands import COMMANDS, OLD_NAMES
+from hpml_jobs.cli.help import keys
 from hpml_jobs.cli.main import run
-from hpml_jobs.core.config_docs import keys
 from hpml_jobs.core.paths import conf_folder
 
 PAGE = (Path(__file__).parents[3] / "docs" / "commands.md").read_text()

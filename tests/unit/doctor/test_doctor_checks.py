@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs.cli.main import run
+from hpml_jobs.core.answers import Finding, NodeAnswer, Severity
 from hpml_jobs.core.cluster import Cluster, Container, GpuRequest, Launcher, Rule
-from hpml_jobs.core.findings import Finding, NodeAnswer, Severity
 from hpml_jobs.doctor import controller, examine, login_node, node_job, nodes
 from hpml_jobs.doctor.self_test import self_test_plan, self_test_result
 from hpml_jobs.plan.resolve import make_plan

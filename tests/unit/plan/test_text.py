@@ -5,9 +5,9 @@ from msgspec.structs import replace
 
 from hpml_jobs.core.built_in import TransformerShape
 from hpml_jobs.core.cluster import Cluster
+from hpml_jobs.core.data_files import text_files, total_bytes, windows
 from hpml_jobs.core.quantization import Quantize
 from hpml_jobs.core.strategies import Strategy, SyncBuffers
-from hpml_jobs.core.text_files import text_files, total_bytes, windows
 from hpml_jobs.core.training_path import TrainingPath
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError, UsageError

@@ -13,8 +13,7 @@ from hpml_jobs.core.process_times import Process
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study import files
 from hpml_jobs.study import study as study_module
-from hpml_jobs.study.files import hold_lock
-from hpml_jobs.study.reader import read_from
+from hpml_jobs.study.files import hold_lock, read_from
 from hpml_jobs.study.study import Study
 
 

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from hpml_jobs.cli.main import run
-from hpml_jobs.core.counts import Counts
+from hpml_jobs.core.answers import Counts
 from hpml_jobs.core.source_files import source_files
 from hpml_jobs.core.workload import SourceFile
 from hpml_jobs.plan import data

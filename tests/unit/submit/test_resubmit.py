@@ -11,8 +11,8 @@ from hpml_jobs.cli.main import run
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.cancel import active_jobs
-from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.manifest import History
+from hpml_jobs.study.snapshot import CellState
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit.resubmit import OUTCOMES, within_retries
 from tests.unit.builders import a_record

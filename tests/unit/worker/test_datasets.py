@@ -14,8 +14,8 @@ import torch
 from PIL import Image
 from torchvision.datasets import CIFAR10, ImageFolder
 
-from hpml_jobs.core.counts import NO_TORCH_CODE
-from hpml_jobs.core.text_files import data_digest
+from hpml_jobs.core.answers import NO_TORCH_CODE
+from hpml_jobs.core.data_files import data_digest
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import prepare

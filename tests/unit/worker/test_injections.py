@@ -3,7 +3,7 @@
 import pytest
 
 from hpml_jobs.checks.waiting import IMBALANCE_LIMIT
-from hpml_jobs.core.lateness import SECONDS, Work, lateness_of
+from hpml_jobs.core.outliers import SECONDS, Work, lateness_of
 from tests.unit.worker.injections import (
     CROSSED,
     EVERYWHERE,

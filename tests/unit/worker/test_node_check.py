@@ -5,8 +5,8 @@ import sys
 
 import msgspec
 
+from hpml_jobs.core.answers import NodeAnswer, Severity, ok
 from hpml_jobs.core.cell import CellFile
-from hpml_jobs.core.findings import NodeAnswer, Severity, ok
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker import node_check

@@ -7,10 +7,10 @@ from math import log2
 import pytest
 import torch
 
-from hpml_jobs.core import text_files
+from hpml_jobs.core import data_files
+from hpml_jobs.core.data_files import TextFiles
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.strategies import Loader
-from hpml_jobs.core.text_files import TextFiles
 from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError
@@ -90,10 +90,10 @@ def test_folder_without_test_text_has_no_held_out_windows(folder):
 
 def test_standard_library_is_at_least_a_megabyte():
     workload = change_workload(TEXT, data="text", context=128)
-    files = text_files.text_files("text", None)
+    files = data_files.text_files("text", None)
     assert not set(files.train) & set(files.test)
     data = open_data(workload, None)
-    assert data.total == text_files.windows(text_files.total_bytes(files.train), 128)
+    assert data.total == data_files.windows(data_files.total_bytes(files.train), 128)
     text = describe_text(workload, data.train, data.test)
     assert text.train_bytes >= 1_000_000
     assert text.test_bytes >= 50_000
@@ -102,8 +102,8 @@ def test_standard_library_is_at_least_a_megabyte():
 
 
 def test_another_python_has_other_text(folder, monkeypatch):
-    files = text_files.text_files("text_folder", folder)
-    monkeypatch.setattr(text_files, "_standard_library", lambda: TextFiles(*files))
+    files = data_files.text_files("text_folder", folder)
+    monkeypatch.setattr(data_files, "_standard_library", lambda: TextFiles(*files))
     workload = change_workload(TEXT, data="text", images=5)
     check_length(workload, open_data(workload, folder))
     changed = change_workload(workload, images=6)

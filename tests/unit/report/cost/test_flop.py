@@ -5,7 +5,7 @@ import pytest
 
 from hpml_jobs.checks.gpu_peaks import flop_of
 from hpml_jobs.core.cell import Protocol
-from hpml_jobs.core.precision import precision_of
+from hpml_jobs.core.conditions import precision_of
 from hpml_jobs.core.record import Model
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.workload import Workload

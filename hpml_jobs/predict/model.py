@@ -51,7 +51,7 @@ class Parts(Value, frozen=True, kw_only=True):
 class Step(NamedTuple):
     """A part of the way from the measured places to a target: along some axes, so far.
 
-    `errors` per root of the distance (see `band`) are known before any cell is left out: of the
+    `errors` per root of the distance (see `left_out`) are known before any cell is left out: of the
     fit, and of published tables.
     """
 

@@ -87,7 +87,7 @@ class Place(Value, frozen=True, kw_only=True):
     @property
     def gpus_per_node(self) -> int:
         """GPUs on each node, the last one rounded up."""
-        return math.ceil(self.gpus / self.nodes)
+        return self.size.gpus_per_node
 
     @property
     def samples(self) -> int:
@@ -128,6 +128,24 @@ def place_of(value: Place) -> dict[str, Any]:
 def changed(value: Place, **fields: object) -> Target:
     """Return the target that differs from a place in some fields."""
     return Target(**place_of(value) | fields)
+
+
+def distance(target: Place, nearest: Place) -> float:
+    """Return how far a target is from a measured place: the sum of doublings and halvings.
+
+    Doublings of GPUs, of the batch and of micro-steps count alike; beyond one doubling of nodes,
+    those of nodes and GPUs count as often as nodes double.
+
+    >>> eight = Place(gpus=8, batch=32, strategy=Strategy.DDP)
+    >>> distance(Place(gpus=32, batch=64, strategy=Strategy.DDP, nodes=4), eight)
+    9.0
+    """
+    ratios = (target.batch / nearest.batch, target.accumulate / nearest.accumulate)
+    gpus, nodes, *others = (
+        abs(math.log2(ratio))
+        for ratio in (target.gpus / nearest.gpus, target.nodes / nearest.nodes, *ratios)
+    )
+    return (gpus + nodes) * max(nodes, 1.0) + sum(others)
 
 
 def series_of(observations: Sequence[Observation]) -> dict[Kind, list[Observation]]:

@@ -40,7 +40,9 @@ def observation(records: Sequence[Record]) -> Observation | None:
         optimizer_s=_per_iteration(
             records, of_phases(lambda p: p.optimizer_s - p.comm_optimizer_s)
         ),
-        exposed_s=_per_iteration(records, _exposed_s),
+        exposed_s=_per_iteration(  # without waiting for late ranks where that is known
+            records, lambda r: r.comm_exposed_s if r.exchange_s is None else r.exchange_s
+        ),
         messages=_messages(records),
         sweeps=_sweeps(records),
         cells=tuple(record.slug for record in records),
@@ -100,11 +102,6 @@ def _unsynced_s(record: Record) -> float | None:
     epochs = [rank.epoch(Role.UNSYNCED) for rank in record.ranks]
     steps = [epoch.steps for epoch in epochs if epoch and epoch.steps]
     return max((s.full_median_s or s.median_s for s in steps), default=None)
-
-
-def _exposed_s(record: Record) -> float | None:
-    """Return the exposed exchange of the epoch, without waiting for late ranks where known."""
-    return record.comm_exposed_s if record.exchange_s is None else record.exchange_s
 
 
 def _messages(records: Sequence[Record]) -> tuple[SentMessages, ...]:

@@ -23,8 +23,8 @@ from hpml_jobs.worker.epochs import EpochResult, instrumented_epoch, train_epoch
 from hpml_jobs.worker.evaluation import evaluate, evaluate_share
 from hpml_jobs.worker.instruments import facts
 from hpml_jobs.worker.instruments.collectives import fingerprint
-from hpml_jobs.worker.instruments.flop_counter import FlopCount, count_flop
 from hpml_jobs.worker.instruments.recorder import StartupTimer
+from hpml_jobs.worker.models import FlopCount, count_flop
 from hpml_jobs.worker.optimizer import state_bytes
 from hpml_jobs.worker.probes import probe
 from hpml_jobs.worker.process_group import (

@@ -28,7 +28,7 @@ from hpml_jobs.core.measurements import (
     Purpose,
 )
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.worker.instruments.timing import Clock, Devices, clock_for
+from hpml_jobs.worker.instruments.timing import Clock, Devices, Stamp, clock_for
 
 WARMUPS, TRIALS = 5, 20
 DELAYED = 5
@@ -195,9 +195,9 @@ class _Timer:
         is_queued = clock.occupy(self._ahead_s)
         if is_queued:
             dist.all_reduce(self._small)
-        start = clock.stamp()
+        start: Stamp = clock.stamp()
         call.run()
-        end = clock.stamp()
+        end: Stamp = clock.stamp()
         is_late = clock.is_passed(start) if is_queued else None
         if is_late:
             self._ahead_s = min(2 * self._ahead_s, AHEAD_LIMIT_S)

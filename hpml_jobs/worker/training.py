@@ -22,7 +22,6 @@ from hpml_jobs.worker.data.device_loader import DeviceLoading
 from hpml_jobs.worker.data.loaders import (
     Batch,
     BatchLoader,
-    Loading,
     RecordedSampler,
     WorkerLoading,
 )
@@ -66,7 +65,7 @@ class Training:
     loss: models.Loss
     steps: PathSteps
     compiler: Compiler
-    loading: Loading
+    loading: WorkerLoading | DeviceLoading
     loader: BatchLoader
     sampler: Sampler
     order: RecordedSampler
@@ -214,7 +213,7 @@ def make_training(
     scheduling = SchedulingReader(cell.loader_workers)
     start_worker = scheduling.loader_waits.start_worker
     device = strategy.devices[0]
-    loading: Loading = (
+    loading = (
         DeviceLoading(cell, data, device)
         if cell.loader is Loader.DEVICE
         else WorkerLoading(cell, data, device, start_worker)

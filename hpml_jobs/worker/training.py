@@ -27,9 +27,8 @@ from hpml_jobs.worker.data.loaders import (
 )
 from hpml_jobs.worker.data.user_code import check_args
 from hpml_jobs.worker.fork_safety import load_image_plugins
-from hpml_jobs.worker.instruments.cards import CardReader
+from hpml_jobs.worker.instruments.cards import CardReader, EnergyMeter
 from hpml_jobs.worker.instruments.collectives import fingerprint
-from hpml_jobs.worker.instruments.energy import EnergyMeter
 from hpml_jobs.worker.instruments.facts import device_uuids
 from hpml_jobs.worker.instruments.recorder import MemoryMeter, StartupTimer
 from hpml_jobs.worker.instruments.scheduling import SchedulingReader

@@ -131,11 +131,12 @@ def _check_gpu(number: int, gpu_type: str | None) -> None:
     capability = torch.cuda.get_device_capability(number)
     architectures = torch.cuda.get_arch_list()
     if not supports(capability, architectures):
+        lock = OLDER_LOCK if capability < (7, 5) else NEWER_LOCK
         raise HpmlError(
             f"GPU {number} is a {name} with compute capability "
             f"{capability[0]}.{capability[1]}, but "
             f"torch {torch.__version__} is built for {' '.join(architectures)}: "
-            f"{_other_lock(capability)}"
+            f"install {lock} into the job's Python ({sys.executable})"
         )
     if gpu_type is not None and not matches_gpu_type(gpu_type, name):
         raise HpmlError(
@@ -165,11 +166,6 @@ def _target_supports(code: str, target: tuple[int, int], capability: tuple[int, 
     if code == "compute":  # PTX, compiled at run time for any newer GPU
         return target <= capability
     return target[0] == capability[0] and target[1] <= capability[1]
-
-
-def _other_lock(capability: tuple[int, int]) -> str:
-    lock = OLDER_LOCK if capability < (7, 5) else NEWER_LOCK
-    return f"install {lock} into the job's Python ({sys.executable})"
 
 
 def matches_gpu_type(gpu_type: str, device_name: str) -> bool:

@@ -143,11 +143,6 @@ class DigitImages(Dataset[tuple[Tensor, int]]):
         padded = (pad(large, (MAX_SHIFT,) * 4) - DIGITS_MEAN) / DIGITS_STD
         self._padded = padded.expand(-1, 3, -1, -1)
 
-    @property
-    def real_images(self) -> int:
-        """Number of different digits."""
-        return len(self._labels)
-
     def __len__(self) -> int:
         return DIGITS_PRESENTATIONS if self._train else len(self._labels)
 

@@ -6,12 +6,12 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader, Sampler, Subset
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.processes import die_with_parent
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.worker.data.datasets import Data, Images, every_nth
+from hpml_jobs.worker.data.datasets import Data, Images, length
 
 
 class RecordedSampler(Sampler[int]):
@@ -104,7 +104,8 @@ class WorkerLoading:
         images = self._data.test
         if images is None:
             return None
-        return test_loader(every_nth(images, start, step), self._cell, self._device)
+        share = Subset(images, range(start, length(images), step))  # of a rank; together all images
+        return test_loader(share, self._cell, self._device)
 
 
 def is_pinned(cell: Cell) -> bool:

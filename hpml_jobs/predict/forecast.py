@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from hpml_jobs.core.text import listed
 from hpml_jobs.core.value import Value
-from hpml_jobs.predict.left_out import Skill, log_errors_per_step, skill_along, width
 from hpml_jobs.predict.model import (
     HOW,
     Axis,
@@ -17,7 +16,11 @@ from hpml_jobs.predict.model import (
     Model,
     NoChange,
     Parts,
+    Skill,
     Step,
+    log_errors_per_step,
+    skill_along,
+    width,
 )
 from hpml_jobs.predict.network import BusSweep, measured_sweeps
 from hpml_jobs.predict.place import Kind, Observation, Place, Size, Target, series_of, singles_of

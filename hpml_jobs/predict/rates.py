@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from hpml_jobs.core.text import percent_text
 from hpml_jobs.predict import least_squares
-from hpml_jobs.predict.left_out import width
 from hpml_jobs.predict.model import (
     BEYOND_NODES,
     FAR,
@@ -22,6 +21,7 @@ from hpml_jobs.predict.model import (
     Estimate,
     LeaveOut,
     Step,
+    width,
 )
 from hpml_jobs.predict.place import Observation, Target, changed
 

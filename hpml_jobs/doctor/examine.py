@@ -5,13 +5,12 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from hpml_jobs.core.answers import Finding, Severity, ok, problem, warning
 from hpml_jobs.core.built_in import DATASETS
 from hpml_jobs.core.cluster import Launcher, Rule
 from hpml_jobs.core.paths import resolve_path
-from hpml_jobs.doctor import controller, login_node, node_job, nodes
+from hpml_jobs.doctor import controller, login_node, node_job
 from hpml_jobs.doctor.controller import ASK_SUPPORT
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan import machine
@@ -25,13 +24,6 @@ from hpml_jobs.submit.job_requests import JobRequest, make_requests
 from hpml_jobs.submit.scripts import script
 
 Notify = Callable[[str], None]
-
-
-class PlanningResult(NamedTuple):
-    """The plan of a submission, or the reason why there is none."""
-
-    plan: Plan | None
-    fault: str = ""
 
 
 def examine(
@@ -49,33 +41,28 @@ def examine(
             raise
         yield problem("cluster", str(error))
         return
-    planned = _plan(sweep)
+    plan, fault = None, ""
+    try:  # plan as a submission does, but download and submit nothing
+        plan = make_plan(sweep, fetch=False, notify=lambda _: None)
+    except HpmlError as error:
+        fault = str(error)
     problems = 0
-    for finding in _login_node_findings(sweep, planned):
+    for finding in _login_node_findings(sweep, plan, fault):
         problems += finding.level is Severity.PROBLEM
         yield finding
-    if not job or planned.plan is None:
+    if not job or plan is None:
         return
-    plan, cell = planned.plan, planned.plan.cells[0]
     if problems:
         yield warning("job", "diagnostic job not submitted", "fix the problems above first")
     elif plan.cluster.launcher is Launcher.LOCAL:
-        yield from node_job.check_this_machine(plan, cell)
+        yield from node_job.check_this_machine(plan)
     else:
-        yield from node_job.check_node(plan, cell, patience_s, notify)
+        yield from node_job.check_node(plan, patience_s, notify)
 
 
-def _plan(sweep: Sweep) -> PlanningResult:
-    """Plan as a submission does, but download and submit nothing."""
-    try:
-        return PlanningResult(make_plan(sweep, fetch=False, notify=lambda _: None))
-    except HpmlError as error:
-        return PlanningResult(None, str(error))
-
-
-def _login_node_findings(sweep: Sweep, planned: PlanningResult) -> Iterator[Finding]:
-    """Yield the findings that need no job."""
-    settings, plan = sweep.settings[0], planned.plan
+def _login_node_findings(sweep: Sweep, plan: Plan | None, fault: str) -> Iterator[Finding]:
+    """Yield the findings that need no job; `fault` is why there is no plan."""
+    settings = sweep.settings[0]
     cluster = settings.cluster
     yield _check_profile(sweep, settings)
     slurm_answers = cluster.launcher is Launcher.SLURM
@@ -92,7 +79,7 @@ def _login_node_findings(sweep: Sweep, planned: PlanningResult) -> Iterator[Find
     if plan:
         yield _check_data(plan)
     elif cluster.account or cluster.account_rule is not Rule.REQUIRED:  # else already reported
-        yield problem("cell", planned.fault)
+        yield problem("cell", fault)
     yield from login_node.check_container(cluster)
     yield from login_node.check_python(cluster)
     if slurm_answers and plan:
@@ -124,7 +111,7 @@ def _slurm_findings(settings: Settings, plan: Plan | None) -> Iterator[Finding]:
     yield controller.check_limits(cluster, accounts, len(plan.cells) if plan else 1)
     yield controller.check_account(cluster, accounts)
     gpu_type = plan.cells[0].shape.gpu_type if plan else settings.gpu_type
-    yield from nodes.check_nodes(cluster, gpu_type)
+    yield from controller.check_nodes(cluster, gpu_type)
 
 
 def _check_data(plan: Plan) -> Finding:

@@ -13,7 +13,6 @@ from hpml_jobs.core.process_times import started_at
 from hpml_jobs.core.record import Record
 from hpml_jobs.slurm.jobs import JobState, is_slurm
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.status.logs import slurm_logs
 from hpml_jobs.status.query import SlurmAnswer, SlurmSnapshot
 from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.files import tail
@@ -161,6 +160,17 @@ def _is_memory_kill(study: Study, snapshot: FolderSnapshot, job: str) -> bool:
     nodes = snapshot.file.cell.nodes if snapshot.file else 1
     logs = slurm_logs(study, snapshot.folder.slug, job, nodes)
     return any(_MEMORY_KILL.search(tail(log, LOG_BYTES)) for log in logs)
+
+
+def slurm_logs(study: Study, slug: str, job: str, nodes: int) -> list[Path]:
+    """Return what SLURM and the wrapper print for a cell: of each node, or of a pack's step.
+
+    Each path is tried by name: listing the folder for every cell would be slow.
+    """
+    if not is_slurm(job):
+        return []
+    paths = [study.slurm_log(job, part) for part in [*range(nodes), slug]]
+    return [path for path in paths if path.exists()]
 
 
 def is_local_run(job: str) -> bool:

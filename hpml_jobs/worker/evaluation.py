@@ -54,29 +54,22 @@ def _evaluate_on(training: Training, images: BatchLoader) -> Share:
 
     Ranks may have different numbers of batches: no rank waits for another one in forward.
     """
-    with torch.no_grad(), training.strategy.whole(training.replica):
-        return _evaluate_whole(training, images)
-
-
-def _evaluate_whole(training: Training, images: BatchLoader) -> Share:
-    training.strategy.sync_buffers(training.replica)
     device = training.strategy.devices[0]
-    loss_sum = torch.zeros((), dtype=torch.float64, device=device)
-    correct = torch.zeros((), dtype=torch.int64, device=device)
     samples, classifies = 0, True
-    training.replica.eval()
-    await_idle_threads()
-    for batch in images:
-        inputs, labels = images.to_device(batch)
-        with training.steps.forward():
-            outputs = training.replica(training.steps.in_layout(inputs))
-            loss = training.loss(outputs, labels)
-        loss_sum += loss * len(labels)
-        correct += count_correct(outputs, labels)
-        samples += len(labels)
-        classifies = classifies and are_class_scores(outputs, labels)
-    return Share(
-        loss_sum=loss_sum.item(),
-        correct=int(correct.item()) if classifies else None,
-        samples=samples,
-    )
+    with torch.no_grad(), training.strategy.whole(training.replica):
+        training.strategy.sync_buffers(training.replica)
+        loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+        correct = torch.zeros((), dtype=torch.int64, device=device)
+        training.replica.eval()
+        await_idle_threads()
+        for batch in images:
+            inputs, labels = images.to_device(batch)
+            with training.steps.forward():
+                outputs = training.replica(training.steps.in_layout(inputs))
+                loss = training.loss(outputs, labels)
+            loss_sum += loss * len(labels)
+            correct += count_correct(outputs, labels)
+            samples += len(labels)
+            classifies = classifies and are_class_scores(outputs, labels)
+        hits = int(correct.item()) if classifies else None
+        return Share(loss_sum=loss_sum.item(), correct=hits, samples=samples)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from math import ceil
 from typing import Any
 
 import numpy as np
@@ -146,11 +145,6 @@ class MicroSteps:
         self._accumulate = accumulate
         self._in_group = batch * accumulate
         self._samples = samples
-
-    @property
-    def iterations(self) -> int:
-        """Number of optimizer steps."""
-        return ceil(self.count / self._accumulate)
 
     def ends_iteration(self, index: int) -> bool:
         """Return whether gradients are exchanged and weights changed after a micro-step."""

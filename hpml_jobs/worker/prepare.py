@@ -117,7 +117,7 @@ def prepare(
 
     from hpml_jobs.worker import models  # noqa: PLC0415
     from hpml_jobs.worker.data import datasets  # noqa: PLC0415
-    from hpml_jobs.worker.data.image_tensors import check_tensors  # noqa: PLC0415
+    from hpml_jobs.worker.data.device_loader import check_tensors  # noqa: PLC0415
     from hpml_jobs.worker.trial import Trial, UntriedError  # noqa: PLC0415
 
     before = {*sys.modules}

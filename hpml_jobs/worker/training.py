@@ -22,15 +22,13 @@ from hpml_jobs.worker.data.device_loader import DeviceLoading
 from hpml_jobs.worker.data.loaders import (
     Batch,
     BatchLoader,
-    Loading,
     RecordedSampler,
     WorkerLoading,
 )
 from hpml_jobs.worker.data.user_code import check_args
 from hpml_jobs.worker.fork_safety import load_image_plugins
-from hpml_jobs.worker.instruments.cards import CardReader
+from hpml_jobs.worker.instruments.cards import CardReader, EnergyMeter
 from hpml_jobs.worker.instruments.collectives import fingerprint
-from hpml_jobs.worker.instruments.energy import EnergyMeter
 from hpml_jobs.worker.instruments.facts import device_uuids
 from hpml_jobs.worker.instruments.recorder import MemoryMeter, StartupTimer
 from hpml_jobs.worker.instruments.scheduling import SchedulingReader
@@ -66,7 +64,7 @@ class Training:
     loss: models.Loss
     steps: PathSteps
     compiler: Compiler
-    loading: Loading
+    loading: WorkerLoading | DeviceLoading
     loader: BatchLoader
     sampler: Sampler
     order: RecordedSampler
@@ -214,7 +212,7 @@ def make_training(
     scheduling = SchedulingReader(cell.loader_workers)
     start_worker = scheduling.loader_waits.start_worker
     device = strategy.devices[0]
-    loading: Loading = (
+    loading = (
         DeviceLoading(cell, data, device)
         if cell.loader is Loader.DEVICE
         else WorkerLoading(cell, data, device, start_worker)

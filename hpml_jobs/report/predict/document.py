@@ -9,7 +9,7 @@ from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.predict.forecast import COVERAGE, Forecast, Prediction
 from hpml_jobs.predict.network import BusSweep
-from hpml_jobs.predict.place import Observation, place_of
+from hpml_jobs.predict.place import Observation, place_fields
 from hpml_jobs.predict.question import Question
 from hpml_jobs.report.frame.cells import cell_results
 from hpml_jobs.report.frame.groups import ConditionGroup, complete_groups
@@ -45,7 +45,11 @@ class GroupForecast(NamedTuple):
                 for line in self.lines
             ],
             "not_predicted": [
-                {**place_of(refusal.target), "reason": refusal.reason, "command": refusal.command}
+                {
+                    **place_fields(refusal.target),
+                    "reason": refusal.reason,
+                    "command": refusal.command,
+                }
                 for refusal in made.refusals
             ],
             "measured": [_measured(observation) for observation in made.observations],
@@ -106,7 +110,7 @@ def _with_words(table: Table, group: ConditionGroup, of_group: Forecast) -> Tabl
 
 def _measured(observation: Observation) -> dict[str, Any]:
     return {
-        **place_of(observation),
+        **place_fields(observation),
         "step_s": observation.step_s,
         "samples_per_s": observation.samples / observation.step_s,
         "runs": observation.runs,
@@ -122,7 +126,7 @@ def _prediction(prediction: Prediction) -> dict[str, Any]:
         "null": skill.null,
         "points": [
             {
-                **place_of(point.observation),
+                **place_fields(point.observation),
                 "step_s": point.observation.step_s,
                 "model_s": point.model_s,
                 "null_s": point.null_s,
@@ -132,7 +136,7 @@ def _prediction(prediction: Prediction) -> dict[str, Any]:
         ],
     }
     return {
-        **place_of(prediction.target),
+        **place_fields(prediction.target),
         "step_s": prediction.step_s,
         "low_s": prediction.low_s,
         "high_s": prediction.high_s,

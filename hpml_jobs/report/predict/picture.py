@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.strategies import BASELINE, Strategy
 from hpml_jobs.predict.forecast import Forecast
-from hpml_jobs.predict.left_out import Skill
+from hpml_jobs.predict.model import Skill
 from hpml_jobs.predict.place import Place
 from hpml_jobs.report.frame import captions, series, style
 from hpml_jobs.report.frame.groups import ConditionGroup

@@ -8,7 +8,7 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted, listed
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.predict.forecast import Forecast, Method, Prediction, Refusal
-from hpml_jobs.predict.left_out import Errors
+from hpml_jobs.predict.model import Errors
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.builder import (
     Column,

@@ -100,27 +100,19 @@ def check_length(workload: Workload, data: Data) -> None:
     if workload.images is None:
         raise HpmlError("workload.images is unknown: submit with hpml-jobs, which counts them")
     if length(data.train) != workload.images:
+        remedy = "check data.root="
+        if workload.data == data_files.TEXT:
+            remedy = "another Python has other text; submit with the Python of the jobs"
         raise HpmlError(
             f"workload.data={workload.data} has {length(data.train)} training "
             f"{workload.samples_name} here, but the cell was submitted with {workload.images}: "
-            f"{_remedy_of_length(workload)}"
+            f"{remedy}"
         )
-
-
-def _remedy_of_length(workload: Workload) -> str:
-    if workload.data == data_files.TEXT:
-        return "another Python has other text; submit with the Python of the jobs"
-    return "check data.root="
 
 
 def first_batch(images: Images, number: int) -> Any:
     """Return a batch of the first `number` images, collated as the loader does it."""
     return default_collate([images[index] for index in range(min(number, length(images)))])
-
-
-def every_nth(images: Images, start: int, step: int) -> Images:
-    """Return every `step`-th image from `start` on: a share for each rank, together all images."""
-    return Subset(images, range(start, length(images), step))
 
 
 def tokens_of_input(samples: Images) -> int | None:

@@ -6,7 +6,7 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +27,14 @@ _TIMEOUT_S = 10
 """Seconds after which git or nvidia-smi is given up."""
 
 
-def read_facts(
-    cell: Cell, backend: str | None, link_gb_per_s: float | None, missing: Iterable[str] = ()
-) -> Facts:
+def read_facts(cell: Cell, backend: str | None, link_gb_per_s: float | None) -> Facts:
     """Return all facts; `missing` lists those that could not be read, each with the reason."""
     readers: dict[str, Callable[[], Any]] = {
         "commit": _commit,
         "dirty": _dirty,
         "torchvision": _torchvision,
         "cpu_model": _cpu_model,
-        "slurm": _slurm,
+        "slurm": slurm_variables,
         "tf32_matmul": lambda: torch.backends.cuda.matmul.allow_tf32,
         "tf32_cudnn": lambda: torch.backends.cudnn.allow_tf32,
     }
@@ -51,7 +49,7 @@ def read_facts(
             "topology": _topology,
         }
     values: dict[str, Any] = {}
-    unread = list(missing)
+    unread: list[str] = []
     for name, read in readers.items():
         try:
             values[name] = read()
@@ -182,7 +180,8 @@ def _cpu_model() -> str:
     return next(names, platform.machine())
 
 
-def _slurm() -> dict[str, str]:
+def slurm_variables() -> dict[str, str]:
+    """Return SLURM's variables of the job, which its wrapper passes on; none without SLURM."""
     return {
         name: str(value) for name, value in json.loads(os.environ.get(SLURM_VARIABLE, "{}")).items()
     }

@@ -9,7 +9,7 @@ import pytest
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.answers import Finding, NodeAnswer, Severity
 from hpml_jobs.core.cluster import Cluster, Container, GpuRequest, Launcher, Rule
-from hpml_jobs.doctor import controller, examine, login_node, node_job, nodes
+from hpml_jobs.doctor import controller, examine, login_node, node_job
 from hpml_jobs.doctor.self_test import self_test_plan, self_test_result
 from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.sweep import expand
@@ -87,7 +87,7 @@ def test_submit_limit_is_compared_with_number_of_cells(slurm):
 
 def test_nodes_are_listed_and_compared_with_profile(slurm):
     slurm.set_output("sinfo")
-    assert nodes.check_nodes(GREENE, None)[0].level is Severity.PROBLEM  # silent
+    assert controller.check_nodes(GREENE, None)[0].level is Severity.PROBLEM  # silent
 
 
 @pytest.mark.parametrize(
@@ -100,26 +100,26 @@ def test_nodes_are_listed_and_compared_with_profile(slurm):
     ],
 )
 def test_gpu_types_missing_from_sinfo_are_reported(slurm, cluster, agrees):
-    findings = by_name(nodes.check_nodes(cluster, None))
+    findings = by_name(controller.check_nodes(cluster, None))
     assert findings["nodes"].seen.startswith("2 nodes x 4 rtx8000, 1 node x 4 v100, 1 node without")
     assert ("profile" not in findings) is agrees
 
 
 def test_gpu_types_may_be_node_features(slurm):
     torch = Cluster(name="t", gpu_types={"rtx8000": 4}, gpu_request=GpuRequest.GRES_CONSTRAINT)
-    assert nodes.parse_states(IDLE)["gr001"].features == {"rtx8000"}
-    inventory = nodes.commands.inventory()
-    assert nodes._check_profile(torch, inventory, nodes.parse_states(IDLE)) == []
+    assert controller.parse_states(IDLE)["gr001"].features == {"rtx8000"}
+    inventory = controller.commands.inventory()
+    assert controller._check_profile(torch, inventory, controller.parse_states(IDLE)) == []
 
 
 def test_unavailable_nodes_are_a_problem_if_none_is_left(slurm):
-    inventory, states = nodes.commands.inventory(), nodes.parse_states(DRAINED)
-    (some,) = nodes._check_available(inventory, states, "rtx8000")
+    inventory, states = controller.commands.inventory(), controller.parse_states(DRAINED)
+    (some,) = controller._check_available(inventory, states, "rtx8000")
     assert some.level is Severity.WARNING
     assert "gv001 drained* (bad fan)" in some.seen
-    (none,) = nodes._check_available(inventory, states, "v100")
+    (none,) = controller._check_available(inventory, states, "v100")
     assert none.level is Severity.PROBLEM
-    assert nodes._check_available(inventory, nodes.parse_states(IDLE), "v100") == []
+    assert controller._check_available(inventory, controller.parse_states(IDLE), "v100") == []
 
 
 def test_outputs_not_visible_to_nodes_are_a_problem(tmp_path):

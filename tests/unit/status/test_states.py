@@ -16,9 +16,9 @@ from hpml_jobs.core.process_times import Process
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.jobs import SACCT_FIELDS, SQUEUE_FORMAT
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.status.logs import log_text
 from hpml_jobs.status.query import UNNAMED
 from hpml_jobs.status.states import cell_states, status_for_submission
+from hpml_jobs.status.watch import log_text
 from hpml_jobs.study.attempt import utc_now
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine

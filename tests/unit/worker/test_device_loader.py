@@ -21,9 +21,10 @@ from hpml_jobs.worker.data.device_loader import (
     DeviceLoading,
     Draws,
     Pass,
+    below_subsets,
     check_memory,
+    tensors_of,
 )
-from hpml_jobs.worker.data.image_tensors import below_subsets, tensors_of
 from hpml_jobs.worker.data.images import MEAN, STD, photo_transform
 from hpml_jobs.worker.data.loaders import RecordedSampler, WorkerLoader
 from hpml_jobs.worker.epochs import train_epoch

@@ -7,7 +7,7 @@ import torch
 
 from hpml_jobs.worker import epochs
 from hpml_jobs.worker.compilation import Compiler
-from hpml_jobs.worker.instruments.energy import EnergyMeter
+from hpml_jobs.worker.instruments.cards import EnergyMeter
 from hpml_jobs.worker.instruments.recorder import MemoryMeter
 
 UUIDS = ("GPU-a", "GPU-b")

@@ -237,7 +237,6 @@ def test_smaller_buckets_are_more_messages(results):
 
 def test_micro_steps_group_batches_of_uneven_size():
     micro_steps = MicroSteps(accumulate=2, count=5, batch=4, samples=18)
-    assert micro_steps.iterations == 3
     assert [micro_steps.ends_iteration(n) for n in range(5)] == [False, True, False, True, True]
     samples = [4, 4, 4, 4, 2]
     weights = [micro_steps.weight(n, count) for n, count in enumerate(samples)]

@@ -11,8 +11,7 @@ and its style sheet gives each `style.VARIABLES` a value in the light and in the
 from collections.abc import Callable, Iterable, Sequence
 
 from hpml_jobs.report.choose.picture import pareto
-from hpml_jobs.report.communication.phases import phases_picture
-from hpml_jobs.report.communication.ranks import ranks
+from hpml_jobs.report.communication.phases import phases_picture, ranks
 from hpml_jobs.report.communication.sweep import bandwidth
 from hpml_jobs.report.communication.table import communication_picture
 from hpml_jobs.report.frame import style
@@ -24,8 +23,7 @@ from hpml_jobs.report.profiler.table import profile_picture
 from hpml_jobs.report.profiler.timeline import timeline
 from hpml_jobs.report.quantization.picture import activations, quantization, weights
 from hpml_jobs.report.report import Report
-from hpml_jobs.report.scaling.speedup import speedup
-from hpml_jobs.report.scaling.throughput import throughput
+from hpml_jobs.report.scaling.picture import speedup, throughput
 from hpml_jobs.report.training.lines import loss, steps
 from hpml_jobs.report.training.quality import accuracy_picture
 

@@ -13,8 +13,7 @@ from hpml_jobs.predict.forecast import Forecast
 from hpml_jobs.report import warnings
 from hpml_jobs.report.choose.rules import Choice, Wish, choose
 from hpml_jobs.report.choose.table import choice_table
-from hpml_jobs.report.communication.bandwidth import bandwidth
-from hpml_jobs.report.communication.messages import messages
+from hpml_jobs.report.communication.messages import bandwidth, messages
 from hpml_jobs.report.communication.microbenchmark import fits, points
 from hpml_jobs.report.communication.phases import phases
 from hpml_jobs.report.communication.table import communication
@@ -31,10 +30,9 @@ from hpml_jobs.report.predict.table import predictions
 from hpml_jobs.report.profiler.table import profiler
 from hpml_jobs.report.quantization.layers import latency, layers, spreads
 from hpml_jobs.report.quantization.table import quantization
-from hpml_jobs.report.repeats.strategies import compared
+from hpml_jobs.report.repeats.compared import compared
 from hpml_jobs.report.repeats.table import measured, repeats
-from hpml_jobs.report.scaling.strong import strong
-from hpml_jobs.report.scaling.table import scaling
+from hpml_jobs.report.scaling.table import scaling, strong
 from hpml_jobs.report.sharding import sharding, training_paths
 from hpml_jobs.report.training.curves import curve_table
 from hpml_jobs.report.training.quality import evaluation, table4

@@ -8,7 +8,7 @@ from hpml_jobs.core.text import counted
 from hpml_jobs.report import warnings
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.communication import messages
-from hpml_jobs.report.communication.questions import bandwidths, communication_seconds
+from hpml_jobs.report.communication.table import bandwidths, communication_seconds
 from hpml_jobs.report.frame.answers import Answer
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.picture import Picture

@@ -31,7 +31,13 @@ from hpml_jobs.report.frame.marks import left_out_runs
 from hpml_jobs.report.frame.numbers import count, gb_per_s, percent, ratio, seconds
 from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Table
-from hpml_jobs.report.repeats.rounds import Order, compare_rows, comparison_text, order_of_runs
+from hpml_jobs.report.repeats.compared import (
+    Order,
+    compare_rows,
+    comparison_text,
+    order_of_runs,
+    several,
+)
 
 REPEATS = (
     "A run is a new launch. Interval: order statistics; it contains the true median with a "
@@ -51,11 +57,6 @@ ORDER = {
 }
 MEASURED = "Medians over runs with order-statistic intervals, as in the table Repeats."
 ONE_RUN = "single run, no interval"
-
-
-def several(group: ConditionGroup) -> bool:
-    """Return whether any place has more than one run."""
-    return any(len(row.runs) > 1 for row in group.timed)
 
 
 def repeats(group: ConditionGroup) -> Table | None:

@@ -26,7 +26,7 @@ from hpml_jobs.errors import HpmlError, UsageError
 if TYPE_CHECKING:
     from hpml_jobs.predict.network import BusSweep
     from hpml_jobs.predict.question import Question
-    from hpml_jobs.report.predict.document import GroupForecast
+    from hpml_jobs.report.predict.table import GroupForecast
 
 SWEEP_BYTES = 2**20
 """The longest file of a sweep that is read."""
@@ -85,7 +85,7 @@ def predict(
 
     Example: hpml-jobs predict digits-local gpus=4,8 cluster.gpus_per_node=8
     """
-    from hpml_jobs.report.predict.document import forecasts
+    from hpml_jobs.report.predict.table import forecasts
     from hpml_jobs.study.snapshot import read_study
 
     name, question = _parse(words)

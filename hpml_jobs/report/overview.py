@@ -10,7 +10,7 @@ from hpml_jobs.report import warnings
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Candidate, Choice
 from hpml_jobs.report.frame import captions
-from hpml_jobs.report.frame.marks import mark
+from hpml_jobs.report.frame.captions import mark
 from hpml_jobs.report.frame.numbers import percent, ratio
 from hpml_jobs.report.frame.rows import Row, setup_order
 from hpml_jobs.report.lab.tables import StrategyTables

@@ -28,16 +28,14 @@ from hpml_jobs.report.largest_batch import largest
 from hpml_jobs.report.predict.rules import forecast
 from hpml_jobs.report.predict.table import predictions
 from hpml_jobs.report.profiler.table import profiler
-from hpml_jobs.report.quantization.layers import latency, layers, spreads
-from hpml_jobs.report.quantization.table import quantization
+from hpml_jobs.report.quantization.table import latency, layers, quantization, spreads
 from hpml_jobs.report.repeats.compared import compared
 from hpml_jobs.report.repeats.table import measured, repeats
 from hpml_jobs.report.scaling.table import scaling, strong
 from hpml_jobs.report.sharding import sharding, training_paths
 from hpml_jobs.report.training.curves import curve_table
 from hpml_jobs.report.training.quality import evaluation, table4
-from hpml_jobs.report.training.replicas import replicas
-from hpml_jobs.report.training.shuffling import shuffling
+from hpml_jobs.report.training.replicas import replicas, shuffling
 from hpml_jobs.study.cell_state import CellState
 from hpml_jobs.study.snapshot import FolderSnapshot
 

@@ -20,9 +20,8 @@ from hpml_jobs.exchange.csv_records import Rules, read_timings
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Wish, choose
 from hpml_jobs.report.frame.cells import CellResult
-from hpml_jobs.report.frame.decision import Decision, compare, compare_all
+from hpml_jobs.report.frame.decision import Decision, compare, compare_all, smallest_difference
 from hpml_jobs.report.frame.groups import ConditionGroup, complete_groups
-from hpml_jobs.report.frame.power import smallest_difference
 
 BOOTSTRAPS_PER_DECISION = 8
 """A bootstrap takes 2,000 resamples, so so many fewer of them are simulated."""

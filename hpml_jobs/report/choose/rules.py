@@ -23,9 +23,8 @@ from hpml_jobs.core.statistics import Interval, ratio_interval
 from hpml_jobs.core.strategies import BASELINE, Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.errors import UsageError
-from hpml_jobs.report.frame.decision import LEAST_GAP, Decision, compare
+from hpml_jobs.report.frame.decision import LEAST_GAP, Decision, compare, runs_to_exclude, scatter
 from hpml_jobs.report.frame.groups import Charged, ConditionGroup, charged_gpus
-from hpml_jobs.report.frame.power import runs_to_exclude, scatter
 from hpml_jobs.report.frame.rows import Row, Work
 from hpml_jobs.slurm.states import Outcome
 

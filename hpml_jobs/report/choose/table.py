@@ -12,7 +12,7 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Candidate, Choice, Wish, choose
-from hpml_jobs.report.frame import captions, learning, marks
+from hpml_jobs.report.frame import captions, learning
 from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, item_table
 from hpml_jobs.report.frame.cells import cell_results
 from hpml_jobs.report.frame.groups import ConditionGroup, complete_groups
@@ -131,7 +131,7 @@ def choice_table(group: ConditionGroup, choice: Choice, study: str) -> Table:
         hours=captions.hours_unit(device),
     )
     notes = [
-        *marks.explained(group, (c.row for c in choice.candidates), Affected.TIME),
+        *captions.explained(group, (c.row for c in choice.candidates), Affected.TIME),
         *(words.step_text(step, device) for step in choice.steps),
         *words.doubts(choice, device),
         *_accuracies(group, choice),

@@ -21,7 +21,7 @@ from hpml_jobs.report.files.screen import (
     show_title,
     show_unplaced,
 )
-from hpml_jobs.report.frame.marks import EXPLAINED
+from hpml_jobs.report.frame.captions import EXPLAINED
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.lab.tables import StrategyTables
 from hpml_jobs.report.overview import Bars, main_strategy, overview, speedup_bars

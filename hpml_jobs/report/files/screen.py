@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.rule import Rule
 from rich.text import Text
 
-from hpml_jobs.report.frame.marks import MARK
+from hpml_jobs.report.frame.captions import MARK
 from hpml_jobs.report.frame.numbers import DASH, OOM
 from hpml_jobs.report.frame.table import Block, Table
 from hpml_jobs.report.report import Report, ReportGroup

@@ -15,9 +15,16 @@ from hpml_jobs.core.strategies import BASELINE, Baseline, Strategy, is_baseline
 from hpml_jobs.core.text import NaturalKey, natural_key
 from hpml_jobs.core.training_path import accumulation
 from hpml_jobs.core.value import Value
-from hpml_jobs.report.frame.bandwidth import Bandwidth, bandwidth
 from hpml_jobs.report.frame.cells import CellResult
-from hpml_jobs.report.frame.figures import NO_FIGURES, Figures, LeftOut, counted_runs, medians
+from hpml_jobs.report.frame.figures import (
+    NO_FIGURES,
+    Bandwidth,
+    Figures,
+    LeftOut,
+    bandwidth,
+    counted_runs,
+    medians,
+)
 from hpml_jobs.slurm.states import Outcome
 
 

@@ -34,9 +34,8 @@ from hpml_jobs.report.page.items import (
 from hpml_jobs.report.predict.table import refused
 from hpml_jobs.report.report import CHECKS, Report, ReportGroup
 from hpml_jobs.report.scaling.questions import epoch_by_batch, speedups
-from hpml_jobs.report.training.questions import large_batch, remedies
-from hpml_jobs.report.training.replicas import gradients_enough
-from hpml_jobs.report.training.shuffling import why_set_epoch
+from hpml_jobs.report.training.quality import large_batch, remedies
+from hpml_jobs.report.training.replicas import gradients_enough, why_set_epoch
 from hpml_jobs.report.warnings import Cause
 
 TRAINING = ("loss", "steps", "accuracy", "quantization", "weights", "activations")

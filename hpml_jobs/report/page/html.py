@@ -3,9 +3,10 @@
 from functools import cache
 from typing import TYPE_CHECKING
 
-from hpml_jobs.report.frame import style, svg
-from hpml_jobs.report.frame.marks import MARK
+from hpml_jobs.report.frame import style
+from hpml_jobs.report.frame.captions import MARK
 from hpml_jobs.report.frame.numbers import DASH, OOM
+from hpml_jobs.report.frame.picture import inline_svg
 from hpml_jobs.report.page.items import Figure, Item, Page
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def _drawing(figure: Figure) -> str:
     from markupsafe import Markup  # noqa: PLC0415 - part of jinja2
 
     picture = figure.picture
-    return Markup(svg.inline_svg(picture.figure, picture.name, picture.alt))  # noqa: S704
+    return Markup(inline_svg(picture.figure, picture.name, picture.alt))  # noqa: S704
 
 
 def _looks(text: str) -> str:

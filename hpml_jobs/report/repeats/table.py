@@ -14,7 +14,6 @@ from hpml_jobs.core.statistics import (
 )
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.report.frame import captions, references
-from hpml_jobs.report.frame.bandwidth import bandwidth
 from hpml_jobs.report.frame.builder import (
     Column,
     Columns,
@@ -24,10 +23,10 @@ from hpml_jobs.report.frame.builder import (
     row_name,
     row_table,
 )
+from hpml_jobs.report.frame.captions import left_out_runs
 from hpml_jobs.report.frame.decision import Comparison
-from hpml_jobs.report.frame.figures import Figures
+from hpml_jobs.report.frame.figures import Figures, bandwidth
 from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.marks import left_out_runs
 from hpml_jobs.report.frame.numbers import count, gb_per_s, percent, ratio, seconds
 from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Table

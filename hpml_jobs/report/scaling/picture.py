@@ -1,4 +1,4 @@
-"""Pictures by GPUs: throughput, a panel for each batch; speedup and efficiency beside the ideal."""
+"""Pictures by GPUs: throughput with a panel for each batch; speedup and efficiency."""
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter

@@ -8,7 +8,7 @@ import msgspec
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.strategies import Baseline
-from hpml_jobs.report.frame import captions, marks, references
+from hpml_jobs.report.frame import captions, references
 from hpml_jobs.report.frame.builder import (
     Column,
     Columns,
@@ -186,7 +186,7 @@ def strong(group: ConditionGroup) -> Table | None:
         TableText("strong", "Strong scaling", "timed epoch", (_caption(group), runs)),
         ((captions.full_label(pair.parallel.setup, group.device), pair) for pair in shown_pairs),
         _heads(group, shown_pairs),
-        [*marks.explained(group, rows, Affected.TIME), *_no_fractions(group, shown_pairs)],
+        [*captions.explained(group, rows, Affected.TIME), *_no_fractions(group, shown_pairs)],
     )
     heads = [block.head for block in table.blocks]
     at = tuple(at for at, head in enumerate(heads) if head.endswith(f"-{unit}, s"))
@@ -201,7 +201,7 @@ def _marked(group: ConditionGroup, line: Line, row_at: Mapping[int, Row]) -> Lin
     """Return a line with the mark at the time of each row that a check makes doubtful."""
     texts = list(line.texts)
     for at, row in row_at.items():
-        (texts[at],) = marks.marked(group, row, (texts[at],), Affected.TIME)
+        (texts[at],) = captions.marked(group, row, (texts[at],), Affected.TIME)
     return msgspec.structs.replace(line, texts=tuple(texts))
 
 

@@ -24,7 +24,7 @@ from hpml_jobs.report.frame.cells import CellResult, cell_results
 from hpml_jobs.report.frame.groups import ConditionGroup, charged_gpus, complete_groups, differing
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.lab.tables import StrategyTables, q1, strategy_tables
-from hpml_jobs.report.largest_batch import largest
+from hpml_jobs.report.memory import largest, sharding, training_paths
 from hpml_jobs.report.predict.rules import forecast
 from hpml_jobs.report.predict.table import predictions
 from hpml_jobs.report.profiler.table import profiler
@@ -32,7 +32,6 @@ from hpml_jobs.report.quantization.table import latency, layers, quantization, s
 from hpml_jobs.report.repeats.compared import compared
 from hpml_jobs.report.repeats.table import measured, repeats
 from hpml_jobs.report.scaling.table import scaling, strong
-from hpml_jobs.report.sharding import sharding, training_paths
 from hpml_jobs.report.training.curves import curve_table
 from hpml_jobs.report.training.quality import evaluation, table4
 from hpml_jobs.report.training.replicas import replicas, shuffling

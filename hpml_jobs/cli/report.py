@@ -65,8 +65,7 @@ def _answers(made: "Report") -> list[str]:
     from hpml_jobs.report.choose.words import answer
 
     return [
-        f"{f'group {group.number}: ' if made.several else ''}"
-        f"{answer(group.choice, group.source.device, made.study)}"
+        f"{f'group {group.number}: ' if made.several else ''}{answer(group.choice, made.study)}"
         for group in made.groups
         if group.choice
     ]

@@ -98,6 +98,11 @@ class Timing(Value, frozen=True, kw_only=True):
         """The throughput of all processes, in units per second."""
         return None if self.units is None else formulas.units_per_s(self.units, self.epoch_s)
 
+    @property
+    def samples_per_s(self) -> float | None:
+        """The same in samples per second."""
+        return None if self.samples is None else formulas.units_per_s(self.samples, self.epoch_s)
+
     def per_thousand_units(self, per_epoch: float | None) -> float | None:
         """Return what 1,000 units cost, from the cost of an epoch; None: not known."""
         return None if per_epoch is None else _per_thousand(per_epoch, self.units)

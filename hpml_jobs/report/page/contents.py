@@ -166,7 +166,7 @@ def _group_title(group: ReportGroup) -> str:
 def _sentence(group: ReportGroup, study: str) -> str:
     if group.choice is None:
         return "No cell has a number yet."
-    return words.answer(group.choice, group.source.device, study)
+    return words.answer(group.choice, study)
 
 
 def _figures(pictures: dict[str, Picture]) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
@@ -288,16 +288,16 @@ ONE_SIZE = "A paragraph for a proposal needs usable numbers of two sizes."
 
 def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
     """Yield the answer, what limits it, the speedup by size, and the paragraph for a proposal."""
-    choice, device = group.choice, group.source.device
+    choice = group.choice
     if choice is None:
         yield Text(NO_NUMBER, is_lead=True)
         return
     summary = overview(report, group)
     yield _headline(choice, group, summary)
     sentences = summary.answer if choice.has_rivals else ()
-    lines = [line for line in sentences if line != words.answer(choice, device, report.study)]
-    undecided = words.undecided(choice, device).removeprefix("; ")
-    limits = [undecided, *words.doubts(choice, device)]
+    lines = [line for line in sentences if line != words.answer(choice, report.study)]
+    undecided = words.undecided(choice).removeprefix("; ")
+    limits = [undecided, *words.doubts(choice)]
     lines += [f"{line[0].upper()}{line[1:]}." for line in limits if line]
     # no full stop after a command
     lines += [f"{line[0].upper()}{line[1:]}" for line in summary.next_cells]
@@ -318,23 +318,22 @@ def _version(group: ReportGroup) -> str:
 
 
 def _headline(choice: Choice, group: ReportGroup, summary: Overview) -> Headline:
-    device = group.source.device
     if not choice.has_rivals:
         return Headline(" ".join(summary.answer))
     if choice.ask is None:
         return Headline(summary.answer[-1])
     asked = choice.ask.candidate
-    per_work = f"per {captions.work_text(asked.work)}"
+    per_work = f"per {captions.work_text(asked.timing.work)}"
     figures = [(f"{seconds(asked.epoch_s)} s", per_work)]
-    if asked.units_per_s is not None:
-        figures.append((per_second(asked.units_per_s), f"{asked.unit.value} per second"))
+    if (rate := asked.timing.units_per_s) is not None:
+        figures.append((per_second(rate), f"{asked.timing.unit.value} per second"))
     if asked is not choice.reference:
-        over = words.size(choice.reference, device)
+        over = words.size(choice.reference)
         figures.append((ratio(choice.speedup(asked)), f"speedup over {over}"))
-    efficiency, gap, against = words.efficiency(asked, choice, device).partition(" ")
+    efficiency, gap, against = words.efficiency(asked, choice).partition(" ")
     figures += [
         (efficiency, f"parallel efficiency{gap}{against}"),
-        (cost(asked.gpu_s), f"{captions.cost_unit(device)} {per_work}"),
+        (cost(asked.gpu_s), f"{captions.cost_unit(choice.device)} {per_work}"),
     ]
-    answer = f"{words.ask_words(choice, device)} {words.name(asked, device)}."
+    answer = f"{words.ask_words(choice)} {words.name(asked)}."
     return Headline(answer, tuple(figures))

@@ -13,8 +13,7 @@ from hpml_jobs.predict.forecast import Forecast
 from hpml_jobs.report import warnings
 from hpml_jobs.report.choose.rules import Choice, Wish, choose
 from hpml_jobs.report.choose.table import choice_table
-from hpml_jobs.report.communication.bandwidth import bandwidth
-from hpml_jobs.report.communication.messages import messages
+from hpml_jobs.report.communication.messages import bandwidth, messages
 from hpml_jobs.report.communication.microbenchmark import fits, points
 from hpml_jobs.report.communication.phases import phases
 from hpml_jobs.report.communication.table import communication
@@ -25,21 +24,17 @@ from hpml_jobs.report.frame.cells import CellResult, cell_results
 from hpml_jobs.report.frame.groups import ConditionGroup, charged_gpus, complete_groups, differing
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.lab.tables import StrategyTables, q1, strategy_tables
-from hpml_jobs.report.largest_batch import largest
+from hpml_jobs.report.memory import largest, sharding, training_paths
 from hpml_jobs.report.predict.rules import forecast
 from hpml_jobs.report.predict.table import predictions
 from hpml_jobs.report.profiler.table import profiler
-from hpml_jobs.report.quantization.layers import latency, layers, spreads
-from hpml_jobs.report.quantization.table import quantization
-from hpml_jobs.report.repeats.strategies import compared
+from hpml_jobs.report.quantization.table import latency, layers, quantization, spreads
+from hpml_jobs.report.repeats.compared import compared
 from hpml_jobs.report.repeats.table import measured, repeats
-from hpml_jobs.report.scaling.strong import strong
-from hpml_jobs.report.scaling.table import scaling
-from hpml_jobs.report.sharding import sharding, training_paths
+from hpml_jobs.report.scaling.table import scaling, strong
 from hpml_jobs.report.training.curves import curve_table
 from hpml_jobs.report.training.quality import evaluation, table4
-from hpml_jobs.report.training.replicas import replicas
-from hpml_jobs.report.training.shuffling import shuffling
+from hpml_jobs.report.training.replicas import replicas, shuffling
 from hpml_jobs.study.snapshot import CellState, FolderSnapshot
 
 

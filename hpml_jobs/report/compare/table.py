@@ -20,11 +20,15 @@ from hpml_jobs.report.frame.builder import (
     item_table,
     place_columns,
 )
-from hpml_jobs.report.frame.captions import cell_label, cell_words
-from hpml_jobs.report.frame.decision import LEAST_RUNS, Decision
-from hpml_jobs.report.frame.marks import MARK
+from hpml_jobs.report.frame.captions import MARK, cell_label, cell_words
+from hpml_jobs.report.frame.decision import (
+    LEAST_RUNS,
+    MOST_RUNS,
+    Decision,
+    runs_to_show,
+    smallest_difference,
+)
 from hpml_jobs.report.frame.numbers import percent, seconds
-from hpml_jobs.report.frame.power import MOST_RUNS, runs_to_show, smallest_difference
 from hpml_jobs.report.frame.table import Line, Table
 
 PART_HEADS = {

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 
 from hpml_jobs.checks.result import Affected
-from hpml_jobs.report.frame import captions, marks
+from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import DASH
 from hpml_jobs.report.frame.rows import Row, Setup
@@ -205,7 +205,7 @@ def line_table(
     """Return a table of rows and their lines, each marked if its row fails a check."""
     written = []
     for row, line in lines:
-        texts = marks.marked(group, row, _texts(heads, line), text.affected)
+        texts = captions.marked(group, row, _texts(heads, line), text.affected)
         written.append(Line(label=row_name(group, row), texts=texts))
         below = tuple(column.below(line) for column in _on_page(heads))
         if any(below):
@@ -223,7 +223,7 @@ def line_table(
         columns=ROW_COLUMNS + values.columns,
         rows=tuple(map(operator.add, places, values.rows)),
     )
-    notes = (*marks.explained(group, rows, text.affected), *notes)
+    notes = (*captions.explained(group, rows, text.affected), *notes)
     return _table([group], text, heads, written, sheet, notes)
 
 
@@ -270,7 +270,7 @@ def _text(column: Column[T], item: T) -> str:
     value = column.value(item)
     if value is None:
         return DASH
-    return marks.mark(column.text(value), is_doubtful=column.is_doubtful(item))
+    return captions.mark(column.text(value), is_doubtful=column.is_doubtful(item))
 
 
 def _sheet(heads: Sequence[Columns[T]], items: Iterable[T]) -> Sheet:
@@ -302,7 +302,7 @@ def left_out(group: ConditionGroup, why: str, rows: Iterable[Row]) -> list[str]:
     `why` is the reason for rows that have their time.
     """
     reasons = [(_why(row, why), row.place) for row in rows]
-    return marks.by_reason(reasons, lambda setup: captions.full_label(setup, group.device))
+    return captions.by_reason(reasons, lambda setup: captions.full_label(setup, group.device))
 
 
 def _why(row: Row, why: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.report.frame import captions, marks, references
+from hpml_jobs.report.frame import captions, references
 from hpml_jobs.report.frame.numbers import DASH, count, gb_per_s, seconds
 from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Table
@@ -103,12 +103,12 @@ def _below(selection: StrategyRows) -> list[str]:
         for row in selection.parallel_rows
         if mixed and row.residual and row.residual.with_loading
     ]
-    loading_notes = marks.by_reason(
+    loading_notes = captions.by_reason(
         loading, lambda setup: captions.row_label(setup, selection.group.device)
     )
     return [
         *loading_notes,
-        *marks.explained(selection.group, selection.parallel_rows, Affected.TIME),
+        *captions.explained(selection.group, selection.parallel_rows, Affected.TIME),
         *absent(selection.group, selection.rows, selection.places),
     ]
 
@@ -123,7 +123,7 @@ def no_bandwidth(rows: Iterable[Row], device: Device) -> list[str]:
     }
     names = " and ".join(name for name, is_missing in missing.items() if is_missing)
     unknown = [f"no bandwidth without the number of {names}, which the import does not give"]
-    not_positive = marks.by_reason(
+    not_positive = captions.by_reason(
         (
             ("no bandwidth, since the residual is not above zero", row.place)
             for row in rows

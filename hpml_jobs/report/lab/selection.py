@@ -6,7 +6,7 @@ from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.core.value import Value
-from hpml_jobs.report.frame import captions, marks
+from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import DASH, OOM
 from hpml_jobs.report.frame.rows import (
@@ -131,7 +131,7 @@ def _not_requested(
             lines.append(f"{_no_baseline(place, device)}: {why}")
         else:
             others.append((why, place))
-    return lines + marks.by_reason(others, lambda setup: captions.row_label(setup, device))
+    return lines + captions.by_reason(others, lambda setup: captions.row_label(setup, device))
 
 
 def dash_or_oom(row: Row) -> str:
@@ -163,7 +163,7 @@ def lines(
     `affected` are the numbers of the table, for the marks of checks.
     """
     group = selection.group
-    at = {row.place: marks.marked(group, row, texts(row), affected) for row in selection.rows}
+    at = {row.place: captions.marked(group, row, texts(row), affected) for row in selection.rows}
     width = len(next(iter(at.values())))
     return tuple(
         Line(
@@ -182,7 +182,7 @@ def absent(group: ConditionGroup, rows: Sequence[Row], places: set[Place]) -> li
     """Return notes on missing numbers, then the warnings of the numbers that are there."""
     return [
         *_absences(group, rows, places),
-        *marks.left_out_runs(rows, group.device),
+        *captions.left_out_runs(rows, group.device),
         *(
             f"{result.slug}: {result.warning}"
             for result in group.cells

@@ -7,7 +7,7 @@ from hpml_jobs.checks.waiting import IMBALANCE_LIMIT
 from hpml_jobs.core.record import least_waiting
 from hpml_jobs.core.strategies import Baseline, Strategy
 from hpml_jobs.core.value import Value
-from hpml_jobs.report.frame import captions, marks, references
+from hpml_jobs.report.frame import captions, references
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import DASH, count, gb_per_s, ratio, seconds
 from hpml_jobs.report.frame.rows import Row
@@ -57,7 +57,7 @@ def q1(group: ConditionGroup) -> Table:
         lines=tuple(
             Line(
                 label=f"{row.batch_per_gpu} ({row.path})" if row.path else str(row.batch_per_gpu),
-                texts=marks.marked(group, row, _q1(row), Affected.TIME),
+                texts=captions.marked(group, row, _q1(row), Affected.TIME),
             )
             for row in baselines
         ),
@@ -67,7 +67,7 @@ def q1(group: ConditionGroup) -> Table:
         ),
         setting=captions.setting(group),
         notes=(
-            *marks.explained(group, baselines, Affected.TIME),
+            *captions.explained(group, baselines, Affected.TIME),
             *captions.without_train(group, baselines),
             *_without_iterations(group, baselines),
             *absent(group, baselines, places),
@@ -112,7 +112,7 @@ def table1(selection: StrategyRows) -> Table:
         ),
         setting=captions.setting(selection.group),
         notes=(
-            *marks.explained(selection.group, rows, Affected.TIME),
+            *captions.explained(selection.group, rows, Affected.TIME),
             *absent(selection.group, rows, selection.places),
             *_elsewhere(selection),
         ),
@@ -136,7 +136,7 @@ def _time_and_speedup(group: ConditionGroup, row: Row) -> tuple[str, ...]:
     if row.reference == row.setup:
         return time, "1"
     speedup = text_or_dash(row.speedup, ratio)
-    return time, marks.mark(speedup, is_doubtful=group.doubts_ratio(row))
+    return time, captions.mark(speedup, is_doubtful=group.doubts_ratio(row))
 
 
 def table2(selection: StrategyRows) -> Table:
@@ -242,7 +242,7 @@ def _has_bandwidth(row: Row) -> bool:
 
 def _unmeasured(selection: StrategyRows, is_measured: Callable[[Row], bool]) -> list[str]:
     """Return a line for each reason why a cell that has its time has no number in this table."""
-    return marks.by_reason(
+    return captions.by_reason(
         (
             (_why_unmeasured(selection, row), row.place)
             for row in selection.parallel_rows
@@ -265,7 +265,7 @@ def _why_unmeasured(selection: StrategyRows, row: Row) -> str:
 def _below(selection: StrategyRows, affected: Affected) -> list[str]:
     rows, group = selection.parallel_rows, selection.group
     places = {place for place in selection.places if not place.setup.is_baseline}
-    return marks.explained(group, rows, affected) + absent(group, rows, places)
+    return captions.explained(group, rows, affected) + absent(group, rows, places)
 
 
 def strategy_tables(group: ConditionGroup) -> tuple[StrategyTables, ...]:

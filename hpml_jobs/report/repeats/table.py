@@ -14,7 +14,6 @@ from hpml_jobs.core.statistics import (
 )
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.report.frame import captions, references
-from hpml_jobs.report.frame.bandwidth import bandwidth
 from hpml_jobs.report.frame.builder import (
     Column,
     Columns,
@@ -24,14 +23,20 @@ from hpml_jobs.report.frame.builder import (
     row_name,
     row_table,
 )
+from hpml_jobs.report.frame.captions import left_out_runs
 from hpml_jobs.report.frame.decision import Comparison
-from hpml_jobs.report.frame.figures import Figures
+from hpml_jobs.report.frame.figures import Figures, bandwidth
 from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.marks import left_out_runs
 from hpml_jobs.report.frame.numbers import count, gb_per_s, percent, ratio, seconds
 from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Table
-from hpml_jobs.report.repeats.rounds import Order, compare_rows, comparison_text, order_of_runs
+from hpml_jobs.report.repeats.compared import (
+    Order,
+    compare_rows,
+    comparison_text,
+    order_of_runs,
+    several,
+)
 
 REPEATS = (
     "A run is a new launch. Interval: order statistics; it contains the true median with a "
@@ -51,11 +56,6 @@ ORDER = {
 }
 MEASURED = "Medians over runs with order-statistic intervals, as in the table Repeats."
 ONE_RUN = "single run, no interval"
-
-
-def several(group: ConditionGroup) -> bool:
-    """Return whether any place has more than one run."""
-    return any(len(row.runs) > 1 for row in group.timed)
 
 
 def repeats(group: ConditionGroup) -> Table | None:

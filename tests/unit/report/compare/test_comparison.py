@@ -8,8 +8,7 @@ from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.report.compare.document import make_comparison
-from hpml_jobs.report.compare.picture import comparison_picture
+from hpml_jobs.report.compare.document import comparison_picture, make_comparison
 from hpml_jobs.report.compare.reference import reference_of
 from hpml_jobs.report.frame.decision import Decision
 from hpml_jobs.slurm.states import Outcome

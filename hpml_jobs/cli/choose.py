@@ -208,10 +208,8 @@ def _sweep_of(question: "Question") -> "BusSweep | None":
     if question.sweep is None:
         return None
     from hpml_jobs.exchange.sweep_file import read_sweep
-    from hpml_jobs.study.files import read_bytes, reason_of
+    from hpml_jobs.study.files import read_bytes, reading
 
-    try:
+    with reading(f"sweep={question.sweep}"):
         content = read_bytes(question.sweep.expanduser(), SWEEP_BYTES)
-    except OSError as fault:
-        raise HpmlError(f"sweep={question.sweep} cannot be read: {reason_of(fault)}") from fault
     return read_sweep(content, question.sweep.name)

@@ -16,7 +16,7 @@ from hpml_jobs.core.text import unix_time
 from hpml_jobs.core.value import Value, decode_json
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.attempt import utc_now
-from hpml_jobs.study.files import MANIFEST_BYTES, is_name, read_bytes, writing
+from hpml_jobs.study.files import MANIFEST_BYTES, is_name, read_bytes, reading, writing
 
 
 class ManifestEvent(StrEnum):
@@ -131,14 +131,13 @@ def lines(path: Path) -> Iterator[ManifestLine]:
     Raises:
         HpmlError: the manifest cannot be read.
     """
-    try:
-        content = read_bytes(path, MANIFEST_BYTES)
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    except IsADirectoryError as fault:
-        raise HpmlError(f"{path} is a folder: remove it, it must be a file") from fault
-    except OSError as fault:
-        raise HpmlError(f"{path} cannot be read: {fault.strerror}") from fault
+    with reading(path):
+        try:
+            content = read_bytes(path, MANIFEST_BYTES)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except IsADirectoryError as fault:
+            raise HpmlError(f"{path} is a folder: remove it, it must be a file") from fault
     for text in content.splitlines():
         try:
             yield decode_json(text, ManifestLine)

@@ -14,7 +14,7 @@ from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.text import nearest, one_of
 from hpml_jobs.errors import HpmlError, UsageError
-from hpml_jobs.study.manifest import History, fold
+from hpml_jobs.study.manifest import History
 from hpml_jobs.study.selection import OfCell, find, matching
 from hpml_jobs.study.study import Study
 
@@ -259,4 +259,4 @@ def history_of(study: Study) -> History:
         return study.history()
     except HpmlError as fault:
         print(f"warning: {fault}; cells without a folder are not shown", file=sys.stderr)
-        return fold(())
+        return History()

@@ -104,11 +104,12 @@ class Study:
         """Make and lock the study while cells are selected and submitted: one submission at a time.
 
         Yield a sentence where the lock is a file because the file system has no flock. After an
-        error, a study without a cell is removed.
+        error, a study without a cell is removed, and the folder of the studies if it made that.
 
         Raises:
             HpmlError: another submission has held the lock for LOCK_S seconds.
         """
+        has_outputs = self.root.parent.exists()
         self.create()
         with ExitStack() as held:
             try:
@@ -127,10 +128,10 @@ class Study:
                 yield note if file else ""
             except BaseException:
                 held.close()
-                self._remove_empty()
+                self._remove_empty(with_outputs=not has_outputs)
                 raise
 
-    def _remove_empty(self) -> None:
+    def _remove_empty(self, *, with_outputs: bool) -> None:
         """Remove the folder if no cell was written into it; do nothing if it has anything else."""
         if self.cells() or self.manifest.exists():
             return
@@ -141,6 +142,8 @@ class Study:
             self.commands_file.unlink(missing_ok=True)
             self.about.unlink()
             self.root.rmdir()
+            if with_outputs:
+                self.root.parent.rmdir()
 
     def refuse_unpacked(self) -> None:
         """Raise HpmlError if the study is from an archive."""

@@ -225,7 +225,7 @@ def test_study_over_budget_is_refused(slurm, capsys):
     assert run(["submit", *WORDS, "minutes=60", "cluster.gpu_hours_budget=1.5"]) == 2
     assert "request up to 2 GPU-hours; cluster.gpu_hours_budget is 1.5" in capsys.readouterr().err
     assert slurm.scripts == []
-    assert not list(Path("outputs").iterdir())  # it is not the most recently submitted study
+    assert not Path("outputs").exists()  # it is not the most recently submitted study
     assert run(["plan", *WORDS, "minutes=60", "cluster.gpu_hours_budget=1.5"]) == 0
     assert "it would be refused: these cells request up to 2 GPU-hours" in capsys.readouterr().out
     assert run(["submit", *WORDS, "minutes=30", "cluster.gpu_hours_budget=1.5"]) == 0

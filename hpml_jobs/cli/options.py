@@ -151,6 +151,8 @@ class StudyWords(NamedTuple):
     values: dict[str, Any]
 
 
+Number = TypeVar("Number", int, float)
+
 Reader = Callable[[str], Any]
 """Reads the value of a key; its UsageError says what the value must be."""
 
@@ -188,16 +190,19 @@ def parse_words(
     return StudyWords(names[0] if names else None, values)
 
 
-def number(text: str) -> float:
-    """Read a number.
+def reader_of(kind: type[Number], words: str) -> Callable[[str], Number]:
+    """Return a reader of numbers of a kind; `words` say in its UsageError what is needed."""
 
-    Raises:
-        UsageError: it is none.
-    """
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError("must be a number") from None
+    def read(text: str) -> Number:
+        try:
+            return kind(text)
+        except ValueError:
+            raise UsageError(f"must be {words}") from None
+
+    return read
+
+
+number, whole_number = reader_of(float, "a number"), reader_of(int, "a whole number")
 
 
 def share(text: str) -> float:
@@ -212,18 +217,6 @@ def share(text: str) -> float:
         hint = f"; write {value / 100:g} or {value:g}%" if is_percent else ""
         raise UsageError(f"must be 1 (100%) or less{hint}")
     return value
-
-
-def whole_number(text: str) -> int:
-    """Read a whole number.
-
-    Raises:
-        UsageError: it is none.
-    """
-    try:
-        return int(text)
-    except ValueError:
-        raise UsageError("must be a whole number") from None
 
 
 Choice = TypeVar("Choice", bound=StrEnum)

@@ -84,12 +84,13 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
     feed = least_fed(planned, gpu_name(None, cluster))
     if feed and (feed.is_limit or not fetch):
         notify(str(feed))
+    of_batch = {"batch": "global_batch / gpus / accumulate"} if first.global_batch else {}
     return Plan(
         study=study,
         cluster=cluster,
         cells=named(_without_duplicates(planned, notify), study),
         rerun=first.rerun,
-        origins=sweep.origins | _derived(workloads) | _of_batch(first),
+        origins=sweep.origins | _derived(workloads) | of_batch,
         pack=first.pack,
         collect_after=first.collect_after,
         retries=first.retries,
@@ -287,13 +288,6 @@ def _derived(workloads: dict[tuple[Workload, Path], ResolvedWorkload]) -> dict[s
         for key in ("classes", "parameters", "images", "context")
         if getattr(given, key) != getattr(resolved.workload, key)
     }
-
-
-def _of_batch(settings: Settings) -> dict[str, str]:
-    """Return the origin of a batch that follows from the global one."""
-    if settings.global_batch is None:
-        return {}
-    return {"batch": "global_batch / gpus / accumulate"}
 
 
 def named(planned: list[PlannedCell], study: Study) -> list[PlannedCell]:

@@ -10,8 +10,7 @@ from typing import Any
 from typer.main import get_command
 
 from hpml_jobs.cli.commands import COMMANDS, OLD_NAMES, PROGRAM, UNNAMED, typer_program
-from hpml_jobs.cli.completion import GROUPS
-from hpml_jobs.cli.help import KeyDoc, description, keys
+from hpml_jobs.cli.help import GROUPS, KeyDoc, description, keys
 from hpml_jobs.core.paths import conf_folder
 
 INTRODUCTION = f"""\

@@ -70,9 +70,9 @@ def choose(
     if predicted:
         predict(words, outputs, json=json)
         return
-    parsed = parse_words("choose", words, CHOOSE_KEYS)
-    wish = Wish(**parsed.values)
-    study = find_study(parsed.study, outputs)
+    name, values = parse_words("choose", words, CHOOSE_KEYS)
+    wish = Wish(**values)
+    study = find_study(name, outputs)
     snapshots = read_study(study, history_of(study))
     made = choices(snapshots, wish, study.last_cluster(), study.commands(), study=study.name)
     if not made:
@@ -208,10 +208,8 @@ def _sweep_of(question: "Question") -> "BusSweep | None":
     if question.sweep is None:
         return None
     from hpml_jobs.exchange.sweep_file import read_sweep
-    from hpml_jobs.study.files import read_bytes, reason_of
+    from hpml_jobs.study.files import read_bytes, reading
 
-    try:
+    with reading(f"sweep={question.sweep}"):
         content = read_bytes(question.sweep.expanduser(), SWEEP_BYTES)
-    except OSError as fault:
-        raise HpmlError(f"sweep={question.sweep} cannot be read: {reason_of(fault)}") from fault
     return read_sweep(content, question.sweep.name)

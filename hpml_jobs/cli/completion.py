@@ -14,15 +14,12 @@ from typing import Annotated
 import typer
 
 from hpml_jobs.cli.commands import COMMANDS, COMPLETION_VARIABLE, PROGRAM, UNNAMED
-from hpml_jobs.cli.help import KeyDoc
+from hpml_jobs.cli.help import GROUPS, KeyDoc
 from hpml_jobs.cli.help import keys as keys_of_config
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
 from hpml_jobs.core.training_path import CompileMode, Precision
-
-GROUPS = {"cluster": "slurm", "workload": "resnet18_cifar10", "recipe": "plain", "grid": None}
-"""Every group of configs, with the file that has all its keys."""
 
 CHOICES = {
     "strategy": tuple(strategy.value for strategy in Strategy),

@@ -17,7 +17,7 @@ from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.text import counted, nearest
 from hpml_jobs.errors import HpmlError, UsageError
-from hpml_jobs.study.files import read_bytes
+from hpml_jobs.study.files import read_bytes, reading
 from hpml_jobs.study.selection import check_name
 from hpml_jobs.study.study import Study
 
@@ -192,10 +192,8 @@ def import_(words: FileAndKeys = None, outputs: Outputs = None, json: Json = Fal
     if {"images", "samples"} <= values.keys():
         raise UsageError("images= and samples= are the same: give one of them")
     study = Study(_folder(outputs) / check_name(values["study"]))
-    try:
+    with reading(file):
         content = read_bytes(file.expanduser())
-    except OSError as error:
-        raise HpmlError(f"{file} cannot be read: {error.strerror}") from error
     records = read_timings(content, file.name, rules)
     changes = write_study(study, records, file.name)
     for sentence in remarks(records, rules):

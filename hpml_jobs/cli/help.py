@@ -1,7 +1,7 @@
 """The pages of `hpml-jobs --help` and `hpml-jobs help TOPIC`."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -117,11 +117,6 @@ Folders = Sequence[Path]
 """conf/, then the folders of the user's own configs."""
 
 
-def page(version: str) -> str:
-    """Return the first page."""
-    return PAGE.format(version=version)
-
-
 def _keys(folders: Folders) -> Iterable[str]:
     yield "Keys, with their defaults: key=value on the command line, with -m also key=a,b,c\n"
     docs = keys((folders[0] / "config.yaml").read_text())
@@ -130,33 +125,24 @@ def _keys(folders: Folders) -> Iterable[str]:
     yield "docs/keys.md explains them. Groups: cluster= workload= recipe= grid="
 
 
-def _workloads(folders: Folders) -> Iterable[str]:
-    yield f"{_choices('workload', folders)}\n"
-    yield _keys_of("workload", "resnet18_cifar10", folders)
+GROUPS = {"cluster": "slurm", "workload": "resnet18_cifar10", "recipe": "plain", "grid": None}
+"""Every group of configs, with the file that has all its keys."""
 
-
-def _clusters(folders: Folders) -> Iterable[str]:
-    yield f"{_choices('cluster', folders)}\n"
-    yield _keys_of("cluster", "slurm", folders)
-
-
-def _grids(folders: Folders) -> Iterable[str]:
-    yield f"{_choices('grid', folders)}\n"
-    yield f"{_choices('recipe', folders)}\n"
-    yield _keys_of("recipe", "plain", folders)
-
-
-TOPICS: Mapping[str, Callable[[Folders], Iterable[str]]] = {
-    "keys": _keys,
-    "workloads": _workloads,
-    "clusters": _clusters,
-    "grids": _grids,
+TOPICS: Mapping[str, Sequence[str]] = {
+    "keys": (),
+    "workloads": ("workload",),
+    "clusters": ("cluster",),
+    "grids": ("grid", "recipe"),
 }
+"""The groups on each page; that without groups has the other keys."""
 
 
 def topic(name: str, folders: Folders) -> str:
     """Return the page of a topic."""
-    return "\n".join([*TOPICS[name](folders), CONFIGS])
+    groups = TOPICS[name]
+    parts = [f"{_choices(group, folders)}\n" for group in groups] or [*_keys(folders)]
+    parts += [_keys_of(group, file, folders) for group in groups if (file := GROUPS[group])]
+    return "\n".join([*parts, CONFIGS])
 
 
 def _keys_of(group: str, file: str, folders: Folders) -> str:

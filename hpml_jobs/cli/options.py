@@ -14,7 +14,7 @@ from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.text import nearest, one_of
 from hpml_jobs.errors import HpmlError, UsageError
-from hpml_jobs.study.manifest import History, fold
+from hpml_jobs.study.manifest import History
 from hpml_jobs.study.selection import OfCell, find, matching
 from hpml_jobs.study.study import Study
 
@@ -144,12 +144,7 @@ def study_words(study: Study) -> str:
     return f"{study.name}{outputs_words(None if is_default else folder)}"
 
 
-class StudyWords(NamedTuple):
-    """The words `[STUDY] [KEY=VALUE]...`: the name of the study, and the value of each key."""
-
-    study: str | None
-    values: dict[str, Any]
-
+Number = TypeVar("Number", int, float)
 
 Reader = Callable[[str], Any]
 """Reads the value of a key; its UsageError says what the value must be."""
@@ -157,7 +152,7 @@ Reader = Callable[[str], Any]
 
 def parse_words(
     command: str, words: Sequence[str] | None, keys: Mapping[str, Reader]
-) -> StudyWords:
+) -> tuple[str | None, dict[str, Any]]:
     """Return the study and the values of the keys that a command's words give.
 
     A study may be named in each of its forms: NAME, study=NAME, its folder.
@@ -185,19 +180,22 @@ def parse_words(
             raise UsageError(f"{word}: {fault}") from None
     if len(names) > 1:
         raise UsageError(f"{' '.join(names)}: {command} is for one study")
-    return StudyWords(names[0] if names else None, values)
+    return names[0] if names else None, values
 
 
-def number(text: str) -> float:
-    """Read a number.
+def reader_of(kind: type[Number], words: str) -> Callable[[str], Number]:
+    """Return a reader of numbers of a kind; `words` say in its UsageError what is needed."""
 
-    Raises:
-        UsageError: it is none.
-    """
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError("must be a number") from None
+    def read(text: str) -> Number:
+        try:
+            return kind(text)
+        except ValueError:
+            raise UsageError(f"must be {words}") from None
+
+    return read
+
+
+number, whole_number = reader_of(float, "a number"), reader_of(int, "a whole number")
 
 
 def share(text: str) -> float:
@@ -212,18 +210,6 @@ def share(text: str) -> float:
         hint = f"; write {value / 100:g} or {value:g}%" if is_percent else ""
         raise UsageError(f"must be 1 (100%) or less{hint}")
     return value
-
-
-def whole_number(text: str) -> int:
-    """Read a whole number.
-
-    Raises:
-        UsageError: it is none.
-    """
-    try:
-        return int(text)
-    except ValueError:
-        raise UsageError("must be a whole number") from None
 
 
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -259,4 +245,4 @@ def history_of(study: Study) -> History:
         return study.history()
     except HpmlError as fault:
         print(f"warning: {fault}; cells without a folder are not shown", file=sys.stderr)
-        return fold(())
+        return History()

@@ -3,10 +3,11 @@
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+import msgspec
 import typer
 from rich.table import Table
 from rich.text import Text
@@ -163,59 +164,38 @@ def show_until_idle(
 
     Ctrl-C ends the command, not the jobs, which it says.
     """
+    from rich.console import Group
+    from rich.live import Live
+
+    from hpml_jobs.status.watch import watch_study
+
+    if not math.isfinite(every_s):
+        raise UsageError(f"--every {every_s:g}: must be a finite number of seconds")
+    study, out, print_change = selection.study, console(), print_changes()
+    live = None if json or not out.is_terminal else Live(console=out, auto_refresh=False)
+
+    def show(states: list[CellState], note: str) -> None:
+        if live:
+            table = states_table(states, rows=max(3, out.size.height - 5))
+            live.update(Group(table, totals(states), note), refresh=True)
+        elif json:
+            document = {"study": study.name, "cells": states, "note": note}
+            print_change(msgspec.json.encode(document).decode())
+        else:  # a file or a pipe gets a line per change
+            print_change(f"{totals(states)}; {note}" if note else totals(states))
+
     try:
-        return _show_until_idle(selection, every_s, json=json, cache=cache)
+        with live or nullcontext():
+            interval_s = max(every_s, SHORTEST_INTERVAL_S)
+            return watch_study(study, interval_s, show, selection.chosen, cache)
     except KeyboardInterrupt:
-        words = study_words(selection.study)
+        words = study_words(study)
         print(
             f"the jobs go on: hpml-jobs status {words} --watch shows them again, hpml-jobs cancel "
             f"{words} ends them",
             file=sys.stderr,
         )
         raise
-
-
-def _show_until_idle(
-    selection: StudySelection, every_s: float, *, json: bool, cache: "RecordCache | None"
-) -> "StudyStatus":
-    from hpml_jobs.status.watch import watch_study
-
-    if not math.isfinite(every_s):
-        raise UsageError(f"--every {every_s:g}: must be a finite number of seconds")
-    out = console()
-    interval_s = max(every_s, SHORTEST_INTERVAL_S)
-    if json or not out.is_terminal:  # a file or a pipe gets a line per change
-        line = _json_line(selection) if json else _line
-        print_change = print_changes()
-
-        def show_line(states: list[CellState], note: str) -> None:
-            print_change(line(states, note))
-
-        return watch_study(selection.study, interval_s, show_line, selection.chosen, cache)
-    from rich.console import Group
-    from rich.live import Live
-
-    with Live(console=out, auto_refresh=False) as live:
-
-        def show_table(states: list[CellState], note: str) -> None:
-            table = states_table(states, rows=max(3, out.size.height - 5))
-            live.update(Group(table, totals(states), note), refresh=True)
-
-        return watch_study(selection.study, interval_s, show_table, selection.chosen, cache)
-
-
-def _line(states: list[CellState], note: str) -> str:
-    return f"{totals(states)}; {note}" if note else totals(states)
-
-
-def _json_line(selection: StudySelection) -> Callable[[list[CellState], str], str]:
-    import msgspec
-
-    def line(states: list[CellState], note: str) -> str:
-        document = {"study": selection.study.name, "cells": states, "note": note}
-        return msgspec.json.encode(document).decode()
-
-    return line
 
 
 def logs(

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from enum import StrEnum
 from functools import cached_property
-from math import ceil
+from math import ceil, inf
 
 import msgspec
 
@@ -144,21 +144,15 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
             )
         if traffic.shards is not Sharded.NOTHING:
             self._check_sharded_path()
-        allowed = {
-            "gpus": traffic.max_gpus is None or self.gpus <= traffic.max_gpus,
-            "device": self.device in traffic.devices,
-            "nodes": traffic.max_nodes is None or self.nodes <= traffic.max_nodes,
-        }
-        remedy = {
-            "gpus": f"gpus={traffic.max_gpus}",
-            "device": f"device={' or '.join(sorted(traffic.devices))}",
-            "nodes": f"nodes={traffic.max_nodes}",
-        }
-        for key, is_allowed in allowed.items():
+        for key, is_allowed, most in (
+            ("gpus", self.gpus <= (traffic.max_gpus or inf), traffic.max_gpus),
+            ("device", self.device in traffic.devices, " or ".join(sorted(traffic.devices))),
+            ("nodes", self.nodes <= (traffic.max_nodes or inf), traffic.max_nodes),
+        ):
             if not is_allowed:
                 raise UsageError(
                     f"strategy={self.strategy.value} with {key}={getattr(self, key)}: "
-                    f"{traffic.refusal}; use {remedy[key]}, or strategy=ddp"
+                    f"{traffic.refusal}; use {key}={most}, or strategy=ddp"
                 )
 
     def _check_sharded_path(self) -> None:

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Callable
 from enum import StrEnum
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -194,51 +194,38 @@ def check_inventory(shape: Shape, cluster: Cluster, nodes: list[Node]) -> None:
         raise UsageError(f"partition {partition} does not exist here: {names}")
     if shape.gpus_per_node and shape.gpu_type:
         inside = _of_gpu_type(shape.gpu_type, cluster, inside)
-    for need in NEEDS:
-        needed = need.needed(shape)
-        fitting = [node for node in inside if need.available(node) >= needed]
+    for unit, need, available, remedy in NEEDS:
+        needed = need(shape)
+        fitting = [node for node in inside if available(node) >= needed]
         if len(fitting) < shape.nodes:
-            largest = max(map(need.available, inside), default=0)
+            largest = max(map(available, inside), default=0)
             with_type = f" with {shape.gpu_type}" if shape.gpus_per_node and shape.gpu_type else ""
             able = f"{len(fitting) or 'none'} of the {counted(len(inside), 'node')} here{with_type}"
             raise UsageError(
                 f"a cell needs {counted(shape.nodes, 'node')}{with_type} of {needed} "
-                f"{need.unit} each; {able} can give that (the largest has {largest:g}), so the job "
+                f"{unit} each; {able} can give that (the largest has {largest:g}), so the job "
                 "would never start; "
-                f"{'use a smaller gpus= or nodes=' if fitting else need.remedy}"
+                f"{'use a smaller gpus= or nodes=' if fitting else remedy}"
             )
         inside = fitting
 
 
-class Need(NamedTuple):
-    """Something that a cell needs of each of its nodes, and what to do where no node has it."""
-
-    unit: str
-    needed: Callable[[Shape], int]
-    available: Callable[[Node], float]
-    remedy: str
-
-
-NEEDS = (
-    Need(
-        "GPUs",
-        lambda shape: shape.gpus_per_node,
-        lambda node: node.gpus,
-        "use a smaller gpus= or more nodes=",
-    ),
-    Need(
+NEEDS: tuple[tuple[str, Callable[[Shape], int], Callable[[Node], float], str], ...] = (
+    ("GPUs", lambda s: s.gpus_per_node, lambda n: n.gpus, "use a smaller gpus= or more nodes="),
+    (
         "CPUs",
         lambda shape: shape.cpus_per_node,
         lambda node: node.cpus,
         "use fewer loader_workers= or a smaller gpus=",
     ),
-    Need(
+    (
         "GB of memory",
         lambda shape: shape.mem_gb_per_node or 0,
         lambda node: node.memory_gb,
         "lower cluster.mem_gb_per_gpu=",
     ),
 )
+"""What a cell needs of each of its nodes, what a node has, what to do where no node has it."""
 
 
 def _of_gpu_type(gpu_type: str, cluster: Cluster, nodes: list[Node]) -> list[Node]:

@@ -4,6 +4,7 @@ import hashlib
 import os
 import sysconfig
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -61,6 +62,15 @@ def image_files(root: Path) -> list[Path]:
     return [file for folder in folders for file in images_of(folder)]
 
 
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Turn an error of the file system into one that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise HpmlError(f"{error.filename}: {error.strerror}: make it readable") from error
+
+
 def files_digest(root: Path, files: Sequence[Path]) -> str:
     """Return the identity of the files of a data set (64 hex digits): names, sizes, contents.
 
@@ -73,12 +83,10 @@ def files_digest(root: Path, files: Sequence[Path]) -> str:
     digest = hashlib.sha256()
     for file in files:
         digest.update(os.fsencode(file.relative_to(root)) + b"\0")
-    try:
+    with _readable():
         for file in files[:: -(-len(files) // SAMPLED_FILES) or 1]:
             with file.open("rb") as stream:
                 digest.update(b"%d " % os.fstat(stream.fileno()).st_size + stream.read(HEAD_BYTES))
-    except OSError as error:
-        raise HpmlError(f"{error.filename}: {error.strerror}: make it readable") from error
     return digest.hexdigest()
 
 
@@ -199,10 +207,8 @@ def read(files: Sequence[Path]) -> bytes:
     Raises:
         HpmlError: one cannot be read; the message names it.
     """
-    try:
+    with _readable():
         return b"".join(file.read_bytes() for file in files)
-    except OSError as error:
-        raise HpmlError(f"{error.filename}: {error.strerror}: make it readable") from error
 
 
 def total_bytes(files: Sequence[Path]) -> int:
@@ -211,10 +217,8 @@ def total_bytes(files: Sequence[Path]) -> int:
     Raises:
         HpmlError: one cannot be found.
     """
-    try:
+    with _readable():
         return sum(file.stat().st_size for file in files)
-    except OSError as error:
-        raise HpmlError(f"{error.filename}: {error.strerror}: make it readable") from error
 
 
 def windows(tokens: int, context: int) -> int:

@@ -2,11 +2,9 @@
 
 from enum import StrEnum
 
-from hpml_jobs.core.formulas import (
-    communication_s,
-    computation_s,
-    exposed_communication_s,
-)
+import msgspec
+
+from hpml_jobs.core.formulas import communication_s, computation_s, exposed_communication_s
 from hpml_jobs.core.value import Value
 
 
@@ -110,14 +108,8 @@ class Phases(Value, frozen=True, kw_only=True):
     @property
     def parts_s(self) -> tuple[float, ...]:
         """Return the six phases that add up to the epoch."""
-        return (
-            self.stall_s,
-            self.h2d_s,
-            self.forward_s,
-            self.backward_s,
-            self.comm_exposed_s,
-            self.optimizer_s,
-        )
+        parts_s: tuple[float, ...] = msgspec.structs.astuple(self)[:6]
+        return parts_s
 
     @property
     def compute_s(self) -> float:
@@ -281,18 +273,8 @@ class Startup(Value, frozen=True, kw_only=True):
     @property
     def total_s(self) -> float | None:
         """Seconds from the start of the job until the first iteration is done."""
-        parts_s = (
-            self.launch_s,
-            self.imports_s,
-            self.process_group_s,
-            self.data_s,
-            self.model_s,
-            self.facts_s,
-            self.first_batch_s,
-            self.first_iteration_s,
-        )
-        known_s = [part_s for part_s in parts_s if part_s is not None]
-        return sum(known_s) if len(known_s) == len(parts_s) else None
+        parts_s = msgspec.structs.astuple(self)
+        return None if None in parts_s else sum(parts_s)
 
 
 class Memory(Value, frozen=True, kw_only=True):

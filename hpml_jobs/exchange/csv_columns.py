@@ -1,9 +1,9 @@
 """The columns of a CSV file of timings: how a row is read, and which times a rate means."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from hpml_jobs.core.built_in import (
     UNREPORTED_DATA,
@@ -55,27 +55,18 @@ class Fields:
     date: str | None = None
 
 
+_READERS: dict[type, Callable[[str], float | int | str]] = {int: whole, float: number, str: str}
+
 COLUMNS = {
-    "gpus": ColumnSpec(whole, required=True),
-    "batch": ColumnSpec(whole, required=True),
-    "epoch_s": ColumnSpec(number, required=True, instead="rate"),
-    "rate": ColumnSpec(number),
-    "unit": ColumnSpec(str),
-    "strategy": ColumnSpec(str),
-    "nodes": ColumnSpec(whole),
-    "gpus_per_node": ColumnSpec(whole),
-    "train_s": ColumnSpec(number),
-    "compute_s": ColumnSpec(number),
-    "comm_s": ColumnSpec(number, may_be_zero=True),
-    "repeat": ColumnSpec(whole, may_be_zero=True),
-    "parameters": ColumnSpec(whole),
-    "images": ColumnSpec(whole),
-    "samples": ColumnSpec(whole),
-    "iterations": ColumnSpec(whole),
-    "model": ColumnSpec(str),
-    "gpu_model": ColumnSpec(str),
-    "date": ColumnSpec(str),
+    name: ColumnSpec(
+        _READERS[(get_args(kind) or (kind,))[0]],
+        required=name in ("gpus", "batch", "epoch_s"),
+        instead="rate" if name == "epoch_s" else None,
+        may_be_zero=name in ("comm_s", "repeat"),
+    )
+    for name, kind in get_type_hints(Fields).items()
 }
+"""A column for each field: the type says how it is read."""
 
 OF_AN_EPOCH = ("epoch_s", "train_s", "compute_s", "comm_s", "iterations")
 """Columns that cannot be beside a rate."""

@@ -17,6 +17,7 @@ from hydra.core.override_parser.types import Override, OverrideType, ValueType
 from hydra.errors import HydraException
 
 from hpml_jobs.core.text import nearest, one_of
+from hpml_jobs.core.workload import arg_text
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan.config_folders import GROUPS
 from hpml_jobs.plan.settings import Settings
@@ -131,7 +132,8 @@ def nearest_key(key: str, valid: set[str]) -> str | None:
 def _complaint(key: str, text: str) -> str:
     """Return what a key needs instead of a wrong value, quoted as it was typed."""
     members = _members(type_of(key))
-    choices = [str(choice.value) for kind in members if _is_enum(kind) for choice in kind]
+    enums = (kind for kind in members if isinstance(kind, type) and issubclass(kind, Enum))
+    choices = [str(choice.value) for kind in enums for choice in kind]
     if choices:
         choices += ["true", "false"] if bool in members else []
         return f"{key}={text}: {one_of(text, choices)}"
@@ -149,10 +151,6 @@ def _members(needed: Any) -> tuple[Any, ...]:
     """Return the types that a key accepts, apart from null."""
     members = typing.get_args(needed) if isinstance(needed, types.UnionType) else (needed,)
     return tuple(member for member in members if member is not type(None))
-
-
-def _is_enum(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Enum)
 
 
 def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
@@ -176,9 +174,7 @@ def _check_number(key: str, number: float, text: str) -> None:
 
 def _as_yaml(value: Any) -> str:
     """Return a value as it is written in a config file or on the command line."""
-    if value is None:
-        return "null"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return "null" if value is None else arg_text(value)
 
 
 MOST_VALUES = 100_000

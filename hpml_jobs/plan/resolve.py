@@ -1,5 +1,6 @@
 """From settings to a `Plan`: defaults resolved and every cell checked; nothing is written."""
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -50,7 +51,7 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
     for submission and its nodes are not checked. `fetch=False` announces missing data instead of
     downloading it. `notify` gets each decision as a sentence, once.
     """
-    notify = _without_repeats(notify)
+    notify = functools.cache(notify)  # each sentence once
     _refuse_shadows(Path.cwd())
     for note in sweep.notes:
         notify(note)
@@ -84,12 +85,13 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
     feed = least_fed(planned, gpu_name(None, cluster))
     if feed and (feed.is_limit or not fetch):
         notify(str(feed))
+    of_batch = {"batch": "global_batch / gpus / accumulate"} if first.global_batch else {}
     return Plan(
         study=study,
         cluster=cluster,
         cells=named(_without_duplicates(planned, notify), study),
         rerun=first.rerun,
-        origins=sweep.origins | _derived(workloads) | _of_batch(first),
+        origins=sweep.origins | _derived(workloads) | of_batch,
         pack=first.pack,
         collect_after=first.collect_after,
         retries=first.retries,
@@ -185,17 +187,6 @@ def refuse_unused(sweep: Sequence[Settings], cells: Sequence[Cell]) -> None:
             )
 
 
-def _without_repeats(notify: Notify) -> Notify:
-    sentences: set[str] = set()
-
-    def notify_once(sentence: str) -> None:
-        if sentence not in sentences:
-            sentences.add(sentence)
-            notify(sentence)
-
-    return notify_once
-
-
 def _checked_cluster(cluster: Cluster, *, can_submit: bool) -> Cluster:
     """Return a cluster that accepts jobs, with its GPU types.
 
@@ -287,13 +278,6 @@ def _derived(workloads: dict[tuple[Workload, Path], ResolvedWorkload]) -> dict[s
         for key in ("classes", "parameters", "images", "context")
         if getattr(given, key) != getattr(resolved.workload, key)
     }
-
-
-def _of_batch(settings: Settings) -> dict[str, str]:
-    """Return the origin of a batch that follows from the global one."""
-    if settings.global_batch is None:
-        return {}
-    return {"batch": "global_batch / gpus / accumulate"}
 
 
 def named(planned: list[PlannedCell], study: Study) -> list[PlannedCell]:

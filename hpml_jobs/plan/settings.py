@@ -40,13 +40,7 @@ class QuantizeSettings(Value, frozen=True, kw_only=True):
     @property
     def for_cell(self) -> Quantize | None:
         """The quantization of a cell, or None."""
-        if self.calibration is None:
-            return None
-        return Quantize(
-            calibration=self.calibration,
-            percentile=self.percentile,
-            per_channel=self.per_channel,
-        )
+        return None if self.calibration is None else Quantize(**msgspec.structs.asdict(self))
 
 
 class Settings(Value, frozen=True, kw_only=True):
@@ -146,12 +140,6 @@ class Settings(Value, frozen=True, kw_only=True):
                 f"{self.cluster.max_minutes} (cluster.max_minutes)"
             )
 
-    @property
-    def _compile_mode(self) -> CompileMode | None:
-        if isinstance(self.compile, CompileMode):
-            return self.compile
-        return CompileMode.DEFAULT if self.compile else None
-
     def _share(self, global_batch: int) -> int:
         """Return the batch per GPU of a global batch.
 
@@ -178,7 +166,7 @@ class Settings(Value, frozen=True, kw_only=True):
             precision=None if is_default else self.precision,
             channels_last=self.channels_last,
             cudnn_benchmark=self.cudnn_benchmark,
-            compile=self._compile_mode,
+            compile=CompileMode.DEFAULT if self.compile is True else self.compile or None,
             accumulate=self.accumulate,
             bucket_cap_mb=self.bucket_cap_mb,
             gradient_as_bucket_view=self.gradient_as_bucket_view,

@@ -47,7 +47,7 @@ def read_history(study: Study) -> RecoveredHistory:
     try:
         lines = list(study.lines())
     except HpmlError as fault:
-        return RecoveredHistory(fold(()), fault=str(fault))
+        return RecoveredHistory(History(), fault=str(fault))
     history = fold(lines)
     if not history.unanswered or study.is_unpacked:
         return RecoveredHistory(history)

@@ -122,12 +122,16 @@ class Packed(NamedTuple):
 
 
 class _Member(NamedTuple):
-    """A file of the archive; `document` if it is JSON, `lines` if it is JSON Lines."""
+    """A file of the archive; `documents` is its JSON: one value, or one of each line."""
 
     name: str
     content: bytes
-    document: Any = None
-    lines: tuple[Any, ...] | None = None
+    documents: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it can have names in it."""
+        return Path(self.name).suffix not in _BINARIES
 
 
 def pack(study: Study, file: Path, options: PackOptions, report: Path | None = None) -> Packed:
@@ -221,55 +225,36 @@ def _paths(study: Study, options: PackOptions, report: Path) -> Iterator[tuple[s
 def _parsed(name: str, content: bytes) -> _Member | None:
     """Return a file by its kind; JSON that is damaged is a text. None for an unknown kind."""
     suffix = Path(name).suffix
-    if suffix in _BINARIES:
-        return _Member(name, content)
-    if suffix.startswith(".json") and not _is_utf8(content):
-        return None
-    try:
-        if suffix == ".json":
-            return _Member(name, content, document=decode_json(content, dict[str, Any]))
-        if suffix == ".jsonl":
-            lines = tuple(decode_json(line, dict[str, Any]) for line in content.splitlines())
-            return _Member(name, content, lines=lines)
-    except ValueError:
-        return _Member(name, content)
-    return _Member(name, content) if suffix in _TEXTS or name.endswith("/current") else None
-
-
-def _is_utf8(content: bytes) -> bool:
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _is_text(member: _Member) -> bool:
-    return Path(member.name).suffix not in _BINARIES
-
-
-def _documents(member: _Member) -> tuple[Any, ...]:
-    return member.lines or (() if member.document is None else (member.document,))
+    if suffix in (".json", ".jsonl"):
+        values = content.splitlines() if suffix == ".jsonl" else [content]
+        try:
+            content.decode()
+            return _Member(name, content, tuple(decode_json(v, dict[str, Any]) for v in values))
+        except UnicodeDecodeError:
+            return None
+        except ValueError:
+            return _Member(name, content)
+    is_known = suffix in _TEXTS | _BINARIES or name.endswith("/current")
+    return _Member(name, content) if is_known else None
 
 
 def _redactor(members: Sequence[_Member], options: PackOptions) -> Redactor:
-    documents = [document for member in members for document in _documents(member)]
-    plain = (member for member in members if not _documents(member) and _is_text(member))
+    documents = [document for member in members for document in member.documents]
+    plain = (member for member in members if not member.documents and member.is_text)
     texts = (member.content.decode(errors="replace") for member in plain)
     return Redactor(names_in(documents, texts), anonymous=options.anonymous)
 
 
 def _redacted(member: _Member, redactor: Redactor) -> bytes:
     """Return a file's content without personal data; unchanged content keeps its bytes."""
-    if not _is_text(member):
+    if not member.is_text:
         return member.content
-    if member.lines is not None:
-        lines = [redactor.document(line, member.name) for line in member.lines]
-        same = tuple(lines) == member.lines
-        return member.content if same else b"".join(map(_json_line, lines))
-    if member.document is not None:
-        document = redactor.document(member.document, member.name)
-        return member.content if document == member.document else encode(document)
+    if member.documents:
+        redacted = tuple(redactor.document(value, member.name) for value in member.documents)
+        if redacted == member.documents:
+            return member.content
+        is_lines = member.name.endswith(".jsonl")
+        return b"".join(map(_json_line, redacted)) if is_lines else encode(redacted[0])
     text = member.content.decode(errors="replace")
     redact = redactor.sheet if member.name.endswith(".csv") else redactor.text
     return redact(text, member.name).encode()
@@ -298,7 +283,7 @@ def _refuse_secrets(contents: dict[str, bytes], redactor: Redactor) -> None:
 def _note(
     study: Study, members: Sequence[_Member], options: PackOptions, left_out: Sequence[str]
 ) -> ArchiveNote:
-    records = [m.document for m in members if m.name.endswith("/record.json") and m.document]
+    records = [m.documents[0] for m in members if m.name.endswith("/record.json") and m.documents]
     facts = [facts for record in records if isinstance(facts := record.get("facts"), dict)]
     versions = {
         f"{name} {facts[name]}"
@@ -326,7 +311,7 @@ def _times(members: Sequence[_Member], note: ArchiveNote) -> dict[str, float]:
     """Return the time of each file that has one in it; under "" the time of all others."""
     times = {"": (unix_time(note.measured[1]) if note.measured else None) or 0.0}
     for member in members:
-        document = member.document if isinstance(member.document, dict) else {}
+        document = member.documents[0] if member.documents else {}
         attempt = document.get("attempt", document)
         key = "started" if member.name.endswith("/attempt.json") else "ended"
         text = attempt.get(key) if isinstance(attempt, dict) else None

@@ -10,7 +10,7 @@ from hpml_jobs.core.stacks import positions_text, rank_position, traceback_posit
 from hpml_jobs.core.text import whole_number
 from hpml_jobs.core.value import Value
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.study.files import LOG_BYTES, Inside, read_json, tail
+from hpml_jobs.study.files import LOG_BYTES, Inside, read_valid, tail
 
 SLURM_VARIABLE = "HPML_JOBS_SLURM"
 """Environment variable with the job's SLURM_* variables as JSON; workers do not get these."""
@@ -130,34 +130,21 @@ class AttemptFolder:
 
     def read_about(self) -> Attempt | None:
         """Return the attempt as the wrapper noted it at the beginning; None if it did not."""
-        try:
-            return read_json(self.about, Attempt)
-        except (OSError, ValueError):
-            return None
+        return read_valid(self.about, Attempt)
 
     def read_end(self) -> AttemptEnd | None:
         """Return the exit report; None if the attempt has none, or none that can be read."""
-        try:
-            return read_json(self.end, AttemptEnd)
-        except (OSError, ValueError):
-            return None
+        return read_valid(self.end, AttemptEnd)
 
     def read_progress(self) -> Progress | None:
         """Return the last report of rank 0; None before the first one."""
-        try:
-            return read_json(self.progress, Progress)
-        except (OSError, ValueError):
-            return None
+        return read_valid(self.progress, Progress)
 
     def rank_errors(self) -> list[RankError]:
         """Return the errors of workers that raised, the first failing rank first."""
-        errors = []
-        for path in sorted(self.errors.glob("rank*.json")):
-            try:
-                errors.append(read_json(path, RankError))
-            except (OSError, ValueError):
-                continue  # a rank that died while writing; another rank has the reason
-        return sorted(errors, key=lambda error: error.time_ns)
+        errors = [read_valid(path, RankError) for path in sorted(self.errors.glob("rank*.json"))]
+        # of a rank that died while writing there is none; another rank has the reason
+        return sorted(filter(None, errors), key=lambda error: error.time_ns)
 
     def stack_files(self) -> dict[int, Path]:
         """Return the files with stacks by rank; ranks that were not asked for them have none."""

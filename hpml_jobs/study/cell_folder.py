@@ -8,7 +8,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import InvalidRecordError, decode, difference
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder
-from hpml_jobs.study.files import NAME_BYTES, Inside, is_name, read_bytes, write_whole
+from hpml_jobs.study.files import NAME_BYTES, Inside, is_name, read_bytes, reading, write_whole
 
 
 class CellFolder:
@@ -30,10 +30,8 @@ class CellFolder:
         Raises:
             HpmlError: it cannot be read, or is not valid.
         """
-        try:
+        with reading(self.cell_json):
             return decode_cell_file(read_bytes(self.cell_json), str(self.cell_json))
-        except OSError as fault:
-            raise HpmlError(f"{self.cell_json} cannot be read: {fault.strerror}") from fault
 
     def digest(self) -> str | None:
         """Return the identity of the cell that has this name; None if the file does not say it.

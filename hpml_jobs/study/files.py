@@ -95,6 +95,19 @@ def writing(path: Path) -> Iterator[None]:
 
 
 @contextmanager
+def reading(place: object) -> Iterator[None]:
+    """Turn an error of the file system, or of a file's content, into one that names the place.
+
+    Raises:
+        HpmlError: it cannot be read.
+    """
+    try:
+        yield
+    except (OSError, ValueError) as fault:
+        raise HpmlError(f"{place} cannot be read: {reason_of(fault)}") from fault
+
+
+@contextmanager
 def hold_lock(path: Path, patience_s: float) -> Iterator[Path | None]:
     """Hold a lock file for the `with` block, after waiting for it up to `patience_s` seconds.
 
@@ -112,7 +125,7 @@ def hold_lock(path: Path, patience_s: float) -> Iterator[Path | None]:
     try:
         has_flock, is_locked = _try_flock(handle), False
         while not (is_locked := has_flock or (has_flock is None and _try_link(held))):
-            holder = _holder(held)
+            holder = read_valid(held, Process)
             if holder and holder.is_here and not holder.runs:
                 raise HpmlError(f"{held} is left from PID {holder.pid}, which ended: remove it")
             if time.monotonic() > deadline:
@@ -150,14 +163,6 @@ def _try_link(held: Path) -> bool:
         return own.stat().st_nlink == 2
     finally:
         own.unlink()
-
-
-def _holder(held: Path) -> Process | None:
-    """Return the process that made the file that is the lock; None where there is no such file."""
-    try:
-        return msgspec.json.decode(held.read_bytes(), type=Process)
-    except (OSError, ValueError):
-        return None
 
 
 JSON_BYTES = 16 * 2**20
@@ -224,6 +229,14 @@ def read_json(path: Path, kind: type[T]) -> T:
         ValueError: it is not JSON of this kind, or is nested too deeply.
     """
     return decode_json(read_bytes(path), kind)
+
+
+def read_valid(path: Path, kind: type[T]) -> T | None:
+    """Return the value of a JSON file; None if there is none, or none that can be read."""
+    try:
+        return read_json(path, kind)
+    except (OSError, ValueError):
+        return None
 
 
 def read_from(path: Path, position: int, limit: int = LOG_BYTES) -> bytes:

@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from hpml_jobs.core.text import unix_time
 from hpml_jobs.core.value import Value, decode_json
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.attempt import utc_now
-from hpml_jobs.study.files import MANIFEST_BYTES, is_name, read_bytes, writing
+from hpml_jobs.study.files import MANIFEST_BYTES, is_name, read_bytes, reading, writing
 
 
 class ManifestEvent(StrEnum):
@@ -70,7 +71,12 @@ class Sent(NamedTuple):
     at: float | None
 
 
-class History(NamedTuple):
+Ordered = dict[str, None]
+"""Names in the order in which they came, each once."""
+
+
+@dataclass
+class History:
     """The submissions of a study's cells, by slug, from the manifest.
 
     `jobs`: the latest job of each cell; `refused`: SLURM's message where the last sbatch failed;
@@ -81,17 +87,17 @@ class History(NamedTuple):
     cell.json; `submissions`: the name and the time that a job was submitted under.
     """
 
-    jobs: dict[str, str]
-    refused: dict[str, str]
-    unanswered: dict[str, ManifestLine]
-    retries: Mapping[str, int] = {}
-    excluded: tuple[str, ...] = ()
-    closing: tuple[str, ...] = ()
+    jobs: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    unanswered: dict[str, ManifestLine] = field(default_factory=dict)
+    retries: Counter[str] = field(default_factory=Counter)
+    excluded: Ordered = field(default_factory=dict)
+    closing: list[str] = field(default_factory=list)
     shared: frozenset[str] = frozenset()
-    sent: tuple[str, ...] = ()
-    cells: tuple[str, ...] = ()
-    files: Mapping[str, msgspec.Raw] = {}
-    submissions: Mapping[str, Sent] = {}
+    sent: Ordered = field(default_factory=dict)
+    cells: Ordered = field(default_factory=dict)
+    files: dict[str, msgspec.Raw] = field(default_factory=dict)
+    submissions: dict[str, Sent] = field(default_factory=dict)
 
     def copy_of(self, slug: str) -> CellFile | None:
         """Return the manifest's copy of a cell.json; None without one that can be read."""
@@ -131,14 +137,13 @@ def lines(path: Path) -> Iterator[ManifestLine]:
     Raises:
         HpmlError: the manifest cannot be read.
     """
-    try:
-        content = read_bytes(path, MANIFEST_BYTES)
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    except IsADirectoryError as fault:
-        raise HpmlError(f"{path} is a folder: remove it, it must be a file") from fault
-    except OSError as fault:
-        raise HpmlError(f"{path} cannot be read: {fault.strerror}") from fault
+    with reading(path):
+        try:
+            content = read_bytes(path, MANIFEST_BYTES)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except IsADirectoryError as fault:
+            raise HpmlError(f"{path} is a folder: remove it, it must be a file") from fault
     for text in content.splitlines():
         try:
             yield decode_json(text, ManifestLine)
@@ -148,47 +153,29 @@ def lines(path: Path) -> Iterator[ManifestLine]:
 
 def fold(lines: Iterable[ManifestLine]) -> History:
     """Return the history of a study from its manifest's lines, oldest first."""
-    jobs: dict[str, str] = {}
-    refused: dict[str, str] = {}
-    unanswered: dict[str, ManifestLine] = {}
-    retries: Counter[str] = Counter()
-    excluded: list[str] = []
-    closing: list[str] = []
-    shared: set[str] = set()
-    sent: list[str] = []
-    submitted: dict[str, None] = {}
-    files: dict[str, msgspec.Raw] = {}
-    submissions: dict[str, Sent] = {}
+    history = History()
+    unanswered: dict[str, ManifestLine] = {}  # by batch
     for line in lines:
-        submitted |= dict.fromkeys(line.cells)
-        files |= line.files
+        history.cells |= dict.fromkeys(line.cells)
+        history.files |= line.files
         for slug in line.cells:
-            refused.pop(slug, None)
+            history.refused.pop(slug, None)
         unanswered.pop(line.batch, None)
         if line.happening is ManifestEvent.SENDING:
             unanswered[line.batch] = line
         elif line.happening is ManifestEvent.REFUSED:
-            refused |= dict.fromkeys(line.cells, line.words)
+            history.refused |= dict.fromkeys(line.cells, line.words)
         else:
-            jobs |= {} if line.closing else dict(zip(line.cells, line.jobs, strict=True))
+            if line.closing:
+                history.closing += line.jobs
+            else:
+                history.jobs |= zip(line.cells, line.jobs, strict=True)
+                history.sent |= dict.fromkeys(line.jobs)
             if line.name:
                 sent_now = Sent(line.name, unix_time(line.time))
-                submissions |= dict.fromkeys(line.jobs, sent_now)
-            (closing if line.closing else sent).extend(line.jobs)
-            shared |= {job for job, cells in Counter(line.jobs).items() if cells > 1}
-            retries.update(line.cells if line.retry else ())
-            excluded += line.excluded
-    lost = {slug: line for line in unanswered.values() for slug in line.cells}
-    return History(
-        jobs=jobs,
-        refused=refused,
-        unanswered=lost,
-        retries=retries,
-        excluded=tuple(dict.fromkeys(excluded)),
-        closing=tuple(closing),
-        shared=frozenset(shared),
-        sent=tuple(dict.fromkeys(sent)),
-        cells=tuple(submitted),
-        files=files,
-        submissions=submissions,
-    )
+                history.submissions |= dict.fromkeys(line.jobs, sent_now)
+            history.shared |= {job for job, cells in Counter(line.jobs).items() if cells > 1}
+            history.retries.update(line.cells if line.retry else ())
+            history.excluded |= dict.fromkeys(line.excluded)
+    history.unanswered = {slug: line for line in unanswered.values() for slug in line.cells}
+    return history

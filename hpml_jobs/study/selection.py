@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.study.files import reading
 from hpml_jobs.study.study import Study
 
 SHOWN_CELLS = 10
@@ -92,12 +93,11 @@ def _roots(outputs: Path) -> list[Path]:
     Raises:
         HpmlError: the folder exists and cannot be read.
     """
-    try:
-        return [path for path in outputs.iterdir() if _is_study(path)]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as fault:
-        raise HpmlError(f"{outputs} cannot be read: {fault.strerror}") from fault
+    with reading(outputs):
+        try:
+            return [path for path in outputs.iterdir() if _is_study(path)]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
 
 def _is_study(path: Path) -> bool:

@@ -1,6 +1,7 @@
 """A snapshot of a cell's folder, each file read and decoded once; the state that is made of it."""
 
 import contextlib
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
@@ -48,26 +49,19 @@ class FolderSnapshot(NamedTuple):
     source: AttemptFolder | None = None
 
 
-class _FileIdentity(NamedTuple):
-    """What changes when a file is replaced."""
-
-    modified_ns: int
-    inode: int
-    size: int
-
-
 class _DecodedFiles(Generic[T]):
-    """Values of files that were decoded before, by path and file identity."""
+    """Values of files that were decoded before, by path and what changes in a replaced file."""
 
     def __init__(self) -> None:
-        self._values: dict[Path, tuple[_FileIdentity, T]] = {}
+        self._values: dict[Path, tuple[tuple[int, int, int], T]] = {}
 
     def read(self, path: Path, decode: Callable[[], T]) -> T:
         """Return the file's value; decode it where the file is new or was replaced.
 
         A decoding that fails is not remembered: the reason may be the file system.
         """
-        identity = _identity(path)
+        status = _status(path)
+        identity = status and (status.st_mtime_ns, status.st_ino, status.st_size)
         cached = self._values.get(path)
         if cached is not None and cached[0] == identity:
             return cached[1]
@@ -85,13 +79,12 @@ class RecordCache:
         self.records: _DecodedFiles[Record | None] = _DecodedFiles()
 
 
-def _identity(path: Path) -> _FileIdentity | None:
-    """Return the identity of a file; None where there is none."""
+def _status(path: Path) -> os.stat_result | None:
+    """Return the status of a file; None where there is none."""
     try:
-        status = path.stat()
+        return path.stat()
     except OSError:
         return None
-    return _FileIdentity(status.st_mtime_ns, status.st_ino, status.st_size)
 
 
 def read_study(
@@ -170,16 +163,10 @@ def _latest_attempt(folder: CellFolder) -> AttemptSnapshot | None:
     attempt = folder.latest_attempt()
     if attempt is None:
         return None
-    end = attempt.read_end()
-    return AttemptSnapshot(attempt, _modified(attempt.about), _modified(attempt.end), end)
-
-
-def _modified(path: Path) -> float | None:
-    """Return when a file was written last, in seconds since 1970; None where there is none."""
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return None
+    began, ended = (
+        status and status.st_mtime for status in map(_status, (attempt.about, attempt.end))
+    )
+    return AttemptSnapshot(attempt, began, ended, attempt.read_end())
 
 
 _IN_JOB = ", job {}"

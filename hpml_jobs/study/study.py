@@ -17,7 +17,7 @@ from hpml_jobs.study.files import (
     is_name,
     read_bytes,
     read_json,
-    reason_of,
+    reading,
     write_whole,
     writing,
 )
@@ -70,14 +70,12 @@ class Study:
 
     def cells(self) -> list[CellFolder]:
         """Return the folder of every cell, by name; b64 comes before b512."""
-        try:
+        with reading(self.cells_folder):
             if not self.cells_folder.is_dir():
                 return []
             paths = [
                 path for path in self.cells_folder.iterdir() if is_name(path.name) and path.is_dir()
             ]
-        except OSError as fault:
-            raise HpmlError(f"{self.cells_folder} cannot be read: {fault.strerror}") from fault
         return [CellFolder(path) for path in sorted(paths, key=lambda path: natural(path.name))]
 
     @property
@@ -106,11 +104,12 @@ class Study:
         """Make and lock the study while cells are selected and submitted: one submission at a time.
 
         Yield a sentence where the lock is a file because the file system has no flock. After an
-        error, a study without a cell is removed.
+        error, a study without a cell is removed, and the folder of the studies if it made that.
 
         Raises:
             HpmlError: another submission has held the lock for LOCK_S seconds.
         """
+        has_outputs = self.root.parent.exists()
         self.create()
         with ExitStack() as held:
             try:
@@ -129,10 +128,10 @@ class Study:
                 yield note if file else ""
             except BaseException:
                 held.close()
-                self._remove_empty()
+                self._remove_empty(with_outputs=not has_outputs)
                 raise
 
-    def _remove_empty(self) -> None:
+    def _remove_empty(self, *, with_outputs: bool) -> None:
         """Remove the folder if no cell was written into it; do nothing if it has anything else."""
         if self.cells() or self.manifest.exists():
             return
@@ -143,6 +142,8 @@ class Study:
             self.commands_file.unlink(missing_ok=True)
             self.about.unlink()
             self.root.rmdir()
+            if with_outputs:
+                self.root.parent.rmdir()
 
     def refuse_unpacked(self) -> None:
         """Raise HpmlError if the study is from an archive."""
@@ -153,12 +154,11 @@ class Study:
 
     def check_schema(self) -> None:
         """Raise HpmlError if a newer version wrote the study."""
-        try:
-            about: Document = read_json(self.about, dict)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        except (OSError, ValueError) as fault:
-            raise HpmlError(f"{self.about} cannot be read: {reason_of(fault)}") from fault
+        with reading(self.about):
+            try:
+                about: Document = read_json(self.about, dict)
+            except (FileNotFoundError, NotADirectoryError):
+                return
         schema = about.get("schema")
         if isinstance(schema, bool) or not isinstance(schema, int):
             raise HpmlError(
@@ -182,15 +182,14 @@ class Study:
         Raises:
             HpmlError: nothing was submitted, or this version cannot read the file.
         """
-        try:
-            return read_json(self.cluster, Cluster)
-        except FileNotFoundError as fault:
-            raise HpmlError(
-                f"study {self.name} was never submitted ({self.cluster} does not exist): "
-                "repeat the command that made it; finished cells are skipped"
-            ) from fault
-        except (OSError, ValueError) as fault:
-            raise HpmlError(f"{self.cluster} cannot be read: {reason_of(fault)}") from fault
+        with reading(self.cluster):
+            try:
+                return read_json(self.cluster, Cluster)
+            except FileNotFoundError as fault:
+                raise HpmlError(
+                    f"study {self.name} was never submitted ({self.cluster} does not exist): "
+                    "repeat the command that made it; finished cells are skipped"
+                ) from fault
 
     def last_cluster(self) -> Cluster | None:
         """Return the cluster of the latest submission; None of imported studies."""

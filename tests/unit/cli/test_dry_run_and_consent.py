@@ -81,7 +81,7 @@ def test_submission_above_limit_can_be_declined(answer, slurm, working_folder, t
     assert printed.out.startswith("up to 3 GPU-hours: 2 cells as 2 jobs\n")
     assert printed.err.endswith("hpml-jobs: nothing was submitted; --yes submits without asking\n")
     assert slurm.scripts == []
-    assert list(working_folder.rglob("mine")) == []
+    assert list(working_folder.iterdir()) == []  # neither the study nor outputs/
 
 
 def test_submission_above_limit_asks_once_and_submits(slurm, terminal):

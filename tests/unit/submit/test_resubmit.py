@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -146,7 +147,7 @@ def test_retries_are_limited_and_exclude_failed_nodes():
         *(lost_state("a"), lost_state("b"), lost_state("c", Outcome.PREEMPTED, "gr003")),
         lost_state("d", Outcome.FAILED),
     ]
-    history = History({}, {}, frozenset(), retries={"b": 2}, excluded=("gr001",))
+    history = History(retries=Counter(b=2), excluded={"gr001": None})
     again, nodes = within_retries(states, history, 2)
     assert [state.slug for state in again] == ["a", "c"]
     assert nodes == ("gr001", "gr002")
@@ -164,8 +165,8 @@ def test_retry_is_recorded_and_adds_followup_job(finished_study, slurm, capsys):
     assert "dependency=afterany:102" in sbatch_lines(closing)
     history = finished_study.history()
     assert dict(history.retries) == {slug_of_job(finished_study, "102"): 1}
-    assert history.excluded == ("gr002",)
-    assert history.closing == ("103",)
+    assert [*history.excluded] == ["gr002"]
+    assert history.closing == ["103"]
 
 
 def test_followup_job_waits_for_all_and_requests_no_gpu(slurm, working_folder, capsys):
@@ -224,7 +225,7 @@ def test_study_over_budget_is_refused(slurm, capsys):
     assert run(["submit", *WORDS, "minutes=60", "cluster.gpu_hours_budget=1.5"]) == 2
     assert "request up to 2 GPU-hours; cluster.gpu_hours_budget is 1.5" in capsys.readouterr().err
     assert slurm.scripts == []
-    assert not list(Path("outputs").iterdir())  # it is not the most recently submitted study
+    assert not Path("outputs").exists()  # it is not the most recently submitted study
     assert run(["plan", *WORDS, "minutes=60", "cluster.gpu_hours_budget=1.5"]) == 0
     assert "it would be refused: these cells request up to 2 GPU-hours" in capsys.readouterr().out
     assert run(["submit", *WORDS, "minutes=30", "cluster.gpu_hours_budget=1.5"]) == 0

@@ -113,8 +113,8 @@ def quantize(
     size = WORD * sum(parameter.numel() for parameter in model.parameters())
     correct, samples = _count_correct(model, test), _count_images(test)
     steps = [Step(what=QuantizedParts.NONE, correct=correct, samples=samples, bytes=size)]
-    steps += [weights_step(network, variant, test) for variant in variants]
-    steps += [integers_step(network, variant, test) for variant in variants]
+    for what in (QuantizedParts.WEIGHTS, QuantizedParts.ALL):
+        steps += [variant_step(network, variant, test, what) for variant in variants]
     with one_thread():
         torch_result, latencies, missing = compare_with_torch(
             model, variants[0].integers, calibration, test
@@ -167,42 +167,32 @@ def make_variant(network: Chain, distributions: Profile, scheme: Scheme) -> Vari
     return Variant(scheme, weights, IntegerNetwork(network, weights, output_scales))
 
 
-def weights_step(network: Chain, variant: Variant, test: Sequence[Batch]) -> Step:
-    """Evaluate int8 weights; activations and biases stay in fp32."""
-    stages = tuple(dequantize(stage, variant.weights[stage.name]) for stage in network.stages)
-    return Step(
-        what=QuantizedParts.WEIGHTS,
-        bound=variant.scheme.bound,
-        per_channel=variant.scheme.per_channel,
-        correct=_count_correct(network._replace(stages=stages).outputs, test),
-        samples=_count_images(test),
-        bytes=stored_bytes(network, variant.weights),
-    )
+def variant_step(
+    network: Chain, variant: Variant, test: Sequence[Batch], what: QuantizedParts
+) -> Step:
+    """Evaluate int8 weights; with QuantizedParts.ALL also int8 activations and int32 biases.
 
-
-def integers_step(network: Chain, variant: Variant, test: Sequence[Batch]) -> Step:
-    """Evaluate int8 weights and activations and int32 biases.
-
-    The stored bytes include the scales of the activations.
+    The stored bytes are 1 per weight, 4 per bias and per scale of weights; with all parts also per
+    scale of activations.
     """
-    correct = _count_correct(variant.integers, test)
+    stages, weights = network.stages, variant.weights.values()
+    words = sum(layer.scales.numel() for layer in weights)
+    words += sum(stage.layer.bias.numel() for stage in stages if stage.layer.bias is not None)
+    if what is QuantizedParts.ALL:
+        words += 1 + len(stages)
+        outputs: Network = variant.integers
+    else:
+        dequantized = tuple(dequantize(stage, variant.weights[stage.name]) for stage in stages)
+        outputs = network._replace(stages=dequantized).outputs
     return Step(
-        what=QuantizedParts.ALL,
+        what=what,
         bound=variant.scheme.bound,
         per_channel=variant.scheme.per_channel,
-        correct=correct,
+        correct=_count_correct(outputs, test),
         samples=_count_images(test),
-        bytes=stored_bytes(network, variant.weights) + WORD * (1 + len(network.stages)),
-        layers=variant.integers.finish(),
+        bytes=sum(layer.integers.numel() for layer in weights) + WORD * words,
+        layers=variant.integers.finish() if what is QuantizedParts.ALL else (),
     )
-
-
-def stored_bytes(network: Chain, weights: dict[str, Weights]) -> int:
-    """Return the bytes of the parameters: 1 per weight, 4 per scale of weights and per bias."""
-    biases = [stage.layer.bias for stage in network.stages if stage.layer.bias is not None]
-    words = sum(layer.scales.numel() for layer in weights.values())
-    words += sum(bias.numel() for bias in biases)
-    return sum(layer.integers.numel() for layer in weights.values()) + WORD * words
 
 
 def compare_with_torch(

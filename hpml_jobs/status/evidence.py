@@ -4,7 +4,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -186,41 +185,3 @@ def is_local_run(job: str) -> bool:
         return b"hpml" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except (OSError, ValueError):
         return False
-
-
-class Times(NamedTuple):
-    """Times of a cell's job, as in CellState; None is what is not known."""
-
-    queued_s: float | None = None
-    starts: str | None = None
-    elapsed_s: float | None = None
-    minutes: float | None = None
-    gpus: int | None = None
-    node: str = ""
-
-
-def times_of(evidence: CellEvidence) -> Times:
-    """Return the times of the cell's job, and of the cell itself in a shared one."""
-    job = evidence.answer.state
-    if job is None:
-        return Times()
-    shape = evidence.file.shape if evidence.file else None
-    is_waiting = job.outcome is Outcome.PENDING and job.submitted is not None
-    waited_s = max(0.0, evidence.at - (job.submitted or evidence.at))
-    return Times(
-        queued_s=waited_s if is_waiting else job.queued_s,
-        starts=None if job.starts is None else datetime.fromtimestamp(job.starts, UTC).isoformat(),
-        elapsed_s=_attempt_s(evidence) if evidence.is_shared else job.elapsed_s,
-        minutes=shape.minutes if evidence.is_shared and shape else job.minutes,
-        gpus=shape.nodes * shape.gpus_per_node if shape else job.gpus,
-        node=job.node,
-    )
-
-
-def _attempt_s(evidence: CellEvidence) -> float | None:
-    """Return how long a cell's attempt took, or has taken; None before it."""
-    attempt = evidence.attempt
-    if attempt is None or attempt.began is None:
-        return None
-    until = attempt.ended if attempt.end else evidence.at
-    return None if until is None else max(0.0, until - attempt.began)

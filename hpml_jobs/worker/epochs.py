@@ -27,13 +27,7 @@ from hpml_jobs.worker.fork_safety import await_idle_threads, frozen_heap
 from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.phases import EpochPhases, split_phases
 from hpml_jobs.worker.instruments.recorder import BareRecorder, IterationMarks, PhaseRecorder
-from hpml_jobs.worker.instruments.timing import (
-    IterationTimes,
-    Seconds,
-    Stamp,
-    Window,
-    read_times,
-)
+from hpml_jobs.worker.instruments.timing import IterationTimes, Seconds, Stamp, Window, read_times
 from hpml_jobs.worker.path_steps import MicroSteps
 from hpml_jobs.worker.training import Training
 

@@ -27,10 +27,7 @@ from hpml_jobs.worker.instruments.recorder import StartupTimer
 from hpml_jobs.worker.models import FlopCount, count_flop
 from hpml_jobs.worker.optimizer import state_bytes
 from hpml_jobs.worker.probes import probe
-from hpml_jobs.worker.process_group import (
-    collective_timeout,
-    read_placement,
-)
+from hpml_jobs.worker.process_group import collective_timeout, read_placement
 from hpml_jobs.worker.quantization.steps import quantize_replica
 from hpml_jobs.worker.results import ProgressWriter, RankResult, SharedResult, write_record
 from hpml_jobs.worker.strategies import STRATEGIES

@@ -18,12 +18,7 @@ from hpml_jobs.core.strategies import Loader, SyncBuffers
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.device_loader import DeviceLoading
-from hpml_jobs.worker.data.loaders import (
-    Batch,
-    BatchLoader,
-    RecordedSampler,
-    WorkerLoading,
-)
+from hpml_jobs.worker.data.loaders import Batch, BatchLoader, RecordedSampler, WorkerLoading
 from hpml_jobs.worker.data.user_code import check_args
 from hpml_jobs.worker.fork_safety import load_image_plugins
 from hpml_jobs.worker.instruments.cards import CardReader, EnergyMeter

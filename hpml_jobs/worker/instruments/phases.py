@@ -8,12 +8,7 @@ import numpy as np
 
 from hpml_jobs.core.formulas import union_s
 from hpml_jobs.core.measurements import Communication, Phases, Purpose
-from hpml_jobs.worker.instruments.collectives import (
-    Collective,
-    Ledger,
-    Wait,
-    aggregate,
-)
+from hpml_jobs.worker.instruments.collectives import Collective, Ledger, Wait, aggregate
 from hpml_jobs.worker.instruments.recorder import IterationMarks
 from hpml_jobs.worker.instruments.timing import Clock, Seconds, Stamp, Window
 

@@ -331,9 +331,7 @@ def convert(model: nn.Module, images: Sequence[Tensor]) -> Converted:
         NoReferenceError: torchao is not installed, or something in it failed.
     """
     from torchao.quantization.pt2e import quantize_pt2e  # noqa: PLC0415 -- three seconds
-    from torchao.quantization.pt2e.quantizer import (  # noqa: PLC0415
-        x86_inductor_quantizer as x86,
-    )
+    from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86  # noqa: PLC0415
 
     # A batch of 1 would become a constant of the exported graph.
     two = images[0][:1].repeat(2, *[1] * (images[0].ndim - 1))

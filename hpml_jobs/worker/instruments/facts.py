@@ -191,10 +191,6 @@ def _driver() -> str:
 def _topology() -> str:
     """Return nvidia-smi's matrix of links without terminal colors."""
     process = subprocess.run(
-        ["nvidia-smi", "topo", "-m"],
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT_S,
-        check=True,
+        ["nvidia-smi", "topo", "-m"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
     )
     return re.sub(r"\x1b\[[0-9;]*m", "", process.stdout).strip()

@@ -159,12 +159,7 @@ def _by_iteration(entries: Iterable[Entry]) -> dict[int, list[Entry]]:
 
 
 def _split_iteration(
-    clock: Clock,
-    previous_end: Stamp,
-    marks: IterationMarks,
-    events: _Events,
-    *,
-    overlaps: bool,
+    clock: Clock, previous_end: Stamp, marks: IterationMarks, events: _Events, *, overlaps: bool
 ) -> tuple[IterationPhases, list[float]]:
     """Split one iteration; return its phases, and the exposed part of each collective."""
 

@@ -36,11 +36,12 @@ from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.loaders import test_loader
 from hpml_jobs.worker.fork_safety import await_idle_threads
 from hpml_jobs.worker.quantization.integer import IntegerNetwork
-from hpml_jobs.worker.quantization.layers import Chain, chain
-from hpml_jobs.worker.quantization.scales import (
+from hpml_jobs.worker.quantization.layers import (
+    Chain,
     Profile,
     Scheme,
     Weights,
+    chain,
     dequantize,
     describe_outputs,
     profile,

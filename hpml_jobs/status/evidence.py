@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from hpml_jobs.core.cell import CellFile
 from hpml_jobs.core.process_times import started_at
-from hpml_jobs.core.record import Record
 from hpml_jobs.slurm.jobs import JobState, is_slurm
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.query import SlurmAnswer, SlurmSnapshot
@@ -43,21 +41,18 @@ class SharedJobs(NamedTuple):
 class CellEvidence:
     """The facts of one cell and its job that the rules need.
 
-    `study` is the study's folder; `answer` is SLURM's on that job; `attempt` is the cell's latest
-    one if it belongs to that job, and `is_of_this_run` if the job was not requeued since.
-    `is_shared`: the job runs several cells.
+    `snapshot` is the cell's folder, `study` the study's; `answer` is SLURM's on that job; `attempt`
+    is the cell's latest one if it belongs to that job, and `is_of_this_run` if the job was not
+    requeued since. `is_shared`: the job runs several cells.
     `progress` is read for running cells only, `is_alive` for local runs only, and `is_memory_kill`
     only where a process has failed: the other cells' files need not be opened.
     """
 
-    slug: str
+    snapshot: FolderSnapshot
     job: str
     study: Path
     answer: SlurmAnswer
     slurm: SlurmSnapshot
-    file: CellFile | None = None
-    record: Record | None = None
-    record_fault: str = ""
     is_shared: bool = False
     attempt: AttemptSnapshot | None = None
     is_of_this_run: bool = False
@@ -101,21 +96,17 @@ def evidence_of(
     job = _deciding_job(snapshot, jobs, slurm)
     if job is None:
         return None
-    answer, record = slurm.of(job), snapshot.record
-    latest = snapshot.latest
+    answer, latest = slurm.of(job), snapshot.latest
     attempt = latest if latest and latest.folder.job == job else None
-    is_judged = bool(record or snapshot.record_fault)
+    is_judged = bool(snapshot.record or snapshot.record_fault)
     is_local = not (is_slurm(job) or is_judged or (attempt and attempt.end))
     is_running = answer.state.outcome is Outcome.RUNNING if answer.state else is_local
     return CellEvidence(
-        slug=snapshot.folder.slug,
+        snapshot=snapshot,
         job=job,
         study=study.root,
         answer=answer,
         slurm=slurm,
-        file=snapshot.file,
-        record=record,
-        record_fault=snapshot.record_fault,
         is_shared=job in shared.jobs,
         attempt=attempt,
         is_of_this_run=_is_of_this_run(attempt, answer.state, shared.restarts.get(job, 0)),

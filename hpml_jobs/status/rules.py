@@ -44,13 +44,13 @@ class Pace(NamedTuple):
 
 def state_of(evidence: CellEvidence) -> CellState:
     """Apply the first rule that holds: an active job, a record, SLURM's state, the exit report."""
-    job, record = evidence.answer.state, evidence.record
+    job, record = evidence.answer.state, evidence.snapshot.record
     if job and job.outcome.active and not (record and record.attempt.job == evidence.job):
         return _sharing(evidence, job) if evidence.is_shared else _active(evidence, job)
     if record is not None:
         return _measured(evidence, record)
-    if evidence.record_fault:
-        return _state(evidence, Outcome.INVALID, evidence.record_fault)
+    if evidence.snapshot.record_fault:
+        return _state(evidence, Outcome.INVALID, evidence.snapshot.record_fault)
     if not is_slurm(evidence.job):
         return _local(evidence)
     if job:
@@ -66,7 +66,7 @@ def _state(
 ) -> CellState:
     """Return a state of this cell with what is known of its job's times, and changes to it."""
     state = CellState(
-        slug=evidence.slug,
+        slug=evidence.snapshot.folder.slug,
         outcome=outcome,
         job=evidence.job,
         reason=reason,
@@ -80,7 +80,8 @@ def _times(evidence: CellEvidence) -> dict[str, object]:
     job = evidence.answer.state
     if job is None:
         return {}
-    shape = evidence.file.shape if evidence.file else None
+    file = evidence.snapshot.file
+    shape = file.shape if file else None
     is_waiting = job.outcome is Outcome.PENDING and job.submitted is not None
     waited_s = max(0.0, evidence.at - (job.submitted or evidence.at))
     return {

@@ -19,18 +19,20 @@ from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.text import describe_text
 from hpml_jobs.worker.data.user_code import check_imports
 from hpml_jobs.worker.devices import devices_for
-from hpml_jobs.worker.epochs import EpochResult, instrumented_epoch, train_epoch
-from hpml_jobs.worker.evaluation import evaluate, evaluate_share
+from hpml_jobs.worker.epochs import (
+    EpochResult,
+    evaluate,
+    evaluate_share,
+    instrumented_epoch,
+    train_epoch,
+)
 from hpml_jobs.worker.instruments import facts
 from hpml_jobs.worker.instruments.collectives import fingerprint
 from hpml_jobs.worker.instruments.recorder import StartupTimer
 from hpml_jobs.worker.models import FlopCount, count_flop
 from hpml_jobs.worker.optimizer import state_bytes
 from hpml_jobs.worker.probes import probe
-from hpml_jobs.worker.process_group import (
-    collective_timeout,
-    read_placement,
-)
+from hpml_jobs.worker.process_group import collective_timeout, read_placement
 from hpml_jobs.worker.quantization.steps import quantize_replica
 from hpml_jobs.worker.results import ProgressWriter, RankResult, SharedResult, write_record
 from hpml_jobs.worker.strategies import STRATEGIES

@@ -9,13 +9,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import SGD, AdamW, Optimizer
-from torch.optim.lr_scheduler import (
-    ChainedScheduler,
-    LambdaLR,
-    LinearLR,
-    LRScheduler,
-    MultiStepLR,
-)
+from torch.optim.lr_scheduler import ChainedScheduler, LambdaLR, LinearLR, LRScheduler, MultiStepLR
 
 from hpml_jobs.core import workload as core
 from hpml_jobs.core.cell import Cell

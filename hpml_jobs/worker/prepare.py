@@ -80,10 +80,7 @@ def main(arguments: list[str]) -> int:
                 options.data_root,
                 download=options.download,
                 request=TrialRequest(
-                    device,
-                    tuple(options.try_batch),
-                    has_bounds=True,
-                    as_tensors=options.as_tensors,
+                    device, tuple(options.try_batch), has_bounds=True, as_tensors=options.as_tensors
                 ),
             )
     except BaseException as error:  # user code may raise anything, and the caller needs one line

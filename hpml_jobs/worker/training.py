@@ -16,15 +16,9 @@ from torch.utils.data import RandomSampler
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.strategies import Loader, SyncBuffers
 from hpml_jobs.worker import models
-from hpml_jobs.worker.compilation import Compiler
 from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.device_loader import DeviceLoading
-from hpml_jobs.worker.data.loaders import (
-    Batch,
-    BatchLoader,
-    RecordedSampler,
-    WorkerLoading,
-)
+from hpml_jobs.worker.data.loaders import Batch, BatchLoader, RecordedSampler, WorkerLoading
 from hpml_jobs.worker.data.user_code import check_args
 from hpml_jobs.worker.fork_safety import load_image_plugins
 from hpml_jobs.worker.instruments.cards import CardReader, EnergyMeter
@@ -33,7 +27,13 @@ from hpml_jobs.worker.instruments.facts import device_uuids
 from hpml_jobs.worker.instruments.recorder import MemoryMeter, StartupTimer
 from hpml_jobs.worker.instruments.scheduling import SchedulingReader
 from hpml_jobs.worker.optimizer import make_optimizer, make_schedule
-from hpml_jobs.worker.path_steps import MicroSteps, PathSteps, check_channels_last, set_modes
+from hpml_jobs.worker.path_steps import (
+    Compiler,
+    MicroSteps,
+    PathSteps,
+    check_channels_last,
+    set_modes,
+)
 from hpml_jobs.worker.process_group import ParallelStrategy, Sampler
 from hpml_jobs.worker.quantization.layers import check_quantizable
 from hpml_jobs.worker.syncbn import convert_sync_batchnorm

@@ -46,7 +46,7 @@ def open_data(workload: Workload, root: Path) -> Data:
     if ":" in workload.data:
         opener: Opener = _user_data
     elif workload.data in SOURCES:
-        opener = SOURCES[workload.data].open
+        opener = SOURCES[workload.data]
     else:
         names = ", ".join(SOURCES)
         raise HpmlError(
@@ -76,12 +76,8 @@ def fetch(workload: Workload, root: Path) -> None:
     Raises:
         HpmlError: the download failed.
     """
-    source = SOURCES.get(workload.data)
-    if source is not None and source.fetch is not None:
-        source.fetch(root)
-
-
-def _fetch_cifar10(root: Path) -> None:
+    if workload.data != "cifar10":
+        return
     from torchvision.datasets import CIFAR10  # noqa: PLC0415 -- a second to import
 
     sys.stderr.write(f"downloading CIFAR-10 from {CIFAR10.url} into {root}\n")
@@ -208,22 +204,16 @@ def _synthetic(workload: Workload, _root: Path) -> tuple[Images, Images]:
     )
 
 
-class Source(NamedTuple):
-    """How to open a data set of core.built_in.DATASETS, and how to download it if possible."""
-
-    open: Opener
-    fetch: Callable[[Path], None] | None = None
-
-
-SOURCES = {
-    "cifar10": Source(_cifar10, _fetch_cifar10),
-    "folder": Source(_folder),
-    "digits": Source(_digits),
-    "synthetic": Source(_synthetic),
-    data_files.TEXT: Source(open_text),
-    data_files.FOLDER: Source(open_text),
-    data_files.TOKENS: Source(open_tokens),
+SOURCES: dict[str, Opener] = {
+    "cifar10": _cifar10,
+    "folder": _folder,
+    "digits": _digits,
+    "synthetic": _synthetic,
+    data_files.TEXT: open_text,
+    data_files.FOLDER: open_text,
+    data_files.TOKENS: open_tokens,
 }
+"""How to open each data set of core.built_in.DATASETS."""
 
 
 def _user_data(workload: Workload, root: Path) -> tuple[Images, Images | None]:

@@ -7,6 +7,7 @@ import platform
 import re
 import subprocess
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def read_facts(cell: Cell, backend: str | None, link_gb_per_s: float | None) -> 
     readers: dict[str, Callable[[], Any]] = {
         "commit": _commit,
         "dirty": _dirty,
-        "torchvision": _torchvision,
+        "torchvision": lambda: version("torchvision"),  # without importing it
         "cpu_model": _cpu_model,
         "slurm": slurm_variables,
         "tf32_matmul": lambda: torch.backends.cuda.matmul.allow_tf32,
@@ -41,11 +42,11 @@ def read_facts(cell: Cell, backend: str | None, link_gb_per_s: float | None) -> 
     if cell.device is Device.CUDA:
         readers |= {
             "driver": _driver,
-            "nccl": _nccl,
+            "nccl": lambda: ".".join(map(str, torch.cuda.nccl.version())),  # type: ignore[no-untyped-call]
             "cudnn": torch.backends.cudnn.version,
             "gpu_model": torch.cuda.get_device_name,
             "gpus_visible": torch.cuda.device_count,
-            "compute_capability": _compute_capability,
+            "compute_capability": lambda: "{}.{}".format(*torch.cuda.get_device_capability()),
             "topology": _topology,
         }
     values: dict[str, Any] = {}
@@ -168,12 +169,6 @@ def _dirty() -> bool:
     return bool(_git("status", "--porcelain", "--untracked-files=no", "."))
 
 
-def _torchvision() -> str:
-    from importlib.metadata import version  # noqa: PLC0415 -- without importing torchvision
-
-    return version("torchvision")
-
-
 def _cpu_model() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
@@ -195,20 +190,6 @@ def _driver() -> str:
 def _topology() -> str:
     """Return nvidia-smi's matrix of links without terminal colors."""
     process = subprocess.run(
-        ["nvidia-smi", "topo", "-m"],
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT_S,
-        check=True,
+        ["nvidia-smi", "topo", "-m"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
     )
     return re.sub(r"\x1b\[[0-9;]*m", "", process.stdout).strip()
-
-
-def _compute_capability() -> str:
-    major, minor = torch.cuda.get_device_capability()
-    return f"{major}.{minor}"
-
-
-def _nccl() -> str:
-    version: tuple[int, ...] = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
-    return ".".join(map(str, version))

@@ -8,12 +8,7 @@ import numpy as np
 
 from hpml_jobs.core.formulas import union_s
 from hpml_jobs.core.measurements import Communication, Phases, Purpose
-from hpml_jobs.worker.instruments.collectives import (
-    Collective,
-    Ledger,
-    Wait,
-    aggregate,
-)
+from hpml_jobs.worker.instruments.collectives import Collective, Ledger, Wait, aggregate
 from hpml_jobs.worker.instruments.recorder import IterationMarks
 from hpml_jobs.worker.instruments.timing import Clock, Seconds, Stamp, Window
 
@@ -164,12 +159,7 @@ def _by_iteration(entries: Iterable[Entry]) -> dict[int, list[Entry]]:
 
 
 def _split_iteration(
-    clock: Clock,
-    previous_end: Stamp,
-    marks: IterationMarks,
-    events: _Events,
-    *,
-    overlaps: bool,
+    clock: Clock, previous_end: Stamp, marks: IterationMarks, events: _Events, *, overlaps: bool
 ) -> tuple[IterationPhases, list[float]]:
     """Split one iteration; return its phases, and the exposed part of each collective."""
 

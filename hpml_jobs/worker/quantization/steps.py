@@ -36,11 +36,12 @@ from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.loaders import test_loader
 from hpml_jobs.worker.fork_safety import await_idle_threads
 from hpml_jobs.worker.quantization.integer import IntegerNetwork
-from hpml_jobs.worker.quantization.layers import Chain, chain
-from hpml_jobs.worker.quantization.scales import (
+from hpml_jobs.worker.quantization.layers import (
+    Chain,
     Profile,
     Scheme,
     Weights,
+    chain,
     dequantize,
     describe_outputs,
     profile,
@@ -113,8 +114,8 @@ def quantize(
     size = WORD * sum(parameter.numel() for parameter in model.parameters())
     correct, samples = _count_correct(model, test), _count_images(test)
     steps = [Step(what=QuantizedParts.NONE, correct=correct, samples=samples, bytes=size)]
-    steps += [weights_step(network, variant, test) for variant in variants]
-    steps += [integers_step(network, variant, test) for variant in variants]
+    for what in (QuantizedParts.WEIGHTS, QuantizedParts.ALL):
+        steps += [variant_step(network, variant, test, what) for variant in variants]
     with one_thread():
         torch_result, latencies, missing = compare_with_torch(
             model, variants[0].integers, calibration, test
@@ -167,42 +168,32 @@ def make_variant(network: Chain, distributions: Profile, scheme: Scheme) -> Vari
     return Variant(scheme, weights, IntegerNetwork(network, weights, output_scales))
 
 
-def weights_step(network: Chain, variant: Variant, test: Sequence[Batch]) -> Step:
-    """Evaluate int8 weights; activations and biases stay in fp32."""
-    stages = tuple(dequantize(stage, variant.weights[stage.name]) for stage in network.stages)
-    return Step(
-        what=QuantizedParts.WEIGHTS,
-        bound=variant.scheme.bound,
-        per_channel=variant.scheme.per_channel,
-        correct=_count_correct(network._replace(stages=stages).outputs, test),
-        samples=_count_images(test),
-        bytes=stored_bytes(network, variant.weights),
-    )
+def variant_step(
+    network: Chain, variant: Variant, test: Sequence[Batch], what: QuantizedParts
+) -> Step:
+    """Evaluate int8 weights; with QuantizedParts.ALL also int8 activations and int32 biases.
 
-
-def integers_step(network: Chain, variant: Variant, test: Sequence[Batch]) -> Step:
-    """Evaluate int8 weights and activations and int32 biases.
-
-    The stored bytes include the scales of the activations.
+    The stored bytes are 1 per weight, 4 per bias and per scale of weights; with all parts also per
+    scale of activations.
     """
-    correct = _count_correct(variant.integers, test)
+    stages, weights = network.stages, variant.weights.values()
+    words = sum(layer.scales.numel() for layer in weights)
+    words += sum(stage.layer.bias.numel() for stage in stages if stage.layer.bias is not None)
+    if what is QuantizedParts.ALL:
+        words += 1 + len(stages)
+        outputs: Network = variant.integers
+    else:
+        dequantized = tuple(dequantize(stage, variant.weights[stage.name]) for stage in stages)
+        outputs = network._replace(stages=dequantized).outputs
     return Step(
-        what=QuantizedParts.ALL,
+        what=what,
         bound=variant.scheme.bound,
         per_channel=variant.scheme.per_channel,
-        correct=correct,
+        correct=_count_correct(outputs, test),
         samples=_count_images(test),
-        bytes=stored_bytes(network, variant.weights) + WORD * (1 + len(network.stages)),
-        layers=variant.integers.finish(),
+        bytes=sum(layer.integers.numel() for layer in weights) + WORD * words,
+        layers=variant.integers.finish() if what is QuantizedParts.ALL else (),
     )
-
-
-def stored_bytes(network: Chain, weights: dict[str, Weights]) -> int:
-    """Return the bytes of the parameters: 1 per weight, 4 per scale of weights and per bias."""
-    biases = [stage.layer.bias for stage in network.stages if stage.layer.bias is not None]
-    words = sum(layer.scales.numel() for layer in weights.values())
-    words += sum(bias.numel() for bias in biases)
-    return sum(layer.integers.numel() for layer in weights.values()) + WORD * words
 
 
 def compare_with_torch(
@@ -341,9 +332,7 @@ def convert(model: nn.Module, images: Sequence[Tensor]) -> Converted:
         NoReferenceError: torchao is not installed, or something in it failed.
     """
     from torchao.quantization.pt2e import quantize_pt2e  # noqa: PLC0415 -- three seconds
-    from torchao.quantization.pt2e.quantizer import (  # noqa: PLC0415
-        x86_inductor_quantizer as x86,
-    )
+    from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86  # noqa: PLC0415
 
     # A batch of 1 would become a constant of the exported graph.
     two = images[0][:1].repeat(2, *[1] * (images[0].ndim - 1))

@@ -27,8 +27,7 @@ from hpml_jobs.worker.data.device_loader import (
 )
 from hpml_jobs.worker.data.images import MEAN, STD, photo_transform
 from hpml_jobs.worker.data.loaders import RecordedSampler, WorkerLoader
-from hpml_jobs.worker.epochs import train_epoch
-from hpml_jobs.worker.evaluation import evaluate, evaluate_share
+from hpml_jobs.worker.epochs import evaluate, evaluate_share, train_epoch
 from hpml_jobs.worker.process_group import Placement, SingleProcess
 from hpml_jobs.worker.training import make_training
 

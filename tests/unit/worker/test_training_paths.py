@@ -14,10 +14,9 @@ from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.training_path import TORCH_TF32, CompileMode, Precision, TrainingPath
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import path_steps
-from hpml_jobs.worker.compilation import Compiler
 from hpml_jobs.worker.instruments.timing import IterationTimes
 from hpml_jobs.worker.optimizer import make_optimizer
-from hpml_jobs.worker.path_steps import MicroSteps
+from hpml_jobs.worker.path_steps import Compiler, MicroSteps
 from hpml_jobs.worker.strategies import gradients_of
 
 from .conftest import SMALL_DIGITS, cpu_cell, results_of_ranks

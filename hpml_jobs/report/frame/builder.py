@@ -85,14 +85,19 @@ def columns_of(
 ) -> tuple[Columns[T], ...]:
     """Return the columns of a table by the fields of its lines, but for those of `without`.
 
-    Headings may contain `{names}`.
+    Headings may contain `{names}`. A field that says whether another one is doubtful is no column.
     """
     columns: list[Columns[T]] = []
-    for field, hint in get_type_hints(line, include_extras=True).items():
-        if field in without:
+    shown_by_field = {
+        field: next(
+            (item for item in getattr(hint, "__metadata__", ()) if type(item) is Shown), None
+        )
+        for field, hint in get_type_hints(line, include_extras=True).items()
+    }
+    doubts = {shown.doubt for shown in shown_by_field.values() if shown}
+    for field, shown in shown_by_field.items():
+        if field in without or field in doubts:
             continue
-        metadata = getattr(hint, "__metadata__", ())
-        shown = next((item for item in metadata if isinstance(item, Shown)), None)
         if shown is None:
             columns.append(Columns("", (column(field, "", operator.attrgetter(field)),)))
             continue

@@ -81,11 +81,15 @@ class Shown(NamedTuple):
 
 
 def columns_of(
-    line: type[T], without: Collection[str] = (), **names: str
+    line: type[T],
+    without: Collection[str] = (),
+    in_csv: Mapping[str, str] = {},
+    **names: str,
 ) -> tuple[Columns[T], ...]:
     """Return the columns of a table by the fields of its lines, but for those of `without`.
 
-    Headings may contain `{names}`. A field that says whether another one is doubtful is no column.
+    Headings may contain `{names}`, `in_csv` has the names of columns that are not those of their
+    fields. A field that says whether another one is doubtful is no column.
     """
     columns: list[Columns[T]] = []
     shown_by_field = {
@@ -98,14 +102,15 @@ def columns_of(
     for field, shown in shown_by_field.items():
         if field in without or field in doubts:
             continue
+        name, value = in_csv.get(field, field), operator.attrgetter(field)
         if shown is None:
-            columns.append(Columns("", (column(field, "", operator.attrgetter(field)),)))
+            columns.append(Columns("", (column(name, "", value),)))
             continue
         head, under = shown.head.format(**names), shown.under.format(**names)
         made: Column[T] = column(
-            "" if shown.on_page_only or shown.parts else field,
+            "" if shown.on_page_only or shown.parts else name,
             head if under else "",
-            operator.attrgetter(field),
+            value,
             shown.text,
         )
         if shown.doubt:

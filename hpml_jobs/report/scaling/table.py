@@ -165,9 +165,6 @@ NO_FRACTION = "Karp-Flatt is no fraction ({value}): {reason}"
 NO_SINGLE = "Karp-Flatt: not defined without the time of 1 {unit}"
 
 
-OfReference = Annotated[float, Shown("{size}-{unit}, s", seconds, doubt="doubts_reference")]
-
-
 class StrongLine(NamedTuple):
     """The same global batch on the reference and on more GPUs; the place is that of the latter."""
 
@@ -178,8 +175,7 @@ class StrongLine(NamedTuple):
     global_batch: Annotated[int, Shown("global batch")]
     batch: Annotated[int, Shown("batch per {unit}")]
     reference_gpus: Annotated[int, Shown("{own_size}")]
-    one_epoch_s: OfReference
-    reference_epoch_s: OfReference
+    reference_s: Annotated[float, Shown("{size}-{unit}, s", seconds, doubt="doubts_reference")]
     epoch_s: Annotated[float, Shown("N-{unit}, s", seconds, doubt="is_doubtful")]
     strong_speedup: Annotated[float, Shown("speedup", ratio, doubt="doubts_ratio")]
     strong_efficiency: Annotated[float, Shown("efficiency", ratio, doubt="doubts_ratio")]
@@ -199,8 +195,7 @@ class StrongLine(NamedTuple):
             strategy=row.strategy.value,
             batch=row.batch_per_gpu,
             reference_gpus=pair.reference.gpus,
-            one_epoch_s=pair.reference_s,
-            reference_epoch_s=pair.reference_s,
+            reference_s=pair.reference_s,
             epoch_s=pair.parallel_s,
             strong_speedup=pair.speedup,
             strong_efficiency=pair.efficiency,
@@ -223,7 +218,7 @@ def strong(group: ConditionGroup) -> Table | None:
     is_single = group.baseline is Baseline.SINGLE
     heads = columns_of(
         StrongLine,
-        without=["reference_epoch_s" if is_single else "one_epoch_s"],
+        in_csv={"reference_s": "one_epoch_s" if is_single else "reference_epoch_s"},
         unit=captions.unit(group.device),
         size=size,
         own_size="g" if size == "g" else "",  # of one size, the next heading says it

@@ -187,7 +187,7 @@ def item_table(
 ) -> Table:
     """Return a table of some groups with a line per item; each comes with its label."""
     listed = list(items)
-    lines = [Line(label=label, texts=_texts(heads, item)) for label, item in listed]
+    lines = [Line(label=label, texts=texts_of(heads, item)) for label, item in listed]
     return _table(groups, text, heads, lines, _sheet(heads, (item for _, item in listed)), notes)
 
 
@@ -215,7 +215,7 @@ def line_table(
     """Return a table of rows and their lines, each marked if its row fails a check."""
     written = []
     for row, line in lines:
-        texts = captions.marked(group, row, _texts(heads, line), text.affected)
+        texts = captions.marked(group, row, texts_of(heads, line), text.affected)
         written.append(Line(label=row_name(group, row), texts=texts))
         below = tuple(column.below(line) for column in _on_page(heads))
         if any(below):
@@ -272,7 +272,8 @@ def _on_page(heads: Sequence[Columns[T]]) -> list[Column[T]]:
     return [column for head in heads if head.head for column in head.columns]
 
 
-def _texts(heads: Sequence[Columns[T]], item: T) -> tuple[str, ...]:
+def texts_of(heads: Sequence[Columns[T]], item: T) -> tuple[str, ...]:
+    """Return the text of each column on a page."""
     return tuple(_text(column, item) for column in _on_page(heads))
 
 

@@ -196,7 +196,16 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
         made[PREDICTIONS] = predictions(group, outlook, cluster)
     made[COST] = cost(group, charged_gpus(group, cluster))
     full = [table for label in LABELS if (table := made.get(label)) is not None]
-    without_remarks = ReportGroup(
+    first = q1(group) if any(row.is_baseline for row in group.rows) else None
+    of_strategies = strategy_tables(group)
+    lab = [table for strategy in of_strategies for table in strategy.tables]
+    remarks = _remarks_under(group, [table.label for table in (first, *lab, *full) if table])
+
+    def remarked(table: Table) -> Table:
+        notes = (*table.notes, *remarks.get(table.label, ()))
+        return msgspec.structs.replace(table, notes=notes)
+
+    return ReportGroup(
         number=number,
         title=f"{cell.workload.name}{args} on {hardware}",
         differences=differences,
@@ -206,40 +215,26 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
         choice=choice,
         is_replaced=is_replaced,
         forecast=outlook,
-        q1=q1(group) if any(row.is_baseline for row in group.rows) else None,
-        strategies=strategy_tables(group),
-        full=tuple(full),
+        q1=remarked(first) if first else None,
+        strategies=tuple(
+            msgspec.structs.replace(strategy, tables=tuple(map(remarked, strategy.tables)))
+            for strategy in of_strategies
+        ),
+        full=tuple(map(remarked, full)),
     )
-    return _with_remarks(without_remarks)
 
 
-def _with_remarks(group: ReportGroup) -> ReportGroup:
-    """Return a group with each remark under the first table that it affects.
+def _remarks_under(group: ConditionGroup, labels: Sequence[str]) -> dict[str, list[str]]:
+    """Return by label the remarks under the tables: each under the first one that it affects.
 
     Where the group has no such table, the remark is listed with the checks.
     """
     under: dict[str, list[str]] = {}
-    labels = [table.label for table in group.tables]
-    for affected, text in warnings.remarks(group.source):
-        beginnings = (*warnings.UNDER[affected], CHECKS)
-        home = next(
-            label for beginning in beginnings for label in labels if label.startswith(beginning)
-        )
+    for affected, text in warnings.remarks(group):
+        homes = (*warnings.UNDER[affected], CHECKS)
+        home = next(label for start in homes for label in labels if label.startswith(start))
         under.setdefault(home, []).append(text)
-
-    def remarked(table: Table) -> Table:
-        added = under.get(table.label, ())
-        return msgspec.structs.replace(table, notes=(*table.notes, *added)) if added else table
-
-    return msgspec.structs.replace(
-        group,
-        q1=remarked(group.q1) if group.q1 else None,
-        strategies=tuple(
-            msgspec.structs.replace(s, tables=tuple(map(remarked, s.tables)))
-            for s in group.strategies
-        ),
-        full=tuple(map(remarked, group.full)),
-    )
+    return under
 
 
 CHECKS = "checks"

@@ -14,7 +14,6 @@ from hpml_jobs.report.frame.picture import (
     Panel,
     Picture,
     cut,
-    listed,
     logarithmic,
     named,
     panels,
@@ -66,7 +65,7 @@ def pareto(groups: Sequence[ConditionGroup], choices: Sequence[Choice | None]) -
             answer = f"ask for {choice.ask.candidate.label}"
         else:
             answer = f"no cell of {len(choice.candidates)} can be recommended"
-        text = f"{answer}; on the Pareto front {listed(on_front) or 'none'}"
+        text = f"{answer}; on the Pareto front {captions.first_few(on_front) or 'none'}"
         return [named(group, text)]
 
     candidates = [c for panel in shown for c in panel.data[1].candidates]

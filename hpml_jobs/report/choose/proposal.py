@@ -159,7 +159,6 @@ def sizes(group: ConditionGroup, choice: Choice) -> Table:
     runs = captions.runs([candidate.row for candidate in shown])
     heads = columns_of(
         SizeLine,
-        without=["doubtful", "doubtful_ratio"],
         work=captions.work_text(group.work),
         unit=reference.timing.unit.value,
         against=words.against(choice),

@@ -29,7 +29,7 @@ CAPTION = (
 ACCURACY_GAP = 0.005
 """Difference of test accuracies from which equal epochs are called unequal training."""
 
-NOT_COLUMNS = ("path", "cells", "doubtful", "doubtful_ratio")
+NOT_COLUMNS = ("path", "cells")
 ENERGY = ("joules", "joules_per_1000_units", "joules_per_1000_samples")
 
 

@@ -209,8 +209,6 @@ def communication_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
 
 SECONDS = ("Q3.1", "Computation and communication")
 BANDWIDTH = ("Q3.2", "Communication bandwidth")
-SHOWN = 6
-"""The most cells that a sentence lists with their numbers; the table has all."""
 
 HOW = (
     "Both are measured in an epoch with instruments after the timed one, on the rank that waits "
@@ -267,12 +265,11 @@ def _comm_share(row: Row) -> float:
 
 def _listed(group: ConditionGroup, rows: Sequence[Row]) -> str:
     texts = []
-    for row in rows[:SHOWN]:
+    for row in rows:
         compute_s, comm_s = _split(row) or (0.0, 0.0)
         cell = cell_words(row.place, group.device)
         texts.append(f"{cell}: {seconds(compute_s)} + {seconds(comm_s)}")
-    more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
-    return f"{'; '.join(texts)}{more}"
+    return captions.first_few(texts, "; ")
 
 
 def _why_missing(group: ConditionGroup, has_failed: bool) -> str:
@@ -287,17 +284,16 @@ def _by_residual(group: ConditionGroup, rows: Sequence[Row], has_failed: bool) -
     derived = [(row, row.residual) for row in rows if row.residual is not None]
     if not derived:
         return unanswered(*SECONDS, why)
-    texts = "; ".join(
+    texts = [
         f"{cell_words(row.place, group.device)}: {seconds(residual.compute_s)} + "
         f"{seconds(residual.comm_s)}"
-        for row, residual in derived[:SHOWN]
-    )
-    more = f" and {len(derived) - SHOWN} more" if len(derived) > SHOWN else ""
+        for row, residual in derived
+    ]
     text = (
         f"Not measured: {why}. The lab's residual estimate, derived from whole times, in seconds "
-        f"per {work_text(group.work)}, computation + communication: {texts}{more}. It counts "
-        "everything that slows down several processes as communication, and nothing that is "
-        "hidden behind computation."
+        f"per {work_text(group.work)}, computation + communication: "
+        f"{captions.first_few(texts, '; ')}. It counts everything that slows down several "
+        "processes as communication, and nothing that is hidden behind computation."
     )
     listed = [row for row, _ in derived]
     evidence = f"Table 2r of {listed[0].strategy.value}; {cells(group, listed)}"
@@ -310,17 +306,16 @@ def bandwidths(group: ConditionGroup) -> Answer:
     shown = usable(group, rows, Affected.BANDWIDTH)
     if not shown:
         return unanswered(*BANDWIDTH, _why_missing(group, bool(rows)))
-    texts = "; ".join(
+    texts = [
         f"{cell_words(row.place, group.device)}: {gb_per_s(row.bandwidth.lab_gb_per_s)} GB/s"
-        for row in shown[:SHOWN]
+        for row in shown
         if row.bandwidth and row.bandwidth.lab_gb_per_s
-    )
-    more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
+    ]
     kind = shown[0].strategy.traffic.bandwidth
     timing = shown[0].timing
     size = "?" if timing is None or timing.gradient_bytes is None else count(timing.gradient_bytes)
     formula = FORMULAS.get(kind, "Not a bus bandwidth (see Table 3): ")
     before = formula.format(size=size)
     evidence = f"Table 3 of {shown[0].strategy.value}; {cells(group, shown)}"
-    text = f"{before}{texts}{more}. 1 GB = 1e9 bytes."
+    text = f"{before}{captions.first_few(texts, '; ')}. 1 GB = 1e9 bytes."
     return Answer(*BANDWIDTH, text, evidence, doubt(group, rows, Affected.BANDWIDTH))

@@ -1,6 +1,6 @@
 """Words of captions and notes: units, names of cells, workload, hardware, runs, marks of checks."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.built_in import DATASETS, UNREPORTED, UNREPORTED_MODEL
@@ -24,6 +24,20 @@ from hpml_jobs.report.frame.rows import Place, Row, Setup, Work
 
 NO_TRAIN = "train_s is not reported, only whole epochs"
 NO_TRAIN_OF_RATE = "train_s is not reported, only rates"
+
+
+NAMED = 6
+"""The most items that a sentence lists by name."""
+
+
+def first_few(items: Sequence[str], separator: str = ", ", most: int = NAMED) -> str:
+    """Return the first items of a list in words, and how many more there are.
+
+    >>> first_few(["a", "b"]), first_few(list("abcdefgh"))
+    ('a, b', 'a, b, c, d, e, f and 2 more')
+    """
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return separator.join(items[:most]) + more
 
 
 def work_text(work: Work | None) -> str:

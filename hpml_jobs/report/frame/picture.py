@@ -45,9 +45,6 @@ PANELS = 6
 ROWS = 48
 """The most rows of a picture with a row for each cell."""
 
-NAMED = 6
-"""The most items that a sentence lists by name."""
-
 WIDE, NARROW = 10.0, 7.0
 """Width in inches of pictures with several columns of panels, and with one column."""
 
@@ -121,7 +118,7 @@ def panels(  # noqa: PLR0913  (what is around the panels)
             if axis.get_ylabel() == left.get_ylabel():  # a row of equal axes has one label
                 axis.set_ylabel("")
     _add_legend(figure, legend)
-    alt = f"{alt}{listed(texts, between)}." if texts else alt
+    alt = f"{alt}{captions.first_few(texts, between)}." if texts else alt
     sentences = (*caption, not_drawn(missing, file))
     return Picture(title, figure, alt, " ".join(filter(None, sentences)))
 
@@ -231,23 +228,13 @@ def batch_title(group: ConditionGroup, batch: int) -> str:
     return named(group, f"batch {batch} per {captions.unit(group.device)}", ", ")
 
 
-def listed(items: Sequence[str], separator: str = ", ") -> str:
-    """Return the first items of a list in words, and how many more there are.
-
-    >>> listed(["a", "b"]), listed(list("abcdefgh"))
-    ('a, b', 'a, b, c, d, e, f and 2 more')
-    """
-    more = f" and {len(items) - NAMED} more" if len(items) > NAMED else ""
-    return separator.join(items[:NAMED]) + more
-
-
 def not_drawn(what: Sequence[str], where: str) -> str:
     """Return a sentence on what was omitted and which file has it; it names the first few.
 
     >>> not_drawn(["ddp 2-GPU"], "curves.csv")
     'Not drawn, see curves.csv: ddp 2-GPU.'
     """
-    return f"Not drawn, see {where}: {listed(what)}." if what else ""
+    return f"Not drawn, see {where}: {captions.first_few(what)}." if what else ""
 
 
 class Bar(NamedTuple):

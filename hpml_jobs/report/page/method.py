@@ -8,6 +8,7 @@ from hpml_jobs.core.environment import compared
 from hpml_jobs.core.gpus import link_text
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.record import Facts, Record
+from hpml_jobs.report.frame.captions import first_few
 from hpml_jobs.report.frame.groups import ConditionGroup
 
 SHOWN = 8
@@ -23,8 +24,7 @@ class Fact(NamedTuple):
     @property
     def text(self) -> str:
         """The values, the first of many."""
-        more = f" and {len(self.values) - SHOWN} more" if len(self.values) > SHOWN else ""
-        return ", ".join(self.values[:SHOWN]) + more
+        return first_few(self.values, most=SHOWN)
 
 
 _OF_FACTS: dict[str, Callable[[Facts], object]] = {

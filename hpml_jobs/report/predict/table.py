@@ -1,7 +1,7 @@
 """Predictions of a group, as a table, in words and as values for programs."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any, NamedTuple, Self
 
 import msgspec
 
@@ -17,12 +17,12 @@ from hpml_jobs.predict.place import Observation, place_fields
 from hpml_jobs.predict.question import Question
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.builder import (
-    Column,
-    Columns,
+    Number,
+    Shown,
     TableText,
-    column,
+    columns_of,
+    filled,
     item_table,
-    place_columns,
 )
 from hpml_jobs.report.frame.captions import (
     cell_label,
@@ -33,7 +33,7 @@ from hpml_jobs.report.frame.captions import (
     units,
 )
 from hpml_jobs.report.frame.cells import cell_results
-from hpml_jobs.report.frame.groups import ConditionGroup, charged_gpus, complete_groups
+from hpml_jobs.report.frame.groups import Charged, ConditionGroup, charged_gpus, complete_groups
 from hpml_jobs.report.frame.numbers import cost, per_second, percent, seconds
 from hpml_jobs.report.frame.rows import Place, Setup
 from hpml_jobs.report.frame.table import Table
@@ -158,26 +158,82 @@ CAPTION = (
 )
 
 
-class Line(NamedTuple):
-    """A prediction with the seconds of its epoch, where known, and the GPUs that it is charged."""
-
-    prediction: Prediction
-    epoch_s: float | None
-    charged_gpus: int
-
-    @property
-    def charged_gpu_s(self) -> float | None:
-        """GPU-seconds that an epoch is charged."""
-        return None if self.epoch_s is None else self.charged_gpus * self.epoch_s
+PER_ITERATION = "s per iteration"
+RATES = "{unit}/s"
 
 
-def lines(group: ConditionGroup, made: Forecast, cluster: Cluster | None) -> list[Line]:
-    """Return the predictions with their costs; `cluster` says which are charged whole nodes."""
+class PredictionLine(NamedTuple):
+    """A prediction with its band, its errors, and the cost of its epoch where that is known.
+
+    Where sequences have no length, it has rates instead of times of an iteration.
+    """
+
+    strategy: str
+    gpus: int
+    nodes: int
+    treatment: str
+    batch: int
+    predicted_step_s: Annotated[float, Shown("predicted", seconds, PER_ITERATION)]
+    low_s: Annotated[Number, Shown("band from", seconds, PER_ITERATION)]
+    high_s: Annotated[Number, Shown("to", seconds, PER_ITERATION)]
+    null_s: Annotated[float, Shown("no change", seconds, PER_ITERATION)]
+    model_s: Annotated[float, Shown("model", seconds, PER_ITERATION)]
+    units_per_s: Annotated[Number, Shown("{predicted}", per_second, RATES)]
+    low_units_per_s: Annotated[Number, Shown("band from", per_second, RATES)]
+    high_units_per_s: Annotated[Number, Shown("to", per_second, RATES)]
+    null_units_per_s: Annotated[Number, Shown("no change", per_second, RATES)]
+    model_units_per_s: Annotated[Number, Shown("model", per_second, RATES)]
+    unit: str
+    samples_per_s: float
+    epoch_s: Number
+    charged_gpu_s: Annotated[Number, Shown("{seconds}", cost, "{cost}")]
+    model_error: Annotated[Number, Shown("model", percent, "error, %")]
+    null_error: Annotated[Number, Shown("no change", percent, "error, %")]
+    method: Annotated[str, Shown("figure of", words=True)]
+
+    @classmethod
+    def of(
+        cls, group: ConditionGroup, made: Forecast, prediction: Prediction, charged: Charged
+    ) -> Self:
+        """Return the line of a prediction among those `made`."""
+        workload, target, skill = group.a_cell.workload, prediction.target, prediction.skill
+        setup, epoch_s = rules.setup_of(target), rules.epoch_s(group, made, prediction)
+
+        def rate(time_s: Number) -> Number:
+            return None if time_s is None else workload.units_of(target.samples / time_s)
+
+        return filled(
+            cls,
+            prediction,
+            strategy=setup.strategy.value,
+            gpus=setup.gpus,
+            nodes=setup.nodes,
+            treatment=setup.treatment,
+            batch=target.batch,
+            predicted_step_s=prediction.step_s,
+            units_per_s=rate(prediction.step_s),
+            low_units_per_s=rate(prediction.high_s),
+            high_units_per_s=rate(prediction.low_s),
+            null_units_per_s=rate(prediction.null_s),
+            model_units_per_s=rate(prediction.model_s),
+            unit=workload.throughput_unit.value,
+            epoch_s=epoch_s,
+            charged_gpu_s=None if epoch_s is None else charged(setup) * epoch_s,
+            model_error=skill.model.mean if skill else None,
+            null_error=skill.null.mean if skill else None,
+            method=prediction.method.value,
+        )
+
+
+TIMES = ("predicted_step_s", "low_s", "high_s", "null_s", "model_s")
+RATES_OF_TOKENS = tuple(f"{end}_units_per_s" for end in ("low", "high", "null", "model"))
+"""The columns of which a table has one or the other."""
+
+
+def lines(group: ConditionGroup, made: Forecast, cluster: Cluster | None) -> list[PredictionLine]:
+    """Return the lines of predictions; `cluster` says which are charged whole nodes."""
     charged = charged_gpus(group, cluster)
-    return [
-        Line(p, rules.epoch_s(group, made, p), charged(rules.setup_of(p.target)))
-        for p in made.predictions
-    ]
+    return [PredictionLine.of(group, made, p, charged) for p in made.predictions]
 
 
 def predictions(
@@ -193,111 +249,28 @@ def predictions(
     )
     shown = (caption,) if forecast.predictions else ()
     text = TableText("predictions", "Predictions", "", shown, on_screen=False)
-    items = [
-        (cell_label(_place(line.prediction), group.device), line)
-        for line in lines(group, forecast, cluster)
-    ]
+    labels = [cell_label(_place(p), group.device) for p in forecast.predictions]
+    items = zip(labels, lines(group, forecast, cluster), strict=True)
+    has_tokens = group.a_cell.workload.samples_are_tokens
+    heads = columns_of(
+        PredictionLine,
+        without=TIMES if has_tokens else RATES_OF_TOKENS,
+        predicted="predicted" if has_tokens else "",
+        unit=group.a_cell.workload.throughput_unit.value,
+        seconds=cost_unit(group.device, short=True),
+        cost=f"cost per {captions.work_text(group.work)}",
+    )
     notes = [
         *forecast.notes,
         *remarks(forecast, group.device),
         *refused(forecast.refusals, group.device),
     ]
-    return item_table([group], text, items, _heads(group), notes)
+    return item_table([group], text, items, heads, notes)
 
 
 def _what(workload: Workload) -> str:
     rate = f"{workload.throughput_unit.value}/s"
     return rate if workload.samples_are_tokens else f"seconds of an iteration, and {rate} from them"
-
-
-def _times(workload: Workload) -> tuple[Columns[Line], ...]:
-    """Return the columns of predicted times and rates; of rates where sequences have no length."""
-    rate_unit = f"{workload.throughput_unit.value}/s"
-    if workload.samples_are_tokens:
-        columns = (
-            _rate("units_per_s", "predicted", lambda p: p.step_s),
-            _rate("low_units_per_s", "band from", lambda p: p.high_s),
-            _rate("high_units_per_s", "to", lambda p: p.low_s),
-            _rate("null_units_per_s", "no change", lambda p: p.null_s),
-            _rate("model_units_per_s", "model", lambda p: p.model_s),
-        )
-        return (Columns(rate_unit, columns),)
-    return (
-        Columns(
-            "s per iteration",
-            (
-                column("predicted_step_s", "predicted", lambda c: c.prediction.step_s, seconds),
-                column("low_s", "band from", lambda c: c.prediction.low_s, seconds),
-                column("high_s", "to", lambda c: c.prediction.high_s, seconds),
-                column("null_s", "no change", lambda c: c.prediction.null_s, seconds),
-                column("model_s", "model", lambda c: c.prediction.model_s, seconds),
-            ),
-        ),
-        Columns(
-            rate_unit,
-            (
-                column(
-                    "units_per_s",
-                    "",
-                    lambda c: workload.units_of(c.prediction.samples_per_s),
-                    per_second,
-                ),
-            ),
-        ),
-    )
-
-
-def _rate(name: str, head: str, seconds_of: Callable[[Prediction], float | None]) -> Column[Line]:
-    def rate(line: Line) -> float | None:
-        time_s = seconds_of(line.prediction)
-        return None if time_s is None else line.prediction.target.samples / time_s
-
-    return column(name, head, rate, per_second)
-
-
-def _heads(group: ConditionGroup) -> tuple[Columns[Line], ...]:
-    workload = group.a_cell.workload
-
-    def error(of: str, line: Line) -> float | None:
-        skill = line.prediction.skill
-        return None if skill is None else getattr(skill, of).mean
-
-    return (
-        Columns("", place_columns(lambda c: rules.setup_of(c.prediction.target))),
-        Columns("", (column("batch", "", lambda c: c.prediction.target.batch),)),
-        *_times(workload),
-        Columns(
-            "",
-            (
-                column("unit", "", lambda _: workload.throughput_unit.value),
-                column("samples_per_s", "", lambda c: c.prediction.samples_per_s),
-                column("epoch_s", "", lambda c: c.epoch_s),
-            ),
-        ),
-        Columns(
-            f"cost per {captions.work_text(group.work)}",
-            (
-                column(
-                    "charged_gpu_s",
-                    cost_unit(group.device, short=True),
-                    lambda c: c.charged_gpu_s,
-                    cost,
-                ),
-            ),
-        ),
-        Columns(
-            "error, %",
-            (
-                column("model_error", "model", lambda c: error("model", c), percent),
-                column("null_error", "no change", lambda c: error("null", c), percent),
-            ),
-        ),
-        Columns(
-            "figure of",
-            (column("method", "", lambda c: c.prediction.method, lambda m: Method(m).value),),
-            words=True,
-        ),
-    )
 
 
 class GroupForecast(NamedTuple):
@@ -306,24 +279,24 @@ class GroupForecast(NamedTuple):
     group: ConditionGroup
     forecast: Forecast
     table: Table
-    lines: list[Line]
+    lines: list[PredictionLine]
 
     @property
     def document(self) -> dict[str, Any]:
         """The forecast as values for programs; docs/choose_predict.md has the schema."""
-        made, workload = self.forecast, self.group.a_cell.workload
+        made = self.forecast
         return {
             "conditions": made.conditions,
             "answer": self.table.answer,
             "predictions": [
                 {
-                    **_prediction(line.prediction),
-                    "unit": workload.throughput_unit.value,
-                    "units_per_s": workload.units_of(line.prediction.samples_per_s),
+                    **_prediction(prediction),
+                    "unit": line.unit,
+                    "units_per_s": line.units_per_s,
                     "epoch_s": line.epoch_s,
                     "charged_gpu_s": line.charged_gpu_s,
                 }
-                for line in self.lines
+                for prediction, line in zip(made.predictions, self.lines, strict=True)
             ],
             "not_predicted": [
                 {

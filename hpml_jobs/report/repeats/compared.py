@@ -10,7 +10,7 @@ from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.statistics import Interval
 from hpml_jobs.core.text import NaturalKey, natural_key
 from hpml_jobs.report.frame import captions
-from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, item_table
+from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, filled, item_table
 from hpml_jobs.report.frame.decision import Comparison, compare_all, runs_needed
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import ratio, seconds
@@ -189,10 +189,9 @@ class ComparedLine(NamedTuple):
     def of(cls, pair: Rivals) -> Self:
         """Return the line of two strategies."""
         fastest, other, interval = pair.fastest, pair.other, pair.ratio_interval
-        return cls(
-            gpus=other.gpus,
-            nodes=other.nodes,
-            treatment=other.treatment,
+        return filled(
+            cls,
+            other,
             batch=other.batch_per_gpu,
             fastest_text=_time_text(fastest),
             other_text=_time_text(other),

@@ -1,32 +1,27 @@
 """Full tables of time, throughput and scaling, and of strong scaling where the grid has pairs."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, NamedTuple
-
-import msgspec
+from collections.abc import Iterable, Iterator
+from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.report.frame import captions, references
 from hpml_jobs.report.frame.builder import (
-    Column,
-    Columns,
     Number,
     Shown,
     TableText,
-    column,
     columns_of,
+    filled,
     item_table,
     left_out,
     line_table,
-    place_columns,
 )
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import per_second, ratio, seconds
 from hpml_jobs.report.frame.references import Pair, pairs
 from hpml_jobs.report.frame.rows import Row
-from hpml_jobs.report.frame.table import Line, Table
+from hpml_jobs.report.frame.table import Table
 
 SCALING = (
     "{what}; in stall the device waits for a batch{sum}. {unit}/s: {processed} processed, padding "
@@ -93,7 +88,7 @@ def scaling(group: ConditionGroup) -> Table | None:
     ]
     heads = columns_of(
         ScalingLine,
-        without=["is_doubtful", *(["images_per_s"] if counted is Unit.TOKENS else [])],
+        without=["images_per_s"] if counted is Unit.TOKENS else [],
         time=captions.time_word(group.work),
         unit=counted.value,
         against=references.head(group.timed, group.device),
@@ -136,12 +131,9 @@ def _lines(group: ConditionGroup) -> Iterator[tuple[Row, ScalingLine]]:
         if timing := row.timing:
             yield (
                 row,
-                ScalingLine(
-                    epoch_s=timing.epoch_s,
-                    train_s=timing.train_s,
-                    stall_s=timing.stall_s,
-                    step_s=timing.step_s,
-                    units_per_s=timing.units_per_s,
+                filled(
+                    ScalingLine,
+                    timing,
                     unit=timing.unit.value,
                     images_per_s=timing.units_per_s,
                     speedup=row.speedup,
@@ -173,36 +165,74 @@ NO_FRACTION = "Karp-Flatt is no fraction ({value}): {reason}"
 NO_SINGLE = "Karp-Flatt: not defined without the time of 1 {unit}"
 
 
+class StrongLine(NamedTuple):
+    """The same global batch on the reference and on more GPUs; the place is that of the latter."""
+
+    strategy: str
+    gpus: int
+    nodes: int
+    treatment: str
+    global_batch: Annotated[int, Shown("global batch")]
+    batch: Annotated[int, Shown("batch per {unit}")]
+    reference_gpus: Annotated[int, Shown("{own_size}")]
+    reference_s: Annotated[float, Shown("{size}-{unit}, s", seconds, doubt="doubts_reference")]
+    epoch_s: Annotated[float, Shown("N-{unit}, s", seconds, doubt="is_doubtful")]
+    strong_speedup: Annotated[float, Shown("speedup", ratio, doubt="doubts_ratio")]
+    strong_efficiency: Annotated[float, Shown("efficiency", ratio, doubt="doubts_ratio")]
+    karp_flatt: Annotated[Number, Shown("Karp-Flatt", ratio, doubt="doubts_ratio")]
+    doubts_reference: bool
+    is_doubtful: bool
+    doubts_ratio: bool
+
+    @classmethod
+    def of(cls, group: ConditionGroup, pair: Pair) -> Self:
+        """Return the line of a pair."""
+        row = pair.parallel
+        doubtful = [group.doubts(each, Affected.TIME) for each in (pair.reference, row)]
+        return filled(
+            cls,
+            row,
+            strategy=row.strategy.value,
+            batch=row.batch_per_gpu,
+            reference_gpus=pair.reference.gpus,
+            reference_s=pair.reference_s,
+            epoch_s=pair.parallel_s,
+            strong_speedup=pair.speedup,
+            strong_efficiency=pair.efficiency,
+            karp_flatt=pair.serial_fraction,
+            doubts_reference=doubtful[0],
+            is_doubtful=doubtful[1],
+            doubts_ratio=any(doubtful),
+        )
+
+
 def strong(group: ConditionGroup) -> Table | None:
     """Return the table of strong scaling; None if the grid has no pair."""
     shown_pairs = pairs(group)
     if not shown_pairs:
         return None
-    unit = captions.unit(group.device)
     runs = captions.runs([pair.parallel for pair in shown_pairs])
     rows = [row for pair in shown_pairs for row in (pair.reference, pair.parallel)]
-    table = item_table(
+    sizes = {pair.reference.gpus for pair in shown_pairs}
+    size = f"{sizes.pop()}" if len(sizes) == 1 else "g"
+    is_single = group.baseline is Baseline.SINGLE
+    heads = columns_of(
+        StrongLine,
+        in_csv={"reference_s": "one_epoch_s" if is_single else "reference_epoch_s"},
+        unit=captions.unit(group.device),
+        size=size,
+        own_size="g" if size == "g" else "",  # of one size, the next heading says it
+    )
+    return item_table(
         [group],
         TableText("strong", "Strong scaling", "timed epoch", (_caption(group), runs)),
-        ((captions.full_label(pair.parallel.setup, group.device), pair) for pair in shown_pairs),
-        _heads(group, shown_pairs),
+        (
+            (captions.full_label(pair.parallel.setup, group.device), StrongLine.of(group, pair))
+            for pair in shown_pairs
+        ),
+        heads,
         [*captions.explained(group, rows, Affected.TIME), *_no_fractions(group, shown_pairs)],
     )
-    heads = [block.head for block in table.blocks]
-    at = tuple(at for at, head in enumerate(heads) if head.endswith(f"-{unit}, s"))
-    lines = (
-        _marked(group, line, dict(zip(at, (pair.reference, pair.parallel), strict=True)))
-        for line, pair in zip(table.lines, shown_pairs, strict=True)
-    )
-    return msgspec.structs.replace(table, lines=tuple(lines))
-
-
-def _marked(group: ConditionGroup, line: Line, row_at: Mapping[int, Row]) -> Line:
-    """Return a line with the mark at the time of each row that a check makes doubtful."""
-    texts = list(line.texts)
-    for at, row in row_at.items():
-        (texts[at],) = captions.marked(group, row, (texts[at],), Affected.TIME)
-    return msgspec.structs.replace(line, texts=tuple(texts))
 
 
 def _caption(group: ConditionGroup) -> str:
@@ -232,41 +262,3 @@ def _no_fractions(group: ConditionGroup, shown_pairs: Iterable[Pair]) -> Iterato
             yield f"{label} at global batch {pair.global_batch}: {text}"
     if without_single:
         yield NO_SINGLE.format(unit=unit)
-
-
-def _heads(group: ConditionGroup, shown_pairs: Sequence[Pair]) -> tuple[Columns[Pair], ...]:
-    """Return the columns; against other sizes than one GPU, the reference has its own."""
-    unit = captions.unit(group.device)
-    sizes = {pair.reference.gpus for pair in shown_pairs}
-    size = f"{sizes.pop()}" if len(sizes) == 1 else "g"
-    is_single = group.baseline is Baseline.SINGLE
-
-    def is_doubtful(pair: Pair) -> bool:
-        return group.doubts_ratio(pair.parallel, pair.reference)
-
-    ratios: tuple[Column[Pair], ...] = (
-        column("strong_speedup", "speedup", lambda p: p.speedup, ratio),
-        column("strong_efficiency", "efficiency", lambda p: p.efficiency, ratio),
-        column("karp_flatt", "Karp-Flatt", lambda p: p.serial_fraction, ratio),
-    )
-    return (
-        Columns("", place_columns(lambda pair: pair.parallel.setup)),
-        Columns("global batch", (column("global_batch", "", lambda p: p.global_batch),)),
-        Columns(f"batch per {unit}", (column("batch", "", lambda p: p.parallel.batch_per_gpu),)),
-        Columns(
-            "g" if size == "g" else "", (column("reference_gpus", "", lambda p: p.reference.gpus),)
-        ),
-        Columns(
-            f"{size}-{unit}, s",
-            (
-                column(
-                    "one_epoch_s" if is_single else "reference_epoch_s",
-                    "",
-                    lambda p: p.reference_s,
-                    seconds,
-                ),
-            ),
-        ),
-        Columns(f"N-{unit}, s", (column("epoch_s", "", lambda p: p.parallel_s, seconds),)),
-        *(Columns(c.head, (c._replace(head="").marked_if(is_doubtful),)) for c in ratios),
-    )

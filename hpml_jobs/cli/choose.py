@@ -70,9 +70,9 @@ def choose(
     if predicted:
         predict(words, outputs, json=json)
         return
-    parsed = parse_words("choose", words, CHOOSE_KEYS)
-    wish = Wish(**parsed.values)
-    study = find_study(parsed.study, outputs)
+    name, values = parse_words("choose", words, CHOOSE_KEYS)
+    wish = Wish(**values)
+    study = find_study(name, outputs)
     snapshots = read_study(study, history_of(study))
     made = choices(snapshots, wish, study.last_cluster(), study.commands(), study=study.name)
     if not made:

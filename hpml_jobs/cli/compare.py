@@ -254,7 +254,8 @@ def save_reference(
         raise UsageError(f"{name} is a study: give the reference another name")
     if path.exists() and not replace:
         raise HpmlError(f"reference {path} exists: --replace saves over it")
-    numbers = of_study(find_study(study, outputs)).numbers()
+    selected = find_study(study, outputs)
+    numbers = Side(selected.root, selected).numbers()
     write_reference(numbers, path)
     if json:
         print_json(numbers)
@@ -352,11 +353,6 @@ class Side(NamedTuple):
         return msgspec.structs.replace(read_reference(self.path), study=self.path.stem)
 
 
-def of_study(study: Study) -> Side:
-    """Return a study as a side."""
-    return Side(study.root, study)
-
-
 def reference_path(name: str, outputs: Path) -> Path:
     """Return the file of a reference: a path as it is, a name in the folder of references.
 
@@ -392,12 +388,13 @@ def side_of(word: str | None, outputs: Path | None) -> Side:
         UsageError: the name is that of a study and of a reference.
     """
     if word is None:
-        return of_study(find_study(None, outputs))
+        study = find_study(None, outputs)
+        return Side(study.root, study)
     root = Path(word.removeprefix("study=")).expanduser()
     if "/" in word and (root / "cells").is_dir():
         study = Study(root.resolve())
         study.check_schema()
-        return of_study(study)
+        return Side(study.root, study)
     if is_path(word):
         if not Path(word).expanduser().is_file():
             raise HpmlError(f"{word}: there is no such study folder or reference file")
@@ -421,7 +418,8 @@ def _named(name: str, outputs: Path) -> Side:
             f"{did_you_mean(name, [*studies, *references])} (studies: {_names(studies)}; "
             f"references: {_names(references)})"
         )
-    return of_study(find_study(name, outputs))
+    study = find_study(name, outputs)
+    return Side(study.root, study)
 
 
 def _names(names: list[str]) -> str:

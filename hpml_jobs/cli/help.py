@@ -117,11 +117,6 @@ Folders = Sequence[Path]
 """conf/, then the folders of the user's own configs."""
 
 
-def page(version: str) -> str:
-    """Return the first page."""
-    return PAGE.format(version=version)
-
-
 def _keys(folders: Folders) -> Iterable[str]:
     yield "Keys, with their defaults: key=value on the command line, with -m also key=a,b,c\n"
     docs = keys((folders[0] / "config.yaml").read_text())

@@ -103,7 +103,7 @@ def _dispatch(words: list[str]) -> int:
 
 def _help(words: list[str]) -> int:
     """Print the first page, or that of a topic (`help keys`) or a command (`help collect`)."""
-    from hpml_jobs.cli.help import TOPICS, page, topic
+    from hpml_jobs.cli.help import PAGE, TOPICS, topic
 
     named = words[1] if len(words) > 1 and words[0] == "help" else ""
     if named in TOPICS:
@@ -114,7 +114,7 @@ def _help(words: list[str]) -> int:
     if named and not named.startswith("-"):
         topics = ", ".join(TOPICS)
         raise UsageError(f"no help on {named}: name a command, or one of {topics}")
-    print(page(__version__), end="")
+    print(PAGE.format(version=__version__), end="")
     return 0
 
 

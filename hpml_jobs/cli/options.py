@@ -144,13 +144,6 @@ def study_words(study: Study) -> str:
     return f"{study.name}{outputs_words(None if is_default else folder)}"
 
 
-class StudyWords(NamedTuple):
-    """The words `[STUDY] [KEY=VALUE]...`: the name of the study, and the value of each key."""
-
-    study: str | None
-    values: dict[str, Any]
-
-
 Number = TypeVar("Number", int, float)
 
 Reader = Callable[[str], Any]
@@ -159,7 +152,7 @@ Reader = Callable[[str], Any]
 
 def parse_words(
     command: str, words: Sequence[str] | None, keys: Mapping[str, Reader]
-) -> StudyWords:
+) -> tuple[str | None, dict[str, Any]]:
     """Return the study and the values of the keys that a command's words give.
 
     A study may be named in each of its forms: NAME, study=NAME, its folder.
@@ -187,7 +180,7 @@ def parse_words(
             raise UsageError(f"{word}: {fault}") from None
     if len(names) > 1:
         raise UsageError(f"{' '.join(names)}: {command} is for one study")
-    return StudyWords(names[0] if names else None, values)
+    return names[0] if names else None, values
 
 
 def reader_of(kind: type[Number], words: str) -> Callable[[str], Number]:

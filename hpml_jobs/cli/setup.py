@@ -51,6 +51,7 @@ def init(
 
     Example: hpml-jobs init --print
     """
+    from hpml_jobs.plan.site_profile import profile_text
     from hpml_jobs.plan.user_config import user_config_file
 
     if show and to is not None:
@@ -60,12 +61,18 @@ def init(
     if not show:
         _refuse_existing(path)
     profile, sources = _profile()
-    text = _profile_text(profile, sources)
+    date = datetime.now(UTC).astimezone().date().isoformat()
+    head = [line.format(version=__version__, date=date, sources=sources) for line in HEAD]
+    text = profile_text(head, profile.blocks)
     if show:
         print(text, end="")
         return
     _write_profile(path, text)
-    _print_profile(path, profile)
+    settings = [f"{k}={v}" for block in profile.blocks for k, v in block.settings.items()]
+    print(f"written: {path}")
+    print(f"set: {' '.join(settings) or 'nothing, the defaults are right for this machine'}")
+    for decision in profile.decisions:
+        print(f"check: {decision}")
     if path.resolve() != read_file.resolve():
         print(f"hpml-jobs reads only {read_file}: copy the file there")
     print("next: hpml-jobs plan -m gpus=1,2 batch=32, then hpml-jobs doctor")
@@ -95,14 +102,6 @@ def _profile() -> "tuple[Profile, str]":
     return slurm_profile(cluster, reason, site), "sinfo, scontrol, sacctmgr and the environment"
 
 
-def _profile_text(profile: "Profile", sources: str) -> str:
-    from hpml_jobs.plan.site_profile import profile_text
-
-    date = datetime.now(UTC).astimezone().date().isoformat()
-    head = [line.format(version=__version__, date=date, sources=sources) for line in HEAD]
-    return profile_text(head, profile.blocks)
-
-
 def _refuse_existing(path: Path) -> None:
     if os.path.lexists(path):
         raise HpmlError(
@@ -122,15 +121,6 @@ def _write_profile(path: Path, text: str) -> None:
         raise
     except OSError as fault:
         raise HpmlError(f"{path} cannot be written: {reason_of(fault)}") from fault
-
-
-def _print_profile(path: Path, profile: "Profile") -> None:
-    """Print which keys are in effect, and what the user should look at."""
-    settings = [f"{k}={v}" for block in profile.blocks for k, v in block.settings.items()]
-    print(f"written: {path}")
-    print(f"set: {' '.join(settings) or 'nothing, the defaults are right for this machine'}")
-    for decision in profile.decisions:
-        print(f"check: {decision}")
 
 
 WATCH_EVERY_S = 5.0

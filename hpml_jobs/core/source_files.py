@@ -24,9 +24,8 @@ _PACKAGE_FILE = "__init__.py"
 
 
 class _Module(NamedTuple):
-    """A module's name, its file, the file's name below its import root, and its package."""
+    """A module's file, the file's name below its import root, and its package."""
 
-    name: str
     path: Path
     file: str
     package: str
@@ -168,7 +167,7 @@ def _modules_of(name: str, folders: Sequence[Path]) -> Iterator[_Module]:
             is_package = found.name == _PACKAGE_FILE
             file = "/".join(parts[:number]) + (f"/{_PACKAGE_FILE}" if is_package else ".py")
             package = dotted if is_package else ".".join(parts[: number - 1])
-            yield _Module(dotted, found, file, package)
+            yield _Module(found, file, package)
             locations = [found.parent] if is_package else []
         if not locations:
             return

@@ -43,14 +43,7 @@ SHOWN = 5
 """Number of files, classes or links that a message names."""
 
 
-class ImageFolder(NamedTuple):
-    """What is known of a folder of images before it is opened: its classes, training images."""
-
-    classes: tuple[str, ...]
-    images: int
-
-
-def read_image_folder(root: Path, notify: Callable[[str], None]) -> ImageFolder:
+def read_image_folder(root: Path, notify: Callable[[str], None]) -> tuple[list[str], int]:
     """Return the classes and the number of training images of root/train/CLASS/**.
 
     Raises:
@@ -74,7 +67,7 @@ def read_image_folder(root: Path, notify: Callable[[str], None]) -> ImageFolder:
     if test is not None:
         parts += f", {counted(sum(map(len, test.values())), 'test image')}"
     notify(f"{root}: {parts}; {_scan(root, files)}")
-    return ImageFolder(tuple(train), images)
+    return list(train), images
 
 
 def _classes(root: Path, folder: Path, loops: list[Path]) -> dict[str, list[Path]]:
@@ -196,9 +189,9 @@ def with_facts(
     if workload.data in BYTE_DATA:
         workload = _with_windows(workload, root, cluster, given, notify)
     elif dataset is not None and dataset.on_disk and dataset.images is None:
-        folder = read_image_folder(root, notify)
-        workload = _with_classes(workload, root, folder.classes, given)
-        workload = msgspec.structs.replace(workload, images=folder.images)
+        classes, images = read_image_folder(root, notify)
+        workload = _with_classes(workload, root, classes, given)
+        workload = msgspec.structs.replace(workload, images=images)
     workload = msgspec.structs.replace(workload, data_sha256=data_digest(workload.data, root))
     return _with_parameters(workload, given)
 

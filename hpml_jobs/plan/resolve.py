@@ -1,5 +1,6 @@
 """From settings to a `Plan`: defaults resolved and every cell checked; nothing is written."""
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -50,7 +51,7 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
     for submission and its nodes are not checked. `fetch=False` announces missing data instead of
     downloading it. `notify` gets each decision as a sentence, once.
     """
-    notify = _without_repeats(notify)
+    notify = functools.cache(notify)  # each sentence once
     _refuse_shadows(Path.cwd())
     for note in sweep.notes:
         notify(note)
@@ -184,17 +185,6 @@ def refuse_unused(sweep: Sequence[Settings], cells: Sequence[Cell]) -> None:
                 f"quantize.{key} without quantize.calibration: nothing would be quantized; use "
                 "quantize.calibration=1000, or grid=quantize"
             )
-
-
-def _without_repeats(notify: Notify) -> Notify:
-    sentences: set[str] = set()
-
-    def notify_once(sentence: str) -> None:
-        if sentence not in sentences:
-            sentences.add(sentence)
-            notify(sentence)
-
-    return notify_once
 
 
 def _checked_cluster(cluster: Cluster, *, can_submit: bool) -> Cluster:

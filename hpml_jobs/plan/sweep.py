@@ -78,9 +78,10 @@ def _expand(overrides: Overrides, configs: ConfigFolders) -> Sweep:
             configs.check_choice("recipe", recipe)
             configs.check_choice("workload", workload)
             if workload == AUTO:
-                workload, note, origin = _default_workload(composer, values)  # noqa: PLW2901
+                workload, device = _default_workload(composer, values)  # noqa: PLW2901
+                note = f"workload=auto: {workload} with device={device}"
                 notes += [] if note in notes else [note]
-                origins.setdefault("workload", origin)
+                origins.setdefault("workload", f"workload=auto with device={device}")
             _check_size(len(settings) + math.prod(map(len, values.values())))
             settings += _combinations(composer, str(workload), str(recipe), values)
     if not settings:
@@ -178,16 +179,11 @@ def _text_of(block: Ranges, other: Ranges) -> str:
     return " ".join(f"{key}={','.join(map(str, options))}" for key, options in different.items())
 
 
-def _default_workload(composer: Composer, values: Ranges) -> tuple[str, str, str]:
-    """Return what `workload=auto` becomes by the device, the sentence that says so, and why."""
+def _default_workload(composer: Composer, values: Ranges) -> tuple[str, Device]:
+    """Return what `workload=auto` becomes by the device, and the device."""
     remedy = "workload=auto depends on the device: name a workload= to sweep both"
     device = _device(composer, values, remedy)
-    workload = "digits" if device is Device.CPU else "resnet18_cifar10"
-    return (
-        workload,
-        f"workload=auto: {workload} with device={device}",
-        f"workload=auto with device={device}",
-    )
+    return "digits" if device is Device.CPU else "resnet18_cifar10", device
 
 
 def _device(composer: Composer, values: Ranges, remedy: str) -> Device:

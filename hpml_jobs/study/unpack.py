@@ -10,7 +10,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple, Self
+from typing import Self
 
 from hpml_jobs import __version__
 from hpml_jobs.errors import HpmlError, UsageError
@@ -40,13 +40,6 @@ _CHUNK = 1 << 20
 _LATEST = 4_102_444_800  # the year 2100, in seconds since 1970
 
 _SUM = re.compile(r"(?P<digest>[0-9a-f]{64})  (?P<name>.+)")
-
-
-class _File(NamedTuple):
-    """A file of the archive: its name below the study's folder, and its header."""
-
-    name: str
-    member: tarfile.TarInfo
 
 
 class _BoundedReader(io.RawIOBase):
@@ -140,8 +133,8 @@ def _extracted(file: Path, staging: Path, outputs: Path) -> Path:
     return staging / top
 
 
-def _files(tar: tarfile.TarFile) -> Iterator[_File]:
-    """Yield the files of an archive; only those that a study may have, each once."""
+def _files(tar: tarfile.TarFile) -> Iterator[tuple[str, tarfile.TarInfo]]:
+    """Yield name (below the study's folder) and header of each file that a study may have, once."""
     names: set[str] = set()
     for member in tar:
         if member.isdir():
@@ -156,7 +149,7 @@ def _files(tar: tarfile.TarFile) -> Iterator[_File]:
         names.add(name)
         if len(names) > MOST_FILES:
             raise HpmlError(f"it has more than {MOST_FILES:,} files")
-        yield _File(name, member)
+        yield name, member
 
 
 def _study_name(text: str) -> str:

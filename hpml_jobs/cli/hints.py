@@ -13,7 +13,6 @@ from hpml_jobs.core.workload import SourceFile
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.snapshot import CellState
-from hpml_jobs.study.study import Study
 
 if TYPE_CHECKING:
     from hpml_jobs.status.states import StudyStatus
@@ -41,9 +40,9 @@ def hints_for(
 
 def _next(cells: list[CellState], study: str) -> list[str]:
     if any(state.outcome.active for state in cells):
-        return [f"next: hpml-jobs status {study} --watch, then hpml-jobs collect {study}"]
+        return [next_commands(study, watch=True)]
     has_record = any(state.recorded for state in cells)
-    return [f"next: hpml-jobs collect {study}"] if has_record else []
+    return [next_commands(study, watch=False)] if has_record else []
 
 
 def _blocked(cells: list[CellState], study: str) -> Iterator[str]:
@@ -145,8 +144,7 @@ def _disturbed(cells: list[CellState], study: str) -> Iterator[str]:
         yield f"{number} {has} {epochs}: hpml-jobs resubmit {study} --disturbed"
 
 
-def next_commands(study: Study, *, watch: bool) -> str:
-    """Return the line that names the next commands, with --outputs where they need it."""
-    words = study_words(study)
-    first = f"hpml-jobs status {words} --watch, then " if watch else ""
-    return f"next: {first}hpml-jobs collect {words}"
+def next_commands(study: str, *, watch: bool) -> str:
+    """Return the line that names the next commands for a study, by its `study_words`."""
+    first = f"hpml-jobs status {study} --watch, then " if watch else ""
+    return f"next: {first}hpml-jobs collect {study}"

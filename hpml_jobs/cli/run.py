@@ -7,7 +7,7 @@ import typer
 
 from hpml_jobs.cli.console import Console, print_json, print_note, show_preview
 from hpml_jobs.cli.hints import next_commands
-from hpml_jobs.cli.options import ConfigDir, DryRun, Json, Multirun, Overrides
+from hpml_jobs.cli.options import ConfigDir, DryRun, Json, Multirun, Overrides, study_words
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError, UsageError
@@ -157,7 +157,7 @@ def run_here(selection: "Selection", *, json: bool) -> None:
         print(f"the report is in {plan.study.report}", file=out)
     failed = sum(not state.outcome.finished for state in ended_states)
     if failed < max(1, total):
-        print(next_commands(plan.study, watch=False), file=out)
+        print(next_commands(study_words(plan.study), watch=False), file=out)
     if failed:
         raise HpmlError(
             f"{failed} of {total} cells did not finish; see hpml-jobs logs {plan.study.name}"

@@ -18,7 +18,16 @@ from hpml_jobs.cli.console import (
     show_preview,
 )
 from hpml_jobs.cli.hints import next_commands
-from hpml_jobs.cli.options import AllCells, ConfigDir, DryRun, Json, Multirun, Overrides, Yes
+from hpml_jobs.cli.options import (
+    AllCells,
+    ConfigDir,
+    DryRun,
+    Json,
+    Multirun,
+    Overrides,
+    Yes,
+    study_words,
+)
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.text import counted
 from hpml_jobs.errors import HpmlError, InterruptError, UsageError
@@ -287,4 +296,4 @@ def _print_result(
         print(f"then job {followup} writes the report")
     print(f"study {study.name} in {study.root}")
     has_active = any(state.outcome.may_run for state in left_out.values())
-    print(next_commands(study, watch=bool(jobs) or has_active))
+    print(next_commands(study_words(study), watch=bool(jobs) or has_active))

@@ -206,8 +206,11 @@ def requested_conditions(cell: Cell) -> Conditions:
         if field.name not in ("args", "code", "imported", "data_sha256")
     ]
     workload.append(("args", cell.workload.args_text or None))
+    is_usual = cell.recipe.is_usual(cell.workload)
+    cosine = usual_recipe(cell.workload.optimizer, cell.workload.schedule) == COSINE.name
     others = [
-        (RECIPE, _usual_recipe(cell)),
+        # the workload's usual cosine; ours for a cell with another recipe: it shares its table
+        (RECIPE, (cell.recipe if is_usual else COSINE).label if cosine else None),
         ("device", cell.device.value),
         ("requested GPU type", cell.gpu_type),
         ("measured", "elsewhere" if cell.protocol is Protocol.IMPORTED else "here"),
@@ -218,17 +221,6 @@ def requested_conditions(cell: Cell) -> Conditions:
     ]
     pairs = tuple((name, in_words(value)) for name, value in [*workload, *others])
     return pairs + _data(cell.workload) + _code(cell)
-
-
-def _usual_recipe(cell: Cell) -> str | None:
-    """Return the cosine that the workload usually has; of a cell with another recipe, our own.
-
-    So cells with another recipe share the table of those with the default one.
-    """
-    workload, recipe = cell.workload, cell.recipe
-    if usual_recipe(workload.optimizer, workload.schedule) != COSINE.name:
-        return None
-    return (recipe if recipe.is_usual(workload) else COSINE).label
 
 
 def _data(workload: Workload) -> Conditions:

@@ -78,13 +78,8 @@ def throttle_reasons(bits: int) -> tuple[str, ...]:
     (('sw_power_cap', 'sw_thermal_slowdown'), ('gpu_idle', 'reliability'), ('reason_0x800', \
 'reason_0x1000'))
     """
-    names = []
-    bit = 1
-    while bit <= bits:
-        if bits & bit:
-            names.append(THROTTLE_REASONS.get(bit, f"reason_{bit:#x}"))
-        bit <<= 1
-    return tuple(names)
+    each = (1 << place for place in range(bits.bit_length()))
+    return tuple(THROTTLE_REASONS.get(bit, f"reason_{bit:#x}") for bit in each if bits & bit)
 
 
 def slowing_reasons(card: Card) -> list[str]:

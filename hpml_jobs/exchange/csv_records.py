@@ -162,7 +162,8 @@ def _model(name: str, parameters: int | None) -> Model | None:
 
 def _cell(fields: Fields, rules: Rules, unit: RateUnit | None) -> Cell:
     """Return the cell of a row; loader workers, threads and seed are unknown and get minima."""
-    gpus, batch = fields.gpus, fields.batch
+    gpus, batch, model = fields.gpus, fields.batch, fields.model or ""
+    letters = re.sub(r"[^a-z0-9]", "", model.lower())
     images = fields.images or fields.samples or rules.images
     if rules.batch_is_global:
         if batch % gpus:
@@ -176,11 +177,12 @@ def _cell(fields: Fields, rules: Rules, unit: RateUnit | None) -> Cell:
         nodes=_nodes(fields, rules),
         batch=batch,
         strategy=_strategy(fields.strategy or "", gpus),
-        workload=_workload(
-            fields.model or "",
-            unit.data(images) if unit else UNREPORTED_DATA,
-            images,
-            fields.parameters or rules.parameters,
+        workload=Workload(
+            name=model or "imported",
+            model=model or UNREPORTED_MODEL,
+            data=unit.data(images) if unit else UNREPORTED_DATA,
+            images=images,
+            parameters=fields.parameters or rules.parameters or PARAMETERS.get(letters),
         ),
         protocol=Protocol.IMPORTED,
         epochs=0,
@@ -208,16 +210,6 @@ def _nodes(fields: Fields, rules: Rules) -> int:
             f"gpus={fields.gpus} do not fit on nodes={fields.nodes} with gpus_per_node={each}"
         )
     return fields.nodes
-
-
-def _workload(model: str, data: str, images: int | None, parameters: int | None) -> Workload:
-    return Workload(
-        name=model or "imported",
-        model=model or UNREPORTED_MODEL,
-        data=data,
-        images=images,
-        parameters=parameters or PARAMETERS.get(re.sub(r"[^a-z0-9]", "", model.lower())),
-    )
 
 
 def _strategy(text: str, gpus: int) -> Strategy:

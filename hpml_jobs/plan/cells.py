@@ -113,6 +113,7 @@ def _cell(settings: Settings, strategy: Strategy) -> Cell:
     has_ranks = strategy.under_torchrun and settings.gpus > 1  # else there is nothing to choose
     buffers = settings.sync_buffers if has_ranks else None
     path = settings.path_on(device_of(settings))
+    workers = DEFAULT_WORKERS if settings.loader_workers is None else settings.loader_workers
     return Cell(
         gpus=settings.gpus,
         nodes=settings.nodes or 1,
@@ -125,7 +126,7 @@ def _cell(settings: Settings, strategy: Strategy) -> Cell:
         device=device_of(settings),
         threads=settings.threads,
         loader=settings.loader,
-        loader_workers=_given_workers(settings),
+        loader_workers=0 if settings.loader is Loader.DEVICE else workers,
         seed=settings.seed,
         recipe=settings.recipe.at(settings.gpus * settings.batch * settings.accumulate),
         set_epoch=settings.set_epoch or not has_ranks,
@@ -135,13 +136,6 @@ def _cell(settings: Settings, strategy: Strategy) -> Cell:
         path=path if has_ranks else path.without_buckets,
         reshard=settings.reshard or strategy.traffic.shards is not Sharded.PARAMETERS,
     )
-
-
-def _given_workers(settings: Settings) -> int:
-    """Return the loader workers of a cell before its GPU is known."""
-    if settings.loader is Loader.DEVICE:
-        return 0
-    return DEFAULT_WORKERS if settings.loader_workers is None else settings.loader_workers
 
 
 def device_of(settings: Settings) -> Device:

@@ -161,12 +161,10 @@ def settings_of(config: DictConfig, values: Mapping[str, Sequence[Any]]) -> Iter
             # one and no mapping is merged
             if is_plain is None:
                 texts = str((OmegaConf.to_container(config), values))
-                is_plain = "${" not in texts and "???" not in texts and not _has_mapping(values)
+                options = itertools.chain(*values.values())
+                has_mapping = any(isinstance(option, Mapping) for option in options)
+                is_plain = "${" not in texts and "???" not in texts and not has_mapping
             yield make_settings(composed)
-
-
-def _has_mapping(values: Mapping[str, Sequence[Any]]) -> bool:
-    return any(isinstance(option, Mapping) for options in values.values() for option in options)
 
 
 def _resolved(config: DictConfig, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,10 @@ def examined(
     """
     code = source_files(workload.own_code, Path.cwd())
     workload = msgspec.structs.replace(workload, code=code)
-    mark = _trial_mark(workload, root, cluster.python_command(sys.executable), trial)
+    # the mark says that these batches were trained; its name is the hash of what that depends on
+    facts = [__version__, workload, str(root), cluster.python_command(sys.executable), trial]
+    digest = hashlib.sha256(msgspec.json.encode(facts)).hexdigest()
+    mark = user_folder("XDG_CACHE_HOME", "~/.cache") / "tried" / digest if code else None
     wanted = trial._replace(batches=()) if mark and mark.exists() else trial
     try:
         counts = data.prepare(workload, root, cluster, trial=wanted)
@@ -92,17 +95,6 @@ def _given_counts(workload: Workload, error: NotStartedError) -> Counts:
             f"{error}, or give workload.images=, and workload.parameters= if you know it"
         ) from error
     return Counts(images=images, effective=images, parameters=workload.parameters)
-
-
-def _trial_mark(workload: Workload, root: Path, command: list[str], trial: object) -> Path | None:
-    """Return the file that says that these batches were trained; None without local code.
-
-    Its name is the hash of what a trial depends on.
-    """
-    if not workload.code:
-        return None
-    text = msgspec.json.encode([__version__, workload, str(root), command, trial])
-    return user_folder("XDG_CACHE_HOME", "~/.cache") / "tried" / hashlib.sha256(text).hexdigest()
 
 
 _GIT_TIMEOUT_S = 10

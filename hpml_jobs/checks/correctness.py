@@ -32,8 +32,7 @@ def unaccounted_time(record: Record) -> Observation | None:
         return None
     worst, limit = max(gaps), CLOSURE_LIMIT[record.cell.device]
     return Observation(
-        worst <= limit,
-        f"the phases miss the epoch by {percent_text(worst)} (limit {limit})",
+        worst <= limit, f"the phases miss the epoch by {percent_text(worst)} (limit {limit})"
     )
 
 

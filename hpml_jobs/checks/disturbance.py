@@ -179,9 +179,5 @@ def other_jobs(record: Record) -> Observation | None:
     )
 
 
-DISTURBANCES = (
-    epochs_disturbed,
-    slow_iterations,
-    epochs_differ,
-)
+DISTURBANCES = (epochs_disturbed, slow_iterations, epochs_differ)
 """Checks of cells that are worth measuring again."""

@@ -93,10 +93,7 @@ def other_threads(record: Record) -> Observation | None:
         return None
     used = sorted({rank.threads for rank in record.ranks})
     requested = record.cell.threads
-    return Observation(
-        used == [requested],
-        f"{threads_text(used)}, threads={requested}",
-    )
+    return Observation(used == [requested], f"{threads_text(used)}, threads={requested}")
 
 
 @check("buffers", Level.WARN, Tier.TABLE, Affected.LEARNING)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hpml_jobs.predict.network import BusSweep
     from hpml_jobs.predict.question import Question
     from hpml_jobs.report.choose.table import GroupChoice
-    from hpml_jobs.report.predict.document import GroupForecast
+    from hpml_jobs.report.predict.table import GroupForecast
 
 CHOOSE_KEYS = {
     "min_efficiency": share,
@@ -161,7 +161,7 @@ def predict(
 
     Example: hpml-jobs predict digits-local gpus=4,8 cluster.gpus_per_node=8
     """
-    from hpml_jobs.report.predict.document import forecasts
+    from hpml_jobs.report.predict.table import forecasts
     from hpml_jobs.study.snapshot import read_study
 
     name, question = _question(words)

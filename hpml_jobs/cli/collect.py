@@ -75,9 +75,9 @@ def collect(
 
         print(json_tables.document(report), end="")
     else:
-        from hpml_jobs.report.files import first_screen, screen
+        from hpml_jobs.report.files.screen import show_all, show_first
 
-        (screen if all_tables else first_screen).show(report, console())
+        (show_all if all_tables else show_first)(report, console())
     from hpml_jobs.report.folder import is_outdated, write_tables
 
     written = write_report("collect", selected, to, lambda folder: write_tables(report, folder))
@@ -210,8 +210,7 @@ def _answers(made: "Report") -> list[str]:
     from hpml_jobs.report.choose.words import answer
 
     return [
-        f"{f'group {group.number}: ' if made.several else ''}"
-        f"{answer(group.choice, group.source.device, made.study)}"
+        f"{f'group {group.number}: ' if made.several else ''}{answer(group.choice, made.study)}"
         for group in made.groups
         if group.choice
     ]

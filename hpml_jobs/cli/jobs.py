@@ -25,8 +25,7 @@ from hpml_jobs.slurm.states import Outcome
 if TYPE_CHECKING:
     from hpml_jobs.study.snapshot import CellState
     from hpml_jobs.study.study import Study
-    from hpml_jobs.submit.resubmit import Changes
-    from hpml_jobs.submit.selection import Selection
+    from hpml_jobs.submit.selection import Changes, Selection
 
 DISTURBED = "disturbed"
 
@@ -115,7 +114,7 @@ def resubmit(
     Example: hpml-jobs resubmit digits-local --timeout --minutes 60
     """
     from hpml_jobs.status.states import cell_states
-    from hpml_jobs.submit.resubmit import Changes
+    from hpml_jobs.submit.selection import Changes
 
     kinds_wanted = {
         "failed": failed,
@@ -154,7 +153,7 @@ def _cells_again(
 ) -> "Selection | None":
     """Return the cells to submit again; None if there is none, which is printed."""
     from hpml_jobs.status.states import status_for_submission
-    from hpml_jobs.submit.resubmit import (
+    from hpml_jobs.submit.selection import (
         disturbed,
         files_of,
         resubmittable,
@@ -205,7 +204,7 @@ def _print_nothing(study: "Study", *, json: bool, only_disturbed: bool) -> None:
 
 def _useful_options(cells: "list[CellState]") -> str:
     """Return the options that would resubmit cells, each with the number of cells."""
-    from hpml_jobs.submit.resubmit import OUTCOMES, resubmittable, with_outcomes
+    from hpml_jobs.submit.selection import OUTCOMES, resubmittable, with_outcomes
 
     counts = {kind: len(with_outcomes(resubmittable(cells), [kind])) for kind in OUTCOMES}
     return " ".join(f"--{kind} ({count})" for kind, count in counts.items() if count)

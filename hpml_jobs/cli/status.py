@@ -216,8 +216,8 @@ def logs(
 
     Example: hpml-jobs logs digits-local 'ddp-4proc-*'
     """
-    from hpml_jobs.status.logs import log_text
     from hpml_jobs.status.states import cell_states
+    from hpml_jobs.status.watch import log_text
 
     selection = select_study(study, pattern, outputs)
     selected = selection.study

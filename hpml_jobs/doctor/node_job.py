@@ -65,14 +65,12 @@ class Exchange(NamedTuple):
             path.unlink(missing_ok=True)
 
 
-def check_node(
-    plan: Plan, cell: PlannedCell, patience_s: float, notify: Callable[[str], None]
-) -> list[Finding]:
-    """Submit the job, wait at most `patience_s` for it, and return its findings.
+def check_node(plan: Plan, patience_s: float, notify: Callable[[str], None]) -> list[Finding]:
+    """Submit the job, wait at most `patience_s` for it, and return its findings on the first cell.
 
     `notify` receives the job's state meanwhile. A job that does not finish in time is cancelled.
     """
-    study = Study(plan.study.root.parent / STUDY)
+    study, cell = Study(plan.study.root.parent / STUDY), plan.cells[0]
     try:
         exchange = _write_request(study, cell)
         check_folder(study)
@@ -97,11 +95,11 @@ def check_node(
     return [*answer.findings, _check_clock(answer.written_s, absent_s, time.time())]
 
 
-def check_this_machine(plan: Plan, cell: PlannedCell) -> list[Finding]:
+def check_this_machine(plan: Plan) -> list[Finding]:
     """Run the same checks on this machine, in a process of their own."""
     study = Study(plan.study.root.parent / STUDY)
     try:
-        exchange = _write_request(study, cell)
+        exchange = _write_request(study, plan.cells[0])
     except HpmlError as error:
         return [problem("process", str(error))]
     command = [sys.executable, "-m", "hpml_jobs.worker.node_check", *map(str, exchange)]
@@ -152,18 +150,13 @@ def _script(plan: Plan, study: Study, cell: PlannedCell, exchange: Exchange) -> 
     return "\n".join(lines) + "\n"
 
 
-class WaitResult(NamedTuple):
-    """The answer, the last time at which it was absent (Unix time), and the job's last state."""
-
-    answer: NodeAnswer | None
-    absent_s: float
-    last: JobState
-
-
 def _wait(
     study: Study, job: str, exchange: Exchange, patience_s: float, notify: Callable[[str], None]
-) -> WaitResult:
-    """Wait until the answer is there, the job has ended without one, or `patience_s` is over."""
+) -> tuple[NodeAnswer | None, float, JobState]:
+    """Wait until the answer is there, the job has ended without one, or `patience_s` is over.
+
+    Return also the last time at which it was absent (Unix time), and the job's last state.
+    """
     start = next_query = time.monotonic()
     over_since: float | None = None
     absent_s, last = time.time(), JobState(job=job, state="PENDING")
@@ -173,7 +166,7 @@ def _wait(
         now = time.monotonic()
         given_up = over_since is not None and now > over_since + FILE_LAG_S
         if answer is not None or given_up or now > start + patience_s:
-            return WaitResult(answer, absent_s, last)
+            return answer, absent_s, last
         absent_s = read_s
         if now >= next_query and over_since is None:
             next_query = now + QUERY_INTERVAL_S
@@ -184,7 +177,7 @@ def _wait(
             if slurm.gone or last.state == "COMPLETED":
                 over_since = now  # its answer may not be visible yet
             elif last.over:
-                return WaitResult(exchange.read(), absent_s, last)
+                return exchange.read(), absent_s, last
         time.sleep(POLL_S)
 
 

@@ -65,9 +65,8 @@ def self_test_plan(
     common = {"study": STUDY, "gpus": str(gpus), "protocol": "full", "minutes": "15"}
     common |= {"probe_s": "5", "rerun": "true", "batch": str(BATCH)}
     trial_words = _with_defaults(words, common | {"workload": "synthetic"})
-    trial = make_plan(
-        expand(trial_words, multirun=True, config_dir=config_dir), fetch=False, notify=_ignore
-    )
+    trial_sweep = expand(trial_words, multirun=True, config_dir=config_dir)
+    trial = make_plan(trial_sweep, fetch=False, notify=lambda _: None)  # the plan repeats it
     cell = trial.cells[0].cell
     defaults = common | {"workload": WORKLOADS[cell.device], "strategy": STRATEGIES[cell.device]}
     if cell.device is Device.CPU:
@@ -117,10 +116,6 @@ def _with_defaults(words: list[str], defaults: dict[str, str]) -> list[str]:
     """Return the words with defaults for the keys that they do not give."""
     given = {word.partition("=")[0] for word in words}
     return [*(f"{key}={value}" for key, value in defaults.items() if key not in given), *words]
-
-
-def _ignore(_message: str) -> None:
-    """Print nothing: the messages of the trial are repeated by the final plan."""
 
 
 class SelfTestResult(NamedTuple):

@@ -123,11 +123,7 @@ class Callbacks(NamedTuple):
 
 
 def run_workers(
-    cell: Cell,
-    folder: CellFolder,
-    attempt: AttemptFolder,
-    job: Job,
-    callbacks: Callbacks,
+    cell: Cell, folder: CellFolder, attempt: AttemptFolder, job: Job, callbacks: Callbacks
 ) -> tuple[int, bool]:
     """Run the workers and pass SIGTERM on; return their exit code, and whether SIGTERM came.
 

@@ -11,9 +11,8 @@ from statistics import geometric_mean
 from typing import NamedTuple
 
 from hpml_jobs.predict import least_squares
-from hpml_jobs.predict.exposure import Exposed, exposed
 from hpml_jobs.predict.model import CannotPredictError
-from hpml_jobs.predict.network import Network, UnknownPriceError
+from hpml_jobs.predict.network import Exposed, Network, UnknownPriceError, exposed
 from hpml_jobs.predict.place import Observation, Size, Target, changed
 
 LEAST_BATCHES = 2

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from hpml_jobs.core.text import listed
 from hpml_jobs.core.value import Value
-from hpml_jobs.predict.band import Band, band, log_errors_per_step
-from hpml_jobs.predict.left_out import Skill, skill_along
 from hpml_jobs.predict.model import (
     HOW,
     Axis,
@@ -18,7 +16,11 @@ from hpml_jobs.predict.model import (
     Model,
     NoChange,
     Parts,
+    Skill,
     Step,
+    log_errors_per_step,
+    skill_along,
+    width,
 )
 from hpml_jobs.predict.network import BusSweep, measured_sweeps
 from hpml_jobs.predict.place import Kind, Observation, Place, Size, Target, series_of, singles_of
@@ -189,15 +191,15 @@ class Tested:
             and len(skill.points) >= least
         )
         step_s = null_s if is_null else estimate.step_s
-        ends = _band(step_s, estimate, tries, of_null=is_null)
+        factor = _band_factor(estimate, tries, of_null=is_null)
         return Prediction(
             target=target,
             method=Method.NULL if is_null else Method.MODEL,
             step_s=step_s,
             model_s=estimate.step_s,
             null_s=null_s,
-            low_s=ends.low_s if ends else None,
-            high_s=ends.high_s if ends else None,
+            low_s=None if factor is None else step_s / factor,
+            high_s=None if factor is None else step_s * factor,
             skill=skill,
             parts=estimate.parts,
             remarks=(*_remarks(estimate, skill, untried), *estimate.remarks),
@@ -226,12 +228,10 @@ def _together(skills: Sequence[Skill]) -> Skill | None:
     return Skill(how=how, points=tuple(point for skill in skills for point in skill.points))
 
 
-def _band(
-    step_s: float, estimate: Estimate, tries: Sequence[Tried], *, of_null: bool
-) -> Band | None:
-    """Return the band: those of the steps and of the doubt, independent of each other.
+def _band_factor(estimate: Estimate, tries: Sequence[Tried], *, of_null: bool) -> float | None:
+    """Return the upper end of the band over the prediction; None where no error is known.
 
-    None where no error is known.
+    The widths of the steps and the doubt are independent of each other.
     """
     logs = [estimate.doubt]
     for step, tried in zip(estimate.steps, tries, strict=True):
@@ -239,9 +239,8 @@ def _band(
         errors = [*log_errors_per_step(points, of_null=of_null), *step.errors]
         if not errors:
             return None
-        logs.append(math.log(band(1.0, step.distance, errors).high_s))
-    factor = math.exp(math.hypot(*logs))
-    return Band(step_s / factor, step_s * factor)
+        logs.append(width(step.distance, errors))
+    return math.exp(math.hypot(*logs))
 
 
 def _remarks(estimate: Estimate, skill: Skill | None, untried: Sequence[Axis]) -> Iterator[str]:

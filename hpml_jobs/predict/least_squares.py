@@ -24,9 +24,7 @@ class Fit(NamedTuple):
 
 
 def fit(
-    rows: Sequence[Sequence[float]],
-    values: Sequence[float],
-    weights: Sequence[float] | None = None,
+    rows: Sequence[Sequence[float]], values: Sequence[float], weights: Sequence[float] | None = None
 ) -> Fit:
     """Return the coefficients c >= 0 that minimise the sum of (weight x (row . c - value))^2.
 

@@ -11,9 +11,7 @@ from math import hypot, log
 from typing import NamedTuple
 
 from hpml_jobs.core.strategies import BASELINE
-from hpml_jobs.predict.band import distance
 from hpml_jobs.predict.compute import Compute, batch_curve, nearest_batch
-from hpml_jobs.predict.exposure import unmeasured_hiding
 from hpml_jobs.predict.model import (
     BEYOND_NODES,
     FAR,
@@ -31,8 +29,9 @@ from hpml_jobs.predict.network import (
     Sweeps,
     UnknownPriceError,
     measured_sweeps,
+    unmeasured_hiding,
 )
-from hpml_jobs.predict.place import Observation, Size, Target, changed
+from hpml_jobs.predict.place import Observation, Size, Target, changed, distance
 
 GIVEN_NETWORK = (
     "the network is as given, not measured: the band holds messages that take twice as long"

@@ -10,7 +10,7 @@ from hpml_jobs.report import warnings
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Candidate, Choice
 from hpml_jobs.report.frame import captions
-from hpml_jobs.report.frame.marks import mark
+from hpml_jobs.report.frame.captions import mark
 from hpml_jobs.report.frame.numbers import percent, ratio
 from hpml_jobs.report.frame.rows import Row, setup_order
 from hpml_jobs.report.lab.tables import StrategyTables
@@ -57,18 +57,18 @@ class Bars(NamedTuple):
 
 def overview(report: Report, group: ReportGroup) -> Overview:
     """Return the overview of one group of a report."""
-    choice, device = group.choice, group.source.device
+    choice = group.choice
     trust = (
         group.usability,
         *warnings.doubts(group.source),
-        *(words.doubts(choice, device) if choice and choice.has_rivals else ()),
+        *(words.doubts(choice) if choice and choice.has_rivals else ()),
         *([group.suggestion] if group.suggestion else ()),
         *(text for _, text in warnings.remarks(group.source)),
     )
     return Overview(
         measured=(group.setting, _cells(group)),
-        answer=tuple(_answer(report.study, choice, device)),
-        next_cells=words.next_cells(choice, report.commands, device) if choice else (),
+        answer=tuple(_answer(report.study, choice)),
+        next_cells=words.next_cells(choice, report.commands) if choice else (),
         trust=tuple(text.replace("resubmit STUDY", f"resubmit {report.study}") for text in trust),
     )
 
@@ -90,43 +90,41 @@ def _cells(group: ReportGroup) -> str:
     )
 
 
-def _answer(study: str, choice: Choice | None, device: Device) -> Iterator[str]:
+def _answer(study: str, choice: Choice | None) -> Iterator[str]:
     if choice is None:
         yield f"No cell has a number: hpml-jobs status {study} shows why."
         return
     if choice.measure_again:
-        yield words.answer(choice, device, study)
+        yield words.answer(choice, study)
         return
     if not choice.has_rivals:
         only = choice.reference
-        figures = words.figures(only, choice, device)
-        yield f"One cell has a number: {words.name(only, device)}: {figures}."
+        figures = words.figures(only, choice)
+        yield f"One cell has a number: {words.name(only)}: {figures}."
         return
     fastest = choice.fastest.candidate if choice.fastest else None
     if fastest and fastest is not choice.reference:
-        yield _fastest(fastest, choice, device)
+        yield _fastest(fastest, choice)
     asked = choice.ask.candidate if choice.ask else None
     if asked and asked is fastest and fastest is not choice.reference:
         yield (
-            f"{words.ask_words(choice, device)} it: it has {words.rule(choice, device)}"
-            f"{words.undecided(choice, device)}."
+            f"{words.ask_words(choice)} it: it has {words.rule(choice)}{words.undecided(choice)}."
         )
     else:
-        yield words.answer(choice, device, study)
+        yield words.answer(choice, study)
     beyond = (step for step in choice.steps if asked and step.smaller.row.gpus >= asked.row.gpus)
     if step := next(beyond, None):
         would = "may" if choice.undecided else "would"
-        yield f"More {would} not be efficient: {words.step_text(step, device)}."
+        yield f"More {would} not be efficient: {words.step_text(step)}."
 
 
-def _fastest(fastest: Candidate, choice: Choice, device: Device) -> str:
+def _fastest(fastest: Candidate, choice: Choice) -> str:
     """Return the speedup of the fastest cell, and what its epoch is spent on."""
-    against = captions.cell_words(choice.reference.row.place, device)
     is_doubtful = choice.doubts_ratio(fastest)
     faster = mark(ratio(choice.speedup(fastest)), is_doubtful=is_doubtful)
     text = (
-        f"Fastest: {words.name(fastest, device)}, {faster} times the speed of {against}: "
-        f"{words.figures(fastest, choice, device)}"
+        f"Fastest: {words.name(fastest)}, {faster} times the speed of {choice.reference.words}: "
+        f"{words.figures(fastest, choice)}"
     )
     losses = _losses(fastest.row)
     return f"{text}; {losses}." if losses else f"{text}."

@@ -1,9 +1,9 @@
 """The report's pictures: figures with their words, as PNG and SVG files, or for an HTML page.
 
-A page embeds them with `svg.inline_svg`:
+A page embeds them with `picture.inline_svg`:
 
     for picture in pictures.pictures(report).values():
-        figure = svg.inline_svg(picture.figure, picture.name, picture.alt)
+        svg = inline_svg(picture.figure, picture.name, picture.alt)
 
 and its style sheet gives each `style.VARIABLES` a value in the light and in the dark theme.
 """
@@ -11,21 +11,18 @@ and its style sheet gives each `style.VARIABLES` a value in the light and in the
 from collections.abc import Callable, Iterable, Sequence
 
 from hpml_jobs.report.choose.picture import pareto
-from hpml_jobs.report.communication.phases import phases_picture
-from hpml_jobs.report.communication.ranks import ranks
+from hpml_jobs.report.communication.phases import phases_picture, ranks
 from hpml_jobs.report.communication.sweep import bandwidth
 from hpml_jobs.report.communication.table import communication_picture
 from hpml_jobs.report.frame import style
 from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.picture import Picture
-from hpml_jobs.report.frame.svg import files_of
+from hpml_jobs.report.frame.picture import Picture, files_of
 from hpml_jobs.report.predict.picture import prediction
 from hpml_jobs.report.profiler.table import profile_picture
 from hpml_jobs.report.profiler.timeline import timeline
 from hpml_jobs.report.quantization.picture import activations, quantization, weights
 from hpml_jobs.report.report import Report
-from hpml_jobs.report.scaling.speedup import speedup
-from hpml_jobs.report.scaling.throughput import throughput
+from hpml_jobs.report.scaling.picture import speedup, throughput
 from hpml_jobs.report.training.lines import loss, steps
 from hpml_jobs.report.training.quality import accuracy_picture
 

@@ -13,8 +13,7 @@ from hpml_jobs.predict.forecast import Forecast
 from hpml_jobs.report import warnings
 from hpml_jobs.report.choose.rules import Choice, Wish, choose
 from hpml_jobs.report.choose.table import choice_table
-from hpml_jobs.report.communication.bandwidth import bandwidth
-from hpml_jobs.report.communication.messages import messages
+from hpml_jobs.report.communication.messages import bandwidth, messages
 from hpml_jobs.report.communication.microbenchmark import fits, points
 from hpml_jobs.report.communication.phases import phases
 from hpml_jobs.report.communication.table import communication
@@ -25,21 +24,17 @@ from hpml_jobs.report.frame.cells import CellResult, cell_results
 from hpml_jobs.report.frame.groups import ConditionGroup, charged_gpus, complete_groups, differing
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.lab.tables import StrategyTables, q1, strategy_tables
-from hpml_jobs.report.largest_batch import largest
+from hpml_jobs.report.memory import largest, sharding, training_paths
 from hpml_jobs.report.predict.rules import forecast
 from hpml_jobs.report.predict.table import predictions
 from hpml_jobs.report.profiler.table import profiler
-from hpml_jobs.report.quantization.layers import latency, layers, spreads
-from hpml_jobs.report.quantization.table import quantization
-from hpml_jobs.report.repeats.strategies import compared
+from hpml_jobs.report.quantization.table import latency, layers, quantization, spreads
+from hpml_jobs.report.repeats.compared import compared
 from hpml_jobs.report.repeats.table import measured, repeats
-from hpml_jobs.report.scaling.strong import strong
-from hpml_jobs.report.scaling.table import scaling
-from hpml_jobs.report.sharding import sharding, training_paths
+from hpml_jobs.report.scaling.table import scaling, strong
 from hpml_jobs.report.training.curves import curve_table
 from hpml_jobs.report.training.quality import evaluation, table4
-from hpml_jobs.report.training.replicas import replicas
-from hpml_jobs.report.training.shuffling import shuffling
+from hpml_jobs.report.training.replicas import replicas, shuffling
 from hpml_jobs.study.snapshot import CellState, FolderSnapshot
 
 
@@ -201,7 +196,16 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
         made[PREDICTIONS] = predictions(group, outlook, cluster)
     made[COST] = cost(group, charged_gpus(group, cluster))
     full = [table for label in LABELS if (table := made.get(label)) is not None]
-    without_remarks = ReportGroup(
+    first = q1(group) if any(row.is_baseline for row in group.rows) else None
+    of_strategies = strategy_tables(group)
+    lab = [table for strategy in of_strategies for table in strategy.tables]
+    remarks = _remarks_under(group, [table.label for table in (first, *lab, *full) if table])
+
+    def remarked(table: Table) -> Table:
+        notes = (*table.notes, *remarks.get(table.label, ()))
+        return msgspec.structs.replace(table, notes=notes)
+
+    return ReportGroup(
         number=number,
         title=f"{cell.workload.name}{args} on {hardware}",
         differences=differences,
@@ -211,40 +215,26 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
         choice=choice,
         is_replaced=is_replaced,
         forecast=outlook,
-        q1=q1(group) if any(row.is_baseline for row in group.rows) else None,
-        strategies=strategy_tables(group),
-        full=tuple(full),
+        q1=remarked(first) if first else None,
+        strategies=tuple(
+            msgspec.structs.replace(strategy, tables=tuple(map(remarked, strategy.tables)))
+            for strategy in of_strategies
+        ),
+        full=tuple(map(remarked, full)),
     )
-    return _with_remarks(without_remarks)
 
 
-def _with_remarks(group: ReportGroup) -> ReportGroup:
-    """Return a group with each remark under the first table that it affects.
+def _remarks_under(group: ConditionGroup, labels: Sequence[str]) -> dict[str, list[str]]:
+    """Return by label the remarks under the tables: each under the first one that it affects.
 
     Where the group has no such table, the remark is listed with the checks.
     """
     under: dict[str, list[str]] = {}
-    labels = [table.label for table in group.tables]
-    for affected, text in warnings.remarks(group.source):
-        beginnings = (*warnings.UNDER[affected], CHECKS)
-        home = next(
-            label for beginning in beginnings for label in labels if label.startswith(beginning)
-        )
+    for affected, text in warnings.remarks(group):
+        homes = (*warnings.UNDER[affected], CHECKS)
+        home = next(label for start in homes for label in labels if label.startswith(start))
         under.setdefault(home, []).append(text)
-
-    def remarked(table: Table) -> Table:
-        added = under.get(table.label, ())
-        return msgspec.structs.replace(table, notes=(*table.notes, *added)) if added else table
-
-    return msgspec.structs.replace(
-        group,
-        q1=remarked(group.q1) if group.q1 else None,
-        strategies=tuple(
-            msgspec.structs.replace(s, tables=tuple(map(remarked, s.tables)))
-            for s in group.strategies
-        ),
-        full=tuple(map(remarked, group.full)),
-    )
+    return under
 
 
 CHECKS = "checks"

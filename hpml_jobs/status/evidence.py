@@ -4,16 +4,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from hpml_jobs.core.cell import CellFile
 from hpml_jobs.core.process_times import started_at
-from hpml_jobs.core.record import Record
 from hpml_jobs.slurm.jobs import JobState, is_slurm
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.status.logs import slurm_logs
 from hpml_jobs.status.query import SlurmAnswer, SlurmSnapshot
 from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.files import tail
@@ -45,21 +41,18 @@ class SharedJobs(NamedTuple):
 class CellEvidence:
     """The facts of one cell and its job that the rules need.
 
-    `study` is the study's folder; `answer` is SLURM's on that job; `attempt` is the cell's latest
-    one if it belongs to that job, and `is_of_this_run` if the job was not requeued since.
-    `is_shared`: the job runs several cells.
+    `snapshot` is the cell's folder, `study` the study's; `answer` is SLURM's on that job; `attempt`
+    is the cell's latest one if it belongs to that job, and `is_of_this_run` if the job was not
+    requeued since. `is_shared`: the job runs several cells.
     `progress` is read for running cells only, `is_alive` for local runs only, and `is_memory_kill`
     only where a process has failed: the other cells' files need not be opened.
     """
 
-    slug: str
+    snapshot: FolderSnapshot
     job: str
     study: Path
     answer: SlurmAnswer
     slurm: SlurmSnapshot
-    file: CellFile | None = None
-    record: Record | None = None
-    record_fault: str = ""
     is_shared: bool = False
     attempt: AttemptSnapshot | None = None
     is_of_this_run: bool = False
@@ -103,21 +96,17 @@ def evidence_of(
     job = _deciding_job(snapshot, jobs, slurm)
     if job is None:
         return None
-    answer, record = slurm.of(job), snapshot.record
-    latest = snapshot.latest
+    answer, latest = slurm.of(job), snapshot.latest
     attempt = latest if latest and latest.folder.job == job else None
-    is_judged = bool(record or snapshot.record_fault)
+    is_judged = bool(snapshot.record or snapshot.record_fault)
     is_local = not (is_slurm(job) or is_judged or (attempt and attempt.end))
     is_running = answer.state.outcome is Outcome.RUNNING if answer.state else is_local
     return CellEvidence(
-        slug=snapshot.folder.slug,
+        snapshot=snapshot,
         job=job,
         study=study.root,
         answer=answer,
         slurm=slurm,
-        file=snapshot.file,
-        record=record,
-        record_fault=snapshot.record_fault,
         is_shared=job in shared.jobs,
         attempt=attempt,
         is_of_this_run=_is_of_this_run(attempt, answer.state, shared.restarts.get(job, 0)),
@@ -163,6 +152,17 @@ def _is_memory_kill(study: Study, snapshot: FolderSnapshot, job: str) -> bool:
     return any(_MEMORY_KILL.search(tail(log, LOG_BYTES)) for log in logs)
 
 
+def slurm_logs(study: Study, slug: str, job: str, nodes: int) -> list[Path]:
+    """Return what SLURM and the wrapper print for a cell: of each node, or of a pack's step.
+
+    Each path is tried by name: listing the folder for every cell would be slow.
+    """
+    if not is_slurm(job):
+        return []
+    paths = [study.slurm_log(job, part) for part in [*range(nodes), slug]]
+    return [path for path in paths if path.exists()]
+
+
 def is_local_run(job: str) -> bool:
     """Return whether the process that a local job is named after, by PID and time, still runs.
 
@@ -176,41 +176,3 @@ def is_local_run(job: str) -> bool:
         return b"hpml" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except (OSError, ValueError):
         return False
-
-
-class Times(NamedTuple):
-    """Times of a cell's job, as in CellState; None is what is not known."""
-
-    queued_s: float | None = None
-    starts: str | None = None
-    elapsed_s: float | None = None
-    minutes: float | None = None
-    gpus: int | None = None
-    node: str = ""
-
-
-def times_of(evidence: CellEvidence) -> Times:
-    """Return the times of the cell's job, and of the cell itself in a shared one."""
-    job = evidence.answer.state
-    if job is None:
-        return Times()
-    shape = evidence.file.shape if evidence.file else None
-    is_waiting = job.outcome is Outcome.PENDING and job.submitted is not None
-    waited_s = max(0.0, evidence.at - (job.submitted or evidence.at))
-    return Times(
-        queued_s=waited_s if is_waiting else job.queued_s,
-        starts=None if job.starts is None else datetime.fromtimestamp(job.starts, UTC).isoformat(),
-        elapsed_s=_attempt_s(evidence) if evidence.is_shared else job.elapsed_s,
-        minutes=shape.minutes if evidence.is_shared and shape else job.minutes,
-        gpus=shape.nodes * shape.gpus_per_node if shape else job.gpus,
-        node=job.node,
-    )
-
-
-def _attempt_s(evidence: CellEvidence) -> float | None:
-    """Return how long a cell's attempt took, or has taken; None before it."""
-    attempt = evidence.attempt
-    if attempt is None or attempt.began is None:
-        return None
-    until = attempt.ended if attempt.end else evidence.at
-    return None if until is None else max(0.0, until - attempt.began)

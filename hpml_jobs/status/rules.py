@@ -1,5 +1,6 @@
 """The rules that give a cell its state, from its job, its record and its attempt; its progress."""
 
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import msgspec
@@ -11,7 +12,7 @@ from hpml_jobs.core.text import duration_text, time_text, unix_time
 from hpml_jobs.slurm.jobs import JobState, array_ids, canceller, is_slurm
 from hpml_jobs.slurm.pending import why_pending
 from hpml_jobs.slurm.states import NO_SPACE_CODE, Outcome
-from hpml_jobs.status.evidence import CellEvidence, Times, times_of
+from hpml_jobs.status.evidence import CellEvidence
 from hpml_jobs.study.attempt import AttemptEnd, Progress
 from hpml_jobs.study.snapshot import CellState, in_job
 
@@ -43,13 +44,13 @@ class Pace(NamedTuple):
 
 def state_of(evidence: CellEvidence) -> CellState:
     """Apply the first rule that holds: an active job, a record, SLURM's state, the exit report."""
-    job, record = evidence.answer.state, evidence.record
+    job, record = evidence.answer.state, evidence.snapshot.record
     if job and job.outcome.active and not (record and record.attempt.job == evidence.job):
         return _sharing(evidence, job) if evidence.is_shared else _active(evidence, job)
     if record is not None:
         return _measured(evidence, record)
-    if evidence.record_fault:
-        return _state(evidence, Outcome.INVALID, evidence.record_fault)
+    if evidence.snapshot.record_fault:
+        return _state(evidence, Outcome.INVALID, evidence.snapshot.record_fault)
     if not is_slurm(evidence.job):
         return _local(evidence)
     if job:
@@ -61,25 +62,47 @@ def state_of(evidence: CellEvidence) -> CellState:
 
 
 def _state(
-    evidence: CellEvidence,
-    outcome: Outcome,
-    reason: str = "",
-    *,
-    times: Times | None = None,
-    pace: Pace | None = None,
+    evidence: CellEvidence, outcome: Outcome, reason: str = "", **changes: object
 ) -> CellState:
-    """Return a state of this cell, with what is known of its job's times."""
-    times = times_of(evidence) if times is None else times
-    pace = Pace("") if pace is None else pace
-    return CellState(
-        slug=evidence.slug,
+    """Return a state of this cell with what is known of its job's times, and changes to it."""
+    state = CellState(
+        slug=evidence.snapshot.folder.slug,
         outcome=outcome,
         job=evidence.job,
         reason=reason,
         restarts=evidence.attempt.folder.restart if evidence.attempt else 0,
-        **times._asdict(),
-        **pace._asdict(),
     )
+    return msgspec.structs.replace(state, **_times(evidence) | changes)
+
+
+def _times(evidence: CellEvidence) -> dict[str, object]:
+    """Return the fields of a state with the times of the job; in a shared one, of the cell."""
+    job = evidence.answer.state
+    if job is None:
+        return {}
+    file = evidence.snapshot.file
+    shape = file.shape if file else None
+    is_waiting = job.outcome is Outcome.PENDING and job.submitted is not None
+    waited_s = max(0.0, evidence.at - (job.submitted or evidence.at))
+    return {
+        "queued_s": waited_s if is_waiting else job.queued_s,
+        "starts": (
+            None if job.starts is None else datetime.fromtimestamp(job.starts, UTC).isoformat()
+        ),
+        "elapsed_s": _attempt_s(evidence) if evidence.is_shared else job.elapsed_s,
+        "minutes": shape.minutes if evidence.is_shared and shape else job.minutes,
+        "gpus": shape.nodes * shape.gpus_per_node if shape else job.gpus,
+        "node": job.node,
+    }
+
+
+def _attempt_s(evidence: CellEvidence) -> float | None:
+    """Return how long a cell's attempt took, or has taken; None before it."""
+    attempt = evidence.attempt
+    if attempt is None or attempt.began is None:
+        return None
+    until = attempt.ended if attempt.end else evidence.at
+    return None if until is None else max(0.0, until - attempt.began)
 
 
 def _end(evidence: CellEvidence) -> AttemptEnd | None:
@@ -93,12 +116,12 @@ def _active(evidence: CellEvidence, job: JobState) -> CellState:
         words = f"node {job.node} is being prepared" if job.node else str(pending)
         prefix = "" if job.state == "PENDING" else f"{job.state}: "
         reason = in_job(f"{prefix}{words}", job.job)
-        return msgspec.structs.replace(_state(evidence, job.outcome, reason), who=pending.who)
+        return _state(evidence, job.outcome, reason, who=pending.who)
     is_going_on = evidence.is_of_this_run and job.state != "SUSPENDED"
     progress = evidence.progress if is_going_on else None
     prefix = "" if job.state == "RUNNING" else f"{job.state} "
     reason = in_job(f"{prefix}on {job.node or '?'}", job.job)
-    return _state(evidence, job.outcome, reason, pace=pace_of(progress, evidence.at))
+    return _state(evidence, job.outcome, reason, **pace_of(progress, evidence.at)._asdict())
 
 
 def _sharing(evidence: CellEvidence, job: JobState) -> CellState:
@@ -107,9 +130,8 @@ def _sharing(evidence: CellEvidence, job: JobState) -> CellState:
         return _active(evidence, job)
     if not evidence.is_of_this_run:
         queued_s = max(0.0, evidence.at - (job.submitted or evidence.at))
-        times = times_of(evidence)._replace(node="", elapsed_s=None, queued_s=queued_s)
-        reason = f"waiting inside job {job.job}"
-        return _state(evidence, Outcome.PENDING, reason, times=times)
+        reason, changes = f"waiting inside job {job.job}", {"node": "", "elapsed_s": None}
+        return _state(evidence, Outcome.PENDING, reason, queued_s=queued_s, **changes)
     end = _end(evidence)
     if end is None:
         return _active(evidence, job)
@@ -121,7 +143,7 @@ def _sharing(evidence: CellEvidence, job: JobState) -> CellState:
 
 def _measured(evidence: CellEvidence, record: Record) -> CellState:
     """Return the state of a cell with a record; warn if SLURM's state of the job differs."""
-    job, times = evidence.answer.state, times_of(evidence)
+    job = evidence.answer.state
     is_other = job is not None and job.over and job.outcome is not Outcome.MISSING
     # the state of a shared job may be due to its other cells
     warnings = []
@@ -129,15 +151,14 @@ def _measured(evidence: CellEvidence, record: Record) -> CellState:
         warnings.append(f"SLURM's state is {job.state}")
     if job and job.suspended_s:
         warnings.append(f"SLURM suspended its job for {duration_text(job.suspended_s)}")
-    return CellState(
-        slug=evidence.slug,
-        outcome=record.outcome,
-        job=evidence.job,
-        reason=record.reason or "",
+    return _state(
+        evidence,
+        record.outcome,
+        record.reason or "",
         warning="; ".join(warnings),
         recorded=True,
         restarts=record.attempt.restart,
-        **times._replace(node=",".join(record.attempt.hosts))._asdict(),
+        node=",".join(record.attempt.hosts),
     )
 
 
@@ -170,13 +191,12 @@ def _ended(evidence: CellEvidence, job: JobState) -> CellState:
         outcome = end.outcome  # it says more than the job's exit code
     if outcome is not Outcome.OOM:
         reason = f"{rank_reason}; {reason}"
-    return _state(evidence, outcome, reason, times=_times_at(evidence, end, outcome))
+    return _state(evidence, outcome, reason, **_fault_of_node(end, outcome))
 
 
-def _times_at(evidence: CellEvidence, end: AttemptEnd, outcome: Outcome) -> Times:
-    """Return the times of the cell's job, with the node at fault where the attempt names it."""
-    times = times_of(evidence)
-    return times._replace(node=end.node) if outcome is Outcome.NODE_FAIL and end.node else times
+def _fault_of_node(end: AttemptEnd, outcome: Outcome) -> dict[str, str]:
+    """Return the field of a state with the node at fault where the attempt names it."""
+    return {"node": end.node} if outcome is Outcome.NODE_FAIL and end.node else {}
 
 
 def _completed_without_record(evidence: CellEvidence, job: JobState) -> CellState:
@@ -192,8 +212,8 @@ def _by_end(evidence: CellEvidence, end: AttemptEnd) -> CellState:
     """Return the state by the exit report, which does not say why a process was killed."""
     if end.outcome is Outcome.FAILED and evidence.is_memory_kill:
         return _out_of_memory(evidence)
-    times = _times_at(evidence, end, end.outcome)
-    return _state(evidence, end.outcome, end.reason or "", times=times)
+    at_fault = _fault_of_node(end, end.outcome)
+    return _state(evidence, end.outcome, end.reason or "", **at_fault)
 
 
 def _out_of_memory(evidence: CellEvidence) -> CellState:
@@ -241,7 +261,7 @@ def _local(evidence: CellEvidence) -> CellState:
     if evidence.attempt is None:
         return _state(evidence, Outcome.PENDING, reason)
     pace = pace_of(evidence.progress, evidence.at)
-    return _state(evidence, Outcome.RUNNING, reason, pace=pace)
+    return _state(evidence, Outcome.RUNNING, reason, **pace._asdict())
 
 
 def pace_of(progress: Progress | None, now: float) -> Pace:

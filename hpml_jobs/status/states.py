@@ -171,19 +171,12 @@ def untried_cells(
         for batch, slug in sorted(cells):
             state = states[slug]
             if last is not None:
-                if _is_untried(state, last):
+                is_left_out = not state.recorded and state.outcome in _MAY_BE_UNTRIED
+                if is_left_out and state.job == last.job:  # else it was resubmitted by hand
                     untried[state.slug] = _untried(state, last, last_batch)
             elif state.outcome not in _LADDER_GOES_ON:
                 last, last_batch = state, batch
     return untried
-
-
-def _is_untried(state: CellState, last: CellState) -> bool:
-    """Return whether a cell above the ladder's `last` one was left out.
-
-    A cell of another job was resubmitted by hand and has its own chance.
-    """
-    return not state.recorded and state.outcome in _MAY_BE_UNTRIED and state.job == last.job
 
 
 def _untried(state: CellState, last: CellState, last_batch: int) -> CellState:

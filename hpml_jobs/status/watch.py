@@ -1,15 +1,17 @@
-"""A study watched until no cell is pending or running; the log of a running cell as it grows."""
+"""A study watched until no cell is pending or running; the logs of its cells, also as they grow."""
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from time import monotonic, sleep
 
 from hpml_jobs.core.text import duration_text
+from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.status.logs import END_BYTES
+from hpml_jobs.status.evidence import slurm_logs
 from hpml_jobs.status.states import StudyStatus, cell_states, study_status
 from hpml_jobs.study.attempt import AttemptFolder
-from hpml_jobs.study.files import read_from
+from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.files import read_from, tail
 from hpml_jobs.study.snapshot import CellState, RecordCache
 from hpml_jobs.study.study import Study
 
@@ -62,6 +64,48 @@ def latest_running(study: Study, states: Iterable[CellState]) -> CellState | Non
 
     running = (state for state in states if state.outcome is Outcome.RUNNING)
     return max(running, key=began, default=None)
+
+
+END_BYTES = 200_000
+"""The last lines of a log are looked for in so many bytes."""
+
+
+def log_text(study: Study, state: CellState, lines: int) -> str:
+    """Return the first failing rank's traceback, or the last lines of the job's logs.
+
+    Ranks that were stopped follow with where they were, and their stacks.
+    """
+    folder = study.cell(state.slug)
+    latest = folder.latest_attempt()
+    end = latest.read_end() if latest else None
+    stacks = _stacks_text(latest, lines) if latest else ""
+    if end and end.traceback:
+        return f"rank {end.rank} failed first:\n{end.traceback}{stacks}"
+    files = latest.logs() if latest else []
+    files += slurm_logs(study, folder.slug, state.job or "", _nodes(folder))
+    parts = [f"---- {file}\n{text}" for file in files if (text := last_lines(file, lines))]
+    empty = ", ".join(str(file) for file in files)
+    parts += [stacks] if stacks else []
+    return "\n".join(parts) or (f"the logs are empty ({empty})" if files else "there is no log")
+
+
+def _stacks_text(attempt: AttemptFolder, lines: int) -> str:
+    """Return where the ranks of an attempt were, then their stacks; empty without stacks."""
+    files = attempt.stack_files().values()
+    stacks = [f"---- {file}\n{last_lines(file, lines)}" for file in files]
+    return "\n".join([f"---- {attempt.activity()}", *stacks]) if stacks else ""
+
+
+def _nodes(folder: CellFolder) -> int:
+    try:
+        return folder.read().cell.nodes
+    except HpmlError:
+        return 1
+
+
+def last_lines(log: Path, lines: int) -> str:
+    """Return the last lines of a log."""
+    return "\n".join(tail(log, END_BYTES).splitlines()[-lines:])
 
 
 def follow(study: Study, state: CellState, lines: int) -> Iterator[str]:

@@ -116,11 +116,8 @@ def _values(plan: Plan) -> list[tuple[str, str]]:
     """Return every key of the configuration with its value; differing values are listed."""
     cells = [planned.cell for planned in plan.cells]
     rows = [("study", plan.study.name), ("outputs", str(plan.study.root.parent))]
-    for name in cells[0].__struct_fields__:
-        if name not in ("workload", "recipe", "quantize", "path"):
-            rows.append((name, _distinct(getattr(cell, name) for cell in cells)))
-    for key in cells[0].path.__struct_fields__:
-        rows.append((key, _distinct(getattr(cell.path, key) for cell in cells)))
+    rows += _fields("", cells, without=("workload", "recipe", "quantize", "path"))
+    rows += _fields("", [cell.path for cell in cells])
     rows.append(("minutes", _distinct(planned.shape.minutes for planned in plan.cells)))
     rows.append(("data.root", _distinct(planned.file.data_root for planned in plan.cells)))
     has_images = any(cell.workload.data not in TOKEN_DATA for cell in cells)
@@ -134,8 +131,8 @@ def _values(plan: Plan) -> list[tuple[str, str]]:
             rows.append((key, _distinct(", ".join(map(str, files)) or None for files in sources)))
         else:
             rows.append((key, _distinct(getattr(cell.workload, field) for cell in cells)))
-    rows += _fields("recipe", [cell.recipe for cell in cells])
-    rows += _fields("quantize", [cell.quantize for cell in cells if cell.quantize is not None])
+    rows += _fields("recipe.", [cell.recipe for cell in cells])
+    rows += _fields("quantize.", [cell.quantize for cell in cells if cell.quantize is not None])
     rows += [(f"cluster.{name}", _text(value)) for name, value in _cluster_values(plan)]
     return rows
 
@@ -149,10 +146,12 @@ def _args(cells: Sequence[Cell]) -> list[tuple[str, str]]:
     ]
 
 
-def _fields(group: str, parts: Sequence[msgspec.Struct]) -> list[tuple[str, str]]:
+def _fields(
+    prefix: str, parts: Sequence[msgspec.Struct], without: Sequence[str] = ()
+) -> list[tuple[str, str]]:
     """Return a row per field of a part that cells have."""
-    names = parts[0].__struct_fields__ if parts else ()
-    return [(f"{group}.{name}", _distinct(getattr(part, name) for part in parts)) for name in names]
+    names = [name for name in parts[0].__struct_fields__ if name not in without] if parts else []
+    return [(f"{prefix}{name}", _distinct(getattr(part, name) for part in parts)) for name in names]
 
 
 _NOT_SHOWN = ("known_as", "account_example", "account_rule", "partition_rule", "launcher")

@@ -1,20 +1,30 @@
-"""Selection of the cells to submit: those without a record and without an active job."""
+"""Selection of the cells to submit: those of a plan, and those of a study once more."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from hpml_jobs.core.cell import Cell
+from hpml_jobs import __version__
+from hpml_jobs.checks import Level, check_record
+from hpml_jobs.checks.disturbance import DISTURBANCES
+from hpml_jobs.core.cell import Cell, CellFile
+from hpml_jobs.core.cluster import Launcher, Shape
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.source_files import differing_names
+from hpml_jobs.core.source_files import changed_files, differing_names
 from hpml_jobs.core.text import counted
+from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.errors import HpmlError
-from hpml_jobs.plan.cells import Plan, PlannedCell
+from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.plan import machine
+from hpml_jobs.plan.cells import Plan, PlannedCell, check_shape
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.states import StudyStatus, status_for_submission
-from hpml_jobs.study.snapshot import CellState
+from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.manifest import History
+from hpml_jobs.study.snapshot import CellState, FolderSnapshot
+from hpml_jobs.study.study import Study
 
 
 class Selection(NamedTuple):
@@ -82,9 +92,9 @@ def _notes_on_code(new: Iterable[Cell], status: StudyStatus) -> Iterator[str]:
         if old is not None and (cell.workload.sources or cell.workload.data_sha256):
             slugs.setdefault(_change(old.workload, cell.workload), []).append(old.slug)
     for change, (first, *others) in slugs.items():
-        count = 1 + len(others)
         since = f"{first} and {counted(len(others), 'other')} were" if others else f"{first} was"
-        yield f"{change} since {since} sent: {counted(count, 'cell')} {_be(count)} new"
+        be = "are" if others else "is"
+        yield f"{change} since {since} sent: {counted(1 + len(others), 'cell')} {be} new"
 
 
 def _change(old: Workload, new: Workload) -> str:
@@ -97,10 +107,6 @@ def _change(old: Workload, new: Workload) -> str:
     sources = (old.sources, new.sources) if is_known else (old.code, new.code)
     names = differing_names(*sources)
     return f"{', '.join(names) or 'the number of samples or parameters'} changed"
-
-
-def _be(count: int) -> str:
-    return "is" if count == 1 else "are"
 
 
 def _without_code(cell: Cell) -> Cell:
@@ -120,3 +126,156 @@ def _reason(state: CellState) -> str:
     if state.outcome is Outcome.MISSING and state.job is None:
         return "not submitted yet"
     return f"{state.outcome.value} before"
+
+
+OUTCOMES: dict[str, tuple[Outcome, ...]] = {
+    "failed": (Outcome.FAILED, Outcome.INVALID),
+    "oom": (Outcome.OOM,),
+    "timeout": (Outcome.TIMEOUT,),
+    "missing": (Outcome.MISSING,),
+    "cancelled": (Outcome.CANCELLED,),
+    "lost": (Outcome.NODE_FAIL, Outcome.PREEMPTED),
+}
+"""Options of `hpml-jobs resubmit`, and the outcomes that each selects."""
+
+
+class Changes(Value, frozen=True, kw_only=True):
+    """Changes to what cells request from SLURM: the time limit, GB of memory per node."""
+
+    minutes: int | None = None
+    mem_gb: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse values that no cluster accepts."""
+        for name, value in (("minutes", self.minutes), ("mem", self.mem_gb)):
+            if value is not None and value < 1:
+                raise UsageError(f"--{name} {value}: must be 1 or more")
+
+    def applied_to(self, shape: Shape) -> Shape:
+        """Return a shape with the changes made."""
+        return msgspec.structs.replace(
+            shape,
+            minutes=self.minutes or shape.minutes,
+            mem_gb_per_node=self.mem_gb or shape.mem_gb_per_node,
+        )
+
+
+def with_outcomes(states: Iterable[CellState], options: Iterable[str]) -> list[CellState]:
+    """Return the states whose outcome one of the options selects."""
+    outcomes = {outcome for option in options for outcome in OUTCOMES[option]}
+    return [state for state in states if state.outcome in outcomes]
+
+
+def resubmittable(states: Iterable[CellState]) -> list[CellState]:
+    """Return the states of cells that are not measured, and whose job is certainly not active."""
+    return [state for state in states if not (state.outcome.may_run or state.outcome is Outcome.OK)]
+
+
+def disturbed(states: Iterable[CellState], snapshots: Iterable[FolderSnapshot]) -> list[CellState]:
+    """Return the measured cells with an epoch that was disturbed, or has slow iterations."""
+    names = {check.name for check in DISTURBANCES}
+    slugs = {
+        snapshot.folder.slug
+        for snapshot in snapshots
+        if snapshot.record
+        for result in check_record(snapshot.record)
+        if result.check in names and result.level is not Level.PASS and result.affects
+    }
+    return [state for state in states if state.outcome is Outcome.OK and state.slug in slugs]
+
+
+def within_retries(
+    states: Iterable[CellState], history: History, retries: int
+) -> tuple[list[CellState], tuple[str, ...]]:
+    """Return the lost cells with retries left, and the nodes that have failed so far."""
+    lost = with_outcomes(states, ("lost",))
+    failed = [state.node for state in lost if state.outcome is Outcome.NODE_FAIL and state.node]
+    nodes = tuple(dict.fromkeys([*history.excluded, *failed]))
+    return [state for state in lost if history.retries.get(state.slug, 0) < retries], nodes
+
+
+def files_of(
+    study: Study, states: Iterable[CellState], history: History
+) -> tuple[dict[str, CellFile], list[str]]:
+    """Return the file of each cell, by slug, and why others have none."""
+    files, faults = {}, []
+    for state in states:
+        try:
+            files[state.slug] = _file_of(study.cell(state.slug), history)
+        except HpmlError as fault:
+            faults.append(str(fault))
+    return files, faults
+
+
+def _file_of(folder: CellFolder, history: History) -> CellFile:
+    """Return a cell's file; the manifest's copy where it is lost or damaged.
+
+    Raises:
+        HpmlError: the manifest has no copy of it, or it was edited: it is the file of another cell.
+    """
+    try:
+        file = folder.read()
+    except HpmlError as fault:
+        copy = history.copy_of(folder.slug)
+        if copy is None:
+            raise HpmlError(
+                f"{fault}, and the manifest has no copy of it: repeat the command that submitted it"
+            ) from fault
+        return copy
+    if not file.cell.has_slug(folder.slug):
+        raise HpmlError(
+            f"{folder.cell_json} describes another cell, {file.cell.slug}: it was edited after the "
+            "cell was planned; repeat the command that submitted the study, which restores it, or "
+            "submit the other cell to a new study="
+        )
+    return file
+
+
+def select_again(
+    study: Study, files: Mapping[str, CellFile], status: StudyStatus, changes: Changes
+) -> Selection:
+    """Return the cells that have these files, by slug, with changes to what they request.
+
+    Cells that shared an allocation do so again; a study with a follow-up job gets another one.
+
+    Raises:
+        HpmlError: the study does not know what a cell requested, or its code has changed.
+        UsageError: the cluster cannot run it.
+    """
+    cluster, history = study.read_cluster(), status.history
+    uses_slurm = cluster.launcher is Launcher.SLURM
+    if uses_slurm:
+        machine.check_can_submit(cluster)
+    states = [state for state in status.states if state.slug in files]
+    records = {snapshot.folder.slug: snapshot.record for snapshot in status.snapshots}
+    cells, reasons = [], {}
+    for state in states:
+        slug, file = state.slug, files[state.slug]
+        if file.shape is None:
+            raise HpmlError(
+                f"{study.cell(slug).cell_json} does not say what the cell requested: "
+                "repeat the command that submitted the study"
+            )
+        changed = changed_files(file.cell.workload.code, Path(file.code_root))
+        if changed:
+            raise HpmlError(
+                f"your code changed since {file.cell.slug} was submitted: {', '.join(changed)}; "
+                "repeat the command that submitted the study, which sends the new code as new "
+                "cells, or restore the old code"
+            )
+        shape = changes.applied_to(file.shape)
+        if uses_slurm:
+            check_shape(shape, file.cell, cluster, minutes_option="--minutes ")
+        again = msgspec.structs.replace(file, shape=shape, hpml_jobs=__version__, supersedes=None)
+        planned = PlannedCell(again, shape, slug)
+        cells.append(superseding(planned, records[slug]) if state.recorded else planned)
+        was = "disturbed" if state.outcome is Outcome.OK else state.outcome.value
+        reasons[slug] = f"{was} before"
+    plan = Plan(
+        Study(study.root.resolve()),  # jobs start in any folder
+        cluster,
+        cells,
+        pack=any(state.job in history.shared for state in states),
+        collect_after=bool(history.closing),
+    )
+    return Selection(plan, cells, reasons, {}, status)

@@ -17,13 +17,7 @@ from hpml_jobs.errors import HpmlError
 from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.slurm.commands import sbatch_environment
 from hpml_jobs.status.recover import read_history
-from hpml_jobs.study.files import (
-    encode,
-    others_can_write,
-    take_from_others,
-    write_whole,
-    writing,
-)
+from hpml_jobs.study.files import encode, others_can_write, take_from_others, write_whole, writing
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine, copies_of
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit import scripts

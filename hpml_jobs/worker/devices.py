@@ -1,11 +1,11 @@
 """The devices of a rank: exactly those that the cell needs, or an error."""
 
-import json
 import os
 import re
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import torch
 
@@ -14,7 +14,7 @@ from hpml_jobs.core.environment import refusal
 from hpml_jobs.core.gpus import is_mig, node_fault, nvml_text, open_nvml
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.errors import HpmlError, NodeFaultError
-from hpml_jobs.study.attempt import SLURM_VARIABLE
+from hpml_jobs.worker.instruments.facts import slurm_variables
 from hpml_jobs.worker.instruments.timing import Devices
 
 NEWER_LOCK = "locks/worker.txt"
@@ -42,23 +42,16 @@ def devices_for(cell: Cell, local_rank: int) -> Devices:
         return (torch.device("cpu"),)
     if not torch.cuda.is_available():
         raise HpmlError(f"device=cuda, but torch sees no CUDA device: {why_no_cuda()}")
-    check_number(cell.gpus_per_node, torch.cuda.device_count(), _allocation())
+    allocation: dict[str, str] = {}
+    with suppress(ValueError, AttributeError):  # damaged: the facts say so
+        allocation = slurm_variables()
+    check_number(cell.gpus_per_node, torch.cuda.device_count(), allocation)
     numbers = (local_rank,) if cell.strategy.under_torchrun else range(cell.gpus)
     for number in numbers:
         _check_gpu(number, cell.gpu_type)
         await_free(number)
     torch.cuda.set_device(numbers[0])
     return tuple(torch.device("cuda", number) for number in numbers)
-
-
-def _allocation() -> dict[str, str]:
-    """Return SLURM's variables of the job, which its wrapper passes on; none without SLURM."""
-    try:
-        return {
-            name: str(v) for name, v in json.loads(os.environ.get(SLURM_VARIABLE, "{}")).items()
-        }
-    except (ValueError, AttributeError):
-        return {}
 
 
 def check_number(needed: int, visible: int, allocation: Mapping[str, str]) -> None:
@@ -137,11 +130,12 @@ def _check_gpu(number: int, gpu_type: str | None) -> None:
     capability = torch.cuda.get_device_capability(number)
     architectures = torch.cuda.get_arch_list()
     if not supports(capability, architectures):
+        lock = OLDER_LOCK if capability < (7, 5) else NEWER_LOCK
         raise HpmlError(
             f"GPU {number} is a {name} with compute capability "
             f"{capability[0]}.{capability[1]}, but "
             f"torch {torch.__version__} is built for {' '.join(architectures)}: "
-            f"{_other_lock(capability)}"
+            f"install {lock} into the job's Python ({sys.executable})"
         )
     if gpu_type is not None and not matches_gpu_type(gpu_type, name):
         raise HpmlError(
@@ -171,11 +165,6 @@ def _target_supports(code: str, target: tuple[int, int], capability: tuple[int, 
     if code == "compute":  # PTX, compiled at run time for any newer GPU
         return target <= capability
     return target[0] == capability[0] and target[1] <= capability[1]
-
-
-def _other_lock(capability: tuple[int, int]) -> str:
-    lock = OLDER_LOCK if capability < (7, 5) else NEWER_LOCK
-    return f"install {lock} into the job's Python ({sys.executable})"
 
 
 def matches_gpu_type(gpu_type: str, device_name: str) -> bool:

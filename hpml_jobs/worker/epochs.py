@@ -1,4 +1,4 @@
-"""The training loop of one epoch, and the summary of what it measured."""
+"""The training loop of one epoch, the summary of what it measured, and the test of a replica."""
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
@@ -18,24 +18,21 @@ from hpml_jobs.core.measurements import (
     Phases,
     Role,
     Scheduling,
+    Share,
     Stalls,
     Steps,
 )
 from hpml_jobs.core.outliers import BLOCKS, slow_iterations
 from hpml_jobs.errors import HpmlError
+from hpml_jobs.worker.data import datasets
+from hpml_jobs.worker.data.loaders import BatchLoader
 from hpml_jobs.worker.fork_safety import await_idle_threads, frozen_heap
 from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.phases import EpochPhases, split_phases
 from hpml_jobs.worker.instruments.recorder import BareRecorder, IterationMarks, PhaseRecorder
-from hpml_jobs.worker.instruments.timing import (
-    IterationTimes,
-    Seconds,
-    Stamp,
-    Window,
-    read_times,
-)
+from hpml_jobs.worker.instruments.timing import IterationTimes, Seconds, Stamp, Window, read_times
 from hpml_jobs.worker.path_steps import MicroSteps
-from hpml_jobs.worker.training import Training
+from hpml_jobs.worker.training import Training, preserved_buffers
 
 OUTSIDE = 2
 """Stamps of an epoch outside of its iterations: the ends of its window."""
@@ -319,3 +316,64 @@ def _block_medians_s(step_s: Seconds) -> tuple[float, ...] | None:
     if len(step_s) < BLOCKS:
         return None
     return tuple(float(np.median(block)) for block in np.array_split(step_s, BLOCKS))
+
+
+class Evaluation(NamedTuple):
+    """Mean loss and accuracy on the whole test set; None and 0 samples if there is none.
+
+    The accuracy is None too if outputs are not class scores.
+    """
+
+    loss: float | None = None
+    accuracy: float | None = None
+    samples: int = 0
+
+
+def evaluate(training: Training) -> Evaluation:
+    """Evaluate this rank's replica on the whole test set."""
+    images = training.loading.test_loader()
+    total = None if images is None else _evaluate_on(training, images)
+    if total is None or not total.samples:
+        return Evaluation()
+    accuracy = None if total.correct is None else total.correct / total.samples
+    return Evaluation(total.loss_sum / total.samples, accuracy, total.samples)
+
+
+def evaluate_share(training: Training) -> Share | None:
+    """Evaluate this rank's replica on its share of the test set; return None without a test set.
+
+    Training is not affected: buffers and random state are restored.
+    """
+    rank, _, world_size = training.strategy.placement
+    share = training.loading.test_loader(rank, world_size)
+    if share is None:
+        return None
+    cuda_indices = training.strategy.cuda_indices
+    with preserved_buffers(training.replica), datasets.preserved_random_state(cuda_indices):
+        return _evaluate_on(training, share)
+
+
+def _evaluate_on(training: Training, images: BatchLoader) -> Share:
+    """Return summed loss and correct samples of the replica; 0 samples without images.
+
+    Ranks may have different numbers of batches: no rank waits for another one in forward.
+    """
+    device = training.strategy.devices[0]
+    samples, classifies = 0, True
+    with torch.no_grad(), training.strategy.whole(training.replica):
+        training.strategy.sync_buffers(training.replica)
+        loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+        correct = torch.zeros((), dtype=torch.int64, device=device)
+        training.replica.eval()
+        await_idle_threads()
+        for batch in images:
+            inputs, labels = images.to_device(batch)
+            with training.steps.forward():
+                outputs = training.replica(training.steps.in_layout(inputs))
+                loss = training.loss(outputs, labels)
+            loss_sum += loss * len(labels)
+            correct += count_correct(outputs, labels)
+            samples += len(labels)
+            classifies = classifies and are_class_scores(outputs, labels)
+        hits = int(correct.item()) if classifies else None
+        return Share(loss_sum=loss_sum.item(), correct=hits, samples=samples)

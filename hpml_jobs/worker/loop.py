@@ -19,19 +19,20 @@ from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.text import describe_text
 from hpml_jobs.worker.data.user_code import check_imports
 from hpml_jobs.worker.devices import devices_for
-from hpml_jobs.worker.epochs import EpochResult, instrumented_epoch, train_epoch
-from hpml_jobs.worker.evaluation import evaluate, evaluate_share
+from hpml_jobs.worker.epochs import (
+    EpochResult,
+    evaluate,
+    evaluate_share,
+    instrumented_epoch,
+    train_epoch,
+)
 from hpml_jobs.worker.instruments import facts
 from hpml_jobs.worker.instruments.collectives import fingerprint
-from hpml_jobs.worker.instruments.flop_counter import FlopCount, count_flop
 from hpml_jobs.worker.instruments.recorder import StartupTimer
+from hpml_jobs.worker.models import FlopCount, count_flop
 from hpml_jobs.worker.optimizer import state_bytes
 from hpml_jobs.worker.probes import probe
-from hpml_jobs.worker.process_group import (
-    ParallelStrategy,
-    collective_timeout,
-    read_placement,
-)
+from hpml_jobs.worker.process_group import collective_timeout, read_placement
 from hpml_jobs.worker.quantization.steps import quantize_replica
 from hpml_jobs.worker.results import ProgressWriter, RankResult, SharedResult, write_record
 from hpml_jobs.worker.strategies import STRATEGIES
@@ -88,37 +89,19 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
     if cell.protocol is Protocol.FULL:
         # If the job ends in the steps that follow, the measured epochs are not lost.
         result = RankResult.of(rank, results, [*reasons, *unread(training)])
-        write_results(strategy, folder, file, result, shared)
+        write_record(strategy, folder, file, result, shared)
         progress.begin(Stage.PROBING)
         rank, microbenchmark, not_measured = probe(training, rank, folder, keep_trace=file.trace)
         shared = shared._replace(microbenchmark=microbenchmark)
         reasons += not_measured
     result = RankResult.of(rank, results, [*reasons, *unread(training)])
-    write_results(strategy, folder, file, result, shared)
+    write_record(strategy, folder, file, result, shared)
     strategy.close()
 
 
 def unread(training: Training) -> list[str]:
     """Return one reason for each value of the machine that could not be read."""
     return [*training.scheduling.missing, *training.energy.missing, *training.cards.missing]
-
-
-def write_results(
-    strategy: ParallelStrategy,
-    folder: AttemptFolder,
-    file: CellFile,
-    result: RankResult,
-    shared: SharedResult,
-) -> None:
-    """Gather the ranks' results; rank 0 writes the record to the attempt's folder."""
-    results = strategy.gather(result)
-    if results is None:
-        return
-    missing = [reason for result in results for reason in result.missing]
-    facts_and_missing = msgspec.structs.replace(
-        shared.facts, missing=(*shared.facts.missing, *missing)
-    )
-    write_record(folder, file, results, shared._replace(facts=facts_and_missing))
 
 
 def train(training: Training, progress: ProgressWriter) -> list[EpochResult]:

@@ -55,7 +55,8 @@ def check_node(file: CellFile) -> Iterator[Finding]:
         ("cpus", _cpus),
         ("devices", _devices),
         ("node data", _data),
-        ("node outputs", _outputs),
+        # the cell file was read from there, and the answer is written there
+        ("node outputs", lambda _: ok("node outputs", "readable and writable from the node")),
         ("scratch", _scratch),
         ("shared memory", _shared_memory),
     )
@@ -218,11 +219,6 @@ def _data(file: CellFile) -> Finding:
     if counts.untried:
         return warning("node data", f"{text}; no batch was tried: {counts.untried}")
     return ok("node data", f"{text}{', and trained on a batch' if batches else ''}")
-
-
-def _outputs(_file: CellFile) -> Finding:
-    """Report success: the cell file was read from outputs, and the answer is written there."""
-    return ok("node outputs", "readable and writable from the node")
 
 
 def _scratch(_file: CellFile) -> Finding:

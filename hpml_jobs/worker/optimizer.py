@@ -1,21 +1,15 @@
 """The optimizer of a cell, SGD, AdamW or the user's own one, and its learning rate by iteration."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from math import ceil, isfinite
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import SGD, AdamW, Optimizer
-from torch.optim.lr_scheduler import (
-    ChainedScheduler,
-    LambdaLR,
-    LinearLR,
-    LRScheduler,
-    MultiStepLR,
-)
+from torch.optim.lr_scheduler import ChainedScheduler, LambdaLR, LinearLR, LRScheduler, MultiStepLR
 
 from hpml_jobs.core import workload as core
 from hpml_jobs.core.cell import Cell
@@ -133,14 +127,13 @@ def state_bytes(optimizer: Optimizer) -> int:
     SGD with momentum keeps one value for each element, AdamW two (and a count for each tensor).
     """
     kept = getattr(optimizer, "optim", optimizer)  # of ZeroRedundancyOptimizer, this rank's share
-    return sum(tensor.numel() * tensor.element_size() for tensor in _tensors(kept))
-
-
-def _tensors(optimizer: Optimizer) -> Iterator[Tensor]:
-    for state in optimizer.state.values():
-        for value in state.values():
-            if isinstance(value, torch.Tensor):
-                yield value.to_local() if hasattr(value, "to_local") else value  # fsdp's shards
+    values = (value for state in kept.state.values() for value in state.values())
+    tensors = (
+        value.to_local() if hasattr(value, "to_local") else value  # fsdp's shards
+        for value in values
+        if isinstance(value, torch.Tensor)
+    )
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def make_schedule(cell: Cell, optimizer: Optimizer, iterations: int) -> LRScheduler | None:

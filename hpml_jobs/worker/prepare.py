@@ -80,10 +80,7 @@ def main(arguments: list[str]) -> int:
                 options.data_root,
                 download=options.download,
                 request=TrialRequest(
-                    device,
-                    tuple(options.try_batch),
-                    has_bounds=True,
-                    as_tensors=options.as_tensors,
+                    device, tuple(options.try_batch), has_bounds=True, as_tensors=options.as_tensors
                 ),
             )
     except BaseException as error:  # user code may raise anything, and the caller needs one line
@@ -117,7 +114,7 @@ def prepare(
 
     from hpml_jobs.worker import models  # noqa: PLC0415
     from hpml_jobs.worker.data import datasets  # noqa: PLC0415
-    from hpml_jobs.worker.data.image_tensors import check_tensors  # noqa: PLC0415
+    from hpml_jobs.worker.data.device_loader import check_tensors  # noqa: PLC0415
     from hpml_jobs.worker.trial import Trial, UntriedError  # noqa: PLC0415
 
     before = {*sys.modules}

@@ -1,10 +1,10 @@
-"""The interface of a strategy and its two bases: a single process and a process group."""
+"""The two bases of strategies: a single process, and a process group."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -95,101 +95,16 @@ Move = Callable[[nn.Module], nn.Module]
 """Takes a model to the device, in the layout of its training path."""
 
 
-class ParallelStrategy(Protocol):
-    """How the processes of a cell train one model together. Every rank calls every method.
-
-    `backend` is the process group's (nccl or gloo), None without a group. While `ledger` is set,
-    the strategy records its collectives in it.
-    """
-
-    cell: Cell
-    placement: Placement
-    devices: Devices
-    backend: str | None
-    ledger: Ledger | None
-
-    @property
-    def overlaps(self) -> bool:
-        """Whether collectives start before backward() returns."""
-
-    @property
-    def settling_passes(self) -> int:
-        """Forward and backward passes after which a new wrapper works as in every later one."""
-
-    @property
-    def cuda_indices(self) -> list[int]:
-        """Indices of this process's CUDA devices; empty on the CPU."""
-
-    @property
-    def loader_batch(self) -> int:
-        """Images that this process loads per iteration."""
-
-    def setup(self, timeout: timedelta) -> None:
-        """Join the process group, whose collectives wait up to `timeout` for another rank."""
-
-    def clock(self, stamps: int) -> Clock:
-        """Return the clock of all epochs of this process, ready for a number of stamps."""
-
-    def stamps_of_messages(self, replica: nn.Module) -> int:
-        """Return how many stamps the messages of an iteration need; some more do no harm."""
-
-    def shorten_timeout(self) -> None:
-        """Let collectives wait no longer than ranks that have warmed up may differ."""
-
-    def place(self, model: nn.Module, move: Move) -> nn.Module:
-        """Return a new model where `wrap` takes it from; `move` takes it to the device."""
-
-    def sharded(self, optimizer: type[Optimizer]) -> MakeOptimizer:
-        """Return what makes an optimizer of this class, perhaps with a part of its state."""
-
-    def whole(self, replica: nn.Module) -> AbstractContextManager[None]:
-        """Hold all parameters on this rank in the block, whose forward passes send nothing."""
-
-    def full_parameters(self, replica: nn.Module) -> Iterable[Tensor]:
-        """Yield every parameter whole, gathered from all ranks if it is sharded."""
-
-    def state(self, replica: nn.Module) -> dict[str, Tensor]:
-        """Return the whole state of the replica, gathered from all ranks if it is sharded."""
-
-    def shard_facts(self, replica: nn.Module, optimizer: Optimizer) -> ShardFacts:
-        """Return what this rank keeps and must send; nothing where every rank keeps everything."""
-
-    def wrap(self, model: nn.Module, *, instrumented: bool = False) -> nn.Module:
-        """Return the model to train; `model` itself stays this rank's replica.
-
-        With `instrumented` the wrapper records its own collectives in the ledger.
-        """
-
-    def sampler(self, images: Dataset[Any]) -> Sampler:
-        """Return the sampler of this rank's shard; None if the process takes all images."""
-
-    def exchange(self, model: nn.Module, *, in_backward: bool) -> AbstractContextManager[Any]:
-        """Return the context of a forward; without `in_backward` its backward exchanges nothing."""
-
-    def reduce_gradients(self, replica: nn.Module) -> None:
-        """Average the gradients over all ranks after backward(), unless the wrapper has done it."""
-
-    def sync_buffers(self, replica: nn.Module) -> None:
-        """Give the replica's buffers the values that the next wrapped forward would give them."""
-
-    def barrier(self) -> None:
-        """Wait for all ranks."""
-
-    def gather(self, value: Any) -> list[Any] | None:
-        """Return every rank's value in rank order on rank 0, and None on the other ranks."""
-
-    def all_agree(self, agrees: bool) -> bool:
-        """Return whether the argument is true on all ranks."""
-
-    def close(self) -> None:
-        """Leave the process group."""
-
-
 _NO_CONTEXT = nullcontext()
 
 
-class _Process:
-    """Base of all strategies: facts of the process, and hooks that do nothing by default."""
+class ParallelStrategy:
+    """How the processes of a cell train one model together. Every rank calls every method.
+
+    What is not overridden is that of one process on one device. `backend` is the process group's
+    (nccl or gloo), None without a group. While `ledger` is set, the strategy records its
+    collectives in it.
+    """
 
     backend: str | None = None
 
@@ -208,11 +123,6 @@ class _Process:
         """Return the clock of all epochs of this process, ready for a number of stamps."""
         self._clock.prepare(stamps)
         return self._clock
-
-    def stamps_of_messages(self, replica: nn.Module) -> int:
-        """Return the stamps of a few messages: those of buckets, of buffers, of dp's four calls."""
-        del replica
-        return STAMPS_OF_FEW_MESSAGES
 
     @property
     def overlaps(self) -> bool:
@@ -234,80 +144,91 @@ class _Process:
         """Images that this process loads per iteration."""
         return self.cell.batch
 
+    def setup(self, timeout: timedelta) -> None:
+        """Join the process group, whose collectives wait up to `timeout` for another rank."""
+
+    def shorten_timeout(self) -> None:
+        """Let collectives wait no longer than ranks that have warmed up may differ."""
+
+    def stamps_of_messages(self, replica: nn.Module) -> int:
+        """Return how many stamps the messages of an iteration need; some more do no harm.
+
+        By default those of a few messages: of buckets, of buffers, of dp's four calls.
+        """
+        del replica
+        return STAMPS_OF_FEW_MESSAGES
+
     def place(self, model: nn.Module, move: Move) -> nn.Module:
-        """Return the model on this rank's first device."""
+        """Return a new model where `wrap` takes it from; `move` takes it to the first device."""
         return move(model)
 
     def sharded(self, optimizer: type[Optimizer]) -> MakeOptimizer:
-        """Return the optimizer itself: it updates all parameters that this rank has."""
+        """Return what makes an optimizer of this class, perhaps with a part of its state."""
         return optimizer
 
     @contextmanager
     def whole(self, replica: nn.Module) -> Iterator[None]:
-        """Do nothing: every rank holds all parameters."""
+        """Hold all parameters on this rank in the block, whose forward passes send nothing."""
         del replica
         yield
 
     def full_parameters(self, replica: nn.Module) -> Iterable[Tensor]:
-        """Return the parameters: every rank holds all of them."""
+        """Yield every parameter whole, gathered from all ranks if it is sharded."""
         return replica.parameters()
 
     def state(self, replica: nn.Module) -> dict[str, Tensor]:
-        """Return the state of the replica: every rank has all of it."""
+        """Return the whole state of the replica, gathered from all ranks if it is sharded."""
         return replica.state_dict()
 
     def shard_facts(self, replica: nn.Module, optimizer: Optimizer) -> ShardFacts:
-        """Return nothing: every rank keeps everything."""
+        """Return what this rank keeps and must send; nothing where every rank keeps everything."""
         del replica, optimizer
         return ShardFacts()
 
-    def exchange(self, model: nn.Module, *, in_backward: bool) -> AbstractContextManager[Any]:
-        """Return no context: gradients are exchanged after backward, if at all."""
-        del model, in_backward
-        return _NO_CONTEXT
-
-    def reduce_gradients(self, replica: nn.Module) -> None:
-        """Do nothing: there is one replica, or the wrapper has averaged the gradients."""
-
-    def sync_buffers(self, replica: nn.Module) -> None:
-        """Do nothing: every rank keeps its own buffers."""
-
-
-class SingleProcess(_Process):
-    """One process on one device, without communication: the baseline."""
-
-    def setup(self, timeout: timedelta) -> None:
-        """Do nothing: there is no process group."""
-
-    def shorten_timeout(self) -> None:
-        """Do nothing: there is no process group."""
-
     def wrap(self, model: nn.Module, *, instrumented: bool = False) -> nn.Module:
-        """Return the model itself."""
+        """Return the model to train; `model` itself stays this rank's replica.
+
+        With `instrumented` the wrapper records its own collectives in the ledger.
+        """
         del instrumented
         return model
 
     def sampler(self, images: Dataset[Any]) -> Sampler:
-        """Return None: the process takes all images, shuffled by the loader."""
+        """Return the sampler of this rank's shard; None if the process takes all images."""
         del images
         return None
 
+    def exchange(self, model: nn.Module, *, in_backward: bool) -> AbstractContextManager[Any]:
+        """Return the context of a forward; without `in_backward` its backward exchanges nothing."""
+        del model, in_backward
+        return _NO_CONTEXT
+
+    def reduce_gradients(self, replica: nn.Module) -> None:
+        """Average the gradients over all ranks after backward(), unless the wrapper has done it."""
+
+    def sync_buffers(self, replica: nn.Module) -> None:
+        """Give the replica's buffers the values that the next wrapped forward would give them."""
+
     def barrier(self) -> None:
-        """Do nothing: there is one process."""
+        """Wait for all ranks."""
 
     def gather(self, value: Any) -> list[Any] | None:
-        """Return the value in a list."""
+        """Return every rank's value in rank order on rank 0, and None on the other ranks."""
         return [value]
 
     def all_agree(self, agrees: bool) -> bool:
-        """Return the argument."""
+        """Return whether the argument is true on all ranks."""
         return agrees
 
     def close(self) -> None:
-        """Do nothing: there is no process group."""
+        """Leave the process group."""
 
 
-class ProcessGroup(_Process):
+class SingleProcess(ParallelStrategy):
+    """One process on one device, without communication: the baseline."""
+
+
+class ProcessGroup(ParallelStrategy):
     """Base of the strategies with one process per device, a process group and sharded images.
 
     A strategy that exchanges gradients by hand overrides `reduce_gradients` only.

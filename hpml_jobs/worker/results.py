@@ -25,6 +25,7 @@ from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.attempt import AttemptFolder, Progress, utc_now
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.epochs import EpochResult
+from hpml_jobs.worker.process_group import ParallelStrategy
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -144,27 +145,36 @@ class SharedResult(NamedTuple):
 
 
 def write_record(
-    folder: AttemptFolder, file: CellFile, results: list[RankResult], shared: SharedResult
+    strategy: ParallelStrategy,
+    folder: AttemptFolder,
+    file: CellFile,
+    result: RankResult,
+    shared: SharedResult,
 ) -> None:
-    """Write the arrays, then the record, so that a cell with a record is complete.
+    """Gather the ranks' results; rank 0 writes the arrays, then the record to the attempt's folder.
+
+    So a cell with a record is complete.
 
     Raises:
         InvalidRecordError: the measured values are not valid.
     """
-    cell = file.cell
+    results = strategy.gather(result)
+    if results is None:
+        return
+    missing = (*shared.facts.missing, *(reason for each in results for reason in each.missing))
     attempt = msgspec.json.decode(folder.about.read_bytes(), type=Attempt)
-    ranks = tuple(result.rank for result in results)
+    ranks = tuple(each.rank for each in results)
     hosts = tuple(dict.fromkeys(rank.host for rank in ranks))
-    arrays = stack_ranks([result.arrays for result in results])
+    arrays = stack_ranks([each.arrays for each in results])
     if "collective_kind" in arrays:
         arrays |= {"kinds": np.array(KINDS), "purposes": np.array(PURPOSES)}
     record = Record(
-        cell=cell,
+        cell=file.cell,
         slug=folder.cell_folder.name,
         attempt=msgspec.structs.replace(attempt, hosts=hosts, ended=utc_now()),
         outcome=Outcome.OK,
         model=shared.model,
-        facts=shared.facts,
+        facts=msgspec.structs.replace(shared.facts, missing=missing),
         ranks=ranks,
         exchange=split_exchange(arrays),
         microbenchmark=shared.microbenchmark,

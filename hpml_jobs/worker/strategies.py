@@ -113,7 +113,7 @@ class ZeRO1(DDP):
 
     def sharded(self, optimizer: type[Optimizer]) -> MakeOptimizer:
         """Return the optimizer in a ZeroRedundancyOptimizer."""
-        from hpml_jobs.worker.sharding.zero import ShardedOptimizer  # noqa: PLC0415 -- slow
+        from hpml_jobs.worker.sharding import ShardedOptimizer  # noqa: PLC0415 -- slow
 
         return partial(ShardedOptimizer, optimizer_class=optimizer, strategy=self)
 
@@ -207,7 +207,7 @@ def _contiguous(gradient: Tensor) -> Tensor:
 
 
 def _fsdp(cell: Cell, placement: Placement, devices: Devices) -> ParallelStrategy:
-    from hpml_jobs.worker.sharding.fsdp import FSDP  # noqa: PLC0415 -- slow to import
+    from hpml_jobs.worker.sharding import FSDP  # noqa: PLC0415 -- slow to import
 
     return FSDP(cell, placement, devices)
 

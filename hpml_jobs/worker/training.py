@@ -16,26 +16,24 @@ from torch.utils.data import RandomSampler
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.strategies import Loader, SyncBuffers
 from hpml_jobs.worker import models
-from hpml_jobs.worker.compilation import Compiler
 from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.device_loader import DeviceLoading
-from hpml_jobs.worker.data.loaders import (
-    Batch,
-    BatchLoader,
-    Loading,
-    RecordedSampler,
-    WorkerLoading,
-)
+from hpml_jobs.worker.data.loaders import Batch, BatchLoader, RecordedSampler, WorkerLoading
 from hpml_jobs.worker.data.user_code import check_args
 from hpml_jobs.worker.fork_safety import load_image_plugins
-from hpml_jobs.worker.instruments.cards import CardReader
+from hpml_jobs.worker.instruments.cards import CardReader, EnergyMeter
 from hpml_jobs.worker.instruments.collectives import fingerprint
-from hpml_jobs.worker.instruments.energy import EnergyMeter
 from hpml_jobs.worker.instruments.facts import device_uuids
 from hpml_jobs.worker.instruments.recorder import MemoryMeter, StartupTimer
 from hpml_jobs.worker.instruments.scheduling import SchedulingReader
 from hpml_jobs.worker.optimizer import make_optimizer, make_schedule
-from hpml_jobs.worker.path_steps import MicroSteps, PathSteps, check_channels_last, set_modes
+from hpml_jobs.worker.path_steps import (
+    Compiler,
+    MicroSteps,
+    PathSteps,
+    check_channels_last,
+    set_modes,
+)
 from hpml_jobs.worker.process_group import ParallelStrategy, Sampler
 from hpml_jobs.worker.quantization.layers import check_quantizable
 from hpml_jobs.worker.syncbn import convert_sync_batchnorm
@@ -66,7 +64,7 @@ class Training:
     loss: models.Loss
     steps: PathSteps
     compiler: Compiler
-    loading: Loading
+    loading: WorkerLoading | DeviceLoading
     loader: BatchLoader
     sampler: Sampler
     order: RecordedSampler
@@ -214,7 +212,7 @@ def make_training(
     scheduling = SchedulingReader(cell.loader_workers)
     start_worker = scheduling.loader_waits.start_worker
     device = strategy.devices[0]
-    loading: Loading = (
+    loading = (
         DeviceLoading(cell, data, device)
         if cell.loader is Loader.DEVICE
         else WorkerLoading(cell, data, device, start_worker)

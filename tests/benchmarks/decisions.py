@@ -15,14 +15,12 @@ from typing import NamedTuple
 from hpml_jobs.checks import Level
 from hpml_jobs.core.formulas import coverage_of_range
 from hpml_jobs.core.statistics import interval, ratio_interval
-from hpml_jobs.core.strategies import Device
 from hpml_jobs.exchange.csv_records import Rules, read_timings
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Wish, choose
 from hpml_jobs.report.frame.cells import CellResult
-from hpml_jobs.report.frame.decision import Decision, compare, compare_all
+from hpml_jobs.report.frame.decision import Decision, compare, compare_all, smallest_difference
 from hpml_jobs.report.frame.groups import ConditionGroup, complete_groups
-from hpml_jobs.report.frame.power import smallest_difference
 
 BOOTSTRAPS_PER_DECISION = 8
 """A bootstrap takes 2,000 resamples, so so many fewer of them are simulated."""
@@ -193,9 +191,7 @@ def mistakes(efficiency: float, noise: float, number: int, simulations: int) -> 
         choice = choose(group, Wish())
         assert choice and choice.ask
         asked = choice.ask.candidate.row
-        text = " ".join(
-            [words.answer(choice, Device.CUDA, "study"), *words.doubts(choice, Device.CUDA)]
-        )
+        text = " ".join([words.answer(choice, "study"), *words.doubts(choice)])
         is_marked = any(mark in text for mark in ("Provisional", "not decided", "too few runs"))
         others = [c.row.batch_per_gpu for c in choice.ask.instead_of if c.row.gpus == asked.gpus]
         counts[0] += asked.gpus != right

@@ -11,10 +11,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hpml_jobs.core.record import Record
-from hpml_jobs.predict.left_out import LeftOut, errors_of, left_out
-from hpml_jobs.predict.model import HOW, Axis
-from hpml_jobs.predict.observations import observation, place_of
-from hpml_jobs.predict.place import Observation, Place, series_of, singles_of
+from hpml_jobs.predict.model import HOW, Axis, LeftOut, errors_of, left_out
+from hpml_jobs.predict.place import Observation, Place, observation, place_of, series_of, singles_of
 from hpml_jobs.predict.splits import Splits
 from hpml_jobs.report.predict.rules import usable_records
 from hpml_jobs.report.report import make_report

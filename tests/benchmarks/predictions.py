@@ -31,10 +31,10 @@ from hpml_jobs.exchange.csv_records import Rules, read_timings
 from hpml_jobs.exchange.sweep_file import read_sweep
 from hpml_jobs.predict import least_squares
 from hpml_jobs.predict.forecast import Prediction, predict
-from hpml_jobs.predict.left_out import errors_of
+from hpml_jobs.predict.model import errors_of
 from hpml_jobs.predict.network import BusSweep, sweep_s
-from hpml_jobs.predict.observations import observation as observation_of
 from hpml_jobs.predict.place import Observation, changed
+from hpml_jobs.predict.place import observation as observation_of
 
 PUBLISHED = Path(__file__).parents[1] / "data" / "published"
 TABLES = ("transformer_xl.csv", "tf_benchmarks.csv")

@@ -130,7 +130,7 @@ def rehearsal(folder: Path, command: Command = run_command) -> Iterator[Bench]:
     """Put the stand-ins in place; the bench is on the CPU, and small."""
     from hpml_jobs.worker.instruments import facts  # noqa: PLC0415
     from hpml_jobs.worker.instruments.timing import CudaClock  # noqa: PLC0415
-    from hpml_jobs.worker.process_group import _Process  # noqa: PLC0415
+    from hpml_jobs.worker.process_group import ParallelStrategy  # noqa: PLC0415
 
     bench = Bench(folder, Device.CPU, SMALL, command)
     with contextlib.ExitStack() as stack:
@@ -145,5 +145,5 @@ def rehearsal(folder: Path, command: Command = run_command) -> Iterator[Bench]:
         stack.enter_context(replaced_module("pynvml", Nvml()))
         stack.enter_context(mock.patch.object(facts, "device_uuids", lambda _devices: ("GPU-0",)))
         clock = lambda strategy: CudaClock(strategy.devices)  # noqa: E731
-        stack.enter_context(mock.patch.object(_Process, "make_clock", clock))
+        stack.enter_context(mock.patch.object(ParallelStrategy, "make_clock", clock))
         yield bench

@@ -14,7 +14,6 @@ from hpml_jobs.report.frame.picture import (
     Panel,
     Picture,
     cut,
-    listed,
     logarithmic,
     named,
     panels,
@@ -57,17 +56,16 @@ def pareto(groups: Sequence[ConditionGroup], choices: Sequence[Choice | None]) -
         logarithmic(axis, "y", f"{captions.cost_unit(device)} per {work}", at=TICKS)
         axis.margins(0.16, 0.16)
         _draw_diagonals(axis, choice.candidates, device)
-        _name_cells(axis, choice, device)
+        _name_cells(axis, choice)
         on_front = [
-            f"{captions.cell_label(c.row.place, device)} {seconds(c.epoch_s)} s for "
-            f"{cost(c.gpu_s)} {captions.cost_unit(device)}"
+            f"{c.label} {seconds(c.epoch_s)} s for {cost(c.gpu_s)} {captions.cost_unit(device)}"
             for c in best
         ]
         if choice.ask:
-            answer = f"ask for {captions.cell_label(choice.ask.candidate.row.place, device)}"
+            answer = f"ask for {choice.ask.candidate.label}"
         else:
             answer = f"no cell of {len(choice.candidates)} can be recommended"
-        text = f"{answer}; on the Pareto front {listed(on_front) or 'none'}"
+        text = f"{answer}; on the Pareto front {captions.first_few(on_front) or 'none'}"
         return [named(group, text)]
 
     candidates = [c for panel in shown for c in panel.data[1].candidates]
@@ -138,7 +136,7 @@ def _draw_diagonals(axis: Axes, candidates: Sequence[Candidate], device: Device)
     axis.set_ylim(bottom, top)
 
 
-def _name_cells(axis: Axes, choice: Choice, device: Device) -> None:
+def _name_cells(axis: Axes, choice: Choice) -> None:
     """Mark the cell to ask for with a ring, and name it, the fastest and the cheapest."""
     roles: dict[int, list[str]] = {}
     for role, candidate in (
@@ -158,7 +156,7 @@ def _name_cells(axis: Axes, choice: Choice, device: Device) -> None:
         is_left = candidate.epoch_s < (left * right) ** 0.5
         is_low = candidate.gpu_s < (bottom * top) ** 0.5
         axis.annotate(
-            f"{', '.join(of_cell)}:\n{captions.cell_label(candidate.row.place, device)}",
+            f"{', '.join(of_cell)}:\n{candidate.label}",
             place,
             xytext=(9 if is_left else -9, 6 if is_low else -6),
             va="bottom" if is_low else "top",

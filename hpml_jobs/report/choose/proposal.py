@@ -3,7 +3,6 @@
 from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.core.statistics import ratio_interval
-from hpml_jobs.core.strategies import Device
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Candidate, Choice
 from hpml_jobs.report.frame import captions
@@ -24,17 +23,16 @@ def speedup_text(choice: Choice, candidate: Candidate) -> str:
 
 def proposal(group: ConditionGroup, choice: Choice, version: str) -> str:
     """Return the paragraph: what was measured, the speedups by size, the request, and how."""
-    device = group.device
     sizes = [candidate for candidate in choice.by_size if candidate is not choice.reference]
-    parts = [_preliminary(choice, device), _measured(group, version), _reference(choice, device)]
-    parts += [_size(choice, candidate, device) for candidate in sizes]
-    parts += [_request(choice, device), _how(group, choice)]
+    parts = [_preliminary(choice), _measured(group, version), _reference(choice)]
+    parts += [_size(choice, candidate) for candidate in sizes]
+    parts += [_request(choice), _how(group, choice)]
     return " ".join(part for part in parts if part)
 
 
-def _preliminary(choice: Choice, device: Device) -> str:
+def _preliminary(choice: Choice) -> str:
     """Return that figures are doubtful; empty if no check warns of a time behind the choice."""
-    names = words.doubtful_names(choice, device)
+    names = words.doubtful_names(choice)
     if not names:
         return ""
     return (
@@ -50,38 +48,39 @@ def _measured(group: ConditionGroup, version: str) -> str:
     return f"Evidence of scaling, measured with hpml_jobs {version}: {setting}."
 
 
-def _reference(choice: Choice, device: Device) -> str:
+def _reference(choice: Choice) -> str:
     reference = choice.reference
-    rate = reference.units_per_s
-    throughput = "" if rate is None else f" ({per_second(rate)} {reference.unit.value}/s)"
+    timing, rate = reference.timing, reference.timing.units_per_s
+    throughput = "" if rate is None else f" ({per_second(rate)} {timing.unit.value}/s)"
     batches = {c.row.batch_per_gpu for c in choice.candidates if c.row.gpus == reference.row.gpus}
     best = "the best of the measured batches, " if len(batches) > 1 else ""
     return (
-        f"On {words.size(reference, device)}, the smallest size measured, "
-        f"{captions.an_epoch(reference.work)} {'take' if reference.work else 'takes'} "
+        f"On {words.size(reference)}, the smallest size measured, "
+        f"{captions.an_epoch(timing.work)} {'take' if timing.work else 'takes'} "
         f"{seconds(reference.epoch_s)} s at {best}batch {reference.row.batch_per_gpu} per "
-        f"{captions.unit(device)}{throughput}."
+        f"{captions.unit(choice.device)}{throughput}."
     )
 
 
-def _size(choice: Choice, candidate: Candidate, device: Device) -> str:
-    takes = "they take" if candidate.work else "it takes"
+def _size(choice: Choice, candidate: Candidate) -> str:
+    takes = "they take" if candidate.timing.work else "it takes"
     return (
-        f"On {words.name(candidate, device)} {takes} {seconds(candidate.epoch_s)} s: speedup "
+        f"On {words.name(candidate)} {takes} {seconds(candidate.epoch_s)} s: speedup "
         f"{speedup_text(choice, candidate)}, parallel efficiency "
-        f"{words.efficiency(candidate, choice, device)}, {significant(candidate.gpu_hours, 3)} "
-        f"{captions.hours_unit(device)} per {captions.work_text(candidate.work)}."
+        f"{words.efficiency(candidate, choice)}, {significant(candidate.gpu_hours, 3)} "
+        f"{captions.hours_unit(choice.device)} per {captions.work_text(candidate.timing.work)}."
     )
 
 
-def _request(choice: Choice, device: Device) -> str:
+def _request(choice: Choice) -> str:
     limit = ratio(choice.wish.min_efficiency)
     if choice.ask is None:
         return f"No cell reaches the threshold of efficiency, {limit}."
     asked = choice.ask.candidate
     return (
-        f"We request {words.size(asked, device)} per job at batch {asked.row.batch_per_gpu} per "
-        f"{captions.unit(device)}: the largest size with a parallel efficiency of {limit} or more."
+        f"We request {words.size(asked)} per job at batch {asked.row.batch_per_gpu} per "
+        f"{captions.unit(asked.device)}: the largest size with a parallel efficiency of {limit} or "
+        "more."
     )
 
 
@@ -135,7 +134,9 @@ class SizeLine(NamedTuple):
             gpus=row.gpus,
             nodes=row.nodes,
             treatment=row.treatment,
-            unit=candidate.unit.value,
+            units_per_s=candidate.timing.units_per_s,
+            unit=candidate.timing.unit.value,
+            samples_per_s=candidate.timing.samples_per_s,
             speedup=speedup_text(choice, candidate),
             reference_gpus=reference.gpus,
             reference_batch=reference.batch_per_gpu,
@@ -148,7 +149,7 @@ def sizes(group: ConditionGroup, choice: Choice) -> Table:
     """Return the fastest cell of each size with its speedup over the smallest size."""
     device, reference = group.device, choice.reference
     caption = SIZES.format(
-        reference=captions.cell_words(reference.row.place, device),
+        reference=reference.words,
         size=reference.row.gpus,
         units=captions.units(device),
         hours=captions.hours_unit(device),
@@ -158,12 +159,11 @@ def sizes(group: ConditionGroup, choice: Choice) -> Table:
     runs = captions.runs([candidate.row for candidate in shown])
     heads = columns_of(
         SizeLine,
-        without=["doubtful", "doubtful_ratio"],
         work=captions.work_text(group.work),
-        unit=reference.unit.value,
-        against=words.against(choice, device),
+        unit=reference.timing.unit.value,
+        against=words.against(choice),
         hours=captions.hours_unit(device),
     )
-    items = [(captions.cell_label(c.row.place, device), SizeLine.of(c, choice)) for c in shown]
+    items = [(c.label, SizeLine.of(c, choice)) for c in shown]
     text = TableText("sizes", "Speedup against the smallest size", "cell", (caption, runs))
     return item_table([group], text, items, heads)

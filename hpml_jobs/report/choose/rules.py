@@ -16,17 +16,16 @@ from hpml_jobs.checks import Level
 from hpml_jobs.checks.disturbance import DISTURBED
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
-from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.conditions import CPU_COUNT
 from hpml_jobs.core.statistics import Interval, ratio_interval
 from hpml_jobs.core.strategies import BASELINE, Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.errors import UsageError
-from hpml_jobs.report.frame.decision import LEAST_GAP, Decision, compare
-from hpml_jobs.report.frame.groups import Charged, ConditionGroup, charged_gpus
-from hpml_jobs.report.frame.power import runs_to_exclude, scatter
-from hpml_jobs.report.frame.rows import Row, Work
+from hpml_jobs.report.frame.captions import cell_label, cell_words
+from hpml_jobs.report.frame.decision import LEAST_GAP, Decision, compare, runs_to_exclude, scatter
+from hpml_jobs.report.frame.groups import Charged, ChargedRow, ConditionGroup, charged_gpus
+from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.slurm.states import Outcome
 
 MIN_EFFICIENCY = 0.7
@@ -70,74 +69,32 @@ class Exclusion(StrEnum):
     INEFFICIENT = "below the least efficiency"
 
 
-class Candidate(Value, frozen=True, kw_only=True):
+class Candidate(ChargedRow, frozen=True, kw_only=True):
     """A measured cell with what an epoch of it takes and costs: medians over its runs.
 
     `efficiency` is against the best cell of the smallest size. `doubtful`: a check of its time
     warns. `is_disturbed`: it fails, because outside causes made too much of the time.
     """
 
-    row: Row
-    epoch_s: float
-    charged_gpus: int
     efficiency: float
     exclusion: Exclusion | None = None
     doubtful: bool = False
     is_disturbed: bool = False
 
     @property
-    def work(self) -> Work | None:
-        """What `epoch_s` is the time of, where that is not an epoch."""
-        return self.row.timing.work if self.row.timing else None
+    def label(self) -> str:
+        """Its name in a table: `ddp 2-GPU b512`."""
+        return cell_label(self.row.place, self.device)
 
     @property
-    def unit(self) -> Unit:
-        """What throughput counts."""
-        return self.row.timing.unit if self.row.timing else Unit.SAMPLES
-
-    @property
-    def units_per_s(self) -> float | None:
-        """Throughput of all GPUs, in units per second."""
-        units = self.row.timing.units if self.row.timing else None
-        return formulas.units_per_s(units, self.epoch_s) if units else None
-
-    @property
-    def samples_per_s(self) -> float | None:
-        """The same in samples per second."""
-        samples = self.row.timing.samples if self.row.timing else None
-        return formulas.units_per_s(samples, self.epoch_s) if samples else None
+    def words(self) -> str:
+        """Its name in a sentence: `2 GPUs, batch 512 (ddp)`."""
+        return cell_words(self.row.place, self.device)
 
     @property
     def epochs_s(self) -> tuple[float, ...]:
         """Seconds of the timed epoch of every run that counts."""
         return self.row.epochs.runs
-
-    @property
-    def gpu_s(self) -> float:
-        """GPU-seconds that an epoch is charged."""
-        return self.charged_gpus * self.epoch_s
-
-    @property
-    def gpu_hours(self) -> float:
-        """GPU-hours that an epoch is charged."""
-        return formulas.gpu_hours(self.charged_gpus, self.epoch_s / 60)
-
-    @property
-    def joules(self) -> float | None:
-        """Joules of the cell's GPUs in an epoch; None without energy counters."""
-        return self.row.figures.joules
-
-    @property
-    def joules_per_thousand(self) -> float | None:
-        """Joules of the cell's GPUs for 1,000 units."""
-        timing = self.row.timing
-        return timing.per_thousand_units(self.joules) if timing else None
-
-    @property
-    def joules_per_thousand_samples(self) -> float | None:
-        """The same for 1,000 samples."""
-        timing = self.row.timing
-        return timing.per_thousand_samples(self.joules) if timing else None
 
 
 class Winner(NamedTuple):
@@ -214,6 +171,11 @@ class Choice(Value, frozen=True, kw_only=True):
     edges: tuple[Edge, ...]
 
     @property
+    def device(self) -> Device:
+        """The device that the cells compute on."""
+        return self.reference.device
+
+    @property
     def has_rivals(self) -> bool:
         """Whether there is more than one cell to choose from."""
         return len(self.candidates) > 1
@@ -266,7 +228,8 @@ def _candidates(group: ConditionGroup, wish: Wish, charged: Charged) -> list[Can
     measured = [
         Candidate(
             row=row,
-            epoch_s=row.timing.epoch_s,
+            timing=row.timing,
+            device=group.device,
             charged_gpus=charged(row.setup),
             efficiency=1.0,
             exclusion=Exclusion.FAILED_CHECK

@@ -8,12 +8,11 @@ from typing import Annotated, Any, NamedTuple, Self
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.cluster import Cluster
-from hpml_jobs.core.strategies import Device
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Candidate, Choice, Wish, choose
-from hpml_jobs.report.frame import captions, learning, marks
-from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, item_table
+from hpml_jobs.report.frame import captions, learning
+from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, filled, item_table
 from hpml_jobs.report.frame.cells import cell_results
 from hpml_jobs.report.frame.groups import ConditionGroup, complete_groups
 from hpml_jobs.report.frame.numbers import accuracy, cost, per_second, ratio, seconds, three_digits
@@ -30,7 +29,7 @@ CAPTION = (
 ACCURACY_GAP = 0.005
 """Difference of test accuracies from which equal epochs are called unequal training."""
 
-NOT_COLUMNS = ("path", "cells", "doubtful", "doubtful_ratio")
+NOT_COLUMNS = ("path", "cells")
 ENERGY = ("joules", "joules_per_1000_units", "joules_per_1000_samples")
 
 
@@ -67,10 +66,12 @@ class ChoiceLine(NamedTuple):
     doubtful_ratio: bool
 
     @classmethod
-    def of(cls, candidate: Candidate, choice: Choice, device: Device) -> Self:
+    def of(cls, candidate: Candidate, choice: Choice) -> Self:
         """Return the line of a cell."""
-        row, reference = candidate.row, choice.reference.row
-        return cls(
+        row, timing, reference = candidate.row, candidate.timing, choice.reference.row
+        return filled(
+            cls,
+            candidate,
             strategy=row.strategy.value,
             gpus=row.gpus,
             nodes=row.nodes,
@@ -78,22 +79,17 @@ class ChoiceLine(NamedTuple):
             path=row.path,
             batch=row.batch_per_gpu,
             cells=row.cells,
-            epoch_s=candidate.epoch_s,
-            units_per_s=candidate.units_per_s,
-            unit=candidate.unit.value,
-            samples_per_s=candidate.samples_per_s,
-            efficiency=candidate.efficiency,
+            units_per_s=timing.units_per_s,
+            unit=timing.unit.value,
+            samples_per_s=timing.samples_per_s,
             reference_gpus=reference.gpus,
             reference_batch=reference.batch_per_gpu,
             charged_gpu_s=candidate.gpu_s,
             charged_gpu_hours=candidate.gpu_hours,
-            joules=candidate.joules,
-            joules_per_1000_units=candidate.joules_per_thousand,
-            joules_per_1000_samples=candidate.joules_per_thousand_samples,
-            charged_gpus=candidate.charged_gpus,
+            joules_per_1000_units=timing.per_thousand_units(candidate.joules),
+            joules_per_1000_samples=timing.per_thousand_samples(candidate.joules),
             runs=len(candidate.epochs_s),
-            why=words.why(candidate, choice, device),
-            doubtful=candidate.doubtful,
+            why=words.why(candidate, choice),
             doubtful_ratio=choice.doubts_ratio(candidate),
         )
 
@@ -110,30 +106,27 @@ def choice_table(group: ConditionGroup, choice: Choice, study: str) -> Table:
         reference=seconds(reference.epoch_s),
         size=reference.row.gpus,
         units=captions.units(device),
-        cell=captions.cell_words(reference.row.place, device),
+        cell=reference.words,
     )
     text = TableText(
         "choice", "Choice", "timed epoch", (caption, captions.runs(group.timed)), on_screen=False
     )
-    text = text._replace(answer=words.answer(choice, device, study))
-    items = [
-        (captions.cell_label(candidate.row.place, device), ChoiceLine.of(candidate, choice, device))
-        for candidate in choice.candidates
-    ]
+    text = text._replace(answer=words.answer(choice, study))
+    items = [(c.label, ChoiceLine.of(c, choice)) for c in choice.candidates]
     has_energy = any(line.joules is not None for _, line in items)
     heads = columns_of(
         ChoiceLine,
         without=[*NOT_COLUMNS, *(() if has_energy else ENERGY)],
-        unit=reference.unit.value,
-        against=words.against(choice, device),
-        cost=f"cost per {captions.work_text(reference.work)}",
+        unit=reference.timing.unit.value,
+        against=words.against(choice),
+        cost=f"cost per {captions.work_text(group.work)}",
         seconds=captions.cost_unit(device, short=True),
         hours=captions.hours_unit(device),
     )
     notes = [
-        *marks.explained(group, (c.row for c in choice.candidates), Affected.TIME),
-        *(words.step_text(step, device) for step in choice.steps),
-        *words.doubts(choice, device),
+        *captions.explained(group, (c.row for c in choice.candidates), Affected.TIME),
+        *(words.step_text(step) for step in choice.steps),
+        *words.doubts(choice),
         *_accuracies(group, choice),
     ]
     return item_table([group], text, items, heads, notes)
@@ -143,13 +136,13 @@ def _accuracies(group: ConditionGroup, choice: Choice) -> Iterator[str]:
     """Yield a line if the cell to ask for learned less in its epochs than the reference."""
     if choice.ask is None or choice.ask.candidate is choice.reference:
         return
-    rows = (choice.ask.candidate.row, choice.reference.row)
-    asked, reference = (learning.mean_of(group, row, learning.test_accuracy) for row in rows)
+    cells = (choice.ask.candidate, choice.reference)
+    asked, reference = (learning.mean_of(group, c.row, learning.test_accuracy) for c in cells)
     if asked and reference and asked.mean < reference.mean - ACCURACY_GAP:
-        names = [captions.cell_words(row.place, group.device) for row in rows]
         yield (
             f"equal epochs are not equal training: test accuracy {accuracy(asked.mean)} % of "
-            f"{names[0]} and {accuracy(reference.mean)} % of {names[1]} after as many epochs"
+            f"{cells[0].words} and {accuracy(reference.mean)} % of {cells[1].words} after as many "
+            "epochs"
         )
 
 
@@ -190,7 +183,7 @@ class GroupChoice(NamedTuple):
         """Return a cell as values."""
         if candidate is None:
             return None
-        return ChoiceLine.of(candidate, self.choice, self.group.device)._asdict()
+        return ChoiceLine.of(candidate, self.choice)._asdict()
 
 
 def choices(
@@ -217,6 +210,6 @@ def choices(
             )
         choice = choose(group, wish, cluster)
         if choice:
-            next_cells = words.next_cells(choice, commands, group.device)
+            next_cells = words.next_cells(choice, commands)
             made.append(GroupChoice(group, choice, choice_table(group, choice, study), next_cells))
     return made

@@ -7,10 +7,8 @@ from hpml_jobs.checks.result import names
 from hpml_jobs.core.disturbance import WITHHELD_MOST
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted, percent_text
-from hpml_jobs.report.choose.rules import Candidate, Choice, Edge, Exclusion, Step, Winner, Wish
+from hpml_jobs.report.choose.rules import Candidate, Choice, Edge, Exclusion, Step, Winner
 from hpml_jobs.report.frame.captions import (
-    cell_label,
-    cell_words,
     cost_unit,
     hours_unit,
     time_word,
@@ -18,75 +16,73 @@ from hpml_jobs.report.frame.captions import (
     units,
     work_text,
 )
-from hpml_jobs.report.frame.decision import LEAST_RUNS
+from hpml_jobs.report.frame.decision import LEAST_RUNS, MOST_RUNS
 from hpml_jobs.report.frame.numbers import cost, per_second, percent, ratio, seconds, significant
-from hpml_jobs.report.frame.power import MOST_RUNS
 from hpml_jobs.study.study import command_with
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 
 
-def name(candidate: Candidate, device: Device) -> str:
+def name(candidate: Candidate) -> str:
     """Return a cell's name in a sentence: `2 GPUs at batch 512 per GPU (ddp)`."""
     row = candidate.row
     nodes = f" on {row.nodes} nodes" if row.nodes > 1 else ""
     how = ", ".join(part for part in (row.strategy.value, row.treatment) if part)
-    batch = f"batch {row.batch_per_gpu} per {unit(device)}"
-    return f"{size(candidate, device)}{nodes} at {batch} ({how})"
+    batch = f"batch {row.batch_per_gpu} per {unit(candidate.device)}"
+    return f"{size(candidate)}{nodes} at {batch} ({how})"
 
 
-def size(candidate: Candidate, device: Device) -> str:
+def size(candidate: Candidate) -> str:
     """Return a cell's number of GPUs in a sentence: `2 GPUs`."""
-    return counted(candidate.row.gpus, unit(device), units(device))
+    return counted(candidate.row.gpus, unit(candidate.device), units(candidate.device))
 
 
-def efficiency(candidate: Candidate, choice: Choice, device: Device) -> str:
+def efficiency(candidate: Candidate, choice: Choice) -> str:
     """Return an efficiency, with what it is against unless that is its batch on a single GPU."""
     batch = choice.reference.row.batch_per_gpu
     is_same = batch == candidate.row.batch_per_gpu
-    other = against(choice, device) or ("" if is_same else f" (against batch {batch})")
+    other = against(choice) or ("" if is_same else f" (against batch {batch})")
     return f"{ratio(candidate.efficiency)}{other}"
 
 
-def against(choice: Choice, device: Device) -> str:
+def against(choice: Choice) -> str:
     """Return ` (against 2 GPUs)` where efficiencies are not against a single GPU, else nothing."""
     reference = choice.reference
-    return f" (against {size(reference, device)})" if reference.row.gpus > 1 else ""
+    return f" (against {size(reference)})" if reference.row.gpus > 1 else ""
 
 
-def figures(candidate: Candidate, choice: Choice, device: Device) -> str:
+def figures(candidate: Candidate, choice: Choice) -> str:
     """Return what an epoch of a cell, or other work, takes, gives and costs."""
-    per = work_text(candidate.work)
+    per = work_text(candidate.timing.work)
     parts = [f"{seconds(candidate.epoch_s)} s per {per}"]
-    if candidate.units_per_s is not None:
-        parts.append(f"{per_second(candidate.units_per_s)} {candidate.unit.value}/s")
+    if (rate := candidate.timing.units_per_s) is not None:
+        parts.append(f"{per_second(rate)} {candidate.timing.unit.value}/s")
     parts += [
-        f"efficiency {efficiency(candidate, choice, device)}",
-        f"{cost(candidate.gpu_s)} {cost_unit(device)} per {per}",
+        f"efficiency {efficiency(candidate, choice)}",
+        f"{cost(candidate.gpu_s)} {cost_unit(candidate.device)} per {per}",
     ]
     return ", ".join(parts)
 
 
-def answer(choice: Choice, device: Device, study: str) -> str:
+def answer(choice: Choice, study: str) -> str:
     """Return the one sentence: what to ask for, and what that gives; or what to measure again."""
     if choice.measure_again:
-        again = (cell_words(c.row.place, device) for c in choice.measure_again)
-        cells = names(again, separator="; ")
+        cells = names((c.words for c in choice.measure_again), separator="; ")
         return (
             f"Measure again: something outside of the cells withheld more than "
             f"{percent_text(WITHHELD_MOST)} of the timed epoch of {cells}: "
             f"hpml-jobs resubmit {study} --disturbed"
         )
     if choice.ask is None:
-        return f"No cell can be recommended: {_none(choice, device)}."
+        return f"No cell can be recommended: {_none(choice)}."
     asked = choice.ask.candidate
-    text = f"{ask_words(choice, device)} {name(asked, device)}: {figures(asked, choice, device)}"
+    text = f"{ask_words(choice)} {name(asked)}: {figures(asked, choice)}"
     if choice.wish.epochs:
-        text += f"; {training(asked, choice.wish.epochs, device)}"
-    return f"{text}{undecided(choice, device)}."
+        text += f"; {training(asked, choice.wish.epochs)}"
+    return f"{text}{undecided(choice)}."
 
 
-def undecided(choice: Choice, device: Device) -> str:
+def undecided(choice: Choice) -> str:
     """Return the clause on a cell that may be efficient enough or not; empty without one."""
     if choice.undecided is None:
         return ""
@@ -94,19 +90,19 @@ def undecided(choice: Choice, device: Device) -> str:
     have = "has" if candidate.row.gpus == 1 else "have"
     needed = f"{runs} runs of each would decide" if runs else f"{MOST_RUNS} runs do not decide"
     return (
-        f"; {size(candidate, device)} {have} {ratio(candidate.efficiency)} [{ratio(interval.low)}, "
+        f"; {size(candidate)} {have} {ratio(candidate.efficiency)} [{ratio(interval.low)}, "
         f"{ratio(interval.high)}]: not decided, {needed}"
     )
 
 
-def ask_words(choice: Choice, device: Device) -> str:
+def ask_words(choice: Choice) -> str:
     """Return `Ask for`, or that this is not reliable yet: a check warns of a time behind it."""
     if not is_provisional(choice):
         return "Ask for"
     reference, reason = choice.reference, ""
     if reference.exclusion is Exclusion.FAILED_CHECK:
         number = "single" if reference.row.gpus == 1 else reference.row.gpus
-        reason = f" (the {number}-{unit(device)} time is doubtful)"
+        reason = f" (the {number}-{unit(choice.device)} time is doubtful)"
     return f"Not reliable yet{reason}: ask for"
 
 
@@ -116,24 +112,23 @@ def is_provisional(choice: Choice) -> bool:
     return any(candidate.doubtful for candidate in (asked, choice.reference) if candidate)
 
 
-def doubtful_names(choice: Choice, device: Device) -> list[str]:
+def doubtful_names(choice: Choice) -> list[str]:
     """Return the cells behind the choice of whose times a check warns."""
     winners = [winner.candidate for winner in (choice.ask, choice.fastest) if winner]
     candidates = (choice.reference, *winners, choice.cheapest)
-    labels = (cell_words(c.row.place, device) for c in candidates if c and c.doubtful)
-    return list(dict.fromkeys(labels))
+    return list(dict.fromkeys(c.words for c in candidates if c and c.doubtful))
 
 
-def training(candidate: Candidate, epochs: int, device: Device) -> str:
+def training(candidate: Candidate, epochs: int) -> str:
     """Return what a training of so many epochs takes and costs."""
     minutes, hours = epochs * candidate.epoch_s / 60, epochs * candidate.gpu_hours
     return (
         f"{counted(epochs, 'epoch')} take {significant(minutes, 3)} min and cost "
-        f"{significant(hours, 3)} {hours_unit(device)}"
+        f"{significant(hours, 3)} {hours_unit(candidate.device)}"
     )
 
 
-def _none(choice: Choice, device: Device) -> str:
+def _none(choice: Choice) -> str:
     """Return why no cell can be chosen: what the nearest one lacks."""
     sound = [c for c in choice.candidates if c.exclusion is not Exclusion.FAILED_CHECK]
     if not sound:
@@ -142,8 +137,7 @@ def _none(choice: Choice, device: Device) -> str:
     if not wish.has_limit:
         best = max(sound, key=lambda candidate: candidate.efficiency)
         return (
-            f"the best efficiency is {efficiency(best, choice, device)}, below "
-            f"{ratio(wish.min_efficiency)}"
+            f"the best efficiency is {efficiency(best, choice)}, below {ratio(wish.min_efficiency)}"
         )
     epochs = wish.epochs or 1
 
@@ -152,41 +146,40 @@ def _none(choice: Choice, device: Device) -> str:
         return max(late, epochs * candidate.gpu_hours / (wish.gpu_hours_budget or math.inf))
 
     best = min(sound, key=excess)
-    return (
-        f"no cell meets {limits(wish, device)}; the nearest is {name(best, device)}: "
-        f"{training(best, epochs, device)}"
-    )
+    return f"no cell meets {limits(choice)}; the nearest is {name(best)}: {training(best, epochs)}"
 
 
-def limits(wish: Wish, device: Device) -> str:
+def limits(choice: Choice) -> str:
     """Return the limits of a training in words."""
+    wish = choice.wish
     parts = []
     if wish.gpu_hours_budget is not None:
-        parts.append(f"the budget of {wish.gpu_hours_budget:g} {hours_unit(device)}")
+        parts.append(f"the budget of {wish.gpu_hours_budget:g} {hours_unit(choice.device)}")
     if wish.deadline_min is not None:
         parts.append(f"the deadline of {wish.deadline_min:g} min")
     return " and ".join(parts)
 
 
-def rule(choice: Choice, device: Device) -> str:
+def rule(choice: Choice) -> str:
     """Return the rule by which the cell to ask for was chosen."""
     wish = choice.wish
     if wish.deadline_min is not None:
-        return f"the cheapest that meets {limits(wish, device)}"
+        return f"the cheapest that meets {limits(choice)}"
     if wish.gpu_hours_budget is not None:
-        return f"the fastest within {limits(wish, device)}"
-    return f"the most {units(device)} with an efficiency of {ratio(wish.min_efficiency)} or more"
+        return f"the fastest within {limits(choice)}"
+    most = f"the most {units(choice.device)}"
+    return f"{most} with an efficiency of {ratio(wish.min_efficiency)} or more"
 
 
-def why(candidate: Candidate, choice: Choice, device: Device) -> str:
+def why(candidate: Candidate, choice: Choice) -> str:
     """Return why a cell was chosen, or why not."""
-    roles = list(_roles(candidate, choice, device))
+    roles = list(_roles(candidate, choice))
     if roles and candidate.exclusion not in (Exclusion.OVER_BUDGET, Exclusion.TOO_LATE):
         return "; ".join(roles)
-    return "; ".join([*roles, _exclusion(candidate, choice, device)])
+    return "; ".join([*roles, _exclusion(candidate, choice)])
 
 
-def _exclusion(candidate: Candidate, choice: Choice, device: Device) -> str:
+def _exclusion(candidate: Candidate, choice: Choice) -> str:
     wish = choice.wish
     epochs = wish.epochs or 1
     match candidate.exclusion:
@@ -194,46 +187,45 @@ def _exclusion(candidate: Candidate, choice: Choice, device: Device) -> str:
             return "a data-quality check failed: never chosen"
         case Exclusion.OVER_BUDGET:
             hours = significant(epochs * candidate.gpu_hours, 3)
-            return f"needs {hours} of {wish.gpu_hours_budget:g} {hours_unit(device)}"
+            return f"needs {hours} of {wish.gpu_hours_budget:g} {hours_unit(choice.device)}"
         case Exclusion.TOO_LATE:
             minutes = significant(epochs * candidate.epoch_s / 60, 3)
             return f"needs {minutes} of {wish.deadline_min:g} min"
         case Exclusion.INEFFICIENT:
             return f"efficiency below {ratio(wish.min_efficiency)}"
         case _:
-            return _beaten(candidate, choice, device)
+            return _beaten(candidate, choice)
 
 
-def _roles(candidate: Candidate, choice: Choice, device: Device) -> Iterator[str]:
+def _roles(candidate: Candidate, choice: Choice) -> Iterator[str]:
     if choice.ask and candidate is choice.ask.candidate:
-        yield f"ask for this: {rule(choice, device)}{_instead(choice.ask, device)}"
+        yield f"ask for this: {rule(choice)}{_instead(choice.ask)}"
     if choice.fastest and candidate is choice.fastest.candidate:
-        yield f"fastest{_instead(choice.fastest, device)}"
+        yield f"fastest{_instead(choice.fastest)}"
     if candidate is choice.cheapest:
         yield "cheapest"
 
 
-def _instead(winner: Winner, device: Device) -> str:
+def _instead(winner: Winner) -> str:
     """Return the cells that are not faster than the winner: of its size, or costing more."""
     labels: dict[bool, list[str]] = {False: [], True: []}
     for other in winner.instead_of:
         is_same_size = other.row.gpus == winner.candidate.row.gpus
-        labels[is_same_size].append(cell_label(other.row.place, device))
+        labels[is_same_size].append(other.label)
     text = f", as fast as {', '.join(labels[False])} and cheaper" if labels[False] else ""
     return text + (f", not told apart from {', '.join(labels[True])}" if labels[True] else "")
 
 
-def _beaten(candidate: Candidate, choice: Choice, device: Device) -> str:
+def _beaten(candidate: Candidate, choice: Choice) -> str:
     if choice.ask is None:
         return ""
     asked = choice.ask.candidate
     if candidate in choice.ask.instead_of:
-        label = cell_label(asked.row.place, device)
         if candidate.row.gpus == asked.row.gpus:
-            return f"not told apart from {label}"
-        return f"no faster than {label}, and costs more"
+            return f"not told apart from {asked.label}"
+        return f"no faster than {asked.label}, and costs more"
     if candidate.row.gpus < asked.row.gpus and not choice.wish.has_limit:
-        return f"fewer {units(device)} than can be used efficiently"
+        return f"fewer {units(choice.device)} than can be used efficiently"
     costs_more = candidate.gpu_s > asked.gpu_s
     slower = candidate.epoch_s > asked.epoch_s
     if slower and costs_more:
@@ -241,25 +233,25 @@ def _beaten(candidate: Candidate, choice: Choice, device: Device) -> str:
     return "slower" if slower else "costs more"
 
 
-def step_text(step: Step, device: Device) -> str:
+def step_text(step: Step) -> str:
     """Return what more GPUs bring: `the second GPU saves 4.2 s and costs 1.1 GPU-seconds more`."""
+    device = step.larger.device
     first, last = step.smaller.row.gpus + 1, step.larger.row.gpus
     added, is_one = _added(first, last, device), first == last
     saved, more = step.saved_s, step.added_gpu_s
     save, cost_word = ("saves", "costs") if is_one else ("save", "cost")
     if saved > 0:
         share = percent(saved / step.smaller.epoch_s)
-        change = f"{save} {seconds(saved)} s per {work_text(step.smaller.work)} ({share} %)"
+        change = f"{save} {seconds(saved)} s per {work_text(step.smaller.timing.work)} ({share} %)"
     else:
         lengthen = "lengthens" if is_one else "lengthen"
-        change = f"{lengthen} the {time_word(step.smaller.work)} by {seconds(-saved)} s"
+        change = f"{lengthen} the {time_word(step.smaller.timing.work)} by {seconds(-saved)} s"
     price = (
         f"{cost_word} {cost(more)} {cost_unit(device)} more"
         if more > 0
         else f"{save} {cost(-more)} {cost_unit(device)}"
     )
-    larger, smaller = (cell_words(c.row.place, device) for c in (step.larger, step.smaller))
-    return f"{added} {change} and {price} ({larger}, against {smaller})"
+    return f"{added} {change} and {price} ({step.larger.words}, against {step.smaller.words})"
 
 
 def _added(first: int, last: int, device: Device) -> str:
@@ -272,7 +264,7 @@ def _added(first: int, last: int, device: Device) -> str:
     return f"the {' and '.join(words)} {unit(device)}"
 
 
-def doubts(choice: Choice, device: Device) -> Iterator[str]:
+def doubts(choice: Choice) -> Iterator[str]:
     """Yield what limits the choice: too few runs, doubtful times, no single-GPU cell."""
     winners = [winner for winner in (choice.ask, choice.fastest) if winner]
     if any(not winner.is_decided for winner in winners):
@@ -280,7 +272,7 @@ def doubts(choice: Choice, device: Device) -> Iterator[str]:
             f"too few runs to tell cells apart: medians were compared; {LEAST_RUNS} runs of each "
             f"decide (repeats={LEAST_RUNS})"
         )
-    doubtful = doubtful_names(choice, device)
+    doubtful = doubtful_names(choice)
     if doubtful:
         yield (
             f"a data-quality check warns of the time of {'; '.join(doubtful)}: hpml-jobs record "
@@ -288,14 +280,16 @@ def doubts(choice: Choice, device: Device) -> Iterator[str]:
         )
     if choice.reference.row.gpus > 1:
         yield (
-            f"no single-{unit(device)} cell: efficiencies are against "
-            f"{cell_words(choice.reference.row.place, device)}"
+            f"no single-{unit(choice.device)} cell: efficiencies are against "
+            f"{choice.reference.words}"
         )
 
 
-def next_cells(choice: Choice, commands: Sequence[str], device: Device) -> tuple[str, ...]:
+def next_cells(choice: Choice, commands: Sequence[str]) -> tuple[str, ...]:
     """Return the cells beyond the edges of the grid, each with its command if it is known."""
-    return tuple(_edge_text(edge, command_of(edge, commands), device) for edge in choice.edges)
+    return tuple(
+        _edge_text(edge, command_of(edge, commands), choice.device) for edge in choice.edges
+    )
 
 
 def command_of(edge: Edge, commands: Sequence[str]) -> str:

@@ -19,7 +19,6 @@ from hpml_jobs.report.frame.picture import (
     Panel,
     Picture,
     cut,
-    listed,
     logarithmic,
     panels,
 )
@@ -93,7 +92,7 @@ def bandwidth(groups: Sequence[ConditionGroup]) -> Picture | None:
         for strategy in panel.data.sent
     }
     kinds = kinds_of(place for _, of in places for place in of)
-    words = listed([kind.words for kind in kinds])
+    words = captions.first_few([kind.words for kind in kinds])
     return panels(
         "Bus bandwidth by message size",
         shown,

@@ -27,9 +27,16 @@ from hpml_jobs.report.compare.reference import (
     ReferenceGroup,
     Work,
 )
-from hpml_jobs.report.frame.decision import LEAST_GAP, Comparison, Decision, Ratio, compare
+from hpml_jobs.report.frame.decision import (
+    LEAST_GAP,
+    Comparison,
+    Decision,
+    Ratio,
+    compare,
+    scatter,
+    smallest_difference,
+)
 from hpml_jobs.report.frame.groups import differing
-from hpml_jobs.report.frame.power import scatter, smallest_difference
 from hpml_jobs.report.frame.rows import Place, setup_order
 
 PARTS = {

@@ -3,7 +3,8 @@
 The rules are in docs/compare.md.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Annotated, NamedTuple, Self
 
 import msgspec
 
@@ -13,49 +14,80 @@ from hpml_jobs.report.compare import words
 from hpml_jobs.report.compare.reference import ReferenceCell, ReferenceGroup
 from hpml_jobs.report.compare.rules import PARTS, ComparedCell, ComparedGroup, Kind, StudyComparison
 from hpml_jobs.report.compare.words import label, listed, no_number, size
-from hpml_jobs.report.frame.builder import (
-    Columns,
-    TableText,
-    column,
-    item_table,
-    place_columns,
-)
+from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, item_table
 from hpml_jobs.report.frame.captions import cell_label, cell_words
-from hpml_jobs.report.frame.decision import LEAST_RUNS, Decision
-from hpml_jobs.report.frame.marks import MARK
+from hpml_jobs.report.frame.decision import (
+    LEAST_RUNS,
+    MOST_RUNS,
+    Decision,
+    runs_to_show,
+    smallest_difference,
+)
 from hpml_jobs.report.frame.numbers import percent, seconds
-from hpml_jobs.report.frame.power import MOST_RUNS, runs_to_show, smallest_difference
-from hpml_jobs.report.frame.table import Line, Table
-
-PART_HEADS = {
-    "compute_s": "Compute, s",
-    "comm_exposed_s": "exposed comm., s",
-    "stall_s": "stall, s",
-}
-"""The parts of an epoch beside it, with their headings."""
+from hpml_jobs.report.frame.table import Table
 
 SPLIT = "Compute and exposed communication: instrumented epoch. Stall: timed epoch."
+
+
+def _interval(interval: Interval) -> str:
+    return f"[{percent(interval.low - 1)}, {percent(interval.high - 1)}]"
+
+
+class ComparedLine(NamedTuple):
+    """Medians of a cell in both studies, A and B, and what the runs say of the change."""
+
+    epoch_a_s: Annotated[Number, Shown("A", seconds, "{time}, s", doubt="is_doubtful")]
+    epoch_b_s: Annotated[Number, Shown("B", seconds, "{time}, s")]
+    change: Annotated[float, Shown("", words.percents, "change, %")]
+    interval: Annotated[Interval | None, Shown("interval", _interval, "change, %")]
+    verdict: Annotated[str, Shown("verdict", words=True)]
+    smallest_difference: Annotated[Number, Shown("could show, %", percent)]
+    compute_a_s: Annotated[Number, Shown("A", seconds, "Compute, s")]
+    compute_b_s: Annotated[Number, Shown("B", seconds, "Compute, s")]
+    comm_exposed_a_s: Annotated[Number, Shown("A", seconds, "exposed comm., s")]
+    comm_exposed_b_s: Annotated[Number, Shown("B", seconds, "exposed comm., s")]
+    stall_a_s: Annotated[Number, Shown("A", seconds, "stall, s")]
+    stall_b_s: Annotated[Number, Shown("B", seconds, "stall, s")]
+    runs_a: Annotated[int, Shown("A", str, "runs")]
+    runs_b: Annotated[int, Shown("B", str, "runs")]
+    is_doubtful: bool
+
+    @classmethod
+    def of(cls, cell: ComparedCell) -> Self:
+        """Return the line of a cell."""
+        medians = {
+            f"{name.removesuffix('_s')}_{side}_s": of.median_s(name)
+            for name in ("epoch_s", *PARTS)
+            for side, of in (("a", cell.old), ("b", cell.new))
+        }
+        return cls(
+            **medians,
+            change=cell.ratio.estimate - 1,
+            interval=cell.ratio.interval,
+            verdict=verdict(cell),
+            smallest_difference=cell.smallest_difference,
+            runs_a=len(cell.old.runs),
+            runs_b=len(cell.new.runs),
+            is_doubtful=cell.is_doubtful,
+        )
 
 
 def comparison_table(group: ComparedGroup, limit: float | None) -> Table:
     """Return the table of a compared group, with what became slower and what limits it below."""
     device, cells = group.new.device, group.measured
-    heads = [*_heads(group), *_sheet_heads()]
-    caption = (
-        words.caption(group.new),
-        *((SPLIT,) if any(cell.changes() for cell in cells) else ()),
-    )
+    known = {name for cell in cells for name in cell.changes()}
+    caption = (words.caption(group.new), *((SPLIT,) if known else ()))
     is_imported = group.old.imported and group.new.imported
     text = TableText("compare", "Comparison", "" if is_imported else "timed epoch", caption)
-    items = [(cell_label(cell.place, device), cell) for cell in cells]
+    unknown = [name.removesuffix("_s") for name in PARTS if name not in known]
+    heads = columns_of(
+        ComparedLine,
+        without=[f"{name}_{side}_s" for name in unknown for side in ("a", "b")],
+        time=group.new.time_word,
+    )
+    items = [(cell_label(cell.place, device), ComparedLine.of(cell)) for cell in cells]
     table = item_table([], text, items, heads, notes(group, limit))
-    lines = zip(table.lines, cells, strict=True)
-    marked = tuple(_marked(line) if cell.is_doubtful else line for line, cell in lines)
-    return msgspec.structs.replace(table, setting=group.new.setting, lines=marked)
-
-
-def _marked(line: Line) -> Line:
-    return Line(label=line.label, texts=(f"{MARK}{line.texts[0]}", *line.texts[1:]))
+    return msgspec.structs.replace(table, setting=group.new.setting)
 
 
 def verdict(cell: ComparedCell) -> str:
@@ -67,71 +99,6 @@ def verdict(cell: ComparedCell) -> str:
             return "no difference seen"
         case decision:
             return decision.value
-
-
-def _heads(group: ComparedGroup) -> Iterator[Columns[ComparedCell]]:
-    yield Columns("", place_columns(lambda cell: cell.place.setup))
-    yield Columns("", (column("batch", "", lambda cell: cell.place.batch_per_gpu),))
-    yield _sides("epoch_s", f"{group.new.time_word}, s", group.new.time_word)
-    yield Columns(
-        "change, %",
-        (
-            column("", "", lambda cell: cell.ratio.estimate - 1, words.percents),
-            column("", "interval", lambda cell: cell.ratio.interval, _interval),
-        ),
-    )
-    yield Columns("verdict", (column("verdict", "", verdict),), words=True)
-    yield Columns(
-        "could show, %",
-        (column("smallest_difference", "", lambda cell: cell.smallest_difference, percent),),
-    )
-    for name, head in PART_HEADS.items():
-        if any(name in cell.changes() for cell in group.measured):
-            yield _sides(name, head)
-    yield Columns(
-        "runs",
-        (
-            column("runs_a", "A", lambda cell: len(cell.old.runs)),
-            column("runs_b", "B", lambda cell: len(cell.new.runs)),
-        ),
-    )
-
-
-def _sides(name: str, head: str, stem: str = "") -> Columns[ComparedCell]:
-    """Return the columns of a median in both studies."""
-    stem = stem or name.removesuffix("_s")
-    return Columns(
-        head,
-        (
-            column(f"{stem}_a_s", "A", lambda cell: cell.old.median_s(name), seconds),
-            column(f"{stem}_b_s", "B", lambda cell: cell.new.median_s(name), seconds),
-        ),
-    )
-
-
-def _interval(interval: Interval) -> str:
-    return f"[{percent(interval.low - 1)}, {percent(interval.high - 1)}]"
-
-
-def _sheet_heads() -> Iterator[Columns[ComparedCell]]:
-    """Yield the columns for programs."""
-    yield Columns(
-        "",
-        (
-            column("ratio", "", lambda cell: cell.ratio.estimate),
-            column("ratio_low", "", _end(lambda interval: interval.low)),
-            column("ratio_high", "", _end(lambda interval: interval.high)),
-            column("p", "", lambda cell: cell.p),
-        ),
-    )
-
-
-def _end(of: Callable[[Interval], float]) -> Callable[[ComparedCell], float | None]:
-    def end(cell: ComparedCell) -> float | None:
-        interval = cell.ratio.interval
-        return of(interval) if interval else None
-
-    return end
 
 
 SHOWN = 0.05

@@ -17,7 +17,6 @@ from hpml_jobs.report.cost.rules import Cost
 from hpml_jobs.report.frame.captions import cell_words
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import count, gb_per_s, percent, ratio
-from hpml_jobs.report.frame.rows import Row
 
 SAME_MODEL = 0.003
 """Models whose parameters differ by this share at most count as the same (padded vocabularies)."""
@@ -140,55 +139,11 @@ ALL_REDUCE = (
 )
 
 
-class DdpEfficiency(NamedTuple):
-    """The efficiency of PyTorch's DDP against training without it, the least and the most."""
-
-    gpu: str
-    gpus: int
-    batch: int
-    least: float
-    most: float
-    source: str
-
-
-DDP = DdpEfficiency("V100", 16, 32, 0.91, 0.93, "pytorch/pytorch benchmarks/distributed/ddp")
-
-
-class Nearest(NamedTuple):
-    """The published run nearest to a result, and in what the two are the same."""
-
-    published: Published
-    same_model: bool
-    same_gpu: bool
-
-
-def nearest(kind: Kind | None, parameters: int | None, gpu: str) -> Nearest | None:
-    """Return the nearest published run: of the same model, then on the same GPU.
-
-    Without one of the same model, one of the same kind on any GPU. None if nothing is near.
-    """
-    candidates = [
-        Nearest(figure, _is_model(figure, parameters), figure.gpu == gpu)
-        for figure in TRAINING
-        if figure.kind is kind or _is_model(figure, parameters)
-    ]
-    return max(
-        candidates,
-        key=lambda near: (near.same_model, near.same_gpu, near.published.share is not None),
-        default=None,
-    )
-
-
-def _is_model(figure: Published, parameters: int | None) -> bool:
-    return parameters is not None and abs(parameters / figure.parameters - 1) <= SAME_MODEL
-
-
-def nearest_all_reduce(gpu: str, gpus: int, nodes: int) -> tuple[BusBandwidth, ...]:
-    """Return the published bus bandwidths of the same GPU and nodes, the nearest number of GPUs."""
-    same = [f for f in ALL_REDUCE if f.gpu == gpu and (f.nodes > 1) == (nodes > 1)]
-    apart = min((abs(figure.gpus - gpus) for figure in same), default=None)
-    return tuple(figure for figure in same if abs(figure.gpus - gpus) == apart)
-
+DDP = (
+    "Published weak efficiency of DDP: 91 to 93 % on 16 x V100 at batch 32 (pytorch/pytorch "
+    "benchmarks/distributed/ddp; another model)."
+)
+DDP_BATCH = 32
 
 KINDS = {
     **dict.fromkeys(("resnet18_cifar", "resnet18", "vgg11_bn"), Kind.IMAGES),
@@ -197,9 +152,28 @@ KINDS = {
 """The built-in models that are worth a comparison."""
 
 
-def kind_of(model: str) -> Kind | None:
-    """Return the kind of a built-in model; None of other models."""
-    return KINDS.get(model)
+def nearest(kind: Kind | None, parameters: int | None, gpu: str) -> Published | None:
+    """Return the nearest published run: of the same model, then on the same GPU.
+
+    Without one of the same model, one of the same kind on any GPU. None if nothing is near.
+    """
+    return max(
+        (run for run in TRAINING if run.kind is kind or is_model(run, parameters)),
+        key=lambda run: (is_model(run, parameters), run.gpu == gpu, run.share is not None),
+        default=None,
+    )
+
+
+def is_model(run: Published, parameters: int | None) -> bool:
+    """Return whether a model of so many parameters is that of a run."""
+    return parameters is not None and abs(parameters / run.parameters - 1) <= SAME_MODEL
+
+
+def nearest_all_reduce(gpu: str, gpus: int, nodes: int) -> list[BusBandwidth]:
+    """Return the published bus bandwidths of the same GPU and nodes, the nearest number of GPUs."""
+    same = [f for f in ALL_REDUCE if f.gpu == gpu and (f.nodes > 1) == (nodes > 1)]
+    apart = min((abs(figure.gpus - gpus) for figure in same), default=None)
+    return [figure for figure in same if abs(figure.gpus - gpus) == apart]
 
 
 OTHER_PRECISIONS = {
@@ -226,15 +200,11 @@ def _training(group: ConditionGroup, costs: Sequence[Cost]) -> Iterator[str]:
     """Yield the nearest published training beside the fastest cell per GPU."""
     workload, measured = group.a_cell.workload, [c for c in costs if c.units_per_gpu_s]
     parameters = group.model.parameters if group.model else workload.parameters
-    kind = kind_of(workload.model)
-    near = nearest(kind, parameters, gpu_key(_gpu(group)))
-    if near is None or not measured:
-        return
-    best = max(measured, key=lambda cost: cost.units_per_gpu_s or 0.0)
-    yield (
-        f"Nearest published figure: {_published(near.published)}. Best here: "
-        f"{_best(group, best)}{_gap(group, best, near)}."
-    )
+    near = nearest(KINDS.get(workload.model), parameters, _gpu(group))
+    if near and measured:
+        best = max(measured, key=lambda cost: cost.units_per_gpu_s or 0.0)
+        gap = _gap(group, best, near, is_same_model=is_model(near, parameters))
+        yield f"Nearest published figure: {_published(near)}. Best here: {_best(group, best)}{gap}."
 
 
 def _published(figure: Published) -> str:
@@ -254,81 +224,52 @@ def _best(group: ConditionGroup, best: Cost) -> str:
     return f"{rate}{share} on {cell_words(best.row.place, group.device)}"
 
 
-def _gap(group: ConditionGroup, best: Cost, near: Nearest) -> str:
+def _gap(group: ConditionGroup, best: Cost, figure: Published, *, is_same_model: bool) -> str:
     """Return what can be compared, and how far apart it is."""
-    figure = near.published
-    own = ":" in group.a_cell.workload.model
-    same = ["matched by its number of parameters"] if own else []
-    other = [
-        *(same if near.same_model else ["another model"]),
-        *([] if near.same_gpu else ["another GPU"]),
-    ]
+    is_own, is_same_gpu = ":" in group.a_cell.workload.model, figure.gpu == _gpu(group)
+    other = ["another model"] if not is_same_model else []
+    other += ["matched by its number of parameters"] if is_own and is_same_model else []
+    other += ["another GPU"] if not is_same_gpu else []
     precision = best.peak.precision if best.peak else None
     if precision is None:
         other.append("the precision here is not known")
     elif precision in OTHER_PRECISIONS:
         other.append(OTHER_PRECISIONS[precision])
-    if near.same_model and near.same_gpu and figure.unit == _rate_unit(group):
-        times = ratio((best.units_per_gpu_s or 0.0) / figure.figure)
-        return f", {times} of its throughput{_aside(other)}"
+    aside = f" ({', '.join(other)})" if other else ""
+    if is_same_model and is_same_gpu and figure.unit == _rate_unit(group):
+        return f", {ratio((best.units_per_gpu_s or 0.0) / figure.figure)} of its throughput{aside}"
     if figure.share is not None and best.utilization is not None:
-        return f", {ratio(best.utilization / figure.share)} of its share of peak{_aside(other)}"
-    return f"; not compared{_aside(other)}"
-
-
-def _aside(other: Sequence[str]) -> str:
-    return f" ({', '.join(other)})" if other else ""
+        return f", {ratio(best.utilization / figure.share)} of its share of peak{aside}"
+    return f"; not compared{aside}"
 
 
 def _all_reduce(group: ConditionGroup, costs: Sequence[Cost]) -> Iterator[str]:
-    """Yield the published bus bandwidth beside the best of the microbenchmark."""
-    measured = [cost.row for cost in costs if _peak_gb_per_s(cost.row)]
-    if not measured:
+    """Yield the published bus bandwidths beside the best of the microbenchmark."""
+    peaks = [(c.row.gpus, speed, c.row) for c in costs if (speed := c.row.figures.peak_gb_per_s)]
+    if not peaks:
         return
-    best = max(measured, key=lambda row: (row.gpus, _peak_gb_per_s(row)))
-    figures = nearest_all_reduce(gpu_key(_gpu(group)), best.gpus, best.nodes)
+    gpus, reached, best = max(peaks, key=lambda peak: peak[:2])
+    figures = nearest_all_reduce(_gpu(group), gpus, best.nodes)
     if not figures:
         return
-    reached = _peak_gb_per_s(best)
     texts = [
         f"{f.gpus} x {f.gpu.upper()} {gb_per_s(f.gb_per_s)} ({f.how}; {f.source})" for f in figures
     ]
-    other = "" if figures[0].gpus == best.gpus else "; another number of GPUs"
+    other = "" if figures[0].gpus == gpus else "; another number of GPUs"
     share = percent(reached / max(figure.gb_per_s for figure in figures))
     yield (
         f"Published busbw of large all-reduces, GB/s: {', '.join(texts)}. Microbenchmark here: "
-        f"{gb_per_s(reached)} on {best.gpus} GPUs, {share} % of it{other}."
+        f"{gb_per_s(reached)} on {gpus} GPUs, {share} % of it{other}."
     )
-
-
-def _peak_gb_per_s(row: Row) -> float:
-    peak = row.figures.peak_gb_per_s
-    return peak or 0.0
 
 
 def _ddp(group: ConditionGroup, costs: Sequence[Cost]) -> Iterator[str]:
     """Yield the efficiency of PyTorch's own table beside that of the largest ddp cell."""
-    rows = [
-        cost.row
-        for cost in costs
-        if cost.row.strategy is Strategy.DDP
-        and cost.row.gpus > 1
-        and cost.row.scaling
-        and cost.row.scaling.weak_efficiency
-    ]
-    if not rows:
-        return
-    batch = DDP.batch
-    row = max(rows, key=lambda row: (row.gpus, -abs(row.batch_per_gpu - batch)))
-    reached = row.scaling.weak_efficiency if row.scaling else None
-    if reached is None:
-        return
-    figure = DDP
-    yield (
-        f"Published weak efficiency of DDP: {100 * figure.least:g} to {100 * figure.most:g} % on "
-        f"{figure.gpus} x {figure.gpu} at batch {figure.batch} ({figure.source}; another model). "
-        f"Here: {percent(reached)} % on {cell_words(row.place, group.device)}."
-    )
+    rows = [cost.row for cost in costs if cost.row.strategy is Strategy.DDP and cost.row.gpus > 1]
+    reached = [(row, weak) for row in rows if row.scaling and (weak := row.scaling.weak_efficiency)]
+    if reached:
+        row, weak = max(reached, key=lambda of: (of[0].gpus, -abs(of[0].batch_per_gpu - DDP_BATCH)))
+        yield f"{DDP} Here: {percent(weak)} % on {cell_words(row.place, group.device)}."
 
 
 def _rate_unit(group: ConditionGroup) -> str:
@@ -337,4 +278,5 @@ def _rate_unit(group: ConditionGroup) -> str:
 
 
 def _gpu(group: ConditionGroup) -> str:
-    return group.conditions.get(GPU_MODEL, "")
+    """Return the GPU as a key of `gpu_peaks.PEAKS`."""
+    return gpu_key(group.conditions.get(GPU_MODEL, ""))

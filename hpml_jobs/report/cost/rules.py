@@ -9,9 +9,8 @@ from hpml_jobs.core import formulas
 from hpml_jobs.core.conditions import precision_of
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.value import Value
-from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.rows import Row, Timing
+from hpml_jobs.report.frame.groups import ChargedRow, ConditionGroup
+from hpml_jobs.report.frame.rows import Row
 
 T = TypeVar("T")
 
@@ -19,34 +18,20 @@ GIVEN = "given as cluster.peak_tflop_per_s"
 """The source of a peak that is not one of a data sheet."""
 
 
-class Cost(Value, frozen=True, kw_only=True):
+class Cost(ChargedRow, frozen=True, kw_only=True):
     """The cost of an epoch of a row: medians over its runs; None where something is not known.
 
     `flop` and `peak` are those of its first run with them: all runs of a row ran under
     the same conditions.
     """
 
-    row: Row
-    timing: Timing
-    charged_gpus: int
-    joules: float | None
     flop: FlopPerSample
     peak: PeakRate | None
 
     @property
-    def gpu_hours(self) -> float:
-        """GPU-hours that an epoch is charged."""
-        return formulas.gpu_hours(self.charged_gpus, self.timing.epoch_s / 60)
-
-    @property
-    def gpu_s(self) -> float:
-        """GPU-seconds that an epoch is charged."""
-        return self.charged_gpus * self.timing.epoch_s
-
-    @property
     def flop_per_s(self) -> float | None:
         """FLOP/s of the model on each GPU over the whole epoch, data loading included."""
-        return self._flop_per_s(self.timing.epoch_s)
+        return self._flop_per_s(self.epoch_s)
 
     @property
     def train_flop_per_s(self) -> float | None:
@@ -82,8 +67,8 @@ def cost_of(group: ConditionGroup, row: Row, charged_gpus: int) -> Cost | None:
     return Cost(
         row=row,
         timing=row.timing,
+        device=group.device,
         charged_gpus=charged_gpus,
-        joules=row.figures.joules,
         flop=_first(_known_flop, records) or FlopPerSample(None),
         peak=_first(measured_peak, records),
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hpml_jobs.checks.result import Affected, CheckResult, worst_level
+from hpml_jobs.checks.result import CheckResult, worst_level
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.measurements import Role
@@ -18,6 +18,7 @@ from hpml_jobs.report.frame.captions import row_label, time_name
 from hpml_jobs.report.frame.cells import CellResult
 from hpml_jobs.report.frame.figures import figures_of, gpu_figures
 from hpml_jobs.report.frame.rows import Row, setup_of
+from hpml_jobs.report.lab.selection import LabLine
 from hpml_jobs.report.report import Report
 
 if TYPE_CHECKING:
@@ -139,29 +140,12 @@ def _places(report: Report) -> list[dict[str, Any]]:
             **dict(zip(PLACE_COLUMNS, place_values(row.setup), strict=True)),
             "strategy": strategy.strategy.value,  # the baseline's row is in every strategy's table
             "batch": row.batch_per_gpu,
-            **_quantities(row),
-            "time_doubtful": bool(row.timing) and group.source.doubts(row, Affected.TIME),
-            "speedup_doubtful": row.speedup is not None and group.source.doubts_ratio(row),
+            **LabLine.of(group.source, row)._asdict(),
         }
         for group in report.groups
         for strategy in group.strategies
         for row in strategy.rows
     ]
-
-
-def _quantities(row: Row) -> dict[str, float | None]:
-    figures, residual, bandwidth = row.figures, row.residual, row.bandwidth
-    return {
-        "time_s": row.values.epoch_s if row.values else None,
-        "speedup": row.speedup,
-        "compute_s": figures.compute_s,
-        "comm_s": figures.comm_s,
-        "comm_exposed_s": figures.comm_exposed_s,
-        "compute_residual_s": residual.compute_s if residual else None,
-        "comm_residual_s": residual.comm_s if residual else None,
-        "gb_per_s": bandwidth.lab_gb_per_s if bandwidth else None,
-        "bus_residual_gb_per_s": residual.bus_gb_per_s if residual else None,
-    }
 
 
 def _cells(report: Report) -> Iterator[dict[str, Any]]:

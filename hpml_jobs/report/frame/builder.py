@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 
 from hpml_jobs.checks.result import Affected
-from hpml_jobs.report.frame import captions, marks
+from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import DASH
 from hpml_jobs.report.frame.rows import Row, Setup
@@ -81,26 +81,36 @@ class Shown(NamedTuple):
 
 
 def columns_of(
-    line: type[T], without: Collection[str] = (), **names: str
+    line: type[T],
+    without: Collection[str] = (),
+    in_csv: Mapping[str, str] = {},
+    **names: str,
 ) -> tuple[Columns[T], ...]:
     """Return the columns of a table by the fields of its lines, but for those of `without`.
 
-    Headings may contain `{names}`.
+    Headings may contain `{names}`, `in_csv` has the names of columns that are not those of their
+    fields. A field that says whether another one is doubtful is no column.
     """
     columns: list[Columns[T]] = []
-    for field, hint in get_type_hints(line, include_extras=True).items():
-        if field in without:
+    shown_by_field = {
+        field: next(
+            (item for item in getattr(hint, "__metadata__", ()) if type(item) is Shown), None
+        )
+        for field, hint in get_type_hints(line, include_extras=True).items()
+    }
+    doubts = {shown.doubt for shown in shown_by_field.values() if shown}
+    for field, shown in shown_by_field.items():
+        if field in without or field in doubts:
             continue
-        metadata = getattr(hint, "__metadata__", ())
-        shown = next((item for item in metadata if isinstance(item, Shown)), None)
+        name, value = in_csv.get(field, field), operator.attrgetter(field)
         if shown is None:
-            columns.append(Columns("", (column(field, "", operator.attrgetter(field)),)))
+            columns.append(Columns("", (column(name, "", value),)))
             continue
         head, under = shown.head.format(**names), shown.under.format(**names)
         made: Column[T] = column(
-            "" if shown.on_page_only or shown.parts else field,
+            "" if shown.on_page_only or shown.parts else name,
             head if under else "",
-            operator.attrgetter(field),
+            value,
             shown.text,
         )
         if shown.doubt:
@@ -177,7 +187,7 @@ def item_table(
 ) -> Table:
     """Return a table of some groups with a line per item; each comes with its label."""
     listed = list(items)
-    lines = [Line(label=label, texts=_texts(heads, item)) for label, item in listed]
+    lines = [Line(label=label, texts=texts_of(heads, item)) for label, item in listed]
     return _table(groups, text, heads, lines, _sheet(heads, (item for _, item in listed)), notes)
 
 
@@ -205,7 +215,7 @@ def line_table(
     """Return a table of rows and their lines, each marked if its row fails a check."""
     written = []
     for row, line in lines:
-        texts = marks.marked(group, row, _texts(heads, line), text.affected)
+        texts = captions.marked(group, row, texts_of(heads, line), text.affected)
         written.append(Line(label=row_name(group, row), texts=texts))
         below = tuple(column.below(line) for column in _on_page(heads))
         if any(below):
@@ -223,7 +233,7 @@ def line_table(
         columns=ROW_COLUMNS + values.columns,
         rows=tuple(map(operator.add, places, values.rows)),
     )
-    notes = (*marks.explained(group, rows, text.affected), *notes)
+    notes = (*captions.explained(group, rows, text.affected), *notes)
     return _table([group], text, heads, written, sheet, notes)
 
 
@@ -262,7 +272,8 @@ def _on_page(heads: Sequence[Columns[T]]) -> list[Column[T]]:
     return [column for head in heads if head.head for column in head.columns]
 
 
-def _texts(heads: Sequence[Columns[T]], item: T) -> tuple[str, ...]:
+def texts_of(heads: Sequence[Columns[T]], item: T) -> tuple[str, ...]:
+    """Return the text of each column on a page."""
     return tuple(_text(column, item) for column in _on_page(heads))
 
 
@@ -270,7 +281,7 @@ def _text(column: Column[T], item: T) -> str:
     value = column.value(item)
     if value is None:
         return DASH
-    return marks.mark(column.text(value), is_doubtful=column.is_doubtful(item))
+    return captions.mark(column.text(value), is_doubtful=column.is_doubtful(item))
 
 
 def _sheet(heads: Sequence[Columns[T]], items: Iterable[T]) -> Sheet:
@@ -302,7 +313,7 @@ def left_out(group: ConditionGroup, why: str, rows: Iterable[Row]) -> list[str]:
     `why` is the reason for rows that have their time.
     """
     reasons = [(_why(row, why), row.place) for row in rows]
-    return marks.by_reason(reasons, lambda setup: captions.full_label(setup, group.device))
+    return captions.by_reason(reasons, lambda setup: captions.full_label(setup, group.device))
 
 
 def _why(row: Row, why: str) -> str:

@@ -1,7 +1,8 @@
-"""Words of captions: units, names of cells, workload, hardware, runs."""
+"""Words of captions and notes: units, names of cells, workload, hardware, runs, marks of checks."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
+from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.built_in import DATASETS, UNREPORTED, UNREPORTED_MODEL
 from hpml_jobs.core.conditions import (
     CPU_MODEL,
@@ -12,15 +13,31 @@ from hpml_jobs.core.conditions import (
     UNKNOWN,
     precision_of,
 )
+from hpml_jobs.core.measurements import Role, Step
 from hpml_jobs.core.strategies import BASELINE, Device, Loader
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Optimizer, Workload
+from hpml_jobs.report.frame.figures import LeftOut
 from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.numbers import count
+from hpml_jobs.report.frame.numbers import DASH, OOM, count
 from hpml_jobs.report.frame.rows import Place, Row, Setup, Work
 
 NO_TRAIN = "train_s is not reported, only whole epochs"
 NO_TRAIN_OF_RATE = "train_s is not reported, only rates"
+
+
+NAMED = 6
+"""The most items that a sentence lists by name."""
+
+
+def first_few(items: Sequence[str], separator: str = ", ", most: int = NAMED) -> str:
+    """Return the first items of a list in words, and how many more there are.
+
+    >>> first_few(["a", "b"]), first_few(list("abcdefgh"))
+    ('a, b', 'a, b, c, d, e, f and 2 more')
+    """
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return separator.join(items[:most]) + more
 
 
 def work_text(work: Work | None) -> str:
@@ -247,3 +264,62 @@ def without_train(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
     unknown = any(row.timing and row.timing.train_s is None for row in rows)
     note = NO_TRAIN_OF_RATE if group.rate_units else NO_TRAIN
     return [note] if unknown else []
+
+
+MARK = "!"
+"""The mark before a number that a check makes doubtful."""
+
+EXPLAINED = f"{MARK} see Data-quality checks"
+
+
+def mark(text: str, *, is_doubtful: bool) -> str:
+    """Return the text of a number with the mark if it is doubtful; it needs a number."""
+    return f"{MARK}{text}" if is_doubtful and text not in (DASH, OOM) else text
+
+
+def marked(
+    group: ConditionGroup, row: Row, texts: tuple[str, ...], affected: Affected
+) -> tuple[str, ...]:
+    """Return a row's texts, the first with the mark if a check of its runs is about them."""
+    return mark(texts[0], is_doubtful=group.doubts(row, affected)), *texts[1:]
+
+
+def explained(group: ConditionGroup, rows: Iterable[Row], affected: Affected) -> list[str]:
+    """Return the note on the marks of a table, if it has any."""
+    return [EXPLAINED] if any(group.doubts(row, affected) for row in rows) else []
+
+
+def by_reason(reasons: Iterable[tuple[str, Place]], label: Callable[[Setup], str]) -> list[str]:
+    """Return a line for each reason, with all places that it holds for."""
+    places: dict[str, list[Place]] = {}
+    for reason, place in reasons:
+        places.setdefault(reason, []).append(place)
+    return [f"{reason}: {places_text(places[reason], label)}" for reason in places]
+
+
+def places_text(places: Iterable[Place], label: Callable[[Setup], str]) -> str:
+    """Return places in words: `2-GPU at batch 32, 128; 4-GPU at batch 512`."""
+    batches: dict[Setup, dict[int, None]] = {}
+    for place in places:
+        batches.setdefault(place.setup, {})[place.batch_per_gpu] = None
+    return "; ".join(
+        f"{label(setup)} at batch {', '.join(map(str, batches[setup]))}" for setup in batches
+    )
+
+
+def left_out_runs(rows: Iterable[Row], device: Device) -> list[str]:
+    """Return a line for every row that leaves runs out of its medians, with the first reason."""
+    lines = []
+    for row in rows:
+        where = f"{row_label(row.setup, device)} at batch {row.batch_per_gpu}"
+        by_role: dict[Role | Step, list[LeftOut]] = {}
+        for run in row.left_out:
+            by_role.setdefault(run.role, []).append(run)
+        total = len(row.runs) + len(by_role.get(Role.TIMED, ()))
+        lines += [
+            f"{where}: {len(runs)} of {counted(total, 'run')} left out of the medians: "
+            f"the {role.value}{' epoch' if isinstance(role, Role) else ''} was disturbed: "
+            f"{runs[0].reason}"
+            for role, runs in by_role.items()
+        ]
+    return lines

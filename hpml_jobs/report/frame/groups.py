@@ -8,6 +8,7 @@ import msgspec
 from hpml_jobs import checks
 from hpml_jobs.checks import CheckResult, Level
 from hpml_jobs.checks.result import Affected, Tier, worst_level
+from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.conditions import (
@@ -24,7 +25,7 @@ from hpml_jobs.core.strategies import Baseline, Device
 from hpml_jobs.core.text import NaturalKey, natural_key
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame.cells import CellResult
-from hpml_jobs.report.frame.rows import Place, Row, Setup, Work, make_rows, place_order
+from hpml_jobs.report.frame.rows import Place, Row, Setup, Timing, Work, make_rows, place_order
 
 
 class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
@@ -291,3 +292,32 @@ def charged_gpus(group: ConditionGroup, cluster: Cluster | None) -> Charged:
         known = cluster.gpu_types.get(group.a_cell.gpu_type or "")
         per_node = known if is_exclusive else None
     return lambda setup: max(setup.gpus, setup.nodes * (per_node or 0))
+
+
+class ChargedRow(Value, frozen=True, kw_only=True):
+    """A row with a time, and what an epoch of it is charged."""
+
+    row: Row
+    timing: Timing
+    device: Device
+    charged_gpus: int
+
+    @property
+    def epoch_s(self) -> float:
+        """Seconds of an epoch, or of other work."""
+        return self.timing.epoch_s
+
+    @property
+    def gpu_s(self) -> float:
+        """GPU-seconds that an epoch is charged."""
+        return self.charged_gpus * self.epoch_s
+
+    @property
+    def gpu_hours(self) -> float:
+        """GPU-hours that an epoch is charged."""
+        return formulas.gpu_hours(self.charged_gpus, self.epoch_s / 60)
+
+    @property
+    def joules(self) -> float | None:
+        """Joules of the GPUs of the cell in an epoch; None without energy counters."""
+        return self.row.figures.joules

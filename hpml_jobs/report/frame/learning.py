@@ -11,10 +11,9 @@ from typing import NamedTuple
 from hpml_jobs.core.measurements import Epoch, Share
 from hpml_jobs.core.record import Rank, Record
 from hpml_jobs.report.frame.builder import Shown
-from hpml_jobs.report.frame.captions import full_label
+from hpml_jobs.report.frame.captions import by_reason, full_label
 from hpml_jobs.report.frame.figures import TRAINED
 from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.marks import by_reason
 from hpml_jobs.report.frame.rows import Row
 
 OfRun = Callable[[Record], float | None]

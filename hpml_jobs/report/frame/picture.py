@@ -1,23 +1,25 @@
-"""A picture: panels, each drawn by one function, bars and rows, and the legend and words around."""
+"""A picture: panels, each drawn by one function, with legend and words; as PNG, SVG and in HTML."""
 
+import io
+import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from html import escape
 from itertools import pairwise, zip_longest
 from math import ceil
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from hpml_jobs.checks.result import Affected
 from hpml_jobs.report.frame import captions, style
+from hpml_jobs.report.frame.captions import EXPLAINED, MARK
 from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.rows import Row
 
 if TYPE_CHECKING:
     import matplotlib.axes
     from matplotlib.artist import Artist
     from matplotlib.figure import Figure
-from collections.abc import Iterable
-
-from hpml_jobs.checks.result import Affected
-from hpml_jobs.report.frame.marks import EXPLAINED, MARK
-from hpml_jobs.report.frame.rows import Row
 
 Axes: TypeAlias = "matplotlib.axes.Axes"
 """What a panel is drawn on; matplotlib is loaded only to draw, because that takes a second."""
@@ -42,9 +44,6 @@ PANELS = 6
 
 ROWS = 48
 """The most rows of a picture with a row for each cell."""
-
-NAMED = 6
-"""The most items that a sentence lists by name."""
 
 WIDE, NARROW = 10.0, 7.0
 """Width in inches of pictures with several columns of panels, and with one column."""
@@ -119,7 +118,7 @@ def panels(  # noqa: PLR0913  (what is around the panels)
             if axis.get_ylabel() == left.get_ylabel():  # a row of equal axes has one label
                 axis.set_ylabel("")
     _add_legend(figure, legend)
-    alt = f"{alt}{listed(texts, between)}." if texts else alt
+    alt = f"{alt}{captions.first_few(texts, between)}." if texts else alt
     sentences = (*caption, not_drawn(missing, file))
     return Picture(title, figure, alt, " ".join(filter(None, sentences)))
 
@@ -229,23 +228,13 @@ def batch_title(group: ConditionGroup, batch: int) -> str:
     return named(group, f"batch {batch} per {captions.unit(group.device)}", ", ")
 
 
-def listed(items: Sequence[str], separator: str = ", ") -> str:
-    """Return the first items of a list in words, and how many more there are.
-
-    >>> listed(["a", "b"]), listed(list("abcdefgh"))
-    ('a, b', 'a, b, c, d, e, f and 2 more')
-    """
-    more = f" and {len(items) - NAMED} more" if len(items) > NAMED else ""
-    return separator.join(items[:NAMED]) + more
-
-
 def not_drawn(what: Sequence[str], where: str) -> str:
     """Return a sentence on what was omitted and which file has it; it names the first few.
 
     >>> not_drawn(["ddp 2-GPU"], "curves.csv")
     'Not drawn, see curves.csv: ddp 2-GPU.'
     """
-    return f"Not drawn, see {where}: {listed(what)}." if what else ""
+    return f"Not drawn, see {where}: {captions.first_few(what)}." if what else ""
 
 
 class Bar(NamedTuple):
@@ -282,3 +271,101 @@ def stack(
     for colour, widths in parts.items():
         axis.barh(at, widths, left=left, color=colour, height=height, lw=0)
         left = [start + width for start, width in zip(left, widths, strict=True)]
+
+
+FONTS = "'DejaVu Sans', Verdana, Arial, sans-serif"
+
+PIXELS_PER_INCH = 96
+"""The scale of a picture on a wide page: its text is as large as on paper."""
+
+_VARIABLES = {
+    colour.light.lower(): f"var({colour.variable}, {colour.light.lower()})"
+    for colour in style.VARIABLES
+}
+_BEFORE = re.compile(r"^.*?<svg[^>]*?viewBox=\"(?P<box>[^\"]*)\"[^>]*>", re.DOTALL)
+_DROPPED = re.compile(
+    r"\s*(<metadata>.*?</metadata>|<!--.*?-->|<defs>\s*<style[^>]*>.*?</style>\s*</defs>)",
+    re.DOTALL,
+)
+_TAG = re.compile(r"<[a-z][^>]*>")
+_ID = re.compile(r' id="([^"]*)"')
+_REFERENCE = re.compile(r'(url\(#|href="#)([^")]*)')
+_COLOUR = re.compile(r"#[0-9a-f]{6}\b")
+_FAMILY = re.compile(r"font-family: [^;\"]*")
+
+
+def draw(figure: "Figure") -> str:
+    """Return a figure as an SVG document; the figure keeps its resolution."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG  # noqa: PLC0415 - heavy
+
+    content = io.BytesIO()
+    canvas: Any = FigureCanvasSVG(figure)  # its print methods have no types
+    before = figure.dpi
+    canvas.print_svg(content, metadata={"Date": None})  # it sets 72 dpi
+    figure.set_dpi(before)
+    return content.getvalue().decode()
+
+
+def files_of(picture: Picture) -> dict[str, bytes]:
+    """Return the PNG and SVG file of a picture, by file name."""
+    with style.applied():
+        add_words(picture)
+        png = _png(picture.figure)
+        picture.figure.set_layout_engine("none")  # the PNG's layout is that of the SVG
+        svg_text = draw(picture.figure)
+    return {f"{picture.name}.png": png, f"{picture.name}.svg": svg_text.encode()}
+
+
+def _png(figure: "Figure") -> bytes:
+    """Draw and lay out the figure once; savefig would do both twice."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - heavy
+
+    content = io.BytesIO()
+    canvas: Any = FigureCanvasAgg(figure)  # its print methods have no types
+    canvas.print_png(content, metadata={"Software": None})
+    return content.getvalue()
+
+
+def inline_svg(figure: "Figure", name: str, alt: str) -> str:
+    """Return a figure as an <svg> element for an HTML page, as wide as its container allows.
+
+    Its ids begin with `name`. Its background is transparent, and every colour of `style.VARIABLES`
+    is a CSS variable with the light value as fallback. `alt` is its <title>.
+    """
+    with style.applied(), _without_background(figure):
+        document = draw(figure)
+    before = _BEFORE.match(document)
+    if before is None:
+        raise ValueError("matplotlib wrote an SVG without viewBox")
+    width = round(figure.get_figwidth() * PIXELS_PER_INCH)
+    body = _DROPPED.sub("", document[before.end() :])
+    used = {reference for _, reference in _REFERENCE.findall(body)}
+    body = _TAG.sub(lambda tag: _tag(tag[0], name, used), body)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="plot" viewBox="{before["box"]}" '
+        f'role="img" aria-labelledby="{name}-title" '
+        f'style="max-width: {width}px; stroke-linejoin: round; stroke-linecap: butt">\n'
+        f'<title id="{name}-title">{escape(alt)}</title>{body.rstrip()}'
+    )
+
+
+def _tag(tag: str, name: str, used: Container[str]) -> str:
+    """Return a tag with its colours as variables, and its id, if anything uses it, with `name`."""
+    tag = _ID.sub(lambda at: f' id="{name}-{at[1]}"' if at[1] in used else "", tag)
+    tag = _REFERENCE.sub(lambda at: f"{at[1]}{name}-{at[2]}", tag.replace("xlink:href", "href"))
+    tag = _COLOUR.sub(lambda at: _VARIABLES.get(at[0], at[0]), tag)
+    return _FAMILY.sub(f"font-family: {FONTS}", tag)
+
+
+@contextmanager
+def _without_background(figure: "Figure") -> Iterator[None]:
+    """Draw a figure and its panels without background within the `with` block."""
+    patches = [figure.patch, *(axis.patch for axis in figure.axes)]
+    before = [patch.get_visible() for patch in patches]
+    for patch in patches:
+        patch.set_visible(False)
+    try:
+        yield
+    finally:
+        for patch, was_visible in zip(patches, before, strict=True):
+            patch.set_visible(was_visible)

@@ -15,9 +15,16 @@ from hpml_jobs.core.strategies import BASELINE, Baseline, Strategy, is_baseline
 from hpml_jobs.core.text import NaturalKey, natural_key
 from hpml_jobs.core.training_path import accumulation
 from hpml_jobs.core.value import Value
-from hpml_jobs.report.frame.bandwidth import Bandwidth, bandwidth
 from hpml_jobs.report.frame.cells import CellResult
-from hpml_jobs.report.frame.figures import NO_FIGURES, Figures, LeftOut, counted_runs, medians
+from hpml_jobs.report.frame.figures import (
+    NO_FIGURES,
+    Bandwidth,
+    Figures,
+    LeftOut,
+    bandwidth,
+    counted_runs,
+    medians,
+)
 from hpml_jobs.slurm.states import Outcome
 
 
@@ -90,6 +97,11 @@ class Timing(Value, frozen=True, kw_only=True):
     def units_per_s(self) -> float | None:
         """The throughput of all processes, in units per second."""
         return None if self.units is None else formulas.units_per_s(self.units, self.epoch_s)
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """The same in samples per second."""
+        return None if self.samples is None else formulas.units_per_s(self.samples, self.epoch_s)
 
     def per_thousand_units(self, per_epoch: float | None) -> float | None:
         """Return what 1,000 units cost, from the cost of an epoch; None: not known."""

@@ -7,8 +7,8 @@ from hpml_jobs.core.statistics import Interval
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import natural_key
 from hpml_jobs.report.frame import style
+from hpml_jobs.report.frame.captions import EXPLAINED
 from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.marks import EXPLAINED
 from hpml_jobs.report.frame.picture import Axes, Entry, logarithmic
 
 LINES = 24

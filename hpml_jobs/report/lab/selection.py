@@ -1,14 +1,23 @@
 """The rows of one strategy in Tables 1 to 3, and what these tables share."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.core.value import Value
-from hpml_jobs.report.frame import captions, marks
+from hpml_jobs.report.frame import captions
+from hpml_jobs.report.frame.builder import (
+    Number,
+    Shown,
+    TableText,
+    columns_of,
+    filled,
+    texts_of,
+)
 from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.numbers import DASH, OOM
+from hpml_jobs.report.frame.numbers import DASH, OOM, gb_per_s, ratio, seconds
 from hpml_jobs.report.frame.rows import (
     Place,
     Row,
@@ -17,7 +26,7 @@ from hpml_jobs.report.frame.rows import (
     place_of,
     setup_order,
 )
-from hpml_jobs.report.frame.table import Block, Line
+from hpml_jobs.report.frame.table import Block, Line, Table
 from hpml_jobs.slurm.states import Outcome
 
 
@@ -131,7 +140,7 @@ def _not_requested(
             lines.append(f"{_no_baseline(place, device)}: {why}")
         else:
             others.append((why, place))
-    return lines + marks.by_reason(others, lambda setup: captions.row_label(setup, device))
+    return lines + captions.by_reason(others, lambda setup: captions.row_label(setup, device))
 
 
 def dash_or_oom(row: Row) -> str:
@@ -139,42 +148,90 @@ def dash_or_oom(row: Row) -> str:
     return OOM if row.timing is None and row.outcome is Outcome.OOM else DASH
 
 
-def text_or_dash(value: float | None, words: Callable[[float], str]) -> str:
-    """Return a number as text, or the dash."""
-    return DASH if value is None else words(value)
+def _speedup(value: float) -> str:
+    return "1" if value == 1 else ratio(value)  # of the reference itself
 
 
-def blocks(selection: StrategyRows, *columns: str) -> tuple[Block, ...]:
-    """Return a block of columns for each batch."""
-    unit = captions.unit(selection.group.device)
-    return tuple(
-        Block(head=f"batch {batch} per {unit}", columns=columns) for batch in selection.batches
-    )
+class LabLine(NamedTuple):
+    """The numbers of a row in Tables 1 to 3; those with `residual` are derived."""
 
+    time_s: Annotated[Number, Shown("Time(s)", seconds)]
+    speedup: Annotated[Number, Shown("Speedup", _speedup, doubt="is_doubtful")]
+    time_doubtful: bool
+    speedup_doubtful: bool
+    compute_s: Annotated[Number, Shown("Compute", seconds)]
+    comm_s: Annotated[Number, Shown("Comm", seconds)]
+    comm_exposed_s: Number
+    compute_residual_s: Annotated[Number, Shown("Compute", seconds)]
+    comm_residual_s: Annotated[Number, Shown("Comm", seconds)]
+    gb_per_s: Annotated[Number, Shown("GB/s", gb_per_s)]
+    bus_residual_gb_per_s: Annotated[Number, Shown("GB/s", gb_per_s)]
+    is_doubtful: bool
 
-def lines(
-    selection: StrategyRows,
-    setups: Iterable[Setup],
-    texts: Callable[[Row], tuple[str, ...]],
-    affected: Affected,
-) -> tuple[Line, ...]:
-    """Return a line per row; a place that was not requested shows the dash.
-
-    `affected` are the numbers of the table, for the marks of checks.
-    """
-    group = selection.group
-    at = {row.place: marks.marked(group, row, texts(row), affected) for row in selection.rows}
-    width = len(next(iter(at.values())))
-    return tuple(
-        Line(
-            label=captions.row_label(setup, group.device),
-            texts=tuple(
-                text
-                for batch in selection.batches
-                for text in at.get(Place(setup, batch), (DASH,) * width)
-            ),
+    @classmethod
+    def of(cls, group: ConditionGroup, row: Row) -> Self:
+        """Return the line of a row; `is_doubtful`: the speedup, unless it is the reference's."""
+        figures, residual, bandwidth = row.figures, row.residual, row.bandwidth
+        doubts_speedup = row.speedup is not None and group.doubts_ratio(row)
+        return filled(
+            cls,
+            figures,
+            time_s=row.values.epoch_s if row.values else None,
+            speedup=row.speedup,
+            time_doubtful=bool(row.timing) and group.doubts(row, Affected.TIME),
+            speedup_doubtful=doubts_speedup,
+            compute_residual_s=residual.compute_s if residual else None,
+            comm_residual_s=residual.comm_s if residual else None,
+            gb_per_s=bandwidth.lab_gb_per_s if bandwidth else None,
+            bus_residual_gb_per_s=residual.bus_gb_per_s if residual else None,
+            is_doubtful=doubts_speedup and row.reference != row.setup,
         )
-        for setup in setups
+
+
+def strategy_table(
+    selection: StrategyRows,
+    text: TableText,
+    setups: Iterable[Setup],
+    names: Collection[str],
+    notes: Iterable[str],
+) -> Table:
+    """Return a table of a strategy: a line per setup, and for every batch a block of columns.
+
+    `names` are those of the columns. A place that was not requested shows the dash.
+    """
+    group, strategy = selection.group, selection.strategy.value
+    heads = [head for head in columns_of(LabLine) if head.columns[0].name in names]
+
+    def texts(row: Row) -> tuple[str, ...]:
+        first, *others = texts_of(heads, LabLine.of(group, row))
+        first = dash_or_oom(row) if first == DASH else first
+        return captions.marked(group, row, (first, *others), text.affected)
+
+    at = {row.place: texts(row) for row in selection.rows}
+    names_of_block = tuple(head.head for head in heads) if len(heads) > 1 else ()
+    unit = captions.unit(group.device)
+    return Table(
+        label=f"{text.label}-{strategy}",
+        title=f"{text.title}, {strategy}",
+        corner=text.corner,
+        blocks=tuple(
+            Block(head=f"batch {batch} per {unit}", columns=names_of_block)
+            for batch in selection.batches
+        ),
+        lines=tuple(
+            Line(
+                label=captions.row_label(setup, group.device),
+                texts=tuple(
+                    shown
+                    for batch in selection.batches
+                    for shown in at.get(Place(setup, batch), (DASH,) * len(heads))
+                ),
+            )
+            for setup in setups
+        ),
+        caption=text.caption,
+        setting=captions.setting(group),
+        notes=tuple(notes),
     )
 
 
@@ -182,7 +239,7 @@ def absent(group: ConditionGroup, rows: Sequence[Row], places: set[Place]) -> li
     """Return notes on missing numbers, then the warnings of the numbers that are there."""
     return [
         *_absences(group, rows, places),
-        *marks.left_out_runs(rows, group.device),
+        *captions.left_out_runs(rows, group.device),
         *(
             f"{result.slug}: {result.warning}"
             for result in group.cells

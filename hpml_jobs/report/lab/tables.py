@@ -1,26 +1,24 @@
-"""The lab's tables: Q1, and Tables 1, 2 and 3 of a strategy as measured."""
+"""The lab's tables: Q1, and Tables 1, 2 and 3 of a strategy, measured and by residual (2r, 3r)."""
 
 from collections.abc import Callable, Iterable
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.checks.waiting import IMBALANCE_LIMIT
 from hpml_jobs.core.record import least_waiting
-from hpml_jobs.core.strategies import Baseline, Strategy
+from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.core.value import Value
-from hpml_jobs.report.frame import captions, marks, references
+from hpml_jobs.report.frame import captions, references
+from hpml_jobs.report.frame.builder import TableText
 from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.numbers import DASH, count, gb_per_s, ratio, seconds
+from hpml_jobs.report.frame.numbers import DASH, count, seconds
 from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Block, Line, Table
-from hpml_jobs.report.lab.residual import table2r, table3r
 from hpml_jobs.report.lab.selection import (
     StrategyRows,
     absent,
-    blocks,
     dash_or_oom,
-    lines,
     strategy_rows,
-    text_or_dash,
+    strategy_table,
 )
 from hpml_jobs.report.lab.words import (
     BANDWIDTH,
@@ -29,6 +27,8 @@ from hpml_jobs.report.lab.words import (
     PACKED,
     Q1,
     REPORTED,
+    RESIDUAL,
+    RESIDUAL_LOADING,
     kernels_of_one_run,
     loader_workers,
     time,
@@ -57,7 +57,7 @@ def q1(group: ConditionGroup) -> Table:
         lines=tuple(
             Line(
                 label=f"{row.batch_per_gpu} ({row.path})" if row.path else str(row.batch_per_gpu),
-                texts=marks.marked(group, row, _q1(row), Affected.TIME),
+                texts=captions.marked(group, row, _q1(row), Affected.TIME),
             )
             for row in baselines
         ),
@@ -67,7 +67,7 @@ def q1(group: ConditionGroup) -> Table:
         ),
         setting=captions.setting(group),
         notes=(
-            *marks.explained(group, baselines, Affected.TIME),
+            *captions.explained(group, baselines, Affected.TIME),
             *captions.without_train(group, baselines),
             *_without_iterations(group, baselines),
             *absent(group, baselines, places),
@@ -85,38 +85,27 @@ def _q1(row: Row) -> tuple[str, ...]:
     timing = row.timing
     if timing is None:
         return dash_or_oom(row), DASH, DASH
+    train_s = DASH if timing.train_s is None else seconds(timing.train_s)
     iterations = DASH if timing.iterations is None else count(timing.iterations)
-    return text_or_dash(timing.train_s, seconds), seconds(timing.epoch_s), iterations
+    return train_s, seconds(timing.epoch_s), iterations
 
 
 def table1(selection: StrategyRows) -> Table:
     """Return the table of time and speedup."""
-    device, rows = selection.group.device, selection.rows
-    return Table(
-        label=f"table1-{selection.strategy.value}",
-        title=f"Table 1: time and speedup, {selection.strategy.value}",
-        corner="Table 1",
-        blocks=blocks(selection, "Time(s)", "Speedup"),
-        lines=lines(
-            selection,
-            selection.setups,
-            lambda row: _time_and_speedup(selection.group, row),
-            Affected.TIME,
-        ),
-        caption=(
-            f"{time(selection.group)} Speedup: Time of "
-            f"{references.size_text(rows, device)} / Time.",
-            f"{references.baseline(rows, selection.batches, device)} {captions.runs(rows)}",
-            loader_workers(rows, device),
-            *kernels_of_one_run(selection.group, rows),
-        ),
-        setting=captions.setting(selection.group),
-        notes=(
-            *marks.explained(selection.group, rows, Affected.TIME),
-            *absent(selection.group, rows, selection.places),
-            *_elsewhere(selection),
-        ),
+    group, rows, device = selection.group, selection.rows, selection.group.device
+    caption = (
+        f"{time(group)} Speedup: Time of {references.size_text(rows, device)} / Time.",
+        f"{references.baseline(rows, selection.batches, device)} {captions.runs(rows)}",
+        loader_workers(rows, device),
+        *kernels_of_one_run(group, rows),
     )
+    text = TableText("table1", "Table 1: time and speedup", "Table 1", caption)
+    notes = [
+        *captions.explained(group, rows, Affected.TIME),
+        *absent(group, rows, selection.places),
+        *_elsewhere(selection),
+    ]
+    return strategy_table(selection, text, selection.setups, ("time_s", "speedup"), notes)
 
 
 SAME_GLOBAL_BATCH = "speedups at the same global batch are in the table Strong scaling"
@@ -131,36 +120,29 @@ def _elsewhere(selection: StrategyRows) -> list[str]:
     return [SAME_GLOBAL_BATCH] if any(row.place in in_strong for row in parallel) else []
 
 
-def _time_and_speedup(group: ConditionGroup, row: Row) -> tuple[str, ...]:
-    time = seconds(row.timing.epoch_s) if row.timing else dash_or_oom(row)
-    if row.reference == row.setup:
-        return time, "1"
-    speedup = text_or_dash(row.speedup, ratio)
-    return time, marks.mark(speedup, is_doubtful=group.doubts_ratio(row))
-
-
 def table2(selection: StrategyRows) -> Table:
     """Return the measured seconds of computation and of communication."""
     how = "as reported elsewhere" if selection.group.imported else "measured"
-    return Table(
-        label=f"table2-{selection.strategy.value}",
-        title=f"Table 2: computation and exposed communication, {how}, {selection.strategy.value}",
-        corner="Table 2 (s)",
-        blocks=blocks(selection, "Compute", "Comm"),
-        lines=lines(selection, selection.parallel_setups, _compute_and_comm, Affected.SPLIT),
-        caption=(
-            REPORTED if selection.group.imported else MEASURED,
-            *_where_packing_counts(selection),
-            captions.runs(selection.parallel_rows),
-        ),
-        setting=captions.setting(selection.group),
-        notes=(
-            *_unmeasured(selection, _has_compute),
-            *_waiting(selection),
-            *_changing_ranks(selection),
-            *_below(selection, Affected.SPLIT),
-        ),
+    caption = (
+        REPORTED if selection.group.imported else MEASURED,
+        *_where_packing_counts(selection),
+        captions.runs(selection.parallel_rows),
     )
+    text = TableText(
+        "table2",
+        f"Table 2: computation and exposed communication, {how}",
+        "Table 2 (s)",
+        caption,
+        affected=Affected.SPLIT,
+    )
+    notes = [
+        *_unmeasured(selection, _has_compute),
+        *_waiting(selection),
+        *_changing_ranks(selection),
+        *_below(selection, Affected.SPLIT),
+    ]
+    names = ("compute_s", "comm_s")
+    return strategy_table(selection, text, selection.parallel_setups, names, notes)
 
 
 def _waiting(selection: StrategyRows) -> list[str]:
@@ -202,34 +184,19 @@ def _where_packing_counts(selection: StrategyRows) -> tuple[str, ...]:
     return (HIDDEN_COST if traffic.overlaps_backward else PACKED,)
 
 
-def _compute_and_comm(row: Row) -> tuple[str, ...]:
-    if row.values is None:
-        return dash_or_oom(row), DASH
-    return text_or_dash(row.values.compute_s, seconds), text_or_dash(row.values.comm_s, seconds)
-
-
 def table3(selection: StrategyRows) -> Table:
     """Return the measured bandwidth of the gradients in GB/s (1e9 bytes per second)."""
     words = BANDWIDTH[selection.strategy.traffic.bandwidth]
-    return Table(
-        label=f"table3-{selection.strategy.value}",
-        title=f"Table 3: {words.title}, {selection.strategy.value}",
-        corner=f"Table 3 (GB/s{words.aside})",
-        blocks=blocks(selection),
-        lines=lines(selection, selection.parallel_setups, _bandwidth, Affected.BANDWIDTH),
-        caption=(words.measured, captions.runs(selection.parallel_rows)),
-        setting=captions.setting(selection.group),
-        notes=(
-            *_unmeasured(selection, _has_bandwidth),
-            *_below(selection, Affected.BANDWIDTH),
-        ),
+    text = TableText(
+        "table3",
+        f"Table 3: {words.title}",
+        f"Table 3 (GB/s{words.aside})",
+        (words.measured, captions.runs(selection.parallel_rows)),
+        affected=Affected.BANDWIDTH,
     )
-
-
-def _bandwidth(row: Row) -> tuple[str, ...]:
-    if row.timing is None:
-        return (dash_or_oom(row),)
-    return (text_or_dash(row.bandwidth.lab_gb_per_s if row.bandwidth else None, gb_per_s),)
+    below = _below(selection, Affected.BANDWIDTH)
+    notes = [*_unmeasured(selection, _has_bandwidth), *below]
+    return strategy_table(selection, text, selection.parallel_setups, ["gb_per_s"], notes)
 
 
 def _has_compute(row: Row) -> bool:
@@ -242,7 +209,7 @@ def _has_bandwidth(row: Row) -> bool:
 
 def _unmeasured(selection: StrategyRows, is_measured: Callable[[Row], bool]) -> list[str]:
     """Return a line for each reason why a cell that has its time has no number in this table."""
-    return marks.by_reason(
+    return captions.by_reason(
         (
             (_why_unmeasured(selection, row), row.place)
             for row in selection.parallel_rows
@@ -265,7 +232,7 @@ def _why_unmeasured(selection: StrategyRows, row: Row) -> str:
 def _below(selection: StrategyRows, affected: Affected) -> list[str]:
     rows, group = selection.parallel_rows, selection.group
     places = {place for place in selection.places if not place.setup.is_baseline}
-    return marks.explained(group, rows, affected) + absent(group, rows, places)
+    return captions.explained(group, rows, affected) + absent(group, rows, places)
 
 
 def strategy_tables(group: ConditionGroup) -> tuple[StrategyTables, ...]:
@@ -296,3 +263,102 @@ def _of_strategy(selection: StrategyRows) -> StrategyTables:
         rows=selection.rows,
         tables=tuple(table for table in tables if table.lines),
     )
+
+
+WITH_LOADING = "includes data loading: computed from epoch_s because train_s is unknown"
+
+NOT_MEASURED = (
+    "Tables 2 and 3 are not measured: protocol=lab ends before the instrumented epoch. Use "
+    "protocol=full to measure them."
+)
+
+
+def table2r(selection: StrategyRows) -> Table:
+    """Return seconds of computation and of communication, by the lab's residual method."""
+    text = TableText(
+        "table2r",
+        "Table 2r: computation and communication by the lab residual",
+        "Table 2r (s)",
+        (_definition(selection), *_residual_caption(selection)),
+    )
+    names = ("compute_residual_s", "comm_residual_s")
+    return strategy_table(
+        selection, text, selection.parallel_setups, names, _residual_notes(selection)
+    )
+
+
+def _definition(selection: StrategyRows) -> str:
+    work = selection.group.work
+    text = RESIDUAL_LOADING if _loading(selection) == {True} else RESIDUAL
+    return text.format(per=captions.work_text(work), time=captions.time_name(work))
+
+
+def table3r(selection: StrategyRows) -> Table:
+    """Return bus bandwidth in GB/s (1e9 bytes per second), by the lab's residual method."""
+    all_sizes = {row.timing.gradient_bytes for row in selection.rows if row.timing}
+    sizes = sorted(size for size in all_sizes if size is not None)
+    words = BANDWIDTH[selection.strategy.traffic.bandwidth]
+    gradient_bytes = " or ".join(map(count, sizes)) or "an unknown number of"
+    text = TableText(
+        "table3r",
+        "Table 3r: bandwidth by the lab residual",
+        f"Table 3r (GB/s{words.aside})",
+        (
+            *(line.format(gradient_bytes=gradient_bytes) for line in words.residual),
+            *_residual_caption(selection),
+        ),
+    )
+    notes = [*no_bandwidth(selection.rows, selection.group.device), *_residual_notes(selection)]
+    setups = selection.parallel_setups
+    return strategy_table(selection, text, setups, ["bus_residual_gb_per_s"], notes)
+
+
+def _residual_caption(selection: StrategyRows) -> tuple[str, ...]:
+    device, rows = selection.group.device, selection.rows
+    baseline = references.baseline_train(rows, selection.batches, device)
+    beside = () if selection.instrumented or selection.group.imported else (NOT_MEASURED,)
+    return (f"{baseline} {captions.runs(rows)}", *beside)
+
+
+def _loading(selection: StrategyRows) -> set[bool]:
+    """Return whether data loading is in the residuals: in all, in none, or in some."""
+    return {row.residual.with_loading for row in selection.rows if row.residual}
+
+
+def _residual_notes(selection: StrategyRows) -> list[str]:
+    """Return notes on values that include data loading, then on missing values."""
+    mixed = len(_loading(selection)) > 1
+    loading = [
+        (WITH_LOADING, row.place)
+        for row in selection.parallel_rows
+        if mixed and row.residual and row.residual.with_loading
+    ]
+    loading_notes = captions.by_reason(
+        loading, lambda setup: captions.row_label(setup, selection.group.device)
+    )
+    return [
+        *loading_notes,
+        *captions.explained(selection.group, selection.parallel_rows, Affected.TIME),
+        *absent(selection.group, selection.rows, selection.places),
+    ]
+
+
+def no_bandwidth(rows: Iterable[Row], device: Device) -> list[str]:
+    """Return lines on rows without a bandwidth: a residual of zero or less, or unknown sizes."""
+    rows = list(rows)
+    timings = [row.timing for row in rows if row.residual is not None and row.timing is not None]
+    missing = {
+        "parameters": any(timing.gradient_bytes is None for timing in timings),
+        "images (or iterations)": any(timing.iterations is None for timing in timings),
+    }
+    names = " and ".join(name for name, is_missing in missing.items() if is_missing)
+    unknown = [f"no bandwidth without the number of {names}, which the import does not give"]
+    not_positive = captions.by_reason(
+        (
+            ("no bandwidth, since the residual is not above zero", row.place)
+            for row in rows
+            if row.residual is not None and row.residual.comm_s <= 0
+        ),
+        lambda setup: captions.row_label(setup, device),
+    )
+    return [*(unknown if names else ()), *not_positive]

@@ -3,9 +3,7 @@
 from hpml_jobs.core.text import printable
 from hpml_jobs.report import pictures
 from hpml_jobs.report.page.contents import contents
-from hpml_jobs.report.page.html import html_document
-from hpml_jobs.report.page.items import with_texts
-from hpml_jobs.report.page.markdown import markdown_document
+from hpml_jobs.report.page.formats import html_document, markdown_document, with_texts
 from hpml_jobs.report.report import Report
 from hpml_jobs.study.redaction import Redactor, names_in
 

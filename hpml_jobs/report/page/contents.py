@@ -6,37 +6,40 @@ from hpml_jobs import __version__
 from hpml_jobs.checks.result import Level, Tier
 from hpml_jobs.core.text import counted
 from hpml_jobs.report import warnings
-from hpml_jobs.report.choose import words
+from hpml_jobs.report.choose import proposal, words
+from hpml_jobs.report.choose.rules import Choice
 from hpml_jobs.report.communication import messages
-from hpml_jobs.report.communication.questions import bandwidths, communication_seconds
+from hpml_jobs.report.communication.table import bandwidths, communication_seconds
+from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.answers import Answer
 from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.numbers import cost, per_second, ratio, seconds
 from hpml_jobs.report.frame.picture import Picture
 from hpml_jobs.report.frame.table import Table
-from hpml_jobs.report.overview import overview
+from hpml_jobs.report.overview import Overview, overview
 from hpml_jobs.report.page import method
-from hpml_jobs.report.page.answer import answer_items
-from hpml_jobs.report.page.environment import environment
-from hpml_jobs.report.page.items import (
+from hpml_jobs.report.page.formats import (
     Answers,
     Bullets,
     Commands,
     Consequence,
     Facts,
     Figure,
+    Headline,
     Item,
     Notices,
     Page,
+    Quote,
     Section,
     Sheet,
     Text,
 )
+from hpml_jobs.report.page.method import environment
 from hpml_jobs.report.predict.table import refused
 from hpml_jobs.report.report import CHECKS, Report, ReportGroup
 from hpml_jobs.report.scaling.questions import epoch_by_batch, speedups
-from hpml_jobs.report.training.questions import large_batch, remedies
-from hpml_jobs.report.training.replicas import gradients_enough
-from hpml_jobs.report.training.shuffling import why_set_epoch
+from hpml_jobs.report.training.quality import large_batch, remedies
+from hpml_jobs.report.training.replicas import gradients_enough, why_set_epoch
 from hpml_jobs.report.warnings import Cause
 
 TRAINING = ("loss", "steps", "accuracy", "quantization", "weights", "activations")
@@ -163,7 +166,7 @@ def _group_title(group: ReportGroup) -> str:
 def _sentence(group: ReportGroup, study: str) -> str:
     if group.choice is None:
         return "No cell has a number yet."
-    return words.answer(group.choice, group.source.device, study)
+    return words.answer(group.choice, study)
 
 
 def _figures(pictures: dict[str, Picture]) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
@@ -276,3 +279,61 @@ def _reproduction(report: Report) -> Iterator[Item]:
         "Cells that are finished are not submitted again. The raw values are in record.json of "
         "each cell, the unrounded figures in tables.json and the CSV files of hpml-jobs collect."
     )
+
+
+NO_NUMBER = "No cell has a number yet: the notes under the tables, and hpml-jobs status, say why."
+PROPOSAL = "Paragraph for a proposal"
+ONE_SIZE = "A paragraph for a proposal needs usable numbers of two sizes."
+
+
+def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
+    """Yield the answer, what limits it, the speedup by size, and the paragraph for a proposal."""
+    choice = group.choice
+    if choice is None:
+        yield Text(NO_NUMBER, is_lead=True)
+        return
+    summary = overview(report, group)
+    yield _headline(choice, group, summary)
+    sentences = summary.answer if choice.has_rivals else ()
+    lines = [line for line in sentences if line != words.answer(choice, report.study)]
+    undecided = words.undecided(choice).removeprefix("; ")
+    limits = [undecided, *words.doubts(choice)]
+    lines += [f"{line[0].upper()}{line[1:]}." for line in limits if line]
+    # no full stop after a command
+    lines += [f"{line[0].upper()}{line[1:]}" for line in summary.next_cells]
+    yield from [Bullets(tuple(lines))] if lines else []
+    table = proposal.sizes(group.source, choice)
+    yield Sheet(table, table.caption, table.notes)
+    if len(table.lines) > 1 and not choice.measure_again:
+        yield Quote(PROPOSAL, proposal.proposal(group.source, choice, _version(group)))
+    else:
+        yield Text(ONE_SIZE)
+
+
+def _version(group: ReportGroup) -> str:
+    """Return the versions of hpml_jobs that measured the cells."""
+    records = (result.record for result in group.source.cells)
+    versions = {record.facts.hpml_jobs for record in records if record and record.facts}
+    return " and ".join(sorted(versions)) or __version__
+
+
+def _headline(choice: Choice, group: ReportGroup, summary: Overview) -> Headline:
+    if not choice.has_rivals:
+        return Headline(" ".join(summary.answer))
+    if choice.ask is None:
+        return Headline(summary.answer[-1])
+    asked = choice.ask.candidate
+    per_work = f"per {captions.work_text(asked.timing.work)}"
+    figures = [(f"{seconds(asked.epoch_s)} s", per_work)]
+    if (rate := asked.timing.units_per_s) is not None:
+        figures.append((per_second(rate), f"{asked.timing.unit.value} per second"))
+    if asked is not choice.reference:
+        over = words.size(choice.reference)
+        figures.append((ratio(choice.speedup(asked)), f"speedup over {over}"))
+    efficiency, gap, against = words.efficiency(asked, choice).partition(" ")
+    figures += [
+        (efficiency, f"parallel efficiency{gap}{against}"),
+        (cost(asked.gpu_s), f"{captions.cost_unit(choice.device)} {per_work}"),
+    ]
+    answer = f"{words.ask_words(choice)} {words.name(asked)}."
+    return Headline(answer, tuple(figures))

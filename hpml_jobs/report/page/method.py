@@ -1,4 +1,119 @@
-"""How the figures of a page were measured and derived, in short, with their formulas."""
+"""How a page's figures were measured: hardware and software of the records, method, formulas."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from hpml_jobs.core.conditions import in_words, precision_of
+from hpml_jobs.core.environment import compared
+from hpml_jobs.core.gpus import link_text
+from hpml_jobs.core.measurements import Card
+from hpml_jobs.core.record import Facts, Record
+from hpml_jobs.report.frame.captions import first_few
+from hpml_jobs.report.frame.groups import ConditionGroup
+
+SHOWN = 8
+"""The most values of a fact that are listed."""
+
+
+class Fact(NamedTuple):
+    """A property of hardware or software, and its values in words, in the order of the cells."""
+
+    name: str
+    values: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The values, the first of many."""
+        return first_few(self.values, most=SHOWN)
+
+
+_OF_FACTS: dict[str, Callable[[Facts], object]] = {
+    "GPU": lambda facts: facts.gpu_model,
+    "GPUs visible": lambda facts: facts.gpus_visible or None,
+    "topology": lambda facts: facts.topology,
+    "CPU": lambda facts: facts.cpu_model,
+    "CPUs of a host": lambda facts: facts.cpu_count or None,
+    "operating system": lambda facts: facts.os,
+    "container": lambda facts: facts.container,
+    "driver": lambda facts: facts.driver,
+    "CUDA": lambda facts: facts.cuda,
+    "cuDNN": lambda facts: facts.cudnn,
+    "NCCL": lambda facts: facts.nccl,
+    "backend": lambda facts: facts.backend,
+    "Python": lambda facts: facts.python,
+    "torch": lambda facts: facts.torch,
+    "torchvision": lambda facts: facts.torchvision,
+    "TF32 in matmul": lambda facts: facts.tf32_matmul,
+    "TF32 in cuDNN": lambda facts: facts.tf32_cudnn,
+    "hpml_jobs": lambda facts: facts.hpml_jobs,
+    "commit": lambda facts: facts.commit,
+    "uncommitted changes": lambda facts: facts.dirty,
+    "your code, commit": lambda facts: facts.code_commit,
+    "environment variables": lambda facts: compared(facts.nccl_environment, facts.environment),
+}
+
+
+def _power_text(card: Card) -> str | None:
+    """Return the mean power in the timed epoch, where it was sampled, and the limit."""
+    watts = card.samples.power_w[1] if card.samples else card.power_w
+    limit = "" if card.power_limit_w is None else f" ({card.power_limit_w:.0f})"
+    return None if watts is None else f"{watts:.0f}{limit}"
+
+
+_OF_CARDS: dict[str, Callable[[Card], object]] = {
+    "SM clock, MHz (of at most)": lambda card: (
+        f"{card.clock_mhz} ({card.max_sm_clock_mhz})" if card.clock_mhz else None
+    ),
+    "memory clock, MHz": lambda card: card.memory_clock_mhz,
+    "power, W (of at most)": _power_text,
+    "reasons for lower clocks": lambda card: ", ".join(sorted(card.reasons)),
+    "links of a GPU": link_text,
+    "GPU, index and bus": lambda card: f"{card.index} {card.bus_id}" if card.bus_id else None,
+}
+
+
+def environment(group: ConditionGroup) -> list[Fact]:
+    """Return what is recorded of the hardware and software; nothing of what is not known."""
+    records = [result.record for result in group.cells if result.record is not None]
+    facts = [record.facts for record in records if record.facts]
+    cards = [card for record in records for rank in record.ranks for card in rank.cards]
+    listed = [
+        Fact("hosts", _distinct(host for record in records for host in _hosts(record))),
+        *(Fact(name, _distinct(map(of, facts))) for name, of in _OF_FACTS.items()),
+        Fact("specified link, GB/s", _distinct(record.link_gb_per_s for record in records)),
+        Fact("precision", _distinct(precision_of(r) for r in records if r.facts)),
+        *(Fact(name, _distinct(map(of, cards))) for name, of in _OF_CARDS.items()),
+        Fact("start of the job to the first iteration, s", _startups(records)),
+        Fact("measured", _span(records)),
+        Fact("imported from", _distinct(r.imported.file for r in records if r.imported)),
+        Fact("GPU, as reported", _distinct(r.imported.gpu_model for r in records if r.imported)),
+    ]
+    return [fact for fact in listed if fact.values]
+
+
+def _hosts(record: Record) -> Iterable[str]:
+    return [rank.host for rank in record.ranks] or record.attempt.hosts
+
+
+def _distinct(values: Iterable[object]) -> tuple[str, ...]:
+    """Return the different values in words, without those that are not known."""
+    return tuple(dict.fromkeys(in_words(value) for value in values if value not in (None, "")))
+
+
+def _startups(records: Iterable[Record]) -> tuple[str, ...]:
+    """Return the least and the most seconds of a cell before its first iteration was done."""
+    totals_s = sorted(r.startup.total_s for r in records if r.startup and r.startup.total_s)
+    if not totals_s:
+        return ()
+    ends = (f"{total_s:.1f}" for total_s in (totals_s[0], totals_s[-1]))
+    return (" to ".join(dict.fromkeys(ends)),)
+
+
+def _span(records: Iterable[Record]) -> tuple[str, ...]:
+    """Return the days of the first and of the last measurement (UTC)."""
+    days = sorted(record.attempt.started[:10] for record in records if record.attempt.started)
+    return (" to ".join(dict.fromkeys((days[0], days[-1]))),) if days else ()
+
 
 HEADS = ("figure", "formula", "meaning")
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.strategies import BASELINE, Strategy
 from hpml_jobs.predict.forecast import Forecast
-from hpml_jobs.predict.left_out import Skill
+from hpml_jobs.predict.model import Skill
 from hpml_jobs.predict.place import Place
 from hpml_jobs.report.frame import captions, series, style
 from hpml_jobs.report.frame.groups import ConditionGroup
@@ -18,7 +18,6 @@ from hpml_jobs.report.frame.picture import (
     Picture,
     batch_title,
     cut,
-    listed,
     panels,
 )
 from hpml_jobs.report.frame.series import Point, Series
@@ -105,7 +104,7 @@ def prediction(groups: Sequence[ConditionGroup], forecasts: Sequence[Forecast]) 
         alt=f"Predicted {unit}/s per {gpu}; ",
         caption=[
             CAPTION.format(what=f"{unit.capitalize()}/s", unit=gpu, units=gpus),
-            ERRORS.format(listed=listed(errors, "; ")) if errors else "",
+            ERRORS.format(listed=captions.first_few(errors, "; ")) if errors else "",
         ],
         legend=series.legend([line.measured for line in lines], keys) | LEGEND,
         missing=missing + beyond,

@@ -13,12 +13,10 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.training_path import accumulation
 from hpml_jobs.errors import UsageError
-from hpml_jobs.predict.band import distance
 from hpml_jobs.predict.forecast import Forecast, Prediction, Refusal, has_messages, predict
 from hpml_jobs.predict.network import BusSweep, Network, measured_sweeps
-from hpml_jobs.predict.observations import gpus_per_node as imported_gpus_per_node
-from hpml_jobs.predict.observations import observation
-from hpml_jobs.predict.place import Observation, Place, changed, series_of
+from hpml_jobs.predict.place import Observation, Place, changed, distance, observation, series_of
+from hpml_jobs.predict.place import gpus_per_node as imported_gpus_per_node
 from hpml_jobs.predict.question import Question, targets_of
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.rows import Row, Setup

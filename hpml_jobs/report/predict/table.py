@@ -1,22 +1,28 @@
-"""Full table of predicted iterations, with bands and errors, and the predictions in words."""
+"""Predictions of a group, as a table, in words and as values for programs."""
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any, NamedTuple, Self
+
+import msgspec
 
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted, listed
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.predict.forecast import Forecast, Method, Prediction, Refusal
-from hpml_jobs.predict.left_out import Errors
+from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.predict.forecast import COVERAGE, Forecast, Method, Prediction, Refusal
+from hpml_jobs.predict.model import Errors
+from hpml_jobs.predict.network import BusSweep
+from hpml_jobs.predict.place import Observation, place_fields
+from hpml_jobs.predict.question import Question
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.builder import (
-    Column,
-    Columns,
+    Number,
+    Shown,
     TableText,
-    column,
+    columns_of,
+    filled,
     item_table,
-    place_columns,
 )
 from hpml_jobs.report.frame.captions import (
     cell_label,
@@ -26,11 +32,14 @@ from hpml_jobs.report.frame.captions import (
     unit,
     units,
 )
-from hpml_jobs.report.frame.groups import ConditionGroup, charged_gpus
+from hpml_jobs.report.frame.cells import cell_results
+from hpml_jobs.report.frame.groups import Charged, ConditionGroup, charged_gpus, complete_groups
 from hpml_jobs.report.frame.numbers import cost, per_second, percent, seconds
 from hpml_jobs.report.frame.rows import Place, Setup
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.predict import rules
+from hpml_jobs.report.predict.rules import forecast
+from hpml_jobs.study.snapshot import FolderSnapshot
 
 NULL_SHOWN = (
     "no change per {unit} has no larger mean error than the model on left-out cells: where the "
@@ -149,26 +158,82 @@ CAPTION = (
 )
 
 
-class Line(NamedTuple):
-    """A prediction with the seconds of its epoch, where known, and the GPUs that it is charged."""
-
-    prediction: Prediction
-    epoch_s: float | None
-    charged_gpus: int
-
-    @property
-    def charged_gpu_s(self) -> float | None:
-        """GPU-seconds that an epoch is charged."""
-        return None if self.epoch_s is None else self.charged_gpus * self.epoch_s
+PER_ITERATION = "s per iteration"
+RATES = "{unit}/s"
 
 
-def lines(group: ConditionGroup, made: Forecast, cluster: Cluster | None) -> list[Line]:
-    """Return the predictions with their costs; `cluster` says which are charged whole nodes."""
+class PredictionLine(NamedTuple):
+    """A prediction with its band, its errors, and the cost of its epoch where that is known.
+
+    Where sequences have no length, it has rates instead of times of an iteration.
+    """
+
+    strategy: str
+    gpus: int
+    nodes: int
+    treatment: str
+    batch: int
+    predicted_step_s: Annotated[float, Shown("predicted", seconds, PER_ITERATION)]
+    low_s: Annotated[Number, Shown("band from", seconds, PER_ITERATION)]
+    high_s: Annotated[Number, Shown("to", seconds, PER_ITERATION)]
+    null_s: Annotated[float, Shown("no change", seconds, PER_ITERATION)]
+    model_s: Annotated[float, Shown("model", seconds, PER_ITERATION)]
+    units_per_s: Annotated[Number, Shown("{predicted}", per_second, RATES)]
+    low_units_per_s: Annotated[Number, Shown("band from", per_second, RATES)]
+    high_units_per_s: Annotated[Number, Shown("to", per_second, RATES)]
+    null_units_per_s: Annotated[Number, Shown("no change", per_second, RATES)]
+    model_units_per_s: Annotated[Number, Shown("model", per_second, RATES)]
+    unit: str
+    samples_per_s: float
+    epoch_s: Number
+    charged_gpu_s: Annotated[Number, Shown("{seconds}", cost, "{cost}")]
+    model_error: Annotated[Number, Shown("model", percent, "error, %")]
+    null_error: Annotated[Number, Shown("no change", percent, "error, %")]
+    method: Annotated[str, Shown("figure of", words=True)]
+
+    @classmethod
+    def of(
+        cls, group: ConditionGroup, made: Forecast, prediction: Prediction, charged: Charged
+    ) -> Self:
+        """Return the line of a prediction among those `made`."""
+        workload, target, skill = group.a_cell.workload, prediction.target, prediction.skill
+        setup, epoch_s = rules.setup_of(target), rules.epoch_s(group, made, prediction)
+
+        def rate(time_s: Number) -> Number:
+            return None if time_s is None else workload.units_of(target.samples / time_s)
+
+        return filled(
+            cls,
+            prediction,
+            strategy=setup.strategy.value,
+            gpus=setup.gpus,
+            nodes=setup.nodes,
+            treatment=setup.treatment,
+            batch=target.batch,
+            predicted_step_s=prediction.step_s,
+            units_per_s=rate(prediction.step_s),
+            low_units_per_s=rate(prediction.high_s),
+            high_units_per_s=rate(prediction.low_s),
+            null_units_per_s=rate(prediction.null_s),
+            model_units_per_s=rate(prediction.model_s),
+            unit=workload.throughput_unit.value,
+            epoch_s=epoch_s,
+            charged_gpu_s=None if epoch_s is None else charged(setup) * epoch_s,
+            model_error=skill.model.mean if skill else None,
+            null_error=skill.null.mean if skill else None,
+            method=prediction.method.value,
+        )
+
+
+TIMES = ("predicted_step_s", "low_s", "high_s", "null_s", "model_s")
+RATES_OF_TOKENS = tuple(f"{end}_units_per_s" for end in ("low", "high", "null", "model"))
+"""The columns of which a table has one or the other."""
+
+
+def lines(group: ConditionGroup, made: Forecast, cluster: Cluster | None) -> list[PredictionLine]:
+    """Return the lines of predictions; `cluster` says which are charged whole nodes."""
     charged = charged_gpus(group, cluster)
-    return [
-        Line(p, rules.epoch_s(group, made, p), charged(rules.setup_of(p.target)))
-        for p in made.predictions
-    ]
+    return [PredictionLine.of(group, made, p, charged) for p in made.predictions]
 
 
 def predictions(
@@ -184,16 +249,23 @@ def predictions(
     )
     shown = (caption,) if forecast.predictions else ()
     text = TableText("predictions", "Predictions", "", shown, on_screen=False)
-    items = [
-        (cell_label(_place(line.prediction), group.device), line)
-        for line in lines(group, forecast, cluster)
-    ]
+    labels = [cell_label(_place(p), group.device) for p in forecast.predictions]
+    items = zip(labels, lines(group, forecast, cluster), strict=True)
+    has_tokens = group.a_cell.workload.samples_are_tokens
+    heads = columns_of(
+        PredictionLine,
+        without=TIMES if has_tokens else RATES_OF_TOKENS,
+        predicted="predicted" if has_tokens else "",
+        unit=group.a_cell.workload.throughput_unit.value,
+        seconds=cost_unit(group.device, short=True),
+        cost=f"cost per {captions.work_text(group.work)}",
+    )
     notes = [
         *forecast.notes,
         *remarks(forecast, group.device),
         *refused(forecast.refusals, group.device),
     ]
-    return item_table([group], text, items, _heads(group), notes)
+    return item_table([group], text, items, heads, notes)
 
 
 def _what(workload: Workload) -> str:
@@ -201,91 +273,133 @@ def _what(workload: Workload) -> str:
     return rate if workload.samples_are_tokens else f"seconds of an iteration, and {rate} from them"
 
 
-def _times(workload: Workload) -> tuple[Columns[Line], ...]:
-    """Return the columns of predicted times and rates; of rates where sequences have no length."""
-    rate_unit = f"{workload.throughput_unit.value}/s"
-    if workload.samples_are_tokens:
-        columns = (
-            _rate("units_per_s", "predicted", lambda p: p.step_s),
-            _rate("low_units_per_s", "band from", lambda p: p.high_s),
-            _rate("high_units_per_s", "to", lambda p: p.low_s),
-            _rate("null_units_per_s", "no change", lambda p: p.null_s),
-            _rate("model_units_per_s", "model", lambda p: p.model_s),
-        )
-        return (Columns(rate_unit, columns),)
-    return (
-        Columns(
-            "s per iteration",
-            (
-                column("predicted_step_s", "predicted", lambda c: c.prediction.step_s, seconds),
-                column("low_s", "band from", lambda c: c.prediction.low_s, seconds),
-                column("high_s", "to", lambda c: c.prediction.high_s, seconds),
-                column("null_s", "no change", lambda c: c.prediction.null_s, seconds),
-                column("model_s", "model", lambda c: c.prediction.model_s, seconds),
-            ),
-        ),
-        Columns(
-            rate_unit,
-            (
-                column(
-                    "units_per_s",
-                    "",
-                    lambda c: workload.units_of(c.prediction.samples_per_s),
-                    per_second,
-                ),
-            ),
-        ),
+class GroupForecast(NamedTuple):
+    """The forecast of one group of equal conditions, and its table."""
+
+    group: ConditionGroup
+    forecast: Forecast
+    table: Table
+    lines: list[PredictionLine]
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The forecast as values for programs; docs/choose_predict.md has the schema."""
+        made = self.forecast
+        return {
+            "conditions": made.conditions,
+            "answer": self.table.answer,
+            "predictions": [
+                {
+                    **_prediction(prediction),
+                    "unit": line.unit,
+                    "units_per_s": line.units_per_s,
+                    "epoch_s": line.epoch_s,
+                    "charged_gpu_s": line.charged_gpu_s,
+                }
+                for prediction, line in zip(made.predictions, self.lines, strict=True)
+            ],
+            "not_predicted": [
+                {
+                    **place_fields(refusal.target),
+                    "reason": refusal.reason,
+                    "command": refusal.command,
+                }
+                for refusal in made.refusals
+            ],
+            "measured": [_measured(observation) for observation in made.observations],
+            "notes": made.notes,
+        }
+
+
+def forecasts(
+    snapshots: Iterable[FolderSnapshot],
+    question: Question,
+    sweep: BusSweep | None,
+    cluster: Cluster | None,
+    commands: Sequence[str],
+) -> list[GroupForecast]:
+    """Return the forecast of every group with a number.
+
+    A group that the question does not fit has a note why, where another one has an answer. `sweep`
+    is the content of the question's file, `cluster` says how many GPUs a node has, `commands` are
+    those of the study.
+
+    Raises:
+        UsageError: the question fits no group.
+        HpmlError: a check calls the times of all cells wrong, or all places were measured.
+    """
+    made, faults = list[GroupForecast](), list[UsageError]()
+    for group in complete_groups(cell_results(snapshots, {})):
+        if not group.timed:
+            continue
+        try:
+            of_group = forecast(group, cluster, commands, question, sweep)
+        except UsageError as fault:  # several groups need not all fit the question
+            faults.append(fault)
+            notes = (f"not predicted: {fault}",)
+            of_group = Forecast(conditions=group.conditions, observations=(), notes=notes)
+        table = predictions(group, of_group, cluster)
+        if table is not None:
+            shown = _with_words(table, group, of_group)
+            costs = lines(group, of_group, cluster)
+            made.append(GroupForecast(group, of_group, shown, costs))
+    forecasts_made = [of_group.forecast for of_group in made]
+    if any(each.predictions or each.refusals for each in forecasts_made):
+        return made
+    if faults:
+        raise faults[0]
+    if made:
+        raise HpmlError("; ".join(dict.fromkeys(n for each in forecasts_made for n in each.notes)))
+    return []
+
+
+def _with_words(table: Table, group: ConditionGroup, of_group: Forecast) -> Table:
+    """Return a table with its answer above, and the errors on left-out cells below."""
+    return msgspec.structs.replace(
+        table,
+        answer=answer(of_group, group.device, group.a_cell.workload),
+        notes=(*errors(of_group, group.device), *table.notes),
     )
 
 
-def _rate(name: str, head: str, seconds_of: Callable[[Prediction], float | None]) -> Column[Line]:
-    def rate(line: Line) -> float | None:
-        time_s = seconds_of(line.prediction)
-        return None if time_s is None else line.prediction.target.samples / time_s
+def _measured(observation: Observation) -> dict[str, Any]:
+    return {
+        **place_fields(observation),
+        "step_s": observation.step_s,
+        "samples_per_s": observation.samples / observation.step_s,
+        "runs": observation.runs,
+        "cells": observation.cells,
+    }
 
-    return column(name, head, rate, per_second)
 
-
-def _heads(group: ConditionGroup) -> tuple[Columns[Line], ...]:
-    workload = group.a_cell.workload
-
-    def error(of: str, line: Line) -> float | None:
-        skill = line.prediction.skill
-        return None if skill is None else getattr(skill, of).mean
-
-    return (
-        Columns("", place_columns(lambda c: rules.setup_of(c.prediction.target))),
-        Columns("", (column("batch", "", lambda c: c.prediction.target.batch),)),
-        *_times(workload),
-        Columns(
-            "",
-            (
-                column("unit", "", lambda _: workload.throughput_unit.value),
-                column("samples_per_s", "", lambda c: c.prediction.samples_per_s),
-                column("epoch_s", "", lambda c: c.epoch_s),
-            ),
-        ),
-        Columns(
-            f"cost per {captions.work_text(group.work)}",
-            (
-                column(
-                    "charged_gpu_s",
-                    cost_unit(group.device, short=True),
-                    lambda c: c.charged_gpu_s,
-                    cost,
-                ),
-            ),
-        ),
-        Columns(
-            "error, %",
-            (
-                column("model_error", "model", lambda c: error("model", c), percent),
-                column("null_error", "no change", lambda c: error("null", c), percent),
-            ),
-        ),
-        Columns(
-            "figure of",
-            (column("method", "", lambda c: c.prediction.method, lambda m: Method(m).value),),
-            words=True,
-        ),
-    )
+def _prediction(prediction: Prediction) -> dict[str, Any]:
+    skill = prediction.skill
+    error = skill and {
+        "left_out": skill.how,
+        "model": skill.model,
+        "null": skill.null,
+        "points": [
+            {
+                **place_fields(point.observation),
+                "step_s": point.observation.step_s,
+                "model_s": point.model_s,
+                "null_s": point.null_s,
+                "distance": point.distance,
+            }
+            for point in skill.points
+        ],
+    }
+    return {
+        **place_fields(prediction.target),
+        "step_s": prediction.step_s,
+        "low_s": prediction.low_s,
+        "high_s": prediction.high_s,
+        "coverage": COVERAGE,
+        "samples_per_s": prediction.samples_per_s,
+        "method": prediction.method.value,
+        "model_s": prediction.model_s,
+        "null_s": prediction.null_s,
+        "parts": prediction.parts,
+        "error": error,
+        "remarks": prediction.remarks,
+    }

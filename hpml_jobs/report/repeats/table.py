@@ -1,11 +1,11 @@
 """Full tables of repeats: medians with intervals, spread, and every single run."""
 
 from collections.abc import Callable, Iterable
+from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.checks.comparability import SCATTER_LIMIT
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.measurements import Role
-from hpml_jobs.core.record import Record
 from hpml_jobs.core.statistics import (
     RESAMPLES,
     Interval,
@@ -14,24 +14,31 @@ from hpml_jobs.core.statistics import (
 )
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.report.frame import captions, references
-from hpml_jobs.report.frame.bandwidth import bandwidth
 from hpml_jobs.report.frame.builder import (
     Column,
     Columns,
+    Number,
+    Shown,
     TableText,
     column,
+    columns_of,
     left_out,
+    line_table,
     row_name,
     row_table,
 )
-from hpml_jobs.report.frame.decision import Comparison
-from hpml_jobs.report.frame.figures import Figures
+from hpml_jobs.report.frame.figures import Figures, bandwidth
 from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.marks import left_out_runs
 from hpml_jobs.report.frame.numbers import count, gb_per_s, percent, ratio, seconds
 from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Table
-from hpml_jobs.report.repeats.rounds import Order, compare_rows, comparison_text, order_of_runs
+from hpml_jobs.report.repeats.compared import (
+    Order,
+    compare_rows,
+    comparison_text,
+    order_of_runs,
+    several,
+)
 
 REPEATS = (
     "A run is a new launch. Interval: order statistics; it contains the true median with a "
@@ -53,9 +60,64 @@ MEASURED = "Medians over runs with order-statistic intervals, as in the table Re
 ONE_RUN = "single run, no interval"
 
 
-def several(group: ConditionGroup) -> bool:
-    """Return whether any place has more than one run."""
-    return any(len(row.runs) > 1 for row in group.timed)
+def _ends(words: Callable[[float], str]) -> Callable[[Interval], str]:
+    """Return how an interval is shown; the CSV has its ends instead."""
+    return lambda interval: f"[{words(interval.low)}, {words(interval.high)}]"
+
+
+class RepeatsLine(NamedTuple):
+    """The runs of a row, their median and spread, and how they compare with the reference's."""
+
+    runs: Annotated[int, Shown("runs")]
+    epoch_s: Annotated[float, Shown("median", seconds, "{time}, s")]
+    epoch: Annotated[
+        Interval | None, Shown("interval", _ends(seconds), "{time}, s", on_page_only=True)
+    ]
+    epoch_spread: Annotated[Number, Shown("IQR %", percent, "{time}, s")]
+    speedup: Annotated[Number, Shown("ratio", ratio, "speedup", doubt="is_doubtful")]
+    speedup_interval: Annotated[
+        Interval | None, Shown("interval", _ends(ratio), "speedup", on_page_only=True)
+    ]
+    against: Annotated[str | None, Shown("against {size}", words=True)]
+    epoch_low_s: Number
+    epoch_high_s: Number
+    epoch_covers: Number
+    against_ratio: Number
+    against_p: Number
+    speedup_low: Number
+    speedup_high: Number
+    all_epoch_s: str
+    left_out_epoch_s: str
+    is_doubtful: bool
+
+    @classmethod
+    def of(cls, group: ConditionGroup, row: Row) -> Self:
+        """Return the line of a row."""
+        sample, of_speedup, reference = row.epochs, None, group.reference(row)
+        against, epoch = None, sample.interval
+        if reference is not None and reference is not row:
+            of_speedup = ratio_interval(reference.epochs.runs, sample.runs)
+            against = compare_rows(group, (row, reference))[0, 1]
+        records, left = group.records(row), {r.slug for r in row.left_out if r.role is Role.TIMED}
+        return cls(
+            runs=len(row.runs),
+            epoch_s=sample.median,
+            epoch=epoch,
+            epoch_spread=sample.spread,
+            speedup=row.speedup,
+            speedup_interval=of_speedup,
+            against=comparison_text(against) if against else None,
+            epoch_low_s=epoch.low if epoch else None,
+            epoch_high_s=epoch.high if epoch else None,
+            epoch_covers=epoch.coverage if epoch else None,
+            against_ratio=against.ratio.estimate if against else None,
+            against_p=against.p if against else None,
+            speedup_low=of_speedup.low if of_speedup else None,
+            speedup_high=of_speedup.high if of_speedup else None,
+            all_epoch_s=" ".join(str(record.epoch_s) for record in records),
+            left_out_epoch_s=" ".join(str(r.epoch_s) for r in records if r.slug in left),
+            is_doubtful=group.doubts_ratio(row),
+        )
 
 
 def repeats(group: ConditionGroup) -> Table | None:
@@ -64,119 +126,37 @@ def repeats(group: ConditionGroup) -> Table | None:
         return None
     size = references.size_text(group.timed, group.device)
     against = "against_1" if group.baseline is Baseline.SINGLE else "against_reference"
-    speedup: Column[Row] = column("speedup", "ratio", lambda e: e.speedup, ratio)
-    compared = {row.place: _against(group, row) for row in group.timed}
-
-    def epochs(row: Row) -> Interval | None:
-        return row.epochs.interval
-
-    def speedups(row: Row) -> Interval | None:
-        return _speedup_interval(group, row)
-
-    def left_out_epochs(row: Row) -> str:
-        left = {run.slug for run in row.left_out if run.role is Role.TIMED}
-        return _epochs_text(record for record in group.records(row) if record.slug in left)
-
-    heads: tuple[Columns[Row], ...] = (
-        Columns("runs", (column("runs", "", lambda row: len(row.runs)),)),
-        Columns(
-            f"{captions.time_word(group.work)}, s",
-            (
-                column("epoch_s", "median", lambda e: e.epochs.median, seconds),
-                interval_text(epochs, seconds),
-                column("epoch_spread", "IQR %", lambda e: e.epochs.spread, percent),
-            ),
-        ),
-        Columns(
-            "speedup",
-            (
-                speedup.marked_if(group.doubts_ratio),
-                interval_text(speedups, ratio),
-            ),
-        ),
-        Columns(
-            f"against {size}",
-            (column(against, "", lambda e: (c := compared[e.place]) and comparison_text(c)),),
-            words=True,
-        ),
-        ends("epoch", "_s", epochs),
-        Columns("", (column("epoch_covers", "", lambda e: (i := epochs(e)) and i.coverage),)),
-        Columns(
-            "",
-            (
-                column(
-                    f"{against}_ratio", "", lambda e: (c := compared[e.place]) and c.ratio.estimate
-                ),
-                column(f"{against}_p", "", lambda e: (c := compared[e.place]) and c.p),
-            ),
-        ),
-        ends("speedup", "", speedups),
-        Columns("", (column("all_epoch_s", "", lambda e: _epochs_text(group.records(e))),)),
-        Columns("", (column("left_out_epoch_s", "", left_out_epochs),)),
+    lines = [(row, RepeatsLine.of(group, row)) for row in group.timed]
+    heads = columns_of(
+        RepeatsLine,
+        in_csv={f"against{end}": f"{against}{end}" for end in ("", "_ratio", "_p")},
+        time=captions.time_word(group.work),
+        size=size,
     )
     caption = REPEATS.format(
         size=size,
         resamples=count(RESAMPLES),
-        coverage=_coverages(group, epochs),
-        bootstrap=_coverages(group, speedups),
+        coverage=_coverages((line.runs, line.epoch) for _, line in lines),
+        bootstrap=_coverages((line.runs, line.speedup_interval) for _, line in lines),
     )
     notes = [
-        *left_out_runs(group.timed, group.device),
+        *captions.left_out_runs(group.timed, group.device),
         *_scattered(group),
         *left_out(group, ONE_RUN, (row for row in group.timed if len(row.runs) == 1)),
     ]
     order = order_of_runs(group)
-    lines = (caption, *([ORDER[order].format(units=captions.units(group.device))] if order else []))
-    text = TableText("repeats", "Repeats", "timed epoch", lines)
-    return row_table(group, text, group.timed, heads, notes)
+    how = [ORDER[order].format(units=captions.units(group.device))] if order else []
+    text = TableText("repeats", "Repeats", "timed epoch", (caption, *how))
+    return line_table(group, text, lines, heads, notes)
 
 
-def _epochs_text(records: Iterable[Record]) -> str:
-    return " ".join(str(record.epoch_s) for record in records)
-
-
-def interval_text(
-    of: Callable[[Row], Interval | None], words: Callable[[float], str]
-) -> Column[Row]:
-    """Return the column of an interval as text; the CSV has its ends instead."""
-    return column(
-        "", "interval", of, lambda interval: f"[{words(interval.low)}, {words(interval.high)}]"
-    )
-
-
-def ends(name: str, unit: str, of: Callable[[Row], Interval | None]) -> Columns[Row]:
-    """Return the columns of an interval's ends, for the CSV."""
-    return Columns(
-        "",
-        (
-            column(f"{name}_low{unit}", "", lambda row: (found := of(row)) and found.low),
-            column(f"{name}_high{unit}", "", lambda row: (found := of(row)) and found.high),
-        ),
-    )
-
-
-def _coverages(group: ConditionGroup, of: Callable[[Row], Interval | None]) -> str:
-    """Return `50.0 % (2 runs), 96.9 % (6 runs)`."""
-    intervals = {len(row.runs): of(row) for row in group.timed}
+def _coverages(intervals: Iterable[tuple[int, Interval | None]]) -> str:
+    """Return `50.0 % (2 runs), 96.9 % (6 runs)`, by the interval of the last row of each number."""
     return ", ".join(
         f"{percent(interval.coverage)} % ({runs} runs)"
-        for runs, interval in sorted(intervals.items())
+        for runs, interval in sorted(dict(intervals).items())
         if interval
     )
-
-
-def _speedup_interval(group: ConditionGroup, row: Row) -> Interval | None:
-    reference = group.reference(row)
-    if reference is None or reference is row:
-        return None
-    return ratio_interval(reference.epochs.runs, row.epochs.runs)
-
-
-def _against(group: ConditionGroup, row: Row) -> Comparison | None:
-    reference = group.reference(row)
-    if reference is None or reference is row:
-        return None
-    return compare_rows(group, (row, reference))[0, 1]
 
 
 def _scattered(group: ConditionGroup) -> list[str]:
@@ -245,4 +225,10 @@ def _heads(
     median: Column[Row] = column(
         f"{name}{unit}", "median", lambda row: (of_row := sample(row)) and of_row.median, words
     )
-    return Columns(head, (median, interval_text(interval, words))), ends(name, unit, interval)
+    return Columns(head, (median, column("", "interval", interval, _ends(words)))), Columns(
+        "",
+        (
+            column(f"{name}_low{unit}", "", lambda row: (i := interval(row)) and i.low),
+            column(f"{name}_high{unit}", "", lambda row: (i := interval(row)) and i.high),
+        ),
+    )

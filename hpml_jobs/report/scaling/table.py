@@ -1,8 +1,9 @@
-"""Full table of time, throughput and scaling."""
+"""Full tables of time, throughput and scaling, and of strong scaling where the grid has pairs."""
 
-from collections.abc import Iterator
-from typing import Annotated, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Annotated, NamedTuple, Self
 
+from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.report.frame import captions, references
@@ -11,11 +12,14 @@ from hpml_jobs.report.frame.builder import (
     Shown,
     TableText,
     columns_of,
+    filled,
+    item_table,
     left_out,
     line_table,
 )
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import per_second, ratio, seconds
+from hpml_jobs.report.frame.references import Pair, pairs
 from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Table
 
@@ -84,7 +88,7 @@ def scaling(group: ConditionGroup) -> Table | None:
     ]
     heads = columns_of(
         ScalingLine,
-        without=["is_doubtful", *(["images_per_s"] if counted is Unit.TOKENS else [])],
+        without=["images_per_s"] if counted is Unit.TOKENS else [],
         time=captions.time_word(group.work),
         unit=counted.value,
         against=references.head(group.timed, group.device),
@@ -127,12 +131,9 @@ def _lines(group: ConditionGroup) -> Iterator[tuple[Row, ScalingLine]]:
         if timing := row.timing:
             yield (
                 row,
-                ScalingLine(
-                    epoch_s=timing.epoch_s,
-                    train_s=timing.train_s,
-                    stall_s=timing.stall_s,
-                    step_s=timing.step_s,
-                    units_per_s=timing.units_per_s,
+                filled(
+                    ScalingLine,
+                    timing,
                     unit=timing.unit.value,
                     images_per_s=timing.units_per_s,
                     speedup=row.speedup,
@@ -152,3 +153,112 @@ def strategies_meet(group: ConditionGroup) -> bool:
         (e.gpus, e.nodes, e.treatment, e.batch_per_gpu) for e in group.timed if not e.is_baseline
     ]
     return len(set(places)) < len(places)
+
+
+STRONG = (
+    "The same global batch G on {reference} and on N {units}: speedup = {time}({g}, G{per_g}) / "
+    "{time}(N, G/N){efficiency}, for every pair in the grid. Table 1 keeps the batch per {unit} "
+    "(weak scaling), so its global batch grows with N. Karp-Flatt: the serial fraction that "
+    "explains the speedup by Amdahl's law; the exchange of a ring looks like one."
+)
+NO_FRACTION = "Karp-Flatt is no fraction ({value}): {reason}"
+NO_SINGLE = "Karp-Flatt: not defined without the time of 1 {unit}"
+
+
+class StrongLine(NamedTuple):
+    """The same global batch on the reference and on more GPUs; the place is that of the latter."""
+
+    strategy: str
+    gpus: int
+    nodes: int
+    treatment: str
+    global_batch: Annotated[int, Shown("global batch")]
+    batch: Annotated[int, Shown("batch per {unit}")]
+    reference_gpus: Annotated[int, Shown("{own_size}")]
+    reference_s: Annotated[float, Shown("{size}-{unit}, s", seconds, doubt="doubts_reference")]
+    epoch_s: Annotated[float, Shown("N-{unit}, s", seconds, doubt="is_doubtful")]
+    strong_speedup: Annotated[float, Shown("speedup", ratio, doubt="doubts_ratio")]
+    strong_efficiency: Annotated[float, Shown("efficiency", ratio, doubt="doubts_ratio")]
+    karp_flatt: Annotated[Number, Shown("Karp-Flatt", ratio, doubt="doubts_ratio")]
+    doubts_reference: bool
+    is_doubtful: bool
+    doubts_ratio: bool
+
+    @classmethod
+    def of(cls, group: ConditionGroup, pair: Pair) -> Self:
+        """Return the line of a pair."""
+        row = pair.parallel
+        doubtful = [group.doubts(each, Affected.TIME) for each in (pair.reference, row)]
+        return filled(
+            cls,
+            row,
+            strategy=row.strategy.value,
+            batch=row.batch_per_gpu,
+            reference_gpus=pair.reference.gpus,
+            reference_s=pair.reference_s,
+            epoch_s=pair.parallel_s,
+            strong_speedup=pair.speedup,
+            strong_efficiency=pair.efficiency,
+            karp_flatt=pair.serial_fraction,
+            doubts_reference=doubtful[0],
+            is_doubtful=doubtful[1],
+            doubts_ratio=any(doubtful),
+        )
+
+
+def strong(group: ConditionGroup) -> Table | None:
+    """Return the table of strong scaling; None if the grid has no pair."""
+    shown_pairs = pairs(group)
+    if not shown_pairs:
+        return None
+    runs = captions.runs([pair.parallel for pair in shown_pairs])
+    rows = [row for pair in shown_pairs for row in (pair.reference, pair.parallel)]
+    sizes = {pair.reference.gpus for pair in shown_pairs}
+    size = f"{sizes.pop()}" if len(sizes) == 1 else "g"
+    is_single = group.baseline is Baseline.SINGLE
+    heads = columns_of(
+        StrongLine,
+        in_csv={"reference_s": "one_epoch_s" if is_single else "reference_epoch_s"},
+        unit=captions.unit(group.device),
+        size=size,
+        own_size="g" if size == "g" else "",  # of one size, the next heading says it
+    )
+    return item_table(
+        [group],
+        TableText("strong", "Strong scaling", "timed epoch", (_caption(group), runs)),
+        (
+            (captions.full_label(pair.parallel.setup, group.device), StrongLine.of(group, pair))
+            for pair in shown_pairs
+        ),
+        heads,
+        [*captions.explained(group, rows, Affected.TIME), *_no_fractions(group, shown_pairs)],
+    )
+
+
+def _caption(group: ConditionGroup) -> str:
+    is_single = group.baseline is Baseline.SINGLE
+    return STRONG.format(
+        time=captions.time_word(group.work),
+        reference="1" if is_single else "the smallest size g of the strategy",
+        g="1" if is_single else "g",
+        per_g="" if is_single else "/g",
+        efficiency="" if is_single else ", efficiency = speedup x g / N",
+        unit=captions.unit(group.device),
+        units=captions.units(group.device),
+    )
+
+
+def _no_fractions(group: ConditionGroup, shown_pairs: Iterable[Pair]) -> Iterator[str]:
+    """Yield a note for each pair whose Karp-Flatt value is no fraction or not defined."""
+    unit, without_single = captions.unit(group.device), False
+    for pair in shown_pairs:
+        if pair.karp_flatt is None:
+            without_single = True
+        elif pair.serial_fraction is None:
+            slower = f"slower than one {unit}"
+            reason = slower if pair.karp_flatt >= 1 else "as fast as ideal, or faster"
+            text = NO_FRACTION.format(value=ratio(pair.karp_flatt), reason=reason)
+            label = captions.full_label(pair.parallel.setup, group.device)
+            yield f"{label} at global batch {pair.global_batch}: {text}"
+    if without_single:
+        yield NO_SINGLE.format(unit=unit)

@@ -46,7 +46,7 @@ def open_data(workload: Workload, root: Path) -> Data:
     if ":" in workload.data:
         opener: Opener = _user_data
     elif workload.data in SOURCES:
-        opener = SOURCES[workload.data].open
+        opener = SOURCES[workload.data]
     else:
         names = ", ".join(SOURCES)
         raise HpmlError(
@@ -76,12 +76,8 @@ def fetch(workload: Workload, root: Path) -> None:
     Raises:
         HpmlError: the download failed.
     """
-    source = SOURCES.get(workload.data)
-    if source is not None and source.fetch is not None:
-        source.fetch(root)
-
-
-def _fetch_cifar10(root: Path) -> None:
+    if workload.data != "cifar10":
+        return
     from torchvision.datasets import CIFAR10  # noqa: PLC0415 -- a second to import
 
     sys.stderr.write(f"downloading CIFAR-10 from {CIFAR10.url} into {root}\n")
@@ -100,27 +96,19 @@ def check_length(workload: Workload, data: Data) -> None:
     if workload.images is None:
         raise HpmlError("workload.images is unknown: submit with hpml-jobs, which counts them")
     if length(data.train) != workload.images:
+        remedy = "check data.root="
+        if workload.data == data_files.TEXT:
+            remedy = "another Python has other text; submit with the Python of the jobs"
         raise HpmlError(
             f"workload.data={workload.data} has {length(data.train)} training "
             f"{workload.samples_name} here, but the cell was submitted with {workload.images}: "
-            f"{_remedy_of_length(workload)}"
+            f"{remedy}"
         )
-
-
-def _remedy_of_length(workload: Workload) -> str:
-    if workload.data == data_files.TEXT:
-        return "another Python has other text; submit with the Python of the jobs"
-    return "check data.root="
 
 
 def first_batch(images: Images, number: int) -> Any:
     """Return a batch of the first `number` images, collated as the loader does it."""
     return default_collate([images[index] for index in range(min(number, length(images)))])
-
-
-def every_nth(images: Images, start: int, step: int) -> Images:
-    """Return every `step`-th image from `start` on: a share for each rank, together all images."""
-    return Subset(images, range(start, length(images), step))
 
 
 def tokens_of_input(samples: Images) -> int | None:
@@ -216,22 +204,16 @@ def _synthetic(workload: Workload, _root: Path) -> tuple[Images, Images]:
     )
 
 
-class Source(NamedTuple):
-    """How to open a data set of core.built_in.DATASETS, and how to download it if possible."""
-
-    open: Opener
-    fetch: Callable[[Path], None] | None = None
-
-
-SOURCES = {
-    "cifar10": Source(_cifar10, _fetch_cifar10),
-    "folder": Source(_folder),
-    "digits": Source(_digits),
-    "synthetic": Source(_synthetic),
-    data_files.TEXT: Source(open_text),
-    data_files.FOLDER: Source(open_text),
-    data_files.TOKENS: Source(open_tokens),
+SOURCES: dict[str, Opener] = {
+    "cifar10": _cifar10,
+    "folder": _folder,
+    "digits": _digits,
+    "synthetic": _synthetic,
+    data_files.TEXT: open_text,
+    data_files.FOLDER: open_text,
+    data_files.TOKENS: open_tokens,
 }
+"""How to open each data set of core.built_in.DATASETS."""
 
 
 def _user_data(workload: Workload, root: Path) -> tuple[Images, Images | None]:

@@ -124,7 +124,7 @@ class DigitImages(Dataset[tuple[Tensor, int]]):
     """scikit-learn's 1,797 real 8x8 digits, enlarged to 3x32x32; 297 of them are the test set.
 
     A training epoch has 20,480 images: every digit about 14 times, each time shifted at random.
-    `images`, `targets` and `transform` are those of `image_tensors`.
+    `images`, `targets` and `transform` are those of `ImageTensors`.
     """
 
     def __init__(self, *, train: bool) -> None:
@@ -143,11 +143,6 @@ class DigitImages(Dataset[tuple[Tensor, int]]):
         padded = (pad(large, (MAX_SHIFT,) * 4) - DIGITS_MEAN) / DIGITS_STD
         self._padded = padded.expand(-1, 3, -1, -1)
 
-    @property
-    def real_images(self) -> int:
-        """Number of different digits."""
-        return len(self._labels)
-
     def __len__(self) -> int:
         return DIGITS_PRESENTATIONS if self._train else len(self._labels)
 
@@ -164,7 +159,7 @@ class DigitImages(Dataset[tuple[Tensor, int]]):
 class SyntheticImages(Dataset[tuple[Tensor, int]]):
     """Seeded noise of any size, to measure training without the cost of reading data.
 
-    `images`, `targets` and `transform` are those of `image_tensors`.
+    `images`, `targets` and `transform` are those of `ImageTensors`.
     """
 
     transform = Transform()

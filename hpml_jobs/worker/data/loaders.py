@@ -6,13 +6,12 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader, Sampler, Subset
 
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.measurements import StoredImages
 from hpml_jobs.core.processes import die_with_parent
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.worker.data.datasets import Data, Images, every_nth
+from hpml_jobs.worker.data.datasets import Data, Images, length
 
 
 class RecordedSampler(Sampler[int]):
@@ -69,25 +68,10 @@ class WorkerLoader(DataLoader[Any]):
         )
 
 
-class Loading(Protocol):
-    """How a rank loads its images; `stored` describes those that its device holds, if any."""
-
-    stored: StoredImages | None
-
-    def train_loader(self, batch: int, order: RecordedSampler) -> BatchLoader:
-        """Return the training batches in the order of the sampler, a partial last one included."""
-
-    def test_loader(self, start: int = 0, step: int = 1) -> BatchLoader | None:
-        """Return the batches of every `step`-th test image from `start` on; None without any.
-
-        The random state of training does not change.
-        """
-
-
 class WorkerLoading:
     """Loading with loader=workers. `start_worker` runs first in every worker, with its number."""
 
-    stored: StoredImages | None = None
+    stored = None  # the device holds no images
 
     def __init__(
         self, cell: Cell, data: Data, device: torch.device, start_worker: Callable[[int], None]
@@ -98,10 +82,11 @@ class WorkerLoading:
         self._start_worker = start_worker
 
     def train_loader(self, batch: int, order: RecordedSampler) -> BatchLoader:
-        """Return the training batches; the first pass starts the workers, which then stay.
+        """Return the training batches in the order of the sampler, a partial last one included.
 
-        So no epoch after the warm-up starts or ends a process. A worker's random numbers go on from
-        epoch to epoch: every epoch augments anew.
+        The first pass starts the workers, which then stay: no epoch after the warm-up starts or
+        ends a process. A worker's random numbers go on from epoch to epoch: every epoch augments
+        anew.
         """
         return WorkerLoader(
             self._data.train,
@@ -119,7 +104,8 @@ class WorkerLoading:
         images = self._data.test
         if images is None:
             return None
-        return test_loader(every_nth(images, start, step), self._cell, self._device)
+        share = Subset(images, range(start, length(images), step))  # of a rank; together all images
+        return test_loader(share, self._cell, self._device)
 
 
 def is_pinned(cell: Cell) -> bool:

@@ -21,7 +21,7 @@ class TokenWindows(Dataset[tuple[Tensor, Tensor]]):
     """Windows of `context` tokens that do not overlap; the targets are the tokens one later.
 
     `tokens` (n,) of any integer type. There are `number` windows; where the tokens have fewer, they
-    repeat. `images`, `targets` and `transform` are those of `image_tensors`.
+    repeat. `images`, `targets` and `transform` are those of `ImageTensors`.
     """
 
     transform = Transform()

@@ -28,15 +28,10 @@ class Collective:
 
 
 class Wait(NamedTuple):
-    """Two stamps of the computing stream between which it may have waited for a collective."""
+    """Two stamps of the computing stream between which it may have waited.
 
-    iteration: int
-    start: Stamp
-    end: Stamp
-
-
-class ReplicaWait(NamedTuple):
-    """A wait of dp's first device until the replicas on the others have computed."""
+    It waits for a collective, or under dp on the first device until the replicas have computed.
+    """
 
     iteration: int
     start: Stamp
@@ -54,7 +49,7 @@ class Ledger:
         self.clock = clock
         self.iteration = 0
         self.collectives: list[Collective] = []
-        self.replica_waits: list[ReplicaWait] = []
+        self.replica_waits: list[Wait] = []
         self.waits: list[Wait] = []
 
     def begin(self, kind: CollectiveKind, purpose: Purpose, *tensors: Tensor) -> Collective:
@@ -97,7 +92,7 @@ class Ledger:
         start = self.clock.stamp()
         self.clock.join_devices()
         end = self.clock.stamp()
-        self.replica_waits.append(ReplicaWait(self.iteration, start, end))
+        self.replica_waits.append(Wait(self.iteration, start, end))
         return end
 
     def end(self, collective: Collective) -> None:

@@ -6,7 +6,8 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -27,31 +28,29 @@ _TIMEOUT_S = 10
 """Seconds after which git or nvidia-smi is given up."""
 
 
-def read_facts(
-    cell: Cell, backend: str | None, link_gb_per_s: float | None, missing: Iterable[str] = ()
-) -> Facts:
+def read_facts(cell: Cell, backend: str | None, link_gb_per_s: float | None) -> Facts:
     """Return all facts; `missing` lists those that could not be read, each with the reason."""
     readers: dict[str, Callable[[], Any]] = {
         "commit": _commit,
         "dirty": _dirty,
-        "torchvision": _torchvision,
+        "torchvision": lambda: version("torchvision"),  # without importing it
         "cpu_model": _cpu_model,
-        "slurm": _slurm,
+        "slurm": slurm_variables,
         "tf32_matmul": lambda: torch.backends.cuda.matmul.allow_tf32,
         "tf32_cudnn": lambda: torch.backends.cudnn.allow_tf32,
     }
     if cell.device is Device.CUDA:
         readers |= {
             "driver": _driver,
-            "nccl": _nccl,
+            "nccl": lambda: ".".join(map(str, torch.cuda.nccl.version())),  # type: ignore[no-untyped-call]
             "cudnn": torch.backends.cudnn.version,
             "gpu_model": torch.cuda.get_device_name,
             "gpus_visible": torch.cuda.device_count,
-            "compute_capability": _compute_capability,
+            "compute_capability": lambda: "{}.{}".format(*torch.cuda.get_device_capability()),
             "topology": _topology,
         }
     values: dict[str, Any] = {}
-    unread = list(missing)
+    unread: list[str] = []
     for name, read in readers.items():
         try:
             values[name] = read()
@@ -170,19 +169,14 @@ def _dirty() -> bool:
     return bool(_git("status", "--porcelain", "--untracked-files=no", "."))
 
 
-def _torchvision() -> str:
-    from importlib.metadata import version  # noqa: PLC0415 -- without importing torchvision
-
-    return version("torchvision")
-
-
 def _cpu_model() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.machine())
 
 
-def _slurm() -> dict[str, str]:
+def slurm_variables() -> dict[str, str]:
+    """Return SLURM's variables of the job, which its wrapper passes on; none without SLURM."""
     return {
         name: str(value) for name, value in json.loads(os.environ.get(SLURM_VARIABLE, "{}")).items()
     }
@@ -196,20 +190,6 @@ def _driver() -> str:
 def _topology() -> str:
     """Return nvidia-smi's matrix of links without terminal colors."""
     process = subprocess.run(
-        ["nvidia-smi", "topo", "-m"],
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT_S,
-        check=True,
+        ["nvidia-smi", "topo", "-m"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
     )
     return re.sub(r"\x1b\[[0-9;]*m", "", process.stdout).strip()
-
-
-def _compute_capability() -> str:
-    major, minor = torch.cuda.get_device_capability()
-    return f"{major}.{minor}"
-
-
-def _nccl() -> str:
-    version: tuple[int, ...] = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
-    return ".".join(map(str, version))

@@ -1,25 +1,21 @@
 """Phases of an instrumented epoch from its stamps, and its communication from the collectives."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from hpml_jobs.core.formulas import union_s
 from hpml_jobs.core.measurements import Communication, Phases, Purpose
-from hpml_jobs.worker.instruments.collectives import (
-    Collective,
-    Ledger,
-    ReplicaWait,
-    Wait,
-    aggregate,
-)
+from hpml_jobs.worker.instruments.collectives import Collective, Ledger, Wait, aggregate
 from hpml_jobs.worker.instruments.recorder import IterationMarks
 from hpml_jobs.worker.instruments.timing import Clock, Seconds, Stamp, Window
 
 Interval = tuple[float, float]
 """Start and end in seconds."""
+
+Entry = TypeVar("Entry", Collective, Wait)
 
 
 class IterationPhases(NamedTuple):
@@ -79,15 +75,8 @@ def split_phases(
     are summed, and the ledger has the iterations afterwards.
     """
     clock = ledger.clock
-    collectives: dict[int, list[Collective]] = defaultdict(list)
-    waits: dict[int, list[Wait]] = defaultdict(list)
-    for entry in ledger.collectives:
-        collectives[entry.iteration].append(entry)
-    replica_waits: dict[int, list[ReplicaWait]] = defaultdict(list)
-    for replica_wait in ledger.replica_waits:
-        replica_waits[replica_wait.iteration].append(replica_wait)
-    for wait in ledger.waits:
-        waits[wait.iteration].append(wait)
+    collectives = _by_iteration(ledger.collectives)
+    replica_waits, waits = _by_iteration(ledger.replica_waits), _by_iteration(ledger.waits)
     previous_end, rows = window.start, []
     exposed_s: list[float] = []
     for index, iteration in enumerate(marks):
@@ -154,124 +143,99 @@ def served_durations(
     return served_s
 
 
-def _exposed_parts(
-    clock: Clock, marks: IterationMarks, collectives: Sequence[Collective], exposed: "_Exposed"
-) -> list[float]:
-    """Return the seconds of each collective that are exposed and not queued behind earlier ones."""
-    intervals = [interval for part in exposed for interval in part]
-    parts_s, busy_until = [], float("-inf")
-    for entry in collectives:
-        start, end = clock.seconds(marks.batch, entry.start), clock.seconds(marks.batch, entry.end)
-        parts_s.append(union_s(_clipped(intervals, max(start, busy_until), end)))
-        busy_until = max(busy_until, end)
-    return parts_s
-
-
 class _Events(NamedTuple):
     """What was recorded inside one iteration."""
 
     collectives: Sequence[Collective]
-    replica_waits: Sequence[ReplicaWait]
+    replica_waits: Sequence[Wait]
     waits: Sequence[Wait]
 
 
-class _Exposed(NamedTuple):
-    """The intervals of exposed communication of one iteration, by the phase that contains them."""
+def _by_iteration(entries: Iterable[Entry]) -> dict[int, list[Entry]]:
+    by_iteration: dict[int, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        by_iteration[entry.iteration].append(entry)
+    return by_iteration
 
-    forward: list[Interval]
-    exchange: list[Interval]
-    optimizer: list[Interval]
+
+def _split_iteration(
+    clock: Clock, previous_end: Stamp, marks: IterationMarks, events: _Events, *, overlaps: bool
+) -> tuple[IterationPhases, list[float]]:
+    """Split one iteration; return its phases, and the exposed part of each collective."""
+
+    def interval(entry: Collective | Wait) -> Interval:
+        """Return its ends on a time axis that starts at the `batch` mark, like those of `at`."""
+        return clock.seconds(marks.batch, entry.start), clock.seconds(marks.batch, entry.end)
+
+    at = IterationMarks(0.0, *(clock.seconds(marks.batch, stamp) for stamp in marks[1:]))
+    busy = [(interval(entry), entry.purpose) for entry in events.collectives]
+    gradients = [part for part, purpose in busy if purpose is Purpose.GRADIENTS]
+    others = [part for part, purpose in busy if purpose is not Purpose.GRADIENTS]
+    waits = [interval(wait) for wait in events.waits]
+    for_replicas = [interval(wait) for wait in events.replica_waits]
+    exposed = _exposed(at, gradients, others, waits, overlaps=overlaps)
+    in_forward_s, exposed_s, in_optimizer_s = map(union_s, exposed)
+    packs = gradients and not overlaps and not waits
+    phases = IterationPhases(
+        stall_s=clock.seconds(previous_end, marks.batch),
+        h2d_s=at.copied,
+        forward_s=at.forward - at.copied,
+        backward_s=max(0.0, at.exchanged - at.forward - exposed_s),
+        comm_exposed_s=exposed_s,
+        optimizer_s=at.stepped - at.exchanged,
+        comm_forward_s=in_forward_s,
+        pack_s=max(0.0, at.exchanged - at.backward - exposed_s) if packs else 0.0,
+        comm_total_s=union_s([*gradients, *others]),
+        gradients_s=union_s(gradients),
+        replicas_forward_s=union_s(_clipped(for_replicas, at.copied, at.forward)),
+        replicas_backward_s=union_s(_clipped(for_replicas, at.forward, at.exchanged)),
+        buffers_s=union_s(part for part, purpose in busy if purpose is Purpose.BUFFERS),
+        comm_optimizer_s=in_optimizer_s,
+    )
+    return phases, _exposed_parts([part for part, _ in busy], exposed)
 
 
-def _exposed(clock: Clock, marks: IterationMarks, events: _Events, *, overlaps: bool) -> _Exposed:
-    """Return when communication is exposed, on a time axis that starts at the `batch` mark.
+def _exposed(
+    at: IterationMarks,
+    gradients: Sequence[Interval],
+    others: Sequence[Interval],
+    waits: Sequence[Interval],
+    *,
+    overlaps: bool,
+) -> tuple[list[Interval], list[Interval], list[Interval]]:
+    """Return when communication is exposed: in forward, in the exchange, and in the optimizer.
 
     Gradients are from the last gradient on, other messages in forward and in the optimizer. Where
     collectives run beside forward and backward (fsdp), they are exposed while the computing stream
     waits for one: inside the recorded waits, and after the last gradient, whose reduce-scatter
     begins as soon as it is ready.
     """
-
-    def at(stamp: Stamp) -> float:
-        return clock.seconds(marks.batch, stamp)
-
-    copied, forward, exchanged = at(marks.copied), at(marks.forward), at(marks.exchanged)
-    gradients, others, _ = _intervals(events.collectives, at)
-    optimizer = _clipped(others, exchanged, at(marks.stepped))
-    if events.waits:
-        running = [*gradients, *others]
-        waiting = [
-            part
-            for wait in events.waits
-            for part in _clipped(running, at(wait.start), at(wait.end))
-        ]
+    optimizer = _clipped(others, at.exchanged, at.stepped)
+    if waits:
+        waiting = [part for wait in waits for part in _clipped([*gradients, *others], *wait)]
         if gradients:
-            last_start, last_end = max(gradients)
-            waiting += _clipped([(last_start, last_end)], forward, exchanged)
-        return _Exposed(
-            _clipped(waiting, copied, forward), _clipped(waiting, forward, exchanged), optimizer
-        )
+            waiting += _clipped([max(gradients)], at.forward, at.exchanged)
+        forward = _clipped(waiting, at.copied, at.forward)
+        return forward, _clipped(waiting, at.forward, at.exchanged), optimizer
     exchange: list[Interval] = []
     if gradients:
         starts = [start for start, _ in gradients]
         # With overlap the last bucket is sent as soon as the last gradient is ready.
         last_gradient = max(starts) if overlaps else min(starts)
-        exchange = _clipped(gradients, max(last_gradient, forward), exchanged)
-    return _Exposed(_clipped(others, copied, forward), exchange, optimizer)
+        exchange = _clipped(gradients, max(last_gradient, at.forward), at.exchanged)
+    return _clipped(others, at.copied, at.forward), exchange, optimizer
 
 
-def _split_iteration(
-    clock: Clock,
-    previous_end: Stamp,
-    marks: IterationMarks,
-    events: _Events,
-    *,
-    overlaps: bool,
-) -> tuple[IterationPhases, list[float]]:
-    """Split one iteration; return its phases, and the exposed part of each collective."""
-
-    def at(stamp: Stamp) -> float:
-        return clock.seconds(marks.batch, stamp)
-
-    copied, forward, backward = at(marks.copied), at(marks.forward), at(marks.backward)
-    exchanged, stepped = at(marks.exchanged), at(marks.stepped)
-    gradients, others, buffers = _intervals(events.collectives, at)
-    waits = [(at(wait.start), at(wait.end)) for wait in events.replica_waits]
-    exposed = _exposed(clock, marks, events, overlaps=overlaps)
-    exposed_s = union_s(exposed.exchange)
-    packs = gradients and not overlaps and not events.waits
-    phases = IterationPhases(
-        stall_s=clock.seconds(previous_end, marks.batch),
-        h2d_s=copied,
-        forward_s=forward - copied,
-        backward_s=max(0.0, exchanged - forward - exposed_s),
-        comm_exposed_s=exposed_s,
-        optimizer_s=stepped - exchanged,
-        comm_forward_s=union_s(exposed.forward),
-        pack_s=max(0.0, exchanged - backward - exposed_s) if packs else 0.0,
-        comm_total_s=union_s([*gradients, *others]),
-        gradients_s=union_s(gradients),
-        replicas_forward_s=union_s(_clipped(waits, copied, forward)),
-        replicas_backward_s=union_s(_clipped(waits, forward, exchanged)),
-        buffers_s=union_s(buffers),
-        comm_optimizer_s=union_s(exposed.optimizer),
-    )
-    return phases, _exposed_parts(clock, marks, events.collectives, exposed)
-
-
-def _intervals(
-    collectives: Sequence[Collective], at: Callable[[Stamp], float]
-) -> tuple[list[Interval], list[Interval], list[Interval]]:
-    """Return the busy intervals of gradients, of all other messages, and of buffers among them."""
-    gradients: list[Interval] = []
-    others: list[Interval] = []
-    buffers: list[Interval] = []
-    for entry in collectives:
-        interval = (at(entry.start), at(entry.end))
-        (gradients if entry.purpose is Purpose.GRADIENTS else others).append(interval)
-        if entry.purpose is Purpose.BUFFERS:
-            buffers.append(interval)
-    return gradients, others, buffers
+def _exposed_parts(
+    collectives: Iterable[Interval], exposed: Iterable[Iterable[Interval]]
+) -> list[float]:
+    """Return the seconds of each collective that are exposed and not queued behind earlier ones."""
+    intervals = [interval for part in exposed for interval in part]
+    parts_s, busy_until = [], float("-inf")
+    for start, end in collectives:
+        parts_s.append(union_s(_clipped(intervals, max(start, busy_until), end)))
+        busy_until = max(busy_until, end)
+    return parts_s
 
 
 def _clipped(intervals: Iterable[Interval], start: float, end: float) -> list[Interval]:

@@ -1,4 +1,4 @@
-"""FSDP2 and ZeroRedundancyOptimizer, instrumented: their collectives, and the waiting for them."""
+"""FSDP2, instrumented: its collectives, and the waiting for them."""
 
 from typing import Any
 

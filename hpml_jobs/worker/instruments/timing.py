@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -17,40 +17,8 @@ Seconds = NDArray[np.float64]
 Stamp = Any
 """A point in time: nanoseconds of the host's clock, or a CUDA event in the current stream."""
 
-
 CYCLES_PER_S = 2e9
 """Clock of the fastest GPUs."""
-
-
-class Clock(Protocol):
-    """A source of stamps. Taking a stamp never waits for the device.
-
-    A strategy has one clock for all of its epochs (`ParallelStrategy.clock`). `runs_behind_host`
-    says that the host queues work, which a device does later.
-    """
-
-    runs_behind_host: bool
-
-    def prepare(self, stamps: int) -> None:
-        """Make ready for this number of stamps; those taken before must not be read any more."""
-
-    def stamp(self) -> Stamp:
-        """Return a stamp of this point in the device's queue of work."""
-
-    def join_devices(self) -> None:
-        """Let the first device wait for what is queued on the others; the host goes on."""
-
-    def synchronize(self) -> None:
-        """Wait until the devices have finished their queued work."""
-
-    def seconds(self, first: Stamp, second: Stamp) -> float:
-        """Return the seconds between two stamps; call it after `synchronize`."""
-
-    def occupy(self, seconds: float) -> bool:
-        """Queue work of about this length before the next stamp; False if there is no queue."""
-
-    def is_passed(self, stamp: Stamp) -> bool:
-        """Return whether the device has reached the stamp."""
 
 
 class HostClock:
@@ -145,6 +113,15 @@ class CudaClock:
     def is_passed(self, stamp: torch.cuda.Event) -> bool:
         """Return whether the device has finished all work queued before the event."""
         return bool(stamp.query())  # type: ignore[no-untyped-call]
+
+
+Clock = HostClock | CudaClock
+"""A source of stamps. Taking a stamp never waits for the device.
+
+A strategy has one clock for all of its epochs (`ParallelStrategy.clock`). `prepare` makes ready for
+a number of stamps; those taken before must not be read any more, and `seconds` only after
+`synchronize`. `runs_behind_host` says that the host queues work, which a device does later.
+"""
 
 
 def clock_for(devices: Devices, stamps: int = 0) -> Clock:

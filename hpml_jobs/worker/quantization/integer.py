@@ -9,12 +9,14 @@ from torch.nn.functional import pad
 
 from hpml_jobs.core.quantization import Layer
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.worker.quantization.layers import Chain, Stage, apply
-from hpml_jobs.worker.quantization.scales import (
+from hpml_jobs.worker.quantization.layers import (
     INPUT,
     INT8_MIN,
     INT32_MAX,
+    Chain,
+    Stage,
     Weights,
+    apply,
     count_clipped,
     describe_outputs,
     nearest,

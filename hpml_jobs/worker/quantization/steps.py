@@ -1,8 +1,22 @@
-"""The lab's quantization steps on a trained network: weights, activations, biases."""
+"""The lab's quantization steps on a trained network, and torch's own quantization for comparison.
 
-from collections.abc import Sequence
-from typing import NamedTuple
+The latter (PyTorch 2 export, torchao) is the default of X86InductorQuantizer: static; activations
+uint8 per tensor with a zero point; weights int8 per output channel, symmetric. No failure there
+fails the cell: it becomes one line of text.
+"""
 
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from importlib.metadata import version
+from operator import attrgetter
+from textwrap import shorten
+from time import perf_counter
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Subset
@@ -21,19 +35,13 @@ from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.loaders import test_loader
 from hpml_jobs.worker.fork_safety import await_idle_threads
-from hpml_jobs.worker.quantization import reference
 from hpml_jobs.worker.quantization.integer import IntegerNetwork
-from hpml_jobs.worker.quantization.layers import Chain, chain
-from hpml_jobs.worker.quantization.reference import (
-    Network,
-    batches_of,
-    measure_latency,
-    one_thread,
-)
-from hpml_jobs.worker.quantization.scales import (
+from hpml_jobs.worker.quantization.layers import (
+    Chain,
     Profile,
     Scheme,
     Weights,
+    chain,
     dequantize,
     describe_outputs,
     profile,
@@ -44,6 +52,9 @@ from hpml_jobs.worker.training import Training
 
 Batch = tuple[Tensor, Tensor]
 """Images and targets."""
+
+Network = Callable[[Tensor], Any]
+"""Images to outputs."""
 
 WORD = 4
 """Bytes of a parameter in fp32, of a scale, and of a bias in int32."""
@@ -103,8 +114,8 @@ def quantize(
     size = WORD * sum(parameter.numel() for parameter in model.parameters())
     correct, samples = _count_correct(model, test), _count_images(test)
     steps = [Step(what=QuantizedParts.NONE, correct=correct, samples=samples, bytes=size)]
-    steps += [weights_step(network, variant, test) for variant in variants]
-    steps += [integers_step(network, variant, test) for variant in variants]
+    for what in (QuantizedParts.WEIGHTS, QuantizedParts.ALL):
+        steps += [variant_step(network, variant, test, what) for variant in variants]
     with one_thread():
         torch_result, latencies, missing = compare_with_torch(
             model, variants[0].integers, calibration, test
@@ -157,42 +168,32 @@ def make_variant(network: Chain, distributions: Profile, scheme: Scheme) -> Vari
     return Variant(scheme, weights, IntegerNetwork(network, weights, output_scales))
 
 
-def weights_step(network: Chain, variant: Variant, test: Sequence[Batch]) -> Step:
-    """Evaluate int8 weights; activations and biases stay in fp32."""
-    stages = tuple(dequantize(stage, variant.weights[stage.name]) for stage in network.stages)
-    return Step(
-        what=QuantizedParts.WEIGHTS,
-        bound=variant.scheme.bound,
-        per_channel=variant.scheme.per_channel,
-        correct=_count_correct(network._replace(stages=stages).outputs, test),
-        samples=_count_images(test),
-        bytes=stored_bytes(network, variant.weights),
-    )
+def variant_step(
+    network: Chain, variant: Variant, test: Sequence[Batch], what: QuantizedParts
+) -> Step:
+    """Evaluate int8 weights; with QuantizedParts.ALL also int8 activations and int32 biases.
 
-
-def integers_step(network: Chain, variant: Variant, test: Sequence[Batch]) -> Step:
-    """Evaluate int8 weights and activations and int32 biases.
-
-    The stored bytes include the scales of the activations.
+    The stored bytes are 1 per weight, 4 per bias and per scale of weights; with all parts also per
+    scale of activations.
     """
-    correct = _count_correct(variant.integers, test)
+    stages, weights = network.stages, variant.weights.values()
+    words = sum(layer.scales.numel() for layer in weights)
+    words += sum(stage.layer.bias.numel() for stage in stages if stage.layer.bias is not None)
+    if what is QuantizedParts.ALL:
+        words += 1 + len(stages)
+        outputs: Network = variant.integers
+    else:
+        dequantized = tuple(dequantize(stage, variant.weights[stage.name]) for stage in stages)
+        outputs = network._replace(stages=dequantized).outputs
     return Step(
-        what=QuantizedParts.ALL,
+        what=what,
         bound=variant.scheme.bound,
         per_channel=variant.scheme.per_channel,
-        correct=correct,
+        correct=_count_correct(outputs, test),
         samples=_count_images(test),
-        bytes=stored_bytes(network, variant.weights) + WORD * (1 + len(network.stages)),
-        layers=variant.integers.finish(),
+        bytes=sum(layer.integers.numel() for layer in weights) + WORD * words,
+        layers=variant.integers.finish() if what is QuantizedParts.ALL else (),
     )
-
-
-def stored_bytes(network: Chain, weights: dict[str, Weights]) -> int:
-    """Return the bytes of the parameters: 1 per weight, 4 per scale of weights and per bias."""
-    biases = [stage.layer.bias for stage in network.stages if stage.layer.bias is not None]
-    words = sum(layer.scales.numel() for layer in weights.values())
-    words += sum(bias.numel() for bias in biases)
-    return sum(layer.integers.numel() for layer in weights.values()) + WORD * words
 
 
 def compare_with_torch(
@@ -203,18 +204,18 @@ def compare_with_torch(
     latencies = [measure_latency(Implementation.FP32, model, batch) for batch in batches]
     latencies += [measure_latency(Implementation.OURS, ours, batch) for batch in batches]
     try:
-        converted = reference.convert(model, [images for images, _ in calibration])
+        converted = convert(model, [images for images, _ in calibration])
         torch_result = Reference(
             how=converted.how,
             correct=_count_correct(converted.graph, test),
             samples=_count_images(test),
             bytes=converted.bytes,
         )
-    except reference.NoReferenceError as error:
+    except NoReferenceError as error:
         return None, latencies, [str(error)]
     try:
-        latencies += reference.measure_latencies(converted, batches)
-    except reference.NoReferenceError as error:
+        latencies += measure_latencies(converted, batches)
+    except NoReferenceError as error:
         return torch_result, latencies, [str(error)]
     return torch_result, latencies, []
 
@@ -226,3 +227,150 @@ def _count_images(batches: Sequence[Batch]) -> int:
 def _count_correct(network: Network, test: Sequence[Batch]) -> int:
     """Return the number of correct test images; of equal outputs the first class counts."""
     return sum(int((network(images).argmax(1) == targets).sum()) for images, targets in test)
+
+
+BATCHES = (1, 100)
+"""Batch sizes."""
+
+WARMUP_RUNS = 5
+MIN_RUNS, MAX_RUNS = 20, 500
+BUDGET_S = 0.3
+"""The timed runs stop after this time, but not before `MIN_RUNS`."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute on one thread inside the block."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@torch.no_grad()
+def measure_latency(what: Implementation, network: Network, images: Tensor) -> Latency:
+    """Time the network repeatedly on these images as one batch."""
+    for _ in range(WARMUP_RUNS):
+        network(images)
+    seconds: list[float] = []
+    end = perf_counter() + BUDGET_S
+    while len(seconds) < MIN_RUNS or (len(seconds) < MAX_RUNS and perf_counter() < end):
+        start = perf_counter()
+        network(images)
+        seconds.append(perf_counter() - start)
+    p10_s, median_s, p90_s = (float(np.percentile(seconds, percent)) for percent in (10, 50, 90))
+    return Latency(
+        what=what,
+        batch=len(images),
+        runs=len(seconds),
+        median_s=median_s,
+        p10_s=p10_s,
+        p90_s=p90_s,
+    )
+
+
+def batches_of(images: Tensor) -> list[Tensor]:
+    """Return a batch of each size in `BATCHES`; images repeat if there are too few."""
+    repeated = images.repeat(-(-max(BATCHES) // len(images)), *[1] * (images.ndim - 1))
+    return [repeated[:size].contiguous() for size in BATCHES]
+
+
+class NoReferenceError(HpmlError):
+    """torch's quantization failed; the message says why in one line."""
+
+
+class Converted(NamedTuple):
+    """The quantized network as a graph of torch.export, which simulates int8 in fp32."""
+
+    how: str
+    graph: Any
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the graph's tensors: int8 weights, scales and zero points, biases.
+
+        The scales of activations are constants in its code and do not count.
+        """
+        names = {str(node.target) for node in self.graph.graph.nodes if node.op == "get_attr"}
+        tensors = [attrgetter(name)(self.graph) for name in names]
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _raises_one_line(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Turn any error of the function into a NoReferenceError of one line; hide warnings."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                with warnings.catch_warnings(), torch.no_grad():
+                    warnings.simplefilter("ignore")
+                    return function(*args, **kwargs)
+            except ModuleNotFoundError as error:
+                raise NoReferenceError(
+                    f"{what}: {error.name} is not installed (pip install 'hpml-jobs[worker]')"
+                ) from error
+            except Exception as error:
+                first = (str(error).strip() or type(error).__name__).split("\n\n")[0]
+                raise NoReferenceError(f"{what}: {shorten(first, 300)}") from error
+
+        return wrapped
+
+    return decorate
+
+
+@_raises_one_line("torch's own quantization")
+def convert(model: nn.Module, images: Sequence[Tensor]) -> Converted:
+    """Export the model, observe batches of calibration images, and convert.
+
+    Raises:
+        NoReferenceError: torchao is not installed, or something in it failed.
+    """
+    from torchao.quantization.pt2e import quantize_pt2e  # noqa: PLC0415 -- three seconds
+    from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86  # noqa: PLC0415
+
+    # A batch of 1 would become a constant of the exported graph.
+    two = images[0][:1].repeat(2, *[1] * (images[0].ndim - 1))
+    exported: Any = torch.export.export(
+        model, (two,), dynamic_shapes=({0: torch.export.Dim("batch")},)
+    ).module()
+    quantizer = x86.X86InductorQuantizer()
+    quantizer.set_global(x86.get_default_x86_inductor_quantization_config())
+    prepared = quantize_pt2e.prepare_pt2e(exported, quantizer)
+    for batch in images:
+        prepared(batch)
+    how = f"torchao {version('torchao')}, PyTorch 2 export, X86InductorQuantizer"
+    return Converted(how, quantize_pt2e.convert_pt2e(prepared))
+
+
+@_raises_one_line(f"the latency of {Implementation.TORCH}")
+def measure_latencies(converted: Converted, batches: Sequence[Tensor]) -> list[Latency]:
+    """Compile the network with inductor and frozen weights, and time it on each batch.
+
+    It needs a C++ compiler. It uses a temporary cache, so that no earlier result is read.
+
+    Raises:
+        NoReferenceError: there is no compiler, or something in torch failed.
+    """
+    from torch._inductor import config  # noqa: PLC0415 -- seconds
+
+    with _temporary_cache(), config.patch(freezing=True, compile_threads=1):
+        network: Network = torch.compile(converted.graph, dynamic=False)
+        return [measure_latency(Implementation.TORCH, network, batch) for batch in batches]
+
+
+@contextmanager
+def _temporary_cache() -> Iterator[None]:
+    from torch._inductor.utils import fresh_inductor_cache  # noqa: PLC0415 -- seconds
+
+    with tempfile.TemporaryDirectory(prefix="hpml-jobs-inductor-") as folder:
+        try:
+            with fresh_inductor_cache(dir=folder):
+                yield
+        finally:
+            torch.compiler.reset()

@@ -7,8 +7,7 @@ from statistics import median
 import torch
 
 from hpml_jobs.worker.instruments import facts
-from hpml_jobs.worker.instruments.cards import CardReader
-from hpml_jobs.worker.instruments.energy import EnergyMeter
+from hpml_jobs.worker.instruments.cards import CardReader, EnergyMeter
 from tests.gpu.bench import Bench
 from tests.gpu.figures import Figure
 

@@ -17,7 +17,7 @@ from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.record import Attempt, Neighbours
 from hpml_jobs.report.files import csv_tables, json_tables, latex, markdown
 from hpml_jobs.report.page.contents import contents as contents_of_page
-from hpml_jobs.report.page.html import html_document
+from hpml_jobs.report.page.formats import html_document
 from hpml_jobs.report.report import make_report
 from hpml_jobs.slurm.jobs import JobState
 from hpml_jobs.slurm.states import Outcome

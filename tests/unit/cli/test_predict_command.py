@@ -12,7 +12,7 @@ from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.record import Facts
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.predict.question import Question
-from hpml_jobs.report.predict.document import forecasts
+from hpml_jobs.report.predict.table import forecasts
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
 from tests.unit.builders import a_cell, a_record

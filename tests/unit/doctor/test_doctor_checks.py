@@ -9,7 +9,7 @@ import pytest
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.answers import Finding, NodeAnswer, Severity
 from hpml_jobs.core.cluster import Cluster, Container, GpuRequest, Launcher, Rule
-from hpml_jobs.doctor import controller, examine, login_node, node_job, nodes
+from hpml_jobs.doctor import controller, examine, node_job
 from hpml_jobs.doctor.self_test import self_test_plan, self_test_result
 from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.sweep import expand
@@ -87,7 +87,7 @@ def test_submit_limit_is_compared_with_number_of_cells(slurm):
 
 def test_nodes_are_listed_and_compared_with_profile(slurm):
     slurm.set_output("sinfo")
-    assert nodes.check_nodes(GREENE, None)[0].level is Severity.PROBLEM  # silent
+    assert controller.check_nodes(GREENE, None)[0].level is Severity.PROBLEM  # silent
 
 
 @pytest.mark.parametrize(
@@ -100,58 +100,58 @@ def test_nodes_are_listed_and_compared_with_profile(slurm):
     ],
 )
 def test_gpu_types_missing_from_sinfo_are_reported(slurm, cluster, agrees):
-    findings = by_name(nodes.check_nodes(cluster, None))
+    findings = by_name(controller.check_nodes(cluster, None))
     assert findings["nodes"].seen.startswith("2 nodes x 4 rtx8000, 1 node x 4 v100, 1 node without")
     assert ("profile" not in findings) is agrees
 
 
 def test_gpu_types_may_be_node_features(slurm):
     torch = Cluster(name="t", gpu_types={"rtx8000": 4}, gpu_request=GpuRequest.GRES_CONSTRAINT)
-    assert nodes.parse_states(IDLE)["gr001"].features == {"rtx8000"}
-    inventory = nodes.commands.inventory()
-    assert nodes._check_profile(torch, inventory, nodes.parse_states(IDLE)) == []
+    assert controller.parse_states(IDLE)["gr001"].features == {"rtx8000"}
+    inventory = controller.commands.inventory()
+    assert controller._check_profile(torch, inventory, controller.parse_states(IDLE)) == []
 
 
 def test_unavailable_nodes_are_a_problem_if_none_is_left(slurm):
-    inventory, states = nodes.commands.inventory(), nodes.parse_states(DRAINED)
-    (some,) = nodes._check_available(inventory, states, "rtx8000")
+    inventory, states = controller.commands.inventory(), controller.parse_states(DRAINED)
+    (some,) = controller._check_available(inventory, states, "rtx8000")
     assert some.level is Severity.WARNING
     assert "gv001 drained* (bad fan)" in some.seen
-    (none,) = nodes._check_available(inventory, states, "v100")
+    (none,) = controller._check_available(inventory, states, "v100")
     assert none.level is Severity.PROBLEM
-    assert nodes._check_available(inventory, nodes.parse_states(IDLE), "v100") == []
+    assert controller._check_available(inventory, controller.parse_states(IDLE), "v100") == []
 
 
 def test_outputs_not_visible_to_nodes_are_a_problem(tmp_path):
-    assert login_node.check_outputs(tmp_path / "new", GREENE).level in (
+    assert examine.check_outputs(tmp_path / "new", GREENE).level in (
         Severity.OK,
         Severity.WARNING,
     )
     file = tmp_path / "file"
     file.write_text("")
-    refused = login_node.check_outputs(file / "studies", GREENE)
+    refused = examine.check_outputs(file / "studies", GREENE)
     assert (refused.level, refused.remedy[-12:]) == (Severity.PROBLEM, "outputs=PATH")
     table = "disk / ext4 rw 0 0\nshm /dev/shm tmpfs rw 0 0\n"
-    assert login_node.mount_of(Path("/dev/shm/me"), table).in_memory
-    assert not login_node.mount_of(Path("/dev/shmem"), table).in_memory
+    assert examine.mount_of(Path("/dev/shm/me"), table).in_memory
+    assert not examine.mount_of(Path("/dev/shmem"), table).in_memory
 
 
 def test_unreadable_container_is_a_problem(tmp_path):
     absent = Container(image=str(tmp_path / "no.sif"), overlay=str(tmp_path / "no.ext3"))
-    findings = login_node.check_container(Cluster(name="greene", container=absent))
+    findings = examine.check_container(Cluster(name="greene", container=absent))
     assert [finding.level for finding in findings[:2]] == [Severity.PROBLEM, Severity.PROBLEM]
     assert "no.ext3 does not exist" in findings[1].seen
-    assert login_node.check_container(GREENE) == []
+    assert examine.check_container(GREENE) == []
 
 
 def test_job_python_versions_are_checked(tmp_path):
     absent = str(tmp_path / "python")
-    (finding,) = login_node.check_python(Cluster(name="greene", python=absent))
+    (finding,) = examine.check_python(Cluster(name="greene", python=absent))
     assert finding.level is Severity.PROBLEM
-    ours = by_name(login_node.check_python(Cluster(name="local", launcher=Launcher.LOCAL)))
+    ours = by_name(examine.check_python(Cluster(name="local", launcher=Launcher.LOCAL)))
     assert ours["versions"].level is Severity.OK
     assert "torchvision" in ours["versions"].seen
-    other_version = login_node._check_versions(
+    other_version = examine._check_versions(
         {"python": "3.12.1", "hpml-jobs": "0.0.1", "torch": "2.7.1"}, "there"
     )
     assert other_version.level is Severity.PROBLEM

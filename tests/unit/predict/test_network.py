@@ -4,8 +4,14 @@ import pytest
 
 from hpml_jobs.core.measurements import CollectiveKind
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.predict.exposure import messages_at
-from hpml_jobs.predict.network import BusSweep, Network, UnknownPriceError, measured_sweeps, sweep_s
+from hpml_jobs.predict.network import (
+    BusSweep,
+    Network,
+    UnknownPriceError,
+    measured_sweeps,
+    messages_at,
+    sweep_s,
+)
 from hpml_jobs.predict.place import Observation, SentMessages, Size, Sweep
 
 ALL_REDUCE = CollectiveKind.ALL_REDUCE

@@ -5,7 +5,7 @@ import pytest
 
 from hpml_jobs.core.measurements import CollectiveKind, Role
 from hpml_jobs.core.training_path import Precision, TrainingPath
-from hpml_jobs.predict.observations import observation, place_of
+from hpml_jobs.predict.place import observation, place_of
 from tests.unit.builders import a_cell, a_record
 
 

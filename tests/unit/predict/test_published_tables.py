@@ -12,7 +12,7 @@ import pytest
 
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.exchange.sweep_file import read_sweep
-from hpml_jobs.predict.left_out import errors_of
+from hpml_jobs.predict.model import errors_of
 from hpml_jobs.predict.place import Observation
 
 ROOT = Path(__file__).parents[3]

@@ -10,10 +10,9 @@ from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.errors import UsageError
 from hpml_jobs.exchange.csv_records import Rules, read_timings
 from hpml_jobs.predict.forecast import Method, Prediction, Refusal, predict
-from hpml_jobs.predict.growth import GROWTH, in_node, over_nodes
-from hpml_jobs.predict.observations import observation
-from hpml_jobs.predict.place import Observation, Target
+from hpml_jobs.predict.place import Observation, Target, observation
 from hpml_jobs.predict.question import Question
+from hpml_jobs.predict.rates import GROWTH, in_node, over_nodes
 from hpml_jobs.report.predict.rules import forecast
 from hpml_jobs.report.predict.table import predictions
 from hpml_jobs.report.report import make_report

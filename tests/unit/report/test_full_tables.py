@@ -11,7 +11,7 @@ from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.measurements import CollectiveKind, NcclChoice
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.files.markdown import grid
-from hpml_jobs.report.files.screen import show
+from hpml_jobs.report.files.screen import show_all
 from hpml_jobs.report.folder import write_tables
 from tests.unit.builders import V100, lab_cell, lab_record
 
@@ -458,7 +458,7 @@ def test_csv_holds_all_groups_with_differing_columns(builder):
 def test_screen_shows_main_tables_and_names_the_others(builder):
     builder.with_published_study()
     console = Console(width=110, file=io.StringIO())
-    show(builder.collect(), console)
+    show_all(builder.collect(), console)
     text = console.file.getvalue()
     for title in (
         "Q1: one epoch",
@@ -483,7 +483,7 @@ def test_screen_prints_repeated_notes_once(builder):
     for batch in (32, 128, 512):
         builder.with_record(lab_record(lab_cell(2, batch, strategy=Strategy.ALLREDUCE), 20.0))
     console = Console(width=110, file=io.StringIO())
-    show(builder.collect(), console)
+    show_all(builder.collect(), console)
     text = console.file.getvalue()
     assert text.count("Lab residual: derived, not measured") == 1
     assert text.count("Table 2r: ") == 2

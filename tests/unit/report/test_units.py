@@ -14,8 +14,7 @@ from hpml_jobs.report import page
 from hpml_jobs.report.choose.proposal import proposal
 from hpml_jobs.report.choose.rules import Wish
 from hpml_jobs.report.choose.table import choices
-from hpml_jobs.report.files.first_screen import show as show_first
-from hpml_jobs.report.files.screen import show
+from hpml_jobs.report.files.screen import show_all, show_first
 from hpml_jobs.report.folder import write_tables
 from hpml_jobs.report.key_numbers import key_numbers, lines
 from hpml_jobs.report.pictures import PLOTS
@@ -130,7 +129,7 @@ def test_every_file_says_tokens_per_s_and_none_images_per_s(files):
 
 
 def test_screens_and_page_say_tokens_per_s(report):
-    for draw in (show, show_first):
+    for draw in (show_all, show_first):
         console = Console(width=150, file=io.StringIO())
         draw(report, console)
         text = console.file.getvalue()

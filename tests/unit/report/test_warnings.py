@@ -13,7 +13,7 @@ from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.files import json_tables, latex, markdown
-from hpml_jobs.report.files.screen import show
+from hpml_jobs.report.files.screen import show_all
 from tests.unit.builders import lab_cell, lab_record
 from tests.unit.check_cases import (
     baseline_record,
@@ -191,7 +191,7 @@ def test_setting_notes_and_usability_are_said_once(builder, given_checks):
     given_checks[lab_cell(4, 512).slug] = (a_result("made-up"),)
     report = builder.collect()
     console = Console(width=110, file=io.StringIO())
-    show(report, console)
+    show_all(report, console)
     screen = " ".join(console.file.getvalue().split())
     (group,) = report.groups
     for text in (screen, markdown.document(report).replace("\\", "")):

@@ -16,14 +16,13 @@ from hpml_jobs.core.process_times import Process
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.jobs import SACCT_FIELDS, SQUEUE_FORMAT
 from hpml_jobs.slurm.states import Outcome
-from hpml_jobs.status.logs import log_text
 from hpml_jobs.status.query import UNNAMED
 from hpml_jobs.status.states import cell_states, status_for_submission
+from hpml_jobs.status.watch import log_text
 from hpml_jobs.study.attempt import utc_now
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
-from hpml_jobs.submit.resubmit import within_retries
-from hpml_jobs.submit.selection import select
+from hpml_jobs.submit.selection import select, within_retries
 from tests.unit.builders import a_cell, a_record
 from tests.unit.plans import plan_of
 from tests.unit.slurm_output import SUBMITTED, sacct_line, squeue_line

@@ -22,7 +22,7 @@ from hpml_jobs.core.processes import leave
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.training_path import CompileMode, Precision, TrainingPath
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.worker import compilation, epochs
+from hpml_jobs.worker import epochs, path_steps
 from hpml_jobs.worker.epochs import EpochResult, instrumented_epoch, train_epoch
 from hpml_jobs.worker.instruments.collectives import fingerprint
 from hpml_jobs.worker.process_group import COLLECTIVE_TIMEOUT, Placement, read_placement
@@ -157,7 +157,7 @@ def of_all_ranks(result: dict) -> list:
 
 def main() -> None:
     torch.set_num_threads(1)
-    compilation.BACKEND = "aot_eager"  # graphs as for inductor, but no C++ compiler, for speed
+    path_steps.BACKEND = "aot_eager"  # graphs as for inductor, but no C++ compiler, for speed
     epochs.frozen_heap = nullcontext  # there are no loader workers, and it collects all garbage
     processes = int(os.environ["WORLD_SIZE"])
     cell = cpu_cell(gpus=processes)

@@ -42,7 +42,7 @@ def test_digits_lengths_shapes_and_augmentation(tmp_path):
     assert data.total == length(data.train) == 20_480
     assert data.test is not None
     assert length(data.test) == 297
-    assert data.train.real_images == 1_500
+    assert len(data.train.targets) == 1_500
     image, label = data.train[20_479]
     assert image.shape == (3, 32, 32)
     assert label in range(10)

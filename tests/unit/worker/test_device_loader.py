@@ -21,13 +21,13 @@ from hpml_jobs.worker.data.device_loader import (
     DeviceLoading,
     Draws,
     Pass,
+    below_subsets,
     check_memory,
+    tensors_of,
 )
-from hpml_jobs.worker.data.image_tensors import below_subsets, tensors_of
 from hpml_jobs.worker.data.images import MEAN, STD, photo_transform
 from hpml_jobs.worker.data.loaders import RecordedSampler, WorkerLoader
-from hpml_jobs.worker.epochs import train_epoch
-from hpml_jobs.worker.evaluation import evaluate, evaluate_share
+from hpml_jobs.worker.epochs import evaluate, evaluate_share, train_epoch
 from hpml_jobs.worker.process_group import Placement, SingleProcess
 from hpml_jobs.worker.training import make_training
 

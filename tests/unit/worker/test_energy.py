@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from hpml_jobs.worker import epochs
-from hpml_jobs.worker.compilation import Compiler
-from hpml_jobs.worker.instruments.energy import EnergyMeter
+from hpml_jobs.worker.instruments.cards import EnergyMeter
 from hpml_jobs.worker.instruments.recorder import MemoryMeter
+from hpml_jobs.worker.path_steps import Compiler
 
 UUIDS = ("GPU-a", "GPU-b")
 

@@ -1,6 +1,5 @@
 """The error report of a rank."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -164,17 +163,17 @@ def test_reason_is_one_line_and_own_errors_have_no_prefix():
 
 
 def test_process_dies_with_its_parent():
-    child = "from hpml_jobs.core.processes import *; die_with_parent(); import time; time.sleep(60)"
-    parent = (
-        "import subprocess, sys, time\n"
-        f"print(subprocess.Popen([sys.executable, '-c', {child!r}]).pid, flush=True)\n"
+    child = (
+        "import os, time\n"
+        "from hpml_jobs.core.processes import die_with_parent\n"
+        "die_with_parent()\n"
+        "print(os.getpid(), flush=True)\n"
         "time.sleep(60)\n"
     )
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE) as parent_process:
         assert parent_process.stdout is not None
         child_pid = int(parent_process.stdout.readline())
-        time.sleep(0.7)  # the child has called prctl
-        os.kill(child_pid, 0)
         parent_process.kill()
     assert has_ended(child_pid)
 

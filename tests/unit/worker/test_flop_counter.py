@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from hpml_jobs.worker import models
-from hpml_jobs.worker.instruments.flop_counter import count_flop
+from hpml_jobs.worker.models import count_flop
 from tests.unit.builders import RESNET
 
 from .conftest import SMALL_DIGITS, change_workload

@@ -12,8 +12,8 @@ from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import models
 from hpml_jobs.worker.gpt import GPT
-from hpml_jobs.worker.instruments.flop_counter import count_flop
-from hpml_jobs.worker.sharding.groups import shard_groups
+from hpml_jobs.worker.models import count_flop
+from hpml_jobs.worker.sharding import shard_groups
 
 from .conftest import change_workload
 

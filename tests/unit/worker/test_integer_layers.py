@@ -12,8 +12,7 @@ from torch import nn
 from hpml_jobs.core.quantization import Bound
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.quantization.integer import IntegerLayer, IntegerNetwork, multiply
-from hpml_jobs.worker.quantization.layers import chain
-from hpml_jobs.worker.quantization.scales import Scheme, quantize_weights
+from hpml_jobs.worker.quantization.layers import Scheme, chain, quantize_weights
 
 INPUT_SCALE, OUTPUT_SCALE = 0.02, 0.05
 

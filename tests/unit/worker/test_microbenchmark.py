@@ -15,8 +15,12 @@ from hpml_jobs.core.measurements import (
     Purpose,
 )
 from hpml_jobs.worker.instruments import microbenchmark
-from hpml_jobs.worker.instruments.microbenchmark import KINDS, collective_times, sizes_sent
-from hpml_jobs.worker.instruments.nccl_log import NcclLogError
+from hpml_jobs.worker.instruments.microbenchmark import (
+    KINDS,
+    NcclLogError,
+    collective_times,
+    sizes_sent,
+)
 from hpml_jobs.worker.instruments.timing import HostClock
 
 CPU = torch.device("cpu")

@@ -5,9 +5,9 @@ import torch
 
 from hpml_jobs.core.quantization import BINS, Bound
 from hpml_jobs.errors import HpmlError
-from hpml_jobs.worker.quantization.layers import chain
-from hpml_jobs.worker.quantization.scales import (
+from hpml_jobs.worker.quantization.layers import (
     Scheme,
+    chain,
     count_clipped,
     nearest,
     profile,

@@ -13,10 +13,14 @@ from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.files import encode
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data.images import DigitImages
-from hpml_jobs.worker.quantization import reference
 from hpml_jobs.worker.quantization.layers import chain
-from hpml_jobs.worker.quantization.reference import measure_latency, one_thread
-from hpml_jobs.worker.quantization.steps import quantize
+from hpml_jobs.worker.quantization.steps import (
+    convert,
+    measure_latencies,
+    measure_latency,
+    one_thread,
+    quantize,
+)
 
 LAYERS = ["conv1", "conv2", "fc1", "fc2", "fc3"]
 CHANNELS = {"conv1": 6, "conv2": 16, "fc1": 120, "fc2": 84, "fc3": 10}
@@ -236,8 +240,8 @@ def test_latency_uses_one_thread_and_enough_runs():
 @pytest.mark.long
 def test_torch_int8_reference_runs(trained):
     threads = threading.active_count()
-    converted = reference.convert(trained[0], [images for images, _ in trained[1]])
-    latencies = reference.measure_latencies(converted, [trained[2][0][0][:1], trained[2][0][0]])
+    converted = convert(trained[0], [images for images, _ in trained[1]])
+    latencies = measure_latencies(converted, [trained[2][0][0][:1], trained[2][0][0]])
     assert [(item.what, item.batch) for item in latencies] == [
         ("torch int8", 1),
         ("torch int8", 50),

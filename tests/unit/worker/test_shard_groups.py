@@ -9,7 +9,7 @@ from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import models
 from hpml_jobs.worker.process_group import COLLECTIVE_TIMEOUT, Placement
-from hpml_jobs.worker.sharding.groups import shard_groups
+from hpml_jobs.worker.sharding import shard_groups
 from hpml_jobs.worker.strategies import STRATEGIES
 
 from .conftest import cpu_cell

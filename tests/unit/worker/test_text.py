@@ -16,8 +16,7 @@ from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.data.datasets import check_length, open_data
 from hpml_jobs.worker.data.text import TokenWindows, describe_text
-from hpml_jobs.worker.epochs import train_epoch
-from hpml_jobs.worker.evaluation import evaluate
+from hpml_jobs.worker.epochs import evaluate, train_epoch
 from hpml_jobs.worker.process_group import Placement, SingleProcess
 from hpml_jobs.worker.training import make_training
 

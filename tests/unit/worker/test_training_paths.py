@@ -14,10 +14,9 @@ from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.training_path import TORCH_TF32, CompileMode, Precision, TrainingPath
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import path_steps
-from hpml_jobs.worker.compilation import Compiler
 from hpml_jobs.worker.instruments.timing import IterationTimes
 from hpml_jobs.worker.optimizer import make_optimizer
-from hpml_jobs.worker.path_steps import MicroSteps
+from hpml_jobs.worker.path_steps import Compiler, MicroSteps
 from hpml_jobs.worker.strategies import gradients_of
 
 from .conftest import SMALL_DIGITS, cpu_cell, results_of_ranks
@@ -237,7 +236,6 @@ def test_smaller_buckets_are_more_messages(results):
 
 def test_micro_steps_group_batches_of_uneven_size():
     micro_steps = MicroSteps(accumulate=2, count=5, batch=4, samples=18)
-    assert micro_steps.iterations == 3
     assert [micro_steps.ends_iteration(n) for n in range(5)] == [False, True, False, True, True]
     samples = [4, 4, 4, 4, 2]
     weights = [micro_steps.weight(n, count) for n, count in enumerate(samples)]

@@ -12,7 +12,7 @@ from hpml_jobs.core.record import Attempt, Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.report.choose.rules import Wish
 from hpml_jobs.report.choose.table import choices
-from hpml_jobs.report.cost.published import Kind, nearest, nearest_all_reduce
+from hpml_jobs.report.cost.published import Kind, is_model, nearest, nearest_all_reduce
 from hpml_jobs.report.files.csv_tables import sheets
 from hpml_jobs.report.key_numbers import key_numbers, lines
 from hpml_jobs.report.report import ReportOptions, make_report
@@ -189,14 +189,14 @@ def test_busbw_and_ddp_efficiency_have_their_published_figures(builder):
 )
 def test_nearest_prefers_the_model_then_the_gpu(kind, parameters, gpu, model, same):
     near = nearest(kind, parameters, gpu)
-    assert near.published.model == model
-    assert (near.same_model, near.same_gpu) == same
+    assert near.model == model
+    assert (is_model(near, parameters), near.gpu == gpu) == same
 
 
 def test_nothing_near_is_no_figure():
     assert nearest(None, 61_770, "a100") is None
     assert nearest(None, None, "a100") is None
-    assert nearest_all_reduce("v100", 4, 1) == ()
+    assert nearest_all_reduce("v100", 4, 1) == []
     assert [f.gb_per_s for f in nearest_all_reduce("h200", 8, 1)] == [482.0, 368.0]
     assert [f.nodes for f in nearest_all_reduce("b200", 16, 2)] == [4]
 

@@ -13,9 +13,9 @@ from hpml_jobs.core.record import Attempt
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.workload import SourceFile
 from hpml_jobs.report.choose.proposal import proposal
-from hpml_jobs.report.files import first_screen
 from hpml_jobs.report.files.csv_tables import sheets
 from hpml_jobs.report.files.markdown import document
+from hpml_jobs.report.files.screen import BAR_WIDTH, LINES, show_first
 from hpml_jobs.report.overview import overview, speedup_bars
 from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.files import encode, write_whole
@@ -25,7 +25,7 @@ from tests.unit.check_cases import change_scheduling, wait_for_cpu
 
 def screen(report, width=110):
     console = Console(width=width, file=io.StringIO())
-    first_screen.show(report, console)
+    show_first(report, console)
     return console.file.getvalue().splitlines()
 
 
@@ -53,7 +53,7 @@ def test_first_screen_has_at_most_60_lines(builder, width):
         builder.with_record(lab_record(lab_cell(2, 64, threads=threads), 12.0))
         builder.with_record(lab_record(lab_cell(1, 64, threads=threads), 20.0))
     lines = screen(builder.collect(), width)
-    assert len(lines) <= first_screen.LINES
+    assert len(lines) <= LINES
     assert max(map(len, lines)) <= width
     text = " ".join(" ".join(lines).split())
     groups = {number for number in "1234" if f"Group {number}:" in text}
@@ -76,7 +76,7 @@ def test_speedups_are_drawn_against_the_ideal(builder):
     drawn = {line.split()[0]: line for line in screen(report) if "█" in line}
     assert drawn["4-GPU"].index("·") == drawn["4-GPU"].rindex("█") + 2
     assert {len(line) for line in drawn.values()} == {max(map(len, drawn.values()))}
-    assert drawn["4-GPU"].count("█") + drawn["4-GPU"].count("·") == first_screen.BAR_WIDTH - 1
+    assert drawn["4-GPU"].count("█") + drawn["4-GPU"].count("·") == BAR_WIDTH - 1
 
 
 def test_each_cause_is_named_once_most_serious_first(builder):

@@ -16,7 +16,7 @@ from hpml_jobs.cli.main import run
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.report.files import latex
-from hpml_jobs.report.files.screen import drawn, show
+from hpml_jobs.report.files.screen import drawn, show_all
 from hpml_jobs.report.folder import is_outdated, write_all, write_tables
 from hpml_jobs.report.report import make_report
 from hpml_jobs.slurm.states import Outcome
@@ -71,7 +71,7 @@ def gallery(tmp_path):
 
 def screen_text(report, width):
     console = Console(width=width, file=io.StringIO())
-    show(report, console)
+    show_all(report, console)
     return console.file.getvalue()
 
 

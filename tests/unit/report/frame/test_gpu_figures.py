@@ -9,7 +9,7 @@ from hpml_jobs.report.frame.cells import CellResult
 from hpml_jobs.report.frame.figures import GpuFigures, gpu_figures
 from hpml_jobs.report.frame.groups import group
 from hpml_jobs.report.key_numbers import key_numbers, lines
-from hpml_jobs.report.page.environment import environment
+from hpml_jobs.report.page.method import environment
 from hpml_jobs.slurm.states import Outcome
 from tests.unit.builders import a_cell, a_record
 from tests.unit.check_cases import FACTS, clean_record, imported_record, samples_at

@@ -15,7 +15,7 @@ from hpml_jobs.report.frame.decision import (
     paired_ratio,
     signed_ranks_p,
 )
-from hpml_jobs.report.repeats.rounds import comparison_text
+from hpml_jobs.report.repeats.compared import comparison_text
 
 
 def test_interval_of_one_run_is_none():

@@ -7,8 +7,7 @@ from matplotlib.figure import Figure
 
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.frame import style
-from hpml_jobs.report.frame.picture import Panel, panels
-from hpml_jobs.report.frame.svg import inline_svg
+from hpml_jobs.report.frame.picture import Panel, inline_svg, panels
 
 SVG = "{http://www.w3.org/2000/svg}"
 

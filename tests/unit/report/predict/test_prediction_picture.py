@@ -11,7 +11,7 @@ import pytest
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.predict.forecast import Forecast, Method, Prediction, Refusal
-from hpml_jobs.predict.left_out import LeftOut, Skill
+from hpml_jobs.predict.model import LeftOut, Skill
 from hpml_jobs.predict.place import Observation, Target
 from hpml_jobs.report.pictures import PLOTS
 from hpml_jobs.report.predict.table import errors, predictions

@@ -10,7 +10,7 @@ from matplotlib.colors import to_hex
 
 from hpml_jobs.report.frame import style
 from hpml_jobs.report.pictures import PLOTS
-from hpml_jobs.report.profiler import traces
+from hpml_jobs.report.profiler import timeline
 from tests.unit.builders import lab_cell, lab_record
 
 LENGTHS_MS = (50, 10, 12, 11, 10)
@@ -135,13 +135,13 @@ def test_timeline_of_fifo_and_missing_rank_is_none(builder, slug):
 
 
 def test_timeline_of_huge_trace_is_none(builder, slug, monkeypatch):
-    monkeypatch.setattr(traces, "TRACE_BYTES", 10_000)
+    monkeypatch.setattr(timeline, "TRACE_BYTES", 10_000)
     keep_trace(builder, slug, 0, gzip.compress(b'{"traceEvents": [' + b" " * 10**7 + b"]}"))
     assert PLOTS["timeline"](builder.collect()) is None
 
 
 def test_timeline_draws_as_many_ranks_as_limits_allow(builder, slug, monkeypatch):
-    monkeypatch.setattr(traces, "RANKS", 1)
+    monkeypatch.setattr(timeline, "RANKS", 1)
     keep_trace(builder, slug, 0, events())
     picture = PLOTS["timeline"](builder.collect())
     assert len(picture.figure.axes[0].get_yticklabels()) == 1

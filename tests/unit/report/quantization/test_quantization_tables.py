@@ -12,7 +12,7 @@ from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.quantization import BINS, Quantize
 from hpml_jobs.report.files import latex, markdown
 from hpml_jobs.report.files.markdown import grid
-from hpml_jobs.report.files.screen import show
+from hpml_jobs.report.files.screen import show_all
 from hpml_jobs.report.folder import write_all
 from hpml_jobs.report.pictures import PLOTS
 from hpml_jobs.report.quantization.table import quantized
@@ -194,7 +194,7 @@ def test_quantization_table_is_in_every_format(builder, all_pictures):
     add_quantized(builder, LENET_BIAS)
     report = builder.collect()
     console = Console(width=140, file=io.StringIO())
-    show(report, console)
+    show_all(report, console)
     assert "## All groups together\n\n### Quantization\n" in markdown.document(report)
     assert "lenet_bias_cifar10 │ int8 weights + activations, int32 bias" in console.file.getvalue()
     assert r"\label{tab:quantization}" in latex.document(report)

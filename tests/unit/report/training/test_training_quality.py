@@ -14,7 +14,7 @@ from hpml_jobs.core.strategies import Strategy, SyncBuffers
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.report.files import latex, markdown
 from hpml_jobs.report.files.markdown import grid
-from hpml_jobs.report.files.screen import show
+from hpml_jobs.report.files.screen import show_all
 from hpml_jobs.report.pictures import PLOTS
 from hpml_jobs.slurm.states import Outcome
 from tests.unit.builders import lab_cell, lab_record
@@ -262,7 +262,7 @@ def test_answer_precedes_its_table_in_every_format(builder):
     builder.with_record(lab_record(lab_cell(2, 128, **LAB, set_epoch=False), 15.0))
     report = builder.collect()
     console = Console(width=110, file=io.StringIO())
-    show(report, console)
+    show_all(report, console)
     for text in (markdown.document(report), console.file.getvalue()):
         below = text[text.index("Shuffling\n") :]
         assert 0 < below.index("Why does ddp need set") < below.index("not needed")
@@ -275,7 +275,7 @@ def test_answer_precedes_its_table_in_every_format(builder):
 def test_many_epochs_fit_console_width(builder, width):
     add_large_batch_study(builder)
     console = Console(width=width, file=io.StringIO())
-    show(builder.collect(), console)
+    show_all(builder.collect(), console)
     assert max(map(len, console.file.getvalue().splitlines())) <= width
 
 

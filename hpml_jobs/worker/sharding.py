@@ -1,23 +1,29 @@
-"""`strategy=fsdp`: FSDP2 shards parameters, gradients and the optimizer's state."""
+"""Strategies that share the model over the ranks: `fsdp` (FSDP2) in groups of parameters, `zero1`.
 
-from collections.abc import Iterator, Sequence
+fsdp shards parameters, gradients and the optimizer's state, zero1 the optimizer's state only.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.measurements import CollectiveKind, Purpose, Volume
 from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.instruments.timing import Devices
+from hpml_jobs.worker.instruments.wrappers import HasLedger
 from hpml_jobs.worker.process_group import Move, Placement, ProcessGroup, ShardFacts
-from hpml_jobs.worker.sharding.groups import shard_groups
 
 
 class Group(NamedTuple):
@@ -196,3 +202,124 @@ def _padded_elements(shape: Sequence[int], ranks: int) -> int:
     """
     rows, *rest = shape
     return -(-rows // ranks) * ranks * prod(rest)
+
+
+LEAST_SHARE = 0.001
+LEAST_LAYER_SHARE = 0.01
+LEAST_ELEMENTS = 1_000_000
+"""A group has this share of the parameters or more, a single layer the second one, or this many
+elements."""
+
+MOST_SHARE = 0.5
+"""A module with more than this share of the parameters is divided, if it has parts."""
+
+OWN_GROUPS = "fsdp_groups"
+"""The attribute, or method without arguments, by which a model names its groups."""
+
+_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+
+
+def shard_groups(model: nn.Module) -> list[nn.Module]:
+    """Return the modules that are one group each; what they leave belongs to the model's own group.
+
+    A group is a block: the first module below the containers that has 0.1 to 50 % of the
+    parameters, or a layer with 1 % or more; docs/keys.md has the rule. Children come before
+    their parents.
+
+    Raises:
+        HpmlError: the model names groups that are not modules inside it.
+    """
+    own = getattr(model, OWN_GROUPS, None)
+    if own is not None:
+        return _own_groups(model, own)
+    candidates = list(_blocks(model, _elements(model)))
+    owners = _owners(model)
+    return [module for module in candidates if not _shares_parameters(module, owners)]
+
+
+def _blocks(parent: nn.Module, total: int) -> Iterator[nn.Module]:
+    """Yield the groups below a module that is none itself; `total` are the model's elements."""
+    for child in parent.children():
+        elements = _elements(child)
+        has_parts = any(_elements(part) for part in child.children())
+        least = LEAST_SHARE if has_parts else LEAST_LAYER_SHARE
+        if elements < min(least * total, LEAST_ELEMENTS):
+            continue
+        if has_parts and (isinstance(child, _CONTAINERS) or elements > MOST_SHARE * total):
+            yield from _blocks(child, total)
+        else:
+            yield child
+
+
+def _elements(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _owners(model: nn.Module) -> Counter[int]:
+    """Return how many modules hold each parameter themselves, by its id."""
+    return Counter(
+        id(parameter)
+        for module in model.modules()
+        for parameter in module.parameters(recurse=False)
+    )
+
+
+def _shares_parameters(module: nn.Module, owners: Counter[int]) -> bool:
+    """Return whether a module outside of this one uses a parameter of it (tied weights)."""
+    inside = _owners(module)
+    return any(owners[number] > count for number, count in inside.items())
+
+
+def _own_groups(
+    model: nn.Module, own: Iterable[nn.Module] | Callable[[], Iterable[nn.Module]]
+) -> list[nn.Module]:
+    groups = list(own() if callable(own) else own)
+    inside = {id(module): number for number, module in enumerate(model.modules())}
+    strangers = [group for group in groups if inside.get(id(cast(object, group)), 0) == 0]
+    if strangers:
+        raise HpmlError(
+            f"{type(model).__name__}.{OWN_GROUPS} names {type(strangers[0]).__name__}, which is "
+            f"not a module inside the model: name modules of the model, without the model itself"
+        )
+    return sorted(groups, key=lambda group: -inside[id(group)])
+
+
+class ShardedOptimizer(ZeroRedundancyOptimizer):
+    """zero1's optimizer: it updates this rank's parameters and sends them, each rank one broadcast.
+
+    With `parameters_as_bucket_view` the parameters of a rank are one tensor and one message.
+    """
+
+    def __init__(
+        self, groups: Any, optimizer_class: type[Optimizer], strategy: HasLedger, **options: Any
+    ) -> None:
+        self._strategy = strategy
+        super().__init__(groups, optimizer_class, parameters_as_bucket_view=True, **options)
+
+    @property
+    def messages(self) -> list[Tensor]:
+        """The tensors that a step sends: one from each rank."""
+        return [bucket for of_device in self._buckets for bucket in of_device]
+
+    @property
+    def held_elements(self) -> int:
+        """Elements of the trainable parameters whose optimizer state this rank keeps."""
+        parameters = [p for group in self.optim.param_groups for p in group["params"]]
+        return sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
+
+    def _sync_params(self) -> None:
+        """Send the updated parameters; in an instrumented epoch record each rank's message."""
+        ledger = self._strategy.ledger
+        if ledger is None:
+            super()._sync_params()  # type: ignore[misc]
+            return
+        sent = []
+        for rank in range(dist.get_world_size()):
+            bucket = self._buckets[0][rank]
+            entry = ledger.begin(CollectiveKind.BROADCAST, Purpose.PARAMETERS, bucket)
+            handles = self._broadcast_params_from_rank(rank)  # type: ignore[attr-defined]
+            sent.append((entry, handles))
+        for entry, handles in sent:
+            for handle in handles:
+                handle.wait()
+            ledger.end(entry)

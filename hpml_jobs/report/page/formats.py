@@ -1,0 +1,254 @@
+"""What a page is made of, and how it is written: as Markdown, and as one HTML file."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from enum import StrEnum
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from hpml_jobs.report.files.markdown import bullets, escaped, grid
+from hpml_jobs.report.frame import style
+from hpml_jobs.report.frame.answers import Answer
+from hpml_jobs.report.frame.captions import MARK
+from hpml_jobs.report.frame.numbers import DASH, OOM
+from hpml_jobs.report.frame.picture import Picture, inline_svg
+from hpml_jobs.report.frame.table import Block, Line, Table
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+class Consequence(StrEnum):
+    """What a warning means for the numbers that it is about."""
+
+    UNUSABLE = "cannot be used"
+    DOUBTFUL = "warning"
+    LIMITED = "note"
+
+
+def with_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a part of a page in which every text is changed, pictures not."""
+    if type(value) is str:
+        return change(value)
+    if isinstance(value, tuple):
+        parts = [with_texts(part, change) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    if isinstance(value, msgspec.Struct):
+        fields = msgspec.structs.asdict(value).items()
+        changed = {name: with_texts(part, change) for name, part in fields}
+        return msgspec.structs.replace(value, **changed)
+    return value
+
+
+class Text(NamedTuple):
+    """A paragraph; a lead is larger."""
+
+    text: str
+    is_lead: bool = False
+
+
+class Headline(NamedTuple):
+    """The answer of a study: what to ask for, and its main figures, each a value and its name."""
+
+    text: str
+    figures: tuple[tuple[str, str], ...] = ()
+
+
+class Quote(NamedTuple):
+    """A paragraph that is ready to be copied."""
+
+    title: str
+    text: str
+
+
+class Bullets(NamedTuple):
+    """A list of sentences."""
+
+    lines: tuple[str, ...]
+
+
+class Notices(NamedTuple):
+    """Warnings, each with its consequence."""
+
+    lines: tuple[tuple[Consequence, str], ...]
+
+
+class Facts(NamedTuple):
+    """A table of words."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+class Commands(NamedTuple):
+    """Lines for a shell."""
+
+    lines: tuple[str, ...]
+
+
+class Answers(NamedTuple):
+    """The lab's questions with their answers."""
+
+    answers: tuple[Answer, ...]
+
+
+class Sheet(NamedTuple):
+    """A table of the report, with the part of its caption and notes that is shown below it."""
+
+    table: Table
+    caption: tuple[str, ...]
+    notes: tuple[str, ...]
+    is_folded: bool = False
+
+
+class Figure(NamedTuple):
+    """A picture of the report."""
+
+    picture: Picture
+
+
+Item = Text | Headline | Quote | Bullets | Notices | Facts | Commands | Answers | Sheet | Figure
+
+
+class Section(NamedTuple):
+    """A heading with what is below it; `anchor` is unique on the page."""
+
+    anchor: str
+    title: str
+    items: tuple[Item, ...] = ()
+    sections: "tuple[Section, ...]" = ()
+
+
+class Page(NamedTuple):
+    """A page; `subtitle` says what ran, `footer` how the page was made."""
+
+    title: str
+    subtitle: tuple[str, ...]
+    sections: tuple[Section, ...]
+    footer: str
+
+
+def markdown_document(page: Page) -> str:
+    """Return the page as Markdown."""
+    parts = [f"# {escaped(page.title)}", *map(escaped, page.subtitle)]
+    for section in page.sections:
+        parts += _section(section, 2)
+    parts.append(escaped(page.footer))
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(section: Section, level: int) -> Iterator[str]:
+    yield f"{'#' * level} {escaped(section.title)}"
+    for item in section.items:
+        yield from _item(item, level + 1)
+    for below in section.sections:
+        yield from _section(below, level + 1)
+
+
+def _item(item: Item, level: int) -> Iterable[str]:
+    head = "#" * level
+    match item:
+        case Text(text):
+            return [escaped(text)]
+        case Headline(text, figures):
+            shown = ", ".join(f"{value} {name}" for value, name in figures)
+            return [f"**{escaped(text)}**", *([escaped(f"{shown}.")] if shown else [])]
+        case Quote(title, text):
+            return [f"{head} {escaped(title)}", f"> {escaped(text)}"]
+        case Bullets(lines):
+            return [bullets(lines)]
+        case Notices(notices):
+            return [bullets(f"{consequence.value}: {text}" for consequence, text in notices)]
+        case Facts(title, heads, rows):
+            return [f"{head} {escaped(title)}", _grid(heads, rows)]
+        case Commands(lines):
+            longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
+            fence = "`" * max(3, longest + 1)  # a line of commands.txt cannot end the block
+            return [f"{fence}bash\n" + "\n".join(lines) + f"\n{fence}"]
+        case Answers(answers):
+            return [part for answer in answers for part in _answer(answer, head)]
+        case Sheet():
+            return _sheet(item, head)
+        case Figure(picture):
+            image = f"![{escaped(picture.alt)}]({picture.name}.svg)"
+            return [f"{head} {escaped(picture.title)}", image, escaped(picture.caption)]
+
+
+def _answer(answer: Answer, head: str) -> Iterator[str]:
+    yield f"{head} {answer.question}: {escaped(answer.title)}"
+    yield escaped(answer.text)
+    if answer.doubt:
+        yield escaped(answer.doubt)
+    if answer.evidence:
+        yield escaped(f"Evidence: {answer.evidence}.")
+
+
+def _sheet(sheet: Sheet, head: str) -> list[str]:
+    table = sheet.table
+    return [
+        f"{head} {escaped(table.title)}",
+        *([escaped(table.answer)] if table.answer else []),
+        *([grid(table)] if table.lines else []),
+        *([escaped("\n".join(sheet.caption))] if sheet.caption else []),
+        *([bullets(sheet.notes)] if sheet.notes else []),
+    ]
+
+
+def _grid(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """Return a table of words."""
+    cells = [tuple(map(escaped, row)) for row in rows]
+    table = Table(
+        label="",
+        title="",
+        corner=heads[0],
+        blocks=tuple(Block(head=head, words=True) for head in heads[1:]),
+        lines=tuple(Line(label=row[0], texts=row[1:]) for row in cells),
+        caption=(),
+        setting="",
+    )
+    return grid(table)
+
+
+def html_document(page: Page) -> str:
+    """Return the page as HTML; every text is escaped."""
+    template = _environment().get_template("page.html")
+    return template.render(page=page, colours=style.VARIABLES) + "\n"
+
+
+@cache
+def _environment() -> "Environment":
+    """Return jinja2 with the templates of this package."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - heavy
+
+    environment = Environment(
+        loader=PackageLoader("hpml_jobs.report.page", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {"kind": _kind, "drawing": _drawing, "looks": _looks}
+    return environment
+
+
+def _kind(item: Item) -> str:
+    """Return the name of an item's macro."""
+    return type(item).__name__.lower()
+
+
+def _drawing(figure: Figure) -> str:
+    """Return a picture as an inline SVG element; it escapes its texts itself."""
+    from markupsafe import Markup  # noqa: PLC0415 - part of jinja2
+
+    picture = figure.picture
+    return Markup(inline_svg(picture.figure, picture.name, picture.alt))  # noqa: S704
+
+
+def _looks(text: str) -> str:
+    """Return the class of a table cell by its text."""
+    if text.startswith(MARK):
+        return "doubtful"
+    return {DASH: "absent", OOM: "oom"}.get(text, "")

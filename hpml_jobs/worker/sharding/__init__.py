@@ -1,1 +1,0 @@
-"""Strategies that share parameters or optimizer state over the ranks (docs/keys.md)."""

@@ -90,11 +90,11 @@ def _dispatch(words: list[str]) -> int:
         print(f"hpml_jobs {__version__}")
         return 0
     if any(word in HYDRA_PAGES for word in words):
-        from hpml_jobs.plan.hydra_pages import show
+        from hpml_jobs.plan.composer import hydra_page
 
         multirun = ("-m", "--multirun")
         sys.argv[1:] = [word for word in words[names_command:] if word not in multirun]
-        show()
+        hydra_page()
         return 0
     if not names_command and "=" not in words[0] and (near := nearest(words[0], COMMANDS)):
         raise UsageError(f"{words[0]} is not a command; did you mean {near}?")

@@ -1,6 +1,7 @@
 """Commands run and fetch; a study that runs on this machine."""
 
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
@@ -42,9 +43,11 @@ def run(
     Example: hpml-jobs run gpus=2 batch=64 cluster=local
     """
     from hpml_jobs.core.processes import ignore_submitit_signal
+    from hpml_jobs.core.validation import InvalidRecordError
     from hpml_jobs.job.run import attempt_cell
     from hpml_jobs.plan.resolve import make_plan
     from hpml_jobs.plan.sweep import expand
+    from hpml_jobs.submit.selection import superseding
     from hpml_jobs.submit.send import write_cells
 
     ignore_submitit_signal()
@@ -63,7 +66,10 @@ def run(
     folder = plan.study.cell(planned.slug)
     if not take_over:
         _check_idle(plan.study, folder.slug)
-    write_cells(plan.study, [_superseding_if_rerun(plan, planned)])
+    if plan.rerun:
+        with suppress(InvalidRecordError):  # the file is no record; the attempt replaces it
+            planned = superseding(planned, folder.read_record())
+    write_cells(plan.study, [planned])
     end = attempt_cell(folder)
     if json:
         print_json(end)
@@ -102,17 +108,6 @@ def _check_idle(study: "Study", slug: str) -> None:
         f"it with hpml-jobs cancel {study.name} {slug}, or add --take-over: then this run's record "
         "counts, and the job's does not"
     )
-
-
-def _superseding_if_rerun(plan: "Plan", planned: "PlannedCell") -> "PlannedCell":
-    from hpml_jobs.core.validation import InvalidRecordError
-    from hpml_jobs.submit.selection import superseding
-
-    folder = plan.study.cell(planned.slug)
-    try:
-        return superseding(planned, folder.read_record()) if plan.rerun else planned
-    except InvalidRecordError:
-        return planned  # the file is no record; the attempt replaces it
 
 
 def fetch(

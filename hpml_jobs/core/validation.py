@@ -81,28 +81,18 @@ def _fault(record: Record) -> str | None:
 
 def _share_fault(record: Record) -> str | None:
     """Return what is wrong with the ranks' shares of the test set; together they are all of it."""
+    name, whole = record.cell.workload.samples_name, record.ranks[0].test_samples
     for number, epoch in enumerate(record.ranks[0].epochs, start=1):
-        shares = [
-            rank.epochs[number - 1].share for rank in record.ranks if len(rank.epochs) >= number
-        ]
-        tested_shares = [share for share in shares if share is not None]
-        if not tested_shares:
-            if (
-                record.cell.evaluate
-                and epoch.role != Role.UNSYNCED
-                and record.ranks[0].test_samples
-            ):
+        epochs = [rank.epochs[number - 1] for rank in record.ranks if len(rank.epochs) >= number]
+        shares = [epoch.share for epoch in epochs if epoch.share is not None]
+        if not shares:
+            if record.cell.evaluate and epoch.role != Role.UNSYNCED and whole:
                 return f"epoch {number} was not evaluated"
             continue
-        tested, whole = sum(share.samples for share in tested_shares), record.ranks[0].test_samples
-        if len(tested_shares) < len(record.ranks) or tested != whole:
-            name = record.cell.workload.samples_name
+        tested = sum(share.samples for share in shares)
+        if len(shares) < len(record.ranks) or tested != whole:
             return f"all ranks together tested {tested} {name} after epoch {number}, not {whole}"
-        right = [
-            (share.correct, share.samples) for share in tested_shares if share.correct is not None
-        ]
-        if any(not 0 <= correct <= samples for correct, samples in right):
-            name = record.cell.workload.samples_name
+        if any(s.correct is not None and not 0 <= s.correct <= s.samples for s in shares):
             return f"more {name} are right than were tested after epoch {number}"
     return None
 

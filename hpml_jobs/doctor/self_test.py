@@ -20,8 +20,7 @@ from hpml_jobs.core.workload import Workload
 from hpml_jobs.doctor.node_job import STUDY
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan.cells import Plan, PlannedCell
-from hpml_jobs.plan.feed import images_taken_s
-from hpml_jobs.plan.loader_workers import gpu_name
+from hpml_jobs.plan.loader import gpu_name, images_taken_s
 from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.slurm import commands

@@ -15,7 +15,7 @@ from hpml_jobs.core.strategies import Device, Loader, Sharded, Strategy
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import machine
-from hpml_jobs.plan.loader_workers import DEFAULT_WORKERS, Choose, cpus_per_gpu
+from hpml_jobs.plan.loader import DEFAULT_WORKERS, Choose, cpus_per_gpu
 from hpml_jobs.plan.own_code import WorkingTree
 from hpml_jobs.plan.settings import Settings
 from hpml_jobs.slurm import commands

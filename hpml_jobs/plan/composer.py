@@ -7,13 +7,15 @@ import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import hydra
 from hydra import compose
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.core.recipe import PLAIN
-from hpml_jobs.errors import UsageError
+from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan.config_folders import GROUPS, ConfigFolders
 from hpml_jobs.plan.keys import (
     checked_value,
@@ -24,6 +26,13 @@ from hpml_jobs.plan.keys import (
 )
 from hpml_jobs.plan.settings import Settings
 from hpml_jobs.plan.user_config import defaults_of_cluster, user_config_file, user_defaults
+
+
+@hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name="config")
+def hydra_page(_config: DictConfig) -> None:
+    """Fail: Hydra prints its page (`--cfg job`, `--info`, completion) and does not call this."""
+    raise HpmlError("--cfg, --info and --shell-completion only show pages: leave -m out")
+
 
 AUTO = "auto"
 """The choice of a workload or a recipe that depends on other keys."""

@@ -38,16 +38,6 @@ def cluster_sign() -> str | None:
     return next((file for file in files if Path(file).exists()), None)
 
 
-def refuse_login_node() -> None:
-    """Refuse to train on a machine that belongs to a cluster but cannot submit jobs."""
-    sign = cluster_sign()
-    if sign and "SLURM_JOB_ID" not in os.environ:  # inside an allocation, training is right
-        raise UsageError(
-            f"sbatch is not on PATH, but {sign} shows that this machine belongs to a cluster: load "
-            "SLURM (module load slurm), or use cluster=local to train on this machine"
-        )
-
-
 def longest_minutes(shape: Shape, cluster: Cluster) -> float | None:
     """Return the longest time limit, in minutes, that a shape may have; None without a limit.
 
@@ -62,9 +52,17 @@ def detect_cluster(profiles: dict[str, tuple[str, ...]]) -> tuple[str, str]:
     """Return the profile of this machine, and a sentence that says why.
 
     `profiles` maps each profile to the ClusterNames of SLURM that it is for.
+
+    Raises:
+        UsageError: the machine belongs to a cluster but cannot submit jobs: it must not train.
     """
     if not has_sbatch():
-        refuse_login_node()
+        sign = cluster_sign()
+        if sign and "SLURM_JOB_ID" not in os.environ:  # inside an allocation, training is right
+            raise UsageError(
+                f"sbatch is not on PATH, but {sign} shows that this machine belongs to a cluster: "
+                "load SLURM (module load slurm), or use cluster=local to train on this machine"
+            )
         return "local", "no sbatch on PATH: the cells run on this machine (cluster=local)"
     if not limits() and not cluster_sign():
         return "local", "sbatch is on PATH, but there is no cluster behind it: cluster=local"

@@ -29,8 +29,7 @@ from hpml_jobs.plan.cells import (
     with_workers,
 )
 from hpml_jobs.plan.data import NO_TRIAL, TrialRequest, data_root, resolve_workload, with_facts
-from hpml_jobs.plan.feed import least_fed
-from hpml_jobs.plan.loader_workers import chooser, gpu_name
+from hpml_jobs.plan.loader import chooser, gpu_name, least_fed
 from hpml_jobs.plan.own_code import examined, working_tree
 from hpml_jobs.plan.settings import QuantizeSettings, Settings
 from hpml_jobs.plan.sweep import Sweep

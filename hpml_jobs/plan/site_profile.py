@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from hpml_jobs.core.cluster import GpuRequest, Rule
 from hpml_jobs.core.paths import conf_folder, login_name
 from hpml_jobs.core.text import counted, duration_text
-from hpml_jobs.plan.loader_workers import cpus_per_gpu, workers_for
+from hpml_jobs.plan.loader import cpus_per_gpu, workers_for
 from hpml_jobs.slurm.site import Association, Partition, Site
 
 INDENT = "  "

@@ -79,6 +79,8 @@ _SECRETS = tuple(
 _KNOWN_LENGTH = 8
 """A secret with so many characters and a digit is removed wherever it is, whatever is before it."""
 
+_MIXED = re.compile(r"(?i)\d.*[a-z]|[a-z].*\d")
+
 _HOMES = re.compile(r"(?P<folder>/(?:home|homes|Users)/)(?P<login>[\w.@-]+)")
 _EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+")
 _UUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE)
@@ -121,7 +123,8 @@ def names_in(documents: Iterable[Any], texts: Iterable[str]) -> Names:
         frozenset(name for name in logins - _NO_LOGINS if name),
         frozenset(name for name in accounts - {ACCOUNT} if name),
         tuple(sorted(filter(None, hosts))),
-        frozenset(filter(_is_distinct, secrets)),
+        # only those that cannot be a word or a number that is in other texts too
+        frozenset(s for s in secrets if len(s) >= _KNOWN_LENGTH and _MIXED.search(s)),
     )
 
 
@@ -129,11 +132,6 @@ def _secrets_in(text: str) -> set[str]:
     """Return the values in a text that are secrets by their name or form, without escapes."""
     matches = (match for pattern in _SECRETS for match in pattern.finditer(text))
     return {match[0][len(match["keep"]) :].replace("\\_", "_") for match in matches}
-
-
-def _is_distinct(secret: str) -> bool:
-    """Return whether a secret cannot be a word or a number that is in other texts too."""
-    return len(secret) >= _KNOWN_LENGTH and bool(re.search(r"(?i)\d.*[a-z]|[a-z].*\d", secret))
 
 
 def _strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:

@@ -15,11 +15,11 @@ KEYS = {"share": number, "epochs": whole_number, **REPORT_KEYS}
 
 
 def test_words_in_any_order_give_study_and_values():
-    parsed = parse_words("collect", ["share=0.5", "mine", "baseline=smallest", "epochs=3"], KEYS)
-    assert parsed.study == "mine"
-    assert parsed.values == {"share": 0.5, "baseline": Baseline.SMALLEST, "epochs": 3}
+    words = ["share=0.5", "mine", "baseline=smallest", "epochs=3"]
+    values = {"share": 0.5, "baseline": Baseline.SMALLEST, "epochs": 3}
+    assert parse_words("collect", words, KEYS) == ("mine", values)
     assert parse_words("collect", None, KEYS) == (None, {})
-    assert parse_words("collect", ["study=mine"], KEYS).study == "study=mine"
+    assert parse_words("collect", ["study=mine"], KEYS) == ("study=mine", {})
 
 
 @pytest.mark.parametrize(

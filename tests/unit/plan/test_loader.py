@@ -5,8 +5,8 @@ import pytest
 
 from hpml_jobs.core.strategies import Loader
 from hpml_jobs.errors import UsageError
-from hpml_jobs.plan import feed, machine
-from hpml_jobs.plan.feed import IMAGES_PER_WORKER_S, feed_of
+from hpml_jobs.plan import loader, machine
+from hpml_jobs.plan.loader import IMAGES_PER_WORKER_S, feed_of
 from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.submit.explain import preview_of
@@ -128,6 +128,6 @@ def test_feed_of_a_folder_is_of_small_files(fast_cards, tmp_path):
         for image in images:
             image.parent.mkdir(parents=True, exist_ok=True)
             image.write_bytes(b"GIF8" + bytes(size))
-        feed._are_small.cache_clear()
+        loader._are_small.cache_clear()
         said = feed_line(*words)
         assert said is None if line is None else said.startswith(line)

@@ -22,7 +22,7 @@ times as wide as from many.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -107,8 +107,16 @@ class CannotPredictError(Exception):
         self.wanted = wanted
 
 
-class Fitted(Protocol):
-    """What is known of some cells."""
+class LeaveOut(NamedTuple):
+    """A measured cell, the other cells that may predict it, and `Model.at` made from these."""
+
+    cell: Observation
+    rest: Sequence[Observation]
+    at: Callable[[Target], Estimate]
+
+
+class Model(Protocol):
+    """A way to predict, made from cells, that can be tried on them."""
 
     def at(self, target: Target) -> Estimate:
         """Return the time of a target.
@@ -117,18 +125,6 @@ class Fitted(Protocol):
             CannotPredictError: what it needs was not measured.
         """
         ...
-
-
-class LeaveOut(NamedTuple):
-    """A measured cell, the other cells that may predict it, and what a model made of these."""
-
-    cell: Observation
-    rest: Sequence[Observation]
-    fitted: Fitted
-
-
-class Model(Fitted, Protocol):
-    """A way to predict, made from cells, that can be tried on them."""
 
     def trials(self, axis: Axis) -> Iterator[tuple[str, Iterator[LeaveOut]]]:
         """Yield ways to leave out cells along an axis, in words; the first that works counts."""
@@ -257,10 +253,10 @@ class Skill(Value, frozen=True, kw_only=True):
 
 def left_out(pairs: Iterable[LeaveOut]) -> Iterator[LeftOut]:
     """Yield every cell that the cells left beside it can predict."""
-    for cell, rest, fitted in pairs:
+    for cell, rest, at in pairs:
         target = changed(cell)
         try:
-            estimate = fitted.at(target)
+            estimate = at(target)
             null_s = NoChange(rest).at(target).step_s
         except CannotPredictError:
             continue

@@ -92,7 +92,7 @@ class Rates(NamedTuple):
                 if (other.batch != cell.batch and axis is Axis.TRANSFER)
                 or (other.batch == cell.batch and other.gpus < cell.gpus)
             ]
-            yield LeaveOut(cell, rest, Rates(rest, axis))
+            yield LeaveOut(cell, rest, Rates(rest, axis).at)
 
 
 def _estimate(observations: Sequence[Observation], target: Target) -> Estimate:

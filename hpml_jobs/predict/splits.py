@@ -7,6 +7,7 @@ docs/choose_predict.md derives it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from math import hypot, log
 from typing import NamedTuple
 
@@ -221,37 +222,30 @@ class Splits:
             rest = [other for other in self.cells if not is_left_out(other)]
             model = Splits(rest, self.given)
             if any(_can_anchor(axis, cell, other, any_batch=any_batch) for other in model.series):
-                yield LeaveOut(cell, rest, model)
+                yield LeaveOut(cell, rest, model.at)
 
     def _from_one(self) -> Iterator[LeaveOut]:
         """Yield the cells of the smallest size, each with the plain loop at its batch."""
-        network = Network(measured_sweeps(self.series), self.given)
         for cell in self.series:
             alone = self.compute.single.get(cell.batch)
             if alone and cell.size == self.compute.sizes[0] and cell.accumulate == 1:
-                yield LeaveOut(cell, [alone], FromOne(alone, cell, network))
+                yield LeaveOut(cell, [alone], partial(self._without_interference, cell, alone))
 
-
-class FromOne(NamedTuple):
-    """The plain loop on one GPU with the messages of a cell: without interference."""
-
-    alone: Observation
-    cell: Observation
-    network: Network
-
-    def at(self, target: Target) -> Estimate:
-        """Return the time of the cell where backward hides all that it can.
+    def _without_interference(
+        self, cell: Observation, alone: Observation, target: Target
+    ) -> Estimate:
+        """Return the plain loop with a cell's messages, of which backward hides all that it can.
 
         Raises:
             CannotPredictError: its messages have no price.
         """
+        network = Network(measured_sweeps(self.series), self.given)
         try:
-            price = self.network.price(self.cell.messages, target.size)
+            price = network.price(cell.messages, target.size)
         except UnknownPriceError as missing:
             raise CannotPredictError(str(missing)) from missing
-        exposed_s = unmeasured_hiding(self.cell, price).exposed_s(price.total_s)
-        step = Step((Axis.GPUS,), distance(target, self.alone))
-        return Estimate(self.alone.step_s + exposed_s, (step,))
+        exposed_s = unmeasured_hiding(cell, price).exposed_s(price.total_s)
+        return Estimate(alone.step_s + exposed_s, (Step((Axis.GPUS,), distance(target, alone)),))
 
 
 def _left_out_with(axis: Axis, cell: Observation) -> Callable[[Observation], bool]:

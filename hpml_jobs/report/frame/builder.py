@@ -8,7 +8,7 @@ from hpml_jobs.checks.result import Affected
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import DASH
-from hpml_jobs.report.frame.rows import Row, Setup
+from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Block, Line, Sheet, Table
 from hpml_jobs.slurm.states import Outcome
 
@@ -149,33 +149,6 @@ class TableText(NamedTuple):
     answer: str = ""
     below: str = ""
     affected: Affected = Affected.TIME
-
-
-_SETUP_VALUES: dict[str, Callable[[Setup], int | str]] = {
-    "strategy": lambda setup: setup.strategy.value,
-    "gpus": lambda setup: setup.gpus,
-    "nodes": lambda setup: setup.nodes,
-    "treatment": lambda setup: setup.treatment,
-}
-
-PLACE_COLUMNS = tuple(_SETUP_VALUES)
-"""The columns that name a setup in the CSV; on a page the label of the line names it."""
-
-
-def place_values(setup: Setup, names: Sequence[str] = PLACE_COLUMNS) -> tuple[int | str, ...]:
-    """Return the values of a setup's columns."""
-    return tuple(_SETUP_VALUES[name](setup) for name in names)
-
-
-def place_columns(
-    setup_of: Callable[[T], Setup], names: Sequence[str] = PLACE_COLUMNS
-) -> tuple[Column[T], ...]:
-    """Return the columns of each item's setup."""
-    return tuple(_place_column(setup_of, name) for name in names)
-
-
-def _place_column(setup_of: Callable[[T], Setup], name: str) -> Column[T]:
-    return column(name, "", lambda item: _SETUP_VALUES[name](setup_of(item)))
 
 
 def item_table(

@@ -33,10 +33,6 @@ class Column(NamedTuple, Generic[T]):
     below: Callable[[T], str]
     is_doubtful: Callable[[T], bool] = lambda _: False
 
-    def marked_if(self, is_doubtful: Callable[[T], bool]) -> "Column[T]":
-        """Return the column with the mark at the values of doubtful items."""
-        return self._replace(is_doubtful=is_doubtful)
-
 
 def column(
     name: str,
@@ -114,7 +110,7 @@ def columns_of(
             shown.text,
         )
         if shown.doubt:
-            made = made.marked_if(operator.attrgetter(shown.doubt))
+            made = made._replace(is_doubtful=operator.attrgetter(shown.doubt))
         if under and columns and columns[-1].head == under:
             columns[-1] = columns[-1]._replace(columns=(*columns[-1].columns, made))
         else:
@@ -162,17 +158,6 @@ def item_table(
     listed = list(items)
     lines = [Line(label=label, texts=texts_of(heads, item)) for label, item in listed]
     return _table(groups, text, heads, lines, _sheet(heads, (item for _, item in listed)), notes)
-
-
-def row_table(
-    group: ConditionGroup,
-    text: TableText,
-    rows: Iterable[Row],
-    heads: Sequence[Columns[Row]],
-    notes: Iterable[str] = (),
-) -> Table:
-    """Return a table with a line per row, marked if it fails a check."""
-    return line_table(group, text, [(row, row) for row in rows], heads, notes)
 
 
 ROW_COLUMNS = ("strategy", "row", "gpus", "nodes", "treatment", "batch")

@@ -271,7 +271,7 @@ def left_out(group: ConditionGroup, why: str, rows: Iterable[Row]) -> list[str]:
     `why` is the reason for rows that have their time.
     """
     reasons = [(_why(row, why), row.place) for row in rows]
-    return captions.by_reason(reasons, lambda setup: captions.full_label(setup, group.device))
+    return captions.by_reason(reasons, group.device, captions.full_label)
 
 
 def _why(row: Row, why: str) -> str:

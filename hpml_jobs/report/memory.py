@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import groupby
-from operator import attrgetter
 from statistics import median
 from typing import Annotated, NamedTuple
 
@@ -18,14 +17,13 @@ from hpml_jobs.core.text import natural_key
 from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.builder import (
-    Columns,
     Number,
     Shown,
     TableText,
     columns_of,
+    filled,
     item_table,
     line_table,
-    place_columns,
 )
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import (
@@ -38,7 +36,7 @@ from hpml_jobs.report.frame.numbers import (
     seconds,
     three_digits,
 )
-from hpml_jobs.report.frame.rows import Row, Setup
+from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.slurm.states import Outcome
 
@@ -309,7 +307,10 @@ LARGEST_CAPTION = (
 class Largest(NamedTuple):
     """The largest batch of a row that was measured, its memory in bytes, and why no larger one."""
 
-    setup: Setup
+    strategy: str
+    gpus: int
+    nodes: int
+    treatment: str
     batch: Annotated[int | None, Shown("largest batch", count)]
     memory_bytes: Annotated[int | None, Shown("memory, GB", gigabytes)]
     stopped: Annotated[str, Shown("limit", words=True)]
@@ -318,36 +319,35 @@ class Largest(NamedTuple):
 def largest(group: ConditionGroup) -> Table | None:
     """Return the largest batch of rows that climbed a ladder or ran out of memory; None without."""
     rungs = {result.slug for result in group.cells if result.ladder}
-    largest_batches = []
+    items = []
     for setup, members in groupby(group.rows, lambda row: row.setup):
         rows = list(members)
         climbs = any(rungs & set(row.cells) for row in rows)
         if climbs or any(row.outcome is Outcome.OOM for row in rows):
-            largest_batches.append(_largest_of(group, setup, rows, climbs))
-    if not largest_batches:
+            label = captions.full_label(setup, group.device)
+            items.append((label, _largest_of(group, rows, climbs)))
+    if not items:
         return None
-    heads: tuple[Columns[Largest], ...] = (
-        Columns("", place_columns(attrgetter("setup"))),
-        *columns_of(Largest, without=["setup"]),
-    )
     caption = LARGEST_CAPTION.format(unit=captions.unit(group.device))
     text = TableText("largest", "Largest batch that fits", "", (caption,))
-    return item_table(
-        [group],
-        text,
-        ((captions.full_label(item.setup, group.device), item) for item in largest_batches),
-        heads,
-    )
+    return item_table([group], text, items, columns_of(Largest))
 
 
-def _largest_of(group: ConditionGroup, setup: Setup, rows: list[Row], climbed: bool) -> Largest:
+def _largest_of(group: ConditionGroup, rows: list[Row], climbed: bool) -> Largest:
     """Return the largest batch of a setup, from its rows by batch."""
     measured = [row for row in rows if row.timing]
     best = measured[-1] if measured else None
     records = group.records(best) if best else []
     memory = [rank.peak_memory_bytes or 0 for record in records for rank in record.ranks]
     batch = best.batch_per_gpu if best else None
-    return Largest(setup, batch, max(memory, default=0) or None, _stop(rows, batch, climbed))
+    return filled(
+        Largest,
+        rows[0],
+        strategy=rows[0].strategy.value,
+        batch=batch,
+        memory_bytes=max(memory, default=0) or None,
+        stopped=_stop(rows, batch, climbed),
+    )
 
 
 def _stop(rows: list[Row], best: int | None, climbed: bool) -> str:

@@ -1,7 +1,6 @@
 """What each iteration sends, and how fast: full tables of messages (lab Q6) and of bandwidths."""
 
 from collections.abc import Iterator
-from operator import attrgetter
 from typing import Annotated, NamedTuple
 
 from hpml_jobs.checks.result import Affected
@@ -10,7 +9,6 @@ from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.answers import Answer, unanswered
 from hpml_jobs.report.frame.builder import (
     UNMEASURED,
-    Columns,
     Number,
     Shown,
     TableText,
@@ -19,7 +17,6 @@ from hpml_jobs.report.frame.builder import (
     item_table,
     left_out,
     line_table,
-    place_columns,
     rest,
 )
 from hpml_jobs.report.frame.figures import PEAK_FROM_BYTES
@@ -33,7 +30,6 @@ MESSAGES = (
     "strategy and number of {units} (the batch changes the number of iterations, not what each "
     "sends). Bytes of one message, messages per iteration, bytes per iteration."
 )
-PLACE = ("gpus", "nodes", "strategy", "treatment")
 QUESTION = "Are gradients the only messages (lab Q6)? {answers}."
 
 
@@ -44,7 +40,10 @@ def _times(value: float) -> str:
 class Sent(NamedTuple):
     """Messages of one kind and size of a row; the last two are per iteration."""
 
-    setup: Setup
+    gpus: int
+    nodes: int
+    strategy: str
+    treatment: str
     purpose: Annotated[str, Shown("purpose", words=True)]
     kind: Annotated[str, Shown("kind", words=True)]
     dtype: Annotated[str, Shown("dtype", words=True)]
@@ -70,10 +69,7 @@ def messages(group: ConditionGroup) -> Table | None:
             for setup, messages in messages_by_setup.items()
             for sent in messages
         ),
-        (
-            Columns("", place_columns(attrgetter("setup"), PLACE)),
-            *columns_of(Sent, without=["setup"]),
-        ),
+        columns_of(Sent),
     )
 
 
@@ -104,7 +100,10 @@ def _sent(group: ConditionGroup, row: Row) -> Iterator[Sent]:
                 yield filled(
                     Sent,
                     message,
-                    setup=row.setup,
+                    gpus=row.gpus,
+                    nodes=row.nodes,
+                    strategy=row.strategy.value,
+                    treatment=row.treatment,
                     per_iteration=times,
                     bytes_per_iteration=message.bytes * times,
                 )

@@ -15,8 +15,8 @@ from hpml_jobs.report.frame.builder import (
     TableText,
     column,
     left_out,
+    line_table,
     rest,
-    row_table,
 )
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import percent, seconds
@@ -103,7 +103,7 @@ def phases(group: ConditionGroup) -> Table | None:
         affected=Affected.SPLIT,
     )
     notes = left_out(group, UNMEASURED, rest(group.rows, rows))
-    return row_table(group, text, rows, heads, notes)
+    return line_table(group, text, [(row, row) for row in rows], heads, notes)
 
 
 def _seconds(group: ConditionGroup, phase: Phase) -> Column[Row]:

@@ -3,7 +3,10 @@
 Numbers are unrounded. A missing number is empty; cells.csv has the reason.
 """
 
+import csv
+import io
 from collections.abc import Iterator, Mapping, Sequence
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,23 +16,18 @@ from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
-from hpml_jobs.report.frame.builder import PLACE_COLUMNS, place_values
+from hpml_jobs.report.frame import learning
 from hpml_jobs.report.frame.captions import row_label, time_name
 from hpml_jobs.report.frame.cells import CellResult
 from hpml_jobs.report.frame.figures import figures_of, gpu_figures
-from hpml_jobs.report.frame.rows import Row, setup_of
+from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.lab.selection import LabLine
 from hpml_jobs.report.report import Report
+from hpml_jobs.report.training import curves
+from hpml_jobs.report.training.curves import Curve, NoCurveError
 
 if TYPE_CHECKING:
     import pandas as pd
-import csv
-import io
-from math import ceil
-
-from hpml_jobs.report.frame import learning
-from hpml_jobs.report.training import curves
-from hpml_jobs.report.training.curves import Curve, NoCurveError
 
 CELLS = "cells"
 """The sheet of all cells."""
@@ -137,7 +135,9 @@ def _places(report: Report) -> list[dict[str, Any]]:
         {
             "group": group.number,
             "row": row_label(row.setup, group.source.device),
-            **dict(zip(PLACE_COLUMNS, place_values(row.setup), strict=True)),
+            "gpus": row.gpus,
+            "nodes": row.nodes,
+            "treatment": row.treatment,
             "strategy": strategy.strategy.value,  # the baseline's row is in every strategy's table
             "batch": row.batch_per_gpu,
             **LabLine.of(group.source, row)._asdict(),
@@ -236,9 +236,8 @@ _CELL_COLUMNS = ("strategy", "gpus", "nodes", "batch", "treatment", "seed", "rep
 def _place(cell: Cell | None) -> dict[str, int | str | None]:
     if cell is None:
         return dict.fromkeys(_CELL_COLUMNS)
-    numbers = {"batch": cell.batch, "seed": cell.seed, "repeat": cell.repeat}
-    place = dict(zip(PLACE_COLUMNS, place_values(setup_of(cell)), strict=True)) | numbers
-    return {name: place[name] for name in _CELL_COLUMNS}
+    place = {name: getattr(cell, name) for name in _CELL_COLUMNS}
+    return place | {"strategy": cell.strategy.value}
 
 
 def _times(record: Record) -> dict[str, float | None]:

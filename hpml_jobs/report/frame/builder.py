@@ -8,7 +8,7 @@ from hpml_jobs.checks.result import Affected
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import DASH
-from hpml_jobs.report.frame.rows import Row, Setup
+from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Block, Line, Sheet, Table
 from hpml_jobs.slurm.states import Outcome
 
@@ -32,10 +32,6 @@ class Column(NamedTuple, Generic[T]):
     text: Callable[[Any], str]
     below: Callable[[T], str]
     is_doubtful: Callable[[T], bool] = lambda _: False
-
-    def marked_if(self, is_doubtful: Callable[[T], bool]) -> "Column[T]":
-        """Return the column with the mark at the values of doubtful items."""
-        return self._replace(is_doubtful=is_doubtful)
 
 
 def column(
@@ -114,7 +110,7 @@ def columns_of(
             shown.text,
         )
         if shown.doubt:
-            made = made.marked_if(operator.attrgetter(shown.doubt))
+            made = made._replace(is_doubtful=operator.attrgetter(shown.doubt))
         if under and columns and columns[-1].head == under:
             columns[-1] = columns[-1]._replace(columns=(*columns[-1].columns, made))
         else:
@@ -151,33 +147,6 @@ class TableText(NamedTuple):
     affected: Affected = Affected.TIME
 
 
-_SETUP_VALUES: dict[str, Callable[[Setup], int | str]] = {
-    "strategy": lambda setup: setup.strategy.value,
-    "gpus": lambda setup: setup.gpus,
-    "nodes": lambda setup: setup.nodes,
-    "treatment": lambda setup: setup.treatment,
-}
-
-PLACE_COLUMNS = tuple(_SETUP_VALUES)
-"""The columns that name a setup in the CSV; on a page the label of the line names it."""
-
-
-def place_values(setup: Setup, names: Sequence[str] = PLACE_COLUMNS) -> tuple[int | str, ...]:
-    """Return the values of a setup's columns."""
-    return tuple(_SETUP_VALUES[name](setup) for name in names)
-
-
-def place_columns(
-    setup_of: Callable[[T], Setup], names: Sequence[str] = PLACE_COLUMNS
-) -> tuple[Column[T], ...]:
-    """Return the columns of each item's setup."""
-    return tuple(_place_column(setup_of, name) for name in names)
-
-
-def _place_column(setup_of: Callable[[T], Setup], name: str) -> Column[T]:
-    return column(name, "", lambda item: _SETUP_VALUES[name](setup_of(item)))
-
-
 def item_table(
     groups: Sequence[ConditionGroup],
     text: TableText,
@@ -189,17 +158,6 @@ def item_table(
     listed = list(items)
     lines = [Line(label=label, texts=texts_of(heads, item)) for label, item in listed]
     return _table(groups, text, heads, lines, _sheet(heads, (item for _, item in listed)), notes)
-
-
-def row_table(
-    group: ConditionGroup,
-    text: TableText,
-    rows: Iterable[Row],
-    heads: Sequence[Columns[Row]],
-    notes: Iterable[str] = (),
-) -> Table:
-    """Return a table with a line per row, marked if it fails a check."""
-    return line_table(group, text, [(row, row) for row in rows], heads, notes)
 
 
 ROW_COLUMNS = ("strategy", "row", "gpus", "nodes", "treatment", "batch")
@@ -313,7 +271,7 @@ def left_out(group: ConditionGroup, why: str, rows: Iterable[Row]) -> list[str]:
     `why` is the reason for rows that have their time.
     """
     reasons = [(_why(row, why), row.place) for row in rows]
-    return captions.by_reason(reasons, lambda setup: captions.full_label(setup, group.device))
+    return captions.by_reason(reasons, group.device, captions.full_label)
 
 
 def _why(row: Row, why: str) -> str:

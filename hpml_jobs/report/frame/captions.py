@@ -99,12 +99,7 @@ def row_label(setup: Setup, device: Device) -> str:
     '1-process (ddp, scaled)'
     """
     named = setup.gpus == 1 and setup.strategy is not BASELINE
-    return _label(setup, device, setup.strategy.value if named else "")
-
-
-def _label(setup: Setup, device: Device, strategy: str = "") -> str:
-    text = asides(setup, strategy)
-    return f"{setup.gpus}-{unit(device)}" + (f" ({text})" if text else "")
+    return place_label(setup, device, setup.strategy.value if named else "")
 
 
 def asides(setup: Setup, strategy: str = "") -> str:
@@ -151,14 +146,15 @@ def setup_words(setup: Setup, batch: str, device: Device) -> str:
     return f"{size}{nodes}, batch {batch}" + (f" ({how})" if how else "")
 
 
-def place_label(setup: Setup, device: Device) -> str:
-    """Return a row's name without its strategy.
+def place_label(setup: Setup, device: Device, strategy: str = "") -> str:
+    """Return a row's name, by default without its strategy.
 
     >>> from hpml_jobs.core.strategies import Strategy
     >>> place_label(Setup(4, 2, Strategy.DDP), Device.CUDA)
     '4-GPU (2 nodes)'
     """
-    return _label(setup, device)
+    text = asides(setup, strategy)
+    return f"{setup.gpus}-{unit(device)}" + (f" ({text})" if text else "")
 
 
 def setting(group: ConditionGroup) -> str:
@@ -289,22 +285,21 @@ def explained(group: ConditionGroup, rows: Iterable[Row], affected: Affected) ->
     return [EXPLAINED] if any(group.doubts(row, affected) for row in rows) else []
 
 
-def by_reason(reasons: Iterable[tuple[str, Place]], label: Callable[[Setup], str]) -> list[str]:
-    """Return a line for each reason, with all places that it holds for."""
-    places: dict[str, list[Place]] = {}
+def by_reason(
+    reasons: Iterable[tuple[str, Place]],
+    device: Device,
+    label: Callable[[Setup, Device], str] = row_label,
+) -> list[str]:
+    """Return a line for each reason with all its places: `why: 2-GPU at batch 32, 128; 4-GPU …`."""
+    batches: dict[str, dict[Setup, dict[int, None]]] = {}
     for reason, place in reasons:
-        places.setdefault(reason, []).append(place)
-    return [f"{reason}: {places_text(places[reason], label)}" for reason in places]
-
-
-def places_text(places: Iterable[Place], label: Callable[[Setup], str]) -> str:
-    """Return places in words: `2-GPU at batch 32, 128; 4-GPU at batch 512`."""
-    batches: dict[Setup, dict[int, None]] = {}
-    for place in places:
-        batches.setdefault(place.setup, {})[place.batch_per_gpu] = None
-    return "; ".join(
-        f"{label(setup)} at batch {', '.join(map(str, batches[setup]))}" for setup in batches
-    )
+        of_setup = batches.setdefault(reason, {}).setdefault(place.setup, {})
+        of_setup[place.batch_per_gpu] = None
+    return [
+        f"{reason}: "
+        + "; ".join(f"{label(at, device)} at batch {', '.join(map(str, of[at]))}" for at in of)
+        for reason, of in batches.items()
+    ]
 
 
 def left_out_runs(rows: Iterable[Row], device: Device) -> list[str]:

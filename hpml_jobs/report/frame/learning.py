@@ -178,25 +178,20 @@ def shown(head: str, words: Callable[[float], str]) -> Shown:
 
 def one_seed(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
     """Return a note if there is a single seed, with any number of repeats."""
-    return _by_reason(group, ((ONE_SEED, e) for e in rows if seeds(group, e) == 1))
+    single = ((ONE_SEED, row.place) for row in rows if seeds(group, row) == 1)
+    return by_reason(single, group.device, full_label)
 
 
 def shorter(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
     """Return notes on omitted runs: other runs at their place trained more epochs."""
-    shorter_runs = []
+    omitted = []
     for row in rows:
         numbers = sorted({epochs(record) for record in group.records(row) if record.ranks})
         if numbers[1:]:
             less = " and ".join(map(str, numbers[:-1]))
-            shorter_runs.append(
-                (f"runs of {less} epochs are omitted, others have {numbers[-1]}", row)
-            )
-    return _by_reason(group, shorter_runs)
-
-
-def _by_reason(group: ConditionGroup, reasons: Iterable[tuple[str, Row]]) -> list[str]:
-    places = [(reason, row.place) for reason, row in reasons]
-    return by_reason(places, lambda setup: full_label(setup, group.device))
+            why = f"runs of {less} epochs are omitted, others have {numbers[-1]}"
+            omitted.append((why, row.place))
+    return by_reason(omitted, group.device, full_label)
 
 
 def mean_text(mean: Mean, words: Callable[[float], str]) -> str:

@@ -140,7 +140,7 @@ def _not_requested(
             lines.append(f"{_no_baseline(place, device)}: {why}")
         else:
             others.append((why, place))
-    return lines + captions.by_reason(others, lambda setup: captions.row_label(setup, device))
+    return lines + captions.by_reason(others, device)
 
 
 def dash_or_oom(row: Row) -> str:

@@ -215,7 +215,7 @@ def _unmeasured(selection: StrategyRows, is_measured: Callable[[Row], bool]) -> 
             for row in selection.parallel_rows
             if row.timing and not is_measured(row)
         ),
-        lambda setup: captions.row_label(setup, selection.group.device),
+        selection.group.device,
     )
 
 
@@ -333,11 +333,8 @@ def _residual_notes(selection: StrategyRows) -> list[str]:
         for row in selection.parallel_rows
         if mixed and row.residual and row.residual.with_loading
     ]
-    loading_notes = captions.by_reason(
-        loading, lambda setup: captions.row_label(setup, selection.group.device)
-    )
     return [
-        *loading_notes,
+        *captions.by_reason(loading, selection.group.device),
         *captions.explained(selection.group, selection.parallel_rows, Affected.TIME),
         *absent(selection.group, selection.rows, selection.places),
     ]
@@ -359,6 +356,6 @@ def no_bandwidth(rows: Iterable[Row], device: Device) -> list[str]:
             for row in rows
             if row.residual is not None and row.residual.comm_s <= 0
         ),
-        lambda setup: captions.row_label(setup, device),
+        device,
     )
     return [*(unknown if names else ()), *not_positive]

@@ -1,13 +1,12 @@
 """Rows compared by their runs: the order of measurement, and strategies at the same place."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import pairwise
 from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.checks.result import Affected
-from hpml_jobs.core.statistics import Interval
 from hpml_jobs.core.text import NaturalKey, natural_key
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, filled, item_table
@@ -134,36 +133,19 @@ COMPARED = (
 )
 
 
-class Rivals(NamedTuple):
-    """The fastest strategy of a place, another one there, and the comparison of the two."""
-
-    fastest: Row
-    other: Row
-    comparison: Comparison
-
-    @property
-    def ratio_interval(self) -> Interval | None:
-        """The interval of the ratio of times, other / fastest; None with too few runs."""
-        return self.comparison.ratio.interval
-
-
-def rivals(group: ConditionGroup) -> list[Rivals]:
-    """Return the fastest strategy of each place, paired with each other strategy there."""
+def rivals(group: ConditionGroup) -> Iterator[tuple[Row, Row, Comparison]]:
+    """Yield the fastest strategy of each place, each other one there, and their comparison."""
     rows_by_place: dict[tuple[int, int, NaturalKey, int], list[Row]] = {}
     for row in group.timed:
         if not row.is_baseline:
             place = (row.gpus, row.nodes, natural_key(row.treatment), row.batch_per_gpu)
             rows_by_place.setdefault(place, []).append(row)
-    pairs = []
     for _, rows in sorted(rows_by_place.items()):
         comparisons = compare_rows(group, rows)
         fastest = min(range(len(rows)), key=lambda index: rows[index].epochs.median)
-        pairs += [
-            Rivals(rows[fastest], other, comparisons[index, fastest])
-            for index, other in enumerate(rows)
-            if index != fastest
-        ]
-    return pairs
+        for index, other in enumerate(rows):
+            if index != fastest:
+                yield rows[fastest], other, comparisons[index, fastest]
 
 
 class ComparedLine(NamedTuple):
@@ -186,35 +168,37 @@ class ComparedLine(NamedTuple):
     p: Number
 
     @classmethod
-    def of(cls, pair: Rivals) -> Self:
+    def of(cls, fastest: Row, other: Row, comparison: Comparison) -> Self:
         """Return the line of two strategies."""
-        fastest, other, interval = pair.fastest, pair.other, pair.ratio_interval
+        estimate, interval = comparison.ratio
         return filled(
             cls,
             other,
             batch=other.batch_per_gpu,
             fastest_text=_time_text(fastest),
             other_text=_time_text(other),
-            result=comparison_text(pair.comparison),
+            result=comparison_text(comparison),
             fastest=fastest.strategy.value,
             fastest_epoch_s=fastest.epochs.median,
             other=other.strategy.value,
             other_epoch_s=other.epochs.median,
-            ratio=pair.comparison.ratio.estimate,
+            ratio=estimate,
             ratio_low=interval.low if interval else None,
             ratio_high=interval.high if interval else None,
-            p=pair.comparison.p,
+            p=comparison.p,
         )
 
 
 def compared(group: ConditionGroup) -> Table | None:
     """Return the strategies at the same place; None if no two meet, or each has one run."""
-    pairs = rivals(group) if several(group) else []
-    if not pairs:
+    items = [
+        (_place(group, other), ComparedLine.of(fastest, other, comparison))
+        for fastest, other, comparison in (rivals(group) if several(group) else ())
+    ]
+    if not items:
         return None
     caption = COMPARED.format(what=captions.an_epoch(group.work))
     text = TableText("compared", "Strategies compared", "timed epoch", (caption,))
-    items = ((_place(group, pair.other), ComparedLine.of(pair)) for pair in pairs)
     return item_table([group], text, items, columns_of(ComparedLine))
 
 

@@ -25,7 +25,6 @@ from hpml_jobs.report.frame.builder import (
     left_out,
     line_table,
     row_name,
-    row_table,
 )
 from hpml_jobs.report.frame.figures import Figures, bandwidth
 from hpml_jobs.report.frame.groups import ConditionGroup
@@ -188,7 +187,7 @@ def measured(group: ConditionGroup) -> Table | None:
         affected=Affected.SPLIT,
     )
     notes = left_out(group, ONE_RUN, (row for row in rows if len(row.runs) == 1))
-    return row_table(group, text, rows, heads, notes)
+    return line_table(group, text, [(row, row) for row in rows], heads, notes)
 
 
 OfRun = Callable[[Row, Figures], float | None]

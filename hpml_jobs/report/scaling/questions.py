@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.text import counted
 from hpml_jobs.report.frame.answers import Answer, cells, doubt, main_rows, unanswered, usable
-from hpml_jobs.report.frame.captions import cell_words, one_work, unit, units
+from hpml_jobs.report.frame.captions import asides, cell_words, one_work, unit, units
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import count, milliseconds, ratio, seconds
 from hpml_jobs.report.frame.references import Pair, pairs
@@ -127,9 +127,7 @@ def _by_size(group: ConditionGroup, rows: Sequence[Row]) -> str:
     by_setup: dict[str, list[str]] = {}
     for row in rows:
         label = counted(row.gpus, unit(group.device), units(group.device))
-        asides = [f"{row.nodes} nodes"] if row.nodes > 1 else []
-        asides += [row.treatment] if row.treatment else []
-        label += f" ({', '.join(asides)})" if asides else ""
+        label += f" ({text})" if (text := asides(row.setup)) else ""
         if row.timing and row.speedup is not None:
             by_setup.setdefault(label, []).append(
                 f"{ratio(row.speedup)} at batch {row.batch_per_gpu} ({seconds(row.timing.epoch_s)} "

@@ -185,7 +185,7 @@ def curve_table(group: ConditionGroup) -> Table | None:
         affected=Affected.LEARNING,
     )
     remarks = [f"loss: {line}" for line in learning.shorter(group, rows)]
-    remarks += by_reason(faults, lambda setup: captions.full_label(setup, group.device))
+    remarks += by_reason(faults, group.device, captions.full_label)
     lines = [(row, CurveLine.of(group, row, ends)) for row in rows]
     return line_table(group, text, lines, columns_of(CurveLine), remarks)
 

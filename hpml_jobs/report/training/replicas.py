@@ -1,6 +1,6 @@
 """Full tables of what ranks hold and read: replicas and accuracy (lab Q7), shuffling (lab Q5)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, NamedTuple, Self
 
 import msgspec
@@ -76,8 +76,8 @@ class ReplicaLine(NamedTuple):
             ranks=ranks,
             test_accuracy_least=ranks[0] if ranks else None,
             test_accuracy_most=ranks[1] if ranks else None,
-            parameters=_same(group, row, _parameters),
-            buffers=_same(group, row, _buffers),
+            parameters=_same(group, row, "parameters"),
+            buffers=_same(group, row, "buffers"),
         )
 
 
@@ -120,21 +120,17 @@ def _spread(record: Record) -> float:
     return max(accuracies) - min(accuracies) if accuracies else 0.0
 
 
-def _same(group: ConditionGroup, row: Row, of: Callable[[Rank], str]) -> str | None:
-    """Return whether all replicas of each run have one hash; None with one replica or no hash."""
-    runs = [{of(rank) for rank in record.ranks} for record in learning.runs(group, row)]
-    several = any(len(record.ranks) > 1 for record in learning.runs(group, row))
+def _same(group: ConditionGroup, row: Row, what: str) -> str | None:
+    """Return whether the parameters, or buffers, of all replicas of each run have one hash.
+
+    None with one replica, or without a hash.
+    """
+    records = learning.runs(group, row)
+    runs = [{getattr(rank, f"{what}_hash") for rank in record.ranks} for record in records]
+    several = any(len(record.ranks) > 1 for record in records)
     if not several or any("" in hashes for hashes in runs):
         return None
     return "equal" if all(len(hashes) == 1 for hashes in runs) else "differ"
-
-
-def _parameters(rank: Rank) -> str:
-    return rank.parameters_hash
-
-
-def _buffers(rank: Rank) -> str:
-    return rank.buffers_hash
 
 
 QUESTION = "Would gradients alone be enough (lab Q7)?"
@@ -148,23 +144,21 @@ def buffer_comparison(group: ConditionGroup, rows: Sequence[Row]) -> str:
     texts = "; ".join(_replica_text(group, row) for row in compared)
     if not texts:
         return ""
-    drifted = [e for e in compared if _same(group, e, _buffers) == "differ"]
-    kept = all(_same(group, row, _parameters) == "equal" for row in drifted)
+    drifted = [e for e in compared if _same(group, e, "buffers") == "differ"]
+    kept = all(_same(group, row, "parameters") == "equal" for row in drifted)
     result = "They keep parameters equal, but not BatchNorm's buffers. " if drifted and kept else ""
     return f"{result}{texts}."
 
 
 def parameters_and_buffers(group: ConditionGroup, row: Row) -> tuple[str | None, str | None]:
     """Return whether parameters, and whether buffers, are equal on all ranks; None if unknown."""
-    return _same(group, row, _parameters), _same(group, row, _buffers)
+    return _same(group, row, "parameters"), _same(group, row, "buffers")
 
 
 def _replica_text(group: ConditionGroup, row: Row) -> str:
     """Return `4 GPUs, batch 512 (ddp, buffers off): parameters equal, buffers differ, loss …`."""
     parts = [
-        f"{what} {same}"
-        for what, of in (("parameters", _parameters), ("buffers", _buffers))
-        if (same := _same(group, row, of))
+        f"{what} {same}" for what in ("parameters", "buffers") if (same := _same(group, row, what))
     ]
     last = learning.mean_of(group, row, learning.training_loss(-1))
     parts += [f"training loss {learning.mean_text(last, loss)}"] if last else []

@@ -252,8 +252,12 @@ def _mask_holders(accounts: Sequence[_Account]) -> list[_Account]:
 
 def _total(values: Iterable[float | None]) -> float | None:
     """Return the sum; None if a value is not known."""
-    known = [*values]
-    return None if None in known else sum(filter(None, known), 0.0)
+    total = 0.0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
 
 
 def _stops(accounts: Sequence[_Account]) -> list[Cause]:

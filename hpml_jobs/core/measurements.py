@@ -108,8 +108,14 @@ class Phases(Value, frozen=True, kw_only=True):
     @property
     def parts_s(self) -> tuple[float, ...]:
         """Return the six phases that add up to the epoch."""
-        parts_s: tuple[float, ...] = msgspec.structs.astuple(self)[:6]
-        return parts_s
+        return (
+            self.stall_s,
+            self.h2d_s,
+            self.forward_s,
+            self.backward_s,
+            self.comm_exposed_s,
+            self.optimizer_s,
+        )
 
     @property
     def compute_s(self) -> float:

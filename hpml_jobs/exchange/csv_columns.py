@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 from hpml_jobs.core.built_in import (
     UNREPORTED_DATA,
@@ -55,11 +55,16 @@ class Fields:
     date: str | None = None
 
 
-_READERS: dict[type, Callable[[str], float | int | str]] = {int: whole, float: number, str: str}
+_READERS: dict[Any, Callable[[str], float | int | str]] = {
+    int: whole,
+    int | None: whole,
+    float | None: number,
+    str | None: str,
+}
 
 COLUMNS = {
     name: ColumnSpec(
-        _READERS[(get_args(kind) or (kind,))[0]],
+        _READERS[kind],
         required=name in ("gpus", "batch", "epoch_s"),
         instead="rate" if name == "epoch_s" else None,
         may_be_zero=name in ("comm_s", "repeat"),

@@ -6,7 +6,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hpml_jobs.errors import HpmlError
+    from hpml_jobs.core.errors import HpmlError
     from hpml_jobs.exchange.api import OpenStudy, open_study
 
 __version__ = "0.9.0"
@@ -17,7 +17,7 @@ __all__ = ["HpmlError", "OpenStudy", "__version__", "open_study"]
 def __getattr__(name: str) -> Any:
     """Import the API when it is first used: `import hpml_jobs` loads nothing else."""
     if name == "HpmlError":
-        from hpml_jobs.errors import HpmlError  # noqa: PLC0415
+        from hpml_jobs.core.errors import HpmlError  # noqa: PLC0415
 
         return HpmlError
     if name in __all__:

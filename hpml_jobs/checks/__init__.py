@@ -21,8 +21,8 @@ from hpml_jobs.checks import (
 from hpml_jobs.checks.concurrency import concurrent_cells
 from hpml_jobs.checks.peers import Peer, PeerTable, peers_of
 from hpml_jobs.checks.result import Check, CheckResult, Level, Tier, checks_of, in_short
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.record import Record
-from hpml_jobs.slurm.states import Outcome
 
 __all__ = ["GROUPS", "Check", "CheckResult", "Level", "check_record", "check_study", "in_short"]
 

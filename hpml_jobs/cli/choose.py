@@ -21,8 +21,8 @@ from hpml_jobs.cli.options import (
     share,
     whole_number,
 )
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.study import Study
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from hpml_jobs.cli.options import (
     select_study,
 )
 from hpml_jobs.cli.status import show_until_idle
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.text import counted
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.snapshot import read_study
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from rich.text import Text
 from hpml_jobs.cli.completion import compared, studies
 from hpml_jobs.cli.console import console, plain_table, print_json
 from hpml_jobs.cli.options import Json, Outputs, find_study, history_of, outputs_of
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import counted, did_you_mean
-from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.selection import all_studies, check_name
 from hpml_jobs.study.study import Study
 

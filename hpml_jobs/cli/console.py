@@ -15,9 +15,9 @@ from rich.text import Text
 
 from hpml_jobs.checks.result import in_short
 from hpml_jobs.cli.commands import discard
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.text import counted, duration_text, printable, time_text
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.snapshot import CellState
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ import typer
 from hpml_jobs.cli.completion import exported as completed
 from hpml_jobs.cli.console import print_json
 from hpml_jobs.cli.options import Json, Outputs, StudyName, find_study, outputs_words
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.text import counted, nearest
-from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.files import read_bytes, reading
 from hpml_jobs.study.selection import check_name
 from hpml_jobs.study.study import Study

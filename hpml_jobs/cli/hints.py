@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from hpml_jobs.checks import Level
 from hpml_jobs.cli.options import StudySelection, study_words
+from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.source_files import changed_files
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import SourceFile
-from hpml_jobs.errors import HpmlError
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.snapshot import CellState
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from hpml_jobs.cli.options import (
     select_study,
 )
 from hpml_jobs.cli.submit import Manner, deliver
+from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import counted
-from hpml_jobs.errors import HpmlError, UsageError
-from hpml_jobs.slurm.states import Outcome
 
 if TYPE_CHECKING:
     from hpml_jobs.study.snapshot import CellState

@@ -22,9 +22,9 @@ from hpml_jobs.cli.commands import (
     typer_program,
     without_control_characters,
 )
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.core.text import nearest
-from hpml_jobs.errors import HpmlError, UsageError
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as in shells."""

@@ -10,10 +10,10 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import typer
 
 from hpml_jobs.cli.completion import keys, studies
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.text import nearest, one_of
-from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.manifest import History
 from hpml_jobs.study.selection import OfCell, find, matching
 from hpml_jobs.study.study import Study

@@ -10,8 +10,8 @@ from hpml_jobs.cli.console import Console, print_json, print_note, show_preview
 from hpml_jobs.cli.hints import next_commands
 from hpml_jobs.cli.options import ConfigDir, DryRun, Json, Multirun, Overrides, study_words
 from hpml_jobs.core.cluster import Launcher
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import counted
-from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.cell_folder import CellFolder
 

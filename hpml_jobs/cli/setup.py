@@ -18,8 +18,8 @@ from hpml_jobs.cli.options import ConfigDir, Json, Overrides
 from hpml_jobs.cli.submit import Manner, deliver
 from hpml_jobs.core.answers import Finding, Severity
 from hpml_jobs.core.cluster import Launcher
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import counted
-from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.files import reason_of
 
 if TYPE_CHECKING:

@@ -38,8 +38,8 @@ from hpml_jobs.cli.options import (
     select_study,
     study_words,
 )
-from hpml_jobs.errors import HpmlError, UsageError
-from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.study.selection import all_studies, no_study, submitted_at
 from hpml_jobs.study.snapshot import CellState
 from hpml_jobs.study.study import Study

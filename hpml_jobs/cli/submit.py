@@ -28,11 +28,11 @@ from hpml_jobs.cli.options import (
     Yes,
     study_words,
 )
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.cluster import Launcher
+from hpml_jobs.core.errors import HpmlError, InterruptError, UsageError
 from hpml_jobs.core.text import counted
-from hpml_jobs.errors import HpmlError, InterruptError, UsageError
 from hpml_jobs.slurm.jobs import array_ids
-from hpml_jobs.slurm.states import Outcome
 
 if TYPE_CHECKING:
     from hpml_jobs.study.study import Study

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from hpml_jobs.core import data_files
 from hpml_jobs.core.data_files import BYTE_DATA
-from hpml_jobs.errors import UsageError
+from hpml_jobs.core.errors import UsageError
 
 
 class Unit(StrEnum):

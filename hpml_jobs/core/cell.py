@@ -12,6 +12,7 @@ from hpml_jobs import __version__
 from hpml_jobs.core.built_in import GPT
 from hpml_jobs.core.cell_hash import digest_of
 from hpml_jobs.core.cluster import Shape
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.formulas import iterations
 from hpml_jobs.core.quantization import QUANTIZABLE, Quantize
 from hpml_jobs.core.recipe import Recipe
@@ -27,7 +28,6 @@ from hpml_jobs.core.strategies import (
 from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.core.value import UnreadableSchemaError, Upgrade, Value, decode_upgraded
 from hpml_jobs.core.workload import Optimizer, Workload, arg_text
-from hpml_jobs.errors import UsageError
 
 SCHEMA = 3
 """Version of cell.json.
@@ -43,6 +43,38 @@ SLUG_DIGITS = 6
 """Digits of the hash in a cell's name, unless another cell of the study has the same."""
 
 SLUG_TEXT = re.compile(r"[^a-z0-9_]+")
+
+
+class Outcome(StrEnum):
+    """The outcome of a cell; until it has one: pending, running, missing or unknown."""
+
+    OK = "ok"
+    OOM = "oom"
+    TIMEOUT = "timeout"
+    PREEMPTED = "preempted"
+    NODE_FAIL = "node_fail"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+    INVALID = "invalid"
+    PENDING = "pending"
+    RUNNING = "running"
+    MISSING = "missing"
+    UNKNOWN = "unknown"
+
+    @property
+    def active(self) -> bool:
+        """Whether the cell has a job that is pending or running."""
+        return self in (Outcome.PENDING, Outcome.RUNNING)
+
+    @property
+    def may_run(self) -> bool:
+        """Whether the cell's job is active, or may be: nothing is submitted beside it."""
+        return self.active or self is Outcome.UNKNOWN
+
+    @property
+    def finished(self) -> bool:
+        """Whether the cell has its result: numbers, or that memory does not suffice."""
+        return self in (Outcome.OK, Outcome.OOM)
 
 
 class Protocol(StrEnum):

@@ -1,17 +1,15 @@
 """One SLURM installation, what a cell requests of it, and both as sbatch options."""
 
 import shlex
-from collections.abc import Callable
 from enum import StrEnum
 from math import ceil
 from typing import Any
 
 import msgspec
 
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted, did_you_mean
-from hpml_jobs.errors import UsageError
-from hpml_jobs.slurm.nodes import Node
 
 
 class Launcher(StrEnum):
@@ -183,58 +181,6 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         gpus = f" x {self.gpus_per_node} {self.gpu_type or 'GPU'}" if self.gpus_per_node else ""
         memory = f", {self.mem_gb_per_node} GB" if self.mem_gb_per_node else ""
         return f"{nodes}{gpus}, {counted(self.cpus_per_node, 'CPU')}{memory}, {self.minutes} min"
-
-
-def check_inventory(shape: Shape, cluster: Cluster, nodes: list[Node]) -> None:
-    """Refuse a shape that this cluster can never start; sbatch would accept it."""
-    partition = sbatch_options(shape, cluster).get("partition")
-    inside = [n for n in nodes if not partition or partition in n.partitions]
-    if partition and not inside:
-        names = ", ".join(sorted(frozenset().union(*(n.partitions for n in nodes))))
-        raise UsageError(f"partition {partition} does not exist here: {names}")
-    if shape.gpus_per_node and shape.gpu_type:
-        inside = _of_gpu_type(shape.gpu_type, cluster, inside)
-    for unit, need, available, remedy in NEEDS:
-        needed = need(shape)
-        fitting = [node for node in inside if available(node) >= needed]
-        if len(fitting) < shape.nodes:
-            largest = max(map(available, inside), default=0)
-            with_type = f" with {shape.gpu_type}" if shape.gpus_per_node and shape.gpu_type else ""
-            able = f"{len(fitting) or 'none'} of the {counted(len(inside), 'node')} here{with_type}"
-            raise UsageError(
-                f"a cell needs {counted(shape.nodes, 'node')}{with_type} of {needed} "
-                f"{unit} each; {able} can give that (the largest has {largest:g}), so the job "
-                "would never start; "
-                f"{'use a smaller gpus= or nodes=' if fitting else remedy}"
-            )
-        inside = fitting
-
-
-NEEDS: tuple[tuple[str, Callable[[Shape], int], Callable[[Node], float], str], ...] = (
-    ("GPUs", lambda s: s.gpus_per_node, lambda n: n.gpus, "use a smaller gpus= or more nodes="),
-    (
-        "CPUs",
-        lambda shape: shape.cpus_per_node,
-        lambda node: node.cpus,
-        "use fewer loader_workers= or a smaller gpus=",
-    ),
-    (
-        "GB of memory",
-        lambda shape: shape.mem_gb_per_node or 0,
-        lambda node: node.memory_gb,
-        "lower cluster.mem_gb_per_gpu=",
-    ),
-)
-"""What a cell needs of each of its nodes, what a node has, what to do where no node has it."""
-
-
-def _of_gpu_type(gpu_type: str, cluster: Cluster, nodes: list[Node]) -> list[Node]:
-    """Return the nodes with a GPU type; all with GPUs where SLURM has no such type."""
-    typed = [node for node in nodes if node.gpu_type == gpu_type]
-    types = sorted({node.gpu_type for node in nodes if node.gpu_type})
-    if not typed and types and cluster.gpu_request is GpuRequest.GRES_TYPE:
-        raise UsageError(f"gpu_type={gpu_type}: SLURM has only {', '.join(types)} here (sinfo)")
-    return typed or [node for node in nodes if node.gpus]
 
 
 def sbatch_options(shape: Shape, cluster: Cluster) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from hpml_jobs.errors import HpmlError
+from hpml_jobs.core.errors import HpmlError
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """The names of images, as torchvision's ImageFolder has them."""

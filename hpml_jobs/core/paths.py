@@ -4,7 +4,7 @@ import os
 import pwd
 from pathlib import Path
 
-from hpml_jobs.errors import UsageError
+from hpml_jobs.core.errors import UsageError
 
 
 def conf_folder() -> Path:

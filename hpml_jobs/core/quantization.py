@@ -6,8 +6,8 @@ int8, -128 to 127, with zero point 0; biases and accumulators are int32.
 
 from enum import StrEnum
 
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.value import Value
-from hpml_jobs.errors import UsageError
 
 BINS = 64
 """Number of equally wide bins of a histogram, from the smallest value to the largest."""

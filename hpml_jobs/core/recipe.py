@@ -7,9 +7,9 @@ from math import ceil, cos, pi
 
 import msgspec
 
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Optimizer, Workload
-from hpml_jobs.errors import UsageError
 
 REFERENCE_BATCH = 128
 """The lab's batch on one GPU; the learning rates of workloads are for this batch."""

@@ -5,7 +5,7 @@ from functools import cached_property
 from statistics import fmean, median
 
 from hpml_jobs import __version__
-from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.cell import Cell, Outcome
 from hpml_jobs.core.formulas import (
     bits_per_byte,
     communication_cost_s,
@@ -38,7 +38,6 @@ from hpml_jobs.core.message_times import interpolated_s
 from hpml_jobs.core.quantization import Quantized
 from hpml_jobs.core.value import Document, Upgrade, Value
 from hpml_jobs.core.workload import Loss, SourceFile
-from hpml_jobs.slurm.states import Outcome
 
 SCHEMA = 6
 """Version of record.json.

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import hpml_jobs
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.workload import SourceFile
-from hpml_jobs.errors import HpmlError
 
 _INSTALLED = frozenset(("site-packages", "dist-packages"))
 _PACKAGE_FILE = "__init__.py"

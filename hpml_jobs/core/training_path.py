@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.value import Value
-from hpml_jobs.errors import UsageError
 
 
 class Precision(StrEnum):

@@ -5,14 +5,13 @@ from typing import Any
 
 import msgspec
 
-from hpml_jobs.core.cell import Cell, Protocol
+from hpml_jobs.core.cell import Cell, Outcome, Protocol
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.formulas import closure, iterations, samples_processed
 from hpml_jobs.core.measurements import TRAINING, Epoch, Role, Steps
 from hpml_jobs.core.quantization import QuantizedParts
 from hpml_jobs.core.record import SCHEMA, UPGRADES, Rank, Record
 from hpml_jobs.core.value import UnreadableSchemaError, decode_upgraded
-from hpml_jobs.errors import HpmlError, UsageError
-from hpml_jobs.slurm.states import Outcome
 
 SAME_NETWORK = 0.01
 """Largest difference in accuracy of a network between the GPU and the CPU."""

@@ -19,8 +19,8 @@ from hpml_jobs.core.built_in import (
     check_heads,
 )
 from hpml_jobs.core.data_files import BYTE_DATA, BYTES
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.value import Value
-from hpml_jobs.errors import UsageError
 
 
 class Loss(StrEnum):

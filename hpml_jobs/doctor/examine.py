@@ -15,10 +15,10 @@ from hpml_jobs import __version__
 from hpml_jobs.core.answers import Finding, Severity, ok, problem, warning
 from hpml_jobs.core.built_in import DATASETS
 from hpml_jobs.core.cluster import Cluster, Launcher, Rule
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.doctor import controller, node_job
 from hpml_jobs.doctor.controller import ASK_SUPPORT
-from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.cells import Plan
 from hpml_jobs.plan.resolve import make_plan

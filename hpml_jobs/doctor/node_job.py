@@ -13,13 +13,13 @@ import msgspec
 
 from hpml_jobs import __version__
 from hpml_jobs.core.answers import Finding, NodeAnswer, ok, problem, warning
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.cluster import sbatch_options
-from hpml_jobs.errors import HpmlError
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.slurm.commands import ask_slurm
 from hpml_jobs.slurm.jobs import JobState
 from hpml_jobs.slurm.pending import why_pending
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.query import query_slurm
 from hpml_jobs.study.files import LOG_BYTES, encode, read_json, tail, write_whole, writing
 from hpml_jobs.study.study import Study

@@ -12,20 +12,20 @@ import msgspec
 
 from hpml_jobs import __version__
 from hpml_jobs.checks import Level
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.cluster import Launcher
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.record import Facts, Record
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.doctor.node_job import STUDY
-from hpml_jobs.errors import UsageError
 from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.plan.loader import gpu_name, images_taken_s
 from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.commands import ask_slurm
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.states import cell_states
 from hpml_jobs.study.snapshot import CellState
 

@@ -14,10 +14,10 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.text import counted
-from hpml_jobs.errors import HpmlError
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.selection import find, matching
 from hpml_jobs.study.snapshot import RecordCache
 from hpml_jobs.study.study import Study

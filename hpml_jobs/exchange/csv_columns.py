@@ -12,10 +12,10 @@ from hpml_jobs.core.built_in import (
     UNREPORTED_TOKENS,
 )
 from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.formulas import rate_of_step, samples_processed, time_at_rate_s
 from hpml_jobs.core.text import one_of
 from hpml_jobs.core.validation import LONGEST_S
-from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.exchange.csv_rows import ColumnSpec, FieldError, number, whole
 
 WORK_SAMPLES = 1_000_000

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import msgspec
 
 from hpml_jobs.core.built_in import RESNET18_PARAMETERS, UNREPORTED_DATA, UNREPORTED_MODEL
-from hpml_jobs.core.cell import Cell, CellFile, Protocol
+from hpml_jobs.core.cell import Cell, CellFile, Outcome, Protocol
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.formulas import gradient_bytes
 from hpml_jobs.core.measurements import Imported
 from hpml_jobs.core.record import Attempt, Facts, Model, Record
@@ -17,7 +18,6 @@ from hpml_jobs.core.text import counted, one_of
 from hpml_jobs.core.validation import InvalidRecordError
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.exchange.csv_columns import (
     COLUMNS,
     Fields,
@@ -29,7 +29,6 @@ from hpml_jobs.exchange.csv_columns import (
     times,
 )
 from hpml_jobs.exchange.csv_rows import Fault, Row, read_rows
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole, writing
 from hpml_jobs.study.study import Study

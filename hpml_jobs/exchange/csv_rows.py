@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import nearest
-from hpml_jobs.errors import HpmlError, UsageError
 
 DELIMITERS = ",;\t"
 """Possible separators of fields; the header decides."""

@@ -7,17 +7,17 @@ from itertools import accumulate
 from math import ceil, isfinite
 from typing import Any, NamedTuple
 
+from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import unix_time
 from hpml_jobs.core.value import Value
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.report.files.csv_tables import flat
 from hpml_jobs.report.frame.cells import CellResult
 from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.key_numbers import key_numbers
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.training import curves
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.selection import submitted_at
 from hpml_jobs.study.study import Study
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.formulas import bus_gb_per_s
 from hpml_jobs.core.text import counted
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.exchange.csv_rows import ColumnSpec, FieldError, number, read_rows, whole
 from hpml_jobs.predict.network import BusSweep
 

@@ -12,8 +12,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.text import counted
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.exchange.runs import ExportedStudy, Written
 from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.study.files import encode, write_whole

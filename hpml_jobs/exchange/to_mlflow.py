@@ -5,8 +5,8 @@ import shlex
 import time
 from pathlib import Path
 
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.exchange.runs import ExportedStudy, Run, Written, needs
-from hpml_jobs.slurm.states import Outcome
 
 # Read when the package is imported: it would report its use, and each step of making the store.
 os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_LOGGING_LEVEL": "WARNING"}

@@ -8,8 +8,8 @@ import shlex
 import shutil
 from pathlib import Path
 
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.exchange.runs import ExportedStudy, Run, Written, needs
-from hpml_jobs.slurm.states import Outcome
 
 # Read when the package is imported; with error reporting it looks up a host even if offline.
 os.environ |= {"WANDB_MODE": "offline", "WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true"}

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from hpml_jobs.core.cell import CellFile
+from hpml_jobs.core.cell import CellFile, Outcome
 from hpml_jobs.core.gpus import node_fault
 from hpml_jobs.core.record import Attempt, Record
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.validation import InvalidRecordError, decode
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder, RankError, utc_now
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, read_bytes, tail, write_whole

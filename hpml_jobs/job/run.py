@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 
 from hpml_jobs import __version__
-from hpml_jobs.core.cell import CellFile
+from hpml_jobs.core.cell import CellFile, Outcome
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.processes import die_with_parent, ignore_submitit_signal
 from hpml_jobs.core.record import Attempt, Neighbours
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.job.card_samples import CardSampler, add_samples, write_samples
 from hpml_jobs.job.end import (
     apply_time_limit,
@@ -29,8 +29,7 @@ from hpml_jobs.job.end import (
 )
 from hpml_jobs.job.workers import Callbacks, Job, run_workers
 from hpml_jobs.slurm.commands import neighbour_jobs
-from hpml_jobs.slurm.jobs import is_slurm
-from hpml_jobs.slurm.states import NO_SPACE_CODE, Outcome
+from hpml_jobs.slurm.jobs import NO_SPACE_CODE, is_slurm
 from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder, utc_now
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, others_can_write, write_whole

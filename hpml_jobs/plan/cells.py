@@ -1,6 +1,6 @@
 """The cells of one combination, what each requests, and the plan that they make."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,17 +8,19 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hpml_jobs.core.cell import Cell, CellFile
-from hpml_jobs.core.cluster import Cluster, Launcher, Shape, check_inventory, sbatch_options
+from hpml_jobs.core.cluster import Cluster, GpuRequest, Launcher, Shape, sbatch_options
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.formulas import gpu_hours
 from hpml_jobs.core.gpus import is_mig_type
 from hpml_jobs.core.strategies import Device, Loader, Sharded, Strategy
+from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.loader import DEFAULT_WORKERS, Choose, cpus_per_gpu
 from hpml_jobs.plan.own_code import WorkingTree
 from hpml_jobs.plan.settings import Settings
 from hpml_jobs.slurm import commands
+from hpml_jobs.slurm.nodes import Node
 from hpml_jobs.study.study import Study
 
 
@@ -274,3 +276,55 @@ def _check_local(cell: Cell) -> None:
     gpus_here = len(machine.local_gpus())
     if cell.device is Device.CUDA and cell.gpus > gpus_here:
         raise UsageError(f"gpus={cell.gpus} with device=cuda: this machine has {gpus_here} GPUs")
+
+
+def check_inventory(shape: Shape, cluster: Cluster, nodes: list[Node]) -> None:
+    """Refuse a shape that this cluster can never start; sbatch would accept it."""
+    partition = sbatch_options(shape, cluster).get("partition")
+    inside = [n for n in nodes if not partition or partition in n.partitions]
+    if partition and not inside:
+        names = ", ".join(sorted(frozenset().union(*(n.partitions for n in nodes))))
+        raise UsageError(f"partition {partition} does not exist here: {names}")
+    if shape.gpus_per_node and shape.gpu_type:
+        inside = _of_gpu_type(shape.gpu_type, cluster, inside)
+    for unit, need, available, remedy in NEEDS:
+        needed = need(shape)
+        fitting = [node for node in inside if available(node) >= needed]
+        if len(fitting) < shape.nodes:
+            largest = max(map(available, inside), default=0)
+            with_type = f" with {shape.gpu_type}" if shape.gpus_per_node and shape.gpu_type else ""
+            able = f"{len(fitting) or 'none'} of the {counted(len(inside), 'node')} here{with_type}"
+            raise UsageError(
+                f"a cell needs {counted(shape.nodes, 'node')}{with_type} of {needed} "
+                f"{unit} each; {able} can give that (the largest has {largest:g}), so the job "
+                "would never start; "
+                f"{'use a smaller gpus= or nodes=' if fitting else remedy}"
+            )
+        inside = fitting
+
+
+NEEDS: tuple[tuple[str, Callable[[Shape], int], Callable[[Node], float], str], ...] = (
+    ("GPUs", lambda s: s.gpus_per_node, lambda n: n.gpus, "use a smaller gpus= or more nodes="),
+    (
+        "CPUs",
+        lambda shape: shape.cpus_per_node,
+        lambda node: node.cpus,
+        "use fewer loader_workers= or a smaller gpus=",
+    ),
+    (
+        "GB of memory",
+        lambda shape: shape.mem_gb_per_node or 0,
+        lambda node: node.memory_gb,
+        "lower cluster.mem_gb_per_gpu=",
+    ),
+)
+"""What a cell needs of each of its nodes, what a node has, what to do where no node has it."""
+
+
+def _of_gpu_type(gpu_type: str, cluster: Cluster, nodes: list[Node]) -> list[Node]:
+    """Return the nodes with a GPU type; all with GPUs where SLURM has no such type."""
+    typed = [node for node in nodes if node.gpu_type == gpu_type]
+    types = sorted({node.gpu_type for node in nodes if node.gpu_type})
+    if not typed and types and cluster.gpu_request is GpuRequest.GRES_TYPE:
+        raise UsageError(f"gpu_type={gpu_type}: SLURM has only {', '.join(types)} here (sinfo)")
+    return typed or [node for node in nodes if node.gpus]

@@ -8,10 +8,10 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import one_of
-from hpml_jobs.errors import UsageError
 from hpml_jobs.study.files import read_bytes, reason_of
 
 GROUPS = ("cluster", "workload", "recipe", "grid")

@@ -27,11 +27,11 @@ from hpml_jobs.core.data_files import (
     images_of,
     test_folder,
 )
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import resolve_path, user_folder
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan.settings import Settings
 from hpml_jobs.plan.workload_checks import check_facts, check_model_keys, check_names, count_windows
 

@@ -16,9 +16,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType, ValueType
 from hydra.errors import HydraException
 
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.text import nearest, one_of
 from hpml_jobs.core.workload import arg_text
-from hpml_jobs.errors import UsageError
 from hpml_jobs.plan.config_folders import GROUPS
 from hpml_jobs.plan.settings import Settings
 

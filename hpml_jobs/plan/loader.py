@@ -15,10 +15,10 @@ from hpml_jobs.checks.gpu_peaks import PEAKS, gpu_key, known_flop_per_sample, pe
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.cluster import Cluster, Launcher
 from hpml_jobs.core.data_files import TRAIN, class_folders, images_of
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.strategies import Device, Loader
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.training_path import Precision
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.plan import machine
 from hpml_jobs.slurm import commands
 from hpml_jobs.study.study import Study

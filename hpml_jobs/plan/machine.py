@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from hpml_jobs.core.cluster import Cluster, Shape, sbatch_options
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.gpus import NvmlError, gpus_by_uuid, nvml_session, nvml_text
-from hpml_jobs.errors import UsageError
 from hpml_jobs.slurm.commands import has_sbatch, limits, partition_minutes
 
 

@@ -14,10 +14,10 @@ from hpml_jobs import __version__
 from hpml_jobs.core.answers import Counts
 from hpml_jobs.core.built_in import DATASETS, Unit
 from hpml_jobs.core.cluster import Cluster
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import user_folder
 from hpml_jobs.core.source_files import source_files, without
 from hpml_jobs.core.workload import SourceFile, Workload
-from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import data
 from hpml_jobs.plan.data import NotStartedError, TrialRequest
 

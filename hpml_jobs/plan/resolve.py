@@ -11,10 +11,10 @@ import msgspec
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.cluster import Cluster, Launcher
 from hpml_jobs.core.environment import refusal
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Device, Loader
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.cells import (
     Draft,

@@ -7,13 +7,13 @@ import msgspec
 
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.cluster import Cluster
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.quantization import Quantize
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Device, Loader, Strategy, SyncBuffers
 from hpml_jobs.core.training_path import CompileMode, Precision, TrainingPath
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.errors import UsageError
 
 
 class Data(Value, frozen=True, kw_only=True):

@@ -11,10 +11,10 @@ from hydra import initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from hpml_jobs.core.cluster import Launcher
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.recipe import usual_recipe
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.workload import Optimizer
-from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.composer import AUTO, Composer, check_keys, settings_of
 from hpml_jobs.plan.config_folders import GROUPS, ONLY_ON, ConfigFolders

@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import user_folder
-from hpml_jobs.errors import UsageError
 
 
 def user_config_file() -> Path:

@@ -14,9 +14,9 @@ from hpml_jobs.core.built_in import (
     Dataset,
 )
 from hpml_jobs.core.data_files import BYTE_DATA, TEXT, TOKENS, text_files, total_bytes, windows
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.text import did_you_mean
 from hpml_jobs.core.workload import Loss, Optimizer, Workload
-from hpml_jobs.errors import UsageError
 
 
 def check_names(workload: Workload) -> None:

@@ -5,9 +5,9 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.value import Value
-from hpml_jobs.errors import UsageError
 from hpml_jobs.predict.place import Observation, Target, changed, series_of
 
 MOST_GPUS = 1024

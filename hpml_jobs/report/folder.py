@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.text import printable
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.report import page, pictures
 from hpml_jobs.report.files import csv_tables, json_tables, latex, markdown
 from hpml_jobs.report.report import LABELS, TOGETHER, Report

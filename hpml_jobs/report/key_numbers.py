@@ -10,6 +10,7 @@ from hpml_jobs.checks.gpu_peaks import flop_of
 from hpml_jobs.checks.result import CheckResult
 from hpml_jobs.core import formulas
 from hpml_jobs.core.built_in import Unit
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.measurements import Communication, Purpose
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import percent_text
@@ -18,7 +19,6 @@ from hpml_jobs.report.cost.rules import measured_peak
 from hpml_jobs.report.frame.figures import NAMES, PHASES, bandwidth, figures_of, gpu_figures
 from hpml_jobs.report.frame.numbers import DASH, count, gb_per_s, seconds, significant
 from hpml_jobs.report.frame.rows import gradient_bytes_of
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.snapshot import FolderSnapshot
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.measurements import CollectiveKind, Message
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Sharded, Strategy
@@ -38,7 +39,6 @@ from hpml_jobs.report.frame.numbers import (
 )
 from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Table
-from hpml_jobs.slurm.states import Outcome
 
 CAPTION = (
     "Peak memory: the most of any rank in the timed epoch, median over the runs (GB = 1e9 bytes). "

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from hpml_jobs.errors import HpmlError
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.slurm.nodes import SINFO_FORMAT, Node, parse_limits, parse_sinfo, parse_time_limits
 
 ASK_TIMEOUT_S = 10

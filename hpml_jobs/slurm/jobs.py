@@ -8,7 +8,48 @@ from datetime import datetime
 
 import msgspec
 
-from hpml_jobs.slurm.states import Outcome, outcome_of
+from hpml_jobs.core.cell import Outcome
+
+NO_SPACE_CODE = 28
+"""Exit code of a job that cannot write its exit report, because the disk is full (ENOSPC)."""
+
+
+_OUTCOMES = {
+    "BOOT_FAIL": Outcome.NODE_FAIL,
+    "CANCELLED": Outcome.CANCELLED,
+    "COMPLETED": Outcome.MISSING,  # the job succeeded but left no record
+    "COMPLETING": Outcome.RUNNING,
+    "CONFIGURING": Outcome.PENDING,
+    "DEADLINE": Outcome.TIMEOUT,
+    "FAILED": Outcome.FAILED,
+    "NODE_FAIL": Outcome.NODE_FAIL,
+    "OUT_OF_MEMORY": Outcome.OOM,
+    "PENDING": Outcome.PENDING,
+    "PREEMPTED": Outcome.PREEMPTED,
+    "REQUEUED": Outcome.PENDING,
+    "REQUEUE_HOLD": Outcome.PENDING,
+    "RESIZING": Outcome.RUNNING,
+    "REVOKED": Outcome.CANCELLED,
+    "RUNNING": Outcome.RUNNING,
+    "SIGNALING": Outcome.RUNNING,
+    "SPECIAL_EXIT": Outcome.PENDING,
+    "STAGE_OUT": Outcome.RUNNING,
+    "STOPPED": Outcome.RUNNING,
+    "SUSPENDED": Outcome.RUNNING,
+    "TIMEOUT": Outcome.TIMEOUT,
+}
+
+
+def outcome_of(state: str) -> Outcome:
+    """Return the outcome that a SLURM state means for a cell without a record.
+
+    The state decides, never the exit code: OUT_OF_MEMORY can come with exit code 0.
+
+    >>> outcome_of("CANCELLED by 1000"), outcome_of("OUT_OF_MEMORY"), outcome_of("HYPERSPACE")
+    (<Outcome.CANCELLED: 'cancelled'>, <Outcome.OOM: 'oom'>, <Outcome.UNKNOWN: 'unknown'>)
+    """
+    word = state.split(" ", maxsplit=1)[0].rstrip("+").upper()
+    return _OUTCOMES.get(word, Outcome.UNKNOWN)
 
 
 class JobState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -4,7 +4,7 @@ import os
 import signal
 from collections.abc import Iterable
 
-from hpml_jobs.errors import HpmlError
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.slurm.commands import ask_slurm
 from hpml_jobs.slurm.jobs import is_slurm
 from hpml_jobs.status.evidence import is_local_run

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.process_times import started_at
 from hpml_jobs.slurm.jobs import JobState, is_slurm
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.query import SlurmAnswer, SlurmSnapshot
 from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.files import tail

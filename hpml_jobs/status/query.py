@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.slurm.commands import ask_slurm
 from hpml_jobs.slurm.jobs import (
     SACCT_FIELDS,
@@ -22,7 +23,6 @@ from hpml_jobs.slurm.jobs import (
     parse_sacct,
     parse_squeue,
 )
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.files import encode, read_json, write_whole
 from hpml_jobs.study.manifest import Sent
 from hpml_jobs.study.study import Study

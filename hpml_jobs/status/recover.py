@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpml_jobs.errors import HpmlError
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.slurm.commands import ask_slurm
 from hpml_jobs.slurm.jobs import SACCT_FIELDS, array_ids, is_unknown_job, parse_sacct, table_lines
 from hpml_jobs.status.query import NO_TABLE

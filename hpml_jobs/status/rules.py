@@ -6,12 +6,12 @@ from typing import NamedTuple
 import msgspec
 
 from hpml_jobs.core import formulas
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.measurements import Stage
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import duration_text, time_text, unix_time
-from hpml_jobs.slurm.jobs import JobState, array_ids, canceller, is_slurm
+from hpml_jobs.slurm.jobs import NO_SPACE_CODE, JobState, array_ids, canceller, is_slurm
 from hpml_jobs.slurm.pending import why_pending
-from hpml_jobs.slurm.states import NO_SPACE_CODE, Outcome
 from hpml_jobs.status.evidence import CellEvidence
 from hpml_jobs.study.attempt import AttemptEnd, Progress
 from hpml_jobs.study.snapshot import CellState, in_job

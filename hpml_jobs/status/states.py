@@ -7,10 +7,9 @@ from typing import NamedTuple
 import msgspec
 
 from hpml_jobs.checks import check_study
-from hpml_jobs.core.cell import CellFile
+from hpml_jobs.core.cell import CellFile, Outcome
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.text import duration_text, unix_time
-from hpml_jobs.errors import HpmlError
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.evidence import evidence_of, jobs_of_cell, shared_jobs
 from hpml_jobs.status.query import SlurmSnapshot, query_slurm
 from hpml_jobs.status.recover import RecoveredHistory, read_history

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from time import monotonic, sleep
 
+from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.text import duration_text
-from hpml_jobs.errors import HpmlError
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.evidence import slurm_logs
 from hpml_jobs.status.states import StudyStatus, cell_states, study_status
 from hpml_jobs.study.attempt import AttemptFolder

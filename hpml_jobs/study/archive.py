@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hpml_jobs import __version__
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.text import counted, unix_time
 from hpml_jobs.core.value import Value, decode_json
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.files import MANIFEST_BYTES, encode, read_bytes, reason_of, write_whole
 from hpml_jobs.study.redaction import ACCOUNT, EMAIL, HOME, REMOVED, USER, Redactor, names_in
 from hpml_jobs.study.study import Study

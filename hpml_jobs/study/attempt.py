@@ -4,12 +4,12 @@ import contextlib
 from datetime import UTC, datetime
 from pathlib import Path
 
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.measurements import Stage
 from hpml_jobs.core.record import Attempt
 from hpml_jobs.core.stacks import positions_text, rank_position, traceback_position
 from hpml_jobs.core.text import whole_number
 from hpml_jobs.core.value import Value
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.files import LOG_BYTES, Inside, read_valid, tail
 
 SLURM_VARIABLE = "HPML_JOBS_SLURM"

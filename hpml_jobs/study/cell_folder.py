@@ -4,9 +4,9 @@ import shutil
 from pathlib import Path
 
 from hpml_jobs.core.cell import CellFile, decode_cell_file
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import InvalidRecordError, decode, difference
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder
 from hpml_jobs.study.files import NAME_BYTES, Inside, is_name, read_bytes, reading, write_whole
 

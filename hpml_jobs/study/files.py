@@ -15,9 +15,9 @@ from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.process_times import Process
 from hpml_jobs.core.value import decode_json
-from hpml_jobs.errors import HpmlError
 
 UMASK = os.umask(0o077)
 """The mask of new files as this program began: code of a user may change it later."""

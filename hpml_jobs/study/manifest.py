@@ -12,10 +12,10 @@ import msgspec
 
 from hpml_jobs import __version__
 from hpml_jobs.core.cell import CellFile, decode_cell_file
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.process_times import Process
 from hpml_jobs.core.text import unix_time
 from hpml_jobs.core.value import Value, decode_json
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.attempt import utc_now
 from hpml_jobs.study.files import MANIFEST_BYTES, is_name, read_bytes, reading, writing
 

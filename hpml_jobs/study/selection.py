@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.study.files import reading
 from hpml_jobs.study.study import Study
 

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 from hpml_jobs.checks.result import CheckResult
-from hpml_jobs.core.cell import CellFile
+from hpml_jobs.core.cell import CellFile, Outcome
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import InvalidRecordError
 from hpml_jobs.core.value import Value
-from hpml_jobs.errors import HpmlError
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.manifest import History

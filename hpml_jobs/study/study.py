@@ -8,8 +8,8 @@ from pathlib import Path
 
 from hpml_jobs import __version__
 from hpml_jobs.core.cluster import Cluster
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.value import Document
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import (
     encode,

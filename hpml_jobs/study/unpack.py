@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Self
 
 from hpml_jobs import __version__
-from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.study.archive import MEMBERS, SCHEMA, SUMS, ArchiveNote
 from hpml_jobs.study.files import open_regular, read_bytes, read_json, reason_of
 from hpml_jobs.study.selection import check_name

@@ -6,13 +6,12 @@ from typing import Any
 import msgspec
 
 from hpml_jobs.core.built_in import TOKEN_DATA
-from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.cell import Cell, Outcome
 from hpml_jobs.core.cluster import Launcher
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.value import Value
-from hpml_jobs.errors import UsageError
 from hpml_jobs.plan.cells import Plan
 from hpml_jobs.plan.workload_checks import IMAGE_KEYS
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.snapshot import CellState
 from hpml_jobs.submit.job_requests import (
     JobRequest,

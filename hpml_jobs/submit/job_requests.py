@@ -12,9 +12,9 @@ from typing import NamedTuple
 import msgspec
 
 from hpml_jobs.core.cluster import Cluster, GpuRequest, Isolate, Launcher, Rule, Shape
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.formulas import gpu_hours
 from hpml_jobs.core.text import duration_text
-from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.slurm import commands

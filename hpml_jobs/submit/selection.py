@@ -9,17 +9,16 @@ import msgspec
 from hpml_jobs import __version__
 from hpml_jobs.checks import Level, check_record
 from hpml_jobs.checks.disturbance import DISTURBANCES
-from hpml_jobs.core.cell import Cell, CellFile
+from hpml_jobs.core.cell import Cell, CellFile, Outcome
 from hpml_jobs.core.cluster import Launcher, Shape
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.source_files import changed_files, differing_names
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.cells import Plan, PlannedCell, check_shape
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.states import StudyStatus, status_for_submission
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.manifest import History

@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from hpml_jobs.core.cluster import Cluster
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.process_times import Process
 from hpml_jobs.core.text import counted
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.slurm.commands import sbatch_environment
 from hpml_jobs.status.recover import read_history

@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 from hpml_jobs.core.cell import CellFile
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.processes import die_with_parent, leave, request_stacks
 from hpml_jobs.core.source_files import changed_files
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.worker.failure import (

@@ -11,9 +11,9 @@ import torch
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.environment import refusal
+from hpml_jobs.core.errors import HpmlError, NodeFaultError
 from hpml_jobs.core.gpus import is_mig, node_fault, nvml_text, open_nvml
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.errors import HpmlError, NodeFaultError
 from hpml_jobs.worker.instruments.facts import slurm_variables
 from hpml_jobs.worker.instruments.timing import Devices
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.formulas import closure
 from hpml_jobs.core.measurements import (
     Energy,
@@ -23,7 +24,6 @@ from hpml_jobs.core.measurements import (
     Steps,
 )
 from hpml_jobs.core.outliers import BLOCKS, slow_iterations
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.loaders import BatchLoader
 from hpml_jobs.worker.fork_safety import await_idle_threads, frozen_heap

@@ -11,9 +11,9 @@ import traceback
 from collections.abc import Iterator
 from typing import IO
 
+from hpml_jobs.core.errors import HpmlError, NodeFaultError
 from hpml_jobs.core.gpus import node_fault
 from hpml_jobs.core.processes import STACK_SIGNAL
-from hpml_jobs.errors import HpmlError, NodeFaultError
 from hpml_jobs.study.attempt import HOST_VARIABLE, AttemptFolder, RankError
 from hpml_jobs.study.files import encode, write_whole
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from hpml_jobs.core.built_in import GPT, MODEL_NAMES, SHAPE_KEYS
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.record import Model
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import gpt
 from hpml_jobs.worker.data import datasets, user_code
 

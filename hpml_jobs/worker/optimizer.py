@@ -13,11 +13,11 @@ from torch.optim.lr_scheduler import ChainedScheduler, LambdaLR, LinearLR, LRSch
 
 from hpml_jobs.core import workload as core
 from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.recipe import cosine_factor
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.training_path import Precision
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.data import user_code
 from hpml_jobs.worker.process_group import MakeOptimizer
 

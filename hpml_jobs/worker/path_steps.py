@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import Compilation
 from hpml_jobs.core.training_path import AMPERE, CompileMode, Precision, TrainingPath
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.instruments.timing import Devices, IterationTimes
 
 AUTOCAST = {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}

@@ -21,11 +21,11 @@ import msgspec
 
 from hpml_jobs.core.answers import NO_TORCH_CODE, TRIAL_CODE, Counts
 from hpml_jobs.core.built_in import Unit
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.source_files import imported_code
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import duration_text
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.data.user_code import check_args, place_of
 from hpml_jobs.worker.failure import lacks_torch, reason_of
 

@@ -14,8 +14,8 @@ from torch.optim import Optimizer
 from torch.utils.data import Dataset, DistributedSampler
 
 from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import Volume
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.timing import Clock, Devices, clock_for
 

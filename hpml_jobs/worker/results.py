@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from hpml_jobs.core.cell import CellFile
+from hpml_jobs.core.cell import CellFile, Outcome
 from hpml_jobs.core.measurements import (
     CollectiveKind,
     Exchange,
@@ -21,7 +21,6 @@ from hpml_jobs.core.measurements import (
 from hpml_jobs.core.quantization import Quantized
 from hpml_jobs.core.record import Attempt, Facts, Model, Rank, Record
 from hpml_jobs.core.validation import decode
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.attempt import AttemptFolder, Progress, utc_now
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.epochs import EpochResult

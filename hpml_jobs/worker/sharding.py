@@ -19,8 +19,8 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import CollectiveKind, Purpose, Volume
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.instruments.timing import Devices
 from hpml_jobs.worker.instruments.wrappers import HasLedger
 from hpml_jobs.worker.process_group import Move, Placement, ProcessGroup, ShardFacts

@@ -17,9 +17,9 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import default_collate
 
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.workload import Loss, Workload
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.user_code import place_of

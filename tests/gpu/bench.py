@@ -15,11 +15,11 @@ import torch
 import torch.distributed as dist
 
 from hpml_jobs.core.cell import Cell, CellFile, Protocol
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.job.workers import JOB_VARIABLE
 from hpml_jobs.study.attempt import AttemptEnd
 from hpml_jobs.study.cell_folder import CellFolder

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hpml_jobs.core.cell import Cell, Protocol
+from hpml_jobs.core.cell import Cell, Outcome, Protocol
 from hpml_jobs.core.formulas import samples_processed
 from hpml_jobs.core.measurements import (
     Epoch,
@@ -23,7 +23,6 @@ from hpml_jobs.core.measurements import (
 from hpml_jobs.core.record import Attempt, Facts, Model, Rank, Record
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.slurm.states import Outcome
 from tests.unit.communication_results import (
     a_trace,
     communication_of,

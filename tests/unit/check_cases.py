@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from hpml_jobs.checks import CheckResult
-from hpml_jobs.core.cell import Cell, Protocol
+from hpml_jobs.core.cell import Cell, Outcome, Protocol
 from hpml_jobs.core.formulas import gradient_bytes
 from hpml_jobs.core.measurements import (
     Card,
@@ -19,7 +19,6 @@ from hpml_jobs.core.measurements import (
 )
 from hpml_jobs.core.record import Attempt, Facts, Model, Neighbours, Record
 from hpml_jobs.core.strategies import Device, Strategy
-from hpml_jobs.slurm.states import Outcome
 from tests.unit.builders import DIGITS, MODEL, a_cell, a_record
 
 Change = Callable[[Record], Record]

@@ -5,13 +5,12 @@ from typing import Any, Self
 
 import msgspec
 
-from hpml_jobs.core.cell import Cell, CellFile
+from hpml_jobs.core.cell import Cell, CellFile, Outcome
 from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.record import Attempt, Facts, Record
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.report import Report, ReportOptions, make_report
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.states import cell_states
 from hpml_jobs.study.attempt import AttemptEnd
 from hpml_jobs.study.cell_folder import CellFolder

@@ -16,17 +16,17 @@ from hpml_jobs.checks import Level
 from hpml_jobs.checks.disturbance import DISTURBED
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.conditions import CPU_COUNT
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.statistics import Interval, ratio_interval
 from hpml_jobs.core.strategies import BASELINE, Device, Strategy
 from hpml_jobs.core.value import Value
-from hpml_jobs.errors import UsageError
 from hpml_jobs.report.frame.captions import cell_label, cell_words
 from hpml_jobs.report.frame.decision import LEAST_GAP, Decision, compare, runs_to_exclude, scatter
 from hpml_jobs.report.frame.groups import Charged, ChargedRow, ConditionGroup, charged_gpus
 from hpml_jobs.report.frame.rows import Row
-from hpml_jobs.slurm.states import Outcome
 
 MIN_EFFICIENCY = 0.7
 """Least efficiency of a cell to ask for, unless the user says otherwise."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple, Self
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.cluster import Cluster
-from hpml_jobs.errors import HpmlError
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Candidate, Choice, Wish, choose
 from hpml_jobs.report.frame import captions, learning

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.text import percent_text
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.report.compare import table, words
 from hpml_jobs.report.compare.reference import EPOCH, Reference, ReferenceCell
 from hpml_jobs.report.compare.rules import (

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.checks.result import names
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.text import counted, percent_text
 from hpml_jobs.report.compare.reference import EPOCH, ReferenceCell, ReferenceGroup
 from hpml_jobs.report.compare.rules import ComparedCell, ComparedGroup, StudyComparison
 from hpml_jobs.report.frame.captions import cell_words
 from hpml_jobs.report.frame.decision import LEAST_RUNS, Decision, Ratio
 from hpml_jobs.report.frame.numbers import percent
-from hpml_jobs.slurm.states import Outcome
 
 CAPTION = (
     "Medians over runs of the seconds of {timed}. Change: ratio B to A "

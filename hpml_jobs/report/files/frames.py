@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.report.files import csv_tables
 from hpml_jobs.report.frame.cells import CellResult
 from hpml_jobs.report.frame.figures import NAMES

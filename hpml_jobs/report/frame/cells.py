@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.cell import Cell, Outcome
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.value import Value
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import is_name
 from hpml_jobs.study.snapshot import CellState, FolderSnapshot

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.core import formulas
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.strategies import Baseline, Device
 from hpml_jobs.core.text import counted
 from hpml_jobs.report.frame.captions import asides, time_name, unit, units
@@ -18,7 +19,6 @@ from hpml_jobs.report.frame.rows import (
     reference_of,
     setup_order,
 )
-from hpml_jobs.slurm.states import Outcome
 
 SMALLEST = "the smallest size"
 

@@ -8,7 +8,7 @@ import msgspec
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
 from hpml_jobs.core.built_in import Unit
-from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.cell import Cell, Outcome
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.statistics import Sample
 from hpml_jobs.core.strategies import BASELINE, Baseline, Strategy, is_baseline
@@ -25,7 +25,6 @@ from hpml_jobs.report.frame.figures import (
     counted_runs,
     medians,
 )
-from hpml_jobs.slurm.states import Outcome
 
 
 class Setup(NamedTuple):

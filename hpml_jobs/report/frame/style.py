@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from hpml_jobs.errors import HpmlError
+from hpml_jobs.core.errors import HpmlError
 
 
 class Colour(NamedTuple):

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.checks.result import Affected
-from hpml_jobs.core.cell import Cell, Protocol
+from hpml_jobs.core.cell import Cell, Outcome, Protocol
 from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame import captions
@@ -27,7 +27,6 @@ from hpml_jobs.report.frame.rows import (
     setup_order,
 )
 from hpml_jobs.report.frame.table import Block, Line, Table
-from hpml_jobs.slurm.states import Outcome
 
 
 class StrategyRows(Value, frozen=True, kw_only=True):

@@ -8,11 +8,11 @@ from hpml_jobs.checks.result import Affected, names
 from hpml_jobs.core.cluster import Cluster, Launcher
 from hpml_jobs.core.conditions import CPU_COUNT
 from hpml_jobs.core.disturbance import outside_causes, quiet_microbenchmarks
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.measurements import Step
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.training_path import accumulation
-from hpml_jobs.errors import UsageError
 from hpml_jobs.predict.forecast import Forecast, Prediction, Refusal, has_messages, predict
 from hpml_jobs.predict.network import BusSweep, Network, measured_sweeps
 from hpml_jobs.predict.place import Observation, Place, changed, distance, observation, series_of

@@ -6,10 +6,10 @@ from typing import Annotated, Any, NamedTuple, Self
 import msgspec
 
 from hpml_jobs.core.cluster import Cluster
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted, listed
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.predict.forecast import COVERAGE, Forecast, Method, Prediction, Refusal
 from hpml_jobs.predict.model import Errors
 from hpml_jobs.predict.network import BusSweep

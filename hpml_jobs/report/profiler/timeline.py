@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.record import Record
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.report.frame import style
 from hpml_jobs.report.frame.captions import cell_label
 from hpml_jobs.report.frame.cells import CellResult

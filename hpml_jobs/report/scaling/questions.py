@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.text import counted
 from hpml_jobs.report.frame.answers import Answer, cells, doubt, main_rows, unanswered, usable
 from hpml_jobs.report.frame.captions import asides, cell_words, one_work, unit, units
@@ -10,7 +11,6 @@ from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import count, milliseconds, ratio, seconds
 from hpml_jobs.report.frame.references import Pair, pairs
 from hpml_jobs.report.frame.rows import Row
-from hpml_jobs.slurm.states import Outcome
 
 Q1 = ("Q1", "Time on one {unit} by batch")
 Q2 = ("Q2", "Speedup, weak and strong scaling")

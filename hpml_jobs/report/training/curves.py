@@ -10,10 +10,10 @@ from statistics import median
 from typing import TYPE_CHECKING, Annotated, BinaryIO, NamedTuple, Self
 
 from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import Epoch, Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import CLOCKS_APART, SLACK_S
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.report.frame import captions, learning
 from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, line_table
 from hpml_jobs.report.frame.captions import by_reason

@@ -13,9 +13,9 @@ from torch.utils.data import Dataset, Subset, default_collate
 
 from hpml_jobs.core import data_files
 from hpml_jobs.core.data_files import TRAIN, test_folder
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.data import user_code
 from hpml_jobs.worker.data.images import (
     DigitImages,

@@ -13,7 +13,7 @@ from torch import Tensor
 from torchvision.datasets import ImageFolder
 
 from hpml_jobs.core.data_files import images_of
-from hpml_jobs.errors import HpmlError
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.worker.data.images import ResizeAndCrop
 
 

@@ -12,7 +12,7 @@ from torch.nn.functional import interpolate, pad
 from torch.utils.data import Dataset
 
 from hpml_jobs.core.built_in import DATASETS
-from hpml_jobs.errors import HpmlError
+from hpml_jobs.core.errors import HpmlError
 
 MEAN = (0.4914, 0.4822, 0.4465)
 STD = (0.2023, 0.1994, 0.2010)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import hpml_jobs
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.source_files import imported_code, versions_of, without
 from hpml_jobs.core.text import nearest
 from hpml_jobs.core.workload import RESERVED_ARGS, SourceFile, Workload
-from hpml_jobs.errors import HpmlError
 
 
 def load(setting: str, reference: str) -> Callable[..., Any]:

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import (
     CollectiveKind,
     Communication,
@@ -27,7 +28,6 @@ from hpml_jobs.core.measurements import (
     NcclChoice,
     Purpose,
 )
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.instruments.timing import Clock, Devices, Stamp, clock_for
 
 WARMUPS, TRIALS = 5, 20

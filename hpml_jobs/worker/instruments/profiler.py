@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import msgspec
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.formulas import union_s
 from hpml_jobs.core.measurements import CollectiveKind, ProfiledCollective, ProfilerSummary
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.epochs import EpochResult, instrumented_epoch
 from hpml_jobs.worker.fork_safety import await_idle_threads
 from hpml_jobs.worker.instruments.collectives import Ledger

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.quantization import Layer
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.quantization.layers import (
     INPUT,
     INT8_MIN,

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.quantization import BINS, Bound, Spread, SpreadOf
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.data import datasets
 
 Weighted = nn.Conv2d | nn.Linear

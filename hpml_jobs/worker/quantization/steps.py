@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Subset
 
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.quantization import (
     Bound,
     Implementation,
@@ -31,7 +32,6 @@ from hpml_jobs.core.quantization import (
     Reference,
     Step,
 )
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.loaders import test_loader
 from hpml_jobs.worker.fork_safety import await_idle_threads

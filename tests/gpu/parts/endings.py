@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.cell import Outcome, Protocol
 from hpml_jobs.core.gpus import open_nvml
 from hpml_jobs.core.measurements import Stage
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.job.workers import JOB_VARIABLE
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.study.cell_folder import CellFolder
 from tests.gpu.bench import ROOT, Bench, CellRun, job_command

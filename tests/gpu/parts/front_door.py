@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator
 
-from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.study.cell_folder import CellFolder
 from tests.gpu.bench import Bench
 from tests.gpu.figures import Figure

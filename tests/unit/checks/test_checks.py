@@ -8,11 +8,10 @@ from msgspec.structs import replace
 from hpml_jobs import checks
 from hpml_jobs.checks import Level, check_record, check_study, in_short
 from hpml_jobs.checks.result import Tier
-from hpml_jobs.core.cell import Cell, Protocol
+from hpml_jobs.core.cell import Cell, Outcome, Protocol
 from hpml_jobs.core.measurements import CollectiveKind, Compilation, Memory, Stalls, Step, Volume
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Device, Loader, Strategy, SyncBuffers
-from hpml_jobs.slurm.states import Outcome
 from tests.unit.builders import DIGITS, a_cell, a_record
 from tests.unit.check_cases import (
     DDP4,

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from hpml_jobs.checks import Level, check_record, check_study
 from hpml_jobs.core import formulas
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.strategies import BandwidthKind, Strategy
 from hpml_jobs.core.validation import InvalidRecordError, decode
-from hpml_jobs.errors import UsageError
 from hpml_jobs.report.frame.numbers import gb_per_s
 from hpml_jobs.study.files import encode
 from tests.unit.builders import PUBLISHED_S, a_cell, lab_cell, lab_record, texts_by_label

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from hpml_jobs.cli.main import run
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.record import Attempt, Neighbours
 from hpml_jobs.report.files import csv_tables, json_tables, latex, markdown
@@ -20,7 +21,6 @@ from hpml_jobs.report.page.contents import contents as contents_of_page
 from hpml_jobs.report.page.formats import html_document
 from hpml_jobs.report.report import make_report
 from hpml_jobs.slurm.jobs import JobState
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.states import cell_states
 from hpml_jobs.study import unpack as unpacking
 from hpml_jobs.study.archive import PackOptions, pack

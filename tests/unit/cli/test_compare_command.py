@@ -9,7 +9,7 @@ import pytest
 from hpml_jobs.cli.compare import parse_limit
 from hpml_jobs.cli.completion import compared
 from hpml_jobs.cli.main import run
-from hpml_jobs.errors import UsageError
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.report.compare.reference import Reference, read_reference
 from tests.unit.builders import a_cell, a_record
 from tests.unit.study_builder import StudyBuilder

@@ -6,7 +6,7 @@ import pytest
 
 from hpml_jobs.cli import submit
 from hpml_jobs.cli.main import run
-from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.core.cell import Outcome
 from tests.unit.slurm_output import sacct_line, squeue_line
 from tests.unit.study_builder import StudyBuilder
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from hpml_jobs.cli.main import run
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.job.run import attempt_cell
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.study import Study
 from tests.unit.slurm_output import sacct_line, squeue_line
 

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from hpml_jobs.cli import jobs as resubmission
 from hpml_jobs.cli.main import run
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.slurm import commands
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status import cancel, query, recover
 from hpml_jobs.study.attempt import Progress, RankError
 from hpml_jobs.study.files import encode, write_whole

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hpml_jobs.cli.main import run
-from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.status.states import cell_states
 from hpml_jobs.study.files import encode
 from tests.unit.builders import lab_cell, lab_record

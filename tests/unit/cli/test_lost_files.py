@@ -9,8 +9,8 @@ import tempfile
 import pytest
 
 from hpml_jobs.cli.main import run
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.validation import decode
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.manifest import ManifestEvent
 from tests.unit.builders import a_record, lab_cell, lab_record

@@ -6,7 +6,7 @@ import pytest
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.cli.options import select_study, study_words
-from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.status import watch
 from hpml_jobs.study.study import Study
 from tests.unit.slurm_output import squeue_line

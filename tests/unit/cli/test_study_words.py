@@ -6,8 +6,8 @@ import pytest
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.cli.options import REPORT_KEYS, number, parse_words, whole_number
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.strategies import Baseline
-from hpml_jobs.errors import UsageError
 from tests.unit.builders import a_cell, a_record
 from tests.unit.study_builder import StudyBuilder
 

@@ -4,11 +4,11 @@ import msgspec
 import pytest
 
 from hpml_jobs.core.cell import Cell, CellFile, Protocol, decode_cell_file
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Device, Loader, Strategy, SyncBuffers
 from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.errors import UsageError
 from hpml_jobs.study.files import encode
 from tests.unit.builders import DIGITS, a_cell
 

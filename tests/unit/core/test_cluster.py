@@ -5,8 +5,9 @@ import functools
 import msgspec
 import pytest
 
-from hpml_jobs.core.cluster import Cluster, Container, Shape, check_inventory, sbatch_options
-from hpml_jobs.errors import UsageError
+from hpml_jobs.core.cluster import Cluster, Container, Shape, sbatch_options
+from hpml_jobs.core.errors import UsageError
+from hpml_jobs.plan.cells import check_inventory
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.slurm.nodes import Node
 from tests.unit.plans import plan_of

@@ -5,10 +5,10 @@ import pytest
 
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.conditions import requested_conditions
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.quantization import Quantize
 from hpml_jobs.core.recipe import COSINE, Recipe, cosine_factor
 from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
-from hpml_jobs.errors import UsageError
 
 from ..builders import DIGITS
 

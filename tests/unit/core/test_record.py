@@ -7,11 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.cell import Outcome, Protocol
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.validation import InvalidRecordError, decode
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.files import encode, write_whole
 from tests.unit.builders import a_cell, a_record
 

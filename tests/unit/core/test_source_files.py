@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.source_files import (
     changed_files,
     imported_code,
@@ -14,7 +15,6 @@ from hpml_jobs.core.source_files import (
     versions_of,
     without,
 )
-from hpml_jobs.errors import HpmlError
 
 FILES = {
     "train.py": "import os\nimport torch\nfrom pkg import net, NAME\nimport missing\n",
@@ -55,7 +55,7 @@ def test_local_imports_are_followed_without_importing(root):
 
 def test_installed_and_absent_modules_have_no_files(root):
     references = ["torchvision.models:resnet50", "json:loads", "sys:exit", "nowhere:build"]
-    assert source_files([*references, "hpml_jobs.errors:HpmlError"], root) == ()
+    assert source_files([*references, "hpml_jobs.core.errors:HpmlError"], root) == ()
 
 
 def test_modules_elsewhere_on_sys_path_are_local(root, monkeypatch, tmp_path_factory):

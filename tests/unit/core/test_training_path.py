@@ -7,9 +7,9 @@ import pytest
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.conditions import measured_conditions, requested_conditions
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.training_path import CompileMode, Precision, TrainingPath
-from hpml_jobs.errors import UsageError
 from tests.unit.builders import V100, a_cell, a_record
 
 PATHS = {

@@ -4,11 +4,11 @@ import msgspec
 import numpy as np
 import pytest
 
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.record import Facts
 from hpml_jobs.exchange import runs
 from hpml_jobs.exchange.runs import exported
 from hpml_jobs.report.key_numbers import key_numbers
-from hpml_jobs.slurm.states import Outcome
 from tests.unit.builders import a_cell, a_record, lab_cell, lab_record
 from tests.unit.report.training.test_curves import write_curves
 from tests.unit.study_builder import StudyBuilder

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpml_jobs.errors import HpmlError
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.exchange.sweep_file import read_sweep
 
 

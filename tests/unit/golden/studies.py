@@ -6,14 +6,13 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from hpml_jobs.core.cell import Cell, Protocol
+from hpml_jobs.core.cell import Cell, Outcome, Protocol
 from hpml_jobs.core.measurements import Message
 from hpml_jobs.core.quantization import Quantize
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.training_path import Precision, TrainingPath
-from hpml_jobs.slurm.states import Outcome
 from tests.unit.builders import LENET, LENET_BIAS, RESNET, a_cell, lab_cell, lab_record
 from tests.unit.check_cases import Change, attempt_between, clean_record, late_rank, wait_for_cpu
 from tests.unit.study_builder import StudyBuilder

@@ -14,10 +14,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.cell import Cell, Outcome
 from hpml_jobs.core.record import Attempt, Record
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.attempt import AttemptEnd
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole

@@ -7,8 +7,8 @@ import sys
 import pytest
 import torch.distributed as dist
 
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.measurements import Stage
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.process_group import Placement

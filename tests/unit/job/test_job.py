@@ -12,19 +12,18 @@ import msgspec
 import pytest
 
 from hpml_jobs import __version__
-from hpml_jobs.core.cell import CellFile
+from hpml_jobs.core.cell import CellFile, Outcome
 from hpml_jobs.core.cluster import Shape
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.record import Attempt, Neighbours
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.validation import decode
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.job import card_samples
 from hpml_jobs.job import workers as job_workers
 from hpml_jobs.job.end import apply_time_limit, judge, keep_measured
 from hpml_jobs.job.run import attempt_cell
 from hpml_jobs.job.workers import Job, worker_command, worker_environment
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder, RankError
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.study import Study

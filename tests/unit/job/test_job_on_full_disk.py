@@ -7,10 +7,11 @@ import shutil
 import pytest
 
 from hpml_jobs.cli.main import run
-from hpml_jobs.errors import HpmlError
+from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.job import run as job_run
 from hpml_jobs.job.run import attempt_cell, run_task
-from hpml_jobs.slurm.states import NO_SPACE_CODE, Outcome
+from hpml_jobs.slurm.jobs import NO_SPACE_CODE
 from hpml_jobs.study.study import Study
 from tests.unit.slurm_output import sacct_line
 

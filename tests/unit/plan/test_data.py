@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from hpml_jobs.core.cluster import Cluster
-from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.plan import data
 from hpml_jobs.plan.sweep import expand
 from tests.unit.builders import DIGITS, RESNET

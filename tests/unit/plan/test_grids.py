@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpml_jobs.errors import UsageError
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.plan.sweep import expand
 
 

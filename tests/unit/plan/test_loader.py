@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.strategies import Loader
-from hpml_jobs.errors import UsageError
 from hpml_jobs.plan import loader, machine
 from hpml_jobs.plan.loader import IMAGES_PER_WORKER_S, feed_of
 from hpml_jobs.plan.resolve import make_plan

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from hpml_jobs.errors import HpmlError, UsageError
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.plan import machine
 from hpml_jobs.slurm import commands
 from tests.unit.fake_nvml import FakeGpu, FakeNvml

@@ -2,8 +2,8 @@
 
 import pytest
 
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.strategies import Device, Strategy
-from hpml_jobs.errors import UsageError
 from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.sweep import expand
 from tests.unit.conftest import NODES

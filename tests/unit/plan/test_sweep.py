@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.strategies import Device, Strategy
-from hpml_jobs.errors import UsageError
 from hpml_jobs.plan.sweep import expand
 
 

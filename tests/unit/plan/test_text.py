@@ -6,11 +6,11 @@ from msgspec.structs import replace
 from hpml_jobs.core.built_in import TransformerShape
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.data_files import text_files, total_bytes, windows
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.quantization import Quantize
 from hpml_jobs.core.strategies import Strategy, SyncBuffers
 from hpml_jobs.core.training_path import TrainingPath
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.plan import data
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.plan.workload_checks import check_model_keys

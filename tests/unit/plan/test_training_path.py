@@ -2,8 +2,8 @@
 
 import pytest
 
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.training_path import CompileMode, Precision
-from hpml_jobs.errors import UsageError
 from hpml_jobs.submit.explain import preview_of
 from hpml_jobs.submit.selection import select
 from tests.unit.plans import plan_of

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs.cli.main import run
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.errors import UsageError
 from hpml_jobs.exchange.csv_records import Rules, read_timings
 from hpml_jobs.predict.forecast import Method, Prediction, Refusal, predict
 from hpml_jobs.predict.place import Observation, Target, observation

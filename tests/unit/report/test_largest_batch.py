@@ -2,7 +2,7 @@
 
 import msgspec
 
-from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.study.files import encode, write_whole
 from tests.unit.builders import lab_cell, lab_record
 

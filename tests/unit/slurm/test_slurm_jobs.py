@@ -4,9 +4,9 @@ import os
 
 import pytest
 
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.slurm.jobs import canceller, parse_sacct, parse_squeue
 from hpml_jobs.slurm.pending import ADMINS, YOU, why_pending
-from hpml_jobs.slurm.states import Outcome
 from tests.unit.slurm_output import sacct_line
 
 SQUEUE = """\

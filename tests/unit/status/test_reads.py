@@ -8,7 +8,7 @@ import pytest
 
 from hpml_jobs import checks
 from hpml_jobs.cli.main import run
-from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.status import watch
 from hpml_jobs.status.watch import watch_study
 from hpml_jobs.study import cell_folder

@@ -5,7 +5,7 @@ import os
 import msgspec
 import pytest
 
-from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.study.files import encode, write_whole
 from tests.unit.slurm_output import SUBMITTED, sacct_line, squeue_line
 from tests.unit.study_builder import StudyBuilder

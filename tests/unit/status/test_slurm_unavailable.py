@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.status import watch as watching
 from hpml_jobs.status.query import SACCT_IDS
 from hpml_jobs.status.states import study_status

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from hpml_jobs.cli.main import run
+from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.process_times import Process
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.slurm.jobs import SACCT_FIELDS, SQUEUE_FORMAT
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.status.query import UNNAMED
 from hpml_jobs.status.states import cell_states, status_for_submission
 from hpml_jobs.status.watch import log_text

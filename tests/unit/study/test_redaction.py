@@ -8,13 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.cluster import Cluster
-from hpml_jobs.errors import HpmlError
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.report import page
 from hpml_jobs.report.files.latex import escaped as in_latex
 from hpml_jobs.report.files.markdown import escaped as in_markdown
 from hpml_jobs.report.report import ReportOptions, make_report
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.archive import PackOptions, pack
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.redaction import Names, Redactor

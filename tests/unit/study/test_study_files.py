@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from hpml_jobs.core.cluster import Cluster
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.process_times import Process
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.study import files
 from hpml_jobs.study import study as study_module
 from hpml_jobs.study.files import hold_lock, read_from

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.validation import InvalidRecordError
-from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.study.files import write_whole
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
 from hpml_jobs.study.selection import check_name, find

@@ -7,7 +7,7 @@ import subprocess
 import msgspec
 import pytest
 
-from hpml_jobs.errors import UsageError
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.study.manifest import ManifestEvent
 from hpml_jobs.submit import job_requests
 from hpml_jobs.submit.job_requests import JobKind, check_submission

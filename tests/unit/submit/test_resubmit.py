@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs.cli.main import run
-from hpml_jobs.errors import HpmlError
-from hpml_jobs.slurm.states import Outcome
+from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.status.cancel import active_jobs
 from hpml_jobs.study.manifest import History
 from hpml_jobs.study.snapshot import CellState

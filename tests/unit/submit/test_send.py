@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hpml_jobs.errors import HpmlError
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.study.manifest import ManifestEvent
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit.selection import select

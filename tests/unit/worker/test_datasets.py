@@ -16,8 +16,8 @@ from torchvision.datasets import CIFAR10, ImageFolder
 
 from hpml_jobs.core.answers import NO_TORCH_CODE
 from hpml_jobs.core.data_files import data_digest
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import prepare
 from hpml_jobs.worker.data.datasets import check_length, check_unchanged, length, open_data
 from hpml_jobs.worker.data.images import read_digits

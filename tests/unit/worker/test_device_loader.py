@@ -10,9 +10,9 @@ from PIL import Image
 from torch.utils.data import DataLoader, RandomSampler, Subset, TensorDataset
 from torchvision.transforms import RandomCrop, functional
 
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.strategies import Loader
-from hpml_jobs.errors import HpmlError, UsageError
 from hpml_jobs.worker.data import device_loader
 from hpml_jobs.worker.data.datasets import Data, open_data
 from hpml_jobs.worker.data.device_loader import (

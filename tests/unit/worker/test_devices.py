@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.errors import HpmlError, NodeFaultError
 from hpml_jobs.core.strategies import Device, Strategy
-from hpml_jobs.errors import HpmlError, NodeFaultError
 from hpml_jobs.worker import devices
 from hpml_jobs.worker.devices import await_free, devices_for, matches_gpu_type, supports
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hpml_jobs.errors import HpmlError, NodeFaultError
+from hpml_jobs.core.errors import HpmlError, NodeFaultError
 from hpml_jobs.worker.failure import describe, is_oom, lacks_torch, reason_of
 
 

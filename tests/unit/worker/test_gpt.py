@@ -8,8 +8,8 @@ import torch
 import yaml
 
 from hpml_jobs.core.built_in import SHAPE_KEYS, TransformerShape
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import models
 from hpml_jobs.worker.gpt import GPT
 from hpml_jobs.worker.models import count_flop

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.quantization import Bound
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.quantization.integer import IntegerLayer, IntegerNetwork, multiply
 from hpml_jobs.worker.quantization.layers import Scheme, chain, quantize_weights
 

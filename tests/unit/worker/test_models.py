@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from hpml_jobs.core.built_in import MODELS
-from hpml_jobs.errors import HpmlError
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.worker import models
 
 from .conftest import SMALL_DIGITS, change_workload

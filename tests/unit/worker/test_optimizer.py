@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.data.user_code import check_args
 from hpml_jobs.worker.optimizer import make_optimizer, make_schedule, norm_parameters
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.quantization import BINS, Bound
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.quantization.layers import (
     Scheme,
     chain,

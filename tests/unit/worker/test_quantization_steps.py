@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.utils.data import default_collate
 
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.quantization import Bound, Quantize, Quantized
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.study.files import encode
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data.images import DigitImages

@@ -12,14 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.cell import Outcome, Protocol
 from hpml_jobs.core.formulas import expected_bytes
 from hpml_jobs.core.measurements import CollectiveKind
 from hpml_jobs.core.quantization import Quantize
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Device, Sharded, Strategy, SyncBuffers
 from hpml_jobs.core.workload import SourceFile, Workload
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.worker.instruments.phases import IterationPhases
 
 from .conftest import SMALL_DIGITS, change_workload, command_for, cpu_cell

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import models
 from hpml_jobs.worker.process_group import COLLECTIVE_TIMEOUT, Placement
 from hpml_jobs.worker.sharding import shard_groups

@@ -6,8 +6,8 @@ from statistics import fmean
 import pytest
 import torch
 
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.strategies import Device, Strategy
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.process_group import Placement, SingleProcess, read_placement
 from hpml_jobs.worker.strategies import DDP, DP, STRATEGIES
 

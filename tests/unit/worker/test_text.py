@@ -9,11 +9,11 @@ import torch
 
 from hpml_jobs.core import data_files
 from hpml_jobs.core.data_files import TextFiles
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.strategies import Loader
 from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker.data.datasets import check_length, open_data
 from hpml_jobs.worker.data.text import TokenWindows, describe_text
 from hpml_jobs.worker.epochs import evaluate, train_epoch

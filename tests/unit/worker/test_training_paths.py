@@ -9,10 +9,10 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.recipe import COSINE
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.training_path import TORCH_TF32, CompileMode, Precision, TrainingPath
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.worker import path_steps
 from hpml_jobs.worker.instruments.timing import IterationTimes
 from hpml_jobs.worker.optimizer import make_optimizer

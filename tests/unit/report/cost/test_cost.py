@@ -5,7 +5,7 @@ import pytest
 
 from hpml_jobs.checks.gpu_peaks import peak_of, peak_rate
 from hpml_jobs.core.built_in import UNREPORTED_TOKENS
-from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.cell import Outcome, Protocol
 from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.measurements import Energy, Imported
 from hpml_jobs.core.record import Attempt, Record
@@ -16,7 +16,6 @@ from hpml_jobs.report.cost.published import Kind, is_model, nearest, nearest_all
 from hpml_jobs.report.files.csv_tables import sheets
 from hpml_jobs.report.key_numbers import key_numbers, lines
 from hpml_jobs.report.report import ReportOptions, make_report
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.snapshot import read_snapshots
 from tests.unit.builders import CPU, RESNET, V100, a_cell, lab_cell, lab_record, texts_by_label
 from tests.unit.check_cases import change_epoch, clean_record

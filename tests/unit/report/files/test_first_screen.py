@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Attempt
 from hpml_jobs.core.strategies import Strategy
@@ -17,7 +18,6 @@ from hpml_jobs.report.files.csv_tables import sheets
 from hpml_jobs.report.files.markdown import document
 from hpml_jobs.report.files.screen import BAR_WIDTH, LINES, show_first
 from hpml_jobs.report.overview import overview, speedup_bars
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.files import encode, write_whole
 from tests.unit.builders import RESNET, lab_cell, lab_record, texts_by_label
 from tests.unit.check_cases import change_scheduling, wait_for_cpu

@@ -13,13 +13,13 @@ import pytest
 from rich.console import Console
 
 from hpml_jobs.cli.main import run
+from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.errors import HpmlError
 from hpml_jobs.report.files import latex
 from hpml_jobs.report.files.screen import drawn, show_all
 from hpml_jobs.report.folder import is_outdated, write_all, write_tables
 from hpml_jobs.report.report import make_report
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
 from tests.unit.builders import lab_cell, lab_record

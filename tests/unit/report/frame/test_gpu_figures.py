@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.measurements import Card, Startup
 from hpml_jobs.report.files.csv_tables import flat
 from hpml_jobs.report.frame.cells import CellResult
@@ -10,7 +11,6 @@ from hpml_jobs.report.frame.figures import GpuFigures, gpu_figures
 from hpml_jobs.report.frame.groups import group
 from hpml_jobs.report.key_numbers import key_numbers, lines
 from hpml_jobs.report.page.method import environment
-from hpml_jobs.slurm.states import Outcome
 from tests.unit.builders import a_cell, a_record
 from tests.unit.check_cases import FACTS, clean_record, imported_record, samples_at
 

@@ -5,10 +5,10 @@ import statistics
 import msgspec
 import pytest
 
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.report.files.markdown import grid
 from hpml_jobs.report.lab.words import KERNELS_OF_ONE_RUN
-from hpml_jobs.slurm.states import Outcome
 from tests.unit.builders import CPU, DIGITS, PUBLISHED_S, lab_cell, lab_record
 
 Q1 = """\

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.report.files.markdown import document
-from hpml_jobs.slurm.states import Outcome
 from hpml_jobs.study.snapshot import CellState
 from tests.unit.builders import lab_cell, lab_record, texts_by_label
 

@@ -5,10 +5,10 @@ import re
 import msgspec
 import pytest
 
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.report import page
 from hpml_jobs.report.frame import style
-from hpml_jobs.slurm.states import Outcome
 from tests.unit.builders import CPU, V100, a_cell, a_record, lab_cell, lab_record
 from tests.unit.report.page.html_checker import faults, parse
 from tests.unit.study_builder import StudyBuilder

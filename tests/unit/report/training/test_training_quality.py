@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.cell import Outcome, Protocol
 from hpml_jobs.core.measurements import Text
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Strategy, SyncBuffers
@@ -16,7 +16,6 @@ from hpml_jobs.report.files import latex, markdown
 from hpml_jobs.report.files.markdown import grid
 from hpml_jobs.report.files.screen import show_all
 from hpml_jobs.report.pictures import PLOTS
-from hpml_jobs.slurm.states import Outcome
 from tests.unit.builders import lab_cell, lab_record
 
 LAB = {"protocol": Protocol.LAB, "epochs": 5}

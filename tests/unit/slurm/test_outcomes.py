@@ -2,10 +2,10 @@
 
 import pytest
 
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.slurm.commands import scrubbed
-from hpml_jobs.slurm.jobs import array_ids
+from hpml_jobs.slurm.jobs import array_ids, outcome_of
 from hpml_jobs.slurm.nodes import parse_limits, parse_sinfo
-from hpml_jobs.slurm.states import Outcome, outcome_of
 
 STATES_OF = {
     Outcome.PENDING: "PENDING CONFIGURING REQUEUED REQUEUE_HOLD SPECIAL_EXIT",

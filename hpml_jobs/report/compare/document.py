@@ -163,8 +163,6 @@ def write_picture(text: ComparisonText, folder: Path) -> list[Path]:
     Raises:
         OSError: they cannot be written.
     """
-    from hpml_jobs.report.compare.document import picture_files  # noqa: PLC0415 - brings matplotlib
-
     files = picture_files(text.comparison, text.answer, text.limit)
     for name, content in files.items():
         write_whole(folder / name, content)

@@ -6,11 +6,13 @@ from random import Random
 import pytest
 
 from hpml_jobs.core.statistics import Sample, interval, ratio_interval
+from hpml_jobs.report.frame import decision
 from hpml_jobs.report.frame.decision import (
     Decision,
     compare,
     compare_all,
     hodges_lehmann,
+    interval_rank,
     mann_whitney_p,
     paired_ratio,
     signed_ranks_p,
@@ -105,6 +107,37 @@ def counted_p(first, second):
     far = abs(sum(ranks[: len(first)]) - mean)
     sums = [abs(sum(choice) - mean) for choice in combinations(ranks, len(first))]
     return sum(distance >= far - 1e-9 for distance in sums) / len(sums)
+
+
+@pytest.mark.parametrize("test", [mann_whitney_p, signed_ranks_p])
+def test_normal_p_of_many_runs_is_near_the_exact_one(test, monkeypatch):
+    random = Random(11)
+    for decimals in (1, 3):  # with ties and without
+        first = [round(random.lognormvariate(0.0, 0.2), decimals) for _ in range(50)]
+        second = [round(random.lognormvariate(0.08, 0.2), decimals) for _ in range(50)]
+        exact = test(first, second)
+        monkeypatch.setattr(decision, "EXACT_RUNS", 99)
+        assert test(first, second) == pytest.approx(exact, abs=0.003)
+        monkeypatch.undo()
+
+
+def test_intervals_of_many_runs_have_the_exact_rank(monkeypatch):
+    exact = interval_rank(50, 50)
+    monkeypatch.setattr(decision, "EXACT_RUNS", 99)
+    k, tail = interval_rank.__wrapped__(50, 50)
+    assert (k, round(tail, 3)) == (exact[0], round(exact[1], 3))
+
+
+def test_hundreds_of_runs_are_compared():
+    random = Random(12)
+    first = [random.lognormvariate(0.0, 0.05) for _ in range(400)]
+    second = [random.lognormvariate(0.05, 0.05) for _ in range(400)]
+    for paired in (False, True):
+        comparison = compare(first, second, paired=paired)
+        low, high, coverage = comparison.ratio.interval
+        assert (comparison.decision, high < 1) == (Decision.FASTER, True)
+        assert low < comparison.ratio.estimate < high
+        assert coverage == pytest.approx(0.95, abs=0.001)
 
 
 def test_hodges_lehmann_interval_excludes_1_if_test_rejects():

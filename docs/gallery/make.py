@@ -18,10 +18,10 @@ PICTURES = ("speedup.png", "phases.png")
 
 
 def main() -> None:
-    """Unpack the study into a temporary folder and write its report."""
+    """Import the study into a temporary folder and write its report."""
     report = FOLDER / "report"
     with tempfile.TemporaryDirectory() as name:
-        _run(Path(name), "unpack", str(FOLDER / f"{STUDY}.tar.gz"), "--outputs", "outputs")
+        _run(Path(name), "import", str(FOLDER / f"{STUDY}.tar.gz"), "--outputs", "outputs")
         _run(Path(name), "report", STUDY, "--outputs", "outputs", "--to", str(report))
     for picture in PICTURES:
         shutil.copy(report / picture, FOLDER)

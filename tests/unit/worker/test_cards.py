@@ -1,10 +1,19 @@
 """The state of GPUs by a fake NVML: every value for itself, and why one is missing."""
 
+import csv
 import os
+from pathlib import Path
 
 import pytest
 
-from hpml_jobs.core.gpus import link_gb_per_s, link_text
+from hpml_jobs.checks.gpu_peaks import PEAKS, gpu_key
+from hpml_jobs.core.gpus import (
+    lane_fault,
+    link_gb_per_s,
+    link_text,
+    memory_fault,
+    slowing_reasons,
+)
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.worker.instruments.cards import CardReader
 from tests.unit.fake_nvml import FakeGpu, FakeNvml, NVMLError
@@ -130,3 +139,57 @@ def test_links_are_shown_in_words():
     (read_card,) = read(FakeGpu(links=("switch",), link_version=99)).state
     assert link_text(read_card) == "NVLink 1, PCIe 4 x16"
     assert link_text(Card(uuid="GPU-0")) == ""
+
+
+RECORDED = Path(__file__).parents[2] / "data" / "recorded" / "nvidia-smi.csv"
+
+PCIE = ("gen.gpucurrent", "width.current", "gen.gpumax", "width.max")
+
+
+def numbers(said, *columns):
+    """Return nvidia-smi's numbers without their units; None if the GPU has not one of them."""
+    words = [said[column].split()[0] for column in columns]
+    return None if "[N/A]" in words else tuple(map(float, words))
+
+
+def recorded_gpu(said):
+    """Return a GPU that tells NVML what a real one told nvidia-smi."""
+    sm_mhz, max_sm_mhz = numbers(said, "clocks.current.sm", "clocks.max.sm")
+    power_w, limit_w = numbers(said, "power.draw", "enforced.power.limit")
+    rows = numbers(said, "remapped_rows.correctable", "remapped_rows.uncorrectable")
+    kinds = ("corrected", "uncorrected")
+    return FakeGpu(
+        sm_mhz=sm_mhz,
+        max_sm_mhz=max_sm_mhz,
+        power_mw=1000 * power_w,
+        power_limit_mw=1000 * limit_w,
+        reasons=int(said["clocks_event_reasons.active"], 16),
+        pids=(os.getpid(),),
+        pcie=numbers(said, *(f"pcie.link.{part}" for part in PCIE)),
+        links=("switch",) * int(said["nvlinks"]),
+        ecc=numbers(said, *(f"ecc.errors.{kind}.volatile.total" for kind in kinds)),
+        remapped=rows and (*rows, said["remapped_rows.pending"] == "Yes", 0),
+    )
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param(row, id=f"{row['capture']} {row['state']}")
+        for row in csv.DictReader(RECORDED.read_text().splitlines())
+    ],
+)
+def test_card_equals_what_nvidia_smi_said(said):
+    """Six real GPUs, idle and under load, none of them with a fault; one is divided by MIG."""
+    reader = read(gpu := recorded_gpu(said))
+    (card,) = reader.state
+    active = {column.partition(".")[2] for column, word in said.items() if word == "Active"}
+    assert set(card.throttle_reasons) == active
+    assert (slowing_reasons(card), lane_fault(card), memory_fault(card)) == ([], "", "")
+    assert f"{card.power_w:.2f} W" == said["power.draw"]
+    assert len(card.nvlink_to) == int(said["nvlinks"])
+    unknown = {"ECC errors": gpu.ecc, "remapped rows": gpu.remapped}
+    assert {name for name in unknown if name in " ".join(reader.missing)} == {
+        name for name, value in unknown.items() if value is None
+    }
+    assert gpu_key(said["name"]) in PEAKS or said["name"].endswith("SUPER")  # their peaks are not

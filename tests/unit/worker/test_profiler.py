@@ -1,5 +1,6 @@
 """Computation, communication, overlap and idle time in the profiler's trace."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -77,6 +78,43 @@ def test_gpu_trace_counts_device_events_only():
     assert summary.overlap_s == pytest.approx(0.001)
     assert summary.idle_s == pytest.approx(0.0055)
     assert (summary.messages, summary.message_bytes) == (1, None)
+
+
+RECORDED = Path(__file__).parents[2] / "data" / "recorded"
+
+
+def recorded(name, window):
+    """Return a real GPU's events; the annotation with this name is the measured window."""
+    content = (RECORDED / name).read_bytes()
+    raw = json.loads(gzip.decompress(content) if name.endswith(".gz") else content)["traceEvents"]
+    marked = [e | {"name": WINDOW["name"]} if e["name"] == window else e for e in raw]
+    return events_in_window(marked)
+
+
+def test_recorded_iteration_of_ddp_has_the_bytes_of_resnet50():
+    """Its gradients are 25,557,032 floats, its buffers 2 x 26,560 floats and 53 whole numbers."""
+    events = recorded("a100-ddp-resnet50.json.gz", "ProfilerStep#5")
+    summary = summarize_trace(events, epoch_result(), on_cuda=True)
+    reduced, sent = summary.collectives
+    assert (reduced.kind, reduced.messages, reduced.message_bytes) == (
+        *("all_reduce", 5, 4 * 25_557_032),
+    )
+    assert (sent.kind, sent.messages, sent.message_bytes) == ("broadcast", 2, 53_120 * 4 + 53 * 8)
+    assert reduced.seconds == pytest.approx(12.261533e-3, abs=1e-9)  # one stream: their sum
+    assert summary.comm_s == pytest.approx(reduced.seconds + sent.seconds)
+    assert summary.window_s == pytest.approx(0.219727, abs=1e-6)
+    total = summary.compute_s + summary.comm_s - summary.overlap_s + summary.idle_s
+    assert total == pytest.approx(summary.window_s)
+    assert 0 < summary.overlap_s < summary.comm_s
+
+
+def test_recorded_all_gather_has_the_bytes_of_all_ranks():
+    """The kernel of NCCL 2.27 for 8 ranks: 8 x 25,136 numbers of two bytes."""
+    events = recorded("b200-all-gather.json", "execute_context_1(888_788544)_generation_0(0)")
+    (gathered,) = summarize_trace(events, epoch_result(), on_cuda=True).collectives
+    assert (gathered.kind, gathered.messages) == ("all_gather", 1)
+    assert gathered.message_bytes == 8 * 25_136 * 2
+    assert gathered.seconds == pytest.approx(21.953e-6, abs=1e-9)
 
 
 TRACES = Path(__file__).parents[2] / "data" / "traces"

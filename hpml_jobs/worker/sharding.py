@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor
@@ -100,9 +101,10 @@ class FSDP(ProcessGroup):
             self.groups.append(_group(parameters, self.placement.world_size, module is model))
         # None: torch keeps the root's parameters gathered until backward, which begins with them
         reshard = None if self.cell.reshard else False
-        for module in inner:
-            fully_shard(module, reshard_after_forward=reshard)
-        fully_shard(model, reshard_after_forward=reshard)
+        # By default torch takes the machine's accelerator, also in a cell with device=cpu
+        mesh = init_device_mesh(self.devices[0].type, (self.placement.world_size,))
+        for module in (*inner, model):
+            fully_shard(module, mesh=mesh, reshard_after_forward=reshard)
 
     def exchange(self, model: nn.Module, *, in_backward: bool) -> AbstractContextManager[Any]:
         """Let the next backward reduce gradients, or keep them whole on this rank.

@@ -29,6 +29,7 @@ from hpml_jobs.report.lab.words import (
     REPORTED,
     RESIDUAL,
     RESIDUAL_LOADING,
+    kernels_in_new_threads,
     kernels_of_one_run,
     loader_workers,
     time,
@@ -98,6 +99,7 @@ def table1(selection: StrategyRows) -> Table:
         f"{references.baseline(rows, selection.batches, device)} {captions.runs(rows)}",
         loader_workers(rows, device),
         *kernels_of_one_run(group, rows),
+        *kernels_in_new_threads(group, selection.strategy),
     )
     text = TableText("table1", "Table 1: time and speedup", "Table 1", caption)
     notes = [

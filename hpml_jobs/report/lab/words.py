@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from hpml_jobs.core.strategies import BandwidthKind, Device
+from hpml_jobs.core.strategies import BandwidthKind, Device, Strategy
 from hpml_jobs.report.frame.captions import one_work, row_label
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.rows import Row, setup_order
@@ -53,6 +53,21 @@ def kernels_of_one_run(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
         for record in group.records(row)
     )
     return [KERNELS_OF_ONE_RUN] if searched and group.device is Device.CUDA else []
+
+
+NEW_THREADS = (
+    "DataParallel starts new threads in every forward. Each builds cuDNN's plans again (about 20 "
+    "of a ResNet-18; 0.4 to 0.6 ms each on an L4, pytorch issue 191617), and by default cuDNN does "
+    "not search for its fastest kernels there, while it does under ddp: use cudnn_benchmark=false "
+    "to compare the two."
+)
+
+
+def kernels_in_new_threads(group: ConditionGroup, strategy: Strategy) -> list[str]:
+    """Return a note on what cuDNN costs a strategy whose forward starts threads of its own."""
+    uses_cudnn = group.device is Device.CUDA and group.a_cell.workload.has_convolutions
+    in_threads = strategy.traffic.forward_in_new_threads
+    return [NEW_THREADS] if in_threads and uses_cudnn and not group.imported else []
 
 
 def loader_workers(rows: Iterable[Row], device: Device) -> str:

@@ -154,10 +154,12 @@ def prepare(kind: CollectiveKind, size: int, device: torch.device) -> Call:
         if kind is CollectiveKind.ALL_REDUCE:
             return Call(whole, whole, lambda: dist.all_reduce(whole))
         return Call(whole, whole, lambda: dist.broadcast(whole, src=0))
-    share = torch.ones(-(-elements // ranks), device=device)
-    whole = torch.ones(ranks * share.numel(), device=device)
-    if kind is CollectiveKind.ALL_GATHER:
+    elements_of_rank = -(-elements // ranks)
+    whole = torch.ones(ranks * elements_of_rank, device=device)
+    if kind is CollectiveKind.ALL_GATHER:  # in place, as FSDP2's: its input is a part of the output
+        share = whole[dist.get_rank() * elements_of_rank :][:elements_of_rank]
         return Call(share, whole, lambda: _ALL_GATHER(whole, share))
+    share = torch.ones(elements_of_rank, device=device)
     return Call(whole, share, lambda: _REDUCE_SCATTER(share, whole))
 
 
@@ -316,11 +318,17 @@ def _reset_function() -> Callable[[], None]:
     return function
 
 
-def parse_choices(lines: Iterable[str]) -> tuple[NcclChoice, ...]:
+_OF_ONE_RANK = (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
+"""Collectives of which NCCL logs the bytes of one rank's share (src/enqueue.cc, `task->count`)."""
+
+
+def parse_choices(lines: Iterable[str], ranks: int) -> tuple[NcclChoice, ...]:
     """Return the choices in a log, the last one of each collective and size.
 
+    Their bytes are those of the whole message, as a point of the microbenchmark has them.
+
     >>> line = "n1:7:9 [0] NCCL INFO AllReduce: {} Bytes -> Algo {} proto {} channel{{Lo..Hi}}={{}}"
-    >>> parse_choices([line.format(1024, "TREE", "LL").replace("{}", "{0..1}")])[0].text
+    >>> parse_choices([line.format(1024, "TREE", "LL").replace("{}", "{0..1}")], ranks=4)[0].text
     'TREE/LL, 2 channels'
     """
     choices: dict[tuple[CollectiveKind, int], NcclChoice] = {}
@@ -334,7 +342,7 @@ def parse_choices(lines: Iterable[str]) -> tuple[NcclChoice, ...]:
         )
         choice = NcclChoice(
             kind=kind,
-            bytes=int(match["bytes"]),
+            bytes=int(match["bytes"]) * (ranks if kind in _OF_ONE_RANK else 1),
             algorithm=match["algorithm"] or match["way"],
             protocol=match["protocol"] or match["kernel"],
             channels=int(channels) if channels else None,
@@ -361,7 +369,8 @@ def with_nccl_choices(
             prepare(point.kind, point.bytes, devices[0]).run()  # NCCL writes at the call
     if not writes:
         return benchmark, reason
-    choices = parse_choices(path.read_text(errors="replace").splitlines()) if path.exists() else ()
+    lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+    choices = parse_choices(lines, dist.get_world_size())
     if not choices:
         return benchmark, f"NCCL's algorithm: no choice in its log {path.name}"
     return msgspec.structs.replace(benchmark, nccl=choices), None

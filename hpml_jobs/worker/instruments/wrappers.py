@@ -27,25 +27,9 @@ class InstrumentedDDP(DistributedDataParallel):
     def __init__(self, model: nn.Module, strategy: HasLedger, **options: Any) -> None:
         super().__init__(model, **options)
         self._strategy = strategy
-        self.register_comm_hook(None, self._all_reduce)
-
-    def _all_reduce(self, _: None, bucket: GradBucket) -> torch.futures.Future[Tensor]:
-        """Average a bucket as DDP does, and time it from the call until the mean is complete."""
-        tensor, ledger = bucket.buffer(), self._strategy.ledger
-        tensor.div_(dist.get_world_size())
-        collective = (
-            ledger.begin(CollectiveKind.ALL_REDUCE, Purpose.GRADIENTS, tensor) if ledger else None
-        )
-        work = dist.all_reduce(tensor, async_op=True)
-
-        def complete(future: torch.futures.Future[list[Tensor]]) -> Tensor:
-            if ledger and collective:
-                ledger.end(collective)
-            future.value()  # raises what the all-reduce raised
-            return tensor
-
-        mean: torch.futures.Future[Tensor] = work.get_future().then(complete)
-        return mean
+        # Not a method of the wrapper: torch's reducer would keep the wrapper, and the wrapper the
+        # reducer, in a cycle through C++ that Python does not see.
+        self.register_comm_hook(strategy, _all_reduce)
 
     def _distributed_broadcast_coalesced(
         self, tensors: list[Tensor], buffer_size: int, authoritative_rank: int = 0
@@ -61,6 +45,25 @@ class InstrumentedDDP(DistributedDataParallel):
         )
         if ledger:
             ledger.record_call(CollectiveKind.BROADCAST, Purpose.BUFFERS, tensors, start)
+
+
+def _all_reduce(strategy: HasLedger, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+    """Average a bucket as DDP does, and time it from the call until the mean is complete."""
+    tensor, ledger = bucket.buffer(), strategy.ledger
+    tensor.div_(dist.get_world_size())
+    collective = (
+        ledger.begin(CollectiveKind.ALL_REDUCE, Purpose.GRADIENTS, tensor) if ledger else None
+    )
+    work = dist.all_reduce(tensor, async_op=True)
+
+    def complete(future: torch.futures.Future[list[Tensor]]) -> Tensor:
+        if ledger and collective:
+            ledger.end(collective)
+        future.value()  # raises what the all-reduce raised
+        return tensor
+
+    mean: torch.futures.Future[Tensor] = work.get_future().then(complete)
+    return mean
 
 
 class InstrumentedDataParallel(nn.DataParallel[nn.Module]):

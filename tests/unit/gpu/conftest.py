@@ -128,7 +128,7 @@ def run_here(script: str, words: Sequence[str]) -> None:
         replaced_module("jobs", jobs),
         mock.patch.multiple(module, create=True, **seams),
         mock.patch.object(sys, "argv", [script, *words]),
-        mock.patch.object(torch, "compile", lambda model: model),
+        mock.patch.object(torch, "compile", lambda model, **_: model),
     ):
         module.main()
 

@@ -4,13 +4,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 import torch
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from hpml_jobs.core.cell import Cell, CellFile, Protocol
 from hpml_jobs.core.record import Attempt, Record
@@ -38,6 +40,22 @@ def results_of_ranks(module: str, processes: int) -> Any:
     )
     assert process.returncode == 0, process.stderr
     return json.loads(process.stdout)
+
+
+@pytest.fixture
+def one_rank() -> Iterator[None]:
+    """A process group of this process."""
+    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.fixture
+def four_ranks() -> Iterator[None]:
+    """Rank 0 of 4, whose collectives do nothing; DDP needs `one_rank`, a group that answers."""
+    dist.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
+    yield
+    dist.destroy_process_group()
 
 
 SMALL_DIGITS = msgspec.structs.replace(DIGITS, images=512, limit=512)

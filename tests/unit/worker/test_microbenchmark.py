@@ -148,6 +148,13 @@ def test_messages_have_the_bytes_of_the_whole_tensor(eight_ranks):
         microbenchmark.prepare(CollectiveKind.GATHER, 1000, CPU)
 
 
+def test_all_gather_is_in_place_as_that_of_fsdp(eight_ranks, monkeypatch):
+    monkeypatch.setattr(dist, "get_rank", lambda: 5)
+    call = microbenchmark.prepare(CollectiveKind.ALL_GATHER, 1024, CPU)
+    assert call.inputs.data_ptr() == call.output[5 * 32 :].data_ptr()
+    assert call.inputs.numel() == 32
+
+
 def test_host_clock_queues_nothing():
     clock = HostClock()
     assert not clock.occupy(1.0)

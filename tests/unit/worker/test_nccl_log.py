@@ -25,14 +25,28 @@ gr001:4242:4242 [0] NCCL INFO ReduceScatter: 99 Bytes -> Algo RI
 
 def test_choices_are_the_last_of_each_collective_and_size():
     all_reduce, all_gather = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
-    assert microbenchmark.parse_choices(LOG.splitlines()) == (
+    assert microbenchmark.parse_choices(LOG.splitlines(), ranks=4) == (
         NcclChoice(kind=all_reduce, bytes=1024, algorithm="RING", protocol="LL128", channels=2),
         NcclChoice(kind=all_reduce, bytes=2**28, algorithm="NVLS", protocol="SIMPLE", channels=16),
         NcclChoice(
-            kind=all_gather, bytes=4096, algorithm="Symmetric", protocol="AllGather_LL", channels=4
+            kind=all_gather,
+            bytes=4 * 4096,
+            algorithm="Symmetric",
+            protocol="AllGather_LL",
+            channels=4,
         ),
-        NcclChoice(kind=all_gather, bytes=8192, algorithm="Copy Engine"),
+        NcclChoice(kind=all_gather, bytes=4 * 8192, algorithm="Copy Engine"),
     )
+
+
+def test_choices_have_the_bytes_of_the_whole_message():
+    """As the points beside which they are shown: NCCL logs one rank's share of these two."""
+    line = "n1:1:1 [0] NCCL INFO {}: {} Bytes -> Algo RING proto LL channel{{Lo..Hi}}={{0..1}}"
+    logged = {"AllReduce": 2**20, "AllGather": 2**18, "ReduceScatter": 2**18, "Broadcast": 2**20}
+    lines = [line.format(kind, size) for kind, size in logged.items()]
+    choices = microbenchmark.parse_choices(lines, ranks=4)
+    assert [choice.kind for choice in choices] == [*microbenchmark.KINDS]
+    assert {choice.bytes for choice in choices} == {2**20}
 
 
 def test_log_is_written_inside_the_block_only(tmp_path, monkeypatch):

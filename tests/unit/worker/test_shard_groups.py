@@ -73,3 +73,13 @@ def test_torch_without_countable_messages_is_refused(monkeypatch):
     fsdp = STRATEGIES[Strategy.FSDP](cell, Placement(0, 0, 2), (torch.device("cpu"),))
     with pytest.raises(HpmlError, match=r"torch 2\.9 on .*use strategy=zero1 or ddp"):
         fsdp.setup(COLLECTIVE_TIMEOUT)
+
+
+def test_cell_on_the_cpu_stays_there_on_a_machine_with_a_gpu(four_ranks, monkeypatch):
+    """torch's own choice is the accelerator of the machine, whatever the cell's device is."""
+    monkeypatch.setattr(torch._C, "_get_accelerator", lambda: torch.device("cuda"))
+    cell = cpu_cell(gpus=4, strategy=Strategy.FSDP)
+    fsdp = STRATEGIES[Strategy.FSDP](cell, Placement(0, 0, 4), (torch.device("cpu"),))
+    model = fsdp.wrap(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4)))
+    meshes = {parameter.device_mesh for parameter in model.parameters()}
+    assert [(mesh.device_type, mesh.size()) for mesh in meshes] == [("cpu", 4)]

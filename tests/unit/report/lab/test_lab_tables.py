@@ -8,7 +8,7 @@ import pytest
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.report.files.markdown import grid
-from hpml_jobs.report.lab.words import KERNELS_OF_ONE_RUN
+from hpml_jobs.report.lab.words import KERNELS_OF_ONE_RUN, NEW_THREADS
 from tests.unit.builders import CPU, DIGITS, PUBLISHED_S, lab_cell, lab_record
 
 Q1 = """\
@@ -127,6 +127,8 @@ def test_dp_tables_share_baseline_and_have_nominal_bandwidth(builder):
     one, _, _, three, three_r = group.strategies[0].tables
     assert [line.texts for line in one.lines] == [("48.61", "1"), ("40.00", "1.22")]
     assert "DataLoader workers in total: 2." in one.caption
+    assert NEW_THREADS in one.caption  # what dp pays, and ddp does not
+    assert NEW_THREADS not in group.strategies[1].tables[0].caption
     for table in (three, three_r):
         assert any(line.startswith("Nominal:") for line in table.caption)
         assert "nominal" in table.corner

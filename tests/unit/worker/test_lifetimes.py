@@ -1,0 +1,79 @@
+"""Lifetimes: wrappers, batches, outputs and copies of the model are freed when they should be."""
+
+import gc
+import weakref
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.worker.epochs import instrumented_epoch, train_epoch
+from hpml_jobs.worker.probes import OptionalSteps, unsynced_epoch
+from hpml_jobs.worker.process_group import Placement
+from hpml_jobs.worker.strategies import STRATEGIES
+from hpml_jobs.worker.training import Training, make_training
+
+from .conftest import cpu_cell
+from .path_training import WORKLOAD
+
+CPU = (torch.device("cpu"),)
+
+
+@pytest.fixture(params=[Strategy.DDP, Strategy.ZERO1, Strategy.FSDP])
+def training(one_rank, request) -> Training:
+    cell = cpu_cell(WORKLOAD, gpus=2, batch=6, strategy=request.param, loader_workers=0)
+    return make_training(cell, STRATEGIES[cell.strategy](cell, Placement(0, 0, 1), CPU), Path.cwd())
+
+
+def alive(references: list[weakref.ref]) -> int:
+    gc.collect()
+    return sum(reference() is not None for reference in references)
+
+
+def test_old_wrapper_is_freed_when_the_model_is_wrapped_anew(training):
+    """With it go its buckets, and its hooks on the parameters; fsdp has none."""
+    wrappers = []
+    for is_instrumented in (True, False, True):
+        if training.model is not training.replica:
+            wrappers.append(weakref.ref(training.model))
+        training.rewrap(instrumented=is_instrumented)
+        (instrumented_epoch if is_instrumented else train_one)(training, 1)
+    assert len(wrappers) == (3 if training.cell.strategy.traffic.sync_buffers == "on" else 0)
+    assert alive(wrappers) == 0
+
+
+def train_one(training: Training, number: int) -> None:
+    train_epoch(training, number, Role.TIMED)
+
+
+@pytest.mark.parametrize("epoch", [train_one, instrumented_epoch])
+def test_epoch_leaves_its_last_batch_only(training, epoch):
+    """No outputs; the last batch stays for the passes of a new wrapper."""
+    batches, outputs = [], []
+
+    def remember(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        batches.append(weakref.ref(inputs[0]))
+        outputs.append(weakref.ref(output))
+
+    training.replica.register_forward_hook(remember)
+    epoch(training, 0)
+    assert len(batches) > 1
+    assert (alive(batches), alive(outputs)) == (1, 0)
+
+
+def test_epoch_without_exchange_leaves_no_copy_of_the_model(training, monkeypatch):
+    """Nor its gradients and momentum: the microbenchmark and the profiler need the memory."""
+    copy_replica, copies = training.copy_replica, []
+
+    def copy() -> nn.Module:
+        replica = copy_replica()
+        copies.extend(map(weakref.ref, (replica, *replica.parameters())))
+        return replica
+
+    monkeypatch.setattr(training, "copy_replica", copy)
+    (epoch,) = unsynced_epoch(training, OptionalSteps(training.strategy))
+    assert (epoch.role, len(copies)) == (Role.UNSYNCED, 7)
+    assert alive(copies) == 0

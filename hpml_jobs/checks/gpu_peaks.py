@@ -241,7 +241,8 @@ class FlopPerSample(NamedTuple):
     """FLOP of one sample's forward and backward pass; None where that is not known.
 
     `counted` is torch's count. `by_formula` is that of the built-in transformer, 6 N + 12 L H Q T
-    for each of its tokens, where N are `weights`: its parameters without position embeddings.
+    for each of its tokens, where N are `weights`: its parameters without position embeddings and
+    without the rows that pad its vocabulary.
     """
 
     counted: int | None
@@ -263,7 +264,8 @@ def flop_of(record: Record) -> FlopPerSample:
     shape = record.cell.workload.built_in_shape
     if shape is None or model is None:
         return FlopPerSample(counted)
-    weights = model.parameters - shape.context * shape.width
+    unused = shape.context * shape.width + record.cell.workload.padding_parameters
+    weights = model.parameters - unused
     per_token = transformer_flop_per_token(weights, shape.layers, shape.width, shape.context)
     return FlopPerSample(counted, per_token * shape.context, weights)
 

@@ -183,7 +183,8 @@ def faster_than_peak(record: Record) -> Observation | None:
     Limit: the peak of the GPU model at its precision (hpml_jobs/checks/gpu_peaks.py). On ordinary
     cores {gpu_peaks.WINOGRAD:g} times it, because Winograd's 3 x 3 convolutions need fewer
     multiplications than are counted, and a warning above the peak; with TF32 a warning above
-    {gpu_peaks.TF32_SHARE} of it. Not checked for an unknown GPU or model
+    {gpu_peaks.TF32_SHARE} of it; in half precision the highest, on GeForce cards with sums in fp16.
+    Not checked for an unknown GPU or model
     Fix: time with synchronization, and name the model that was trained
     """
     flop, peak = gpu_peaks.flop_per_sample_of(record), gpu_peaks.peak_of(record)
@@ -196,8 +197,9 @@ def faster_than_peak(record: Record) -> Observation | None:
         f"{peak.flop_per_s / 1e12:.4g} ({peak.precision}"
     )
     if reached > peak.impossible:
+        reason = "sums in fp16" if peak.precision in gpu_peaks.HALF_PRECISIONS else "Winograd"
         limit = (
-            f"; with Winograd {peak.impossible / 1e12:.4g}"
+            f"; with {reason} {peak.impossible / 1e12:.4g}"
             if peak.impossible > peak.flop_per_s
             else ""
         )

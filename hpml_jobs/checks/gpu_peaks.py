@@ -16,7 +16,8 @@ class Peak(NamedTuple):
 
     `fp32` is the ordinary cores, `tf32` the tensor cores on fp32 values, `half` the tensor cores
     on fp16 and bf16. None: the card has no such unit. `gb_per_s` is the memory's bandwidth at most
-    (1e9 bytes), `cache_mb` its last cache (1e6 bytes); None: not known.
+    (1e9 bytes), `cache_mb` its last cache (1e6 bytes); None: not known. `half_to_fp32` is `half`
+    with sums in fp32, where a card is slower at that; None: it is not.
     """
 
     fp32: float
@@ -25,8 +26,16 @@ class Peak(NamedTuple):
     gb_per_s: float | None
     cache_mb: float | None
     source: str
+    half_to_fp32: float | None = None
+
+    @property
+    def half_in_training(self) -> float | None:
+        """The tensor cores' rate on fp16 and bf16 with sums in fp32, as torch computes them."""
+        return self.half if self.half_to_fp32 is None else self.half_to_fp32
 
 
+# GeForce cards sum fp16 products in fp16 at twice the rate of sums in fp32, unlike the RTX A,
+# Quadro, TITAN RTX and data-center cards. Both rates are in the tables of the cited whitepapers.
 _V100 = "NVIDIA V100 and V100S datasheets, the fastest of them"
 _H100_NVL = "NVIDIA H100 NVL datasheet, half of its figures with sparsity"
 _H100 = "NVIDIA H100 whitepaper, SXM5"
@@ -47,7 +56,9 @@ PEAKS = {
     "rtx6000": Peak(16.3, None, 130.5, 672, 6.3, "NVIDIA Quadro RTX 6000 datasheet"),
     "rtx8000": Peak(16.3, None, 130.5, 672, 6.3, "NVIDIA Quadro RTX 8000 datasheet"),
     "titanrtx": Peak(16.3, None, 130.5, 672, 6.3, "NVIDIA Turing whitepaper, TITAN RTX"),
-    "rtx2080ti": Peak(14.2, None, 113.8, 616, 5.8, "NVIDIA Turing whitepaper, Founders Edition"),
+    "rtx2080ti": Peak(
+        14.2, None, 113.8, 616, 5.8, "NVIDIA Turing whitepaper, Founders Edition", 56.9
+    ),
     "a100": Peak(19.5, 156.0, 312.0, 2039, 42, "NVIDIA A100 datasheet"),
     "a800": Peak(19.5, 156.0, 312.0, 2039, 42, "NVIDIA A800 datasheet: as A100"),
     "a30": Peak(10.3, 82.0, 165.0, 933, 26, "NVIDIA A30 datasheet"),
@@ -60,16 +71,16 @@ PEAKS = {
         27.8, 55.6, 111.1, 768, 6.3, "NVIDIA RTX A5000 datasheet, half of its tensor figure"
     ),
     "rtxa6000": Peak(38.7, 77.4, 154.8, 768, 6.3, "NVIDIA RTX A6000 datasheet"),
-    "rtx3090": Peak(35.6, 35.6, 142.3, 936, 6.3, "NVIDIA Ampere GA102 whitepaper"),
+    "rtx3090": Peak(35.6, 35.6, 142.3, 936, 6.3, "NVIDIA Ampere GA102 whitepaper", 71.0),
     "l4": Peak(
         30.3, 60.0, 121.0, 300, 51, "NVIDIA L4 datasheet, half of its figures with sparsity"
     ),
     "l40": Peak(90.5, 90.5, 181.0, 864, 101, "NVIDIA L40 datasheet"),
     "l40s": Peak(91.6, 183.0, 362.0, 864, 101, "NVIDIA L40S datasheet"),
     "rtx6000ada": Peak(91.1, 182.1, 364.2, 960, 101, "NVIDIA RTX 6000 Ada datasheet"),
-    "rtx4090": Peak(82.6, 82.6, 330.3, 1008, 76, "NVIDIA Ada GPU architecture whitepaper"),
+    "rtx4090": Peak(82.6, 82.6, 330.3, 1008, 76, "NVIDIA Ada GPU architecture whitepaper", 165.2),
     "rtx5090": Peak(
-        104.8, 104.8, 419.0, 1792, 101, "NVIDIA RTX Blackwell GPU architecture whitepaper"
+        104.8, 104.8, 419.0, 1792, 101, "NVIDIA RTX Blackwell GPU architecture whitepaper", 209.5
     ),
     "rtxpro6000": Peak(
         126.0,
@@ -133,7 +144,8 @@ TF32_SHARE = Share(0.6)
 class PeakRate(NamedTuple):
     """The peak FLOP/s of one device at a precision, dense, and where that is written.
 
-    Counted FLOP/s above `doubtful` need an explanation, those above `impossible` were not computed.
+    `flop_per_s` is what MFU is a share of. Counted FLOP/s above `doubtful` need an explanation,
+    those above `impossible` were not computed.
     """
 
     flop_per_s: float
@@ -167,13 +179,16 @@ def peak_rate(gpu_model: str, precision: str, *, tf32: bool = True) -> PeakRate 
     [15.7, 125.0]
     >>> [peak_rate("NVIDIA A100-SXM4-80GB", "fp32", tf32=t)[:2] for t in (True, False)]
     [(156000000000000.0, 'tf32'), (19500000000000.0, 'fp32')]
+    >>> [round(rate / 1e12) for rate in peak_rate("NVIDIA GeForce RTX 3090", "bf16")[::4]]
+    [71, 142]
     """
     peak = PEAKS.get(gpu_key(gpu_model))
     if peak is None:
         return None
-    if precision in HALF_PRECISIONS and peak.half:
-        rate = 1e12 * peak.half
-        return PeakRate(rate, precision, peak.source, doubtful=rate, impossible=rate)
+    if precision in HALF_PRECISIONS and peak.half and peak.half_in_training:
+        most = 1e12 * peak.half
+        rate = 1e12 * peak.half_in_training
+        return PeakRate(rate, precision, peak.source, doubtful=most, impossible=most)
     if precision not in ("fp32", "tf32", *HALF_PRECISIONS):
         return None
     fp32 = 1e12 * peak.fp32
@@ -226,7 +241,8 @@ class FlopPerSample(NamedTuple):
     """FLOP of one sample's forward and backward pass; None where that is not known.
 
     `counted` is torch's count. `by_formula` is that of the built-in transformer, 6 N + 12 L H Q T
-    for each of its tokens, where N are `weights`: its parameters without position embeddings.
+    for each of its tokens, where N are `weights`: its parameters without position embeddings and
+    without the rows that pad its vocabulary.
     """
 
     counted: int | None
@@ -248,7 +264,8 @@ def flop_of(record: Record) -> FlopPerSample:
     shape = record.cell.workload.built_in_shape
     if shape is None or model is None:
         return FlopPerSample(counted)
-    weights = model.parameters - shape.context * shape.width
+    unused = shape.context * shape.width + record.cell.workload.padding_parameters
+    weights = model.parameters - unused
     per_token = transformer_flop_per_token(weights, shape.layers, shape.width, shape.context)
     return FlopPerSample(counted, per_token * shape.context, weights)
 

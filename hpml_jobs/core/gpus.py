@@ -216,6 +216,35 @@ def gpus_by_uuid(nvml: Any) -> dict[str, Any]:
     return {nvml_text(nvml.nvmlDeviceGetUUID(handle)): handle for handle in handles}
 
 
+def visible_gpus(setting: str | None, uuids: Sequence[str]) -> list[int]:
+    """Return the numbers of the GPUs that CUDA_VISIBLE_DEVICES leaves; None: not set.
+
+    CUDA stops at the first word that names none (CUDA's programming guide). Beginnings of UUIDs
+    are names, too; an instance of a divided GPU counts as its first GPU.
+
+    >>> visible_gpus("1,GPU-a", ["GPU-a1", "GPU-b1"]), visible_gpus("0,-1,1", ["GPU-a", "GPU-b"])
+    ([1, 0], [0])
+    >>> visible_gpus("", ["GPU-a"]), visible_gpus(None, ["GPU-a"]), visible_gpus("MIG-5", ["GPU-a"])
+    ([], [0], [0])
+    """
+    if setting is None:
+        return [*range(len(uuids))]
+    numbers: list[int] = []
+    for word in (word.strip() for word in setting.split(",")):
+        if word.isdigit() and int(word) < len(uuids):
+            number = int(word)
+        elif word.startswith("GPU-") and any(uuid.startswith(word) for uuid in uuids):
+            number = next(n for n, uuid in enumerate(uuids) if uuid.startswith(word))
+        elif word.startswith("MIG-") and uuids and not numbers:
+            number = 0
+        else:
+            break
+        if number in numbers:  # CUDA then shows none
+            return []
+        numbers.append(number)
+    return numbers
+
+
 def nvml_text(value: str | bytes) -> str:
     """Return a text of NVML, which older versions of pynvml return as bytes."""
     return value.decode() if isinstance(value, bytes) else value

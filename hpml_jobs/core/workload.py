@@ -68,7 +68,8 @@ class Workload(Value, frozen=True, kw_only=True):
     in cells of versions before 0.6.0. `momentum` is also the first beta of AdamW. `schedule` is the
     user's; None: the recipe's. `args` are passed to those of the user's functions that take them.
     `layers`, `heads` and `width` are those of the transformer, `context` the tokens of a sample,
-    `vocab` the number of different tokens. `unit` is what throughput counts; None: by the data
+    `vocab` the number of different tokens, `padded_vocab` the rows of its embedding in memory;
+    None: as many. `unit` is what throughput counts; None: by the data
     (`throughput_unit`). `imported` has the source files that the functions import from folders that
     are not on sys.path when they start, and `data_sha256` is the identity of a folder of images or
     text (`data_digest`): both are empty in cells of versions before 0.9.0.
@@ -99,6 +100,7 @@ class Workload(Value, frozen=True, kw_only=True):
     unit: Unit | None = None
     imported: tuple[SourceFile, ...] = ()
     data_sha256: str | None = None
+    padded_vocab: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse values that no optimizer or no transformer accepts."""
@@ -171,6 +173,11 @@ class Workload(Value, frozen=True, kw_only=True):
                 f"workload.vocab={self.vocab}: the tokens of workload.data={self.data} are bytes; "
                 f"use workload.vocab={BYTES} or more"
             )
+        if self.padded_vocab is not None and self.padded_vocab < (self.vocab or 1):
+            raise UsageError(
+                f"workload.padded_vocab={self.padded_vocab}: must be workload.vocab={self.vocab} "
+                "or more"
+            )
 
     @property
     def has_tokens(self) -> bool:
@@ -204,10 +211,17 @@ class Workload(Value, frozen=True, kw_only=True):
         return self.shape if self.model == GPT else None
 
     @property
+    def padding_parameters(self) -> int:
+        """Return the parameters of rows of the embedding that stand for no token."""
+        if self.padded_vocab is None or self.shape is None:
+            return 0
+        return (self.padded_vocab - self.shape.vocab) * self.shape.width
+
+    @property
     def built_in_parameters(self) -> int | None:
         """Return the parameters of a built-in model of this size; None for other models."""
         if self.model == GPT:
-            return self.shape.parameters if self.shape else None
+            return self.shape.parameters + self.padding_parameters if self.shape else None
         size = MODELS.get(self.model)
         return size.parameters(self.classes) if size else None
 

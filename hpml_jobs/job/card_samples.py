@@ -6,6 +6,7 @@ one CPU. A thread inside a rank would take turns with the training loop for the 
 """
 
 import contextlib
+import os
 import threading
 import time
 from collections import Counter
@@ -15,10 +16,15 @@ from typing import Any
 
 import msgspec
 
-from hpml_jobs.core.gpus import gpus_by_uuid, open_nvml, throttle_reasons
+from hpml_jobs.core.gpus import (
+    gpus_by_uuid,
+    nvml_text,
+    open_nvml,
+    throttle_reasons,
+    visible_gpus,
+)
 from hpml_jobs.core.measurements import CardSamples
 from hpml_jobs.core.record import Rank, Record
-from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.validation import InvalidRecordError, decode
 from hpml_jobs.core.value import Value
 from hpml_jobs.study.attempt import AttemptFolder
@@ -52,20 +58,20 @@ class NodeSamples(Value, frozen=True, kw_only=True):
 
 
 class CardSampler:
-    """Reads all GPUs that NVML shows every half second, in a thread, until it is stopped.
+    """Reads the cell's GPUs of this node every half second, in a thread, until it is stopped.
 
-    With the CPU as the device it reads nothing.
+    A cell on the CPU has `gpus` 0, and nothing is read.
     """
 
-    def __init__(self, device: Device) -> None:
-        self._has_gpus = device is Device.CUDA
+    def __init__(self, gpus: int) -> None:
+        self._gpus = gpus
         self._samples: dict[str, list[Sample]] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="card-samples", daemon=True)
 
     def start(self) -> None:
         """Start reading."""
-        if self._has_gpus:
+        if self._gpus:
             self._thread.start()
 
     def stop(self) -> NodeSamples:
@@ -79,7 +85,7 @@ class CardSampler:
     def _run(self) -> None:
         try:
             nvml = open_nvml()
-            handles = gpus_by_uuid(nvml)
+            handles = _handles(nvml, self._gpus)
         except Exception:  # no NVML: the worker's record says why
             return
         while handles and not self._stop.wait(INTERVAL_S):
@@ -88,6 +94,16 @@ class CardSampler:
                     self._samples.setdefault(uuid, []).append(_sample(nvml, handle))
                 except Exception:  # the GPU does not know a question, or is lost
                     del handles[uuid]
+
+
+def _handles(nvml: Any, gpus: int) -> dict[str, Any]:
+    """Return the handles of the first GPUs that CUDA shows, by UUID, as the workers take them."""
+    by_uuid = gpus_by_uuid(nvml)  # the others may be other jobs', and a query may take 20 ms
+    shown = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), [*by_uuid])
+    handles = {uuid: by_uuid[uuid] for uuid in ([*by_uuid][number] for number in shown)}
+    # NVML counts by bus, CUDA begins with the fastest: of several models read all
+    models = {nvml_text(nvml.nvmlDeviceGetName(handle)) for handle in handles.values()}
+    return handles if len(models) > 1 else dict([*handles.items()][:gpus])
 
 
 def _sample(nvml: Any, handle: Any) -> Sample:

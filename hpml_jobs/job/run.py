@@ -16,6 +16,7 @@ from hpml_jobs.core.cell import CellFile, Outcome
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.processes import die_with_parent, ignore_submitit_signal
 from hpml_jobs.core.record import Attempt, Neighbours
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.job.card_samples import CardSampler, add_samples, write_samples
 from hpml_jobs.job.end import (
     apply_time_limit,
@@ -168,7 +169,7 @@ def _measure(folder: CellFolder, file: CellFile, attempt: Attempt, job: Job) -> 
             end = apply_time_limit(end, file, time.monotonic() - started_at)
             write_whole(paths.end, encode(end), parents=False)
 
-    sampler = CardSampler(file.cell.device)
+    sampler = CardSampler(file.cell.gpus_per_node if file.cell.device is Device.CUDA else 0)
     callbacks = Callbacks(sampler.start, report_stop)
     code, stopped = run_workers(file.cell, folder, paths, job, callbacks)
     samples = sampler.stop()

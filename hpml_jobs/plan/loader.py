@@ -212,7 +212,8 @@ def flop_per_s(gpu: str, precision: Precision | None) -> float | None:
     if peak is None:
         return None
     if precision in (Precision.BF16, Precision.FP16):
-        return HALF_SHARE * peak.half * 1e12 if peak.half else None
+        half = peak.half_in_training
+        return HALF_SHARE * half * 1e12 if half else None
     if peak.tf32 is None or precision == Precision.FP32:
         return FP32_SHARE * peak.fp32 * 1e12
     return max(TF32_SHARE * peak.tf32, FP32_SHARE_BESIDE_TF32 * peak.fp32) * 1e12

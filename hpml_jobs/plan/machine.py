@@ -4,13 +4,12 @@ import functools
 import os
 import shutil
 import sys
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 from hpml_jobs.core.cluster import Cluster, Shape, sbatch_options
 from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.gpus import NvmlError, gpus_by_uuid, nvml_session, nvml_text
+from hpml_jobs.core.gpus import NvmlError, gpus_by_uuid, nvml_session, nvml_text, visible_gpus
 from hpml_jobs.slurm.commands import has_sbatch, limits, partition_minutes
 
 
@@ -84,32 +83,3 @@ def local_gpus() -> tuple[str, ...]:
     except NvmlError:
         return ()
     return tuple(names[number] for number in shown)
-
-
-def visible_gpus(setting: str | None, uuids: Sequence[str]) -> list[int]:
-    """Return the numbers of the GPUs that CUDA_VISIBLE_DEVICES leaves; None: not set.
-
-    CUDA stops at the first word that names none (CUDA's programming guide). Beginnings of UUIDs
-    are names, too; an instance of a divided GPU counts as its first GPU.
-
-    >>> visible_gpus("1,GPU-a", ["GPU-a1", "GPU-b1"]), visible_gpus("0,-1,1", ["GPU-a", "GPU-b"])
-    ([1, 0], [0])
-    >>> visible_gpus("", ["GPU-a"]), visible_gpus(None, ["GPU-a"]), visible_gpus("MIG-5", ["GPU-a"])
-    ([], [0], [0])
-    """
-    if setting is None:
-        return [*range(len(uuids))]
-    numbers: list[int] = []
-    for word in (word.strip() for word in setting.split(",")):
-        if word.isdigit() and int(word) < len(uuids):
-            number = int(word)
-        elif word.startswith("GPU-") and any(uuid.startswith(word) for uuid in uuids):
-            number = next(n for n, uuid in enumerate(uuids) if uuid.startswith(word))
-        elif word.startswith("MIG-") and uuids and not numbers:
-            number = 0
-        else:
-            break
-        if number in numbers:  # CUDA then shows none
-            return []
-        numbers.append(number)
-    return numbers

@@ -71,6 +71,11 @@ def check_model_keys(workload: Workload, given: Container[str]) -> None:
         UsageError: the message names the key.
     """
     model, data = f"workload.model={workload.model}", f"workload.data={workload.data}"
+    if workload.padded_vocab is not None and workload.model != GPT:
+        raise UsageError(
+            f"workload.padded_vocab={workload.padded_vocab} with {model}: only workload.model="
+            f"{GPT} pads its vocabulary; leave workload.padded_vocab= out"
+        )
     if workload.model == GPT:
         _require(workload, SHAPE_KEYS, model, "workload=gpt_nano has them")
         if workload.data not in TOKEN_DATA and ":" not in workload.data:

@@ -180,7 +180,7 @@ def _transformer(workload: Workload) -> nn.Module:
     if workload.shape is None:
         missing = [f"workload.{key}=" for key in SHAPE_KEYS if getattr(workload, key) is None]
         raise HpmlError(f"workload.model={GPT} needs {', '.join(missing)}")
-    return gpt.GPT(workload.shape)
+    return gpt.GPT(workload.shape, workload.padded_vocab)
 
 
 def _user_model(workload: Workload) -> nn.Module:

@@ -198,7 +198,10 @@ class MicroSteps:
 
 BACKEND = "inductor"
 
-CPU_COMPILERS = ("g++", "clang++")
+COMPILERS = {"cpu": ("C++", "CXX", ("g++", "clang++")), "cuda": ("C", "CC", ("gcc", "clang"))}
+"""By device: the language of what torch compiles on the node, the variable that names a compiler,
+and those that are looked for. Triton compiles a launcher of each kernel (triton/runtime/build.py).
+"""
 
 
 class Compiler:
@@ -268,7 +271,7 @@ class Compiler:
         """Refuse to compile without a compiler.
 
         Raises:
-            HpmlError: there is no C++ compiler for the CPU, or no Triton for the GPU.
+            HpmlError: there is no C++ compiler for the CPU, or no Triton or C compiler for the GPU.
         """
         if self._device.type == "cuda":
             from torch.utils._triton import has_triton  # noqa: PLC0415 -- imports Triton
@@ -279,10 +282,11 @@ class Compiler:
                     f"{torch.cuda.get_device_name(self._device)} (it needs compute capability 7.0 "
                     "or higher, and the package triton); use compile=false"
                 )
-            return
-        names = (os.environ["CXX"],) if os.environ.get("CXX") else CPU_COMPILERS
+        language, variable, usual = COMPILERS[self._device.type]
+        names = (os.environ[variable],) if os.environ.get(variable) else usual
         if not any(map(shutil.which, names)):
             raise HpmlError(
-                f"compile={self._mode}: no C++ compiler ({' or '.join(names)}) is installed on "
-                "this node: install one, name it in the variable CXX, or use compile=false"
+                f"compile={self._mode}: no {language} compiler ({' or '.join(names)}) is installed "
+                f"on this node: install one, name it in the variable {variable}, or use "
+                "compile=false"
             )

@@ -188,7 +188,8 @@ def _model(workload: Workload) -> str:
     if shape is None:
         return workload.model
     blocks = f"{shape.layers} layers, {shape.heads} heads, width {shape.width}"
-    return f"{workload.model} ({blocks}, vocabulary {count(shape.vocab)})"
+    padding = f" padded to {count(workload.padded_vocab)}" if workload.padded_vocab else ""
+    return f"{workload.model} ({blocks}, vocabulary {count(shape.vocab)}{padding})"
 
 
 def _optimizer(group: ConditionGroup) -> str:

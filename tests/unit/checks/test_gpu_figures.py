@@ -40,11 +40,20 @@ def test_every_nvidia_gpu_with_a_peak_has_a_memory():
         ("NVIDIA A100-SXM4-80GB", "tf32", True, (93.6, 156.0)),
         ("NVIDIA GeForce RTX 3090", "fp32", True, (35.6, 80.1)),
         ("NVIDIA H200", "bf16", True, (989.4, 989.4)),
+        ("NVIDIA GeForce RTX 4090", "bf16", True, (330.3, 330.3)),
     ],
 )
 def test_bounds_allow_winograd_and_doubt_full_tensor_cores(gpu, precision, tf32, bounds):
     peak = peak_rate(gpu, precision, tf32=tf32)
     assert (peak.doubtful / 1e12, peak.impossible / 1e12) == pytest.approx(bounds)
+
+
+def test_mfu_on_geforce_is_a_share_of_the_rate_with_sums_in_fp32():
+    """The check keeps the rate with sums in fp16, above which nothing can be."""
+    geforce = ("rtx2080ti", "rtx3090", "rtx4090", "rtx5090")
+    rates = {gpu: peak_rate(gpu, "fp16").flop_per_s / 1e12 for gpu in PEAKS if PEAKS[gpu].half}
+    halves = {gpu: rate for gpu, rate in rates.items() if rate < 0.99 * PEAKS[gpu].half}
+    assert halves == dict(zip(geforce, (56.9, 71.0, 165.2, 209.5), strict=True))
 
 
 def test_optimizer_step_needs_the_bytes_beyond_the_cache():

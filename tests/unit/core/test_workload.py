@@ -97,6 +97,14 @@ def test_defaults_of_new_keys_keep_the_hash_of_released_cells():
 DIGEST_OF_070 = "1bb46a8d6892"
 
 
+def test_padded_vocabulary_is_another_cell():
+    gpt = Workload(name="gpt", model="gpt", data="tokens", images=64, vocab=50_257)
+    padded = msgspec.structs.replace(gpt, padded_vocab=50_304)
+    assert cell_of(gpt).digest != cell_of(padded).digest
+    with pytest.raises(UsageError, match=r"padded_vocab=100: must be workload.vocab=50257 or more"):
+        msgspec.structs.replace(gpt, padded_vocab=100)
+
+
 def test_slug_has_short_args():
     args = {f"a_rather_long_name_{letter}": 0.0001 for letter in "abcdefgh"}
     slug = cell_of(own(args=args)).slug

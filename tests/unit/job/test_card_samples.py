@@ -7,7 +7,6 @@ import msgspec
 import pytest
 
 from hpml_jobs.core.measurements import Card, CardSamples
-from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.validation import decode
 from hpml_jobs.job import card_samples
 from hpml_jobs.job.card_samples import (
@@ -99,11 +98,11 @@ class StopAfter(threading.Event):
         return self.waits < 0
 
 
-def samples_after(waits, *gpus, device=Device.CUDA):
-    sampler = CardSampler(device)
+def samples_after(waits, gpus):
+    sampler = CardSampler(gpus)
     sampler._stop = StopAfter(waits)
     sampler.start()
-    if device is Device.CUDA:
+    if gpus:
         sampler._thread.join(10)
     return sampler.stop().by_uuid
 
@@ -111,7 +110,7 @@ def samples_after(waits, *gpus, device=Device.CUDA):
 def test_gpu_that_is_lost_keeps_its_readings(monkeypatch):
     lost, whole = FakeGpu(uuid="GPU-0", power_mw=None), FakeGpu(uuid="GPU-1")
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(lost, whole))
-    by_uuid = samples_after(3)
+    by_uuid = samples_after(3, gpus=2)
     assert {uuid: len(samples) for uuid, samples in by_uuid.items()} == {"GPU-0": 0, "GPU-1": 3}
     assert by_uuid["GPU-1"][0].power_w == 650.0
     assert lost.calls.count("nvmlDeviceGetPowerUsage") == 1  # not asked again
@@ -120,7 +119,31 @@ def test_gpu_that_is_lost_keeps_its_readings(monkeypatch):
 def test_cpu_and_machine_without_nvml_have_no_readings(monkeypatch):
     nvml = FakeNvml(FakeGpu())
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    assert samples_after(1, device=Device.CPU) == {}
+    assert samples_after(1, gpus=0) == {}
     assert nvml.initialized == 0
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert samples_after(1) == {}
+    assert samples_after(1, gpus=1) == {}
+
+
+A100, H100 = FakeGpu.name, "NVIDIA H100 PCIe"
+
+
+@pytest.mark.parametrize(
+    ("visible", "names", "read"),
+    [
+        (None, [A100] * 4, ["GPU-0", "GPU-1"]),
+        ("2,3", [A100] * 4, ["GPU-2", "GPU-3"]),
+        ("GPU-3", [A100] * 4, ["GPU-3"]),
+        (None, [A100, H100], ["GPU-0", "GPU-1"]),
+        (None, [A100, H100, A100], ["GPU-0", "GPU-1", "GPU-2"]),
+    ],
+)
+def test_gpus_of_other_jobs_are_not_asked(monkeypatch, visible, names, read):
+    gpus = [FakeGpu(uuid=f"GPU-{number}", name=name) for number, name in enumerate(names)]
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(*gpus))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert [*samples_after(1, gpus=2)] == read
+    asked = [gpu.uuid for gpu in gpus if "nvmlDeviceGetPowerUsage" in gpu.calls]
+    assert asked == read

@@ -116,6 +116,10 @@ def test_folder_of_text_is_counted_by_size(tmp_path):
         ({"data": "tokens", "vocab": None}, r"model=gpt needs workload.vocab="),
         ({"classes": 5}, r"classes= with workload.data=text: tokens have no classes"),
         ({"context": None}, r"workload.model=gpt needs workload.context="),
+        (
+            {"model": "lenet", "padded_vocab": 300},
+            r"padded_vocab=300 with workload.model=lenet: only",
+        ),
     ],
 )
 def test_keys_that_do_not_fit_are_refused(tmp_path, changes, words):

@@ -19,7 +19,7 @@ PROFILES.remove("auto")  # becomes one of the others
 OF_LOCAL = ("cluster.isolate", "cluster.data_root", "cluster.peak_tflop_per_s")
 """The keys of a cluster that mean something on one machine."""
 
-OF_TOKENS = tuple(f"workload.{key}" for key in (*SHAPE_KEYS, "unit"))
+OF_TOKENS = tuple(f"workload.{key}" for key in (*SHAPE_KEYS, "padded_vocab", "unit"))
 """The keys of a workload that digits, which has images, does not have."""
 
 FREE = {

@@ -3,6 +3,7 @@
 from math import log, sqrt
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 import yaml
@@ -81,6 +82,31 @@ def test_output_weights_are_the_token_embedding():
         assert (model(windows())[..., 5] == 0).all()
     (scores,) = torch.autograd.grad(model(windows())[..., 7].sum(), model.tokens.weight)
     assert scores[7].abs().sum() > 0
+
+
+def test_padded_vocabulary_is_the_same_model():
+    """The rows of the padding change no score and get no gradient."""
+    model, tokens, wide = small(), windows(), SMALL.vocab + 12
+    padded = GPT(SMALL, padded_vocab=wide).eval()
+    weights = model.state_dict()
+    rows = torch.full((wide - SMALL.vocab, SMALL.width), 3.0)
+    weights["tokens.weight"] = torch.cat([weights["tokens.weight"], rows])
+    padded.load_state_dict(weights)
+    gradients = []
+    for each in (model, padded):
+        scores = each(tokens)
+        assert scores.shape == (3, SMALL.context, SMALL.vocab)
+        models.token_cross_entropy(scores, tokens).backward()
+        gradients.append(each.tokens.weight.grad)
+    torch.testing.assert_close(model(tokens), padded(tokens))
+    torch.testing.assert_close(gradients[0], gradients[1][: SMALL.vocab])
+    assert not gradients[1][SMALL.vocab :].any()
+
+
+def test_padded_parameters_are_counted():
+    workload = msgspec.structs.replace(TOKENS, padded_vocab=64)
+    workload = msgspec.structs.replace(workload, parameters=workload.built_in_parameters)
+    assert models.count_parameters(models.build(workload)) == SMALL.parameters + 44 * SMALL.width
 
 
 def test_initial_weights_are_those_of_gpt2():

@@ -228,6 +228,13 @@ def test_compile_without_a_compiler_is_refused(monkeypatch):
         Compiler(CompileMode.DEFAULT, torch.device("cpu"))
 
 
+def test_compile_on_a_gpu_needs_a_c_compiler_beside_triton(monkeypatch):
+    monkeypatch.setattr("torch.utils._triton.has_triton", lambda: True)
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(HpmlError, match=r"no C compiler \(no-such-compiler.* in the variable CC,"):
+        Compiler(CompileMode.DEFAULT, torch.device("cuda", 0))
+
+
 def test_smaller_buckets_are_more_messages(results):
     paths = results["ddp"][0]
     for path in ("small buckets", "buckets accumulate"):

@@ -53,6 +53,16 @@ def test_flop_of_gpt2_by_formula_and_count():
     assert flop.counted == 1_024 * COUNTED
 
 
+def test_padding_of_the_vocabulary_is_no_work():
+    padded = msgspec.structs.replace(GPT2, padded_vocab=50_304)
+    record = gpt2_record(workload=padded)
+    model = msgspec.structs.replace(record.model, parameters=padded.built_in_parameters)
+    flop = flop_of(msgspec.structs.replace(record, model=model))
+    assert model.parameters == 124_439_808 + 47 * 768
+    plain = flop_of(gpt2_record())
+    assert (flop.weights, flop.by_formula) == (plain.weights, plain.by_formula)
+
+
 def test_image_models_have_only_the_count():
     flop = flop_of(a_record(a_cell(workload=DIGITS)))
     assert (flop.by_formula, flop.weights) == (None, None)

@@ -15,8 +15,7 @@ from hpml_jobs.core import workload as core
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.recipe import cosine_factor
-from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.training_path import Precision
+from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.worker.data import user_code
 from hpml_jobs.worker.process_group import MakeOptimizer
@@ -37,7 +36,8 @@ def make_optimizer(
 ) -> Optimizer:
     """Return the workload's optimizer with its learning rate times the recipe's factor k.
 
-    `sharded` is the strategy's, which may keep a part of the state on each rank.
+    `sharded` is the strategy's, which may keep a part of the state on each rank. On GPUs the step
+    is torch's fused one: it skips an overflow of fp16 on the device, while the others wait for it.
 
     torch's SGD keeps u = m u + g and steps by lr x u: the learning rate is not part of the momentum
     buffer, so changing it needs no momentum correction (Goyal et al. 2017, remark 2).
@@ -53,13 +53,45 @@ def make_optimizer(
     kind: type[Optimizer] = AdamW if is_adamw else SGD
     make: MakeOptimizer = sharded(kind) if sharded else kind
     groups = _groups(cell, model, only_matrices=is_adamw)
-    # The fused step skips an overflow on the device; the others would wait for its answer.
-    is_fused = cell.path.precision is Precision.FP16
     if is_adamw:
-        fused = is_fused or cell.device is Device.CUDA  # as nanoGPT and torchtitan train
+        fused = cell.device is Device.CUDA  # as nanoGPT and torchtitan train
         betas = (workload.momentum, ADAMW_BETA2)
         return make(groups, lr=rate, betas=betas, fused=fused or None)
-    return make(groups, lr=rate, momentum=workload.momentum, fused=is_fused or None)
+    fused = _may_fuse_sgd(cell, model)
+    optimizer = make(groups, lr=rate, momentum=workload.momentum, fused=fused or None)
+    if fused and workload.momentum:
+        _zero_momentum(_of_rank(optimizer))
+    return optimizer
+
+
+def _may_fuse_sgd(cell: Cell, model: nn.Module) -> bool:
+    """Return whether torch's fused SGD can train a model.
+
+    It has none for the shards of fsdp, complex parameters and sparse gradients (torch 2.14).
+    """
+    return (
+        cell.device is Device.CUDA
+        and cell.strategy is not Strategy.FSDP
+        and all(parameter.is_floating_point() for parameter in model.parameters())
+        and not any(getattr(module, "sparse", False) for module in model.modules())
+    )
+
+
+def _zero_momentum(optimizer: Optimizer) -> None:
+    """Give SGD its momentum before the first step, as zeros: 0.9 x 0 + g is the first step's g."""
+    # The fused step makes it of uninitialized memory, and leaves that as it is where the gradients
+    # overflow (torch 2.14, optim/sgd.py, _fused_sgd).
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.requires_grad:
+                momentum = torch.zeros_like(parameter, requires_grad=False)
+                optimizer.state[parameter]["momentum_buffer"] = momentum
+
+
+def _of_rank(optimizer: Optimizer) -> Optimizer:
+    """Return the optimizer of this rank's share in a ZeroRedundancyOptimizer; another as it is."""
+    own: Optimizer = getattr(optimizer, "optim", optimizer)
+    return own
 
 
 def _groups(cell: Cell, model: nn.Module, *, only_matrices: bool) -> list[dict[str, object]]:
@@ -126,8 +158,8 @@ def state_bytes(optimizer: Optimizer) -> int:
 
     SGD with momentum keeps one value for each element, AdamW two (and a count for each tensor).
     """
-    kept = getattr(optimizer, "optim", optimizer)  # of ZeroRedundancyOptimizer, this rank's share
-    values = (value for state in kept.state.values() for value in state.values())
+    states = _of_rank(optimizer).state.values()
+    values = (value for state in states for value in state.values())
     tensors = (
         value.to_local() if hasattr(value, "to_local") else value  # fsdp's shards
         for value in values

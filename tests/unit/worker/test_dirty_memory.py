@@ -1,0 +1,150 @@
+"""Optimizer steps with all uninitialized memory full of NaN, and gradients that overflow."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from msgspec.structs import replace
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.training_path import Precision, TrainingPath
+from hpml_jobs.worker.optimizer import make_optimizer, state_bytes
+from hpml_jobs.worker.path_steps import PathSteps
+from hpml_jobs.worker.process_group import Placement
+from hpml_jobs.worker.strategies import STRATEGIES
+
+from .conftest import SMALL_DIGITS, cpu_cell
+
+CPU = torch.device("cpu")
+STEPS = 4
+
+OPTIMIZERS = {
+    "sgd": SMALL_DIGITS,
+    "sgd without momentum": replace(SMALL_DIGITS, momentum=0.0),
+    "adamw": replace(SMALL_DIGITS, optimizer="adamw"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _dirty_memory():
+    """torch fills memory that nothing has written with NaN."""
+    before = torch.utils.deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    assert torch.empty(2).isnan().all()
+    yield
+    torch.use_deterministic_algorithms(False)
+    torch.utils.deterministic.fill_uninitialized_memory = before
+
+
+def cuda_cell(workload, precision=None, **settings):
+    path = TrainingPath(precision=precision)
+    return cpu_cell(workload, device=Device.CUDA, path=path, **settings)
+
+
+def linear():
+    torch.manual_seed(0)
+    return nn.Linear(4, 3)
+
+
+def train(cell, optimizer, steps, model, overflow):
+    """Make `STEPS` steps with given gradients, of which those of some steps overflow."""
+    generator = torch.Generator().manual_seed(1)
+    for number in range(1, STEPS + 1):
+        factors = [torch.randn(p.shape, generator=generator) for p in model.parameters()]
+        pairs = zip(model.parameters(), factors, strict=True)
+        steps.backward(sum((parameter * factor).sum() for parameter, factor in pairs))
+        if number in overflow:
+            model.weight.grad[0, 0] = float("inf")
+        steps.step(optimizer)
+        optimizer.zero_grad()
+
+
+def plain_training(cell, overflow):
+    """The same without fused steps and loss scaling; a step that overflows is left out."""
+    model, generator = linear(), torch.Generator().manual_seed(1)
+    optimizer = make_optimizer(replace(cell, device=Device.CPU, path=TrainingPath()), model)
+    assert not optimizer.defaults["fused"]
+    for number in range(1, STEPS + 1):
+        for parameter in model.parameters():
+            parameter.grad = torch.randn(parameter.shape, generator=generator)
+        if number not in overflow:
+            optimizer.step()
+    return model, optimizer
+
+
+def states(optimizer):
+    """The tensors of an optimizer's state."""
+    return [
+        {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
+        for state in optimizer.state.values()
+    ]
+
+
+OVERFLOWS = [(1,), (2,), (STEPS,), (1, 2), (1, STEPS)]
+RUNS = [(p, ()) for p in (None, *Precision)] + [(Precision.FP16, steps) for steps in OVERFLOWS]
+"""Precisions and the steps whose gradients overflow; only fp16 leaves such steps out."""
+
+
+@pytest.mark.parametrize(("precision", "overflow"), RUNS)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_steps_are_those_of_plain_training(name, precision, overflow):
+    cell, model = cuda_cell(OPTIMIZERS[name], precision), linear()
+    optimizer = make_optimizer(cell, model)
+    assert optimizer.defaults["fused"]
+    train(cell, optimizer, PathSteps(cell.path, CPU), model, overflow)
+    expected, reference = plain_training(cell, overflow)
+    torch.testing.assert_close(model.state_dict(), expected.state_dict())
+    torch.testing.assert_close(states(optimizer), states(reference))
+
+
+@pytest.fixture
+def rank_of_two():
+    """Rank 0 of two, whose messages go nowhere."""
+    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    yield Placement(0, 0, 2)
+    dist.destroy_process_group()
+
+
+def test_zero1_starts_with_the_momentum_of_its_share(rank_of_two):
+    cell, model = cuda_cell(SMALL_DIGITS, gpus=2, strategy=Strategy.ZERO1), linear()
+    strategy = STRATEGIES[Strategy.ZERO1](cell, rank_of_two, (CPU,))
+    optimizer = make_optimizer(cell, model, strategy.sharded)
+    assert state_bytes(optimizer) == 4 * 12  # the weight: the bias is on the other rank
+    (parameter,) = optimizer.optim.param_groups[0]["params"]
+    parameter.grad = torch.ones_like(parameter)
+    decayed = parameter.grad + cell.workload.weight_decay * parameter.detach()
+    optimizer.step()
+    (state,) = optimizer.optim.state.values()
+    torch.testing.assert_close(state["momentum_buffer"], decayed)
+
+
+def test_fsdp_steps_without_the_fused_sgd_that_torch_lacks(rank_of_two):
+    cell = cuda_cell(SMALL_DIGITS, gpus=2, strategy=Strategy.FSDP)
+    model = nn.Sequential(linear())
+    fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+    optimizer = make_optimizer(cell, model)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    assert state_bytes(optimizer) == 4 * (2 * 4 + 2)  # rank 0's rows of 3
+
+
+@pytest.mark.parametrize("name", ["complex", "sparse"])
+def test_model_without_a_fused_step_takes_the_plain_one(name):
+    if name == "complex":
+        model = nn.Module()
+        model.weight = nn.Parameter(torch.ones(2, dtype=torch.complex64))
+        loss = model.weight.abs().sum()
+    else:
+        model = nn.Embedding(3, 2, sparse=True)
+        loss = model(torch.tensor([1])).sum()
+    workload = replace(SMALL_DIGITS, weight_decay=0.0)
+    optimizer = make_optimizer(cuda_cell(workload), model)
+    before = model.weight.detach().clone()
+    loss.backward()
+    optimizer.step()
+    assert not torch.equal(model.weight, before)

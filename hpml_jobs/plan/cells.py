@@ -127,7 +127,7 @@ def _cell(settings: Settings, strategy: Strategy) -> Cell:
         probe_s=settings.probe_s,
         device=device_of(settings),
         threads=settings.threads,
-        loader=settings.loader,
+        loader=settings.loader or Loader.WORKERS,
         loader_workers=0 if settings.loader is Loader.DEVICE else workers,
         seed=settings.seed,
         recipe=settings.recipe.at(settings.gpus * settings.batch * settings.accumulate),
@@ -151,7 +151,7 @@ def device_of(settings: Settings) -> Device:
 def with_workers(draft: Draft, choose: Choose) -> Draft:
     """Return the draft with chosen loader workers if the user gives none."""
     settings, cell = draft.settings, draft.cell
-    is_given = settings.loader_workers is not None or settings.loader is not Loader.WORKERS
+    is_given = settings.loader_workers is not None or cell.loader is not Loader.WORKERS
     if is_given or cell.device is not Device.CUDA:
         return draft
     return draft.with_cell(loader_workers=choose(draft.gpu_type, cell.threads))

@@ -31,6 +31,7 @@ from hpml_jobs.plan.cells import (
 from hpml_jobs.plan.data import NO_TRIAL, TrialRequest, data_root, resolve_workload, with_facts
 from hpml_jobs.plan.loader import chooser, gpu_name, least_fed
 from hpml_jobs.plan.own_code import examined, working_tree
+from hpml_jobs.plan.path import reach, with_path
 from hpml_jobs.plan.settings import QuantizeSettings, Settings
 from hpml_jobs.plan.sweep import Sweep
 from hpml_jobs.slurm import commands
@@ -68,6 +69,7 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
     refuse_unused(sweep.settings, [draft.cell for draft in drafts])
     cluster = _checked_cluster(first.cluster, can_submit=fetch) if sending else first.cluster
     drafts = [d._replace(gpu_type=_gpu_type(d.settings, cluster, notify)) for d in drafts]
+    drafts = [with_path(draft, cluster, notify) for draft in drafts]
     study = Study(resolve_path(first.outputs) / _study_name(drafts))
     study.check_schema()
     choose = chooser(cluster, study, notify)
@@ -84,6 +86,8 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
     feed = least_fed(planned, gpu_name(None, cluster))
     if feed and (feed.is_limit or not fetch):
         notify(str(feed))
+    if share := reach(planned, gpu_name(None, cluster)):
+        notify(share)
     of_batch = {"batch": "global_batch / gpus / accumulate"} if first.global_batch else {}
     return Plan(
         study=study,

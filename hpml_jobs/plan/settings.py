@@ -1,6 +1,7 @@
 """`Settings`: the composed configuration of one combination, with every type checked."""
 
 import operator
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -14,6 +15,13 @@ from hpml_jobs.core.strategies import Device, Loader, Strategy, SyncBuffers
 from hpml_jobs.core.training_path import CompileMode, Precision, TrainingPath
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
+
+
+class PathChoice(StrEnum):
+    """What the keys of the training path and the loader are where they are not given."""
+
+    PLAIN = "plain"  # torch's defaults and loader workers, as in the lab
+    AUTO = "auto"  # by the type of GPU
 
 
 class Data(Value, frozen=True, kw_only=True):
@@ -56,7 +64,7 @@ class Settings(Value, frozen=True, kw_only=True):
     gpu_type: str | None
     device: Device | None
     threads: int
-    loader: Loader
+    loader: Loader | None
     loader_workers: int | None
     protocol: Protocol
     epochs: int | None
@@ -69,8 +77,9 @@ class Settings(Value, frozen=True, kw_only=True):
     evaluate: bool
     quantize: QuantizeSettings
     baseline: Strategy
+    path: PathChoice
     precision: Precision | None
-    channels_last: bool
+    channels_last: bool | None
     cudnn_benchmark: bool | None
     compile: bool | CompileMode
     accumulate: int
@@ -164,7 +173,7 @@ class Settings(Value, frozen=True, kw_only=True):
         is_default = device is Device.CPU and self.precision is Precision.FP32
         return TrainingPath(
             precision=None if is_default else self.precision,
-            channels_last=self.channels_last,
+            channels_last=bool(self.channels_last),
             cudnn_benchmark=self.cudnn_benchmark,
             compile=CompileMode.DEFAULT if self.compile is True else self.compile or None,
             accumulate=self.accumulate,

@@ -14,7 +14,7 @@ from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.recipe import usual_recipe
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.workload import Optimizer
+from hpml_jobs.core.workload import Optimizer, arg_text
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.composer import AUTO, Composer, check_keys, settings_of
 from hpml_jobs.plan.config_folders import GROUPS, ONLY_ON, ConfigFolders
@@ -176,7 +176,9 @@ def _blocks_of_device(composer: Composer, blocks: list[Ranges]) -> tuple[list[Ra
 def _text_of(block: Ranges, other: Ranges) -> str:
     """Return in words the values of a block that another one does not have."""
     different = {key: options for key, options in block.items() if other.get(key) != options}
-    return " ".join(f"{key}={','.join(map(str, options))}" for key, options in different.items())
+    return " ".join(
+        f"{key}={','.join(map(arg_text, options))}" for key, options in different.items()
+    )
 
 
 def _default_workload(composer: Composer, values: Ranges) -> tuple[str, Device]:

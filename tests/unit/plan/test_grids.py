@@ -18,17 +18,20 @@ PRECISION = ("grid=precision", "gpus=2", "workload=digits")
 def test_precisions_that_a_cpu_lacks_are_left_out():
     values, notes = swept(*PRECISION, "device=cpu", key="precision")
     assert values == ["fp32", "bf16"]
-    assert notes == ["left out: precision=tf32,fp16 (only with device=cuda)"]
+    assert notes == [
+        "left out: precision=tf32,fp16 (only with device=cuda)",
+        "left out: precision=bf16 compile=true (only with device=cuda)",
+    ]
     values, notes = swept(*PRECISION, "device=cuda", key="precision")
-    assert values == ["fp32", "bf16", "tf32", "fp16"]
+    assert values == ["fp32", "bf16", "tf32", "fp16", "bf16"]  # the last one compiled
     assert notes == []
 
 
 def test_size_of_the_transformer_depends_on_the_device():
-    for device, name in (("cpu", "gpt_nano"), ("cuda", "gpt2_124m")):
+    for device, name, cells in (("cpu", "gpt_nano", 6), ("cuda", "gpt2_124m", 8)):
         workloads, _ = swept("grid=gpt", f"device={device}", "gpus=2", key="workload")
         assert {workload.name for workload in workloads} == {name}
-        assert len(workloads) == 6  # 2 batches of 3 strategies
+        assert len(workloads) == cells  # 2 batches of 3 strategies; with cuda also compiled ddp
     workloads, _ = swept("grid=gpt", "device=cpu", "workload=digits", key="workload")
     assert {workload.name for workload in workloads} == {"digits"}
 
@@ -36,7 +39,10 @@ def test_size_of_the_transformer_depends_on_the_device():
 def test_values_on_the_command_line_make_blocks_equal():
     for device in ("cpu", "cuda"):
         words = (*PRECISION, f"device={device}", "precision=bf16")
-        assert swept(*words, key="precision") == (["bf16"], [])
+        values, notes = swept(*words, key="precision")
+        assert {*values} == {"bf16"}
+        assert len(values) == (2 if device == "cuda" else 1)  # a compiled row
+        assert len(notes) == (device == "cpu")
 
 
 def test_accumulate_keeps_the_global_batch():

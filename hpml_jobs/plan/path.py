@@ -1,0 +1,120 @@
+"""`path=auto`: the keys of the training path and the loader that a type of GPU is given."""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hpml_jobs.checks.gpu_peaks import half_precision
+from hpml_jobs.core.built_in import DATASETS, MODELS, TOKEN_DATA
+from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.cluster import Cluster
+from hpml_jobs.core.data_files import TEXT
+from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.strategies import Device, Loader, Sharded
+from hpml_jobs.core.training_path import Precision
+from hpml_jobs.core.workload import Workload
+from hpml_jobs.plan.loader import feed_of, gpu_name, images_taken_s, rounded
+from hpml_jobs.plan.settings import PathChoice, Settings
+
+if TYPE_CHECKING:
+    from hpml_jobs.plan.cells import Draft, PlannedCell
+
+RESIDENT_BYTES = 2e9
+"""Data up to this size lie on the GPU with path=auto: a small part of any card's memory."""
+
+BYTES_PER_TOKEN = 16
+"""A token of a window and its target, as loader=device stores them."""
+
+
+def with_path(draft: "Draft", cluster: Cluster, notify: Callable[[str], None]) -> "Draft":
+    """Return the draft with the keys that `path=auto` becomes; keys that are given stay.
+
+    Raises:
+        UsageError: the precision of the GPU is not known and none is given.
+    """
+    settings, cell = draft.settings, draft.cell
+    if settings.path is PathChoice.PLAIN:
+        return draft
+    if cell.device is Device.CPU:
+        notify("path=auto with device=cpu is path=plain")
+        return draft
+    gpu = gpu_name(draft.gpu_type, cluster)
+    path, loader = _chosen(settings, cell, gpu), _loader(settings)
+    changes = {**path, "loader": loader} if loader is not cell.loader else path
+    words = " ".join(f"{key}={msgspec.to_builtins(value)}" for key, value in changes.items())
+    notify(f"path=auto on {gpu or 'this GPU'}: {words.lower() or 'the given keys'}")
+    workers = 0 if loader is Loader.DEVICE else cell.loader_workers
+    changed = msgspec.structs.replace(cell.path, **path)
+    return draft.with_cell(path=changed, loader=loader, loader_workers=workers)
+
+
+def _chosen(settings: Settings, cell: Cell, gpu: str | None) -> dict[str, Any]:
+    """Return the keys of the training path that are not given, as the GPU and the cell allow."""
+    chosen: dict[str, Any] = {}
+    replicates = cell.strategy.traffic.shards is Sharded.NOTHING
+    if settings.precision is None:
+        precision = half_precision(gpu) if gpu else None
+        if precision is None:
+            raise UsageError(
+                f"path=auto: the precision of the GPU ({gpu or 'type not known'}) is not known; "
+                "give precision=bf16 (compute capability 8.0 or higher), fp16 (7.x) or fp32"
+            )
+        if replicates or precision is Precision.BF16:  # which cells with shards refuse
+            chosen["precision"] = precision
+    is_image_model = cell.workload.model in MODELS and cell.workload.data not in TOKEN_DATA
+    if settings.channels_last is None and replicates and is_image_model:
+        chosen["channels_last"] = True
+    return chosen
+
+
+def _loader(settings: Settings) -> Loader:
+    """Return the given loader; else the device's where the data are known to fit."""
+    if settings.loader is not None or settings.loader_workers is not None:
+        return settings.loader or Loader.WORKERS
+    size = _bytes_of(settings.workload)
+    return Loader.WORKERS if size is None or size > RESIDENT_BYTES else Loader.DEVICE
+
+
+def _bytes_of(workload: Workload) -> float | None:
+    """Return the bytes of a data set on the device; None where no one knows them before a job.
+
+    >>> _bytes_of(Workload(name="w", model="resnet18_cifar", data="cifar10"))
+    153600000
+    """
+    dataset = DATASETS.get(workload.data)
+    images = workload.images or (dataset.images if dataset else None)
+    if workload.data == TEXT:
+        return 0.0  # about a megabyte
+    if dataset is None or images is None:
+        return None
+    if workload.data in TOKEN_DATA:
+        return float(images * (workload.context or 0) * BYTES_PER_TOKEN)
+    return images * 3 * workload.image_size**2
+
+
+def reach(cells: "Iterable[PlannedCell]", gpu: str | None) -> str:
+    """Return in a line which share of a GPU's rate in half precision the first cell reaches.
+
+    Empty where one cell is in half precision already, and where nothing is known. `gpu` is that of
+    cells that do not name theirs.
+    """
+    cells = list(cells)
+    if any(c.cell.path.precision in (Precision.BF16, Precision.FP16) for c in cells):
+        return ""
+    for cell, card in ((c.cell, c.cell.gpu_type or gpu) for c in cells):
+        half = half_precision(card) if card else None
+        if cell.device is not Device.CUDA or card is None or half is None:
+            continue
+        size = cell.workload.parameters, cell.workload.image_size
+        now, most = (images_taken_s(card, *size, each) for each in (cell.path.precision, half))
+        if now is None or most is None:
+            continue
+        feed = feed_of(cell, card)
+        share = min(now, feed.made / feed.gpus if feed else now) / most
+        return (
+            f"this path gives about {100 * share:.0f} % of the {rounded(most)} images/s that 1 x "
+            f"{card} reaches in {half} at a large batch (estimates, docs/keys.md): path=auto gives "
+            "more"
+        )
+    return ""

@@ -172,9 +172,10 @@ def _as_tensor(value: Any) -> Tensor | None:
 
 def _check_items(images: Any, tensors: ImageTensors, what: str) -> None:
     """Compare the first and the last item with what the tensors give, except random values."""
+    constants = tensors.transform.constants(torch.device("cpu"))
     for number in {0, len(tensors.targets) - 1}:
         item, target = images[number]
-        here = tensors.transform.converted(tensors.read([number]))[0]
+        here = tensors.transform.converted(tensors.read([number]), constants)[0]
         item = torch.as_tensor(item)
         same = item.shape == here.shape and item.dtype == here.dtype
         if same and not tensors.transform.is_random:
@@ -221,12 +222,44 @@ class DeviceImages:
                 stored = stored[..., border:-border, border:-border]
             stored.copy_(part)
         self.targets, self.rows = self.targets.to(device), self.rows.to(device)
+        self._constants = self.transform.constants(device)  # a copy in a batch would be waited for
 
     @cached_property
     def crops(self) -> Tensor:
         """All crops of all images, a view (n, channels, offsets, offsets, height, width)."""
         *_, height, width = self._tensors.shape
         return self.pixels.unfold(2, height, 1).unfold(3, width, 1)
+
+    def draw(self, order: Sequence[int], generator: torch.Generator | None) -> "Draws":
+        """Draw for images in an order, each its own, from the distributions of torchvision.
+
+        RandomCrop draws both offsets from 0 to 2 x padding, RandomHorizontalFlip flips every other
+        image.
+        """
+        device, number = self.pixels.device, len(order)
+        numbers, offsets, flip = torch.tensor(order, dtype=torch.int64), None, None
+        if device.type == "cuda":
+            numbers = numbers.pin_memory()
+        rows = self.rows[numbers.to(device, non_blocking=True)]
+        if self.transform.padding:
+            most = 2 * self.transform.padding
+            offsets = torch.randint(most + 1, (2, number), generator=generator, device=device)
+        if self.transform.flip:
+            flip = torch.rand(number, generator=generator, device=device) < 0.5
+        return Draws(rows, offsets, flip)
+
+    def batch(self, draws: "Draws", start: int, stop: int) -> Batch:
+        """Return the inputs and targets from `start` up to `stop`, augmented by the device."""
+        rows, offsets, flip = draws
+        rows = rows[start:stop]
+        if offsets is None:
+            images = self.pixels[rows]
+        else:
+            top, left = offsets[:, start:stop]
+            images = self.crops[rows, :, top, left]
+        if flip is not None:
+            images = torch.where(flip[start:stop, None, None, None], images.flip(-1), images)
+        return self.transform.converted(images, self._constants), self.targets[rows]
 
 
 class Draws(NamedTuple):
@@ -241,60 +274,19 @@ class Draws(NamedTuple):
     flip: Tensor | None
 
 
-class Pass:
-    """One pass over images in an order; the random draws are made on the device when first used."""
-
-    def __init__(
-        self, images: DeviceImages, order: Sequence[int], generator: torch.Generator | None
-    ) -> None:
-        self._images = images
-        self._order = order
-        self._generator = generator
-
-    @cached_property
-    def draws(self) -> Draws:
-        """The draws of all images, each image its own, from the distributions of torchvision.
-
-        RandomCrop draws both offsets from 0 to 2 x padding, RandomHorizontalFlip flips every other
-        image.
-        """
-        device, transform = self._images.pixels.device, self._images.transform
-        order = torch.tensor(self._order, dtype=torch.int64)
-        if device.type == "cuda":
-            order = order.pin_memory()
-        rows = self._images.rows[order.to(device, non_blocking=True)]
-        number, offsets, flip = len(self._order), None, None
-        if transform.padding:
-            most = 2 * transform.padding
-            offsets = torch.randint(most + 1, (2, number), generator=self._generator, device=device)
-        if transform.flip:
-            flip = torch.rand(number, generator=self._generator, device=device) < 0.5
-        return Draws(rows, offsets, flip)
-
-    def batch(self, start: int, stop: int) -> Batch:
-        """Return the inputs and targets from `start` up to `stop`, augmented by the device."""
-        rows, offsets, flip = self.draws
-        rows = rows[start:stop]
-        if offsets is None:
-            images = self._images.pixels[rows]
-        else:
-            top, left = offsets[:, start:stop]
-            images = self._images.crops[rows, :, top, left]
-        if flip is not None:
-            images = torch.where(flip[start:stop, None, None, None], images.flip(-1), images)
-        return self._images.transform.converted(images), self._images.targets[rows]
-
-
 class DeviceBatch(NamedTuple):
-    """The place of a batch in a pass."""
+    """The place of a batch in an epoch."""
 
-    of: Pass
+    draws: Draws
     start: int
     stop: int
 
 
 class DeviceLoader:
-    """Yields places of batches; `to_device` makes the batch, after the stamp that ends stall."""
+    """Yields places of batches; `to_device` makes the batch, after the stamp that ends stall.
+
+    The draws of an epoch belong to the stall, as the order that a sampler draws for workers does.
+    """
 
     def __init__(self, images: DeviceImages, batch: int, order: RecordedSampler | range) -> None:
         self.dataset = images.dataset
@@ -313,13 +305,13 @@ class DeviceLoader:
             seed = int(torch.empty((), dtype=torch.int64).random_().item())
             self._generator = torch.Generator(self._images.pixels.device).manual_seed(seed)
         order = list(self._order)
-        new_pass = Pass(self._images, order, self._generator)
+        draws = self._images.draw(order, self._generator)
         for start in range(0, len(order), self._batch):
-            yield DeviceBatch(new_pass, start, min(start + self._batch, len(order)))
+            yield DeviceBatch(draws, start, min(start + self._batch, len(order)))
 
     def to_device(self, batch: DeviceBatch) -> Batch:
         """Return the inputs and targets of a batch; the host does not wait."""
-        return batch.of.batch(batch.start, batch.stop)
+        return self._images.batch(*batch)
 
 
 class DeviceLoading:

@@ -87,14 +87,18 @@ class Transform(NamedTuple):
         """Whether it is another one in every epoch."""
         return self.padding > 0 or self.flip
 
-    def converted(self, images: Tensor) -> Tensor:
+    def constants(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return mean and std, each (channels, 1, 1), on the device where images are converted."""
+        mean, std = (torch.tensor(values)[:, None, None] for values in (self.mean, self.std))
+        return mean.to(device), std.to(device)
+
+    def converted(self, images: Tensor, constants: tuple[Tensor, Tensor]) -> Tensor:
         """Return images (n, channels, height, width) converted and normalized."""
         if self.divisor is not None:
             images = images.to(torch.float32).div_(self.divisor)
         if self.mean:
-            per_channel = (len(self.mean), 1, 1)
-            mean = images.new_tensor(self.mean).view(per_channel)
-            images = images.sub(mean).div_(images.new_tensor(self.std).view(per_channel))
+            mean, std = constants
+            images = images.sub(mean).div_(std)
         return images
 
 

@@ -20,7 +20,6 @@ from hpml_jobs.worker.data.device_loader import (
     DeviceLoader,
     DeviceLoading,
     Draws,
-    Pass,
     below_subsets,
     check_memory,
     tensors_of,
@@ -73,9 +72,8 @@ def test_given_offsets_are_pixels_of_torchvision():
     places = list(itertools.product((0, 3, 4, 8), (0, 4, 7, 8), (False, True)))
     rows = torch.arange(len(places)) % len(images)
     top, left, flip = (torch.tensor(column) for column in zip(*places, strict=True))
-    one_pass = Pass(stored(images), [], None)
-    one_pass.draws = Draws(rows, torch.stack([top, left]), flip)
-    inputs, targets = one_pass.batch(0, len(places))
+    draws = Draws(rows, torch.stack([top, left]), flip)
+    inputs, targets = stored(images).batch(draws, 0, len(places))
     expected = [
         torchvision_image(images.data[row], *place)
         for row, place in zip(rows.tolist(), places, strict=True)
@@ -100,7 +98,7 @@ def test_offsets_and_flips_are_distributed_as_in_torchvision():
         theirs[top, left] += 1
     loader = DeviceLoader(stored(FakeCifar()), number, range(0))
     loader._order = torch.zeros(number, dtype=torch.int64).tolist()
-    draws = next(iter(loader)).of.draws
+    draws = next(iter(loader)).draws
     ours = np.zeros((9, 9))
     np.add.at(ours, tuple(draws.offsets.numpy()), 1)
     assert ours.sum() == number
@@ -116,12 +114,12 @@ def test_every_epoch_and_every_image_has_its_own_draws():
     images = stored(FakeCifar())
     torch.manual_seed(0)
     loader = DeviceLoader(images, 40, range(40))
-    first, second = (next(iter(loader)).of.draws for _ in range(2))
+    first, second = (next(iter(loader)).draws for _ in range(2))
     assert len({tuple(column) for column in first.offsets.T.tolist()}) > 10
     assert not torch.equal(first.offsets, second.offsets)
     assert not torch.equal(first.flip, second.flip)
     torch.manual_seed(0)
-    again = next(iter(DeviceLoader(images, 40, range(40)))).of.draws
+    again = next(iter(DeviceLoader(images, 40, range(40)))).draws
     assert torch.equal(first.offsets, again.offsets)
 
 
@@ -130,7 +128,7 @@ def test_iterating_leaves_the_work_to_to_device():
     batches = list(loader)
     assert [(batch.start, batch.stop) for batch in batches] == [(0, 16), (16, 32), (32, 40)]
     assert len(loader) == 3
-    assert "draws" not in vars(batches[0].of)
+    assert all(batch.draws is batches[0].draws for batch in batches)  # of the whole epoch
     assert [len(loader.to_device(batch)[1]) for batch in batches] == [16, 16, 8]
 
 

@@ -89,8 +89,10 @@ class Traffic:
     `sync_buffers` is what it does with BatchNorm buffers by itself, and `may_sync_buffers` whether
     a cell may ask for another way. `shards` is what a rank keeps a part of. `defers_exchange` says
     whether gradients of several backwards can be exchanged once, `has_buckets` whether the options
-    of DDP's buckets apply, `may_compile` whether compile= does. `refusal` says why `devices`,
-    `min_gpus`, `max_gpus` or `max_nodes` are limited; None is no limit.
+    of DDP's buckets apply, `may_compile` whether compile= does. `casts_parameters` says that in
+    bf16 and fp16 it casts the parameters that it gathers, so torch.autocast has nothing to do.
+    `refusal` says why `devices`, `min_gpus`, `max_gpus` or `max_nodes` are limited; None is no
+    limit.
     """
 
     meaning: str
@@ -105,6 +107,7 @@ class Traffic:
     defers_exchange: bool = True
     has_buckets: bool = False
     may_compile: bool = True
+    casts_parameters: bool = False
     devices: frozenset[Device] = frozenset(Device)
     min_gpus: int = 1
     max_gpus: int | None = None
@@ -179,6 +182,7 @@ TRAFFIC: Mapping[Strategy, Traffic] = {
         bandwidth=BandwidthKind.SHARDED,
         overlaps_backward=True,
         may_compile=False,
+        casts_parameters=True,
         shards=Sharded.PARAMETERS,
         min_gpus=2,
         refusal="one process has nobody to share the parameters with",

@@ -11,7 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
+from torch.utils._pytree import tree_map_only
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.errors import HpmlError
@@ -19,8 +21,8 @@ from hpml_jobs.core.measurements import Compilation
 from hpml_jobs.core.training_path import AMPERE, CompileMode, Precision, TrainingPath
 from hpml_jobs.worker.instruments.timing import Devices, IterationTimes
 
-AUTOCAST = {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
-"""The dtype of torch.autocast."""
+HALF = {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
+"""The dtype of torch.autocast, or of the parameters that a strategy gathers."""
 
 CHANNELS_LAST_DIMENSIONS = 4
 """Dimensions of a batch of images (N, C, H, W)."""
@@ -29,16 +31,17 @@ CHANNELS_LAST_DIMENSIONS = 4
 class PathSteps:
     """Autocast around forward and loss, loss scaling around backward and the optimizer's step.
 
-    Without autocast they are the plain steps. Weights, gradients and their messages are fp32 in
-    every precision. Every optimizer needs steps of its own, since the scale of the loss follows it.
+    Without autocast they are the plain steps; `autocast` is false where the strategy casts the
+    parameters itself. Weights and gradients are fp32 in every precision. Every optimizer needs
+    steps of its own, since the scale of the loss follows it.
     """
 
-    def __init__(self, path: TrainingPath, device: torch.device) -> None:
-        dtype = autocast_dtype(path)
+    def __init__(self, path: TrainingPath, device: torch.device, *, autocast: bool = True) -> None:
+        dtype = half_dtype(path)
         self._device = device
         self._channels_last = path.channels_last
         self._autocast: AbstractContextManager[Any] = (
-            nullcontext() if dtype is None else torch.autocast(device.type, dtype)
+            torch.autocast(device.type, dtype) if dtype and autocast else nullcontext()
         )
         self._scaler = torch.amp.GradScaler(device.type) if dtype is torch.float16 else None
 
@@ -91,14 +94,44 @@ class AutocastReplica(nn.Module):
             return self.model(inputs)
 
 
-def autocast_dtype(path: TrainingPath) -> torch.dtype | None:
-    """Return the dtype of autocast; None without it."""
-    return None if path.precision is None else AUTOCAST.get(path.precision)
+class HalfReplica(nn.Module):
+    """A local copy of a model that computes in half precision as fsdp does: all parameters cast.
+
+    Those of BatchNorm stay fp32, as its statistics are. Inputs are cast, outputs are fp32.
+    """
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+        super().__init__()
+        norms = {id(p) for norm in batch_norms(model) for p in norm.parameters()}
+        for parameter in model.parameters():
+            if id(parameter) not in norms:
+                parameter.data = parameter.data.to(dtype)
+        self.model = model
+        self._dtype = dtype
+
+    def forward(self, inputs: Tensor) -> Any:
+        """Return the model's outputs in fp32."""
+        outputs = self.model(inputs.to(self._dtype) if inputs.is_floating_point() else inputs)
+        return tree_map_only(Tensor, Tensor.float, outputs)
+
+
+def batch_norms(model: nn.Module) -> list[nn.Module]:
+    """Return the BatchNorm layers that have parameters.
+
+    torch computes them with half-precision inputs, but not with half-precision parameters beside
+    fp32 statistics.
+    """
+    return [m for m in model.modules() if isinstance(m, _BatchNorm) and m.weight is not None]
+
+
+def half_dtype(path: TrainingPath) -> torch.dtype | None:
+    """Return the dtype that forward computes in instead of fp32; None in the other precisions."""
+    return None if path.precision is None else HALF.get(path.precision)
 
 
 def with_autocast(model: nn.Module, path: TrainingPath) -> nn.Module:
     """Return a model that enters autocast in every thread; the model itself without autocast."""
-    dtype = autocast_dtype(path)
+    dtype = half_dtype(path)
     return model if dtype is None else AutocastReplica(model, dtype)
 
 

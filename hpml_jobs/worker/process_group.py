@@ -162,6 +162,10 @@ class ParallelStrategy:
         """Return a new model where `wrap` takes it from; `move` takes it to the first device."""
         return move(model)
 
+    def local_copy(self, model: nn.Module) -> nn.Module:
+        """Return a copy of the replica, on the device, as it computes without any exchange."""
+        return model
+
     def sharded(self, optimizer: type[Optimizer]) -> MakeOptimizer:
         """Return what makes an optimizer of this class, perhaps with a part of its state."""
         return optimizer

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
@@ -24,6 +24,7 @@ from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import CollectiveKind, Purpose, Volume
 from hpml_jobs.worker.instruments.timing import Devices
 from hpml_jobs.worker.instruments.wrappers import HasLedger
+from hpml_jobs.worker.path_steps import HalfReplica, batch_norms, half_dtype
 from hpml_jobs.worker.process_group import Move, Placement, ProcessGroup, ShardFacts
 
 
@@ -83,6 +84,11 @@ class FSDP(ProcessGroup):
             instrument(model, self)
         return model
 
+    def local_copy(self, model: nn.Module) -> nn.Module:
+        """Return a copy of the replica in the precision in which its groups compute."""
+        dtype = half_dtype(self.cell.path)
+        return model if dtype is None else HalfReplica(model, dtype)
+
     def _send_from_rank_0(self, model: nn.Module) -> None:
         """Give every rank the parameters and buffers of rank 0, one after another."""
         with torch.no_grad():
@@ -92,19 +98,24 @@ class FSDP(ProcessGroup):
                 tensor.copy_(on_device)
 
     def _shard(self, model: nn.Module) -> None:
-        inner = shard_groups(model)
+        dtype = half_dtype(self.cell.path)
+        norms = [] if dtype is None else batch_norms(model)
+        inner = [group for group in shard_groups(model) if group not in norms]
         taken: set[int] = set()
         self.groups, self.is_instrumented = [], False
-        for module in (*inner, model):
-            parameters = [p for p in module.parameters() if id(p) not in taken]
-            taken |= {id(parameter) for parameter in parameters}
-            self.groups.append(_group(parameters, self.placement.world_size, module is model))
         # None: torch keeps the root's parameters gathered until backward, which begins with them
         reshard = None if self.cell.reshard else False
         # By default torch takes the machine's accelerator, also in a cell with device=cpu
         mesh = init_device_mesh(self.devices[0].type, (self.placement.world_size,))
-        for module in (*inner, model):
-            fully_shard(module, mesh=mesh, reshard_after_forward=reshard)
+        policies: dict[nn.Module, MixedPrecisionPolicy] = {}
+        for module in (*norms, *inner, model):  # before the first is sharded: its tensors change
+            parameters = [p for p in module.parameters() if id(p) not in taken]
+            taken |= {id(parameter) for parameter in parameters}
+            ranks, is_root = self.placement.world_size, module is model
+            policies[module] = _policy(None if module in norms else dtype, is_root=is_root)
+            self.groups.append(_group(parameters, ranks, policies[module], is_root=is_root))
+        for module, policy in policies.items():
+            fully_shard(module, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy)
 
     def exchange(self, model: nn.Module, *, in_backward: bool) -> AbstractContextManager[Any]:
         """Let the next backward reduce gradients, or keep them whole on this rank.
@@ -184,14 +195,28 @@ def _whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def _group(parameters: Sequence[nn.Parameter], ranks: int, is_root: bool) -> Group:
-    sizes = {
-        parameter: _padded_elements(parameter.shape, ranks) * parameter.element_size()
-        for parameter in parameters
-    }
+def _policy(dtype: torch.dtype | None, *, is_root: bool) -> MixedPrecisionPolicy:
+    """Return the precision of a group: what it gathers and computes in; None is its own, fp32.
+
+    Gradients are summed in fp32, and the model's outputs are fp32, for the loss. Under
+    torch.autocast backward would keep a copy of every gathered weight, which resharding does not
+    free. BatchNorm is a group of its own with fp32 parameters, and takes inputs as they are.
+    """
+    if dtype is None:
+        return MixedPrecisionPolicy(cast_forward_inputs=False)
+    output = torch.float32 if is_root else None
+    return MixedPrecisionPolicy(dtype, reduce_dtype=torch.float32, output_dtype=output)
+
+
+def _group(
+    parameters: Sequence[nn.Parameter], ranks: int, policy: MixedPrecisionPolicy, *, is_root: bool
+) -> Group:
+    def size(parameter: nn.Parameter, dtype: torch.dtype | None) -> int:
+        return _padded_elements(parameter.shape, ranks) * (dtype or parameter.dtype).itemsize
+
     return Group(
-        gathered_bytes=sum(sizes.values()),
-        reduced_bytes=sum(size for parameter, size in sizes.items() if parameter.requires_grad),
+        gathered_bytes=sum(size(p, policy.param_dtype) for p in parameters),
+        reduced_bytes=sum(size(p, policy.reduce_dtype) for p in parameters if p.requires_grad),
         is_root=is_root,
     )
 

@@ -140,8 +140,8 @@ class Training:
         Its learning rate is zero: ranks that train alone could diverge, and the work of an
         iteration is the same. A first pass shows whether there is memory for it.
         """
-        steps = PathSteps(self.cell.path, self.strategy.devices[0])
-        replica = steps.place(self.copy_replica())
+        steps = _steps(self.cell, self.strategy)
+        replica = self.strategy.local_copy(steps.place(self.copy_replica()))
         compiled = self.compiler.compiled(replica)
         optimizer = make_optimizer(self.cell, replica)
         for group in optimizer.param_groups:
@@ -171,6 +171,11 @@ def preserved_buffers(replica: nn.Module) -> Iterator[None]:
             buffer.copy_(content)
 
 
+def _steps(cell: Cell, strategy: ParallelStrategy) -> PathSteps:
+    autocast = not cell.strategy.traffic.casts_parameters
+    return PathSteps(cell.path, strategy.devices[0], autocast=autocast)
+
+
 def make_training(
     cell: Cell, strategy: ParallelStrategy, data_root: Path, startup: StartupTimer | None = None
 ) -> Training:
@@ -188,7 +193,7 @@ def make_training(
     datasets.check_length(workload, data)
     startup = startup or StartupTimer()
     startup.end("data_s")
-    steps = PathSteps(cell.path, strategy.devices[0])
+    steps = _steps(cell, strategy)
     if cell.path.channels_last:
         check_channels_last(datasets.first_batch(data.train, 1)[0])
     datasets.seed_everything(cell.seed)

@@ -1,0 +1,107 @@
+"""Half precision under strategies that shard: weights kept for backward, BatchNorm, overflows."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.core.training_path import Precision, TrainingPath
+from hpml_jobs.core.workload import Workload
+from hpml_jobs.worker.process_group import Placement
+from hpml_jobs.worker.strategies import STRATEGIES
+from hpml_jobs.worker.training import Training, make_training
+
+from .conftest import SMALL_DIGITS, cpu_cell
+
+HERE = "tests.unit.worker.test_half_precision"
+BLOCKS, WIDTH, HIDDEN, CLASSES = 4, 32, 64, 16
+WORKLOAD = Workload(name="mlp", model=f"{HERE}:Model", data=f"{HERE}:dataset", images=16, lr=0.1)
+CPU = (torch.device("cpu"),)
+FP32, BF16 = TrainingPath(), TrainingPath(precision=Precision.BF16)
+IN_BLOCKS, IN_HEAD = BLOCKS * 2 * WIDTH * HIDDEN, WIDTH * CLASSES
+"""Elements of the weights in the groups of the blocks, and in that of the model."""
+
+
+class Model(nn.Sequential):
+    """Blocks of two linear layers, each a group of fsdp, and a head; without biases."""
+
+    def __init__(self) -> None:
+        def block() -> nn.Module:
+            first = nn.Linear(WIDTH, HIDDEN, bias=False)
+            return nn.Sequential(first, nn.GELU(), nn.Linear(HIDDEN, WIDTH, bias=False))
+
+        blocks = [block() for _ in range(BLOCKS)]
+        super().__init__(*blocks, nn.Linear(WIDTH, CLASSES, bias=False))
+        self.fsdp_groups = blocks
+
+
+def dataset(train: bool) -> TensorDataset | None:
+    return TensorDataset(torch.randn(16, WIDTH), torch.arange(16)) if train else None
+
+
+def training_of(workload: Workload, ranks: int, **settings) -> Training:
+    cell = cpu_cell(workload, gpus=4, batch=4, loader_workers=0, **settings)
+    strategy = STRATEGIES[cell.strategy](cell, Placement(0, 0, ranks), CPU)
+    return make_training(cell, strategy, Path.cwd())
+
+
+def kept_bytes(training: Training) -> int:
+    """Return the bytes of weights that wait for backward beside the parameters themselves."""
+    shapes = ({WIDTH, HIDDEN}, {WIDTH, CLASSES})
+    storages = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        if {*tensor.shape} in shapes:
+            storages[tensor.untyped_storage()._cdata] = tensor.untyped_storage()
+        return tensor
+
+    hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+    with hooks, training.steps.forward():
+        inputs = torch.randn(5, WIDTH, requires_grad=True)  # else the first weight is not kept
+        loss = training.loss(training.model(inputs), torch.arange(5))
+    assert loss.dtype is torch.float32
+    assert storages
+    if training.cell.strategy is not Strategy.FSDP:
+        for parameter in training.replica.parameters():
+            storages.pop(parameter.untyped_storage()._cdata, None)
+    return sum(storage.nbytes() for storage in storages.values())  # 0: freed by fsdp
+
+
+@pytest.mark.parametrize("path", [FP32, BF16])
+@pytest.mark.parametrize("strategy", [Strategy.DDP, Strategy.ZERO1])
+def test_autocast_keeps_a_copy_of_every_weight(four_ranks, strategy, path):
+    kept = kept_bytes(training_of(WORKLOAD, 4, strategy=strategy, path=path))
+    assert kept == (0 if path is FP32 else 2 * (IN_BLOCKS + IN_HEAD))
+
+
+@pytest.mark.parametrize(("path", "size"), [(FP32, 4), (BF16, 2)])
+@pytest.mark.parametrize("reshard", [True, False])
+def test_fsdp_keeps_what_it_has_not_resharded(four_ranks, path, size, reshard):
+    """ZeRO-3: the group of the model only, which backward begins with; ZeRO-2: every group."""
+    training = training_of(WORKLOAD, 4, strategy=Strategy.FSDP, path=path, reshard=reshard)
+    assert kept_bytes(training) == size * (IN_HEAD if reshard else IN_HEAD + IN_BLOCKS)
+    gathered, reduced = training.strategy.shard_facts(training.replica, training.optimizer).expected
+    assert gathered.bytes == size * (IN_HEAD + (2 if reshard else 1) * IN_BLOCKS)
+    assert reduced.bytes == 4 * (IN_HEAD + IN_BLOCKS)
+
+
+def test_copy_without_exchange_computes_what_fsdp_computes(one_rank):
+    """With a BatchNorm without parameters, whose statistics are fp32."""
+    training = training_of(SMALL_DIGITS, 1, strategy=Strategy.FSDP, path=BF16)
+    alone, images = training.without_exchange(), next(iter(training.batches(0)))[0]
+    with training.steps.forward(), alone.steps.forward():
+        outputs = [model(images) for model in (training.model, alone.model)]
+    assert torch.equal(*outputs)
+    outputs[0].sum().backward()
+    layers = [
+        module for module in alone.replica.modules() if getattr(module, "weight", None) is not None
+    ]
+    dtypes = {type(layer).__name__: layer.weight.dtype for layer in layers}
+    assert dtypes == {
+        "Conv2d": torch.bfloat16,
+        "Linear": torch.bfloat16,
+    }
+    assert {p.grad.dtype for p in training.replica.parameters()} == {torch.float32}

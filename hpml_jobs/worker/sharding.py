@@ -98,6 +98,8 @@ class FSDP(ProcessGroup):
                 tensor.copy_(on_device)
 
     def _shard(self, model: nn.Module) -> None:
+        # Under autocast backward would keep a copy of every gathered weight, which resharding does
+        # not free. Gradients are summed in fp32, and BatchNorm is in groups of its own in fp32.
         dtype = half_dtype(self.cell.path)
         norms = [] if dtype is None else batch_norms(model)
         inner = [group for group in shard_groups(model) if group not in norms]
@@ -112,8 +114,13 @@ class FSDP(ProcessGroup):
             parameters = [p for p in module.parameters() if id(p) not in taken]
             taken |= {id(parameter) for parameter in parameters}
             ranks, is_root = self.placement.world_size, module is model
-            policies[module] = _policy(None if module in norms else dtype, is_root=is_root)
-            self.groups.append(_group(parameters, ranks, policies[module], is_root=is_root))
+            if dtype is None or module in norms:
+                policy = MixedPrecisionPolicy(cast_forward_inputs=False)
+            else:  # the model's outputs are fp32, for the loss
+                output = torch.float32 if is_root else None
+                policy = MixedPrecisionPolicy(dtype, torch.float32, output)
+            policies[module] = policy
+            self.groups.append(_group(parameters, ranks, policy, is_root=is_root))
         for module, policy in policies.items():
             fully_shard(module, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy)
 
@@ -193,19 +200,6 @@ class FSDP(ProcessGroup):
 
 def _whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
-def _policy(dtype: torch.dtype | None, *, is_root: bool) -> MixedPrecisionPolicy:
-    """Return the precision of a group: what it gathers and computes in; None is its own, fp32.
-
-    Gradients are summed in fp32, and the model's outputs are fp32, for the loss. Under
-    torch.autocast backward would keep a copy of every gathered weight, which resharding does not
-    free. BatchNorm is a group of its own with fp32 parameters, and takes inputs as they are.
-    """
-    if dtype is None:
-        return MixedPrecisionPolicy(cast_forward_inputs=False)
-    output = torch.float32 if is_root else None
-    return MixedPrecisionPolicy(dtype, reduce_dtype=torch.float32, output_dtype=output)
 
 
 def _group(

@@ -79,11 +79,14 @@ def allocate_messages(training: Training) -> bool:
 
 def unsynced_epoch(training: Training, optional: "OptionalSteps") -> tuple[Epoch, ...]:
     """Train an epoch without gradient exchange; return nothing if a rank has no room for it."""
-    what = "epoch without gradient exchange"
+    what, number = "epoch without gradient exchange", training.cell.epochs
     alone = optional.attempt(what, training.without_exchange)
     if alone is None:
         return ()
-    result = optional.attempt(what, lambda: train_epoch(alone, training.cell.epochs, Role.UNSYNCED))
+    with training.strategy.long_timeout():  # no collective in the epoch keeps the ranks together
+        result = optional.attempt(
+            what, lambda: train_epoch(alone, number, Role.UNSYNCED), keeps_cache=True
+        )
     return (result.epoch,) if result else ()
 
 
@@ -108,15 +111,19 @@ class OptionalSteps:
         self._strategy = strategy
         self.missing: list[str] = []
 
-    def attempt(self, what: str, step: Callable[[], Result]) -> Result | None:
+    def attempt(
+        self, what: str, step: Callable[[], Result], *, keeps_cache: bool = False
+    ) -> Result | None:
         """Return the step's result; None on all ranks if it failed on one of them.
 
         Memory that torch keeps for later is given back first: at the largest batch it is all of the
-        GPU, and NCCL and a second replica need some. After a failure the ranks meet again, so a
-        step must raise before its first collective, or on every rank, or come to every barrier.
+        GPU, and NCCL and a second replica need some. With `keeps_cache` it stays: the step before
+        has warmed it for this one. After a failure the ranks meet again, so a step must raise
+        before its first collective, or on every rank, or come to every barrier.
         """
-        gc.collect()  # an exception's frames may have held tensors
-        torch.cuda.empty_cache()
+        if not keeps_cache:
+            gc.collect()  # an exception's frames may have held tensors
+            torch.cuda.empty_cache()
         result, reason = None, ""
         try:
             result = step()

@@ -150,6 +150,11 @@ class ParallelStrategy:
     def shorten_timeout(self) -> None:
         """Let collectives wait no longer than ranks that have warmed up may differ."""
 
+    @contextmanager
+    def long_timeout(self) -> Iterator[None]:
+        """Let collectives in the block wait as long as in the warm-up epoch."""
+        yield
+
     def stamps_of_messages(self, replica: nn.Module) -> int:
         """Return how many stamps the messages of an iteration need; some more do no harm.
 
@@ -238,6 +243,8 @@ class ProcessGroup(ParallelStrategy):
     A strategy that exchanges gradients by hand overrides `reduce_gradients` only.
     """
 
+    _timeout = COLLECTIVE_TIMEOUT
+
     def setup(self, timeout: timedelta) -> None:
         """Join the process group that torchrun's environment describes."""
         device = self.devices[0]
@@ -248,9 +255,21 @@ class ProcessGroup(ParallelStrategy):
 
     def shorten_timeout(self) -> None:
         """Let collectives wait no longer than ranks that have warmed up may differ."""
+        self._set_timeout(min(self._timeout, SETTLED_TIMEOUT))
+
+    @contextmanager
+    def long_timeout(self) -> Iterator[None]:
+        """Let collectives in the block wait as long as in the warm-up epoch."""
+        self._set_timeout(self._timeout)
+        try:
+            yield
+        finally:
+            self.shorten_timeout()
+
+    def _set_timeout(self, timeout: timedelta) -> None:
         # torch before 2.14 has it under the other name only.
         set_timeout = getattr(dist, "set_timeout", None) or distributed_c10d._set_pg_timeout
-        set_timeout(min(self._timeout, SETTLED_TIMEOUT))
+        set_timeout(timeout)
 
     def wrap(self, model: nn.Module, *, instrumented: bool = False) -> nn.Module:
         """Return the model itself with rank 0's parameters; every rank keeps its own buffers."""

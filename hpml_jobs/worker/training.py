@@ -38,6 +38,9 @@ from hpml_jobs.worker.process_group import ParallelStrategy, Sampler
 from hpml_jobs.worker.quantization.layers import check_quantizable
 from hpml_jobs.worker.syncbn import convert_sync_batchnorm
 
+WARM_PASSES = 2
+"""Passes with a batch of each size; torch.compile records a CUDA graph in the second one."""
+
 
 @dataclass
 class Training:
@@ -110,14 +113,16 @@ class Training:
             if self.strategy.overlaps and self.last_batch is not None:
                 self._run_passes(self.last_batch, self.strategy.settling_passes)
 
-    def _run_passes(self, batch: Batch, number: int) -> None:
-        """Run forward and backward without a step."""
+    def _run_passes(self, batch: Batch, number: int, *, step: bool = False) -> None:
+        """Run forward and backward, with `step` also the optimizer's."""
         self.model.train()  # an evaluation may have come in between
         with torch.random.fork_rng(devices=self.strategy.cuda_indices):
             for _ in range(number):
                 with self.steps.forward():
                     loss = self.loss(self.model(batch[0]), batch[1])
-                loss.backward()  # type: ignore[no-untyped-call]
+                self.steps.backward(loss)
+                if step:
+                    self.steps.step(self.optimizer)
                 self.optimizer.zero_grad()
 
     def sample_batch(self) -> Batch:
@@ -138,7 +143,8 @@ class Training:
         """Return a training of a copy of the replica, without wrapper and gradient exchange.
 
         Its learning rate is zero: ranks that train alone could diverge, and the work of an
-        iteration is the same. A first pass shows whether there is memory for it.
+        iteration is the same. Some iterations with batches of every size fill torch's cache of
+        memory, and show whether there is enough of it.
         """
         steps = _steps(self.cell, self.strategy)
         replica = self.strategy.local_copy(steps.place(self.copy_replica()))
@@ -156,9 +162,21 @@ class Training:
             schedule=None,
             reduces_gradients=False,
         )
-        if self.last_batch is not None:
-            alone._run_passes(self.last_batch, 1)
+        for batch in self._batches_of_every_size():
+            alone._run_passes(batch, WARM_PASSES, step=True)
         return alone
+
+    def _batches_of_every_size(self) -> Iterator[Batch]:
+        """Yield a whole batch, made of copies of the last one, and that one if it is smaller."""
+        if self.last_batch is None:
+            return
+        inputs, targets = self.last_batch
+        size = min(self.strategy.loader_batch, len(self.order))
+        if len(targets) < size:
+            copies = ceil(size / len(targets))
+            whole = self.steps.in_layout(torch.cat([inputs] * copies)[:size])
+            yield whole, torch.cat([targets] * copies)[:size]
+        yield self.last_batch
 
 
 @contextmanager

@@ -6,25 +6,26 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.worker import probes
 from hpml_jobs.worker.epochs import instrumented_epoch, train_epoch
-from hpml_jobs.worker.probes import OptionalSteps, unsynced_epoch
-from hpml_jobs.worker.process_group import Placement
+from hpml_jobs.worker.process_group import COLLECTIVE_TIMEOUT, SETTLED_TIMEOUT, Placement
 from hpml_jobs.worker.strategies import STRATEGIES
 from hpml_jobs.worker.training import Training, make_training
 
 from .conftest import cpu_cell
-from .path_training import WORKLOAD
+from .path_training import BATCH, IMAGES, WORKLOAD
 
 CPU = (torch.device("cpu"),)
 
 
 @pytest.fixture(params=[Strategy.DDP, Strategy.ZERO1, Strategy.FSDP])
 def training(one_rank, request) -> Training:
-    cell = cpu_cell(WORKLOAD, gpus=2, batch=6, strategy=request.param, loader_workers=0)
+    cell = cpu_cell(WORKLOAD, gpus=2, batch=BATCH, strategy=request.param, loader_workers=0)
     return make_training(cell, STRATEGIES[cell.strategy](cell, Placement(0, 0, 1), CPU), Path.cwd())
 
 
@@ -64,6 +65,31 @@ def test_epoch_leaves_its_last_batch_only(training, epoch):
     assert (alive(batches), alive(outputs)) == (1, 0)
 
 
+def test_epoch_without_exchange_begins_warm_and_may_wait_long(training, monkeypatch):
+    """Whole iterations with a batch of each size come before it, and no memory is released then."""
+    calls, copy_replica = [], training.copy_replica
+
+    def copy() -> nn.Module:
+        replica = copy_replica()
+        replica.register_forward_hook(lambda _, inputs, __: calls.append(len(inputs[0])))
+        return replica
+
+    def epoch(*arguments):
+        calls.append("epoch")
+        return train_epoch(*arguments)
+
+    train_epoch(training, 0, Role.WARMUP)
+    monkeypatch.setattr(training, "copy_replica", copy)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append("released"))
+    monkeypatch.setattr(dist, "set_timeout", calls.append)
+    monkeypatch.setattr(probes, "train_epoch", epoch)
+    assert probes.unsynced_epoch(training, probes.OptionalSteps(training.strategy))
+    whole, last = BATCH, IMAGES % BATCH
+    of_epoch = [*[whole] * (IMAGES // BATCH), last]
+    warm = ["released", whole, whole, last, last]
+    assert calls == [*warm, COLLECTIVE_TIMEOUT, "epoch", *of_epoch, SETTLED_TIMEOUT]
+
+
 def test_epoch_without_exchange_leaves_no_copy_of_the_model(training, monkeypatch):
     """Nor its gradients and momentum: the microbenchmark and the profiler need the memory."""
     copy_replica, copies = training.copy_replica, []
@@ -74,6 +100,6 @@ def test_epoch_without_exchange_leaves_no_copy_of_the_model(training, monkeypatc
         return replica
 
     monkeypatch.setattr(training, "copy_replica", copy)
-    (epoch,) = unsynced_epoch(training, OptionalSteps(training.strategy))
+    (epoch,) = probes.unsynced_epoch(training, probes.OptionalSteps(training.strategy))
     assert (epoch.role, len(copies)) == (Role.UNSYNCED, 7)
     assert alive(copies) == 0

@@ -36,7 +36,7 @@ class Peak(NamedTuple):
 
 
 # GeForce cards sum fp16 products in fp16 at twice the rate of sums in fp32, unlike the RTX A,
-# Quadro, TITAN RTX and data-center cards. Both rates are in the tables of the cited whitepapers.
+# Quadro, TITAN RTX and data-center cards. The rate with sums in fp32 is half of the cited one.
 _V100 = "NVIDIA V100 and V100S datasheets, the fastest of them"
 _H100_NVL = "NVIDIA H100 NVL datasheet, half of its figures with sparsity"
 _H100 = "NVIDIA H100 whitepaper, SXM5"

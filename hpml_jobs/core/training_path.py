@@ -17,12 +17,12 @@ class Precision(StrEnum):
 
     FP32 = "fp32"  # 32-bit floating point, TF32 off
     TF32 = "tf32"  # the tensor cores' 19-bit products in convolutions and matrix products
-    BF16 = "bf16"  # torch.autocast in bfloat16
+    BF16 = "bf16"  # torch.autocast in bfloat16, under fsdp its policy
     FP16 = "fp16"  # torch.autocast in float16, with loss scaling
 
     @property
-    def is_autocast(self) -> bool:
-        """Whether forward and loss run under torch.autocast."""
+    def is_half(self) -> bool:
+        """Whether forward computes in half precision, with 16 bits."""
         return self in (Precision.BF16, Precision.FP16)
 
 

@@ -1,7 +1,7 @@
 """`path=auto`: the keys of the training path and the loader that a type of GPU is given."""
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -14,11 +14,9 @@ from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.strategies import Device, Loader, Sharded
 from hpml_jobs.core.training_path import Precision
 from hpml_jobs.core.workload import Workload
+from hpml_jobs.plan.cells import Draft, PlannedCell
 from hpml_jobs.plan.loader import feed_of, gpu_name, images_taken_s, rounded
 from hpml_jobs.plan.settings import PathChoice, Settings
-
-if TYPE_CHECKING:
-    from hpml_jobs.plan.cells import Draft, PlannedCell
 
 RESIDENT_BYTES = 2e9
 """Data up to this size lie on the GPU with path=auto: a small part of any card's memory."""
@@ -27,7 +25,7 @@ BYTES_PER_TOKEN = 16
 """A token of a window and its target, as loader=device stores them."""
 
 
-def with_path(draft: "Draft", cluster: Cluster, notify: Callable[[str], None]) -> "Draft":
+def with_path(draft: Draft, cluster: Cluster, notify: Callable[[str], None]) -> Draft:
     """Return the draft with the keys that `path=auto` becomes; keys that are given stay.
 
     Raises:
@@ -93,14 +91,14 @@ def _bytes_of(workload: Workload) -> float | None:
     return images * 3 * workload.image_size**2
 
 
-def reach(cells: "Iterable[PlannedCell]", gpu: str | None) -> str:
+def reach(cells: Iterable[PlannedCell], gpu: str | None) -> str:
     """Return in a line which share of a GPU's rate in half precision the first cell reaches.
 
     Empty where one cell is in half precision already, and where nothing is known. `gpu` is that of
     cells that do not name theirs.
     """
     cells = list(cells)
-    if any(c.cell.path.precision in (Precision.BF16, Precision.FP16) for c in cells):
+    if any(c.cell.path.precision and c.cell.path.precision.is_half for c in cells):
         return ""
     for cell, card in ((c.cell, c.cell.gpu_type or gpu) for c in cells):
         half = half_precision(card) if card else None

@@ -97,7 +97,7 @@ def _always_known(cell: Cell) -> dict[str, Any]:
 def _precision(cell: Cell) -> str:
     """Return the precision of the model's products; unknown if an own model may choose it."""
     precision = cell.path.precision
-    if precision is not None and precision.is_autocast:
+    if precision is not None and precision.is_half:
         return precision.value
     workload = cell.workload
     computing = (workload.model, workload.data, workload.loss)  # not optimizer and schedule

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,12 +51,22 @@ def one_rank() -> Iterator[None]:
     dist.destroy_process_group()
 
 
-@pytest.fixture
-def four_ranks() -> Iterator[None]:
-    """Rank 0 of 4, whose collectives do nothing; DDP needs `one_rank`, a group that answers."""
-    dist.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
+@contextmanager
+def fake_ranks(number: int) -> Iterator[None]:
+    """Be rank 0 of so many, whose collectives do nothing.
+
+    DDP needs `one_rank`, a group that answers.
+    """
+    dist.init_process_group("fake", rank=0, world_size=number, store=FakeStore())
     yield
     dist.destroy_process_group()
+
+
+@pytest.fixture
+def four_ranks() -> Iterator[None]:
+    """Rank 0 of 4."""
+    with fake_ranks(4):
+        yield
 
 
 SMALL_DIGITS = msgspec.structs.replace(DIGITS, images=512, limit=512)

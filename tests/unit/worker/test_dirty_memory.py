@@ -2,12 +2,10 @@
 
 import pytest
 import torch
-import torch.distributed as dist
 from msgspec.structs import replace
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.training_path import Precision, TrainingPath
@@ -16,7 +14,7 @@ from hpml_jobs.worker.path_steps import PathSteps
 from hpml_jobs.worker.process_group import Placement
 from hpml_jobs.worker.strategies import STRATEGIES
 
-from .conftest import SMALL_DIGITS, cpu_cell
+from .conftest import SMALL_DIGITS, cpu_cell, fake_ranks
 
 CPU = torch.device("cpu")
 STEPS = 4
@@ -104,9 +102,8 @@ def test_steps_are_those_of_plain_training(name, precision, overflow):
 @pytest.fixture
 def rank_of_two():
     """Rank 0 of two, whose messages go nowhere."""
-    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
-    yield Placement(0, 0, 2)
-    dist.destroy_process_group()
+    with fake_ranks(2):
+        yield Placement(0, 0, 2)
 
 
 def test_zero1_starts_with_the_momentum_of_its_share(rank_of_two):

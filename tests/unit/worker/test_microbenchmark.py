@@ -5,7 +5,6 @@ from contextlib import contextmanager
 import pytest
 import torch
 import torch.distributed as dist
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from hpml_jobs.core.measurements import (
     CollectiveKind,
@@ -22,6 +21,8 @@ from hpml_jobs.worker.instruments.microbenchmark import (
     sizes_sent,
 )
 from hpml_jobs.worker.instruments.timing import HostClock
+
+from .conftest import fake_ranks
 
 CPU = torch.device("cpu")
 ALL_REDUCE = CollectiveKind.ALL_REDUCE
@@ -77,9 +78,8 @@ class ScriptedDevice:
 @pytest.fixture(scope="module")
 def eight_ranks():
     """Rank 0 of 8, whose collectives do nothing."""
-    dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
-    yield
-    dist.destroy_process_group()
+    with fake_ranks(8):
+        yield
 
 
 @pytest.fixture

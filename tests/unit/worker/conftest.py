@@ -25,22 +25,22 @@ from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker import __main__ as rank
 from tests.unit.builders import DIGITS
+from tests.unit.worker.rank_server import RankServer
 
 
-def results_of_ranks(module: str, processes: int) -> Any:
-    """Run a module of this folder under torchrun on gloo; return the JSON that rank 0 prints."""
-    torchrun = ["torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
-    command = [sys.executable, "-m", *torchrun, f"--nproc-per-node={processes}"]
-    process = subprocess.run(
-        [*command, "-m", f"tests.unit.worker.{module}"],
-        cwd=Path(__file__).parents[3],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert process.returncode == 0, process.stderr
-    return json.loads(process.stdout)
+@pytest.fixture(scope="session")
+def rank_server() -> Iterator[RankServer]:
+    server = RankServer()
+    yield server
+    server.close()
+
+
+def results_of_ranks(server: RankServer, module: str, processes: int) -> Any:
+    """Run a module of this folder as ranks on gloo; return the JSON that rank 0 prints."""
+    name = f"tests.unit.worker.{module}"
+    ended = server.run(processes, Path(__file__).parents[3], name, environment=os.environ)
+    assert ended.code == 0, ended.stderr
+    return json.loads(ended.stdout)
 
 
 @pytest.fixture
@@ -132,7 +132,9 @@ def write_cell(tmp_path: Path) -> Callable[..., CellFolder]:
 
 
 @pytest.fixture
-def run_cell(write_cell: Callable[..., CellFolder]) -> Callable[..., WorkerResult]:
+def run_processes(write_cell: Callable[..., CellFolder]) -> Callable[..., WorkerResult]:
+    """Run a cell as a job does: under torchrun, or one process."""
+
     def run(cell: Cell, settings: dict | None = None, **environment: str) -> WorkerResult:
         folder = write_cell(cell, **(settings or {}))
         process = subprocess.run(
@@ -145,6 +147,21 @@ def run_cell(write_cell: Callable[..., CellFolder]) -> Callable[..., WorkerResul
             check=False,
         )
         return WorkerResult(process.returncode, process.stderr, folder.attempt("17_0"))
+
+    return run
+
+
+@pytest.fixture
+def run_cell(
+    write_cell: Callable[..., CellFolder], rank_server: RankServer
+) -> Callable[..., WorkerResult]:
+    """Like run_processes; the ranks are forked."""
+
+    def run(cell: Cell, settings: dict | None = None) -> WorkerResult:
+        folder = write_cell(cell, **(settings or {}))
+        words = ("hpml_jobs.worker", str(folder.root), "17_0")
+        ended = rank_server.run(cell.processes, folder.root, *words, environment=os.environ)
+        return WorkerResult(ended.code, ended.stderr, folder.attempt("17_0"))
 
     return run
 

@@ -36,8 +36,8 @@ def example():
     return functions
 
 
-def test_single_process_writes_record(run_cell):
-    finished = run_cell(cpu_cell(), HPML_JOBS_SLURM=json.dumps({"SLURM_JOB_ID": "17"}))
+def test_single_process_writes_record(run_processes):
+    finished = run_processes(cpu_cell(), HPML_JOBS_SLURM=json.dumps({"SLURM_JOB_ID": "17"}))
     assert (finished.code, finished.stderr) == (0, "")
     record = finished.record
     assert record.outcome is Outcome.OK
@@ -80,8 +80,8 @@ def test_single_process_writes_record(run_cell):
         assert float(arrays["loss"].mean()) == pytest.approx(rank.timed.loss, rel=1e-6)
 
 
-def test_two_processes_split_images_and_end_equal(run_cell):
-    finished = run_cell(
+def test_two_processes_split_images_and_end_equal(run_processes):
+    finished = run_processes(
         cpu_cell(change_workload(SMALL_DIGITS, images=513, limit=513), gpus=2, batch=128)
     )
     assert finished.code == 0, finished.stderr
@@ -331,7 +331,7 @@ def test_documented_example_is_about_twenty_lines():
     assert len(lines) <= 22
 
 
-def test_raising_rank_reports_error_and_torchrun_ends_others(run_cell, tmp_path):
+def test_raising_rank_reports_error_and_torchrun_ends_others(run_processes, tmp_path):
     (tmp_path / "mycode.py").write_text(
         "import os\n"
         "from torch import nn\n"
@@ -341,7 +341,7 @@ def test_raising_rank_reports_error_and_torchrun_ends_others(run_cell, tmp_path)
         "    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10))\n"
     )
     workload = change_workload(SMALL_DIGITS, model="mycode:build", parameters=None)
-    error = run_cell(cpu_cell(workload, gpus=2)).error
+    error = run_processes(cpu_cell(workload, gpus=2)).error
     assert (error.rank, error.oom, error.reason) == (1, False, "ValueError: no such layer")
     assert "mycode.py" in error.traceback
     assert error.time_ns > 0
@@ -426,8 +426,8 @@ def test_out_of_memory_is_distinguished_from_a_bug(run_here, tmp_path):
     assert "\n" not in error.reason
 
 
-def test_missing_cuda_is_one_line_error_without_cpu_fallback(run_cell):
-    finished = run_cell(cpu_cell(device=Device.CUDA), CUDA_VISIBLE_DEVICES="")
+def test_missing_cuda_is_one_line_error_without_cpu_fallback(run_processes):
+    finished = run_processes(cpu_cell(device=Device.CUDA), CUDA_VISIBLE_DEVICES="")
     assert not finished.error.oom
     assert finished.error.reason.startswith("device=cuda, but torch sees no CUDA device: ")
     assert finished.stderr.strip() == f"rank 0: {finished.error.reason}"

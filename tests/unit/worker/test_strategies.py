@@ -54,9 +54,9 @@ ELEMENTS = sum(PARAMETERS.values())
 
 
 @pytest.fixture(scope="module", params=[pytest.param(2, marks=pytest.mark.long), 4])
-def results(request):
+def results(request, rank_server):
     """Results of every strategy and of SyncBatchNorm with 2 and with 4 processes under gloo."""
-    return request.param, results_of_ranks("gradient_exchange", request.param)
+    return request.param, results_of_ranks(rank_server, "gradient_exchange", request.param)
 
 
 @pytest.fixture(scope="module")

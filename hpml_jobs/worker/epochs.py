@@ -203,10 +203,12 @@ def _run(
                     training.schedule.step()
             losses[index] = loss.detach()
             correct += count_correct(outputs, labels)
+            classifies = are_class_scores(outputs, labels)
             samples.append(len(labels))
+            del outputs, loss  # the logits of a GPT are GB, which the next forward can use
             recorder.end()
     training.last_batch = (inputs, labels)
-    hits = int(correct.item()) if are_class_scores(outputs, labels) else None
+    hits = int(correct.item()) if classifies else None
     order = training.order.digest()
     mean_losses = micro_steps.mean_losses(losses.cpu(), samples)
     launch_s = (

@@ -102,16 +102,24 @@ class Training:
     def rewrap(self, *, instrumented: bool) -> None:
         """Wrap the model anew, instrumented or bare, without changing what has been trained.
 
-        The timed epoch needs a bare wrapper, the epoch after it an instrumented one. DDP replaces
-        its buckets in its first passes, so these are made here, without an optimizer step; buffers
-        and random state are restored.
+        The timed epoch needs a bare wrapper, the epoch after it an instrumented one.
         """
         self.model = self.replica
         gc.collect()  # the old wrapper goes, and with it its hooks on the parameters
         with preserved_buffers(self.replica):  # DDP broadcasts rank 0's when built and in forward
             self.model = self.strategy.wrap(self.compiled, instrumented=instrumented)
-            if self.strategy.overlaps and self.last_batch is not None:
-                self._run_passes(self.last_batch, self.strategy.settling_passes)
+        self.settle()
+
+    def settle(self, iterations: int = 0) -> None:
+        """Run the settling passes of a wrapper that has trained so many iterations.
+
+        DDP replaces its buckets in its first passes, and on CUDA times itself in the first ten.
+        There is no optimizer step; buffers and random state are restored.
+        """
+        passes = self.strategy.settling_passes - iterations
+        if self.strategy.overlaps and self.last_batch is not None and passes > 0:
+            with preserved_buffers(self.replica):
+                self._run_passes(self.last_batch, passes)
 
     def _run_passes(self, batch: Batch, number: int, *, step: bool = False) -> None:
         """Run forward and backward, with `step` also the optimizer's."""

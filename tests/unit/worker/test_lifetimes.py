@@ -52,17 +52,24 @@ def train_one(training: Training, number: int) -> None:
 
 @pytest.mark.parametrize("epoch", [train_one, instrumented_epoch])
 def test_epoch_leaves_its_last_batch_only(training, epoch):
-    """No outputs; the last batch stays for the passes of a new wrapper."""
-    batches, outputs = [], []
+    """The last batch stays for the passes of a new wrapper; no forward finds the results before."""
+    batches, results, found, loss_of = [], [], [], training.loss
 
-    def remember(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    def remember(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        found.append(alive(results))
         batches.append(weakref.ref(inputs[0]))
-        outputs.append(weakref.ref(output))
 
-    training.replica.register_forward_hook(remember)
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        value = loss_of(outputs, targets)
+        results.extend(map(weakref.ref, (outputs, value)))
+        return value
+
+    training.replica.register_forward_pre_hook(remember)
+    training.loss = loss
     epoch(training, 0)
     assert len(batches) > 1
-    assert (alive(batches), alive(outputs)) == (1, 0)
+    assert found == [0] * len(batches)
+    assert (alive(batches), alive(results)) == (1, 0)
 
 
 def test_epoch_without_exchange_begins_warm_and_may_wait_long(training, monkeypatch):

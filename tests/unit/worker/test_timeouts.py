@@ -57,10 +57,10 @@ def test_cards_are_read_and_timeout_shortened_between_epochs(monkeypatch):
 
     def epoch(_training, _number, role, *, count_batches=None):
         calls.append(role)
-        return SimpleNamespace(epoch=SimpleNamespace(epoch_s=1.0))
+        return SimpleNamespace(epoch=SimpleNamespace(epoch_s=1.0, iterations=4))
 
     monkeypatch.setattr(loop, "train_epoch", epoch)
     progress = Recorded(calls)
     progress.begin = lambda *_: None
     loop.train(training, progress)
-    assert calls == [Role.WARMUP, "shorten_timeout", Role.TIMED, "read"]
+    assert calls == [Role.WARMUP, "settle", "shorten_timeout", Role.TIMED, "read"]

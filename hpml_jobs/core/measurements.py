@@ -72,6 +72,15 @@ class CollectiveKind(StrEnum):
 _UNROOTED = (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
 
 
+SWEPT = (
+    CollectiveKind.ALL_REDUCE,
+    CollectiveKind.ALL_GATHER,
+    CollectiveKind.REDUCE_SCATTER,
+    CollectiveKind.BROADCAST,
+)
+"""The collectives that the microbenchmark can measure, which have bus factors."""
+
+
 class Purpose(StrEnum):
     """The content of a message."""
 

@@ -205,16 +205,16 @@ def flop_per_s(gpu: str, precision: Precision | None) -> float | None:
     >>> cards = ("v100", "a100", "h200", "l40s")
     >>> [round(flop_per_s(gpu, None) / 1e12) for gpu in cards]
     [9, 23, 74, 27]
-    >>> [round(flop_per_s("a100", precision) / 1e12) for precision in ("fp32", "bf16")]
+    >>> [round(flop_per_s("a100", Precision(word)) / 1e12) for word in ("fp32", "bf16")]
     [11, 62]
     """
     peak = PEAKS.get(gpu_key(gpu))
     if peak is None:
         return None
-    if precision in (Precision.BF16, Precision.FP16):
+    if precision and precision.is_half:
         half = peak.half_in_training
         return HALF_SHARE * half * 1e12 if half else None
-    if peak.tf32 is None or precision == Precision.FP32:
+    if peak.tf32 is None or precision is Precision.FP32:
         return FP32_SHARE * peak.fp32 * 1e12
     return max(TF32_SHARE * peak.tf32, FP32_SHARE_BESIDE_TF32 * peak.fp32) * 1e12
 

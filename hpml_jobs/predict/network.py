@@ -12,18 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from hpml_jobs.core.formulas import bus_factor
-from hpml_jobs.core.measurements import CollectiveKind
+from hpml_jobs.core.measurements import SWEPT, CollectiveKind
 from hpml_jobs.predict.place import Observation, SentMessages, Size
-
-SWEPT = frozenset(
-    {
-        CollectiveKind.ALL_REDUCE,
-        CollectiveKind.ALL_GATHER,
-        CollectiveKind.REDUCE_SCATTER,
-        CollectiveKind.BROADCAST,
-    }
-)
-"""The collectives of the microbenchmark, which have bus factors."""
 
 GAP = 10
 """Neighbouring sizes of a sweep that differ by more than this factor are a gap."""

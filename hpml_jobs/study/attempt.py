@@ -1,6 +1,8 @@
 """One attempt of a cell: its folder, its progress, its errors and its exit report."""
 
 import contextlib
+import os
+import socket
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,6 +22,11 @@ HOST_VARIABLE = "HPML_JOBS_HOST"
 
 JOB_STARTED_VARIABLE = "HPML_JOBS_JOB_STARTED"
 """Environment variable with the start of the job's wrapper, in seconds since boot."""
+
+
+def host_name() -> str:
+    """Return SLURM's name of this node, which the job's wrapper passes on; else the system's."""
+    return os.environ.get(HOST_VARIABLE) or socket.gethostname()
 
 
 def utc_now() -> str:

@@ -1,10 +1,8 @@
 """The error report of a rank: a one-line reason, the kind of the error, and the traceback."""
 
 import faulthandler
-import os
 import re
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -14,7 +12,7 @@ from typing import IO
 from hpml_jobs.core.errors import HpmlError, NodeFaultError
 from hpml_jobs.core.gpus import node_fault
 from hpml_jobs.core.processes import STACK_SIGNAL
-from hpml_jobs.study.attempt import HOST_VARIABLE, AttemptFolder, RankError
+from hpml_jobs.study.attempt import AttemptFolder, RankError, host_name
 from hpml_jobs.study.files import encode, write_whole
 
 _OUT_OF_MEMORY = re.compile(
@@ -56,7 +54,7 @@ def describe(error: BaseException, rank: int) -> RankError:
         oom=is_oom(error) or bool(refused),
         timed_out=is_collective_timeout(error),
         node_fault=is_node_fault(error),
-        host=os.environ.get(HOST_VARIABLE) or socket.gethostname(),
+        host=host_name(),
         reason=f"out of memory: {refused} ({reason})" if refused else reason,
         traceback=text,
         time_ns=time.time_ns(),

@@ -1,8 +1,6 @@
 """One rank of a cell from top to bottom: set up, warm up, measure, evaluate, write the record."""
 
-import os
 import resource
-import socket
 import sys
 from pathlib import Path
 
@@ -13,7 +11,7 @@ from hpml_jobs.core.cell import CellFile, Protocol
 from hpml_jobs.core.measurements import TRAINING, Role, Stage
 from hpml_jobs.core.quantization import Quantized
 from hpml_jobs.core.record import Facts, Model, Rank
-from hpml_jobs.study.attempt import HOST_VARIABLE, AttemptFolder
+from hpml_jobs.study.attempt import AttemptFolder, host_name
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.text import describe_text
@@ -144,7 +142,7 @@ def describe_rank(training: Training, results: list[EpochResult]) -> Rank:
     return Rank(
         rank=strategy.placement.rank,
         local_rank=strategy.placement.local_rank,
-        host=os.environ.get(HOST_VARIABLE) or socket.gethostname(),
+        host=host_name(),
         devices=facts.device_names(strategy.devices),
         device_uuids=facts.device_uuids(strategy.devices),
         affinity=facts.affinity(),

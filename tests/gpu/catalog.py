@@ -1,4 +1,8 @@
-"""The parts and the range that each of their figures is expected in."""
+"""The parts and the range that each of their figures is expected in.
+
+A range is an estimate until a result stands beside it in docs/gpu.csv. Ranges that depend on the
+host hold for server CPUs of 2 to 3 GHz; those with a card's name were estimated for that card.
+"""
 
 from collections.abc import Iterator
 
@@ -30,6 +34,8 @@ OVERHEAD_BATCHES = (32, 128, 512)
 OVERHEAD_STRATEGIES = ("single", "ddp", "allreduce")
 OVERHEAD_LIMIT = {32: 1.05, 128: 1.05, 512: 1.01}
 """The goal for an instrumented epoch / a timed one, by batch."""
+BARE_LIMIT = {32: 1.015, 128: 1.01, 512: 1.01}
+"""A timed epoch / a bare loop, by batch: about 60 us of the host in an iteration of 6 ms at 32."""
 
 CEILING_BATCHES = (128, 512, 2048)
 CEILING_MODES = ("fp32", "tf32", "tf32 nhwc", "bf16 nhwc", "bf16 nhwc compiled")
@@ -54,9 +60,9 @@ LOADER_WORKERS = (0, 2, 4, 8, 14)
 
 
 def _events() -> Iterator[Expected]:
-    yield Expected("first_us", "first record of a CUDA event, us", 2, 4)
-    yield Expected("again_us", "recording an event again, us", 1, 2)
-    yield Expected("stamp_us", "a stamp of the clock in an epoch, us", None, 2)
+    yield Expected("first_us", "first record of a CUDA event, us", 2, 8)
+    yield Expected("again_us", "recording an event again, us", 1, 3)
+    yield Expected("stamp_us", "a stamp of the clock in an epoch, us", None, 4)
     yield Expected("read_us", "reading the time between two events, us")
     yield Expected("stall_timed", "stall in the timed epoch / stall made", 0.99, 1.01)
     yield Expected("stall_split", "stall in the phases / stall made", 0.99, 1.01)
@@ -66,13 +72,13 @@ def _events() -> Iterator[Expected]:
 def _threads() -> Iterator[Expected]:
     for search, words in (("on", "with cudnn.benchmark"), ("off", "without")):
         yield Expected(f"same_{search}_ms", f"forward in the same thread {words}, ms")
-        limits = (100, 500) if search == "on" else (None, 20)
+        limits = (100, 1500) if search == "on" else (None, 20)
         yield Expected(f"new_{search}_ms", f"forward in a new thread {words}, ms", *limits)
     yield Expected("dp_searches", "dp trains with cudnn.benchmark (1: yes)", 0, 0)
 
 
 def _probe() -> Iterator[Expected]:
-    yield Expected("alone_us", "all-reduce of 1 KiB on an idle device, one rank, us", 20, 50)
+    yield Expected("alone_us", "all-reduce of 1 KiB on an idle device, one rank, us", 15, 70)
     yield Expected("queued_us", "the same behind other work, us", None, 10)
     yield Expected("ours_us", "the microbenchmark's median at 1 KiB, us", None, 10)
     yield Expected("ours_1m_us", "the microbenchmark's median at 1 MiB, us")
@@ -81,7 +87,7 @@ def _probe() -> Iterator[Expected]:
 def _comm() -> Iterator[Expected]:
     for ms in SPIN_MS:
         words = f"stand-in of {ms:g} ms"
-        yield Expected(f"served_{ms:g}", f"{words}: served / its length", 0.98, 1.05)
+        yield Expected(f"served_{ms:g}", f"{words}: served / its length", 0.98, 1.1)
         yield Expected(f"total_{ms:g}", f"{words}: gradients' total / sum of lengths", 0.98, 1.05)
         yield Expected(f"exposed_{ms:g}", f"{words}: exposed / the last one's length", 0.98, None)
     yield Expected("profiler", "communication in the profiler / ours", 0.95, 1.05)
@@ -91,7 +97,7 @@ def _nvml() -> Iterator[Expected]:
     yield Expected("open_ms", "opening NVML and looking up the card, ms")
     yield Expected("card_first_ms", "state of the card, first reading, ms")
     yield Expected("card_again_ms", "state of the card, later readings, ms", None, 50)
-    yield Expected("energy_us", "energy counter, one reading, us", None, 1000)
+    yield Expected("energy_us", "energy counter, one reading, us", None, 20_000)
     yield Expected("cards", "cards whose state was read", 1, 1)
     yield Expected("missing", "reasons for values that could not be read", None, 2)
 
@@ -127,7 +133,9 @@ def _overhead() -> Iterator[Expected]:
             words = f"{name}, batch {batch}"
             limit = OVERHEAD_LIMIT[batch]
             yield Expected(f"{name}_{batch}", f"{words}: instrumented / timed", None, limit)
-        yield Expected(f"bare_{batch}", f"single, batch {batch}: timed / bare loop", None, 1.01)
+        yield Expected(
+            f"bare_{batch}", f"single, batch {batch}: timed / bare loop", None, BARE_LIMIT[batch]
+        )
 
 
 def _launched() -> Iterator[Expected]:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import (
+    SWEPT,
     CollectiveKind,
     Communication,
     Microbenchmark,
@@ -52,14 +53,6 @@ _REDUCE_SCATTER: Callable[[Tensor, Tensor], object] = (
 )
 """Collectives of (output, input); torch 2.14 has new names for them."""
 
-KINDS = (
-    CollectiveKind.ALL_REDUCE,
-    CollectiveKind.ALL_GATHER,
-    CollectiveKind.REDUCE_SCATTER,
-    CollectiveKind.BROADCAST,
-)
-"""The collectives that can be measured."""
-
 
 def sizes_sent(communication: Communication | None) -> dict[CollectiveKind, set[int]]:
     """Return the collectives to measure, each with the sizes in bytes that a cell sends.
@@ -68,7 +61,7 @@ def sizes_sent(communication: Communication | None) -> dict[CollectiveKind, set[
     """
     sizes: dict[CollectiveKind, set[int]] = {}
     for message in communication.messages if communication else ():
-        if message.kind in KINDS and message.purpose is not Purpose.BUFFERS:
+        if message.kind in SWEPT and message.purpose is not Purpose.BUFFERS:
             sizes.setdefault(message.kind, set()).add(message.bytes)
     return sizes or {CollectiveKind.ALL_REDUCE: set()}
 
@@ -146,7 +139,7 @@ def prepare(kind: CollectiveKind, size: int, device: torch.device) -> Call:
     Raises:
         ValueError: this collective cannot be measured.
     """
-    if kind not in KINDS:
+    if kind not in SWEPT:
         raise ValueError(f"no microbenchmark of {kind.words}")
     elements, ranks = -(-size // ELEMENT_BYTES), dist.get_world_size()
     if kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.BROADCAST):

@@ -20,6 +20,8 @@ from tests.gpu.bench import ROOT, Bench, CellRun, job_command
 from tests.gpu.figures import Figure
 
 FIRST_BATCH = 1024
+LEAST_IMAGE_BYTES = 5_000_000
+"""Memory that training takes for an image at the least, an estimate for ResNet-18 in fp32."""
 SETTLE_S = 2.0
 """How long a cell trains before it is disturbed, and its remains have to vanish after its end."""
 
@@ -55,7 +57,8 @@ def _edge(bench: Bench) -> Iterator[Figure]:
             beyond.append(run)
         return run.is_ok
 
-    largest = search_largest(fits, bench.sizes.largest_batch, bench.sizes.batch_step)
+    most = max(bench.sizes.largest_batch, batch_beyond(_memory().total))
+    largest = search_largest(fits, most, bench.sizes.batch_step)
     if largest is None:
         note = beyond[0].reason if beyond else "no cell was run"
         yield Figure(key="largest", value=None, note=f"batch {FIRST_BATCH} does not run: {note}")
@@ -69,6 +72,18 @@ def _edge(bench: Bench) -> Iterator[Figure]:
     workload = bench.workload_of(2 * largest)
     full = bench.run_cell("whole protocol at the edge", workload=workload, batch=largest)
     yield Figure(key="edge_full", value=float(full.is_ok), note=_missing(full))
+
+
+def batch_beyond(memory_bytes: float) -> int:
+    """Return a batch of the search that does not fit into a card's memory.
+
+    >>> [batch_beyond(gb * 1e9) for gb in (16, 80, 141)]
+    [4096, 16384, 32768]
+    """
+    batch = FIRST_BATCH
+    while batch * LEAST_IMAGE_BYTES < memory_bytes:
+        batch *= 2
+    return batch
 
 
 def search_largest(fits: Callable[[int], bool], most: int, step: int) -> int | None:
@@ -164,7 +179,10 @@ def processes_of(folder: Path) -> list[int]:
 
 
 def _gigabytes_in_use() -> float:
-    """Return what NVML says is in use on the first card; this process has no context on it."""
+    return float(_memory().used) / 1e9
+
+
+def _memory() -> Any:
+    """Return NVML's memory of the first card, in bytes; this process has no context on it."""
     nvml = open_nvml()
-    memory = nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByIndex(0))
-    return float(memory.used) / 1e9
+    return nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByIndex(0))

@@ -3,6 +3,7 @@
 import importlib
 import math
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch.distributed as dist
@@ -12,6 +13,7 @@ from hpml_jobs.core.measurements import Stage
 from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.process_group import Placement
+from tests.gpu.bench import Sizes
 from tests.gpu.catalog import PARTS, PATHS, TWO_RANKS
 from tests.gpu.parts import accuracy, endings
 from tests.gpu.rehearsal import rehearsal
@@ -78,3 +80,15 @@ def test_noise_is_difference_in_standard_errors():
     difference, noise = (figure.value for figure in figures)
     assert difference == pytest.approx(0.01)
     assert noise == pytest.approx(0.01 / (0.01 / math.sqrt(3)))
+
+
+def test_search_of_the_largest_batch_passes_the_card_s_memory(tmp_path, monkeypatch):
+    most_tried = []
+    monkeypatch.setattr(endings, "_memory", lambda: SimpleNamespace(total=141e9))
+    monkeypatch.setattr(
+        endings, "search_largest", lambda _fits, most, _step: most_tried.append(most)
+    )
+    with rehearsal(tmp_path) as bench:
+        bench.sizes = Sizes()
+        list(endings._edge(bench))
+    assert most_tried == [32_768]

@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 
 from hpml_jobs.core.measurements import (
+    SWEPT,
     CollectiveKind,
     Communication,
     Message,
@@ -15,7 +16,6 @@ from hpml_jobs.core.measurements import (
 )
 from hpml_jobs.worker.instruments import microbenchmark
 from hpml_jobs.worker.instruments.microbenchmark import (
-    KINDS,
     NcclLogError,
     collective_times,
     sizes_sent,
@@ -135,7 +135,7 @@ def test_late_trials_are_left_out_of_the_times():
 
 def test_messages_have_the_bytes_of_the_whole_tensor(eight_ranks):
     sizes = {}
-    for kind in KINDS:
+    for kind in SWEPT:
         call = microbenchmark.prepare(kind, 1000, CPU)
         sizes[kind.value] = (call.inputs.nbytes, call.output.nbytes)
     assert sizes == {

@@ -26,11 +26,13 @@ demo: $(VENV)/ready  ## Run a small study on this machine's CPU, print the table
 test: $(VENV)/ready lint  ## Run all checks and tests, those on a real SLURM included.
 	./tests/install-slurm
 	./tests/install-browser
+	./tests/install-compiler
 	$(BIN)/python -m pytest $(ALL_TESTS) --durations=20
 
 coverage: $(VENV)/ready  ## Run all tests under branch coverage, and fail below the limit in pyproject.toml.
 	./tests/install-slurm
 	./tests/install-browser
+	./tests/install-compiler
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest $(ALL_TESTS)
 	$(BIN)/coverage combine -q

@@ -6,10 +6,8 @@ Only processes of its own load it: torch then takes it for the machine's acceler
 import ctypes
 import fcntl
 import hashlib
-import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from types import ModuleType
 
@@ -23,8 +21,8 @@ NAME = "standin"
 def build() -> Path:
     """Compile the device unless this machine has it; return the library."""
     key = hashlib.sha256(SOURCE.read_bytes() + f"{torch.__version__} {TORCH}".encode()).hexdigest()
-    folder = Path(tempfile.gettempdir()) / f"hpml_jobs-standin-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    folder = Path.home() / ".cache" / "hpml_jobs-standin"
+    folder.mkdir(parents=True, exist_ok=True)
     library = folder / f"{key[:16]}.so"
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the workers of pytest compile it once

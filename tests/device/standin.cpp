@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <map>
@@ -16,6 +17,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -687,5 +689,5 @@ void standin_hold(bool hold) {
 void standin_launch(int device, void (*work)()) { current_queue(device).push(work); }
 }
 
-// After the hooks of `torch` itself are there.
+// Last in this file: `hooks` and the allocators exist before torch can call them.
 static const bool is_registered = (at::RegisterPrivateUse1HooksInterface(hooks), true);

@@ -101,6 +101,7 @@ def cross_check(training: Training, folder: AttemptFolder, *, keep: bool) -> Pro
     path = folder.trace_of(training.strategy.placement.rank) if keep else None
     if training.cell.epochs > training.cell.protocol.epochs:  # the plain epochs ran a bare wrapper
         training.rewrap(instrumented=True)
+    training.warm()  # the cache of memory is empty
     return profile_iterations(training, training.cell.epochs, path)
 
 

@@ -121,14 +121,29 @@ class Training:
             with preserved_buffers(self.replica):
                 self._run_passes(self.last_batch, passes)
 
-    def _run_passes(self, batch: Batch, number: int, *, step: bool = False) -> None:
-        """Run forward and backward, with `step` also the optimizer's."""
+    def warm(self, *, step: bool = False) -> None:
+        """Run iterations with batches of every size, which fill torch's cache of memory.
+
+        With accumulation each has two micro-steps: in the second forward there are gradients.
+        """
+        micro_steps = min(2, self.cell.path.accumulate)
+        with preserved_buffers(self.replica):
+            for batch in self._batches_of_every_size():
+                self._run_passes(batch, WARM_PASSES, micro_steps=micro_steps, step=step)
+
+    def _run_passes(
+        self, batch: Batch, number: int, *, micro_steps: int = 1, step: bool = False
+    ) -> None:
+        """Run so many iterations, with `step` also the optimizer's part of them."""
         self.model.train()  # an evaluation may have come in between
         with torch.random.fork_rng(devices=self.strategy.cuda_indices):
             for _ in range(number):
-                with self.steps.forward():
-                    loss = self.loss(self.model(batch[0]), batch[1])
-                self.steps.backward(loss)
+                for _ in range(micro_steps):
+                    with self.steps.forward():
+                        loss = self.loss(self.model(batch[0]), batch[1])
+                    self.steps.backward(loss)
+                if self.reduces_gradients:
+                    self.strategy.reduce_gradients(self.replica)
                 if step:
                     self.steps.step(self.optimizer)
                 self.optimizer.zero_grad()
@@ -151,8 +166,7 @@ class Training:
         """Return a training of a copy of the replica, without wrapper and gradient exchange.
 
         Its learning rate is zero: ranks that train alone could diverge, and the work of an
-        iteration is the same. Some iterations with batches of every size fill torch's cache of
-        memory, and show whether there is enough of it.
+        iteration is the same. It is warm: there is enough memory for it.
         """
         steps = _steps(self.cell, self.strategy)
         replica = self.strategy.local_copy(steps.place(self.copy_replica()))
@@ -170,8 +184,7 @@ class Training:
             schedule=None,
             reduces_gradients=False,
         )
-        for batch in self._batches_of_every_size():
-            alone._run_passes(batch, WARM_PASSES, step=True)
+        alone.warm(step=True)
         return alone
 
     def _batches_of_every_size(self) -> Iterator[Batch]:

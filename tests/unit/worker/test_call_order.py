@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from torch import nn
 
 from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.worker import epochs, loop
+from hpml_jobs.worker import epochs, loop, probes
 from hpml_jobs.worker.process_group import Placement
 from hpml_jobs.worker.strategies import STRATEGIES
 from hpml_jobs.worker.training import make_training
@@ -98,3 +99,27 @@ def test_wrapper_has_settled_before_every_timed_epoch(training, monkeypatch, pas
         assert made == [max(len(EPOCH), passes), passes, passes]
     else:
         assert made == [len(EPOCH), 0, 0]
+
+
+def test_profiler_begins_warm(training, monkeypatch):
+    """Whole iterations of each size come after the last release of memory."""
+    epochs.train_epoch(training, 0, Role.WARMUP)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: CALLS.append("released"))
+    optional = probes.OptionalSteps(training.strategy)
+    optional.attempt("trace", lambda: probes.cross_check(training, None, keep=False))
+    assert optional.missing == []
+    before = calls_before_windows()[-1]
+    assert {*passes_since("released", before)} == {*EPOCH}
+
+
+def test_gradients_are_held_in_warm_forwards_of_accumulation(training):
+    """As in an iteration: at the largest batch they need memory beside the activations."""
+    held: list[bool] = []
+    training.cell = replace(training.cell, path=replace(training.cell.path, accumulate=3))
+    epochs.train_epoch(training, 0, Role.WARMUP)
+    training.replica.register_forward_pre_hook(
+        lambda module, _: held.append(any(p.grad is not None for p in module.parameters()))
+    )
+    training.warm()
+    assert held == [False, True] * (len(held) // 2)
+    assert len(held) == 2 * 2 * len({*EPOCH})

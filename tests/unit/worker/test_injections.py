@@ -82,7 +82,13 @@ MUTUAL = (("item", Work.LOADING), ("forward", Work.FORWARD), ("backward", Work.B
 """The sleep and the phase of each late rank, in the order of their numbers."""
 
 
-@pytest.mark.parametrize("injected", [CROSSED, THREE_LATE], ids=["crossed", "three-late"])
+@pytest.mark.parametrize(
+    "injected",
+    [
+        pytest.param(CROSSED, id="crossed", marks=pytest.mark.long),
+        pytest.param(THREE_LATE, id="three-late"),
+    ],
+)
 def test_ranks_late_in_different_phases_are_named_and_wait_for_each_other(injected, program):
     """Until 0.8.0 their waiting was exchange, either rank was shown, and no check warned."""
     study = InjectedStudy(program, "mutual", injected, gpus=str(len(injected)))

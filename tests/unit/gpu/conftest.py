@@ -23,6 +23,7 @@ from hpml_jobs.study.files import encode, write_whole
 from tests.gpu.bench import ROOT, Finished
 from tests.gpu.rehearsal import replaced_module
 from tests.unit.builders import a_record
+from tests.unit.worker.conftest import restored_modes  # noqa: F401  (a fixture)
 
 LARGEST_BATCH = 1024
 """A larger one is out of memory in these tests."""
@@ -161,15 +162,6 @@ def end_process_group() -> None:
     """Leave the process group, if there is one."""
     if dist.is_initialized():
         dist.destroy_process_group()
-
-
-@pytest.fixture(autouse=True)
-def _restored_modes() -> Iterator[None]:
-    """torch's modes as they were: benchmarks set them for their whole process."""
-    cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark
-    yield
-    cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = before
 
 
 @pytest.fixture

@@ -43,6 +43,15 @@ def results_of_ranks(server: RankServer, module: str, processes: int) -> Any:
     return json.loads(ended.stdout)
 
 
+@pytest.fixture(autouse=True)
+def restored_modes() -> Iterator[None]:
+    """torch's modes as they were: cells and benchmarks set them for their whole process."""
+    cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark
+    yield
+    cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = before
+
+
 @pytest.fixture
 def one_rank() -> Iterator[None]:
     """A process group of this process."""

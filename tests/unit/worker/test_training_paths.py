@@ -104,13 +104,11 @@ def test_replicas_in_new_threads_compute_in_bf16():
 
 @pytest.fixture
 def modes():
-    """torch's modes, which are restored after the test."""
+    """torch's modes as they are by default."""
     cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark
     cuda.allow_tf32, cudnn.allow_tf32 = TORCH_TF32
     cudnn.benchmark = False
-    yield cuda, cudnn
-    cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = before
+    return cuda, cudnn
 
 
 def test_modes_of_a_path_are_set_on_gpus_only(modes, monkeypatch):

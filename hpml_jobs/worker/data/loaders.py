@@ -80,6 +80,7 @@ class WorkerLoading:
         self._data = data
         self._device = device
         self._start_worker = start_worker
+        self._test_loaders: dict[range, WorkerLoader] = {}
 
     def train_loader(self, batch: int, order: RecordedSampler) -> BatchLoader:
         """Return the training batches in the order of the sampler, a partial last one included.
@@ -100,12 +101,20 @@ class WorkerLoading:
         )
 
     def test_loader(self, start: int = 0, step: int = 1) -> BatchLoader | None:
-        """Return the batches of every `step`-th test image from `start` on; None without any."""
+        """Return the batches of every `step`-th test image from `start` on; None without any.
+
+        In a cell that evaluates every epoch the workers stay from the first evaluation on.
+        """
         images = self._data.test
         if images is None:
             return None
-        share = Subset(images, range(start, length(images), step))  # of a rank; together all images
-        return test_loader(share, self._cell, self._device)
+        share = range(start, length(images), step)  # of a rank; together all images
+        loader = self._test_loaders.get(share)
+        if loader is None:
+            loader = test_loader(Subset(images, share), self._cell, self._device)
+            if self._cell.evaluate:
+                self._test_loaders[share] = loader
+        return loader
 
 
 def is_pinned(cell: Cell) -> bool:
@@ -114,13 +123,17 @@ def is_pinned(cell: Cell) -> bool:
 
 
 def test_loader(images: Images, cell: Cell, device: torch.device) -> WorkerLoader:
-    """Return the images in order, in batches; the random state of training does not change."""
+    """Return the images in order, in batches; the random state of training does not change.
+
+    Its workers end with it.
+    """
     return WorkerLoader(
         images,
         device,
         generator=torch.Generator(),
         batch_size=cell.workload.test_batch,
         num_workers=cell.loader_workers,
+        persistent_workers=cell.loader_workers > 0,
         pin_memory=is_pinned(cell),
         worker_init_fn=die_with_parent,
     )

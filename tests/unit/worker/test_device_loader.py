@@ -313,6 +313,17 @@ def test_workers_stay_and_augment_anew(tmp_path):
     assert not torch.equal(*epochs)
 
 
+@pytest.mark.parametrize("every_epoch", [True, False])
+def test_workers_of_test_images_stay_where_every_epoch_is_evaluated(tmp_path, every_epoch):
+    training = training_of(cpu_cell(evaluate=every_epoch), tmp_path)
+    workers = []
+    for _ in range(2):
+        evaluate_share(training)
+        workers.append([child.pid for child in multiprocessing.active_children()])
+    assert workers[0] == workers[1]
+    assert len(workers[0]) == every_epoch
+
+
 def test_photo_transform_is_random_in_training_only():
     assert photo_transform(train=True).is_random
     assert not photo_transform(train=False).is_random

@@ -5,8 +5,10 @@ host hold for server CPUs of 2 to 3 GHz; those with a card's name were estimated
 """
 
 from collections.abc import Iterator
+from itertools import product
 
 from hpml_jobs.core.built_in import RESNET18_PARAMETERS
+from hpml_jobs.core.strategies import Loader
 from hpml_jobs.report.cost.published import TRAINING
 from tests.gpu.figures import Expected, Part
 
@@ -58,6 +60,16 @@ PATHS = ("fp32", "tf32", "tf32 nhwc", "bf16", "bf16 nhwc", "bf16 nhwc compiled")
 
 LOADER_WORKERS = (0, 2, 4, 8, 14)
 
+OPTIMIZERS = ("sgd", "adamw")
+
+SYNC_PATHS = tuple(product(Loader, ("plain", "fp16", "bf16"), OPTIMIZERS))
+"""Loader, precision and optimizer of the loops in which the host must not wait."""
+
+
+def sync_key(loader: str, precision: str, optimizer: str) -> str:
+    """Return the name of the figure of such a loop."""
+    return f"{loader}_{precision}_{optimizer}"
+
 
 def _events() -> Iterator[Expected]:
     yield Expected("first_us", "first record of a CUDA event, us", 2, 8)
@@ -67,6 +79,18 @@ def _events() -> Iterator[Expected]:
     yield Expected("stall_timed", "stall in the timed epoch / stall made", 0.99, 1.01)
     yield Expected("stall_split", "stall in the phases / stall made", 0.99, 1.01)
     yield Expected("clocks", "epoch on the host's clock / on the device's", 0.999, 1.001)
+
+
+def _syncs() -> Iterator[Expected]:
+    for loader, precision, optimizer in SYNC_PATHS:
+        words = f"loader={loader}, {precision}, {optimizer}: no wait in the loop (1: yes)"
+        yield Expected(sync_key(loader, precision, optimizer), words, 1, 1)
+
+
+def _fp16() -> Iterator[Expected]:
+    for name in OPTIMIZERS:
+        yield Expected(f"skipped_{name}", f"{name}: overflow leaves the weights (1: yes)", 1, 1)
+        yield Expected(f"finite_{name}", f"{name}: weights are finite 2 steps later (1: yes)", 1, 1)
 
 
 def _threads() -> Iterator[Expected]:
@@ -200,6 +224,19 @@ PARTS = (
         "clock and the host's agree.",
         3,
         tuple(_events()),
+    ),
+    Part(
+        "syncs",
+        "Whether the host waits for the GPU in the loop of an epoch, by loader, precision and "
+        "optimizer (torch.cuda.set_sync_debug_mode).",
+        4,
+        tuple(_syncs()),
+    ),
+    Part(
+        "fp16",
+        "Whether training in fp16 survives gradients that overflow in the first step.",
+        1,
+        tuple(_fp16()),
     ),
     Part(
         "threads",

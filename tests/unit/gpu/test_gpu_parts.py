@@ -6,16 +6,18 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+import torch
 import torch.distributed as dist
 
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.measurements import Stage
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.process_group import Placement
 from tests.gpu.bench import Sizes
 from tests.gpu.catalog import PARTS, PATHS, TWO_RANKS
-from tests.gpu.parts import accuracy, endings
+from tests.gpu.parts import accuracy, endings, fp16, syncs
 from tests.gpu.rehearsal import rehearsal
 from tests.gpu.two_ranks import measure as measure_ranks
 from tests.unit.gpu.conftest import finish
@@ -73,6 +75,34 @@ def test_rank_counts_gradient_bytes_and_compares_replicas(tmp_path):
         TWO_RANKS, 1
     )
     assert all(result["equal"] == 1 for result in results.values())
+
+
+def test_overflow_in_fp16_is_skipped_with_memory_full_of_nan(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)
+    torch.use_deterministic_algorithms(True)
+    try:
+        with rehearsal(tmp_path) as bench:
+            assert {figure.value for figure in fp16.measure(bench)} == {1.0}
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_wait_in_the_loop_is_zero_with_torch_s_reason(tmp_path, monkeypatch):
+    modes = []
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
+    monkeypatch.setattr(syncs, "SYNC_PATHS", syncs.SYNC_PATHS[:1])
+
+    def wait(_training, _number, span):
+        bench.device = Device.CUDA
+        with span:
+            raise RuntimeError("called a synchronizing CUDA operation\nC++ trace")
+
+    monkeypatch.setattr(syncs, "instrumented_epoch", wait)
+    with rehearsal(tmp_path) as bench:
+        (figure,) = syncs.measure(bench)
+    assert (figure.value, figure.note) == (0.0, "called a synchronizing CUDA operation")
+    assert modes == ["error", 0]
 
 
 def test_noise_is_difference_in_standard_errors():

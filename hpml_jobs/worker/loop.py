@@ -25,6 +25,7 @@ from hpml_jobs.worker.epochs import (
     train_epoch,
 )
 from hpml_jobs.worker.instruments import facts
+from hpml_jobs.worker.instruments.cards import CardReader, bind_to_near_cpus
 from hpml_jobs.worker.instruments.collectives import fingerprint
 from hpml_jobs.worker.instruments.recorder import StartupTimer
 from hpml_jobs.worker.models import FlopCount, count_flop
@@ -49,6 +50,10 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
     torch.set_num_interop_threads(cell.threads)
     placement = read_placement(cell)
     devices = devices_for(cell, placement.local_rank)
+    if devices[0].type == "cuda":  # before the first thread and the first loader worker
+        of_node = tuple(torch.device("cuda", number) for number in range(cell.gpus_per_node))
+        cards = CardReader(facts.device_uuids(of_node))
+        bind_to_near_cpus(facts.device_uuids(devices), cards, cell.loader_workers)
     strategy = STRATEGIES[cell.strategy](cell, placement, devices)
     strategy.setup(collective_timeout(file.shape.minutes if file.shape else None))
 

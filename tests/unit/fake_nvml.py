@@ -30,7 +30,7 @@ class FakeGpu:
     link_version: int = 5
     ecc: tuple[int, int] | None = (0, 0)
     remapped: tuple[int, int, int, int] | None = (0, 0, 0, 0)
-    near_cpus: tuple[int, ...] = (0, 1)
+    near_cpus: tuple[int, ...] | None = (0, 1)
     calls: list[str] = field(default_factory=list)
 
 
@@ -93,7 +93,9 @@ def _link_state(gpu: FakeGpu, link: int) -> int | None:
     return None if end is None else int(end != "off")
 
 
-def _mask(gpu: FakeGpu, words: int) -> list[int]:
+def _mask(gpu: FakeGpu, words: int) -> list[int] | None:
+    if gpu.near_cpus is None:
+        return None
     return [
         sum(1 << cpu % 64 for cpu in gpu.near_cpus if cpu // 64 == word) for word in range(words)
     ]

@@ -9,6 +9,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from hpml_jobs.core.formulas import joules
@@ -20,6 +21,9 @@ Query = Callable[[Any, Any], dict[str, Any]]
 
 CPU_WORDS = 64
 """Words of 64 CPUs in NVML's mask: more CPUs than a node has."""
+
+SPARE_CPUS = 2
+"""CPUs of a rank beside those of its loader workers: the loop's and that of backward and NCCL."""
 
 
 class CardReader:
@@ -61,6 +65,14 @@ class CardReader:
             self._note(f"card {uuid}: {', '.join(names)}: {reason}")
         return Card(uuid=uuid, mig=uuid.startswith("MIG-"), **fields)
 
+    def near_cpus(self) -> dict[str, set[int]]:
+        """Return the CPUs of each GPU's NUMA node; without those of GPUs that do not tell them."""
+        near: dict[str, set[int]] = {}
+        for uuid, handle in self._handles.items():
+            with suppress(Exception):  # read() notes the reason
+                near[uuid] = {*_near_cpus(self._nvml, self._board(uuid, handle))["near_cpus"]}
+        return near
+
     def _board(self, uuid: str, handle: Any) -> Any:
         """Return the handle of the whole GPU, which a MIG instance is a part of."""
         if not uuid.startswith("MIG-"):
@@ -73,6 +85,26 @@ class CardReader:
     def _note(self, reason: str) -> None:
         if reason not in self.missing:
             self.missing.append(reason)
+
+
+def bind_to_near_cpus(mine: tuple[str, ...], of_node: CardReader, workers: int) -> None:
+    """Keep this process, and those that it starts, on the allowed CPUs near its GPUs.
+
+    Nothing changes where NVML does not name them, and where they are fewer than SPARE_CPUS and the
+    loader workers of each rank of the node whose GPUs are near them. The record has the CPUs
+    (`affinity`).
+
+    Args:
+        mine: the UUIDs of this rank's GPUs.
+        of_node: reads the GPUs of all ranks of this node.
+        workers: loader workers of a rank.
+    """
+    near = of_node.near_cpus()
+    of_mine: set[int] = set().union(*(near.get(uuid, set()) for uuid in mine))
+    cpus = os.sched_getaffinity(0) & of_mine
+    sharing = sum(not cpus.isdisjoint(of_gpu) for of_gpu in near.values()) // max(1, len(mine))
+    if cpus and len(cpus) >= sharing * (workers + SPARE_CPUS):
+        os.sched_setaffinity(0, cpus)
 
 
 def _reason(error: Exception) -> str:

@@ -15,7 +15,7 @@ from hpml_jobs.core.gpus import (
     slowing_reasons,
 )
 from hpml_jobs.core.measurements import Card
-from hpml_jobs.worker.instruments.cards import CardReader
+from hpml_jobs.worker.instruments.cards import CardReader, bind_to_near_cpus
 from tests.unit.fake_nvml import FakeGpu, FakeNvml, NVMLError
 
 
@@ -93,6 +93,36 @@ def test_unknown_gpu_and_no_nvml_are_missing_with_reason():
     reader = CardReader(("GPU-0",), broken)
     reader.read()
     assert (reader.state, reader.missing) == ((), ["cards: Driver Not Loaded"])
+
+
+LEFT, RIGHT = tuple(range(8)), tuple(range(8, 16))
+"""The CPUs of two NUMA nodes."""
+
+
+@pytest.mark.parametrize(
+    ("near", "mine", "allowed", "workers", "bound"),
+    [
+        ((LEFT, RIGHT), (1,), range(16), 6, RIGHT),
+        ((LEFT, RIGHT), (1,), range(4, 12), 2, range(8, 12)),
+        ((LEFT, RIGHT), (1,), range(4, 12), 3, None),  # one CPU too few
+        ((LEFT, RIGHT), (1,), LEFT, 0, None),
+        ((LEFT, LEFT), (1,), range(16), 2, LEFT),
+        ((LEFT, LEFT), (1,), range(16), 3, None),  # the ranks of both GPUs have these 8
+        ((LEFT, LEFT), (0, 1), range(16), 6, LEFT),  # dp: one process
+        ((LEFT, RIGHT), (0, 1), range(16), 8, range(16)),
+        ((None, None), (1,), range(16), 0, None),
+    ],
+)
+def test_rank_is_bound_to_near_cpus_if_they_are_enough(
+    monkeypatch, *, near, mine, allowed, workers, bound
+):
+    made: list[set[int]] = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {*allowed})
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, cpus: made.append(cpus))
+    gpus = [FakeGpu(uuid=f"GPU-{n}", near_cpus=cpus) for n, cpus in enumerate(near)]
+    of_node = CardReader(tuple(gpu.uuid for gpu in gpus), FakeNvml(*gpus))
+    bind_to_near_cpus(tuple(gpus[n].uuid for n in mine), of_node, workers)
+    assert made == ([] if bound is None else [{*bound}])
 
 
 def test_mig_instance_has_the_values_of_its_board():

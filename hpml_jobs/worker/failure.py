@@ -81,7 +81,7 @@ def lacks_engine(error: BaseException) -> bool:
 
 
 def refused_allocations() -> str:
-    """Return the allocator's figures if it refused memory in this process; empty if it did not."""
+    """Return the allocator's figures if it refused memory in this epoch; empty if it did not."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return ""

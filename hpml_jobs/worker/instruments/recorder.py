@@ -13,10 +13,6 @@ from hpml_jobs.worker.instruments import timing
 from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.timing import Clock, IterationTimes, Stamp
 
-COUNTERS = ("num_alloc_retries", "num_ooms")
-"""The counters of torch's allocator that `MemoryMeter` reads."""
-
-
 class IterationMarks(NamedTuple):
     """The stamps of one instrumented iteration, each taken when the step beside it is done.
 
@@ -85,37 +81,30 @@ class PhaseRecorder(BareRecorder):
 class MemoryMeter:
     """Reads the allocator's peaks and counters of an epoch; on the CPU there is none.
 
-    The peak since the process began would be that of cuDNN's search, whose workspaces are as large
-    as any kernel asks for: it is reset before every epoch.
+    Those since the process began would be of cuDNN's search, whose workspaces are as large as any
+    kernel asks for: they are reset before every epoch.
     """
 
     def __init__(self, cuda_indices: Sequence[int]) -> None:
         self._indices = cuda_indices
-        self._before = self._counters()
 
     def start(self) -> None:
-        """Forget the peaks and remember the counters; call it right before an epoch."""
+        """Forget the peaks and the counts of refused memory; call it right before an epoch."""
         for index in self._indices:
             torch.cuda.reset_peak_memory_stats(index)
-        self._before = self._counters()
+            torch.cuda.reset_accumulated_memory_stats(index)
 
     def since_start(self) -> Memory | None:
         """Return the peaks and counts since `start`; None on the CPU."""
         if not self._indices:
             return None
-        retries, ooms = (
-            now - before for now, before in zip(self._counters(), self._before, strict=True)
-        )
+        stats = [torch.cuda.memory_stats(index) for index in self._indices]
         return Memory(
             allocated_bytes=max(map(torch.cuda.max_memory_allocated, self._indices)),
             reserved_bytes=max(map(torch.cuda.max_memory_reserved, self._indices)),
-            retries=retries,
-            ooms=ooms,
+            retries=sum(of_gpu["num_alloc_retries"] for of_gpu in stats),
+            ooms=sum(of_gpu["num_ooms"] for of_gpu in stats),
         )
-
-    def _counters(self) -> list[int]:
-        stats = [torch.cuda.memory_stats(index) for index in self._indices]
-        return [sum(int(of_gpu.get(name, 0)) for of_gpu in stats) for name in COUNTERS]
 
 
 class StartupTimer:

@@ -1,24 +1,60 @@
 """The allocator's peaks and counts of one epoch, from a fake of torch.cuda's counters."""
 
+from types import SimpleNamespace
+
+import pytest
 import torch
 
 from hpml_jobs.core.measurements import Memory
+from hpml_jobs.worker.failure import describe
 from hpml_jobs.worker.instruments.recorder import MemoryMeter
 
 
-def test_peaks_and_counts_are_those_since_the_start(monkeypatch):
-    peaks, counts = {0: 9_000, 1: 8_000}, {"num_alloc_retries": 2, "num_ooms": 1}
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda i: peaks.update({i: 100}))
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda i: peaks[i])
-    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda i: 2 * peaks[i])
-    monkeypatch.setattr(torch.cuda, "memory_stats", lambda i: counts)
+class Allocator:
+    """torch's statistics of two GPUs, as `torch.cuda.reset_*` changes them."""
+
+    def __init__(self, monkeypatch):
+        self.peaks = [9_000, 8_000]
+        self.counts = [{"num_alloc_retries": 2, "num_ooms": 1} for _ in self.peaks]
+        for name, value in {
+            "is_initialized": lambda: True,
+            "device_count": lambda: len(self.peaks),
+            "memory_stats": lambda number: self.counts[number],
+            "max_memory_allocated": lambda number: self.peaks[number],
+            "max_memory_reserved": lambda number: 2 * self.peaks[number],
+            "get_device_properties": lambda _: SimpleNamespace(total_memory=16e9),
+            "reset_peak_memory_stats": lambda number: self.peaks.__setitem__(number, 100),
+            "reset_accumulated_memory_stats": lambda number: self.counts[number].update(
+                num_alloc_retries=0, num_ooms=0
+            ),
+        }.items():
+            monkeypatch.setattr(torch.cuda, name, value)
+
+
+@pytest.fixture
+def allocator(monkeypatch):
+    return Allocator(monkeypatch)
+
+
+def test_peaks_and_counts_are_those_since_the_start(allocator):
     meter = MemoryMeter([0, 1])
     meter.start()
-    peaks[1] = 700
-    counts["num_alloc_retries"] = 5  # of each GPU
+    allocator.peaks[1] = 700
+    for counts in allocator.counts:
+        counts["num_alloc_retries"] += 3
     assert meter.since_start() == Memory(
         allocated_bytes=700, reserved_bytes=1_400, retries=6, ooms=0
     )
+
+
+def test_memory_refused_in_an_earlier_epoch_explains_no_later_failure(allocator):
+    """cuDNN's search of the first epoch may be refused memory for a plan that it can do without."""
+    failure = RuntimeError("GET was unable to find an engine to execute this computation")
+    assert describe(failure, 0).oom
+    MemoryMeter([0, 1]).start()
+    assert not describe(failure, 0).oom
+    allocator.counts[1]["num_ooms"] = 1
+    assert describe(failure, 0).oom
 
 
 def test_cpu_has_no_allocator_to_read():

@@ -13,6 +13,7 @@ from hpml_jobs.worker.instruments import timing
 from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.timing import Clock, IterationTimes, Stamp
 
+
 class IterationMarks(NamedTuple):
     """The stamps of one instrumented iteration, each taken when the step beside it is done.
 

@@ -1,12 +1,14 @@
-"""Process lifetime: die with the parent, ask for stacks, exit without teardown."""
+"""Process lifetime: import, die with the parent, ask for stacks, exit without teardown."""
 
 import ctypes
+import gc
 import multiprocessing
 import os
 import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,12 +27,27 @@ STACK_SETTLE_S = 0.5
 """Time for processes that have to wait for a CPU to write theirs."""
 
 
-def die_with_parent(_worker: int = 0) -> None:
+@contextmanager
+def imports_for_life() -> Iterator[None]:
+    """Keep the garbage collector off what the block imports, for as long as the process lives.
+
+    torch makes 330,000 objects that stay. Collections during its import are a fifth of its time,
+    and each later one takes 0.16 s, also when the process exits.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def die_with_parent() -> None:
     """Ask the kernel to kill this process when its parent dies, however that dies.
 
     torchrun puts every worker into a session of its own, so a signal to its process group misses
-    them. The request is not inherited: every DataLoader worker makes it again (the parameter is the
-    worker number that a DataLoader passes). Systems other than Linux have no such call.
+    them. The request is not inherited: every DataLoader worker makes it again. Systems other than
+    Linux have no such call.
     """
     if sys.platform != "linux":
         return

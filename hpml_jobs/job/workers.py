@@ -69,7 +69,7 @@ def worker_command(cell: Cell, folder: Path, attempt: AttemptFolder, job: Job) -
     if not cell.strategy.under_torchrun:
         return [sys.executable, "-m", *worker]
     return [
-        *(sys.executable, "-m", "torch.distributed.run"),
+        *(sys.executable, "-m", "hpml_jobs.worker.agent"),
         *_rendezvous(cell, job),
         *("--nproc-per-node", str(cell.gpus_per_node), "--max-restarts=0"),
         *("--log-dir", str(attempt.ranks), "--redirects", "3", "--tee", "3"),

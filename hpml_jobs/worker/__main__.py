@@ -6,7 +6,12 @@ from pathlib import Path
 
 from hpml_jobs.core.cell import CellFile
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.processes import die_with_parent, leave, request_stacks
+from hpml_jobs.core.processes import (
+    die_with_parent,
+    imports_for_life,
+    leave,
+    request_stacks,
+)
 from hpml_jobs.core.source_files import changed_files
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.attempt import AttemptFolder
@@ -44,7 +49,10 @@ def _measure(folder: CellFolder, attempt: AttemptFolder) -> None:
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     try:
         # Imported last: torch takes seconds to load, and a failure to load must be reported.
-        from hpml_jobs.worker.loop import measure  # noqa: PLC0415
+        with imports_for_life():
+            import torch._dynamo  # noqa: F401, PLC0415 -- the first optimizer imports it
+
+            from hpml_jobs.worker.loop import measure  # noqa: PLC0415
     except ModuleNotFoundError as missing:
         raise HpmlError(
             f"{missing.name} is not installed for {sys.executable}: install hpml-jobs[worker] "

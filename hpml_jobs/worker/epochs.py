@@ -1,5 +1,6 @@
 """The training loop of one epoch, the summary of what it measured, and the test of a replica."""
 
+import gc
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -26,7 +27,7 @@ from hpml_jobs.core.measurements import (
 from hpml_jobs.core.outliers import BLOCKS, slow_iterations
 from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.loaders import BatchLoader
-from hpml_jobs.worker.fork_safety import await_idle_threads, frozen_heap
+from hpml_jobs.worker.fork_safety import await_idle_threads
 from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.phases import EpochPhases, split_phases
 from hpml_jobs.worker.instruments.recorder import BareRecorder, IterationMarks, PhaseRecorder
@@ -138,22 +139,22 @@ def _run_accounted(
 
     Both are read before the barrier at which the epoch starts, and after the one at which it ends.
     """
-    with frozen_heap():
-        training.strategy.barrier()
-        training.memory.start()
-        energy_before = training.energy.read()
-        before = training.scheduling.read()
-        graphs_before = training.compiler.graphs
-        raw = _run(training, batches, micro_steps, recorder, span)
-        scheduling = training.scheduling.since(before)
-        energy = training.energy.since(energy_before)
-        memory = training.memory.since_start()
-        return raw._replace(
-            scheduling=scheduling,
-            energy=energy,
-            memory=memory,
-            compiled_graphs=training.compiler.graphs_since(graphs_before),
-        )
+    gc.collect()  # garbage of the epoch before holds no memory of the GPU in this one
+    training.strategy.barrier()
+    training.memory.start()
+    energy_before = training.energy.read()
+    before = training.scheduling.read()
+    graphs_before = training.compiler.graphs
+    raw = _run(training, batches, micro_steps, recorder, span)
+    scheduling = training.scheduling.since(before)
+    energy = training.energy.since(energy_before)
+    memory = training.memory.since_start()
+    return raw._replace(
+        scheduling=scheduling,
+        energy=energy,
+        memory=memory,
+        compiled_graphs=training.compiler.graphs_since(graphs_before),
+    )
 
 
 def _run(

@@ -1,13 +1,13 @@
-"""Before DataLoader workers are forked: wait for idle threads, freeze the garbage collector."""
+"""Around the fork of DataLoader workers: threads that are idle, a collector with little to do."""
 
 import gc
 import select
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+
+from hpml_jobs.core.processes import die_with_parent
 
 TIMEOUT_S = 0.5
 """After this time the fork goes ahead: some threads spin for as long as they live."""
@@ -30,21 +30,14 @@ def await_idle_threads() -> None:
         select.select((), (), (), POLL_S)  # time.sleep fails under a faked clock (EINVAL)
 
 
-@contextmanager
-def frozen_heap() -> Iterator[None]:
-    """Keep the garbage collectors of workers that are forked in the block off inherited objects.
+def start_loader_worker(_number: int = 0) -> None:
+    """Let a DataLoader worker die with its rank, and keep its collector off inherited objects.
 
-    A full collection in a worker visits every object of the parent and copies the pages on which
-    they lie: 0.2 s in each worker of each epoch, at whatever moment its counter is full. Frozen
-    objects are not visited. They are released after the block, so that `Training.rewrap` can
-    collect an old wrapper.
+    A full collection would visit every object of the rank and copy the pages on which they lie:
+    0.2 s in each worker of each epoch, at whatever moment its counter is full.
     """
-    gc.collect()
+    die_with_parent()
     gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def load_image_plugins() -> None:

@@ -22,6 +22,7 @@ from hpml_jobs.core.cell import Cell, CellFile, decode_cell_file
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.gpus import lane_fault, memory_fault, slowing_reasons
 from hpml_jobs.core.measurements import Card
+from hpml_jobs.core.processes import leave
 from hpml_jobs.core.strategies import Device, Loader
 from hpml_jobs.core.text import counted
 from hpml_jobs.study.files import encode, write_whole
@@ -244,4 +245,4 @@ def _shared_memory(file: CellFile) -> Finding:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    leave(main(*sys.argv[1:]))

@@ -22,6 +22,7 @@ import msgspec
 from hpml_jobs.core.answers import NO_TORCH_CODE, TRIAL_CODE, Counts
 from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.core.processes import leave
 from hpml_jobs.core.source_files import imported_code
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import duration_text
@@ -208,4 +209,4 @@ def _resident_bytes() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))

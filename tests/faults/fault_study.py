@@ -131,7 +131,7 @@ class FaultStudy:
         commands = {
             pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in self.alive_processes()
         }
-        (torchrun,) = [pid for pid, line in commands.items() if b"torch.distributed.run" in line]
+        (torchrun,) = [pid for pid, line in commands.items() if b"hpml_jobs.worker.agent" in line]
         return torchrun
 
     def rank_pid(self, rank: int) -> int:

@@ -12,13 +12,16 @@ SMALL_FILES, SMALL_HELPERS = 3, 6
 
 LEAST_LINES = 60
 
+ENTRY_POINTS = ("__init__", "__main__", "agent")
+"""Modules that Python or a job starts by their name."""
+
 
 def small_files() -> list[str]:
     """Modules below 60 lines: each is a stop for a reader, and hardly more than its imports."""
     return [
         f"{path.relative_to(PACKAGE)}: {lines} lines"
         for path in sorted(PACKAGE.rglob("*.py"))
-        if path.stem not in ("__init__", "__main__")
+        if path.stem not in ENTRY_POINTS
         and (lines := path.read_text().count("\n")) < LEAST_LINES
     ]
 

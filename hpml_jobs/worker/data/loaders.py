@@ -9,9 +9,9 @@ import torch
 from torch.utils.data import DataLoader, Sampler, Subset
 
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.processes import die_with_parent
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.worker.data.datasets import Data, Images, length
+from hpml_jobs.worker.fork_safety import start_loader_worker
 
 
 class RecordedSampler(Sampler[int]):
@@ -135,5 +135,5 @@ def test_loader(images: Images, cell: Cell, device: torch.device) -> WorkerLoade
         num_workers=cell.loader_workers,
         persistent_workers=cell.loader_workers > 0,
         pin_memory=is_pinned(cell),
-        worker_init_fn=die_with_parent,
+        worker_init_fn=start_loader_worker,
     )

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import NamedTuple, TypeVar
 
 from hpml_jobs.core.measurements import Scheduling
-from hpml_jobs.core.processes import die_with_parent
+from hpml_jobs.worker.fork_safety import start_loader_worker
 
 PROC = Path("/proc")
 NANOSECONDS = 1e9
@@ -56,7 +56,7 @@ class LoaderWaits:
 
     def start_worker(self, number: int) -> None:
         """Set up a loader worker (worker_init_fn): it ends with its parent and can be read."""
-        die_with_parent()
+        start_loader_worker()
         self._processes[number] = os.getpid()
 
     def read_s(self) -> float:

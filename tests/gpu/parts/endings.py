@@ -172,7 +172,7 @@ def processes_of(folder: Path) -> list[int]:
             words = path.read_bytes().split(b"\0")
         except OSError:
             continue  # it has ended
-        is_worker = b"hpml_jobs.worker" in words and b"torch.distributed.run" not in words
+        is_worker = b"hpml_jobs.worker" in words and b"hpml_jobs.worker.agent" not in words
         if is_worker and str(folder).encode() in words:
             pids.append(int(path.parent.name))
     return sorted(pids)

@@ -116,7 +116,7 @@ def test_single_and_dp_run_as_one_plain_process(of):
 def test_ddp_on_one_node_uses_standalone_torchrun():
     attempt = AttemptFolder(Path("/s/c/attempts/101_0.r0"))
     command = worker_command(a_cell(), Path("/s/c"), attempt, ONE)
-    assert command[1:3] == ["-m", "torch.distributed.run"]
+    assert command[1:3] == ["-m", "hpml_jobs.worker.agent"]
     assert {"--standalone", "--local-addr=127.0.0.1", "--max-restarts=0"} <= set(command)
     assert command[command.index("--nproc-per-node") + 1] == "4"
     assert command[command.index("--log-dir") + 1] == "/s/c/attempts/101_0.r0/ranks"

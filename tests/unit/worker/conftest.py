@@ -117,7 +117,7 @@ class WorkerResult(NamedTuple):
 
 
 def command_for(folder: CellFolder, cell: Cell) -> list[str]:
-    torchrun = ["torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
+    torchrun = ["hpml_jobs.worker.agent", "--standalone", "--local-addr=127.0.0.1"]
     torchrun += [f"--nproc-per-node={cell.gpus}", "-m"]
     return [
         *(sys.executable, "-m"),

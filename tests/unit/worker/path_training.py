@@ -6,7 +6,6 @@ once on each other path; rank 0 prints by how much the weights of each differ, a
 
 import json
 import os
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +21,7 @@ from hpml_jobs.core.processes import leave
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.training_path import CompileMode, Precision, TrainingPath
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.worker import epochs, path_steps
+from hpml_jobs.worker import path_steps
 from hpml_jobs.worker.epochs import EpochResult, instrumented_epoch, train_epoch
 from hpml_jobs.worker.instruments.collectives import fingerprint
 from hpml_jobs.worker.process_group import COLLECTIVE_TIMEOUT, Placement, read_placement
@@ -158,7 +157,6 @@ def of_all_ranks(result: dict) -> list:
 def main() -> None:
     torch.set_num_threads(1)
     path_steps.BACKEND = "aot_eager"  # graphs as for inductor, but no C++ compiler, for speed
-    epochs.frozen_heap = nullcontext  # there are no loader workers, and it collects all garbage
     processes = int(os.environ["WORLD_SIZE"])
     cell = cpu_cell(gpus=processes)
     STRATEGIES[Strategy.DDP](cell, read_placement(cell), CPU).setup(COLLECTIVE_TIMEOUT)

@@ -17,6 +17,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from hpml_jobs.core.processes import imports_for_life
+
 ROOT = Path(__file__).parents[3]
 IMPORTED = ("torch._dynamo", "torch.distributed.fsdp", "hpml_jobs.worker.loop")
 
@@ -115,8 +117,9 @@ def _wait(pids: set[int]) -> int:
 
 def serve() -> None:
     """Answer each line of standard input, a request, with the exit code of its ranks."""
-    for name in IMPORTED:
-        importlib.import_module(name)
+    with imports_for_life():
+        for name in IMPORTED:
+            importlib.import_module(name)
     for line in sys.stdin:
         request = json.loads(line)
         pids = set()

@@ -1,14 +1,12 @@
-"""Process lifetime: import, die with the parent, ask for stacks, exit without teardown."""
+"""Process lifetime: die with the parent, ask for stacks, exit without teardown."""
 
 import ctypes
-import gc
 import multiprocessing
 import os
 import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,21 +23,6 @@ STACK_PAUSE_S = 0.02
 
 STACK_SETTLE_S = 0.5
 """Time for processes that have to wait for a CPU to write theirs."""
-
-
-@contextmanager
-def imports_for_life() -> Iterator[None]:
-    """Keep the garbage collector off what the block imports, for as long as the process lives.
-
-    torch makes 330,000 objects that stay. Collections during its import are a fifth of its time,
-    and each later one takes 0.16 s, also when the process exits.
-    """
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def die_with_parent() -> None:

@@ -6,12 +6,7 @@ from pathlib import Path
 
 from hpml_jobs.core.cell import CellFile
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.processes import (
-    die_with_parent,
-    imports_for_life,
-    leave,
-    request_stacks,
-)
+from hpml_jobs.core.processes import die_with_parent, leave, request_stacks
 from hpml_jobs.core.source_files import changed_files
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.attempt import AttemptFolder
@@ -22,6 +17,7 @@ from hpml_jobs.worker.failure import (
     write_report,
     write_stacks_on_signals,
 )
+from hpml_jobs.worker.fork_safety import imports_for_life
 
 
 def main(cell_folder: str, attempt_id: str) -> int:

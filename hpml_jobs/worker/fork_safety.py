@@ -1,10 +1,12 @@
-"""Around the fork of DataLoader workers: threads that are idle, a collector with little to do."""
+"""Imports that the garbage collector leaves alone, and forks of DataLoader workers."""
 
 import gc
 import select
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from hpml_jobs.core.processes import die_with_parent
@@ -13,6 +15,21 @@ TIMEOUT_S = 0.5
 """After this time the fork goes ahead: some threads spin for as long as they live."""
 
 POLL_S = 0.0005
+
+
+@contextmanager
+def imports_for_life() -> Iterator[None]:
+    """Keep the garbage collector off what the block imports, for as long as the process lives.
+
+    torch makes 330,000 objects that stay. Collections during its import are a fifth of its time,
+    and each later one takes 0.16 s, also when the process exits.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def await_idle_threads() -> None:

@@ -21,8 +21,7 @@ def small_files() -> list[str]:
     return [
         f"{path.relative_to(PACKAGE)}: {lines} lines"
         for path in sorted(PACKAGE.rglob("*.py"))
-        if path.stem not in ENTRY_POINTS
-        and (lines := path.read_text().count("\n")) < LEAST_LINES
+        if path.stem not in ENTRY_POINTS and (lines := path.read_text().count("\n")) < LEAST_LINES
     ]
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from hpml_jobs.core.processes import imports_for_life
+from hpml_jobs.worker.fork_safety import imports_for_life
 
 ROOT = Path(__file__).parents[3]
 IMPORTED = ("torch._dynamo", "torch.distributed.fsdp", "hpml_jobs.worker.loop")

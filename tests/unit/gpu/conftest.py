@@ -23,7 +23,7 @@ from hpml_jobs.study.files import encode, write_whole
 from tests.gpu.bench import ROOT, Finished
 from tests.gpu.rehearsal import replaced_module
 from tests.unit.builders import a_record
-from tests.unit.worker.conftest import restored_modes  # noqa: F401  (a fixture)
+from tests.unit.worker.conftest import dynamo, restored_modes  # noqa: F401  (fixtures)
 
 LARGEST_BATCH = 1024
 """A larger one is out of memory in these tests."""

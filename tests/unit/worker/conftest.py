@@ -24,6 +24,7 @@ from hpml_jobs.study.attempt import AttemptFolder, RankError
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker import __main__ as rank
+from hpml_jobs.worker.fork_safety import imports_for_life
 from tests.unit.builders import DIGITS
 from tests.unit.worker.rank_server import RankServer
 
@@ -41,6 +42,13 @@ def results_of_ranks(server: RankServer, module: str, processes: int) -> Any:
     ended = server.run(processes, Path(__file__).parents[3], name, environment=os.environ)
     assert ended.code == 0, ended.stderr
     return json.loads(ended.stdout)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def dynamo() -> None:
+    """torch._dynamo, which the first optimizer imports, here as in a rank."""
+    with imports_for_life():
+        import torch._dynamo  # noqa: F401, PLC0415 -- only where a test trains
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -97,10 +98,11 @@ def test_stopped_rank_is_named_with_its_seconds(results, program):
     (moment,) = record.ranks[0].timed.scheduling.continued_s
     assert moment >= 1.5
     assert "rank 0 on " in warned["disturbed"]
-    assert "was stopped, for about 1." in warned["disturbed"]
+    (stopped,) = re.findall(r"was stopped, for about [\d.]+ s", warned["disturbed"])
+    assert float(stopped.split()[-2]) >= 1.5  # longer where the process that ends it waits for a CPU
     assert "resubmit STUDY --disturbed" in warned["disturbed"]
     shown = " ".join(program.ok("collect", "mine", "--all").split())
-    assert "was stopped, for about 1." in shown
+    assert stopped in shown
 
 
 def test_slow_iteration_of_own_code_is_flagged_and_kept(results, program):

@@ -351,8 +351,8 @@ def evaluate_share(training: Training) -> Share | None:
     share = training.loading.test_loader(rank, world_size)
     if share is None:
         return None
-    cuda_indices = training.strategy.cuda_indices
-    with preserved_buffers(training.replica), datasets.preserved_random_state(cuda_indices):
+    gpus = training.strategy.gpus
+    with preserved_buffers(training.replica), datasets.preserved_random_state(gpus):
         return _evaluate_on(training, share)
 
 

@@ -72,8 +72,8 @@ def allocate_messages(training: Training) -> bool:
 
     It is not tried on the CPU, where memory is taken when it is written.
     """
-    for index in training.strategy.cuda_indices:
-        torch.empty((2, max(SIZES)), dtype=torch.uint8, device=f"cuda:{index}")
+    for gpu in training.strategy.gpus:
+        torch.empty((2, max(SIZES)), dtype=torch.uint8, device=gpu)
     return True
 
 

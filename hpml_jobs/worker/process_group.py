@@ -135,9 +135,9 @@ class ParallelStrategy:
         return SETTLING_PASSES
 
     @property
-    def cuda_indices(self) -> list[int]:
-        """Indices of this process's CUDA devices; empty on the CPU."""
-        return [device.index for device in self.devices if device.type == "cuda"]
+    def gpus(self) -> Devices:
+        """This process's devices that are GPUs; empty on the CPU."""
+        return tuple(device for device in self.devices if device.type != "cpu")
 
     @property
     def loader_batch(self) -> int:
@@ -248,8 +248,8 @@ class ProcessGroup(ParallelStrategy):
     def setup(self, timeout: timedelta) -> None:
         """Join the process group that torchrun's environment describes."""
         device = self.devices[0]
-        self.backend = "nccl" if device.type == "cuda" else "gloo"
-        device_id = device if device.type == "cuda" else None
+        self.backend = dist.get_default_backend_for_device(device)
+        device_id = device if self.gpus else None
         self._timeout = timeout
         dist.init_process_group(self.backend, timeout=timeout, device_id=device_id)
 

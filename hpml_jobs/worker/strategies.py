@@ -65,7 +65,7 @@ class DDP(ProcessGroup):
 
     def wrap(self, model: nn.Module, *, instrumented: bool = False) -> nn.Module:
         """Return the model in DDP, which broadcasts rank 0's parameters."""
-        options: dict[str, Any] = {"device_ids": self.cuda_indices or None}
+        options: dict[str, Any] = {"device_ids": self.gpus or None}
         if not self.cell.replicas_share_buffers:
             options[_SYNC_BUFFERS] = False
         path = self.cell.path
@@ -94,7 +94,7 @@ class DDP(ProcessGroup):
     @property
     def settling_passes(self) -> int:
         """Passes after which DDP has its final buckets and, on CUDA, no longer times itself."""
-        return CUDA_SETTLING_PASSES if self.cuda_indices else super().settling_passes
+        return CUDA_SETTLING_PASSES if self.gpus else super().settling_passes
 
     def sync_buffers(self, replica: nn.Module) -> None:
         """Broadcast rank 0's buffers; between two iterations they differ between ranks."""

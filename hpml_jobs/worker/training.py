@@ -136,7 +136,7 @@ class Training:
     ) -> None:
         """Run so many iterations, with `step` also the optimizer's part of them."""
         self.model.train()  # an evaluation may have come in between
-        with torch.random.fork_rng(devices=self.strategy.cuda_indices):
+        with torch.random.fork_rng(devices=self.strategy.gpus):
             for _ in range(number):
                 for _ in range(micro_steps):
                     with self.steps.forward():
@@ -283,6 +283,6 @@ def make_training(
         test_images=data.test,
         scheduling=scheduling,
         energy=EnergyMeter(device_uuids(strategy.devices)),
-        memory=MemoryMeter(strategy.cuda_indices),
+        memory=MemoryMeter(strategy.gpus),
         cards=CardReader(device_uuids(strategy.devices)),
     )

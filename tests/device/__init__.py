@@ -7,7 +7,7 @@ import ctypes
 import fcntl
 import hashlib
 import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -15,7 +15,7 @@ import torch
 
 SOURCE = Path(__file__).with_name("standin.cpp")
 TORCH = Path(torch.__file__).parent
-NAME = "standin"
+NAME, DEVICES = "standin", 2
 
 
 def build() -> Path:
@@ -44,14 +44,32 @@ def load() -> ctypes.CDLL:
     torch.ops.load_library(str(library))
     module = ModuleType(f"torch.{NAME}")
     functions = {
-        "device_count": torch.accelerator.device_count,
-        "is_available": torch.accelerator.is_available,
+        "device_count": lambda: DEVICES,
+        "is_available": lambda: True,
+        "Event": partial(torch.Event, NAME),
         "current_device": torch.accelerator.current_device_index,
+        "set_device": torch.accelerator.set_device_index,
+        "mem_get_info": torch.accelerator.get_memory_info,
+        "get_rng_state": lambda device: _generator(device.index).get_state(),
+        "set_rng_state": lambda state, device: _generator(device.index).set_state(state),
+        "manual_seed_all": _seed_all,
         "_is_in_bad_fork": lambda: False,
-        "manual_seed_all": lambda seed: None,
+        "_sleep": lambda cycles: None,
     }
+    names = ("current_stream", "synchronize", "memory_stats", "max_memory_allocated")
+    names += ("max_memory_reserved", "reset_peak_memory_stats", "reset_accumulated_memory_stats")
+    functions |= {name: getattr(torch.accelerator, name) for name in names}
     for name, function in functions.items():
         setattr(module, name, function)
-    sys.modules[module.__name__] = module
     torch._register_device_module(NAME, module)
     return ctypes.CDLL(str(library))
+
+
+def _generator(index: int) -> torch.Generator:
+    generator: torch.Generator = torch._C._accelerator_getDefaultGenerator(index)
+    return generator
+
+
+def _seed_all(seed: int) -> None:
+    for index in range(DEVICES):
+        _generator(index).manual_seed(seed)

@@ -30,6 +30,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/set_native.h>
+#include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DeviceGuard.h>
@@ -250,7 +251,10 @@ struct Allocator final : c10::DeviceAllocator {
     std::lock_guard lock(gpus[device].mutex);
     return gpus[device].stats;
   }
-  void resetAccumulatedStats(c10::DeviceIndex) override {}
+  void resetAccumulatedStats(c10::DeviceIndex device) override {
+    std::lock_guard lock(gpus[device].mutex);
+    gpus[device].stats.num_ooms = 0;
+  }
   void resetPeakStats(c10::DeviceIndex device) override {
     std::lock_guard lock(gpus[device].mutex);
     gpus[device].stats.allocated_bytes[0].reset_peak();
@@ -271,6 +275,7 @@ struct PinnedAllocator final : c10::Allocator {
 
   c10::DataPtr allocate(size_t bytes) override {
     auto* memory = static_cast<char*>(std::malloc(std::max<size_t>(bytes, 1)));
+    std::memset(memory, kDirt, bytes);
     std::lock_guard lock(mutex);
     blocks[memory] = std::max<size_t>(bytes, 1);
     return {memory, memory, raw_deleter(), c10::Device(c10::kCPU)};
@@ -523,19 +528,6 @@ Stack results_of(const c10::OperatorHandle& op, const Stack& arguments, c10::Dev
   return results;
 }
 
-// Each draw has a generator of its own, seeded by the device's at its call: like CUDA's offsets.
-void give_generator(const c10::OperatorHandle& op, Stack& arguments, c10::DeviceIndex device) {
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const auto& type = op.schema().arguments()[i].type();
-    if (type->str() != "Generator?" && type->str() != "Generator") continue;
-    auto source = arguments[i].isGenerator() ? arguments[i].toGenerator()
-                                             : hooks->getDefaultGenerator(device);
-    auto* engine = static_cast<at::CPUGeneratorImpl*>(source.unsafeGetGeneratorImpl());
-    std::lock_guard lock(engine->mutex_);
-    arguments[i] = at::make_generator<at::CPUGeneratorImpl>(engine->random64());
-  }
-}
-
 // Queue an operator in the current stream; its results have shapes at once and values later.
 void launch(const c10::OperatorHandle& op, Stack* stack) {
   const auto number = op.schema().arguments().size();
@@ -551,7 +543,6 @@ void launch(const c10::OperatorHandle& op, Stack* stack) {
   const c10::DeviceGuard guard(device);
   const Stack results = results_of(op, arguments, device);
   Stack inputs = changed(arguments, at_launch, at::kCPU);
-  give_generator(op, inputs, device.index());
   const Stack outputs = changed(results, at_launch, at::kCPU);
   const bool makes_new = !op.schema().returns().empty() && !writes(op.schema().returns()[0]);
   current_queue(device.index()).push([op, inputs, outputs, makes_new]() mutable {
@@ -562,7 +553,8 @@ void launch(const c10::OperatorHandle& op, Stack* stack) {
       changed(outputs[i], [&](const at::Tensor& t) { return targets.emplace_back(t); });
       changed(inputs[i], [&](const at::Tensor& t) { return values.emplace_back(t); });
       for (size_t j = 0; j < targets.size(); ++j) {
-        if (targets[j].defined()) targets[j].copy_(values[j]);
+        // The CPU leaves empty what nobody may read, such as the statistics of an evaluation.
+        if (targets[j].defined() && values[j].numel()) targets[j].copy_(values[j]);
       }
     }
   });
@@ -636,7 +628,36 @@ void Hooks::resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) co
   impl->set_nbytes(bytes);
 }
 
-void fallback(const c10::OperatorHandle& op, Stack* stack) { launch(op, stack); }
+// Random numbers are drawn at their call, by the CPU's generator in the state of the device's: they
+// are those of the CPU with the same seed, and the host never waits for a generator.
+void draw(const c10::OperatorHandle& op, Stack* stack, size_t generator_at) {
+  Stack arguments = torch::jit::pop(*stack, op.schema().arguments().size());
+  TORCH_CHECK(writes(op.schema().arguments()[0]), "standin: no draw ", op.schema().name());
+  const at::Tensor target = arguments[0].toTensor();
+  auto& given = arguments[generator_at];
+  auto source = given.isGenerator() ? given.toGenerator()
+                                    : hooks->getDefaultGenerator(target.device().index());
+  auto generator = at::make_generator<at::CPUGeneratorImpl>();
+  generator.set_state(source.get_state());
+  given = generator;
+  const at::Tensor numbers =
+      at::empty_strided(target.sizes(), target.strides(), target.options().device(at::kCPU));
+  arguments[0] = numbers;
+  op.callBoxed(&arguments);
+  source.set_state(generator.get_state());
+  current_queue(target.device().index()).push([to = bytes_of(target), numbers]() mutable {
+    to.copy_(numbers);
+  });
+  stack->push_back(target);
+}
+
+void fallback(const c10::OperatorHandle& op, Stack* stack) {
+  const auto& arguments = op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].type()->str() == "Generator?") return draw(op, stack, i);
+  }
+  launch(op, stack);
+}
 void convolution(const c10::OperatorHandle& op, Stack* stack) {
   launch_as("aten::convolution", op, stack);
 }
@@ -663,6 +684,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", empty);
   m.impl("empty_strided", empty_strided);
   m.impl("as_strided", at::native::as_strided_tensorimpl);
+  m.impl("unfold", at::native::unfold);
   m.impl("view", at::native::view);
   m.impl("_reshape_alias", at::native::_reshape_alias);
   m.impl("resize_", resize);

@@ -129,7 +129,7 @@ def replaced_module(name: str, module: Any) -> Iterator[None]:
 def rehearsal(folder: Path, command: Command = run_command) -> Iterator[Bench]:
     """Put the stand-ins in place; the bench is on the CPU, and small."""
     from hpml_jobs.worker.instruments import facts  # noqa: PLC0415
-    from hpml_jobs.worker.instruments.timing import CudaClock  # noqa: PLC0415
+    from hpml_jobs.worker.instruments.timing import DeviceClock  # noqa: PLC0415
     from hpml_jobs.worker.process_group import ParallelStrategy  # noqa: PLC0415
 
     bench = Bench(folder, Device.CPU, SMALL, command)
@@ -139,11 +139,12 @@ def rehearsal(folder: Path, command: Command = run_command) -> Iterator[Bench]:
             ("Stream", HostStream),
             ("current_stream", HostStream),
             ("stream", lambda _stream: contextlib.nullcontext()),
+            ("synchronize", lambda _device: None),
             ("_sleep", host_sleep),
         ):
             stack.enter_context(mock.patch.object(torch.cuda, name, value))
         stack.enter_context(replaced_module("pynvml", Nvml()))
         stack.enter_context(mock.patch.object(facts, "device_uuids", lambda _devices: ("GPU-0",)))
-        clock = lambda strategy: CudaClock(strategy.devices)  # noqa: E731
+        clock = lambda _: DeviceClock((torch.device("cuda", 0),))  # noqa: E731
         stack.enter_context(mock.patch.object(ParallelStrategy, "make_clock", clock))
         yield bench

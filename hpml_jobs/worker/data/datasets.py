@@ -239,10 +239,10 @@ def seed_everything(seed: int) -> None:
 
 
 @contextmanager
-def preserved_random_state(cuda_indices: Sequence[int] = ()) -> Iterator[None]:
+def preserved_random_state(gpus: Sequence[torch.device] = ()) -> Iterator[None]:
     """Restore the random state of Python, numpy and torch at the end of the block."""
     python_state, numpy_state = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=cuda_indices):
+    with torch.random.fork_rng(devices=gpus):
         yield
     random.setstate(python_state)
     np.random.set_state(numpy_state)

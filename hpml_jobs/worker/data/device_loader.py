@@ -238,7 +238,7 @@ class DeviceImages:
         """
         device, number = self.pixels.device, len(order)
         numbers, offsets, flip = torch.tensor(order, dtype=torch.int64), None, None
-        if device.type == "cuda":
+        if device.type != "cpu":
             numbers = numbers.pin_memory()
         rows = self.rows[numbers.to(device, non_blocking=True)]
         if self.transform.padding:
@@ -352,8 +352,9 @@ def _images_of(images: Images, cell: Cell, *, train: bool) -> DeviceImages:
 
 def free_bytes(cell: Cell, device: torch.device) -> float:
     """Return the free memory of a device; of the host's, this process's part."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+    if device.type != "cpu":
+        free: int = torch.get_device_module(device).mem_get_info(device)[0]
+        return free
     lines = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
     processes = cell.gpus_per_node if cell.strategy.under_torchrun else 1
     return int(lines["MemAvailable"].split()[0]) * 1024 / processes

@@ -9,7 +9,6 @@ import torch
 from torch.utils.data import DataLoader, Sampler, Subset
 
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.strategies import Device
 from hpml_jobs.worker.data.datasets import Data, Images, length
 from hpml_jobs.worker.fork_safety import start_loader_worker
 
@@ -96,7 +95,7 @@ class WorkerLoading:
             sampler=order,
             num_workers=self._cell.loader_workers,
             persistent_workers=self._cell.loader_workers > 0,
-            pin_memory=is_pinned(self._cell),
+            pin_memory=self._device.type != "cpu",
             worker_init_fn=self._start_worker,
         )
 
@@ -117,11 +116,6 @@ class WorkerLoading:
         return loader
 
 
-def is_pinned(cell: Cell) -> bool:
-    """Return whether batches are in pinned memory, from which a GPU copies while the host runs."""
-    return cell.device is Device.CUDA and torch.cuda.is_available()
-
-
 def test_loader(images: Images, cell: Cell, device: torch.device) -> WorkerLoader:
     """Return the images in order, in batches; the random state of training does not change.
 
@@ -134,6 +128,6 @@ def test_loader(images: Images, cell: Cell, device: torch.device) -> WorkerLoade
         batch_size=cell.workload.test_batch,
         num_workers=cell.loader_workers,
         persistent_workers=cell.loader_workers > 0,
-        pin_memory=is_pinned(cell),
+        pin_memory=device.type != "cpu",
         worker_init_fn=start_loader_worker,
     )

@@ -1,7 +1,6 @@
 """The recorders of a rank: stamps of iterations, memory of an epoch, parts of the start."""
 
 import os
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -11,7 +10,7 @@ from hpml_jobs.core.process_times import process_started_s, since_boot_s
 from hpml_jobs.study.attempt import JOB_STARTED_VARIABLE
 from hpml_jobs.worker.instruments import timing
 from hpml_jobs.worker.instruments.collectives import Ledger
-from hpml_jobs.worker.instruments.timing import Clock, IterationTimes, Stamp
+from hpml_jobs.worker.instruments.timing import Clock, Devices, IterationTimes, Stamp
 
 
 class IterationMarks(NamedTuple):
@@ -86,23 +85,25 @@ class MemoryMeter:
     kernel asks for: they are reset before every epoch.
     """
 
-    def __init__(self, cuda_indices: Sequence[int]) -> None:
-        self._indices = cuda_indices
+    def __init__(self, gpus: Devices) -> None:
+        self._gpus = gpus
 
     def start(self) -> None:
         """Forget the peaks and the counts of refused memory; call it right before an epoch."""
-        for index in self._indices:
-            torch.cuda.reset_peak_memory_stats(index)
-            torch.cuda.reset_accumulated_memory_stats(index)
+        for gpu in self._gpus:
+            module = torch.get_device_module(gpu)
+            module.reset_peak_memory_stats(gpu)
+            module.reset_accumulated_memory_stats(gpu)
 
     def since_start(self) -> Memory | None:
         """Return the peaks and counts since `start`; None on the CPU."""
-        if not self._indices:
+        if not self._gpus:
             return None
-        stats = [torch.cuda.memory_stats(index) for index in self._indices]
+        module = torch.get_device_module(self._gpus[0])
+        stats = [module.memory_stats(gpu) for gpu in self._gpus]
         return Memory(
-            allocated_bytes=max(map(torch.cuda.max_memory_allocated, self._indices)),
-            reserved_bytes=max(map(torch.cuda.max_memory_reserved, self._indices)),
+            allocated_bytes=max(map(module.max_memory_allocated, self._gpus)),
+            reserved_bytes=max(map(module.max_memory_reserved, self._gpus)),
             retries=sum(of_gpu["num_alloc_retries"] for of_gpu in stats),
             ooms=sum(of_gpu["num_ooms"] for of_gpu in stats),
         )

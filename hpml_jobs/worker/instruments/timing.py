@@ -15,7 +15,7 @@ perf_counter_ns = time.perf_counter_ns
 Devices = tuple[torch.device, ...]
 Seconds = NDArray[np.float64]
 Stamp = Any
-"""A point in time: nanoseconds of the host's clock, or a CUDA event in the current stream."""
+"""A point in time: nanoseconds of the host's clock, or an event in the device's current stream."""
 
 CYCLES_PER_S = 2e9
 """Clock of the fastest GPUs."""
@@ -51,38 +51,39 @@ class HostClock:
         return True
 
 
-class CudaClock:
-    """CUDA events, created before an epoch, read after it, and used again in the next one.
+class DeviceClock:
+    """Events of the devices, created before an epoch, read after it, used again in the next one.
 
     The device passes an event once it has finished all work queued before it, so the time between
-    two events is the time that the device needed for the work between them. The resolution is about
-    0.5 microseconds (CUDA's reference of cudaEventElapsedTime).
+    two events is the time that the device needed for the work between them. On CUDA the resolution
+    is about 0.5 microseconds (reference of cudaEventElapsedTime).
     """
 
     runs_behind_host = True
 
     def __init__(self, devices: Devices) -> None:
         self._devices = devices
-        self._events: list[torch.cuda.Event] = []
+        self._module = torch.get_device_module(devices[0])
+        self._events: list[torch.Event] = []
         self._taken = 0
-        self._ends = {device: torch.cuda.Event() for device in devices[1:]}  # type: ignore[no-untyped-call]
+        self._ends = {device: self._module.Event() for device in devices[1:]}
 
     def prepare(self, stamps: int) -> None:
         """Create events until there are as many, and make all of them available again.
 
-        torch creates the event of CUDA at the first record, so that is done here, outside of the
+        torch creates the device's event at the first record, so that is done here, outside of the
         measured loop.
         """
         while len(self._events) < stamps:
             self._add_event().record()
         self._taken = 0
 
-    def _add_event(self) -> torch.cuda.Event:
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    def _add_event(self) -> torch.Event:
+        event: torch.Event = self._module.Event(enable_timing=True)
         self._events.append(event)
         return event
 
-    def stamp(self) -> torch.cuda.Event:
+    def stamp(self) -> torch.Event:
         """Record the next event in the current stream of the current device."""
         is_left = self._taken < len(self._events)
         event = self._events[self._taken] if is_left else self._add_event()
@@ -92,30 +93,30 @@ class CudaClock:
 
     def join_devices(self) -> None:
         """Let the first device's stream wait for the present streams of the others."""
-        first = torch.cuda.current_stream(self._devices[0])
+        first = self._module.current_stream(self._devices[0])
         for device, end in self._ends.items():
-            end.record(torch.cuda.current_stream(device))
+            end.record(self._module.current_stream(device))
             first.wait_event(end)
 
     def synchronize(self) -> None:
         """Wait until every device has finished its queued work, in all of its streams."""
         synchronize(self._devices)
 
-    def seconds(self, first: torch.cuda.Event, second: torch.cuda.Event) -> float:
+    def seconds(self, first: torch.Event, second: torch.Event) -> float:
         """Return the seconds between two events; the device must have passed both."""
         return float(first.elapsed_time(second)) / 1e3
 
     def occupy(self, seconds: float) -> bool:
         """Let the current stream count clock cycles: about this long at 2 GHz, else longer."""
-        torch.cuda._sleep(round(seconds * CYCLES_PER_S))  # type: ignore[no-untyped-call]
+        self._module._sleep(round(seconds * CYCLES_PER_S))
         return True
 
-    def is_passed(self, stamp: torch.cuda.Event) -> bool:
+    def is_passed(self, stamp: torch.Event) -> bool:
         """Return whether the device has finished all work queued before the event."""
-        return bool(stamp.query())  # type: ignore[no-untyped-call]
+        return bool(stamp.query())
 
 
-Clock = HostClock | CudaClock
+Clock = HostClock | DeviceClock
 """A source of stamps. Taking a stamp never waits for the device.
 
 A strategy has one clock for all of its epochs (`ParallelStrategy.clock`). `prepare` makes ready for
@@ -126,7 +127,7 @@ a number of stamps; those taken before must not be read any more, and `seconds` 
 
 def clock_for(devices: Devices, stamps: int = 0) -> Clock:
     """Return a clock for these devices, ready for a number of stamps."""
-    clock: Clock = CudaClock(devices) if devices[0].type == "cuda" else HostClock()
+    clock: Clock = HostClock() if devices[0].type == "cpu" else DeviceClock(devices)
     clock.prepare(stamps)
     return clock
 
@@ -210,7 +211,6 @@ def read_times(clock: Clock, window: Window, marks: Sequence[Sequence[Stamp]]) -
 
 
 def synchronize(devices: Devices) -> None:
-    """Wait until every CUDA device has finished its queued work; the CPU has no queue."""
+    """Wait until every device has finished its queued work; the CPU has no queue."""
     for device in devices:
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        torch.get_device_module(device).synchronize(device)

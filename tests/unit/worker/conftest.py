@@ -106,6 +106,13 @@ def cpu_cell(
     return Cell(gpus=gpus, batch=batch, workload=workload, **(values | settings))
 
 
+def cuda_cell(*, images: int = 256, **settings) -> Cell:
+    """Return a cell with device=cuda of batches of 32 images, for stand-ins of a GPU."""
+    workload = change_workload(SMALL_DIGITS, images=images, limit=images)
+    values = {"device": Device.CUDA, "protocol": Protocol.FULL, "loader_workers": 0, "probe_s": 0.0}
+    return cpu_cell(workload, batch=32, **(values | settings))
+
+
 class WorkerResult(NamedTuple):
     """Exit code and stderr of a process, and the attempt's folder."""
 

@@ -20,7 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data.device_loader import DeviceBatch, DeviceLoader
 from hpml_jobs.worker.instruments import timing
-from hpml_jobs.worker.instruments.timing import Clock, CudaClock
+from hpml_jobs.worker.instruments.timing import Clock, DeviceClock
 from hpml_jobs.worker.process_group import SingleProcess
 from hpml_jobs.worker.results import RankResult
 from hpml_jobs.worker.strategies import DDP
@@ -123,7 +123,7 @@ class ScriptedSingle(SingleProcess):
 
     def make_clock(self) -> Clock:
         """Return the clock of a GPU, whose events are scripted."""
-        return CudaClock(GPU)
+        return DeviceClock(GPU)
 
 
 class ScriptedFuture(torch.futures.Future[Any]):
@@ -158,7 +158,7 @@ class ScriptedDDP(DDP):
 
     def make_clock(self) -> Clock:
         """Return the clock of a GPU, whose events are scripted."""
-        return CudaClock(GPU)
+        return DeviceClock(GPU)
 
     def setup(self, timeout: timedelta) -> None:
         """Make a group of this process alone."""

@@ -9,22 +9,16 @@ from torch.nn.parallel import DistributedDataParallel
 from hpml_jobs import checks
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.measurements import Role
-from hpml_jobs.core.strategies import Device, Loader, Strategy
+from hpml_jobs.core.strategies import Loader, Strategy
 from hpml_jobs.core.validation import decode
 from hpml_jobs.worker import loop, probes
-from hpml_jobs.worker.instruments.timing import CudaClock
+from hpml_jobs.worker.instruments.timing import DeviceClock
 
-from .conftest import SMALL_DIGITS, change_workload, cpu_cell
+from .conftest import cuda_cell
 from .scripted_gpu import GPU, Script, ScriptedDDP, ScriptedSingle, scripted_gpu
 
 CPU = (torch.device("cpu"),)
 ITERATIONS = 8
-
-
-def cuda_cell(images=32 * ITERATIONS, **settings):
-    workload = change_workload(SMALL_DIGITS, images=images, limit=images)
-    values = {"device": Device.CUDA, "protocol": Protocol.FULL, "loader_workers": 0, "probe_s": 0.0}
-    return cpu_cell(workload, batch=32, **(values | settings))
 
 
 @pytest.fixture
@@ -168,7 +162,7 @@ def test_images_of_the_device_are_made_after_the_stall(measure):
 
 def test_event_read_before_synchronize_is_refused(monkeypatch):
     with scripted_gpu(monkeypatch, Script()) as gpu:
-        clock = CudaClock(GPU)
+        clock = DeviceClock(GPU)
         start = clock.stamp()
         gpu.launch(5.0)
         end = clock.stamp()
@@ -180,7 +174,7 @@ def test_event_read_before_synchronize_is_refused(monkeypatch):
 
 def test_events_are_created_before_the_epoch_and_used_again(monkeypatch):
     with scripted_gpu(monkeypatch, Script()) as gpu:
-        clock = CudaClock(GPU)
+        clock = DeviceClock(GPU)
         clock.prepare(3)
         first = [clock.stamp() for _ in range(3)]
         assert gpu.events == 3

@@ -9,7 +9,7 @@ from torch import nn
 from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.phases import split_phases
 from hpml_jobs.worker.instruments.recorder import IterationMarks
-from hpml_jobs.worker.instruments.timing import CudaClock, Window
+from hpml_jobs.worker.instruments.timing import DeviceClock, Window
 from hpml_jobs.worker.instruments.wrappers import InstrumentedDataParallel
 
 GPUS = tuple(torch.device("cuda", number) for number in range(2))
@@ -92,7 +92,7 @@ def gathered(streams):
 def test_waits_for_other_replicas_are_apart_from_gather_and_reduce(streams, monkeypatch):
     monkeypatch.setattr(nn.DataParallel, "replicate", replicated(streams))
     monkeypatch.setattr(nn.DataParallel, "gather", gathered(streams))
-    clock = CudaClock(GPUS)
+    clock = DeviceClock(GPUS)
     strategy = SimpleNamespace(ledger=Ledger(clock))
     wrapper = InstrumentedDataParallel(nn.Linear(2, 1), [0, 1], strategy)
     window = Window(clock, lambda: None)

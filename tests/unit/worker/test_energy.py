@@ -112,7 +112,7 @@ def test_counters_are_read_outside_of_the_epoch(monkeypatch):
 
     monkeypatch.setattr(epochs, "_run", run)
     strategy = SimpleNamespace(barrier=lambda: log.append("barrier"))
-    memory = MemoryMeter([])
+    memory = MemoryMeter(())
     training = SimpleNamespace(
         strategy=strategy,
         energy=log,

@@ -25,7 +25,7 @@ from hpml_jobs.core.strategies import Device, Loader
 from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.worker import epochs, training
-from hpml_jobs.worker.data import datasets, device_loader, loaders
+from hpml_jobs.worker.data import datasets, device_loader
 from hpml_jobs.worker.data.images import training_transform
 from hpml_jobs.worker.instruments.recorder import BareRecorder
 from hpml_jobs.worker.instruments.timing import HostClock
@@ -120,7 +120,6 @@ def fake_gpu(monkeypatch):
         (torch.cuda, "memory_stats", {}),
         (training, "device_uuids", ()),
         (torch.accelerator, "is_available", True),
-        (loaders, "is_pinned", True),
         (device_loader, "free_bytes", 1e12),
     ]
     for place, name, value in available:

@@ -9,6 +9,13 @@ from hpml_jobs.core.measurements import Memory
 from hpml_jobs.worker.failure import describe
 from hpml_jobs.worker.instruments.recorder import MemoryMeter
 
+GPUS = tuple(torch.device("cuda", number) for number in range(2))
+
+
+def index_of(gpu):
+    """torch.cuda takes a number as well as a device."""
+    return getattr(gpu, "index", gpu)
+
 
 class Allocator:
     """torch's statistics of two GPUs, as `torch.cuda.reset_*` changes them."""
@@ -19,12 +26,12 @@ class Allocator:
         for name, value in {
             "is_initialized": lambda: True,
             "device_count": lambda: len(self.peaks),
-            "memory_stats": lambda number: self.counts[number],
-            "max_memory_allocated": lambda number: self.peaks[number],
-            "max_memory_reserved": lambda number: 2 * self.peaks[number],
+            "memory_stats": lambda gpu: self.counts[index_of(gpu)],
+            "max_memory_allocated": lambda gpu: self.peaks[index_of(gpu)],
+            "max_memory_reserved": lambda gpu: 2 * self.peaks[index_of(gpu)],
             "get_device_properties": lambda _: SimpleNamespace(total_memory=16e9),
-            "reset_peak_memory_stats": lambda number: self.peaks.__setitem__(number, 100),
-            "reset_accumulated_memory_stats": lambda number: self.counts[number].update(
+            "reset_peak_memory_stats": lambda gpu: self.peaks.__setitem__(index_of(gpu), 100),
+            "reset_accumulated_memory_stats": lambda gpu: self.counts[index_of(gpu)].update(
                 num_alloc_retries=0, num_ooms=0
             ),
         }.items():
@@ -37,7 +44,7 @@ def allocator(monkeypatch):
 
 
 def test_peaks_and_counts_are_those_since_the_start(allocator):
-    meter = MemoryMeter([0, 1])
+    meter = MemoryMeter(GPUS)
     meter.start()
     allocator.peaks[1] = 700
     for counts in allocator.counts:
@@ -51,13 +58,13 @@ def test_memory_refused_in_an_earlier_epoch_explains_no_later_failure(allocator)
     """cuDNN's search of the first epoch may be refused memory for a plan that it can do without."""
     failure = RuntimeError("GET was unable to find an engine to execute this computation")
     assert describe(failure, 0).oom
-    MemoryMeter([0, 1]).start()
+    MemoryMeter(GPUS).start()
     assert not describe(failure, 0).oom
     allocator.counts[1]["num_ooms"] = 1
     assert describe(failure, 0).oom
 
 
 def test_cpu_has_no_allocator_to_read():
-    meter = MemoryMeter([])
+    meter = MemoryMeter(())
     meter.start()
     assert meter.since_start() is None

@@ -1,0 +1,35 @@
+"""One rank of a cell: `python -m tests.device.rank PLACE CELL_FOLDER ATTEMPT_ID [FAULT]`.
+
+PLACE is standin, or cpu for the same cell on the host. FAULT is a function of `faults`.
+"""
+
+import sys
+
+import torch
+
+from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.processes import leave
+from hpml_jobs.worker import __main__ as rank
+from hpml_jobs.worker import loop
+from hpml_jobs.worker.instruments.timing import Devices
+from tests import device
+from tests.device import faults
+
+
+def main(place: str, cell_folder: str, attempt_id: str, fault: str = "") -> int:
+    """Measure the cell in this place, not on a GPU; return the rank's exit code."""
+    if place == device.NAME:
+        device.load().standin_hold(True)
+
+    def devices_for(_cell: Cell, local_rank: int) -> Devices:
+        torch.get_device_module(place).set_device(local_rank)
+        return (torch.device(place, local_rank),)
+
+    loop.devices_for = devices_for
+    if fault:
+        getattr(faults, fault)()
+    return rank.main(cell_folder, attempt_id)
+
+
+if __name__ == "__main__":
+    leave(main(*sys.argv[1:]))

@@ -1,0 +1,76 @@
+"""Whole cells on the stand-in: the results of the CPU, and faults that only a GPU shows."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.strategies import Loader
+from tests import device
+from tests.unit.worker.conftest import WorkerResult, cuda_cell
+
+ROOT = Path(__file__).parents[2]
+CPU = "cpu"
+
+
+@pytest.fixture
+def run_cell(write_cell, rank_server):
+    """Return a function that runs a cell with device=cuda in a place, perhaps with a fault."""
+
+    def run(cell, place, *fault):
+        folder = write_cell(cell)
+        words = ("tests.device.rank", place, str(folder.root), "17_0", *fault)
+        ended = rank_server.run(cell.processes, ROOT, *words, environment=os.environ)
+        return WorkerResult(ended.code, ended.stderr, folder.attempt("17_0"))
+
+    return run
+
+
+def trained(result):
+    """Return what a cell has computed: equal for results that are equal to the last bit."""
+    assert result.code == 0, result.stderr
+    with np.load(result.attempt.iterations) as arrays:
+        losses = arrays["curve_loss"].tolist()
+    ranks = result.record.ranks
+    return losses, [(rank.parameters_hash, rank.buffers_hash, rank.test_loss) for rank in ranks]
+
+
+def short_cell(**settings):
+    return cuda_cell(protocol=Protocol.LAB, epochs=2, **settings)
+
+
+@pytest.mark.parametrize("loader", Loader)
+def test_single_gives_the_results_of_the_cpu(run_cell, loader):
+    cell = cuda_cell(loader=loader, loader_workers=1 if loader is Loader.WORKERS else 0)
+    on_cpu = trained(run_cell(cell, CPU))
+    result = run_cell(cell, device.NAME)
+    assert trained(result) == on_cpu
+    (rank,) = result.record.ranks
+    assert rank.phases is not None
+    assert rank.timed.memory.allocated_bytes > 4 * result.record.model.parameters
+
+
+def test_time_read_in_the_loop_raises(run_cell):
+    error = run_cell(short_cell(), device.NAME, "time_read_in_loop").error
+    assert "Both events must be completed" in error.reason
+
+
+def test_batch_that_is_not_awaited_has_no_labels(run_cell):
+    error = run_cell(short_cell(), device.NAME, "batch_not_awaited").error
+    assert "Target -1 is out of bounds" in error.reason
+
+
+def test_losses_that_are_not_awaited_are_nan(run_cell):
+    error = run_cell(short_cell(), device.NAME, "losses_not_awaited").error
+    assert "the loss is not finite from iteration 1 of the warmup epoch" in error.reason
+
+
+def test_batch_overwritten_before_its_copy_changes_the_losses(run_cell):
+    on_cpu = trained(run_cell(short_cell(), CPU))
+    assert trained(run_cell(short_cell(), device.NAME, "batch_overwritten")) != on_cpu
+
+
+def test_parameters_read_in_place_crash(run_cell):
+    assert run_cell(short_cell(), device.NAME, "parameters_read_in_place").code == -11

@@ -18,7 +18,7 @@ from hpml_jobs.worker.strategies import STRATEGIES
 from hpml_jobs.worker.training import Training, make_training
 
 from .conftest import SMALL_DIGITS, cpu_cell, results_of_ranks
-from .fp16_overflows import OPTIMIZERS, OVERFLOWS, PATH, SHARDING, STEPS
+from .half_precision import LINEAR_LAYERS, OPTIMIZERS, OVERFLOWS, PATH, SHARDING, STEPS
 
 HERE = "tests.unit.worker.test_half_precision"
 BLOCKS, WIDTH, HIDDEN, CLASSES = 4, 32, 64, 16
@@ -111,9 +111,15 @@ def test_copy_without_exchange_computes_what_fsdp_computes(one_rank):
     assert {p.grad.dtype for p in training.replica.parameters()} == {torch.float32}
 
 
-def test_overflow_on_one_rank_is_left_out_by_all(rank_server):
+@pytest.fixture(scope="module")
+def of_ranks(rank_server):
+    """Results of two ranks."""
+    return results_of_ranks(rank_server, "half_precision", 2)
+
+
+def test_overflow_on_one_rank_is_left_out_by_all(of_ranks):
     """Of which each rank's shard has one, in one of the first steps."""
-    results = results_of_ranks(rank_server, "fp16_overflows", 2)
+    results = of_ranks["overflows"]
     assert len(results) == len(SHARDING) * len(OPTIMIZERS)
     for name, (rank, other) in results.items():
         assert rank == other, name
@@ -122,6 +128,20 @@ def test_overflow_on_one_rank_is_left_out_by_all(rank_server):
         skipped = len(OVERFLOWS)
         assert after[:skipped] == [initial] * skipped, name
         assert len({initial, *after[skipped:]}) == 1 + STEPS - skipped, name
+
+
+@pytest.mark.parametrize(("key", "gathers"), [("reshard", 2), ("no reshard", 1)])
+def test_all_batch_norms_are_one_message(of_ranks, key, gathers):
+    """Beside those of the linear layers, which are a group each."""
+    bare, instrumented = of_ranks["batch norms"][key]
+    assert len({rank["parameters"] for rank in (*bare, *instrumented)}) == 1
+    for rank in instrumented:
+        assert rank["sent"] == rank["expected"]
+        assert rank["messages"] == {
+            "all_gather": STEPS * gathers * (1 + LINEAR_LAYERS),
+            "reduce_scatter": STEPS * (1 + LINEAR_LAYERS),
+        }
+        assert rank["stamps"] <= rank["most_stamps"]
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

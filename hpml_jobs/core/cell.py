@@ -25,7 +25,7 @@ from hpml_jobs.core.strategies import (
     SyncBuffers,
     is_baseline,
 )
-from hpml_jobs.core.training_path import Precision, TrainingPath
+from hpml_jobs.core.training_path import TrainingPath
 from hpml_jobs.core.value import UnreadableSchemaError, Upgrade, Value, decode_upgraded
 from hpml_jobs.core.workload import Optimizer, Workload, arg_text
 
@@ -174,8 +174,6 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
                 f"reshard=false with strategy={self.strategy.value}: only fsdp gathers parameters; "
                 "leave reshard= out, or use strategy=fsdp with gpus=2 or more"
             )
-        if traffic.shards is not Sharded.NOTHING:
-            self._check_sharded_path()
         for key, is_allowed, most in (
             ("gpus", self.gpus <= (traffic.max_gpus or inf), traffic.max_gpus),
             ("device", self.device in traffic.devices, " or ".join(sorted(traffic.devices))),
@@ -186,19 +184,6 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
                     f"strategy={self.strategy.value} with {key}={getattr(self, key)}: "
                     f"{traffic.refusal}; use {key}={most}, or strategy=ddp"
                 )
-
-    def _check_sharded_path(self) -> None:
-        strategy = f"strategy={self.strategy.value}"
-        if self.path.channels_last:
-            raise UsageError(
-                f"channels_last=true with {strategy}: torch keeps the shards in the plain layout; "
-                "leave channels_last out, or use strategy=ddp"
-            )
-        if self.path.precision is Precision.FP16:
-            raise UsageError(
-                f"precision=fp16 with {strategy}: an overflow in the gradients of one rank's shard "
-                "is not known to the others; use precision=bf16"
-            )
 
     def _check_path(self) -> None:
         """Refuse a path that the strategy or the number of images does not allow."""
@@ -217,6 +202,11 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
             raise UsageError(
                 f"compile={path.compile} with strategy={strategy}: its replicas cannot be compiled "
                 "as one; use strategy=ddp, or compile=false"
+            )
+        if path.channels_last and traffic.shards is not Sharded.NOTHING:
+            raise UsageError(
+                f"channels_last=true with strategy={strategy}: torch keeps the shards in the plain "
+                "layout; leave channels_last out, or use strategy=ddp"
             )
         images = self.workload.images
         batches = None if images is None else iterations(images, self.gpus, self.batch)

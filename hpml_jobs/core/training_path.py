@@ -18,7 +18,7 @@ class Precision(StrEnum):
     FP32 = "fp32"  # 32-bit floating point, TF32 off
     TF32 = "tf32"  # the tensor cores' 19-bit products in convolutions and matrix products
     BF16 = "bf16"  # torch.autocast in bfloat16, under fsdp its policy
-    FP16 = "fp16"  # torch.autocast in float16, with loss scaling
+    FP16 = "fp16"  # the same in float16, with loss scaling
 
     @property
     def is_half(self) -> bool:

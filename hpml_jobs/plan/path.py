@@ -12,7 +12,6 @@ from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.data_files import TEXT
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.strategies import Device, Loader, Sharded
-from hpml_jobs.core.training_path import Precision
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan.cells import Draft, PlannedCell
 from hpml_jobs.plan.loader import feed_of, gpu_name, images_taken_s, rounded
@@ -50,7 +49,6 @@ def with_path(draft: Draft, cluster: Cluster, notify: Callable[[str], None]) -> 
 def _chosen(settings: Settings, cell: Cell, gpu: str | None) -> dict[str, Any]:
     """Return the keys of the training path that are not given, as the GPU and the cell allow."""
     chosen: dict[str, Any] = {}
-    replicates = cell.strategy.traffic.shards is Sharded.NOTHING
     if settings.precision is None:
         precision = half_precision(gpu) if gpu else None
         if precision is None:
@@ -58,9 +56,9 @@ def _chosen(settings: Settings, cell: Cell, gpu: str | None) -> dict[str, Any]:
                 f"path=auto: the precision of the GPU ({gpu or 'type not known'}) is not known; "
                 "give precision=bf16 (compute capability 8.0 or higher), fp16 (7.x) or fp32"
             )
-        if replicates or precision is Precision.BF16:  # which cells with shards refuse
-            chosen["precision"] = precision
+        chosen["precision"] = precision
     is_image_model = cell.workload.model in MODELS and cell.workload.data not in TOKEN_DATA
+    replicates = cell.strategy.traffic.shards is Sharded.NOTHING
     if settings.channels_last is None and replicates and is_image_model:
         chosen["channels_last"] = True
     return chosen

@@ -32,18 +32,27 @@ class PathSteps:
     """Autocast around forward and loss, loss scaling around backward and the optimizer's step.
 
     Without autocast they are the plain steps; `autocast` is false where the strategy casts the
-    parameters itself. Weights and gradients are fp32 in every precision. Every optimizer needs
-    steps of its own, since the scale of the loss follows it.
+    parameters itself. Weights and gradients are fp32 in every precision, except in a `HalfReplica`,
+    whose loss is not scaled. Every optimizer needs steps of its own, since the scale of the loss
+    follows it.
     """
 
-    def __init__(self, path: TrainingPath, device: torch.device, *, autocast: bool = True) -> None:
+    def __init__(
+        self,
+        path: TrainingPath,
+        device: torch.device,
+        *,
+        autocast: bool = True,
+        scales_loss: bool = True,
+    ) -> None:
         dtype = half_dtype(path)
         self._device = device
         self._channels_last = path.channels_last
         self._autocast: AbstractContextManager[Any] = (
             torch.autocast(device.type, dtype) if dtype and autocast else nullcontext()
         )
-        self._scaler = torch.amp.GradScaler(device.type) if dtype is torch.float16 else None
+        scales_loss &= dtype is torch.float16
+        self._scaler = torch.amp.GradScaler(device.type) if scales_loss else None
 
     def place(self, model: nn.Module) -> nn.Module:
         """Return a model on the device, its convolutions in the layout of the path."""

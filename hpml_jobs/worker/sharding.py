@@ -29,12 +29,14 @@ from hpml_jobs.worker.process_group import Move, Placement, ProcessGroup, ShardF
 
 
 class Group(NamedTuple):
-    """The bytes of one group: of its parameters, and of those that have gradients.
+    """One group: modules, policy, the bytes of its parameters, and of those that have gradients.
 
     Each parameter is padded along its first dimension, so that all ranks have equal parts.
     `is_root` is the group of what no other group has.
     """
 
+    modules: list[nn.Module]
+    policy: MixedPrecisionPolicy
     gathered_bytes: int
     reduced_bytes: int
     is_root: bool
@@ -81,7 +83,7 @@ class FSDP(ProcessGroup):
             # not at the top: it needs a torch that has passed `setup`
             from hpml_jobs.worker.instruments.sharded import instrument  # noqa: PLC0415
 
-            instrument(model, self)
+            instrument((group.modules for group in self.groups), self)
         return model
 
     def local_copy(self, model: nn.Module) -> nn.Module:
@@ -99,7 +101,8 @@ class FSDP(ProcessGroup):
 
     def _shard(self, model: nn.Module) -> None:
         # Under autocast backward would keep a copy of every gathered weight, which resharding does
-        # not free. Gradients are summed in fp32, and BatchNorm is in groups of its own in fp32.
+        # not free. Gradients are summed in fp32, and all BatchNorms are one group in fp32: they are
+        # small, and each collective costs a latency.
         dtype = half_dtype(self.cell.path)
         norms = [] if dtype is None else batch_norms(model)
         inner = [group for group in shard_groups(model) if group not in norms]
@@ -109,20 +112,19 @@ class FSDP(ProcessGroup):
         reshard = None if self.cell.reshard else False
         # By default torch takes the machine's accelerator, also in a cell with device=cpu
         mesh = init_device_mesh(self.devices[0].type, (self.placement.world_size,))
-        policies: dict[nn.Module, MixedPrecisionPolicy] = {}
-        for module in (*norms, *inner, model):  # before the first is sharded: its tensors change
-            parameters = [p for p in module.parameters() if id(p) not in taken]
-            taken |= {id(parameter) for parameter in parameters}
-            ranks, is_root = self.placement.world_size, module is model
-            if dtype is None or module in norms:
+        for modules in filter(None, (norms, *([module] for module in inner), [model])):
+            parameters = {id(p): p for module in modules for p in module.parameters()}
+            own = [p for number, p in parameters.items() if number not in taken]
+            taken |= parameters.keys()
+            ranks, is_root = self.placement.world_size, modules == [model]
+            if dtype is None or modules is norms:
                 policy = MixedPrecisionPolicy(cast_forward_inputs=False)
             else:  # the model's outputs are fp32, for the loss
                 output = torch.float32 if is_root else None
                 policy = MixedPrecisionPolicy(dtype, torch.float32, output)
-            policies[module] = policy
-            self.groups.append(_group(parameters, ranks, policy, is_root=is_root))
-        for module, policy in policies.items():
-            fully_shard(module, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy)
+            self.groups.append(_group(modules, policy, own, ranks, is_root=is_root))
+        for modules, policy, *_ in self.groups:  # this changes the parameters
+            fully_shard(modules, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy)
 
     def exchange(self, model: nn.Module, *, in_backward: bool) -> AbstractContextManager[Any]:
         """Let the next backward reduce gradients, or keep them whole on this rank.
@@ -136,9 +138,12 @@ class FSDP(ProcessGroup):
         return super().exchange(model, in_backward=in_backward)
 
     def stamps_of_messages(self, replica: nn.Module) -> int:
-        """Return two stamps for each of three messages of a group, and three pairs of waits."""
+        """Return two stamps for each of three messages of a group, and three pairs of waits.
+
+        A module of a group has such waits too.
+        """
         del replica
-        return 12 * len(self.groups)
+        return 12 * sum(len(group.modules) for group in self.groups)
 
     @contextmanager
     def whole(self, replica: nn.Module) -> Iterator[None]:
@@ -203,12 +208,19 @@ def _whole(tensor: Tensor) -> Tensor:
 
 
 def _group(
-    parameters: Sequence[nn.Parameter], ranks: int, policy: MixedPrecisionPolicy, *, is_root: bool
+    modules: list[nn.Module],
+    policy: MixedPrecisionPolicy,
+    parameters: Sequence[nn.Parameter],
+    ranks: int,
+    *,
+    is_root: bool,
 ) -> Group:
     def size(parameter: nn.Parameter, dtype: torch.dtype | None) -> int:
         return _padded_elements(parameter.shape, ranks) * (dtype or parameter.dtype).itemsize
 
     return Group(
+        modules=modules,
+        policy=policy,
         gathered_bytes=sum(size(p, policy.param_dtype) for p in parameters),
         reduced_bytes=sum(size(p, policy.reduce_dtype) for p in parameters if p.requires_grad),
         is_root=is_root,

@@ -168,7 +168,9 @@ class Training:
         Its learning rate is zero: ranks that train alone could diverge, and the work of an
         iteration is the same. It is warm: there is enough memory for it.
         """
-        steps = _steps(self.cell, self.strategy)
+        # GradScaler refuses gradients in fp16, and here they change nothing
+        is_half = self.cell.strategy.traffic.casts_parameters
+        steps = _steps(self.cell, self.strategy, scales_loss=not is_half)
         replica = self.strategy.local_copy(steps.place(self.copy_replica()))
         compiled = self.compiler.compiled(replica)
         optimizer = make_optimizer(self.cell, replica)
@@ -210,9 +212,9 @@ def preserved_buffers(replica: nn.Module) -> Iterator[None]:
             buffer.copy_(content)
 
 
-def _steps(cell: Cell, strategy: ParallelStrategy) -> PathSteps:
+def _steps(cell: Cell, strategy: ParallelStrategy, *, scales_loss: bool = True) -> PathSteps:
     autocast = not cell.strategy.traffic.casts_parameters
-    return PathSteps(cell.path, strategy.devices[0], autocast=autocast)
+    return PathSteps(cell.path, strategy.devices[0], autocast=autocast, scales_loss=scales_loss)
 
 
 def make_training(

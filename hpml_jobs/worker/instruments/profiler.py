@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 import msgspec
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.formulas import union_s
 from hpml_jobs.core.measurements import CollectiveKind, ProfiledCollective, ProfilerSummary
 from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.training_path import Precision
 from hpml_jobs.worker.epochs import EpochResult, instrumented_epoch
 from hpml_jobs.worker.fork_safety import await_idle_threads
 from hpml_jobs.worker.instruments.collectives import Ledger
@@ -127,7 +129,11 @@ def profile_iterations(training: Training, number: int, keep: Path | None) -> Pr
             with gzip.open(path) as file:
                 content = msgspec.json.decode(file.read())
         events = events_in_window(content["traceEvents"], training.cell.processes)
-        return summarize_trace(events, result, on_cuda=training.cell.device is Device.CUDA)
+        return summarize_trace(
+            without_overflow_messages(events, training.cell),
+            result,
+            on_cuda=training.cell.device is Device.CUDA,
+        )
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         raise ProfilerError(f"{type(error).__name__}: {error}") from error
 
@@ -181,6 +187,17 @@ def events_in_window(raw: Iterable[dict[str, Any]], processes: int = 1) -> list[
             category, name = event.get("cat", ""), event["name"]
             events.append(Event(category, name, *times, details, processes))
     return events
+
+
+def without_overflow_messages(events: list[Event], cell: Cell) -> list[Event]:
+    """Return the events without those by which ranks with shards tell each other of an overflow.
+
+    In fp16 torch all-reduces 4 bytes between backward and the step, which no ledger has; fsdp sends
+    nothing else by all-reduces.
+    """
+    if cell.path.precision is not Precision.FP16 or not cell.strategy.traffic.casts_parameters:
+        return events
+    return [event for event in events if event.kind is not CollectiveKind.ALL_REDUCE]
 
 
 def summarize_trace(

@@ -1,6 +1,7 @@
 """FSDP2, instrumented: its collectives, and the waiting for them."""
 
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -79,33 +80,30 @@ class RecordedReduceScatter(DefaultReduceScatter):
         return work
 
 
-def instrument(model: nn.Module, strategy: HasLedger) -> None:
-    """Record the collectives of every group of a sharded model, and the waiting for them.
+def instrument(groups: Iterable[Sequence[nn.Module]], strategy: HasLedger) -> None:
+    """Record the collectives of every group of modules of a sharded model, and the waits for them.
 
     The computing stream waits in FSDP2's own hooks: before a group's forward and before its
     backward for the all-gather, after its backward for the reduce-scatter of the group before it.
     Our hooks around them stamp this stream, so that hidden and exposed communication are told
     apart.
     """
-    for module in model.modules():
-        if isinstance(module, FSDPModule):
-            _instrument_group(module, module, strategy)
+    for modules in groups:
+        reduce_scatter = RecordedReduceScatter(strategy)
+        group = cast("FSDPModule", modules[0])  # whose messages are those of all its modules
+        group.set_custom_all_gather(RecordedAllGather(strategy))
+        group.set_custom_reduce_scatter(reduce_scatter)
+        for module in modules:
+            waits = _ModuleWaits(strategy, reduce_scatter)
+            # FSDP2's hooks are between these: prepended ones run before them, the others after
+            module.register_forward_pre_hook(waits.before_forward, prepend=True)
+            module.register_forward_pre_hook(waits.gathered_for_forward)
+            module.register_forward_hook(waits.forward_done, prepend=True)
+            module.register_forward_hook(waits.hooked_for_backward)
 
 
-def _instrument_group(module: nn.Module, group: FSDPModule, strategy: HasLedger) -> None:
-    reduce_scatter = RecordedReduceScatter(strategy)
-    group.set_custom_all_gather(RecordedAllGather(strategy))
-    group.set_custom_reduce_scatter(reduce_scatter)
-    waits = _GroupWaits(strategy, reduce_scatter)
-    # FSDP2's hooks are between these: prepended ones run before them, the others after them
-    module.register_forward_pre_hook(waits.before_forward, prepend=True)
-    module.register_forward_pre_hook(waits.gathered_for_forward)
-    module.register_forward_hook(waits.forward_done, prepend=True)
-    module.register_forward_hook(waits.hooked_for_backward)
-
-
-class _GroupWaits:
-    """Stamps of the computing stream around the hooks of one group."""
+class _ModuleWaits:
+    """Stamps of the computing stream around the hooks of one module of a group."""
 
     def __init__(self, strategy: HasLedger, reduce_scatter: RecordedReduceScatter) -> None:
         self._strategy = strategy

@@ -7,7 +7,7 @@ from hpml_jobs.core.cell import Cell, CellFile, Protocol, decode_cell_file
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Device, Loader, Strategy, SyncBuffers
-from hpml_jobs.core.training_path import Precision, TrainingPath
+from hpml_jobs.core.training_path import TrainingPath
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.study.files import encode
 from tests.unit.builders import DIGITS, a_cell
@@ -33,12 +33,8 @@ from tests.unit.builders import DIGITS, a_cell
         ({"strategy": Strategy.ZERO1, "gpus": 1}, "nobody to share the optimizer's state with"),
         ({"reshard": False}, "reshard=false with strategy=ddp: only fsdp gathers parameters"),
         (
-            {"strategy": Strategy.FSDP, "path": TrainingPath(channels_last=True)},
-            "channels_last=true with strategy=fsdp",
-        ),
-        (
-            {"strategy": Strategy.ZERO1, "path": TrainingPath(precision=Precision.FP16)},
-            "precision=fp16 with strategy=zero1",
+            {"strategy": Strategy.ZERO1, "path": TrainingPath(channels_last=True)},
+            "channels_last=true with strategy=zero1",
         ),
         ({"batch": 5121}, "5,120 images of one GPU (20,480 over gpus=4); take batch<=5120"),
     ],

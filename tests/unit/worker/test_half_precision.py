@@ -4,17 +4,21 @@ from pathlib import Path
 
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.core.workload import Workload
+from hpml_jobs.worker.epochs import train_epoch
 from hpml_jobs.worker.process_group import Placement
 from hpml_jobs.worker.strategies import STRATEGIES
 from hpml_jobs.worker.training import Training, make_training
 
-from .conftest import SMALL_DIGITS, cpu_cell
+from .conftest import SMALL_DIGITS, cpu_cell, results_of_ranks
+from .half_precision import LINEAR_LAYERS, OPTIMIZERS, OVERFLOWS, PATH, SHARDING, STEPS
 
 HERE = "tests.unit.worker.test_half_precision"
 BLOCKS, WIDTH, HIDDEN, CLASSES = 4, 32, 64, 16
@@ -105,3 +109,46 @@ def test_copy_without_exchange_computes_what_fsdp_computes(one_rank):
         "Linear": torch.bfloat16,
     }
     assert {p.grad.dtype for p in training.replica.parameters()} == {torch.float32}
+
+
+@pytest.fixture(scope="module")
+def of_ranks(rank_server):
+    """Results of two ranks."""
+    return results_of_ranks(rank_server, "half_precision", 2)
+
+
+def test_overflow_on_one_rank_is_left_out_by_all(of_ranks):
+    """Of which each rank's shard has one, in one of the first steps."""
+    results = of_ranks["overflows"]
+    assert len(results) == len(SHARDING) * len(OPTIMIZERS)
+    for name, (rank, other) in results.items():
+        assert rank == other, name
+        assert rank["is_finite"], name
+        initial, *after = rank["hashes"]
+        skipped = len(OVERFLOWS)
+        assert after[:skipped] == [initial] * skipped, name
+        assert len({initial, *after[skipped:]}) == 1 + STEPS - skipped, name
+
+
+@pytest.mark.parametrize(("key", "gathers"), [("reshard", 2), ("no reshard", 1)])
+def test_all_batch_norms_are_one_message(of_ranks, key, gathers):
+    """Beside those of the linear layers, which are a group each."""
+    bare, instrumented = of_ranks["batch norms"][key]
+    assert len({rank["parameters"] for rank in (*bare, *instrumented)}) == 1
+    for rank in instrumented:
+        assert rank["sent"] == rank["expected"]
+        assert rank["messages"] == {
+            "all_gather": STEPS * gathers * (1 + LINEAR_LAYERS),
+            "reduce_scatter": STEPS * (1 + LINEAR_LAYERS),
+        }
+        assert rank["stamps"] <= rank["most_stamps"]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_epoch_without_exchange_trains_fp16_parameters(one_rank, optimizer):
+    """GradScaler would refuse their gradients."""
+    workload = replace(WORKLOAD, optimizer=optimizer)
+    cell = {"strategy": Strategy.FSDP, "path": PATH, "device": Device.CUDA}
+    alone = training_of(workload, 1, **cell).without_exchange()
+    assert {p.dtype for p in alone.replica.parameters()} == {torch.float16}
+    assert train_epoch(alone, 0, Role.UNSYNCED).epoch.loss > 0

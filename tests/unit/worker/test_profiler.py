@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from hpml_jobs.core.measurements import CollectiveKind, Epoch, Purpose, Role
+from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.worker.epochs import EpochResult
 from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.profiler import (
@@ -15,8 +17,11 @@ from hpml_jobs.worker.instruments.profiler import (
     ProfilerError,
     events_in_window,
     summarize_trace,
+    without_overflow_messages,
 )
 from hpml_jobs.worker.instruments.timing import HostClock, IterationTimes
+
+from .conftest import cpu_cell
 
 
 def event(name, start, end, category="cpu_op", **args):
@@ -209,6 +214,19 @@ def test_gloo_all_gather_has_the_bytes_of_all_shares():
     events = [WINDOW, event("gloo:all_gather", 2000, 3000, **shapes(1000))]
     summary = summarize_trace(events_in_window(events, 4), epoch_result(), on_cuda=False)
     assert summary.message_bytes == 16_000
+
+
+@pytest.mark.parametrize(
+    ("strategy", "precision", "messages"),
+    [("fsdp", "fp16", 1), ("fsdp", "bf16", 2), ("zero1", "fp16", 2)],
+)
+def test_message_of_overflows_is_not_among_fsdp_s(strategy, precision, messages):
+    path = TrainingPath(precision=Precision(precision))
+    cell = cpu_cell(gpus=2, strategy=Strategy(strategy), device=Device.CUDA, path=path)
+    names = ("ncclDevKernel_AllGather_RING_LL(x)", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)")
+    events = events_in_window([WINDOW, *(event(name, 2000, 3000, "kernel") for name in names)])
+    own = without_overflow_messages(events, cell)
+    assert summarize_trace(own, epoch_result(), on_cuda=True).messages == messages
 
 
 def test_trace_without_measured_window_is_refused():

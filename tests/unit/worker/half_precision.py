@@ -1,0 +1,140 @@
+"""Half precision under strategies that shard, on two ranks: run by torchrun with -m.
+
+In fp16 every strategy that shards trains with every optimizer, while torch fills memory that
+nothing has written with NaN. In the first step a gradient of rank 1 overflows that is in the shard
+of rank 0, in the second step one in its own. In bf16 fsdp trains a model with BatchNorm. Rank 0
+prints the results of all ranks as JSON.
+"""
+
+import json
+from collections import Counter
+from itertools import product
+
+import msgspec
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from hpml_jobs.core.processes import leave
+from hpml_jobs.core.strategies import Device, Sharded, Strategy
+from hpml_jobs.core.training_path import Precision, TrainingPath
+from hpml_jobs.worker.instruments.collectives import Ledger, fingerprint
+from hpml_jobs.worker.instruments.timing import HostClock
+from hpml_jobs.worker.optimizer import make_optimizer
+from hpml_jobs.worker.path_steps import PathSteps
+from hpml_jobs.worker.process_group import COLLECTIVE_TIMEOUT, read_placement
+from hpml_jobs.worker.strategies import STRATEGIES
+
+from .conftest import SMALL_DIGITS, cpu_cell
+
+SHARDING = [name for name in Strategy if name.traffic.shards is not Sharded.NOTHING]
+OPTIMIZERS = ("sgd", "adamw")
+UNITS, STEPS, LINEAR_LAYERS = 8, 4, 3
+OVERFLOWS = (0, UNITS - 1)
+"""The unit whose gradients overflow on rank 1, for each of the first steps."""
+
+PATH = TrainingPath(precision=Precision.FP16)
+CPU = (torch.device("cpu"),)
+
+
+class Model(nn.Module):
+    """Units that depend on parameters of their own, and one whose shard on rank 1 is empty."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.units = nn.Sequential(nn.Linear(4, UNITS), nn.BatchNorm1d(UNITS))
+        self.last = nn.Linear(4, 1)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.cat([self.units(inputs), self.last(inputs)], 1)
+
+
+def overflow(name: Strategy, optimizer_name: str) -> dict:
+    """Return whether the parameters are finite, and fingerprints before and after each step."""
+    workload = msgspec.structs.replace(SMALL_DIGITS, optimizer=optimizer_name)
+    # A cell on GPUs, whose steps are fused; no cell on CPUs computes in fp16.
+    cell = cpu_cell(workload, gpus=2, strategy=name, device=Device.CUDA, path=PATH)
+    strategy = STRATEGIES[name](cell, read_placement(cell), CPU)
+    if not dist.is_initialized():
+        strategy.setup(COLLECTIVE_TIMEOUT)
+    torch.manual_seed(0)
+    replica = Model()
+    model = strategy.wrap(replica)
+    optimizer = make_optimizer(cell, replica, strategy.sharded)
+    steps = PathSteps(PATH, CPU[0], autocast=not name.traffic.casts_parameters)
+    hashes = [fingerprint(strategy.full_parameters(replica))]
+    for step in range(STEPS):
+        weights = torch.full((UNITS + 1,), 1e-2)
+        if step < len(OVERFLOWS) and strategy.placement.rank == 1:
+            weights[OVERFLOWS[step]] = 1e6
+        with steps.forward():
+            outputs = model(torch.randn(3, 4))
+            loss = ((outputs.float() - torch.randn(3, UNITS + 1)).square() * weights).mean()
+        steps.backward(loss)
+        steps.step(optimizer)
+        optimizer.zero_grad()
+        hashes.append(fingerprint(strategy.full_parameters(replica)))
+    is_finite = all(bool(p.isfinite().all()) for p in strategy.full_parameters(replica))
+    return {"hashes": hashes, "is_finite": is_finite}
+
+
+def with_batch_norms(*, reshard: bool, instrumented: bool) -> dict:
+    """Return the parameters that fsdp has trained, and what it sent and must send, in bf16."""
+    path = TrainingPath(precision=Precision.BF16)
+    cell = cpu_cell(gpus=2, strategy=Strategy.FSDP, path=path, reshard=reshard)
+    strategy = STRATEGIES[cell.strategy](cell, read_placement(cell), CPU)
+    torch.manual_seed(0)
+    pairs = [(nn.Linear(UNITS, UNITS), nn.BatchNorm1d(UNITS)) for _ in range(LINEAR_LAYERS)]
+    replica = nn.Sequential(*(layer for pair in pairs for layer in pair))
+    model = strategy.wrap(replica, instrumented=instrumented)
+    optimizer = make_optimizer(cell, replica, strategy.sharded)
+    strategy.ledger = ledger = Ledger(HostClock())
+    torch.manual_seed(strategy.placement.rank)
+    for _ in range(STEPS):
+        model(torch.randn(6, UNITS)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    strategy.ledger = None
+    sent: Counter[str] = Counter()
+    for entry in ledger.collectives:
+        sent[entry.kind.value] += entry.bytes
+    return {
+        "parameters": fingerprint(strategy.full_parameters(replica)),
+        "messages": Counter(entry.kind.value for entry in ledger.collectives),
+        "sent": sent,
+        "expected": {
+            volume.kind.value: STEPS * volume.bytes
+            for volume in strategy.shard_facts(replica, optimizer).expected
+        },
+        "stamps": 2 * len(ledger.collectives) + 2 * len(ledger.waits),
+        "most_stamps": STEPS * strategy.stamps_of_messages(replica),
+    }
+
+
+def of_all_ranks(result: dict) -> list:
+    results = [None] * dist.get_world_size()
+    dist.all_gather_object(results, result)
+    return results
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    overflows = {
+        f"{name.value} {optimizer}": of_all_ranks(overflow(name, optimizer))
+        for name, optimizer in product(SHARDING, OPTIMIZERS)
+    }
+    batch_norms = {
+        key: [of_all_ranks(with_batch_norms(reshard=reshard, instrumented=i)) for i in (0, 1)]
+        for key, reshard in (("reshard", True), ("no reshard", False))
+    }
+    results = {"overflows": overflows, "batch norms": batch_norms}
+    if dist.get_rank() == 0:
+        print(json.dumps(results))  # noqa: T201  (the test reads it)
+    dist.destroy_process_group()
+    leave(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -39,30 +39,31 @@ def load() -> ctypes.CDLL:
     """Make the device known to torch as `standin`; return the functions of the library."""
     import torch._meta_registrations  # noqa: PLC0415 -- the shapes of results
 
-    library = build()
+    path = str(build())
     torch.utils.rename_privateuse1_backend(NAME)
-    torch.ops.load_library(str(library))
+    torch.ops.load_library(path)
     module = ModuleType(f"torch.{NAME}")
-    functions = {
-        "device_count": lambda: DEVICES,
-        "is_available": lambda: True,
-        "Event": partial(torch.Event, NAME),
-        "current_device": torch.accelerator.current_device_index,
-        "set_device": torch.accelerator.set_device_index,
-        "mem_get_info": torch.accelerator.get_memory_info,
-        "get_rng_state": lambda device: _generator(device.index).get_state(),
-        "set_rng_state": lambda state, device: _generator(device.index).set_state(state),
-        "manual_seed_all": _seed_all,
-        "_is_in_bad_fork": lambda: False,
-        "_sleep": lambda cycles: None,
-    }
-    names = ("current_stream", "synchronize", "memory_stats", "max_memory_allocated")
-    names += ("max_memory_reserved", "reset_peak_memory_stats", "reset_accumulated_memory_stats")
-    functions |= {name: getattr(torch.accelerator, name) for name in names}
-    for name, function in functions.items():
-        setattr(module, name, function)
+    vars(module).update(
+        {
+            "device_count": lambda: DEVICES,
+            "is_available": lambda: True,
+            "Event": partial(torch.Event, NAME),
+            "current_device": torch.accelerator.current_device_index,
+            "set_device": torch.accelerator.set_device_index,
+            "mem_get_info": torch.accelerator.get_memory_info,
+            "get_rng_state": lambda device: _generator(device.index).get_state(),
+            "set_rng_state": lambda state, device: _generator(device.index).set_state(state),
+            "manual_seed_all": _seed_all,
+            "_is_in_bad_fork": lambda: False,
+            "_sleep": lambda cycles: None,
+            "__getattr__": partial(getattr, torch.accelerator),  # the rest is the same there
+        }
+    )
     torch._register_device_module(NAME, module)
-    return ctypes.CDLL(str(library))
+    library = ctypes.CDLL(path)
+    library.standin_bytes.argtypes = (ctypes.c_int, ctypes.c_void_p)
+    library.standin_bytes.restype = ctypes.c_void_p
+    return library
 
 
 def _generator(index: int) -> torch.Generator:

@@ -8,10 +8,13 @@ import hashlib
 from collections.abc import Iterable
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
+from torch.futures import Future
 
 from hpml_jobs.worker import loop
 from hpml_jobs.worker.data.loaders import Batch, WorkerLoader
+from hpml_jobs.worker.instruments import wrappers
 from hpml_jobs.worker.instruments.recorder import BareRecorder
 
 
@@ -54,6 +57,19 @@ def batch_overwritten() -> None:
 def losses_not_awaited() -> None:
     """Read what is copied to the host without waiting for the copy."""
     Tensor.cpu = lambda tensor: tensor.to("cpu", non_blocking=True)
+
+
+def gradients_not_awaited() -> None:
+    """Give DDP its buckets back without waiting for the all-reduce."""
+
+    def reduce_and_go_on(_strategy: object, bucket: dist.GradBucket) -> Future[Tensor]:
+        tensor = bucket.buffer().div_(dist.get_world_size())
+        dist.all_reduce(tensor, async_op=True)
+        mean: Future[Tensor] = Future()
+        mean.set_result(tensor)
+        return mean
+
+    wrappers._all_reduce = reduce_and_go_on
 
 
 def parameters_read_in_place() -> None:

@@ -13,13 +13,15 @@ from hpml_jobs.worker import __main__ as rank
 from hpml_jobs.worker import loop
 from hpml_jobs.worker.instruments.timing import Devices
 from tests import device
-from tests.device import faults
+from tests.device import faults, queued_gloo
 
 
 def main(place: str, cell_folder: str, attempt_id: str, fault: str = "") -> int:
     """Measure the cell in this place, not on a GPU; return the rank's exit code."""
     if place == device.NAME:
-        device.load().standin_hold(True)
+        library = device.load()
+        library.standin_hold(True)
+        queued_gloo.register(library)
 
     def devices_for(_cell: Cell, local_rank: int) -> Devices:
         torch.get_device_module(place).set_device(local_rank)

@@ -24,7 +24,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
-#include <ATen/native/Resize.h>
+#include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
@@ -54,6 +54,7 @@ constexpr size_t kCapacity = size_t{2} << 30;  // bytes of each device
 constexpr size_t kAlignment = 512;
 constexpr c10::StreamId kStreams = 4;  // stream 0 is the default one
 constexpr int kDirt = 0xFF;            // bytes of memory that nobody has written: NaN, -1
+constexpr size_t kSoiled = size_t{16} << 20;  // bytes of a block that are made dirty
 
 // While it is true, a stream does only work that the host waits for: the slowest device there is.
 std::atomic<bool> is_held{false};
@@ -94,8 +95,9 @@ class Queue {
     return pushed_;
   }
 
-  std::string take_error() {
-    std::lock_guard lock(mutex_);
+  // The first error of a kernel of any stream: another stream may have waited for it.
+  static std::string take_error() {
+    std::lock_guard lock(error_mutex_);
     return std::exchange(error_, {});
   }
 
@@ -115,15 +117,14 @@ class Queue {
         work = std::move(work_.front());
         work_.pop_front();
       }
-      std::string error;
       try {
         work();
       } catch (const std::exception& failure) {
-        error = failure.what();
+        std::lock_guard lock(error_mutex_);
+        if (error_.empty()) error_ = failure.what();
       }
       work = nullptr;  // release what it holds before it counts as done
       std::lock_guard lock(mutex_);
-      if (error_.empty()) error_ = error;
       ++done_;
       changed_.notify_all();
     }
@@ -133,8 +134,9 @@ class Queue {
   std::condition_variable changed_;
   std::deque<Work> work_;
   Ticket pushed_ = 0, done_ = 0, wanted_ = 0;
-  std::string error_;
   bool started_ = false;
+  inline static std::mutex error_mutex_;
+  inline static std::string error_;
 };
 
 // The memory and the streams of one device. Everything here lives as long as the process.
@@ -175,6 +177,11 @@ struct Gpu {
     bytes > 0 ? stat.increase(bytes) : stat.decrease(-bytes);
   }
 
+  // The beginning of a large block is enough to show, and takes no gigabytes of the host.
+  void soil(size_t offset, size_t size) {
+    std::memset(memory + offset, kDirt, std::min(size, kSoiled));
+  }
+
   void release(size_t offset, size_t size) {
     std::lock_guard lock(mutex);
     released.emplace(size, offset);
@@ -197,7 +204,7 @@ void synchronize(Queue& queue, Ticket ticket) {
   void* python = PyGILState_Check() ? PyEval_SaveThread() : nullptr;
   queue.await(ticket);
   if (python) PyEval_RestoreThread(python);
-  const auto error = queue.take_error();
+  const auto error = Queue::take_error();
   TORCH_CHECK(error.empty(), "standin: a kernel failed: ", error);
 }
 
@@ -219,7 +226,7 @@ void free_block(void* context) {
   // In the order of its own stream, like CUDA's allocator: another stream must have been recorded.
   block->stream->push([block, &gpu, users] {
     for (auto& [other, ticket] : users) other->await(ticket);
-    std::memset(gpu.memory + block->offset, kDirt, block->size);
+    gpu.soil(block->offset, block->size);
     gpu.release(block->offset, block->size);
     delete block;
   });
@@ -234,7 +241,7 @@ struct Allocator final : c10::DeviceAllocator {
     const size_t offset = gpu.take(size);
     gpu.count(static_cast<int64_t>(size));
     auto* block = new Block{device, offset, size, &current_queue(device), {}};
-    block->stream->push([&gpu, offset, size] { std::memset(gpu.memory + offset, kDirt, size); });
+    block->stream->push([&gpu, offset, size] { gpu.soil(offset, size); });
     return {gpu.hidden + offset, block, &free_block, c10::Device(kType, device)};
   }
   void copy_data(void*, const void*, size_t) const override {
@@ -490,6 +497,17 @@ at::Tensor at_launch(const at::Tensor& tensor) {
   return tensor.clone();
 }
 
+const at::Tensor& resize(const at::Tensor& self, c10::IntArrayRef size,
+                         std::optional<c10::MemoryFormat> format) {
+  if (self.sizes() == size && !format) return self;
+  auto* impl = self.unsafeGetTensorImpl();
+  impl->set_sizes_contiguous(size);
+  if (format) impl->empty_tensor_restride(*format);
+  const size_t bytes = (self.storage_offset() + self.numel()) * self.element_size();
+  if (bytes > self.storage().nbytes()) hooks->resizePrivateUse1Bytes(self.storage(), bytes);
+  return self;
+}
+
 bool writes(const c10::Argument& argument) {
   return argument.alias_info() && argument.alias_info()->isWrite();
 }
@@ -519,7 +537,7 @@ Stack results_of(const c10::OperatorHandle& op, const Stack& arguments, c10::Dev
     const auto& result = schema.returns()[i];
     TORCH_CHECK(!result.alias_info() || writes(result), "standin: no view operator ", schema.name());
     if (writes(result)) {
-      at::native::resize_(written[i].toTensor(), shapes[i].toTensor().sizes(), std::nullopt);
+      resize(written[i].toTensor(), shapes[i].toTensor().sizes(), std::nullopt);
       results.push_back(written[i]);
     } else {
       results.push_back(changed(shapes[i], allocate));
@@ -582,11 +600,6 @@ at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride,
   return at::detail::empty_strided_generic(size, stride, allocator, keys, type);
 }
 
-const at::Tensor& resize(const at::Tensor& self, c10::IntArrayRef size,
-                         std::optional<c10::MemoryFormat> format) {
-  return at::native::resize_(self, size, format);
-}
-
 // A copy is work of the device's stream. The host waits for it unless its own memory is pinned.
 at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
   const auto device = (is_here(target) ? target : source).device();
@@ -603,12 +616,12 @@ at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool no
 }
 
 at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& target) {
-  at::native::resize_(target, source.sizes(), std::nullopt);
+  resize(target, source.sizes(), std::nullopt);
   return copy_from(source, target, false);
 }
 
 at::Scalar read_number(const at::Tensor& self) {
-  auto number = at::empty({}, self.options().device(at::kCPU));
+  auto number = at::empty(self.sizes(), self.options().device(at::kCPU));
   copy_from(self, number, false);
   return number.item();
 }
@@ -708,7 +721,15 @@ void standin_hold(bool hold) {
   }
 }
 // Queue a call of Python in the current stream.
-void standin_launch(int device, void (*work)()) { current_queue(device).push(work); }
+void standin_launch(int device, bool (*call)()) {
+  current_queue(device).push([call] {
+    TORCH_CHECK(call(), "standin: a call of Python failed");
+  });
+}
+// Where the bytes of an address are, for such a call.
+void* standin_bytes(int device, char* address) {
+  return gpus[device].memory + (address - gpus[device].hidden);
+}
 }
 
 // Last in this file: `hooks` and the allocators exist before torch can call them.

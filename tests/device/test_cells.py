@@ -6,13 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hpml_jobs import checks
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.strategies import Loader
 from tests import device
 from tests.unit.worker.conftest import WorkerResult, cuda_cell
 
 ROOT = Path(__file__).parents[2]
-CPU = "cpu"
+
+
+def short_cell(**settings):
+    return cuda_cell(protocol=Protocol.LAB, epochs=2, **settings)
 
 
 @pytest.fixture
@@ -37,19 +41,30 @@ def trained(result):
     return losses, [(rank.parameters_hash, rank.buffers_hash, rank.test_loss) for rank in ranks]
 
 
-def short_cell(**settings):
-    return cuda_cell(protocol=Protocol.LAB, epochs=2, **settings)
-
-
-@pytest.mark.parametrize("loader", Loader)
-def test_single_gives_the_results_of_the_cpu(run_cell, loader):
-    cell = cuda_cell(loader=loader, loader_workers=1 if loader is Loader.WORKERS else 0)
-    on_cpu = trained(run_cell(cell, CPU))
+@pytest.mark.parametrize(
+    "cell",
+    [
+        cuda_cell(loader_workers=1),
+        short_cell(loader=Loader.DEVICE),
+        cuda_cell(gpus=2, loader=Loader.DEVICE, probe_s=0.01),
+    ],
+    ids=["single", "loader=device", "ddp"],
+)
+def test_cell_gives_the_results_of_the_cpu(run_cell, cell):
+    on_cpu = trained(run_cell(cell, "cpu"))
     result = run_cell(cell, device.NAME)
     assert trained(result) == on_cpu
-    (rank,) = result.record.ranks
-    assert rank.phases is not None
-    assert rank.timed.memory.allocated_bytes > 4 * result.record.model.parameters
+    record = result.record
+    assert (record.microbenchmark is not None) == (cell.probe_s > 0)
+    for rank in record.ranks:
+        assert rank.timed.memory.allocated_bytes > record.model.gradient_bytes
+
+
+def test_gradients_that_are_not_awaited_give_different_replicas(run_cell):
+    result = run_cell(cuda_cell(gpus=2, loader=Loader.DEVICE), device.NAME, "gradients_not_awaited")
+    assert result.code == 0, result.stderr
+    failed = [r.check for r in checks.check_record(result.record) if r.level is checks.Level.FAIL]
+    assert "replicas" in failed
 
 
 def test_time_read_in_the_loop_raises(run_cell):
@@ -68,7 +83,7 @@ def test_losses_that_are_not_awaited_are_nan(run_cell):
 
 
 def test_batch_overwritten_before_its_copy_changes_the_losses(run_cell):
-    on_cpu = trained(run_cell(short_cell(), CPU))
+    on_cpu = trained(run_cell(short_cell(), "cpu"))
     assert trained(run_cell(short_cell(), device.NAME, "batch_overwritten")) != on_cpu
 
 

@@ -20,6 +20,7 @@ from types import FrameType
 
 import msgspec
 
+from hpml_jobs.plan.machine import local_gpus
 from tests.gpu import page
 from tests.gpu.catalog import PARTS, part_named
 from tests.gpu.figures import (
@@ -30,7 +31,9 @@ from tests.gpu.figures import (
     PartResult,
     Results,
     findings,
+    left_out_lines,
     number_text,
+    pace_of,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -41,6 +44,7 @@ NO_CARD = 3
 def run_part(part: Part, *, rehearse: bool = False) -> PartResult:
     """Run a part in a process of its own, to its end or its time limit."""
     begin, date = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
+    minutes = minutes_of(part)
     failure: str | None = None
     with tempfile.TemporaryDirectory(prefix="hpml-gpu-") as name:
         lines = Path(name) / "figures.jsonl"
@@ -52,9 +56,9 @@ def run_part(part: Part, *, rehearse: bool = False) -> PartResult:
                 words, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
             )
             try:
-                code = process.wait(60 * part.minutes)
+                code = process.wait(60 * minutes)
             except subprocess.TimeoutExpired:
-                failure = f"stopped after {part.minutes:g} minutes"
+                failure = f"stopped after {minutes:.3g} minutes"
                 _end(process)
             except BaseException:
                 _end(process)
@@ -71,6 +75,11 @@ def run_part(part: Part, *, rehearse: bool = False) -> PartResult:
         figures=figures,
         failure=failure,
     )
+
+
+def minutes_of(part: Part) -> float:
+    """Return the time limit of a part on this machine's first GPU."""
+    return part.minutes * pace_of(next(iter(local_gpus()), None)).limits
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
@@ -111,7 +120,7 @@ def measure_part(part: Part, folder: Path, *, rehearse: bool) -> None:
                     lines.write(msgspec.json.encode(figure) + b"\n")
             return
         lines.write(msgspec.json.encode(machine) + b"\n")
-        for figure in module.measure(Bench(folder)):
+        for figure in module.measure(Bench(folder, card=machine.card or "")):
             lines.write(msgspec.json.encode(figure) + b"\n")
 
 
@@ -126,7 +135,10 @@ def print_part(part: Part, result: PartResult, lines: list[str]) -> None:
     for expected in part.expected:
         figure = result.figure(expected.key)
         value = number_text(figure.value if figure else None)
-        print(f"  {expected.text:62} {value:>10}  expected: {expected.range_text}")
+        range_text = expected.on(result.machine.card or "").range_text
+        print(f"  {expected.text:62} {value:>10}  expected: {range_text}")
+    for line in left_out_lines(part, result):
+        print(f"  {line}")
     for line in lines:
         print(f"  finding: {line}")
 

@@ -1,7 +1,8 @@
 """The parts and the range that each of their figures is expected in.
 
 A range is an estimate until a result stands beside it in docs/gpu.csv. Ranges that depend on the
-host hold for server CPUs of 2 to 3 GHz; those with a card's name were estimated for that card.
+host hold for server CPUs of 2 to 3 GHz; those with a card's name were estimated for that card, and
+those of training are scaled to other cards by their peak FLOP/s and memory bandwidth.
 """
 
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from itertools import product
 
 from hpml_jobs.core.built_in import RESNET18_PARAMETERS
 from hpml_jobs.core.strategies import Loader
+from hpml_jobs.core.training_path import Precision
 from hpml_jobs.report.cost.published import TRAINING
 from tests.gpu.figures import Expected, Part
 
@@ -173,7 +175,8 @@ def _ceilings() -> Iterator[Expected]:
             card = H200 if low else ""
             words = f"{mode}, batch {batch}, images/s"
             published = PUBLISHED if low and mode.startswith("bf16") else ""
-            yield Expected(f"{mode} {batch}", words, low, high, card, published)
+            precision = Precision(mode.split()[0])
+            yield Expected(f"{mode} {batch}", words, low, high, card, published, precision)
 
 
 def _paths() -> Iterator[Expected]:
@@ -181,7 +184,8 @@ def _paths() -> Iterator[Expected]:
         low = 41_000 if path.startswith("bf16 nhwc") else None
         words = f"cell, {path}, batch 512"
         card, published = (H200, PUBLISHED) if low else ("", "")
-        yield Expected(f"{path} rate", f"{words}: images/s", low, None, card, published)
+        rate = f"{words}: images/s"
+        yield Expected(f"{path} rate", rate, low, None, card, published, Precision.BF16)
         yield Expected(f"{path} stall", f"{words}: stall, % of the epoch", None, 5)
         yield Expected(f"{path} failed", f"{words}: checks that fail", 0, 0)
 
@@ -330,3 +334,8 @@ def part_named(name: str) -> Part:
         KeyError: there is none of that name.
     """
     return {part.name: part for part in PARTS}[name]
+
+
+def keys_of(name: str) -> list[str]:
+    """Return the names of a part's figures."""
+    return [expected.key for expected in part_named(name).expected]

@@ -16,7 +16,9 @@ END = "<!-- gpu: end -->\n"
 METHOD = """\
 `make test-gpu` on a machine with a GPU runs all parts; `make test-gpu PARTS="events threads"` runs
 some of them. Each is a process with a time limit. [gpu.csv](gpu.csv) has every figure with its
-expected range; a figure outside its range is a finding.
+expected range; a figure outside its range is a finding. Ranges of training speed are scaled from
+the card that they name to others, by peak FLOP/s and memory bandwidth. Figures that a machine
+cannot give are left out, with the reason.
 [tests/README.md](../tests/README.md#on-a-gpu) describes a machine without internet. One GPU shows
 nothing of the exchange between GPUs.
 """
@@ -119,7 +121,7 @@ def _value(expected: Expected, run: PartResult | None, card: str) -> str:
     figure = run.figure(expected.key) if run else None
     if figure is None:
         return ""
-    text = number_text(figure.value)
+    text = "left out" if figure.is_left_out else number_text(figure.value)
     if expected.judge(figure, card) is Verdict.FINDING:
         text = f"{text} (finding)"
     return f"{text} ({figure.note})" if figure.note else text

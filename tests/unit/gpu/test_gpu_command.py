@@ -28,7 +28,8 @@ def python(tmp_path, monkeypatch):
     return replace
 
 
-def test_part_that_takes_too_long_keeps_its_figures(python):
+def test_part_that_takes_too_long_keeps_its_figures(python, monkeypatch):
+    monkeypatch.setattr(command, "local_gpus", lambda: ("NVIDIA H200",))
     python(f"""printf '%s\\n' '{MACHINE}' '{FIGURE}' > "$5/figures.jsonl"; sleep 60""")
     result = command.run_part(THREADS._replace(minutes=0.01))
     assert result.failure == "stopped after 0.01 minutes"

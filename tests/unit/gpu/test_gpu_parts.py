@@ -15,9 +15,9 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.process_group import Placement
-from tests.gpu.bench import Sizes
+from tests.gpu.bench import Bench, Sizes
 from tests.gpu.catalog import PARTS, PATHS, TWO_RANKS
-from tests.gpu.parts import accuracy, endings, fp16, syncs
+from tests.gpu.parts import accuracy, ceilings, endings, fp16, paths, syncs
 from tests.gpu.rehearsal import rehearsal
 from tests.gpu.two_ranks import measure as measure_ranks
 from tests.unit.gpu.conftest import finish
@@ -103,6 +103,26 @@ def test_wait_in_the_loop_is_zero_with_torch_s_reason(tmp_path, monkeypatch):
         (figure,) = syncs.measure(bench)
     assert (figure.value, figure.note) == (0.0, "called a synchronizing CUDA operation")
     assert modes == ["error", 0]
+
+
+def test_card_without_bf16_leaves_figures_out(tmp_path, commands, monkeypatch):
+    monkeypatch.setattr(syncs, "SYNC_PATHS", [("workers", "bf16", "sgd")])
+    with rehearsal(tmp_path, commands) as bench:
+        bench.card = "Tesla V100-SXM2-16GB"
+        for part in (accuracy, ceilings, paths, syncs):
+            for figure in part.measure(bench):
+                is_newer = part is accuracy or "bf16" in figure.key or "tf32" in figure.key
+                assert figure.is_left_out is is_newer
+                assert bool(figure.note) or not is_newer
+
+
+def test_slow_card_does_less_work_and_has_longer_limits(tmp_path):
+    limits = []
+    bench = Bench(tmp_path, command=lambda *words: limits.append(words[-1]), card="Quadro RTX 8000")
+    assert bench.sizes.iterations == Sizes().iterations // 4
+    assert bench.sizes.accuracy_seeds == Sizes().accuracy_seeds
+    bench.command([], {}, 100)
+    assert limits == [pytest.approx(200, rel=0.02)]
 
 
 def test_noise_is_difference_in_standard_errors():

@@ -2,15 +2,19 @@
 
 import pytest
 
+from hpml_jobs.core.training_path import Precision
 from tests.gpu.catalog import PARTS, part_named
 from tests.gpu.figures import (
     Expected,
     Figure,
     Machine,
+    Part,
     PartResult,
     Results,
     Verdict,
     findings,
+    left_out,
+    left_out_lines,
 )
 from tests.gpu.page import figures_csv, section
 
@@ -59,6 +63,20 @@ def test_results_survive_their_file(tmp_path):
 def test_figure_is_judged_by_range_on_its_card(value, card, verdict):
     expected = Expected("key", "text", 2, 4, "H200")
     assert expected.judge(Figure(key="key", value=value), card) is verdict
+
+
+def test_range_of_training_is_scaled_to_the_card():
+    expected = Expected("k", "rate", 1_000, None, "H200", precision=Precision.BF16)
+    for rate, verdict in ((300, Verdict.FINDING), (320, Verdict.EXPECTED)):
+        assert expected.judge(Figure(key="k", value=rate), "NVIDIA A100-SXM4-80GB") is verdict
+
+
+def test_figure_left_out_is_no_finding_and_says_why():
+    part = Part("threads", "decides", 1, (Expected("a", "a", 1, 1), Expected("b", "b", 1, 1)))
+    figures = tuple(left_out("ab", "one GPU"))
+    result = PartResult(part="threads", date="", seconds=1, machine=H200, figures=figures)
+    assert findings(part, result) == []
+    assert left_out_lines(part, result) == ["threads: 2 figures left out: one GPU"]
 
 
 def test_findings_name_the_figure_its_range_and_what_is_missing():

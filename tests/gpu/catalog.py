@@ -67,6 +67,13 @@ OPTIMIZERS = ("sgd", "adamw")
 SYNC_PATHS = tuple(product(Loader, ("plain", "fp16", "bf16"), OPTIMIZERS))
 """Loader, precision and optimizer of the loops in which the host must not wait."""
 
+SYNC_GATES = (
+    (Loader.WORKERS, "plain", "sgd"),
+    (Loader.DEVICE, "plain", "sgd"),
+    (Loader.DEVICE, "bf16", "sgd"),
+)
+"""Those that train the cells of later parts."""
+
 
 def sync_key(loader: str, precision: str, optimizer: str) -> str:
     """Return the name of the figure of such a loop."""
@@ -81,6 +88,12 @@ def _events() -> Iterator[Expected]:
     yield Expected("stall_timed", "stall in the timed epoch / stall made", 0.99, 1.01)
     yield Expected("stall_split", "stall in the phases / stall made", 0.99, 1.01)
     yield Expected("clocks", "epoch on the host's clock / on the device's", 0.999, 1.001)
+
+
+def _values() -> Iterator[Expected]:
+    yield Expected("pixels", "loader=device: largest difference of a pixel from the CPU's", 0, 1e-5)
+    words = "3 steps in fp32: largest relative difference of a loss from the CPU's"
+    yield Expected("losses", words, 0, 1e-3)
 
 
 def _syncs() -> Iterator[Expected]:
@@ -228,6 +241,14 @@ PARTS = (
         "clock and the host's agree.",
         3,
         tuple(_events()),
+        gates=("stall_timed", "stall_split", "clocks"),
+    ),
+    Part(
+        "values",
+        "Whether the pixels and the losses of the GPU are those of the CPU.",
+        2,
+        tuple(_values()),
+        gates=("pixels", "losses"),
     ),
     Part(
         "syncs",
@@ -235,6 +256,7 @@ PARTS = (
         "optimizer (torch.cuda.set_sync_debug_mode).",
         4,
         tuple(_syncs()),
+        gates=tuple(sync_key(*words) for words in SYNC_GATES),
     ),
     Part(
         "fp16",
@@ -243,17 +265,12 @@ PARTS = (
         tuple(_fp16()),
     ),
     Part(
-        "threads",
-        "Whether a new thread searches cuDNN's algorithms again. DataParallel starts new threads "
-        "in every forward.",
-        2,
-        tuple(_threads()),
-    ),
-    Part(
-        "probe",
-        "What the microbenchmark shows where nothing is sent: the launch from Python, or not.",
-        2,
-        tuple(_probe()),
+        "cells",
+        "Every strategy on one GPU through the job's wrapper: phases, overhead of the "
+        "instruments, checks of a correct cell; two ranks on one card.",
+        9,
+        tuple(_cells()),
+        gates=("single_ok", "single_failed", "ddp_ok"),
     ),
     Part(
         "comm",
@@ -261,21 +278,6 @@ PARTS = (
         "side stream in place of NCCL's all-reduce; whether the profiler agrees.",
         3,
         tuple(_comm()),
-    ),
-    Part("nvml", "What it costs to read the state and the energy of a card.", 1, tuple(_nvml())),
-    Part(
-        "cells",
-        "Every strategy on one GPU through the job's wrapper: phases, overhead of the "
-        "instruments, checks of a correct cell; two ranks on one card.",
-        9,
-        tuple(_cells()),
-    ),
-    Part(
-        "endings",
-        "The largest batch and what lies beyond it; a card that is held; a killed rank; a job "
-        "that is stopped.",
-        9,
-        tuple(_endings()),
     ),
     Part(
         "overhead",
@@ -285,11 +287,23 @@ PARTS = (
         tuple(_overhead()),
     ),
     Part(
-        "launched",
-        "A job of ddp against torchrun of a script without our code "
-        "(tests/benchmarks/timed_epoch.py).",
-        6,
-        tuple(_launched()),
+        "paths",
+        "Images/s of whole cells by training path, with their images on the device.",
+        8,
+        tuple(_paths()),
+    ),
+    Part(
+        "probe",
+        "What the microbenchmark shows where nothing is sent: the launch from Python, or not.",
+        2,
+        tuple(_probe()),
+    ),
+    Part(
+        "threads",
+        "Whether a new thread searches cuDNN's algorithms again. DataParallel starts new threads "
+        "in every forward.",
+        2,
+        tuple(_threads()),
     ),
     Part(
         "ceilings",
@@ -298,11 +312,20 @@ PARTS = (
         6,
         tuple(_ceilings()),
     ),
+    Part("nvml", "What it costs to read the state and the energy of a card.", 1, tuple(_nvml())),
     Part(
-        "paths",
-        "Images/s of whole cells by training path, with their images on the device.",
-        8,
-        tuple(_paths()),
+        "endings",
+        "The largest batch and what lies beyond it; a card that is held; a killed rank; a job "
+        "that is stopped.",
+        9,
+        tuple(_endings()),
+    ),
+    Part(
+        "launched",
+        "A job of ddp against torchrun of a script without our code "
+        "(tests/benchmarks/timed_epoch.py).",
+        6,
+        tuple(_launched()),
     ),
     Part(
         "loaders",
@@ -324,7 +347,7 @@ PARTS = (
         tuple(_front_door()),
     ),
 )
-"""All parts, in the order of worth for a short visit."""
+"""All parts, by value: a short visit runs the first of them."""
 
 
 def part_named(name: str) -> Part:

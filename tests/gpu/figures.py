@@ -177,12 +177,16 @@ class Verdict(StrEnum):
 
 
 class Part(NamedTuple):
-    """A part: what it decides, the minutes it may take on an H200, and its figures."""
+    """A part: what it decides, the minutes it may take on an H200, and its figures.
+
+    A finding in one of its `gates` makes what later parts measure useless.
+    """
 
     name: str
     decides: str
     minutes: float
     expected: tuple[Expected, ...]
+    gates: tuple[str, ...] = ()
 
 
 MOST_SHRUNK = 4
@@ -226,6 +230,15 @@ def findings(part: Part, result: PartResult) -> list[str]:
             reason = figure.note if figure else "the part did not come to it"
             lines.append(f"{part.name}: {expected.text} was not measured: {reason}")
     return lines
+
+
+def gate_finding(part: Part, result: PartResult) -> str:
+    """Return the finding that makes later parts useless; empty without one."""
+    gates = part._replace(expected=tuple(e for e in part.expected if e.key in part.gates))
+    card = result.machine.card or ""
+    verdicts = {expected.judge(result.figure(expected.key), card) for expected in gates.expected}
+    is_shut = bool(verdicts & {Verdict.FINDING, Verdict.NOT_MEASURED})
+    return findings(gates, result)[0] if is_shut else ""
 
 
 def left_out(keys: Iterable[str], reason: str) -> Iterator[Figure]:

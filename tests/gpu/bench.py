@@ -44,11 +44,29 @@ RESNET = Workload(
     parameters=11_173_962,
 )
 
+GPT2 = Workload(
+    name="gpt2_124m",
+    model="gpt",
+    data="tokens",
+    images=512,
+    lr=0.0006,
+    optimizer="adamw",
+    layers=12,
+    heads=12,
+    width=768,
+    context=1024,
+    vocab=50_257,
+    padded_vocab=50_304,
+)
+
+ONE_GPU = "it needs two GPUs, and torch sees one"
+
 
 class Sizes(NamedTuple):
     """How much the parts do; `iterations` are those of an epoch in this process."""
 
     workload: Workload = RESNET
+    transformer: Workload = GPT2
     batch: int = 128
     iterations: int = 100
     stamps: int = 20_000
@@ -169,7 +187,13 @@ class Bench:
     @property
     def torch_device(self) -> torch.device:
         """The device that this process measures on."""
-        return torch.device("cuda", 0) if self.device is Device.CUDA else torch.device("cpu")
+        on_cpu = self.device is Device.CPU
+        return torch.device("cpu") if on_cpu else torch.device("cuda", torch.cuda.current_device())
+
+    @property
+    def has_two_gpus(self) -> bool:
+        """Whether two ranks have a GPU each; in a rehearsal they need none."""
+        return self.device is Device.CPU or torch.cuda.device_count() > 1
 
     def cell(self, **settings: Any) -> Cell:
         """Return a cell of one process; the default is the plain loop and the whole protocol."""

@@ -42,6 +42,10 @@ class Group(NamedTuple):
     is_root: bool
 
 
+COUNTS_MESSAGES = hasattr(FSDPModule, "set_custom_all_gather")
+"""Whether this torch lets us count what FSDP2 sends."""
+
+
 class FSDP(ProcessGroup):
     """`fully_shard` on every group of `shard_groups`, then on the model, in place."""
 
@@ -56,7 +60,7 @@ class FSDP(ProcessGroup):
         Raises:
             HpmlError: this torch does not let us count what FSDP2 sends.
         """
-        if not hasattr(FSDPModule, "set_custom_all_gather"):
+        if not COUNTS_MESSAGES:
             raise HpmlError(
                 f"strategy=fsdp with torch {torch.__version__}: its messages can be counted from "
                 "torch 2.9 on (FSDPModule.set_custom_all_gather): install locks/worker.txt, or "

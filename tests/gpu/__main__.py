@@ -1,8 +1,10 @@
 """Measure on a GPU: `python -m tests.gpu [PART...]`; write gpu.json, gpu.csv, measured.md in docs/.
 
-Each part is a process of its own with a time limit: parts in this process would hold memory of the
-card that the cells of other parts are refused for. Figures are kept as they come, so that a part
-that is stopped at its limit keeps those it has measured.
+Parts run by value, so that a short visit measures the most important figures. A finding that makes
+what later parts measure useless ends the run. Each part is a process of its own with a time limit:
+parts in this process would hold memory of the card that the cells of other parts are refused for.
+Figures are kept as they come, so that a part that is stopped at its limit keeps those it has
+measured.
 """
 
 import argparse
@@ -14,12 +16,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
 import msgspec
 
+from hpml_jobs.plan.machine import local_gpus
 from tests.gpu import page
 from tests.gpu.catalog import PARTS, part_named
 from tests.gpu.figures import (
@@ -30,7 +34,10 @@ from tests.gpu.figures import (
     PartResult,
     Results,
     findings,
+    gate_finding,
+    left_out_lines,
     number_text,
+    pace_of,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -38,30 +45,38 @@ NO_CARD = 3
 """Exit code of a part's process on a machine without a GPU."""
 
 
-def run_part(part: Part, *, rehearse: bool = False) -> PartResult:
-    """Run a part in a process of its own, to its end or its time limit."""
+def run_part(part: Part, log: Path, *, rehearse: bool = False) -> PartResult:
+    """Run a part in a process of its own, to its end or its time limit; add its output to a log."""
     begin, date = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
+    minutes = minutes_of(part)
     failure: str | None = None
     with tempfile.TemporaryDirectory(prefix="hpml-gpu-") as name:
         lines = Path(name) / "figures.jsonl"
         words = [sys.executable, "-m", "tests.gpu", part.name, "--as-part", name]
         words += ["--rehearse"] if rehearse else []
         environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-        with (Path(name) / "log").open("wb") as log:
+        with log.open("ab") as output:
+            output.write(f"\n{date} {part.name}\n".encode())
+            output.flush()
             process = subprocess.Popen(
-                words, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
+                words,
+                cwd=ROOT,
+                env=environment,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
             )
             try:
-                code = process.wait(60 * part.minutes)
+                code = process.wait(60 * minutes)
             except subprocess.TimeoutExpired:
-                failure = f"stopped after {part.minutes:g} minutes"
+                failure = f"stopped after {minutes:.3g} minutes"
                 _end(process)
             except BaseException:
                 _end(process)
                 raise
             else:
-                tail = (Path(name) / "log").read_text(errors="replace").strip()
-                failure = f"exit code {code}: {tail.rpartition(chr(10))[2][:300]}" if code else None
+                last_line = log.read_text(errors="replace").strip().rpartition("\n")[2]
+                failure = f"exit code {code}: {last_line[:300]}" if code else None
         machine, figures = _read(lines)
     return PartResult(
         part=part.name,
@@ -71,6 +86,11 @@ def run_part(part: Part, *, rehearse: bool = False) -> PartResult:
         figures=figures,
         failure=failure,
     )
+
+
+def minutes_of(part: Part) -> float:
+    """Return the time limit of a part on this machine's first GPU."""
+    return part.minutes * pace_of(next(iter(local_gpus()), None)).limits
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
@@ -111,7 +131,7 @@ def measure_part(part: Part, folder: Path, *, rehearse: bool) -> None:
                     lines.write(msgspec.json.encode(figure) + b"\n")
             return
         lines.write(msgspec.json.encode(machine) + b"\n")
-        for figure in module.measure(Bench(folder)):
+        for figure in module.measure(Bench(folder, card=machine.card or "")):
             lines.write(msgspec.json.encode(figure) + b"\n")
 
 
@@ -122,13 +142,16 @@ def _stop(_signal: int, _frame: FrameType | None) -> None:
 
 def print_part(part: Part, result: PartResult, lines: list[str]) -> None:
     """Print the figures of a part beside their ranges, then lines on them."""
-    print(f"\n{part.name}: {result.seconds:.0f} s", flush=True)
+    print(f"{part.name}: {result.seconds:.0f} s")
     for expected in part.expected:
         figure = result.figure(expected.key)
         value = number_text(figure.value if figure else None)
-        print(f"  {expected.text:62} {value:>10}  expected: {expected.range_text}")
+        range_text = expected.on(result.machine.card or "").range_text
+        print(f"  {expected.text:62} {value:>10}  expected: {range_text}")
+    for line in left_out_lines(part, result):
+        print(f"  {line}")
     for line in lines:
-        print(f"  finding: {line}")
+        print(f"  finding: {line}", flush=True)
 
 
 def keep(result: PartResult, path: Path = RESULTS) -> None:
@@ -137,6 +160,33 @@ def keep(result: PartResult, path: Path = RESULTS) -> None:
     results.write(path)
     if path == RESULTS:
         page.write()
+
+
+def log_of(options: argparse.Namespace) -> Path:
+    """Return the file that has the output of the parts."""
+    return Path(options.results).with_suffix(".log")
+
+
+def run_parts(parts: Sequence[Part], options: argparse.Namespace) -> bool:
+    """Run parts up to a finding that makes the rest useless; return whether one gave a finding."""
+    has_findings = False
+    for part in parts:
+        print(f"\n{part.name}: at most {minutes_of(part):.3g} minutes", flush=True)
+        result = run_part(part, log_of(options), rehearse=options.rehearse)
+        if options.rehearse:
+            lines = [f"{part.name}: {result.failure}"] if result.failure else []
+        else:
+            lines = findings(part, result)
+        print_part(part, result, lines)
+        has_findings |= bool(lines)
+        if options.rehearse:
+            continue
+        if result.machine.card is not None:
+            keep(result, options.results)
+        if (reason := gate_finding(part, result)) and not options.keep_going:
+            print(f"\nended, since later parts would measure nothing that can be used: {reason}")
+            break
+    return has_findings
 
 
 def main() -> None:
@@ -149,6 +199,11 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, help="file of results")
     parser.add_argument(
         "--rehearse", action="store_true", help="on the CPU with stand-ins; nothing is kept"
+    )
+    parser.add_argument(
+        "--keep-going",
+        action="store_true",
+        help="run later parts after a finding that ends the run",
     )
     parser.add_argument("--as-part", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -166,17 +221,11 @@ def main() -> None:
             sys.exit(f"{reason}; python -m tests.gpu --rehearse runs the parts on the CPU")
     else:
         print("a rehearsal on the CPU with stand-ins: the figures mean nothing, and are not kept")
-    has_findings = False
-    for part in parts:
-        result = run_part(part, rehearse=options.rehearse)
-        if options.rehearse:
-            lines = [f"{part.name}: {result.failure}"] if result.failure else []
-        else:
-            lines = findings(part, result)
-        print_part(part, result, lines)
-        has_findings |= bool(lines)
-        if not options.rehearse and result.machine.card is not None:
-            keep(result, options.results)
+    try:
+        has_findings = run_parts(parts, options)
+    finally:
+        if not options.rehearse:
+            print(f"\nsend {options.results} and {log_of(options)} to the authors (CITATION.cff)")
     sys.exit(1 if has_findings else 0)
 
 

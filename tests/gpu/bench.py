@@ -14,11 +14,13 @@ import msgspec
 import torch
 import torch.distributed as dist
 
+from hpml_jobs.checks.gpu_peaks import half_precision
 from hpml_jobs.core.cell import Cell, CellFile, Protocol
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.training_path import AMPERE, Precision
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.job.workers import JOB_VARIABLE
 from hpml_jobs.study.attempt import AttemptEnd
@@ -30,6 +32,7 @@ from hpml_jobs.worker.instruments.timing import synchronize
 from hpml_jobs.worker.process_group import Placement
 from hpml_jobs.worker.strategies import STRATEGIES
 from hpml_jobs.worker.training import Training, make_training
+from tests.gpu.figures import Pace, pace_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,11 +44,29 @@ RESNET = Workload(
     parameters=11_173_962,
 )
 
+GPT2 = Workload(
+    name="gpt2_124m",
+    model="gpt",
+    data="tokens",
+    images=512,
+    lr=0.0006,
+    optimizer="adamw",
+    layers=12,
+    heads=12,
+    width=768,
+    context=1024,
+    vocab=50_257,
+    padded_vocab=50_304,
+)
+
+ONE_GPU = "it needs two GPUs, and torch sees one"
+
 
 class Sizes(NamedTuple):
     """How much the parts do; `iterations` are those of an epoch in this process."""
 
     workload: Workload = RESNET
+    transformer: Workload = GPT2
     batch: int = 128
     iterations: int = 100
     stamps: int = 20_000
@@ -64,6 +85,11 @@ class Sizes(NamedTuple):
     launched_workers: int = 8
     launched_model: str = "resnet18_cifar"
     loader_images: int = 20_480
+
+    def at(self, pace: Pace) -> "Sizes":
+        """Return the sizes for a card that does less work in the time."""
+        names = ("iterations", "cell_epoch_images", "launched_images", "loader_images")
+        return self._replace(**{name: int(getattr(self, name) * pace.work) for name in names})
 
 
 class Finished(NamedTuple):
@@ -125,7 +151,10 @@ class ResidentBatches(list[Any]):
 
 
 class Bench:
-    """The device, the folder for files, the sizes, and the way to run commands."""
+    """The device, the folder for files, the sizes, and the way to run commands.
+
+    `card` is the name of the first GPU, empty in a rehearsal.
+    """
 
     def __init__(
         self,
@@ -133,16 +162,38 @@ class Bench:
         device: Device = Device.CUDA,
         sizes: Sizes | None = None,
         command: Command = run_command,
+        card: str = "",
     ) -> None:
         self.folder = folder
         self.device = device
-        self.sizes = sizes or Sizes()
-        self.command = command
+        self.card = card
+        self._pace = pace_of(card)
+        self.sizes = sizes or Sizes().at(self._pace)
+        self._command = command
+
+    def command(
+        self, words: Sequence[str], variables: Mapping[str, str], limit_s: float
+    ) -> Finished:
+        """Run a command with more environment variables; the limit is that on an H200."""
+        return self._command(words, variables, limit_s * self._pace.limits)
+
+    def why_not(self, precision: Precision) -> str:
+        """Return why the card cannot compute in a precision; empty where it can or may."""
+        is_newer = precision in (Precision.BF16, Precision.TF32)
+        if not is_newer or half_precision(self.card) is not Precision.FP16:
+            return ""
+        return f"{precision} needs {AMPERE}"
 
     @property
     def torch_device(self) -> torch.device:
         """The device that this process measures on."""
-        return torch.device("cuda", 0) if self.device is Device.CUDA else torch.device("cpu")
+        on_cpu = self.device is Device.CPU
+        return torch.device("cpu") if on_cpu else torch.device("cuda", torch.cuda.current_device())
+
+    @property
+    def has_two_gpus(self) -> bool:
+        """Whether two ranks have a GPU each; in a rehearsal they need none."""
+        return self.device is Device.CPU or torch.cuda.device_count() > 1
 
     def cell(self, **settings: Any) -> Cell:
         """Return a cell of one process; the default is the plain loop and the whole protocol."""

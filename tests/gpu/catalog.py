@@ -1,18 +1,22 @@
 """The parts and the range that each of their figures is expected in.
 
 A range is an estimate until a result stands beside it in docs/gpu.csv. Ranges that depend on the
-host hold for server CPUs of 2 to 3 GHz; those with a card's name were estimated for that card.
+host hold for server CPUs of 2 to 3 GHz; those with a card's name were estimated for that card, and
+those of training are scaled to other cards by their peak FLOP/s and memory bandwidth.
 """
 
 from collections.abc import Iterator
 from itertools import product
 
 from hpml_jobs.core.built_in import RESNET18_PARAMETERS
+from hpml_jobs.core.measurements import CollectiveKind
 from hpml_jobs.core.strategies import Loader
+from hpml_jobs.core.training_path import Precision
 from hpml_jobs.report.cost.published import TRAINING
 from tests.gpu.figures import Expected, Part
 
 H200 = "H200"
+GPT2_PARAMETERS = 124_439_808
 
 CELLS = {
     "single": "single, batch 128",
@@ -48,12 +52,15 @@ CEILING_RANGES = {
 }
 """Images/s on an H200, by batch and mode; 41,000 is the goal, 50,000 is aimed for."""
 
-PUBLISHED = next(
-    f"{run.figure:,.0f} on an {run.gpu.upper()} ({run.source})"
-    for run in TRAINING
-    if run.parameters == RESNET18_PARAMETERS
-)
-"""The model's speed in half precision on another card, from the figures that reports show."""
+
+def published(parameters: int) -> str:
+    """Return a model's speeds in half precision, from the figures that reports show."""
+    return "; ".join(
+        f"{run.figure:,.0f} on an {run.gpu.upper()} ({run.source})"
+        for run in TRAINING
+        if run.parameters == parameters and not run.unit.startswith("s ")
+    )
+
 
 PATHS = ("fp32", "tf32", "tf32 nhwc", "bf16", "bf16 nhwc", "bf16 nhwc compiled")
 """Training paths of cells with their images on the device."""
@@ -62,8 +69,26 @@ LOADER_WORKERS = (0, 2, 4, 8, 14)
 
 OPTIMIZERS = ("sgd", "adamw")
 
+SAME_AS_DDP = ("zero1", "fsdp")
+"""Strategies that train the same parameters as ddp."""
+
+CHOICE_KINDS = (
+    CollectiveKind.ALL_REDUCE,
+    CollectiveKind.ALL_GATHER,
+    CollectiveKind.REDUCE_SCATTER,
+)
+CHOICE_SIZES = (2**10, 2**15, 2**20, 2**24)
+"""Collectives and bytes of whole messages for which NCCL's choice is looked up."""
+
 SYNC_PATHS = tuple(product(Loader, ("plain", "fp16", "bf16"), OPTIMIZERS))
 """Loader, precision and optimizer of the loops in which the host must not wait."""
+
+SYNC_GATES = (
+    (Loader.WORKERS, "plain", "sgd"),
+    (Loader.DEVICE, "plain", "sgd"),
+    (Loader.DEVICE, "bf16", "sgd"),
+)
+"""Those that train the cells of later parts."""
 
 
 def sync_key(loader: str, precision: str, optimizer: str) -> str:
@@ -79,6 +104,12 @@ def _events() -> Iterator[Expected]:
     yield Expected("stall_timed", "stall in the timed epoch / stall made", 0.99, 1.01)
     yield Expected("stall_split", "stall in the phases / stall made", 0.99, 1.01)
     yield Expected("clocks", "epoch on the host's clock / on the device's", 0.999, 1.001)
+
+
+def _values() -> Iterator[Expected]:
+    yield Expected("pixels", "loader=device: largest difference of a pixel from the CPU's", 0, 1e-5)
+    words = "3 steps in fp32: largest relative difference of a loss from the CPU's"
+    yield Expected("losses", words, 0, 1e-3)
 
 
 def _syncs() -> Iterator[Expected]:
@@ -172,18 +203,47 @@ def _ceilings() -> Iterator[Expected]:
             low, high = CEILING_RANGES.get((batch, mode), (None, None))
             card = H200 if low else ""
             words = f"{mode}, batch {batch}, images/s"
-            published = PUBLISHED if low and mode.startswith("bf16") else ""
-            yield Expected(f"{mode} {batch}", words, low, high, card, published)
+            others = published(RESNET18_PARAMETERS) if low and mode.startswith("bf16") else ""
+            precision = Precision(mode.split()[0])
+            yield Expected(f"{mode} {batch}", words, low, high, card, others, precision)
 
 
 def _paths() -> Iterator[Expected]:
     for path in PATHS:
         low = 41_000 if path.startswith("bf16 nhwc") else None
         words = f"cell, {path}, batch 512"
-        card, published = (H200, PUBLISHED) if low else ("", "")
-        yield Expected(f"{path} rate", f"{words}: images/s", low, None, card, published)
+        card, others = (H200, published(RESNET18_PARAMETERS)) if low else ("", "")
+        rate = f"{words}: images/s"
+        yield Expected(f"{path} rate", rate, low, None, card, others, Precision.BF16)
         yield Expected(f"{path} stall", f"{words}: stall, % of the epoch", None, 5)
         yield Expected(f"{path} failed", f"{words}: checks that fail", 0, 0)
+
+
+def _two_gpus() -> Iterator[Expected]:
+    yield Expected("alone", "ddp: epoch without exchange / epoch of one GPU", 0.98, 1.02)
+    yield Expected("split", "ddp: (exposed + hidden by the profiler) / all communication", 0.9, 1.1)
+    yield Expected("profiler", "ddp: all-reduces by our instruments / in the profiler", 0.95, 1.05)
+    for kind in CHOICE_KINDS:
+        words = f"{kind.words}: sizes of {len(CHOICE_SIZES)} with NCCL's choice"
+        yield Expected(f"nccl_{kind}", words, len(CHOICE_SIZES), len(CHOICE_SIZES))
+    for name in SAME_AS_DDP:
+        words = f"{name}: parameters' difference from ddp / their change in an epoch"
+        yield Expected(f"same_{name}", words, 0, 1e-3)
+
+
+def _gpt() -> Iterator[Expected]:
+    words = "GPT-2 124M, bf16, compiled"
+    rate, others = f"{words}: tokens/s", published(GPT2_PARAMETERS)
+    yield Expected("tokens", rate, 130_000, 180_000, "A100", others, Precision.BF16)
+    # 36 to 49 % on an A100; the low end is a card with little bandwidth for its peak, as an L4
+    yield Expected("mfu", f"{words}: share of the card's peak", 0.13, 0.6)
+    yield Expected("failed", f"{words}: checks that fail", 0, 0)
+
+
+def _fsdp_memory() -> Iterator[Expected]:
+    words = "GPT-2 124M, fsdp, bf16"
+    yield Expected("peak", f"{words}: peak without activations / formula", 0.95, 1.08)
+    yield Expected("state", f"{words}: optimizer state of a rank / formula", 0.99, 1.01)
 
 
 def _loaders() -> Iterator[Expected]:
@@ -224,6 +284,14 @@ PARTS = (
         "clock and the host's agree.",
         3,
         tuple(_events()),
+        gates=("stall_timed", "stall_split", "clocks"),
+    ),
+    Part(
+        "values",
+        "Whether the pixels and the losses of the GPU are those of the CPU.",
+        2,
+        tuple(_values()),
+        gates=("pixels", "losses"),
     ),
     Part(
         "syncs",
@@ -231,6 +299,7 @@ PARTS = (
         "optimizer (torch.cuda.set_sync_debug_mode).",
         4,
         tuple(_syncs()),
+        gates=tuple(sync_key(*words) for words in SYNC_GATES),
     ),
     Part(
         "fp16",
@@ -239,17 +308,12 @@ PARTS = (
         tuple(_fp16()),
     ),
     Part(
-        "threads",
-        "Whether a new thread searches cuDNN's algorithms again. DataParallel starts new threads "
-        "in every forward.",
-        2,
-        tuple(_threads()),
-    ),
-    Part(
-        "probe",
-        "What the microbenchmark shows where nothing is sent: the launch from Python, or not.",
-        2,
-        tuple(_probe()),
+        "cells",
+        "Every strategy on one GPU through the job's wrapper: phases, overhead of the "
+        "instruments, checks of a correct cell; two ranks on one card.",
+        9,
+        tuple(_cells()),
+        gates=("single_ok", "single_failed", "ddp_ok"),
     ),
     Part(
         "comm",
@@ -257,21 +321,6 @@ PARTS = (
         "side stream in place of NCCL's all-reduce; whether the profiler agrees.",
         3,
         tuple(_comm()),
-    ),
-    Part("nvml", "What it costs to read the state and the energy of a card.", 1, tuple(_nvml())),
-    Part(
-        "cells",
-        "Every strategy on one GPU through the job's wrapper: phases, overhead of the "
-        "instruments, checks of a correct cell; two ranks on one card.",
-        9,
-        tuple(_cells()),
-    ),
-    Part(
-        "endings",
-        "The largest batch and what lies beyond it; a card that is held; a killed rank; a job "
-        "that is stopped.",
-        9,
-        tuple(_endings()),
     ),
     Part(
         "overhead",
@@ -281,11 +330,37 @@ PARTS = (
         tuple(_overhead()),
     ),
     Part(
-        "launched",
-        "A job of ddp against torchrun of a script without our code "
-        "(tests/benchmarks/timed_epoch.py).",
+        "paths",
+        "Images/s of whole cells by training path, with their images on the device.",
+        8,
+        tuple(_paths()),
+    ),
+    Part(
+        "two_gpus",
+        "Two GPUs: training without exchange against one GPU, exposed and hidden communication, "
+        "the profiler, NCCL's choices, equal parameters under ddp, zero1 and fsdp.",
         6,
-        tuple(_launched()),
+        tuple(_two_gpus()),
+    ),
+    Part("gpt", "Tokens/s and MFU of GPT-2 124M in bf16, compiled.", 5, tuple(_gpt())),
+    Part(
+        "fsdp_memory",
+        "Peak memory of a rank under fsdp in bf16 on two GPUs against the formula.",
+        4,
+        tuple(_fsdp_memory()),
+    ),
+    Part(
+        "probe",
+        "What the microbenchmark shows where nothing is sent: the launch from Python, or not.",
+        2,
+        tuple(_probe()),
+    ),
+    Part(
+        "threads",
+        "Whether a new thread searches cuDNN's algorithms again. DataParallel starts new threads "
+        "in every forward.",
+        2,
+        tuple(_threads()),
     ),
     Part(
         "ceilings",
@@ -294,11 +369,20 @@ PARTS = (
         6,
         tuple(_ceilings()),
     ),
+    Part("nvml", "What it costs to read the state and the energy of a card.", 1, tuple(_nvml())),
     Part(
-        "paths",
-        "Images/s of whole cells by training path, with their images on the device.",
-        8,
-        tuple(_paths()),
+        "endings",
+        "The largest batch and what lies beyond it; a card that is held; a killed rank; a job "
+        "that is stopped.",
+        9,
+        tuple(_endings()),
+    ),
+    Part(
+        "launched",
+        "A job of ddp against torchrun of a script without our code "
+        "(tests/benchmarks/timed_epoch.py).",
+        6,
+        tuple(_launched()),
     ),
     Part(
         "loaders",
@@ -320,7 +404,7 @@ PARTS = (
         tuple(_front_door()),
     ),
 )
-"""All parts, in the order of worth for a short visit."""
+"""All parts, by value: a short visit runs the first of them."""
 
 
 def part_named(name: str) -> Part:
@@ -330,3 +414,8 @@ def part_named(name: str) -> Part:
         KeyError: there is none of that name.
     """
     return {part.name: part for part in PARTS}[name]
+
+
+def keys_of(name: str) -> list[str]:
+    """Return the names of a part's figures."""
+    return [expected.key for expected in part_named(name).expected]

@@ -1,23 +1,34 @@
 """Figures measured on a GPU, the file that keeps them, and their verdicts."""
 
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple, Self
 
 import msgspec
 
+from hpml_jobs.checks.gpu_peaks import PEAKS, gpu_key, peak_rate
+from hpml_jobs.core.built_in import RESNET18_PARAMETERS
+from hpml_jobs.core.text import counted
+from hpml_jobs.core.training_path import Precision
 from hpml_jobs.core.value import Value
+from hpml_jobs.plan.loader import images_taken_s
 
 RESULTS = Path(__file__).parents[2] / "docs" / "gpu.json"
 SCHEMA = 1
 
 
 class Figure(Value, frozen=True, kw_only=True):
-    """One measured value; None if it could not be measured, with the reason in `note`."""
+    """One measured value; None if it could not be measured, with the reason in `note`.
+
+    `is_left_out`: this machine cannot give it, so it is no finding.
+    """
 
     key: str
     value: float | None
     note: str = ""
+    is_left_out: bool = False
 
 
 class Machine(Value, frozen=True, kw_only=True):
@@ -89,8 +100,9 @@ class Results(Value, frozen=True, kw_only=True):
 class Expected(NamedTuple):
     """A figure's name and the range that it is expected in; None: no limit on that side.
 
-    The range holds on cards with the word `card` in their name; empty: on all of them. `published`
-    is what others reach, with the card and the source; empty where no such figure is at hand.
+    The range was estimated for `card`; empty: it holds on all of them. With a `precision` it is
+    scaled to other cards by their rates at it (`on`). `published` is what others reach, with the
+    card and the source; empty where no such figure is at hand.
     """
 
     key: str
@@ -99,6 +111,27 @@ class Expected(NamedTuple):
     high: float | None = None
     card: str = ""
     published: str = ""
+    precision: Precision | None = None
+
+    def on(self, card: str) -> "Expected":
+        """Return the figure with its range on a card; without a range where none is known there.
+
+        A range is scaled by the peak FLOP/s and by the memory's bandwidth, of which one limits
+        training: the low end by the smaller ratio, the high end by the larger one.
+
+        >>> figure = Expected("k", "t", 10_000, 20_000, "h200", precision=Precision.BF16)
+        >>> [figure.on(card).range_text for card in ("NVIDIA H200", "NVIDIA L4", "GeForce 256")]
+        ['10,000 to 20,000 (h200)', '625 to 2,446 (scaled from h200)', '–']
+        """
+        if not self.card or gpu_key(card) == gpu_key(self.card):
+            return self
+        speeds = zip(_speeds(card, self.precision), _speeds(self.card, self.precision), strict=True)
+        ratios = [here / there for here, there in speeds if here and there]
+        if not ratios:
+            return self._replace(low=None, high=None)
+        low = None if self.low is None else self.low * min(ratios)
+        high = None if self.high is None else self.high * max(ratios)
+        return self._replace(low=low, high=high, card=f"scaled from {self.card}")
 
     @property
     def range_text(self) -> str:
@@ -115,14 +148,22 @@ class Expected(NamedTuple):
         return f"{number_text(self.low)} to {number_text(self.high)}{on_card}"
 
     def judge(self, figure: Figure | None, card: str) -> "Verdict":
-        """Compare a measured figure with the range."""
+        """Compare a measured figure with the range on its card."""
         if figure is None or figure.value is None:
-            return Verdict.NOT_MEASURED
-        if (self.low is None and self.high is None) or self.card not in card:
+            is_left_out = figure is not None and figure.is_left_out
+            return Verdict.LEFT_OUT if is_left_out else Verdict.NOT_MEASURED
+        here = self.on(card)
+        if here.low is None and here.high is None:
             return Verdict.NOT_JUDGED
-        low = float("-inf") if self.low is None else self.low
-        high = float("inf") if self.high is None else self.high
+        low = float("-inf") if here.low is None else here.low
+        high = float("inf") if here.high is None else here.high
         return Verdict.EXPECTED if low <= figure.value <= high else Verdict.FINDING
+
+
+def _speeds(card: str, precision: Precision | None) -> tuple[float | None, float | None]:
+    """Return a card's peak FLOP/s at a precision, and its memory's bandwidth."""
+    peak = peak_rate(card, precision) if precision else None
+    return (peak.flop_per_s, PEAKS[gpu_key(card)].gb_per_s) if peak else (None, None)
 
 
 class Verdict(StrEnum):
@@ -132,20 +173,45 @@ class Verdict(StrEnum):
     FINDING = "finding"
     NOT_JUDGED = "not judged"
     NOT_MEASURED = "not measured"
+    LEFT_OUT = "left out"
 
 
 class Part(NamedTuple):
-    """A part: what it decides, the minutes it may take, and its figures."""
+    """A part: what it decides, the minutes it may take on an H200, and its figures.
+
+    A finding in one of its `gates` makes what later parts measure useless.
+    """
 
     name: str
     decides: str
     minutes: float
     expected: tuple[Expected, ...]
+    gates: tuple[str, ...] = ()
 
-    @property
-    def has_published(self) -> bool:
-        """Whether a published figure is beside one of its own."""
-        return any(expected.published for expected in self.expected)
+
+MOST_SHRUNK = 4
+"""Slow cards do this many times less work at most: shorter epochs measure less well."""
+
+
+class Pace(NamedTuple):
+    """The work of parts on a card, and its time limits, as multiples of those on an H200."""
+
+    work: float
+    limits: float
+
+
+def pace_of(card: str | None) -> Pace:
+    """Return the pace of a card by the images/s of a ResNet-18; an unknown card is like a V100.
+
+    >>> cards = ("NVIDIA H200", "NVIDIA A100-SXM4-80GB", "Quadro RTX 8000")
+    >>> [tuple(round(factor, 2) for factor in pace_of(card)) for card in cards]
+    [(1.0, 1.0), (0.32, 1.0), (0.25, 2.0)]
+    """
+    rates = [images_taken_s(gpu, RESNET18_PARAMETERS, 32) for gpu in ("h200", card or "", "v100")]
+    fastest, here, default = rates
+    slowness = max(1.0, (fastest or 1.0) / (here or default or 1.0))
+    shrunk = min(slowness, MOST_SHRUNK)
+    return Pace(1 / shrunk, slowness / shrunk)
 
 
 def findings(part: Part, result: PartResult) -> list[str]:
@@ -158,12 +224,36 @@ def findings(part: Part, result: PartResult) -> list[str]:
         if verdict is Verdict.FINDING and figure is not None:
             lines.append(
                 f"{part.name}: {expected.text} is {number_text(figure.value)}, expected "
-                f"{expected.range_text}" + (f" ({figure.note})" if figure.note else "")
+                f"{expected.on(card).range_text}" + (f" ({figure.note})" if figure.note else "")
             )
         elif verdict is Verdict.NOT_MEASURED and not result.failure:
             reason = figure.note if figure else "the part did not come to it"
             lines.append(f"{part.name}: {expected.text} was not measured: {reason}")
     return lines
+
+
+def gate_finding(part: Part, result: PartResult) -> str:
+    """Return the finding that makes later parts useless; empty without one."""
+    gates = part._replace(expected=tuple(e for e in part.expected if e.key in part.gates))
+    card = result.machine.card or ""
+    verdicts = {expected.judge(result.figure(expected.key), card) for expected in gates.expected}
+    is_shut = bool(verdicts & {Verdict.FINDING, Verdict.NOT_MEASURED})
+    return findings(gates, result)[0] if is_shut else ""
+
+
+def left_out(keys: Iterable[str], reason: str) -> Iterator[Figure]:
+    """Yield figures that this machine cannot give."""
+    for key in keys:
+        yield Figure(key=key, value=None, note=reason, is_left_out=True)
+
+
+def left_out_lines(part: Part, result: PartResult) -> list[str]:
+    """Return a line for each reason why figures are left out."""
+    counts = Counter(figure.note for figure in result.figures if figure.is_left_out)
+    return [
+        f"{part.name}: {counted(number, 'figure')} left out: {reason}"
+        for reason, number in counts.items()
+    ]
 
 
 def number_text(value: float | None) -> str:

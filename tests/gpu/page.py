@@ -14,11 +14,13 @@ BEGIN = "<!-- gpu: written by `make docs` from docs/gpu.json and tests/gpu/catal
 END = "<!-- gpu: end -->\n"
 
 METHOD = """\
-`make test-gpu` on a machine with a GPU runs all parts; `make test-gpu PARTS="events threads"` runs
-some of them. Each is a process with a time limit. [gpu.csv](gpu.csv) has every figure with its
-expected range; a figure outside its range is a finding.
-[tests/README.md](../tests/README.md#on-a-gpu) describes a machine without internet. One GPU shows
-nothing of the exchange between GPUs.
+`make test-gpu` on a machine with a GPU runs all parts by value, `make test-gpu PARTS="events fp16"`
+runs some of them. Each is a process with a time limit, in minutes on an H200; the first 11 parts
+take an hour at most. [gpu.csv](gpu.csv) has every figure with its expected range; a figure outside
+its range is a finding. Ranges of training speed are scaled from the card that they name to others,
+by peak FLOP/s and memory bandwidth. Figures that a machine cannot give are left out, with the
+reason: two_gpus and fsdp_memory need two GPUs. [tests/README.md](../tests/README.md#on-a-gpu)
+describes a first hour, and a machine without internet.
 """
 
 NOT_RUN = """\
@@ -119,7 +121,7 @@ def _value(expected: Expected, run: PartResult | None, card: str) -> str:
     figure = run.figure(expected.key) if run else None
     if figure is None:
         return ""
-    text = number_text(figure.value)
+    text = "left out" if figure.is_left_out else number_text(figure.value)
     if expected.judge(figure, card) is Verdict.FINDING:
         text = f"{text} (finding)"
     return f"{text} ({figure.note})" if figure.note else text

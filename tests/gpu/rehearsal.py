@@ -17,6 +17,18 @@ from tests.gpu.bench import Bench, Command, Sizes, run_command
 
 SMALL = Sizes(
     workload=Workload(name="digits_cnn", model="digits_cnn", data="synthetic", images=64, lr=0.01),
+    transformer=Workload(
+        name="gpt_nano",
+        model="gpt",
+        data="tokens",
+        images=16,
+        optimizer="adamw",
+        layers=2,
+        heads=2,
+        width=16,
+        context=8,
+        vocab=64,
+    ),
     batch=4,
     iterations=12,
     stamps=50,

@@ -13,8 +13,8 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(REASON is not None, reason=str
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
-def test_part_gives_expected_figures(part, capsys):
-    result = run_part(part)
+def test_part_gives_expected_figures(part, tmp_path, capsys):
+    result = run_part(part, tmp_path / "log")
     lines = findings(part, result)
     with capsys.disabled():
         print_part(part, result, lines)

@@ -1,49 +1,53 @@
-"""One of two ranks on one device under gloo: messages and replicas, without times.
+"""One of two ranks: messages and replicas on one device under gloo, parameters on two GPUs.
 
-torchrun --nproc-per-node=2 -m tests.gpu.two_ranks DEVICE RESULT.json
+torchrun --nproc-per-node=2 -m tests.gpu.two_ranks replicas|parameters DEVICE RESULT.json
 """
 
 import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from hpml_jobs.core.measurements import Purpose, Role
 from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.worker.epochs import instrumented_epoch, train_epoch
 from hpml_jobs.worker.instruments.collectives import fingerprint
 from hpml_jobs.worker.instruments.timing import HostClock
-from hpml_jobs.worker.process_group import ParallelStrategy, Placement
+from hpml_jobs.worker.process_group import Placement
 from hpml_jobs.worker.strategies import STRATEGIES
-from hpml_jobs.worker.training import make_training
+from hpml_jobs.worker.training import Training, make_training
 from tests.gpu.bench import Bench
-from tests.gpu.catalog import TWO_RANKS
+from tests.gpu.catalog import SAME_AS_DDP, TWO_RANKS
 from tests.gpu.rehearsal import SMALL
 
 IMAGES, BATCH = 512, 64
 
 
-def measure(bench: Bench, placement: Placement) -> dict[str, dict[str, float]]:
+def torchrun(measure: str, device: Device, path: Path) -> list[str]:
+    """Return the command that runs two ranks, of which the first writes the result."""
+    options = ["--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2"]
+    module = ["-m", "tests.gpu.two_ranks", measure, device.value, str(path)]
+    return [sys.executable, "-m", "torch.distributed.run", *options, *module]
+
+
+def replicas(bench: Bench, placement: Placement) -> dict[str, dict[str, float]]:
     """Train with each strategy; return whether replicas are equal, and counted / sent bytes."""
-    torch.set_num_threads(1)
     return {name: _of_strategy(bench, placement, Strategy(name)) for name in TWO_RANKS}
 
 
 def _of_strategy(bench: Bench, placement: Placement, name: Strategy) -> dict[str, float]:
-    workload = msgspec.structs.replace(bench.sizes.workload, images=IMAGES)
-    world = placement.world_size
-    cell = bench.cell(gpus=world, batch=BATCH, strategy=name, workload=workload, loader_workers=0)
-    strategy: ParallelStrategy = STRATEGIES[name](cell, placement, (bench.torch_device,))
-    strategy._clock = HostClock()  # gloo's threads record no events
-    training = make_training(cell, strategy, bench.folder)
+    training = _training(bench, placement, name)
     train_epoch(training, 0, Role.WARMUP)
     training.rewrap(instrumented=True)
     result = instrumented_epoch(training, 1)
-    hashes: list[str | None] = [None] * world
+    hashes: list[str | None] = [None] * placement.world_size
     dist.all_gather_object(hashes, fingerprint(training.replica.parameters()))
     assert result.phases is not None
     messages = result.phases.communication.messages
@@ -55,15 +59,64 @@ def _of_strategy(bench: Bench, placement: Placement, name: Strategy) -> dict[str
     }
 
 
+def _training(bench: Bench, placement: Placement, name: Strategy, **settings: Any) -> Training:
+    workload = msgspec.structs.replace(bench.sizes.workload, images=IMAGES)
+    cell = bench.cell(
+        gpus=2,
+        batch=BATCH,
+        strategy=name,
+        workload=workload,
+        loader_workers=0,
+        **settings,
+    )
+    strategy = STRATEGIES[name](cell, placement, (bench.torch_device,))
+    if dist.get_backend() == "gloo":
+        strategy._clock = HostClock()  # its threads record no events
+    return make_training(cell, strategy, bench.folder)
+
+
+def parameters(bench: Bench, placement: Placement) -> dict[str, float]:
+    """Train the same epoch in fp32 under each strategy; return how far parameters are from ddp's.
+
+    The norm of the difference is divided by that of what the epoch has changed. With two ranks
+    a + b = b + a, so the exchange may differ by nothing; kernels that add in another order in each
+    launch differ by about 1e-5 of a gradient, and the steps after it amplify that. A share or a
+    mean that is wrong differs by about 1.
+    """
+    before, by_ddp = _trained(bench, placement, Strategy.DDP)
+    results = {}
+    for name in SAME_AS_DDP:
+        _, weights = _trained(bench, placement, Strategy(name))
+        results[name] = float((weights - by_ddp).norm() / (by_ddp - before).norm())
+    return results
+
+
+def _trained(bench: Bench, placement: Placement, name: Strategy) -> tuple[Tensor, Tensor]:
+    """Return all parameters before and after an epoch, whole and in one vector on the CPU."""
+    path = TrainingPath(precision=Precision.FP32)
+    training = _training(bench, placement, name, path=path)
+    before = _vector(training)
+    train_epoch(training, 0, Role.WARMUP)
+    return before, _vector(training)
+
+
+def _vector(training: Training) -> Tensor:
+    whole = training.strategy.full_parameters(training.replica)
+    return torch.cat([parameter.detach().flatten().cpu() for parameter in whole])
+
+
 def main() -> None:
     """Run this rank; rank 0 writes the result."""
-    device, path = Device(sys.argv[1]), Path(sys.argv[2])
+    measure = {"replicas": replicas, "parameters": parameters}[sys.argv[1]]
+    device, path = Device(sys.argv[2]), Path(sys.argv[3])
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    on_two_gpus = device is Device.CUDA and measure is parameters  # NCCL refuses two on one
+    torch.set_num_threads(1)
     if device is Device.CUDA:
-        torch.cuda.set_device(0)
-    dist.init_process_group("gloo")
-    sizes = SMALL if device is Device.CPU else None
-    result = measure(Bench(path.parent, device, sizes), Placement(rank, rank, world))
+        torch.cuda.set_device(rank if on_two_gpus else 0)
+    dist.init_process_group("nccl" if on_two_gpus else "gloo")
+    bench = Bench(path.parent, device, SMALL if device is Device.CPU else None)
+    result = measure(bench, Placement(rank, rank, world))
     if rank == 0:
         path.write_text(json.dumps(result))
     dist.barrier()

@@ -9,13 +9,17 @@ import msgspec
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.training_path import Precision, TrainingPath
 from tests.gpu.bench import Bench
-from tests.gpu.figures import Figure
+from tests.gpu.catalog import keys_of
+from tests.gpu.figures import Figure, left_out
 
 PRECISIONS = ("fp32", "bf16")
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
     """Train every seed in both precisions and compare the accuracies by pairs."""
+    if reason := bench.why_not(Precision.BF16):
+        yield from left_out(keys_of("accuracy"), reason)
+        return
     workload = msgspec.structs.replace(
         bench.sizes.workload, name="digits", data="digits", images=20_480, lr=0.05
     )

@@ -1,7 +1,6 @@
 """Cells of every strategy on one GPU, through the job's wrapper; two ranks on one card."""
 
 import json
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ from hpml_jobs.core.strategies import Device, Strategy
 from tests.gpu.bench import Bench, CellRun
 from tests.gpu.catalog import CELLS, TWO_RANKS
 from tests.gpu.figures import Figure
+from tests.gpu.two_ranks import torchrun
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "single": {},
@@ -62,10 +62,9 @@ def checks_of(record: Record, level: Level) -> list[str]:
 
 def _two_ranks(bench: Bench) -> Iterator[Figure]:
     """Run two ranks under torchrun on one card; gloo, because NCCL refuses two on one card."""
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
-    path = bench.folder / "two_ranks.json"
-    words = [*torchrun, "--nproc-per-node=2", "-m", "tests.gpu.two_ranks", bench.device.value]
-    finished = bench.command([sys.executable, *words, str(path)], {"OMP_NUM_THREADS": "1"}, 120)
+    path = bench.folder / "replicas.json"
+    words = torchrun("replicas", bench.device, path)
+    finished = bench.command(words, {"OMP_NUM_THREADS": "1"}, 120)
     results = json.loads(path.read_text()) if path.exists() else {}
     for name in TWO_RANKS:
         result = results.get(name)

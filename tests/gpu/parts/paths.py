@@ -8,7 +8,7 @@ from hpml_jobs.core.strategies import Device, Loader
 from hpml_jobs.core.training_path import CompileMode, Precision, TrainingPath
 from tests.gpu.bench import Bench
 from tests.gpu.catalog import PATHS
-from tests.gpu.figures import Figure
+from tests.gpu.figures import Figure, left_out
 from tests.gpu.parts.cells import checks_of
 
 BATCH = 512
@@ -27,8 +27,12 @@ def path_of(words: str) -> TrainingPath:
 def measure(bench: Bench) -> Iterator[Figure]:
     """Run a warm-up epoch and a timed one of each path."""
     for words in PATHS:
-        if "tf32" in words and bench.device is Device.CPU:
-            yield Figure(key=f"{words} rate", value=None, note="TF32 is a mode of GPUs")
+        precision = Precision(words.split()[0])
+        reason = bench.why_not(precision)
+        if precision is Precision.TF32 and bench.device is Device.CPU:
+            reason = "TF32 is a mode of GPUs"
+        if reason:
+            yield from left_out((f"{words} {name}" for name in ("rate", "stall", "failed")), reason)
             continue
         run = bench.run_cell(
             words,

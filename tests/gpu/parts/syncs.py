@@ -6,13 +6,12 @@ from contextlib import contextmanager
 import msgspec
 import torch
 
-from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.strategies import Device, Loader
 from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.worker.epochs import instrumented_epoch
 from tests.gpu.bench import Bench
 from tests.gpu.catalog import SYNC_PATHS, sync_key
-from tests.gpu.figures import Figure
+from tests.gpu.figures import Figure, left_out
 
 ITERATIONS = 10
 """Full batches of an epoch; half a batch follows them."""
@@ -23,19 +22,19 @@ def measure(bench: Bench) -> Iterator[Figure]:
     images = ITERATIONS * bench.sizes.batch + bench.sizes.batch // 2
     for loader, precision, optimizer in SYNC_PATHS:
         key = sync_key(loader, precision, optimizer)
+        path = TrainingPath(precision=None if precision == "plain" else Precision(precision))
+        if path.precision and (reason := bench.why_not(path.precision)):
+            yield from left_out([key], reason)
+            continue
         workload = msgspec.structs.replace(bench.workload_of(images), optimizer=optimizer)
         cell = bench.cell(
             device=Device.CUDA,  # in a rehearsal too: fp16 and fused steps are those of GPUs
             workload=workload,
             loader=Loader(loader),
             loader_workers=bench.sizes.launched_workers if loader == Loader.WORKERS else 0,
-            path=TrainingPath(precision=None if precision == "plain" else Precision(precision)),
+            path=path,
         )
-        try:
-            training = bench.training(cell)
-        except HpmlError as error:  # a card without bf16
-            yield Figure(key=key, value=None, note=str(error))
-            continue
+        training = bench.training(cell)
         try:
             instrumented_epoch(training, 1, span=waits_are_errors(bench))
         except RuntimeError as error:

@@ -60,11 +60,15 @@ def finish(folder: CellFolder, outcome: Outcome = Outcome.OK, reason: str | None
 
 
 def hand_made(folder: CellFolder) -> Record:
-    """Return a valid record of the folder's cell; every seed has another accuracy."""
+    """Return a valid record of the folder's cell; seeds differ in accuracy, batches in memory."""
     cell = folder.read().cell
     record = a_record(cell, ATTEMPT.id)
-    accuracy = 0.6 + cell.seed / 100
-    ranks = tuple(msgspec.structs.replace(r, test_accuracy=accuracy) for r in record.ranks)
+    changes = {
+        "test_accuracy": 0.6 + cell.seed / 100,
+        "peak_memory_bytes": 10**9 + 10**6 * cell.batch,
+        "optimizer_state_bytes": 10**6,
+    }
+    ranks = tuple(msgspec.structs.replace(rank, **changes) for rank in record.ranks)
     return msgspec.structs.replace(record, ranks=ranks)
 
 

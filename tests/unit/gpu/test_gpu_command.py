@@ -7,7 +7,7 @@ import pytest
 from tests.gpu import __main__ as command
 from tests.gpu import machine
 from tests.gpu.catalog import part_named
-from tests.gpu.figures import Figure
+from tests.gpu.figures import Figure, Results
 
 THREADS = part_named("threads")
 
@@ -28,19 +28,21 @@ def python(tmp_path, monkeypatch):
     return replace
 
 
-def test_part_that_takes_too_long_keeps_its_figures(python):
+def test_part_that_takes_too_long_keeps_its_figures(python, tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "local_gpus", lambda: ("NVIDIA H200",))
     python(f"""printf '%s\\n' '{MACHINE}' '{FIGURE}' > "$5/figures.jsonl"; sleep 60""")
-    result = command.run_part(THREADS._replace(minutes=0.01))
+    result = command.run_part(THREADS._replace(minutes=0.01), tmp_path / "log")
     assert result.failure == "stopped after 0.01 minutes"
     assert result.machine.card == "NVIDIA H200"
     assert result.figures == (Figure(key="same_on_ms", value=1.5),)
     assert result.seconds < 30
 
 
-def test_part_that_fails_says_the_last_line_of_its_log(python):
+def test_part_that_fails_says_the_last_line_of_its_log(python, tmp_path):
     python("echo Traceback >&2; echo 'RuntimeError: CUDA error' >&2; exit 1")
-    result = command.run_part(THREADS)
+    result = command.run_part(THREADS, tmp_path / "log")
     assert result.failure == "exit code 1: RuntimeError: CUDA error"
+    assert "threads\nTraceback\nRuntimeError: CUDA error\n" in (tmp_path / "log").read_text()
     assert result.machine.card is None
     assert result.figures == ()
 
@@ -62,14 +64,47 @@ def test_wrong_name_and_no_card_end_with_the_reason(words, code, message, monkey
     assert message in capsys.readouterr().err
 
 
-def test_rehearsal_is_not_kept_and_findings_are_failures_only(python, monkeypatch, capsys):
+def test_rehearsal_is_not_kept_and_findings_are_failures_only(
+    python, tmp_path, monkeypatch, capsys
+):
     python(f"""printf '%s\\n' '{MACHINE}' '{FIGURE}' > "$5/figures.jsonl" """)
     kept = []
     monkeypatch.setattr(command, "keep", lambda *result: kept.append(result))
     monkeypatch.setattr(command.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(sys, "argv", ["gpu", "threads", "--rehearse"])
+    results = tmp_path / "gpu.json"
+    monkeypatch.setattr(sys, "argv", ["gpu", "threads", "--rehearse", "--results", str(results)])
     with pytest.raises(SystemExit) as stopped:
         command.main()
     assert stopped.value.code == 0
     assert kept == []
     assert "the figures mean nothing" in capsys.readouterr().out
+
+
+VALUES = '{"key":"pixels","value":PIXELS}\\n{"key":"losses","value":0}'
+
+
+@pytest.fixture
+def visit(python, tmp_path, monkeypatch, capsys):
+    """Run two parts on a card with pixels wrong by a number; the parts kept, and the output."""
+
+    def run(pixels, *options):
+        figures = VALUES.replace("PIXELS", str(pixels))
+        python(f"""printf '{MACHINE}\\n{figures}\\n' > "$5/figures.jsonl" """)
+        monkeypatch.setattr(machine, "why_no_card", lambda: None)
+        monkeypatch.setattr(command.signal, "signal", lambda *_: None)
+        results = tmp_path / "gpu.json"
+        words = ["values", "threads", *options, "--results", str(results)]
+        monkeypatch.setattr(sys, "argv", ["gpu", *words])
+        with pytest.raises(SystemExit):
+            command.main()
+        return [part.part for part in Results.read(results).parts], capsys.readouterr().out
+
+    return run
+
+
+def test_wrong_pixels_end_the_run_unless_it_keeps_going(visit, tmp_path):
+    for pixels, options, runs in ((2, [], 1), (2, ["--keep-going"], 2), (0, [], 2)):
+        parts, output = visit(pixels, *options)
+        assert parts[-runs:] == ["values", "threads"][:runs]
+        assert ("later parts would measure nothing" in output) is (runs == 1)
+        assert f"send {tmp_path / 'gpu.json'} and {tmp_path / 'gpu.log'}" in output

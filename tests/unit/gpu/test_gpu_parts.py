@@ -15,11 +15,21 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.process_group import Placement
-from tests.gpu.bench import Sizes
-from tests.gpu.catalog import PARTS, PATHS, TWO_RANKS
-from tests.gpu.parts import accuracy, endings, fp16, syncs
+from tests.gpu.bench import ONE_GPU, Bench, Sizes
+from tests.gpu.catalog import CHOICE_KINDS, PARTS, PATHS, SAME_AS_DDP, TWO_RANKS, keys_of
+from tests.gpu.parts import (
+    accuracy,
+    ceilings,
+    endings,
+    fp16,
+    fsdp_memory,
+    gpt,
+    paths,
+    syncs,
+    two_gpus,
+)
 from tests.gpu.rehearsal import rehearsal
-from tests.gpu.two_ranks import measure as measure_ranks
+from tests.gpu.two_ranks import parameters, replicas
 from tests.unit.gpu.conftest import finish
 
 pytestmark = pytest.mark.usefixtures("lone_process_group")
@@ -36,6 +46,8 @@ NOT_MEASURED_HERE = {
     "threads": {"dp_searches"},
     "comm": {"profiler"},
     "cells": DP | RANKS,
+    "two_gpus": {f"nccl_{kind}" for kind in CHOICE_KINDS} | {f"same_{n}" for n in SAME_AS_DDP},
+    "gpt": {"mfu"},
 }
 """Figures that need a GPU or a second process."""
 
@@ -70,11 +82,17 @@ def test_part_measures_all_of_its_figures(part, tmp_path, commands, without_proc
 def test_rank_counts_gradient_bytes_and_compares_replicas(tmp_path):
     with rehearsal(tmp_path) as bench:
         dist.init_process_group("gloo")
-        results = measure_ranks(bench, Placement(0, 0, 1))
+        results = replicas(bench, Placement(0, 0, 1))
     assert {name: result["bytes"] for name, result in results.items()} == dict.fromkeys(
         TWO_RANKS, 1
     )
     assert all(result["equal"] == 1 for result in results.values())
+
+
+def test_strategies_train_the_parameters_of_ddp(tmp_path):
+    with rehearsal(tmp_path) as bench:
+        dist.init_process_group("gloo")
+        assert parameters(bench, Placement(0, 0, 1)) == dict.fromkeys(SAME_AS_DDP, 0)
 
 
 def test_overflow_in_fp16_is_skipped_with_memory_full_of_nan(tmp_path, monkeypatch):
@@ -103,6 +121,34 @@ def test_wait_in_the_loop_is_zero_with_torch_s_reason(tmp_path, monkeypatch):
         (figure,) = syncs.measure(bench)
     assert (figure.value, figure.note) == (0.0, "called a synchronizing CUDA operation")
     assert modes == ["error", 0]
+
+
+def test_card_without_bf16_leaves_figures_out(tmp_path, commands, monkeypatch):
+    monkeypatch.setattr(syncs, "SYNC_PATHS", [("workers", "bf16", "sgd")])
+    with rehearsal(tmp_path, commands) as bench:
+        bench.card = "Tesla V100-SXM2-16GB"
+        for part in (accuracy, gpt, ceilings, paths, syncs):
+            for figure in part.measure(bench):
+                words = figure.key.split()[0] if part in (ceilings, paths) else "bf16"
+                is_newer = words in ("bf16", "tf32")
+                assert figure.is_left_out is is_newer
+
+
+@pytest.mark.parametrize("part", [two_gpus, fsdp_memory], ids=lambda part: part.__name__)
+def test_parts_of_two_gpus_are_left_out_with_one(part, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    figures = list(part.measure(Bench(tmp_path)))
+    assert [figure.key for figure in figures] == keys_of(part.__name__.rpartition(".")[2])
+    assert {figure.note for figure in figures if figure.is_left_out} == {ONE_GPU}
+
+
+def test_slow_card_does_less_work_and_has_longer_limits(tmp_path):
+    limits = []
+    bench = Bench(tmp_path, command=lambda *words: limits.append(words[-1]), card="Quadro RTX 8000")
+    assert bench.sizes.iterations == Sizes().iterations // 4
+    assert bench.sizes.accuracy_seeds == Sizes().accuracy_seeds
+    bench.command([], {}, 100)
+    assert limits == [pytest.approx(200, rel=0.02)]
 
 
 def test_noise_is_difference_in_standard_errors():

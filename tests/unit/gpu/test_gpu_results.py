@@ -2,15 +2,19 @@
 
 import pytest
 
+from hpml_jobs.core.training_path import Precision
 from tests.gpu.catalog import PARTS, part_named
 from tests.gpu.figures import (
     Expected,
     Figure,
     Machine,
+    Part,
     PartResult,
     Results,
     Verdict,
     findings,
+    left_out,
+    left_out_lines,
 )
 from tests.gpu.page import figures_csv, section
 
@@ -61,6 +65,20 @@ def test_figure_is_judged_by_range_on_its_card(value, card, verdict):
     assert expected.judge(Figure(key="key", value=value), card) is verdict
 
 
+def test_range_of_training_is_scaled_to_the_card():
+    expected = Expected("k", "rate", 1_000, None, "H200", precision=Precision.BF16)
+    for rate, verdict in ((300, Verdict.FINDING), (320, Verdict.EXPECTED)):
+        assert expected.judge(Figure(key="k", value=rate), "NVIDIA A100-SXM4-80GB") is verdict
+
+
+def test_figure_left_out_is_no_finding_and_says_why():
+    part = Part("threads", "decides", 1, (Expected("a", "a", 1, 1), Expected("b", "b", 1, 1)))
+    figures = tuple(left_out("ab", "one GPU"))
+    result = PartResult(part="threads", date="", seconds=1, machine=H200, figures=figures)
+    assert findings(part, result) == []
+    assert left_out_lines(part, result) == ["threads: 2 figures left out: one GPU"]
+
+
 def test_findings_name_the_figure_its_range_and_what_is_missing():
     result = a_result(new_off_ms=48.2, same_on_ms=1.0, same_off_ms=1.0, new_on_ms=200.0)
     assert findings(THREADS, result) == [
@@ -96,7 +114,7 @@ def test_csv_has_published_figures_beside_ours():
     text = figures_csv(Results())
     row = '"bf16 nhwc, batch 512, images/s","at least 41,000 (H200)","23,100 on an A100 (Keller'
     assert row in text
-    assert text.count("Keller") == 4
+    assert text.count("Keller") == 5
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)

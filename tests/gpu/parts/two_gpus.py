@@ -1,0 +1,95 @@
+"""Two GPUs: what the exchange costs, what hides it, and equal parameters under three strategies."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from hpml_jobs.checks.profiling import communication_gaps
+from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.record import Record
+from hpml_jobs.core.strategies import Loader, Strategy
+from hpml_jobs.report.communication.microbenchmark import choices_text
+from tests.gpu.bench import ONE_GPU, Bench, CellRun
+from tests.gpu.catalog import CHOICE_KINDS, CHOICE_SIZES, SAME_AS_DDP, keys_of
+from tests.gpu.figures import Figure, left_out
+from tests.gpu.two_ranks import torchrun
+
+BATCH = 512
+"""Large: the GPU, not the launches of the host, decides how long an iteration takes."""
+
+
+def measure(bench: Bench) -> Iterator[Figure]:
+    """Run cells on one GPU and on two, then train the same steps under each strategy."""
+    if not bench.has_two_gpus:
+        yield from left_out(keys_of("two_gpus"), ONE_GPU)
+        return
+    single = _run(bench, Strategy.SINGLE, gpus=1, protocol=Protocol.LAB, epochs=2)
+    ddp, fsdp = (_run(bench, strategy, gpus=2) for strategy in (Strategy.DDP, Strategy.FSDP))
+    yield from _times(single, ddp)
+    yield from _choices(ddp, fsdp)
+    yield from _parameters(bench)
+
+
+def _run(bench: Bench, strategy: Strategy, *, gpus: int, **settings: Any) -> CellRun:
+    """Run a cell with as many iterations on any number of GPUs."""
+    return bench.run_cell(
+        f"{strategy} {gpus}",
+        strategy=strategy,
+        gpus=gpus,
+        batch=BATCH,
+        workload=bench.workload_of(gpus * bench.sizes.cell_epoch_images),
+        loader=Loader.DEVICE,
+        loader_workers=0,
+        **settings,
+    )
+
+
+def _times(single: CellRun, ddp: CellRun) -> Iterator[Figure]:
+    """Compare the epoch without exchange with one GPU, and the instruments with the profiler."""
+    if single.record is None or ddp.record is None or not ddp.is_ok:
+        yield Figure(key="alone", value=None, note=f"{single.reason}; {ddp.reason}")
+        return
+    rank, alone_s = ddp.record.ranks[0], single.record.epoch_s
+    unsynced, instrumented = (rank.epoch(role) for role in (Role.UNSYNCED, Role.INSTRUMENTED))
+    if unsynced is not None:
+        yield Figure(key="alone", value=unsynced.epoch_s / alone_s)
+    trace, phases, communication = rank.profiler, rank.phases, rank.communication
+    if trace is None or instrumented is None or phases is None or communication is None:
+        yield Figure(key="split", value=None, note="; ".join(_missing(ddp.record)))
+        return
+    hidden_s = trace.overlap_s / trace.iterations * instrumented.iterations
+    parts_s, total_s = phases.exposed_s + hidden_s, communication.total_s
+    note = f"exposed {phases.exposed_s:.3g}, hidden {hidden_s:.3g}, total {total_s:.3g} s"
+    yield Figure(key="split", value=parts_s / total_s, note=note)
+    gap = next(communication_gaps(trace, ddp.record.cell.device))
+    yield Figure(key="profiler", value=gap.instruments_s / gap.seconds, note=gap.what)
+
+
+def _choices(*runs: CellRun) -> Iterator[Figure]:
+    """Count the sizes whose choice by NCCL has the bytes of a point of the microbenchmark."""
+    benchmarks = [run.record.microbenchmark for run in runs if run.record]
+    choices = [choice for benchmark in benchmarks if benchmark for choice in benchmark.nccl or ()]
+    for kind in CHOICE_KINDS:
+        of_kind = [choice for choice in choices if choice.kind is kind]
+        sizes = {choice.bytes for choice in of_kind}
+        if not sizes:
+            reasons = [line for run in runs if run.record for line in _missing(run.record)]
+            yield Figure(key=f"nccl_{kind}", value=None, note="; ".join(reasons) or "no choice")
+            continue
+        known = sum(size in sizes for size in CHOICE_SIZES)
+        yield Figure(key=f"nccl_{kind}", value=float(known), note=choices_text(of_kind))
+
+
+def _missing(record: Record) -> tuple[str, ...]:
+    return record.facts.missing if record.facts else ()
+
+
+def _parameters(bench: Bench) -> Iterator[Figure]:
+    path = bench.folder / "parameters.json"
+    words = torchrun("parameters", bench.device, path)
+    finished = bench.command(words, {"OMP_NUM_THREADS": "1"}, 120)
+    results = json.loads(path.read_text()) if path.exists() else {}
+    note = "" if results else finished.output.strip().rpartition("\n")[2][-200:]
+    for name in SAME_AS_DDP:
+        yield Figure(key=f"same_{name}", value=results.get(name), note=note)

@@ -72,6 +72,11 @@ def test_time_read_in_the_loop_raises(run_cell):
     assert "Both events must be completed" in error.reason
 
 
+def test_host_that_waits_in_the_loop_is_found(run_cell):
+    error = run_cell(short_cell(), device.NAME, "hits_counted_on_host").error
+    assert "the host waited for the device in the loop" in error.reason
+
+
 def test_batch_that_is_not_awaited_has_no_labels(run_cell):
     error = run_cell(short_cell(), device.NAME, "batch_not_awaited").error
     assert "Target -1 is out of bounds" in error.reason

@@ -1,6 +1,6 @@
 """`path=auto`: the keys of the training path and the loader that a type of GPU is given."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -12,11 +12,11 @@ from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.data_files import TEXT
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.strategies import Device, Loader, Sharded
-from hpml_jobs.core.training_path import Precision
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.plan.cells import Draft, PlannedCell
-from hpml_jobs.plan.loader import feed_of, gpu_name, images_taken_s, rounded
+from hpml_jobs.plan.cells import Draft
+from hpml_jobs.plan.loader import gpu_name
 from hpml_jobs.plan.settings import PathChoice, Settings
+from hpml_jobs.plan.speed import half_of
 
 RESIDENT_BYTES = 2e9
 """Data up to this size lie on the GPU with path=auto: a small part of any card's memory."""
@@ -52,14 +52,13 @@ def _chosen(settings: Settings, cell: Cell, gpu: str | None) -> dict[str, Any]:
     chosen: dict[str, Any] = {}
     replicates = cell.strategy.traffic.shards is Sharded.NOTHING
     if settings.precision is None:
-        precision = half_precision(gpu) if gpu else None
-        if precision is None:
+        if gpu is None or half_precision(gpu) is None:
             raise UsageError(
                 f"path=auto: the precision of the GPU ({gpu or 'type not known'}) is not known; "
                 "give precision=bf16 (compute capability 8.0 or higher), fp16 (7.x) or fp32"
             )
-        if replicates or precision is Precision.BF16:  # which cells with shards refuse
-            chosen["precision"] = precision
+        if half := half_of(cell, gpu):
+            chosen["precision"] = half
     is_image_model = cell.workload.model in MODELS and cell.workload.data not in TOKEN_DATA
     if settings.channels_last is None and replicates and is_image_model:
         chosen["channels_last"] = True
@@ -89,30 +88,3 @@ def _bytes_of(workload: Workload) -> float | None:
     if workload.data in TOKEN_DATA:
         return float(images * (workload.context or 0) * BYTES_PER_TOKEN)
     return images * 3 * workload.image_size**2
-
-
-def reach(cells: Iterable[PlannedCell], gpu: str | None) -> str:
-    """Return in a line which share of a GPU's rate in half precision the first cell reaches.
-
-    Empty where one cell is in half precision already, and where nothing is known. `gpu` is that of
-    cells that do not name theirs.
-    """
-    cells = list(cells)
-    if any(c.cell.path.precision and c.cell.path.precision.is_half for c in cells):
-        return ""
-    for cell, card in ((c.cell, c.cell.gpu_type or gpu) for c in cells):
-        half = half_precision(card) if card else None
-        if cell.device is not Device.CUDA or card is None or half is None:
-            continue
-        size = cell.workload.parameters, cell.workload.image_size
-        now, most = (images_taken_s(card, *size, each) for each in (cell.path.precision, half))
-        if now is None or most is None:
-            continue
-        feed = feed_of(cell, card)
-        share = min(now, feed.made / feed.gpus if feed else now) / most
-        return (
-            f"this path gives about {100 * share:.0f} % of the {rounded(most)} images/s that 1 x "
-            f"{card} reaches in {half} at a large batch (estimates, docs/keys.md): path=auto gives "
-            "more"
-        )
-    return ""

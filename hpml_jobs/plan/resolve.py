@@ -29,10 +29,11 @@ from hpml_jobs.plan.cells import (
     with_workers,
 )
 from hpml_jobs.plan.data import NO_TRIAL, TrialRequest, data_root, resolve_workload, with_facts
-from hpml_jobs.plan.loader import chooser, gpu_name, least_fed
+from hpml_jobs.plan.loader import chooser, gpu_name
 from hpml_jobs.plan.own_code import examined, working_tree
-from hpml_jobs.plan.path import reach, with_path
+from hpml_jobs.plan.path import with_path
 from hpml_jobs.plan.settings import QuantizeSettings, Settings
+from hpml_jobs.plan.speed import estimate
 from hpml_jobs.plan.sweep import Sweep
 from hpml_jobs.slurm import commands
 from hpml_jobs.study.selection import check_name
@@ -83,11 +84,9 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
         for draft in drafts
         for cell in planned_cells(draft, workloads[_data_of(draft.settings)], cluster)
     ]
-    feed = least_fed(planned, gpu_name(None, cluster))
-    if feed and (feed.is_limit or not fetch):
-        notify(str(feed))
-    if share := reach(planned, gpu_name(None, cluster)):
-        notify(share)
+    speed = estimate(planned, gpu_name(None, cluster))
+    if speed and (speed.remedy or not fetch):
+        notify(str(speed))
     of_batch = {"batch": "global_batch / gpus / accumulate"} if first.global_batch else {}
     return Plan(
         study=study,

@@ -1,6 +1,6 @@
 """`path=auto`: the keys of the training path and the loader that a type of GPU is given."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -45,6 +45,21 @@ def with_path(draft: Draft, cluster: Cluster, notify: Callable[[str], None]) -> 
     workers = 0 if loader is Loader.DEVICE else cell.loader_workers
     changed = msgspec.structs.replace(cell.path, **path)
     return draft.with_cell(path=changed, loader=loader, loader_workers=workers)
+
+
+def origins_of_path(given: Iterable[Draft], chosen: Iterable[Draft]) -> dict[str, str]:
+    """Return the origin of the keys that `path=auto` has set in some drafts."""
+    keys = ("precision", "channels_last", "loader", "loader_workers")
+    return {
+        key: "path=auto"
+        for before, after in zip(given, chosen, strict=True)
+        for key in keys
+        if _value(before.cell, key) != _value(after.cell, key)
+    }
+
+
+def _value(cell: Cell, key: str) -> Any:
+    return getattr(cell.path if hasattr(cell.path, key) else cell, key)
 
 
 def _chosen(settings: Settings, cell: Cell, gpu: str | None) -> dict[str, Any]:

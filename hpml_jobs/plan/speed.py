@@ -135,18 +135,16 @@ class Speed(NamedTuple):
         cell, path = self.cell, self.cell.path
         able = min(self.taken, self.launched)
         if self.made < able:
-            return f"loader=device, or about loader_workers={ceil(able / self._made_by_one)},"
+            workers = ceil(able * max(1, cell.loader_workers) / self.made)
+            return f"loader=device, or about loader_workers={workers},"
         if self.launched < self.taken:
-            return f"batch={2 ** ceil(log2(cell.batch * self.taken / self.launched))}"
+            batch = 2 ** ceil(log2(cell.batch * self.taken / self.launched))
+            return f"batch={batch}" if batch <= (cell.images_per_gpu or inf) else ""
         half = half_of(cell, self.gpu)
         if half and not (path.precision and path.precision.is_half):
             return f"precision={half}" if path.precision else "path=auto"
         may_compile = half and cell.strategy.traffic.may_compile
         return "compile=true" if may_compile and not path.compile else ""
-
-    @property
-    def _made_by_one(self) -> float:
-        return self.made / max(1, self.cell.loader_workers)
 
     def __str__(self) -> str:
         """For people, in one line."""
@@ -156,10 +154,10 @@ class Speed(NamedTuple):
             rounded(workload.units_of(value) or value) for value in (self.rate, self.most)
         )
         text = f"1 x {self.gpu}: about {rate} {unit}" + (f" in {precision}" if precision else "")
-        if self.rate == self.made:
-            text += f" from {counted(self.cell.loader_workers, 'loader worker')}"
-        elif self.rate == self.launched:
+        if self.rate == self.launched:
             text += f", as fast as the host launches batch={self.cell.batch}"
+        elif self.rate == self.made:
+            text += f" from {counted(self.cell.loader_workers, 'loader worker')}"
         if self.rate < self.most:
             text += f", {100 * self.rate / self.most:.0f} % of the {most} that it can reach"
         text += " (estimates, docs/keys.md)"
@@ -202,9 +200,9 @@ def estimate(cells: Iterable[PlannedCell], gpu: str | None) -> Speed | None:
 
 def _per_worker(planned: PlannedCell) -> float:
     """Return the images/s that one loader worker makes; infinite where that is not known."""
-    data, workload = planned.cell.workload.data, planned.cell.workload
-    known = workload.data != "folder" or _are_small(planned.file.data_root)
-    return IMAGES_PER_WORKER_S.get(data, inf) if known else inf
+    data = planned.cell.workload.data
+    is_known = data != "folder" or _are_small(planned.file.data_root)
+    return IMAGES_PER_WORKER_S.get(data, inf) if is_known else inf
 
 
 @functools.cache

@@ -7,6 +7,9 @@ from hpml_jobs.core.strategies import Loader
 from hpml_jobs.plan.path import RESIDENT_BYTES
 from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.sweep import expand
+from hpml_jobs.submit.explain import preview_of
+from hpml_jobs.submit.selection import select
+from tests.unit.plans import plan_of
 
 INVENTORY = "gh001|gpu:{gpu}:4|96|380000|main\n"
 
@@ -50,6 +53,17 @@ def test_auto_is_the_cell_that_the_keys_give_by_hand(planned):
     (by_auto,), _ = planned("h100", RESNET, "path=auto")
     by_hand, _ = planned("h100", RESNET, "precision=bf16", "channels_last=true", "loader=device")
     assert by_auto.slug == by_hand[0].slug
+
+
+def test_plan_shows_path_auto_as_the_origin_of_its_keys(slurm):
+    slurm.set_output("sinfo", INVENTORY.format(gpu="h100"))
+    words = ("workload=synthetic", "workload.images=512", "gpu_type=h100", "channels_last=true")
+    plan = plan_of(*words, "path=auto")
+    rows = {row.key: row for row in preview_of(select(plan)).values}
+    for key, value in (("precision", "bf16"), ("loader", "device"), ("loader_workers", "0")):
+        assert (rows[key].value, rows[key].origin) == (value, "path=auto")
+    assert rows["channels_last"].origin == "command line"
+    assert rows["threads"].origin == "conf/config.yaml"
 
 
 def test_data_beyond_the_limit_stay_with_workers(planned):

@@ -68,6 +68,10 @@ def test_submission_is_told_only_where_a_key_gives_more(line):
     assert line("a100", GPT2, fetch=True)
 
 
+def test_batch_beyond_a_share_of_the_data_is_no_remedy(line):
+    assert line("h100", *BF16, "data.limit=500").endswith("(estimates, docs/keys.md)")
+
+
 def test_narrow_transformer_has_no_line(line):
     assert not line("a100", GPT2, "workload.width=264")
 

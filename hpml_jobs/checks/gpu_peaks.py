@@ -276,16 +276,26 @@ class FlopPerSample(NamedTuple):
 
 
 def flop_of(record: Record) -> FlopPerSample:
-    """Return the FLOP of a sample, counted and by the formula for transformers.
+    """Return the FLOP of a sample, counted and by the formula for transformers."""
+    counted, model = flop_per_sample_of(record), record.model
+    return _with_formula(counted, record.cell.workload, model.parameters if model else None)
+
+
+def planned_flop(workload: Workload) -> FlopPerSample:
+    """Return what is known of the FLOP of a sample before a cell runs."""
+    known = known_flop_per_sample(workload.parameters, workload.image_size)
+    return _with_formula(known, workload, workload.built_in_parameters)
+
+
+def _with_formula(counted: int | None, workload: Workload, parameters: int | None) -> FlopPerSample:
+    """Return the FLOP of a sample with those by the formula of the built-in transformer.
 
     A model of the user's may ignore the shape, or have other embeddings: its FLOP are counted.
     """
-    counted, model = flop_per_sample_of(record), record.model
-    shape = record.cell.workload.built_in_shape
-    if shape is None or model is None:
+    shape = workload.built_in_shape
+    if shape is None or parameters is None:
         return FlopPerSample(counted)
-    unused = shape.context * shape.width + record.cell.workload.padding_parameters
-    weights = model.parameters - unused
+    weights = parameters - shape.context * shape.width - workload.padding_parameters
     per_token = transformer_flop_per_token(weights, shape.layers, shape.width, shape.context)
     return FlopPerSample(counted, per_token * shape.context, weights)
 

@@ -18,11 +18,13 @@ from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.record import Facts, Record
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import counted
+from hpml_jobs.core.training_path import TrainingPath
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.doctor.node_job import STUDY
 from hpml_jobs.plan.cells import Plan, PlannedCell
-from hpml_jobs.plan.loader import gpu_name, images_taken_s
+from hpml_jobs.plan.loader import gpu_name
 from hpml_jobs.plan.resolve import make_plan
+from hpml_jobs.plan.speed import LEAST_ITERATION_S, samples_taken_s
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.commands import ask_slurm
@@ -36,11 +38,8 @@ CPU_ITERATIONS = 20
 EPOCH_S = 5.0
 """What an epoch on GPUs takes, about: long enough that starting it is less than a check's limit."""
 
-LEAST_ITERATION_S = 0.006
-"""The least time in which a host queues the kernels of an iteration of ResNet-18."""
-
 UNKNOWN_GPU_IMAGES_S = 3_000
-"""Images/s of a GPU that `plan.feed` does not know: as of a V100."""
+"""Images/s of a GPU that `plan.speed` does not know: as of a V100."""
 
 STRATEGIES = {
     Device.CPU: "ddp,allreduce_flat",
@@ -96,7 +95,7 @@ def iterations_on(gpu: str | None, workload: Workload) -> int:
     >>> [iterations_on(gpu, synthetic) for gpu in ("v100", "a100", "h200", "riva128")]
     [219, 549, 833, 234]
     """
-    rate = images_taken_s(gpu, workload.parameters, workload.image_size) if gpu else None
+    rate = samples_taken_s(gpu, workload, TrainingPath()) if gpu else None
     iteration_s = max(LEAST_ITERATION_S, BATCH / (rate or UNKNOWN_GPU_IMAGES_S))
     return int(EPOCH_S / iteration_s)
 

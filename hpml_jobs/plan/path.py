@@ -13,8 +13,8 @@ from hpml_jobs.core.data_files import TEXT
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.strategies import Device, Loader, Sharded
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.plan.cells import Draft, PlannedCell
-from hpml_jobs.plan.loader import feed_of, gpu_name, images_taken_s, rounded
+from hpml_jobs.plan.cells import Draft
+from hpml_jobs.plan.loader import gpu_name
 from hpml_jobs.plan.settings import PathChoice, Settings
 
 RESIDENT_BYTES = 2e9
@@ -44,6 +44,21 @@ def with_path(draft: Draft, cluster: Cluster, notify: Callable[[str], None]) -> 
     workers = 0 if loader is Loader.DEVICE else cell.loader_workers
     changed = msgspec.structs.replace(cell.path, **path)
     return draft.with_cell(path=changed, loader=loader, loader_workers=workers)
+
+
+def origins_of_path(given: Iterable[Draft], chosen: Iterable[Draft]) -> dict[str, str]:
+    """Return the origin of the keys that `path=auto` has set in some drafts."""
+    keys = ("precision", "channels_last", "loader", "loader_workers")
+    return {
+        key: "path=auto"
+        for before, after in zip(given, chosen, strict=True)
+        for key in keys
+        if _value(before.cell, key) != _value(after.cell, key)
+    }
+
+
+def _value(cell: Cell, key: str) -> Any:
+    return getattr(cell.path if hasattr(cell.path, key) else cell, key)
 
 
 def _chosen(settings: Settings, cell: Cell, gpu: str | None) -> dict[str, Any]:
@@ -87,30 +102,3 @@ def _bytes_of(workload: Workload) -> float | None:
     if workload.data in TOKEN_DATA:
         return float(images * (workload.context or 0) * BYTES_PER_TOKEN)
     return images * 3 * workload.image_size**2
-
-
-def reach(cells: Iterable[PlannedCell], gpu: str | None) -> str:
-    """Return in a line which share of a GPU's rate in half precision the first cell reaches.
-
-    Empty where one cell is in half precision already, and where nothing is known. `gpu` is that of
-    cells that do not name theirs.
-    """
-    cells = list(cells)
-    if any(c.cell.path.precision and c.cell.path.precision.is_half for c in cells):
-        return ""
-    for cell, card in ((c.cell, c.cell.gpu_type or gpu) for c in cells):
-        half = half_precision(card) if card else None
-        if cell.device is not Device.CUDA or card is None or half is None:
-            continue
-        size = cell.workload.parameters, cell.workload.image_size
-        now, most = (images_taken_s(card, *size, each) for each in (cell.path.precision, half))
-        if now is None or most is None:
-            continue
-        feed = feed_of(cell, card)
-        share = min(now, feed.made / feed.gpus if feed else now) / most
-        return (
-            f"this path gives about {100 * share:.0f} % of the {rounded(most)} images/s that 1 x "
-            f"{card} reaches in {half} at a large batch (estimates, docs/keys.md): path=auto gives "
-            "more"
-        )
-    return ""

@@ -29,10 +29,11 @@ from hpml_jobs.plan.cells import (
     with_workers,
 )
 from hpml_jobs.plan.data import NO_TRIAL, TrialRequest, data_root, resolve_workload, with_facts
-from hpml_jobs.plan.loader import chooser, gpu_name, least_fed
+from hpml_jobs.plan.loader import chooser, gpu_name
 from hpml_jobs.plan.own_code import examined, working_tree
-from hpml_jobs.plan.path import reach, with_path
+from hpml_jobs.plan.path import origins_of_path, with_path
 from hpml_jobs.plan.settings import QuantizeSettings, Settings
+from hpml_jobs.plan.speed import estimate
 from hpml_jobs.plan.sweep import Sweep
 from hpml_jobs.slurm import commands
 from hpml_jobs.study.selection import check_name
@@ -69,7 +70,8 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
     refuse_unused(sweep.settings, [draft.cell for draft in drafts])
     cluster = _checked_cluster(first.cluster, can_submit=fetch) if sending else first.cluster
     drafts = [d._replace(gpu_type=_gpu_type(d.settings, cluster, notify)) for d in drafts]
-    drafts = [with_path(draft, cluster, notify) for draft in drafts]
+    given, drafts = drafts, [with_path(draft, cluster, notify) for draft in drafts]
+    of_path = origins_of_path(given, drafts)
     study = Study(resolve_path(first.outputs) / _study_name(drafts))
     study.check_schema()
     choose = chooser(cluster, study, notify)
@@ -83,18 +85,16 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
         for draft in drafts
         for cell in planned_cells(draft, workloads[_data_of(draft.settings)], cluster)
     ]
-    feed = least_fed(planned, gpu_name(None, cluster))
-    if feed and (feed.is_limit or not fetch):
-        notify(str(feed))
-    if share := reach(planned, gpu_name(None, cluster)):
-        notify(share)
+    speed = estimate(planned, gpu_name(None, cluster))
+    if speed and (speed.remedy or not fetch):
+        notify(str(speed))
     of_batch = {"batch": "global_batch / gpus / accumulate"} if first.global_batch else {}
     return Plan(
         study=study,
         cluster=cluster,
         cells=named(_without_duplicates(planned, notify), study),
         rerun=first.rerun,
-        origins=sweep.origins | _derived(workloads) | of_batch,
+        origins=of_path | sweep.origins | _derived(workloads) | of_batch,
         pack=first.pack,
         collect_after=first.collect_after,
         retries=first.retries,

@@ -32,17 +32,9 @@ from hpml_jobs.worker.instruments.timing import synchronize
 from hpml_jobs.worker.process_group import Placement
 from hpml_jobs.worker.strategies import STRATEGIES
 from hpml_jobs.worker.training import Training, make_training
-from tests.gpu.figures import Pace, pace_of
+from tests.gpu.figures import RESNET, Pace, pace_of
 
 ROOT = Path(__file__).parents[2]
-
-RESNET = Workload(
-    name="synthetic",
-    model="resnet18_cifar",
-    data="synthetic",
-    images=50_000,
-    parameters=11_173_962,
-)
 
 GPT2 = Workload(
     name="gpt2_124m",

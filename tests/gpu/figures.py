@@ -11,9 +11,10 @@ import msgspec
 from hpml_jobs.checks.gpu_peaks import PEAKS, gpu_key, peak_rate
 from hpml_jobs.core.built_in import RESNET18_PARAMETERS
 from hpml_jobs.core.text import counted
-from hpml_jobs.core.training_path import Precision
+from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.core.value import Value
-from hpml_jobs.plan.loader import images_taken_s
+from hpml_jobs.core.workload import Workload
+from hpml_jobs.plan.speed import samples_taken_s
 
 RESULTS = Path(__file__).parents[2] / "docs" / "gpu.json"
 SCHEMA = 1
@@ -189,6 +190,14 @@ class Part(NamedTuple):
     gates: tuple[str, ...] = ()
 
 
+RESNET = Workload(
+    name="synthetic",
+    model="resnet18_cifar",
+    data="synthetic",
+    images=50_000,
+    parameters=RESNET18_PARAMETERS,
+)
+
 MOST_SHRUNK = 4
 """Slow cards do this many times less work at most: shorter epochs measure less well."""
 
@@ -207,8 +216,8 @@ def pace_of(card: str | None) -> Pace:
     >>> [tuple(round(factor, 2) for factor in pace_of(card)) for card in cards]
     [(1.0, 1.0), (0.32, 1.0), (0.25, 2.0)]
     """
-    rates = [images_taken_s(gpu, RESNET18_PARAMETERS, 32) for gpu in ("h200", card or "", "v100")]
-    fastest, here, default = rates
+    gpus = ("h200", card or "", "v100")
+    fastest, here, default = (samples_taken_s(gpu, RESNET, TrainingPath()) for gpu in gpus)
     slowness = max(1.0, (fastest or 1.0) / (here or default or 1.0))
     shrunk = min(slowness, MOST_SHRUNK)
     return Pace(1 / shrunk, slowness / shrunk)

@@ -1,17 +1,11 @@
 """loader= and loader_workers=: what is chosen, refused, and said before submission."""
 
-import msgspec
 import pytest
 
 from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.strategies import Loader
-from hpml_jobs.plan import loader, machine
-from hpml_jobs.plan.loader import IMAGES_PER_WORKER_S, feed_of
-from hpml_jobs.plan.resolve import make_plan
-from hpml_jobs.plan.sweep import expand
+from hpml_jobs.plan import machine
 from hpml_jobs.submit.explain import preview_of
 from hpml_jobs.submit.selection import select
-from tests.unit.builders import a_cell
 from tests.unit.plans import plan_of, plan_with_folder, send_cells
 
 H100 = "gh001|gpu:h100:4|{cpus}|380000|main\n"
@@ -88,46 +82,3 @@ def test_loader_device_alone_refuses_loader_workers(slurm):
         plan_of("loader=device", "loader_workers=4")
     with pytest.raises(UsageError, match="loader"):
         plan_of("loader=gpu")
-
-
-def feed_line(*words):
-    notes = []
-    sweep = expand(["workload=resnet18_cifar10", *words], multirun=True)
-    make_plan(sweep, fetch=False, notify=notes.append)
-    return next((note for note in notes if "loader worker" in note), None)
-
-
-def test_plan_says_whether_the_loader_keeps_up(fast_cards):
-    slow = feed_line("gpu_type=h100", "loader_workers=1")
-    assert slow.startswith(
-        "1 loader worker feeds about 3,000 images/s, 1 x h100 takes about 20,000"
-    )
-    assert slow.endswith("the loader is the limit; use loader=device, or about loader_workers=8")
-    assert feed_line("gpu_type=h100").endswith("the loader keeps up")
-    assert "4 x h100 take about 90,000" in feed_line("gpus=1,4", "strategy=dp", "gpu_type=h100")
-    assert feed_line("gpu_type=h100", "loader=device") is None
-    assert "takes about 60,000 in bf16" in feed_line("gpu_type=h100", "precision=bf16")
-
-
-def test_feed_of_unknown_card_model_or_data_is_none():
-    workload = msgspec.structs.replace(
-        a_cell().workload, data="cifar10", parameters=11_173_962, image_size=32
-    )
-    cell = a_cell(workload=workload, loader=Loader.WORKERS)
-    assert feed_of(cell, "h200").made == 2 * IMAGES_PER_WORKER_S["cifar10"]
-    assert feed_of(cell, "geforce256") is None
-    for change in ({"parameters": 5}, {"data": "own:data"}, {"image_size": 64}):
-        other = msgspec.structs.replace(workload, **change)
-        assert feed_of(msgspec.structs.replace(cell, workload=other), "h200") is None
-
-
-def test_feed_of_a_folder_is_of_small_files(fast_cards, tmp_path):
-    images = [tmp_path / "train" / str(number) / "1.png" for number in range(10)]
-    words = ("workload.data=folder", f"data.root={tmp_path}", "batch=1", "gpu_type=h100")
-    for size, line in ((1_000, "8 loader workers feed about 10,000 images/s"), (90_000, None)):
-        for image in images:
-            image.parent.mkdir(parents=True, exist_ok=True)
-            image.write_bytes(b"GIF8" + bytes(size))
-        loader._are_small.cache_clear()
-        said = feed_line(*words)
-        assert said is None if line is None else said.startswith(line)

@@ -1,4 +1,4 @@
-"""path=auto: the keys that it becomes by type of GPU, and what plain says of the GPU's rate."""
+"""path=auto: the keys that it becomes by type of GPU."""
 
 import pytest
 
@@ -7,6 +7,9 @@ from hpml_jobs.core.strategies import Loader
 from hpml_jobs.plan.path import RESIDENT_BYTES
 from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.sweep import expand
+from hpml_jobs.submit.explain import preview_of
+from hpml_jobs.submit.selection import select
+from tests.unit.plans import plan_of
 
 INVENTORY = "gh001|gpu:{gpu}:4|96|380000|main\n"
 
@@ -52,6 +55,17 @@ def test_auto_is_the_cell_that_the_keys_give_by_hand(planned):
     assert by_auto.slug == by_hand[0].slug
 
 
+def test_plan_shows_path_auto_as_the_origin_of_its_keys(slurm):
+    slurm.set_output("sinfo", INVENTORY.format(gpu="h100"))
+    words = ("workload=synthetic", "workload.images=512", "gpu_type=h100", "channels_last=true")
+    plan = plan_of(*words, "path=auto")
+    rows = {row.key: row for row in preview_of(select(plan)).values}
+    for key, value in (("precision", "bf16"), ("loader", "device"), ("loader_workers", "0")):
+        assert (rows[key].value, rows[key].origin) == (value, "path=auto")
+    assert rows["channels_last"].origin == "command line"
+    assert rows["threads"].origin == "conf/config.yaml"
+
+
 def test_data_beyond_the_limit_stay_with_workers(planned):
     images = RESIDENT_BYTES / (3 * 32 * 32)
     synthetic = ("workload=synthetic", "path=auto")
@@ -72,15 +86,3 @@ def test_auto_on_cpus_is_plain(planned):
     (cell,), notes = planned("h100", *words, "path=auto")
     assert cell.slug == planned("h100", *words)[0][0].slug
     assert "path=auto with device=cpu is path=plain" in notes
-
-
-def test_plain_says_what_share_of_the_gpu_it_gives(planned):
-    _, notes = planned("a100", RESNET)
-    assert any("gives about 38 % of the 19,000 images/s that 1 x a100" in note for note in notes)
-    for words in (["path=auto"], ["precision=fp32,bf16"], ["workload=gpt2_124m"]):
-        _, notes = (
-            planned("a100", RESNET, *words)
-            if "workload" not in words[0]
-            else planned("a100", *words)
-        )
-        assert not any("this path gives" in note for note in notes)

@@ -1,4 +1,4 @@
-"""Faults that a change of the worker could make: no CPU shows them, and a GPU not always.
+"""Faults that a change of the worker could make, and that a run on the CPU need not show.
 
 Each function puts one into this process.
 """

@@ -11,8 +11,9 @@ from hpml_jobs.worker import models
 from hpml_jobs.worker.path_steps import PathSteps
 from hpml_jobs.worker.process_group import Placement
 from hpml_jobs.worker.strategies import STRATEGIES
-from tests.gpu.bench import GPT2, Bench
+from tests.gpu.bench import Bench
 from tests.gpu.parts.fsdp_memory import BATCH, RANKS, kept_bytes
+from tests.gpu.sizes import GPT2
 from tests.unit.worker.conftest import fake_ranks
 
 CPU = torch.device("cpu")

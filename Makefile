@@ -45,7 +45,7 @@ test-long: $(VENV)/ready  ## Run the long tests: both locks, every fault, repeat
 	./tests/install-slurm
 	$(BIN)/python -m pytest -m "long or fault" --capture=no
 
-test-gpu:  ## Measure on this machine's GPU and write docs/measured.md. PARTS="events threads": some parts.
+test-gpu:  ## Measure on this machine's GPU by value, and write docs/measured.md. PARTS="events": some parts.
 	$(TEST_PYTHON) -m tests.gpu $(PARTS)
 
 lint: $(VENV)/ready  ## Run ruff, mypy and the import contracts.

@@ -37,8 +37,8 @@ from tests.gpu.figures import (
     gate_finding,
     left_out_lines,
     number_text,
-    pace_of,
 )
+from tests.gpu.sizes import pace_of
 
 ROOT = Path(__file__).parents[2]
 NO_CARD = 3

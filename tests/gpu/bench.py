@@ -1,4 +1,4 @@
-"""What the parts share: the device, sizes, warm trainings in this process, cells as jobs."""
+"""What the parts share: the device, warm trainings in this process, cells as jobs."""
 
 import os
 import re
@@ -32,56 +32,11 @@ from hpml_jobs.worker.instruments.timing import synchronize
 from hpml_jobs.worker.process_group import Placement
 from hpml_jobs.worker.strategies import STRATEGIES
 from hpml_jobs.worker.training import Training, make_training
-from tests.gpu.figures import RESNET, Pace, pace_of
+from tests.gpu.sizes import Sizes, pace_of
 
 ROOT = Path(__file__).parents[2]
 
-GPT2 = Workload(
-    name="gpt2_124m",
-    model="gpt",
-    data="tokens",
-    images=512,
-    lr=0.0006,
-    optimizer="adamw",
-    layers=12,
-    heads=12,
-    width=768,
-    context=1024,
-    vocab=50_257,
-    padded_vocab=50_304,
-)
-
 ONE_GPU = "it needs two GPUs, and torch sees one"
-
-
-class Sizes(NamedTuple):
-    """How much the parts do; `iterations` are those of an epoch in this process."""
-
-    workload: Workload = RESNET
-    transformer: Workload = GPT2
-    batch: int = 128
-    iterations: int = 100
-    stamps: int = 20_000
-    late_s: float = 0.03
-    repeats: int = 4
-    probe_s: float = 5.0
-    largest_batch: int = 16_384
-    batch_step: int = 256
-    cell_epoch_images: int = 50_000
-    hold_bytes: int = 3 * 10**9
-    accuracy_seeds: int = 6
-    accuracy_epochs: int = 8
-    rounds: int = 8
-    pairs: int = 6
-    launched_images: int = 25_600
-    launched_workers: int = 8
-    launched_model: str = "resnet18_cifar"
-    loader_images: int = 20_480
-
-    def at(self, pace: Pace) -> "Sizes":
-        """Return the sizes for a card that does less work in the time."""
-        names = ("iterations", "cell_epoch_images", "launched_images", "loader_images")
-        return self._replace(**{name: int(getattr(self, name) * pace.work) for name in names})
 
 
 class Finished(NamedTuple):

@@ -9,12 +9,9 @@ from typing import NamedTuple, Self
 import msgspec
 
 from hpml_jobs.checks.gpu_peaks import PEAKS, gpu_key, peak_rate
-from hpml_jobs.core.built_in import RESNET18_PARAMETERS
 from hpml_jobs.core.text import counted
-from hpml_jobs.core.training_path import Precision, TrainingPath
+from hpml_jobs.core.training_path import Precision
 from hpml_jobs.core.value import Value
-from hpml_jobs.core.workload import Workload
-from hpml_jobs.plan.speed import samples_taken_s
 
 RESULTS = Path(__file__).parents[2] / "docs" / "gpu.json"
 SCHEMA = 1
@@ -188,39 +185,6 @@ class Part(NamedTuple):
     minutes: float
     expected: tuple[Expected, ...]
     gates: tuple[str, ...] = ()
-
-
-RESNET = Workload(
-    name="synthetic",
-    model="resnet18_cifar",
-    data="synthetic",
-    images=50_000,
-    parameters=RESNET18_PARAMETERS,
-)
-
-MOST_SHRUNK = 4
-"""Slow cards do this many times less work at most: shorter epochs measure less well."""
-
-
-class Pace(NamedTuple):
-    """The work of parts on a card, and its time limits, as multiples of those on an H200."""
-
-    work: float
-    limits: float
-
-
-def pace_of(card: str | None) -> Pace:
-    """Return the pace of a card by the images/s of a ResNet-18; an unknown card is like a V100.
-
-    >>> cards = ("NVIDIA H200", "NVIDIA A100-SXM4-80GB", "Quadro RTX 8000")
-    >>> [tuple(round(factor, 2) for factor in pace_of(card)) for card in cards]
-    [(1.0, 1.0), (0.32, 1.0), (0.25, 2.0)]
-    """
-    gpus = ("h200", card or "", "v100")
-    fastest, here, default = (samples_taken_s(gpu, RESNET, TrainingPath()) for gpu in gpus)
-    slowness = max(1.0, (fastest or 1.0) / (here or default or 1.0))
-    shrunk = min(slowness, MOST_SHRUNK)
-    return Pace(1 / shrunk, slowness / shrunk)
 
 
 def findings(part: Part, result: PartResult) -> list[str]:

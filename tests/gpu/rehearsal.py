@@ -13,7 +13,8 @@ import torch
 
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.workload import Workload
-from tests.gpu.bench import Bench, Command, Sizes, run_command
+from tests.gpu.bench import Bench, Command, run_command
+from tests.gpu.sizes import Sizes
 
 SMALL = Sizes(
     workload=Workload(name="digits_cnn", model="digits_cnn", data="synthetic", images=64, lr=0.01),

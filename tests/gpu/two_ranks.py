@@ -114,7 +114,8 @@ def main() -> None:
     torch.set_num_threads(1)
     if device is Device.CUDA:
         torch.cuda.set_device(rank if on_two_gpus else 0)
-    dist.init_process_group("nccl" if on_two_gpus else "gloo")
+    own = torch.device("cuda", rank) if on_two_gpus else None
+    dist.init_process_group("nccl" if on_two_gpus else "gloo", device_id=own)
     bench = Bench(path.parent, device, SMALL if device is Device.CPU else None)
     result = measure(bench, Placement(rank, rank, world))
     if rank == 0:

@@ -50,7 +50,7 @@ def kept_bytes(workload: Workload) -> float:
     which FSDP2 keeps from forward to backward. A block's weights are freed after its forward, and
     gradients come later.
 
-    >>> from tests.gpu.bench import GPT2
+    >>> from tests.gpu.sizes import GPT2
     >>> kept_bytes(GPT2) / 1e6
     825.698304
     """

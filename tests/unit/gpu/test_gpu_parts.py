@@ -15,7 +15,7 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.process_group import Placement
-from tests.gpu.bench import ONE_GPU, Bench, Sizes
+from tests.gpu.bench import ONE_GPU, Bench
 from tests.gpu.catalog import CHOICE_KINDS, PARTS, PATHS, SAME_AS_DDP, TWO_RANKS, keys_of
 from tests.gpu.parts import (
     accuracy,
@@ -29,6 +29,7 @@ from tests.gpu.parts import (
     two_gpus,
 )
 from tests.gpu.rehearsal import rehearsal
+from tests.gpu.sizes import Sizes
 from tests.gpu.two_ranks import parameters, replicas
 from tests.unit.gpu.conftest import finish
 

@@ -61,7 +61,7 @@ def test_line_has_rate_share_and_the_key_that_gives_more(line, gpu, words, rate,
     assert text.endswith(f"{key} gives more")
 
 
-def test_submission_is_told_only_where_a_key_gives_more(line):
+def test_submission_has_the_line_only_where_a_key_gives_more(line):
     compiled = (GPT2, "precision=bf16", "compile=true")
     assert line("a100", *compiled).endswith("(estimates, docs/keys.md)")
     assert not line("a100", *compiled, fetch=True)

@@ -1,0 +1,87 @@
+"""How much the parts do on a card: workloads, sizes, and their pace on slower ones."""
+
+from typing import NamedTuple
+
+from hpml_jobs.core.built_in import RESNET18_PARAMETERS
+from hpml_jobs.core.training_path import TrainingPath
+from hpml_jobs.core.workload import Workload
+from hpml_jobs.plan.speed import samples_taken_s
+
+RESNET = Workload(
+    name="synthetic",
+    model="resnet18_cifar",
+    data="synthetic",
+    images=50_000,
+    parameters=RESNET18_PARAMETERS,
+)
+
+GPT2 = Workload(
+    name="gpt2_124m",
+    model="gpt",
+    data="tokens",
+    images=512,
+    lr=0.0006,
+    weight_decay=0.1,
+    optimizer="adamw",
+    test_batch=4,
+    layers=12,
+    heads=12,
+    width=768,
+    context=1024,
+    vocab=50_257,
+    padded_vocab=50_304,
+)
+
+MOST_SHRUNK = 4
+"""Slow cards do this many times less work at most: shorter epochs measure less well."""
+
+
+class Pace(NamedTuple):
+    """The work of parts on a card, and its time limits, as multiples of those on an H200."""
+
+    work: float
+    limits: float
+
+
+def pace_of(card: str | None) -> Pace:
+    """Return the pace of a card by the images/s of a ResNet-18; an unknown card is like a V100.
+
+    >>> cards = ("NVIDIA H200", "NVIDIA A100-SXM4-80GB", "Quadro RTX 8000")
+    >>> [tuple(round(factor, 2) for factor in pace_of(card)) for card in cards]
+    [(1.0, 1.0), (0.32, 1.0), (0.25, 2.0)]
+    """
+    gpus = ("h200", card or "", "v100")
+    fastest, here, default = (samples_taken_s(gpu, RESNET, TrainingPath()) for gpu in gpus)
+    slowness = max(1.0, (fastest or 1.0) / (here or default or 1.0))
+    shrunk = min(slowness, MOST_SHRUNK)
+    return Pace(1 / shrunk, slowness / shrunk)
+
+
+class Sizes(NamedTuple):
+    """How much the parts do; `iterations` are those of an epoch in this process."""
+
+    workload: Workload = RESNET
+    transformer: Workload = GPT2
+    batch: int = 128
+    iterations: int = 100
+    stamps: int = 20_000
+    late_s: float = 0.03
+    repeats: int = 4
+    probe_s: float = 5.0
+    largest_batch: int = 16_384
+    batch_step: int = 256
+    cell_epoch_images: int = 50_000
+    hold_bytes: int = 3 * 10**9
+    accuracy_seeds: int = 6
+    accuracy_epochs: int = 8
+    rounds: int = 8
+    pairs: int = 6
+    launched_images: int = 25_600
+    launched_workers: int = 8
+    launched_model: str = "resnet18_cifar"
+    loader_images: int = 20_480
+
+    def at(self, pace: Pace) -> "Sizes":
+        """Return the sizes for a card that does less work in the time."""
+        names = ("iterations", "cell_epoch_images", "launched_images", "loader_images")
+        return self._replace(**{name: int(getattr(self, name) * pace.work) for name in names})

@@ -30,6 +30,7 @@ from hpml_jobs.plan.cells import (
 )
 from hpml_jobs.plan.data import NO_TRIAL, TrialRequest, data_root, resolve_workload, with_facts
 from hpml_jobs.plan.loader import chooser, gpu_name, least_fed
+from hpml_jobs.plan.memory import memory_line
 from hpml_jobs.plan.own_code import examined, working_tree
 from hpml_jobs.plan.path import reach, with_path
 from hpml_jobs.plan.settings import QuantizeSettings, Settings
@@ -88,6 +89,8 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
         notify(str(feed))
     if share := reach(planned, gpu_name(None, cluster)):
         notify(share)
+    if line := memory_line(planned, gpu_name(None, cluster), only_warning=fetch):
+        notify(line)
     of_batch = {"batch": "global_batch / gpus / accumulate"} if first.global_batch else {}
     return Plan(
         study=study,

@@ -30,6 +30,7 @@ from hpml_jobs.plan.cells import (
 )
 from hpml_jobs.plan.data import NO_TRIAL, TrialRequest, data_root, resolve_workload, with_facts
 from hpml_jobs.plan.loader import chooser, gpu_name
+from hpml_jobs.plan.memory import memory_line
 from hpml_jobs.plan.own_code import examined, working_tree
 from hpml_jobs.plan.path import origins_of_path, with_path
 from hpml_jobs.plan.settings import QuantizeSettings, Settings
@@ -85,9 +86,12 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
         for draft in drafts
         for cell in planned_cells(draft, workloads[_data_of(draft.settings)], cluster)
     ]
-    speed = estimate(planned, gpu_name(None, cluster))
+    gpu = gpu_name(None, cluster)
+    speed = estimate(planned, gpu)
     if speed and (speed.remedy or not fetch):
         notify(str(speed))
+    if line := memory_line(planned, gpu, only_warning=fetch):
+        notify(line)
     of_batch = {"batch": "global_batch / gpus / accumulate"} if first.global_batch else {}
     return Plan(
         study=study,

@@ -92,7 +92,9 @@ class GPT(nn.Module):
         hidden = self.tokens(tokens) + self.positions(places)
         for block in self.blocks:
             hidden = block(hidden)
-        return functional.linear(self.norm(hidden), self.tokens.weight)[..., : self.vocab]
+        scores = functional.linear(self.norm(hidden), self.tokens.weight)
+        # FSDP2 warns of outputs that are views
+        return scores if scores.shape[-1] == self.vocab else scores[..., : self.vocab]
 
     def fsdp_groups(self) -> list[nn.Module]:
         """Return the modules that fsdp gathers one after another: the blocks.

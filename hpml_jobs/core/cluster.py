@@ -1,5 +1,6 @@
 """One SLURM installation, what a cell requests of it, and both as sbatch options."""
 
+import re
 import shlex
 from enum import StrEnum
 from math import ceil
@@ -10,6 +11,9 @@ import msgspec
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted, did_you_mean
+
+
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class Launcher(StrEnum):
@@ -91,9 +95,18 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     container: Container = Container()
     data_root: str | None = None
     known_as: tuple[str, ...] = ()
+    hosts: tuple[str, ...] | None = None
 
     def check(self) -> None:
         """Refuse requests that this cluster rejects, before sbatch is called."""
+        if self.hosts is not None:
+            names = self.hosts or ("",)
+            wrong = next((name for name in names if not _HOST.fullmatch(name)), None)
+            if wrong is not None or len(set(names)) < len(names):
+                raise UsageError(
+                    f"cluster.hosts=[{','.join(self.hosts)}]: name each machine once, as ssh knows "
+                    "it, e.g. cluster.hosts=[a,b]; a user name belongs into ~/.ssh/config"
+                )
         if self.account_rule is Rule.REQUIRED and not self.account:
             raise UsageError(
                 f"cluster={self.name} needs an account: add cluster.account={self.account_example}"
@@ -136,6 +149,14 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def nodes_for(self, gpus: int, gpu_type: str | None) -> int:
         """Return the fewest nodes for `gpus` GPUs of a type, which must divide over them."""
+        if self.hosts:
+            nodes = min(gpus, len(self.hosts))
+            if gpus % nodes:
+                raise UsageError(
+                    f"gpus={gpus} does not divide over the {nodes} machines of cluster.hosts; take "
+                    f"gpus={ceil(gpus / nodes) * nodes}, or give nodes= yourself"
+                )
+            return nodes
         per_node = self.gpu_types.get(gpu_type or "")
         if per_node is None:
             return 1

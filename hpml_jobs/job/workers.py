@@ -34,6 +34,9 @@ from hpml_jobs.study.cell_folder import CellFolder
 JOB_VARIABLE = "HPML_JOBS_JOB"
 """Environment variable with the job's name in a local run."""
 
+NODE_VARIABLE = "HPML_JOBS_NODE"
+"""Environment variable with the index of this host among those of `cluster=ssh`."""
+
 RENDEZVOUS_PORTS = range(20_000, 32_000)
 """Ports of torchrun's rendezvous between nodes: below Linux's ephemeral range (from 32768).
 
@@ -53,7 +56,7 @@ class Job(NamedTuple):
         """Read the job from the environment, before SLURM's variables are removed."""
         env = os.environ
         if JOB_VARIABLE in env:  # a local run, even if it is inside an allocation
-            return cls(id=env[JOB_VARIABLE], restart=0, node=0)
+            return cls(id=env[JOB_VARIABLE], restart=0, node=int(env.get(NODE_VARIABLE, "0")))
         array, task = env.get("SLURM_ARRAY_JOB_ID"), env.get("SLURM_ARRAY_TASK_ID")
         slurm_id = f"{array}_{task}" if array and task else env.get("SLURM_JOB_ID")
         return cls(
@@ -84,8 +87,7 @@ def _rendezvous(cell: Cell, job: Job) -> list[str]:
     first_host = commands.hosts_of_job()[0]
     # SLURM's name of this node is one that the others resolve; getfqdn's need not be.
     name = os.environ.get("SLURMD_NODENAME")
-    job_number = int(re.sub(r"\D", "", os.environ.get("SLURM_JOB_ID", "0")) or 0)
-    port = RENDEZVOUS_PORTS[job_number % len(RENDEZVOUS_PORTS)]
+    port = rendezvous_port(os.environ.get("SLURM_JOB_ID", job.id))
     return [
         f"--nnodes={cell.nodes}",
         *([f"--local-addr={name}"] if name else []),
@@ -94,6 +96,11 @@ def _rendezvous(cell: Cell, job: Job) -> list[str]:
         f"--rdzv-id={job.id}_{job.restart}",
         f"--rdzv-conf=is_host={int(job.node == 0)},read_timeout=300,join_timeout=900",
     ]
+
+
+def rendezvous_port(job: str) -> int:
+    """Return the port of a job on its first node."""
+    return RENDEZVOUS_PORTS[int(re.sub(r"\D", "", job) or 0) % len(RENDEZVOUS_PORTS)]
 
 
 def worker_environment(cell: Cell) -> dict[str, str]:

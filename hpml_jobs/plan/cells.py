@@ -244,7 +244,7 @@ def check_shape(
         UsageError: with what is there, and a value that would work.
     """
     if cluster.launcher is Launcher.LOCAL:
-        _check_local(cell)
+        _check_local(cell, cluster)
         return
     if shape.gpus_per_node > 1 and is_mig_type(shape.gpu_type or ""):
         raise UsageError(
@@ -270,7 +270,14 @@ def check_shape(
         )
 
 
-def _check_local(cell: Cell) -> None:
+def _check_local(cell: Cell, cluster: Cluster) -> None:
+    if cluster.hosts:
+        if cell.nodes > len(cluster.hosts):
+            raise UsageError(
+                f"nodes={cell.nodes}: cluster.hosts has {len(cluster.hosts)}; name more, or use "
+                f"nodes={len(cluster.hosts)} or less"
+            )
+        return
     if cell.nodes > 1:
         raise UsageError(f"nodes={cell.nodes}: cluster=local is one machine; use nodes=1")
     gpus_here = len(machine.local_gpus())

@@ -112,7 +112,7 @@ def _check_this_machine(drafts: Iterable[Draft], *, sending: bool, notify: Notif
     """
     cpus = len(os.sched_getaffinity(0))
     for settings, cell, _ in drafts:
-        if settings.cluster.launcher is not Launcher.LOCAL:
+        if settings.cluster.launcher is not Launcher.LOCAL or settings.cluster.hosts:
             continue
         is_default = settings.device is None and settings.cluster.device is None
         if is_default and cell.device is Device.CPU:

@@ -63,7 +63,9 @@ def expand(overrides: list[str], *, multirun: bool, config_dir: Path | None = No
 def _expand(overrides: Overrides, configs: ConfigFolders) -> Sweep:
     user_groups = _user_groups(overrides, configs)
     choices = user_groups | {k: v for k, v in overrides.values.items() if k in GROUPS}
-    cluster, detected = _choose_cluster(choices.get("cluster", [AUTO]), configs)
+    cluster, detected = _choose_cluster(
+        choices.get("cluster", ["ssh" if "cluster.hosts" in overrides.values else AUTO]), configs
+    )
     notes = [detected] if detected else []
     origins = dict.fromkeys(user_groups, str(user_config_file()))
     blocks = _blocks(overrides, choices.get("grid", [None]), user_groups, configs, origins)

@@ -122,13 +122,17 @@ def partition_minutes() -> dict[str, float]:
     return parse_time_limits(_output("sinfo", "-h", "-o", "%P|%l"))
 
 
+HOSTS_VARIABLE = "HPML_JOBS_HOSTS"
+"""Environment variable with the hosts of a job, the first node's first."""
+
+
 def hosts_of_job() -> list[str]:
     """Return the hosts of the surrounding job in SLURM's order, listed outside any container.
 
     Raises:
         HpmlError: SLURM does not say; a multi-node cell never falls back to localhost.
     """
-    hosts = os.environ.get("HPML_JOBS_HOSTS", "").split()
+    hosts = os.environ.get(HOSTS_VARIABLE, "").split()
     if not hosts and os.environ.get("SLURM_JOB_NODELIST"):
         text = _output("scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"])
         hosts = text.split()

@@ -8,11 +8,13 @@ import time
 import uuid
 from collections.abc import Callable
 
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.processes import die_with_parent
 from hpml_jobs.job.workers import JOB_VARIABLE
 from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine, copies_of
+from hpml_jobs.submit.hosts import faults_of_hosts, run_on_hosts
 from hpml_jobs.submit.job_requests import in_rounds, ladder_requests
 from hpml_jobs.submit.selection import Selection
 from hpml_jobs.submit.send import write_cells
@@ -36,6 +38,9 @@ def run_all(
     others = [planned for planned in cells if not planned.file.ladder]
     cells = [*ladders, *(in_rounds(others) if others else [])]
     job = f"local-{os.getpid()}-{int(time.time())}"
+    cluster = selection.plan.cluster
+    if cluster.hosts and (faults := faults_of_hosts(cluster, study.root, job)):
+        raise HpmlError("; ".join(faults))
     slugs = tuple(planned.slug for planned in cells)
     line = ManifestLine(
         happening=ManifestEvent.SENT,
@@ -52,7 +57,11 @@ def run_all(
         folder = study.cell(planned.slug)
         if planned.file.ladder and planned.cell.ladder in ended_ladders:
             continue
-        code = _run(folder, job, functools.partial(on_progress, index, folder))
+        report = functools.partial(on_progress, index, folder)
+        if cluster.hosts:
+            code = run_on_hosts(cluster, planned.cell.nodes, job, folder, report)
+        else:
+            code = _run(folder, job, report)
         if planned.file.ladder and code:
             ended_ladders.add(planned.cell.ladder)
         on_end(folder)

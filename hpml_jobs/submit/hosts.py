@@ -1,0 +1,217 @@
+"""Cells over the machines of `cluster=ssh`: checks of the hosts, and one cell on several."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from hpml_jobs import __version__
+from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.cluster import Cluster
+from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.core.processes import die_with_parent
+from hpml_jobs.core.record import Attempt
+from hpml_jobs.job.host import BEAT_S, HostFacts
+from hpml_jobs.job.workers import rendezvous_port
+from hpml_jobs.study.attempt import AttemptEnd, Progress, utc_now
+from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.files import encode, write_whole
+
+ANSWER_S = 30.0
+"""How long a host may take to answer: a first start of Python from a network folder is slow."""
+
+LOST_CODE = 255
+"""Exit code of ssh itself: there is no connection, or none any more."""
+
+_OPTIONS = {
+    "BatchMode": "yes",
+    "ConnectTimeout": "5",
+    "ServerAliveInterval": "5",
+    "ServerAliveCountMax": "3",
+}
+
+_REMEDIES = (
+    ("resolve hostname", "correct cluster.hosts="),
+    ("REMOTE HOST IDENTIFICATION|Host key verification", "run ssh {host} once, and check its key"),
+    ("Permission denied", "run ssh-copy-id {host}, or load the key with ssh-add"),
+    ("Connection (refused|timed out)|No route", "start sshd there, or correct cluster.hosts="),
+    ("No module named", f"install hpml_jobs {__version__} there, or set cluster.python="),
+    ("not found|No such file", "install the same Python there, or set cluster.python="),
+    ("Address already in use", "repeat the command, which chooses another port"),
+)
+"""Patterns of the last line on standard error, and remedies; the first that matches counts."""
+
+
+def _start(cluster: Cluster, host: str, words: tuple[str, ...], output: int, errors: Any) -> Any:
+    """Start `hpml_jobs.job.host` on a host; it ends with its standard input.
+
+    Raises:
+        HpmlError: there is no ssh here.
+    """
+    command = shlex.join([cluster.python or sys.executable, "-m", "hpml_jobs.job.host", *words])
+    options = [word for key, value in _OPTIONS.items() for word in ("-o", f"{key}={value}")]
+    try:
+        return subprocess.Popen(
+            ["ssh", *options, host, f"cd / && exec {command}"],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=errors,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for this process, which ends the hosts' cells
+            preexec_fn=die_with_parent,  # noqa: PLW1509  (no threads here yet)
+        )
+    except FileNotFoundError as fault:
+        raise HpmlError("ssh is not on PATH: install OpenSSH's client") from fault
+
+
+def faults_of_hosts(cluster: Cluster, folder: Path, job: str) -> list[str]:
+    """Return why the hosts cannot run cells of a study in this folder; all are asked at once."""
+    hosts = cluster.hosts or ()
+    port = rendezvous_port(job)
+    with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".hosts-") as marker:
+        marker.write(job)
+        marker.flush()
+        started: dict[str, Any] = {}
+        try:
+            for host in hosts:
+                words = ("answer", marker.name, str(0 if started else port))
+                started[host] = _start(cluster, host, words, subprocess.PIPE, subprocess.PIPE)
+            with ThreadPoolExecutor(len(hosts)) as pool:
+                lines = dict(zip(hosts, pool.map(_read_line, started.values())))
+                if silent := [host for host, line in lines.items() if not line]:
+                    return [_why_silent(host, started[host]) for host in silent]
+                facts = {
+                    host: msgspec.json.decode(line, type=HostFacts) for host, line in lines.items()
+                }
+                if faults := list(_differences(facts, job, folder)):
+                    return faults
+                addresses = json.dumps({host: fact.port for host, fact in facts.items()})
+                for process in started.values():
+                    process.stdin.write(addresses + "\n")
+                    process.stdin.flush()
+                return list(_unreachable(dict(zip(hosts, pool.map(_read_line, started.values())))))
+        finally:
+            for process in started.values():
+                process.kill()
+                process.communicate()
+
+
+def _read_line(process: Any) -> str:
+    """Return the next line of JSON that a host prints; empty if it ends without, or is too slow."""
+    timer = threading.Timer(ANSWER_S, process.kill)
+    timer.start()
+    try:  # a shell's own start file may print too
+        return next((line for line in process.stdout if line.startswith("{")), "")
+    finally:
+        timer.cancel()
+
+
+def _why_silent(host: str, process: Any) -> str:
+    """Return why a host gave no answer, with the remedy."""
+    code, error = process.wait(), _last_line(process.stderr)
+    if code < 0 or not error:
+        return f"{host}: no answer within {ANSWER_S:g} s: see ssh -v {host}"
+    remedies = (remedy for pattern, remedy in _REMEDIES if re.search(pattern, error))
+    remedy = next(remedies, "see ssh -v {host}").format(host=host)
+    return f"{'' if host in error else f'{host}: '}{error}: {remedy}"
+
+
+def _last_line(errors: IO[str]) -> str:
+    return (errors.read().strip().splitlines() or [""])[-1].strip()
+
+
+def _differences(facts: Mapping[str, HostFacts], job: str, folder: Path) -> Iterator[str]:
+    """Yield what differs between the hosts, or between them and this machine."""
+    first, reference = next(iter(facts.items()))
+    machines: dict[str, str] = {}
+    for host, fact in facts.items():
+        if fact.hpml_jobs != __version__:
+            yield f"{host}: hpml_jobs {fact.hpml_jobs}, here {__version__}: install that there"
+        if not fact.torch:
+            yield f"{host}: no torch: pip install -r locks/worker.txt there, or set cluster.python="
+        for name in ("torch", "python"):
+            value, expected = getattr(fact, name), getattr(reference, name)
+            if value and value != expected:
+                yield f"{host}: {name} {value}, {first} has {expected}: install the same on all hosts"
+        if fact.marker != job:
+            yield (
+                f"{host}: {folder} is not this machine's folder: mount it there, e.g. by NFS or "
+                "sshfs, or choose one that all hosts share, outputs=PATH"
+            )
+        other = machines.setdefault(fact.machine, host)
+        if other != host:
+            yield f"{host} is the same machine as {other}: name each machine once"
+
+
+def _unreachable(lines: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line per host that cannot connect to others."""
+    for host, line in lines.items():
+        faults = json.loads(line) if line else {"others": "no answer"}
+        if faults:
+            others = ", ".join(f"{other} ({fault})" for other, fault in faults.items())
+            yield (
+                f"{host} cannot connect to {others}: open the TCP ports between the hosts in their "
+                "firewalls, and use names that the hosts know"
+            )
+
+
+def run_on_hosts(
+    cluster: Cluster,
+    nodes: int,
+    job: str,
+    folder: CellFolder,
+    on_progress: Callable[[Progress], None],
+) -> int:
+    """Run a cell on the first hosts, a node on each; return the first exit code that is not 0.
+
+    Where one fails, the others are ended, as srun does.
+    """
+    hosts = (cluster.hosts or ())[:nodes]
+    began = utc_now()
+    started: dict[str, Any] = {}
+    with ExitStack() as files:
+        errors = {h: files.enter_context(tempfile.TemporaryFile("w+")) for h in hosts}
+        try:
+            for node, host in enumerate(hosts):
+                words = ("run", job, str(node), " ".join(cluster.hosts or ()), str(folder.root))
+                started[host] = _start(cluster, host, words, subprocess.DEVNULL, errors[host])
+            while _is_running(started.values()):
+                on_progress(folder.attempt(f"{job}.r0").read_progress() or Progress())
+                for process in started.values():
+                    with suppress(BrokenPipeError):
+                        process.stdin.write("\n")
+                        process.stdin.flush()
+                time.sleep(BEAT_S)
+        finally:
+            for process in started.values():
+                with suppress(BrokenPipeError):
+                    process.stdin.close()
+            codes = {host: process.wait() for host, process in started.items()}
+        lost = [host for host, code in codes.items() if code == LOST_CODE]
+        if lost:
+            errors[lost[0]].seek(0)
+            reason = f"{lost[0]}: the connection was lost: {_last_line(errors[lost[0]])}"
+            attempt = Attempt(id=f"{job}.r0", job=job, started=began)
+            end = AttemptEnd(
+                attempt=attempt, outcome=Outcome.NODE_FAIL, reason=reason, node=lost[0]
+            )
+            write_whole(folder.attempt(attempt.id).end, encode(end))
+            write_whole(folder.current, attempt.id.encode())
+    return next((code for code in codes.values() if code), 0)
+
+
+def _is_running(processes: Iterable[Any]) -> bool:
+    """Return whether a host still runs the cell, and none has failed."""
+    codes = [process.poll() for process in processes]
+    return None in codes and not any(codes)

@@ -205,6 +205,11 @@ def sbatch_options(shape: Shape, cluster: Cluster) -> dict[str, Any]:
     if shape.gpus_per_node:
         options |= _gpu_options(shape, cluster)
     options |= cluster.sbatch
+    if options.get("gres") and options.get("gpus-per-node"):
+        raise UsageError(
+            f"cluster.sbatch.gpus-per-node={options['gpus-per-node']}: SLURM refuses it beside "
+            f"--gres={options['gres']}, which gpus= sets; leave it out"
+        )
     for name, value in options.items():
         if not f"{name}{value}".isprintable():
             raise UsageError(

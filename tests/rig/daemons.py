@@ -25,6 +25,7 @@ from tests.rig.configuration import (
     Accounting,
     add_node_names,
     create_empty_database,
+    with_slurm,
     write_configuration,
 )
 from tests.rig.processes import descendants, reap_children, terminate
@@ -44,7 +45,7 @@ class DaemonSupervisor:
         self.owner = owner
         self.accounting = accounting
         self.env = {
-            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "PATH": with_slurm("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
             "LANG": "C.UTF-8",
             "SLURM_CONF": str(folder / "slurm.conf"),
             "MYSQL_UNIX_PORT": str(folder / "database.socket"),

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.rig import processes
-from tests.rig.configuration import Accounting
+from tests.rig.configuration import Accounting, with_slurm
 
 _ROOT = Path(__file__).parents[2]
 _SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
@@ -32,7 +32,7 @@ class RigError(Exception):
 
 def missing_requirement() -> str | None:
     """Return why the rig cannot run here, in one line, or None."""
-    path = f"{os.environ.get('PATH', '')}:{_SBIN}"
+    path = with_slurm(f"{os.environ.get('PATH', '')}:{_SBIN}")
     absent = [program for program in _PROGRAMS if shutil.which(program, path=path) is None]
     if absent:
         return f"the test SLURM needs {', '.join(absent)}: {_INSTALL}"
@@ -58,6 +58,7 @@ class Rig:
         fresh = Path(tempfile.gettempdir(), f"rig-{secrets.token_hex(4)}")
         self.folder = (folder or fresh).resolve()
         self.env = {name: v for name, v in os.environ.items() if not _OF_A_JOB.match(name)}
+        self.env["PATH"] = with_slurm(os.environ.get("PATH", ""))
         self.env["SLURM_CONF"] = str(self.folder / "slurm.conf")
         self.pids: dict[str, int] = {}
         self._supervisor: subprocess.Popen[str] | None = None

@@ -89,7 +89,7 @@ def plan(
 ) -> None:
     """Show the cells, job scripts, GPU-hours and values of a submission; submit nothing.
 
-    Example: hpml-jobs plan -m gpus=1,2,4 batch=32,128,512 cluster=greene
+    Example: hpml-jobs plan -m gpus=1,2,4 batch=32,128,512 cluster=torch
     """
     submit(overrides, multirun, config_dir, dry_run=True, all_cells=all_cells, json=json)
 

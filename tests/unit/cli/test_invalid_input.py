@@ -150,7 +150,8 @@ USAGE = [
     ),
     ("cluster.partition=nope", "partition nope does not exist here: cpu, main"),
     (
-        "cluster=burst cluster.account=a gpu_type=a100 gpus=4 nodes=1 cluster.shared_with_login=true",
+        "cluster=burst cluster.account=a gpu_type=a100 gpus=4 nodes=1 "
+        "cluster.shared_with_login=true",
         "no partition of 4 a100",
     ),
     ("gpu_type=h200", "gpu_type=h200: cluster=greene has a100, h100, rtx8000, v100"),

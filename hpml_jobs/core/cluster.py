@@ -84,6 +84,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     gpu_hours_budget: float | None = None
     confirm_gpu_hours: float | None = 20
     cpu_partition: str | None = None
+    shared_with_login: bool = True
+    interactive_partition: str | None = None
     wckey: str | None = None
     sbatch: dict[str, Any] = {}
     setup: tuple[str, ...] = ()

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -117,6 +118,15 @@ class Rig:
         """Mount a small file system and return its folder; once per rig."""
         self._send_command("disk", str(mebibytes))
         return self.folder / "disk"
+
+    @contextmanager
+    def hidden(self, node: str, folder: Path) -> Iterator[None]:
+        """Give a node an empty folder of its own in place of `folder`, as nodes in a cloud have."""
+        self._send_command("hide", f"{node}={folder}")
+        try:
+            yield
+        finally:
+            self._send_command("hide", f"{node}=")
 
     def drain(self, *nodes: str) -> None:
         """Drain nodes, as an administrator does: running jobs finish, no job starts."""

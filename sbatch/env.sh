@@ -6,11 +6,11 @@
 #    module load …
 
 # 2. A container as on NYU's clusters, off unless HPML_IMAGE is set (see docs/start.md#nyu-clusters):
-#    HPML_IMAGE=/scratch/work/public/singularity/cuda12.6.3-cudnn9.5.1-ubuntu22.04.5.sif
+#    HPML_IMAGE=/share/apps/images/cuda-13.3.1-ubuntu-26.04.sif
 #    HPML_OVERLAY=$SCRATCH/hpml/overlay.ext3
 if [ -n "${HPML_IMAGE:-}" ]; then
     unset PYTHONPATH
-    hpml=("${HPML_RUNTIME:-singularity}" exec --nv)
+    hpml=("${HPML_RUNTIME:-apptainer}" exec --nv)
     if [ -n "${HPML_OVERLAY:-}" ]; then
         hpml+=(--overlay "$HPML_OVERLAY:ro")    # read-only: many jobs share it
     fi

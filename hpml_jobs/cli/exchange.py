@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from hpml_jobs.cli.completion import exported as completed
-from hpml_jobs.cli.console import print_json
+from hpml_jobs.cli.console import print_json, print_note
 from hpml_jobs.cli.options import Json, Outputs, StudyName, find_study, outputs_words
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import resolve_path
@@ -163,13 +163,15 @@ FileAndKeys = Annotated[
 def import_(words: FileAndKeys = None, outputs: Outputs = None, json: Json = False) -> None:
     """Make a study from timings of another program: rows of gpus,batch,epoch_s or gpus,batch,rate.
 
+    Or from histories of runs: run,epoch,seconds, or run,step,timestamp as W&B exports them.
+
     Or from an archive that hpml-jobs archive made (FILE.tar.gz): the hash of every file is checked,
     and a study of the same name is not changed.
 
     The unit of a rate is images/s, samples/s, tokens/s or s/iteration. Optional columns: unit,
     strategy, nodes, gpus_per_node, train_s, compute_s, comm_s, repeat, parameters, images (or
-    samples), iterations, model, gpu_model, date. Missing values are unknown, and the tables say so.
-    See docs/share.md.
+    samples), iterations, loss, accuracy, model, gpu_model, date. Missing values are unknown, and
+    the tables say so. See docs/share.md.
 
     Example: hpml-jobs import docs/published.csv study=published
     """
@@ -194,7 +196,7 @@ def import_(words: FileAndKeys = None, outputs: Outputs = None, json: Json = Fal
     study = Study(_folder(outputs) / check_name(values["study"]))
     with reading(file):
         content = read_bytes(file.expanduser())
-    records = read_timings(content, file.name, rules)
+    records = read_timings(content, file.name, rules, print_note)
     changes = write_study(study, records, file.name)
     for sentence in remarks(records, rules):
         print(sentence, file=sys.stderr)

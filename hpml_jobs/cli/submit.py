@@ -35,6 +35,7 @@ from hpml_jobs.core.text import counted
 from hpml_jobs.slurm.jobs import array_ids
 
 if TYPE_CHECKING:
+    from hpml_jobs.plan.cells import Plan
     from hpml_jobs.study.study import Study
     from hpml_jobs.submit.job_requests import JobRequest
     from hpml_jobs.submit.selection import Selection
@@ -70,14 +71,60 @@ def submit(
     """
     from hpml_jobs.plan.resolve import make_plan
     from hpml_jobs.plan.sweep import expand
+    from hpml_jobs.submit import largest_batch
     from hpml_jobs.submit.selection import select
 
+    words = overrides or []
     if not dry_run:
-        _refuse_name_alone(overrides or [])
-    sweep = expand(overrides or [], multirun=multirun, config_dir=config_dir)
-    made = make_plan(sweep, fetch=not dry_run, notify=print_note)
+        _refuse_name_alone(words)
     manner = Manner(json, yes, all_cells, dry_run)
+
+    def planned(words: list[str], notify: Callable[[str], None] = print_note) -> "Plan":
+        sweep = expand(words, multirun=multirun, config_dir=config_dir)
+        return make_plan(sweep, fetch=not dry_run, notify=notify)
+
+    if {largest_batch.AUTO, largest_batch.LADDER} & set(words):
+        options = ["--config-dir", str(config_dir.resolve())] if config_dir else []
+        batch = _batch_of_ladder(words, planned, manner, [*options, *(["-m"] if multirun else [])])
+        if batch is None:  # the ladder's follow-up job submits the cells
+            return
+        words = largest_batch.with_batch(words, batch)
+    made = planned(words)
     deliver(made.study, lambda: select(made), manner, command=repeated())
+
+
+def _batch_of_ladder(
+    words: list[str],
+    planned: "Callable[..., Plan]",
+    manner: Manner,
+    options: Sequence[str],
+) -> int | None:
+    """Return the batch that the ladder of a grid found; None if the ladder had to be submitted.
+
+    On this machine the ladder runs at once. `options` are those of the command beside its words.
+    """
+    from hpml_jobs.submit import largest_batch
+    from hpml_jobs.submit.selection import select
+
+    ladder = planned(largest_batch.ladder_words(words))
+    may_submit = largest_batch.AUTO in words
+    batch = largest_batch.largest_that_fits(select(ladder), may_submit=may_submit)
+    if batch is None:
+        some = largest_batch.with_batch(words, ladder.cells[0].cell.batch)
+        later = planned(some, lambda _: None).cells
+        hours = sum(cell.gpu_hours for cell in later)
+        print_note(
+            f"{largest_batch.AUTO}: first the ladder, then {counted(len(later), 'cell')} with its "
+            f"batch, up to {hours:.3g} GPU-hours"
+        )
+        then = [largest_batch.LADDER if word == largest_batch.AUTO else word for word in words]
+        ladder = ladder._replace(then=("submit", *options, *then, "--yes"), later_gpu_hours=hours)
+        deliver(ladder.study, lambda: select(ladder), manner, command=repeated())
+        if manner.dry_run or ladder.cluster.launcher is not Launcher.LOCAL:
+            return None
+        batch = largest_batch.largest_that_fits(select(ladder), may_submit=False)
+    print_note(f"largest_batch={batch}: the largest batch of the study's ladder that fits")
+    return batch
 
 
 def plan(
@@ -163,9 +210,11 @@ def _confirm(selection: "Selection", requests: "Sequence[JobRequest]", manner: M
     """
     if manner.json or not requests:
         return
-    hours = sum(request.gpu_hours for request in requests)
+    later = selection.plan.later_gpu_hours
+    hours = sum(request.gpu_hours for request in requests) + later
     cells, jobs = counted(len(selection.send), "cell"), counted(len(requests), "job")
-    say(f"up to {hours:.3g} GPU-hours: {cells} as {jobs}")
+    rest = f", and then {later:.3g} of them" if later else ""
+    say(f"up to {hours:.3g} GPU-hours: {cells} as {jobs}{rest}")
     limit = selection.plan.cluster.confirm_gpu_hours
     if manner.yes or limit is None or hours <= limit or not is_interactive():
         return
@@ -272,7 +321,8 @@ def _print_result(
     """Print the cells with their jobs and the next command, or JSON."""
     from hpml_jobs.submit.explain import cell_rows
 
-    study, left_out = selection.plan.study, selection.left_out
+    plan, left_out = selection.plan, selection.left_out
+    study = plan.study
     rows = cell_rows(selection, jobs)
     if manner.json:
         hours = sum(request.gpu_hours for request in requests)
@@ -293,7 +343,8 @@ def _print_result(
             f"or running{unknown}"
         )
     if followup:
-        print(f"then job {followup} writes the report")
+        task = "submits the cells of the batch that fits" if plan.then else "writes the report"
+        print(f"then job {followup} {task}")
     print(f"study {study.name} in {study.root}")
     has_active = any(state.outcome.may_run for state in left_out.values())
     print(next_commands(study_words(study), watch=bool(jobs) or has_active))

@@ -88,6 +88,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     gpu_hours_budget: float | None = None
     confirm_gpu_hours: float | None = 20
     cpu_partition: str | None = None
+    shared_with_login: bool = True
+    interactive_partition: str | None = None
     wckey: str | None = None
     sbatch: dict[str, Any] = {}
     setup: tuple[str, ...] = ()
@@ -226,6 +228,11 @@ def sbatch_options(shape: Shape, cluster: Cluster) -> dict[str, Any]:
     if shape.gpus_per_node:
         options |= _gpu_options(shape, cluster)
     options |= cluster.sbatch
+    if options.get("gres") and options.get("gpus-per-node"):
+        raise UsageError(
+            f"cluster.sbatch.gpus-per-node={options['gpus-per-node']}: SLURM refuses it beside "
+            f"--gres={options['gres']}, which gpus= sets; leave it out"
+        )
     for name, value in options.items():
         if not f"{name}{value}".isprintable():
             raise UsageError(

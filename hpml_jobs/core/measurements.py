@@ -718,6 +718,8 @@ class Imported(Value, frozen=True, kw_only=True):
     compute_s: float | None = None
     comm_s: float | None = None
     iterations: int | None = None
+    loss: float | None = None
+    accuracy: float | None = None
     gpu_model: str | None = None
     gpus_per_node: int | None = None
     date: str | None = None

@@ -1,5 +1,6 @@
 """The diagnostic job: run worker.node_check on a node as a cell would run, and report."""
 
+import os
 import shlex
 import subprocess
 import sys
@@ -36,6 +37,9 @@ FILE_LAG_S = 30.0
 """How long to wait for the answer of a finished job: a shared file system may show it late."""
 
 CLOCK_TOLERANCE_S = 5.0
+
+_UNSEEN = (f"{os.EX_NOINPUT}:0", "0:53")
+"""Exit codes of a job whose node lacks the request, or the folder of SLURM's own log."""
 
 _NOT_INSTALLED = "No module named"
 """Python's message if hpml_jobs is not installed on the node; then there is no answer."""
@@ -144,6 +148,7 @@ def _script(plan: Plan, study: Study, cell: PlannedCell, exchange: Exchange) -> 
     lines = [
         *header(options),
         "",
+        f"[ -e {shlex.quote(str(exchange.request))} ] || exit {os.EX_NOINPUT}",
         *setup(shape, plan.cluster),
         f"{step} {python(plan.cluster)} -u -m hpml_jobs.worker.node_check {files}",
     ]
@@ -195,6 +200,16 @@ def _no_answer(study: Study, last: JobState, patience_s: float) -> Finding:
         remedy = "wait longer with --patience MINUTES"
         pending = last.outcome is Outcome.PENDING
         return (warning if pending else problem)("job", observed, remedy)
+    is_unseen = last.exit_code in _UNSEEN
+    if is_unseen or last.state == "COMPLETED":
+        node, folder = last.node or "the node", study.slurm
+        return problem(
+            "shared folder",
+            f"{node} does not see {folder}"
+            if is_unseen
+            else f"{node} wrote into {folder}, and this machine does not see it",
+            "name a folder that both share (outputs=), or submit from an interactive job",
+        )
     output = _last_line(study, last.job)
     remedy = ""
     if _NOT_INSTALLED in output:

@@ -16,7 +16,7 @@ from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.formulas import rate_of_step, samples_processed, time_at_rate_s
 from hpml_jobs.core.text import one_of
 from hpml_jobs.core.validation import LONGEST_S
-from hpml_jobs.exchange.csv_rows import ColumnSpec, FieldError, number, whole
+from hpml_jobs.exchange.csv_rows import ColumnSpec, FieldError, number, share, whole
 
 WORK_SAMPLES = 1_000_000
 """Samples whose time a row has where the samples of an epoch are not reported."""
@@ -50,6 +50,8 @@ class Fields:
     images: int | None = None
     samples: int | None = None
     iterations: int | None = None
+    loss: float | None = None
+    accuracy: float | None = None
     model: str | None = None
     gpu_model: str | None = None
     date: str | None = None
@@ -64,10 +66,10 @@ _READERS: dict[Any, Callable[[str], float | int | str]] = {
 
 COLUMNS = {
     name: ColumnSpec(
-        _READERS[kind],
+        share if name == "accuracy" else _READERS[kind],
         required=name in ("gpus", "batch", "epoch_s"),
         instead="rate" if name == "epoch_s" else None,
-        may_be_zero=name in ("comm_s", "repeat"),
+        may_be_zero=name in ("comm_s", "repeat", "loss", "accuracy"),
     )
     for name, kind in get_type_hints(Fields).items()
 }

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -28,6 +28,7 @@ from hpml_jobs.exchange.csv_columns import (
     read_unit,
     times,
 )
+from hpml_jobs.exchange.csv_histories import read_history
 from hpml_jobs.exchange.csv_rows import Fault, Row, read_rows
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole, writing
@@ -58,15 +59,20 @@ class Rules(Value, frozen=True, kw_only=True):
     gpus_per_node: int | None = None
 
 
-def read_timings(content: bytes, file: str, rules: Rules) -> list[Record]:
-    """Return the records of a CSV file's rows, in their order.
+def read_timings(
+    content: bytes, file: str, rules: Rules, notify: Callable[[str], None] = lambda _: None
+) -> list[Record]:
+    """Return the records of a CSV file's rows, or of the runs of a history, in their order.
 
-    The same bytes and rules give the same records.
+    The same bytes and rules give the same records. `notify` gets remarks on a history.
 
     Raises:
         HpmlError: rows are invalid; one message names all of them by line.
     """
-    table = read_rows(content, file, COLUMNS)
+    history = read_history(content, file)
+    table = history.table if history else read_rows(content, file, COLUMNS)
+    for remark in history.remarks if history else ():
+        notify(remark)
     faults = list(table.faults)
     records = []
     for row in table.rows:
@@ -144,6 +150,8 @@ def _record(row: Row, columns: Collection[str], file: str, rules: Rules) -> Reco
             compute_s=fields.compute_s,
             comm_s=fields.comm_s,
             iterations=fields.iterations,
+            loss=fields.loss,
+            accuracy=fields.accuracy,
             gpu_model=gpu_model,
             gpus_per_node=fields.gpus_per_node or rules.gpus_per_node,
             date=fields.date,

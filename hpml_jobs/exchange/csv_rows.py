@@ -51,6 +51,18 @@ def _check_no_comma(text: str) -> None:
         raise FieldError("use a decimal point, not a comma, and no thousands separators")
 
 
+def share(text: str) -> float:
+    """Read a share from 0 to 1; above 1 it is in per cent.
+
+    Raises:
+        FieldError: it is none.
+    """
+    value = number(text)
+    if value > 100:
+        raise FieldError("expected 0 to 1, or per cent")
+    return value / 100 if value > 1 else value
+
+
 class ColumnSpec(NamedTuple):
     """How the fields of a column are read; `instead` of a required one another may be given."""
 
@@ -95,10 +107,13 @@ class Rows(NamedTuple):
     faults: list[Fault]
 
 
-def read_rows(content: bytes, file: str, columns: Mapping[str, ColumnSpec]) -> Rows:
+def read_rows(
+    content: bytes, file: str, columns: Mapping[str, ColumnSpec], *, is_partial: bool = False
+) -> Rows:
     """Read a CSV file in UTF-8 with a header; blank lines and blanks around fields are ignored.
 
-    Its columns may be in any order, separated by comma, semicolon or tab.
+    Its columns may be in any order, separated by comma, semicolon or tab. If `columns` are only a
+    part (`is_partial`), it may have others too.
 
     Raises:
         HpmlError: it is not text, is empty, or its header lacks a required column or has an
@@ -117,7 +132,7 @@ def read_rows(content: bytes, file: str, columns: Mapping[str, ColumnSpec]) -> R
     try:
         for line, fields in _records(text, delimiter):
             if header is None:
-                header = _header(fields, f"{file} line {line}", columns)
+                header = _header(fields, f"{file} line {line}", columns, is_partial=is_partial)
             elif any(fields[len(header) :]) or len(fields) < len(header):
                 faults.append(Fault(line, _wrong_width(fields, header, delimiter)))
             else:
@@ -155,7 +170,9 @@ def _delimiter(text: str, columns: Collection[str]) -> str:
     return max(DELIMITERS, key=known)
 
 
-def _header(fields: Sequence[str], line: str, columns: Mapping[str, ColumnSpec]) -> tuple[str, ...]:
+def _header(
+    fields: Sequence[str], line: str, columns: Mapping[str, ColumnSpec], *, is_partial: bool
+) -> tuple[str, ...]:
     """Return the names of a file's columns.
 
     Raises:
@@ -165,7 +182,7 @@ def _header(fields: Sequence[str], line: str, columns: Mapping[str, ColumnSpec])
     while not names[-1]:
         names.pop()
     for name in names:
-        if name not in columns:
+        if name not in columns and not is_partial:
             near = nearest(name, columns, cutoff=0.65)  # `time` is not `date`
             hint = f"did you mean {near}? " if near else ""
             raise HpmlError(

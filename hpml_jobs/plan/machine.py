@@ -2,6 +2,7 @@
 
 import functools
 import os
+import shlex
 import shutil
 import sys
 from importlib.util import find_spec
@@ -21,6 +22,15 @@ def check_can_submit(cluster: Cluster) -> None:
             f"cluster={cluster.name}: {' and '.join(missing)} not on PATH; submit from a login "
             "node of the cluster (on this machine, use hpml-jobs plan for a preview, or "
             "cluster=local)"
+        )
+    if not cluster.shared_with_login and "SLURM_JOB_ID" not in os.environ:
+        options = {"account": cluster.account, "partition": cluster.interactive_partition}
+        given = [f"--{name}={value}" for name, value in options.items() if value]
+        raise UsageError(
+            f"cluster={cluster.name}: jobs do not see the files of this machine; start "
+            f"`{shlex.join(['srun', *given, '--pty', '/bin/bash'])}`, copy {Path.cwd()} there (scp "
+            f"or git clone), and repeat this command in the copy. If they do see them "
+            f"(hpml-jobs doctor), add cluster.shared_with_login=true"
         )
     if cluster.python is None and cluster.container.image is None and find_spec("torch") is None:
         raise UsageError(

@@ -21,14 +21,20 @@ _OUTCOMES = {
     "COMPLETING": Outcome.RUNNING,
     "CONFIGURING": Outcome.PENDING,
     "DEADLINE": Outcome.TIMEOUT,
+    "EXPEDITING": Outcome.PENDING,
     "FAILED": Outcome.FAILED,
+    "LAUNCH_FAILED": Outcome.PENDING,  # requeued, and often held
     "NODE_FAIL": Outcome.NODE_FAIL,
     "OUT_OF_MEMORY": Outcome.OOM,
     "PENDING": Outcome.PENDING,
+    "POWER_UP_NODE": Outcome.PENDING,
     "PREEMPTED": Outcome.PREEMPTED,
+    "RECONFIG_FAIL": Outcome.PENDING,  # requeued
     "REQUEUED": Outcome.PENDING,
+    "REQUEUE_FED": Outcome.PENDING,
     "REQUEUE_HOLD": Outcome.PENDING,
     "RESIZING": Outcome.RUNNING,
+    "RESV_DEL_HOLD": Outcome.PENDING,
     "REVOKED": Outcome.CANCELLED,
     "RUNNING": Outcome.RUNNING,
     "SIGNALING": Outcome.RUNNING,
@@ -138,12 +144,14 @@ def parse_squeue(text: str) -> dict[str, JobState] | None:
 def is_unknown_job(job: str, text: str, complaint: str) -> bool:
     """Return whether scontrol, asked for a job and failing, says that there is no such job.
 
+    Of an array it says so on stdout, from 26.05 on on stderr.
+
     >>> is_unknown_job("17_0", "Job 17_0 not found\\n", "")
     True
     >>> is_unknown_job("17_0", "", "slurm_load_jobs error: Unable to contact slurm controller")
     False
     """
-    return UNKNOWN_ID in complaint or f"Job {job} not found" in text
+    return UNKNOWN_ID in complaint or f"Job {job} not found" in text + complaint
 
 
 UNKNOWN_ID = "Invalid job id"

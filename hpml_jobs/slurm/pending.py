@@ -71,12 +71,18 @@ _REASONS = {
     ),
     "InvalidQOS": PendingReason(f"its QOS is not valid; {_RESUBMIT} with another cluster.qos", YOU),
     "ReservationDeleted": PendingReason(f"its reservation was deleted; {_RESUBMIT}", YOU),
+    "Constraints": PendingReason("no node with the features that it requests is free"),
+    "MaxPoweredUpNodes": PendingReason("as many nodes are powered up as the cluster allows"),
 }
 
 _FAMILIES = (
     (
-        r"ReqNodeNotAvail|.*ReservedForMaintenance",
+        r"ReqNodeNotAvail|.*ReservedForMaintenance|Nodes required for job are DOWN",
         PendingReason("nodes that it needs are down, drained or reserved (maintenance?)"),
+    ),
+    (
+        r".*\btopology\b.*|Required nodes lack available resources",
+        PendingReason("next in the queue, until nodes that are close together are free"),
     ),
     (
         r".*held.*",
@@ -94,9 +100,12 @@ _FAMILIES = (
         r"(QOS|Assoc)(Grp|Max).*Minutes.*|QOSUsageThreshold|AssociationTimeLimit",
         PendingReason("the budget of its account or QOS is used up", "the owner of the account"),
     ),
-    (r"(QOS|Assoc)Grp.*", PendingReason("running jobs of its group have reached the group limit")),
     (
-        r"(QOS|Assoc)(Max|iation).*|QOS\w*Limit",
+        r"(QOS|Assoc)Grp.*|Max\w+PerAccount",
+        PendingReason("running jobs of its group have reached the group limit"),
+    ),
+    (
+        r"(QOS|Assoc)(Max|iation).*|QOS\w*Limit|Max\w+PerUser",
         PendingReason("your running jobs have reached your limit"),
     ),
 )

@@ -204,8 +204,8 @@ def check_submission(selection: Selection, requests: Iterable[JobRequest]) -> No
     has_partition = cluster.cpu_partition or cluster.partition
     if selection.plan.has_followup and needs_partition and not has_partition:
         raise UsageError(
-            f"cluster={cluster.name} needs a partition for the job of collect_after: add "
-            "cluster.cpu_partition=NAME, or leave collect_after and retries out"
+            f"cluster={cluster.name} needs a partition for the follow-up job: add "
+            "cluster.cpu_partition=NAME, or leave collect_after, retries and largest_batch=auto out"
         )
     budget = cluster.gpu_hours_budget
     if budget is None:

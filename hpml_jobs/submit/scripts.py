@@ -138,7 +138,7 @@ def _step(cluster: Cluster, planned: PlannedCell) -> str:
 
 
 def followup_script(plan: Plan, jobs: Iterable[str]) -> str:
-    """Return the follow-up job's script: resubmit and report, which a user could also type."""
+    """Return the follow-up job's script: commands that a user could also type."""
     cluster, study = plan.cluster, plan.study
     logs = study.slurm / "%j_closing_log"
     options = {
@@ -162,7 +162,7 @@ def followup_script(plan: Plan, jobs: Iterable[str]) -> str:
     resubmit = [*program, "resubmit", *arguments, "--lost", "--retries", str(plan.retries)]
     lines = [*header(options), "", *cluster.setup]
     lines += [shlex.join(resubmit)] if plan.retries else []
-    lines += [shlex.join([*program, "report", *arguments])]
+    lines += [shlex.join([*program, *(plan.then or ("report", *arguments))])]
     return "\n".join(lines) + "\n"
 
 

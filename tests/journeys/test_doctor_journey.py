@@ -86,6 +86,17 @@ def test_doctor_drained_gpu_type_is_reported(login, rig):
     assert "no v100 is left" in seen
 
 
+def test_doctor_node_that_does_not_share_the_folder_is_named(rig, tmp_path):
+    """The folder of the files is absent on the node; then it is there, with other files."""
+    login, folder = Program(tmp_path, rig.env), tmp_path / "outputs/doctor/slurm"
+    with rig.hidden("gv001", tmp_path):
+        for _ in range(2):
+            code, findings = run_doctor(login, "gpu_type=v100")
+            seen = findings["shared folder"]["seen"]
+            assert (code, seen) == (1, f"gv001 does not see {folder}")
+            rig.run("srun", "-w", "gv001", "mkdir", "-p", str(folder)).check_returncode()
+
+
 @pytest.mark.long
 def test_doctor_validation_study_reports_data_quality_checks(login):
     words = ("strategy=allreduce_flat", "data.limit=1280", "probe_s=1")

@@ -20,7 +20,7 @@ CELL = (
     "--config-dir",
     str(HERE / "conf"),
 )
-SMALL = ("--mem=8G",)  # less than the templates ask for: the nodes are small
+SMALL = ("--mem=8G", "--constraint=rtx8000")  # the nodes are small, and not Torch's
 
 
 @pytest.fixture(scope="module")

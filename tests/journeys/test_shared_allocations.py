@@ -20,10 +20,10 @@ SIDE_BY_SIDE = ("cluster.isolate=off", "loader_workers=0")
 @pytest.fixture(scope="module")
 def studies(submit):
     """Three studies submitted together: they wait for SLURM more than for the processor."""
-    ladder = (*OWN[1:], *SIDE_BY_SIDE, "grid=ladder", "gpus=1")
+    largest = (*OWN[1:], *SIDE_BY_SIDE, "grid=largest", "largest_batch=auto", "gpus=1")
     models = "workload.model=user_code:build,user_code:RaisingModel"
     return {
-        "killed": submit("killed", *ladder, "workload.model=user_code:MemoryExhausting"),
+        "killed": submit("killed", *largest, "workload.model=user_code:MemoryExhausting"),
         "packed": submit(
             *("packed", *OWN, *SIDE_BY_SIDE, "-m", "gpus=1,2", models),
             *("pack=true", "collect_after=true"),
@@ -91,17 +91,30 @@ def test_followup_job_writes_report_after_a_failed_cell(studies, login, rig):
     assert rig.wait_for_state(closing, {"COMPLETED"}, timeout_s=240) == ["COMPLETED"]
     (job,) = rig.sacct(closing, "AllocTRES")
     assert "gpu" not in job["AllocTRES"]
-    assert f"report job {closing} (runs after all cells): completed" in login.ok("status", "packed")
+    assert f"follow-up job {closing} (runs after all cells): completed" in login.ok(
+        "status", "packed"
+    )
     answer = json.loads((packed.study.report / "tables.json").read_text())
     assert [entry["outcome"] for group in answer["groups"] for entry in group["entries"]]
 
 
 def test_ladder_ends_at_first_batch_out_of_memory(studies, login):
     ladder = studies["killed"]
-    states = list(ladder.wait_until_finished(timeout_s=400).values())
-    assert [state["outcome"] for state in states] == ["ok", "oom"]
-    assert "memory limit exceeded" in states[1]["reason"]
+    states = ladder.wait_until_finished(timeout_s=400)
+    tried, killed = (states[slug] for slug in ladder.jobs)
+    assert (tried["outcome"], killed["outcome"]) == ("ok", "oom")
+    assert "memory limit exceeded" in killed["reason"]
     shown = login.ok("collect", ladder.name, "--all")
     assert "largest batch" in shown
     assert "128 ran out of memory" in shown
+
+
+def test_grid_of_the_largest_batch_follows_its_ladder(studies, rig):
+    ladder = studies["killed"]
+    closing = ladder.answer["closing"]
+    assert rig.wait_for_state(closing, {"COMPLETED"}, timeout_s=240) == ["COMPLETED"]
+    states = ladder.wait_until_finished(timeout_s=240)
+    (slug,) = states.keys() - ladder.jobs.keys()
+    assert "-b32-" in slug
+    assert states[slug]["outcome"] == "ok"
     assert not ladder.alive_processes()

@@ -36,6 +36,12 @@ _SETTINGS = {
 }
 
 
+def with_slurm(path: str) -> str:
+    """Return a PATH; SLURM is found in the folder that RIG_SLURM names, if it is set."""
+    folder = os.environ.get("RIG_SLURM")
+    return f"{folder}/sbin:{folder}/bin:{path}" if folder else path
+
+
 def write_configuration(folder: Path, accounting: Accounting) -> dict[str, int]:
     """Write all files into `folder`, which exists; return the ports by daemon or node.
 

@@ -25,6 +25,7 @@ from tests.rig.configuration import (
     Accounting,
     add_node_names,
     create_empty_database,
+    with_slurm,
     write_configuration,
 )
 from tests.rig.processes import descendants, reap_children, terminate
@@ -44,7 +45,7 @@ class DaemonSupervisor:
         self.owner = owner
         self.accounting = accounting
         self.env = {
-            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "PATH": with_slurm("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
             "LANG": "C.UTF-8",
             "SLURM_CONF": str(folder / "slurm.conf"),
             "MYSQL_UNIX_PORT": str(folder / "database.socket"),
@@ -54,6 +55,7 @@ class DaemonSupervisor:
             "mariadbd": folder / "database.socket",
         }
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}
+        self._hidden: dict[str, str] = {}  # the folder, by node
 
     def start(self) -> None:
         """Start all daemons, each after the one that it needs, and wait for idle nodes."""
@@ -81,12 +83,17 @@ class DaemonSupervisor:
                 print(json.dumps(self._run_command(*command)), flush=True)
 
     def _run_command(self, verb: str, name: str) -> dict[str, object]:
-        """Start, stop or kill a daemon, or mount a disk of `name` MiB; return the daemons' pids."""
+        """Start, stop or kill a daemon; return the daemons' pids.
+
+        Or mount a disk of `name` MiB, or hide a folder from a node (NODE=FOLDER), or none (NODE=).
+        """
         try:
             if verb == "start":
                 self.start_daemon(name)
             elif verb == "disk":
                 self._mount_disk(name)
+            elif verb == "hide":
+                self._hide(*name.split("=", 1))
             else:
                 daemon = self.daemons.pop(name)
                 if verb == "kill":
@@ -138,8 +145,19 @@ class DaemonSupervisor:
         command = ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", str(self.disk)]
         subprocess.run(command, check=True, timeout=_COMMAND_PATIENCE_S)
 
+    def _hide(self, node: str, folder: str) -> None:
+        """Start a node's daemon again with an empty folder in place of `folder`, or with it."""
+        terminate([self.daemons.pop(node).pid], _DAEMON_PATIENCE_S)
+        self._hidden = {node: folder} if folder else {}
+        self._launch(node)
+        self._wait_for("slurmctld", self._nodes_are_idle, [node])
+
     def _command_of(self, name: str) -> list[str]:
         """Return the command that starts a daemon in the foreground."""
+        if name in self._hidden:
+            mount = 'mount -t tmpfs tmpfs "$0" && exec "$@"'
+            own = ["unshare", "--mount", "sh", "-c", mount, self._hidden[name]]
+            return [*own, "slurmd", "-D", "-N", name]
         if name in NODES:
             return ["slurmd", "-D", "-N", name]
         if name == "mariadbd":

@@ -9,13 +9,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tests.rig import processes
-from tests.rig.configuration import Accounting
+from tests.rig.configuration import Accounting, with_slurm
 
 _ROOT = Path(__file__).parents[2]
 _SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
@@ -32,7 +33,7 @@ class RigError(Exception):
 
 def missing_requirement() -> str | None:
     """Return why the rig cannot run here, in one line, or None."""
-    path = f"{os.environ.get('PATH', '')}:{_SBIN}"
+    path = with_slurm(f"{os.environ.get('PATH', '')}:{_SBIN}")
     absent = [program for program in _PROGRAMS if shutil.which(program, path=path) is None]
     if absent:
         return f"the test SLURM needs {', '.join(absent)}: {_INSTALL}"
@@ -58,6 +59,7 @@ class Rig:
         fresh = Path(tempfile.gettempdir(), f"rig-{secrets.token_hex(4)}")
         self.folder = (folder or fresh).resolve()
         self.env = {name: v for name, v in os.environ.items() if not _OF_A_JOB.match(name)}
+        self.env["PATH"] = with_slurm(os.environ.get("PATH", ""))
         self.env["SLURM_CONF"] = str(self.folder / "slurm.conf")
         self.pids: dict[str, int] = {}
         self._supervisor: subprocess.Popen[str] | None = None
@@ -116,6 +118,15 @@ class Rig:
         """Mount a small file system and return its folder; once per rig."""
         self._send_command("disk", str(mebibytes))
         return self.folder / "disk"
+
+    @contextmanager
+    def hidden(self, node: str, folder: Path) -> Iterator[None]:
+        """Give a node an empty folder of its own in place of `folder`, as nodes in a cloud have."""
+        self._send_command("hide", f"{node}={folder}")
+        try:
+            yield
+        finally:
+            self._send_command("hide", f"{node}=")
 
     def drain(self, *nodes: str) -> None:
         """Drain nodes, as an administrator does: running jobs finish, no job starts."""

@@ -149,7 +149,11 @@ USAGE = [
         "cluster.partition=main: cluster=torch rejects jobs that name a partition",
     ),
     ("cluster.partition=nope", "partition nope does not exist here: cpu, main"),
-    ("cluster=burst cluster.account=a gpu_type=a100 gpus=4 nodes=1", "no partition of 4 a100"),
+    (
+        "cluster=burst cluster.account=a gpu_type=a100 gpus=4 nodes=1 "
+        "cluster.shared_with_login=true",
+        "no partition of 4 a100",
+    ),
     ("gpu_type=h200", "gpu_type=h200: cluster=greene has a100, h100, rtx8000, v100"),
     ("gpu_type=RTX8000", "cluster=greene has a100, h100, rtx8000, v100; did you mean rtx8000?"),
     ("gpu_type=a100", "gpu_type=a100: SLURM has only rtx8000, v100 here"),

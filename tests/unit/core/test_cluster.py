@@ -140,6 +140,12 @@ def test_other_sbatch_options_are_passed_on_last(cluster):
     assert (asked["reservation"], asked["time"], asked["wckey"]) == ("class", 99, "w")
 
 
+def test_gpus_per_node_beside_gres_is_refused(cluster):
+    greene = cluster("greene", "+cluster.sbatch.gpus-per-node=2")
+    with pytest.raises(UsageError, match="gpus-per-node=2: SLURM refuses it beside --gres=gpu:v1"):
+        sbatch_options(shape_of("v100"), greene)
+
+
 @pytest.mark.parametrize(
     ("name", "words", "refusal"),
     [

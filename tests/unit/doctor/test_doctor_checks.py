@@ -236,6 +236,9 @@ def test_node_job_without_answer_reports_end_of_log(tmp_path):
     assert finding.level is Severity.PROBLEM
     assert finding.seen.endswith("FAILED on gr001: python: No module named hpml_jobs")
     assert finding.remedy.startswith("install hpml-jobs")
+    ended = JobState(job="7", state="COMPLETED", node="gr001")
+    finding = node_job._no_answer(study, ended, 600)
+    assert finding.seen == f"gr001 wrote into {study.slurm}, and this machine does not see it"
     waits = JobState(job="7", state="PENDING", reason="Priority")
     finding = node_job._no_answer(study, waits, 600)
     assert (finding.level, "after 10 min" in finding.seen) == (Severity.WARNING, True)

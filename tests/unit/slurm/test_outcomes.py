@@ -8,7 +8,10 @@ from hpml_jobs.slurm.jobs import array_ids, outcome_of
 from hpml_jobs.slurm.nodes import parse_limits, parse_sinfo
 
 STATES_OF = {
-    Outcome.PENDING: "PENDING CONFIGURING REQUEUED REQUEUE_HOLD SPECIAL_EXIT",
+    Outcome.PENDING: (
+        "PENDING CONFIGURING EXPEDITING LAUNCH_FAILED POWER_UP_NODE RECONFIG_FAIL REQUEUED "
+        "REQUEUE_FED REQUEUE_HOLD RESV_DEL_HOLD SPECIAL_EXIT"
+    ),
     Outcome.RUNNING: "RUNNING COMPLETING RESIZING SIGNALING STAGE_OUT STOPPED SUSPENDED",
     Outcome.NODE_FAIL: "BOOT_FAIL NODE_FAIL",
     Outcome.CANCELLED: "CANCELLED REVOKED",
@@ -30,7 +33,8 @@ def test_states_table_covers_documented_states():
     documented = (
         "BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED NODE_FAIL OUT_OF_MEMORY PENDING PREEMPTED "
         "RUNNING REQUEUED RESIZING REVOKED SUSPENDED TIMEOUT COMPLETING CONFIGURING REQUEUE_HOLD "
-        "SPECIAL_EXIT SIGNALING STAGE_OUT STOPPED"
+        "SPECIAL_EXIT SIGNALING STAGE_OUT STOPPED EXPEDITING LAUNCH_FAILED POWER_UP_NODE "
+        "RECONFIG_FAIL REQUEUE_FED RESV_DEL_HOLD"
     )
     assert {state for state, _ in STATES} == set(documented.split())
 
@@ -40,7 +44,7 @@ def test_cancelled_by_any_user_is_cancelled(text):
     assert outcome_of(text) is Outcome.CANCELLED
 
 
-@pytest.mark.parametrize("text", ["", "HYPERSPACE", "COMPLETED_BY_MAGIC"])
+@pytest.mark.parametrize("text", ["", "HYPERSPACE", "COMPLETED_BY_MAGIC", "UPDATE_DB"])
 def test_unrecognized_state_is_unknown(text):
     assert outcome_of(text) is Outcome.UNKNOWN
 

@@ -211,14 +211,30 @@ def test_refused_followup_job_still_reports_sent_cells(slurm, capsys):
     assert "hpml-jobs collect mine" in last
 
 
-def test_burst_followup_job_needs_cpu_partition(slurm, capsys):
+def test_submission_where_jobs_do_not_see_the_files_needs_an_interactive_job(
+    slurm, monkeypatch, capsys
+):
     slurm.set_output("sinfo")
     words = ["submit", "gpus=2", "workload=digits", "cluster=burst", "cluster.account=mine"]
-    assert run([*words, "collect_after=true"]) == 2
+    assert run(words) == 2
+    refusal = capsys.readouterr().err
+    assert "start `srun --account=mine --partition=interactive --pty /bin/bash`" in refusal
+    assert slurm.scripts == []
+    assert run([*words, "cluster.shared_with_login=true"]) == 0
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert run([*words, "batch=64"]) == 0
+
+
+def test_burst_followup_job_has_a_cpu_partition(slurm, monkeypatch, capsys):
+    slurm.set_output("sinfo")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    words = ["submit", "gpus=2", "workload=digits", "cluster=burst", "cluster.account=mine"]
+    words.append("collect_after=true")
+    assert run([*words, "cluster.cpu_partition=null"]) == 2
     assert "add cluster.cpu_partition=NAME" in capsys.readouterr().err
     assert slurm.scripts == []
-    assert run([*words, "collect_after=true", "cluster.cpu_partition=small"]) == 0
-    assert "partition=small" in sbatch_lines(slurm.scripts[1])
+    assert run(words) == 0
+    assert "partition=n2c48m24" in sbatch_lines(slurm.scripts[1])
 
 
 def test_study_over_budget_is_refused(slurm, capsys):

@@ -85,8 +85,9 @@ def test_srun_step_has_cpus_and_kill_on_bad_exit(slurm):
     assert "-u -m submitit.core._submit" in step
 
 
-def test_torch_and_burst_scripts_use_their_own_options(slurm):
+def test_torch_and_burst_scripts_use_their_own_options(slurm, monkeypatch):
     slurm.set_output("sinfo")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")  # Burst's cells are submitted from a job
     plan = plan_with_folder("cluster=torch", "cluster.account=mine", "gpus=4", "gpu_type=h200")
     (array,) = requests_of(plan)
     options = sbatch_lines(script_of(plan, array))

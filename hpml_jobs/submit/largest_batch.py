@@ -1,0 +1,82 @@
+"""`largest_batch=auto`: the ladder that comes before a grid, and the batch that it found."""
+
+from collections.abc import Iterable, Sequence
+
+from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.errors import HpmlError, UsageError
+from hpml_jobs.core.text import counted
+from hpml_jobs.submit.selection import Selection
+
+KEY = "largest_batch="
+
+AUTO = f"{KEY}auto"
+"""The ladder's batch; the ladder is submitted first if it has none yet."""
+
+LADDER = f"{KEY}ladder"
+"""The ladder's batch; nothing is submitted if it has none."""
+
+_NOT_OF_LADDER = (
+    *("grid", "largest_batch", "recipe", "seed", "repeats", "epochs", "protocol", "evaluate"),
+    *("collect_after", "retries", "rerun"),
+)
+
+
+def ladder_words(words: Sequence[str]) -> list[str]:
+    """Return the command line of the ladder for that of a grid.
+
+    Raises:
+        UsageError: there is no grid.
+
+    >>> ladder_words(["grid=large_batch", "largest_batch=auto", "seed=0,1", "study=mine"])
+    ['grid=ladder', 'gpus=4', 'study=mine']
+    """
+    if not any(word.startswith("grid=") for word in words):
+        raise UsageError(f"{AUTO} is for a grid: add grid=large_batch, or give batch=N")
+    kept = [word for word in words if word.partition("=")[0].strip("+") not in _NOT_OF_LADDER]
+    is_sized = any(word.startswith("gpus=") for word in kept)
+    return ["grid=ladder", *([] if is_sized else ["gpus=4"]), *kept]
+
+
+def with_batch(words: Iterable[str], batch: int) -> list[str]:
+    """Return a grid's command line with this batch, and without keys of the ladder."""
+    others = (word for word in words if not word.startswith("ladder."))
+    return [f"{KEY}{batch}" if word.startswith(KEY) else word for word in others]
+
+
+def largest_that_fits(selection: Selection, *, may_submit: bool) -> int | None:
+    """Return the largest batch of a ladder that fits; None if its jobs must be submitted first.
+
+    Raises:
+        HpmlError: its jobs have not ended, or no batch fits; or, unless it `may_submit`, a cell has
+            no result.
+        UsageError: the selection has several ladders.
+    """
+    plan = selection.plan
+    study, ladders = plan.study.name, len({planned.cell.ladder for planned in plan.cells})
+    if ladders > 1:
+        raise UsageError(
+            f"{AUTO} needs one ladder, and these keys make {ladders}: give one value of each key, "
+            f"or {KEY}N"
+        )
+    states = {state.slug: state for state in selection.status.states}
+    outcomes = {
+        planned.cell.batch: states[planned.slug].outcome if planned.slug in states else None
+        for planned in plan.cells
+    }
+    active = [outcome for outcome in outcomes.values() if outcome and outcome.may_run]
+    lacking = [outcome for outcome in outcomes.values() if not outcome or not outcome.finished]
+    if lacking and may_submit and not active:
+        return None
+    if lacking:
+        state = "pending or running" if active else "without a result"
+        raise HpmlError(
+            f"the ladder of study {study} has no answer yet, {counted(len(lacking), 'cell')} "
+            f"{state}: see hpml-jobs status {study}, or give {KEY}N"
+        )
+    fits = [batch for batch, outcome in outcomes.items() if outcome is Outcome.OK]
+    if not fits:
+        raise HpmlError(
+            f"no batch of the ladder of study {study} fits: use ladder.start=N below "
+            f"{min(outcomes)}, or give {KEY}N"
+        )
+    return max(fits)

@@ -193,7 +193,8 @@ def show_preview(selection: "Selection", *, json: bool, all_cells: bool = False)
     out.print(sent_table(preview.cells, all_cells=all_cells))
     is_local = plan.cluster.launcher is Launcher.LOCAL
     jobs = counted(len(preview.scripts), "job")
-    how = "on this machine, one after another" if is_local else f"as {jobs}"
+    where = f"on {', '.join(plan.cluster.hosts)}" if plan.cluster.hosts else "on this machine"
+    how = f"{where}, one after another" if is_local else f"as {jobs}"
     print(
         f"nothing was submitted; it would be {counted(len(selection.send), 'cell')} {how} "
         f"({len(selection.left_out)} left out), up to {preview.gpu_hours:.3g} GPU-hours, "

@@ -53,6 +53,8 @@ def run(
     ignore_submitit_signal()
     sweep = expand(overrides or [], multirun=multirun, config_dir=config_dir)
     plan = make_plan(sweep, sending=False, fetch=False, notify=print_note)
+    if plan.cluster.hosts:
+        raise UsageError("run is for this machine: leave the word run out, or use cluster=local")
     count = len(plan.cells)
     if index is None and count != 1:
         raise UsageError(f"run is for one cell, these are {count}: choose one with --index")

@@ -13,9 +13,6 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted, did_you_mean
 
 
-_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
-
 class Launcher(StrEnum):
     """The place where jobs run."""
 
@@ -102,12 +99,11 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def check(self) -> None:
         """Refuse requests that this cluster rejects, before sbatch is called."""
         if self.hosts is not None:
-            names = self.hosts or ("",)
-            wrong = next((name for name in names if not _HOST.fullmatch(name)), None)
-            if wrong is not None or len(set(names)) < len(names):
+            names = {name for name in self.hosts if re.fullmatch(r"\w[\w.-]*", name, re.ASCII)}
+            if not names or len(names) < len(self.hosts):
                 raise UsageError(
                     f"cluster.hosts=[{','.join(self.hosts)}]: name each machine once, as ssh knows "
-                    "it, e.g. cluster.hosts=[a,b]; a user name belongs into ~/.ssh/config"
+                    "it, e.g. cluster.hosts=[a,b]; write user names into ~/.ssh/config"
                 )
         if self.account_rule is Rule.REQUIRED and not self.account:
             raise UsageError(

@@ -50,7 +50,7 @@ class HostFacts(Value, frozen=True, kw_only=True):
 
     hpml_jobs: str = __version__
     torch: str
-    python: str = platform.python_version()
+    python: str = ".".join(platform.python_version_tuple()[:2])
     machine: str
     marker: str
     port: int
@@ -66,9 +66,8 @@ def answer(marker: Path, port: int) -> None:
         addresses = json.loads(sys.stdin.readline() or "{}")
         with ThreadPoolExecutor(max(1, len(addresses))) as pool:
             faults = pool.map(_connection_fault, addresses.items())
-        _print(
-            msgspec.json.encode({host: fault for host, fault in zip(addresses, faults) if fault})
-        )
+        by_host = zip(addresses, faults, strict=True)
+        _print(msgspec.json.encode({host: fault for host, fault in by_host if fault}))
         sys.stdin.read()
 
 

@@ -87,7 +87,8 @@ def _rendezvous(cell: Cell, job: Job) -> list[str]:
     first_host = commands.hosts_of_job()[0]
     # SLURM's name of this node is one that the others resolve; getfqdn's need not be.
     name = os.environ.get("SLURMD_NODENAME")
-    port = rendezvous_port(os.environ.get("SLURM_JOB_ID", job.id))
+    job_number = int(re.sub(r"\D", "", os.environ.get("SLURM_JOB_ID", job.id)) or 0)
+    port = RENDEZVOUS_PORTS[job_number % len(RENDEZVOUS_PORTS)]
     return [
         f"--nnodes={cell.nodes}",
         *([f"--local-addr={name}"] if name else []),
@@ -96,11 +97,6 @@ def _rendezvous(cell: Cell, job: Job) -> list[str]:
         f"--rdzv-id={job.id}_{job.restart}",
         f"--rdzv-conf=is_host={int(job.node == 0)},read_timeout=300,join_timeout=900",
     ]
-
-
-def rendezvous_port(job: str) -> int:
-    """Return the port of a job on its first node."""
-    return RENDEZVOUS_PORTS[int(re.sub(r"\D", "", job) or 0) % len(RENDEZVOUS_PORTS)]
 
 
 def worker_environment(cell: Cell) -> dict[str, str]:

@@ -1,14 +1,16 @@
 """Cells over the machines of `cluster=ssh`: checks of the hosts, and one cell on several."""
 
 import json
+import math
 import re
+import secrets
 import shlex
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -23,7 +25,7 @@ from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.processes import die_with_parent
 from hpml_jobs.core.record import Attempt
 from hpml_jobs.job.host import BEAT_S, HostFacts
-from hpml_jobs.job.workers import rendezvous_port
+from hpml_jobs.job.workers import RENDEZVOUS_PORTS
 from hpml_jobs.study.attempt import AttemptEnd, Progress, utc_now
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole
@@ -33,6 +35,9 @@ ANSWER_S = 30.0
 
 LOST_CODE = 255
 """Exit code of ssh itself: there is no connection, or none any more."""
+
+FAIL_S = 60.0
+"""How long the other hosts may take to end a cell that failed on one."""
 
 _OPTIONS = {
     "BatchMode": "yes",
@@ -48,7 +53,7 @@ _REMEDIES = (
     ("Connection (refused|timed out)|No route", "start sshd there, or correct cluster.hosts="),
     ("No module named", f"install hpml_jobs {__version__} there, or set cluster.python="),
     ("not found|No such file", "install the same Python there, or set cluster.python="),
-    ("Address already in use", "repeat the command, which chooses another port"),
+    ("Address already in use", "repeat the command, which tries another port"),
 )
 """Patterns of the last line on standard error, and remedies; the first that matches counts."""
 
@@ -75,36 +80,44 @@ def _start(cluster: Cluster, host: str, words: tuple[str, ...], output: int, err
         raise HpmlError("ssh is not on PATH: install OpenSSH's client") from fault
 
 
-def faults_of_hosts(cluster: Cluster, folder: Path, job: str) -> list[str]:
-    """Return why the hosts cannot run cells of a study in this folder; all are asked at once."""
-    hosts = cluster.hosts or ()
-    port = rendezvous_port(job)
-    with tempfile.NamedTemporaryFile("w", dir=folder, prefix=".hosts-") as marker:
-        marker.write(job)
+def check_hosts(cluster: Cluster, folder: Path) -> None:
+    """Check that the hosts of `cluster=ssh`, if any, can run cells of a study in this folder.
+
+    Raises:
+        HpmlError: with all faults that were found; all hosts are asked at once.
+    """
+    if faults := _faults(cluster, folder):
+        raise HpmlError("; ".join(faults))
+
+
+def _faults(cluster: Cluster, folder: Path) -> list[str]:
+    ports = [secrets.choice(RENDEZVOUS_PORTS), *[0] * len(cluster.hosts or ())]
+    with ExitStack() as held:
+        marker = held.enter_context(tempfile.NamedTemporaryFile("w", dir=folder, prefix=".hosts-"))
+        marker.write(marker.name)
         marker.flush()
         started: dict[str, Any] = {}
-        try:
-            for host in hosts:
-                words = ("answer", marker.name, str(0 if started else port))
-                started[host] = _start(cluster, host, words, subprocess.PIPE, subprocess.PIPE)
-            with ThreadPoolExecutor(len(hosts)) as pool:
-                lines = dict(zip(hosts, pool.map(_read_line, started.values())))
-                if silent := [host for host, line in lines.items() if not line]:
-                    return [_why_silent(host, started[host]) for host in silent]
-                facts = {
-                    host: msgspec.json.decode(line, type=HostFacts) for host, line in lines.items()
-                }
-                if faults := list(_differences(facts, job, folder)):
-                    return faults
-                addresses = json.dumps({host: fact.port for host, fact in facts.items()})
-                for process in started.values():
-                    process.stdin.write(addresses + "\n")
-                    process.stdin.flush()
-                return list(_unreachable(dict(zip(hosts, pool.map(_read_line, started.values())))))
-        finally:
-            for process in started.values():
-                process.kill()
-                process.communicate()
+        for host, port in zip(cluster.hosts or (), ports, strict=False):
+            words = ("answer", marker.name, str(port))
+            started[host] = _start(cluster, host, words, subprocess.PIPE, subprocess.PIPE)
+            held.callback(started[host].communicate)
+            held.callback(started[host].kill)
+        pool = held.enter_context(ThreadPoolExecutor(len(ports)))
+
+        def next_lines() -> dict[str, str]:
+            return dict(zip(started, pool.map(_read_line, started.values()), strict=True))
+
+        lines = next_lines()
+        if silent := [host for host, line in lines.items() if not line]:
+            return [_why_silent(host, started[host]) for host in silent]
+        facts = {host: msgspec.json.decode(line, type=HostFacts) for host, line in lines.items()}
+        if faults := list(_differences(facts, marker.name)):
+            return faults
+        addresses = json.dumps({host: fact.port for host, fact in facts.items()})
+        for process in started.values():
+            process.stdin.write(addresses + "\n")
+            process.stdin.flush()
+        return _unreachable(next_lines())
 
 
 def _read_line(process: Any) -> str:
@@ -124,46 +137,40 @@ def _why_silent(host: str, process: Any) -> str:
         return f"{host}: no answer within {ANSWER_S:g} s: see ssh -v {host}"
     remedies = (remedy for pattern, remedy in _REMEDIES if re.search(pattern, error))
     remedy = next(remedies, "see ssh -v {host}").format(host=host)
-    return f"{'' if host in error else f'{host}: '}{error}: {remedy}"
+    return f"{'' if host in error else f'{host}: '}{error.rstrip('.')}: {remedy}"
 
 
 def _last_line(errors: IO[str]) -> str:
     return (errors.read().strip().splitlines() or [""])[-1].strip()
 
 
-def _differences(facts: Mapping[str, HostFacts], job: str, folder: Path) -> Iterator[str]:
+def _differences(facts: Mapping[str, HostFacts], marker: str) -> Iterator[str]:
     """Yield what differs between the hosts, or between them and this machine."""
-    first, reference = next(iter(facts.items()))
+    for name, here in (("hpml_jobs", {"this machine": __version__}), ("python", {}), ("torch", {})):
+        versions = here | {host: getattr(fact, name) for host, fact in facts.items()}
+        if len(set(versions.values())) > 1 or not all(versions.values()):
+            each = ", ".join(f"{host} {version or 'none'}" for host, version in versions.items())
+            yield f"{name} differs ({each}): install the same on all, or set cluster.python="
+    if absent := [host for host, fact in facts.items() if fact.marker != marker]:
+        yield (
+            f"{Path(marker).parent} is not shared with {', '.join(absent)}: mount it there, e.g. "
+            "by NFS or sshfs, or name a folder that all hosts share, outputs=PATH"
+        )
     machines: dict[str, str] = {}
     for host, fact in facts.items():
-        if fact.hpml_jobs != __version__:
-            yield f"{host}: hpml_jobs {fact.hpml_jobs}, here {__version__}: install that there"
-        if not fact.torch:
-            yield f"{host}: no torch: pip install -r locks/worker.txt there, or set cluster.python="
-        for name in ("torch", "python"):
-            value, expected = getattr(fact, name), getattr(reference, name)
-            if value and value != expected:
-                yield f"{host}: {name} {value}, {first} has {expected}: install the same on all hosts"
-        if fact.marker != job:
-            yield (
-                f"{host}: {folder} is not this machine's folder: mount it there, e.g. by NFS or "
-                "sshfs, or choose one that all hosts share, outputs=PATH"
-            )
-        other = machines.setdefault(fact.machine, host)
-        if other != host:
-            yield f"{host} is the same machine as {other}: name each machine once"
+        if (other := machines.setdefault(fact.machine, host)) != host:
+            yield f"{host} and {other} are the same machine: name each machine once"
 
 
-def _unreachable(lines: Mapping[str, str]) -> Iterator[str]:
-    """Yield a line per host that cannot connect to others."""
-    for host, line in lines.items():
-        faults = json.loads(line) if line else {"others": "no answer"}
-        if faults:
-            others = ", ".join(f"{other} ({fault})" for other, fault in faults.items())
-            yield (
-                f"{host} cannot connect to {others}: open the TCP ports between the hosts in their "
-                "firewalls, and use names that the hosts know"
-            )
+def _unreachable(lines: Mapping[str, str]) -> list[str]:
+    """Return which hosts cannot connect to which others, in one line; none where all can."""
+    faults = [
+        f"{host} cannot connect to {other} ({fault})"
+        for host, line in lines.items()
+        for other, fault in json.loads(line or '{"others": "no answer"}').items()
+    ]
+    remedy = "open the TCP ports between the hosts in their firewalls"
+    return [f"{', '.join(faults)}: {remedy}"] if faults else []
 
 
 def run_on_hosts(
@@ -175,7 +182,7 @@ def run_on_hosts(
 ) -> int:
     """Run a cell on the first hosts, a node on each; return the first exit code that is not 0.
 
-    Where one fails, the others are ended, as srun does.
+    Where one fails, the others have FAIL_S to end, which torchrun lets them.
     """
     hosts = (cluster.hosts or ())[:nodes]
     began = utc_now()
@@ -186,7 +193,13 @@ def run_on_hosts(
             for node, host in enumerate(hosts):
                 words = ("run", job, str(node), " ".join(cluster.hosts or ()), str(folder.root))
                 started[host] = _start(cluster, host, words, subprocess.DEVNULL, errors[host])
-            while _is_running(started.values()):
+            deadline = math.inf
+            while None in (codes := [process.poll() for process in started.values()]):
+                if any(codes):
+                    patience = 0 if LOST_CODE in codes else FAIL_S
+                    deadline = min(deadline, time.monotonic() + patience)
+                if time.monotonic() >= deadline:
+                    break
                 on_progress(folder.attempt(f"{job}.r0").read_progress() or Progress())
                 for process in started.values():
                     with suppress(BrokenPipeError):
@@ -197,8 +210,8 @@ def run_on_hosts(
             for process in started.values():
                 with suppress(BrokenPipeError):
                     process.stdin.close()
-            codes = {host: process.wait() for host, process in started.items()}
-        lost = [host for host, code in codes.items() if code == LOST_CODE]
+            ends = {host: process.wait() for host, process in started.items()}
+        lost = [host for host, code in ends.items() if code == LOST_CODE]
         if lost:
             errors[lost[0]].seek(0)
             reason = f"{lost[0]}: the connection was lost: {_last_line(errors[lost[0]])}"
@@ -208,10 +221,4 @@ def run_on_hosts(
             )
             write_whole(folder.attempt(attempt.id).end, encode(end))
             write_whole(folder.current, attempt.id.encode())
-    return next((code for code in codes.values() if code), 0)
-
-
-def _is_running(processes: Iterable[Any]) -> bool:
-    """Return whether a host still runs the cell, and none has failed."""
-    codes = [process.poll() for process in processes]
-    return None in codes and not any(codes)
+    return next((code for code in ends.values() if code), 0)

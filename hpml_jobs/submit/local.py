@@ -1,4 +1,4 @@
-"""Cells run on this machine: one after another, each in a fresh process, with the same records."""
+"""Cells run here or on hosts of ssh: one after another, in fresh processes, with the same records."""
 
 import functools
 import os
@@ -8,13 +8,12 @@ import time
 import uuid
 from collections.abc import Callable
 
-from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.processes import die_with_parent
 from hpml_jobs.job.workers import JOB_VARIABLE
 from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine, copies_of
-from hpml_jobs.submit.hosts import faults_of_hosts, run_on_hosts
+from hpml_jobs.submit.hosts import run_on_hosts
 from hpml_jobs.submit.job_requests import in_rounds, ladder_requests
 from hpml_jobs.submit.selection import Selection
 from hpml_jobs.submit.send import write_cells
@@ -39,8 +38,6 @@ def run_all(
     cells = [*ladders, *(in_rounds(others) if others else [])]
     job = f"local-{os.getpid()}-{int(time.time())}"
     cluster = selection.plan.cluster
-    if cluster.hosts and (faults := faults_of_hosts(cluster, study.root, job)):
-        raise HpmlError("; ".join(faults))
     slugs = tuple(planned.slug for planned in cells)
     line = ManifestLine(
         happening=ManifestEvent.SENT,
@@ -50,7 +47,7 @@ def run_all(
         jobs=(job,) * len(slugs),
     )
     write_cells(study, cells)
-    study.write_cluster(selection.plan.cluster)
+    study.write_cluster(cluster)
     study.append(line)
     ended_ladders: set[str] = set()
     for index, planned in enumerate(cells):

@@ -62,7 +62,7 @@ def other_value(key, value):
     if choices:
         allowed = ["single", "ddp"] if key == "baseline" else choices
         return next(choice for choice in allowed if choice not in (value, "imported"))
-    if get_origin(type_of(key)) is tuple:
+    if tuple in map(get_origin, (type_of(key), *kinds)):
         return ("a",)
     if bool in kinds:
         return not value

@@ -137,7 +137,7 @@ def _why_silent(host: str, process: Any) -> str:
         return f"{host}: no answer within {ANSWER_S:g} s: see ssh -v {host}"
     remedies = (remedy for pattern, remedy in _REMEDIES if re.search(pattern, error))
     remedy = next(remedies, "see ssh -v {host}").format(host=host)
-    return f"{'' if host in error else f'{host}: '}{error.rstrip('.')}: {remedy}"
+    return f"{host}: {error.removeprefix('ssh: ').rstrip('.')}: {remedy}"
 
 
 def _last_line(errors: IO[str]) -> str:

@@ -1,4 +1,4 @@
-"""Cells run here or on hosts of ssh: one after another, in fresh processes, with the same records."""
+"""Cells run here or on hosts of ssh: one by one, in fresh processes, with the same records."""
 
 import functools
 import os

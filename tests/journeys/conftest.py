@@ -12,6 +12,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.study.study import Study
 from tests.conftest import Program
 from tests.rig import Rig
+from tests.rig.hosts import hosts  # noqa: F401  (a fixture)
 
 HERE = Path(__file__).parent
 

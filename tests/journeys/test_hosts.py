@@ -1,0 +1,97 @@
+"""Cells over machines without SLURM that ssh reaches: training, faults of hosts, endings."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from hpml_jobs.study.study import Study
+from tests.rig.hosts import wait_until
+
+CELL = ("workload=digits", "batch=16", "loader_workers=0")
+
+
+def test_cells_train_on_two_and_four_hosts(hosts):
+    small = (*CELL, "data.limit=512", "probe_s=0.1", "study=four")
+    hosts.program.ok("-m", "cluster.hosts=[a,b,c,d]", "gpus=2,4", *small)
+    records = [cell.read_record() for cell in Study(hosts.folder / "outputs/four").cells()]
+    assert [sorted(rank.host for rank in r.ranks) for r in records] == [[*"ab"], [*"abcd"]]
+    assert "2 nodes" in hosts.program.ok("collect", "four")
+    wait_until(lambda: not hosts.processes())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "[a,silent]",
+            "silent: connect to host silent port 22: No route to host: start sshd there",
+        ),
+        ("[refused]", "refused port 22: Connection refused: start sshd there"),
+        ("[a,nowhere]", "nowhere: Could not resolve hostname nowhere"),
+        ("[a,locked]", "locked: root@10.0.0.1: Permission denied (publickey,password"),
+        ("[stranger]", "Host key verification failed: run ssh stranger once, and check its key"),
+        ("[a,twin]", "twin and a are the same machine: name each machine once"),
+        ("[a,e,f]", "e cannot connect to f (timed out), f cannot connect to e (timed out): open"),
+        ("[a,b] cluster.python=/absent", "b: bash: line 1: /absent: No such file or directory"),
+        ("[a,b] cluster.python=/bin/python3", "No module named 'hpml_jobs'): install hpml_jobs"),
+        ("[a,b] cluster.python={folder}/other", ": torch differs (a "),
+        ("[a,b] outputs=private", "/private/bad is not shared with a, b: mount it there"),
+        ("[a,b] nodes=3 gpus=3", "nodes=3: cluster.hosts has 2; name more, or use nodes=2 or less"),
+        (
+            "[a,b] gpus=3",
+            "gpus=3 does not divide over the 2 machines of cluster.hosts; take gpus=4",
+        ),
+        ("[a,a]", "cluster.hosts=[a,a]: name each machine once, as ssh knows it"),
+        ("[-oX]", "cluster.hosts=[-oX]: name each machine once, as ssh knows it"),
+    ],
+)
+def test_fault_of_hosts_is_one_line_and_leaves_no_study(hosts, words, message):
+    other = hosts.folder / "site/torch-1.0.dist-info"
+    if not other.exists():
+        other.mkdir(parents=True)
+        (other / "METADATA").write_text("Name: torch\nVersion: 1.0\n")
+        on_b = '[ "${SSH_CONNECTION#* 10.0.0.2 }" = "$SSH_CONNECTION" ] || '
+        path = f"export PYTHONPATH={other.parent}"
+        script = hosts.folder / "other"
+        script.write_text(f'#!/bin/sh\n{on_b}{path}\nexec {sys.executable} "$@"\n')
+        script.chmod(0o755)
+    words = words.format(folder=hosts.folder).split()
+    done = hosts.program(f"cluster.hosts={words[0]}", *words[1:], *CELL, "study=bad")
+    assert message in done.stderr.splitlines()[-1]
+    assert done.returncode in (1, 2)
+    assert not (hosts.folder / "outputs/bad").exists()
+    wait_until(lambda: not hosts.processes())
+
+
+def test_run_is_for_this_machine(hosts):
+    done = hosts.program("run", "cluster.hosts=[a,b]", *CELL)
+    assert "run is for this machine: leave the word run out" in done.stderr
+
+
+@pytest.mark.parametrize("ending", ["interrupt", "kill", "cut"])
+def test_ending_leaves_no_process_on_hosts(hosts, ending):
+    program, study = hosts.program, Study(hosts.folder / "outputs" / ending)
+    words = ("cluster.hosts=[a,b]", "gpus=2", "epochs=9999", f"study={ending}")
+    command = [program.python, "-m", "hpml_jobs", *words, *CELL]
+    with subprocess.Popen(command, cwd=program.folder, env=program.environment) as running:
+        wait_until(lambda: any(study.cells_folder.glob("*/attempts/*/progress.json")))
+        assert "running" in program.ok("status", ending)
+        assert hosts.processes("a")
+        assert hosts.processes("b")
+        if ending == "cut":
+            hosts.cut("b")
+        else:
+            running.send_signal(signal.SIGINT if ending == "interrupt" else signal.SIGKILL)
+    wait_until(lambda: not hosts.processes())
+    code, outcome = {
+        "interrupt": (130, "cancelled"),
+        "kill": (-signal.SIGKILL, "cancelled"),
+        "cut": (1, "node_fail"),
+    }[ending]
+    assert running.returncode == code
+    (cell,) = json.loads(program.ok("status", ending, "--json"))["cells"]
+    assert cell["outcome"] == outcome
+    assert ending != "cut" or cell["reason"].startswith("b: the connection was lost")

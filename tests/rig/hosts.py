@@ -56,7 +56,8 @@ def missing_requirement() -> str | None:
     programs = ("sshd", "ssh", "ip", "unshare", "nsenter")
     absent = [program for program in programs if shutil.which(program, path=_PATH) is None]
     if absent:
-        return f"the test hosts need {', '.join(absent)}: apt-get install openssh-server iproute2"
+        install = "apt-get install -y openssh-server iproute2"
+        return f"the test hosts need {', '.join(absent)}: {install}"
     made = subprocess.run(["unshare", "--net", "--mount", "true"], capture_output=True, check=False)
     if os.geteuid() != 0 or made.returncode:
         return "the test hosts need root with CAP_NET_ADMIN and CAP_SYS_ADMIN for their namespaces"
@@ -110,7 +111,7 @@ class Hosts:
         machine = self._start("mount -t tmpfs none /run; mkdir /run/sshd", f"read _; exec {sshd}")
         self._enter(f"ip link add name {name} type veth peer name eth0 netns {machine.pid}")
         self._enter(f"ip link set dev {name} master net up")
-        up = f"ip link set lo up; ip address add {address}/24 dev eth0; ip link set eth0 up"
+        up = f"ip address add {address}/24 dev eth0; ip link set eth0 up"
         self._enter(up, machine.pid)
         assert machine.stdin is not None
         machine.stdin.write(b"\n")
@@ -121,7 +122,9 @@ class Hosts:
     def _start(self, setup: str, command: str) -> subprocess.Popen[bytes]:
         """Start a shell command in new namespaces; return when the setup has run there."""
         mounts = [f"mount --bind {self.folder}/{name} /etc/{name}" for name in _OF_ETC]
-        own = "; ".join([f"mount -t tmpfs none {self.folder}/private", *mounts])
+        own = "; ".join(
+            ["ip link set lo up", f"mount -t tmpfs none {self.folder}/private", *mounts]
+        )
         machine = subprocess.Popen(
             ["unshare", "--net", "--mount", "sh", "-ec", f"{own}; {setup}; echo; {command}"],
             env=os.environ | {"PATH": _PATH},

@@ -115,8 +115,9 @@ def _faults(cluster: Cluster, folder: Path) -> list[str]:
             return faults
         addresses = json.dumps({host: fact.port for host, fact in facts.items()})
         for process in started.values():
-            process.stdin.write(addresses + "\n")
-            process.stdin.flush()
+            with suppress(BrokenPipeError):
+                process.stdin.write(addresses + "\n")
+                process.stdin.flush()
         return _unreachable(next_lines())
 
 
@@ -212,7 +213,7 @@ def run_on_hosts(
                     process.stdin.close()
             ends = {host: process.wait() for host, process in started.items()}
         lost = [host for host, code in ends.items() if code == LOST_CODE]
-        if lost:
+        if lost and ends[hosts[0]]:
             errors[lost[0]].seek(0)
             reason = f"{lost[0]}: the connection was lost: {_last_line(errors[lost[0]])}"
             attempt = Attempt(id=f"{job}.r0", job=job, started=began)

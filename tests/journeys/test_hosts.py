@@ -85,6 +85,10 @@ def test_ending_leaves_no_process_on_hosts(hosts, ending):
             hosts.cut("b")
         else:
             running.send_signal(signal.SIGINT if ending == "interrupt" else signal.SIGKILL)
+        try:
+            running.wait(60)
+        finally:
+            running.kill()
     wait_until(lambda: not hosts.processes())
     code, outcome = {
         "interrupt": (130, "cancelled"),

@@ -19,6 +19,9 @@ PROFILES.remove("auto")  # becomes one of the others
 OF_LOCAL = ("cluster.isolate", "cluster.data_root", "cluster.peak_tflop_per_s")
 """The keys of a cluster that mean something on one machine."""
 
+OF_SSH = (*OF_LOCAL, "cluster.hosts", "cluster.python", "cluster.device")
+"""The keys of a cluster that mean something on machines that ssh reaches."""
+
 OF_TOKENS = tuple(f"workload.{key}" for key in (*SHAPE_KEYS, "padded_vocab", "unit"))
 """The keys of a workload that digits, which has images, does not have."""
 
@@ -83,8 +86,10 @@ def test_every_default_applies_where_its_key_exists(profile, laptop, user_config
         group[name] = list(value) if isinstance(value, tuple) else value
     user_config_file.write_text(yaml.safe_dump(file))
     got = settings_of(f"cluster={profile}")
+    of_slurm = {*wanted} - {"cluster.hosts"}
     for key, value in wanted.items():
-        applies = profile != "local" or not key.startswith("cluster.") or key in OF_LOCAL
+        of_profile = {"local": OF_LOCAL, "ssh": OF_SSH}.get(profile, of_slurm)
+        applies = not key.startswith("cluster.") or key in of_profile
         applies = applies and key not in OF_TOKENS
         assert (got.get(key) == value) is applies, key
 

@@ -11,6 +11,8 @@
     report.html, report.md  the page (docs/tables.md)
     speedup.png, .svg, …    its pictures (docs/tables.md)
 
+`report --handin` writes the page and what `handin` makes, and no other file.
+
 A file that would not change is not written: `is_outdated` compares times.
 """
 
@@ -23,6 +25,7 @@ from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.text import printable
 from hpml_jobs.report import page, pictures
 from hpml_jobs.report.files import csv_tables, json_tables, latex, markdown
+from hpml_jobs.report.handin import files as handin
 from hpml_jobs.report.report import LABELS, TOGETHER, Report
 from hpml_jobs.study.files import write_whole
 
@@ -55,6 +58,14 @@ def write_all(report: Report, folder: Path) -> list[Path]:
     written = _write(contents, folder, (*_SHEETS, *pictures.names()))
     (folder / page.HTML).touch()  # also if it is the same: it is of the tables that are there now
     return written
+
+
+def write_handin(report: Report, folder: Path) -> list[Path]:
+    """Write what is handed in: the page, also as PDF where a browser prints it, and `handin`."""
+    contents = {page.HTML: page.files(report)[page.HTML], **handin.files(report)}
+    written = _write(contents, folder, ())
+    pdf = folder / handin.PDF
+    return [*written, pdf] if handin.print_pdf(folder / page.HTML, pdf) else written
 
 
 def is_outdated(folder: Path) -> bool:

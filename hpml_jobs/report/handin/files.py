@@ -18,7 +18,7 @@ from hpml_jobs.report.frame.learning import training_loss
 from hpml_jobs.report.report import Report
 from hpml_jobs.study.redaction import Redactor, names_in
 
-PDF, SCRIPT = "report.pdf", "lab.py"
+PDF, SCRIPT, NOTEBOOK = "report.pdf", "lab.py", "tables.ipynb"
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 """Programs that print a page as PDF without a display."""
@@ -71,7 +71,7 @@ def files(report: Report) -> dict[str, str]:
     made = {
         "README.md": _filled("README.md", study=report.study, commands=commands, script=about),
         **({SCRIPT: script} if script else {}),
-        "tables.ipynb": _notebook(report.study, sheets),
+        NOTEBOOK: _notebook(report.study, sheets),
         **{f"data/{name}": sheet for name, sheet in sheets.items()},
     }
     redactor = Redactor(names_in((), report.commands), anonymous=False)
@@ -105,7 +105,8 @@ def _script(report: Report) -> tuple[str | None, str]:
     repeated = [record for record, refusal in zip(records, refusals, strict=True) if not refusal]
     settings = Counter(_settings(record.cell) for record in repeated).most_common()
     if not settings:
-        return None, "\n".join(lines) or f"{SCRIPT} repeats measured cells, of which there is none."
+        lines = lines or [f"{SCRIPT} repeats measured cells, of which there is none."]
+        return None, "\n\n".join(lines)
     kept, _ = settings[0]
     if len(settings) > 1:
         lines.append(f"{SCRIPT} has the settings of the cells above; other cells have others.")
@@ -115,7 +116,8 @@ def _script(report: Report) -> tuple[str | None, str]:
         for record in repeated
         if _settings(record.cell) == kept
     ]
-    return script, "\n".join([_filled("script.md", rows="\n".join(rows)), *lines])
+    about = _filled("script.md", rows="\n".join(rows)).rstrip()
+    return script, "\n\n".join([about, *lines])
 
 
 def _with_code(settings: dict[str, object]) -> dict[str, object]:

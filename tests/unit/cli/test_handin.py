@@ -14,6 +14,7 @@ from PIL import Image
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.report.handin import files as handin
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data import datasets
 from tests.unit.builders import lab_cell, lab_record
@@ -128,6 +129,19 @@ def test_script_is_left_out_where_it_cannot_repeat(handed_in, fields, reason):
     assert not (folder / "lab.py").exists()
     assert f"lab.py does not repeat cells with {reason}." in (folder / "README.md").read_text()
     assert "no lab.py: it repeats no cell of this study; README.md has the reason" in shown
+
+
+def test_folder_with_other_files_is_refused(handed_in, tmp_path, capsys):
+    folder, _ = handed_in()
+    words = ["report", "lab", "--outputs", str(tmp_path / "outputs"), "--handin"]
+    for name in (handin.PDF, "data/quantization.csv"):
+        (folder / name).write_text("of an earlier report")
+    assert run([*words, str(folder)]) == 0
+    assert not (folder / handin.PDF).exists()
+    assert not (folder / "data/quantization.csv").exists()
+    assert run([*words, str(folder / "data")]) == 2
+    assert "data has other files: name an empty or a new folder" in capsys.readouterr().err
+    assert run([*words, str(folder), "--to", str(folder)]) == 2
 
 
 def test_page_without_a_browser_is_printed_by_hand(handed_in):

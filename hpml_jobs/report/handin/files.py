@@ -67,7 +67,7 @@ def files(report: Report) -> dict[str, str]:
     if curves := csv_tables.curves_csv(report):
         sheets["curves.csv"] = curves
     script, about = _script(report)
-    commands = "\n".join(report.commands)
+    commands = "\n".join(report.commands) or "# no submission is recorded"
     made = {
         "README.md": _filled("README.md", study=report.study, commands=commands, script=about),
         **({SCRIPT: script} if script else {}),

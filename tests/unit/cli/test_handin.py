@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -36,7 +37,7 @@ def run_notebook(folder, monkeypatch):
 
 
 def test_script_and_notebook_repeat_a_local_study(program, monkeypatch):
-    """The losses agree to 1e-6 relative: the same weights, images, order and augmentation."""
+    """The losses agree to 2e-6, which are the digits of the README."""
     program.ok("-m", "gpus=1,2", "batch=64", "loader_workers=1", "seed=3", *LOCAL)
     program.ok("report", "--handin", "hand")
     folder = program.folder / "hand"
@@ -45,8 +46,8 @@ def test_script_and_notebook_repeat_a_local_study(program, monkeypatch):
     )
     assert len(commands) == 2
     assert "gpus=1,2" in (folder / "README.md").read_text()
-    cells = json.loads(program.ok("record", "--json"))["cells"]
-    losses = {f"{cell['numbers']['loss']:.6f}": cell["numbers"]["loss"] for cell in cells}
+    if any(map(shutil.which, handin.BROWSERS)):
+        assert (folder / handin.PDF).read_bytes().startswith(b"%PDF")
     for command, shown in commands:
         name, *words = shlex.split(command)
         start = [sys.executable] if name == "python" else [Path(sys.executable).with_name(name)]
@@ -54,7 +55,7 @@ def test_script_and_notebook_repeat_a_local_study(program, monkeypatch):
             [*start, *words], cwd=folder, capture_output=True, text=True, check=True, timeout=300
         )
         loss = float(re.search(r"timed epoch: .* loss (\S+),", done.stdout)[1])
-        assert loss == pytest.approx(losses[shown], rel=1e-6)
+        assert loss == pytest.approx(float(shown), rel=2e-6)
     names = run_notebook(folder, monkeypatch)
     assert names["scaling"]["gpus"].tolist() == [1, 2]
     assert len(names["table1"]) == 2

@@ -160,14 +160,21 @@ def test_init_cluster_without_gpus_computes_on_cpus(
     assert settings["clusters"]["slurm"] == {"device": "cpu", "partition": "main"}
 
 
-def test_init_on_nyu_torch_sets_what_its_profile_leaves_open(
-    site_without_defaults, user_config_file, capsys
+@pytest.mark.parametrize(
+    ("name", "partition"),
+    [
+        ("torch", "# partition: main"),
+        ("burst", "# partition: NAME  # cluster=burst rejects jobs that name a partition"),
+    ],
+)
+def test_init_on_nyu_clusters_sets_what_their_profiles_leave_open(
+    site_without_defaults, user_config_file, capsys, name, partition
 ):
-    site_without_defaults.set_cluster_name("torch")
+    site_without_defaults.set_cluster_name(name)
     settings, text, shown = init(capsys, user_config_file)
-    assert settings == {"clusters": {"torch": None}}
-    assert "cluster=torch rejects jobs that name a partition" in text
-    assert "# gpu_type: l40s" in text
+    assert settings == {"clusters": {name: None}}
+    assert partition in text
+    assert "# gpu_type: l4" in text
     assert "cluster.account is required here; sacctmgr names none" in shown.out
 
 

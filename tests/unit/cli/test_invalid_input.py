@@ -145,8 +145,8 @@ USAGE = [
     ("cluster=torch", "cluster=torch needs an account: add cluster.account=torch_pr_"),
     ("cluster=burst", "cluster=burst needs an account: add cluster.account=ece_gy_9143-"),
     (
-        "cluster=torch cluster.account=a cluster.partition=main",
-        "cluster.partition=main: cluster=torch rejects jobs that name a partition",
+        "cluster=burst cluster.account=a cluster.partition=main cluster.shared_with_login=true",
+        "cluster.partition=main: cluster=burst rejects jobs that name a partition",
     ),
     ("cluster.partition=nope", "partition nope does not exist here: cpu, main"),
     (

@@ -332,6 +332,13 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
         return None if None in energies or not by_gpu else sum(by_gpu.values())
 
     @property
+    def gpu_utilization_percent(self) -> float | None:
+        """Mean utilization of the GPUs in the timed epoch, by NVML; None if it is not known."""
+        of_cards = [card.utilization_percent for card in self.cards]
+        known = [percent for percent in of_cards if percent is not None]
+        return fmean(known) if known else None
+
+    @property
     def link_gb_per_s(self) -> float | None:
         """Specified one-way speed between the GPUs, in GB/s: by the cluster's config, else by NVML.
 

@@ -117,6 +117,7 @@ def samples_at(clock_mhz: int, reason: str) -> CardSamples:
         power_w=(240.0, 245.0, 250.0),
         temperature_c=75,
         throttle_reasons={reason: 1.0},
+        utilization_percent=40.0,
     )
 
 

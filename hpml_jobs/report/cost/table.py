@@ -103,6 +103,7 @@ def clocks_text(group: ConditionGroup) -> str:
     parts = [
         clock and clock + (highest or " MHz"),
         _optional_span("memory clock {} MHz", [card.memory_clock_mhz for card in boards]),
+        _optional_span("utilization {} %", [card.utilization_percent for card in boards]),
         _optional_span("power limit {} W", [card.power_limit_w for card in boards]),
     ]
     when = "in the timed epoch" if all(card.samples for card in boards) else "after an epoch"

@@ -66,6 +66,9 @@ _OF_CARDS: dict[str, Callable[[Card], object]] = {
     ),
     "memory clock, MHz": lambda card: card.memory_clock_mhz,
     "power, W (of at most)": _power_text,
+    "GPU utilization, %": lambda card: (
+        None if card.utilization_percent is None else f"{card.utilization_percent:.0f}"
+    ),
     "reasons for lower clocks": lambda card: ", ".join(sorted(card.reasons)),
     "links of a GPU": link_text,
     "GPU, index and bus": lambda card: f"{card.index} {card.bus_id}" if card.bus_id else None,

@@ -39,6 +39,7 @@ FACTS = Facts(
     cudnn_deterministic=False,
     gpus_visible=4,
     slurm={"SLURM_GPUS_ON_NODE": "4"},
+    cancel_below_percent=60,
 )
 DDP4 = a_cell(batch=32)
 SINGLE = a_cell(batch=32, gpus=1, strategy=Strategy.SINGLE)

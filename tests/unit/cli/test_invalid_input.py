@@ -54,6 +54,10 @@ USAGE = [
     ("cluster.mem_gb_per_gpu=-1", "cluster.mem_gb_per_gpu=-1: must be 1 or more"),
     ("cluster.array_parallelism=0", "cluster.array_parallelism=0: must be 1 or more"),
     ("cluster.link_gb_per_s=0", "cluster.link_gb_per_s=0: must be more than 0"),
+    (
+        "+cluster.cancel_below_utilization={gh*:101}",
+        "cluster.cancel_below_utilization={gh*: 101}: give a percentage from 1 to 100",
+    ),
     ("cluster.link_gb_per_s={h200:0}", "cluster.link_gb_per_s.h200=0: must be more than 0; null"),
     ("cluster.peak_tflop_per_s=0", "peak_tflop_per_s=0: must be more than 0; null: by GPU and"),
     ("cluster.gpu_hours_budget=-1", "cluster.gpu_hours_budget=-1: must be 0 or more"),

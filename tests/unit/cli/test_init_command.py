@@ -178,6 +178,18 @@ def test_init_on_nyu_clusters_sets_what_their_profiles_leave_open(
     assert "cluster.account is required here; sacctmgr names none" in shown.out
 
 
+@pytest.mark.parametrize("code", [0, 1])
+def test_init_takes_accounts_of_the_sites_tool_without_sacctmgr(
+    site_without_defaults, user_config_file, capsys, code
+):
+    site_without_defaults.set_output("sacctmgr", code=code)
+    table = "Account          Descr\n---------------- -----\ntorch_pr_1_lab   our project\n"
+    site_without_defaults.set_output(site.ACCOUNTS_TOOL, table)
+    settings, text, _ = init(capsys, user_config_file)
+    assert settings["clusters"]["slurm"]["account"] == "torch_pr_1_lab"
+    assert "account: torch_pr_1_lab  # your only account, by my_slurm_accounts" in text
+
+
 @pytest.mark.parametrize("fault", ["refused", "garbage", "endless", "silent"])
 def test_init_with_broken_slurm_writes_what_is_left(
     fault, site_without_defaults, user_config_file, capsys, monkeypatch

@@ -99,7 +99,8 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
     """One point of a study: everything that can change its result, and nothing else.
 
     `batch` is per GPU (per process with `device=cpu`); `threads` and `loader_workers` are per
-    process. `epochs` are those of training; `probe_s` is what the microbenchmark may take.
+    process. `epochs` are those of training, of `epoch_iterations` each where they were requested;
+    `probe_s` is what the microbenchmark may take.
     Without `set_epoch` every epoch of a rank has the same samples in the same order.
     `sync_buffers` None is the strategy's default. `evaluate` tests after every epoch. `path` is how
     an iteration computes. With `reshard` fsdp frees the gathered parameters after forward and
@@ -128,6 +129,7 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
     loader: Loader = Loader.WORKERS
     path: TrainingPath = TrainingPath()
     reshard: bool = True
+    epoch_iterations: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse cells that cannot be measured, and show the arithmetic."""
@@ -395,6 +397,7 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
         parts += ["quantize"] if self.quantize else []
         parts += ["loader_device"] if self.loader is Loader.DEVICE else []
         parts += self.path.slug_parts
+        parts += [f"{self.epoch_iterations}iterations"] if self.epoch_iterations else []
         parts += [f"s{self.seed}"] if self.seed else []
         parts += [f"r{self.repeat}"] if self.repeat else []
         return "-".join([*parts, self.digest[:digits]])

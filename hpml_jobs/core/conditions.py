@@ -26,7 +26,7 @@ DATA, TORCHVISION, PACKAGES = "files of the data", "torchvision", "packages"
 RECIPE = "learning-rate recipe"
 WORKLOAD, GPU_MODEL, CPU_MODEL, TORCH = "workload", "GPU model", "CPU model", "torch"
 CPU_COUNT = "CPUs per host"
-PARAMETERS = "trainable parameters"
+PARAMETERS, LOADER_WORKERS = "trainable parameters", "DataLoader workers per process"
 """Conditions that are looked up by their name."""
 
 NONE = "none"
@@ -217,7 +217,7 @@ def requested_conditions(cell: Cell) -> Conditions:
         ("epochs", cell.epochs if cell.epochs > cell.protocol.epochs else "as the protocol needs"),
         ("threads per process", cell.threads),
         ("loader", cell.loader.value),
-        ("DataLoader workers per process", cell.loader_workers),
+        (LOADER_WORKERS, cell.loader_workers),
     ]
     pairs = tuple((name, in_words(value)) for name, value in [*workload, *others])
     return pairs + _data(cell.workload) + _code(cell)

@@ -127,6 +127,7 @@ def _cell(settings: Settings, strategy: Strategy) -> Cell:
         workload=msgspec.structs.replace(settings.workload, limit=settings.data.limit),
         protocol=settings.protocol,
         epochs=settings.protocol.epochs if settings.epochs is None else settings.epochs,
+        epoch_iterations=settings.iterations,
         probe_s=settings.probe_s,
         device=device_of(settings),
         threads=settings.threads,
@@ -172,6 +173,14 @@ def planned_cells(
 ) -> Iterator[PlannedCell]:
     """Yield the cells of a draft: per batch of a ladder, per repeat."""
     settings, workload, shape = draft.settings, resolved.workload, draft.shape(cluster)
+    if (settings.data.limit or 0) > (workload.images or 0) and settings.iterations:
+        most = (workload.images or 0) // draft.cell.global_batch
+        remedy = f"iterations<={most}, or " if most > 1 else ""
+        raise UsageError(
+            f"iterations={settings.iterations}: an epoch has {most} full ones "
+            f"({workload.images:,} {workload.samples_name}, batch={settings.batch} on "
+            f"gpus={settings.gpus}): use {remedy}a smaller batch="
+        )
     for batch in _batches(settings, workload):
         recipe = settings.recipe.at(settings.gpus * batch * settings.accumulate)
         for repeat in range(settings.repeats):

@@ -64,14 +64,17 @@ Choose = Callable[[str | None, int], int]
 """Returns the number for a GPU type and a number of threads."""
 
 
-def chooser(cluster: Cluster, study: Study, notify: Callable[[str], None]) -> Choose:
-    """Return the function that chooses; it looks at the cluster and the study once for each GPU."""
+def chooser(cluster: Cluster, study: Study | None, notify: Callable[[str], None]) -> Choose:
+    """Return the function that chooses; it looks at the cluster and the study once for each GPU.
+
+    Without a study the number is the GPU's own: it is compared with a number that is given.
+    """
     return functools.cache(functools.partial(_chosen, cluster, study, notify))
 
 
 def _chosen(
     cluster: Cluster,
-    study: Study,
+    study: Study | None,
     notify: Callable[[str], None],
     gpu_type: str | None,
     threads: int,
@@ -85,7 +88,7 @@ def _chosen(
     workers = workers_for(gpu, _cpus_per_gpu(gpu_type, cluster), threads)
     if workers.number == DEFAULT_WORKERS:
         return DEFAULT_WORKERS
-    if _has_default_cells(study, gpu_type):
+    if study and _has_default_cells(study, gpu_type):
         notify(
             f"loader_workers={DEFAULT_WORKERS}, as other cells of {study.name} have (a new study "
             f"has {workers.number} on {gpu}; change it: loader_workers=)"

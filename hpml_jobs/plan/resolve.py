@@ -75,8 +75,16 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
     of_path = origins_of_path(given, drafts)
     study = Study(resolve_path(first.outputs) / _study_name(drafts))
     study.check_schema()
-    choose = chooser(cluster, study, notify)
+    numbers = {settings.loader_workers for settings in sweep.settings}
+    choose = chooser(cluster, study if len(numbers) == 1 else None, notify)
     drafts = [placed(with_workers(draft, choose), cluster) for draft in drafts]
+    chosen = {draft.cell.loader_workers for draft in drafts}
+    if None in numbers and len(numbers) > len(chosen) == 1:
+        notify(
+            f"loader_workers=null is {max(chosen)} here, so there is nothing to compare: name two "
+            "numbers, e.g. loader_workers=2,4"
+        )
+        drafts = [draft for draft in drafts if draft.settings.loader_workers is not None]
     if sending:
         for draft in drafts:
             check_shape(draft.shape(cluster), draft.cell, cluster)
@@ -96,6 +104,7 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
     if line := memory_line(planned, gpu, only_warning=fetch):
         notify(line)
     of_batch = {"batch": "global_batch / gpus / accumulate"} if first.global_batch else {}
+    of_batch |= {"data.limit": "iterations x gpus x batch"} if first.iterations else {}
     return Plan(
         study=study,
         cluster=cluster,

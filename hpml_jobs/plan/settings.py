@@ -68,6 +68,7 @@ class Settings(Value, frozen=True, kw_only=True):
     loader_workers: int | None
     protocol: Protocol
     epochs: int | None
+    iterations: int | None
     probe_s: float
     seed: int
     repeats: int
@@ -129,6 +130,8 @@ class Settings(Value, frozen=True, kw_only=True):
             )
         if self.global_batch is not None:
             msgspec.structs.force_setattr(self, "batch", self._share(self.global_batch))
+        if self.iterations is not None:
+            msgspec.structs.force_setattr(self, "data", self._cut(self.iterations))
 
     def _check_cluster(self) -> None:
         cluster = self.cluster
@@ -172,6 +175,21 @@ class Settings(Value, frozen=True, kw_only=True):
             )
         return global_batch // parts
 
+    def _cut(self, iterations: int) -> Data:
+        """Return the data with the samples of so many iterations.
+
+        Raises:
+            UsageError: another key gives the length of a cell.
+        """
+        for key in ("data.limit", "epochs", "ladder.start"):
+            if (value := operator.attrgetter(key)(self)) is not None:
+                raise UsageError(
+                    f"iterations={iterations} with {key}={value}: both give the length of a cell; "
+                    "leave one out"
+                )
+        samples = iterations * self.gpus * self.batch * self.accumulate
+        return msgspec.structs.replace(self.data, limit=samples)
+
     def path_on(self, device: Device) -> TrainingPath:
         """Return the training path of a cell on a device; on the CPU, fp32 is the default."""
         is_default = device is Device.CPU and self.precision is Precision.FP32
@@ -191,6 +209,7 @@ _LEAST = {
     "minutes": 1,
     "retries": 0,
     "repeats": 1,
+    "iterations": 2,
     "nodes": 1,
     "largest_batch": 1,
     "data.limit": 1,

@@ -134,7 +134,7 @@ def _blocks(
     configs.check_choice("grid", grid)
     given = {k: v for k, v in overrides.values.items() if k not in ("cluster", "grid")}
     blocks = [{}] if grid is None else configs.grid_blocks(grid)
-    excluded = {other for key, other in _EXCLUSIVE.items() if given.get(key, [None]) != [None]}
+    excluded = {other for key, value in given.items() for other in _replaced(key, value)}
     blocks = [{k: v for k, v in block.items() if k not in excluded} for block in blocks]
     origins |= {key: f"grid={grid}" for block in blocks for key in block if key != ONLY_ON}
     origins |= dict.fromkeys(given, "command line")
@@ -142,8 +142,20 @@ def _blocks(
     return [defaults | block | given for block in blocks]
 
 
-_EXCLUSIVE = {"batch": "global_batch", "global_batch": "batch"}
-"""Keys, each with the one of a grid's blocks that it replaces."""
+def _replaced(key: str, values: list[Any]) -> tuple[str, ...]:
+    """Return the keys of a grid's blocks that a key of the command line takes the place of."""
+    match key, values:
+        case _, [None]:
+            return ()
+        case "batch", _:
+            return ("global_batch",)
+        case "global_batch", _:
+            return ("batch",)
+        case "iterations", _:
+            return ("data.limit", "epochs")
+        case ("loader", ["device"]) | ("path", ["auto"]):  # which choose the loader
+            return ("loader_workers",)
+    return ()
 
 
 def _blocks_of_device(composer: Composer, blocks: list[Ranges]) -> tuple[list[Ranges], list[str]]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from hpml_jobs.core.cluster import Cluster
-from hpml_jobs.core.conditions import CODE, UNRECORDED
+from hpml_jobs.core.conditions import CODE, LOADER_WORKERS, UNRECORDED
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.value import Value
 from hpml_jobs.predict.forecast import Forecast
@@ -29,10 +29,11 @@ from hpml_jobs.report.predict.rules import forecast
 from hpml_jobs.report.predict.table import predictions
 from hpml_jobs.report.profiler.table import profiler
 from hpml_jobs.report.quantization.table import latency, layers, quantization, spreads
-from hpml_jobs.report.repeats.compared import compared
+from hpml_jobs.report.repeats.compared import between, compared
 from hpml_jobs.report.repeats.table import measured, repeats
+from hpml_jobs.report.scaling.definitions import definitions
 from hpml_jobs.report.scaling.table import scaling, strong
-from hpml_jobs.report.training.curves import curve_table
+from hpml_jobs.report.training.curves import curve_table, iterations
 from hpml_jobs.report.training.quality import evaluation, table4
 from hpml_jobs.report.training.replicas import replicas, shuffling
 from hpml_jobs.study.snapshot import CellState, FolderSnapshot
@@ -131,7 +132,15 @@ def merge(study: str, cells: Sequence[CellResult], options: ReportOptions = DEFA
     together = (make(groups) for make in TOGETHER.values())
     return Report(
         study=study,
-        differences=tuple(f"{what}: {' | '.join(values)}" for what, values in differences.items()),
+        differences=tuple(
+            "; ".join(
+                (
+                    f"{what}: {' | '.join(values)}",
+                    *(between(groups, what) if what == LOADER_WORKERS else ()),
+                )
+            )
+            for what, values in differences.items()
+        ),
         groups=tuple(
             _report_group(
                 study,
@@ -242,6 +251,8 @@ CHECKS = "checks"
 FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
     "scaling": scaling,
     "strong": strong,
+    "speedups": definitions,
+    "iterations": iterations,
     "largest": largest,
     "repeats": repeats,
     "compared": compared,

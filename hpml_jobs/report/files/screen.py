@@ -316,6 +316,8 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
             yield from _first_tables(group, main, TABLE)
         elif group.q1:
             yield _Part(TABLE, _table_printer(group, group.q1), number)
+        for table in (table for table in group.full if table.label == "iterations"):
+            yield _Part(TABLE, _table_printer(group, table), number)
         for tables in group.strategies:
             if tables is not main:
                 yield from _first_tables(group, tables, OTHER_TABLE)

@@ -3,15 +3,15 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
-from itertools import pairwise
+from itertools import combinations, pairwise, product
 from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.text import NaturalKey, natural_key
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, filled, item_table
-from hpml_jobs.report.frame.decision import Comparison, compare_all, runs_needed
-from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.decision import Comparison, compare, compare_all, runs_needed
+from hpml_jobs.report.frame.groups import ConditionGroup, differing
 from hpml_jobs.report.frame.numbers import ratio, seconds
 from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Table
@@ -200,6 +200,23 @@ def compared(group: ConditionGroup) -> Table | None:
     caption = COMPARED.format(what=captions.an_epoch(group.work))
     text = TableText("compared", "Strategies compared", "timed epoch", (caption,))
     return item_table([group], text, items, columns_of(ComparedLine))
+
+
+def between(groups: Sequence[ConditionGroup], condition: str) -> Iterator[str]:
+    """Yield a sentence for every place of two groups that differ in this condition alone."""
+    pairs = [
+        (first, second, row, other)
+        for first, second in combinations(groups, 2)
+        if [*differing([first.conditions, second.conditions])] == [condition]
+        for row, other in product(first.timed, second.timed)
+        if row.place == other.place
+    ]
+    for first, second, row, other in pairs:
+        comparison = compare(other.epochs.runs, row.epochs.runs, tests=len(pairs))
+        is_doubtful = first.doubts_ratio(row, row) or second.doubts_ratio(other, other)
+        text = captions.mark(comparison_text(comparison), is_doubtful=is_doubtful)
+        values = f"{second.conditions[condition]} against {first.conditions[condition]}"
+        yield f"{values} ({captions.cell_words(row.place, first.device)}): {text}"
 
 
 def _place(group: ConditionGroup, row: Row) -> str:

@@ -4,10 +4,10 @@ import math
 import struct
 import zipfile
 import zlib
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Annotated, BinaryIO, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, BinaryIO, NamedTuple, Self, TypeVar
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.errors import HpmlError
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Values = NDArray[np.float64]
+
+T = TypeVar("T")
 
 NAMES = ("curve_loss", "curve_step_s", "curve_lr")
 """Arrays of (ranks, iterations of all epochs of training, in order)."""
@@ -163,17 +165,9 @@ class CurveLine(NamedTuple):
 
 def curve_table(group: ConditionGroup) -> Table | None:
     """Return how each place's loss begins and ends; None if no run has its iterations."""
-    cells = {result.slug: result for result in group.cells if result.measured}
-    if not any(has_curve(result) for result in cells.values()):
+    if not any(map(has_curve, group.cells)):
         return None
-    ends: dict[str, tuple[float, float]] = {}
-    faults: list[tuple[str, Place]] = []
-    for row in group.timed:
-        for slug in (record.slug for record in learning.runs(group, row)):
-            try:
-                ends[slug] = _ends(cells[slug])
-            except NoCurveError as fault:
-                faults.append((f"no curves: {fault}", row.place))
+    ends, faults = _by_run(group, _ends)
     rows = [row for row in group.timed if set(row.cells) & set(ends)]
 
     text = TableText(
@@ -190,11 +184,69 @@ def curve_table(group: ConditionGroup) -> Table | None:
     return line_table(group, text, lines, columns_of(CurveLine), remarks)
 
 
-def _ends(result: CellResult) -> tuple[float, float]:
+def _by_run(
+    group: ConditionGroup, of_curve: Callable[[Curve], T]
+) -> tuple[dict[str, T], list[tuple[str, Place]]]:
+    """Return by slug what `of_curve` makes of each run, and why a run has no curve."""
+    values: dict[str, T] = {}
+    faults: list[tuple[str, Place]] = []
+    for row in group.timed:
+        counted = {record.slug for record in learning.runs(group, row)}
+        for result in (result for result in group.runs(row) if result.slug in counted):
+            try:
+                values[result.slug] = of_curve(read(result))
+            except NoCurveError as fault:
+                faults.append((f"no curves: {fault}", row.place))
+    return values, faults
+
+
+def _ends(curve: Curve) -> tuple[float, float]:
     """Return the mean loss of the first and of the last tenth of a run's iterations."""
-    values = read(result).loss
-    tenth = max(1, len(values) // 10)
-    return float(values[:tenth].mean()), float(values[-tenth:].mean())
+    tenth = max(1, len(curve.loss) // 10)
+    return float(curve.loss[:tenth].mean()), float(curve.loss[-tenth:].mean())
+
+
+ITERATIONS = (
+    "Step: milliseconds of an iteration of the timed epoch, waiting for data included, the longest "
+    "of all ranks: mean without the first one. Loss: mean over ranks in the middle and in the last "
+    "of the first I iterations of training, those of the warm-up epoch."
+)
+
+
+class IterationLine(NamedTuple):
+    """The iterations of an epoch, medians over runs; the mean is without the first of them."""
+
+    mean_step_s: Annotated[float, Shown("step, ms", milliseconds)]
+    iterations: Annotated[int, Shown("I")]
+    loss_half: Annotated[float, Shown("at I/2", loss, "loss")]
+    loss_end: Annotated[float, Shown("at I", loss, "loss")]
+
+    @classmethod
+    def of(cls, curve: Curve) -> Self:
+        """Return the line of a run."""
+        timed = next(n for n, epoch in enumerate(curve.epochs) if epoch.role == Role.TIMED)
+        start, count = curve.starts[timed], curve.epochs[timed].iterations
+        mean_s = float(curve.step_s[start + 1 : start + count].mean())
+        return cls(mean_s, count, float(curve.loss[count // 2 - 1]), float(curve.loss[count - 1]))
+
+
+def iterations(group: ConditionGroup) -> Table | None:
+    """Return what reports that count iterations show; None if no cell has `iterations=`."""
+    requested = {r.slug for r in group.cells if r.cell and r.cell.epoch_iterations}
+    rows = [row for row in group.timed if requested & set(row.cells)]
+    if not rows:
+        return None
+    values, faults = _by_run(group, IterationLine.of)
+    text = TableText(
+        "iterations", "Iterations", "", (ITERATIONS, captions.runs(rows)), affected=Affected.TIME
+    )
+    lines = [
+        (row, IterationLine(*map(median, zip(*runs, strict=True))))
+        for row in rows
+        if (runs := [values[slug] for slug in row.cells if slug in values])
+    ]
+    notes = by_reason(faults, group.device, captions.full_label)
+    return line_table(group, text, lines, columns_of(IterationLine), notes)
 
 
 Shape = tuple[int, ...]

@@ -23,6 +23,12 @@ DIGITS = "workload=digits"
 
 USAGE = [
     # ---- numbers ----
+    ("iterations=1", "iterations=1: must be 2 or more"),
+    ("iterations=9 data.limit=9", "iterations=9 with data.limit=9: both give the length of a cell"),
+    (
+        "iterations=60 batch=512 workload=digits",
+        "iterations=60: an epoch has 40 full ones (20,480 images, batch=512 on gpus=1): use iterat",
+    ),
     ("gpus=0", "gpus=0: must be 1 or more"),
     ("gpus=-1", "gpus=-1: must be 1 or more"),
     ("gpus=two", "gpus=two: a whole number is needed"),
@@ -97,7 +103,7 @@ USAGE = [
     ("cluster.acount=x", "unknown key cluster.acount: did you mean cluster.account?"),
     ("workload=resnet", "workload=resnet: choose one of auto, custom, digits"),
     ("cluster=grene", "cluster=grene: choose one of auto, burst, greene"),
-    ("grid=labs", "quantize, shuffling, smoke; did you mean lab?"),
+    ("grid=labs", "shuffling, smoke, workers; did you mean lab?"),
     ("device=tpu", "device=tpu: choose one of cuda, cpu"),
     ("cluster.isolate=perhaps", "cluster.isolate=perhaps: choose one of off, serial, exclusive"),
     ("workload.data=imagenet", "workload.data=imagenet: choose one of cifar10, digits, folder"),

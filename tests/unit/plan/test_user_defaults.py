@@ -33,9 +33,9 @@ DEPENDENT = (
     *("recipe.", "workload.limit", "grid"),
     *("workload.code", "workload.imported", "workload.data_sha256"),
     *("cluster.name", "cluster.known_as", "cluster.launcher"),
-    "global_batch",
+    *("global_batch", "iterations"),
 )
-"""Keys that no user sets, recipes, whose values must fit each other, and what excludes a ladder."""
+"""Keys that no user sets, recipes, whose values must fit each other, and what excludes others."""
 
 
 def flat(values, prefix=""):

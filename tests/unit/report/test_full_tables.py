@@ -105,6 +105,17 @@ def test_strong_scaling_uses_every_pair_of_the_grid(builder):
     assert row["karp_flatt"] == pytest.approx((1 / speedup - 1 / 4) / (1 - 1 / 4))
 
 
+def test_every_ratio_that_reports_call_a_speedup_is_in_one_table(builder):
+    builder.with_published_study()
+    row = csv_row(builder, "speedups", gpus=4, batch=128)
+    assert row["speedup"] == pytest.approx(27.224 / 19.878)
+    assert row["strong_speedup"] == pytest.approx(25.945 / 19.878)
+    assert row["scaled_speedup"] == pytest.approx(4 * 27.224 / 19.878)
+    assert row["batch_speedup"] == pytest.approx(30.822 / 19.878)
+    smallest = csv_row(builder, "speedups", gpus=4, batch=32)
+    assert smallest["batch_speedup"] is None
+
+
 def test_karp_flatt_outside_0_and_1_is_a_dash_with_reason(builder):
     builder.with_published_study()
     slower = csv_row(builder, "strong", gpus=4, global_batch=128)
@@ -433,7 +444,7 @@ def test_protocol_lab_omits_empty_tables(builder):
     builder.with_record(lab_record(lab_cell(1, 128, protocol=Protocol.LAB), 30.0))
     builder.with_record(lab_record(lab_cell(2, 128, protocol=Protocol.LAB), 20.0))
     labels = [table.label for table in builder.collect().groups[0].full]
-    assert labels == ["choice", "cost", "scaling", "replicas", "checks"]
+    assert labels == ["choice", "cost", "scaling", "speedups", "replicas", "checks"]
 
 
 def test_mixed_study_names_cells_not_measured(builder):

@@ -43,7 +43,7 @@ def marks_of(table):
     [
         (
             Affected.TIME,
-            {"table1-ddp", "table2r-ddp", "table3r-ddp", "cost", "scaling", "repeats", "choice"},
+            {"table1-ddp", "table2r-ddp", "table3r-ddp", "cost", "scaling", "speedups", "choice"},
         ),
         (Affected.SPLIT, {"table2-ddp", "communication", "phases", "profiler"}),
         (Affected.BANDWIDTH, {"table3-ddp", "bandwidth"}),

@@ -36,6 +36,7 @@ FILES = [
     "cost.csv",
     "scaling.csv",
     "strong.csv",
+    "speedups.csv",
     "largest.csv",
     "communication.csv",
     "bandwidth.csv",
@@ -151,7 +152,7 @@ def test_latex_tables_are_complete_and_escaped(incomplete_study):
     write_tables(incomplete_study.collect(), incomplete_study.study.report)
     text = (incomplete_study.study.report / "tables.tex").read_text()
     assert text.isascii()
-    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 20
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 21
     assert r"failed: 100 \% of \$HOME \& more\_\#" in text
     assert not re.search(r"(?<!\\)[_%&#$](?!-\$|\\)", _captions(text))
     assert r"\multicolumn{2}{c}{batch 32 per GPU}" in text

@@ -115,7 +115,9 @@ def _values(plan: Plan) -> list[tuple[str, str]]:
     """Return every key of the configuration with its value; differing values are listed."""
     cells = [planned.cell for planned in plan.cells]
     rows = [("study", plan.study.name), ("outputs", str(plan.study.root.parent))]
-    rows += _fields("", cells, without=("workload", "recipe", "quantize", "path"))
+    parts = ("workload", "recipe", "quantize", "path")
+    rows += _fields("", cells, without=(*parts, "epoch_iterations"))
+    rows.append(("iterations", _distinct(cell.epoch_iterations for cell in cells)))
     rows += _fields("", [cell.path for cell in cells])
     rows.append(("minutes", _distinct(planned.shape.minutes for planned in plan.cells)))
     rows.append(("data.root", _distinct(planned.file.data_root for planned in plan.cells)))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -30,6 +31,13 @@ class Faulty(torch.nn.Module):
 def dataset(train):
     return TensorDataset(torch.zeros(32, 4), torch.zeros(32, dtype=torch.long))
 """
+
+
+def test_cell_of_40_iterations_prints_them(tmp_path):
+    program = local_program(tmp_path)
+    program.ok("iterations=40", "batch=8", *(word for word in HERE if "limit" not in word))
+    (line,) = (line for line in program.ok("collect").splitlines() if "b8 │" in line)
+    assert re.fullmatch(r"single 1-process b8 │ +!?\d+\.?\d* │ 40 │ \d\.\d{4} +\d\.\d{4}", line)
 
 
 def study_with_faulty_model(program, act):

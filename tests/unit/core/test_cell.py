@@ -104,6 +104,7 @@ def test_slug_and_hash_are_stable_across_versions():
         {"seed": 1},
         {"repeat": 1},
         {"epochs": 5},
+        {"epoch_iterations": 40},
         {"probe_s": 3.0},
         {"protocol": Protocol.LAB, "epochs": 3},
         {"recipe": Recipe(name="scaled", scaled=True)},
@@ -123,7 +124,7 @@ def test_hash_covers_every_field_and_no_limit_or_path():
         *("gpus", "nodes", "batch", "strategy", "workload", "protocol", "device", "gpu_type"),
         *("threads", "loader_workers", "seed", "repeat", "epochs", "probe_s"),
         *("recipe", "set_epoch", "sync_buffers", "evaluate", "quantize", "loader", "path"),
-        "reshard",
+        *("reshard", "epoch_iterations"),
     }
 
 

@@ -62,6 +62,14 @@ def test_batch_replaces_the_global_batch_of_a_grid():
     assert "batch" not in sweep.origins
 
 
+def test_iterations_replace_the_length_of_a_grid():
+    words = ("device=cpu", "workload=digits", "iterations=10")
+    values, _ = swept("grid=smoke", *words, key="data")
+    assert [data.limit for data in values] == [640, 1280]
+    values, _ = swept("grid=shuffling", *words, key="epochs")
+    assert {*values} == {None}
+
+
 def test_buckets_begin_with_the_default_of_torch():
     values, _ = swept("grid=buckets", "device=cpu", key="bucket_cap_mb")
     assert values == [None, None, 1, 5, 25, 100]

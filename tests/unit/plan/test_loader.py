@@ -46,10 +46,26 @@ def test_lab_has_two_workers_and_grid_workers_compares_them_with_the_gpus_own(fa
     assert any("loader_workers=null is 2 here, so there is nothing to compare" in n for n in notes)
 
 
+def test_grid_workers_compares_again_in_a_study_with_cells_of_2(fast_cards):
+    for _ in range(2):
+        plan = plan_with_folder("grid=workers", "gpu_type=h100", "study=mine")
+        assert workers(plan) == {2, 8}
+        send_cells(plan, plan.cells[:1])
+
+
+def test_loader_of_the_device_replaces_the_workers_of_the_lab(fast_cards):
+    for words in (["loader=device"], ["path=auto"]):
+        assert workers(plan_of("grid=lab", "gpu_type=h100", *words)) == {0}
+    for word, number in (("loader=workers", 2), ("loader_workers=null", 8)):
+        assert workers(plan_of("grid=lab", "gpu_type=h100", word)) == {number}
+
+
 def test_iterations_cut_an_epoch_and_equal_global_batches_share_it():
     plan = plan_of("gpus=1,2", "global_batch=256", "iterations=40", "workload=digits")
     assert [planned.cell.workload.images for planned in plan.cells] == [40 * 256, 40 * 256]
     assert all("40iterations" in planned.slug for planned in plan.cells)
+    shown = {row.key: (row.value, row.origin) for row in preview_of(select(plan)).values}
+    assert shown["iterations"] == ("40", "command line")
 
 
 def test_fast_gpu_gets_more_workers_and_says_so(fast_cards):

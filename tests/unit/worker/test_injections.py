@@ -104,4 +104,7 @@ def test_ranks_late_in_different_phases_are_named_and_wait_for_each_other(inject
         assert SECONDS[phase](rank.phases) == pytest.approx(truths_s[-1], abs=limit_s)
     assert record.least_waiting.rank == 0  # all wait equally
     assert record.exchange_s < 0.5 * min(truths_s)
-    assert record.waiting_s == pytest.approx(max(truths_s[1:]), abs=limit_s)
+    # Ranks that wait for a CPU are late too: more processes than CPUs, and others on the machine.
+    queued_s = sum(rank.epoch("instrumented").scheduling.run_queue_s for rank in record.ranks)
+    latest_s = max(truths_s[1:])
+    assert latest_s - limit_s < record.waiting_s < latest_s + limit_s + queued_s

@@ -68,6 +68,8 @@ def test_other_loader_workers_are_compared_in_a_sentence(builder):
     builder.with_record(lab_record(lab_cell(1, 128, loader_workers=8), 20.0))
     (difference,) = builder.collect().differences
     assert difference.startswith("DataLoader workers per process: 2 | 8; 8 against 2 (1 GPU, batch")
+    builder.with_record(lab_record(lab_cell(1, 128, loader_workers=4, threads=2), 25.0))
+    assert not any("4 against" in line for line in builder.collect().differences)
 
 
 @pytest.mark.usefixtures("no_checks")

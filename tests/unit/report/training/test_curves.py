@@ -66,6 +66,11 @@ def test_iterations_are_counted_without_the_first(builder):
     assert line.texts == ("20.0", "49", "2.3425", "2.1712")
 
 
+def test_iterations_table_is_for_cells_that_count_them(builder):
+    two_gpu_cell_with_curves(builder)
+    assert "iterations" not in [table.label for table in builder.collect().groups[0].tables]
+
+
 def test_curves_table_omits_losses_of_shorter_runs(builder):
     two_gpu_cell_with_curves(builder)
     slug = two_gpu_cell_with_curves(builder, seed=1, protocol=Protocol.LAB, epochs=2)

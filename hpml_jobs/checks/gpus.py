@@ -169,6 +169,23 @@ def _launch_share(rank: Rank) -> float | None:
     return launch_share(timed.launch_s, step_s, timed.stalls.p20_s)
 
 
+@check("gpu-utilization", Level.WARN, Tier.TABLE, Affected.TIME)
+def little_used(record: Record) -> Observation | None:
+    """The GPUs of the timed epoch ran kernels for a smaller share of the time than the site wants:
+    it may cancel such jobs. Only where cluster.cancel_below_utilization has the cell's host.
+
+    Limit: cluster.cancel_below_utilization of the cell's first host
+    Fix: use a larger batch= or fewer gpus=
+    """
+    used = record.gpu_utilization_percent
+    limit = record.facts.cancel_below_percent if record.facts else None
+    if used is None or limit is None:
+        return None
+    return Observation(
+        used >= limit, f"GPU utilization is {used:.0f} % (this site cancels jobs below {limit} %)"
+    )
+
+
 @check("memory-retries", Level.WARN, Tier.NUMBER, Affected.TIME)
 def memory_retried(record: Record) -> Observation | None:
     """torch's allocator had to free cached memory during the timed epoch, because the GPU was full:

@@ -30,6 +30,7 @@ from hpml_jobs.cli.options import (
 )
 from hpml_jobs.cli.status import show_until_idle
 from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.text import counted
 from hpml_jobs.study.snapshot import read_study
 
@@ -174,6 +175,14 @@ def report(
             "--to", metavar="FOLDER", help="folder of the page; default: report/ in the study"
         ),
     ] = None,
+    handin: Annotated[
+        Path | None,
+        typer.Option(
+            "--handin",
+            metavar="FOLDER",
+            help="write into FOLDER what is handed in: page, PDF, README, script, notebook",
+        ),
+    ] = None,
     is_opened: Annotated[bool, typer.Option("--open", help="open the page in a browser")] = False,
 ) -> None:
     """Write a page that can be handed in: report.html, and the same as report.md.
@@ -186,21 +195,32 @@ def report(
     Example: hpml-jobs report digits-local --open
     """
     name, values = parse_words("report", words, REPORT_KEYS)
+    if handin and to:
+        raise UsageError("--handin and --to are both given: leave one of them out")
     study = find_study(name, outputs)
     made, _ = current_report(study, values)
-    from hpml_jobs.report.folder import write_all
+    from hpml_jobs.report.folder import write_all, write_handin
+    from hpml_jobs.report.handin.files import PDF, SCRIPT
     from hpml_jobs.report.page import HTML, MARKDOWN
 
-    written = write_report("report", study, to, lambda folder: write_all(made, folder))
+    write = write_handin if handin else write_all
+    written = write_report("report", study, handin or to, lambda folder: write(made, folder))
     for line in _answers(made):
         print(line)
     if not written:
         raise typer.Exit(1)
-    pictures = [path.stem for path in written if path.suffix == ".png"]
-    files = [HTML, MARKDOWN, "all tables"]
-    files += [f"pictures of {', '.join(pictures)} (PNG, SVG)"] if pictures else []
     folder = written[0].parent
+    if handin:
+        files = [path.name for path in written if path.parent == folder] + ["data/*.csv"]
+    else:
+        pictures = [path.stem for path in written if path.suffix == ".png"]
+        files = [HTML, MARKDOWN, "all tables"]
+        files += [f"pictures of {', '.join(pictures)} (PNG, SVG)"] if pictures else []
     print(f"written: {', '.join(files)} in {folder}")
+    if handin and PDF not in files:
+        print(f"no {PDF}: Chromium is not here; open {HTML} in a browser and save it as PDF")
+    if handin and SCRIPT not in files:
+        print(f"no {SCRIPT}: it repeats no cell of this study; README.md has the reason")
     if is_opened:
         _open(folder / HTML, os.environ)
 

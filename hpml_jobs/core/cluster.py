@@ -2,7 +2,9 @@
 
 import re
 import shlex
+from collections.abc import Mapping
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from math import ceil
 from typing import Any
 
@@ -81,6 +83,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     array_parallelism: int = 64
     link_gb_per_s: float | dict[str, float] | None = None
     peak_tflop_per_s: float | dict[str, float] | None = None
+    cancel_below_utilization: dict[str, int] = {}
     max_array_size: int | None = None
     gpu_hours_budget: float | None = None
     confirm_gpu_hours: float | None = 20
@@ -182,6 +185,16 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 def _of_type(given: float | dict[str, float] | None, gpu_type: str | None) -> float | None:
     """Return what is given for a GPU type, or for all."""
     return given.get(gpu_type or "") if isinstance(given, dict) else given
+
+
+def limit_of_host(limits: Mapping[str, int], host: str) -> int | None:
+    """Return the limit of the longest pattern that matches a host; None if none matches.
+
+    >>> [limit_of_host({"gh*": 60, "*": 10}, host) for host in ("gh001", "x1")]
+    [60, 10]
+    """
+    matching = [pattern for pattern in limits if fnmatchcase(host, pattern)]
+    return limits[max(matching, key=len)] if matching else None
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):

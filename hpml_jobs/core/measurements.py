@@ -538,6 +538,7 @@ class CardSamples(Value, frozen=True, kw_only=True):
 
     Clocks are the least, the median and the most of the samples, in MHz; power the least, the mean
     and the most, in W. `throttle_reasons` has the share of the samples in which each one held.
+    `utilization_percent` is the mean of NVML's GPU utilization; None before 0.9.0, or with MIG.
     """
 
     count: int
@@ -546,6 +547,7 @@ class CardSamples(Value, frozen=True, kw_only=True):
     power_w: tuple[float, float, float]
     temperature_c: int
     throttle_reasons: dict[str, float] = {}
+    utilization_percent: float | None = None
 
 
 class Card(Value, frozen=True, kw_only=True):
@@ -601,6 +603,11 @@ class Card(Value, frozen=True, kw_only=True):
     def clock_mhz(self) -> int | None:
         """The median SM clock in the timed epoch; of records without samples the one after it."""
         return self.samples.sm_clock_mhz[1] if self.samples else self.sm_clock_mhz
+
+    @property
+    def utilization_percent(self) -> float | None:
+        """The mean utilization in the timed epoch; None without samples."""
+        return self.samples.utilization_percent if self.samples else None
 
 
 class MicrobenchmarkPoint(Value, frozen=True, kw_only=True):

@@ -230,6 +230,7 @@ class Facts(Value, frozen=True, kw_only=True):
     nccl_algorithm: str | None = None  # NCCL_ALGO where it was set, not NCCL's own choice
     link_gb_per_s: float | None = None  # the link's specified one-way speed (cluster config)
     peak_tflop_per_s: float | None = None  # of a device at the cell's precision (cluster config)
+    cancel_below_percent: int | None = None  # the site's limit of GPU utilization
     code_commit: str | None = None  # of the working tree of the user's functions, at submission
     code_dirty: bool | None = None  # whether their source files differed from it
     precision: str = "fp32"  # unknown for own models: they may compute in another one
@@ -330,6 +331,13 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
             for gpu in energy or ()
         }
         return None if None in energies or not by_gpu else sum(by_gpu.values())
+
+    @property
+    def gpu_utilization_percent(self) -> float | None:
+        """Mean utilization of the GPUs in the timed epoch, by NVML; None if it is not known."""
+        of_cards = [card.utilization_percent for card in self.cards]
+        known = [percent for percent in of_cards if percent is not None]
+        return fmean(known) if known else None
 
     @property
     def link_gb_per_s(self) -> float | None:

@@ -1,4 +1,4 @@
-"""Clocks, power, temperature and reasons for lower clocks of a node's GPUs while a cell runs.
+"""Clocks, power, utilization, heat and reasons for lower clocks of GPUs while a cell runs.
 
 The job's wrapper takes them, which waits for its workers anyway. It is a process of its own: the
 ranks' interpreters, their memory and CUDA have no part in it, and the readings use less than 1 % of
@@ -49,6 +49,7 @@ class Sample(Value, frozen=True, kw_only=True):
     power_w: float
     temperature_c: int
     reasons: int  # NVML's bit mask
+    utilization_percent: int | None = None
 
 
 class NodeSamples(Value, frozen=True, kw_only=True):
@@ -114,7 +115,14 @@ def _sample(nvml: Any, handle: Any) -> Sample:
         power_w=nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
         temperature_c=nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
         reasons=int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),
+        utilization_percent=_utilization_percent(nvml, handle),
     )
+
+
+def _utilization_percent(nvml: Any, handle: Any) -> int | None:
+    with contextlib.suppress(nvml.NVMLError):  # an instance of a divided GPU has none
+        return int(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+    return None
 
 
 def write_samples(paths: AttemptFolder, node: int, samples: NodeSamples) -> None:
@@ -169,6 +177,7 @@ def summarize(samples: Sequence[Sample]) -> CardSamples | None:
     if not samples:
         return None
     watts = [sample.power_w for sample in samples]
+    busy = [s.utilization_percent for s in samples if s.utilization_percent is not None]
     reasons = Counter(name for sample in samples for name in throttle_reasons(sample.reasons))
     return CardSamples(
         count=len(samples),
@@ -177,6 +186,7 @@ def summarize(samples: Sequence[Sample]) -> CardSamples | None:
         power_w=(min(watts), mean(watts), max(watts)),
         temperature_c=max(sample.temperature_c for sample in samples),
         throttle_reasons={name: count / len(samples) for name, count in sorted(reasons.items())},
+        utilization_percent=mean(busy) if busy else None,
     )
 
 

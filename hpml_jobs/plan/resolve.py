@@ -34,7 +34,7 @@ from hpml_jobs.plan.memory import memory_line
 from hpml_jobs.plan.own_code import examined, working_tree
 from hpml_jobs.plan.path import origins_of_path, with_path
 from hpml_jobs.plan.settings import QuantizeSettings, Settings
-from hpml_jobs.plan.speed import estimate
+from hpml_jobs.plan.speed import estimate, speeds_of, utilization_line
 from hpml_jobs.plan.sweep import Sweep
 from hpml_jobs.slurm import commands
 from hpml_jobs.study.selection import check_name
@@ -95,9 +95,12 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
         for cell in planned_cells(draft, workloads[_data_of(draft.settings)], cluster)
     ]
     gpu = gpu_name(None, cluster)
-    speed = estimate(planned, gpu)
+    speeds = speeds_of(planned, gpu)
+    speed = estimate(speeds)
     if speed and (speed.remedy or not fetch):
         notify(str(speed))
+    if line := utilization_line(speeds, cluster.cancel_below_utilization):
+        notify(line)
     if line := memory_line(planned, gpu, only_warning=fetch):
         notify(line)
     of_batch = {"batch": "global_batch / gpus / accumulate"} if first.global_batch else {}

@@ -143,6 +143,10 @@ class Settings(Value, frozen=True, kw_only=True):
                 if value is not None and value <= 0:
                     key = f"cluster.{name}{'.' if kind else ''}{kind}={value:g}"
                     raise UsageError(f"{key}: must be more than 0; null: {unset}")
+        for pattern, percent in cluster.cancel_below_utilization.items():
+            if not 0 < percent <= 100:
+                key = f"cluster.cancel_below_utilization={{{pattern}: {percent}}}"
+                raise UsageError(f"{key}: give a percentage from 1 to 100")
         for gpu_type, gpus in self.cluster.gpu_types.items():
             if gpus < 1:
                 raise UsageError(f"cluster.gpu_types.{gpu_type}={gpus}: must be 1 or more")

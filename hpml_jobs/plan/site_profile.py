@@ -236,12 +236,12 @@ def choose_account(site: Site, known: Mapping[str, Any]) -> Choice:
     elif site.default_account:
         chosen, source = site.default_account, "your default account, by sacctmgr"
     elif len(names) == 1:
-        chosen, source = names[0], "your only account, by sacctmgr"
+        chosen, source = names[0], f"your only account, by {site.accounts_from}"
     else:
         chosen, source = None, ""
     entries = [Entry("account", chosen, source)] if chosen else []
     entries += [
-        Entry("account", name, "an account of yours, by sacctmgr", is_set=False)
+        Entry("account", name, f"an account of yours, by {site.accounts_from}", is_set=False)
         for name in names
         if name != chosen
     ]

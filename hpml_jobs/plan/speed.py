@@ -5,7 +5,7 @@ other machines, for one line before anything is submitted; the record has the me
 """
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import ceil, inf, log2
 from pathlib import Path
 from typing import NamedTuple
@@ -14,12 +14,14 @@ import msgspec
 
 from hpml_jobs.checks.gpu_peaks import PEAKS, gpu_key, half_precision, planned_flop
 from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.cluster import limit_of_host
 from hpml_jobs.core.data_files import TRAIN, class_folders, images_of
 from hpml_jobs.core.strategies import Device, Loader
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.training_path import CompileMode, TrainingPath
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan.cells import PlannedCell
+from hpml_jobs.slurm.commands import inventory
 
 IMAGES_PER_WORKER_S = {"cifar10": 3_000, "folder": 1_300, "digits": 50_000}
 """32x32 images per second that one loader worker makes of each data set, by
@@ -125,6 +127,11 @@ class Speed(NamedTuple):
         return min(self.taken, self.made, self.launched)
 
     @property
+    def busy(self) -> float:
+        """The share of the time in which the GPU computes."""
+        return self.rate / self.taken
+
+    @property
     def remedy(self) -> str:
         """The key that gives more; empty where none is known."""
         cell, path = self.cell, self.cell.path
@@ -183,14 +190,34 @@ def speed_of(planned: PlannedCell, gpu: str | None) -> Speed | None:
     )
 
 
-def estimate(cells: Iterable[PlannedCell], gpu: str | None) -> Speed | None:
-    """Return the speed of the cell whose loader keeps up least, else of the fastest cell.
-
-    `gpu` is the GPU of cells that do not name theirs.
-    """
+def speeds_of(cells: Iterable[PlannedCell], gpu: str | None) -> list[Speed]:
+    """Return the speeds that are known; `gpu` is the GPU of cells that do not name theirs."""
     speeds = (speed_of(planned, planned.cell.gpu_type or gpu) for planned in cells)
-    known = [speed for speed in speeds if speed]
-    return min(known, key=lambda s: (min(1, s.made / s.taken), -s.rate), default=None)
+    return [speed for speed in speeds if speed]
+
+
+def estimate(speeds: Iterable[Speed]) -> Speed | None:
+    """Return the speed of the cell whose loader keeps up least, else of the fastest cell."""
+    return min(speeds, key=lambda s: (min(1, s.made / s.taken), -s.rate), default=None)
+
+
+def utilization_line(speeds: Iterable[Speed], limits: Mapping[str, int]) -> str:
+    """Return a warning of the cell that uses its GPU least, if the site cancels such jobs.
+
+    `limits` are the percentages of `cluster.cancel_below_utilization`, by pattern of hosts.
+    """
+    least = min(speeds, key=lambda speed: speed.busy, default=None)
+    if least is None or not limits:
+        return ""
+    hosts = [node.name for node in inventory() if node.gpu_type == least.gpu]
+    limit = max((limit_of_host(limits, host) or 0 for host in hosts), default=0)
+    if 100 * least.busy >= limit:
+        return ""
+    return (
+        f"batch {least.cell.batch} on {least.gpu}: about {100 * least.busy:.0f} % GPU utilization "
+        f"(estimate, docs/keys.md); this site cancels jobs below {limit} %: use "
+        f"{least.remedy.rstrip(',') or 'a larger batch='}"
+    )
 
 
 def _per_worker(planned: PlannedCell) -> float:

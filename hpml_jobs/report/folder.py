@@ -11,6 +11,8 @@
     report.html, report.md  the page (docs/tables.md)
     speedup.png, .svg, …    its pictures (docs/tables.md)
 
+`report --handin` writes the page and what `handin` makes, and no other file.
+
 A file that would not change is not written: `is_outdated` compares times.
 """
 
@@ -19,10 +21,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import printable
 from hpml_jobs.report import page, pictures
 from hpml_jobs.report.files import csv_tables, json_tables, latex, markdown
+from hpml_jobs.report.handin import files as handin
 from hpml_jobs.report.report import LABELS, TOGETHER, Report
 from hpml_jobs.study.files import write_whole
 
@@ -57,6 +60,22 @@ def write_all(report: Report, folder: Path) -> list[Path]:
     return written
 
 
+def write_handin(report: Report, folder: Path) -> list[Path]:
+    """Write what is handed in: the page, also as PDF where a browser prints it, and `handin`.
+
+    Raises:
+        UsageError: the folder has files that are not of an earlier call.
+        HpmlError: the folder cannot be written.
+    """
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / handin.NOTEBOOK).exists():
+        raise UsageError(f"--handin {folder} has other files: name an empty or a new folder")
+    contents = {page.HTML: page.files(report)[page.HTML], **handin.files(report)}
+    sheets = (f"data/{name}" for name in _SHEETS)
+    written = _write(contents, folder, (handin.SCRIPT, handin.PDF, *sheets), handin.NOTEBOOK)
+    pdf = folder / handin.PDF
+    return [*written, pdf] if handin.print_pdf(folder / page.HTML, pdf) else written
+
+
 def is_outdated(folder: Path) -> bool:
     """Return whether a folder has a page that is older than the tables beside it."""
     try:
@@ -76,10 +95,15 @@ def _tables(report: Report) -> Contents:
     }
 
 
-def _write(contents: Contents, folder: Path, changing: Iterable[str]) -> list[Path]:
-    """Write files; of the `changing` names, remove those that an earlier report wrote."""
+def _write(
+    contents: Contents, folder: Path, changing: Iterable[str], mark: str = TABLES
+) -> list[Path]:
+    """Write files; of the `changing` names, remove those that an earlier report wrote.
+
+    A folder has an earlier report if it has the file `mark`.
+    """
     path = folder
-    has_report = (folder / TABLES).exists()
+    has_report = (folder / mark).exists()
     try:
         for name, text in contents.items():
             path = folder / name

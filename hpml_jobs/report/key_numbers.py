@@ -94,6 +94,7 @@ def key_numbers(record: Record) -> dict[str, Any]:
         "sm_clock_mhz": gpus.sm_clock_mhz,
         "least_sm_clock_mhz": gpus.least_sm_clock_mhz,
         "power_w": gpus.power_w,
+        "gpu_utilization_percent": gpus.gpu_utilization_percent,
         "throttle_reasons": gpus.throttle_reasons,
         "gpu_bus_ids": gpus.bus_ids,
         "gpu_links": gpus.links,
@@ -187,6 +188,7 @@ _TEXTS: dict[str, Callable[[float], str]] = {
     **dict.fromkeys(("_s", "_s_by_rank", "startup", "phases"), lambda value: f"{seconds(value)} s"),
     **dict.fromkeys(("joules", "joules_per_1000"), lambda value: f"{significant(value, 4)} J"),
     "power_w": lambda value: f"{significant(value, 4)} W",
+    "_percent": lambda value: f"{value:.0f} %",
     "clock_mhz": lambda value: f"{significant(value, 4)} MHz",
     **dict.fromkeys(("bytes", "per_token", "loss"), lambda value: significant(value, 4)),
 }

@@ -1,5 +1,6 @@
 """A site as SLURM describes it: partitions with their GPUs, the user's accounts, and defaults."""
 
+import itertools
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -7,6 +8,9 @@ from typing import NamedTuple
 from hpml_jobs.slurm.commands import ASK_TIMEOUT_S, Answer, ask_slurm, limits
 from hpml_jobs.slurm.jobs import parse_duration_s
 from hpml_jobs.slurm.nodes import parse_gpus, parse_size
+
+ACCOUNTS_TOOL = "my_slurm_accounts"
+"""NYU's list of a user's accounts."""
 
 SITE_TIMEOUT_S = 5.0
 """How long each command may take; the user waits for all of them."""
@@ -58,7 +62,8 @@ class Association(NamedTuple):
 class Site(NamedTuple):
     """What SLURM reports about itself and the user; `config` is that of `scontrol show config`.
 
-    `complaints` names each command that did not answer, and why.
+    `complaints` names each command that did not answer, and why; `accounts_from` the one that named
+    the accounts.
     """
 
     config: Mapping[str, str] = {}
@@ -66,10 +71,14 @@ class Site(NamedTuple):
     associations: tuple[Association, ...] = ()
     default_account: str = ""
     complaints: tuple[str, ...] = ()
+    accounts_from: str = "sacctmgr"
 
 
 def read_site(user: str) -> Site:
-    """Ask sinfo, scontrol and, about the user, sacctmgr; one that fails costs its answer only."""
+    """Ask sinfo, scontrol and, about the user, sacctmgr; one that fails costs its answer only.
+
+    Where sacctmgr names no account, NYU's my_slurm_accounts is asked, if it exists.
+    """
     config, complaints = limits(), []
     if not config:
         complaints.append("scontrol show config: no answer")
@@ -83,16 +92,23 @@ def read_site(user: str) -> Site:
     answer = ask_associations(user, SITE_TIMEOUT_S)
     if answer.code:
         complaints.append(_complaint("sacctmgr", answer, f"exit code {answer.code}"))
-        return Site(config, partitions, complaints=tuple(complaints))
+    associations = parse_associations(answer.text, config.get("ClusterName", ""))
+    source = "sacctmgr"
+    if not associations:
+        tool = ask_slurm(ACCOUNTS_TOOL, timeout_s=SITE_TIMEOUT_S)
+        associations, source = parse_accounts(tool.text), ACCOUNTS_TOOL
+    if answer.code:
+        return Site(config, partitions, associations, "", tuple(complaints), source)
     show = ("sacctmgr", "-n", "-P", "show", "user", user, "format=DefaultAccount")
     default = ask_slurm(*show, timeout_s=SITE_TIMEOUT_S)
     account = default.text.strip()
     return Site(
         config,
         partitions,
-        parse_associations(answer.text, config.get("ClusterName", "")),
+        associations,
         account if default.code == 0 and _NAME.fullmatch(account) else "",
         tuple(complaints),
+        source,
     )
 
 
@@ -125,6 +141,17 @@ def parse_partitions(text: str) -> tuple[Partition, ...]:
             for gpu_type, gpus in parse_gpus(gres)
         )
     return tuple(Partition(*partition, tuple(of_it)) for partition, of_it in kinds.items())
+
+
+def parse_accounts(text: str) -> tuple[Association, ...]:
+    """Parse the answer of my_slurm_accounts: a head, a line of dashes, an account per line.
+
+    >>> parse_accounts("Account  Descr\\n-------  -----\\ntorch_pr_1_lab  our lab\\n")[0].account
+    'torch_pr_1_lab'
+    """
+    words = [line.split()[0] for line in text.splitlines() if line.strip()]
+    rows = itertools.dropwhile(lambda word: not word.startswith("--"), words)
+    return tuple(Association(word) for word in rows if _NAME.fullmatch(word))
 
 
 def ask_associations(user: str, timeout_s: float = ASK_TIMEOUT_S) -> Answer:

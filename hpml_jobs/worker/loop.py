@@ -8,6 +8,7 @@ import msgspec
 import torch
 
 from hpml_jobs.core.cell import CellFile, Protocol
+from hpml_jobs.core.cluster import limit_of_host
 from hpml_jobs.core.measurements import TRAINING, Role, Stage
 from hpml_jobs.core.quantization import Quantized
 from hpml_jobs.core.record import Facts, Model, Rank
@@ -67,6 +68,7 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
         cell_facts = msgspec.structs.replace(
             facts.read_facts(cell, strategy.backend, file.link_gb_per_s),
             peak_tflop_per_s=file.peak_tflop_per_s,
+            cancel_below_percent=limit_of_host(file.cancel_below_utilization, host_name()),
             code_commit=file.code_commit,
             code_dirty=file.code_dirty,
             text=describe_text(cell.workload, training.loader.dataset, training.test_images),

@@ -39,6 +39,7 @@ FACTS = Facts(
     cudnn_deterministic=False,
     gpus_visible=4,
     slurm={"SLURM_GPUS_ON_NODE": "4"},
+    cancel_below_percent=60,
 )
 DDP4 = a_cell(batch=32)
 SINGLE = a_cell(batch=32, gpus=1, strategy=Strategy.SINGLE)
@@ -117,6 +118,7 @@ def samples_at(clock_mhz: int, reason: str) -> CardSamples:
         power_w=(240.0, 245.0, 250.0),
         temperature_c=75,
         throttle_reasons={reason: 1.0},
+        utilization_percent=40.0,
     )
 
 

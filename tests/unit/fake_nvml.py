@@ -24,6 +24,7 @@ class FakeGpu:
     power_limit_mw: int | None = 700_000
     temperature: int = 60
     reasons: int = 0x4
+    utilization: int | None = 97  # per cent
     pids: tuple[int, ...] = ()
     pcie: tuple[int, int, int, int] = (4, 16, 4, 16)  # generation, width, and the highest
     links: tuple[str, ...] = ()  # the ends of the active links; `off` is one that is not
@@ -112,6 +113,9 @@ _ANSWERS: dict[str, Any] = {
     "nvmlDeviceGetPowerUsage": lambda gpu: gpu.power_mw,
     "nvmlDeviceGetEnforcedPowerLimit": lambda gpu: gpu.power_limit_mw,
     "nvmlDeviceGetCurrentClocksThrottleReasons": lambda gpu: gpu.reasons,
+    "nvmlDeviceGetUtilizationRates": lambda gpu: (
+        None if gpu.utilization is None else SimpleNamespace(gpu=gpu.utilization)
+    ),
     "nvmlDeviceGetComputeRunningProcesses": lambda gpu: [
         SimpleNamespace(pid=pid) for pid in gpu.pids
     ],

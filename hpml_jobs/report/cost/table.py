@@ -100,9 +100,13 @@ def clocks_text(group: ConditionGroup) -> str:
         return ""
     clock = _optional_span("SM clock {}", [card.clock_mhz for card in boards])
     highest = _optional_span(" of {} MHz", [card.max_sm_clock_mhz for card in boards])
+    used = _optional_span("utilization {} %", [card.utilization_percent for card in boards])
+    records = [record for row in group.timed for record in group.records(row)]
+    limits = [record.facts.cancel_below_percent for record in records if record.facts]
     parts = [
         clock and clock + (highest or " MHz"),
         _optional_span("memory clock {} MHz", [card.memory_clock_mhz for card in boards]),
+        used and used + _optional_span(" (this site cancels below {} %)", limits),
         _optional_span("power limit {} W", [card.power_limit_w for card in boards]),
     ]
     when = "in the timed epoch" if all(card.samples for card in boards) else "after an epoch"

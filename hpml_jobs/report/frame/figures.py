@@ -278,6 +278,7 @@ class GpuFigures(NamedTuple):
     least_sm_clock_mhz: int | None = None
     memory_clock_mhz: float | None = None
     power_w: float | None = None
+    gpu_utilization_percent: float | None = None
     temperature_c: int | None = None
     throttle_reasons: str | None = None
     gpu_samples: int | None = None
@@ -307,6 +308,7 @@ def gpu_figures(record: Record) -> GpuFigures:
         least_sm_clock_mhz=min(least, default=None),
         memory_clock_mhz=median(memory) if memory else None,
         power_w=mean(watts) if watts else None,
+        gpu_utilization_percent=record.gpu_utilization_percent,
         temperature_c=max(heat, default=None),
         throttle_reasons=(" ".join(reasons) or "none") if is_known else None,
         gpu_samples=min((sample.count for sample in samples), default=None),

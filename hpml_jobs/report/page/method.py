@@ -60,6 +60,13 @@ def _power_text(card: Card) -> str | None:
     return None if watts is None else f"{watts:.0f}{limit}"
 
 
+def _utilization_text(record: Record) -> str | None:
+    """Return the mean utilization in the timed epoch, and the site's limit."""
+    used = record.gpu_utilization_percent
+    limit = record.facts.cancel_below_percent if record.facts else None
+    return None if used is None else f"{used:.0f}" + (f" ({limit})" if limit else "")
+
+
 _OF_CARDS: dict[str, Callable[[Card], object]] = {
     "SM clock, MHz (of at most)": lambda card: (
         f"{card.clock_mhz} ({card.max_sm_clock_mhz})" if card.clock_mhz else None
@@ -83,6 +90,7 @@ def environment(group: ConditionGroup) -> list[Fact]:
         Fact("specified link, GB/s", _distinct(record.link_gb_per_s for record in records)),
         Fact("precision", _distinct(precision_of(r) for r in records if r.facts)),
         *(Fact(name, _distinct(map(of, cards))) for name, of in _OF_CARDS.items()),
+        Fact("GPU utilization, % (site cancels below)", _distinct(map(_utilization_text, records))),
         Fact("start of the job to the first iteration, s", _startups(records)),
         Fact("measured", _span(records)),
         Fact("imported from", _distinct(r.imported.file for r in records if r.imported)),

@@ -128,8 +128,8 @@ REDUCED = Volume(kind="reduce_scatter", purpose="gradients", bytes=104_616)
 GATHERED = Volume(kind="all_gather", purpose="parameters", bytes=209_232)
 
 
-OF_OTHERS = {"shards", "compiled"}
-"""Checks that do not apply to the clean record, which is of ddp, without compile=."""
+OF_OTHERS = {"shards", "compiled", "gpu-utilization"}
+"""Checks that do not apply to the clean record, of ddp, without compile= and samples of GPUs."""
 
 
 def gathered_for_batches(old):
@@ -545,6 +545,12 @@ ALONE = [
         WARN,
         change_epoch("timed", 1, launch_s=0.0485),
         "the host takes 48.5 ms to launch an iteration on rank 1, 97",
+    ),
+    CheckCase(
+        "gpu-utilization",
+        WARN,
+        change_card(samples=samples_at(1410, "gpu_idle")),
+        "GPU utilization is 40 % (this site cancels jobs below 60 %): use a larger batch=",
     ),
     CheckCase(
         "memory-retries",

@@ -160,15 +160,34 @@ def test_init_cluster_without_gpus_computes_on_cpus(
     assert settings["clusters"]["slurm"] == {"device": "cpu", "partition": "main"}
 
 
-def test_init_on_nyu_torch_sets_what_its_profile_leaves_open(
-    site_without_defaults, user_config_file, capsys
+@pytest.mark.parametrize(
+    ("name", "partition"),
+    [
+        ("torch", "# partition: main"),
+        ("burst", "# partition: NAME  # cluster=burst rejects jobs that name a partition"),
+    ],
+)
+def test_init_on_nyu_clusters_sets_what_their_profiles_leave_open(
+    site_without_defaults, user_config_file, capsys, name, partition
 ):
-    site_without_defaults.set_cluster_name("torch")
+    site_without_defaults.set_cluster_name(name)
     settings, text, shown = init(capsys, user_config_file)
-    assert settings == {"clusters": {"torch": None}}
-    assert "cluster=torch rejects jobs that name a partition" in text
-    assert "# gpu_type: l40s" in text
+    assert settings == {"clusters": {name: None}}
+    assert partition in text
+    assert "# gpu_type: l4" in text
     assert "cluster.account is required here; sacctmgr names none" in shown.out
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_init_takes_accounts_of_the_sites_tool_without_sacctmgr(
+    site_without_defaults, user_config_file, capsys, code
+):
+    site_without_defaults.set_output("sacctmgr", code=code)
+    table = "Account          Descr\n---------------- -----\ntorch_pr_1_lab   our project\n"
+    site_without_defaults.set_output(site.ACCOUNTS_TOOL, table)
+    settings, text, _ = init(capsys, user_config_file)
+    assert settings["clusters"]["slurm"]["account"] == "torch_pr_1_lab"
+    assert "account: torch_pr_1_lab  # your only account, by my_slurm_accounts" in text
 
 
 @pytest.mark.parametrize("fault", ["refused", "garbage", "endless", "silent"])

@@ -60,6 +60,10 @@ USAGE = [
     ("cluster.mem_gb_per_gpu=-1", "cluster.mem_gb_per_gpu=-1: must be 1 or more"),
     ("cluster.array_parallelism=0", "cluster.array_parallelism=0: must be 1 or more"),
     ("cluster.link_gb_per_s=0", "cluster.link_gb_per_s=0: must be more than 0"),
+    (
+        "+cluster.cancel_below_utilization={gh*:101}",
+        "cluster.cancel_below_utilization={gh*: 101}: give a percentage from 1 to 100",
+    ),
     ("cluster.link_gb_per_s={h200:0}", "cluster.link_gb_per_s.h200=0: must be more than 0; null"),
     ("cluster.peak_tflop_per_s=0", "peak_tflop_per_s=0: must be more than 0; null: by GPU and"),
     ("cluster.gpu_hours_budget=-1", "cluster.gpu_hours_budget=-1: must be 0 or more"),
@@ -151,8 +155,8 @@ USAGE = [
     ("cluster=torch", "cluster=torch needs an account: add cluster.account=torch_pr_"),
     ("cluster=burst", "cluster=burst needs an account: add cluster.account=ece_gy_9143-"),
     (
-        "cluster=torch cluster.account=a cluster.partition=main",
-        "cluster.partition=main: cluster=torch rejects jobs that name a partition",
+        "cluster=burst cluster.account=a cluster.partition=main cluster.shared_with_login=true",
+        "cluster.partition=main: cluster=burst rejects jobs that name a partition",
     ),
     ("cluster.partition=nope", "partition nope does not exist here: cpu, main"),
     (

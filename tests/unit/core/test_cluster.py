@@ -79,6 +79,12 @@ def test_user_constraint_is_combined_with_gpu_type(cluster):
     assert sbatch_options(shape_of("l40s"), torch)["constraint"] == "icelake&l40s"
 
 
+def test_torch_takes_a_named_partition(cluster):
+    torch = cluster("torch", ACCOUNT, "cluster.partition=l40s_public")
+    torch.check()
+    assert sbatch_options(shape_of("l40s"), torch)["partition"] == "l40s_public"
+
+
 @pytest.mark.parametrize(
     ("gpus", "partition"), [(1, "g2-standard-12"), (2, "g2-standard-24"), (4, "g2-standard-48")]
 )
@@ -151,7 +157,6 @@ def test_gpus_per_node_beside_gres_is_refused(cluster):
     [
         ("torch", [], "cluster=torch needs an account: add cluster.account=torch_pr_123_general"),
         ("burst", [], "cluster=burst needs an account: add cluster.account=ece_gy_9143-"),
-        ("torch", [ACCOUNT, "cluster.partition=x"], "cluster=torch rejects jobs that name a part"),
         ("burst", [ACCOUNT, "cluster.partition=x"], "cluster=burst rejects jobs that name a part"),
         ("slurm", ["cluster.account_rule=required"], "cluster=slurm needs an account"),
         (

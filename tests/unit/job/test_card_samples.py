@@ -31,8 +31,8 @@ def sample(at_s, **changes):
 def test_summary_has_spread_and_share_of_reasons():
     samples = [
         sample(1.0, sm_clock_mhz=1000, reasons=0x4),
-        sample(2.0, power_w=600.0, reasons=0x24, temperature_c=80),
-        sample(3.0),
+        sample(2.0, power_w=600.0, reasons=0x24, temperature_c=80, utilization_percent=30),
+        sample(3.0, utilization_percent=90),
         sample(4.0),
     ]
     assert summarize(samples) == CardSamples(
@@ -42,6 +42,7 @@ def test_summary_has_spread_and_share_of_reasons():
         power_w=(300.0, 375.0, 600.0),
         temperature_c=80,
         throttle_reasons={"sw_power_cap": 0.5, "sw_thermal_slowdown": 0.25},
+        utilization_percent=60.0,
     )
     assert summarize([]) is None
 
@@ -112,8 +113,14 @@ def test_gpu_that_is_lost_keeps_its_readings(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(lost, whole))
     by_uuid = samples_after(3, gpus=2)
     assert {uuid: len(samples) for uuid, samples in by_uuid.items()} == {"GPU-0": 0, "GPU-1": 3}
-    assert by_uuid["GPU-1"][0].power_w == 650.0
+    assert (by_uuid["GPU-1"][0].power_w, by_uuid["GPU-1"][0].utilization_percent) == (650.0, 97)
     assert lost.calls.count("nvmlDeviceGetPowerUsage") == 1  # not asked again
+
+
+def test_gpu_without_utilization_keeps_its_other_readings(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(FakeGpu(utilization=None)))
+    (reading,) = samples_after(1, gpus=1)["GPU-0"]
+    assert (reading.power_w, reading.utilization_percent) == (650.0, None)
 
 
 def test_cpu_and_machine_without_nvml_have_no_readings(monkeypatch):

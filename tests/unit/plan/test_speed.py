@@ -1,5 +1,6 @@
 """The line on a cell's speed: what limits it, which share it is, and the key that gives more."""
 
+import re
 from math import inf
 
 import msgspec
@@ -14,22 +15,22 @@ from hpml_jobs.plan.speed import IMAGES_PER_WORKER_S, speed_of
 from hpml_jobs.plan.sweep import expand
 from tests.unit.builders import RESNET, a_cell
 
-INVENTORY = "gh001|gpu:{gpu}:4|96|380000|main\n"
+INVENTORY = "gh001|gpu:{gpu}:4|96|380000|main\ngl001|gpu:l40s:4|96|380000|main\n"
 GPT2 = "workload=gpt2_124m"
 BF16 = ("precision=bf16", "channels_last=true", "loader=device")
 
 
 @pytest.fixture
 def line(slurm):
-    """Return the line of a plan, or of a submission, on a cluster of one type of GPU."""
+    """Return the line of a plan, or of a submission, on a cluster with this GPU and L40S."""
 
-    def of(gpu, *words, fetch=False):
+    def of(gpu, *words, fetch=False, begin="1 x "):
         slurm.set_output("sinfo", INVENTORY.format(gpu=gpu))
         notes = []
         workload = [] if GPT2 in words else ["workload=resnet18_cifar10"]
         sweep = expand(["cluster=slurm", f"gpu_type={gpu}", *workload, *words], multirun=True)
         make_plan(sweep, fetch=fetch, notify=notes.append)
-        lines = [note for note in notes if note.startswith("1 x ")]
+        lines = [note for note in notes if note.startswith(begin)]
         assert len(lines) <= 1
         return "".join(lines)
 
@@ -66,6 +67,33 @@ def test_submission_has_the_line_only_where_a_key_gives_more(line):
     assert line("a100", *compiled).endswith("(estimates, docs/keys.md)")
     assert not line("a100", *compiled, fetch=True)
     assert line("a100", GPT2, fetch=True)
+
+
+LIMITS = "+cluster.cancel_below_utilization={gh*:60,gl*:100,*:10}"
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        ([*BF16, "batch=32,512"], "batch 32 on h100: about 9 % GPU .* below 60 %: use batch=512"),
+        (
+            ["loader_workers=1"],
+            "batch 128 on h100: about 13 % .*: use loader=device, or about load",
+        ),
+        ([*BF16, "data.limit=500"], "batch 128 on h100: .* below 60 %: use a larger batch="),
+        ([*BF16, "batch=512"], ""),
+        ([GPT2], ""),
+    ],
+)
+def test_low_utilization_has_a_line_where_the_site_cancels(line, words, remedy):
+    text = line("h100", LIMITS, *words, begin="batch ")
+    assert re.match(remedy, text) if remedy else not text
+
+
+def test_low_utilization_has_no_line_where_no_limit_is_known(line, slurm):
+    assert not line("h100", *BF16, "batch=32", begin="batch ")
+    words = ("+cluster.cancel_below_utilization={gl*:50}", *BF16, "batch=32")
+    assert not line("h100", *words, begin="batch ")
 
 
 def test_batch_beyond_a_share_of_the_data_is_no_remedy(line):

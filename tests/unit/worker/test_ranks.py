@@ -37,7 +37,8 @@ def example():
 
 
 def test_single_process_writes_record(run_processes):
-    finished = run_processes(cpu_cell(), HPML_JOBS_SLURM=json.dumps({"SLURM_JOB_ID": "17"}))
+    limits = {"cancel_below_utilization": {"*": 10}}
+    finished = run_processes(cpu_cell(), limits, HPML_JOBS_SLURM=json.dumps({"SLURM_JOB_ID": "17"}))
     assert (finished.code, finished.stderr) == (0, "")
     record = finished.record
     assert record.outcome is Outcome.OK
@@ -55,6 +56,7 @@ def test_single_process_writes_record(run_processes):
     assert (record.model.parameters, record.model.gradient_bytes) == (26_154, 4 * 26_154)
     assert record.facts is not None
     assert record.facts.slurm == {"SLURM_JOB_ID": "17"}
+    assert record.facts.cancel_below_percent == 10
     assert record.facts.cpu_count == os.cpu_count()
     progress = json.loads(finished.attempt.progress.read_bytes())
     assert (progress["epoch"], progress["epochs"], progress["role"]) == (2, 2, "test")

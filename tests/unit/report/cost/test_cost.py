@@ -18,7 +18,7 @@ from hpml_jobs.report.key_numbers import key_numbers, lines
 from hpml_jobs.report.report import ReportOptions, make_report
 from hpml_jobs.study.snapshot import read_snapshots
 from tests.unit.builders import CPU, RESNET, V100, a_cell, lab_cell, lab_record, texts_by_label
-from tests.unit.check_cases import change_epoch, clean_record
+from tests.unit.check_cases import change_card, change_epoch, clean_record, samples_at
 
 H200 = msgspec.structs.replace(V100, gpu_model="NVIDIA H200")
 A100 = msgspec.structs.replace(V100, gpu_model="NVIDIA A100-SXM4-80GB")
@@ -121,6 +121,15 @@ def test_boards_are_printed_with_clocks_and_power_limit(builder):
         "Boards after an epoch: SM clock 1,410 of 1,410 MHz, memory clock 1,593 MHz, "
         "power limit 400 W."
     ) in builder.table("cost").caption
+
+
+def test_boards_of_a_sampled_epoch_have_their_utilization(builder):
+    record = clean_record(a_cell(gpus=1, batch=32))
+    sampled = change_card(0, samples=samples_at(1310, "gpu_idle"))(record)
+    assert (
+        "Boards in the timed epoch: SM clock 1,310 of 1,410 MHz, utilization 40 % (this site "
+        "cancels below 60 %)."
+    ) in builder.with_record(sampled).table("cost").caption
 
 
 @pytest.mark.parametrize(

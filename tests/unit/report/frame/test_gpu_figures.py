@@ -40,6 +40,7 @@ def test_figures_are_of_the_timed_epoch():
         least_sm_clock_mhz=1310,
         memory_clock_mhz=None,
         power_w=245.0,
+        gpu_utilization_percent=40.0,
         temperature_c=75,
         throttle_reasons="gpu_idle sw_power_cap",
         gpu_samples=8,
@@ -59,6 +60,7 @@ def test_record_of_an_older_version_has_what_it_has():
     figures = gpu_figures(record)
     assert (figures.sm_clock_mhz, figures.power_w, figures.throttle_reasons) == (1200, 200, "none")
     assert (figures.gpu_samples, figures.bus_ids, figures.link_gb_per_s) == (None, None, None)
+    assert figures.gpu_utilization_percent is None
     assert gpu_figures(imported_record()) == GpuFigures()
 
 
@@ -73,6 +75,7 @@ def test_record_command_shows_clocks_power_and_link():
     numbers = key_numbers(measured())
     shown = dict(line.split(maxsplit=1) for line in lines(numbers))
     assert (shown["sm_clock_mhz"], shown["power_w"]) == ("1360 MHz", "245.0 W")
+    assert shown["gpu_utilization_percent"] == "40 %"
     assert shown["precision"] == "tf32 (convolutions)"
     assert shown["link_gb_per_s"] == "300 GB/s"
     assert numbers["share_of_link"] == pytest.approx(numbers["bus_gb_per_s"] / 300)
@@ -100,6 +103,7 @@ def test_environment_of_the_page_has_gpus_and_variables():
     shown = environment_of(record)
     assert shown["SM clock, MHz (of at most)"] == "1410 (1410), 1310 (1410)"
     assert shown["power, W (of at most)"] == "245 (400)"
+    assert shown["GPU utilization, % (site cancels below)"] == "40 (60)"
     assert shown["precision"] == "tf32 (convolutions)"
     assert shown["specified link, GB/s"] == "300.0"
     assert shown["environment variables"] == "NCCL_P2P_DISABLE=1"

@@ -1,0 +1,1 @@
+"""The files to hand in beside the page."""

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -86,18 +86,18 @@ def check_hosts(cluster: Cluster, folder: Path) -> None:
     Raises:
         HpmlError: with all faults that were found; all hosts are asked at once.
     """
-    if faults := _faults(cluster, folder):
+    if cluster.hosts and (faults := _faults(cluster, cluster.hosts, folder)):
         raise HpmlError("; ".join(faults))
 
 
-def _faults(cluster: Cluster, folder: Path) -> list[str]:
-    ports = [secrets.choice(RENDEZVOUS_PORTS), *[0] * len(cluster.hosts or ())]
+def _faults(cluster: Cluster, hosts: Sequence[str], folder: Path) -> list[str]:
+    ports = [secrets.choice(RENDEZVOUS_PORTS), *[0] * len(hosts)]
     with ExitStack() as held:
         marker = held.enter_context(tempfile.NamedTemporaryFile("w", dir=folder, prefix=".hosts-"))
         marker.write(marker.name)
         marker.flush()
         started: dict[str, Any] = {}
-        for host, port in zip(cluster.hosts or (), ports, strict=False):
+        for host, port in zip(hosts, ports, strict=False):
             words = ("answer", marker.name, str(port))
             started[host] = _start(cluster, host, words, subprocess.PIPE, subprocess.PIPE)
             held.callback(started[host].communicate)

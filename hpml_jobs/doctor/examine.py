@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ from hpml_jobs.plan.settings import Settings
 from hpml_jobs.plan.sweep import Sweep, expand
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.commands import ASK_TIMEOUT_S, sbatch_environment
+from hpml_jobs.submit.hosts import check_hosts
 from hpml_jobs.submit.job_requests import JobRequest, make_requests
 from hpml_jobs.submit.scripts import script
 
@@ -82,6 +83,8 @@ def _login_node_findings(sweep: Sweep, plan: Plan | None, fault: str) -> Iterato
         yield from _slurm_findings(settings, plan)
     outputs = resolve_path(settings.outputs)
     yield check_outputs(outputs, cluster)
+    if cluster.hosts:
+        yield _check_hosts(cluster, cluster.hosts, outputs)
     if plan:
         yield _check_data(plan)
     elif cluster.account or cluster.account_rule is not Rule.REQUIRED:  # else already reported
@@ -219,6 +222,16 @@ def mount_of(folder: Path, table: str) -> Mount:
     containing = [mount for mount in mounts if folder.is_relative_to(mount.place)]
     deepest = max(containing, key=lambda mount: len(mount.place.parts), default=None)
     return deepest or Mount(Path("/"), "unknown")
+
+
+def _check_hosts(cluster: Cluster, hosts: Sequence[str], folder: Path) -> Finding:
+    """Check that the machines of cluster=ssh can run cells of studies in the folder."""
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    try:
+        check_hosts(cluster, existing)
+    except HpmlError as error:
+        return problem("hosts", str(error))
+    return ok("hosts", f"{', '.join(hosts)} answer, share {existing} and reach each other")
 
 
 def check_outputs(folder: Path, cluster: Cluster) -> Finding:

@@ -66,6 +66,18 @@ def test_fault_of_hosts_is_one_line_and_leaves_no_study(hosts, words, message):
     wait_until(lambda: not hosts.processes())
 
 
+@pytest.mark.parametrize(
+    ("names", "seen"),
+    [
+        ("a,b", "ok      hosts          a, b answer, share "),
+        ("a,twin", "problem hosts          twin and a are the same machine"),
+    ],
+)
+def test_doctor_checks_the_hosts(hosts, names, seen):
+    shown = hosts.program("doctor", f"cluster.hosts=[{names}]", "--no-job", *CELL).stdout
+    assert seen in shown
+
+
 def test_run_is_for_this_machine(hosts):
     done = hosts.program("run", "cluster.hosts=[a,b]", *CELL)
     assert "run is for this machine: leave the word run out" in done.stderr

@@ -196,7 +196,8 @@ def gpus_per_node(
 
 def command_of(place: Place, cluster: Cluster | None, commands: Sequence[str]) -> str | None:
     """Return the command that submits the cell of a place; None where nothing can."""
-    if place.nodes > 1 and cluster is not None and cluster.launcher is Launcher.LOCAL:
+    is_local = cluster is not None and cluster.launcher is Launcher.LOCAL and not cluster.hosts
+    if place.nodes > 1 and is_local:
         return None
     keys: dict[str, object] = {"gpus": place.gpus, "batch": place.batch}
     keys |= {"nodes": place.nodes} if place.nodes > 1 else {}

@@ -85,8 +85,8 @@ def cancel(
     for job, cells in jobs.items():
         print(f"{job}: {', '.join(cells)}")
     cells_cancelled = sum(len(cells) for cells in jobs.values())
-    report_job = f", and the follow-up job {', '.join(closing)}" if closing else ""
-    number = f"{counted(len(jobs), 'job')} of {counted(cells_cancelled, 'cell')}{report_job}"
+    followup = f", and the follow-up job {', '.join(closing)}" if closing else ""
+    number = f"{counted(len(jobs), 'job')} of {counted(cells_cancelled, 'cell')}{followup}"
     print(f"cancelled {number}" if jobs or closing else "no cell is pending or running")
 
 

@@ -88,7 +88,7 @@ def status(
     current = study_status(selection.study, all_jobs=True, with_checks=True)
     states, usage = selection.chosen(current.states), usage_of(current)
     words = study_words(selection.study)
-    hints = [*_report_job(current), *hints_of(selection, current)]
+    hints = [*_followup_job(current), *hints_of(selection, current)]
     if current.fault:
         hints.insert(0, f"warning: {current.fault}; jobs that only it names are not shown")
     if any(in_short(state.checks) for state in states):
@@ -122,7 +122,7 @@ def _print_states(states: list[CellState], *, all_cells: bool) -> None:
     print(f"{len(states) - len(listed)} cells need no attention; --all lists every cell")
 
 
-def _report_job(current: "StudyStatus") -> list[str]:
+def _followup_job(current: "StudyStatus") -> list[str]:
     """Return a line on the job that follows the cells, if there is one."""
     for job in current.history.closing[-1:]:
         job_state = current.slurm.of(job).state

@@ -171,7 +171,6 @@ def deliver(
     """
     from hpml_jobs.cli.run import run_here
     from hpml_jobs.study.snapshot import restore_records
-    from hpml_jobs.submit.hosts import check_hosts
     from hpml_jobs.submit.job_requests import check_submission, make_requests
 
     if manner.dry_run:
@@ -189,7 +188,9 @@ def deliver(
             restore_records(selection.status.snapshots)
             print_note(*selection.notes)
             is_local = selection.plan.cluster.launcher is Launcher.LOCAL
-            if is_local and selection.send:
+            if selection.plan.cluster.hosts and selection.send:
+                from hpml_jobs.submit.hosts import check_hosts
+
                 check_hosts(selection.plan.cluster, study.root)
             if not is_local:
                 requests = make_requests(selection.plan, selection.send)

@@ -44,7 +44,7 @@ class Process(Value, frozen=True, kw_only=True):
     def of(cls, pid: int) -> Self:
         """Return a process of this machine."""
         return cls(
-            host=socket.gethostname(), pid=pid, boot_id=_boot_id(), started_ticks=started_ticks(pid)
+            host=socket.gethostname(), pid=pid, boot_id=boot_id(), started_ticks=started_ticks(pid)
         )
 
     @property
@@ -58,7 +58,8 @@ class Process(Value, frozen=True, kw_only=True):
         return self.started_ticks is not None and self == Process.of(self.pid)
 
 
-def _boot_id() -> str | None:
+def boot_id() -> str | None:
+    """Return what the kernel names the present boot of this machine; None where it does not."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

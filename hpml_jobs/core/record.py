@@ -528,7 +528,7 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     @property
     def loss(self) -> float | None:
         """Mean training loss of the timed epoch over all samples (imported: as reported)."""
-        return self._mean("loss")
+        return self.imported.loss if self.imported else self._mean("loss")
 
     @property
     def test_loss(self) -> float | None:
@@ -555,11 +555,9 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     @property
     def accuracy(self) -> float | None:
         """Mean training accuracy of the timed epoch over all samples, 0 to 1 (imported: too)."""
-        return self._mean("accuracy")
+        return self.imported.accuracy if self.imported else self._mean("accuracy")
 
     def _mean(self, field: str) -> float | None:
-        if self.imported:
-            return getattr(self.imported, field, None)
         epochs = [rank.timed for rank in self.ranks]
         total = sum(epoch.samples for epoch in epochs)
         values = [getattr(epoch, field) for epoch in epochs]

@@ -1,6 +1,7 @@
 """Histories of runs, a row per epoch or per step (as W&B exports them), as rows of timings."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from statistics import median
@@ -56,7 +57,7 @@ _COLUMNS = {
 _OF_CELL = csv_columns.COLUMNS.keys() - {"rate", "unit", *csv_columns.OF_AN_EPOCH, *_COLUMNS}
 """Columns of timings that a history may have too."""
 
-_CELL_IN_WORDS = ("gpus", "batch", "strategy", "nodes", "model", "gpu_model")
+_CELL_COLUMNS = ("gpus", "batch", "strategy", "nodes", "model", "gpu_model")
 """Columns that tell the cells of runs apart."""
 
 
@@ -100,6 +101,7 @@ def read_history(content: bytes, file: str) -> History | None:
     for row in rows:
         runs.setdefault(row.fields.get("run", ""), []).append(row)
     made: list[Row] = []
+    earlier = Counter[tuple[str | None, ...]]()
     timed: list[list[_Epoch]] = []
     for name, lines in runs.items():
         try:
@@ -115,8 +117,7 @@ def read_history(content: bytes, file: str) -> History | None:
         except FieldError as error:
             faults.append(Fault(lines[0].line, f"run {name}: {error}"))
             continue
-        cell = [fields.get(column) for column in _CELL_IN_WORDS]
-        repeat = sum(cell == [row.fields.get(column) for column in _CELL_IN_WORDS] for row in made)
+        cell = tuple(fields.get(column) for column in _CELL_COLUMNS)
         figures = {
             "epoch_s": median(epoch.seconds for epoch in epochs[1:] or epochs),
             "iterations": epochs[-1].iterations,
@@ -124,7 +125,8 @@ def read_history(content: bytes, file: str) -> History | None:
             "accuracy": values[-1].get("accuracy"),
         }
         texts = {key: str(value) for key, value in figures.items() if value is not None}
-        made.append(Row(lines[0].line, {"repeat": str(repeat)} | fields | texts))
+        made.append(Row(lines[0].line, {"repeat": str(earlier[cell])} | fields | texts))
+        earlier[cell] += 1
         timed.append(epochs)
     table = Rows(tuple(csv_columns.COLUMNS), made, faults)
     return History(table, list(_remarks(timed)))

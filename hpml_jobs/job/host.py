@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 
 from hpml_jobs import __version__
+from hpml_jobs.core.process_times import boot_id
 from hpml_jobs.core.processes import die_with_parent
 from hpml_jobs.core.value import Value
 from hpml_jobs.job.workers import JOB_VARIABLE, NODE_VARIABLE
@@ -30,10 +31,10 @@ CONNECT_S = 3.0
 """How long a connection to another host may take."""
 
 SILENCE_S = 30.0
-"""A host ends its cell where the submitting machine has been silent for so long."""
+"""The silence of the submitting machine after which a host ends its cell."""
 
 BEAT_S = 1.0
-"""The submitting machine writes a line to every host so often."""
+"""The time between two lines that the submitting machine writes to every host."""
 
 STOP_S = 60.0
 """How long a cell may take to end after SIGTERM."""
@@ -77,9 +78,8 @@ def _facts(marker: Path, port: int) -> HostFacts:
         torch = version("torch")
     with suppress(OSError):
         content = marker.read_text()
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     network = Path("/proc/self/ns/net").readlink()  # containers of one machine have their own
-    return HostFacts(torch=torch, machine=f"{boot} {network}", marker=content, port=port)
+    return HostFacts(torch=torch, machine=f"{boot_id()} {network}", marker=content, port=port)
 
 
 def _print(text: bytes) -> None:

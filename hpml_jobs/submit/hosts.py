@@ -91,18 +91,18 @@ def check_hosts(cluster: Cluster, folder: Path) -> None:
 
 
 def _faults(cluster: Cluster, hosts: Sequence[str], folder: Path) -> list[str]:
-    ports = [secrets.choice(RENDEZVOUS_PORTS), *[0] * len(hosts)]
+    ports = [secrets.choice(RENDEZVOUS_PORTS), *[0] * (len(hosts) - 1)]
     with ExitStack() as held:
         marker = held.enter_context(tempfile.NamedTemporaryFile("w", dir=folder, prefix=".hosts-"))
         marker.write(marker.name)
         marker.flush()
         started: dict[str, Any] = {}
-        for host, port in zip(hosts, ports, strict=False):
+        for host, port in zip(hosts, ports, strict=True):
             words = ("answer", marker.name, str(port))
             started[host] = _start(cluster, host, words, subprocess.PIPE, subprocess.PIPE)
             held.callback(started[host].communicate)
             held.callback(started[host].kill)
-        pool = held.enter_context(ThreadPoolExecutor(len(ports)))
+        pool = held.enter_context(ThreadPoolExecutor(len(hosts)))
 
         def next_lines() -> dict[str, str]:
             return dict(zip(started, pool.map(_read_line, started.values()), strict=True))

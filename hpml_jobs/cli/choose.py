@@ -95,16 +95,14 @@ def choose(
     if json:
         groups = [m.document | {"proposal": p} for m, p in zip(made, proposals, strict=True)]
         print_json({"study": study.name, "wish": wish, "groups": groups})
-        return
-    out = console()
-    for choice, reason, paragraph in zip(made, reasons, proposals, strict=True):
-        _show(out, choice, several=len(made) > 1)
-        for line in choice.next_cells:
-            out.print(Text(line))
-        if text := reason or paragraph:
-            out.print(Text(text))
-    if any(reasons):
-        raise typer.Exit(1)
+    else:
+        out = console()
+        for choice, paragraph in zip(made, proposals, strict=True):
+            _show(out, choice, several=len(made) > 1)
+            for line in (*choice.next_cells, *filter(None, [paragraph])):
+                out.print(Text(line))
+    if refusals := dict.fromkeys(filter(None, reasons)):
+        raise HpmlError("; ".join(refusals))
 
 
 def _no_number(study: Study) -> HpmlError:

@@ -66,17 +66,17 @@ def _series(choice: Choice, asked: Candidate) -> Series:
 def refusal(choice: Choice, study: str, *, is_preliminary: bool = False) -> str:
     """Return why no paragraph is written, and what to do; empty if it can be written."""
     if choice.measure_again or choice.ask is None:
-        return "No proposal without a cell to ask for: follow the answer above"
+        return "no proposal without a cell to ask for: follow the answer above"
     cells = _series(choice, choice.ask.candidate).cells
     if len(cells) < 2:
         return (
-            "No proposal from one size: measure another one at the batch and strategy of "
+            "no proposal from one size: measure another one at the batch and strategy of "
             f"{choice.ask.candidate.words}"
         )
     single = [c.words for c in cells if c.timing.runs == 1]
     if single and not is_preliminary:
         return (
-            f"No proposal from one run of {names(single, separator='; ')}: submit with repeats=3, "
+            f"no proposal from one run of {names(single, separator='; ')}: submit with repeats=3, "
             f"or type hpml-jobs choose {study} epochs=N runs=N --preliminary"
         )
     return ""

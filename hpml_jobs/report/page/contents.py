@@ -305,7 +305,7 @@ def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
     table = proposal.sizes(group.source, choice)
     yield Sheet(table, table.caption, table.notes)
     if reason := proposal.refusal(choice, report.study):
-        yield Text(reason)
+        yield Text(f"{reason[0].upper()}{reason[1:]}")
     else:
         yield Quote(PROPOSAL, proposal.proposal(group.source, choice))
         yield Text(TOTAL.format(study=report.study))

@@ -88,12 +88,13 @@ def measure(cells, change=lambda record: record):
 
 
 def proposal_of(capsys, *words):
-    """The paragraph of the study `proposed`, and the exit code."""
+    """The paragraph of the study `proposed`, or why there is none, and the exit code."""
     code = run(["choose", "proposed", "epochs=90", "runs=5", *words])
-    lines = capsys.readouterr().out.splitlines()
-    starts = ("Evidence", "Preliminary", "No proposal")
-    first = next(number for number, line in enumerate(lines) if line.startswith(starts))
-    return " ".join(" ".join(lines[first:]).split()), code
+    printed = capsys.readouterr()
+    starts = ("Evidence", "Preliminary")
+    lines = printed.out.splitlines()
+    first = next((n for n, line in enumerate(lines) if line.startswith(starts)), len(lines))
+    return " ".join(" ".join(lines[first:]).split()) + printed.err.strip(), code
 
 
 SINGLE, DDP, ALLREDUCE = Strategy.SINGLE, Strategy.DDP, Strategy.ALLREDUCE
@@ -137,7 +138,9 @@ def test_proposal_from_one_run_is_written_only_on_request(laptop, capsys):
     measure(WEAK[::3])
     text, code = proposal_of(capsys)
     assert code == 1
-    assert text.startswith("No proposal from one run of 1 GPU, batch 64; 2 GPUs, batch 64 (ddp); ")
+    assert text.startswith(
+        "hpml-jobs: no proposal from one run of 1 GPU, batch 64; 2 GPUs, batch 64 (ddp); "
+    )
     assert "repeats=3, or type hpml-jobs choose proposed epochs=N runs=N --preliminary" in text
     text, code = proposal_of(capsys, "--preliminary")
     assert (code, text.startswith("Preliminary: one run. Evidence of weak scaling")) == (0, True)
@@ -148,7 +151,7 @@ def test_proposal_of_one_size_says_what_to_measure(laptop, capsys):
     text, code = proposal_of(capsys)
     assert (code, text) == (
         1,
-        "No proposal from one size: measure another one at the batch and strategy of "
+        "hpml-jobs: no proposal from one size: measure another one at the batch and strategy of "
         "1 GPU, batch 64",
     )
 

@@ -3,6 +3,7 @@
 import itertools
 import math
 import operator
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,6 +54,8 @@ def expand(overrides: list[str], *, multirun: bool, config_dir: Path | None = No
     Raises:
         UsageError: an override that cannot be parsed, an unknown key or choice, or a wrong type.
     """
+    # one list of hosts, not a sweep over them
+    overrides = [re.sub(r"^hosts=\[?([^\]]*)\]?$", r"cluster.hosts=[\1]", x) for x in overrides]
     has_grid = any(text.startswith("grid=") for text in overrides)  # a grid sweeps by itself
     parsed = parse_overrides(overrides, multirun=multirun or has_grid)
     configs = ConfigFolders(config_dir)

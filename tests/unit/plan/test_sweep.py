@@ -34,6 +34,14 @@ def test_sweep_syntaxes_keep_value_types(working_folder, word):
     assert [settings.gpus for settings in sweep_of(word).settings] == [1, 2, 4]
 
 
+@pytest.mark.parametrize("multirun", [False, True])
+@pytest.mark.parametrize("word", ["hosts=a,b", "hosts=[a,b]", "cluster.hosts=[a,b]"])
+def test_hosts_are_one_list_and_mean_ssh(working_folder, word, multirun):
+    settings = expand([word, "workload=digits"], multirun=multirun).settings
+    assert [list(part.cluster.hosts) for part in settings] == [["a", "b"]]
+    assert settings[0].cluster.name == "ssh"
+
+
 def test_range_is_a_sweep(working_folder):
     assert [settings.seed for settings in sweep_of("seed=range(0,3)").settings] == [0, 1, 2]
 

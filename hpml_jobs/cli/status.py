@@ -264,9 +264,9 @@ def _follow(selection: StudySelection, states: list[CellState], lines: int) -> N
 Folders = Annotated[
     list[Path] | None,
     typer.Argument(
-        metavar="FOLDER...",
-        help="studies, or folders of studies of several people, with owner and size; default: the "
-        "folder of --outputs",
+        metavar="FOLDER",
+        help="studies, or folders of studies such as course/*/, with owner and size; default: "
+        "the folder of --outputs",
     ),
 ]
 
@@ -303,7 +303,7 @@ def list_(folders: Folders = None, outputs: Outputs = None, json: Json = False) 
     Of FOLDERs, also the owner, the size on disk, and whether each study is ready: all cells
     finished. SLURM is asked only for studies with unfinished cells.
 
-    Example: hpml-jobs list course/*/
+    Example: hpml-jobs list
     """
     if folders:
         _list_folders(folders, outputs, json=json)

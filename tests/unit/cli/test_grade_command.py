@@ -80,6 +80,15 @@ def test_record_with_edited_time_is_found(lab, capsys):
     assert path.parent.name in text
 
 
+def test_time_that_contradicts_the_iterations_is_found(lab, capsys):
+    (path,) = lab.glob("cells/ddp-2proc-b32-digits-c2be11/record.json")
+    edit(path, r'("role": "timed",\s+"epoch_s": )[\d.]+', r"\g<1>0.2")
+    assert any(
+        rule == "record" and "the iterations of rank 0 take" in text and "says 0.2 s" in text
+        for rule, text in rules(capsys, str(lab))
+    )
+
+
 def test_edited_cell_of_csv_and_json_is_found(lab, capsys):
     rows = list(csv.reader((lab / "report" / "table1.csv").read_text().splitlines()))
     column = next(i for i, name in enumerate(rows[0]) if name.endswith("_speedup"))
@@ -119,6 +128,13 @@ def test_bytes_of_the_data_set_as_gradients_are_found(laptop, capsys):
     rows = ["gpus,batch,epoch_s,parameters", "1,128,40,38400000", "4,128,12,38400000"]
     import_rows(capsys, *rows)
     assert {rule for rule, _ in rules(capsys, "bob")} == {"gradients"}
+
+
+def test_tables_against_the_smallest_size_are_not_edited(laptop, capsys):
+    import_rows(capsys, "gpus,batch,epoch_s", "2,128,40", "4,128,24")
+    assert run(["collect", "bob/times", "baseline=smallest"]) == 0
+    capsys.readouterr()
+    assert rules(capsys, "bob") == []
 
 
 def test_csv_has_every_finding_and_strict_fails(lab, capsys):

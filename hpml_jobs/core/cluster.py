@@ -236,7 +236,7 @@ def sbatch_options(shape: Shape, cluster: Cluster) -> dict[str, Any]:
     }
     if shape.gpus_per_node:
         options |= _gpu_options(shape, cluster)
-    options |= cluster.sbatch
+    options |= {name.replace("_", "-"): value for name, value in cluster.sbatch.items()}
     if options.get("gres") and options.get("gpus-per-node"):
         raise UsageError(
             f"cluster.sbatch.gpus-per-node={options['gpus-per-node']}: SLURM refuses it beside "

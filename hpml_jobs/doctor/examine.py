@@ -141,7 +141,7 @@ def _check_data(plan: Plan) -> Finding:
     )
 
 
-_ACCEPTED = re.compile(r"to start at (\S+) using \d+ processors on nodes (\S+) in partition (\S+)")
+_ACCEPTED = re.compile(r"to start at (\S+).*using \d+ processors on nodes (\S+) in partition (\S+)")
 
 _REMEDIES = (
     ("account", "set cluster.account="),

@@ -52,9 +52,7 @@ def _array_script(study: Study, cluster: Cluster, request: JobRequest) -> str:
         folder=study.slurm,
         map_count=len(request.cells) if len(request.cells) > 1 else None,  # one is a plain job
         job_name=study.job_name,
-        additional_parameters={
-            name.replace("_", "-"): value for name, value in options.items() if value is not None
-        },
+        additional_parameters={name: value for name, value in options.items() if value is not None},
         array_parallelism=1 if is_serial else cluster.array_parallelism,
         setup=[refuse_others, link_pickle, *setup(request.shape, cluster)],
         srun_args=[f"--cpus-per-task={request.shape.cpus_per_node}", "--kill-on-bad-exit=1"],

@@ -58,6 +58,9 @@ def write_configuration(folder: Path, accounting: Accounting) -> dict[str, int]:
     host = socket.gethostname().partition(".")[0]
     values = {"folder": folder, "host": host, "accounting": "\n".join(_SETTINGS[accounting])}
     values |= {f"{name}_port": port for name, port in ports.items()}
+    build = os.environ.get("RIG_SLURM")
+    has_lua = build is None or Path(build, "lib/slurm/job_submit_lua.so").exists()
+    values["submit_rule"] = "JobSubmitPlugins=lua" if has_lua else ""
     for template in _TEMPLATES.iterdir():
         written = folder / template.name
         written.write_text(string.Template(template.read_text()).substitute(values))

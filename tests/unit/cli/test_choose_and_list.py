@@ -187,6 +187,28 @@ def test_list_counts_cells_by_state(study, capsys):
     assert {one["study"]: one["cells"] for one in studies}["mine"] == {"ok": 3}
 
 
+def test_list_of_folders_shows_owner_size_and_whether_each_study_is_ready(study, capsys):
+    StudyBuilder(Path("course/ada/lab")).with_record(a_record(a_cell(), "1_0.r0"))
+    StudyBuilder(Path("course/bob/lab")).with_batches(32, 64)
+    Path("course/eve").mkdir()
+    out = output_of(capsys, "list", "course/ada", "course/bob/lab", "course/eve")
+    ada, bob = (line.split() for line in out.splitlines()[1:])
+    assert ada[:2] == ["course/ada", Path("course").owner()]
+    assert (ada[3:6], bob[4:6]) == (["MB", "yes", "lab"], ["2", "unfinished"])
+    assert run(["list", "--json", "course/ada", "course/eve"]) == 0
+    out, err = capsys.readouterr()
+    (one,) = json.loads(out)["studies"]
+    assert (one["folder"], one["unfinished"], err) == ("course/ada", 0, "no study in course/eve\n")
+    files = [path for path in Path("course/ada").rglob("*") if path.is_file()]
+    assert one["bytes"] >= 512 * len(files)
+    Path("notes").touch()
+    assert fault_of(capsys, "list", "notes") == (
+        1,
+        "hpml-jobs: notes is not a folder: name studies, or folders of studies",
+    )
+    assert fault_of(capsys, "list", "course/ada", "--outputs", "outputs")[0] == 2
+
+
 def test_list_without_studies_says_what_to_do(laptop, capsys):
     code, err = fault_of(capsys, "list")
     assert (code, "submit one first" in err) == (1, True)

@@ -146,8 +146,9 @@ def test_other_sbatch_options_are_passed_on_last(cluster):
     assert (asked["reservation"], asked["time"], asked["wckey"]) == ("class", 99, "w")
 
 
-def test_gpus_per_node_beside_gres_is_refused(cluster):
-    greene = cluster("greene", "+cluster.sbatch.gpus-per-node=2")
+@pytest.mark.parametrize("name", ["gpus-per-node", "gpus_per_node"])
+def test_gpus_per_node_beside_gres_is_refused(cluster, name):
+    greene = cluster("greene", f"+cluster.sbatch.{name}=2")
     with pytest.raises(UsageError, match="gpus-per-node=2: SLURM refuses it beside --gres=gpu:v1"):
         sbatch_options(shape_of("v100"), greene)
 

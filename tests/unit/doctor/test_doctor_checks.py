@@ -339,14 +339,16 @@ def test_self_test_ignores_records_of_earlier_runs(laptop):
     assert "0 of 2 cells measured" in result.block
 
 
-def test_sbatch_test_only_answer_is_reported(slurm):
+@pytest.mark.parametrize("before_using", ["", " a", " on cluster rig a"])
+def test_sbatch_test_only_answer_is_reported(slurm, before_using):
+    """From 25.11 on sbatch prints an "a", and the cluster if it reports it."""
     words = ["cluster=greene", "workload=synthetic"]
     plan = make_plan(expand(words, multirun=False), fetch=False, notify=lambda _: None)
     (batch,) = requests_of(plan)
     slurm.set_output(
         "sbatch",
-        err="sbatch: Job 9 to start at 2026-11-21T16:43:52 using 3 processors on nodes gr001 in "
-        "partition main\n",
+        err=f"sbatch: Job 9 to start at 2026-11-21T16:43:52{before_using} using 3 processors on "
+        "nodes gr001 in partition main\n",
     )
     assert (
         "could start at 2026-11-21T16:43:52 on gr001 (main)"

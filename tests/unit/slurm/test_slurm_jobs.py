@@ -5,7 +5,7 @@ import os
 import pytest
 
 from hpml_jobs.core.cell import Outcome
-from hpml_jobs.slurm.jobs import canceller, is_unknown_job, parse_sacct, parse_squeue
+from hpml_jobs.slurm.jobs import canceller, parse_sacct, parse_squeue
 from hpml_jobs.slurm.pending import ADMINS, YOU, why_pending
 from tests.unit.slurm_output import sacct_line
 
@@ -118,24 +118,6 @@ def test_pending_reason_is_explained_with_who_must_act(reason, text, who):
     assert text in pending.text
     assert pending.text.endswith(f"({reason})")
     assert pending.who == who
-
-
-@pytest.mark.parametrize("answer", [("Job 5_99 not found", ""), ("", "Job 5_99 not found")])
-def test_task_that_scontrol_does_not_know_is_unknown(answer):
-    """SLURM 25.11 says so on stdout, 26.05 on stderr."""
-    assert is_unknown_job("5_99", *answer)
-    assert not is_unknown_job("5_9", *answer)
-
-
-def test_rows_of_slurm_26_keep_exit_code_and_have_no_start():
-    """Before 25.11 sacct printed 9:0 for 137:0."""
-    rows = (
-        "2|FAILED|137:0|gr001|1795594548|1795594549|1795594549|0|60|cpu=1|00:00:00|f\n"
-        "9|CANCELLED by 0|0:0|None assigned|1795594557|None|1795594557|0|30||00:00:00|c\n"
-    )
-    jobs = parse_sacct(rows)
-    assert jobs["2"].exit_code == "137:0"
-    assert (jobs["9"].started, jobs["9"].over) == (None, True)
 
 
 def test_unknown_pending_reason_is_shown_verbatim():

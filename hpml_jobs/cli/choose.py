@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 CHOOSE_KEYS = {
     "min_efficiency": share,
     "epochs": whole_number,
+    "runs": whole_number,
     "gpu_hours_budget": number,
     "deadline_min": number,
 }
@@ -53,16 +54,21 @@ def choose(
         bool,
         typer.Option("--predicted", hidden=True, help="what predict does; until version 1.0"),
     ] = False,
+    preliminary: Annotated[
+        bool, typer.Option("--preliminary", help="write the proposal from a single run, too")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Say which of the measured cells to ask for, which is fastest and which is cheapest.
 
     It is the one with the most GPUs and an efficiency of min_efficiency=0.7 or more. With epochs=N
     and deadline_min= it is the cheapest in time, with gpu_hours_budget= the fastest within it.
+    With epochs=N runs=N a paragraph for a proposal follows, which requests their GPU-hours.
     For sizes that were not measured use predict: it shows what they cost, too.
 
     Example: hpml-jobs choose digits-local min_efficiency=0.6
     """
+    from hpml_jobs.report.choose.proposal import proposal, refusal
     from hpml_jobs.report.choose.rules import Wish
     from hpml_jobs.report.choose.table import choices
     from hpml_jobs.study.snapshot import read_study
@@ -72,19 +78,31 @@ def choose(
         return
     name, values = parse_words("choose", words, CHOOSE_KEYS)
     wish = Wish(**values)
+    if preliminary and wish.runs is None:
+        raise UsageError("--preliminary is of a proposal: add epochs=N runs=N")
     study = find_study(name, outputs)
     snapshots = read_study(study, history_of(study))
     made = choices(snapshots, wish, study.last_cluster(), study.commands(), study=study.name)
     if not made:
         raise _no_number(study)
+    reasons = [
+        refusal(m.choice, study.name, is_preliminary=preliminary) if wish.runs else "" for m in made
+    ]
+    proposals = [
+        proposal(m.group, m.choice) if wish.runs and not reason else None
+        for m, reason in zip(made, reasons, strict=True)
+    ]
     if json:
-        print_json({"study": study.name, "wish": wish, "groups": [m.document for m in made]})
-        return
-    out = console()
-    for choice in made:
-        _show(out, choice, several=len(made) > 1)
-        for line in choice.next_cells:
-            out.print(Text(line))
+        groups = [m.document | {"proposal": p} for m, p in zip(made, proposals, strict=True)]
+        print_json({"study": study.name, "wish": wish, "groups": groups})
+    else:
+        out = console()
+        for choice, paragraph in zip(made, proposals, strict=True):
+            _show(out, choice, several=len(made) > 1)
+            for line in (*choice.next_cells, *filter(None, [paragraph])):
+                out.print(Text(line))
+    if refusals := dict.fromkeys(filter(None, reasons)):
+        raise HpmlError("; ".join(refusals))
 
 
 def _no_number(study: Study) -> HpmlError:

@@ -39,6 +39,7 @@ COMMANDS = {
     "archive": "cli.exchange:archive",
     "unpack": "cli.exchange:unpack",
     "export": "cli.exchange:export",
+    "grade": "cli.grade:grade",
     "init": "cli.setup:init",
     "compare": "cli.compare:compare",
     "reference": "cli.compare:reference",

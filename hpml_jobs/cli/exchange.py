@@ -180,7 +180,7 @@ def import_(words: FileAndKeys = None, outputs: Outputs = None, json: Json = Fal
     from hpml_jobs.exchange.csv_remarks import remarks
 
     file, values = _parsed(words or [])
-    if _is_archive(file):
+    if is_archive(file):
         unpack(file, outputs, json)
         return
     rules = Rules(
@@ -237,16 +237,16 @@ def _parsed(words: list[str]) -> tuple[Path, dict[str, str]]:
             f"import needs one file, {given} given: hpml-jobs import FILE.csv study=NAME"
         )
     file = Path(files[0])
-    if _is_archive(file) and values:
+    if is_archive(file) and values:
         raise UsageError(
             f"{next(iter(values))}=: an archive has its own name and values; leave it out"
         )
-    if not _is_archive(file) and "study" not in values:
+    if not is_archive(file) and "study" not in values:
         raise UsageError(f"import {files[0]}: name the new study with study=NAME")
     return file, values
 
 
-def _is_archive(file: Path) -> bool:
+def is_archive(file: Path) -> bool:
     """Return whether a file is a study that was packed."""
     return file.name.endswith((SUFFIX, ".tgz"))
 

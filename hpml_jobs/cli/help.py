@@ -77,7 +77,7 @@ Commands (hpml-jobs COMMAND --help shows its options and an example)
   resubmit [STUDY] ...       submit cells again: PATTERN, --failed, --oom, --timeout, --missing, ...
   cancel [STUDY] [PATTERN]   cancel this study's jobs
  follow
-  list                       list all studies: cells by state, date, cluster, workload
+  list [FOLDER...]           list all studies: cells by state, date, cluster, workload
   status [STUDY] [PATTERN]   show the state of every cell and the suggested next commands;
                              --watch: live, until no cell is pending or running
   logs [STUDY] [PATTERN]     show why cells failed; -f follows a running cell
@@ -93,6 +93,7 @@ Commands (hpml-jobs COMMAND --help shows its options and an example)
   import FILE                make a study from timings of another program, or from an archive
   export [STUDY] FORMAT      write it for wandb, mlflow, tensorboard or extrap, offline
   archive [STUDY]            pack a study into one file, without personal data
+  grade FOLDER...            list impossible or edited numbers of students' studies and archives
 
   STUDY: a study's name; without it, the most recently submitted study.
   PATTERN: cells by name, e.g. 'ddp-4gpu-*'.

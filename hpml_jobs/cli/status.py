@@ -3,8 +3,11 @@
 import math
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
+from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
@@ -40,7 +43,8 @@ from hpml_jobs.cli.options import (
 )
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import HpmlError, UsageError
-from hpml_jobs.study.selection import all_studies, no_study, submitted_at
+from hpml_jobs.study.files import owner, size_bytes
+from hpml_jobs.study.selection import all_studies, no_study, studies_in, submitted_at
 from hpml_jobs.study.snapshot import CellState
 from hpml_jobs.study.study import Study
 
@@ -257,6 +261,16 @@ def _follow(selection: StudySelection, states: list[CellState], lines: int) -> N
     print(f"==== {last.slug}: {last.outcome.value} {last.reason}".rstrip())
 
 
+Folders = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="FOLDER",
+        help="studies, or folders of studies such as course/*/, with owner and size; default: "
+        "the folder of --outputs",
+    ),
+]
+
+
 class Listed(NamedTuple):
     """One study in a line: its cells by state, and what they measure; `fault` if unreadable."""
 
@@ -267,14 +281,33 @@ class Listed(NamedTuple):
     cells: dict[str, int]
     fault: str = ""
 
+    @property
+    def unfinished(self) -> int | None:
+        """The number of unfinished cells; None if the study is unreadable or has no cell."""
+        if not self.cells:
+            return None
+        return sum(n for name, n in self.cells.items() if not Outcome(name).finished)
 
-def list_(outputs: Outputs = None, json: Json = False) -> None:
+
+class Holding(NamedTuple):
+    """The folder a study is in, its owner, its size on disk."""
+
+    folder: str
+    owner: str
+    bytes: int
+
+
+def list_(folders: Folders = None, outputs: Outputs = None, json: Json = False) -> None:
     """List all studies: cells by state, date of the last submission, cluster, workload.
 
-    SLURM is asked only for studies with unfinished cells.
+    Of FOLDERs, also the owner, the size on disk, and whether each study is ready: all cells
+    finished. SLURM is asked only for studies with unfinished cells.
 
     Example: hpml-jobs list
     """
+    if folders:
+        _list_folders(folders, outputs, json=json)
+        return
     folder = outputs_of(outputs)
     listed = [_listed(study) for study in all_studies(folder)]
     if json:
@@ -283,6 +316,25 @@ def list_(outputs: Outputs = None, json: Json = False) -> None:
     if not listed:
         raise no_study(folder)
     console().print(_studies_table(listed))
+
+
+def _list_folders(folders: list[Path], outputs: Path | None, *, json: bool) -> None:
+    if outputs is not None:
+        raise UsageError(f"--outputs {outputs} with {folders[0]}: leave one of them out")
+    studies = []
+    for folder in folders:
+        inside = studies_in(folder.expanduser())
+        studies += inside
+        if not inside:
+            print(f"no study in {folder}", file=sys.stderr)
+    listed = [_listed(study) for study in studies]
+    holdings = [Holding(str(s.root.parent), owner(s.root), size_bytes(s.root)) for s in studies]
+    if json:
+        pairs = zip(listed, holdings, strict=True)
+        lines = [{**a._asdict(), **b._asdict(), "unfinished": a.unfinished} for a, b in pairs]
+        print_json({"folders": list(map(str, folders)), "studies": lines})
+        return
+    console().print(_studies_table(listed, holdings))
 
 
 def _listed(study: Study) -> Listed:
@@ -306,13 +358,22 @@ def _workloads(status: "StudyStatus") -> tuple[str, ...]:
     return tuple(sorted(set(names)))
 
 
-def _studies_table(listed: list[Listed]) -> Table:
-    table = plain_table(("study", "submitted", "cluster"), ("workload", "cells"))
-    for one in listed:
+def _studies_table(listed: list[Listed], holdings: Sequence[Holding] = ()) -> Table:
+    headings = ("folder", "owner", "size", "ready") if holdings else ()
+    table = plain_table((*headings, "study", "submitted", "cluster"), ("workload", "cells"))
+    for one, holding in zip_longest(listed, holdings):
         cells = Text(one.fault, style="red") if one.fault else _cells_by_state(one.cells)
         workloads = ", ".join(one.workloads) or "\N{EN DASH}"
-        table.add_row(one.study, one.submitted, one.cluster or "\N{EN DASH}", workloads, cells)
+        cluster = one.cluster or "\N{EN DASH}"
+        first = (*holding[:2], f"{holding.bytes / 1e6:.3g} MB", _ready(one)) if holding else ()
+        table.add_row(*first, one.study, one.submitted, cluster, workloads, cells)
     return table
+
+
+def _ready(one: Listed) -> str:
+    if one.unfinished is None:
+        return "\N{EN DASH}"
+    return f"{one.unfinished} unfinished" if one.unfinished else "yes"
 
 
 def _cells_by_state(cells: dict[str, int]) -> Text:

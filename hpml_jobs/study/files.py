@@ -25,6 +25,9 @@ UMASK = os.umask(0o077)
 os.umask(UMASK)
 
 
+BLOCK_BYTES = 512
+"""The unit of st_blocks, whatever the file system."""
+
 OF_OTHERS = 0o022
 """The permission of others than the owner to write."""
 
@@ -270,3 +273,17 @@ def is_name(text: str) -> bool:
 def reason_of(fault: OSError | ValueError) -> str:
     """Return why a file could not be read or written, without its path."""
     return (isinstance(fault, OSError) and fault.strerror) or str(fault)
+
+
+def owner(path: Path) -> str:
+    """Return the login name of a path's owner, or the number of a user who has none."""
+    try:
+        return path.owner()
+    except KeyError:
+        return str(path.stat().st_uid)
+
+
+def size_bytes(folder: Path) -> int:
+    """Return the bytes that the files of a folder take on disk; unreadable folders count 0."""
+    paths = (Path(top, name) for top, _, names in os.walk(folder) for name in names)
+    return sum(path.lstat().st_blocks * BLOCK_BYTES for path in paths)

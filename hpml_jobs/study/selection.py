@@ -51,6 +51,17 @@ def all_studies(outputs: Path) -> list[Study]:
     return [Study(root) for root in sorted(_roots(outputs), key=submitted_at, reverse=True)]
 
 
+def studies_in(folder: Path) -> list[Study]:
+    """Return the study that a folder is, or those in it, the most recently submitted first.
+
+    Raises:
+        HpmlError: it is not a folder, or cannot be read.
+    """
+    if not folder.is_dir():
+        raise HpmlError(f"{folder} is not a folder: name studies, or folders of studies")
+    return [Study(folder.resolve())] if (folder / "cells").is_dir() else all_studies(folder)
+
+
 def no_study(outputs: Path) -> HpmlError:
     """Return the error of a folder without studies."""
     return HpmlError(

@@ -2,91 +2,198 @@
 
 from typing import Annotated, NamedTuple, Self
 
+from hpml_jobs.checks.result import Affected, Level, Tier, names
+from hpml_jobs.core import formulas
 from hpml_jobs.core.statistics import ratio_interval
+from hpml_jobs.core.strategies import BASELINE
+from hpml_jobs.core.text import counted
 from hpml_jobs.report.choose import words
-from hpml_jobs.report.choose.rules import Candidate, Choice
+from hpml_jobs.report.choose.rules import Candidate, Choice, Exclusion
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, filled, item_table
 from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.numbers import per_second, ratio, seconds, significant, three_digits
+from hpml_jobs.report.frame.numbers import (
+    gigabytes,
+    per_second,
+    ratio,
+    seconds,
+    significant,
+    three_digits,
+)
 from hpml_jobs.report.frame.table import Table
 
 
-def speedup_text(choice: Choice, candidate: Candidate) -> str:
+def speedup_text(reference: Candidate, candidate: Candidate) -> str:
     """Return the speedup over the reference with its interval, if both have repeats."""
-    text = ratio(choice.speedup(candidate))
-    interval = ratio_interval(choice.reference.epochs_s, candidate.epochs_s)
-    if interval is None or candidate is choice.reference:
+    text = ratio(formulas.speedup(reference.epoch_s, candidate.epoch_s))
+    interval = ratio_interval(reference.epochs_s, candidate.epochs_s)
+    if interval is None or candidate is reference:
         return text
     return f"{text} [{ratio(interval.low)}, {ratio(interval.high)}]"
 
 
-def proposal(group: ConditionGroup, choice: Choice, version: str) -> str:
-    """Return the paragraph: what was measured, the speedups by size, the request, and how."""
-    sizes = [candidate for candidate in choice.by_size if candidate is not choice.reference]
-    parts = [_preliminary(choice), _measured(group, version), _reference(choice)]
-    parts += [_size(choice, candidate) for candidate in sizes]
-    parts += [_request(choice), _how(group, choice)]
+class Series(NamedTuple):
+    """The cells by size that have the batch and the strategy of the cell to ask for."""
+
+    kind: str  # weak: one batch per GPU; strong: one global batch
+    cells: tuple[Candidate, ...]
+
+
+def _series(choice: Choice, asked: Candidate) -> Series:
+    """Return the weak or the strong series, whichever has more sizes; a single GPU is in both.
+
+    The strategy of a single GPU's plain loop is that of the fastest cell beside it.
+    """
+    strategies = (c.row.strategy for c in (asked, *choice.candidates) if not c.row.is_baseline)
+    allowed = (BASELINE, next(strategies, BASELINE))
+    cells = [
+        c
+        for c in (*choice.candidates[::-1], asked)  # the last of a size remains: asked, the fastest
+        if c.exclusion is not Exclusion.FAILED_CHECK
+        and c.row.strategy in allowed
+        and c.row.treatment == asked.row.treatment
+        and c.row.path_of_batch == asked.row.path_of_batch
+    ]
+    batch = asked.row.global_batch
+    weak = {
+        c.row.gpus: c for c in cells if c.row.global_batch * asked.row.gpus == batch * c.row.gpus
+    }
+    strong = {c.row.gpus: c for c in cells if c.row.global_batch == batch}
+    kind, by_size = ("strong", strong) if len(strong) > len(weak) else ("weak", weak)
+    return Series(kind, tuple(by_size[size] for size in sorted(by_size)))
+
+
+def refusal(choice: Choice, study: str, *, is_preliminary: bool = False) -> str:
+    """Return why no paragraph is written, and what to do; empty if it can be written."""
+    if choice.measure_again or choice.ask is None:
+        return "no proposal without a cell to ask for: follow the answer above"
+    cells = _series(choice, choice.ask.candidate).cells
+    if len(cells) < 2:
+        return (
+            "no proposal from one size: measure another one at the batch and strategy of "
+            f"{choice.ask.candidate.words}"
+        )
+    single = [c.words for c in cells if c.timing.runs == 1]
+    if single and not is_preliminary:
+        return (
+            f"no proposal from one run of {names(single, separator='; ')}: submit with repeats=3, "
+            f"or type hpml-jobs choose {study} epochs=N runs=N --preliminary"
+        )
+    return ""
+
+
+def proposal(group: ConditionGroup, choice: Choice) -> str:
+    """Return the paragraph: what was measured, the speedups by size, the request, and how.
+
+    Raises:
+        ValueError: there is no cell to ask for.
+    """
+    if choice.ask is None:
+        raise ValueError("no cell to ask for")
+    asked = choice.ask.candidate
+    series = _series(choice, asked)
+    reference, *larger = series.cells
+    parts = [_preliminary(group, series), _measured(group, series, asked), _reference(reference)]
+    parts += [_size(reference, candidate) for candidate in larger]
+    parts += [_request(group, choice, asked), _how(group, series)]
     return " ".join(part for part in parts if part)
 
 
-def _preliminary(choice: Choice) -> str:
-    """Return that figures are doubtful; empty if no check warns of a time behind the choice."""
-    names = words.doubtful_names(choice)
-    if not names:
-        return ""
-    return (
-        f"Preliminary: a data-quality check warns of the time of {'; '.join(names)}, which should "
-        "be measured again before this is submitted."
-    )
+def _preliminary(group: ConditionGroup, series: Series) -> str:
+    """Return what speaks against the figures: a single run, and the most serious check."""
+    reasons = ["one run"] if any(c.timing.runs == 1 for c in series.cells) else []
+    doubts = [
+        (result, candidate)
+        for candidate in series.cells
+        for slug in candidate.row.cells
+        for result in group.checks.get(slug, ())
+        if result.level is not Level.PASS
+        and result.tier is Tier.NUMBER
+        and Affected.TIME in result.affects
+        and candidate.row.counts(slug, Affected.TIME)
+    ]
+    if doubts:
+        result, candidate = max(doubts, key=lambda doubt: [*Level].index(doubt[0].level))
+        verb = "fails" if result.level is Level.FAIL else "warns"
+        reasons.append(
+            f"the data-quality check {result.check} {verb} for {candidate.words}: {result.figures}"
+        )
+    return f"Preliminary: {'; '.join(reasons)}." if reasons else ""
 
 
-def _measured(group: ConditionGroup, version: str) -> str:
+def _measured(group: ConditionGroup, series: Series, asked: Candidate) -> str:
     setting = captions.setting(group).removesuffix(".")
-    if group.imported:
-        return f"Evidence of scaling: {setting}."
-    return f"Evidence of scaling, measured with hpml_jobs {version}: {setting}."
+    versions = {r.facts.hpml_jobs for c in group.cells if (r := c.record) and r.facts}
+    program = f", measured with hpml_jobs {' and '.join(sorted(versions))}" if versions else ""
+    batch, caveat = f"global batch {asked.row.global_batch}", ""
+    if series.kind == "weak":
+        batch = f"batch {asked.row.batch_per_gpu} per {captions.unit(asked.device)}"
+        caveat = " The global batch grows with the size: equal epochs are not equal training."
+    strategy = series.cells[-1].row.strategy.value
+    return f"Evidence of {series.kind} scaling ({batch}, {strategy}){program}: {setting}.{caveat}"
 
 
-def _reference(choice: Choice) -> str:
-    reference = choice.reference
+def _reference(reference: Candidate) -> str:
     timing, rate = reference.timing, reference.timing.units_per_s
     throughput = "" if rate is None else f" ({per_second(rate)} {timing.unit.value}/s)"
-    batches = {c.row.batch_per_gpu for c in choice.candidates if c.row.gpus == reference.row.gpus}
-    best = "the best of the measured batches, " if len(batches) > 1 else ""
     return (
-        f"On {words.size(reference)}, the smallest size measured, "
+        f"On {words.name(reference)}, the smallest size measured, "
         f"{captions.an_epoch(timing.work)} {'take' if timing.work else 'takes'} "
-        f"{seconds(reference.epoch_s)} s at {best}batch {reference.row.batch_per_gpu} per "
-        f"{captions.unit(choice.device)}{throughput}."
+        f"{seconds(reference.epoch_s)} s{throughput}."
     )
 
 
-def _size(choice: Choice, candidate: Candidate) -> str:
+def _size(reference: Candidate, candidate: Candidate) -> str:
     takes = "they take" if candidate.timing.work else "it takes"
+    speedup = formulas.speedup(reference.epoch_s, candidate.epoch_s)
+    efficiency = formulas.efficiency(speedup, candidate.row.gpus, reference.row.gpus)
     return (
         f"On {words.name(candidate)} {takes} {seconds(candidate.epoch_s)} s: speedup "
-        f"{speedup_text(choice, candidate)}, parallel efficiency "
-        f"{words.efficiency(candidate, choice)}, {significant(candidate.gpu_hours, 3)} "
-        f"{captions.hours_unit(choice.device)} per {captions.work_text(candidate.timing.work)}."
+        f"{speedup_text(reference, candidate)}, parallel efficiency {ratio(efficiency)}, "
+        f"{significant(candidate.gpu_hours, 3)} {captions.hours_unit(candidate.device)} per "
+        f"{captions.work_text(candidate.timing.work)}."
     )
 
 
-def _request(choice: Choice) -> str:
-    limit = ratio(choice.wish.min_efficiency)
-    if choice.ask is None:
-        return f"No cell reaches the threshold of efficiency, {limit}."
-    asked = choice.ask.candidate
+def _request(group: ConditionGroup, choice: Choice, asked: Candidate) -> str:
+    """Return the request: the total if epochs and runs are given, and what a job needs."""
+    wish, hours = choice.wish, captions.hours_unit(asked.device)
+    total = ""
+    if wish.runs and wish.epochs:
+        cost = wish.runs * wish.epochs * asked.gpu_hours
+        total = (
+            f"{significant(cost, 3)} {hours} ({counted(wish.runs, 'run')} x "
+            f"{counted(wish.epochs, 'epoch')} x {significant(asked.gpu_hours, 3)} {hours}), with "
+        )
+    against = "" if wish.has_limit else f" against {choice.reference.words}"
     return (
-        f"We request {words.size(asked)} per job at batch {asked.row.batch_per_gpu} per "
-        f"{captions.unit(asked.device)}: the largest size with a parallel efficiency of {limit} or "
-        "more."
+        f"We request {total}{words.size(asked)} per job at batch {asked.row.batch_per_gpu} per "
+        f"{captions.unit(asked.device)}{_machine(group, asked)}: {words.rule(choice)}{against}."
     )
 
 
-def _how(group: ConditionGroup, choice: Choice) -> str:
-    rows = [candidate.row for candidate in choice.by_size]
-    runs = captions.runs(rows)
+def _machine(group: ConditionGroup, asked: Candidate) -> str:
+    """Return cluster, partition, nodes and memory, as far as the records report them."""
+    row, device = asked.row, asked.device
+    records = group.counted_records(row, Affected.TIME)
+    slurm = next((r.facts.slurm for r in records if r.facts), {})
+    size = counted(row.gpus // row.nodes, captions.unit(device), captions.units(device))
+    kind = captions.hardware(group) or "hardware not reported"
+    parts = [f" on {counted(row.nodes, 'node')}, {size} per node ({kind})"]
+    if cluster := slurm.get("SLURM_CLUSTER_NAME"):
+        parts.append(f"cluster {cluster}")
+    if partition := slurm.get("SLURM_JOB_PARTITION"):
+        parts.append(f"partition {partition}")
+    if (memory := slurm.get("SLURM_MEM_PER_NODE", "")).isdecimal():
+        parts.append(f"{significant(int(memory) / 1024, 3)} GiB requested per node")
+    peaks = [rank.peak_memory_bytes or 0 for record in records for rank in record.ranks]
+    if peak := max(peaks, default=0):
+        parts.append(f"peak memory {gigabytes(peak)} GB per {captions.unit(device)}")
+    return ", ".join(parts)
+
+
+def _how(group: ConditionGroup, series: Series) -> str:
+    runs = captions.runs(candidate.row for candidate in series.cells)
     if group.rate_units:
         units = " and ".join(group.rate_units)
         return f"Times are computed from rates in {units}, as reported by their source. {runs}"
@@ -137,7 +244,7 @@ class SizeLine(NamedTuple):
             units_per_s=candidate.timing.units_per_s,
             unit=candidate.timing.unit.value,
             samples_per_s=candidate.timing.samples_per_s,
-            speedup=speedup_text(choice, candidate),
+            speedup=speedup_text(choice.reference, candidate),
             reference_gpus=reference.gpus,
             reference_batch=reference.batch_per_gpu,
             charged_gpu_hours=candidate.gpu_hours,

@@ -36,10 +36,11 @@ USUAL = (BASELINE, Strategy.DDP)
 
 
 class Wish(Value, frozen=True, kw_only=True):
-    """What a training of `epochs` may cost in GPU-hours and minutes; None: no limit."""
+    """What a training of `epochs` may cost in GPU-hours and minutes; `runs` are proposed."""
 
     min_efficiency: float = MIN_EFFICIENCY
     epochs: int | None = None
+    runs: int | None = None
     gpu_hours_budget: float | None = None
     deadline_min: float | None = None
 
@@ -49,9 +50,9 @@ class Wish(Value, frozen=True, kw_only=True):
             value = getattr(self, key)
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise UsageError(f"{key}={value:g}: must be more than 0")
-        if self.has_limit and self.epochs is None:
+        if (self.has_limit or self.runs) and self.epochs is None:
             raise UsageError(
-                "gpu_hours_budget= and deadline_min= are of a whole training: add epochs=N"
+                "gpu_hours_budget=, deadline_min= and runs= are of whole trainings: add epochs=N"
             )
 
     @property

@@ -64,12 +64,12 @@ def sheets(report: Report) -> dict[str, str]:
     made = frames(report)
     made[CELLS] = made[CELLS].dropna(axis="columns", how="all")
     return {
-        f"{label}.csv": frame.map(_no_formula).to_csv(index=False, lineterminator="\n")
+        f"{label}.csv": frame.map(no_formula).to_csv(index=False, lineterminator="\n")
         for label, frame in made.items()
     }
 
 
-def _no_formula(value: Any) -> Any:
+def no_formula(value: Any) -> Any:
     """Return a value of a sheet; a text that a spreadsheet would compute begins with '."""
     is_formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@"))
     return f"'{value}" if is_formula else value

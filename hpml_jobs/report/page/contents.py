@@ -283,7 +283,7 @@ def _reproduction(report: Report) -> Iterator[Item]:
 
 NO_NUMBER = "No cell has a number yet: the notes under the tables, and hpml-jobs status, say why."
 PROPOSAL = "Paragraph for a proposal"
-ONE_SIZE = "A paragraph for a proposal needs usable numbers of two sizes."
+TOTAL = "With the total of a whole project: hpml-jobs choose {study} epochs=N runs=N"
 
 
 def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
@@ -304,17 +304,11 @@ def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
     yield from [Bullets(tuple(lines))] if lines else []
     table = proposal.sizes(group.source, choice)
     yield Sheet(table, table.caption, table.notes)
-    if len(table.lines) > 1 and not choice.measure_again:
-        yield Quote(PROPOSAL, proposal.proposal(group.source, choice, _version(group)))
+    if reason := proposal.refusal(choice, report.study):
+        yield Text(f"{reason[0].upper()}{reason[1:]}")
     else:
-        yield Text(ONE_SIZE)
-
-
-def _version(group: ReportGroup) -> str:
-    """Return the versions of hpml_jobs that measured the cells."""
-    records = (result.record for result in group.source.cells)
-    versions = {record.facts.hpml_jobs for record in records if record and record.facts}
-    return " and ".join(sorted(versions)) or __version__
+        yield Quote(PROPOSAL, proposal.proposal(group.source, choice))
+        yield Text(TOTAL.format(study=report.study))
 
 
 def _headline(choice: Choice, group: ReportGroup, summary: Overview) -> Headline:

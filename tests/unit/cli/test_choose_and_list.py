@@ -7,9 +7,12 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hpml_jobs.cli.main import run
+from hpml_jobs.core.strategies import Strategy
 from tests.unit.builders import a_cell, a_record
+from tests.unit.golden.studies import measured
 from tests.unit.study_builder import StudyBuilder
 
 
@@ -53,6 +56,8 @@ def test_choose_json_has_every_cell_with_its_reason(study, capsys):
     [
         (["min_efficency=0.5"], "did you mean min_efficiency=?"),
         (["deadline_min=10"], "add epochs=N"),
+        (["runs=5"], "runs= are of whole trainings: add epochs=N"),
+        (["epochs=5", "--preliminary"], "--preliminary is of a proposal: add epochs=N runs=N"),
         (["epochs=2.5", "deadline_min=10"], "epochs=2.5: must be a whole number"),
         (["min_efficiency=nan"], "min_efficiency=nan: must be more than 0"),
         (["gpu_hours_budget=-1", "epochs=3"], "gpu_hours_budget=-1: must be more than 0"),
@@ -72,6 +77,83 @@ def test_choose_without_numbers_says_so(laptop, capsys):
     StudyBuilder(Path("outputs") / "empty").with_cell(a_cell())
     code, err = fault_of(capsys, "choose", "empty")
     assert (code, "no cell of study empty has a number" in err) == (1, True)
+
+
+def measure(cells, change=lambda record: record):
+    """Make the study `proposed` of GPUs, batch, strategy, repeat and seconds."""
+    builder = StudyBuilder(Path("outputs") / "proposed")
+    for gpus, batch, strategy, repeat, epoch_s in cells:
+        cell = a_cell(gpus=gpus, batch=batch, strategy=strategy, repeat=repeat)
+        measured(builder, cell, epoch_s, change)
+
+
+def proposal_of(capsys, *words):
+    """The paragraph of the study `proposed`, or why there is none, and the exit code."""
+    code = run(["choose", "proposed", "epochs=90", "runs=5", *words])
+    printed = capsys.readouterr()
+    starts = ("Evidence", "Preliminary")
+    lines = printed.out.splitlines()
+    first = next((n for n, line in enumerate(lines) if line.startswith(starts)), len(lines))
+    return " ".join(" ".join(lines[first:]).split()) + printed.err.strip(), code
+
+
+SINGLE, DDP, ALLREDUCE = Strategy.SINGLE, Strategy.DDP, Strategy.ALLREDUCE
+THREE = range(3)
+SIZES = ((1, SINGLE, 20), (2, DDP, 11), (4, DDP, 6))
+WEAK = [(gpus, 64, how, repeat, s) for gpus, how, s in SIZES for repeat in THREE]
+
+
+def on_slurm(record):
+    slurm = {"CLUSTER_NAME": "torch", "JOB_PARTITION": "h200", "MEM_PER_NODE": "65536"}
+    slurm = {f"SLURM_{name}": value for name, value in slurm.items()}
+    ranks = tuple(replace(rank, peak_memory_bytes=8 * 10**9) for rank in record.ranks)
+    return replace(record, facts=replace(record.facts, slurm=slurm), ranks=ranks)
+
+
+def test_proposal_requests_a_total_on_a_machine_at_one_batch_and_strategy(laptop, capsys):
+    measure([*WEAK, (1, 128, SINGLE, 0, 19.0), (2, 64, ALLREDUCE, 0, 10.5)], on_slurm)
+    text, code = proposal_of(capsys)
+    assert code == 0
+    assert text.startswith("Evidence of weak scaling (batch 64 per GPU, ddp), measured with")
+    assert "On 1 GPU at batch 64 per GPU (single), the smallest size measured" in text
+    assert "speedup 3.33" in text
+    assert "batch 128 per GPU" not in text
+    assert "(allreduce)" not in text
+    assert "We request 3.00 GPU-hours (5 runs x 90 epochs x 0.00667 GPU-hours), with 4 GPUs" in text
+    assert "1 node, 4 GPUs per node (" in text
+    assert "cluster torch, partition h200, 64.0 GiB requested per node" in text
+    assert "peak memory 8.00 GB per GPU" in text
+    assert text.endswith("Median of 3 runs.")
+
+
+def test_proposal_says_strong_where_the_global_batch_is_kept(laptop, capsys):
+    times = ((1, 256, SINGLE, 20), (2, 128, DDP, 11), (4, 64, DDP, 6))
+    measure([(g, b, how, r, s) for g, b, how, s in times for r in THREE])
+    text, _ = proposal_of(capsys)
+    assert text.startswith("Evidence of strong scaling (global batch 256, ddp)")
+    assert "equal epochs" not in text
+
+
+def test_proposal_from_one_run_is_written_only_on_request(laptop, capsys):
+    measure(WEAK[::3])
+    text, code = proposal_of(capsys)
+    assert code == 1
+    assert text.startswith(
+        "hpml-jobs: no proposal from one run of 1 GPU, batch 64; 2 GPUs, batch 64 (ddp); "
+    )
+    assert "repeats=3, or type hpml-jobs choose proposed epochs=N runs=N --preliminary" in text
+    text, code = proposal_of(capsys, "--preliminary")
+    assert (code, text.startswith("Preliminary: one run. Evidence of weak scaling")) == (0, True)
+
+
+def test_proposal_of_one_size_says_what_to_measure(laptop, capsys):
+    measure(WEAK[:3])
+    text, code = proposal_of(capsys)
+    assert (code, text) == (
+        1,
+        "hpml-jobs: no proposal from one size: measure another one at the batch and strategy of "
+        "1 GPU, batch 64",
+    )
 
 
 def test_imported_table_is_chosen_from(laptop, capsys):
@@ -103,6 +185,28 @@ def test_list_counts_cells_by_state(study, capsys):
     assert "digits" in line
     studies = json.loads(output_of(capsys, "list", "--json"))["studies"]
     assert {one["study"]: one["cells"] for one in studies}["mine"] == {"ok": 3}
+
+
+def test_list_of_folders_shows_owner_size_and_whether_each_study_is_ready(study, capsys):
+    StudyBuilder(Path("course/ada/lab")).with_record(a_record(a_cell(), "1_0.r0"))
+    StudyBuilder(Path("course/bob/lab")).with_batches(32, 64)
+    Path("course/eve").mkdir()
+    out = output_of(capsys, "list", "course/ada", "course/bob/lab", "course/eve")
+    ada, bob = (line.split() for line in out.splitlines()[1:])
+    assert ada[:2] == ["course/ada", Path("course").owner()]
+    assert (ada[3:6], bob[4:6]) == (["MB", "yes", "lab"], ["2", "unfinished"])
+    assert run(["list", "--json", "course/ada", "course/eve"]) == 0
+    out, err = capsys.readouterr()
+    (one,) = json.loads(out)["studies"]
+    assert (one["folder"], one["unfinished"], err) == ("course/ada", 0, "no study in course/eve\n")
+    files = [path for path in Path("course/ada").rglob("*") if path.is_file()]
+    assert one["bytes"] >= 512 * len(files)
+    Path("notes").touch()
+    assert fault_of(capsys, "list", "notes") == (
+        1,
+        "hpml-jobs: notes is not a folder: name studies, or folders of studies",
+    )
+    assert fault_of(capsys, "list", "course/ada", "--outputs", "outputs")[0] == 2
 
 
 def test_list_without_studies_says_what_to_do(laptop, capsys):

@@ -57,6 +57,8 @@ BETWEEN_STUDIES = (
     "compare repeats repeats",
     "choose full min_efficiency=0.9",
     "choose full deadline=1m epochs=10",
+    "choose repeats epochs=90 runs=5",
+    "choose full epochs=90 runs=5",
     "predict full gpus=8,16 batch=256",
 )
 VOLATILE = (

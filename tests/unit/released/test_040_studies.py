@@ -245,3 +245,11 @@ def test_cells_with_own_code_are_new(words, cells, desk, request, capsys):
     assert {row["why"] for row in json.loads(shown.out)["cells"]} == {"new"}
     assert "code was not recorded since " in shown.err
     assert kept(desk / "outputs") == before
+
+
+@pytest.mark.usefixtures("desk")
+def test_proposal_names_machine_and_check_that_a_record_has(capsys):
+    run(["choose", "slurm-040", "epochs=90", "runs=5", "--preliminary"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Preliminary: one run; the data-quality check short warns for 1 process, " in text
+    assert "cluster rig, partition main, 8.00 GiB requested per node, peak memory 0.757 GB" in text

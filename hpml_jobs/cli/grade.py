@@ -38,7 +38,7 @@ def grade(
 ) -> None:
     """List the impossible, edited and missing numbers of students' studies, a line per study.
 
-    Each study is recomputed from its records, in memory: nothing is written into its folder. The
+    Each study is recomputed from its records, in memory: its report is not changed. The
     line has the cells of grid=lab with numbers, the speedup on the most GPUs, and the most serious
     finding.
 

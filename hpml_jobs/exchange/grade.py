@@ -71,7 +71,7 @@ class Grade(Value, frozen=True, kw_only=True):
 
 
 def grade(student: str, study: Study) -> Grade:
-    """Recompute a study from its records and return what is wrong with it; nothing is written."""
+    """Recompute a study from its records and return what is wrong with it."""
     try:
         study.check_schema()
         status = study_status(study)

@@ -185,7 +185,7 @@ def _machine(group: ConditionGroup, asked: Candidate) -> str:
     if partition := slurm.get("SLURM_JOB_PARTITION"):
         parts.append(f"partition {partition}")
     if (memory := slurm.get("SLURM_MEM_PER_NODE", "")).isdecimal():
-        parts.append(f"{significant(int(memory) / 1024, 3)} GiB requested per node")
+        parts.append(f"{gigabytes(int(memory) * 2**20)} GB requested per node")
     peaks = [rank.peak_memory_bytes or 0 for record in records for rank in record.ranks]
     if peak := max(peaks, default=0):
         parts.append(f"peak memory {gigabytes(peak)} GB per {captions.unit(device)}")

@@ -304,11 +304,12 @@ def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
     yield from [Bullets(tuple(lines))] if lines else []
     table = proposal.sizes(group.source, choice)
     yield Sheet(table, table.caption, table.notes)
-    if reason := proposal.refusal(choice, report.study):
+    is_of_rates = bool(group.source.rate_units)  # choose takes no epochs= of them
+    if reason := proposal.refusal(choice, report.study, is_preliminary=is_of_rates):
         yield Text(f"{reason[0].upper()}{reason[1:]}")
     else:
         yield Quote(PROPOSAL, proposal.proposal(group.source, choice))
-        yield Text(TOTAL.format(study=report.study))
+        yield from [] if is_of_rates else [Text(TOTAL.format(study=report.study))]
 
 
 def _headline(choice: Choice, group: ReportGroup, summary: Overview) -> Headline:

@@ -121,7 +121,7 @@ def test_proposal_requests_a_total_on_a_machine_at_one_batch_and_strategy(laptop
     assert "(allreduce)" not in text
     assert "We request 3.00 GPU-hours (5 runs x 90 epochs x 0.00667 GPU-hours), with 4 GPUs" in text
     assert "1 node, 4 GPUs per node (" in text
-    assert "cluster torch, partition h200, 64.0 GiB requested per node" in text
+    assert "cluster torch, partition h200, 68.7 GB requested per node" in text
     assert "peak memory 8.00 GB per GPU" in text
     assert text.endswith("Median of 3 runs.")
 

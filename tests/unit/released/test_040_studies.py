@@ -252,4 +252,4 @@ def test_proposal_names_machine_and_check_that_a_record_has(capsys):
     run(["choose", "slurm-040", "epochs=90", "runs=5", "--preliminary"])
     text = " ".join(capsys.readouterr().out.split())
     assert "Preliminary: one run; the data-quality check short warns for 1 process, " in text
-    assert "cluster rig, partition main, 8.00 GiB requested per node, peak memory 0.757 GB" in text
+    assert "cluster rig, partition main, 8.59 GB requested per node, peak memory 0.757 GB" in text

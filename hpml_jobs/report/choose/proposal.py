@@ -128,7 +128,8 @@ def _measured(group: ConditionGroup, series: Series, asked: Candidate) -> str:
     batch, caveat = f"global batch {asked.row.global_batch}", ""
     if series.kind == "weak":
         batch = f"batch {asked.row.batch_per_gpu} per {captions.unit(asked.device)}"
-        caveat = " The global batch grows with the size: equal epochs are not equal training."
+        equal = "times" if asked.timing.work else "epochs"
+        caveat = f" The global batch grows with the size: equal {equal} are not equal training."
     strategy = series.cells[-1].row.strategy.value
     return f"Evidence of {series.kind} scaling ({batch}, {strategy}){program}: {setting}.{caveat}"
 

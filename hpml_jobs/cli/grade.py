@@ -14,13 +14,12 @@ from hpml_jobs.cli.console import console, plain_table, print_json
 from hpml_jobs.cli.exchange import SUFFIX, is_archive
 from hpml_jobs.cli.options import Json
 from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.report.frame.numbers import DASH
 from hpml_jobs.study.files import owner, write_whole, writing
-from hpml_jobs.study.selection import studies_in
+from hpml_jobs.study.selection import is_study, studies_in
 
 if TYPE_CHECKING:
     from hpml_jobs.exchange.grade import Grade
-
-DASH = "\N{EN DASH}"
 
 
 def grade(
@@ -78,7 +77,7 @@ def _grades(path: Path) -> "Iterator[Grade]":
                 yield grade_study(student, study)
         return
     studies = studies_in(path)
-    student = owner(path) if (path / "cells").is_dir() else path.resolve().name
+    student = owner(path) if is_study(path) else path.resolve().name
     for study in studies:
         yield grade_study(student, study)
     if not studies:

@@ -120,10 +120,11 @@ def _lab_grid() -> set[tuple[int, int]]:
 def _options(study: Study) -> ReportOptions:
     """Return the options of the report that the study has."""
     try:
-        is_smallest = b'"ratios_against": "smallest"' in read_bytes(study.report / TABLES)
-    except (OSError, ValueError):
-        is_smallest = False
-    baseline = Baseline.SMALLEST if is_smallest else Baseline.SINGLE
+        shown = _numbers(TABLES, read_bytes(study.report / TABLES).decode())
+    except (OSError, ValueError, HpmlError):
+        shown = {}
+    baselines = {value for key, value in shown.items() if key.endswith(".ratios_against")}
+    baseline = Baseline.SMALLEST if Baseline.SMALLEST in baselines else Baseline.SINGLE
     return ReportOptions(study.last_cluster(), study.commands(), baseline)
 
 

@@ -59,7 +59,7 @@ def studies_in(folder: Path) -> list[Study]:
     """
     if not folder.is_dir():
         raise HpmlError(f"{folder} is not a folder: name studies, or folders of studies")
-    return [Study(folder.resolve())] if (folder / "cells").is_dir() else all_studies(folder)
+    return [Study(folder.resolve())] if is_study(folder) else all_studies(folder)
 
 
 def no_study(outputs: Path) -> HpmlError:
@@ -106,12 +106,13 @@ def _roots(outputs: Path) -> list[Path]:
     """
     with reading(outputs):
         try:
-            return [path for path in outputs.iterdir() if _is_study(path)]
+            return [path for path in outputs.iterdir() if is_study(path)]
         except (FileNotFoundError, NotADirectoryError):
             return []
 
 
-def _is_study(path: Path) -> bool:
+def is_study(path: Path) -> bool:
+    """Return whether a folder is a study, or one that may not be entered."""
     try:
         return (path / "cells").is_dir()
     except OSError:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, NamedTuple, Self
 
-from hpml_jobs.checks.result import Affected, Level, Tier, names
+from hpml_jobs.checks.result import Affected, Level, names
 from hpml_jobs.core import formulas
 from hpml_jobs.core.statistics import ratio_interval
 from hpml_jobs.core.strategies import BASELINE
@@ -105,12 +105,8 @@ def _preliminary(group: ConditionGroup, series: Series) -> str:
     doubts = [
         (result, candidate)
         for candidate in series.cells
-        for slug in candidate.row.cells
-        for result in group.checks.get(slug, ())
+        for result in group.checks_of(candidate.row, Affected.TIME)
         if result.level is not Level.PASS
-        and result.tier is Tier.NUMBER
-        and Affected.TIME in result.affects
-        and candidate.row.counts(slug, Affected.TIME)
     ]
     if doubts:
         result, candidate = max(doubts, key=lambda doubt: [*Level].index(doubt[0].level))
@@ -174,7 +170,7 @@ def _request(group: ConditionGroup, choice: Choice, asked: Candidate) -> str:
 
 
 def _machine(group: ConditionGroup, asked: Candidate) -> str:
-    """Return cluster, partition, nodes and memory, as far as the records report them."""
+    """Return cluster, partition, nodes and memory that the records report."""
     row, device = asked.row, asked.device
     records = group.counted_records(row, Affected.TIME)
     slurm = next((r.facts.slurm for r in records if r.facts), {})

@@ -8,7 +8,7 @@ import msgspec
 
 from hpml_jobs import __version__
 from hpml_jobs.checks import Level
-from hpml_jobs.checks.result import Affected, Tier
+from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.conditions import WORKLOAD
 from hpml_jobs.core.errors import HpmlError
@@ -170,12 +170,9 @@ def _cell(group: ConditionGroup, row: Row) -> ReferenceCell:
 
 
 def _violated(group: ConditionGroup, row: Row, level: Level) -> Iterator[str]:
-    """Yield the checks at this level that make the times of counted runs doubtful."""
-    for slug in row.cells:
-        for result in group.checks.get(slug, ()):
-            is_about = result.tier is Tier.NUMBER and Affected.TIME in result.affects
-            if is_about and result.level is level and row.counts(slug, Affected.TIME):
-                yield result.check
+    """Return the checks at this level that make the times of counted runs doubtful."""
+    checks = group.checks_of(row, Affected.TIME)
+    return (result.check for result in checks if result.level is level)
 
 
 def _clocks(group: ConditionGroup, row: Row) -> dict[str, float]:

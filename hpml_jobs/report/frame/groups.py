@@ -115,16 +115,20 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
         """Return the records that the row's numbers of this kind are medians of."""
         return [record for record in self.records(row) if row.counts(record.slug, affected)]
 
-    def worst(self, row: Row, affected: Affected) -> Level:
-        """Return the worst level of the checks that make these numbers of a row doubtful."""
-        return worst_level(
+    def checks_of(self, row: Row, affected: Affected) -> list[CheckResult]:
+        """Return the results of the checks that can make these numbers of a row doubtful."""
+        return [
             result
             for slug in row.cells
             for result in self.checks.get(slug, ())
             if result.tier is Tier.NUMBER
             and affected in result.affects
             and row.counts(slug, affected)
-        )
+        ]
+
+    def worst(self, row: Row, affected: Affected) -> Level:
+        """Return the worst level of the checks that make these numbers of a row doubtful."""
+        return worst_level(self.checks_of(row, affected))
 
     def doubts(self, row: Row, affected: Affected) -> bool:
         """Return whether a check makes these numbers of a row doubtful."""

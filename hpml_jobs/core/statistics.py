@@ -1,13 +1,16 @@
 """Statistics of repeats: medians with distribution-free intervals, bootstrap of ratios."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from math import comb
 from random import Random
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from hpml_jobs.core.formulas import coverage_of_range, relative_iqr
+
+T = TypeVar("T")
+V = TypeVar("V")
 
 CONFIDENCE = 0.95
 RESAMPLES = 2_000
@@ -88,12 +91,24 @@ def ratio_interval(numerator: tuple[float, ...], denominator: tuple[float, ...])
     """
     if min(len(numerator), len(denominator)) < 2:
         return None
-    random = Random(len(numerator) * 1_000 + len(denominator))  # noqa: S311 - no secret in it
-    ratios = sorted(
-        median(random.choices(numerator, k=len(numerator)))
-        / median(random.choices(denominator, k=len(denominator)))
+    ratios = bootstrap(numerator, denominator, lambda one, other: median(one) / median(other))
+    return percentiles(ratios, min(len(numerator), len(denominator)))
+
+
+def bootstrap(
+    first: Sequence[T], second: Sequence[T], estimate: Callable[[list[T], list[T]], V]
+) -> list[V]:
+    """Return an estimate from each of 2,000 seeded resamples of the runs of two cells."""
+    random = Random(len(first) * 1_000 + len(second))  # noqa: S311 - no secret in it
+    return [
+        estimate(random.choices(first, k=len(first)), random.choices(second, k=len(second)))
         for _ in range(RESAMPLES)
-    )
-    cut = round((1 - CONFIDENCE) / 2 * RESAMPLES)
-    covered = min(CONFIDENCE, coverage_of_range(min(len(numerator), len(denominator))))
-    return Interval(ratios[cut], ratios[-1 - cut], covered)
+    ]
+
+
+def percentiles(estimates: Sequence[float], runs: int) -> Interval:
+    """Return the 2.5 and 97.5 % percentiles of estimates from resamples of so many runs."""
+    ordered = sorted(estimates)
+    cut = round((1 - CONFIDENCE) / 2 * len(ordered))
+    covered = min(CONFIDENCE, coverage_of_range(runs))
+    return Interval(ordered[cut], ordered[-1 - cut], covered)

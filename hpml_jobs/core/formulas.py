@@ -154,6 +154,36 @@ def cost_per_compute(efficiency_: float) -> float:
     return 1 / efficiency_ - 1
 
 
+def beyond_ideal_s(time_s: float, reference_s: float, ideal_speedup: float) -> float:
+    """Return the seconds beyond ideal scaling: T(N) - T(g) / ideal, of an epoch or a part of it.
+
+    >>> beyond_ideal_s(10.0, 26.0, ideal_speedup=4)
+    3.5
+    """
+    return time_s - reference_s / ideal_speedup
+
+
+def lost_speedup(lost_s: float, time_s: float, ideal_speedup: float) -> float:
+    """Return what a cause of lost seconds takes of the ideal speedup: ideal x lost_s / T(N).
+
+    Over all causes it sums to ideal - speedup. It is the cause's Aumann-Shapley value (Billera &
+    Heath, Math. Oper. Res. 7(1), 1982) of the speedup T(g) / (T(g) / ideal + lost seconds).
+
+    >>> lost_speedup(3.5, 10.0, ideal_speedup=4), 4 - speedup(26.0, 10.0)
+    (1.4, 1.4)
+    """
+    return ideal_speedup * lost_s / time_s
+
+
+def speedup_without(speedup_: float, lost_speedup_: float, ideal_speedup: float) -> float:
+    """Return the speedup without one cause of lost seconds: T(g) / (T(N) - lost_s).
+
+    >>> speedup_without(2.6, 1.4, ideal_speedup=4)
+    4.0
+    """
+    return speedup_ / (1 - lost_speedup_ / ideal_speedup)
+
+
 def residual_communication_s(
     train_s: float, images: float, baseline_train_s: float, baseline_images: int
 ) -> float:

@@ -11,13 +11,11 @@ from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Candidate, Choice
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.captions import mark
-from hpml_jobs.report.frame.numbers import percent, ratio
+from hpml_jobs.report.frame.numbers import ratio
 from hpml_jobs.report.frame.rows import Row, setup_order
 from hpml_jobs.report.lab.tables import StrategyTables
 from hpml_jobs.report.report import Report, ReportGroup
-
-LEAST_SHARE = 0.05
-"""The least share of an epoch that the answer names."""
+from hpml_jobs.report.scaling.gap import sentence
 
 
 class Overview(NamedTuple):
@@ -67,7 +65,7 @@ def overview(report: Report, group: ReportGroup) -> Overview:
     )
     return Overview(
         measured=(group.setting, _cells(group)),
-        answer=tuple(_answer(report.study, choice)),
+        answer=tuple(_answer(report.study, group)),
         next_cells=words.next_cells(choice, report.commands) if choice else (),
         trust=tuple(text.replace("resubmit STUDY", f"resubmit {report.study}") for text in trust),
     )
@@ -90,7 +88,8 @@ def _cells(group: ReportGroup) -> str:
     )
 
 
-def _answer(study: str, choice: Choice | None) -> Iterator[str]:
+def _answer(study: str, group: ReportGroup) -> Iterator[str]:
+    choice = group.choice
     if choice is None:
         yield f"No cell has a number: hpml-jobs status {study} shows why."
         return
@@ -105,6 +104,9 @@ def _answer(study: str, choice: Choice | None) -> Iterator[str]:
     fastest = choice.fastest.candidate if choice.fastest else None
     if fastest and fastest is not choice.reference:
         yield _fastest(fastest, choice)
+    rows = {row.place: row for row in group.source.timed}
+    for place, gap in group.main_gaps.items():
+        yield sentence(rows[place], gap, group.source.device)
     asked = choice.ask.candidate if choice.ask else None
     if asked and asked is fastest and fastest is not choice.reference:
         yield (
@@ -119,37 +121,13 @@ def _answer(study: str, choice: Choice | None) -> Iterator[str]:
 
 
 def _fastest(fastest: Candidate, choice: Choice) -> str:
-    """Return the speedup of the fastest cell, and what its epoch is spent on."""
+    """Return the speedup of the fastest cell, and what it takes."""
     is_doubtful = choice.doubts_ratio(fastest)
     faster = mark(ratio(choice.speedup(fastest)), is_doubtful=is_doubtful)
-    text = (
+    return (
         f"Fastest: {words.name(fastest)}, {faster} times the speed of {choice.reference.words}: "
-        f"{words.figures(fastest, choice)}"
+        f"{words.figures(fastest, choice)}."
     )
-    losses = _losses(fastest.row)
-    return f"{text}; {losses}." if losses else f"{text}."
-
-
-def _losses(row: Row) -> str:
-    """Return the shares of the instrumented epoch that are not computation; empty if small."""
-    figures = row.figures
-    parts = {
-        "exposed communication": figures.phase_comm_exposed_s,
-        "waiting for data": figures.phase_stall_s,
-        "copies to the device": figures.phase_h2d_s,
-    }
-    computation = figures.phase_forward_s, figures.phase_backward_s, figures.phase_optimizer_s
-    known = [*computation, *parts.values()]
-    total_s = sum(part for part in known if part is not None)
-    if not total_s:
-        return ""
-    shares = {name: part / total_s for name, part in parts.items() if part is not None}
-    large = [
-        f"{percent(share)} % of its epoch is {name}"
-        for name, share in sorted(shares.items(), key=lambda item: -item[1])
-        if share >= LEAST_SHARE
-    ]
-    return listed(large) if large else ""
 
 
 def main_strategy(group: ReportGroup) -> StrategyTables | None:

@@ -22,6 +22,7 @@ from hpml_jobs.report.profiler.table import profile_picture
 from hpml_jobs.report.profiler.timeline import timeline
 from hpml_jobs.report.quantization.picture import activations, quantization, weights
 from hpml_jobs.report.report import Report
+from hpml_jobs.report.scaling.gap_table import waterfall
 from hpml_jobs.report.scaling.picture import speedup, throughput
 from hpml_jobs.report.training.lines import loss, steps
 from hpml_jobs.report.training.quality import accuracy_picture
@@ -41,6 +42,12 @@ def _prediction(report: Report) -> Picture | None:
     return prediction(report.sources, [group.forecast for group in report.groups])
 
 
+def _gap(report: Report) -> Picture | None:
+    return waterfall(
+        [(group.source, *shown) for group in report.groups for shown in group.main_gaps.items()]
+    )
+
+
 def _timeline(report: Report) -> Picture | None:
     asks = [group.choice.ask if group.choice else None for group in report.groups]
     return timeline(report.sources, [ask.candidate.row.place if ask else None for ask in asks])
@@ -48,6 +55,7 @@ def _timeline(report: Report) -> Picture | None:
 
 PLOTS: dict[str, Callable[[Report], Picture | None]] = {
     "speedup": _of_groups(speedup),
+    "gap": _gap,
     "throughput": _of_groups(throughput),
     "pareto": _pareto,
     "prediction": _prediction,

@@ -22,6 +22,7 @@ from hpml_jobs.report.cost.table import cost
 from hpml_jobs.report.frame import captions, references
 from hpml_jobs.report.frame.cells import CellResult, cell_results
 from hpml_jobs.report.frame.groups import ConditionGroup, charged_gpus, complete_groups, differing
+from hpml_jobs.report.frame.rows import Place
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.lab.tables import StrategyTables, q1, strategy_tables
 from hpml_jobs.report.memory import largest, sharding, training_paths
@@ -32,6 +33,8 @@ from hpml_jobs.report.quantization.table import latency, layers, quantization, s
 from hpml_jobs.report.repeats.compared import between, compared
 from hpml_jobs.report.repeats.table import measured, repeats
 from hpml_jobs.report.scaling.definitions import definitions
+from hpml_jobs.report.scaling.gap import Gap, gaps
+from hpml_jobs.report.scaling.gap_table import gap_table
 from hpml_jobs.report.scaling.table import scaling, strong
 from hpml_jobs.report.training.curves import curve_table, iterations
 from hpml_jobs.report.training.quality import evaluation, table4
@@ -59,8 +62,8 @@ class ReportGroup(Value, frozen=True, kw_only=True):
 
     `usability` says which tables can be used; `suggestion` names `baseline=smallest` where ratios
     are missing without it; `choice` is None if no cell has a number; `forecast` is of the next
-    two doublings of GPUs. `is_replaced`: nothing came of its cells, and later ones of other code
-    have numbers.
+    two doublings of GPUs; `gaps` are those to the ideal speedup. `is_replaced`: nothing came of its
+    cells, and later ones of other code have numbers.
     """
 
     number: int
@@ -72,6 +75,7 @@ class ReportGroup(Value, frozen=True, kw_only=True):
     choice: Choice | None
     is_replaced: bool
     forecast: Forecast
+    gaps: Mapping[Place, Gap]
     q1: Table | None
     strategies: tuple[StrategyTables, ...]
     full: tuple[Table, ...]
@@ -85,6 +89,15 @@ class ReportGroup(Value, frozen=True, kw_only=True):
             *(table for strategy in self.strategies for table in strategy.tables),
             *self.full,
         )
+
+    @property
+    def main_gaps(self) -> dict[Place, Gap]:
+        """The gaps of the fastest cell and of the one to ask for; else of the highest speedup."""
+        winners = [self.choice.fastest, self.choice.ask] if self.choice else []
+        places = [winner.candidate.row.place for winner in winners if winner]
+        if places and self.gaps and not self.gaps.keys() & {*places}:
+            places = [max(self.gaps, key=lambda place: self.gaps[place].speedup)]
+        return {place: self.gaps[place] for place in places if place in self.gaps}
 
     @property
     def setting(self) -> str:
@@ -203,6 +216,8 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     outlook = forecast(group, cluster, options.commands)
     if outlook.predictions:
         made[PREDICTIONS] = predictions(group, outlook, cluster)
+    of_places = gaps(group)
+    made[GAP] = gap_table(group, of_places)
     made[COST] = cost(group, charged_gpus(group, cluster))
     full = [table for label in LABELS if (table := made.get(label)) is not None]
     first = q1(group) if any(row.is_baseline for row in group.rows) else None
@@ -224,6 +239,7 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
         choice=choice,
         is_replaced=is_replaced,
         forecast=outlook,
+        gaps=of_places,
         q1=remarked(first) if first else None,
         strategies=tuple(
             msgspec.structs.replace(strategy, tables=tuple(map(remarked, strategy.tables)))
@@ -278,9 +294,9 @@ FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
 }
 """The full tables by label, in the order of reading; a table without rows is None."""
 
-CHOICE, PREDICTIONS = "choice", "predictions"
+CHOICE, PREDICTIONS, GAP = "choice", "predictions", "gap"
 
-LABELS = (CHOICE, PREDICTIONS, COST, *FULL)
+LABELS = (CHOICE, PREDICTIONS, COST, GAP, *FULL)
 """The labels of all full tables, in the order of reading."""
 
 TOGETHER: dict[str, Callable[[Sequence[ConditionGroup]], Table | None]] = {

@@ -54,7 +54,8 @@ class Figures(Value, frozen=True, kw_only=True):
     `gradients_root_s` on rank 0. `probe_same_sizes_s` is the microbenchmark's time for these
     messages, `delayed` the share of its trials that waited for the scheduler. The phases add up to
     the instrumented epoch; `closure` is |epoch - sum of phases| / epoch, `overhead` what the
-    instruments cost, instrumented epoch / timed epoch - 1.
+    instruments cost, instrumented epoch / timed epoch - 1. `others_*` are means of the ranks that
+    wait for the one that waits least, or of the only rank; `others_run_queue_s` is per thread.
     """
 
     epoch_s: float
@@ -92,6 +93,10 @@ class Figures(Value, frozen=True, kw_only=True):
     pack_s: Split = None
     closure: Split = None
     overhead: Split = None
+    others_stall_s: Timed = None
+    others_run_queue_s: Timed = None
+    others_compute_s: Split = None
+    others_waiting_s: Split = None
 
 
 NAMES = Figures.__struct_fields__
@@ -116,6 +121,7 @@ def figures_of(record: Record, number: int | None = None) -> Figures:
     """
     rank = record.least_waiting if number is None else record.rank_of(number)
     figures: dict[str, Any] = {name: getattr(record, name, None) for name in NAMES}
+    figures |= _of_others(record, rank) if record.ranks else {}
     figures |= _of_rank(rank, record.exchange_s) if rank else {}
     figures |= _of_microbenchmark(record, record.microbenchmark) if record.microbenchmark else {}
     if record.ranks and (root := record.ranks[0].communication):
@@ -139,6 +145,26 @@ def _of_rank(rank: Rank, exchange_s: float | None) -> dict[str, float | None]:
         figures["comm_total_s"] = communication.total_s
         figures["gradients_s"] = communication.gradients_s
         figures["gradients_sent_bytes"] = communication.bytes_of(Purpose.GRADIENTS)
+    return figures
+
+
+def _of_others(record: Record, rank: Rank | None) -> dict[str, float | None]:
+    """Return the means of the ranks that wait for a rank; without it, or of it alone, of all."""
+    others = [other for other in record.ranks if other is not rank] or [*record.ranks]
+    queued_s = [
+        account.run_queue_s / other.threads
+        for other in others
+        if (account := other.timed.scheduling) and account.run_queue_s is not None
+    ]
+    figures: dict[str, float | None] = {
+        "others_stall_s": mean(other.timed.stall_s for other in others),
+        "others_run_queue_s": mean(queued_s) if queued_s else None,
+    }
+    if phases := [other.phases for other in others if other.phases]:
+        figures["others_compute_s"] = mean(each.compute_s for each in phases)
+        if (exchange_s := record.exchange_s) is not None:
+            exposed_s = mean(each.exposed_s for each in phases)
+            figures["others_waiting_s"] = formulas.waiting_s(exposed_s, exchange_s)
     return figures
 
 

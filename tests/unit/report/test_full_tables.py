@@ -444,7 +444,7 @@ def test_protocol_lab_omits_empty_tables(builder):
     builder.with_record(lab_record(lab_cell(1, 128, protocol=Protocol.LAB), 30.0))
     builder.with_record(lab_record(lab_cell(2, 128, protocol=Protocol.LAB), 20.0))
     labels = [table.label for table in builder.collect().groups[0].full]
-    assert labels == ["choice", "cost", "scaling", "speedups", "replicas", "checks"]
+    assert labels == ["choice", "cost", "gap", "scaling", "speedups", "replicas", "checks"]
 
 
 def test_mixed_study_names_cells_not_measured(builder):

@@ -74,7 +74,7 @@ def cell_labels(axis):
 def test_pictures_have_names_words_and_alt_texts(repeated):
     pictures = plots.pictures(repeated)
     assert list(pictures) == [
-        *("speedup", "throughput", "pareto", "phases", "communication", "bandwidth"),
+        *("speedup", "gap", "throughput", "pareto", "phases", "communication", "bandwidth"),
         *("ranks", "profile"),
     ]
     for name, picture in pictures.items():
@@ -236,7 +236,7 @@ def test_protocol_lab_has_no_pictures_of_phases(builder):
     for gpus in (1, 2):
         cell = lab_cell(gpus, 128, protocol=Protocol.LAB)
         builder.with_record(lab_record(cell, 20.0 / gpus))
-    assert list(plots.pictures(builder.collect())) == ["speedup", "throughput", "pareto"]
+    assert list(plots.pictures(builder.collect())) == ["speedup", "gap", "throughput", "pareto"]
 
 
 # ---- bandwidth, cost, ranks ----

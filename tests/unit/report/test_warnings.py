@@ -43,9 +43,10 @@ def marks_of(table):
     [
         (
             Affected.TIME,
-            {"table1-ddp", "table2r-ddp", "table3r-ddp", "cost", "scaling", "speedups", "choice"},
+            {"table1-ddp", "table2r-ddp", "table3r-ddp", "cost", "scaling", "speedups", "choice"}
+            | {"gap"},
         ),
-        (Affected.SPLIT, {"table2-ddp", "communication", "phases", "profiler"}),
+        (Affected.SPLIT, {"table2-ddp", "communication", "phases", "profiler", "gap"}),
         (Affected.BANDWIDTH, {"table3-ddp", "bandwidth"}),
         (Affected.LEARNING, {"replicas", "curve-ends"}),
     ],

@@ -1,0 +1,148 @@
+"""The gap to the ideal speedup: its table, and a picture with a step for each cause."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, NamedTuple
+
+from hpml_jobs.report.frame import captions, style
+from hpml_jobs.report.frame.builder import (
+    Shown,
+    TableText,
+    columns_of,
+    filled,
+    item_table,
+    left_out,
+    row_name,
+)
+from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.numbers import ratio
+from hpml_jobs.report.frame.picture import Axes, Panel, Picture, cut, named, panels
+from hpml_jobs.report.frame.rows import Place
+from hpml_jobs.report.frame.table import Table
+from hpml_jobs.report.scaling.gap import Cause, Gap, Part, digits, sentence
+
+
+def _with_interval(part: Part) -> str:
+    if part.low is None or part.high is None:
+        return digits(part.value)
+    return f"{digits(part.value)} [{digits(part.low)}, {digits(part.high)}]"
+
+
+TABLE = (
+    "Ideal: {units} / those that the row is compared with. Missing: ideal - speedup. Each part is "
+    "ideal x lost seconds / {time}; the parts add up (Aumann-Shapley). Lost seconds are those that "
+    "the reference does not spend as well, means of the ranks that wait for the late one: loader "
+    "of the timed epoch; exchange (packing by hand included) and waiting by their shares of the "
+    "instrumented one; CPUs: the time in the run queue, at most what computation takes longer. "
+    "Unexplained is what is left: below zero, computation is faster than on the reference. "
+    "Intervals as of speedups in the table Repeats."
+)
+
+PART = Shown(
+    "",
+    _with_interval,
+    doubt="doubts_parts",
+    parts={"": "value", "_low": "low", "_high": "high"},
+)
+
+
+class GapLine(NamedTuple):
+    """The parts of a row's gap to the ideal speedup; the sentence is in the files only."""
+
+    strategy: str
+    gpus: int
+    nodes: int
+    treatment: str
+    batch: int
+    speedup: Annotated[float, Shown("speedup", ratio, doubt="is_doubtful")]
+    ideal: Annotated[float, Shown("ideal", ratio)]
+    missing: Annotated[float, Shown("missing", digits, doubt="is_doubtful")]
+    exchange: Annotated[Part | None, PART._replace(head="exchange")]
+    loader: Annotated[Part | None, PART._replace(head="loader")]
+    waiting: Annotated[Part | None, PART._replace(head="waiting")]
+    cpus: Annotated[Part | None, PART._replace(head="CPUs")]
+    unexplained: Annotated[Part | None, PART._replace(head="unexplained")]
+    late: Annotated[str, Shown("waiting for", words=True)]
+    sentence: str
+    is_doubtful: bool
+    doubts_parts: bool
+
+
+def gap_table(group: ConditionGroup, gaps_by_place: Mapping[Place, Gap]) -> Table | None:
+    """Return the parts of every gap; None without one."""
+    rows = [row for row in group.timed if row.place in gaps_by_place]
+    if not rows:
+        return None
+    items = []
+    for row in rows:
+        gap = gaps_by_place[row.place]
+        line = filled(
+            GapLine,
+            gap,
+            **{name: getattr(row, name) for name in ("gpus", "nodes", "treatment")},
+            **{cause.lower(): gap.parts.get(cause) for cause in Cause},
+            strategy=row.strategy.value,
+            batch=row.batch_per_gpu,
+            sentence=sentence(row, gap, group.device),
+        )
+        items.append((row_name(group, row), line))
+    caption = TABLE.format(units=captions.units(group.device), time=captions.time_name(group.work))
+    text = TableText("gap", "Gap to the ideal speedup", "timed epoch", (caption,))
+    unsplit = [row for row in rows if not gaps_by_place[row.place].is_split]
+    notes = [
+        *([captions.EXPLAINED] if any(line.doubts_parts for _, line in items) else []),
+        *left_out(group, "exchange and waiting are not known: use protocol=full", unsplit),
+    ]
+    return item_table([group], text, items, columns_of(GapLine), notes)
+
+
+PICTURE = (
+    "The fastest cell, and the one to ask for. From the ideal speedup each cause takes ideal x its "
+    "lost seconds / seconds of the timed epoch, as in the table Gap to the ideal speedup. Lines: "
+    "intervals of the parts, none with a single run."
+)
+
+
+def waterfall(cells: Sequence[tuple[ConditionGroup, Place, Gap]]) -> Picture | None:
+    """Plot the parts between the ideal and the measured speedup; None without a cell."""
+    shown, missing = cut(
+        [
+            Panel(named(group, captions.cell_label(place, group.device)), gap)
+            for group, place, gap in cells
+        ]
+    )
+
+    def draw(axis: Axes, panel: Panel[Gap]) -> list[str]:
+        gap, at = panel.data, panel.data.ideal
+        bars = [(f"ideal {gap.ideal:.3g}", 0.0, at, style.PALE)]
+        for cause, part in gap.parts.items():
+            if part.low is not None and part.high is not None:
+                axis.hlines(len(bars), at - part.high, at - part.low, color=style.TEXT, zorder=3)
+            at -= part.value
+            colour = style.MIDDLE_GREY if cause is Cause.UNEXPLAINED else style.RED
+            bars.append((f"{cause} {digits(part.value)}", at, part.value, colour))
+        bars.append((f"measured {ratio(gap.speedup)}", 0.0, gap.speedup, style.BLUE))
+        labels, lefts, widths, colours = zip(*bars, strict=True)
+        axis.barh(range(len(bars)), widths, left=lefts, color=colours, lw=0)
+        axis.set_yticks(range(len(bars)), labels)
+        axis.set_xlabel("speedup")
+        axis.grid(visible=False, axis="y")
+        axis.invert_yaxis()
+        return [f"{panel.title}: {', '.join(labels)}"]
+
+    return panels(
+        "Gap to the ideal speedup",
+        shown,
+        draw,
+        alt="Speedup: ",
+        caption=[PICTURE],
+        legend={
+            "ideal": style.PALE,
+            "taken by a cause": style.RED,
+            "unexplained": style.MIDDLE_GREY,
+            "measured": style.BLUE,
+        },
+        missing=missing,
+        file="gap.csv",
+        columns=2,
+        height=2.2,
+    )

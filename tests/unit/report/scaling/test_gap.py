@@ -1,0 +1,312 @@
+"""The gap to the ideal speedup: its parts, their intervals, the sentence, table and picture."""
+
+import csv
+import json
+from random import Random
+
+import msgspec
+import pytest
+
+from hpml_jobs.core import formulas
+from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.measurements import Exchange, Phases, Scheduling
+from hpml_jobs.core.strategies import Baseline, Strategy
+from hpml_jobs.report.files import json_tables
+from hpml_jobs.report.files.csv_tables import sheets
+from hpml_jobs.report.overview import overview
+from hpml_jobs.report.pictures import PLOTS
+from hpml_jobs.report.scaling.gap import COMPUTE, EPOCH, Cause, parts
+from tests.unit.builders import lab_cell, lab_record, texts_by_label
+
+pytestmark = pytest.mark.usefixtures("no_checks")
+replace = msgspec.structs.replace
+
+
+def a_run(gpus, epoch_s, *, stall_s=0.0, exchange_s=0.0, waits_s=(), queued_s=0.0, **cell):
+    """A run without overhead; rank r waits `waits_s[r]` for others, the last one as long."""
+    cell = lab_cell(gpus, 128, **cell)
+    record = lab_record(cell, epoch_s, stall_s)
+    waits_s = [*waits_s, *[(waits_s or (0.0,))[-1]] * gpus][: len(record.ranks)]
+
+    def epoch_of(epoch, wait_s):
+        phases = epoch.phases and Phases(
+            stall_s=stall_s,
+            h2d_s=0.0,
+            forward_s=epoch_s - stall_s - exchange_s - wait_s,
+            backward_s=0.0,
+            comm_exposed_s=exchange_s + wait_s,
+            optimizer_s=0.0,
+        )
+        account = Scheduling(window_s=epoch_s, run_queue_s=queued_s)
+        return replace(epoch, epoch_s=epoch_s, phases=phases, scheduling=account)
+
+    ranks = [
+        replace(
+            rank,
+            host=f"gr{rank.rank:03}",
+            threads=1,
+            epochs=tuple(epoch_of(epoch, wait_s) for epoch in rank.epochs),
+        )
+        for rank, wait_s in zip(record.ranks, waits_s, strict=True)
+    ]
+    of_all = Exchange(collectives=1, skew_s=0.0, net_s=exchange_s, exchange_s=exchange_s)
+    exchange = of_all if len(ranks) > 1 else None
+    return replace(record, ranks=tuple(ranks), exchange=exchange)
+
+
+def group_of(builder, *records, baseline=Baseline.SINGLE):
+    for record in records:
+        builder.with_record(record)
+    (group,) = builder.collect(baseline).groups
+    return group
+
+
+def values_of(group):
+    """The only gap's parts, rounded."""
+    (gap,) = group.gaps.values()
+    return {cause: round(part.value, 3) for cause, part in gap.parts.items()}
+
+
+def sentences(group):
+    table = next(table for table in group.tables if table.label == "gap")
+    return [row[table.sheet.columns.index("sentence")] for row in table.sheet.rows]
+
+
+ONE = {"gpus": 1, "epoch_s": 26.0, "stall_s": 4.0}
+FOUR = {"gpus": 4, "epoch_s": 10.0, "stall_s": 2.0, "exchange_s": 2.25, "waits_s": (0.25,)}
+"""Rank 3 is late: of the missing 1.4, exchange takes 0.9, the loader 0.4, waiting 0.1."""
+
+
+def late_rank_3():
+    record = a_run(**FOUR)
+    shown = a_run(**{**FOUR, "waits_s": (0.0,)}).ranks[3]
+    return replace(record, ranks=(*record.ranks[:3], shown))
+
+
+# ---- parts ----
+
+
+def test_parts_sum_to_the_gap_whatever_is_measured():
+    random = Random(1)
+    names = (EPOCH, COMPUTE, *(cause for cause in Cause if cause is not Cause.UNEXPLAINED))
+    for _ in range(200):
+        of, reference = ({name: random.expovariate(1) for name in names} for _ in range(2))
+        ideal = random.choice((2, 4, 128 / 48))
+        of_causes = parts(of, reference, ideal)
+        speedup = formulas.speedup(reference[EPOCH], of[EPOCH])
+        assert sum(of_causes.values()) == pytest.approx(ideal - speedup)
+        assert all(part >= 0 for cause, part in of_causes.items() if cause in names)
+
+
+def test_each_cause_has_its_lost_seconds(builder):
+    group = group_of(builder, a_run(**ONE), late_rank_3())
+    assert values_of(group) == {
+        Cause.EXCHANGE: 0.9,
+        Cause.LOADER: 0.4,  # 2 s, of which 1 s scales
+        Cause.WAITING: 0.1,
+        Cause.CPUS: 0.0,
+        Cause.UNEXPLAINED: 0.0,
+    }
+    assert sentences(group) == [
+        "4 GPUs are 2.60 times as fast as 1 GPU at batch 128, not 4: of the missing 1.40, exchange "
+        "takes 0.90, the loader 0.40 and waiting for rank 3 on gr003 0.10; it would be 3.35 "
+        "without exchange, 2.89 with an ideal loader."
+    ]
+
+
+def test_instrumented_epoch_counts_by_its_shares(builder):
+    """Instruments that take half as long again change nothing of the parts."""
+
+    def slower(epoch):
+        phases = epoch.phases and replace(epoch.phases, forward_s=9.0, comm_exposed_s=6.0)
+        return replace(epoch, epoch_s=15.0, phases=phases) if phases else epoch
+
+    record = a_run(2, 10.0, exchange_s=4.0)
+    ranks = [replace(rank, epochs=tuple(map(slower, rank.epochs))) for rank in record.ranks]
+    exchange = replace(record.exchange, exchange_s=6.0)
+    record = replace(record, ranks=tuple(ranks), exchange=exchange)
+    assert values_of(group_of(builder, a_run(1, 12.0), record))[Cause.EXCHANGE] == 0.8
+
+
+@pytest.mark.parametrize(
+    ("waits_s", "late"),
+    [((0.0, 3.0), "rank 0 on gr000"), ((2.0, 3.0), "each other"), ((3.0, 3.0, 0.0), "rank 2 on")],
+)
+def test_late_rank_is_named_with_its_host(waits_s, late, builder):
+    group = group_of(builder, a_run(1, 26.0), a_run(4, 10.0, waits_s=waits_s))
+    assert f"waiting for {late}" in sentences(group)[0]
+    assert "without waiting" in sentences(group)[0]
+
+
+def test_late_rank_of_repeats_on_other_hosts_has_no_host(builder):
+    moved = a_run(4, 10.0, waits_s=(0.0, 3.0), repeat=1)
+    hosts = [replace(rank, host="gr009") for rank in moved.ranks]
+    runs = [a_run(4, 10.0, waits_s=(0.0, 3.0)), replace(moved, ranks=tuple(hosts))]
+    assert "waiting for rank 0 takes" in sentences(group_of(builder, a_run(1, 26.0), *runs))[0]
+
+
+def test_waiting_for_cpus_is_at_most_what_computation_takes_longer(builder):
+    """6 s of 10 s in the run queue, but computation is only 3.5 s longer than on one GPU."""
+    group = group_of(builder, a_run(1, 26.0), a_run(4, 10.0, queued_s=6.0))
+    assert values_of(group)[Cause.CPUS] == 1.4
+    assert "waiting for CPUs takes 1.40; it would be 4.00 with enough CPUs" in sentences(group)[0]
+
+
+def test_waiting_for_cpus_that_is_not_recorded_is_unexplained(builder):
+    record = a_run(4, 10.0, queued_s=6.0)
+    older = [
+        replace(rank, epochs=tuple(replace(epoch, scheduling=None) for epoch in rank.epochs))
+        for rank in record.ranks
+    ]
+    group = group_of(builder, a_run(1, 26.0), replace(record, ranks=tuple(older)))
+    assert Cause.CPUS not in values_of(group)
+    assert "of the missing 1.40, 1.40 is unexplained (see the table Phases)." in sentences(group)[0]
+
+
+@pytest.mark.parametrize(
+    ("run", "text"),
+    [
+        (
+            {"exchange_s": 1.0},
+            "1.00 is unexplained (see the table Phases) and exchange takes 0.40; it would be 2.89",
+        ),
+        (
+            {"exchange_s": 2.0, "stall_s": 0.2, "waits_s": (0.1, 0.1)},
+            "exchange takes 0.80, the rest 0.12 and 0.48 is unexplained (see the table Phases);",
+        ),
+    ],
+    ids=["largest first", "smaller last"],
+)
+def test_unexplained_part_is_first_only_if_it_is_the_largest(run, text, builder):
+    group = group_of(builder, a_run(1, 26.0), a_run(4, 10.0, **run))
+    assert f": of the missing 1.40, {text}" in sentences(group)[0]
+
+
+def test_faster_computation_is_negative(builder):
+    group = group_of(builder, a_run(1, 26.0), a_run(4, 10.0, exchange_s=4.5))
+    assert values_of(group)[Cause.UNEXPLAINED] == -0.4
+    assert "; computation, faster than on 1 GPU, gives 0.40 back; it would" in sentences(group)[0]
+
+
+def test_nearly_ideal_speedup_needs_no_explanation(builder):
+    group = group_of(builder, a_run(1, 26.0), a_run(4, 6.8, exchange_s=0.3), a_run(2, 12.0))
+    assert sentences(group) == [
+        "2 GPUs are 2.17 times as fast as 1 GPU at batch 128, of 2 possible: nothing to explain.",
+        "4 GPUs are 3.82 times as fast as 1 GPU at batch 128, of 4 possible: nothing to explain.",
+    ]
+
+
+def test_against_smallest_size_only_what_it_does_not_spend_is_lost(builder):
+    """On 2 GPUs 2 s of exchange; ideally 4 take 1 s."""
+    runs = a_run(2, 10.0, exchange_s=2.0), a_run(4, 6.0, exchange_s=2.0)
+    group = group_of(builder, *runs, baseline=Baseline.SMALLEST)
+    assert values_of(group)[Cause.EXCHANGE] == pytest.approx(2 * 1.0 / 6.0, abs=1e-3)
+    assert sentences(group)[0].startswith("4 GPUs are 1.67 times as fast as 2 GPUs at batch 128")
+
+
+# ---- what is not measured is no part ----
+
+
+def test_protocol_lab_splits_off_the_loader_only(builder):
+    lab = {"protocol": Protocol.LAB}
+    group = group_of(builder, a_run(1, 26.0, **lab), a_run(4, 10.0, stall_s=2.0, **lab))
+    assert values_of(group) == {Cause.LOADER: 0.8, Cause.UNEXPLAINED: 0.6}
+    assert (
+        ": of the missing 1.40, the loader takes 0.80; protocol=full splits the other 0.60;"
+        in (sentences(group)[0])
+    )
+
+
+def test_protocol_lab_without_stall_names_the_protocol(builder):
+    lab = {"protocol": Protocol.LAB}
+    group = group_of(builder, a_run(1, 26.0, **lab), a_run(4, 10.0, **lab))
+    assert sentences(group)[0].endswith(", not 4: protocol=full splits the missing 1.40.")
+
+
+def test_one_process_with_all_gpus_waits_for_no_rank(builder):
+    run = a_run(4, 10.0, exchange_s=2.0, strategy=Strategy.DP)
+    group = group_of(builder, a_run(1, 26.0), run)
+    assert values_of(group)[Cause.EXCHANGE] == 0.8
+    assert Cause.WAITING not in values_of(group)
+
+
+def test_without_smaller_cell_there_is_no_gap(builder):
+    group = group_of(builder, a_run(2, 12.0), a_run(4, 10.0))
+    assert not group.gaps
+    assert "gap" not in [table.label for table in group.tables]
+
+
+# ---- repeats ----
+
+
+def repeated(gpus, epochs_s, **changes):
+    return [
+        a_run(gpus, epoch_s, repeat=repeat, **changes) for repeat, epoch_s in enumerate(epochs_s)
+    ]
+
+
+def test_intervals_come_from_repeats_of_both_cells(builder):
+    ones = repeated(1, (25.9, 26.0, 26.1))
+    group = group_of(builder, *ones, *repeated(4, (9.9, 10.0, 10.2), exchange_s=3.0))
+    (gap,) = group.gaps.values()
+    for part in gap.parts.values():
+        assert part.low <= part.value <= part.high
+    assert gap.parts[Cause.EXCHANGE].low < 1.2 < gap.parts[Cause.EXCHANGE].high
+    assert "too few runs" not in sentences(group)[0]
+    texts = texts_by_label(next(table for table in group.tables if table.label == "gap"))
+    assert texts["ddp 4-GPU b128"][3] == "1.20 [1.18, 1.21]"
+
+
+def test_single_run_has_no_interval(builder):
+    group = group_of(builder, *repeated(1, (25.9, 26.0, 26.1)), a_run(4, 10.0, exchange_s=3.0))
+    (gap,) = group.gaps.values()
+    assert {part.low for part in gap.parts.values()} == {None}
+
+
+def test_runs_that_disagree_on_the_largest_part_are_too_few(builder):
+    runs = [
+        a_run(4, 10.0, exchange_s=2.5, stall_s=1.0),
+        a_run(4, 10.0, exchange_s=1.0, stall_s=2.4, repeat=1),
+    ]
+    group = group_of(builder, *repeated(1, (26.0, 26.0)), *runs)
+    assert sentences(group)[0].endswith("; too few runs to tell which part is largest.")
+
+
+# ---- where it is shown ----
+
+
+def test_sentence_is_on_first_screen_in_json_and_csv(builder):
+    for record in (a_run(**ONE), late_rank_3()):
+        builder.with_record(record)
+    report = builder.collect()
+    (sentence,) = sentences(report.groups[0])
+    assert sentence in overview(report, report.groups[0]).answer
+    (row,) = csv.DictReader(sheets(report)["gap.csv"].splitlines())
+    assert (row["sentence"], float(row["exchange"])) == (sentence, pytest.approx(0.9))
+    (tables,) = (group["tables"] for group in json.loads(json_tables.document(report))["groups"])
+    assert sentence in str([table["sheet"] for table in tables if table["label"] == "gap"])
+
+
+def test_slower_cell_than_one_gpu_is_explained_as_well(builder):
+    """The answer is 1 GPU: the sentence says why not more."""
+    for record in (a_run(1, 20.0), a_run(2, 25.0, exchange_s=15.0)):
+        builder.with_record(record)
+    report = builder.collect()
+    answer = " ".join(overview(report, report.groups[0]).answer)
+    assert "2 GPUs are 0.800 times as fast as 1 GPU at batch 128, not 2: of the missing 1.20, " in (
+        answer
+    )
+
+
+def test_picture_steps_from_ideal_to_measured(builder):
+    for record in (a_run(**ONE), late_rank_3()):
+        builder.with_record(record)
+    picture = PLOTS["gap"](builder.collect())
+    (axis,) = picture.figure.axes
+    ends = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in axis.patches]
+    steps = [(0, 4), (3.1, 4), (2.7, 3.1), (2.6, 2.7), (2.6, 2.6), (2.6, 2.6), (0, 2.6)]
+    assert ends == [pytest.approx(step) for step in steps]
+    assert picture.alt == (
+        "Speedup: ddp 4-GPU b128: ideal 4, exchange 0.90, loader 0.40, waiting 0.10, CPUs 0, "
+        "unexplained 0, measured 2.60."
+    )

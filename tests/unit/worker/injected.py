@@ -1,8 +1,9 @@
 """A user's model and data that sleep where `INJECTED` says, and keep the measured sleeps.
 
 `INJECTED` is a JSON object: milliseconds of `item`, `forward`, `loss`, `backward`, `optimizer` and
-`all_reduce`, on all ranks or, below the number of a rank, on this one. `backward` is between the
-gradients of the second layer and those of the first. Each training iteration adds a line with the
+`all_reduce`, on all ranks or, below the number of a rank, on this one; `computing` are milliseconds
+of CPU time in the forward pass, `width` that of the model. `backward` is between the gradients of
+the second layer and those of the first. Each training iteration adds a line with the
 seconds slept in it to `truth/<cell>.rank<R>.jsonl` beside this file.
 """
 
@@ -26,6 +27,7 @@ SLEEPING_MESSAGES = (0, 3, 6)
 _INJECTED = json.loads(os.environ.get("INJECTED", "{}"))
 _RANK = int(os.environ.get("RANK", "0"))
 _INJECTED |= _INJECTED.pop(str(_RANK), {})
+WIDTH = _INJECTED.get("width", 16)
 
 
 class Iteration:
@@ -84,14 +86,18 @@ class SleepingModel(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first = nn.Linear(16, 16)
-        self.norm = nn.BatchNorm1d(16, affine=False)
-        self.rest = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16), nn.Linear(16, 10))
+        self.first = nn.Linear(16, WIDTH)
+        self.norm = nn.BatchNorm1d(WIDTH, affine=False)
+        hidden = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.rest = nn.Sequential(*hidden, nn.Linear(WIDTH, 10))
 
     def forward(self, images: Tensor) -> Tensor:
         if self.training:
             ITERATION.begin()
             ITERATION.sleep("forward")
+            ends = time.thread_time() + _INJECTED.get("computing", 0) / 1000
+            while time.thread_time() < ends:
+                pass
         hidden: Tensor = SleepInBackward.apply(self.norm(self.first(images)))
         outputs: Tensor = self.rest(hidden)
         return outputs

@@ -1,13 +1,23 @@
 """Studies whose processes sleep where a test says, and the truth of their sleeps."""
 
 import json
+import os
+import shlex
 import shutil
+import sys
 from collections import Counter
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+import pytest
+
 from hpml_jobs.core.record import Record
+from hpml_jobs.report.frame.figures import figures_of
+from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.report import make_report
+from hpml_jobs.report.scaling.gap import Cause, parts, seconds_of
+from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
 from tests.conftest import Program
 
@@ -96,3 +106,89 @@ def farthest(runs: list[Table2]) -> Table2:
     return Table2(
         *(max(abs(x - median(column)) for x in column) for column in zip(*runs, strict=True))
     )
+
+
+class Loss(NamedTuple):
+    """A cause by which 2 processes lose speedup, and how the report names it.
+
+    Injected are sleeps, and a shell command before Python. `keys` make another row of the report.
+    """
+
+    cause: Cause
+    words: str
+    keys: dict[str, str]
+    sleeps: dict[str, Any]
+    command: str = "exec"
+
+    def is_of(self, strategy: str, treatment: str) -> bool:
+        """Return whether it was injected into the cells of a row."""
+        return (strategy, bool(treatment)) == (self.keys["strategy"], "sync_buffers" in self.keys)
+
+
+ON_LINK = """exec unshare -n sh -c 'ip link set lo up mtu 1500 &&
+    tc qdisc add dev lo root tbf rate {rate} burst 32kbit latency 400ms && exec "$0" "$@"'"""
+"""A network namespace in which the processes share a link."""
+
+NO_LOSS = {"width": 100, "forward": 40}
+"""Sleeping for the time of an iteration: other programs on the machine do not change it."""
+
+LOSSES = (
+    Loss(Cause.LOADER, "the loader", {"strategy": "ddp"}, {"item": 5}),
+    Loss(
+        Cause.WAITING,
+        "waiting for rank 1 on ",
+        {"strategy": "allreduce_flat"},
+        {"1": {"forward": 80}},
+    ),
+    Loss(Cause.EXCHANGE, "exchange", {"strategy": "allreduce"}, {}, ON_LINK.format(rate="10mbit")),
+    Loss(
+        Cause.CPUS,
+        "waiting for CPUs",
+        {"strategy": "ddp", "sync_buffers": "off"},
+        {"forward": 0, "computing": 40},
+        f"exec taskset -c {min(os.sched_getaffinity(0))}",
+    ),
+)
+needs_link = pytest.mark.skipif(
+    os.geteuid() != 0 or not all(map(shutil.which, ("unshare", "ip", "tc", "taskset"))),
+    reason="needs root, util-linux and iproute2, for a network namespace",
+)
+
+
+def python_after(folder: Path, command: str) -> Path:
+    """Write a program that starts Python by a shell command."""
+    python = folder / f"python-{len([*folder.glob('python-*')])}"
+    python.write_text(f'#!/bin/sh\n{command} {shlex.quote(sys.executable)} "$@"\n')
+    python.chmod(0o755)
+    return python
+
+
+def lost_speedup(program: Program, repeats: int = 1) -> list[list[Cause]]:
+    """Measure 1 process, and 2 with each loss; return the largest part of the gap in each launch.
+
+    The study is called `lost`.
+    """
+    common = {"repeats": str(repeats), "workload.lr": "0.001"}
+    InjectedStudy(program, "lost", NO_LOSS, gpus="1", **common)
+    for loss in LOSSES:
+        python = python_after(program.folder, loss.command)
+        parallel = Program(program.folder, program.environment, python)
+        settings = common | loss.keys
+        study = InjectedStudy(parallel, "lost", NO_LOSS | loss.sleeps, gpus="2", **settings)
+    snapshots = read_snapshots(study.study.cells())
+    (group,) = make_report("lost", snapshots, states=()).sources
+    return [_causes(group, loss) for loss in LOSSES]
+
+
+def _causes(group: ConditionGroup, loss: Loss) -> list[Cause]:
+    (row,) = (
+        row for row in group.timed if row.gpus == 2 and loss.is_of(row.strategy, row.treatment)
+    )
+    reference = group.reference(row)
+    assert reference is not None
+    of_runs = [seconds_of(reference, run) for run in reference.runs]
+    alone_s = {name: median(run[name] for run in of_runs) for name in of_runs[0]}
+    launches = [
+        parts(seconds_of(row, figures_of(record)), alone_s, 2.0) for record in group.records(row)
+    ]
+    return [max(launch, key=launch.__getitem__) for launch in launches]

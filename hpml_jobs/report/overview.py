@@ -106,7 +106,7 @@ def _answer(study: str, group: ReportGroup) -> Iterator[str]:
         yield _fastest(fastest, choice)
     rows = {row.place: row for row in group.source.timed}
     for place, gap in group.main_gaps.items():
-        yield sentence(rows[place], gap, group.source.device)
+        yield sentence(group.source, rows[place], gap)
     asked = choice.ask.candidate if choice.ask else None
     if asked and asked is fastest and fastest is not choice.reference:
         yield (

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
+from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.record import Record, least_waiting
 from hpml_jobs.core.statistics import CONFIDENCE, bootstrap, percentiles
-from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted, listed
 from hpml_jobs.report.frame.captions import mark, unit, units
 from hpml_jobs.report.frame.figures import Figures
@@ -207,11 +207,12 @@ WORDS: dict[str, tuple[str, str]] = {
 """Each known cause in a sentence, and the speedup without it."""
 
 
-def sentence(row: Row, gap: Gap, device: Device) -> str:
+def sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
     """Return the speedup, what is missing and what takes it, and the speedup without that."""
-    reference = counted(round(row.gpus / gap.ideal), unit(device), units(device))
+    names = unit(group.device), units(group.device)
+    reference = counted(round(row.gpus / gap.ideal), *names)
     text = (
-        f"{counted(row.gpus, unit(device), units(device))} are "
+        f"{counted(row.gpus, *names)} are "
         f"{mark(ratio(gap.speedup), is_doubtful=gap.is_doubtful)} times as fast as {reference} at "
         f"batch {row.batch_per_gpu}"
     )
@@ -222,8 +223,9 @@ def sentence(row: Row, gap: Gap, device: Device) -> str:
     ends = [f"of the missing {digits(gap.missing)}, {listed(clauses)}"] if clauses else []
     if not gap.is_split:
         known = sum(part for cause, part in named.items() if cause in WORDS)
-        which = f"{'other' if clauses else 'missing'} {digits(gap.missing - known)}"
-        ends.append(f"protocol=full splits the {which}")
+        which = f"the {'other' if clauses else 'missing'} {digits(gap.missing - known)}"
+        is_lab = group.a_cell.protocol is Protocol.LAB
+        ends.append(f"protocol=full splits {which}" if is_lab else f"{which} is not split")
     elif (unexplained := named.get(Cause.UNEXPLAINED, 0.0)) < 0:
         ends.append(f"computation, faster than on {reference}, gives {digits(-unexplained)} back")
     would = [

@@ -82,7 +82,7 @@ def gap_table(group: ConditionGroup, gaps_by_place: Mapping[Place, Gap]) -> Tabl
             **{cause.lower(): gap.parts.get(cause) for cause in Cause},
             strategy=row.strategy.value,
             batch=row.batch_per_gpu,
-            sentence=sentence(row, gap, group.device),
+            sentence=sentence(group, row, gap),
         )
         items.append((row_name(group, row), line))
     caption = TABLE.format(units=captions.units(group.device), time=captions.time_name(group.work))
@@ -90,7 +90,7 @@ def gap_table(group: ConditionGroup, gaps_by_place: Mapping[Place, Gap]) -> Tabl
     unsplit = [row for row in rows if not gaps_by_place[row.place].is_split]
     notes = [
         *([captions.EXPLAINED] if any(line.doubts_parts for _, line in items) else []),
-        *left_out(group, "exchange and waiting are not known: use protocol=full", unsplit),
+        *left_out(group, "exchange and waiting are not known", unsplit),
     ]
     return item_table([group], text, items, columns_of(GapLine), notes)
 

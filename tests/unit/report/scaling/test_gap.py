@@ -223,6 +223,13 @@ def test_protocol_lab_without_stall_names_the_protocol(builder):
     assert sentences(group)[0].endswith(", not 4: protocol=full splits the missing 1.40.")
 
 
+def test_records_before_0_6_0_are_not_split(builder):
+    record = a_run(4, 10.0, exchange_s=2.0)
+    older = replace(record.exchange, exchange_s=None)
+    group = group_of(builder, a_run(1, 26.0), replace(record, exchange=older))
+    assert sentences(group)[0].endswith(", not 4: the missing 1.40 is not split.")
+
+
 def test_one_process_with_all_gpus_waits_for_no_rank(builder):
     run = a_run(4, 10.0, exchange_s=2.0, strategy=Strategy.DP)
     group = group_of(builder, a_run(1, 26.0), run)

@@ -1,9 +1,5 @@
 """On a link of known speed, training has the bus bandwidth of the microbenchmark."""
 
-import os
-import shutil
-import sys
-
 import numpy as np
 import pytest
 
@@ -12,14 +8,9 @@ from hpml_jobs.core.measurements import CollectiveKind
 from hpml_jobs.core.message_times import interpolated_s
 from hpml_jobs.study.study import Study
 from tests.conftest import Program
+from tests.unit.worker.injections import ON_LINK, needs_link, python_after
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(
-        os.geteuid() != 0 or not all(map(shutil.which, ("unshare", "ip", "tc"))),
-        reason="needs root, util-linux and iproute2, for a network namespace",
-    ),
-]
+pytestmark = [pytest.mark.long, needs_link]
 
 LINK_GB_PER_S = 0.040 / 8 / 2 * 1448 / 1514
 """The processes share lo; of a packet of 1,514 bytes, 1,448 are data.
@@ -28,17 +19,9 @@ While one process waits for the other, that one has the link for itself: with me
 a second all-gathers were 32 % faster than this. So the messages are those of a small network.
 """
 
-ON_LINK = f"""#!/bin/sh
-exec unshare -n sh -c 'ip link set lo up mtu 1500 &&
-    tc qdisc add dev lo root tbf rate 40mbit burst 32kbit latency 400ms && exec "$0" "$@"' \
-    {sys.executable} "$@"
-"""
-
 
 def test_table_3_is_the_speed_of_the_link(program, tmp_path, capsys):
-    python = tmp_path / "python-on-link"
-    python.write_text(ON_LINK)
-    python.chmod(0o755)
+    python = python_after(tmp_path, ON_LINK.format(rate="40mbit"))
     words = ("cluster=local", "device=cpu", "gpus=2", "batch=128", "data.limit=2560", "probe_s=4")
     Program(tmp_path, program.environment, python).ok(
         *("-m", *words, "strategy=allreduce_flat,ddp,fsdp", "workload=digits", "study=link"),

@@ -96,9 +96,9 @@ def gap_table(group: ConditionGroup, gaps_by_place: Mapping[Place, Gap]) -> Tabl
 
 
 PICTURE = (
-    "The fastest cell, and the one to ask for. From the ideal speedup each cause takes ideal x its "
-    "lost seconds / seconds of the timed epoch, as in the table Gap to the ideal speedup. Lines: "
-    "intervals of the parts, none with a single run."
+    "The fastest cell and the one to ask for; if neither has a gap, the highest speedup. From the "
+    "ideal speedup each cause takes ideal x its lost seconds / seconds of the timed epoch, as in "
+    "the table Gap to the ideal speedup. Lines: intervals of the parts, none with a single run."
 )
 
 

@@ -12,8 +12,9 @@ import pytest
 
 from tests.rig.plugin import rig  # noqa: F401  (a fixture)
 
-# Scripts that need torch, torchrun or SLURM: tests/unit/test_benchmarks.py starts each of them.
-collect_ignore = ["benchmarks"]
+# Scripts that need torch, torchrun or SLURM: tests/unit/test_benchmarks.py starts each of them, and
+# tests/journeys/test_scripts.py those of users.
+collect_ignore = ["benchmarks", "scripts"]
 
 SLOW = [Path(__file__).parent / name for name in ("faults", "journeys", "unit/worker")]
 

@@ -213,6 +213,27 @@ def measured_on_another_day(peer: Peer, table: PeerTable) -> Observation | None:
     return Observation(not differing.is_outlier_of(starts.peers), text)
 
 
+@check("epoch-samples", Level.WARN, Tier.NUMBER, Affected.TIME)
+def other_epoch(peer: Peer, table: PeerTable) -> Observation | None:
+    """An epoch of a script has another number of samples than on one GPU, mostly because each
+    process passes over all of the data: the speedup compares epochs of different work.
+
+    Limit: the samples of the baseline's epoch, within a batch of each process
+    Fix: let the script share the data out (DistributedSampler), or use window=A,B, by which equal
+    samples are compared
+    """
+    record, baselines = peer.record, table.baselines(peer)
+    samples = [other.record.samples for other in baselines if not other.record.work_samples]
+    counted_here = record.samples
+    if record.cell.script is None or record.work_samples or not samples or counted_here is None:
+        return None
+    theirs = samples[0] or 0
+    return Observation(
+        abs(counted_here - theirs) <= record.cell.global_batch,
+        f"an epoch has {counted_here:,} samples, on one GPU {theirs:,}",
+    )
+
+
 @check("lab-residual", Level.WARN, Tier.NUMBER, Affected.SPLIT, Affected.BANDWIDTH)
 def derived_computation(peer: Peer, table: PeerTable) -> Observation | None:
     """The imported computation time is the baseline's time divided by N: a definition, not a

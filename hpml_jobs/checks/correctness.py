@@ -71,18 +71,19 @@ def impossible_loss(record: Record) -> Observation | None:
     for epoch in epochs:
         if not 0 <= (epoch.accuracy or 0) <= 1:
             return Observation(False, f"accuracy is {epoch.accuracy:.4g} in the {epoch.role} epoch")
-    if workload.loss != Loss.CROSS_ENTROPY or workload.targets < 2:
+    losses = [epoch.loss for epoch in epochs if epoch.loss is not None]
+    if workload.loss != Loss.CROSS_ENTROPY or workload.targets < 2 or not losses:
         return None
     for epoch in epochs:
         share = epoch.accuracy or 1.0  # nothing right, or not classes: nothing follows from it
         least = (1 - share) * math.log(2)
-        if epoch.loss < least - 1e-6:
+        if epoch.loss is not None and epoch.loss < least - 1e-6:
             return Observation(
                 False,
                 f"loss is {epoch.loss:.4g} at accuracy {percent_text(share)} in the {epoch.role} "
                 f"epoch (at least {least:.4g}), so it is not a mean over samples",
             )
-    worst = max((epoch.loss for epoch in epochs), default=0.0)
+    worst = max(losses)
     limit = LOSS_LIMIT * math.log(workload.targets)
     return Observation(
         worst <= limit,

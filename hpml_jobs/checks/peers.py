@@ -56,7 +56,7 @@ def _peer_of(record: Record) -> Peer:
     return Peer(
         record=record,
         table=(
-            *(cell.workload, cell.device, cell.gpu_type, cell.loader),
+            *(cell.workload, cell.device, cell.gpu_type, cell.loader, cell.script),
             cell.protocol is Protocol.IMPORTED,
         ),
         place=msgspec.structs.replace(cell, repeat=0, seed=0),

@@ -63,7 +63,8 @@ def too_few_iterations(record: Record) -> Observation | None:
     Limit: at least {LEAST_ITERATIONS} iterations
     Fix: use a smaller batch= or more training samples
     """
-    if record.cell.workload.images is None or record.iterations is None:
+    cell = record.cell
+    if (cell.workload.images is None and cell.script is None) or record.iterations is None:
         return None
     return Observation(
         record.iterations >= LEAST_ITERATIONS,

@@ -14,6 +14,8 @@ IMBALANCE_LIMIT = Share(0.05)
 STALL_LIMIT = Share(0.05)
 START_LIMIT = Share(0.05)
 
+OWN_WORKERS = "give the script's DataLoader more num_workers=, or use faster storage"
+OWN_START = "give the script's DataLoader persistent_workers=True, or use window=A,B"
 LARGER_BATCH = "use a larger batch=: the device waits for the host, no batch is loaded"
 NO_WORKERS = "set loader_workers=, so that batches are loaded while the device computes"
 
@@ -130,13 +132,15 @@ def loader_bound(record: Record) -> Observation | None:
             share <= STALL_LIMIT, f"stall is {percent_text(share)} of the epoch {limit}"
         )
     rank = max(record.ranks, key=lambda rank: (_waiting_s(rank), -rank.rank))
-    share = _waiting_s(rank) / record.epoch_s
+    share = _waiting_s(rank) / record.timed_s
     holds = share <= STALL_LIMIT
     where = f" on {_name(rank)}" if len(record.ranks) > 1 else ""
     what = "waiting for data" if rank.timed.stalls else "stall"
     text = f"{what} is {percent_text(share)} of the epoch{where} {limit}"
     if record.cell.loader is Loader.DEVICE:
         return Observation(holds, text, LARGER_BATCH)
+    if record.cell.script is not None:
+        return Observation(holds, text, OWN_WORKERS)
     if rank.loader_workers == 0:
         delayed = "" if holds else ", no loader workers: loading delays computing"
         return Observation(holds, f"{text}{delayed}", NO_WORKERS)
@@ -189,8 +193,9 @@ def loaders_start_slowly(record: Record) -> Observation | None:
     first_s = [_first_s(rank, stalls) for rank in record.ranks if (stalls := rank.timed.stalls)]
     if not first_s or record.cell.loader is Loader.DEVICE:
         return None
-    share = max(first_s) / record.epoch_s
+    share = max(first_s) / record.timed_s
     text = f"waiting for the first batch takes {percent_text(share)} of"
     if share <= START_LIMIT:
         return Observation(True, f"{text} the epoch (limit {START_LIMIT})")
-    return Observation(False, f"short epoch: {text} it (limit {START_LIMIT})")
+    remedy = OWN_START if record.cell.script else ""
+    return Observation(False, f"short epoch: {text} it (limit {START_LIMIT})", remedy)

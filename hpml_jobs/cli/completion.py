@@ -18,13 +18,15 @@ from hpml_jobs.cli.help import GROUPS, KeyDoc
 from hpml_jobs.cli.help import keys as keys_of_config
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.paths import conf_folder
+from hpml_jobs.core.script import ScriptLauncher
 from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
 from hpml_jobs.core.training_path import CompileMode, Precision
 
 CHOICES = {
     "strategy": tuple(strategy.value for strategy in Strategy),
     "device": tuple(device.value for device in Device),
-    "protocol": tuple(p.value for p in Protocol if p is not Protocol.IMPORTED),
+    "protocol": (Protocol.LAB.value, Protocol.FULL.value),
+    "launcher": tuple(launcher.value for launcher in ScriptLauncher),
     "sync_buffers": tuple(buffers.value for buffers in SyncBuffers),
     "precision": tuple(precision.value for precision in Precision),
     "cudnn_benchmark": ("true", "false"),

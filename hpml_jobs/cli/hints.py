@@ -75,15 +75,15 @@ def _with_changed_code(status: "StudyStatus") -> frozenset[str]:
     """Return the cells without a record whose user's code is not what they were submitted with."""
 
     @cache
-    def has_changed(code: tuple[SourceFile, ...], root: str) -> bool:
+    def has_changed(code: tuple[SourceFile, ...], root: Path) -> bool:
         try:
-            return bool(changed_files(code, Path(root)))
+            return bool(changed_files(code, root))
         except (OSError, HpmlError):  # a colleague's study, whose code may be private
             return False
 
     files = {s.folder.slug: s.file for s in status.snapshots if s.file and s.record is None}
     return frozenset(
-        slug for slug, f in files.items() if has_changed(f.cell.workload.code, f.code_root)
+        slug for slug, f in files.items() if has_changed(f.cell.workload.code, f.import_root)
     )
 
 

@@ -189,6 +189,6 @@ def _cell_line(folder: CellFolder) -> str:
     if record is not None and record.ranks:
         accuracies = {"training accuracy": record.accuracy, "test": record.ranks[0].test_accuracy}
         shown = (f"{name} {share:.3f}" for name, share in accuracies.items() if share is not None)
-        return f"{folder.slug:44} epoch {record.epoch_s:8.3f} s   {', '.join(shown)}".rstrip()
+        return f"{folder.slug:44} epoch {record.timed_s:8.3f} s   {', '.join(shown)}".rstrip()
     outcome = end.outcome.value if end else "failed"
     return f"{folder.slug:44} {outcome}: {end.reason if end else 'ended without an exit report'}"

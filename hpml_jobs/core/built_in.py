@@ -180,6 +180,9 @@ def check_heads(width: int | None, heads: int | None) -> None:
     )
 
 
+SCRIPT = "script"
+"""Model and data of a training script, which are its own."""
+
 UNREPORTED_MODEL, UNREPORTED_DATA = "model not told", "data not told"
 """Model and data of imported timings without them: part of the hash, which other words change."""
 

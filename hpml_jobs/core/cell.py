@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from functools import cached_property
 from math import ceil, inf
+from pathlib import Path
 
 import msgspec
 
@@ -16,6 +17,7 @@ from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.formulas import iterations
 from hpml_jobs.core.quantization import QUANTIZABLE, Quantize
 from hpml_jobs.core.recipe import Recipe
+from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import (
     BASELINE,
     Device,
@@ -81,18 +83,20 @@ class Protocol(StrEnum):
     """The epochs and instruments of a measurement.
 
     `lab`: a warm-up epoch and a timed epoch. `full`: then an instrumented epoch, one without
-    gradient exchange, a profiler cross-check, and the microbenchmark of collectives. `imported`:
+    gradient exchange, a profiler cross-check, and the microbenchmark of collectives. `outside`: a
+    script's warm-up and timed window, and what else can be measured of it from outside. `imported`:
     nothing; the timings come from a CSV file.
     """
 
     LAB = "lab"
     FULL = "full"
+    OUTSIDE = "outside"
     IMPORTED = "imported"
 
     @property
     def epochs(self) -> int:
         """Number of training epochs that the protocol needs."""
-        return {"lab": 2, "full": 3}.get(self.value, 0)
+        return {"lab": 2, "full": 3, "outside": 2}.get(self.value, 0)
 
 
 class Cell(Value, frozen=True, kw_only=True, dict=True):
@@ -104,7 +108,8 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
     Without `set_epoch` every epoch of a rank has the same samples in the same order.
     `sync_buffers` None is the strategy's default. `evaluate` tests after every epoch. `path` is how
     an iteration computes. With `reshard` fsdp frees the gathered parameters after forward and
-    gathers them again in backward.
+    gathers them again in backward. Of a `script` only gpus, nodes, batch, seed and threads take
+    effect, where its arguments name them; strategy says what it does by itself.
     """
 
     gpus: int
@@ -130,6 +135,7 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
     path: TrainingPath = TrainingPath()
     reshard: bool = True
     epoch_iterations: int | None = None
+    script: Script | None = None
 
     def __post_init__(self) -> None:
         """Refuse cells that cannot be measured, and show the arithmetic."""
@@ -458,6 +464,12 @@ class CellFile(Value, frozen=True, kw_only=True):
     code_dirty: bool | None = None
     hpml_jobs: str = __version__
     schema: int = SCHEMA
+
+    @property
+    def import_root(self) -> Path:
+        """The folder that the user's modules are below: of a script, its own."""
+        script, root = self.cell.script, Path(self.code_root)
+        return root if script is None or script.module else (root / script.path).parent
 
 
 def decode_cell_file(text: bytes, place: str) -> CellFile:

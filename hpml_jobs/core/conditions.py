@@ -98,6 +98,13 @@ def _packages(record: Record, facts: Facts) -> str | None:
     return ", ".join(f"{name} {version}" for name, version in facts.packages.items()) or None
 
 
+def _timed(record: Record, facts: Facts) -> Conditions:
+    """Return a condition for what of a script was timed; none without a script."""
+    if record.cell.script is None:
+        return ()
+    return (("timed", "windows of iterations" if facts.in_windows else "passes over a loader"),)
+
+
 def _memory_clock_mhz(card: Card) -> int | None:
     """Return the highest memory clock that was read: between epochs a GPU may lower it."""
     clocks = [card.memory_clock_mhz, card.samples.memory_clock_mhz[2] if card.samples else None]
@@ -189,7 +196,7 @@ def measured_conditions(record: Record) -> Conditions | None:
         (condition.name, in_words(condition.value(record, facts)))
         for condition in CONDITIONS
         if condition.imported or not record.imported
-    )
+    ) + _timed(record, facts)
 
 
 def requested_conditions(cell: Cell) -> Conditions:
@@ -213,14 +220,18 @@ def requested_conditions(cell: Cell) -> Conditions:
         (RECIPE, (cell.recipe if is_usual else COSINE).label if cosine else None),
         ("device", cell.device.value),
         ("requested GPU type", cell.gpu_type),
-        ("measured", "elsewhere" if cell.protocol is Protocol.IMPORTED else "here"),
+        ("measured", _WHERE.get(cell.protocol, "here")),
         ("epochs", cell.epochs if cell.epochs > cell.protocol.epochs else "as the protocol needs"),
         ("threads per process", cell.threads),
         ("loader", cell.loader.value),
         (LOADER_WORKERS, cell.loader_workers),
     ]
     pairs = tuple((name, in_words(value)) for name, value in [*workload, *others])
-    return pairs + _data(cell.workload) + _code(cell)
+    script = (("script", cell.script.text),) if cell.script else ()
+    return pairs + script + _data(cell.workload) + _code(cell)
+
+
+_WHERE = {Protocol.IMPORTED: "elsewhere", Protocol.OUTSIDE: "from outside"}
 
 
 def _data(workload: Workload) -> Conditions:
@@ -233,7 +244,7 @@ def _data(workload: Workload) -> Conditions:
 
 def _code(cell: Cell) -> Conditions:
     """Return a condition for each source file of the user's functions; none without functions."""
-    if not cell.workload.own_code:
+    if not cell.workload.own_code and cell.script is None:
         return ()
     files = cell.workload.sources
     named = tuple((f"{CODE} {file.name}", file.sha256[:7]) for file in files)

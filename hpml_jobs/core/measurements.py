@@ -323,18 +323,19 @@ class SlowIterations(Value, frozen=True, kw_only=True):
 class Epoch(Value, frozen=True, kw_only=True):
     """One epoch of one rank, in seconds of that rank's clock.
 
-    `epoch_s` is the time between the two synchronization points; `stall_s` is the part in which
-    the device waited for a batch. `loss` and `accuracy` are means over the samples of the epoch;
-    `accuracy` is None if outputs are not class scores. Only the instrumented epoch has `phases` and
-    `closure`, |epoch_s - sum of phases| / epoch_s. `order` is a hash of the training images'
-    indices in the order of this rank; `lr` has the learning rates of the first and the last
-    iteration. `share` is set with evaluate=true. `scheduling`, `slow` and `stalls` are None in
-    records of versions before 0.6.0; `slow` also in epochs with too few iterations to tell.
-    `energy` has the GPUs of the rank; None if one of them has no counter, on the CPU, and in
-    records of versions before 0.7.0. `compiled_graphs` are those that torch compiled inside the
-    epoch; None without compile=. `memory` is None on the CPU, and `launch_s` too: the least
-    time in which the host queued an iteration, from the return of its batch. `started_s` is its
-    beginning on the node's monotonic clock. The three are None in records of versions before 0.8.0.
+    `epoch_s` is the time between the two synchronization points; `stall_s` is the part in which the
+    device waited for a batch. `loss` and `accuracy` are means over the samples of the epoch;
+    `accuracy` is None if outputs are not class scores, both are None of a script. Only the
+    instrumented epoch has `phases` and `closure`, |epoch_s - sum of phases| / epoch_s. `order` is a
+    hash of the training images' indices in the order of this rank; `lr` has the learning rates of
+    the first and the last iteration. `share` is set with evaluate=true. `scheduling`, `slow` and
+    `stalls` are None in records of versions before 0.6.0; `slow` also in epochs with too few
+    iterations to tell. `energy` has the GPUs of the rank; None if one of them has no counter, on
+    the CPU, and in records of versions before 0.7.0. `compiled_graphs` are those that torch
+    compiled inside the epoch; None without compile=. `memory` is None on the CPU, and `launch_s`
+    too: the least time in which the host queued an iteration, from the return of its batch.
+    `started_s` is its beginning on the node's monotonic clock. The three are None in records of
+    versions before 0.8.0.
     """
 
     role: Role
@@ -342,7 +343,7 @@ class Epoch(Value, frozen=True, kw_only=True):
     stall_s: float
     iterations: int
     samples: int
-    loss: float
+    loss: float | None
     accuracy: float | None
     steps: Steps | None = None
     phases: Phases | None = None

@@ -37,7 +37,7 @@ from hpml_jobs.core.measurements import (
 from hpml_jobs.core.message_times import interpolated_s
 from hpml_jobs.core.quantization import Quantized
 from hpml_jobs.core.value import Document, Upgrade, Value
-from hpml_jobs.core.workload import Loss, SourceFile
+from hpml_jobs.core.workload import WORK_SAMPLES, Loss, SourceFile
 
 SCHEMA = 6
 """Version of record.json.
@@ -237,6 +237,7 @@ class Facts(Value, frozen=True, kw_only=True):
     text: Text | None = None  # of byte data
     packages: dict[str, str] | None = None  # that own code imports, versions; None before 0.9.0
     imported: tuple[SourceFile, ...] = ()  # own files that the cell's workload does not name
+    in_windows: bool = False  # a script was measured in windows of iterations, not in passes
     missing: tuple[str, ...] = ()  # facts that could not be read, with the reason
 
 
@@ -294,21 +295,39 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     def epoch_s(self) -> float:
         """Seconds of the timed epoch, everything included: the maximum over ranks.
 
-        Of an imported row with `work_samples`, those of this work.
+        Of a row with `work_samples`, those of this work.
         """
         if self.imported:
             return self.imported.epoch_s
+        return self.per_work * self.timed_s
+
+    @property
+    def work_samples(self) -> int | None:
+        """Samples that `epoch_s` is the time of where these are not an epoch, else None."""
+        if self.imported:
+            return self.imported.work_samples
+        return WORK_SAMPLES if self.facts and self.facts.in_windows else None
+
+    @cached_property
+    def per_work(self) -> float:
+        """How often a measured window fits into the work; 1 where an epoch was measured."""
+        counted = sum(rank.timed.samples for rank in self.ranks)
+        return self.work_samples / counted if self.work_samples and counted else 1.0
+
+    @property
+    def timed_s(self) -> float:
+        """Seconds of the timed epoch or window as it was measured: the maximum over ranks."""
         return max(rank.timed.epoch_s for rank in self.ranks)
 
     @property
     def work_s(self) -> float | None:
-        """Seconds of an imported row where they are not those of an epoch, else None."""
-        return self.epoch_s if self.imported and self.imported.work_samples else None
+        """Seconds of a row where they are not those of an epoch, else None."""
+        return self.epoch_s if self.work_samples else None
 
     @property
     def stall_s(self) -> float | None:
         """Seconds of the timed epoch in which the device waited for a batch, on `most_stalled`."""
-        return None if self.imported else self.most_stalled.timed.stall_s
+        return None if self.imported else self.per_work * self.most_stalled.timed.stall_s
 
     @property
     def train_s(self) -> float | None:
@@ -316,7 +335,7 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
         if self.imported:
             return self.imported.train_s
         timed = self.most_stalled.timed
-        return timed.epoch_s - timed.stall_s
+        return self.per_work * (timed.epoch_s - timed.stall_s)
 
     @property
     def joules(self) -> float | None:
@@ -330,7 +349,8 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
             for rank, energy in zip(self.ranks, energies, strict=True)
             for gpu in energy or ()
         }
-        return None if None in energies or not by_gpu else sum(by_gpu.values())
+        is_known = None not in energies and by_gpu
+        return self.per_work * sum(by_gpu.values()) if is_known else None
 
     @property
     def gpu_utilization_percent(self) -> float | None:
@@ -368,12 +388,12 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     def samples(self) -> int | None:
         """Samples of the timed epoch over all ranks, padding included; None: not reported.
 
-        Where `epoch_s` of an imported row is the time of other samples, it is those.
+        Where `epoch_s` is the time of other samples, it is those.
         """
+        if self.work_samples is not None:
+            return self.work_samples
         if self.imported is None:
             return sum(rank.timed.samples for rank in self.ranks)
-        if self.imported.work_samples is not None:
-            return self.imported.work_samples
         images = self.cell.workload.images
         return None if images is None else samples_processed(images, self.cell.processes)
 
@@ -503,7 +523,7 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     def comm_cost_s(self) -> float | None:
         """The timed epoch less the epoch without gradient exchange."""
         unsynced = self._epoch_s(Role.UNSYNCED)
-        return None if unsynced is None else communication_cost_s(self.epoch_s, unsynced)
+        return None if unsynced is None else communication_cost_s(self.timed_s, unsynced)
 
     @property
     def comm_cost_resolution_s(self) -> float | None:
@@ -523,7 +543,7 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     def overhead(self) -> float | None:
         """Return the overhead of the instruments: instrumented epoch / timed epoch - 1."""
         instrumented = self._epoch_s(Role.INSTRUMENTED)
-        return None if instrumented is None else overhead(instrumented, self.epoch_s)
+        return None if instrumented is None else overhead(instrumented, self.timed_s)
 
     @property
     def loss(self) -> float | None:

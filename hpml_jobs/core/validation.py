@@ -72,7 +72,7 @@ def _fault(record: Record) -> str | None:
     ):
         present = [rank.rank for rank in record.ranks]
         return f"ranks {present} are there, {cell.processes} were expected"
-    if cell.workload.images is None:
+    if cell.workload.images is None and cell.script is None:
         return f"the number of training {cell.workload.samples_name} is missing"
     of_rank = next((text for rank in record.ranks if (text := _rank_fault(cell, rank))), None)
     return of_rank or _share_fault(record) or _quantized_fault(record)
@@ -151,19 +151,21 @@ def _number_fault(number: float, name: str) -> str | None:
 
 def _rank_fault(cell: Cell, rank: Rank) -> str | None:
     """Return what is wrong with one rank: its epochs, their times, or their counts."""
-    images = cell.workload.images or 0
     roles = [epoch.role for epoch in rank.epochs]
     wanted = list(TRAINING[: cell.protocol.epochs])
     if roles[: len(wanted)] != wanted:
         named = {"warmup": "warm-up"}
         words = " and ".join(named.get(role, role) for role in wanted)
         return f"rank {rank.rank} has no {words} epoch"
+    faults = (_epoch_fault(epoch) for epoch in rank.epochs)
+    if fault := next(filter(None, faults), None):
+        return f"rank {rank.rank}: {fault}"
+    images = cell.workload.images
+    if images is None:  # of a script
+        return None
     expected = iterations(images, cell.gpus, cell.batch, cell.path.accumulate)
     share = samples_processed(images, cell.processes) // cell.processes
     for epoch in rank.epochs:
-        fault = _epoch_fault(epoch)
-        if fault:
-            return f"rank {rank.rank}: {fault}"
         counted = (("iterations", epoch.iterations, expected), ("samples", epoch.samples, share))
         for what, number, right in counted:
             if number != right:

@@ -10,6 +10,7 @@ from hpml_jobs.core.built_in import (
     DATASETS,
     GPT,
     MODELS,
+    SCRIPT,
     SHAPE_KEYS,
     TOKEN_DATA,
     UNREPORTED,
@@ -35,6 +36,9 @@ class Optimizer(StrEnum):
     SGD = "sgd"
     ADAMW = "adamw"
 
+
+WORK_SAMPLES = 1_000_000
+"""Times are of so many samples where the samples of an epoch are not known."""
 
 Arg = bool | int | float | str
 """A value of `workload.args`."""
@@ -234,15 +238,16 @@ class Workload(Value, frozen=True, kw_only=True):
             return UNREPORTED[self.data]
         if self.has_tokens:
             return Unit.TOKENS
-        if ":" in self.data:
+        if ":" in self.data or self.data == SCRIPT:
             return Unit.SAMPLES
         dataset = DATASETS.get(self.data)
         return dataset.unit if dataset else Unit.IMAGES
 
     @property
     def samples_are_tokens(self) -> bool:
-        """Whether the samples of an imported rate are tokens, while a batch counts sequences."""
-        return self.data == UNREPORTED_TOKENS
+        """Whether samples are tokens, of an imported rate or a script; a batch counts sequences."""
+        is_script = self.data == SCRIPT and self.unit is Unit.TOKENS
+        return self.data == UNREPORTED_TOKENS or is_script
 
     @property
     def units_per_sample(self) -> int | None:

@@ -16,10 +16,8 @@ from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.formulas import rate_of_step, samples_processed, time_at_rate_s
 from hpml_jobs.core.text import one_of
 from hpml_jobs.core.validation import LONGEST_S
+from hpml_jobs.core.workload import WORK_SAMPLES
 from hpml_jobs.exchange.csv_rows import ColumnSpec, FieldError, number, share, whole
-
-WORK_SAMPLES = 1_000_000
-"""Samples whose time a row has where the samples of an epoch are not reported."""
 
 
 class RowError(HpmlError):

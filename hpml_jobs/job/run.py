@@ -28,6 +28,7 @@ from hpml_jobs.job.end import (
     publish,
     stopped_end,
 )
+from hpml_jobs.job.script import merge_observed
 from hpml_jobs.job.workers import Callbacks, Job, run_workers
 from hpml_jobs.slurm.commands import neighbour_jobs
 from hpml_jobs.slurm.jobs import NO_SPACE_CODE, is_slurm
@@ -171,7 +172,8 @@ def _measure(folder: CellFolder, file: CellFile, attempt: Attempt, job: Job) -> 
 
     sampler = CardSampler(file.cell.gpus_per_node if file.cell.device is Device.CUDA else 0)
     callbacks = Callbacks(sampler.start, report_stop)
-    code, stopped = run_workers(file.cell, folder, paths, job, callbacks)
+    code, stopped = run_workers(file, folder, paths, job, callbacks)
+    unseen = merge_observed(paths) if file.cell.script and job.node == 0 else None
     samples = sampler.stop()
     if samples.by_uuid and code == 0:
         if job.node == 0:
@@ -183,6 +185,8 @@ def _measure(folder: CellFolder, file: CellFile, attempt: Attempt, job: Job) -> 
         _wait_for_other_nodes(paths, code)
     torchrun = file.cell.strategy.under_torchrun
     end = judge(attempt, paths, code, stopped=stopped, torchrun=torchrun)
+    if unseen and end.outcome is Outcome.OK:
+        end = msgspec.structs.replace(end, outcome=Outcome.FAILED, reason=unseen)
     end = apply_time_limit(end, file, time.monotonic() - started_at)
     return keep_measured(end, paths) if job.node == 0 else end
 

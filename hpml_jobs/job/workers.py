@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.cell import Cell, CellFile
 from hpml_jobs.core.process_times import process_started_s
 from hpml_jobs.core.processes import (
     STACK_SIGNAL,
@@ -21,6 +21,7 @@ from hpml_jobs.core.processes import (
     ignore_submitit_signal,
     request_stacks,
 )
+from hpml_jobs.job.script import script_command, script_environment
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.commands import about_allocation, scrubbed
 from hpml_jobs.study.attempt import (
@@ -71,12 +72,16 @@ def worker_command(cell: Cell, folder: Path, attempt: AttemptFolder, job: Job) -
     worker = ["hpml_jobs.worker", str(folder), attempt.id]
     if not cell.strategy.under_torchrun:
         return [sys.executable, "-m", *worker]
+    return [*torchrun_command(cell, attempt, job), "-m", *worker]
+
+
+def torchrun_command(cell: Cell, attempt: AttemptFolder, job: Job) -> list[str]:
+    """Return the beginning of the command by which torchrun starts the processes of this node."""
     return [
         *(sys.executable, "-m", "hpml_jobs.worker.agent"),
         *_rendezvous(cell, job),
-        *("--nproc-per-node", str(cell.gpus_per_node), "--max-restarts=0"),
+        *("--nproc-per-node", str(cell.processes // cell.nodes), "--max-restarts=0"),
         *("--log-dir", str(attempt.ranks), "--redirects", "3", "--tee", "3"),
-        *("-m", *worker),
     ]
 
 
@@ -126,7 +131,7 @@ class Callbacks(NamedTuple):
 
 
 def run_workers(
-    cell: Cell, folder: CellFolder, attempt: AttemptFolder, job: Job, callbacks: Callbacks
+    file: CellFile, folder: CellFolder, attempt: AttemptFolder, job: Job, callbacks: Callbacks
 ) -> tuple[int, bool]:
     """Run the workers and pass SIGTERM on; return their exit code, and whether SIGTERM came.
 
@@ -135,8 +140,13 @@ def run_workers(
     """
     log = attempt.log_of(job.node)
     stopped = False
-    command = worker_command(cell, folder.root, attempt, job)
+    cell, script = file.cell, file.cell.script
     environment = worker_environment(cell)
+    if script is None:
+        command = worker_command(cell, folder.root, attempt, job)
+    else:  # on one GPU too under torchrun, whose variables it may read
+        command = script_command(script, file, attempt, torchrun_command(cell, attempt, job))
+        environment |= script_environment(script, attempt)
     with log.open("ab") as output:
         workers = subprocess.Popen(
             command,
@@ -144,6 +154,7 @@ def run_workers(
             stdout=output,
             stderr=subprocess.STDOUT,
             env=environment,
+            cwd=file.code_root if script else None,
             preexec_fn=_prepare_process,  # noqa: PLW1509  (no threads here yet)
         )
 

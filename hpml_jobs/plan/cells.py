@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from hpml_jobs.core.cell import Cell, CellFile
+from hpml_jobs.core.cell import Cell, CellFile, Protocol
 from hpml_jobs.core.cluster import Cluster, GpuRequest, Launcher, Shape, sbatch_options
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.formulas import gpu_hours
@@ -115,6 +115,8 @@ def _strategies(settings: Settings) -> list[Strategy]:
 
 
 def _cell(settings: Settings, strategy: Strategy) -> Cell:
+    if settings.script is not None:
+        return _cell_of_script(settings, strategy)
     has_ranks = strategy.under_torchrun and settings.gpus > 1  # else there is nothing to choose
     buffers = settings.sync_buffers if has_ranks else None
     path = settings.path_on(device_of(settings))
@@ -141,6 +143,25 @@ def _cell(settings: Settings, strategy: Strategy) -> Cell:
         quantize=settings.quantize.for_cell,
         path=path if has_ranks else path.without_buckets,
         reshard=settings.reshard or strategy.traffic.shards is not Sharded.PARAMETERS,
+    )
+
+
+def _cell_of_script(settings: Settings, strategy: Strategy) -> Cell:
+    """Return the cell of a script, which decides everything else by itself."""
+    return Cell(
+        gpus=settings.gpus,
+        nodes=settings.nodes or 1,
+        batch=settings.batch,
+        strategy=strategy,
+        workload=settings.workload,
+        protocol=Protocol.OUTSIDE,
+        epochs=Protocol.OUTSIDE.epochs,
+        probe_s=0.0,
+        device=device_of(settings),
+        threads=settings.threads,
+        loader_workers=settings.loader_workers or 0,
+        seed=settings.seed,
+        script=settings.script_of_cell,
     )
 
 

@@ -33,6 +33,7 @@ from hpml_jobs.plan.loader import chooser, gpu_name
 from hpml_jobs.plan.memory import memory_line
 from hpml_jobs.plan.own_code import examined, working_tree
 from hpml_jobs.plan.path import origins_of_path, with_path
+from hpml_jobs.plan.script import refuse_unread, script_workload
 from hpml_jobs.plan.settings import QuantizeSettings, Settings
 from hpml_jobs.plan.speed import estimate, speeds_of, utilization_line
 from hpml_jobs.plan.sweep import Sweep
@@ -65,6 +66,7 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
             f"batch= with global_batch=: the batch per GPU follows from it ({first.batch} on "
             f"gpus={first.gpus}); leave batch= out ({sweep.origins['batch']})"
         )
+    refuse_unread(sweep.settings, sweep.origins)
     _refuse_uneven_nodes(sweep.settings)
     drafts = [draft for settings in sweep.settings for draft in drafts_of(settings)]
     _check_this_machine(drafts, sending=sending, notify=notify)
@@ -267,6 +269,11 @@ def _workloads(
     With `trial`, a small batch of the user's code is tried for each batch of the sweep.
     """
     result = {}
+    if (first := sweep.settings[0]).script is not None:
+        resolved = script_workload(first, notify)
+        tree = working_tree(Path.cwd(), resolved.code)
+        each = dict.fromkeys(_data_of(settings) for settings in sweep.settings)
+        return {key: ResolvedWorkload(resolved, key[1], tree) for key in each}
     for workload, root in dict.fromkeys(_data_of(settings) for settings in sweep.settings):
         counted = with_facts(workload, root, cluster, sweep.origins, notify)
         if workload.own_code:

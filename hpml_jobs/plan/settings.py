@@ -11,6 +11,7 @@ from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.quantization import Quantize
 from hpml_jobs.core.recipe import Recipe
+from hpml_jobs.core.script import Script, ScriptLauncher
 from hpml_jobs.core.strategies import Device, Loader, Strategy, SyncBuffers
 from hpml_jobs.core.training_path import CompileMode, Precision, TrainingPath
 from hpml_jobs.core.value import Value
@@ -100,6 +101,11 @@ class Settings(Value, frozen=True, kw_only=True):
     trace: bool
     rerun: bool
     try_batch: bool
+    script: str | None
+    args: str
+    launcher: ScriptLauncher
+    window: tuple[int, int] | None
+    stop: bool
     grid: Any = None
 
     def __post_init__(self) -> None:
@@ -120,18 +126,32 @@ class Settings(Value, frozen=True, kw_only=True):
             raise UsageError(
                 f"baseline={self.baseline.value}: the baseline is single (the plain loop) or ddp"
             )
-        if self.protocol is Protocol.IMPORTED:
-            raise UsageError("protocol=imported: use lab or full; hpml-jobs import reads a CSV")
+        if self.protocol not in (Protocol.LAB, Protocol.FULL):
+            raise UsageError(
+                f"protocol={self.protocol.value}: use lab or full; hpml-jobs import reads a CSV, "
+                "and script= measures from outside"
+            )
         if self.workload.sources:
             raise UsageError("workload.code is read from the files of your functions: leave it out")
         if self.workload.data_sha256:
             raise UsageError(
                 "workload.data_sha256 is read from the files in data.root: leave it out"
             )
+        if script := self.script_of_cell:
+            workload = msgspec.structs.replace(self.workload, name=script.name)
+            msgspec.structs.force_setattr(self, "workload", workload)
         if self.global_batch is not None:
             msgspec.structs.force_setattr(self, "batch", self._share(self.global_batch))
         if self.iterations is not None:
             msgspec.structs.force_setattr(self, "data", self._cut(self.iterations))
+
+    @property
+    def script_of_cell(self) -> Script | None:
+        """The script of a cell, or None."""
+        if self.script is None:
+            return None
+        names = ("args", "launcher", "window", "stop")
+        return Script(path=self.script, **{name: getattr(self, name) for name in names})
 
     def _check_cluster(self) -> None:
         cluster = self.cluster

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from hydra import initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
+from hpml_jobs.core.built_in import SCRIPT
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.recipe import usual_recipe
@@ -54,13 +55,28 @@ def expand(overrides: list[str], *, multirun: bool, config_dir: Path | None = No
     Raises:
         UsageError: an override that cannot be parsed, an unknown key or choice, or a wrong type.
     """
-    # one list of hosts, not a sweep over them
-    overrides = [re.sub(r"^hosts=\[?([^\]]*)\]?$", r"cluster.hosts=[\1]", x) for x in overrides]
+    overrides = [_as_meant(text) for text in overrides]
     has_grid = any(text.startswith("grid=") for text in overrides)  # a grid sweeps by itself
     parsed = parse_overrides(overrides, multirun=multirun or has_grid)
     configs = ConfigFolders(config_dir)
     with initialize_config_dir(str(configs.ours), version_base="1.3", job_name="hpml_jobs"):
         return _expand(parsed, configs)
+
+
+def _as_meant(text: str) -> str:
+    """Return an override as Hydra's grammar has it, of keys whose values are typed without it.
+
+    >>> [_as_meant(text) for text in ("hosts=a,b", "window=5,9", "unit=tokens", "args={gpus}")]
+    ['cluster.hosts=[a,b]', 'window=[5,9]', 'workload.unit=tokens', "args='{gpus}'"]
+    """
+    typed, _, value = text.partition("=")
+    key = {"hosts": "cluster.hosts", "unit": "workload.unit"}.get(typed, typed)
+    if typed in ("hosts", "window") and value != "null":  # one list, not a sweep over it
+        value = f"[{value.removeprefix('[').removesuffix(']')}]"
+    elif typed in ("script", "args"):  # any text
+        quoted = re.sub(r"(\\*)'", r"\1\1\\'", value)
+        value = "'" + re.sub(r"(\\+)$", r"\1\1", quoted) + "'"
+    return f"{key}={value}" if value else text
 
 
 def _expand(overrides: Overrides, configs: ConfigFolders) -> Sweep:
@@ -79,6 +95,8 @@ def _expand(overrides: Overrides, configs: ConfigFolders) -> Sweep:
     for block in blocks:
         values = {key: options for key, options in block.items() if key not in GROUPS}
         workloads, recipes = block.get("workload", [AUTO]), block.get("recipe", [AUTO])
+        if values.get("script", [None]) != [None]:
+            workloads = [SCRIPT]
         for workload, recipe in itertools.product(workloads, recipes):
             configs.check_choice("recipe", recipe)
             configs.check_choice("workload", workload)
@@ -272,7 +290,7 @@ _USUAL_LR = {Optimizer.SGD: 0.1, Optimizer.ADAMW: 0.001}
 
 _ONE_PER_STUDY = (
     *("study", "outputs", "cluster", "data.root", "minutes"),
-    *("ladder", "pack", "collect_after", "retries", "rerun"),
+    *("ladder", "pack", "collect_after", "retries", "rerun", "script"),
 )
 
 

@@ -254,7 +254,10 @@ def _instrumented_iterations(record: Record) -> int | None:
 
 
 def _stall_s(record: Record) -> float | None:
-    return record.stall_s / record.iterations if record.stall_s and record.iterations else None
+    if record.imported:
+        return None
+    timed = record.most_stalled.timed
+    return timed.stall_s / timed.iterations if timed.stall_s else None
 
 
 def _unsynced_s(record: Record) -> float | None:

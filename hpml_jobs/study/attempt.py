@@ -17,6 +17,9 @@ from hpml_jobs.study.files import LOG_BYTES, Inside, read_valid, tail
 SLURM_VARIABLE = "HPML_JOBS_SLURM"
 """Environment variable with the job's SLURM_* variables as JSON; workers do not get these."""
 
+OBSERVE_VARIABLE = "HPML_JOBS_OBSERVE"
+"""Environment variable with the folder of the attempt, in which a script is measured."""
+
 HOST_VARIABLE = "HPML_JOBS_HOST"
 """Environment variable with SLURM's name of the node."""
 
@@ -98,6 +101,8 @@ class AttemptFolder:
     errors = Inside("errors")
     ranks = Inside("ranks")
     stacks = Inside("stacks")
+    observed = Inside("observed")  # what the processes of a script measured
+    files = Inside("files")  # {folder} in the arguments of a script
     nccl_log = Inside("nccl.log")  # of the microbenchmark on rank 0
 
     @property

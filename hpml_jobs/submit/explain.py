@@ -115,7 +115,7 @@ def _values(plan: Plan) -> list[tuple[str, str]]:
     """Return every key of the configuration with its value; differing values are listed."""
     cells = [planned.cell for planned in plan.cells]
     rows = [("study", plan.study.name), ("outputs", str(plan.study.root.parent))]
-    parts = ("workload", "recipe", "quantize", "path")
+    parts = ("workload", "recipe", "quantize", "path", "script")
     rows += _fields("", cells, without=(*parts, "epoch_iterations"))
     rows.append(("iterations", _distinct(cell.epoch_iterations for cell in cells)))
     rows += _fields("", [cell.path for cell in cells])
@@ -134,6 +134,9 @@ def _values(plan: Plan) -> list[tuple[str, str]]:
             rows.append((key, _distinct(getattr(cell.workload, field) for cell in cells)))
     rows += _fields("recipe.", [cell.recipe for cell in cells])
     rows += _fields("quantize.", [cell.quantize for cell in cells if cell.quantize is not None])
+    scripts = [cell.script for cell in cells if cell.script is not None]
+    rows += [("script", _distinct(script.path for script in scripts))] if scripts else []
+    rows += _fields("", scripts, without=("path",))
     rows += [(f"cluster.{name}", _text(value)) for name, value in _cluster_values(plan)]
     return rows
 

@@ -1,7 +1,6 @@
 """Selection of the cells to submit: those of a plan, and those of a study once more."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -255,7 +254,7 @@ def select_again(
                 f"{study.cell(slug).cell_json} does not say what the cell requested: "
                 "repeat the command that submitted the study"
             )
-        changed = changed_files(file.cell.workload.code, Path(file.code_root))
+        changed = changed_files(file.cell.workload.code, file.import_root)
         if changed:
             raise HpmlError(
                 f"your code changed since {file.cell.slug} was submitted: {', '.join(changed)}; "

@@ -2,36 +2,25 @@
 
 import gc
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
-import numpy as np
+import msgspec
 import torch
 from torch import Tensor
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.formulas import closure
-from hpml_jobs.core.measurements import (
-    Energy,
-    Epoch,
-    Memory,
-    Phases,
-    Role,
-    Scheduling,
-    Share,
-    Stalls,
-    Steps,
-)
-from hpml_jobs.core.outliers import BLOCKS, slow_iterations
+from hpml_jobs.core.measurements import Energy, Epoch, Memory, Phases, Role, Scheduling, Share
 from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.loaders import BatchLoader
 from hpml_jobs.worker.fork_safety import await_idle_threads
 from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.phases import EpochPhases, split_phases
 from hpml_jobs.worker.instruments.recorder import BareRecorder, IterationMarks, PhaseRecorder
-from hpml_jobs.worker.instruments.timing import IterationTimes, Seconds, Stamp, Window, read_times
+from hpml_jobs.worker.instruments.summary import time_epoch
+from hpml_jobs.worker.instruments.timing import IterationTimes, Stamp, Window, read_times
 from hpml_jobs.worker.path_steps import MicroSteps
 from hpml_jobs.worker.training import Training, preserved_buffers
 
@@ -255,70 +244,20 @@ def summarize_epoch(
             f"{role} epoch (batch={cell.batch} x gpus={cell.gpus}, lr={raw.rates[iteration]:g}): "
             f"use a smaller learning rate, e.g. workload.lr={cell.workload.lr / 10:g}"
         )
-    samples = sum(raw.samples)
     weights = torch.tensor(raw.samples, dtype=torch.float64)
-    epoch_s = raw.window.epoch_s
-    # Device and host clocks differ in the last digits: the part never exceeds the whole.
-    stall_s = min(float(times.stall_s.sum()) + times.last_stall_s, epoch_s)
-    return Epoch(
-        role=role,
-        epoch_s=epoch_s,
-        stall_s=stall_s,
-        iterations=len(raw.samples),
-        samples=samples,
+    samples = sum(raw.samples)
+    return msgspec.structs.replace(
+        time_epoch(role, raw.window, times, raw.samples, phases),
         loss=float(raw.losses.double() @ weights) / samples,
         accuracy=None if raw.correct is None else raw.correct / samples,
-        steps=step_percentiles(times.step_s, raw.samples),
-        phases=phases,
-        closure=closure(epoch_s, phases.parts_s) if phases else None,
         order=raw.order,
         lr=(raw.rates[0], raw.rates[-1]),
         scheduling=raw.scheduling,
-        slow=slow_iterations(times.step_s.tolist(), times.stall_s.tolist()),
-        stalls=spread_stalls(times),
         energy=raw.energy,
         memory=raw.memory,
         compiled_graphs=raw.compiled_graphs,
         launch_s=raw.launch_s,
-        started_s=raw.window.started_s,
     )
-
-
-def spread_stalls(times: IterationTimes) -> Stalls:
-    """Return how the stall is spread over the batches of an epoch."""
-    stall_s = times.stall_s if times.batch_stall_s is None else times.batch_stall_s
-    return Stalls(
-        first_s=float(stall_s[0]),
-        p20_s=float(np.percentile(stall_s, 20)),
-        last_s=times.last_stall_s,
-        batches=len(stall_s),
-    )
-
-
-def step_percentiles(step_s: Seconds, samples: Sequence[int]) -> Steps:
-    """Return percentiles of the iteration times, and medians of the first and the last tenth.
-
-    `samples` are those of each iteration: the last batch may be smaller than the others.
-    """
-    tenth = max(1, len(step_s) // 10)
-    p10_s, median_s, p90_s = (float(np.percentile(step_s, percent)) for percent in (10, 50, 90))
-    return Steps(
-        median_s=median_s,
-        p10_s=p10_s,
-        p90_s=p90_s,
-        first_tenth_s=float(np.median(step_s[:tenth])),
-        last_tenth_s=float(np.median(step_s[-tenth:])),
-        full_median_s=float(np.median(step_s[np.array(samples) == max(samples)])),
-        quartile_width_s=float(np.percentile(step_s, 75) - np.percentile(step_s, 25)),
-        block_medians_s=_block_medians_s(step_s),
-    )
-
-
-def _block_medians_s(step_s: Seconds) -> tuple[float, ...] | None:
-    """Return the medians of ten consecutive blocks; None with fewer iterations than blocks."""
-    if len(step_s) < BLOCKS:
-        return None
-    return tuple(float(np.median(block)) for block in np.array_split(step_s, BLOCKS))
 
 
 class Evaluation(NamedTuple):

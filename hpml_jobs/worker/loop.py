@@ -1,6 +1,5 @@
 """One rank of a cell from top to bottom: set up, warm up, measure, evaluate, write the record."""
 
-import resource
 import sys
 from pathlib import Path
 
@@ -28,7 +27,7 @@ from hpml_jobs.worker.epochs import (
 from hpml_jobs.worker.instruments import facts
 from hpml_jobs.worker.instruments.cards import CardReader, bind_to_near_cpus
 from hpml_jobs.worker.instruments.collectives import fingerprint
-from hpml_jobs.worker.instruments.recorder import StartupTimer
+from hpml_jobs.worker.instruments.recorder import StartupTimer, peak_memory_bytes
 from hpml_jobs.worker.models import FlopCount, count_flop
 from hpml_jobs.worker.optimizer import state_bytes
 from hpml_jobs.worker.probes import probe
@@ -146,6 +145,7 @@ def describe_rank(training: Training, results: list[EpochResult]) -> Rank:
     parameters = fingerprint(strategy.full_parameters(replica))
     buffers = fingerprint(replica.buffers())
     evaluation = evaluate(training)
+    epochs = tuple(result.epoch for result in results)
     return Rank(
         rank=strategy.placement.rank,
         local_rank=strategy.placement.local_rank,
@@ -156,11 +156,13 @@ def describe_rank(training: Training, results: list[EpochResult]) -> Rank:
         **facts.process_identity(),
         threads=torch.get_num_threads(),
         loader_workers=cell.loader_workers,
-        epochs=tuple(result.epoch for result in results),
+        epochs=epochs,
         test_loss=evaluation.loss,
         test_accuracy=evaluation.accuracy,
         test_samples=evaluation.samples,
-        peak_memory_bytes=peak_memory_bytes(results),
+        peak_memory_bytes=peak_memory_bytes(
+            next(epoch.memory for epoch in epochs if epoch.role is Role.TIMED)
+        ),
         held_elements=shards.held_elements,
         optimizer_state_bytes=state_bytes(training.optimizer),
         parameters_hash=parameters,
@@ -179,14 +181,3 @@ def describe_model(training: Training, flop_per_sample: int | None) -> Model:
     model = models.describe(training.cell.workload.model, training.replica, flop_per_sample)
     shards = training.strategy.shard_facts(training.replica, training.optimizer)
     return msgspec.structs.replace(model, expected=shards.expected, shard_groups=shards.groups)
-
-
-def peak_memory_bytes(results: list[EpochResult]) -> int:
-    """Return the peak memory: of tensors on the fullest GPU in the timed epoch, or of the process.
-
-    On the CPU the process is not measured by epoch.
-    """
-    timed = next(result.epoch for result in results if result.epoch.role is Role.TIMED)
-    if timed.memory:
-        return timed.memory.allocated_bytes
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -3,7 +3,7 @@
 import io
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import msgspec
 import numpy as np
@@ -23,8 +23,13 @@ from hpml_jobs.core.record import Attempt, Facts, Model, Rank, Record
 from hpml_jobs.core.validation import decode
 from hpml_jobs.study.attempt import AttemptFolder, Progress, utc_now
 from hpml_jobs.study.files import encode, write_whole
-from hpml_jobs.worker.epochs import EpochResult
-from hpml_jobs.worker.process_group import ParallelStrategy
+
+if TYPE_CHECKING:  # records are also merged where nothing trains
+    from hpml_jobs.worker.epochs import EpochResult
+    from hpml_jobs.worker.instruments.collectives import Ledger
+    from hpml_jobs.worker.instruments.phases import EpochPhases
+    from hpml_jobs.worker.instruments.timing import IterationTimes
+    from hpml_jobs.worker.process_group import ParallelStrategy
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -89,28 +94,32 @@ class RankResult(NamedTuple):
     missing: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, rank: Rank, results: Sequence[EpochResult], missing: Iterable[str]) -> Self:
+    def of(cls, rank: Rank, results: Sequence["EpochResult"], missing: Iterable[str]) -> Self:
         """Put together a rank's part of the record and the arrays of its epochs."""
         timed = next(result for result in results if result.epoch.role is Role.TIMED)
-        arrays: Arrays = {
-            "step_s": timed.times.step_s,
-            "stall_s": timed.times.stall_s,
-            "last_stall_s": np.array(timed.times.last_stall_s),
+        arrays = timed_arrays(timed.times) | {
             "loss": timed.losses.numpy(),
             "curve_loss": np.concatenate([result.losses.numpy() for result in results]),
             "curve_step_s": np.concatenate([result.times.step_s for result in results]),
             "curve_lr": np.array([rate for result in results for rate in result.rates]),
         }
-        instrumented = next((result for result in results if result.phases), None)
-        if instrumented:
-            arrays |= _instrumented_arrays(instrumented)
+        for result in results:
+            if result.phases and result.ledger:
+                arrays |= instrumented_arrays(result.phases, result.ledger)
         return cls(rank, arrays, tuple(f"rank {rank.rank}: {reason}" for reason in missing))
 
 
-def _instrumented_arrays(result: EpochResult) -> Arrays:
-    phases, ledger = result.phases, result.ledger
-    if phases is None or ledger is None:
-        return {}
+def timed_arrays(times: "IterationTimes") -> Arrays:
+    """Return the arrays of the timed epoch on one rank."""
+    return {
+        "step_s": times.step_s,
+        "stall_s": times.stall_s,
+        "last_stall_s": np.array(times.last_stall_s),
+    }
+
+
+def instrumented_arrays(phases: "EpochPhases", ledger: "Ledger") -> Arrays:
+    """Return the arrays of the instrumented epoch on one rank."""
     arrays: Arrays = {
         "parts_s": phases.iterations_s,
         "parts_last_stall_s": np.array(phases.last_stall_s),
@@ -144,22 +153,32 @@ class SharedResult(NamedTuple):
 
 
 def write_record(
-    strategy: ParallelStrategy,
+    strategy: "ParallelStrategy",
     folder: AttemptFolder,
     file: CellFile,
     result: RankResult,
     shared: SharedResult,
 ) -> None:
-    """Gather the ranks' results; rank 0 writes the arrays, then the record to the attempt's folder.
+    """Gather the ranks' results; rank 0 writes the record.
+
+    Raises:
+        InvalidRecordError: the measured values are not valid.
+    """
+    results = strategy.gather(result)
+    if results is not None:
+        write_gathered(folder, file, results, shared)
+
+
+def write_gathered(
+    folder: AttemptFolder, file: CellFile, results: Sequence[RankResult], shared: SharedResult
+) -> None:
+    """Write the arrays of all ranks, then the record, to the attempt's folder.
 
     So a cell with a record is complete.
 
     Raises:
         InvalidRecordError: the measured values are not valid.
     """
-    results = strategy.gather(result)
-    if results is None:
-        return
     missing = (*shared.facts.missing, *(reason for each in results for reason in each.missing))
     attempt = msgspec.json.decode(folder.about.read_bytes(), type=Attempt)
     ranks = tuple(each.rank for each in results)

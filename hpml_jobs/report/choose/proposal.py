@@ -196,6 +196,11 @@ def _how(group: ConditionGroup, series: Series) -> str:
         return f"Times are computed from rates in {units}, as reported by their source. {runs}"
     if group.imported:
         return f"Times are those of whole epochs, as reported by their source. {runs}"
+    if group.work:
+        return (
+            f"Times of {captions.work_text(group.work)} are computed from a window of iterations "
+            f"of the slowest process, data loading included. {runs}"
+        )
     return (
         "Times are of the training loop of one epoch after a warm-up epoch, start-up excluded and "
         f"data loading included, of the slowest process. {runs}"

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hpml_jobs.core.conditions import NONE
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.text import percent_text
 from hpml_jobs.report.compare import table, words
@@ -152,7 +153,8 @@ def _measured(side: Reference) -> str:
     for group in side.groups:
         if any(cell.runs for cell in group.cells):
             workload, images, timed = group.work
-            size = f"{images} samples per epoch" if timed == EPOCH else f"times of {timed}"
+            epoch = f"{images} samples per epoch" if images != NONE else "epochs of a script"
+            size = epoch if timed == EPOCH else f"times of {timed}"
             parts.append(f"{workload} ({size}): {words.places_text(group)}")
     return "; ".join(dict.fromkeys(parts))
 

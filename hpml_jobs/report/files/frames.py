@@ -3,7 +3,6 @@
 Columns are those of the CSV files; a missing number is NaN.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +39,7 @@ def _with_measured(cells: "pd.DataFrame") -> "pd.DataFrame":
     """Return the cells with all columns of measured ones, also where no cell has numbers."""
     names = [*NAMES, *csv_tables.MEASURED, "checks"]
     present = {*cells, "epoch_s"} if "time_s" in cells else {*cells}
-    return cells.assign(**{name: math.nan for name in names if name not in present})
+    return cells.reindex(columns=[*cells, *(name for name in names if name not in present)])
 
 
 def titles(report: Report, frames: "Frames") -> "pd.DataFrame":

@@ -174,8 +174,14 @@ def setting(group: ConditionGroup) -> str:
     on_device = (
         f"; {workload.samples_name} on the device" if group.a_cell.loader is Loader.DEVICE else ""
     )
+    script = group.a_cell.script
     version = group.conditions.get(TORCH)
     torch = f"torch {version}" if version is not None else "torch unknown (no record yet)"
+    if script is not None:
+        return (
+            f"{script.text}, measured from outside; {parameters}; "
+            f"{device or 'hardware unknown (no record yet)'}, {torch}."
+        )
     return (
         f"{_model(workload)}, {parameters}; {_optimizer(group)}{_data(workload)}{on_device}; "
         f"{device or 'hardware unknown (no record yet)'}, {torch}{_precision(group)}."

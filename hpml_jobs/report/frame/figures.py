@@ -96,6 +96,7 @@ class Figures(Value, frozen=True, kw_only=True):
     others_stall_s: Timed = None
     others_run_queue_s: Timed = None
     others_compute_s: Split = None
+    others_exchange_s: Split = None
     others_waiting_s: Split = None
 
 
@@ -148,24 +149,29 @@ def _of_rank(rank: Rank, exchange_s: float | None) -> dict[str, float | None]:
     return figures
 
 
-def _of_others(record: Record, rank: Rank | None) -> dict[str, float | None]:
-    """Return the means of the ranks that wait for a rank; without it, or of it alone, of all."""
+def _of_others(record: Record, rank: Rank | None) -> dict[str, float]:
+    """Return the means of the ranks that wait for a rank; without it, or of it alone, of all.
+
+    They are of the work that `epoch_s` is of.
+    """
     others = [other for other in record.ranks if other is not rank] or [*record.ranks]
     queued_s = [
         account.run_queue_s / other.threads
         for other in others
         if (account := other.timed.scheduling) and account.run_queue_s is not None
     ]
-    figures: dict[str, float | None] = {
-        "others_stall_s": mean(other.timed.stall_s for other in others),
-        "others_run_queue_s": mean(queued_s) if queued_s else None,
-    }
+    figures = {"others_stall_s": mean(other.timed.stall_s for other in others)}
+    figures |= {"others_run_queue_s": mean(queued_s)} if queued_s else {}
     if phases := [other.phases for other in others if other.phases]:
+        exposed_s = mean(each.exposed_s for each in phases)
+        pack_s = mean(each.pack_s for each in phases)
         figures["others_compute_s"] = mean(each.compute_s for each in phases)
         if (exchange_s := record.exchange_s) is not None:
-            exposed_s = mean(each.exposed_s for each in phases)
             figures["others_waiting_s"] = formulas.waiting_s(exposed_s, exchange_s)
-    return figures
+            figures["others_exchange_s"] = exchange_s + pack_s
+        elif not record.cell.strategy.under_torchrun:  # one process, which waits for no rank
+            figures["others_exchange_s"] = exposed_s + pack_s
+    return {name: record.per_work * seconds for name, seconds in figures.items()}
 
 
 def _of_microbenchmark(record: Record, benchmark: Microbenchmark) -> dict[str, float | None]:

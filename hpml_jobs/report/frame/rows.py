@@ -333,7 +333,7 @@ def _timing(records: Sequence[Record], values: Figures) -> Timing:
 
 
 def _work(record: Record) -> Work | None:
-    samples = record.imported.work_samples if record.imported else None
+    samples = record.work_samples
     return Work(samples=samples, name=record.cell.workload.samples_name) if samples else None
 
 

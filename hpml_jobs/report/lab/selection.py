@@ -67,11 +67,11 @@ class StrategyRows(Value, frozen=True, kw_only=True):
 
         Imported timings may have them; otherwise protocol=full measures them.
         """
-        if self.group.imported:
-            return any(row.figures.compute_s for row in self.parallel_rows)
         slugs = {slug for row in self.parallel_rows for slug in row.cells}
         cells = (cell_result.cell for cell_result in self.group.cells if cell_result.slug in slugs)
-        return any(cell.protocol is Protocol.FULL for cell in cells if cell)
+        if any(cell.protocol is Protocol.FULL for cell in cells if cell):
+            return True
+        return any(row.figures.compute_s for row in self.parallel_rows)
 
 
 def strategy_rows(group: ConditionGroup, strategy: Strategy) -> StrategyRows:

@@ -1,10 +1,11 @@
 """The lab's tables: Q1, and Tables 1, 2 and 3 of a strategy, measured and by residual (2r, 3r)."""
 
+import re
 from collections.abc import Callable, Iterable
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.checks.waiting import IMBALANCE_LIMIT
-from hpml_jobs.core.record import least_waiting
+from hpml_jobs.core.record import Record, least_waiting
 from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame import captions, references
@@ -226,9 +227,19 @@ def _why_unmeasured(selection: StrategyRows, row: Row) -> str:
     files = sorted({record.imported.file for record in records if record.imported})
     if files:
         return f"{', '.join(files)} does not report it"
+    if selection.group.a_cell.script is not None:
+        return _of_script(records)
     if all(record.least_waiting is None for record in records):
         return "not measured: protocol=lab ends before the instrumented epoch"
     return "not measured: no collective of gradients was recorded"
+
+
+def _of_script(records: Iterable[Record]) -> str:
+    """Return why the exchange of a script was not measured, in the words of its observer."""
+    missing = (text for record in records if record.facts for text in record.facts.missing)
+    reasons = dict.fromkeys(re.sub(r"^rank \d+: ", "", text) for text in missing)
+    text = "; ".join(reasons) or "the script ended before the third window"
+    return f"not measured from outside: {text}"
 
 
 def _below(selection: StrategyRows, affected: Affected) -> list[str]:
@@ -318,7 +329,12 @@ def table3r(selection: StrategyRows) -> Table:
 def _residual_caption(selection: StrategyRows) -> tuple[str, ...]:
     device, rows = selection.group.device, selection.rows
     baseline = references.baseline_train(rows, selection.batches, device)
-    beside = () if selection.instrumented or selection.group.imported else (NOT_MEASURED,)
+    beside: tuple[str, ...] = ()
+    if selection.group.a_cell.script is not None and not selection.instrumented:
+        records = [r for row in selection.parallel_rows for r in selection.group.records(row)]
+        beside = (f"Tables 2 and 3 are {_of_script(records)}.",)
+    elif not (selection.instrumented or selection.group.imported):
+        beside = (NOT_MEASURED,)
     return (f"{baseline} {captions.runs(rows)}", *beside)
 
 

@@ -9,6 +9,7 @@ from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.rows import Row, setup_order
 
 TIME = "Time: seconds of one epoch, the longest of all ranks, data loading included."
+WINDOW = "Time: seconds of {what} at the rate of the timed window, of the slowest process."
 RATE = "Time: seconds of {what}, from the rate that the source reports in {units}."
 Q1 = (
     "Seconds of {what} on one {unit}. train_s: without data loading; copies to the device, "
@@ -31,9 +32,9 @@ REPORTED = "As reported by the source, not measured here: seconds per epoch of C
 
 
 def time(group: ConditionGroup) -> str:
-    """Return what Time is: of an epoch, or from a rate, and then of which work."""
+    """Return what Time is: of an epoch, or from a window or rate, and then of which work."""
     if not group.rate_units:
-        return TIME
+        return WINDOW.format(what=one_work(group.work)) if group.work else TIME
     return RATE.format(what=one_work(group.work), units=" and ".join(group.rate_units))
 
 

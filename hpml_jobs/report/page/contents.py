@@ -1,5 +1,6 @@
 """The contents of a study's page in the order of reading: the answer first."""
 
+import operator
 from collections.abc import Callable, Iterable, Iterator
 
 from hpml_jobs import __version__
@@ -250,7 +251,9 @@ def _endings(report: Report, groups: Iterable[ReportGroup]) -> Iterator[Section]
     tables = tuple(_sheet(table, set(), is_folded=True) for table in report.tables)
     yield Section("together", "Tables of all groups", tables)
     imported = [group.source.imported for group in groups]
-    texts = [method.TEXT] if not all(imported) else []
+    scripts = [group.source.a_cell.script is not None for group in groups]
+    texts = [] if all(map(operator.or_, imported, scripts)) else [method.TEXT]
+    texts += [method.OUTSIDE] if any(scripts) else []
     texts += [method.IMPORTED] if any(imported) else []
     formulas = Facts("Formulas", method.HEADS, method.FORMULAS)
     yield Section("method", "Method", (*map(Text, texts), formulas))
@@ -304,7 +307,7 @@ def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
     yield from [Bullets(tuple(lines))] if lines else []
     table = proposal.sizes(group.source, choice)
     yield Sheet(table, table.caption, table.notes)
-    is_of_rates = bool(group.source.rate_units)  # choose takes no epochs= of them
+    is_of_rates = group.source.work is not None  # choose takes no epochs= of them
     if reason := proposal.refusal(choice, report.study, is_preliminary=is_of_rates):
         yield Text(f"{reason[0].upper()}{reason[1:]}")
     else:

@@ -181,6 +181,13 @@ TEXT = (
     "formula."
 )
 
+OUTSIDE = (
+    "The script was started unchanged and measured from outside: its first pass over its loader "
+    "(or window of iterations) is the warm-up, the second is timed, in the third the exchange of "
+    "DDP is recorded, in the fourth no gradients are exchanged. They begin and end where the "
+    "script's own iterations do; what cannot be seen is a dash."
+)
+
 IMPORTED = (
     "The times of this study were imported from a file: hpml_jobs has not measured them, and "
     "cannot check them."

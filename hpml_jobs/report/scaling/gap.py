@@ -143,14 +143,10 @@ def seconds_of(row: Row, figures: Figures) -> Seconds:
     """Return the known seconds of a run.
 
     What is measured in the instrumented epoch is its share of the timed one. The exchange has
-    packing by hand in it. One process that drives all GPUs waits for no rank.
+    packing by hand in it.
     """
-    is_split = figures.waiting_s is not None or not row.strategy.under_torchrun
-    exchange_s = None
-    if figures.comm_s is not None and is_split:
-        exchange_s = figures.comm_s - (figures.waiting_s or 0.0)
     instrumented_s = {
-        Cause.EXCHANGE: exchange_s,
+        Cause.EXCHANGE: figures.others_exchange_s,
         Cause.WAITING: figures.others_waiting_s,
         COMPUTE: figures.others_compute_s,
     }
@@ -192,7 +188,7 @@ def _late(figures: Figures, records: Sequence[Record]) -> str:
     number = least_waiting(records)
     if number is None or figures.waiting_s is None or figures.others_waiting_s is None:
         return ""
-    if figures.waiting_s > figures.others_waiting_s / 2:
+    if records[0].per_work * figures.waiting_s > figures.others_waiting_s / 2:
         return "each other"
     hosts = {rank.host for record in records if (rank := record.rank_of(number))}
     return f"rank {number} on {hosts.pop()}" if len(hosts) == 1 else f"rank {number}"

@@ -47,6 +47,10 @@ MEASURED = (
     "Epoch: the longest of all ranks; train + stall = epoch of the rank with the largest stall in "
     "every run"
 )
+WINDOW = (
+    "Time: seconds of {work} at the rate of the timed window, of the slowest process; train + "
+    "stall = time"
+)
 REPORTED = "As reported by the source: epoch = train + stall"
 MEDIANS = " (medians of several runs need not add up)"
 NO_STEP = "weak: the duration of an iteration is not reported"
@@ -60,7 +64,8 @@ def scaling(group: ConditionGroup) -> Table | None:
     missing = left_out(group, "", (row for row in group.rows if not row.timing))
     several = strategies_meet(group) and all(len(row.runs) == 1 for row in group.timed)
     unit = captions.unit(group.device)
-    what = REPORTED if group.imported else MEASURED
+    measured = WINDOW.format(work=captions.work_text(group.work)) if group.work else MEASURED
+    what = REPORTED if group.imported else measured
     several_runs = any(len(row.runs) > 1 for row in group.timed)
     counted = group.a_cell.workload.throughput_unit
     if group.rate_units:

@@ -68,8 +68,10 @@ class Curve(NamedTuple):
 
 
 def has_curve(result: CellResult) -> bool:
-    """Return whether the run has a file of curves."""
-    return result.measured and result.iterations is not None and result.iterations.is_file()
+    """Return whether the run has a file of curves; the losses of a script are not visible."""
+    if not result.measured or (result.cell and result.cell.script):
+        return False
+    return result.iterations is not None and result.iterations.is_file()
 
 
 def read(result: CellResult) -> Curve:

@@ -97,6 +97,8 @@ def _always_known(cell: Cell) -> dict[str, Any]:
 def _precision(cell: Cell) -> str:
     """Return the precision of the model's products; unknown if an own model may choose it."""
     precision = cell.path.precision
+    if cell.script is not None:
+        return "unknown"
     if precision is not None and precision.is_half:
         return precision.value
     workload = cell.workload

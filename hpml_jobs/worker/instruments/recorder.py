@@ -1,6 +1,7 @@
 """The recorders of a rank: stamps of iterations, memory of an epoch, parts of the start."""
 
 import os
+import resource
 from typing import NamedTuple
 
 import torch
@@ -107,6 +108,16 @@ class MemoryMeter:
             retries=sum(of_gpu["num_alloc_retries"] for of_gpu in stats),
             ooms=sum(of_gpu["num_ooms"] for of_gpu in stats),
         )
+
+
+def peak_memory_bytes(timed: Memory | None) -> int:
+    """Return the peak memory: of tensors on the fullest GPU in the timed epoch, or of the process.
+
+    On the CPU, where there is no `timed`, the process is not measured by epoch.
+    """
+    if timed:
+        return timed.allocated_bytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 class StartupTimer:

@@ -97,10 +97,12 @@ def continue_signals() -> ContinueSignals:
 class SchedulingReader:
     """Reads the counters before and after an epoch; `missing` has the reasons of absent values."""
 
-    def __init__(self, loader_workers: int) -> None:
-        self.loader_waits = LoaderWaits(loader_workers)
+    def __init__(self, loader_workers: int | None) -> None:
+        """Install the counter of SIGCONT; not without `loader_workers`: in a script of the user."""
+        self.loader_waits = LoaderWaits(loader_workers or 0)
+        self._is_inside = loader_workers is not None
         self._missing: dict[str, str] = {}
-        self._signals = self._try("SIGCONT", continue_signals)
+        self._signals = self._try("SIGCONT", continue_signals) if self._is_inside else None
 
     @property
     def missing(self) -> list[str]:
@@ -113,7 +115,11 @@ class SchedulingReader:
         return Reading(
             at_s=time.monotonic(),
             thread_waits_s=waits_s,
-            loader_wait_s=self._try("run-queue wait of loader workers", self.loader_waits.read_s),
+            loader_wait_s=(
+                self._try("run-queue wait of loader workers", self.loader_waits.read_s)
+                if self._is_inside
+                else None
+            ),
             cpu_s=self._try("CPU time of child processes", cpu_s),
             cpus=self._try("CPU time of other processes", busy_times),
             throttled_s=self._try("CPU quota", throttled_s),

@@ -168,6 +168,12 @@ class Window:
         self._t1 = perf_counter_ns()
         self._barrier()
 
+    def end_at(self, stamp: Stamp) -> None:
+        """End at a stamp that was taken before, instead of where `with` ended or would end."""
+        self._clock.synchronize()
+        self.end = stamp
+        self._t1 = self._t0 + round(1e9 * self._clock.seconds(self.start, stamp))
+
     @property
     def epoch_s(self) -> float:
         """Seconds between the two synchronization points."""

@@ -29,7 +29,7 @@ class InstrumentedDDP(DistributedDataParallel):
         self._strategy = strategy
         # Not a method of the wrapper: torch's reducer would keep the wrapper, and the wrapper the
         # reducer, in a cycle through C++ that Python does not see.
-        self.register_comm_hook(strategy, _all_reduce)
+        self.register_comm_hook(strategy, average_bucket)
 
     def _distributed_broadcast_coalesced(
         self, tensors: list[Tensor], buffer_size: int, authoritative_rank: int = 0
@@ -47,14 +47,19 @@ class InstrumentedDDP(DistributedDataParallel):
             ledger.record_call(CollectiveKind.BROADCAST, Purpose.BUFFERS, tensors, start)
 
 
-def _all_reduce(strategy: HasLedger, bucket: GradBucket) -> torch.futures.Future[Tensor]:
-    """Average a bucket as DDP does, and time it from the call until the mean is complete."""
-    tensor, ledger = bucket.buffer(), strategy.ledger
-    tensor.div_(dist.get_world_size())
+def average_bucket(strategy: HasLedger, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+    """Average a bucket as DDP does, and record it."""
+    return record_all_reduce(bucket.buffer().div_(dist.get_world_size()), strategy.ledger)
+
+
+def record_all_reduce(
+    tensor: Tensor, ledger: Ledger | None, group: dist.ProcessGroup | None = None
+) -> torch.futures.Future[Tensor]:
+    """Sum a tensor over the ranks, and time it from the call until the sum is complete."""
     collective = (
         ledger.begin(CollectiveKind.ALL_REDUCE, Purpose.GRADIENTS, tensor) if ledger else None
     )
-    work = dist.all_reduce(tensor, async_op=True)
+    work = dist.all_reduce(tensor, group=group, async_op=True)
 
     def complete(future: torch.futures.Future[list[Tensor]]) -> Tensor:
         if ledger and collective:
@@ -62,8 +67,8 @@ def _all_reduce(strategy: HasLedger, bucket: GradBucket) -> torch.futures.Future
         future.value()  # raises what the all-reduce raised
         return tensor
 
-    mean: torch.futures.Future[Tensor] = work.get_future().then(complete)
-    return mean
+    total: torch.futures.Future[Tensor] = work.get_future().then(complete)
+    return total
 
 
 class InstrumentedDataParallel(nn.DataParallel[nn.Module]):

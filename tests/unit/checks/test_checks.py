@@ -7,10 +7,11 @@ from msgspec.structs import replace
 
 from hpml_jobs import checks
 from hpml_jobs.checks import Level, check_record, check_study, in_short
-from hpml_jobs.checks.result import Tier
+from hpml_jobs.checks.result import Affected, Tier
 from hpml_jobs.core.cell import Cell, Outcome, Protocol
 from hpml_jobs.core.measurements import CollectiveKind, Compilation, Memory, Stalls, Step, Volume
 from hpml_jobs.core.recipe import Recipe
+from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Device, Loader, Strategy, SyncBuffers
 from tests.unit.builders import DIGITS, a_cell, a_record
 from tests.unit.check_cases import (
@@ -128,7 +129,7 @@ REDUCED = Volume(kind="reduce_scatter", purpose="gradients", bytes=104_616)
 GATHERED = Volume(kind="all_gather", purpose="parameters", bytes=209_232)
 
 
-OF_OTHERS = {"shards", "compiled", "gpu-utilization"}
+OF_OTHERS = {"shards", "compiled", "gpu-utilization", "epoch-samples"}
 """Checks that do not apply to the clean record, of ddp, without compile= and samples of GPUs."""
 
 
@@ -647,6 +648,23 @@ def clean_study():
     return [clean_record(), again, baseline_record()]
 
 
+def test_script_whose_processes_all_pass_over_all_data_is_found():
+    script = Script(path="train.py")
+    alone = clean_record(a_cell(gpus=1, batch=32, script=script))
+    shared = clean_record(a_cell(batch=32, script=script))
+    ranks = tuple(
+        replace(rank, epochs=tuple(replace(e, samples=4 * e.samples) for e in rank.epochs))
+        for rank in shared.ranks
+    )
+    same, other = (
+        check_study([alone, each])[shared.slug] for each in (shared, replace(shared, ranks=ranks))
+    )
+    assert result_of(same, "epoch-samples").level is Level.PASS
+    found = result_of(other, "epoch-samples")
+    assert (found.level, found.affects) == (Level.WARN, (Affected.TIME,))
+    assert "an epoch has 81,920 samples, on one GPU 20,480: let the script share" in found.reason
+
+
 def test_buffers_check_passes_without_batchnorm_buffers():
     made = clean_record(a_cell(batch=32, strategy=Strategy.ALLREDUCE))
     ranks = tuple(replace(rank, buffers_hash="x") for rank in made.ranks)
@@ -657,7 +675,8 @@ def test_buffers_check_passes_without_batchnorm_buffers():
 
 def test_clean_record_passes_every_check():
     results = check_record(clean_record())
-    assert len(results) == len(checks.MEASURED) - len(OF_OTHERS)  # all others could be applied
+    of_record = OF_OTHERS - {"epoch-samples"}
+    assert len(results) == len(checks.MEASURED) - len(of_record)  # all others could be applied
     assert {result.level for result in results} == {Level.PASS}
     assert in_short(results) == ""
 
@@ -679,7 +698,9 @@ def test_clean_study_passes_and_every_check_has_a_case():
         - of_imported
         - OF_OTHERS
     )
-    assert names | OF_OTHERS == {case.check for case in [*ALONE, *BESIDE]} | {"scatter"}
+    assert names | OF_OTHERS == {case.check for case in [*ALONE, *BESIDE]} | {
+        *("scatter", "epoch-samples"),
+    }
 
 
 @pytest.mark.parametrize("strategy", list(Strategy))

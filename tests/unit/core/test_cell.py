@@ -6,6 +6,7 @@ import pytest
 from hpml_jobs.core.cell import Cell, CellFile, Protocol, decode_cell_file
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.recipe import Recipe
+from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Device, Loader, Strategy, SyncBuffers
 from hpml_jobs.core.training_path import TrainingPath
 from hpml_jobs.core.workload import Workload
@@ -112,6 +113,7 @@ def test_slug_and_hash_are_stable_across_versions():
         {"sync_buffers": SyncBuffers.OFF},
         {"evaluate": True},
         {"loader": Loader.DEVICE, "loader_workers": 0},
+        {"script": Script(path="train.py")},
     ],
 )
 def test_settings_that_affect_results_change_the_hash(change):
@@ -124,7 +126,7 @@ def test_hash_covers_every_field_and_no_limit_or_path():
         *("gpus", "nodes", "batch", "strategy", "workload", "protocol", "device", "gpu_type"),
         *("threads", "loader_workers", "seed", "repeat", "epochs", "probe_s"),
         *("recipe", "set_epoch", "sync_buffers", "evaluate", "quantize", "loader", "path"),
-        *("reshard", "epoch_iterations"),
+        *("reshard", "epoch_iterations", "script"),
     }
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 import yaml
 
-from hpml_jobs.core.built_in import DATASETS, RESNET18_PARAMETERS
+from hpml_jobs.core.built_in import DATASETS, RESNET18_PARAMETERS, SCRIPT
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.conditions import requested_conditions
 from hpml_jobs.core.errors import UsageError
@@ -25,7 +25,7 @@ def test_worker_opens_every_data_set_and_downloads_one():
 def test_workload_configs_name_known_data_sets():
     configs = [yaml.safe_load(file.read_text()) for file in CONF.glob("*.yaml")]
     data = {config.get("data", "???") for config in configs} - {"???"}  # ???: to be given
-    assert {name for name in data if ":" not in name} <= set(DATASETS)
+    assert {name for name in data if ":" not in name} <= {*DATASETS, SCRIPT}
 
 
 def test_lab_model_has_the_parameters_of_its_config():

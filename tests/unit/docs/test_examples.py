@@ -97,6 +97,7 @@ def desk(tmp_path_factory):
     rates = (ROOT / "docs" / "choose_predict.md").read_text().partition("```\nmodel,")[2]
     (folder / "rates.csv").write_text("model," + rates.partition("```")[0])
     (folder / "docs").symlink_to(ROOT / "docs")
+    (folder / "train.py").write_text("import torch\n")
     return folder
 
 

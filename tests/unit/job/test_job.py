@@ -17,12 +17,14 @@ from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.record import Attempt, Neighbours
+from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.validation import decode
 from hpml_jobs.job import card_samples
 from hpml_jobs.job import workers as job_workers
 from hpml_jobs.job.end import apply_time_limit, judge, keep_measured
 from hpml_jobs.job.run import attempt_cell
+from hpml_jobs.job.script import script_command, task_variables
 from hpml_jobs.job.workers import Job, worker_command, worker_environment
 from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder, RankError
 from hpml_jobs.study.files import encode, write_whole
@@ -121,6 +123,14 @@ def test_ddp_on_one_node_uses_standalone_torchrun():
     assert command[command.index("--nproc-per-node") + 1] == "4"
     assert command[command.index("--log-dir") + 1] == "/s/c/attempts/101_0.r0/ranks"
     assert command[-4:] == ["-m", "hpml_jobs.worker", "/s/c", "101_0.r0"]
+
+
+def test_options_of_a_script_are_not_torchruns(tmp_path):
+    script = Script(path="train.py", args="--n {batch}")
+    cell = a_cell(gpus=1, strategy=Strategy.SINGLE, batch=32, script=script)
+    file = CellFile(cell=cell, data_root="", code_root=str(tmp_path))
+    command = script_command(script, file, AttemptFolder(tmp_path), ["torchrun"])
+    assert command == ["torchrun", "--", "train.py", "--n", "32"]
 
 
 @pytest.mark.parametrize("node", [0, 1])
@@ -641,3 +651,13 @@ def test_cell_cancelled_after_its_minutes_is_timeout():
     assert apply_time_limit(stuck, file, 121.0).reason == (
         "not finished within its 2 minutes (minutes=): rank 0 was in net.py, line 7, in forward"
     )
+
+
+def test_srun_tasks_of_a_script_have_the_variables_of_their_place():
+    torchrun = {"RANK": "5", "LOCAL_RANK": "1", "GROUP_RANK": "1", "WORLD_SIZE": "8"}
+    torchrun |= {"LOCAL_WORLD_SIZE": "4", "MASTER_ADDR": "gr001", "SLURM_JOB_ID": "7"}
+    variables = task_variables(torchrun)
+    assert (variables["SLURM_PROCID"], variables["SLURM_LOCALID"]) == ("5", "1")
+    assert (variables["SLURM_NODEID"], variables["SLURM_NNODES"]) == ("1", "2")
+    assert variables["SLURM_TASKS_PER_NODE"] == "4(x2)"
+    assert "SLURM_JOB_ID" not in variables  # SLURM's own stays

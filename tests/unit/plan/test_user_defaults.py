@@ -66,7 +66,7 @@ def other_value(key, value):
         allowed = ["single", "ddp"] if key == "baseline" else choices
         return next(choice for choice in allowed if choice not in (value, "imported"))
     if tuple in map(get_origin, (type_of(key), *kinds)):
-        return ("a",)
+        return (2, 3) if key == "window" else ("a",)
     if bool in kinds:
         return not value
     return next(other for kind, other in ((int, 31), (float, 0.5), (str, "x")) if kind in kinds)

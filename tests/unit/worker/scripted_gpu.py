@@ -231,7 +231,9 @@ def _script_collectives(monkeypatch: pytest.MonkeyPatch, gpu: ScriptedGpu) -> No
     """Give the collectives of an instrumented DDP, and the broadcasts of any, their times."""
     all_reduce = dist.all_reduce
 
-    def scripted_all_reduce(tensor: Tensor, *arguments: Any, async_op: bool = False) -> Any:
+    def scripted_all_reduce(
+        tensor: Tensor, *arguments: Any, group: Any = None, async_op: bool = False
+    ) -> Any:
         if not async_op:
             return all_reduce(tensor, *arguments)
         gpu.all_reduce()

@@ -1,4 +1,4 @@
-"""The code of docs/own_code.md: the script before and after the change, a cell, an import."""
+"""The code of docs/own_code.md: the script before and after the change, and a cell."""
 
 import re
 import runpy
@@ -9,16 +9,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hpml_jobs.cli.main import run
 from hpml_jobs.plan.sweep import expand
 
 from .conftest import cpu_cell
 
 PAGE = (Path(__file__).parents[3] / "docs" / "own_code.md").read_text()
 SCRIPT, PARTS, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-CHANGE, TIMING = re.findall(r"```diff\n(.*?)```", PAGE, re.DOTALL)
+[CHANGE] = re.findall(r"```diff\n(.*?)```", PAGE, re.DOTALL)
 COMMANDS = "".join(re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)).replace("\\\n", "")
-STUDY, IMPORT = re.findall(r"^hpml-jobs ((?:-m|import).*)$", COMMANDS, re.MULTILINE)
+_, STUDY = re.findall(r"^hpml-jobs (-m.*)$", COMMANDS, re.MULTILINE)
 
 
 def patched(text, diff):
@@ -34,8 +33,8 @@ def patched(text, diff):
 
 @pytest.fixture
 def project(working_folder):
-    """The folder of a user with the changed script, which is timed too, and its parts."""
-    (working_folder / "train.py").write_text(patched(patched(SCRIPT, CHANGE), TIMING))
+    """The folder of a user with the changed script and its parts."""
+    (working_folder / "train.py").write_text(patched(SCRIPT, CHANGE))
     (working_folder / "parts.py").write_text(PARTS)
     return working_folder
 
@@ -43,14 +42,11 @@ def project(working_folder):
 def test_page_change_is_small_and_the_script_goes_on_working(project, capsys, monkeypatch):
     assert len([line for line in SCRIPT.splitlines() if line.strip()]) <= 45
     assert sum(line.startswith("+") for line in CHANGE.splitlines()) <= 10
-    (project / "timings.csv").write_text("gpus,batch,epoch_s\n")
     monkeypatch.syspath_prepend(project)
     runpy.run_path("train.py")
     monkeypatch.delitem(sys.modules, "parts")
     (share,) = re.findall(r"epoch 2: ([\d.]+)%", capsys.readouterr().out)
     assert float(share) > 50
-    assert run(shlex.split(IMPORT)) == 0
-    assert "imported 1 row of timings.csv" in capsys.readouterr().out
 
 
 def test_page_command_measures_a_cell(project, run_cell, tmp_path):

@@ -1,0 +1,104 @@
+"""A script of the user in a job: its command, its environment, and the record of what was seen."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import hpml_jobs
+from hpml_jobs.core.cell import CellFile
+from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.core.script import Script, ScriptLauncher
+from hpml_jobs.core.source_files import changed_files
+from hpml_jobs.study.attempt import OBSERVE_VARIABLE, AttemptFolder
+
+SITE = Path(hpml_jobs.__file__).parent / "worker" / "observer" / "site"
+"""The folder whose sitecustomize.py every Python below the script's command runs first."""
+
+
+def script_command(
+    script: Script, file: CellFile, attempt: AttemptFolder, torchrun: Sequence[str]
+) -> list[str]:
+    """Return the command of a script, below `torchrun` unless it starts its processes itself.
+
+    Raises:
+        HpmlError: the script or a local module that it imports was changed since submission.
+    """
+    changed = changed_files(file.cell.workload.code, file.import_root)
+    if changed:
+        raise HpmlError(
+            f"your code changed since submission: {', '.join(changed)}; submit again, or restore "
+            "it and use hpml-jobs resubmit"
+        )
+    attempt.files.mkdir(parents=True, exist_ok=True)
+    cell = file.cell
+    values = {
+        "batch": cell.batch,
+        "gpus": cell.gpus,
+        "nodes": cell.nodes,
+        "global_batch": cell.global_batch,
+        "seed": cell.seed,
+        "folder": attempt.files,
+    }
+    command = script.command({name: str(value) for name, value in values.items()})
+    if script.launcher is ScriptLauncher.PYTHON:
+        return [sys.executable, *command]
+    task = ["-m", "hpml_jobs.job.script"]
+    # after --, torchrun takes no option of the script for its own
+    return [*torchrun, "--", *(task if script.launcher is ScriptLauncher.SRUN else []), *command]
+
+
+def script_environment(script: Script, attempt: AttemptFolder) -> dict[str, str]:
+    """Return the variables by which the processes of a script are observed, and SLURM's for srun.
+
+    The observer comes first on Python's path, before what is there already.
+    """
+    path = os.pathsep.join(filter(None, (str(SITE), os.environ.get("PYTHONPATH"))))
+    of_slurm = script.launcher is ScriptLauncher.SRUN
+    slurm = {k: value for k, value in os.environ.items() if of_slurm and k.startswith("SLURM_")}
+    return slurm | {"PYTHONPATH": path, OBSERVE_VARIABLE: str(attempt.root.resolve())}
+
+
+def merge_observed(attempt: AttemptFolder) -> str | None:
+    """Write the attempt's record from what its processes saw; else return the reason why not."""
+    merge = ["-m", "hpml_jobs.worker.observer", str(attempt.cell_folder), attempt.id]
+    done = subprocess.run([sys.executable, *merge], capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return None
+    lines = (done.stdout.strip() or done.stderr.strip()).splitlines()
+    return lines[-1] if lines else f"no record was written (exit code {done.returncode})"
+
+
+def task_variables(environment: dict[str, str]) -> dict[str, str]:
+    """Return the variables that differ between tasks, from torchrun's, as srun's manual has them.
+
+    Outside of SLURM also those that are equal in all tasks of a job.
+    """
+    per_node = environment["LOCAL_WORLD_SIZE"]
+    nodes = int(environment["WORLD_SIZE"]) // int(per_node)
+    always = {
+        "SLURM_PROCID": environment["RANK"],
+        "SLURM_LOCALID": environment["LOCAL_RANK"],
+        "SLURM_NODEID": environment["GROUP_RANK"],
+        "SLURM_NTASKS": environment["WORLD_SIZE"],
+        "SLURM_NPROCS": environment["WORLD_SIZE"],
+        "SLURM_NTASKS_PER_NODE": per_node,
+        "SLURM_TASKS_PER_NODE": per_node if nodes == 1 else f"{per_node}(x{nodes})",
+    }
+    of_job = {
+        "SLURM_GPUS_ON_NODE": per_node,
+        "SLURM_CPUS_PER_TASK": environment.get("OMP_NUM_THREADS", "1"),
+        "SLURM_NNODES": str(nodes),
+        "SLURM_JOB_NUM_NODES": str(nodes),
+        "SLURM_JOB_ID": str(os.getppid()),
+        "SLURM_JOB_NODELIST": environment["MASTER_ADDR"],
+        "SLURM_NODELIST": environment["MASTER_ADDR"],
+        "SLURMD_NODENAME": environment["MASTER_ADDR"],
+    }
+    return {k: value for k, value in of_job.items() if k not in environment} | always
+
+
+if __name__ == "__main__":  # a process of torchrun becomes a task of srun, and then the script
+    os.environ.update(task_variables(dict(os.environ)))
+    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])  # noqa: S606  (no shell is wanted)

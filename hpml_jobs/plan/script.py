@@ -1,0 +1,159 @@
+"""A training script before submission: what it can be, its files, and what its cells share."""
+
+import ast
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+import msgspec
+
+from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.script import Script, ScriptLauncher
+from hpml_jobs.core.source_files import source_files
+from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.workload import Workload
+from hpml_jobs.plan.settings import Settings
+
+OWN = ("script", "args", "launcher", "window", "stop")
+"""The keys of a script, which only a cell with one reads."""
+
+READ = frozenset(
+    [
+        *(*OWN, "workload.unit", "gpus", "nodes", "batch", "global_batch", "strategy", "gpu_type"),
+        *("device", "threads", "loader_workers", "seed", "repeats", "study", "outputs", "minutes"),
+        *("pack", "rerun", "collect_after", "retries"),
+    ]
+)
+"""The keys that a cell with a script reads, beside those of the cluster."""
+
+_WRITES = re.compile(
+    r"torch\.save\(|save_pretrained\(|save_state\(|save_checkpoint\(|SummaryWriter\(|to_csv\("
+    r"|open\([^)\n]*,\s*['\"][awx]|\.write_text\("
+)
+"""Calls by which scripts usually write files."""
+
+
+def refuse_unread(sweep: Sequence[Settings], origins: Mapping[str, str]) -> None:
+    """Refuse keys of the command line or the grid that a script, or a sweep without one, ignores.
+
+    Raises:
+        UsageError: one is there, or the cells of the sweep would be equal.
+    """
+    first = sweep[0]
+    given = [key for key in origins if origins[key] == "command line"]
+    given += [key for key in origins if origins[key].startswith("grid=")]
+    if first.script is None:
+        lone = next((key for key in given if key in OWN), None)
+        if lone:
+            raise UsageError(f"{lone}= without script=: only a script has it; add script=train.py")
+        return
+    for key in given:
+        if key not in READ and not key.startswith("cluster"):
+            raise UsageError(
+                f"{key}= with script={first.script}: the script decides it by itself; leave "
+                f"{key}= out, or pass it in args="
+            )
+    for settings in sweep:
+        _check_launcher(settings)
+    for key, names in (("batch", ("batch", "global_batch")), ("seed", ("seed",))):
+        swept = sorted({getattr(settings, key) for settings in sweep})
+        script = first.script_of_cell
+        if len(swept) > 1 and script and not any(map(script.has_placeholder, names)):
+            raise UsageError(
+                f"{key}={','.join(map(str, swept))}, but args has no {{{names[0]}}}: all cells "
+                f"would be equal; write it where the script takes it, e.g. args='--{key} "
+                f"{{{names[0]}}}'"
+            )
+
+
+def _check_launcher(settings: Settings) -> None:
+    """Refuse a number of processes or nodes that the launcher cannot start."""
+    if settings.launcher is not ScriptLauncher.PYTHON:
+        return
+    script, start = settings.script_of_cell, "launcher=python starts one process"
+    if (settings.nodes or 1) > 1:
+        raise UsageError(f"nodes={settings.nodes}: {start} on one node; use launcher=torchrun")
+    is_fixed = settings.device is Device.CPU and script and not script.has_placeholder("gpus")
+    if settings.gpus > 1 and is_fixed:
+        raise UsageError(
+            f"gpus={settings.gpus} with device=cpu: {start}, which does not learn how many it is "
+            "to start: write {gpus} into args=, or use launcher=torchrun"
+        )
+
+
+def script_workload(settings: Settings, notify: Callable[[str], None]) -> Workload:
+    """Return the workload of a script: its name, and its source files with their hashes.
+
+    Nothing of the script is run.
+
+    Raises:
+        UsageError: there is no such script, or it is not Python.
+    """
+    script = settings.script_of_cell
+    if script is None:
+        raise ValueError("settings without a script")
+    folder = Path.cwd()
+    files = [folder / script.path] if script.module is None else []
+    files += [folder / word for word in shlex.split(script.args) if word.endswith(".py")]
+    if script.module is None:
+        _check_file(files[0], script)
+    sources = {
+        source
+        for path in files
+        if path.is_file()
+        for source in source_files([path.stem], path.parent)
+    }
+    if script.module:
+        _check_module(script.module, folder)
+        sources |= set(source_files([script.module], folder))
+    if not script.has_placeholder("folder"):
+        _warn_of_files(script, files, notify)
+    code = tuple(sorted(sources, key=str))
+    return msgspec.structs.replace(settings.workload, code=code)
+
+
+def _check_file(path: Path, script: Script) -> None:
+    """Refuse a script that is missing or not Python; it is parsed, not run."""
+    if not path.is_file():
+        near = sorted(file.name for file in path.parent.glob("*.py"))[:5]
+        there = f"; {path.parent} has {', '.join(near)}" if near else ""
+        raise UsageError(f"script={script.path}: no such file{there}")
+    try:
+        ast.parse(path.read_bytes(), filename=script.path)
+    except SyntaxError as fault:
+        if path.suffix != ".py":
+            raise UsageError(
+                f"script={script.path} is not Python: name the Python file that trains, and what "
+                "starts it as launcher="
+            ) from fault
+        raise UsageError(
+            f"script={script.path}: {fault.msg} in line {fault.lineno}: correct it first"
+        ) from fault
+    except (OSError, ValueError) as fault:
+        raise UsageError(f"script={script.path} cannot be read: {fault}") from fault
+
+
+def _check_module(module: str, folder: Path) -> None:
+    """Refuse a module whose first package is neither here nor installed; nothing is imported."""
+    first = module.partition(".")[0]
+    if PathFinder.find_spec(first, [str(folder)]) is None and PathFinder.find_spec(first) is None:
+        raise UsageError(
+            f"script=-m {module}: no module {first} in {folder} or installed: submit from the "
+            "folder that has it, or install it"
+        )
+
+
+def _warn_of_files(script: Script, files: Sequence[Path], notify: Callable[[str], None]) -> None:
+    """Say that cells share the files which a script writes where it is started."""
+    for path in files:
+        lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
+        writing = next((n for n, text in enumerate(lines, 1) if _WRITES.search(text)), None)
+        if writing:
+            notify(
+                f"{script.path} writes files (line {writing}), and args has no {{folder}}: every "
+                "cell starts in this folder, so one may overwrite what another wrote, or resume "
+                "from it; pass {folder} as its folder for output if it has such an option"
+            )
+            return

@@ -1,0 +1,1 @@
+"""A script of the user, measured from outside, in its own processes."""

@@ -1,0 +1,219 @@
+"""What a process of a script writes: its part of the record, its progress, its error."""
+
+import io
+import os
+import time
+import traceback
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.optim import Optimizer
+
+from hpml_jobs.core.measurements import Role, Stage
+from hpml_jobs.core.processes import leave
+from hpml_jobs.core.record import Model, Rank
+from hpml_jobs.study.attempt import (
+    OBSERVE_VARIABLE,
+    AttemptFolder,
+    Progress,
+    RankError,
+    host_name,
+    utc_now,
+)
+from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.worker.failure import describe, write_report
+from hpml_jobs.worker.instruments import facts
+from hpml_jobs.worker.instruments.collectives import fingerprint
+from hpml_jobs.worker.instruments.recorder import peak_memory_bytes
+from hpml_jobs.worker.observer.observed import Observed
+from hpml_jobs.worker.observer.watch import WRAPPERS
+from hpml_jobs.worker.observer.windows import Kind
+from hpml_jobs.worker.results import Arrays, instrumented_arrays, timed_arrays
+
+if TYPE_CHECKING:
+    from hpml_jobs.worker.observer.session import Session
+
+PATIENCE_S = 600.0
+"""How long a process waits for the last window of the others."""
+
+FINGERPRINT_BYTES = 2**26
+"""Parameters of at most so many bytes are compared between ranks: it takes 0.1 s."""
+
+
+def global_rank() -> int:
+    """Return the number of this process by its process group, else by its environment."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank()
+    return int(os.environ.get("RANK", "0"))
+
+
+class Writer:
+    """Writes what a session knows; made at the first step."""
+
+    def __init__(self, session: "Session", optimizer: Optimizer) -> None:
+        self._session = session
+        self._folder = session.folder
+        self._rank = global_rank()
+        has_group = dist.is_available() and dist.is_initialized()
+        self._world_size = dist.get_world_size() if has_group else 1  # the script may leave it
+        self._backend = dist.get_backend() if has_group else None
+        self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self._parameters_hash = ""
+        self._progress = Progress(epochs=session.cell.epochs)
+        self._name = f"rank{self._rank}-{os.getpid()}"
+        self._facts = (
+            facts.read_facts(session.cell, self._backend, None) if not self._rank else None
+        )
+        self._folder.observed.mkdir(parents=True, exist_ok=True)
+
+    def report(self, role: Role) -> None:
+        """Report the window that begins for `status`; rank 0 does."""
+        results = self._session.results
+        if self._rank == 0 and self._progress.role != Stage(role):
+            self._progress = Progress(
+                epoch=len(results) + 1,
+                epochs=max(self._progress.epochs, len(results) + 1),
+                role=Stage(role),
+                since=utc_now(),
+                last_s=results[-1].epoch.epoch_s if results else None,
+            )
+            write_whole(self._folder.progress, encode(self._progress), sync=False)
+
+    def fingerprint(self) -> None:
+        """Keep the fingerprint of the parameters as they are now, unless it takes long."""
+        whole = sum(p.numel() * p.element_size() for p in self._parameters) <= FINGERPRINT_BYTES
+        is_replica = all(type(p.data) is torch.Tensor for p in self._parameters)  # no DTensor
+        if whole and is_replica and _wrapper(self._session) != "fsdp":
+            self._parameters_hash = fingerprint(self._parameters)
+
+    def write(self, *, has_ended: bool = False) -> None:
+        """Write all that is known, without waiting for the disk."""
+        arrays = self._arrays()
+        if arrays:
+            content = io.BytesIO()
+            np.savez(content, **arrays)  # type: ignore[arg-type]  # savez has an option that is a bool
+            path = self._folder.observed / f"{self._name}.npz"
+            write_whole(path, content.getvalue(), sync=False)
+        path = self._folder.observed / f"{self._name}.json"
+        write_whole(path, encode(self._observed(has_ended=has_ended)), sync=False)
+
+    def _arrays(self) -> Arrays:
+        arrays: Arrays = {}
+        results = self._session.results
+        for result in results:
+            if result.epoch.role is Role.TIMED:
+                arrays |= timed_arrays(result.iterations.times)
+            if result.phases and self._session.ledger:
+                arrays |= instrumented_arrays(result.phases, self._session.ledger)
+        return arrays
+
+    def _observed(self, *, has_ended: bool) -> Observed:
+        session = self._session
+        timed = next((r for r in session.results if r.epoch.role is Role.TIMED), None)
+        groups = timed.iterations.groups if timed else []
+        got = [e for group in groups for e in group if e.kind in (Kind.BATCH, Kind.END)]
+        sizes = [e.samples for e, then in pairwise(got) if e.kind is then.kind is Kind.BATCH]
+        return Observed(
+            rank=self._describe_rank(),
+            world_size=self._world_size,
+            backend=self._backend,
+            wrapper=_wrapper(session),
+            model=self._describe_model(),
+            steps=session.steps,
+            window=session.window,
+            passes=tuple(session.passes),
+            batches={size: sizes.count(size) for size in sorted({*sizes})},
+            facts=self._facts
+            and msgspec.structs.replace(self._facts, in_windows=session.window is not None),
+            missing=tuple(session.missing),
+            has_ended=has_ended,
+        )
+
+    def _describe_rank(self) -> Rank:
+        session, device = self._session, self._session.device
+        epochs = tuple(result.epoch for result in session.results)
+        timed = next((epoch for epoch in epochs if epoch.role is Role.TIMED), None)
+        phases = next((result.phases for result in session.results if result.phases), None)
+        local_rank = int(os.environ.get("LOCAL_RANK", device.index or 0))
+        return Rank(
+            rank=self._rank,
+            local_rank=local_rank,
+            host=host_name(),
+            devices=facts.device_names((device,)),
+            device_uuids=facts.device_uuids((device,)),
+            affinity=facts.affinity(),
+            **facts.process_identity(),
+            threads=torch.get_num_threads(),
+            loader_workers=session.loader_workers,
+            epochs=epochs,
+            peak_memory_bytes=peak_memory_bytes(timed.memory) if timed else None,
+            parameters_hash=self._parameters_hash,
+            communication=(
+                phases.communication if phases and phases.communication.messages else None
+            ),
+            cards=session.cards,
+            node=facts.read_node(session.cell.device) if local_rank == 0 else None,
+        )
+
+    def _describe_model(self) -> Model:
+        model = self._session.model
+        module = getattr(model, "module", model)
+        trained = [p for p in self._parameters if p.requires_grad]
+        return Model(
+            name=type(module).__name__ if module is not None else "",
+            parameters=sum(p.numel() for p in trained),
+            tensors=len(trained),
+            gradient_bytes=sum(p.numel() * p.element_size() for p in trained),
+            buffer_bytes=sum(b.numel() * b.element_size() for b in module.buffers())
+            if module is not None
+            else 0,
+        )
+
+    def leave(self) -> None:
+        """End the process when every rank has measured its last window.
+
+        Where not all of them train, or one does not come, the script goes on: its end shows why.
+        """
+        observed = self._folder.observed
+        (observed / f"{self._name}.done").touch()
+        deadline = time.monotonic() + PATIENCE_S
+        size = self._world_size
+        while len([*observed.glob("rank*.json")]) >= size and time.monotonic() < deadline:
+            if len([*observed.glob("*.done")]) >= size:
+                leave(0)
+            time.sleep(0.05)
+
+
+def _wrapper(session: "Session") -> str | None:
+    """Return what joins the processes: ddp, fsdp, or None."""
+    if len(WRAPPERS):
+        return "ddp"
+    modules = session.model.modules() if session.model is not None else ()
+    names = {base.__name__ for module in modules for base in type(module).__mro__}
+    return "fsdp" if names & {"FullyShardedDataParallel", "FSDPModule"} else None
+
+
+def note_fault(folder: AttemptFolder, fault: Exception) -> None:
+    """Write why this process could not be measured, for the reason of the cell."""
+    text = f"the measurement of a script failed: {describe(fault, global_rank()).reason}"
+    lines = "".join(traceback.format_exception(fault))
+    write_whole(folder.observed / f"fault-{os.getpid()}.txt", f"{text}\n{lines}".encode())
+
+
+def report_error(error: BaseException) -> None:
+    """Write the report of the exception that ends this process, as the worker does."""
+    write_report(_describe(error), AttemptFolder(Path(os.environ[OBSERVE_VARIABLE])))
+
+
+def _describe(error: BaseException) -> RankError:
+    """Return the report of an exception; one that mp.spawn raised anew is a child's."""
+    report = describe(error, global_rank())
+    if type(error).__name__ != "ProcessRaisedException":
+        return report
+    rank, last = getattr(error, "error_index", 0), str(error).strip().splitlines()[-1]
+    return msgspec.structs.replace(report, rank=rank, reason=last, oom="OutOfMemoryError" in last)

@@ -1,0 +1,436 @@
+"""The measurement of a script in one of its processes: its windows, one after the other."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import wraps
+from multiprocessing.util import Finalize
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from weakref import WeakSet
+
+import msgspec
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.distributed_c10d import _get_default_store
+from torch.optim import Optimizer
+
+from hpml_jobs.core.measurements import Epoch, Role
+from hpml_jobs.study.attempt import AttemptFolder
+from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.worker.instruments import facts
+from hpml_jobs.worker.instruments.cards import CardReader, EnergyMeter
+from hpml_jobs.worker.instruments.phases import EpochPhases
+from hpml_jobs.worker.instruments.recorder import MemoryMeter
+from hpml_jobs.worker.instruments.scheduling import SchedulingReader
+from hpml_jobs.worker.instruments.summary import time_epoch
+from hpml_jobs.worker.instruments.timing import Clock, DeviceClock, HostClock, Window, clock_for
+from hpml_jobs.worker.observer.exchange import Exchange
+from hpml_jobs.worker.observer.result import Writer, note_fault
+from hpml_jobs.worker.observer.windows import (
+    Event,
+    Iterations,
+    Kind,
+    Pass,
+    Recording,
+    size_of,
+    split_iterations,
+)
+
+MEETING = timedelta(seconds=30)
+"""How long a process waits for the others at the beginning of a window."""
+
+USUAL_WINDOW = (50, 200)
+"""window= of a script without a loader, or with one that does not say how long it is."""
+
+STAMPS_OF_BATCH = 4
+"""Stamps of a batch in a timed window, and some to spare."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def guarded(
+    method: Callable[Concatenate["Session", P], T],
+) -> Callable[Concatenate["Session", P], T | None]:
+    """Keep every fault of a measurement from the script: the measurement ends."""
+
+    @wraps(method)
+    def call(session: "Session", /, *args: P.args, **options: P.kwargs) -> T | None:
+        if session.is_over:
+            return None
+        try:
+            return method(session, *args, **options)
+        except Exception as fault:
+            session.is_over = True
+            note_fault(session.folder, fault)
+            return None
+
+    return call
+
+
+class PlacedClock(DeviceClock):
+    """A clock of a GPU that need not be the script's current one."""
+
+    def prepare(self, stamps: int) -> None:
+        """Make ready for so many stamps."""
+        with torch.cuda.device(self._devices[0]):
+            super().prepare(stamps)
+
+    def stamp(self) -> torch.Event:
+        """Record the next event."""
+        with torch.cuda.device(self._devices[0]):
+            return super().stamp()
+
+
+class Result(NamedTuple):
+    """A window that was measured."""
+
+    epoch: Epoch
+    iterations: Iterations
+    batches: int
+    phases: EpochPhases | None = None
+
+
+class Meters:
+    """The accounts of the system and of the GPU over a window."""
+
+    def __init__(self, device: torch.device) -> None:
+        gpus = () if device.type == "cpu" else (device,)
+        uuids = facts.device_uuids((device,))
+        self.scheduling = SchedulingReader(None)
+        self.energy, self.memory, self.cards = (
+            EnergyMeter(uuids),
+            MemoryMeter(gpus),
+            CardReader(uuids),
+        )
+
+    def start(self) -> None:
+        """Read all before a window."""
+        self.memory.start()
+        self._energy = self.energy.read()
+        self._scheduling = self.scheduling.read()
+
+    def add_to(self, epoch: Epoch) -> Epoch:
+        """Return the epoch of the window that ends now with what was read of it."""
+        return msgspec.structs.replace(
+            epoch,
+            scheduling=self.scheduling.since(self._scheduling),
+            energy=self.energy.since(self._energy),
+            memory=self.memory.since_start(),
+        )
+
+    @property
+    def missing(self) -> list[str]:
+        """One reason for each value that could not be read."""
+        return [*self.scheduling.missing, *self.energy.missing, *self.cards.missing]
+
+
+class Session:
+    """Opens and ends the windows. `results` are those of the windows that count.
+
+    Without window= a window is a pass over a loader in which an optimizer steps, with it so many
+    steps of the optimizer that stepped first. Before the first step nothing is known of the
+    device: the warm-up is stamped by the host. `ahead`: the loader is one batch ahead of training,
+    as those of Accelerate are.
+    """
+
+    def __init__(self, folder: AttemptFolder) -> None:
+        self.folder = folder
+        self.is_over = self.has_failed = False
+        self.results: list[Result] = []
+        self.steps = 0
+        self.passes: list[int] = []
+        self.ahead = False
+        self._latest: Pass | None = None
+        self._recording: Recording | None = None
+        self._tests: WeakSet[Any] = WeakSet()
+        self._trained: WeakSet[Any] = WeakSet()
+        self._clock: Clock = HostClock()
+        self._meters: Meters | None = None
+        self._optimizer = 0
+        self._may_meet = True
+        try:
+            self.cell = CellFolder(folder.cell_folder).read().cell
+            if self.cell.script is None:
+                raise ValueError(f"{folder.cell_folder} is not the cell of a script")
+            self.script = self.cell.script
+            self.window = self.script.window
+        except Exception as fault:
+            self.is_over = True
+            note_fault(folder, fault)
+        self._exchange = Exchange(self._clock)
+
+    @guarded
+    def begin_pass(self, loader: Any) -> Pass:
+        """Note that an iterator of a loader is made."""
+        recording = self._recording
+        if (
+            recording
+            and recording.owner
+            and (recording.is_ending or recording.owner.loader is loader)
+        ):
+            self._end_early(recording)
+        if self._may_begin(loader):
+            self._open(meets=loader in self._trained)
+        one_pass = Pass(loader, self._latest)
+        self.request(one_pass)
+        return one_pass
+
+    def _may_begin(self, loader: Any) -> bool:
+        """Return whether a window begins with this iterator, if there will be steps."""
+        recording = self._recording
+        if self.window:
+            return recording is None and not self.results
+        return (recording is None or not recording.steps) and loader not in self._tests
+
+    @guarded
+    def request(self, one_pass: Pass) -> None:
+        """Note that the script asks for a batch."""
+        if self._recording:
+            self._recording.events.append(Event(Kind.REQUEST, self._clock.stamp(), one_pass))
+
+    @guarded
+    def receive(self, one_pass: Pass, batch: Any) -> None:
+        """Note that the script gets a batch."""
+        one_pass.batches += 1
+        self._latest = one_pass
+        if self._recording:
+            stamp = self._clock.stamp()
+            event = Event(Kind.BATCH, stamp, one_pass, self._size_of(batch))
+            self._recording.events.append(event)
+
+    @guarded
+    def _receive_input(self, _model: nn.Module, *inputs: Any) -> None:
+        """Note that a script without a loader calls its model to train it."""
+        if self._recording and torch.is_grad_enabled():
+            stamp = self._clock.stamp()
+            self._recording.events.append(Event(Kind.BATCH, stamp, samples=self._size_of(inputs)))
+
+    def _size_of(self, batch: Any) -> int:
+        return size_of(batch, tokens=self.cell.workload.samples_are_tokens)
+
+    @guarded
+    def end_pass(self, one_pass: Pass) -> None:
+        """Note that the script is told that a pass has no more batches."""
+        one_pass.is_over = True
+        self._leave(one_pass)
+        recording = self._recording
+        if recording:
+            recording.events.append(Event(Kind.END, self._clock.stamp(), one_pass))
+        if recording and recording.owner is one_pass:
+            if self.ahead or not self.results:  # whether it is ahead is known after the first
+                recording.is_ending = True
+            else:
+                self._end(recording)
+        elif self.steps and one_pass.loader not in self._trained:
+            self._tests.add(one_pass.loader)
+
+    def _leave(self, one_pass: Pass) -> None:
+        if self._latest is one_pass:
+            self._latest = one_pass.before or one_pass
+
+    @guarded
+    def drop(self, one_pass: Pass) -> None:
+        """Note that the script has left a pass before its end."""
+        recording = self._recording
+        if one_pass.is_over:
+            return
+        one_pass.is_over = True
+        self._leave(one_pass)
+        if recording and recording.owner is one_pass:
+            self._end_early(recording)
+
+    @guarded
+    def begin_step(self, args: Any, options: Any) -> tuple[Any, Any] | None:
+        """Note that an optimizer begins to step; return other arguments for it, if there are."""
+        is_instrumented = self._recording and self.role is Role.INSTRUMENTED
+        return self._exchange.begin_step(args, options) if is_instrumented else None
+
+    @guarded
+    def stepped(self, optimizer: Optimizer) -> None:
+        """Note that an optimizer has stepped."""
+        if not self._optimizer:
+            self._prepare(optimizer)
+        self.steps += 1
+        if self._recording is None and self.window and not self.results:
+            self._open(meets=True)
+            return
+        recording = self._recording
+        if recording is None:
+            return
+        if recording.owner is None and not self.window:
+            if self._latest is None or self._latest.is_over:
+                return  # not in a pass
+            recording.owner = self._latest
+            self._trained.add(self._latest.loader)
+        source = recording.owner or self._latest
+        if source:
+            source.steps += 1
+        stamp = self._clock.stamp()
+        recording.events.append(Event(Kind.STEPPED, stamp))
+        recording.steps += id(optimizer) == self._optimizer
+        if recording.is_ending:
+            self.ahead = True
+            self._end(recording)
+        elif self.window and recording.steps >= self.window[bool(self.results)]:
+            self._end(recording)
+            self._open(meets=True)
+
+    def _prepare(self, optimizer: Optimizer) -> None:
+        """Learn what steps here; all that takes long, before the first window that counts."""
+        self._optimizer = id(optimizer)
+        if self.window is None and not (self._latest and _has_length(self._latest.loader)):
+            self.window = USUAL_WINDOW
+        parameter = optimizer.param_groups[0]["params"][0]
+        self.device = parameter.device
+        self._exchange.find_model(optimizer, None if self._latest else self._receive_input)
+        self.writer = Writer(self, optimizer)
+        self._meters = Meters(self.device)
+        self.writer.write()
+        # Children of multiprocessing run no atexit, and the interpreter runs these at its end.
+        Finalize(self, self.close, exitpriority=100)
+
+    def _open(self, *, meets: bool) -> None:
+        """Begin the next window, if there is one; `meets`: all processes come to it."""
+        self._exchange.stop()
+        self._recording = None
+        if self.role is None:
+            return
+        if self._meters:
+            self._clock = self._exchange.clock = self._clock_of_device()
+            batches = self.results[-1].batches if self.results else 0
+            each = STAMPS_OF_BATCH + self._exchange.stamps(self.role)
+            self._clock.prepare(each * (batches + 1))
+            self.writer.report(self.role)
+            self._exchange.start(self.role)
+            self._meters.start()
+            if meets:
+                self._meet(self.role)
+        self._recording = Recording(Window(self._clock, lambda: None))
+        self._exchange.events = self._recording.events
+        self._recording.window.__enter__()
+
+    def _meet(self, role: Role) -> None:
+        """Wait until all processes are at the beginning of a window, so that none waits inside.
+
+        They meet in the store of the process group: a collective may be one that the script's own
+        do not expect. If one does not come, they do not wait again.
+        """
+        if not (self._may_meet and dist.is_available() and dist.is_initialized()):
+            return
+        store, size = _get_default_store(), dist.get_world_size()
+        try:
+            if store.add(f"hpml_jobs/{role}", 1) == size:
+                store.set(f"hpml_jobs/{role}/all", "")
+            store.wait([f"hpml_jobs/{role}/all"], MEETING)
+        except dist.DistError:
+            self._may_meet = False
+
+    def _clock_of_device(self) -> Clock:
+        if self._clock.runs_behind_host:
+            return self._clock
+        if self.device.type != "cuda":
+            return clock_for((self.device,))
+        return PlacedClock((self.device,))
+
+    @property
+    def role(self) -> Role | None:
+        """The role of the next window; None after the last one."""
+        roles = [Role.WARMUP, Role.TIMED, Role.INSTRUMENTED]
+        if self._exchange.missing:
+            roles.remove(Role.INSTRUMENTED)
+        if self.script.stop and self._exchange.can_be_off:
+            roles.append(Role.UNSYNCED)
+        measured = [result.epoch.role for result in self.results]
+        return next((role for role in roles if role not in measured), None)
+
+    def _end_early(self, recording: Recording) -> None:
+        """End a window where the script has left its pass: with the last step."""
+        kinds = (Kind.STEPPED, Kind.END) if recording.is_ending else (Kind.STEPPED,)
+        last = next(event for event in reversed(recording.events) if event.kind in kinds)
+        recording.window.end_at(last.stamp)
+        self._finish(recording)
+
+    def _end(self, recording: Recording) -> None:
+        """End a window now."""
+        recording.window.__exit__(None)
+        self._finish(recording)
+
+    def _finish(self, recording: Recording) -> None:
+        """Take the window's times, if it is a whole one, and go on to the next."""
+        role, self._recording = self.role, None
+        batches = recording.owner.batches if recording.owner else 0
+        self.passes.append(batches)
+        if role is None or (self.results and batches < self.results[-1].batches):
+            self._exchange.stop()
+            return
+        ahead = self.ahead and recording.owner is not None
+        iterations = split_iterations(self._clock, recording, ahead=ahead)
+        phases = None
+        if role is Role.INSTRUMENTED:
+            phases = self._exchange.split(recording, iterations)
+        self._exchange.stop()
+        if role is not Role.INSTRUMENTED or phases:
+            of_phases = phases.phases if phases else None
+            epoch = time_epoch(
+                role, recording.window, iterations.times, iterations.samples, of_phases
+            )
+            if self._meters and role is not Role.WARMUP:
+                epoch = self._meters.add_to(epoch)
+            self.results.append(Result(epoch, iterations, batches, phases))
+        if role is Role.TIMED and self._meters:
+            self._meters.cards.read()
+            self._exchange.prepare()
+            self.writer.fingerprint()
+        self.writer.write()
+        if self.role is None and self.script.stop:
+            self.writer.leave()
+
+    @property
+    def model(self) -> nn.Module | None:
+        """The model with its wrapper; None before it was called."""
+        return self._exchange.model
+
+    @property
+    def ledger(self) -> Any:
+        """The collectives of the instrumented window."""
+        return self._exchange.ledger
+
+    @property
+    def missing(self) -> list[str]:
+        """A reason for each value that could not be measured."""
+        unread = [*self._meters.missing] if self._meters else []
+        if self._exchange.missing:
+            unread.append(f"phases: {self._exchange.missing}")
+        if self.steps and self._latest is None:
+            unread.append("waiting for batches: the script's main thread reads no DataLoader")
+        return unread
+
+    @property
+    def loader_workers(self) -> int:
+        """The workers of the loader that got the last batch."""
+        return int(self._latest.loader.num_workers) if self._latest else 0
+
+    @property
+    def cards(self) -> Any:
+        """The state of the GPU after the timed window."""
+        return self._meters.cards.state if self._meters else ()
+
+    @guarded
+    def close(self) -> None:
+        """End the pass that the script ends in, if it is a whole one, and write the last result."""
+        recording = self._recording
+        if recording and recording.owner and not self.has_failed:
+            batches = self.results[-1].batches if self.results else None
+            if recording.is_ending or recording.owner.batches == batches:
+                self._end_early(recording)
+        self.is_over = True
+        self.writer.write(has_ended=True)
+
+
+def _has_length(loader: Any) -> bool:
+    """Return whether a loader says how many batches a pass has; a stream may be endless."""
+    try:
+        return len(loader) > 0
+    except TypeError:
+        return False

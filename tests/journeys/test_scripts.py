@@ -1,0 +1,105 @@
+"""Scripts of users, unchanged: every shape of training is measured, and faults have a reason."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hpml_jobs.core.measurements import Role
+from hpml_jobs.study.study import Study
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+ONE, TWO = ("gpus=1", "launcher=python"), ("gpus=2", "launcher=torchrun")
+ARGS = {"spawn": "--gpus {gpus}", "trainer": "--out {folder}", "resumes": "--epochs 3"}
+SPLIT = [Role.WARMUP, Role.TIMED, Role.INSTRUMENTED]
+
+
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.long)
+
+
+def start(program, script, words):
+    """Return the command that ended, and the folder of its cell."""
+    shutil.copytree(SCRIPTS, program.folder, dirs_exist_ok=True)
+    keys = ("batch=32", "device=cpu", "cluster=local", f"study={script}", f"script={script}.py")
+    done = program(*keys, f"args=--batch-size {{batch}} {ARGS.get(script, '')}", *words)
+    (cell,) = Study(program.folder / "outputs" / script).cells()
+    return done, cell
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "roles"),
+    [
+        ("ddp_torchrun", TWO, [*SPLIT, Role.UNSYNCED]),
+        ("spawn", ("gpus=2", "launcher=python"), [*SPLIT, Role.UNSYNCED]),
+        ("srun_procid", ("gpus=1", "launcher=srun"), SPLIT),
+        ("prepared", ONE, SPLIT),
+        ("trainer", ONE, SPLIT),
+        ("gan", ONE, SPLIT[:2]),
+        slow("prepared", TWO, [*SPLIT, Role.UNSYNCED]),
+        slow("gan", TWO, [*SPLIT[:2], Role.UNSYNCED]),
+        slow("two_optimizers", TWO, [*SPLIT[:2], Role.UNSYNCED]),
+        slow("amp", TWO, [*SPLIT, Role.UNSYNCED]),
+        slow("single", ONE, SPLIT),
+        slow("os_exit", TWO, [*SPLIT, Role.UNSYNCED]),
+        slow("swallows", TWO, [*SPLIT, Role.UNSYNCED]),
+        slow("million_lines", ONE, SPLIT),
+    ],
+)
+def test_epochs_of_script_are_measured(program, script, words, roles):
+    done, cell = start(program, script, words)
+    assert done.returncode == 0, done.stdout
+    record = cell.read_record()
+    log = cell.latest_attempt().log_of(0).read_text()
+    printed = {int(n): float(s) for n, s in re.findall(r"epoch (\d+) ([\d.]+)$", log, re.M)}
+    assert record.ranks[0].timed.epoch_s < printed[1]
+    is_split = Role.INSTRUMENTED in roles
+    assert is_split or "several optimizers step in an iteration" in record.facts.missing[0]
+    assert is_split == (not record.facts.missing)
+    gpus = len(record.ranks)
+    for rank in record.ranks:
+        assert [epoch.role for epoch in rank.epochs] == roles
+        shares = {(epoch.iterations, epoch.samples) for epoch in rank.epochs}
+        assert shares == {(64 // gpus, 2048 // gpus)}
+
+
+@pytest.mark.parametrize(
+    ("script", "samples"), [("own_get_batch", 4 * 10 * 32), slow("endless", 10 * 32)]
+)
+def test_iterations_of_script_are_measured(program, script, samples):
+    done, cell = start(program, script, (*ONE, "window=5,10"))
+    assert done.returncode == 0, done.stdout
+    (rank,) = cell.read_record().ranks
+    assert [epoch.role for epoch in rank.epochs] == SPLIT
+    assert (rank.timed.iterations, rank.timed.samples) == (10, samples)
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "reason"),
+    [
+        ("never_steps", ONE, "never_steps.py never stepped an optimizer of torch"),
+        ("batch_changes", ONE, "batch_changes.py trained epochs of 64, 32, 16, 8 batches"),
+        slow("single", TWO, "the 2 processes of single.py trained alone, not together"),
+        slow("one_trains", TWO, "1 of the 2 processes of gpus=2 trained in one_trains.py"),
+        slow("ends_early", ONE, "ends_early.py ran 1 epoch; two are needed"),
+        slow("raises", TWO, "ValueError: this loss is not a number"),
+        slow("own_get_batch", ONE, "ended after 100 iterations; window=50,200 needs 250"),
+    ],
+)
+def test_script_without_times_has_a_reason(program, script, words, reason):
+    done, cell = start(program, script, words)
+    assert done.returncode == 1
+    assert reason in done.stdout
+    assert not cell.record_json.exists()
+
+
+@pytest.mark.long
+def test_second_cell_that_resumes_has_a_reason(program):
+    done, _ = start(program, "resumes", ONE)
+    assert done.returncode == 0
+    assert "resumes.py writes files (line 17), and args has no {folder}" in done.stderr
+    keys = ("batch=32", "device=cpu", "cluster=local", "study=again", "script=resumes.py")
+    again = program(*keys, *ONE, "args=--epochs 3")
+    assert again.returncode == 1
+    assert "resumes.py ran 1 epoch; two are needed" in again.stdout

@@ -1,0 +1,113 @@
+"""A script of the user before submission: its checks, its files, its cells."""
+
+from pathlib import Path
+
+import pytest
+
+from hpml_jobs.core.errors import UsageError
+from hpml_jobs.plan.cells import Plan
+from hpml_jobs.plan.resolve import make_plan
+from hpml_jobs.plan.sweep import expand
+
+TRAIN = "import helper\nimport torch\n\nprint('never at submission')\nraise SystemExit(3)\n"
+ARGS = "args=--batch-size {batch}"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "helper.py").write_text("x = 1\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def plan(*words: str, notes: list[str] | None = None) -> Plan:
+    notify = notes.append if notes is not None else (lambda _: None)
+    sweep = expand(["cluster=local", "device=cpu", *words], multirun=True)
+    return make_plan(sweep, notify=notify)
+
+
+def test_cells_hold_the_script_and_its_local_modules(capfd: pytest.CaptureFixture[str]) -> None:
+    cells = [
+        planned.cell for planned in plan("gpus=1,2", "batch=4,8", "script=train.py", ARGS).cells
+    ]
+    assert [cell.slug.rpartition("-")[0] for cell in cells] == [
+        *("single-1proc-b4-train", "single-1proc-b8-train"),
+        *("ddp-2proc-b4-train", "ddp-2proc-b8-train"),
+    ]
+    assert {file.name for cell in cells for file in cell.workload.code} == {"train.py", "helper.py"}
+    assert "never" not in "".join(capfd.readouterr())
+
+
+def test_another_text_or_another_argument_is_another_cell(folder: Path) -> None:
+    first = plan("batch=4", "script=train.py", ARGS).cells[0].slug
+    assert plan("batch=4", "script=train.py", f"{ARGS} --lr 1").cells[0].slug != first
+    (folder / "helper.py").write_text("x = 2\n")
+    assert plan("batch=4", "script=train.py", ARGS).cells[0].slug != first
+
+
+def test_the_files_of_a_module_and_of_a_script_in_the_arguments_count(folder: Path) -> None:
+    (folder / "pkg").mkdir()
+    (folder / "pkg" / "__init__.py").touch()
+    (folder / "pkg" / "train.py").write_text("from pkg import parts\n")
+    (folder / "pkg" / "parts.py").touch()
+    [cell] = (p.cell for p in plan("batch=4", "script=-m pkg.train", ARGS).cells)
+    assert cell.workload.name == "train"
+    assert [file.name for file in cell.workload.code] == [
+        *("pkg/__init__.py", "pkg/parts.py", "pkg/train.py"),
+    ]
+    launched = ("launcher=python", "script=-m accelerate.commands.launch", f"{ARGS} train.py")
+    with pytest.raises(UsageError, match=r"no module accelerate in .* or installed"):
+        plan("batch=4", *launched)
+    [cell] = (p.cell for p in plan("batch=4", "script=-m json.tool", f"{ARGS} train.py").cells)
+    assert [file.name for file in cell.workload.code] == ["helper.py", "train.py"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["script=trian.py"], "script=trian.py: no such file; .* has helper.py, train.py"),
+        (["script=wrong.py"], "script=wrong.py: .* in line 1: correct it first"),
+        (["script=run.sh"], "script=run.sh is not Python: name the Python file that trains"),
+        (["script=-m nothere.train"], "no module nothere in .* or installed"),
+        (["args=--batch {batc}"], "args has {batc}, which nothing fills: use {batch} {gpus}"),
+        (["args=--name 'x"], "no closing quotation"),
+        (["args=--epochs 4"], "batch=4,8, but args has no {batch}: all cells would be equal"),
+        (["window=50"], r"window=\[50\]: a list, e.g. \[a,b\], is needed"),
+        (["window=1,50"], "window=1,50: give 2 or more iterations each"),
+        (["launcher=bash"], "launcher=bash: choose one of torchrun, srun, python"),
+        (["launcher=python", "gpus=2"], "launcher=python starts one process, which does not learn"),
+        (["launcher=python", "gpus=2", "nodes=2"], "nodes=2: launcher=python starts one process"),
+        (["precision=bf16"], "precision= with script=train.py: the script decides it by itself"),
+        (["workload=digits"], "workload= with script=train.py: the script decides it"),
+        (["grid=lab"], "with script=train.py: the script decides it"),
+        (["seed=1,2"], "seed=1,2, but args has no {seed}"),
+    ],
+)
+def test_what_cannot_run_is_refused_in_one_line(
+    folder: Path, words: list[str], message: str
+) -> None:
+    (folder / "wrong.py").write_text("def f(:\n")
+    (folder / "run.sh").write_text("#!/bin/bash\npython train.py\n")
+    base = {"script": "script=train.py", "args": ARGS, "batch": "batch=4,8"}
+    words = [*({key: w for key, w in base.items() if not any(x.startswith(key) for x in words)}
+               .values()), *words]  # fmt: skip
+    with pytest.raises(UsageError, match=message) as refused:
+        plan(*words)
+    assert "\n" not in str(refused.value)
+
+
+def test_keys_of_scripts_need_one() -> None:
+    with pytest.raises(UsageError, match="launcher= without script=: only a script has it"):
+        plan("batch=4", "launcher=srun", "workload=digits")
+
+
+def test_files_that_all_cells_would_write_are_named_once(folder: Path) -> None:
+    (folder / "train.py").write_text("import torch\ntorch.save({}, 'snapshot.pt')\n")
+    notes: list[str] = []
+    plan("batch=4,8", "script=train.py", ARGS, notes=notes)
+    [note] = [note for note in notes if "writes files" in note]
+    assert note.startswith("train.py writes files (line 2), and args has no {folder}: every cell")
+    notes.clear()
+    plan("batch=4,8", "script=train.py", f"{ARGS} --out {{folder}}", notes=notes)
+    assert not [note for note in notes if "writes files" in note]

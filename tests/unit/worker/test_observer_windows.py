@@ -1,0 +1,137 @@
+"""Iterations and phases of a script from what was seen of it, in nanoseconds of the host."""
+
+from hpml_jobs.worker.instruments.timing import HostClock, Window
+from hpml_jobs.worker.observer.windows import (
+    Event,
+    Kind,
+    Pass,
+    Recording,
+    mark_phases,
+    split_iterations,
+)
+
+SIZE = 4
+NAMES = {"r": Kind.REQUEST, "b": Kind.BATCH, "e": Kind.END, "s": Kind.STEPPED}
+NAMES |= {"f": Kind.FORWARD, "F": Kind.FORWARDED, "S": Kind.STEP}
+
+
+def recording(letters, *, loader=True):
+    """Events 10 ns apart, from 10 on; the window is from 0 to the last one."""
+    one_pass = Pass(loader=None, steps=letters.count("s"))
+    window = Window(HostClock(), lambda: None)
+    window.start, window.end = 0, 10 * len(letters)
+    events = []
+    for number, letter in enumerate(letters, 1):
+        source = one_pass if letter in "rbe" and loader else None
+        size = SIZE if letter == "b" else 0
+        events.append(Event(NAMES[letter], 10 * number, source, size))
+    return Recording(window, events)
+
+
+def split(letters, *, ahead=False, loader=True):
+    seen = split_iterations(HostClock(), recording(letters, loader=loader), ahead=ahead)
+    return seen, [round(1e9 * seconds) for seconds in seen.times.step_s]
+
+
+def test_iteration_ends_where_next_batch_is_asked_for():
+    #                    r b s  r b s  r e: asked for at 10, 40 and 70
+    seen, step_ns = split("rbs" + "rbs" + "re")
+    assert step_ns == [40, 30]
+    assert seen.samples == [SIZE, SIZE]
+    assert [round(1e9 * s) for s in seen.times.stall_s] == [10, 10]
+    assert round(1e9 * seen.times.last_stall_s) == 10  # from 70 to 80, to hear that it is over
+    assert seen.times.batch_stall_s is None
+
+
+def test_accumulated_batches_are_one_iteration():
+    seen, step_ns = split("rbrbs" * 3 + "re")
+    assert (seen.accumulate, seen.samples) == (2, [2 * SIZE] * 3)
+    assert step_ns == [60, 50, 50]
+    assert len(seen.times.batch_stall_s) == 6
+
+
+def test_batches_left_without_step_belong_to_last_iteration():
+    seen, step_ns = split("rbrbs" * 2 + "rb" + "re")
+    assert seen.samples == [2 * SIZE, 3 * SIZE]
+    assert (step_ns, seen.times.last_stall_s) == ([60, 80], 0)
+
+
+def test_loader_that_is_ahead_keeps_number_of_iterations():
+    seen, step_ns = split("rb" + "rbs" * 2 + "res", ahead=True)
+    assert seen.samples == [SIZE] * 3
+    assert step_ns == [60, 30, 20]
+    assert seen.times.last_stall_s == 0
+
+
+def test_step_after_the_loop_is_no_loader_that_is_ahead():
+    seen, _ = split("rbrbs" * 2 + "rbres", ahead=True)
+    assert seen.samples == [2 * SIZE, 2 * SIZE, SIZE]
+    assert not seen.ahead
+
+
+def test_skipped_step_does_not_hide_an_iteration():
+    """GradScaler skips the optimizer's step where a gradient overflows."""
+    seen, step_ns = split("rbs" * 2 + "rb" + "rbs" * 2 + "re")
+    assert seen.samples == [SIZE] * 5
+    assert step_ns == [40, 30, 20, 30, 30]
+
+
+def test_several_steps_with_one_batch_are_one_iteration():
+    seen, step_ns = split("rbss" * 2 + "re")
+    assert step_ns == [50, 40]
+    assert seen.accumulate == 1
+
+
+def test_left_pass_ends_with_its_last_step():
+    seen, step_ns = split("rbs" * 2)
+    assert (step_ns, seen.times.last_stall_s) == ([40, 20], 0)
+
+
+def test_without_loader_iteration_ends_with_step():
+    seen, step_ns = split("bbs" * 2, loader=False)
+    assert (step_ns, seen.samples, seen.accumulate) == ([30, 30], [2 * SIZE] * 2, 2)
+    assert seen.times.stall_s.tolist() == [0, 0]
+
+
+def test_batches_of_a_test_are_not_samples():
+    of_test = Pass(loader=None)
+    seen = recording("rbs" + "rb" + "rbs" + "re")
+    seen.events[3:5] = [event._replace(source=of_test) for event in seen.events[3:5]]
+    result = split_iterations(HostClock(), seen)
+    assert result.samples == [SIZE, SIZE]
+
+
+def phases(letters, *, ahead=False, loader=True):
+    seen, _ = split(letters, ahead=ahead, loader=loader)
+    return mark_phases(0, seen)
+
+
+def test_marks_are_batch_forward_step_and_next_request():
+    steps = phases("rbfFSs" * 2 + "re")
+    assert [tuple(step.marks) for step in steps] == [
+        (20, 30, 40, 50, 50, 70),
+        (80, 90, 100, 110, 110, 130),
+    ]
+
+
+def test_accumulated_batches_are_micro_steps():
+    steps = phases("rbfFrbfFSs" * 2)
+    assert [step.marks.stepped for step in steps] == [50, 110, 150, 200]
+    assert steps[0].marks.exchanged == steps[0].marks.stepped  # no step: nothing after backward
+
+
+def test_forward_of_a_test_after_the_step_does_not_count():
+    (first, _) = phases("rbfFSsfF" + "rbfFSs")
+    assert first.marks.forward == 40
+
+
+def test_without_loader_batch_begins_where_last_step_ended():
+    steps = phases("bfFSs" * 2, loader=False)
+    assert [step.marks.batch for step in steps] == [0, 50]
+
+
+def test_phases_that_cannot_be_told_apart_have_a_reason():
+    assert "several optimizers" in phases("rbfFSsfFSs" * 2)
+    assert "forward pass" in phases("rbSs" * 2)
+    assert "ahead" in phases("rb" + "rbrbfFfFSs" * 3, ahead=True)
+    assert "changes" in phases("rbfFrbfFSs" * 3 + "rbfFSs" + "rbfFrbfFSs")

@@ -132,7 +132,8 @@ def other_messages(group: ConditionGroup) -> Answer:
     """Answer Q6: the messages of an iteration that are not gradients."""
     texts = gradients_only(group)
     if not texts:
-        return unanswered(*Q6, "messages are counted in the instrumented epoch (protocol=full)")
+        remedy = "" if group.a_cell.script else " (protocol=full)"
+        return unanswered(*Q6, f"messages are counted in the instrumented epoch{remedy}")
     text = "; ".join(texts)
     return Answer(*Q6, f"Are gradients the only messages? {text}.", "Table Messages")
 

@@ -216,6 +216,7 @@ HOW = (
     "the rest without data loading."
 )
 FULL = "needs an instrumented epoch (protocol=full)"
+NOT_SEEN = "was not seen from outside of the script"
 NOT_REPORTED = "the imported file does not report it"
 FORMULA = (
     "A ring all-reduce (Patarasuk and Yuan, 2009) takes T = 2(N-1) x (alpha + (S/N) / B), and "
@@ -275,6 +276,8 @@ def _listed(group: ConditionGroup, rows: Sequence[Row]) -> str:
 def _why_missing(group: ConditionGroup, has_failed: bool) -> str:
     if has_failed:
         return "a check failed for every cell"
+    if group.a_cell.script is not None:
+        return NOT_SEEN
     return NOT_REPORTED if group.imported else FULL
 
 

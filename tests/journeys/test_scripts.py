@@ -8,6 +8,7 @@ import pytest
 
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.study.study import Study
+from tests.journeys.conftest import SubmittedStudy
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 ONE, TWO = ("gpus=1", "launcher=python"), ("gpus=2", "launcher=torchrun")
@@ -103,3 +104,18 @@ def test_second_cell_that_resumes_has_a_reason(program):
     again = program(*keys, *ONE, "args=--epochs 3")
     assert again.returncode == 1
     assert "resumes.py ran 1 epoch; two are needed" in again.stdout
+
+
+@pytest.mark.journey
+def test_tasks_of_a_script_on_two_nodes_of_slurm(login, rig):
+    for name in ("common.py", "srun_procid.py"):
+        shutil.copy(SCRIPTS / name, login.folder)
+    words = ("gpus=2", "nodes=2", "batch=32", "script=srun_procid.py", "launcher=srun")
+    study = SubmittedStudy(login, rig, "tasks", *words, "args=--batch-size {batch}")
+    study.wait_until_finished()
+    (record,) = study.records().values()
+    assert [rank.host for rank in record.ranks] == ["gr001", "gr002"]
+    for rank in record.ranks:
+        assert [epoch.role for epoch in rank.epochs] == [*SPLIT, Role.UNSYNCED]
+        assert (rank.timed.iterations, rank.timed.samples) == (32, 1024)
+    assert record.exchange.collectives > 0

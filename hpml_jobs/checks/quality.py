@@ -148,14 +148,19 @@ def host_waits_in_syncbn(record: Record) -> Observation | None:
 def ended_after_training(record: Record) -> Observation | None:
     """The job ended after the measured epochs, in a step that follows them (the epoch without
     gradient exchange, the microbenchmark, the profiler): times and phases are right, what these
-    steps measure may be missing.
+    steps measure may be missing. Or a script failed after its timed window, whose time may be that
+    of a training which went wrong.
 
-    Limit: all steps after training finished
+    Limit: all steps after training finished, and a script did not fail
     Fix: see hpml-jobs logs, then measure the cell again (rerun=true)
     """
+    reason = record.attempt.incomplete
+    if record.cell.script is not None and reason is not None:
+        text = f"the script failed after its timed window: {reason}"
+        affects = frozenset((Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH))
+        return Observation(holds=False, text=text, tier=Tier.NUMBER, affects=affects)
     if record.cell.protocol is not Protocol.FULL:
         return None
-    reason = record.attempt.incomplete
     if reason is None:
         return Observation(holds=True, text="all steps after training finished")
     return Observation(holds=False, text=f"a step after training did not finish: {reason}")

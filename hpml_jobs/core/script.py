@@ -57,8 +57,9 @@ class Script(Value, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The last part of the file's or module's name, without .py."""
-        return (self.module or self.path.removesuffix(".py")).replace("/", ".").rpartition(".")[2]
+        """The last part of the file's or module's name, without .py; others than letters are _."""
+        path = (self.module or self.path.removesuffix(".py")).replace("/", ".")
+        return re.sub(r"[^\w-]+", "_", path.rpartition(".")[2], flags=re.ASCII) or "script"
 
     @property
     def text(self) -> str:

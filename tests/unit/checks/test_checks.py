@@ -648,6 +648,16 @@ def clean_study():
     return [clean_record(), again, baseline_record()]
 
 
+def test_script_that_failed_after_its_timed_window_has_a_warning():
+    record = clean_record(a_cell(batch=32, script=Script(path="train.py")))
+    reason = "rank 0: RuntimeError: loss is nan"
+    failed = replace(record, attempt=replace(record.attempt, incomplete=reason))
+    found = result_of(check_record(failed), "incomplete")
+    assert (found.level, found.tier) == (Level.WARN, Tier.NUMBER)
+    assert Affected.TIME in found.affects
+    assert f"the script failed after its timed window: {reason}: see" in found.reason
+
+
 def test_script_whose_processes_all_pass_over_all_data_is_found():
     script = Script(path="train.py")
     alone = clean_record(a_cell(gpus=1, batch=32, script=script))

@@ -39,6 +39,11 @@ def test_cells_hold_the_script_and_its_local_modules(capfd: pytest.CaptureFixtur
     assert "never" not in "".join(capfd.readouterr())
 
 
+def test_a_study_has_a_name_also_if_the_script_has_a_strange_one(folder: Path) -> None:
+    (folder / "my train.py").write_text("import torch\n")
+    assert plan("batch=4", "script=my train.py", ARGS).study.name == "my_train-local"
+
+
 def test_another_text_or_another_argument_is_another_cell(folder: Path) -> None:
     first = plan("batch=4", "script=train.py", ARGS).cells[0].slug
     assert plan("batch=4", "script=train.py", f"{ARGS} --lr 1").cells[0].slug != first

@@ -120,6 +120,19 @@ def changed_files(files: Iterable[SourceFile], root: Path) -> list[str]:
     return changed
 
 
+def refuse_changed(names: Iterable[str]) -> None:
+    """Refuse to run other code of the user than was submitted.
+
+    Raises:
+        HpmlError: there are names of changed files.
+    """
+    if text := ", ".join(names):
+        raise HpmlError(
+            f"your code changed since submission: {text}; submit again, or restore it and use "
+            "hpml-jobs resubmit"
+        )
+
+
 def differing_names(files: Iterable[SourceFile], others: Iterable[SourceFile]) -> list[str]:
     """Return the names of the files that are not the same in both, sorted.
 

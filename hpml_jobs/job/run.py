@@ -34,13 +34,10 @@ from hpml_jobs.slurm.commands import neighbour_jobs
 from hpml_jobs.slurm.jobs import NO_SPACE_CODE, is_slurm
 from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder, utc_now
 from hpml_jobs.study.cell_folder import CellFolder
-from hpml_jobs.study.files import encode, others_can_write, write_whole
+from hpml_jobs.study.files import FILE_LAG_S, encode, others_can_write, write_whole
 
 OOM_CODE = 3
 """Exit code of a cell that ran out of memory, where it does not run under submitit."""
-
-FILE_LAG_S = 20
-"""How long a shared file system may take to show a file of another node."""
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 

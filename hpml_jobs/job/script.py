@@ -8,9 +8,8 @@ from pathlib import Path
 
 import hpml_jobs
 from hpml_jobs.core.cell import CellFile
-from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.script import Script, ScriptLauncher
-from hpml_jobs.core.source_files import changed_files
+from hpml_jobs.core.source_files import changed_files, refuse_changed
 from hpml_jobs.study.attempt import OBSERVE_VARIABLE, AttemptFolder
 
 SITE = Path(hpml_jobs.__file__).parent / "worker" / "observer" / "site"
@@ -25,12 +24,7 @@ def script_command(
     Raises:
         HpmlError: the script or a local module that it imports was changed since submission.
     """
-    changed = changed_files(file.cell.workload.code, file.import_root)
-    if changed:
-        raise HpmlError(
-            f"your code changed since submission: {', '.join(changed)}; submit again, or restore "
-            "it and use hpml-jobs resubmit"
-        )
+    refuse_changed(changed_files(file.cell.workload.code, file.import_root))
     attempt.files.mkdir(parents=True, exist_ok=True)
     cell = file.cell
     values = {

@@ -3,6 +3,7 @@
 import ast
 import re
 import shlex
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -41,10 +42,10 @@ def refuse_unread(sweep: Sequence[Settings], origins: Mapping[str, str]) -> None
     Raises:
         UsageError: one is there, or the cells of the sweep would be equal.
     """
-    first = sweep[0]
+    script = sweep[0].script_of_cell
     given = [key for key in origins if origins[key] == "command line"]
     given += [key for key in origins if origins[key].startswith("grid=")]
-    if first.script is None:
+    if script is None:
         lone = next((key for key in given if key in OWN), None)
         if lone:
             raise UsageError(f"{lone}= without script=: only a script has it; add script=train.py")
@@ -52,15 +53,14 @@ def refuse_unread(sweep: Sequence[Settings], origins: Mapping[str, str]) -> None
     for key in given:
         if key not in READ and not key.startswith("cluster"):
             raise UsageError(
-                f"{key}= with script={first.script}: the script decides it by itself; leave "
+                f"{key}= with script={script.path}: the script decides it by itself; leave "
                 f"{key}= out, or pass it in args="
             )
     for settings in sweep:
         _check_launcher(settings)
     for key, names in (("batch", ("batch", "global_batch")), ("seed", ("seed",))):
         swept = sorted({getattr(settings, key) for settings in sweep})
-        script = first.script_of_cell
-        if len(swept) > 1 and script and not any(map(script.has_placeholder, names)):
+        if len(swept) > 1 and not any(map(script.has_placeholder, names)):
             raise UsageError(
                 f"{key}={','.join(map(str, swept))}, but args has no {{{names[0]}}}: all cells "
                 f"would be equal; write it where the script takes it, e.g. args='--{key} "
@@ -138,7 +138,7 @@ def _check_file(path: Path, script: Script) -> None:
 def _check_module(module: str, folder: Path) -> None:
     """Refuse a module whose first package is neither here nor installed; nothing is imported."""
     first = module.partition(".")[0]
-    if PathFinder.find_spec(first, [str(folder)]) is None and PathFinder.find_spec(first) is None:
+    if PathFinder.find_spec(first, [str(folder), *sys.path]) is None:
         raise UsageError(
             f"script=-m {module}: no module {first} in {folder} or installed: submit from the "
             "folder that has it, or install it"

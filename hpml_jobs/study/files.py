@@ -28,6 +28,9 @@ os.umask(UMASK)
 BLOCK_BYTES = 512
 """The unit of st_blocks, whatever the file system."""
 
+FILE_LAG_S = 20
+"""How long a shared file system may take to show a file of another node."""
+
 OF_OTHERS = 0o022
 """The permission of others than the owner to write."""
 

@@ -4,10 +4,9 @@ import os
 import sys
 from pathlib import Path
 
-from hpml_jobs.core.cell import CellFile
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.processes import die_with_parent, leave, request_stacks
-from hpml_jobs.core.source_files import changed_files
+from hpml_jobs.core.source_files import changed_files, refuse_changed
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.study.cell_folder import CellFolder
@@ -38,7 +37,7 @@ def _measure(folder: CellFolder, attempt: AttemptFolder) -> None:
     file = folder.read()
     if file.cell.workload.own_code:
         sys.path.insert(0, file.code_root)
-    _check_code(file)
+    refuse_changed(changed_files(file.cell.workload.code, file.import_root))
     if file.cell.device is Device.CPU:
         # Keep the profiler's messages (no CUDA) out of the cell's log. With CUDA they say why a
         # trace has no events of the GPU.
@@ -55,16 +54,6 @@ def _measure(folder: CellFolder, attempt: AttemptFolder) -> None:
             "there, or use another Python for the job (cluster.python=)"
         ) from missing
     measure(file, attempt)
-
-
-def _check_code(file: CellFile) -> None:
-    """Refuse to run other user code than was submitted."""
-    changed = changed_files(file.cell.workload.code, Path(file.code_root))
-    if changed:
-        raise HpmlError(
-            f"your code changed since submission: {', '.join(changed)}; submit again, or restore "
-            "it and use hpml-jobs resubmit"
-        )
 
 
 def _report(error: BaseException, attempt: AttemptFolder) -> None:

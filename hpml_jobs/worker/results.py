@@ -207,11 +207,17 @@ def write_gathered(
 
 
 def stack_ranks(rank_arrays: Sequence[Arrays]) -> Arrays:
-    """Stack each array over the ranks, (ranks, …); arrays whose shapes differ are left out."""
-    names = [
-        name for name in rank_arrays[0] if len({arrays[name].shape for arrays in rank_arrays}) == 1
-    ]
-    return {name: np.stack([arrays[name] for arrays in rank_arrays]) for name in names}
+    """Stack each array that all ranks have in one shape over them, (ranks, …)."""
+    shared = {
+        name: [arrays[name] for arrays in rank_arrays]
+        for name in rank_arrays[0]
+        if all(name in arrays for arrays in rank_arrays)
+    }
+    return {
+        name: np.stack(of_ranks)
+        for name, of_ranks in shared.items()
+        if len({array.shape for array in of_ranks}) == 1
+    }
 
 
 def split_exchange(arrays: Arrays) -> Exchange | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import hpml_jobs
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.source_files import imported_code, versions_of, without
+from hpml_jobs.core.source_files import imported_code, refuse_changed, versions_of, without
 from hpml_jobs.core.text import nearest
 from hpml_jobs.core.workload import RESERVED_ARGS, SourceFile, Workload
 
@@ -56,12 +56,9 @@ def check_imports(
         return (), {}
     code = imported_code(before)
     others = without(code.files, workload.sources)
-    changed = {file.name for file in others} & {file.name for file in workload.imported}
-    if changed:
-        raise HpmlError(
-            f"your code changed since submission: {', '.join(sorted(changed))}; submit again, or "
-            "restore it and use hpml-jobs resubmit"
-        )
+    refuse_changed(
+        sorted({file.name for file in others} & {file.name for file in workload.imported})
+    )
     references = {reference.partition(".")[0].partition(":")[0] for reference in workload.own_code}
     return others, versions_of(code.packages | references)
 

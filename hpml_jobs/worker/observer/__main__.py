@@ -12,12 +12,9 @@ from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.record import Facts
 from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.study.cell_folder import CellFolder
-from hpml_jobs.study.files import read_valid, tail
+from hpml_jobs.study.files import FILE_LAG_S, read_valid, tail
 from hpml_jobs.worker.observer.observed import Observed, unmeasured
 from hpml_jobs.worker.results import RankResult, SharedResult, write_gathered
-
-FILE_LAG_S = 20
-"""How long a shared file system may take to show a file of another node."""
 
 
 def main(cell_folder: str, attempt_id: str) -> int:
@@ -46,21 +43,16 @@ def merge(file: CellFile, attempt: AttemptFolder) -> None:
     fault = _fault(attempt)
     if reason := unmeasured(cell, script, [*paths.values()]):
         raise HpmlError(fault or reason)
-    results = []
+    results: list[RankResult] = []
     roles = set.intersection(*({e.role for e in o.rank.epochs} for o in paths.values()))
-    names: set[str] | None = None
     for path, observed in sorted(paths.items(), key=lambda item: item[1].rank.rank):
         with np.load(path.with_suffix(".npz")) as content:
             arrays = {name: content[name] for name in content}
-        names = {*arrays} if names is None else names & arrays.keys()
         epochs = tuple(epoch for epoch in observed.rank.epochs if epoch.role in roles)
         rank = msgspec.structs.replace(observed.rank, epochs=epochs)
         missing = tuple(f"rank {rank.rank}: {reason}" for reason in observed.missing)
         results.append(RankResult(rank, arrays, missing))
-    for result in results:
-        for name in result.arrays.keys() - (names or set()):
-            del result.arrays[name]
-    first = next(o for o in paths.values() if o.rank.rank == results[0].rank.rank)
+    first = min(paths.values(), key=lambda observed: observed.rank.rank)
     facts = first.facts or Facts()
     if fault:
         facts = msgspec.structs.replace(facts, missing=(*facts.missing, fault))

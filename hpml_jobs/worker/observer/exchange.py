@@ -20,7 +20,7 @@ from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.phases import EpochPhases, split_phases
 from hpml_jobs.worker.instruments.timing import Clock
 from hpml_jobs.worker.instruments.wrappers import record_all_reduce
-from hpml_jobs.worker.observer.watch import WRAPPERS
+from hpml_jobs.worker.observer.watch import WRAPPERS, world_size
 from hpml_jobs.worker.observer.windows import Event, Iterations, Kind, Recording, mark_phases
 
 STAMPS_OF_BATCH = 30
@@ -107,13 +107,9 @@ class Exchange:
             )
 
     @property
-    def _processes(self) -> int:
-        return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-
-    @property
     def _wrappers(self) -> list[DistributedDataParallel]:
         """The wrappers that exchange gradients; that of a single process sends nothing."""
-        return [*WRAPPERS] if self._processes > 1 else []
+        return [*WRAPPERS] if world_size() > 1 else []
 
     @property
     def _is_compiled(self) -> bool:
@@ -133,9 +129,9 @@ class Exchange:
             )
         elif WRAPPERS and self._is_compiled:  # what is changed in it would be compiled anew
             self.missing = "DistributedDataParallel is compiled: wrap the compiled model instead"
-        elif self._processes > 1 and not WRAPPERS:
+        elif world_size() > 1 and not WRAPPERS:
             self.missing = "the gradients are not exchanged by DistributedDataParallel"
-        elif self._processes > 1 and any(isinstance(m, nn.SyncBatchNorm) for m in modules):
+        elif world_size() > 1 and any(isinstance(m, nn.SyncBatchNorm) for m in modules):
             self.missing = "SyncBatchNorm sends messages inside of forward and backward"
         try:
             self._hooks = [Hook(wrapper) for wrapper in self._wrappers] if not self.missing else []

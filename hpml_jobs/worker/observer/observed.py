@@ -8,32 +8,33 @@ from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.value import Value
 
-_WRAPPERS = {Strategy.DDP: "ddp", Strategy.ZERO1: "ddp", Strategy.FSDP: "fsdp"}
+_WRAPPERS = {
+    Strategy.DDP: Strategy.DDP,
+    Strategy.ZERO1: Strategy.DDP,
+    Strategy.FSDP: Strategy.FSDP,
+}
 """What joins the processes under these strategies; under others the script does it by itself."""
 
-_NAMES = {"ddp": "DistributedDataParallel", "fsdp": "FSDP"}
-
-_LEFT = "by os._exit or a signal"
+_NAMES = {Strategy.DDP: "DistributedDataParallel", Strategy.FSDP: "FSDP"}
 
 
 class Observed(Value, frozen=True, kw_only=True):
     """What a process saw of the training in it, up to now.
 
     `steps` are those of its optimizers, `passes` the batches of each pass over a loader in which
-    one stepped, `window` the iterations of windows where these are measured instead; `batches`
-    counts those of the timed window by their samples, without the last of a pass. `facts` are of
-    rank 0. `has_ended`: Python ended in it, neither by a signal nor by os._exit.
+    one stepped, `window` the iterations of windows where these are measured instead; `batches` are
+    the different numbers of samples of those of the timed window, without the last of a pass.
+    `facts` are of rank 0. `has_ended`: Python ended in it, neither by a signal nor by os._exit.
     """
 
     rank: Rank
     world_size: int
-    backend: str | None
-    wrapper: str | None  # ddp or fsdp
+    wrapper: Strategy | None  # ddp or fsdp
     model: Model
     steps: int
     passes: tuple[int, ...]
     window: tuple[int, int] | None = None
-    batches: dict[int, int] = {}
+    batches: tuple[int, ...] = ()
     facts: Facts | None = None
     missing: tuple[str, ...] = ()
     has_ended: bool = False
@@ -95,7 +96,7 @@ def _not_together(cell: Cell, script: Script, ranks: list[Observed]) -> str | No
     wrapper, wanted = ranks[0].wrapper, _WRAPPERS.get(cell.strategy)
     if wanted and wrapper != wanted:
         has = _NAMES[wrapper] if wrapper else "neither DistributedDataParallel nor FSDP"
-        better = next((s.value for s, w in _WRAPPERS.items() if w == wrapper), "allreduce")
+        better = (wrapper or Strategy.ALLREDUCE).value
         when = "" if wrapper else " if it averages gradients itself"
         return f"strategy={cell.strategy.value}, but {name} has {has}: use strategy={better}{when}"
     return None
@@ -115,8 +116,8 @@ def _not_timed(script: Script, ranks: list[Observed]) -> str | None:
         )
     if not first.has_ended:
         return (
-            f"{name} ended {_LEFT} after {counted(len(first.passes), 'epoch')}, before the second "
-            "was over: let it train two epochs and end by itself"
+            f"{name} ended by os._exit or a signal after {counted(len(first.passes), 'epoch')}, "
+            "before the second was over: let it train two epochs and end by itself"
         )
     if not first.passes:
         return (

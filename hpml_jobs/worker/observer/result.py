@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from hpml_jobs.core.measurements import Role, Stage
 from hpml_jobs.core.processes import leave
 from hpml_jobs.core.record import Model, Rank
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.study.attempt import (
     OBSERVE_VARIABLE,
     AttemptFolder,
@@ -31,7 +32,7 @@ from hpml_jobs.worker.instruments import facts
 from hpml_jobs.worker.instruments.collectives import fingerprint
 from hpml_jobs.worker.instruments.recorder import peak_memory_bytes
 from hpml_jobs.worker.observer.observed import Observed
-from hpml_jobs.worker.observer.watch import WRAPPERS
+from hpml_jobs.worker.observer.watch import WRAPPERS, has_group, world_size
 from hpml_jobs.worker.observer.windows import Kind
 from hpml_jobs.worker.results import Arrays, instrumented_arrays, timed_arrays
 
@@ -47,9 +48,7 @@ FINGERPRINT_BYTES = 2**26
 
 def global_rank() -> int:
     """Return the number of this process by its process group, else by its environment."""
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_rank()
-    return int(os.environ.get("RANK", "0"))
+    return dist.get_rank() if has_group() else int(os.environ.get("RANK", "0"))
 
 
 class Writer:
@@ -59,16 +58,15 @@ class Writer:
         self._session = session
         self._folder = session.folder
         self._rank = global_rank()
-        has_group = dist.is_available() and dist.is_initialized()
-        self._world_size = dist.get_world_size() if has_group else 1  # the script may leave it
-        self._backend = dist.get_backend() if has_group else None
+        self._world_size = world_size()  # the script may leave its group
         self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self._parameters_hash = ""
         self._progress = Progress(epochs=session.cell.epochs)
         self._name = f"rank{self._rank}-{os.getpid()}"
-        self._facts = (
-            facts.read_facts(session.cell, self._backend, None) if not self._rank else None
-        )
+        backend = dist.get_backend() if has_group() else None
+        self._facts = facts.read_facts(session.cell, backend, None) if not self._rank else None
+        self._local_rank = int(os.environ.get("LOCAL_RANK", session.device.index or 0))
+        self._node = facts.read_node(session.cell.device) if not self._local_rank else None
         self._folder.observed.mkdir(parents=True, exist_ok=True)
 
     def report(self, role: Role) -> None:
@@ -88,7 +86,7 @@ class Writer:
         """Keep the fingerprint of the parameters as they are now, unless it takes long."""
         whole = sum(p.numel() * p.element_size() for p in self._parameters) <= FINGERPRINT_BYTES
         is_replica = all(type(p.data) is torch.Tensor for p in self._parameters)  # no DTensor
-        if whole and is_replica and _wrapper(self._session) != "fsdp":
+        if whole and is_replica and _wrapper(self._session) is not Strategy.FSDP:
             self._parameters_hash = fingerprint(self._parameters)
 
     def write(self, *, has_ended: bool = False) -> None:
@@ -121,13 +119,12 @@ class Writer:
         return Observed(
             rank=self._describe_rank(),
             world_size=self._world_size,
-            backend=self._backend,
             wrapper=_wrapper(session),
             model=self._describe_model(),
             steps=session.steps,
             window=session.window,
             passes=tuple(session.passes),
-            batches={size: sizes.count(size) for size in sorted({*sizes})},
+            batches=tuple(sorted({*sizes})),
             facts=self._facts
             and msgspec.structs.replace(self._facts, in_windows=session.window is not None),
             missing=tuple(session.missing),
@@ -139,10 +136,9 @@ class Writer:
         epochs = tuple(result.epoch for result in session.results)
         timed = next((epoch for epoch in epochs if epoch.role is Role.TIMED), None)
         phases = next((result.phases for result in session.results if result.phases), None)
-        local_rank = int(os.environ.get("LOCAL_RANK", device.index or 0))
         return Rank(
             rank=self._rank,
-            local_rank=local_rank,
+            local_rank=self._local_rank,
             host=host_name(),
             devices=facts.device_names((device,)),
             device_uuids=facts.device_uuids((device,)),
@@ -157,7 +153,7 @@ class Writer:
                 phases.communication if phases and phases.communication.messages else None
             ),
             cards=session.cards,
-            node=facts.read_node(session.cell.device) if local_rank == 0 else None,
+            node=self._node,
         )
 
     def _describe_model(self) -> Model:
@@ -189,13 +185,13 @@ class Writer:
             time.sleep(0.05)
 
 
-def _wrapper(session: "Session") -> str | None:
+def _wrapper(session: "Session") -> Strategy | None:
     """Return what joins the processes: ddp, fsdp, or None."""
     if len(WRAPPERS):
-        return "ddp"
+        return Strategy.DDP
     modules = session.model.modules() if session.model is not None else ()
     names = {base.__name__ for module in modules for base in type(module).__mro__}
-    return "fsdp" if names & {"FullyShardedDataParallel", "FSDPModule"} else None
+    return Strategy.FSDP if names & {"FullyShardedDataParallel", "FSDPModule"} else None
 
 
 def note_fault(folder: AttemptFolder, fault: Exception) -> None:

@@ -26,6 +26,7 @@ from hpml_jobs.worker.instruments.summary import time_epoch
 from hpml_jobs.worker.instruments.timing import Clock, DeviceClock, HostClock, Window, clock_for
 from hpml_jobs.worker.observer.exchange import Exchange
 from hpml_jobs.worker.observer.result import Writer, note_fault
+from hpml_jobs.worker.observer.watch import has_group, world_size
 from hpml_jobs.worker.observer.windows import (
     Event,
     Iterations,
@@ -243,8 +244,9 @@ class Session:
     @guarded
     def begin_step(self, args: Any, options: Any) -> tuple[Any, Any] | None:
         """Note that an optimizer begins to step; return other arguments for it, if there are."""
-        is_instrumented = self._recording and self.role is Role.INSTRUMENTED
-        return self._exchange.begin_step(args, options) if is_instrumented else None
+        if self._recording is None or self._recording.role is not Role.INSTRUMENTED:
+            return None
+        return self._exchange.begin_step(args, options)
 
     @guarded
     def stepped(self, optimizer: Optimizer) -> None:
@@ -293,20 +295,20 @@ class Session:
     def _open(self, *, meets: bool) -> None:
         """Begin the next window, if there is one; `meets`: all processes come to it."""
         self._exchange.stop()
-        self._recording = None
-        if self.role is None:
+        role, self._recording = self.role, None
+        if role is None:
             return
         if self._meters:
             self._clock = self._exchange.clock = self._clock_of_device()
             batches = self.results[-1].batches if self.results else 0
-            each = STAMPS_OF_BATCH + self._exchange.stamps(self.role)
+            each = STAMPS_OF_BATCH + self._exchange.stamps(role)
             self._clock.prepare(each * (batches + 1))
-            self.writer.report(self.role)
-            self._exchange.start(self.role)
+            self.writer.report(role)
+            self._exchange.start(role)
             self._meters.start()
             if meets:
-                self._meet(self.role)
-        self._recording = Recording(Window(self._clock, lambda: None))
+                self._meet(role)
+        self._recording = Recording(Window(self._clock, lambda: None), role)
         self._exchange.events = self._recording.events
         self._recording.window.__enter__()
 
@@ -316,11 +318,11 @@ class Session:
         They meet in the store of the process group: a collective may be one that the script's own
         do not expect. If one does not come, they do not wait again.
         """
-        if not (self._may_meet and dist.is_available() and dist.is_initialized()):
+        if not (self._may_meet and has_group()):
             return
-        store, size = _get_default_store(), dist.get_world_size()
+        store = _get_default_store()
         try:
-            if store.add(f"hpml_jobs/{role}", 1) == size:
+            if store.add(f"hpml_jobs/{role}", 1) == world_size():
                 store.set(f"hpml_jobs/{role}/all", "")
             store.wait([f"hpml_jobs/{role}/all"], MEETING)
         except dist.DistError:
@@ -358,10 +360,10 @@ class Session:
 
     def _finish(self, recording: Recording) -> None:
         """Take the window's times, if it is a whole one, and go on to the next."""
-        role, self._recording = self.role, None
+        role, self._recording = recording.role, None
         batches = recording.owner.batches if recording.owner else 0
         self.passes.append(batches)
-        if role is None or (self.results and batches < self.results[-1].batches):
+        if self.results and batches < self.results[-1].batches:
             self._exchange.stop()
             return
         ahead = self.ahead and recording.owner is not None

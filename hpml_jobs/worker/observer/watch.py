@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 from torch._compile import _disable_dynamo
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import (
@@ -39,6 +40,17 @@ PASS = "_hpml_jobs_pass"  # noqa: S105  (no password)
 
 _SECONDARY = ("ChildFailedError", "ProcessExitedException", "CalledProcessError")
 """What launchers raise because a process that they started failed, which reports it itself."""
+
+
+def has_group() -> bool:
+    """Return whether this process is in a process group now."""
+    return dist.is_available() and dist.is_initialized()
+
+
+def world_size() -> int:
+    """Return the processes of the group; 1 without one."""
+    return dist.get_world_size() if has_group() else 1
+
 
 _sessions: dict[int, "Session"] = {}
 """The session by process: a fork has none at first."""

@@ -10,6 +10,7 @@ from weakref import ref
 
 import numpy as np
 
+from hpml_jobs.core.measurements import Role
 from hpml_jobs.worker.instruments.recorder import IterationMarks
 from hpml_jobs.worker.instruments.timing import Clock, IterationTimes, Stamp, Window
 
@@ -62,6 +63,7 @@ class Recording:
     """
 
     window: Window
+    role: Role
     events: list[Event] = field(default_factory=list)
     owner: Pass | None = None
     steps: int = 0

@@ -315,12 +315,11 @@ def an_observed(rank: int, **fields) -> Observed:
     values = {
         "rank": of_rank,
         "world_size": 2,
-        "backend": "gloo",
-        "wrapper": "ddp",
+        "wrapper": Strategy.DDP,
         "model": record.model,
         "steps": 40,
         "passes": (10, 10),
-        "batches": {32: 9},
+        "batches": (32,),
         "has_ended": True,
     }
     return Observed(**(values | fields))
@@ -344,7 +343,7 @@ SENTENCES = [
     (ranks(3), {}, "3 processes trained in train.py, but gpus=2: pass {gpus}"),
     (ranks(devices=("Tesla T4",)), {}, "device=cpu, but train.py trains on a GPU: use device=cuda"),
     (ranks(world_size=1), {}, "the 2 processes of train.py trained alone, not together: wrap"),
-    (ranks(wrapper="fsdp"), {}, "strategy=ddp, but train.py has FSDP: use strategy=fsdp"),
+    (ranks(wrapper=Strategy.FSDP), {}, "strategy=ddp, but train.py has FSDP: use strategy=fsdp"),
     (
         ranks(wrapper=None),
         {},
@@ -356,10 +355,10 @@ SENTENCES = [
     (untimed(passes=(10,), has_ended=False), {}, "train.py ended by os._exit or a signal after 1"),
     (untimed(window=(30, 40)), {}, "ended after 40 iterations; window=30,40 needs 70: let it"),
     (untimed(passes=()), {}, "trained 40 iterations, but not in a pass over a DataLoader: give"),
-    (ranks(batches={32: 5, 48: 4}), {}, "changes its batch within an epoch (32 to 48 samples)"),
-    (ranks(batches={64: 9}), {}, "have 64 samples: pass {batch} in args=, or use batch=64"),
-    (ranks(batches={64: 9}), {"args": "-b {batch}"}, "64 samples: pass {batch} in args= where it"),
-    (ranks(batches={64: 9}), {"args": "-b {global_batch}"}, None),
+    (ranks(batches=(32, 48)), {}, "changes its batch within an epoch (32 to 48 samples)"),
+    (ranks(batches=(64,)), {}, "have 64 samples: pass {batch} in args=, or use batch=64"),
+    (ranks(batches=(64,)), {"args": "-b {batch}"}, "64 samples: pass {batch} in args= where it"),
+    (ranks(batches=(64,)), {"args": "-b {global_batch}"}, None),
     (ranks(), {"args": "-b {batch}"}, None),
 ]
 

@@ -1,5 +1,6 @@
 """Iterations and phases of a script from what was seen of it, in nanoseconds of the host."""
 
+from hpml_jobs.core.measurements import Role
 from hpml_jobs.worker.instruments.timing import HostClock, Window
 from hpml_jobs.worker.observer.windows import (
     Event,
@@ -25,7 +26,7 @@ def recording(letters, *, loader=True):
         source = one_pass if letter in "rbe" and loader else None
         size = SIZE if letter == "b" else 0
         events.append(Event(NAMES[letter], 10 * number, source, size))
-    return Recording(window, events)
+    return Recording(window, Role.TIMED, events)
 
 
 def split(letters, *, ahead=False, loader=True):

@@ -36,15 +36,17 @@ def test_another_process_on_the_cpu_is_waited_for(one_cpu):
     before = reader.read()
     other = subprocess.Popen([sys.executable, "-c", SPIN.format(seconds=30)])
     try:
-        spin(0.6)
+        end_s = time.process_time() + 0.3  # of this process, however many others there are
+        while time.process_time() < end_s:
+            pass
         account = reader.since(before)
     finally:
         other.kill()
         other.wait()
-    assert account.window_s >= 0.6
+    assert account.window_s >= 0.3
     assert account.run_queue_s > 0.05
     assert account.busy_s > 0.05
-    assert account.cpu_s > 0.1  # with the child that still runs
+    assert account.cpu_s > 0.35  # with the child that still runs
 
 
 def test_cpu_time_of_ended_children_counts():

@@ -7,7 +7,6 @@ from pathlib import Path
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.processes import die_with_parent, leave, request_stacks
 from hpml_jobs.core.source_files import changed_files, refuse_changed
-from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.worker.failure import (
@@ -38,10 +37,6 @@ def _measure(folder: CellFolder, attempt: AttemptFolder) -> None:
     if file.cell.workload.own_code:
         sys.path.insert(0, file.code_root)
     refuse_changed(changed_files(file.cell.workload.code, file.import_root))
-    if file.cell.device is Device.CPU:
-        # Keep the profiler's messages (no CUDA) out of the cell's log. With CUDA they say why a
-        # trace has no events of the GPU.
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     try:
         # Imported last: torch takes seconds to load, and a failure to load must be reported.
         with imports_for_life():

@@ -43,6 +43,7 @@ def start(program, script, words):
         slow("two_optimizers", TWO, [*SPLIT[:2], Role.UNSYNCED]),
         slow("amp", TWO, [*SPLIT, Role.UNSYNCED]),
         slow("single", ONE, SPLIT),
+        slow("fsdp", (*TWO, "strategy=fsdp"), SPLIT),
         slow("os_exit", TWO, [*SPLIT, Role.UNSYNCED]),
         slow("swallows", TWO, [*SPLIT, Role.UNSYNCED]),
         slow("million_lines", ONE, SPLIT),

@@ -1,16 +1,9 @@
 """Cross-check of our phases and communication times against torch.profiler."""
 
-import gzip
-import math
-import re
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import msgspec
-from torch.profiler import ProfilerActivity, profile, record_function
+from torch.profiler import profile
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.errors import HpmlError
@@ -21,86 +14,18 @@ from hpml_jobs.core.training_path import Precision
 from hpml_jobs.worker.epochs import EpochResult, instrumented_epoch
 from hpml_jobs.worker.fork_safety import await_idle_threads
 from hpml_jobs.worker.instruments.collectives import Ledger
-from hpml_jobs.worker.instruments.timing import Devices, synchronize
+from hpml_jobs.worker.instruments.trace import (
+    NO_DEVICE_EVENTS,
+    Event,
+    content_of,
+    measured_window,
+    read_trace,
+    start_profiler,
+)
 from hpml_jobs.worker.training import Training
 
 ITERATIONS = 20
 """Iterations that are profiled."""
-
-_WINDOW = "hpml_jobs iterations"
-_GLOO, _NCCL, _OPERATOR = "gloo:", "nccl", "aten::"
-"""Parts of the profiler's names of gloo's collectives, NCCL's kernels and torch's operators."""
-
-_ELEMENT_BYTES = {
-    "float": 4,
-    "double": 8,
-    "int": 4,
-    "long int": 8,
-    "long": 8,
-    "c10::half": 2,
-    "c10::bfloat16": 2,
-    "half": 2,
-    "bfloat16": 2,
-    "short": 2,
-    "unsigned char": 1,
-    "byte": 1,
-    "char": 1,
-    "bool": 1,
-}
-"""Bytes per element by the dtypes that the profiler writes, in lower case: those of operators
-("c10::Half") and of NCCL's kernels ("Half")."""
-
-_KINDS = {
-    "allreduce": CollectiveKind.ALL_REDUCE,
-    "allgather": CollectiveKind.ALL_GATHER,
-    "reducescatter": CollectiveKind.REDUCE_SCATTER,
-    "broadcast": CollectiveKind.BROADCAST,
-    "gather": CollectiveKind.GATHER,
-    "scatter": CollectiveKind.SCATTER,
-    "reduce": CollectiveKind.REDUCE,
-}
-"""Collectives by a part of their names, without signs; a part of another name comes after it."""
-
-NO_DEVICE_EVENTS = (
-    "CUPTI gave no events of the GPU: it is missing, not allowed for this user or container, or in "
-    "use by another tool (nsys, ncu); run the cell with KINETO_LOG_LEVEL=0 to see why"
-)
-
-
-class Event(NamedTuple):
-    """One event of a trace; times are in seconds since the start of the window.
-
-    `processes` is the number of ranks of a collective.
-    """
-
-    category: str
-    name: str
-    start_s: float
-    end_s: float
-    details: dict[str, Any]
-    processes: int = 1
-
-    @property
-    def on_device(self) -> bool:
-        """Whether it ran on a GPU."""
-        return self.category in ("kernel", "gpu_memcpy", "gpu_memset")
-
-    @property
-    def is_collective(self) -> bool:
-        """Whether it is a collective: a call of gloo until its end, or a kernel of NCCL."""
-        if self.on_device:
-            return _NCCL in self.name.lower()
-        return self.name.startswith(_GLOO)
-
-    @property
-    def kind(self) -> CollectiveKind | None:
-        """The collective, as torch named it, else by the name of the kernel; None if unknown.
-
-        Of a kernel's name only the collective is true, not algorithm or protocol (NCCL issue 1595).
-        """
-        name = str(self.details.get("Collective name") or self.name)
-        letters = re.sub("[^a-z]", "", name.lower())
-        return next((kind for part, kind in _KINDS.items() if part in letters), None)
 
 
 class ProfilerError(HpmlError):
@@ -119,16 +44,11 @@ def profile_iterations(training: Training, number: int, keep: Path | None) -> Pr
     await_idle_threads()
     batches = iter(training.batches(number))  # loads the first ones before the profiler
     profiler = _start_on_all_ranks(training)
-    span = _measured_window(training.strategy.devices)
+    span = measured_window(training.strategy.devices)
     result = instrumented_epoch(training, number, iterations=ITERATIONS, span=span, batches=batches)
     try:
         profiler.stop()
-        with tempfile.TemporaryDirectory() as folder:
-            path = keep or Path(folder) / "trace.json.gz"
-            profiler.export_chrome_trace(str(path))
-            with gzip.open(path) as file:
-                content = msgspec.json.decode(file.read())
-        events = events_in_window(content["traceEvents"], training.cell.processes)
+        events = read_trace(profiler, training.cell.processes, keep)
         return summarize_trace(
             without_overflow_messages(events, training.cell),
             result,
@@ -140,53 +60,17 @@ def profile_iterations(training: Training, number: int, keep: Path | None) -> Pr
 
 def _start_on_all_ranks(training: Training) -> profile:
     """Start the profiler on all ranks or on none, because all must run the same iterations."""
-    on_cuda = training.strategy.devices[0].type == "cuda"
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_cuda else [])]
-    profiler, reason = profile(activities=activities, record_shapes=True), ""
+    profiler, reason = None, ""
     try:
-        profiler.start()
+        profiler = start_profiler(training.strategy.devices[0])
     except Exception as error:  # the driver may refuse it in many ways
         reason = f"{type(error).__name__}: {error}"
-    if training.strategy.all_agree(not reason):
+    is_everywhere = training.strategy.all_agree(not reason)
+    if profiler and is_everywhere:
         return profiler
-    if not reason:
+    if profiler:
         profiler.stop()
     raise ProfilerError(reason or "the profiler did not start on another rank")
-
-
-@contextmanager
-def _measured_window(devices: Devices) -> Iterator[None]:
-    """Mark the part of the trace to evaluate: the block, until the devices are done."""
-    with record_function(_WINDOW):
-        yield
-        synchronize(devices)
-
-
-def events_in_window(raw: Iterable[dict[str, Any]], processes: int = 1) -> list[Event]:
-    """Return a trace's complete events, clipped to the window; the first one is the window.
-
-    On CUDA the window is in the trace twice. The other one (gpu_user_annotation) extends from its
-    first to its last kernel, without the idle time at its ends.
-
-    Raises:
-        ValueError: the window is not in the trace.
-    """
-    complete = [event for event in raw if event.get("ph") == "X"]
-    window = next(
-        (e for e in complete if e["name"] == _WINDOW and e.get("cat") == "user_annotation"), None
-    )
-    if window is None:
-        raise ValueError("the profiler's trace has no window")
-    start, end = window["ts"], window["ts"] + window["dur"]
-    events = [Event("window", _WINDOW, 0.0, (end - start) / 1e6, {})]
-    for event in complete:
-        first, last = max(event["ts"], start), min(event["ts"] + event["dur"], end)
-        if event is not window and first <= last:
-            times = ((first - start) / 1e6, (last - start) / 1e6)
-            details = event.get("args", {})
-            category, name = event.get("cat", ""), event["name"]
-            events.append(Event(category, name, *times, details, processes))
-    return events
 
 
 def without_overflow_messages(events: list[Event], cell: Cell) -> list[Event]:
@@ -216,12 +100,7 @@ def summarize_trace(
         raise ProfilerError(NO_DEVICE_EVENTS)
     collectives = [e for e in events if e.is_collective and e.on_device == on_cuda]
     comm = [(event.start_s, event.end_s) for event in collectives]
-    compute = [
-        (event.start_s, event.end_s)
-        for event in events
-        if not event.is_collective
-        and (event.on_device if on_cuda else event.name.startswith(_OPERATOR))
-    ]
+    compute = [(e.start_s, e.end_s) for e in events if e.computes(on_cuda=on_cuda)]
     window_s = events[0].end_s
     comm_s, compute_s, busy_s = union_s(comm), union_s(compute), union_s([*comm, *compute])
     recorded = result.ledger.collectives if result.ledger else []
@@ -270,25 +149,5 @@ def _by_kind(collectives: Sequence[Event], ledger: Ledger | None) -> Iterator[Pr
 
 def _total_bytes(collectives: Sequence[Event]) -> int | None:
     """Return the bytes of some collectives; None if the profiler has not those of each."""
-    sizes = [_message_bytes(event) for event in collectives]
-    return None if None in sizes else sum(size for size in sizes if size)
-
-
-def _message_bytes(event: Event) -> int | None:
-    """Return the bytes of a collective's message; None if the profiler does not report them.
-
-    A call of gloo has the shapes of its inputs (of an all-gather the share of a rank), a kernel of
-    NCCL torch's numbers of elements.
-    """
-    details = event.details
-    if event.on_device:
-        is_output = event.kind in (CollectiveKind.ALL_GATHER, CollectiveKind.SCATTER)
-        elements = details.get("Out msg nelems" if is_output else "In msg nelems")
-        dtype = details.get("dtype")
-    else:
-        shapes, dtypes = details.get("Input Dims"), details.get("Input type")
-        shares = event.processes if event.kind is CollectiveKind.ALL_GATHER else 1
-        elements = shares * math.prod(shapes[0]) if shapes else None
-        dtype = dtypes[0] if dtypes else None
-    size = _ELEMENT_BYTES.get(str(dtype).lower())
-    return elements * size if elements and size else None
+    contents = [content_of(event) for event in collectives]
+    return None if None in contents else sum(content.bytes for content in contents if content)

@@ -1,4 +1,7 @@
-"""The exchange of gradients of a script: recorded in one window, and switched off in another."""
+"""The exchange of gradients of a script: recorded in one window, and switched off in another.
+
+DDP's by a communication hook, every other one by the profiler.
+"""
 
 import gc
 from bisect import bisect_right
@@ -14,12 +17,15 @@ from torch._dynamo import OptimizedModule
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from hpml_jobs.core.measurements import CollectiveKind, Purpose, Role
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.phases import EpochPhases, split_phases
 from hpml_jobs.worker.instruments.timing import Clock
 from hpml_jobs.worker.instruments.wrappers import record_all_reduce
+from hpml_jobs.worker.observer.traced import MOST_ITERATIONS, Trace
 from hpml_jobs.worker.observer.watch import WRAPPERS, world_size
 from hpml_jobs.worker.observer.windows import Event, Iterations, Kind, Recording, mark_phases
 
@@ -81,6 +87,10 @@ class Exchange:
         self.missing: str | None = None
         self.events: list[Event] = []
         self._hooks: list[Hook] = []
+        self._on_call: Callable[..., None] | None = None
+        self._calls: RemovableHandle | None = None
+        self._is_traced = False
+        self._trace: Trace | None = None
         self._undo: list[Callable[[], Any]] = []
 
     def find_model(self, optimizer: Optimizer, on_call: Callable[..., None] | None) -> None:
@@ -93,9 +103,8 @@ class Exchange:
         def take(module: nn.Module) -> bool:
             if trained.isdisjoint(map(id, module.parameters())):
                 return False
-            self.model = module
-            if on_call:
-                module.register_forward_pre_hook(on_call, with_kwargs=True)
+            self.model, self._on_call = module, on_call
+            self._watch_calls()
             return True
 
         # torch warns of global hooks where a module is compiled.
@@ -106,10 +115,28 @@ class Exchange:
                 lambda module, _: handle.remove() if take(module) else None
             )
 
+    def _watch_calls(self) -> None:
+        """Let `on_call` be called before all that other hooks do before a forward pass."""
+        if self._calls:
+            self._calls.remove()
+        if self.model is not None and self._on_call:
+            self._calls = self.model.register_forward_pre_hook(
+                self._on_call, prepend=True, with_kwargs=True
+            )
+
     @property
     def _wrappers(self) -> list[DistributedDataParallel]:
         """The wrappers that exchange gradients; that of a single process sends nothing."""
         return [*WRAPPERS] if world_size() > 1 else []
+
+    @property
+    def wrapper(self) -> Strategy | None:
+        """What joins the processes: ddp, fsdp, or None."""
+        if len(WRAPPERS):
+            return Strategy.DDP
+        modules = self.model.modules() if self.model is not None else ()
+        names = {base.__name__ for module in modules for base in type(module).__mro__}
+        return Strategy.FSDP if names & {"FullyShardedDataParallel", "FSDPModule"} else None
 
     @property
     def _is_compiled(self) -> bool:
@@ -120,45 +147,72 @@ class Exchange:
         """Whether the processes can train without exchange: under DDP that is not compiled."""
         return len(self._wrappers) > 0 and not self._is_compiled
 
-    def prepare(self) -> None:
-        """Make ready to record the exchange, or say in `missing` why not."""
-        modules = [*self.model.modules()] if self.model is not None else []
+    def prepare(self, iterations: int) -> None:
+        """Make ready to record the exchange of so many, or say in `missing` why not."""
         if self.model is None:
             self.missing = (
                 "the model with the optimizer's parameters has no forward pass of its own"
             )
         elif WRAPPERS and self._is_compiled:  # what is changed in it would be compiled anew
             self.missing = "DistributedDataParallel is compiled: wrap the compiled model instead"
-        elif world_size() > 1 and not WRAPPERS:
-            self.missing = "the gradients are not exchanged by DistributedDataParallel"
-        elif world_size() > 1 and any(isinstance(m, nn.SyncBatchNorm) for m in modules):
-            self.missing = "SyncBatchNorm sends messages inside of forward and backward"
+        elif world_size() > 1 and not self._hook():
+            self._is_traced = True
+            if iterations > MOST_ITERATIONS:
+                self.missing = (
+                    f"only torch's profiler sees this exchange, for {MOST_ITERATIONS} iterations "
+                    f"at most: give e.g. window=20,{MOST_ITERATIONS}"
+                )
+
+    def _hook(self) -> bool:
+        """Hook into the exchange; return whether all of it is DDP's own, and hooked."""
+        modules = self.model.modules() if self.model is not None else ()
+        if any(isinstance(module, nn.SyncBatchNorm) for module in modules):
+            return False  # which sends messages inside of forward and backward
         try:
-            self._hooks = [Hook(wrapper) for wrapper in self._wrappers] if not self.missing else []
-        except RuntimeError:
-            self.missing = "DistributedDataParallel has a communication hook of the script's own"
+            self._hooks = [Hook(wrapper) for wrapper in self._wrappers]
+        except RuntimeError:  # the script has a hook of its own
+            return False
+        return len(self._hooks) > 0
 
     def stamps(self, role: Role) -> int:
         """Return how many stamps a batch needs at most, beside those of the session."""
         return STAMPS_OF_BATCH if role is Role.INSTRUMENTED else 0
 
-    def start(self, role: Role) -> None:
+    def start(self, role: Role, device: torch.device) -> None:
         """Begin to record phases and messages, or switch the exchange off."""
         if role is Role.INSTRUMENTED and self.model is not None:
-            self.ledger = Ledger(self.clock)
             of_model = (
-                self.model.register_forward_pre_hook(lambda *_: self._note(Kind.FORWARD)),
+                # before those of FSDP, which wait for parameters
+                self.model.register_forward_pre_hook(
+                    lambda *_: self._note(Kind.FORWARD), prepend=True
+                ),
                 self.model.register_forward_hook(lambda *_: self._note(Kind.FORWARDED)),
             )
             self._undo += [handle.remove for handle in of_model]
-            for hook in self._hooks:
-                hook.exchange = self
-                self._undo.append(partial(setattr, hook, "exchange", None))
-            for wrapper in self._wrappers:
-                self._record_buffers(wrapper)
+            self._watch_calls()
+            if self._is_traced:
+                self._start_trace(device)
+            else:
+                self._record_hooks()
         if role is Role.UNSYNCED:
             for wrapper in self._wrappers:
                 self._switch_off(wrapper)
+
+    def _start_trace(self, device: torch.device) -> None:
+        """Start the profiler; where it refuses, this window goes on, as those of other ranks do."""
+        try:
+            self._trace = Trace(self.clock, device, world_size())
+            self._undo.append(self._trace.stop)
+        except Exception as refusal:
+            self.missing = f"torch's profiler did not start: {type(refusal).__name__}: {refusal}"
+
+    def _record_hooks(self) -> None:
+        self.ledger = Ledger(self.clock)
+        for hook in self._hooks:
+            hook.exchange = self
+            self._undo.append(partial(setattr, hook, "exchange", None))
+        for wrapper in self._wrappers:
+            self._record_buffers(wrapper)
 
     def stop(self) -> None:
         """Undo what `start` did."""
@@ -218,17 +272,26 @@ class Exchange:
     def split(self, recording: Recording, iterations: Iterations) -> EpochPhases | None:
         """Return the phases of the instrumented window; None with the reason in `missing`."""
         steps = mark_phases(recording.window.start, iterations)
-        if isinstance(steps, str) or self.ledger is None:
-            self.missing = str(steps)
+        if isinstance(steps, str):
+            self.missing = steps
+        if self.missing or isinstance(steps, str):
             return None
+        window, marks = recording.window, [step.marks for step in steps]
+        accumulate = max(1, iterations.accumulate)
+        if self._trace:
+            is_sharded = self.wrapper is Strategy.FSDP
+            try:
+                phases, self.ledger = self._trace.split(
+                    window, marks, accumulate, is_sharded=is_sharded
+                )
+            except (OSError, RuntimeError, ValueError) as fault:
+                self.missing = f"torch's profiler: {type(fault).__name__}: {fault}"
+                return None
+            self._trace = None  # with a thousand events of each iteration
+            return phases
         place = {id(event): number for number, event in enumerate(recording.events)}
         starts = [place[id(step.events[0])] for step in steps]
-        for entry in self.ledger.collectives:
+        ledger = self.ledger or Ledger(self.clock)
+        for entry in ledger.collectives:
             entry.iteration = max(0, bisect_right(starts, entry.iteration - 1) - 1)
-        return split_phases(
-            recording.window,
-            [step.marks for step in steps],
-            self.ledger,
-            overlaps=True,
-            accumulate=max(1, iterations.accumulate),
-        )
+        return split_phases(window, marks, ledger, overlaps=True, accumulate=accumulate)

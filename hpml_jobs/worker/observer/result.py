@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.optim import Optimizer
 
 from hpml_jobs.core.measurements import Role, Stage
@@ -32,7 +33,7 @@ from hpml_jobs.worker.instruments import facts
 from hpml_jobs.worker.instruments.collectives import fingerprint
 from hpml_jobs.worker.instruments.recorder import peak_memory_bytes
 from hpml_jobs.worker.observer.observed import Observed
-from hpml_jobs.worker.observer.watch import WRAPPERS, has_group, world_size
+from hpml_jobs.worker.observer.watch import has_group, world_size
 from hpml_jobs.worker.observer.windows import Kind
 from hpml_jobs.worker.results import Arrays, instrumented_arrays, timed_arrays
 
@@ -86,7 +87,7 @@ class Writer:
         """Keep the fingerprint of the parameters as they are now, unless it takes long."""
         whole = sum(p.numel() * p.element_size() for p in self._parameters) <= FINGERPRINT_BYTES
         is_replica = all(type(p.data) is torch.Tensor for p in self._parameters)  # no DTensor
-        if whole and is_replica and _wrapper(self._session) is not Strategy.FSDP:
+        if whole and is_replica and self._session.wrapper is not Strategy.FSDP:
             self._parameters_hash = fingerprint(self._parameters)
 
     def write(self, *, has_ended: bool = False) -> None:
@@ -119,7 +120,7 @@ class Writer:
         return Observed(
             rank=self._describe_rank(),
             world_size=self._world_size,
-            wrapper=_wrapper(session),
+            wrapper=session.wrapper,
             model=self._describe_model(),
             steps=session.steps,
             window=session.window,
@@ -160,11 +161,12 @@ class Writer:
         model = self._session.model
         module = getattr(model, "module", model)
         trained = [p for p in self._parameters if p.requires_grad]
+        sizes = _flat_sizes(model) or [(p.numel(), p.element_size()) for p in trained]
         return Model(
             name=type(module).__name__ if module is not None else "",
-            parameters=sum(p.numel() for p in trained),
+            parameters=sum(elements for elements, _ in sizes),
             tensors=len(trained),
-            gradient_bytes=sum(p.numel() * p.element_size() for p in trained),
+            gradient_bytes=sum(elements * size for elements, size in sizes),
             buffer_bytes=sum(b.numel() * b.element_size() for b in module.buffers())
             if module is not None
             else 0,
@@ -185,13 +187,12 @@ class Writer:
             time.sleep(0.05)
 
 
-def _wrapper(session: "Session") -> Strategy | None:
-    """Return what joins the processes: ddp, fsdp, or None."""
-    if len(WRAPPERS):
-        return Strategy.DDP
-    modules = session.model.modules() if session.model is not None else ()
-    names = {base.__name__ for module in modules for base in type(module).__mro__}
-    return Strategy.FSDP if names & {"FullyShardedDataParallel", "FSDPModule"} else None
+def _flat_sizes(model: nn.Module | None) -> list[tuple[int, int]]:
+    """Return elements, and bytes of each, of FSDP1's shards: its parameters are a rank's part."""
+    modules = () if model is None else model.modules()
+    handles = (getattr(module, "_handle", None) for module in modules)
+    flat = [handle.flat_param for handle in handles if handle is not None]
+    return [(p._unpadded_unsharded_size.numel(), p.element_size()) for p in flat if p.requires_grad]
 
 
 def note_fault(folder: AttemptFolder, fault: Exception) -> None:

@@ -15,6 +15,7 @@ from torch.distributed.distributed_c10d import _get_default_store
 from torch.optim import Optimizer
 
 from hpml_jobs.core.measurements import Epoch, Role
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.worker.instruments import facts
@@ -304,7 +305,7 @@ class Session:
             each = STAMPS_OF_BATCH + self._exchange.stamps(role)
             self._clock.prepare(each * (batches + 1))
             self.writer.report(role)
-            self._exchange.start(role)
+            self._exchange.start(role, self.device)
             self._meters.start()
             if meets:
                 self._meet(role)
@@ -382,7 +383,7 @@ class Session:
             self.results.append(Result(epoch, iterations, batches, phases))
         if role is Role.TIMED and self._meters:
             self._meters.cards.read()
-            self._exchange.prepare()
+            self._exchange.prepare(len(iterations.samples))
             self.writer.fingerprint()
         self.writer.write()
         if self.role is None and self.script.stop:
@@ -392,6 +393,11 @@ class Session:
     def model(self) -> nn.Module | None:
         """The model with its wrapper; None before it was called."""
         return self._exchange.model
+
+    @property
+    def wrapper(self) -> Strategy | None:
+        """What joins the processes: ddp, fsdp, or None."""
+        return self._exchange.wrapper
 
     @property
     def ledger(self) -> Any:

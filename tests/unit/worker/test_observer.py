@@ -164,10 +164,58 @@ HOOK = "from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import al
 REGISTERS = "model.register_comm_hook(None, allreduce_hook)\n"
 
 
-def test_hook_of_the_script_is_left_alone(observe):
-    seen = observe(HOOK + LOSSES.replace("data =", REGISTERS + "data ="), "5", batch=8)
+OWN_HOOK = HOOK + LOSSES.replace("data =", REGISTERS + "data =")
+
+
+def test_exchange_by_a_hook_of_the_script_is_profiled(observe):
+    record = observe(OWN_HOOK, "5", batch=8).record
+    assert roles(record) == ["warmup", "timed", "instrumented", "unsynced"]
+    for rank in record.ranks:
+        assert rank.communication.bytes_of("gradients") == 6 * record.model.gradient_bytes
+        assert rank.communication.bytes_of("buffers") == 6 * record.model.buffer_bytes
+        assert rank.epoch("instrumented").closure < 0.01
+    assert record.exchange.collectives == 18
+
+
+def test_long_windows_are_not_profiled(observe):
+    seen = observe(OWN_HOOK, "20", batch=8, window=(4, 51))
     assert roles(seen.record) == ["warmup", "timed", "unsynced"]
-    assert "communication hook of the script's own" in seen.record.facts.missing[0]
+    assert seen.record.facts.missing[0].endswith("give e.g. window=20,50")
+
+
+def test_profiler_of_the_script_goes_on(observe):
+    own = "from torch.profiler import profile\np = profile()\np.start()\n"
+    seen = observe(own + OWN_HOOK, "5", batch=8)
+    assert roles(seen.record) == ["warmup", "timed", "unsynced"]
+    assert "torch's profiler did not start" in seen.record.facts.missing[0]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_exchange_of_fsdp_is_profiled(observe, version):
+    words = f"--batch-size 128 --version {version}"
+    record = observe("fsdp.py", words, strategy=Strategy.FSDP).record
+    assert roles(record) == ["warmup", "timed", "instrumented"]
+    assert record.model.parameters == 1323018
+    norm_bytes = 24 * (version == 2)  # one number of each of the six tensors
+    for rank in record.ranks:
+        assert rank.communication.bytes_of("parameters") == 2 * 8 * record.model.gradient_bytes
+        # gloo reduces by all-reduces
+        expected = 8 * (record.model.gradient_bytes + norm_bytes)
+        assert rank.communication.bytes_of("gradients") == expected
+        assert 0 < rank.phases.comm_forward_s < rank.phases.forward_s
+        assert rank.epoch("instrumented").closure < 0.01
+        assert rank.parameters_hash == ""
+
+
+def test_averaging_by_hand_is_exposed(observe):
+    by_hand = LOSSES.replace("nn.parallel.DistributedDataParallel(", "(").replace(
+        "    optimizer.step()",
+        "    [dist.all_reduce(p.grad) for p in model.parameters()]; optimizer.step()",
+    )
+    record = observe(by_hand, "5", batch=8, strategy=Strategy.ALLREDUCE).record
+    for rank in record.ranks:
+        assert rank.communication.bytes_of("gradients") == 6 * record.model.gradient_bytes
+        assert rank.phases.comm_exposed_s == pytest.approx(rank.communication.total_s)
 
 
 def test_script_may_register_its_hook_after_ours(observe):

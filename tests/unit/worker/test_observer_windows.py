@@ -1,7 +1,11 @@
 """Iterations and phases of a script from what was seen of it, in nanoseconds of the host."""
 
+import pytest
+
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.worker.instruments.timing import HostClock, Window
+from hpml_jobs.worker.instruments.trace import Event as Traced
+from hpml_jobs.worker.observer.traced import waits
 from hpml_jobs.worker.observer.windows import (
     Event,
     Kind,
@@ -136,3 +140,13 @@ def test_phases_that_cannot_be_told_apart_have_a_reason():
     assert "forward pass" in phases("rbSs" * 2)
     assert "ahead" in phases("rb" + "rbrbfFfFSs" * 3, ahead=True)
     assert "changes" in phases("rbfFrbfFSs" * 3 + "rbfFSs" + "rbfFrbfFSs")
+
+
+def test_messages_without_computation_are_waits():
+    def events(*times_ms):
+        return [Traced("cpu_op", "", a / 1e3, b / 1e3, {}) for a, b in times_ms]
+
+    messages, computation = events((0, 4), (3, 9), (20, 21)), events((1, 2), (5, 5.5), (5.51, 6))
+    expected = [(0, 1e6), (2e6, 5e6), (6e6, 9e6), (20e6, 21e6)]  # 0.01 ms is no wait
+    found = waits(messages, computation)
+    assert [end for wait in found for end in wait] == pytest.approx([*sum(expected, ())])

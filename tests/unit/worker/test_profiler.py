@@ -13,13 +13,12 @@ from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.worker.epochs import EpochResult
 from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.profiler import (
-    Event,
     ProfilerError,
-    events_in_window,
     summarize_trace,
     without_overflow_messages,
 )
 from hpml_jobs.worker.instruments.timing import HostClock, IterationTimes
+from hpml_jobs.worker.instruments.trace import Event, events_in_window
 
 from .conftest import cpu_cell
 
@@ -30,6 +29,10 @@ def event(name, start, end, category="cpu_op", **args):
 
 
 WINDOW = event("hpml_jobs iterations", 1000, 11_000, "user_annotation")
+
+
+def window_of(events, processes=1):
+    return events_in_window(json.dumps({"traceEvents": events}).encode(), processes)
 
 
 def epoch_result(*sizes):
@@ -56,7 +59,7 @@ def test_cpu_trace_splits_operators_and_gloo_communication():
         event("c10d::allreduce_", 2000, 9000),
         {"ph": "i", "name": "mark", "ts": 5},
     ]
-    summary = summarize_trace(events_in_window(trace), epoch_result(1000, 10), on_cuda=False)
+    summary = summarize_trace(window_of(trace), epoch_result(1000, 10), on_cuda=False)
     assert summary.window_s == pytest.approx(0.010)
     assert summary.compute_s == pytest.approx(0.0025)
     assert summary.comm_s == pytest.approx(0.005)
@@ -77,7 +80,7 @@ def test_gpu_trace_counts_device_events_only():
         event("Memcpy HtoD", 1500, 2000, "gpu_memcpy"),
         event("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 3000, 6000, "kernel"),
     ]
-    summary = summarize_trace(events_in_window(trace), epoch_result(7), on_cuda=True)
+    summary = summarize_trace(window_of(trace), epoch_result(7), on_cuda=True)
     assert summary.compute_s == pytest.approx(0.0025)
     assert summary.comm_s == pytest.approx(0.003)
     assert summary.overlap_s == pytest.approx(0.001)
@@ -93,7 +96,7 @@ def recorded(name, window):
     content = (RECORDED / name).read_bytes()
     raw = json.loads(gzip.decompress(content) if name.endswith(".gz") else content)["traceEvents"]
     marked = [e | {"name": WINDOW["name"]} if e["name"] == window else e for e in raw]
-    return events_in_window(marked)
+    return window_of(marked)
 
 
 def test_recorded_iteration_of_ddp_has_the_bytes_of_resnet50():
@@ -147,7 +150,7 @@ def ddp_epoch():
 
 
 def test_gpu_trace_has_time_count_and_bytes_by_collective():
-    events = events_in_window(trace_events("cuda-ddp.json"))
+    events = window_of(trace_events("cuda-ddp.json"))
     summary = summarize_trace(events, ddp_epoch(), on_cuda=True)
     times_s = (summary.compute_s, summary.comm_s, summary.overlap_s, summary.idle_s)
     assert times_s == pytest.approx((7.6e-3, 2.27e-3, 1.4e-3, 1.53e-3))
@@ -163,14 +166,14 @@ def test_gpu_trace_has_time_count_and_bytes_by_collective():
 
 def test_gpu_window_is_the_host_s_not_from_first_to_last_kernel():
     """The same name is in the trace as gpu_user_annotation, here before the host's."""
-    window = events_in_window(trace_events("cuda-ddp.json"))[0]
+    window = window_of(trace_events("cuda-ddp.json"))[0]
     assert window.end_s == pytest.approx(0.010)
     with pytest.raises(ValueError, match="no window"):
-        events_in_window([event("hpml_jobs iterations", 0, 9, "gpu_user_annotation")])
+        window_of([event("hpml_jobs iterations", 0, 9, "gpu_user_annotation")])
 
 
 def test_gpu_trace_without_kernels_is_missing_not_the_host_s():
-    events = events_in_window(trace_events("cuda-no-device-events.json"))
+    events = window_of(trace_events("cuda-no-device-events.json"))
     with pytest.raises(ProfilerError, match="CUPTI gave no events of the GPU: it is missing, not"):
         summarize_trace(events, ddp_epoch(), on_cuda=True)
 
@@ -206,13 +209,13 @@ def test_message_has_the_bytes_of_the_whole_tensor(collective, dtype, size):
         event("hpml_jobs iterations", 0, 9, "user_annotation"),
         event("ncclDevKernel", 1, 2, "kernel", **details),
     ]
-    summary = summarize_trace(events_in_window(events), epoch_result(), on_cuda=True)
+    summary = summarize_trace(window_of(events), epoch_result(), on_cuda=True)
     assert summary.message_bytes == size
 
 
 def test_gloo_all_gather_has_the_bytes_of_all_shares():
     events = [WINDOW, event("gloo:all_gather", 2000, 3000, **shapes(1000))]
-    summary = summarize_trace(events_in_window(events, 4), epoch_result(), on_cuda=False)
+    summary = summarize_trace(window_of(events, 4), epoch_result(), on_cuda=False)
     assert summary.message_bytes == 16_000
 
 
@@ -224,14 +227,14 @@ def test_message_of_overflows_is_not_among_fsdp_s(strategy, precision, messages)
     path = TrainingPath(precision=Precision(precision))
     cell = cpu_cell(gpus=2, strategy=Strategy(strategy), device=Device.CUDA, path=path)
     names = ("ncclDevKernel_AllGather_RING_LL(x)", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)")
-    events = events_in_window([WINDOW, *(event(name, 2000, 3000, "kernel") for name in names)])
+    events = window_of([WINDOW, *(event(name, 2000, 3000, "kernel") for name in names)])
     own = without_overflow_messages(events, cell)
     assert summarize_trace(own, epoch_result(), on_cuda=True).messages == messages
 
 
 def test_trace_without_measured_window_is_refused():
     with pytest.raises(ValueError, match="no window"):
-        events_in_window([event("aten::mm", 0, 1)])
+        window_of([event("aten::mm", 0, 1)])
 
 
 def shapes(elements):

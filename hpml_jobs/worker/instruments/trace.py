@@ -1,0 +1,212 @@
+"""What torch.profiler has of a window: the operators, kernels and collectives of this process."""
+
+import gzip
+import math
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from hpml_jobs.core.measurements import CollectiveKind
+from hpml_jobs.worker.instruments.timing import Devices, synchronize
+
+_WINDOW = "hpml_jobs iterations"
+_GLOO, _NCCL, _OPERATOR = "gloo:", "nccl", "aten::"
+"""Parts of the profiler's names of gloo's collectives, NCCL's kernels and torch's operators."""
+
+_DTYPES = {
+    "float": torch.float32,
+    "double": torch.float64,
+    "int": torch.int32,
+    "long int": torch.int64,
+    "long": torch.int64,
+    "c10::half": torch.float16,
+    "c10::bfloat16": torch.bfloat16,
+    "half": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "short": torch.int16,
+    "unsigned char": torch.uint8,
+    "byte": torch.uint8,
+    "char": torch.int8,
+    "bool": torch.bool,
+}
+"""The dtypes by the names that the profiler writes, in lower case: those of operators ("c10::Half")
+and of NCCL's kernels ("Half")."""
+
+_KINDS = {
+    "allreduce": CollectiveKind.ALL_REDUCE,
+    "allgather": CollectiveKind.ALL_GATHER,
+    "reducescatter": CollectiveKind.REDUCE_SCATTER,
+    "broadcast": CollectiveKind.BROADCAST,
+    "gather": CollectiveKind.GATHER,
+    "scatter": CollectiveKind.SCATTER,
+    "reduce": CollectiveKind.REDUCE,
+}
+"""Collectives by a part of their names, without signs; a part of another name comes after it."""
+
+
+NO_DEVICE_EVENTS = (
+    "CUPTI gave no events of the GPU: it is missing, not allowed for this user or container, or in "
+    "use by another tool (nsys, ncu); run the cell with KINETO_LOG_LEVEL=0 to see why"
+)
+
+
+class Event(NamedTuple):
+    """One event of a trace; times are in seconds since the start of the window.
+
+    `processes` is the number of ranks of a collective, which alone has `details`.
+    """
+
+    category: str
+    name: str
+    start_s: float
+    end_s: float
+    details: dict[str, Any]
+    processes: int = 1
+
+    @property
+    def on_device(self) -> bool:
+        """Whether it ran on a GPU."""
+        return self.category in ("kernel", "gpu_memcpy", "gpu_memset")
+
+    @property
+    def is_collective(self) -> bool:
+        """Whether it is a collective: a call of gloo until its end, or a kernel of NCCL."""
+        if self.on_device:
+            return _NCCL in self.name.lower()
+        return self.name.startswith(_GLOO)
+
+    def computes(self, *, on_cuda: bool) -> bool:
+        """Whether it is computation: a kernel or copy of a GPU, an operator of torch on a CPU."""
+        is_computing = self.on_device if on_cuda else self.name.startswith(_OPERATOR)
+        return is_computing and not self.is_collective
+
+    @property
+    def kind(self) -> CollectiveKind | None:
+        """The collective, as torch named it, else by the name of the kernel; None if unknown.
+
+        Of a kernel's name only the collective is true, not algorithm or protocol (NCCL issue 1595).
+        """
+        name = str(self.details.get("Collective name") or self.name)
+        letters = re.sub("[^a-z]", "", name.lower())
+        return next((kind for part, kind in _KINDS.items() if part in letters), None)
+
+
+def start_profiler(device: torch.device) -> profile:
+    """Start the profiler for this process and its device, with the shapes of messages.
+
+    Raises:
+        Exception: the driver refuses it, which it may do in many ways.
+    """
+    if device.type == "cpu":
+        # Keep its messages (no CUDA) out of the cell's log; with CUDA they say why a trace has no
+        # events of the GPU.
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    activities = [ProfilerActivity.CPU]
+    activities += [ProfilerActivity.CUDA] if device.type == "cuda" else []
+    profiler = profile(activities=activities, record_shapes=True)
+    profiler.start()
+    return profiler
+
+
+@contextmanager
+def measured_window(devices: Devices) -> Iterator[None]:
+    """Mark the part of the trace to evaluate: the block, until the devices are done."""
+    with record_function(_WINDOW):
+        yield
+        synchronize(devices)
+
+
+def read_trace(profiler: profile, processes: int, keep: Path | None = None) -> list[Event]:
+    """Return the events in the marked window of a profiler that is stopped; the first is it.
+
+    The trace is written to `keep` (a .json.gz for Perfetto or chrome://tracing), or discarded.
+
+    Raises:
+        OSError, RuntimeError, ValueError: the trace cannot be written, or has no window.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = keep or Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        content = gzip.decompress(path.read_bytes()) if keep else path.read_bytes()
+    return events_in_window(content, processes)
+
+
+class _Raw(msgspec.Struct):
+    """An event of a trace in Chrome's format; times are in microseconds."""
+
+    ph: str
+    name: str | int = ""
+    cat: str = ""
+    ts: float = 0.0
+    dur: float = 0.0
+    args: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Trace(msgspec.Struct):
+    traceEvents: list[_Raw]  # noqa: N815  (the format's name)
+
+
+def events_in_window(trace: bytes, processes: int = 1) -> list[Event]:
+    """Return a trace's complete events, clipped to the window; the first one is the window.
+
+    On CUDA the window is in the trace twice. The other one (gpu_user_annotation) extends from its
+    first to its last kernel, without the idle time at its ends.
+
+    Raises:
+        ValueError: the window is not in the trace.
+    """
+    raw = msgspec.json.decode(trace, type=_Trace).traceEvents
+    complete = [event for event in raw if event.ph == "X"]
+    window = next((e for e in complete if e.name == _WINDOW and e.cat == "user_annotation"), None)
+    if window is None:
+        raise ValueError("the profiler's trace has no window")
+    start, end = window.ts, window.ts + window.dur
+    events = [Event("window", _WINDOW, 0.0, window.dur / 1e6, {})]
+    for each in complete:
+        first, last = max(each.ts, start), min(each.ts + each.dur, end)
+        if each is not window and first <= last:
+            times = ((first - start) / 1e6, (last - start) / 1e6)
+            event = Event(each.cat, str(each.name), *times, {}, processes)
+            details = msgspec.json.decode(each.args) if event.is_collective else {}
+            events.append(event._replace(details=details))
+    return events
+
+
+class Content(NamedTuple):
+    """What a message has: a number of elements of a dtype."""
+
+    elements: int
+    dtype: torch.dtype
+
+    @property
+    def bytes(self) -> int:
+        """The number of elements times the size of one."""
+        return self.elements * self.dtype.itemsize
+
+
+def content_of(event: Event) -> Content | None:
+    """Return the content of a collective's message; None if the profiler does not report it.
+
+    A call of gloo has the shapes of its inputs (of an all-gather the share of a rank), a kernel of
+    NCCL torch's numbers of elements.
+    """
+    details = event.details
+    if event.on_device:
+        is_output = event.kind in (CollectiveKind.ALL_GATHER, CollectiveKind.SCATTER)
+        elements = details.get("Out msg nelems" if is_output else "In msg nelems")
+        name = details.get("dtype")
+    else:
+        shapes, dtypes = details.get("Input Dims"), details.get("Input type")
+        shares = event.processes if event.kind is CollectiveKind.ALL_GATHER else 1
+        elements = shares * math.prod(shapes[0]) if shapes else None
+        name = dtypes[0] if dtypes else None
+    dtype = _DTYPES.get(str(name).lower())
+    return Content(elements, dtype) if elements and dtype else None

@@ -66,9 +66,12 @@ def too_few_iterations(record: Record) -> Observation | None:
     cell = record.cell
     if (cell.workload.images is None and cell.script is None) or record.iterations is None:
         return None
+    in_windows = record.facts is not None and record.facts.in_windows
     return Observation(
         record.iterations >= LEAST_ITERATIONS,
-        f"{counted(record.iterations, 'iteration')} per epoch (at least {LEAST_ITERATIONS})",
+        f"{counted(record.iterations, 'iteration')} per {'window' if in_windows else 'epoch'} "
+        f"(at least {LEAST_ITERATIONS})",
+        "give a larger window=" if in_windows else "",
     )
 
 

@@ -189,6 +189,8 @@ def _cell_line(folder: CellFolder) -> str:
     if record is not None and record.ranks:
         accuracies = {"training accuracy": record.accuracy, "test": record.ranks[0].test_accuracy}
         shown = (f"{name} {share:.3f}" for name, share in accuracies.items() if share is not None)
-        return f"{folder.slug:44} epoch {record.timed_s:8.3f} s   {', '.join(shown)}".rstrip()
+        in_windows = record.facts is not None and record.facts.in_windows
+        what = counted(record.ranks[0].timed.iterations, "iteration") if in_windows else "epoch"
+        return f"{folder.slug:44} {what} {record.timed_s:8.3f} s   {', '.join(shown)}".rstrip()
     outcome = end.outcome.value if end else "failed"
     return f"{folder.slug:44} {outcome}: {end.reason if end else 'ended without an exit report'}"

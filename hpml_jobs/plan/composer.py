@@ -138,6 +138,8 @@ def check_keys(config: DictConfig, keys: Iterable[str], place: str = "") -> None
     valid = _dotted_keys(OmegaConf.to_container(config, resolve=False))
     for key in keys:
         if key not in valid and not _is_free(config, key):
+            if key.startswith("cluster.") and type_of(key) is not None:
+                raise UsageError(f"{place}this cluster= has no key {key}: choose another cluster=")
             near = nearest_key(key, valid)
             hint = f"did you mean {near}?" if near else "hpml-jobs help keys lists the keys"
             raise UsageError(f"{place}unknown key {key}: {hint}")

@@ -117,6 +117,15 @@ def script_workload(settings: Settings, notify: Callable[[str], None]) -> Worklo
 def _check_file(path: Path, script: Script) -> None:
     """Refuse a script that is missing or not Python; it is parsed, not run."""
     if not path.is_file():
+        first, _, rest = script.path.partition(" ")
+        if rest and (path.parent / first).is_file():
+            raise UsageError(
+                f"script={script.path}: arguments belong in args=: script={first} args='{rest}'"
+            )
+        if "," in script.path:
+            raise UsageError(
+                f"script={script.path}: one script at a time; measure each in its own command"
+            )
         near = sorted(file.name for file in path.parent.glob("*.py"))[:5]
         there = f"; {path.parent} has {', '.join(near)}" if near else ""
         raise UsageError(f"script={script.path}: no such file{there}")

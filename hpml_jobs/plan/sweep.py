@@ -36,6 +36,12 @@ OWN_CODE = ("model", "data", "loss", "optimizer", "schedule")
 """Keys of a workload that may name a function of the user."""
 
 
+WINDOW_MEANING = (
+    "give two whole numbers, the iterations to warm up and those of each measurement, e.g. "
+    "window=50,200"
+)
+
+
 class Sweep(NamedTuple):
     """All combinations, the decisions made on the way as sentences, and the origin of each value.
 
@@ -72,7 +78,10 @@ def _as_meant(text: str) -> str:
     typed, _, value = text.partition("=")
     key = {"hosts": "cluster.hosts", "unit": "workload.unit"}.get(typed, typed)
     if typed in ("hosts", "window") and value != "null":  # one list, not a sweep over it
-        value = f"[{value.removeprefix('[').removesuffix(']')}]"
+        inside = value.removeprefix("[").removesuffix("]")
+        if typed == "window" and not re.fullmatch(r"\d+,\d+", inside):
+            raise UsageError(f"{text}: {WINDOW_MEANING}")
+        value = f"[{inside}]"
     elif typed in ("script", "args"):  # any text
         quoted = re.sub(r"(\\*)'", r"\1\1\\'", value)
         value = "'" + re.sub(r"(\\+)$", r"\1\1", quoted) + "'"

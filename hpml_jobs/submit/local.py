@@ -55,10 +55,14 @@ def run_all(
         if planned.file.ladder and planned.cell.ladder in ended_ladders:
             continue
         report = functools.partial(on_progress, index, folder)
-        if cluster.hosts:
-            code = run_on_hosts(cluster, planned.cell.nodes, job, folder, report)
-        else:
-            code = _run(folder, job, report)
+        try:
+            if cluster.hosts:
+                code = run_on_hosts(cluster, planned.cell.nodes, job, folder, report)
+            else:
+                code = _run(folder, job, report)
+        except KeyboardInterrupt:  # what was measured before counts
+            on_end(folder)
+            raise
         if planned.file.ladder and code:
             ended_ladders.add(planned.cell.ladder)
         on_end(folder)

@@ -7,7 +7,6 @@ import msgspec
 import torch
 
 from hpml_jobs.core.cell import CellFile, Protocol
-from hpml_jobs.core.cluster import limit_of_host
 from hpml_jobs.core.measurements import TRAINING, Role, Stage
 from hpml_jobs.core.quantization import Quantized
 from hpml_jobs.core.record import Facts, Model, Rank
@@ -65,11 +64,7 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
         datasets.check_unchanged(cell.workload, Path(file.data_root))
         imported, packages = check_imports(cell.workload, before)
         cell_facts = msgspec.structs.replace(
-            facts.read_facts(cell, strategy.backend, file.link_gb_per_s),
-            peak_tflop_per_s=file.peak_tflop_per_s,
-            cancel_below_percent=limit_of_host(file.cancel_below_utilization, host_name()),
-            code_commit=file.code_commit,
-            code_dirty=file.code_dirty,
+            facts.read_facts(file, strategy.backend),
             text=describe_text(cell.workload, training.loader.dataset, training.test_images),
             packages=packages,
             imported=imported,

@@ -143,7 +143,7 @@ def _devices(file: CellFile) -> Finding:
         return problem("devices", f"this torch has no {backend}", "install locks/worker.txt")
     if cell.device is Device.CPU:
         return ok("devices", "the CPU computes and gloo is available (device=cpu needs no CUDA)")
-    facts = read_facts(cell, backend, None)
+    facts = read_facts(file, backend)
     gpus = [torch.cuda.get_device_properties(device) for device in devices]
     names = ", ".join(dict.fromkeys(f"{gpu.name} (sm_{gpu.major}{gpu.minor})" for gpu in gpus))
     software = f"driver {facts.driver}, torch built for CUDA {facts.cuda}, NCCL {facts.nccl}"

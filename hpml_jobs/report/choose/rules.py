@@ -373,6 +373,8 @@ def _edges(group: ConditionGroup, asked: Candidate) -> Iterator[Edge]:
     """Yield the cells beyond the edges of the grid on which the cell to ask for lies."""
     row = asked.row
     strategy = Strategy.DDP if row.is_baseline else row.strategy
+    if row.is_baseline and group.a_cell.script:  # whose strategy is not ours to choose
+        strategy = next((other.strategy for other in group.rows if not other.is_baseline), strategy)
     rows = [other for other in group.rows if other.strategy in (row.strategy, strategy, BASELINE)]
     samples = group.a_cell.workload.images
     accumulate = row.accumulate if any(other.accumulate > 1 for other in group.rows) else None

@@ -179,7 +179,7 @@ def setting(group: ConditionGroup) -> str:
     torch = f"torch {version}" if version is not None else "torch unknown (no record yet)"
     if script is not None:
         return (
-            f"{script.text}, measured from outside; {parameters}; "
+            f"{script.text}, unchanged, measured from outside; {parameters}; "
             f"{device or 'hardware unknown (no record yet)'}, {torch}."
         )
     return (

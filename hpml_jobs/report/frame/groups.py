@@ -193,16 +193,22 @@ def group(
             uncertain.add(result.slug)
     return [
         _condition_group(key, conditions, members, uncertain, baseline)
-        for (key, conditions), members in sorted(measured.items(), key=lambda item: _order(item[0]))
+        for (key, conditions), members in sorted(measured.items(), key=_order)
     ]
 
 
-def _order(pair: tuple[Conditions, Conditions]) -> list[list[tuple[str, NaturalKey]]]:
-    """Return the order of groups: by the conditions' values, numbers in `args` by their size."""
-    return [
+def _order(
+    item: tuple[tuple[Conditions, Conditions], Sequence[CellResult]],
+) -> tuple[bool, list[list[tuple[str, NaturalKey]]]]:
+    """Return the order of groups: those without a number last, by the conditions' values, numbers
+    in `args` by their size.
+    """
+    pair, members = item
+    values = [
         [(name, natural_key(value) if name == "args" else ((), value)) for name, value in part]
         for part in pair
     ]
+    return not any(result.measured for result in members), values
 
 
 def _condition_group(

@@ -16,20 +16,22 @@ import torch
 
 import hpml_jobs
 from hpml_jobs.core import environment
-from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.cell import Cell, CellFile
+from hpml_jobs.core.cluster import limit_of_host
 from hpml_jobs.core.gpus import is_mig, nvml_session, nvml_text
 from hpml_jobs.core.process_times import Process
 from hpml_jobs.core.record import Facts, Node
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.study.attempt import SLURM_VARIABLE
+from hpml_jobs.study.attempt import SLURM_VARIABLE, host_name
 from hpml_jobs.worker.instruments.timing import Devices
 
 _TIMEOUT_S = 10
 """Seconds after which git or nvidia-smi is given up."""
 
 
-def read_facts(cell: Cell, backend: str | None, link_gb_per_s: float | None) -> Facts:
+def read_facts(file: CellFile, backend: str | None) -> Facts:
     """Return all facts; `missing` lists those that could not be read, each with the reason."""
+    cell = file.cell
     readers: dict[str, Callable[[], Any]] = {
         "commit": _commit,
         "dirty": _dirty,
@@ -60,7 +62,11 @@ def read_facts(cell: Cell, backend: str | None, link_gb_per_s: float | None) -> 
         **values,
         **_always_known(cell),
         backend=backend,
-        link_gb_per_s=link_gb_per_s,
+        link_gb_per_s=file.link_gb_per_s,
+        peak_tflop_per_s=file.peak_tflop_per_s,
+        cancel_below_percent=limit_of_host(file.cancel_below_utilization, host_name()),
+        code_commit=file.code_commit,
+        code_dirty=file.code_dirty,
         missing=tuple(unread),
     )
 

@@ -45,8 +45,8 @@ def unmeasured(cell: Cell, script: Script, ranks: list[Observed]) -> str | None:
     name = script.path
     if not ranks:
         return (
-            f"{name} never stepped an optimizer of torch: name the script that trains as script=, "
-            "and what starts it as launcher="
+            f"{name} never stepped an optimizer of torch: let it train two epochs or more, with an "
+            "optimizer (updates by hand are not seen); launcher= says how it is started"
         )
     return (
         _elsewhere(cell, name, ranks)

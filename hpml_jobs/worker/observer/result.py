@@ -65,7 +65,7 @@ class Writer:
         self._progress = Progress(epochs=session.cell.epochs)
         self._name = f"rank{self._rank}-{os.getpid()}"
         backend = dist.get_backend() if has_group() else None
-        self._facts = facts.read_facts(session.cell, backend, None) if not self._rank else None
+        self._facts = facts.read_facts(session.file, backend) if not self._rank else None
         self._local_rank = int(os.environ.get("LOCAL_RANK", session.device.index or 0))
         self._node = facts.read_node(session.cell.device) if not self._local_rank else None
         self._folder.observed.mkdir(parents=True, exist_ok=True)

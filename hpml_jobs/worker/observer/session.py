@@ -152,7 +152,8 @@ class Session:
         self._optimizer = 0
         self._may_meet = True
         try:
-            self.cell = CellFolder(folder.cell_folder).read().cell
+            self.file = CellFolder(folder.cell_folder).read()
+            self.cell = self.file.cell
             if self.cell.script is None:
                 raise ValueError(f"{folder.cell_folder} is not the cell of a script")
             self.script = self.cell.script
@@ -370,8 +371,10 @@ class Session:
         ahead = self.ahead and recording.owner is not None
         iterations = split_iterations(self._clock, recording, ahead=ahead)
         phases = None
-        if role is Role.INSTRUMENTED:
+        if role is Role.INSTRUMENTED and recording.steps:
             phases = self._exchange.split(recording, iterations)
+        elif role is Role.INSTRUMENTED:
+            self._exchange.missing = "another optimizer steps now than in the first epoch"
         self._exchange.stop()
         if role is not Role.INSTRUMENTED or phases:
             of_phases = phases.phases if phases else None

@@ -6,17 +6,22 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from hpml_jobs.core.cell import CellFile
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.worker.instruments import facts
 
 from .conftest import cpu_cell
 
 
+def file_of(cell, **fields):
+    return CellFile(cell=cell, data_root="/nowhere", code_root="/nowhere", **fields)
+
+
 def test_facts_on_cpu_have_environment_and_versions(monkeypatch):
     monkeypatch.setenv("HPML_JOBS_SLURM", json.dumps({"SLURM_JOB_ID": "17", "SLURM_NNODES": "1"}))
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
     monkeypatch.setenv("APPTAINER_CONTAINER", "/images/torch.sif")
-    conditions = facts.read_facts(cpu_cell(), "gloo", 25.0)
+    conditions = facts.read_facts(file_of(cpu_cell(), link_gb_per_s=25.0), "gloo")
     assert conditions.slurm == {"SLURM_JOB_ID": "17", "SLURM_NNODES": "1"}
     assert conditions.nccl_environment == {"NCCL_DEBUG": "INFO"}
     assert conditions.container == "/images/torch.sif"
@@ -33,7 +38,7 @@ def test_unreadable_facts_are_missing_with_reason(monkeypatch):
     monkeypatch.setenv("HPML_JOBS_SLURM", "{half")
     monkeypatch.setenv("PATH", "/nowhere")
     cell = cpu_cell(strategy=Strategy.SINGLE, device=Device.CUDA)
-    conditions = facts.read_facts(cell, None, None)
+    conditions = facts.read_facts(file_of(cell), None)
     missing = dict(line.split(": ", 1) for line in conditions.missing)
     assert {"slurm", "commit", "dirty", "topology"} <= set(missing)
     assert "git" in missing["commit"]
@@ -59,7 +64,7 @@ def test_environment_is_kept_by_prefix_without_secrets(monkeypatch):
         "EDITOR": "vi",
     }.items():
         monkeypatch.setenv(name, value)
-    cell_facts = facts.read_facts(cpu_cell(), "gloo", None)
+    cell_facts = facts.read_facts(file_of(cpu_cell()), "gloo")
     kept = cell_facts.environment
     assert kept["CUDA_MODULE_LOADING"] == "EAGER"
     assert kept["NVIDIA_TF32_OVERRIDE"] == "0"

@@ -283,6 +283,15 @@ def test_two_optimizers_have_no_phases(observe):
     assert record.facts.missing[0] == "rank 0: phases: several optimizers step in an iteration"
 
 
+def test_epoch_of_another_model_is_not_split(observe):
+    other = "    if epoch == 2:\n        optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+    record = observe(
+        LOSSES.replace("    for inputs", other + "    for inputs"), "5", batch=8
+    ).record
+    assert roles(record) == ["warmup", "timed", "unsynced"]
+    assert "another optimizer steps now" in record.facts.missing[0]
+
+
 @pytest.mark.parametrize(
     ("script", "args", "words"),
     [

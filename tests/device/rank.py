@@ -23,7 +23,7 @@ def main(place: str, cell_folder: str, attempt_id: str, fault: str = "") -> int:
         library = device.load()
         library.standin_hold(True)
         queued_gloo.register(library)
-        _refuse_waits()
+        refuse_waits()
 
     def devices_for(_cell: Cell, local_rank: int) -> Devices:
         torch.get_device_module(place).set_device(local_rank)
@@ -35,7 +35,7 @@ def main(place: str, cell_folder: str, attempt_id: str, fault: str = "") -> int:
     return rank.main(cell_folder, attempt_id)
 
 
-def _refuse_waits() -> None:
+def refuse_waits() -> None:
     """Let an epoch fail whose loop waits for the device: a held one has then passed its start.
 
     In the warm-up epoch DDP reads from the device how rank 0 has filled the buckets.

@@ -8,7 +8,7 @@ those of training are scaled to other cards by their peak FLOP/s and memory band
 from collections.abc import Iterator
 from itertools import product
 
-from hpml_jobs.core.measurements import CollectiveKind
+from hpml_jobs.core.measurements import CollectiveKind, Purpose
 from hpml_jobs.core.strategies import Loader
 from hpml_jobs.core.training_path import Precision
 from hpml_jobs.core.workload import Workload
@@ -270,6 +270,19 @@ def _accuracy() -> Iterator[Expected]:
     yield Expected("noise", "that difference / its standard error", -3, 3)
 
 
+SCRIPTED = {"ddp": (Purpose.GRADIENTS, 1), "fsdp": (Purpose.PARAMETERS, 2)}
+"""What a script sends in an iteration, as so many times the bytes of its model."""
+
+
+def _scripts() -> Iterator[Expected]:
+    yield Expected("clock", "script, 1 GPU: our timed epoch / that by its own clock", 0.95, 1)
+    for name, (purpose, _) in SCRIPTED.items():
+        words = f"script, {name} on 2 GPUs"
+        yield Expected(f"{name}_bytes", f"{words}: {purpose} / what its model has", 0.99, 1.01)
+        yield Expected(f"{name}_exposed", f"{words}: exposed / all communication", 0, 1)
+        yield Expected(f"{name}_overhead", f"{words}: instrumented / timed epoch")
+
+
 def _front_door() -> Iterator[Expected]:
     for key, words in (("submit", "hpml-jobs -m gpus=1 …"), ("collect", "hpml-jobs collect")):
         yield Expected(f"{key}_code", f"{words}: exit code", 0, 0)
@@ -398,6 +411,13 @@ PARTS = (
         "Test accuracy in bf16 and in fp32 with the same seeds, after a short training.",
         8,
         tuple(_accuracy()),
+    ),
+    Part(
+        "scripts",
+        "An unchanged script against its own clock; its exchange on two GPUs, by a hook of DDP and "
+        "by the profiler.",
+        4,
+        tuple(_scripts()),
     ),
     Part(
         "front_door",

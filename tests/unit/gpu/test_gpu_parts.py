@@ -16,7 +16,15 @@ from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.process_group import Placement
 from tests.gpu.bench import ONE_GPU, Bench
-from tests.gpu.catalog import CHOICE_KINDS, PARTS, PATHS, SAME_AS_DDP, TWO_RANKS, keys_of
+from tests.gpu.catalog import (
+    CHOICE_KINDS,
+    PARTS,
+    PATHS,
+    SAME_AS_DDP,
+    TWO_RANKS,
+    keys_of,
+    part_named,
+)
 from tests.gpu.parts import (
     accuracy,
     ceilings,
@@ -68,11 +76,24 @@ def started_job(folder):
     return [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
 
 
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+BY_HAND = [part for part in PARTS if part.name != "scripts"]
+
+
+@pytest.mark.parametrize("part", BY_HAND, ids=lambda part: part.name)
 def test_part_measures_all_of_its_figures(part, tmp_path, commands, without_processes):
-    module = importlib.import_module(f"tests.gpu.parts.{part.name}")
     with rehearsal(tmp_path, commands) as bench:
-        figures = list(module.measure(bench))
+        check(part, bench)
+
+
+@pytest.mark.long
+def test_scripts_are_measured_by_real_jobs(tmp_path):
+    with rehearsal(tmp_path) as bench:
+        check(part_named("scripts"), bench)
+
+
+def check(part, bench):
+    module = importlib.import_module(f"tests.gpu.parts.{part.name}")
+    figures = list(module.measure(bench))
     measured = {figure.key for figure in figures if figure.value is not None}
     expected = {expected.key for expected in part.expected}
     assert measured == expected - NOT_MEASURED_HERE.get(part.name, set())

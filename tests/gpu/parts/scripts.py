@@ -1,0 +1,66 @@
+"""An unchanged script against its own clock; its exchange on two GPUs, by hook and by profiler."""
+
+import json
+from collections.abc import Iterator
+
+from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.script import Script
+from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.core.workload import Workload
+from tests.gpu.bench import ONE_GPU, ROOT, Bench, CellRun
+from tests.gpu.catalog import SCRIPTED, keys_of
+from tests.gpu.figures import Figure, left_out
+
+BATCH, ITERATIONS = 64, 40
+"""Of each epoch on two GPUs: the profiler is used for 50 iterations at most."""
+
+
+def measure(bench: Bench) -> Iterator[Figure]:
+    """Run tests/scripts/on_gpus.py on one GPU, and under DDP and FSDP on two."""
+    one = _run(bench, Strategy.DDP, gpus=1, iterations=20 * bench.sizes.iterations)
+    times = bench.folder / "times.json"
+    if one.record is None or not times.exists():
+        yield Figure(key="clock", value=None, note=one.reason)
+    else:
+        yield Figure(key="clock", value=one.record.epoch_s / json.loads(times.read_text())[1])
+    if not bench.has_two_gpus:
+        yield from left_out([key for key in keys_of("scripts") if key != "clock"], ONE_GPU)
+        return
+    for name in SCRIPTED:
+        yield from _split(name, _run(bench, Strategy(name), gpus=2))
+
+
+def _run(bench: Bench, strategy: Strategy, *, gpus: int, iterations: int = ITERATIONS) -> CellRun:
+    words = f"--parallel {strategy} --batch-size {{batch}} --number {gpus * BATCH * iterations}"
+    script = Script(
+        path=str(ROOT / "tests" / "scripts" / "on_gpus.py"),
+        args=f"{words} --times {bench.folder / 'times.json'}",
+    )
+    return bench.run_cell(
+        f"script {strategy} {gpus}",
+        script=script,
+        gpus=gpus,
+        batch=BATCH,
+        strategy=strategy if gpus > 1 else Strategy.SINGLE,
+        protocol=Protocol.OUTSIDE,
+        workload=Workload(name="script", model="script", data="script"),
+        loader_workers=0,
+        probe_s=0.0,
+    )
+
+
+def _split(name: str, run: CellRun) -> Iterator[Figure]:
+    """Compare the bytes with the model's, and the phases with the epoch."""
+    rank = run.record.ranks[0] if run.record and run.record.ranks else None
+    if rank is None or rank.phases is None or rank.communication is None:
+        missing = run.record.facts.missing if run.record and run.record.facts else ()
+        yield Figure(key=f"{name}_bytes", value=None, note=run.reason + "; ".join(missing))
+        return
+    purpose, times = SCRIPTED[name]
+    expected = times * ITERATIONS * run.record.model.gradient_bytes
+    yield Figure(key=f"{name}_bytes", value=rank.communication.bytes_of(purpose) / expected)
+    exposed_s, total_s = rank.phases.exposed_s, rank.communication.total_s
+    yield Figure(key=f"{name}_exposed", value=exposed_s / total_s)
+    instrumented = rank.epoch(Role.INSTRUMENTED)
+    yield Figure(key=f"{name}_overhead", value=instrumented.epoch_s / rank.timed.epoch_s)

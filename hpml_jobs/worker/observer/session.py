@@ -7,7 +7,6 @@ from multiprocessing.util import Finalize
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 from weakref import WeakSet
 
-import msgspec
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -18,14 +17,11 @@ from hpml_jobs.core.measurements import Epoch, Role
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.study.cell_folder import CellFolder
-from hpml_jobs.worker.instruments import facts
-from hpml_jobs.worker.instruments.cards import CardReader, EnergyMeter
 from hpml_jobs.worker.instruments.phases import EpochPhases
-from hpml_jobs.worker.instruments.recorder import MemoryMeter
-from hpml_jobs.worker.instruments.scheduling import SchedulingReader
 from hpml_jobs.worker.instruments.summary import time_epoch
-from hpml_jobs.worker.instruments.timing import Clock, DeviceClock, HostClock, Window, clock_for
+from hpml_jobs.worker.instruments.timing import Clock, HostClock, Window, clock_for
 from hpml_jobs.worker.observer.exchange import Exchange
+from hpml_jobs.worker.observer.meters import Meters, PlacedClock
 from hpml_jobs.worker.observer.result import Writer, note_fault
 from hpml_jobs.worker.observer.watch import has_group, world_size
 from hpml_jobs.worker.observer.windows import (
@@ -70,20 +66,6 @@ def guarded(
     return call
 
 
-class PlacedClock(DeviceClock):
-    """A clock of a GPU that need not be the script's current one."""
-
-    def prepare(self, stamps: int) -> None:
-        """Make ready for so many stamps."""
-        with torch.cuda.device(self._devices[0]):
-            super().prepare(stamps)
-
-    def stamp(self) -> torch.Event:
-        """Record the next event."""
-        with torch.cuda.device(self._devices[0]):
-            return super().stamp()
-
-
 class Result(NamedTuple):
     """A window that was measured."""
 
@@ -91,40 +73,6 @@ class Result(NamedTuple):
     iterations: Iterations
     batches: int
     phases: EpochPhases | None = None
-
-
-class Meters:
-    """The accounts of the system and of the GPU over a window."""
-
-    def __init__(self, device: torch.device) -> None:
-        gpus = () if device.type == "cpu" else (device,)
-        uuids = facts.device_uuids((device,))
-        self.scheduling = SchedulingReader(None)
-        self.energy, self.memory, self.cards = (
-            EnergyMeter(uuids),
-            MemoryMeter(gpus),
-            CardReader(uuids),
-        )
-
-    def start(self) -> None:
-        """Read all before a window."""
-        self.memory.start()
-        self._energy = self.energy.read()
-        self._scheduling = self.scheduling.read()
-
-    def add_to(self, epoch: Epoch) -> Epoch:
-        """Return the epoch of the window that ends now with what was read of it."""
-        return msgspec.structs.replace(
-            epoch,
-            scheduling=self.scheduling.since(self._scheduling),
-            energy=self.energy.since(self._energy),
-            memory=self.memory.since_start(),
-        )
-
-    @property
-    def missing(self) -> list[str]:
-        """One reason for each value that could not be read."""
-        return [*self.scheduling.missing, *self.energy.missing, *self.cards.missing]
 
 
 class Session:

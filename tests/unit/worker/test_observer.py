@@ -395,7 +395,7 @@ def untimed(**fields) -> list[Observed]:
 
 
 SENTENCES = [
-    ([], {}, "train.py never stepped an optimizer of torch: name the script"),
+    ([], {}, "train.py never stepped an optimizer of torch: let it train two"),
     (ranks(1), {}, "1 of the 2 processes of gpus=2 trained in train.py: let every one"),
     (ranks(3), {}, "3 processes trained in train.py, but gpus=2: pass {gpus}"),
     (ranks(devices=("Tesla T4",)), {}, "device=cpu, but train.py trains on a GPU: use device=cuda"),

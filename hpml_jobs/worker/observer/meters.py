@@ -1,0 +1,59 @@
+"""What a window of a script is measured with: a clock of its GPU, and the system's accounts."""
+
+import msgspec
+import torch
+
+from hpml_jobs.core.measurements import Epoch
+from hpml_jobs.worker.instruments import facts
+from hpml_jobs.worker.instruments.cards import CardReader, EnergyMeter
+from hpml_jobs.worker.instruments.recorder import MemoryMeter
+from hpml_jobs.worker.instruments.scheduling import SchedulingReader
+from hpml_jobs.worker.instruments.timing import DeviceClock
+
+
+class PlacedClock(DeviceClock):
+    """A clock of a GPU that need not be the script's current one."""
+
+    def prepare(self, stamps: int) -> None:
+        """Make ready for so many stamps."""
+        with torch.cuda.device(self._devices[0]):
+            super().prepare(stamps)
+
+    def stamp(self) -> torch.Event:
+        """Record the next event."""
+        with torch.cuda.device(self._devices[0]):
+            return super().stamp()
+
+
+class Meters:
+    """The accounts of the system and of the GPU over a window."""
+
+    def __init__(self, device: torch.device) -> None:
+        gpus = () if device.type == "cpu" else (device,)
+        uuids = facts.device_uuids((device,))
+        self.scheduling = SchedulingReader(None)
+        self.energy, self.memory, self.cards = (
+            EnergyMeter(uuids),
+            MemoryMeter(gpus),
+            CardReader(uuids),
+        )
+
+    def start(self) -> None:
+        """Read all before a window."""
+        self.memory.start()
+        self._energy = self.energy.read()
+        self._scheduling = self.scheduling.read()
+
+    def add_to(self, epoch: Epoch) -> Epoch:
+        """Return the epoch of the window that ends now with what was read of it."""
+        return msgspec.structs.replace(
+            epoch,
+            scheduling=self.scheduling.since(self._scheduling),
+            energy=self.energy.since(self._energy),
+            memory=self.memory.since_start(),
+        )
+
+    @property
+    def missing(self) -> list[str]:
+        """One reason for each value that could not be read."""
+        return [*self.scheduling.missing, *self.energy.missing, *self.cards.missing]

@@ -33,9 +33,6 @@ NAMED_RANKS = 8
 WATCHDOG_BYTES = 1_000_000
 """Its line is among so many last bytes of a log: long stacks of every rank follow it."""
 
-LAST_WORDS = 200
-"""Characters of the last line of a rank in a reason."""
-
 _GUESSES: dict[int, str] = {
     signal.SIGKILL: " (out of memory?)",
     signal.SIGBUS: " (shared memory, /dev/shm, full?)",
@@ -82,7 +79,7 @@ def judge(
         return _killed_end(attempt, paths, *(killed_first or killed)[0])
     if errors:
         return _raised_end(attempt, paths, errors, primary)
-    words = _last_words(paths)
+    words = paths.last_words()
     reason = f"the workers ended with exit code {code}" + (f": {words}" if words else "")
     return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason)
 
@@ -121,17 +118,6 @@ def _raised_end(
         traceback=first.traceback,
         node=lost.host or None if lost else None,
     )
-
-
-def _last_words(paths: AttemptFolder) -> str:
-    """Return the last line that a rank, or else the worker, wrote before it ended; cut if long.
-
-    Hydra's last line says how to see more, which is in the log.
-    """
-    logs = sorted(paths.ranks.glob("*/attempt_*/*/stderr.log")) or paths.logs()
-    lines = (line.strip() for log in logs for line in reversed(tail(log, 4096).splitlines()))
-    words = next((line for line in lines if line and "HYDRA_FULL_ERROR" not in line), "")
-    return words if len(words) <= LAST_WORDS else f"{words[:LAST_WORDS]}…"
 
 
 def _log_tails(paths: AttemptFolder) -> list[str]:

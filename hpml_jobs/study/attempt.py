@@ -37,6 +37,10 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat()
 
 
+LAST_WORDS = 200
+"""Characters of the last line of a log in a reason."""
+
+
 class AttemptEnd(Value, frozen=True, kw_only=True):
     """The exit report of the wrapper. It may be missing, and SLURM's state has priority over it.
 
@@ -172,6 +176,16 @@ class AttemptFolder:
                 path.unlink()
         with contextlib.suppress(OSError):  # not empty, or never made
             self.stacks.rmdir()
+
+    def last_words(self) -> str:
+        """Return the last line that a rank, or else the worker, wrote before it ended; cut if long.
+
+        Hydra's last line says how to see more, which is in the log.
+        """
+        logs = sorted(self.ranks.glob("*/attempt_*/*/stderr.log")) or self.logs()
+        lines = (line.strip() for log in logs for line in reversed(tail(log, 4096).splitlines()))
+        words = next((line for line in lines if line and "HYDRA_FULL_ERROR" not in line), "")
+        return words if len(words) <= LAST_WORDS else f"{words[:LAST_WORDS]}…"
 
     def activity(self) -> str | None:
         """Return where each rank was, by the stacks that it wrote or its error; None if unknown."""

@@ -200,15 +200,17 @@ def group(
 def _order(
     item: tuple[tuple[Conditions, Conditions], Sequence[CellResult]],
 ) -> tuple[bool, list[list[tuple[str, NaturalKey]]]]:
-    """Return the order of groups: those without a number last, by the conditions' values, numbers
-    in `args` by their size.
+    """Return the order of groups: by the conditions' values, numbers in `args` by their size.
+
+    Scripts without a number are last: arguments were corrected after them.
     """
     pair, members = item
     values = [
         [(name, natural_key(value) if name == "args" else ((), value)) for name, value in part]
         for part in pair
     ]
-    return not any(result.measured for result in members), values
+    is_script = any(result.cell and result.cell.script for result in members)
+    return is_script and not any(result.measured for result in members), values
 
 
 def _condition_group(

@@ -8,7 +8,7 @@ from hpml_jobs.worker.instruments import facts
 from hpml_jobs.worker.instruments.cards import CardReader, EnergyMeter
 from hpml_jobs.worker.instruments.recorder import MemoryMeter
 from hpml_jobs.worker.instruments.scheduling import SchedulingReader
-from hpml_jobs.worker.instruments.timing import DeviceClock
+from hpml_jobs.worker.instruments.timing import Clock, DeviceClock, clock_for
 
 
 class PlacedClock(DeviceClock):
@@ -23,6 +23,11 @@ class PlacedClock(DeviceClock):
         """Record the next event."""
         with torch.cuda.device(self._devices[0]):
             return super().stamp()
+
+
+def clock_of(device: torch.device) -> Clock:
+    """Return a clock of the device on which a script trains."""
+    return PlacedClock((device,)) if device.type == "cuda" else clock_for((device,))
 
 
 class Meters:

@@ -19,9 +19,9 @@ from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.worker.instruments.phases import EpochPhases
 from hpml_jobs.worker.instruments.summary import time_epoch
-from hpml_jobs.worker.instruments.timing import Clock, HostClock, Window, clock_for
+from hpml_jobs.worker.instruments.timing import Clock, HostClock, Window
 from hpml_jobs.worker.observer.exchange import Exchange
-from hpml_jobs.worker.observer.meters import Meters, PlacedClock
+from hpml_jobs.worker.observer.meters import Meters, clock_of
 from hpml_jobs.worker.observer.result import Writer, note_fault
 from hpml_jobs.worker.observer.watch import has_group, world_size
 from hpml_jobs.worker.observer.windows import (
@@ -249,7 +249,8 @@ class Session:
         if role is None:
             return
         if self._meters:
-            self._clock = self._exchange.clock = self._clock_of_device()
+            if not self._clock.runs_behind_host:
+                self._clock = self._exchange.clock = clock_of(self.device)
             batches = self.results[-1].batches if self.results else 0
             each = STAMPS_OF_BATCH + self._exchange.stamps(role)
             self._clock.prepare(each * (batches + 1))
@@ -277,13 +278,6 @@ class Session:
             store.wait([f"hpml_jobs/{role}/all"], MEETING)
         except dist.DistError:
             self._may_meet = False
-
-    def _clock_of_device(self) -> Clock:
-        if self._clock.runs_behind_host:
-            return self._clock
-        if self.device.type != "cuda":
-            return clock_for((self.device,))
-        return PlacedClock((self.device,))
 
     @property
     def role(self) -> Role | None:

@@ -252,7 +252,7 @@ def test_squeue_that_fails_in_a_job_leaves_neighbours_unknown(cell_folder, tmp_p
     ("code", "outcome", "words"),
     [
         ("pass", Outcome.MISSING, "the workers ended with exit code 0 but wrote no record"),
-        ("raise SystemExit(3)", Outcome.FAILED, "ended with exit code 3; see the log"),
+        ("raise SystemExit(3)", Outcome.FAILED, "the workers ended with exit code 3"),
         ("import os; os.kill(os.getpid(), 9)", Outcome.FAILED, "torchrun killed by signal 9"),
     ],
 )
@@ -409,7 +409,7 @@ def test_failure_after_training_keeps_measured_record(cell_folder, tmp_path, mon
         "raise SystemExit(3)",
     )
     end = attempt_cell(cell_folder)
-    reason = "the workers ended with exit code 3; see the log"
+    reason = "the workers ended with exit code 3"
     assert (end.outcome, end.reason) == (Outcome.OK, reason)
     record = cell_folder.read_record()
     assert record.attempt.incomplete == reason

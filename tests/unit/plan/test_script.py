@@ -78,7 +78,7 @@ def test_the_files_of_a_module_and_of_a_script_in_the_arguments_count(folder: Pa
         (["args=--batch {batc}"], "args has {batc}, which nothing fills: use {batch} {gpus}"),
         (["args=--name 'x"], "no closing quotation"),
         (["args=--epochs 4"], "batch=4,8, but args has no {batch}: all cells would be equal"),
-        (["window=50"], r"window=\[50\]: a list, e.g. \[a,b\], is needed"),
+        (["window=50"], "window=50: give two whole numbers, the iterations to warm up"),
         (["window=1,50"], "window=1,50: give 2 or more iterations each"),
         (["launcher=bash"], "launcher=bash: choose one of torchrun, srun, python"),
         (["launcher=python", "gpus=2"], "launcher=python starts one process, which does not learn"),

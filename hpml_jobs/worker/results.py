@@ -226,12 +226,19 @@ def split_exchange(arrays: Arrays) -> Exchange | None:
     `arrays` are those of all ranks, of shape (ranks, collectives): `collective_served_s` and
     `collective_exposed_s`, `collective_kind` and `collective_purpose` (indices of `KINDS` and
     `PURPOSES`). Rank 0 is the root of every rooted collective. Return None without collectives or
-    with a single rank.
+    with a single rank, and where the ranks have other collectives in an iteration.
     """
-    served_s = arrays.get("collective_served_s")
-    if served_s is None or len(served_s) < 2:
+    if len(arrays.get("collective_served_s", ())) < 2:
         return None
-    kinds, purposes = arrays["collective_kind"][0], arrays["collective_purpose"][0]
+    names = ("iteration", "kind", "bytes", "purpose", "served_s", "exposed_s")
+    of_ranks = [arrays[f"collective_{name}"] for name in names]
+    # Messages that are under way together may begin in another order on each rank.
+    order = np.lexsort([*reversed(of_ranks[:3])])
+    of_ranks = [np.take_along_axis(values, order, axis=1) for values in of_ranks]
+    *same, purposes, served_s, exposed_s = of_ranks
+    if any((values != values[0]).any() for values in same):
+        return None
+    kinds, purposes = same[1][0], purposes[0]
     least, most = served_s.min(axis=0), served_s.max(axis=0)
     is_unrooted, is_sent_by_root = np.isin(kinds, UNROOTED), np.isin(kinds, SENT_BY_ROOT)
     is_gradient = is_unrooted & (purposes == PURPOSES.index(Purpose.GRADIENTS))
@@ -245,7 +252,7 @@ def split_exchange(arrays: Arrays) -> Exchange | None:
         collectives=served_s.shape[1],
         skew_s=float((most - least).sum()),
         net_s=float(least.sum()),
-        exchange_s=float(arrays["collective_exposed_s"].min(axis=0).sum()),
+        exchange_s=float(exposed_s.min(axis=0).sum()),
         all_reduce_skew_s=total(most - least, is_unrooted),
         all_reduce_net_s=total(least, is_unrooted),
         gradients_net_s=total(least, is_gradient),

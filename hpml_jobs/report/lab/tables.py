@@ -25,6 +25,7 @@ from hpml_jobs.report.lab.words import (
     BANDWIDTH,
     HIDDEN_COST,
     MEASURED,
+    OF_WINDOW,
     PACKED,
     Q1,
     REPORTED,
@@ -123,11 +124,18 @@ def _elsewhere(selection: StrategyRows) -> list[str]:
     return [SAME_GLOBAL_BATCH] if any(row.place in in_strong for row in parallel) else []
 
 
+def _of_window(selection: StrategyRows) -> tuple[str, ...]:
+    group = selection.group
+    in_windows = group.work is not None and group.a_cell.script is not None
+    return (OF_WINDOW.format(what=captions.work_text(group.work)),) if in_windows else ()
+
+
 def table2(selection: StrategyRows) -> Table:
     """Return the measured seconds of computation and of communication."""
     how = "as reported elsewhere" if selection.group.imported else "measured"
     caption = (
         REPORTED if selection.group.imported else MEASURED,
+        *_of_window(selection),
         *_where_packing_counts(selection),
         captions.runs(selection.parallel_rows),
     )

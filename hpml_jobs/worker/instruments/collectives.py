@@ -42,7 +42,7 @@ class Ledger:
     """The collectives of one epoch on one rank, in the order of their calls, and dp's waits.
 
     `waits` are kept where collectives run beside computation in forward as well (fsdp); elsewhere
-    it is empty.
+    it is empty. `knows_waits`: they are all, and inside of messages.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -51,6 +51,7 @@ class Ledger:
         self.collectives: list[Collective] = []
         self.replica_waits: list[Wait] = []
         self.waits: list[Wait] = []
+        self.knows_waits = False
 
     def begin(self, kind: CollectiveKind, purpose: Purpose, *tensors: Tensor) -> Collective:
         """Record a message of these tensors, of one dtype, right before its call."""

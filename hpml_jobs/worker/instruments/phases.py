@@ -80,7 +80,7 @@ def split_phases(
     previous_end, rows = window.start, []
     exposed_s: list[float] = []
     for index, iteration in enumerate(marks):
-        events = _Events(collectives[index], replica_waits[index], waits[index])
+        events = _Events(collectives[index], replica_waits[index], waits[index], ledger.knows_waits)
         row, parts_s = _split_iteration(clock, previous_end, iteration, events, overlaps=overlaps)
         rows.append(row)
         exposed_s += parts_s
@@ -149,6 +149,7 @@ class _Events(NamedTuple):
     collectives: Sequence[Collective]
     replica_waits: Sequence[Wait]
     waits: Sequence[Wait]
+    knows_waits: bool
 
 
 def _by_iteration(entries: Iterable[Entry]) -> dict[int, list[Entry]]:
@@ -173,7 +174,11 @@ def _split_iteration(
     others = [part for part, purpose in busy if purpose is not Purpose.GRADIENTS]
     waits = [interval(wait) for wait in events.waits]
     for_replicas = [interval(wait) for wait in events.replica_waits]
-    exposed = _exposed(at, gradients, others, waits, overlaps=overlaps)
+    if events.knows_waits:
+        parts = ((at.copied, at.forward), (at.forward, at.exchanged), (at.exchanged, at.stepped))
+        exposed = [_clipped(waits, *part) for part in parts]
+    else:
+        exposed = [*_exposed(at, gradients, others, waits, overlaps=overlaps)]
     in_forward_s, exposed_s, in_optimizer_s = map(union_s, exposed)
     packs = gradients and not overlaps and not waits
     phases = IterationPhases(

@@ -17,7 +17,9 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from hpml_jobs.core.measurements import CollectiveKind
 from hpml_jobs.worker.instruments.timing import Devices, synchronize
 
-_WINDOW = "hpml_jobs iterations"
+MARK = "hpml_jobs iterations"
+"""The annotation of the part of a trace to evaluate."""
+
 _GLOO, _NCCL, _OPERATOR = "gloo:", "nccl", "aten::"
 """Parts of the profiler's names of gloo's collectives, NCCL's kernels and torch's operators."""
 
@@ -48,6 +50,7 @@ _KINDS = {
     "gather": CollectiveKind.GATHER,
     "scatter": CollectiveKind.SCATTER,
     "reduce": CollectiveKind.REDUCE,
+    "barrier": CollectiveKind.ALL_REDUCE,  # of one byte, which NCCL sends
 }
 """Collectives by a part of their names, without signs; a part of another name comes after it."""
 
@@ -94,9 +97,13 @@ class Event(NamedTuple):
 
         Of a kernel's name only the collective is true, not algorithm or protocol (NCCL issue 1595).
         """
+        return next((kind for part, kind in _KINDS.items() if part in self.operation), None)
+
+    @property
+    def operation(self) -> str:
+        """The letters of its name, of a collective those of torch's name for it."""
         name = str(self.details.get("Collective name") or self.name)
-        letters = re.sub("[^a-z]", "", name.lower())
-        return next((kind for part, kind in _KINDS.items() if part in letters), None)
+        return re.sub("[^a-z]", "", name.lower())
 
 
 def start_profiler(device: torch.device) -> profile:
@@ -109,6 +116,8 @@ def start_profiler(device: torch.device) -> profile:
         # Keep its messages (no CUDA) out of the cell's log; with CUDA they say why a trace has no
         # events of the GPU.
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    else:
+        os.environ.setdefault("TEARDOWN_CUPTI", "0")  # to start it again may break CUDA graphs
     activities = [ProfilerActivity.CPU]
     activities += [ProfilerActivity.CUDA] if device.type == "cuda" else []
     profiler = profile(activities=activities, record_shapes=True)
@@ -119,7 +128,7 @@ def start_profiler(device: torch.device) -> profile:
 @contextmanager
 def measured_window(devices: Devices) -> Iterator[None]:
     """Mark the part of the trace to evaluate: the block, until the devices are done."""
-    with record_function(_WINDOW):
+    with record_function(MARK):
         yield
         synchronize(devices)
 
@@ -165,18 +174,19 @@ def events_in_window(trace: bytes, processes: int = 1) -> list[Event]:
     """
     raw = msgspec.json.decode(trace, type=_Trace).traceEvents
     complete = [event for event in raw if event.ph == "X"]
-    window = next((e for e in complete if e.name == _WINDOW and e.cat == "user_annotation"), None)
+    window = next((e for e in complete if e.name == MARK and e.cat == "user_annotation"), None)
     if window is None:
         raise ValueError("the profiler's trace has no window")
     start, end = window.ts, window.ts + window.dur
-    events = [Event("window", _WINDOW, 0.0, window.dur / 1e6, {})]
+    events = [Event("window", MARK, 0.0, window.dur / 1e6, {})]
     for each in complete:
         first, last = max(each.ts, start), min(each.ts + each.dur, end)
         if each is not window and first <= last:
             times = ((first - start) / 1e6, (last - start) / 1e6)
             event = Event(each.cat, str(each.name), *times, {}, processes)
-            details = msgspec.json.decode(each.args) if event.is_collective else {}
-            events.append(event._replace(details=details))
+            if event.is_collective:
+                event = event._replace(details=msgspec.json.decode(each.args))
+            events.append(event)
     return events
 
 
@@ -185,6 +195,11 @@ class Content(NamedTuple):
 
     elements: int
     dtype: torch.dtype
+
+    @property
+    def name(self) -> str:
+        """The name of the dtype: float32."""
+        return str(self.dtype).removeprefix("torch.")
 
     @property
     def bytes(self) -> int:
@@ -196,9 +211,11 @@ def content_of(event: Event) -> Content | None:
     """Return the content of a collective's message; None if the profiler does not report it.
 
     A call of gloo has the shapes of its inputs (of an all-gather the share of a rank), a kernel of
-    NCCL torch's numbers of elements.
+    NCCL torch's numbers of elements. A barrier is of one byte.
     """
     details = event.details
+    if "barrier" in event.operation:
+        return Content(1, torch.uint8)
     if event.on_device:
         is_output = event.kind in (CollectiveKind.ALL_GATHER, CollectiveKind.SCATTER)
         elements = details.get("Out msg nelems" if is_output else "In msg nelems")
@@ -206,7 +223,8 @@ def content_of(event: Event) -> Content | None:
     else:
         shapes, dtypes = details.get("Input Dims"), details.get("Input type")
         shares = event.processes if event.kind is CollectiveKind.ALL_GATHER else 1
-        elements = shares * math.prod(shapes[0]) if shapes else None
+        several = event.kind is CollectiveKind.ALL_REDUCE  # coalesced ones are one call
+        elements = shares * sum(map(math.prod, shapes if several else shapes[:1])) if shapes else 0
         name = dtypes[0] if dtypes else None
     dtype = _DTYPES.get(str(name).lower())
     return Content(elements, dtype) if elements and dtype else None

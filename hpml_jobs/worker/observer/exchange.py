@@ -25,8 +25,8 @@ from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.phases import EpochPhases, split_phases
 from hpml_jobs.worker.instruments.timing import Clock
 from hpml_jobs.worker.instruments.wrappers import record_all_reduce
-from hpml_jobs.worker.observer.traced import MOST_ITERATIONS, Trace
-from hpml_jobs.worker.observer.watch import WRAPPERS, world_size
+from hpml_jobs.worker.observer.traced import MOST_BATCHES, Trace
+from hpml_jobs.worker.observer.watch import WRAPPERS, script_has_profiler, world_size
 from hpml_jobs.worker.observer.windows import Event, Iterations, Kind, Recording, mark_phases
 
 STAMPS_OF_BATCH = 30
@@ -89,8 +89,10 @@ class Exchange:
         self._hooks: list[Hook] = []
         self._on_call: Callable[..., None] | None = None
         self._calls: RemovableHandle | None = None
+        self.starts_profiler = False
         self._is_traced = False
         self._trace: Trace | None = None
+        self._batches = self._batches_left = 0
         self._undo: list[Callable[[], Any]] = []
 
     def find_model(self, optimizer: Optimizer, on_call: Callable[..., None] | None) -> None:
@@ -147,8 +149,9 @@ class Exchange:
         """Whether the processes can train without exchange: under DDP that is not compiled."""
         return len(self._wrappers) > 0 and not self._is_compiled
 
-    def prepare(self, iterations: int) -> None:
-        """Make ready to record the exchange of so many, or say in `missing` why not."""
+    def prepare(self, iterations: int, accumulate: int) -> None:
+        """Make ready to record so many, with their batches, or say in `missing` why not."""
+        self._batches = iterations * max(1, accumulate)
         if self.model is None:
             self.missing = (
                 "the model with the optimizer's parameters has no forward pass of its own"
@@ -157,10 +160,11 @@ class Exchange:
             self.missing = "DistributedDataParallel is compiled: wrap the compiled model instead"
         elif world_size() > 1 and not self._hook():
             self._is_traced = True
-            if iterations > MOST_ITERATIONS:
+            if self._batches > MOST_BATCHES:
+                most = max(2, MOST_BATCHES // max(1, accumulate))
                 self.missing = (
-                    f"only torch's profiler sees this exchange, for {MOST_ITERATIONS} iterations "
-                    f"at most: give e.g. window=20,{MOST_ITERATIONS}"
+                    f"this exchange is profiled in windows of at most {MOST_BATCHES} batches, and "
+                    f"this one has {self._batches}: give e.g. window=20,{most}"
                 )
 
     def _hook(self) -> bool:
@@ -200,11 +204,25 @@ class Exchange:
 
     def _start_trace(self, device: torch.device) -> None:
         """Start the profiler; where it refuses, this window goes on, as those of other ranks do."""
+        self.starts_profiler, self._batches_left = True, self._batches + 1  # one may be ahead
         try:
+            if script_has_profiler():
+                raise RuntimeError("the script has one of its own")
             self._trace = Trace(self.clock, device, world_size())
-            self._undo.append(self._trace.stop)
         except Exception as refusal:
             self.missing = f"torch's profiler did not start: {type(refusal).__name__}: {refusal}"
+        self.starts_profiler = False
+
+    def cut_trace(self, reason: str) -> None:
+        """End the profiler before its window, if it is on."""
+        if self._trace:
+            self._trace.stop(reason)
+
+    def count_batch(self) -> None:
+        """Note that a window has another batch; one too many ends the profiler."""
+        self._batches_left -= 1
+        if self._batches_left < 0:
+            self.cut_trace("the window has more batches than the one before")
 
     def _record_hooks(self) -> None:
         self.ledger = Ledger(self.clock)
@@ -218,6 +236,8 @@ class Exchange:
         """Undo what `start` did."""
         while self._undo:
             self._undo.pop()()
+        self.cut_trace("its window did not end")
+        self._trace = None
 
     def _note(self, kind: Kind) -> None:
         self.events.append(Event(kind, self.clock.stamp()))
@@ -287,7 +307,6 @@ class Exchange:
             except (OSError, RuntimeError, ValueError) as fault:
                 self.missing = f"torch's profiler: {type(fault).__name__}: {fault}"
                 return None
-            self._trace = None  # with a thousand events of each iteration
             return phases
         place = {id(event): number for number, event in enumerate(recording.events)}
         starts = [place[id(step.events[0])] for step in steps]

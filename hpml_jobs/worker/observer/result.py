@@ -40,8 +40,8 @@ from hpml_jobs.worker.results import Arrays, instrumented_arrays, timed_arrays
 if TYPE_CHECKING:
     from hpml_jobs.worker.observer.session import Session
 
-PATIENCE_S = 600.0
-"""How long a process waits for the last window of the others."""
+PATIENCE_S = 300.0
+"""How long a process waits for the last window of the others: less than their collectives do."""
 
 FINGERPRINT_BYTES = 2**26
 """Parameters of at most so many bytes are compared between ranks: it takes 0.1 s."""

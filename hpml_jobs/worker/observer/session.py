@@ -1,6 +1,7 @@
 """The measurement of a script in one of its processes: its windows, one after the other."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from functools import wraps
 from multiprocessing.util import Finalize
@@ -23,7 +24,8 @@ from hpml_jobs.worker.instruments.timing import Clock, HostClock, Window
 from hpml_jobs.worker.observer.exchange import Exchange
 from hpml_jobs.worker.observer.meters import Meters, clock_of
 from hpml_jobs.worker.observer.result import Writer, note_fault
-from hpml_jobs.worker.observer.watch import has_group, world_size
+from hpml_jobs.worker.observer.traced import MOST_BATCHES
+from hpml_jobs.worker.observer.watch import WRAPPERS, has_group, world_size
 from hpml_jobs.worker.observer.windows import (
     Event,
     Iterations,
@@ -37,8 +39,10 @@ from hpml_jobs.worker.observer.windows import (
 MEETING = timedelta(seconds=30)
 """How long a process waits for the others at the beginning of a window."""
 
-USUAL_WINDOW = (50, 200)
-"""window= of a script without a loader, or with one that does not say how long it is."""
+USUAL_WINDOW, TRACED_WINDOW = (50, 200), (20, MOST_BATCHES)
+"""window= of a script without a loader, or with one that does not say how long it is: where a hook
+of DDP sees the exchange, and where the profiler does.
+"""
 
 STAMPS_OF_BATCH = 4
 """Stamps of a batch in a timed window, and some to spare."""
@@ -60,7 +64,10 @@ def guarded(
             return method(session, *args, **options)
         except Exception as fault:
             session.is_over = True
-            note_fault(session.folder, fault)
+            with suppress(Exception):
+                session.release()
+            with suppress(Exception):
+                note_fault(session.folder, fault)
             return None
 
     return call
@@ -98,7 +105,7 @@ class Session:
         self._clock: Clock = HostClock()
         self._meters: Meters | None = None
         self._optimizer = 0
-        self._may_meet = True
+        self._may_meet = self._all_may_come = True
         try:
             self.file = CellFolder(folder.cell_folder).read()
             self.cell = self.file.cell
@@ -149,6 +156,7 @@ class Session:
             stamp = self._clock.stamp()
             event = Event(Kind.BATCH, stamp, one_pass, self._size_of(batch))
             self._recording.events.append(event)
+            self._exchange.count_batch()
 
     @guarded
     def _receive_input(self, _model: nn.Module, *inputs: Any) -> None:
@@ -156,6 +164,7 @@ class Session:
         if self._recording and torch.is_grad_enabled():
             stamp = self._clock.stamp()
             self._recording.events.append(Event(Kind.BATCH, stamp, samples=self._size_of(inputs)))
+            self._exchange.count_batch()
 
     def _size_of(self, batch: Any) -> int:
         return size_of(batch, tokens=self.cell.workload.samples_are_tokens)
@@ -232,7 +241,7 @@ class Session:
         """Learn what steps here; all that takes long, before the first window that counts."""
         self._optimizer = id(optimizer)
         if self.window is None and not (self._latest and _has_length(self._latest.loader)):
-            self.window = USUAL_WINDOW
+            self.window = USUAL_WINDOW if WRAPPERS or world_size() == 1 else TRACED_WINDOW
         parameter = optimizer.param_groups[0]["params"][0]
         self.device = parameter.device
         self._exchange.find_model(optimizer, None if self._latest else self._receive_input)
@@ -279,13 +288,29 @@ class Session:
         except dist.DistError:
             self._may_meet = False
 
+    def _all_come(self) -> bool:
+        """Return whether every process comes to the window without exchange; all return the same.
+
+        One that does not would wait for the gradients of the others.
+        """
+        store, key = _get_default_store(), "hpml_jobs/all come"
+        if not self._may_meet:
+            store.compare_set(key, "", "no")
+        try:
+            if store.add(f"{key}/ranks", 1) == world_size():
+                store.compare_set(key, "", "yes")
+            store.wait([key], MEETING)
+        except dist.DistError:
+            store.compare_set(key, "", "no")
+        return store.get(key) == b"yes"
+
     @property
     def role(self) -> Role | None:
         """The role of the next window; None after the last one."""
         roles = [Role.WARMUP, Role.TIMED, Role.INSTRUMENTED]
         if self._exchange.missing:
             roles.remove(Role.INSTRUMENTED)
-        if self.script.stop and self._exchange.can_be_off:
+        if self.script.stop and self._all_may_come and self._exchange.can_be_off:
             roles.append(Role.UNSYNCED)
         measured = [result.epoch.role for result in self.results]
         return next((role for role in roles if role not in measured), None)
@@ -328,10 +353,12 @@ class Session:
             self.results.append(Result(epoch, iterations, batches, phases))
         if role is Role.TIMED and self._meters:
             self._meters.cards.read()
-            self._exchange.prepare(len(iterations.samples))
+            self._exchange.prepare(len(iterations.samples), iterations.accumulate)
             self.writer.fingerprint()
+        if self.role is Role.UNSYNCED:
+            self._all_may_come = self._all_come()
         self.writer.write()
-        if self.role is None and self.script.stop:
+        if self.role is None and self.script.stop and self._may_meet and self._all_may_come:
             self.writer.leave()
 
     @property
@@ -370,7 +397,27 @@ class Session:
         return self._meters.cards.state if self._meters else ()
 
     @guarded
+    def leave_profiler(self) -> None:
+        """Note that the script begins to use the profiler."""
+        self._exchange.cut_trace("the script has one of its own")
+
+    @property
+    def starts_profiler(self) -> bool:
+        """Whether it is this session that makes a profiler now."""
+        return self._exchange.starts_profiler
+
+    def release(self) -> None:
+        """Undo all that a window has changed in the script."""
+        self._exchange.stop()
+
     def close(self) -> None:
+        """Write the last result, and leave nothing behind."""
+        self._close()
+        with suppress(Exception):
+            self.release()
+
+    @guarded
+    def _close(self) -> None:
         """End the pass that the script ends in, if it is a whole one, and write the last result."""
         recording = self._recording
         if recording and recording.owner and not self.has_failed:

@@ -1,58 +1,71 @@
 """The exchange of a script by torch's profiler: under FSDP, or with a hook of the script's own."""
 
+import os
+import threading
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import msgspec
 import torch
-from torch._C._autograd import _profiler_enabled
+from torch._C._autograd import _enable_record_function
+from torch.distributed.distributed_c10d import _world
+from torch.profiler import record_function
 
 from hpml_jobs.core.measurements import CollectiveKind, Purpose
 from hpml_jobs.worker.instruments.collectives import Collective, Ledger, Wait
-from hpml_jobs.worker.instruments.phases import EpochPhases, Interval, split_phases
+from hpml_jobs.worker.instruments.phases import EpochPhases, split_phases
 from hpml_jobs.worker.instruments.recorder import IterationMarks
 from hpml_jobs.worker.instruments.timing import Clock, HostClock, Stamp, Window
 from hpml_jobs.worker.instruments.trace import (
+    MARK,
     NO_DEVICE_EVENTS,
-    Content,
     Event,
     content_of,
-    measured_window,
     read_trace,
     start_profiler,
 )
 
-MOST_ITERATIONS = 50
-"""Iterations of a window that is profiled: a thousand operators take 3 MB of memory."""
+MOST_BATCHES = 50
+"""Batches of a window that is profiled: a thousand operators take 3 MB of memory."""
 
 LEAST_WAIT_S = 20e-6
-"""Seconds without computation that are a wait for a message that is under way: between two kernels,
-or two operators, some microseconds pass anyway."""
+"""Seconds between two kernels or operators in which they wait for a message that is under way:
+some microseconds pass anyway.
+"""
 
 
 class Trace:
     """The profiler over a window, begun where this is made.
 
-    The exception with which the driver refuses the profiler is raised there.
+    The exception with which the driver refuses the profiler is raised there. `cut` has the reason
+    why the trace cannot be read: it was ended before the window.
     """
 
     def __init__(self, clock: Clock, device: torch.device, processes: int) -> None:
-        if _profiler_enabled():  # which another one would cancel
-            raise RuntimeError("the script has one on")
+        self.cut = ""
         self._clock = clock
         self._on_cuda = device.type == "cuda"
-        self._processes = processes
+        # Of an all-gather gloo reports what one rank sends, but not the ranks of its group.
+        self._processes = processes if len(_world.pg_map) == 1 else 0
+        self._thread = threading.get_ident()
         self._profiler = start_profiler(device)
         self._is_on = True
+        os.register_at_fork(after_in_child=self._forget)
         clock.synchronize()  # so that the stamp, and the mark in the trace, are of one point
-        self._mark = measured_window((device,))
-        self._mark.__enter__()
+        self._mark = record_function(MARK)
+        self._mark.__enter__()  # type: ignore[no-untyped-call]
         self._zero: Stamp = clock.stamp()
 
-    def stop(self) -> None:
-        """Stop the profiler, if it is on."""
+    def _forget(self) -> None:
+        """Record nothing in a worker of a loader."""
         if self._is_on:
+            _enable_record_function(False)
+
+    def stop(self, reason: str = "") -> None:
+        """Stop the profiler, if it is on; with a reason the trace is not to be read."""
+        self.cut = self.cut or reason
+        if self._is_on and threading.get_ident() == self._thread:
             self._is_on = False
             self._mark.__exit__(None, None, None)
             self._profiler.stop()
@@ -70,34 +83,48 @@ class Trace:
                 ones.
         """
         self.stop()
-        events = read_trace(self._profiler, self._processes)
-        messages = [e for e in events if e.is_collective and e.on_device == self._on_cuda]
-        if not messages:
-            raise ValueError(NO_DEVICE_EVENTS if self._on_cuda else "no collective of gloo")
-        if unknown := {event.name for event in messages if event.kind is None}:
-            raise ValueError(f"no known collective: {', '.join(sorted(unknown))}")
+        if self.cut or self._is_on:
+            raise RuntimeError(self.cut or "it was stopped in another thread")
         of_host = Window(HostClock(), lambda: None)
         of_host.start, of_host.end = self._on_host(window.start), self._on_host(window.end)
         steps = [IterationMarks(*map(self._on_host, step)) for step in marks]
+        events = [
+            event
+            for event in read_trace(self._profiler, self._processes)
+            if 1e9 * event.end_s > of_host.start and 1e9 * event.start_s < of_host.end
+        ]
+        messages = [e for e in events if e.is_collective and e.on_device == self._on_cuda]
+        computation = [e for e in events if e.computes(on_cuda=self._on_cuda)]
+        if self._on_cuda and not messages and not computation:
+            raise ValueError(NO_DEVICE_EVENTS)
+        if not messages:
+            raise ValueError(f"no message of {'NCCL' if self._on_cuda else 'gloo'}")
         ledger = Ledger(HostClock())
         ends = [step.stepped for step in steps]
+        knows_sizes = True
         for event in sorted(messages, key=lambda event: event.start_s):
-            start, end, kind = 1e9 * event.start_s, 1e9 * event.end_s, event.kind
-            if kind and end > of_host.start and start < of_host.end:
-                number = min(bisect_left(ends, start), len(ends) - 1)
-                in_forward = start < steps[number].forward
-                purpose = _purpose(kind, in_forward=in_forward, is_sharded=is_sharded)
-                size = _size(content_of(event))
-                ledger.collectives.append(Collective(number, kind, purpose, *size, start, end))
-        waiting = waits(messages, [e for e in events if e.computes(on_cuda=self._on_cuda)])
+            start, kind, content = 1e9 * event.start_s, event.kind, content_of(event)
+            if kind is None:
+                raise ValueError(f"unknown collective {event.name}")
+            number = min(bisect_left(ends, start), len(ends) - 1)
+            purpose = _purpose(kind, start, steps[number], is_sharded=is_sharded)
+            knows_sizes = knows_sizes and content is not None
+            size = (content.name, content.elements, content.bytes) if content else ("", 0, 0)
+            ledger.collectives.append(
+                Collective(number, kind, purpose, *size, start, 1e9 * event.end_s)
+            )
+        ledger.knows_waits = True
+        waiting = waits(messages, computation)
         for number, (start, end) in enumerate(pairwise([of_host.start, *ends])):
-            # the empty one says that there are waits: `split_phases` then asks for no others
-            inside = [each for each in waiting if each[0] < end and each[1] > start]
-            ledger.waits += [Wait(number, *wait) for wait in (*inside, (end, end))]
+            ledger.waits += [
+                Wait(number, 1e9 * first_s, 1e9 * last_s)
+                for first_s, last_s in waiting
+                if 1e9 * first_s < end and 1e9 * last_s > start
+            ]
         phases = split_phases(of_host, steps, ledger, overlaps=True, accumulate=accumulate)
-        if None in map(content_of, messages):
-            talk = msgspec.structs.replace(phases.communication, messages=())
-            phases = phases._replace(communication=talk)
+        if not knows_sizes:
+            communication = msgspec.structs.replace(phases.communication, messages=())
+            phases = phases._replace(communication=communication)
         return phases, ledger
 
     def _on_host(self, stamp: Stamp) -> float:
@@ -105,37 +132,33 @@ class Trace:
         return 1e9 * self._clock.seconds(self._zero, stamp)
 
 
-def _purpose(kind: CollectiveKind, *, in_forward: bool, is_sharded: bool) -> Purpose:
-    """Return what a message has, by when it is sent."""
-    if kind is CollectiveKind.BROADCAST:
-        return Purpose.BUFFERS
-    if kind is CollectiveKind.ALL_GATHER and is_sharded:
+def _purpose(
+    kind: CollectiveKind, start: float, step: IterationMarks, *, is_sharded: bool
+) -> Purpose:
+    """Return what a message carries, by its kind and the phase in which it starts."""
+    if kind is CollectiveKind.ALL_GATHER and (is_sharded or start >= step.exchanged):
         return Purpose.PARAMETERS
-    return Purpose.OUTPUTS if in_forward else Purpose.GRADIENTS
+    if kind is CollectiveKind.BROADCAST:
+        return Purpose.PARAMETERS if start >= step.exchanged else Purpose.BUFFERS
+    return Purpose.GRADIENTS if step.forward <= start < step.exchanged else Purpose.OUTPUTS
 
 
-def _size(content: Content | None) -> tuple[str, int, int]:
-    """Return dtype, elements and bytes of a message; zeros where they are not known."""
-    if content is None:
-        return "", 0, 0
-    return str(content.dtype).removeprefix("torch."), content.elements, content.bytes
-
-
-def waits(messages: Iterable[Event], computation: Iterable[Event]) -> list[Interval]:
-    """Return when a message is under way and nothing computes, in nanoseconds."""
+def waits(messages: Iterable[Event], computation: Iterable[Event]) -> list[tuple[float, float]]:
+    """Return when a message is under way and nothing computes, in seconds."""
     changes = [
-        (at, of, change)
-        for of, events in enumerate((messages, computation))
+        (at_s, of_computation, change)
+        for of_computation, events in enumerate((messages, computation))
         for event in events
-        for at, change in ((event.start_s, 1), (event.end_s, -1))
+        for at_s, change in ((event.start_s, 1), (event.end_s, -1))
     ]
-    under_way, since, found = [0, 0], None, []
-    for at_s, of, change in sorted(changes):
-        under_way[of] += change
+    under_way, since_s, is_between, result = [0, 0], None, False, []
+    for at_s, of_computation, change in sorted(changes):
+        under_way[of_computation] += change
         is_wait = under_way[0] > 0 and not under_way[1]
-        if is_wait and since is None:
-            since = at_s
-        elif since is not None and not is_wait:
-            found += [(1e9 * since, 1e9 * at_s)] if at_s - since >= LEAST_WAIT_S else []
-            since = None
-    return found
+        if is_wait and since_s is None:
+            since_s, is_between = at_s, bool(of_computation)
+        elif since_s is not None and not is_wait:
+            is_pause = is_between and of_computation and at_s - since_s < LEAST_WAIT_S
+            result += [] if is_pause else [(since_s, at_s)]
+            since_s = None
+    return result

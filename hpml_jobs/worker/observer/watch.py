@@ -67,6 +67,15 @@ def session() -> "Session":
     return _sessions[os.getpid()]
 
 
+_profilers: list[object] = []
+"""What the script has of torch's profiler: another one beside it would cancel it."""
+
+
+def script_has_profiler() -> bool:
+    """Return whether the script has made a profiler of torch in this process."""
+    return len(_profilers) > 0
+
+
 def install() -> None:
     """Patch torch in this process, and report an exception that ends it.
 
@@ -85,7 +94,22 @@ def install() -> None:
         WRAPPERS.add(self)
 
     DistributedDataParallel.__init__ = __init__  # type: ignore[method-assign]
+    _watch_profilers()
     _report_exceptions()
+
+
+def _watch_profilers() -> None:
+    make = torch.autograd.profiler.profile.__init__
+
+    def __init__(self: Any, *args: Any, **options: Any) -> None:  # noqa: N807
+        observer = _sessions.get(os.getpid())
+        if observer is None or not observer.starts_profiler:
+            _profilers.append(True)
+        if observer:
+            observer.leave_profiler()
+        make(self, *args, **options)
+
+    torch.autograd.profiler.profile.__init__ = __init__  # type: ignore[method-assign]
 
 
 @_disable_dynamo
@@ -132,7 +156,8 @@ def _watch_loaders() -> None:
 
 
 def _drop(one_pass: "Pass") -> None:
-    if os.getpid() in _sessions:  # a fork also drops what it has inherited
+    # A fork also drops what it has inherited, and a thread of autograd may collect garbage.
+    if os.getpid() in _sessions and threading.current_thread() is threading.main_thread():
         session().drop(one_pass)
 
 

@@ -118,6 +118,8 @@ def arrays(served_s, exposed_s=None, kinds=None, purposes=None) -> dict[str, np.
     return {
         "collective_served_s": served_s,
         "collective_exposed_s": served_s if exposed_s is None else np.array(exposed_s),
+        "collective_iteration": np.array([range(count)] * 2),
+        "collective_bytes": np.full((2, count), 100),
         "collective_kind": np.array(
             [[KINDS.index(k) for k in kinds or ["all_reduce"] * count]] * 2
         ),
@@ -138,6 +140,16 @@ def test_exchange_is_least_exposed_time_of_each_collective():
     assert hidden.gradients_net_s == pytest.approx(0.3)
     assert split_exchange(arrays([[0.3, 0.1]])) is None
     assert split_exchange({}) is None
+
+
+def test_messages_that_are_under_way_together_are_compared_by_their_bytes():
+    begun = arrays([[0.3, 0.1], [0.2, 0.4]]) | {
+        "collective_iteration": np.zeros((2, 2), int),
+        "collective_bytes": np.array([[8, 4], [4, 8]]),
+    }
+    assert split_exchange(begun).net_s == pytest.approx(0.3 + 0.1)
+    other = begun | {"collective_bytes": np.array([[8, 4], [4, 4]])}
+    assert split_exchange(other) is None
 
 
 def test_exchange_and_waiting_add_up_and_are_never_negative():

@@ -190,6 +190,49 @@ def test_profiler_of_the_script_goes_on(observe):
     assert "torch's profiler did not start" in seen.record.facts.missing[0]
 
 
+def test_script_that_ends_in_a_profiled_window_ends_well(observe):
+    test = "for inputs, _ in DataLoader(data, 8):\n    model.module.eval()(inputs)\n"
+    seen = observe(OWN_HOOK + test, "2", batch=8)
+    assert seen.code == 0, seen.stderr
+    assert roles(seen.record) == ["warmup", "timed"]
+
+
+def test_profiler_that_the_script_begins_in_the_window_is_its_own(observe):
+    own = (
+        "    if epoch == 2 and dist.get_rank() == 0:\n"
+        "        from torch.profiler import profile\n"
+        "        with profile() as p: torch.zeros(9) + 1\n"
+        "        assert len(p.events()) > 0\n"
+    )
+    step = "        optimizer.step()\n"
+    seen = observe(
+        OWN_HOOK.replace(
+            step,
+            step + own.replace("    if", "        if", 1).replace("\n        ", "\n            "),
+        ),
+        "5",
+        batch=8,
+    )
+    assert seen.code == 0, seen.stderr
+    assert "the script has one of its own" in seen.record.facts.missing[0]
+
+
+def test_process_that_cannot_be_measured_lets_the_others_train_together(observe, tmp_path):
+    """They must not go on without exchange, for whose gradients it would wait."""
+    broken = (
+        "from datetime import timedelta\n"
+        "from hpml_jobs.worker.observer import result, session\n"
+        "session.MEETING = timedelta(seconds=1)\n"
+        "def refuse(*_): raise OSError(122, 'Disk quota exceeded')\n"
+    )
+    fault = "    if epoch == 1 and dist.get_rank(): result.write_whole = refuse\n"
+    script = LOSSES.replace("    for inputs", fault + "    for inputs")
+    seen = observe(broken + script, "5", batch=8)
+    assert seen.code == 0, seen.stderr
+    assert len((tmp_path / "losses0").read_text().split()) == 30
+    assert len((tmp_path / "losses1").read_text().split()) == 30
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_exchange_of_fsdp_is_profiled(observe, version):
     words = f"--batch-size 128 --version {version}"

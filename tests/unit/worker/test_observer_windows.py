@@ -146,7 +146,8 @@ def test_messages_without_computation_are_waits():
     def events(*times_ms):
         return [Traced("cpu_op", "", a / 1e3, b / 1e3, {}) for a, b in times_ms]
 
-    messages, computation = events((0, 4), (3, 9), (20, 21)), events((1, 2), (5, 5.5), (5.51, 6))
-    expected = [(0, 1e6), (2e6, 5e6), (6e6, 9e6), (20e6, 21e6)]  # 0.01 ms is no wait
+    messages = events((0, 4), (3, 9), (20, 21), (30, 30.01))
+    computation = events((1, 2), (5, 5.5), (5.51, 6))
+    expected = [(0, 1), (2, 5), (6, 9), (20, 21), (30, 30.01)]  # 0.01 ms between operators is none
     found = waits(messages, computation)
-    assert [end for wait in found for end in wait] == pytest.approx([*sum(expected, ())])
+    assert [1e3 * end for wait in found for end in wait] == pytest.approx([*sum(expected, ())])

@@ -198,21 +198,14 @@ def test_script_that_ends_in_a_profiled_window_ends_well(observe):
 
 
 def test_profiler_that_the_script_begins_in_the_window_is_its_own(observe):
-    own = (
-        "    if epoch == 2 and dist.get_rank() == 0:\n"
-        "        from torch.profiler import profile\n"
-        "        with profile() as p: torch.zeros(9) + 1\n"
-        "        assert len(p.events()) > 0\n"
-    )
     step = "        optimizer.step()\n"
-    seen = observe(
-        OWN_HOOK.replace(
-            step,
-            step + own.replace("    if", "        if", 1).replace("\n        ", "\n            "),
-        ),
-        "5",
-        batch=8,
+    own = (
+        "        if epoch == 2 and dist.get_rank() == 0:\n"
+        "            from torch.profiler import profile\n"
+        "            with profile() as p: torch.zeros(9) + 1\n"
+        "            assert len(p.events()) > 0\n"
     )
+    seen = observe(OWN_HOOK.replace(step, step + own), "5", batch=8)
     assert seen.code == 0, seen.stderr
     assert "the script has one of its own" in seen.record.facts.missing[0]
 

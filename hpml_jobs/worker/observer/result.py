@@ -182,9 +182,15 @@ class Writer:
         deadline = time.monotonic() + PATIENCE_S
         size = self._world_size
         while len([*observed.glob("rank*.json")]) >= size and time.monotonic() < deadline:
+            if any(observed.glob("*.stays")) or any(observed.glob("fault-*.txt")):
+                return
             if len([*observed.glob("*.done")]) >= size:
                 leave(0)
             time.sleep(0.05)
+
+    def stay(self) -> None:
+        """Tell the other ranks that this one goes on with the script."""
+        (self._folder.observed / f"{self._name}.stays").touch()
 
 
 def _flat_sizes(model: nn.Module | None) -> list[tuple[int, int]]:

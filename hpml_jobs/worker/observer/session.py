@@ -358,8 +358,9 @@ class Session:
         if self.role is Role.UNSYNCED:
             self._all_may_come = self._all_come()
         self.writer.write()
-        if self.role is None and self.script.stop and self._may_meet and self._all_may_come:
-            self.writer.leave()
+        if self.role is None and self.script.stop:
+            leaves = self._may_meet and self._all_may_come
+            (self.writer.leave if leaves else self.writer.stay)()
 
     @property
     def model(self) -> nn.Module | None:

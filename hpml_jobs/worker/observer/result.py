@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from hpml_jobs.core.measurements import Role, Stage
 from hpml_jobs.core.processes import leave
 from hpml_jobs.core.record import Model, Rank
+from hpml_jobs.core.source_files import imported_code, without
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.study.attempt import (
     OBSERVE_VARIABLE,
@@ -65,7 +66,12 @@ class Writer:
         self._progress = Progress(epochs=session.cell.epochs)
         self._name = f"rank{self._rank}-{os.getpid()}"
         backend = dist.get_backend() if has_group() else None
-        self._facts = facts.read_facts(session.file, backend) if not self._rank else None
+        self._facts = None
+        if not self._rank:
+            unnamed = without(imported_code(()).files, session.cell.workload.sources)
+            self._facts = msgspec.structs.replace(
+                facts.read_facts(session.file, backend), imported=unnamed
+            )
         self._local_rank = int(os.environ.get("LOCAL_RANK", session.device.index or 0))
         self._node = facts.read_node(session.cell.device) if not self._local_rank else None
         self._folder.observed.mkdir(parents=True, exist_ok=True)

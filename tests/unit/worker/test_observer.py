@@ -282,6 +282,14 @@ def test_loader_that_fetches_ahead(observe):
     assert {e.iterations for e in record.ranks[0].epochs} == {8}
 
 
+def test_module_of_a_folder_that_the_script_adds_is_recorded(observe, tmp_path):
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "layers.py").write_text("WIDTH = 16\n")
+    adds = f"import sys\nsys.path.append({str(tmp_path / 'lib')!r})\nimport layers\n"
+    record = observe(adds + LOSSES, "2", batch=8).record
+    assert "layers.py" in [file.name for file in record.facts.imported]
+
+
 def test_windows_without_a_loader(observe):
     seen = observe("own_get_batch.py", "--batch-size 8 --iterations 40", batch=8, window=(4, 6))
     assert roles(seen.record) == ["warmup", "timed", "instrumented", "unsynced"]

@@ -3,9 +3,11 @@
 import pytest
 
 from hpml_jobs.core.measurements import Role
+from hpml_jobs.worker.instruments.recorder import IterationMarks
 from hpml_jobs.worker.instruments.timing import HostClock, Window
 from hpml_jobs.worker.instruments.trace import Event as Traced
-from hpml_jobs.worker.observer.traced import waits
+from hpml_jobs.worker.observer import traced
+from hpml_jobs.worker.observer.traced import Trace, waits
 from hpml_jobs.worker.observer.windows import (
     Event,
     Kind,
@@ -151,3 +153,67 @@ def test_messages_without_computation_are_waits():
     expected = [(0, 1), (2, 5), (6, 9), (20, 21), (30, 30.01)]  # 0.01 ms between operators is none
     found = waits(messages, computation)
     assert [1e3 * end for wait in found for end in wait] == pytest.approx([*sum(expected, ())])
+
+
+def kernel(start_ms, end_ms, name="gemm", **details):
+    return Traced("kernel", name, start_ms / 1e3, end_ms / 1e3, details)
+
+
+def nccl(start_ms, end_ms, collective, elements=4):
+    details = {"Collective name": collective, "dtype": "Float"}
+    details |= {"In msg nelems": elements, "Out msg nelems": elements}
+    return kernel(start_ms, end_ms, "ncclDevKernel_AllReduce_Sum_f32", **details)
+
+
+def split_of_gpu(monkeypatch, *events):
+    """Phases of one iteration: copied at 10 ms, forward until 40, backward until 80, step 100."""
+    trace = Trace.__new__(Trace)
+    state = {"cut": "", "_is_on": False, "_on_cuda": True, "_processes": 2, "_profiler": None}
+    vars(trace).update(state | {"_clock": HostClock(), "_zero": 0})
+    monkeypatch.setattr(traced, "read_trace", lambda *_: [*events])
+    window = Window(HostClock(), lambda: None)
+    window.start, window.end = 0, 100_000_000
+    marks = IterationMarks(*(ms * 1_000_000 for ms in (5, 10, 40, 80, 80, 100)))
+    return trace.split(window, [marks], 1, is_sharded=True)
+
+
+def test_message_beside_a_kernel_is_hidden(monkeypatch):
+    events = kernel(11, 80), nccl(50, 75, "allreduce"), kernel(81, 99)
+    phases, _ = split_of_gpu(monkeypatch, *events)
+    assert phases.communication.gradients_s == pytest.approx(0.025)
+    assert phases.phases.exposed_s == 0
+
+
+def test_messages_are_named_by_their_phase(monkeypatch):
+    events = [
+        nccl(12, 20, "_allgather_base"),
+        kernel(20, 70),
+        nccl(70, 78, "_reduce_scatter_base"),
+        nccl(82, 90, "allreduce"),  # of the loss, or of the norm
+        nccl(90, 95, "barrier"),
+    ]
+    phases, ledger = split_of_gpu(monkeypatch, *events)
+    found = [(entry.purpose, entry.bytes) for entry in ledger.collectives]
+    assert found == [("parameters", 16), ("gradients", 16), ("outputs", 16), ("outputs", 1)]
+    times_s = phases.phases.comm_forward_s, phases.phases.comm_exposed_s
+    assert times_s == pytest.approx((0.008, 0.008))
+    assert phases.phases.comm_optimizer_s == pytest.approx(0.013)
+
+
+def test_message_of_unknown_size_leaves_the_times(monkeypatch):
+    phases, _ = split_of_gpu(monkeypatch, nccl(50, 75, "allreduce", elements=0))
+    assert phases.communication.messages == ()
+    assert phases.phases.comm_exposed_s == pytest.approx(0.025)
+
+
+@pytest.mark.parametrize(
+    ("events", "words"),
+    [
+        ((), "CUPTI gave no events of the GPU"),
+        ((kernel(0, 9),), "no message of NCCL"),
+        ((nccl(0, 9, "send"),), "unknown collective"),
+    ],
+)
+def test_trace_without_known_messages_is_refused(monkeypatch, events, words):
+    with pytest.raises(ValueError, match=words):
+        split_of_gpu(monkeypatch, *events)

@@ -311,7 +311,15 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     @cached_property
     def per_work(self) -> float:
         """How often a measured window fits into the work; 1 where an epoch was measured."""
-        counted = sum(rank.timed.samples for rank in self.ranks)
+        return self._times_in_work(Role.TIMED)
+
+    @cached_property
+    def per_instrumented(self) -> float:
+        """How often the instrumented window fits into the work; 1 where it was an epoch."""
+        return self._times_in_work(Role.INSTRUMENTED)
+
+    def _times_in_work(self, role: Role) -> float:
+        counted = sum(epoch.samples for rank in self.ranks if (epoch := rank.epoch(role)))
         return self.work_samples / counted if self.work_samples and counted else 1.0
 
     @property
@@ -383,6 +391,12 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
         if self.imported.iterations or images is None or workload.samples_are_tokens:
             return self.imported.iterations
         return iterations(images, self.cell.gpus, self.cell.batch)
+
+    @property
+    def instrumented_iterations(self) -> int | None:
+        """Iterations of the instrumented epoch; None without one."""
+        epoch = self.ranks[0].epoch(Role.INSTRUMENTED) if self.ranks else None
+        return epoch.iterations if epoch else None
 
     @property
     def samples(self) -> int | None:
@@ -543,7 +557,9 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     def overhead(self) -> float | None:
         """Return the overhead of the instruments: instrumented epoch / timed epoch - 1."""
         instrumented = self._epoch_s(Role.INSTRUMENTED)
-        return None if instrumented is None else overhead(instrumented, self.timed_s)
+        if instrumented is None:
+            return None
+        return overhead(self.per_instrumented * instrumented, self.per_work * self.timed_s)
 
     @property
     def loss(self) -> float | None:

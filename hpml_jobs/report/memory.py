@@ -292,10 +292,10 @@ def _messages(record: Record) -> float | None:
 
 
 def _per_iteration(record: Record, number: Callable[[Message], int]) -> float | None:
-    communication = record.communication
-    if communication is None or not record.iterations:
+    communication, iterations = record.communication, record.instrumented_iterations
+    if communication is None or not iterations:
         return None
-    return sum(map(number, communication.messages)) / record.iterations or None
+    return sum(map(number, communication.messages)) / iterations or None
 
 
 LARGEST_CAPTION = (

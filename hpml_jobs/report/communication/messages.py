@@ -90,11 +90,11 @@ def gradients_only(group: ConditionGroup) -> list[str]:
 def _sent(group: ConditionGroup, row: Row) -> Iterator[Sent]:
     """Yield the messages of a row's first run that has them, the largest of each purpose first."""
     for record in group.records(row):
-        if record.communication and record.communication.messages:
+        iterations = record.instrumented_iterations
+        if iterations and record.communication and record.communication.messages:
             sent_messages = sorted(
                 record.communication.messages, key=lambda m: (m.purpose, -m.bytes, m.kind)
             )
-            iterations = record.ranks[0].timed.iterations
             for message in sent_messages:
                 times = message.count / iterations
                 yield filled(

@@ -35,7 +35,7 @@ from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Table
 
 PHASES_CAPTION = (
-    "Seconds per epoch on the rank that waits least for others; below, least..most over all ranks "
+    "Seconds per {work} on the rank that waits least for others; below, least..most over all ranks "
     "and runs if they differ. The six phases add up to the epoch except for closure = |epoch - "
     "sum| / epoch. Overhead: instrumented epoch / timed epoch - 1, the cost of the instruments. "
     "Collectives inside forward (ddp's buffers, fsdp's parameters) and inside the optimizer "
@@ -97,7 +97,7 @@ def phases(group: ConditionGroup) -> Table | None:
         "phases",
         "Phases of the instrumented epoch",
         "instrumented epoch",
-        (PHASES_CAPTION, captions.runs(rows)),
+        (PHASES_CAPTION.format(work=captions.work_text(group.work)), captions.runs(rows)),
         on_screen=False,
         below="  least..most",
         affected=Affected.SPLIT,
@@ -126,8 +126,12 @@ def _ends(group: ConditionGroup, phase: Phase) -> tuple[Column[Row], Column[Row]
 
 def _by_rank(group: ConditionGroup, row: Row, phase: Phase) -> list[float]:
     """Return the seconds of a phase on every rank of every run."""
-    ranks = [rank for record in group.counted_records(row, Affected.SPLIT) for rank in record.ranks]
-    return [phase.on_rank(rank.phases) for rank in ranks if rank.phases]
+    return [
+        record.per_instrumented * phase.on_rank(rank.phases)
+        for record in group.counted_records(row, Affected.SPLIT)
+        for rank in record.ranks
+        if rank.phases
+    ]
 
 
 def _range_text(group: ConditionGroup, row: Row, phase: Phase) -> str:
@@ -173,7 +177,7 @@ def phases_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
         "Phases of an epoch",
         cells,
         draw,
-        x="seconds per epoch",
+        x=captions.per_work(groups),
         alt="Phases of an epoch: ",
         caption=[PICTURE_CAPTION, marked(cells)],
         legend=legend,

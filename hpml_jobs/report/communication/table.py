@@ -194,7 +194,7 @@ def communication_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
         "Computation and communication",
         cells,
         draw,
-        x="seconds per epoch",
+        x=captions.per_work(groups),
         alt="Per epoch: ",
         caption=[COMMUNICATION_CAPTION, REPORTED if imported else "", marked(cells)],
         legend={

@@ -69,6 +69,11 @@ def an_epoch(work: Work | None) -> str:
     return "an epoch" if work is None else work_text(work)
 
 
+def per_work(groups: Sequence["ConditionGroup"]) -> str:
+    """Return the label of an axis of times."""
+    return f"seconds per {work_text(groups[0].work if groups else None)}"
+
+
 def unit(device: Device) -> str:
     """Return the unit of parallelism: GPU, or process on CPU."""
     return "GPU" if device is Device.CUDA else "process"

@@ -112,6 +112,9 @@ EPOCHS: dict[str, Role | Step] = {
 PHASES = {name: name.removeprefix("phase_") for name in NAMES if name.startswith("phase_")}
 """The phases that add up to the instrumented epoch, by figure, with their names on a rank."""
 
+RATIOS = ("closure", "overhead")
+"""Figures of the instrumented epoch that are neither seconds nor bytes."""
+
 NO_FIGURES = Figures(epoch_s=math.nan)
 
 
@@ -127,6 +130,16 @@ def figures_of(record: Record, number: int | None = None) -> Figures:
     figures |= _of_microbenchmark(record, record.microbenchmark) if record.microbenchmark else {}
     if record.ranks and (root := record.ranks[0].communication):
         figures["gradients_root_s"] = root.gradients_s
+    if record.work_s is not None:  # times of windows are shown as those of the work
+        for epoch, times in (
+            (Role.INSTRUMENTED, record.per_instrumented),
+            (Role.UNSYNCED, record.per_work),
+        ):
+            figures |= {
+                name: times * value
+                for name, value in figures.items()
+                if value is not None and name not in RATIOS and EPOCHS.get(name) is epoch
+            }
     return Figures(**figures)
 
 
@@ -150,18 +163,16 @@ def _of_rank(rank: Rank, exchange_s: float | None) -> dict[str, float | None]:
 
 
 def _of_others(record: Record, rank: Rank | None) -> dict[str, float]:
-    """Return the means of the ranks that wait for a rank; without it, or of it alone, of all.
-
-    They are of the work that `epoch_s` is of.
-    """
+    """Return the means of the ranks that wait for a rank; without it, or of it alone, of all."""
     others = [other for other in record.ranks if other is not rank] or [*record.ranks]
     queued_s = [
         account.run_queue_s / other.threads
         for other in others
         if (account := other.timed.scheduling) and account.run_queue_s is not None
     ]
-    figures = {"others_stall_s": mean(other.timed.stall_s for other in others)}
-    figures |= {"others_run_queue_s": mean(queued_s)} if queued_s else {}
+    stall_s = mean(other.timed.stall_s for other in others)
+    figures = {"others_stall_s": record.per_work * stall_s}
+    figures |= {"others_run_queue_s": record.per_work * mean(queued_s)} if queued_s else {}
     if phases := [other.phases for other in others if other.phases]:
         exposed_s = mean(each.exposed_s for each in phases)
         pack_s = mean(each.pack_s for each in phases)
@@ -171,7 +182,7 @@ def _of_others(record: Record, rank: Rank | None) -> dict[str, float]:
             figures["others_exchange_s"] = exchange_s + pack_s
         elif not record.cell.strategy.under_torchrun:  # one process, which waits for no rank
             figures["others_exchange_s"] = exposed_s + pack_s
-    return {name: record.per_work * seconds for name, seconds in figures.items()}
+    return figures
 
 
 def _of_microbenchmark(record: Record, benchmark: Microbenchmark) -> dict[str, float | None]:

@@ -24,8 +24,8 @@ MEASURED = (
     "medians are of each alone."
 )
 OF_WINDOW = (
-    "Here the instrumented epoch is the third window of iterations: its seconds are not those of "
-    "{what}."
+    "Here the instrumented epoch is the third window of iterations: its times are shown as those "
+    "of {what}."
 )
 PACKED = "Comm includes packing by hand: flattening, copying back and averaging the gradients."
 HIDDEN_COST = (

@@ -188,7 +188,7 @@ def _late(figures: Figures, records: Sequence[Record]) -> str:
     number = least_waiting(records)
     if number is None or figures.waiting_s is None or figures.others_waiting_s is None:
         return ""
-    if records[0].per_work * figures.waiting_s > figures.others_waiting_s / 2:
+    if figures.waiting_s > figures.others_waiting_s / 2:
         return "each other"
     hosts = {rank.host for record in records if (rank := record.rank_of(number))}
     return f"rank {number} on {hosts.pop()}" if len(hosts) == 1 else f"rank {number}"

@@ -93,6 +93,7 @@ class Exchange:
         self._is_traced = False
         self._trace: Trace | None = None
         self._batches = self._batches_left = 0
+        self.most_iterations: int | None = None
         self._undo: list[Callable[[], Any]] = []
 
     def find_model(self, optimizer: Optimizer, on_call: Callable[..., None] | None) -> None:
@@ -149,9 +150,11 @@ class Exchange:
         """Whether the processes can train without exchange: under DDP that is not compiled."""
         return len(self._wrappers) > 0 and not self._is_compiled
 
-    def prepare(self, iterations: int, accumulate: int) -> None:
-        """Make ready to record so many, with their batches, or say in `missing` why not."""
-        self._batches = iterations * max(1, accumulate)
+    def prepare(self, iterations: Iterations, *, in_windows: bool) -> None:
+        """Make ready to record a window like these, or say in `missing` why not.
+
+        Windows that are profiled have `most_iterations`; a whole epoch may be too long.
+        """
         if self.model is None:
             self.missing = (
                 "the model with the optimizer's parameters has no forward pass of its own"
@@ -160,11 +163,13 @@ class Exchange:
             self.missing = "DistributedDataParallel is compiled: wrap the compiled model instead"
         elif world_size() > 1 and not self._hook():
             self._is_traced = True
+            batches = len(iterations.samples) * max(1, iterations.accumulate)
+            self._batches = MOST_BATCHES if in_windows else batches
+            self.most_iterations = max(2, MOST_BATCHES // max(1, iterations.accumulate))
             if self._batches > MOST_BATCHES:
-                most = max(2, MOST_BATCHES // max(1, accumulate))
                 self.missing = (
-                    f"this exchange is profiled in windows of at most {MOST_BATCHES} batches, and "
-                    f"this one has {self._batches}: give e.g. window=20,{most}"
+                    f"this exchange is profiled for {MOST_BATCHES} batches at most, and the epoch "
+                    f"has {batches}: measure windows of it, e.g. window=50,200"
                 )
 
     def _hook(self) -> bool:

@@ -24,8 +24,7 @@ from hpml_jobs.worker.instruments.timing import Clock, HostClock, Window
 from hpml_jobs.worker.observer.exchange import Exchange
 from hpml_jobs.worker.observer.meters import Meters, clock_of
 from hpml_jobs.worker.observer.result import Writer, note_fault
-from hpml_jobs.worker.observer.traced import MOST_BATCHES
-from hpml_jobs.worker.observer.watch import WRAPPERS, has_group, world_size
+from hpml_jobs.worker.observer.watch import has_group, world_size
 from hpml_jobs.worker.observer.windows import (
     Event,
     Iterations,
@@ -39,10 +38,8 @@ from hpml_jobs.worker.observer.windows import (
 MEETING = timedelta(seconds=30)
 """How long a process waits for the others at the beginning of a window."""
 
-USUAL_WINDOW, TRACED_WINDOW = (50, 200), (20, MOST_BATCHES)
-"""window= of a script without a loader, or with one that does not say how long it is: where a hook
-of DDP sees the exchange, and where the profiler does.
-"""
+USUAL_WINDOW = (50, 200)
+"""window= of a script without a loader, or with one that does not say how long it is."""
 
 STAMPS_OF_BATCH = 4
 """Stamps of a batch in a timed window, and some to spare."""
@@ -233,15 +230,22 @@ class Session:
         if recording.is_ending:
             self.ahead = True
             self._end(recording)
-        elif self.window and recording.steps >= self.window[bool(self.results)]:
+        elif self.window and recording.steps >= self._length(recording.role):
             self._end(recording)
             self._open(meets=True)
+
+    def _length(self, role: Role) -> int:
+        """Return the iterations of a window with window=; one that is profiled may be shorter."""
+        warm_up, others = self.window or USUAL_WINDOW
+        if role is Role.INSTRUMENTED and self._exchange.most_iterations:
+            return min(others, self._exchange.most_iterations)
+        return warm_up if role is Role.WARMUP else others
 
     def _prepare(self, optimizer: Optimizer) -> None:
         """Learn what steps here; all that takes long, before the first window that counts."""
         self._optimizer = id(optimizer)
         if self.window is None and not (self._latest and _has_length(self._latest.loader)):
-            self.window = USUAL_WINDOW if WRAPPERS or world_size() == 1 else TRACED_WINDOW
+            self.window = USUAL_WINDOW
         parameter = optimizer.param_groups[0]["params"][0]
         self.device = parameter.device
         self._exchange.find_model(optimizer, None if self._latest else self._receive_input)
@@ -353,7 +357,7 @@ class Session:
             self.results.append(Result(epoch, iterations, batches, phases))
         if role is Role.TIMED and self._meters:
             self._meters.cards.read()
-            self._exchange.prepare(len(iterations.samples), iterations.accumulate)
+            self._exchange.prepare(iterations, in_windows=self.window is not None)
             self.writer.fingerprint()
         if self.role is Role.UNSYNCED:
             self._all_may_come = self._all_come()

@@ -177,10 +177,20 @@ def test_exchange_by_a_hook_of_the_script_is_profiled(observe):
     assert record.exchange.collectives == 18
 
 
-def test_long_windows_are_not_profiled(observe):
-    seen = observe(OWN_HOOK, "20", batch=8, window=(4, 51))
-    assert roles(seen.record) == ["warmup", "timed", "unsynced"]
-    assert seen.record.facts.missing[0].endswith("give e.g. window=20,50")
+def test_profiled_windows_are_short(observe):
+    record = observe(OWN_HOOK, "40", batch=8, window=(4, 56)).record
+    assert [e.iterations for e in record.ranks[0].epochs] == [4, 56, 50, 56]
+    assert record.instrumented_iterations == 50
+    assert record.ranks[0].communication.bytes_of("gradients") == 50 * record.model.gradient_bytes
+
+
+def test_long_epochs_are_not_profiled(observe):
+    seen = observe(
+        OWN_HOOK.replace("randn(96", "randn(1632").replace("4, (96", "4, (1632"), "3", batch=8
+    )
+    assert seen.record.facts.missing[0].endswith(
+        "the epoch has 102: measure windows of it, e.g. window=50,200"
+    )
 
 
 def test_profiler_of_the_script_goes_on(observe):

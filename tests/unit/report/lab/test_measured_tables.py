@@ -4,10 +4,17 @@ import msgspec
 import pytest
 
 from hpml_jobs.core.cell import Protocol
-from hpml_jobs.core.measurements import Communication, Imported, Message
+from hpml_jobs.core.measurements import Communication, Imported, Message, Role
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.frame.figures import figures_of, medians, peak_of
-from tests.unit.builders import PUBLISHED_S, lab_cell, lab_record, texts_by_label
+from tests.unit.builders import (
+    PUBLISHED_S,
+    a_cell,
+    a_record,
+    lab_cell,
+    lab_record,
+    texts_by_label,
+)
 
 GRADIENT_BYTES = 44_695_848
 
@@ -217,3 +224,30 @@ def test_imported_timings_never_mix_with_measured_ones(builder):
     add_imported(builder, 2, 20.0)
     report = builder.collect()
     assert "measured: elsewhere | here" in report.differences
+
+
+def test_times_of_windows_are_those_of_their_work():
+    """The instrumented window has half as many samples as the timed one."""
+    record = a_record(a_cell(gpus=2))
+    ranks = tuple(
+        msgspec.structs.replace(
+            rank,
+            epochs=tuple(
+                msgspec.structs.replace(epoch, samples=epoch.samples // 2)
+                if epoch.role == Role.INSTRUMENTED
+                else epoch
+                for epoch in rank.epochs
+            ),
+        )
+        for rank in record.ranks
+    )
+    facts = msgspec.structs.replace(record.facts, in_windows=True)
+    of_window = figures_of(msgspec.structs.replace(record, ranks=ranks, facts=facts))
+    of_epoch = figures_of(record)
+    times = 1_000_000 / record.samples
+    assert of_window.epoch_s == pytest.approx(times * of_epoch.epoch_s)
+    assert of_window.compute_s == pytest.approx(2 * times * of_epoch.compute_s)
+    assert of_window.exchange_s == pytest.approx(2 * times * of_epoch.exchange_s)
+    assert of_window.comm_cost_s == pytest.approx(times * of_epoch.comm_cost_s)
+    assert of_window.closure == of_epoch.closure
+    assert 1 + of_window.overhead == pytest.approx(2 * (1 + of_epoch.overhead))

@@ -226,7 +226,7 @@ class Exchange:
     def count_batch(self) -> None:
         """Note that a window has another batch; one too many ends the profiler."""
         self._batches_left -= 1
-        if self._batches_left < 0:
+        if self._trace and self._batches_left < 0:
             self.cut_trace("the window has more batches than the one before")
 
     def _record_hooks(self) -> None:

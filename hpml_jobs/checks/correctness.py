@@ -117,9 +117,18 @@ def ranks_differ(record: Record) -> Observation | None:
         spread <= limit,
         f"ranks differ by {spread:.3g} s, {percent_text(spread / longest)} of the epoch "
         f"(limit {RANKS_LIMIT} or one iteration, {limit:.3g} s)",
+        _ONE_RANK_WORKS if record.cell.script else "",
     )
 
 
+_ONE_RANK_WORKS = (
+    "do not use this cell; one rank of the script does more than the others after its last "
+    "iteration, e.g. it saves a checkpoint: measure inside of an epoch, e.g. window=10,50"
+)
+_NOT_TOGETHER = (
+    "do not use this cell; ranks of the script do not exchange all gradients, or change parameters "
+    "outside of the optimizer"
+)
 _OWN_START = (
     "do not use this cell; your model starts with other parameters on each rank: in "
     "{model} draw random numbers from torch only, without a seed of your own"
@@ -149,6 +158,8 @@ def replicas_differ(record: Record) -> Observation | None:
     if different == 1:
         return Observation(True, f"the same parameters on all {ranks} ranks")
     text, model = f"{different} different replicas on {ranks} ranks", record.cell.workload.model
+    if record.cell.script:
+        return Observation(False, text, _NOT_TOGETHER)
     if ":" not in model:
         return Observation(False, text)
     starts = {rank.initial_hash for rank in record.ranks} - {None}

@@ -126,9 +126,16 @@ def _check_file(path: Path, script: Script) -> None:
             raise UsageError(
                 f"script={script.path}: one script at a time; measure each in its own command"
             )
+        if path.is_dir():
+            raise UsageError(f"script={script.path} is a folder: name the file in it that trains")
         near = sorted(file.name for file in path.parent.glob("*.py"))[:5]
         there = f"; {path.parent} has {', '.join(near)}" if near else ""
         raise UsageError(f"script={script.path}: no such file{there}")
+    if path.suffix == ".ipynb":
+        raise UsageError(
+            f"script={script.path} is a notebook: jupyter nbconvert --to script {script.path} "
+            "makes a script of it"
+        )
     try:
         ast.parse(path.read_bytes(), filename=script.path)
     except SyntaxError as fault:
@@ -152,6 +159,10 @@ def _check_module(module: str, folder: Path) -> None:
             f"script=-m {module}: no module {first} in {folder} or installed: submit from the "
             "folder that has it, or install it"
         )
+    file = folder.joinpath(*module.split("."))
+    files = (file.with_name(f"{file.name}.py"), file / "__main__.py")
+    if (folder / first).is_dir() and not any(map(Path.is_file, files)):
+        raise UsageError(f"script=-m {module}: neither {files[0]} nor {files[1]} is a file")
 
 
 def _warn_of_files(script: Script, files: Sequence[Path], notify: Callable[[str], None]) -> None:

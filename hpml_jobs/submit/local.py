@@ -2,6 +2,7 @@
 
 import functools
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -50,6 +51,9 @@ def run_all(
     study.write_cluster(cluster)
     study.append(line)
     ended_ladders: set[str] = set()
+    for number in (signal.SIGTERM, signal.SIGHUP):  # then the cell ends as with Ctrl-C
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
     for index, planned in enumerate(cells):
         folder = study.cell(planned.slug)
         if planned.file.ladder and planned.cell.ladder in ended_ladders:

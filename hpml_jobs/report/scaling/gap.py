@@ -178,6 +178,9 @@ def parts(of: Seconds, reference: Seconds, ideal: float) -> Parts:
     if Cause.CPUS in beyond_s:
         queued_s = beyond_s.pop(Cause.CPUS)
         beyond_s |= {} if longer_s is None else {Cause.CPUS: min(queued_s, longer_s)}
+    if Cause.WAITING in beyond_s and longer_s is not None:
+        # What the late rank does, the reference does as well: the others compute less instead.
+        beyond_s[Cause.WAITING] += min(0.0, longer_s)
     lost_s = {cause: max(0.0, beyond_s[cause]) for cause in Cause if cause in beyond_s}
     lost_s[Cause.UNEXPLAINED] = whole_s - sum(lost_s.values())
     return {cause: formulas.lost_speedup(s, of[EPOCH], ideal) for cause, s in lost_s.items()}

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch._C._distributed_c10d import GradBucket
 from torch._dynamo import OptimizedModule
+from torch.distributed.distributed_c10d import _get_default_group
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
@@ -26,11 +27,14 @@ from hpml_jobs.worker.instruments.phases import EpochPhases, split_phases
 from hpml_jobs.worker.instruments.timing import Clock
 from hpml_jobs.worker.instruments.wrappers import record_all_reduce
 from hpml_jobs.worker.observer.traced import MOST_BATCHES, Trace
-from hpml_jobs.worker.observer.watch import WRAPPERS, script_has_profiler, world_size
+from hpml_jobs.worker.observer.watch import WRAPPERS, has_group, script_has_profiler, world_size
 from hpml_jobs.worker.observer.windows import Event, Iterations, Kind, Recording, mark_phases
 
 STAMPS_OF_BATCH = 30
 """Stamps of a batch in an instrumented window: its phases, and the messages of some buckets."""
+
+OWN_LIMIT = 0.1
+"""Collectives of the script in an iteration, beside those of DDP, which may not be recorded."""
 
 _BROADCAST = "_distributed_broadcast_coalesced"
 """DDP's method that sends the buffers."""
@@ -73,6 +77,16 @@ def _exchange_bucket(state: Hook, bucket: GradBucket) -> torch.futures.Future[Te
     return state.run(bucket)
 
 
+def _collectives_called() -> int:
+    """Return how many collectives the process group has had, those of DDP included; 0: unknown."""
+    if not has_group():
+        return 0
+    try:
+        return int(_get_default_group()._get_sequence_number_for_group())  # type: ignore[attr-defined]
+    except (AttributeError, RuntimeError):  # a backend without numbers
+        return 0
+
+
 class Exchange:
     """The instruments of a script's later windows. `events` are those of the current window.
 
@@ -94,6 +108,8 @@ class Exchange:
         self._trace: Trace | None = None
         self._batches = self._batches_left = 0
         self.most_iterations: int | None = None
+        self._in_windows = False
+        self._called_before = 0
         self._undo: list[Callable[[], Any]] = []
 
     def find_model(self, optimizer: Optimizer, on_call: Callable[..., None] | None) -> None:
@@ -155,6 +171,7 @@ class Exchange:
 
         Windows that are profiled have `most_iterations`; a whole epoch may be too long.
         """
+        self._in_windows = in_windows
         if self.model is None:
             self.missing = (
                 "the model with the optimizer's parameters has no forward pass of its own"
@@ -162,15 +179,19 @@ class Exchange:
         elif WRAPPERS and self._is_compiled:  # what is changed in it would be compiled anew
             self.missing = "DistributedDataParallel is compiled: wrap the compiled model instead"
         elif world_size() > 1 and not self._hook():
-            self._is_traced = True
-            batches = len(iterations.samples) * max(1, iterations.accumulate)
-            self._batches = MOST_BATCHES if in_windows else batches
-            self.most_iterations = max(2, MOST_BATCHES // max(1, iterations.accumulate))
-            if self._batches > MOST_BATCHES:
-                self.missing = (
-                    f"this exchange is profiled for {MOST_BATCHES} batches at most, and the epoch "
-                    f"has {batches}: measure windows of it, e.g. window=50,200"
-                )
+            self._trace_next(iterations)
+
+    def _trace_next(self, iterations: Iterations) -> None:
+        """Let the profiler record the next window, if it is not too long."""
+        self._is_traced, self.ledger = True, None
+        batches = len(iterations.samples) * max(1, iterations.accumulate)
+        self._batches = MOST_BATCHES if self._in_windows else batches
+        self.most_iterations = max(2, MOST_BATCHES // max(1, iterations.accumulate))
+        if self._batches > MOST_BATCHES:
+            self.missing = (
+                f"this exchange is profiled for {MOST_BATCHES} batches at most, and the epoch has "
+                f"{batches}: measure windows of it, e.g. window=50,200"
+            )
 
     def _hook(self) -> bool:
         """Hook into the exchange; return whether all of it is DDP's own, and hooked."""
@@ -231,6 +252,7 @@ class Exchange:
 
     def _record_hooks(self) -> None:
         self.ledger = Ledger(self.clock)
+        self._called_before = _collectives_called()
         for hook in self._hooks:
             hook.exchange = self
             self._undo.append(partial(setattr, hook, "exchange", None))
@@ -313,9 +335,13 @@ class Exchange:
                 self.missing = f"torch's profiler: {type(fault).__name__}: {fault}"
                 return None
             return phases
+        ledger = self.ledger or Ledger(self.clock)
+        own = _collectives_called() - self._called_before - len(ledger.collectives)
+        if world_size() > 1 and own > OWN_LIMIT * len(iterations.samples):
+            self._trace_next(iterations)
+            return None
         place = {id(event): number for number, event in enumerate(recording.events)}
         starts = [place[id(step.events[0])] for step in steps]
-        ledger = self.ledger or Ledger(self.clock)
         for entry in ledger.collectives:
             entry.iteration = max(0, bisect_right(starts, entry.iteration - 1) - 1)
         return split_phases(window, marks, ledger, overlaps=True, accumulate=accumulate)

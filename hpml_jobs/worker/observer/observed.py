@@ -80,10 +80,10 @@ def _not_together(cell: Cell, script: Script, ranks: list[Observed]) -> str | No
             f"{name}: {remedy}, or use gpus=1"
         )
     if len(ranks) > cell.processes:
-        return (
-            f"{len(ranks)} processes trained in {name}, but gpus={cell.gpus}: pass {{gpus}} to it "
-            "in args=, or leave launcher= out if it expects to be started so often"
-        )
+        remedy = "pass {gpus} to it in args="
+        if script.launcher is not ScriptLauncher.PYTHON:
+            remedy = f"if it starts processes itself, use launcher=python, and {remedy}"
+        return f"{len(ranks)} processes trained in {name}, but gpus={cell.gpus}: {remedy}"
     if cell.processes == 1:
         return None
     sizes = {observed.world_size for observed in ranks}
@@ -94,7 +94,7 @@ def _not_together(cell: Cell, script: Script, ranks: list[Observed]) -> str | No
             "model in DistributedDataParallel, or use gpus=1"
         )
     wrapper, wanted = ranks[0].wrapper, _WRAPPERS.get(cell.strategy)
-    if wanted and wrapper != wanted:
+    if wrapper != wanted:
         has = _NAMES[wrapper] if wrapper else "neither DistributedDataParallel nor FSDP"
         better = (wrapper or Strategy.ALLREDUCE).value
         when = "" if wrapper else " if it averages gradients itself"
@@ -130,7 +130,11 @@ def _not_timed(script: Script, ranks: list[Observed]) -> str | None:
             f"{name} trained epochs of {sizes} batches; two equal ones are needed: let it train "
             "with batches of one size and whole epochs, or give window=50,200"
         )
-    return f"{name} ran 1 epoch; two are needed: pass e.g. --epochs 2 in args=, or window=50,200"
+    resumed = "" if script.has_placeholder("folder") else ", or {folder} if it resumes"
+    return (
+        f"{name} ran 1 epoch; two are needed: pass e.g. --epochs 2 in args=, or window=50,200"
+        f"{resumed}"
+    )
 
 
 def _not_equal(cell: Cell, name: str, ranks: list[Observed]) -> str | None:

@@ -24,7 +24,7 @@ from hpml_jobs.worker.instruments.timing import Clock, HostClock, Window
 from hpml_jobs.worker.observer.exchange import Exchange
 from hpml_jobs.worker.observer.meters import Meters, clock_of
 from hpml_jobs.worker.observer.result import Writer, note_fault
-from hpml_jobs.worker.observer.watch import has_group, world_size
+from hpml_jobs.worker.observer.watch import has_group, script_has_profiler, world_size
 from hpml_jobs.worker.observer.windows import (
     Event,
     Iterations,
@@ -103,6 +103,7 @@ class Session:
         self._meters: Meters | None = None
         self._optimizer = 0
         self._may_meet = self._all_may_come = True
+        self._shorter = ""
         try:
             self.file = CellFolder(folder.cell_folder).read()
             self.cell = self.file.cell
@@ -337,6 +338,7 @@ class Session:
         batches = recording.owner.batches if recording.owner else 0
         self.passes.append(batches)
         if self.results and batches < self.results[-1].batches:
+            self._shorter = f"a later epoch has {batches} batches, not {self.results[-1].batches}"
             self._exchange.stop()
             return
         ahead = self.ahead and recording.owner is not None
@@ -385,8 +387,11 @@ class Session:
     def missing(self) -> list[str]:
         """A reason for each value that could not be measured."""
         unread = [*self._meters.missing] if self._meters else []
-        if self._exchange.missing:
-            unread.append(f"phases: {self._exchange.missing}")
+        phases = self._exchange.missing or self._shorter
+        if phases and not any(result.phases for result in self.results):
+            unread.append(f"phases: {phases}")
+        if script_has_profiler():
+            unread.append("the script uses torch's profiler, which takes a part of its times")
         if self.steps and self._latest is None:
             unread.append("waiting for batches: the script's main thread reads no DataLoader")
         return unread

@@ -78,6 +78,14 @@ def test_the_files_of_a_module_and_of_a_script_in_the_arguments_count(folder: Pa
         (["args=--batch {batc}"], "args has {batc}, which nothing fills: use {batch} {gpus}"),
         (["args=--name 'x"], "no closing quotation"),
         (["args=--epochs 4"], "batch=4,8, but args has no {batch}: all cells would be equal"),
+        (["script=folder"], "script=folder is a folder: name the file in it"),
+        (["script=real.ipynb"], "script=real.ipynb is a notebook: jupyter nbconvert --to script"),
+        (["script=train.py --epochs 3"], "arguments belong in args=: script=train.py args='--ep"),
+        (["script=train.py,wrong.py"], "train.py,wrong.py: one script at a time"),
+        (
+            ["script=-m folder.missing"],
+            "script=-m folder.missing: neither .*/folder/missing.py nor",
+        ),
         (["window=50"], "window=50: give two whole numbers, the iterations to warm up"),
         (["window=1,50"], "window=1,50: give 2 or more iterations each"),
         (["launcher=bash"], "launcher=bash: choose one of torchrun, srun, python"),
@@ -93,6 +101,9 @@ def test_what_cannot_run_is_refused_in_one_line(
     folder: Path, words: list[str], message: str
 ) -> None:
     (folder / "wrong.py").write_text("def f(:\n")
+    (folder / "folder").mkdir()
+    (folder / "folder" / "__init__.py").touch()
+    (folder / "real.ipynb").write_text('{"cells": []}')
     (folder / "run.sh").write_text("#!/bin/bash\npython train.py\n")
     base = {"script": "script=train.py", "args": ARGS, "batch": "batch=4,8"}
     words = [*({key: w for key, w in base.items() if not any(x.startswith(key) for x in words)}

@@ -177,6 +177,18 @@ def test_exchange_by_a_hook_of_the_script_is_profiled(observe):
     assert record.exchange.collectives == 18
 
 
+def test_collectives_beside_those_of_ddp_are_profiled(observe):
+    """Rank 1 is late: rank 0 waits for it where the script averages its losses."""
+    own = "        if dist.get_rank(): time.sleep(0.01)\n        dist.all_reduce(loss.detach())\n"
+    backward = "        loss.backward()\n"
+    script = "import time\n" + LOSSES.replace(backward, own + backward)
+    record = observe(script, "6", batch=8).record
+    assert roles(record) == ["warmup", "timed", "instrumented", "unsynced"]
+    assert record.ranks[0].communication.bytes_of("gradients") > 6 * record.model.gradient_bytes
+    first, late = (rank.phases.exposed_s for rank in record.ranks)
+    assert first > late + 0.03
+
+
 def test_profiled_windows_are_short(observe):
     record = observe(OWN_HOOK, "40", batch=8, window=(4, 56)).record
     assert [e.iterations for e in record.ranks[0].epochs] == [4, 56, 50, 56]
@@ -451,7 +463,7 @@ def untimed(**fields) -> list[Observed]:
 SENTENCES = [
     ([], {}, "train.py never stepped an optimizer of torch: let it train two"),
     (ranks(1), {}, "1 of the 2 processes of gpus=2 trained in train.py: let every one"),
-    (ranks(3), {}, "3 processes trained in train.py, but gpus=2: pass {gpus}"),
+    (ranks(3), {}, "3 processes trained in train.py, but gpus=2: if it starts processes itself"),
     (ranks(devices=("Tesla T4",)), {}, "device=cpu, but train.py trains on a GPU: use device=cuda"),
     (ranks(world_size=1), {}, "the 2 processes of train.py trained alone, not together: wrap"),
     (ranks(wrapper=Strategy.FSDP), {}, "strategy=ddp, but train.py has FSDP: use strategy=fsdp"),

@@ -125,9 +125,13 @@ _ONE_RANK_WORKS = (
     "do not use this cell; one rank of the script does more than the others after its last "
     "iteration, e.g. it saves a checkpoint: measure inside of an epoch, e.g. window=10,50"
 )
-_NOT_TOGETHER = (
-    "do not use this cell; ranks of the script do not exchange all gradients, or change parameters "
-    "outside of the optimizer"
+_ALONE = (
+    "do not use this cell; no exchange between ranks of the script was seen: let it average "
+    "gradients, e.g. by DistributedDataParallel"
+)
+_SELDOM = (
+    "as it should be if the script averages parameters only sometimes (local SGD); else let it "
+    "exchange all gradients"
 )
 _OWN_START = (
     "do not use this cell; your model starts with other parameters on each rank: in "
@@ -159,7 +163,9 @@ def replicas_differ(record: Record) -> Observation | None:
         return Observation(True, f"the same parameters on all {ranks} ranks")
     text, model = f"{different} different replicas on {ranks} ranks", record.cell.workload.model
     if record.cell.script:
-        return Observation(False, text, _NOT_TOGETHER)
+        if record.communication is None:
+            return Observation(False, text, _ALONE)
+        return Observation(False, text, _SELDOM, Level.WARN)
     if ":" not in model:
         return Observation(False, text)
     starts = {rank.initial_hash for rank in record.ranks} - {None}

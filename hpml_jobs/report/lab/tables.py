@@ -244,9 +244,14 @@ def _why_unmeasured(selection: StrategyRows, row: Row) -> str:
 
 def _of_script(records: Iterable[Record]) -> str:
     """Return why the exchange of a script was not measured, in the words of its observer."""
+    records = list(records)
     missing = (text for record in records if record.facts for text in record.facts.missing)
     reasons = dict.fromkeys(re.sub(r"^rank \d+: ", "", text) for text in missing)
-    text = "; ".join(reasons) or "the script ended before the third window"
+    is_whole = any(record.phases for record in records)
+    last = (
+        "no message between processes was seen" if is_whole else "it ended before its third window"
+    )
+    text = "; ".join(reasons) or last
     return f"not measured from outside: {text}"
 
 

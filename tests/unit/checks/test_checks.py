@@ -658,6 +658,16 @@ def test_script_that_failed_after_its_timed_window_has_a_warning():
     assert f"the script failed after its timed window: {reason}: see" in found.reason
 
 
+def test_replicas_of_a_script_may_differ_between_averagings():
+    record = clean_record(a_cell(batch=32, script=Script(path="train.py")))
+    ranks = [replace(rank, parameters_hash=str(rank.rank)) for rank in record.ranks]
+    found = result_of(check_record(replace(record, ranks=tuple(ranks))), "replicas")
+    assert (found.level, "local SGD" in found.reason) == (Level.WARN, True)
+    alone = tuple(replace(rank, communication=None) for rank in ranks)
+    found = result_of(check_record(replace(record, ranks=alone, exchange=None)), "replicas")
+    assert (found.level, "no exchange between ranks" in found.reason) == (Level.FAIL, True)
+
+
 def test_script_whose_processes_all_pass_over_all_data_is_found():
     script = Script(path="train.py")
     alone = clean_record(a_cell(gpus=1, batch=32, script=script))

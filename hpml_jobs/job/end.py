@@ -75,7 +75,9 @@ def judge(
     killed = [(0, -code)] if code < 0 else killed_ranks(paths)
     killed_first = [(rank, number) for rank, number in killed if number not in _SECONDARY_SIGNALS]
     is_lost = any(error.node_fault for error in errors)
-    if (killed_first or (killed and not errors)) and not is_lost:  # it makes the others raise
+    # torchrun ends the other ranks by SIGTERM where one has ended with an exit code
+    has_cause = any(number != signal.SIGTERM for _, number in killed)
+    if (killed_first or (has_cause and not errors)) and not is_lost:  # it makes the others raise
         return _killed_end(attempt, paths, *(killed_first or killed)[0])
     if errors:
         return _raised_end(attempt, paths, errors, primary)

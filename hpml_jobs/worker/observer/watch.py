@@ -38,8 +38,13 @@ OLDEST = (2, 7)
 PASS = "_hpml_jobs_pass"  # noqa: S105  (no password)
 """The attribute of a loader's iterator with its `windows.Pass`."""
 
-_SECONDARY = ("ChildFailedError", "ProcessExitedException", "CalledProcessError")
-"""What launchers raise because a process that they started failed, which reports it itself."""
+_SECONDARY = (
+    "ChildFailedError",
+    "ProcessExitedException",
+    "CalledProcessError",
+    "SignalException",
+)
+"""What launchers raise because a process of theirs failed, which reports it, or on SIGTERM."""
 
 
 def has_group() -> bool:

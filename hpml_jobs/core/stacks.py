@@ -17,7 +17,9 @@ _FRAME = re.compile(r'^ *File "([^"]+)", line (\d+),? in (\S+)', re.MULTILINE)
 
 _LAST_TRACEBACK = "Traceback (most recent call last):"
 
-_RANK_ENTRY = "/hpml_jobs/worker/__main__.py"
+_THREAD_ENTRY = "_bootstrap"
+"""The outermost function of every thread but the main one."""
+
 _REPORTING = "_report"
 """The function in which a rank writes its own error, which says more than its stack."""
 
@@ -29,7 +31,7 @@ _WRAPPER = "wrapper"  # torch's decorator of collectives
 _EXCHANGE = ("/hpml_jobs/worker/strategies.py", "/hpml_jobs/worker/instruments/wrappers.py")
 _BACKWARD = "_engine_run_backward"
 _LIBRARIES = re.compile(r"/(site|dist)-packages/|/lib/python\d|^<")
-_PROGRAM = "/hpml_jobs/"
+_PROGRAM = re.compile(r"/hpml_jobs/(core|study|worker)/")
 
 
 class Frame(NamedTuple):
@@ -42,7 +44,7 @@ class Frame(NamedTuple):
     @property
     def is_user_code(self) -> bool:
         """Whether the file belongs neither to Python, nor to a package, nor to this program."""
-        return not self.is_library and _PROGRAM not in self.file
+        return not self.is_library and not _PROGRAM.search(self.file)
 
     @property
     def is_library(self) -> bool:
@@ -88,8 +90,9 @@ def rank_position(text: str) -> Position | None:
     ranks = [
         stack
         for stack in stacks
-        if stack not in loaders
-        and any(frame.file.endswith(_RANK_ENTRY) for frame in stack)
+        if stack
+        and stack not in loaders
+        and stack[-1].function != _THREAD_ENTRY
         and not _innermost_of(stack, _REPORTING)
     ]
     if not ranks:

@@ -24,6 +24,7 @@ from hpml_jobs.core.processes import (
 from hpml_jobs.job.script import script_command, script_environment
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.commands import about_allocation, scrubbed
+from hpml_jobs.slurm.jobs import is_slurm
 from hpml_jobs.study.attempt import (
     HOST_VARIABLE,
     JOB_STARTED_VARIABLE,
@@ -136,7 +137,7 @@ def run_workers(
     """Run the workers and pass SIGTERM on; return their exit code, and whether SIGTERM came.
 
     Before SIGTERM, and where SLURM announces the time limit, all ranks and DataLoader workers of
-    this node write their stacks.
+    this node write their stacks. Without SLURM an alarm ends the workers at the time limit.
     """
     log = attempt.log_of(job.node)
     stopped = False
@@ -171,12 +172,19 @@ def run_workers(
 
         before = {
             number: signal.signal(number, handler)
-            for number, handler in ((signal.SIGTERM, pass_on), (STACK_SIGNAL, write_stacks))
+            for number, handler in (
+                (signal.SIGTERM, pass_on),
+                (signal.SIGALRM, pass_on),
+                (STACK_SIGNAL, write_stacks),
+            )
         }
+        if file.shape and not is_slurm(job.id):
+            signal.alarm(60 * file.shape.minutes)
         try:
             callbacks.on_start()
             return workers.wait(), stopped
         finally:
+            signal.alarm(0)
             if workers.poll() is None:  # interrupted: no process of a cell outlives its job
                 workers.terminate()
                 workers.wait()

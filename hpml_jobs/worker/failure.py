@@ -174,12 +174,14 @@ def write_stacks_on_signals(rank: int, folder: AttemptFolder) -> None:
 
     faulthandler works in C, also while Python waits in a collective or a lock. SIGTERM ends the
     process afterwards, as before. DataLoader workers inherit the handler and the file: they append
-    to it. It costs nothing until a signal comes.
+    to it. It costs nothing until a signal comes. What a script handles by itself is left to it.
     """
     path = folder.stacks_of(rank)
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("ab", buffering=0)
     _files.append(file)
-    faulthandler.enable(file)
-    faulthandler.register(STACK_SIGNAL, file, all_threads=True)
+    if not faulthandler.is_enabled():
+        faulthandler.enable(file)
+    if signal.getsignal(STACK_SIGNAL) in (signal.SIG_DFL, signal.SIG_IGN):
+        faulthandler.register(STACK_SIGNAL, file, all_threads=True)
     faulthandler.register(signal.SIGTERM, file, all_threads=True, chain=True)

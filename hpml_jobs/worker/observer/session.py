@@ -18,12 +18,13 @@ from hpml_jobs.core.measurements import Epoch, Role
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.worker.failure import write_stacks_on_signals
 from hpml_jobs.worker.instruments.phases import EpochPhases
 from hpml_jobs.worker.instruments.summary import time_epoch
 from hpml_jobs.worker.instruments.timing import Clock, HostClock, Window
 from hpml_jobs.worker.observer.exchange import Exchange
 from hpml_jobs.worker.observer.meters import Meters, clock_of
-from hpml_jobs.worker.observer.result import Writer, note_fault
+from hpml_jobs.worker.observer.result import Writer, global_rank, note_fault
 from hpml_jobs.worker.observer.watch import has_group, script_has_profiler, world_size
 from hpml_jobs.worker.observer.windows import (
     Event,
@@ -111,6 +112,7 @@ class Session:
                 raise ValueError(f"{folder.cell_folder} is not the cell of a script")
             self.script = self.cell.script
             self.window = self.script.window
+            write_stacks_on_signals(global_rank(), folder)
         except Exception as fault:
             self.is_over = True
             note_fault(folder, fault)

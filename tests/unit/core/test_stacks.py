@@ -72,6 +72,11 @@ CASES = {
         Activity.COLLECTIVE,
         "waiting in the exchange of gradients",
     ),
+    "script": (
+        dump((NET, 7, "forward"), (f"{TORCH}/x.py", 1, "call"), ("train.py", 9, "<module>")),
+        Activity.CODE,
+        f"in {NET}, line 7, in forward",
+    ),
     "another part of this program": (rank(), Activity.CODE, f"in {EPOCH}, line 140, in _run"),
 }
 
@@ -97,7 +102,7 @@ def test_rank_that_writes_its_error_has_no_position():
 
 
 def test_other_threads_do_not_count():
-    thread = dump((NET, 7, "poll"), thread="Thread")
+    thread = dump((NET, 7, "poll"), ("/lib/threading.py", 1002, "_bootstrap"), thread="Thread")
     assert rank_position(thread) is None
     assert rank_position(thread + rank(BACKWARD)).activity is Activity.BACKWARD
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -25,7 +26,13 @@ from hpml_jobs.job import workers as job_workers
 from hpml_jobs.job.end import apply_time_limit, judge, keep_measured
 from hpml_jobs.job.run import attempt_cell
 from hpml_jobs.job.script import script_command, task_variables
-from hpml_jobs.job.workers import Job, worker_command, worker_environment
+from hpml_jobs.job.workers import (
+    Callbacks,
+    Job,
+    run_workers,
+    worker_command,
+    worker_environment,
+)
 from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder, RankError
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.study import Study
@@ -616,6 +623,22 @@ def test_wrapper_ignores_usr2_and_sigterm_ends_workers_first(cell_folder, workin
     assert (
         msgspec.json.decode((cell_folder.attempt("101_0.r0").about).read_bytes())["job"] == "101_0"
     )
+
+
+@pytest.mark.parametrize("job", ["local-17-1700000000", "101_0"])
+def test_time_limit_of_local_job_stops_its_workers(cell_folder, monkeypatch, job):
+    alarm = partial(signal.setitimer, signal.ITIMER_REAL)
+    monkeypatch.setattr(signal, "alarm", lambda seconds: alarm(seconds / 600))
+    replace_workers(monkeypatch, "import time; time.sleep(1)")
+    shape = Shape(
+        nodes=1, gpus_per_node=1, gpu_type=None, cpus_per_node=1, mem_gb_per_node=None, minutes=1
+    )
+    file = msgspec.structs.replace(cell_folder.read(), shape=shape)
+    attempt = cell_folder.attempt(f"{job}.r0")
+    attempt.errors.mkdir(parents=True)
+    callbacks = Callbacks(lambda: None, lambda: None)
+    ended = run_workers(file, cell_folder, attempt, Job(job, 0, 0), callbacks)
+    assert ended == ((-signal.SIGTERM, True) if job.startswith("local") else (0, False))
 
 
 def test_attempt_without_exit_report_is_ended_by_the_next(cell_folder, monkeypatch):

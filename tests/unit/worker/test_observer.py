@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -310,6 +311,20 @@ def test_module_of_a_folder_that_the_script_adds_is_recorded(observe, tmp_path):
     adds = f"import sys\nsys.path.append({str(tmp_path / 'lib')!r})\nimport layers\n"
     record = observe(adds + LOSSES, "2", batch=8).record
     assert "layers.py" in [file.name for file in record.facts.imported]
+
+
+def test_stacks_say_where_each_rank_hangs(observe):
+    script = LOSSES.replace(
+        "epochs = int",
+        """import signal
+
+def hang():
+    signal.raise_signal(signal.SIGUSR2)
+
+epochs = int""",
+    ).replace("for epoch", "next(iter(loader))\nhang()\nfor epoch")
+    activity = observe(script, "2", batch=8).attempt.activity()
+    assert re.fullmatch(r"ranks 0-1 were in /\S+/train.py, line 10, in hang", activity)
 
 
 def test_windows_without_a_loader(observe):

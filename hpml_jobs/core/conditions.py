@@ -206,11 +206,13 @@ def requested_conditions(cell: Cell) -> Conditions:
     training path and treatment (they belong to the row), seed (other seeds are other runs),
     `probe_s`, `evaluate` and `quantize` (they come after an epoch), and the protocol, since the
     timed epoch is the same in both; epochs beyond those a protocol needs change what is learned.
+    Of a script its model, data and optimizer are not known.
     """
+    names = [field.name for field in msgspec.structs.fields(Workload)]
     workload = [
-        (WORKLOAD if field.name == "name" else field.name, getattr(cell.workload, field.name))
-        for field in msgspec.structs.fields(Workload)
-        if field.name not in ("args", "code", "imported", "data_sha256")
+        (WORKLOAD if name == "name" else name, getattr(cell.workload, name))
+        for name in (("name", "unit") if cell.script else names)
+        if name not in ("args", "code", "imported", "data_sha256")
     ]
     workload.append(("args", cell.workload.args_text or None))
     is_usual = cell.recipe.is_usual(cell.workload)

@@ -59,6 +59,7 @@ def overview(report: Report, group: ReportGroup) -> Overview:
     trust = (
         group.usability,
         *warnings.doubts(group.source),
+        *filter(None, dict.fromkeys(tables.unmeasured for tables in group.strategies)),
         *(words.doubts(choice) if choice and choice.has_rivals else ()),
         *([group.suggestion] if group.suggestion else ()),
         *(text for _, text in warnings.remarks(group.source)),

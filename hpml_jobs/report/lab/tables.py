@@ -39,11 +39,15 @@ from hpml_jobs.report.lab.words import (
 
 
 class StrategyTables(Value, frozen=True, kw_only=True):
-    """Tables 1, 2 and 3 of one strategy, measured and by residual, and the rows in them."""
+    """Tables 1, 2 and 3 of one strategy, measured and by residual, and the rows in them.
+
+    `unmeasured`: why a script has no Tables 2 and 3; empty if it has, or is none.
+    """
 
     strategy: Strategy
     rows: tuple[Row, ...]
     tables: tuple[Table, ...]
+    unmeasured: str
 
 
 def q1(group: ConditionGroup) -> Table:
@@ -246,7 +250,9 @@ def _of_script(records: Iterable[Record]) -> str:
     """Return why the exchange of a script was not measured, in the words of its observer."""
     records = list(records)
     missing = (text for record in records if record.facts for text in record.facts.missing)
-    reasons = dict.fromkeys(re.sub(r"^rank \d+: ", "", text) for text in missing)
+    texts = [re.sub(r"^rank \d+: ", "", text) for text in missing]
+    of_phases = [text.removeprefix("phases: ") for text in texts if text.startswith("phases: ")]
+    reasons = dict.fromkeys(of_phases or texts)
     is_whole = any(record.phases for record in records)
     last = (
         "no message between processes was seen" if is_whole else "it ended before its third window"
@@ -288,7 +294,15 @@ def _of_strategy(selection: StrategyRows) -> StrategyTables:
         strategy=selection.strategy,
         rows=selection.rows,
         tables=tuple(table for table in tables if table.lines),
+        unmeasured=_unsplit(selection),
     )
+
+
+def _unsplit(selection: StrategyRows) -> str:
+    if selection.group.a_cell.script is None or selection.instrumented:
+        return ""
+    records = [r for row in selection.parallel_rows for r in selection.group.records(row)]
+    return f"Tables 2 and 3 are {_of_script(records)}."
 
 
 WITH_LOADING = "includes data loading: computed from epoch_s because train_s is unknown"
@@ -342,13 +356,10 @@ def table3r(selection: StrategyRows) -> Table:
 def _residual_caption(selection: StrategyRows) -> tuple[str, ...]:
     device, rows = selection.group.device, selection.rows
     baseline = references.baseline_train(rows, selection.batches, device)
-    beside: tuple[str, ...] = ()
-    if selection.group.a_cell.script is not None and not selection.instrumented:
-        records = [r for row in selection.parallel_rows for r in selection.group.records(row)]
-        beside = (f"Tables 2 and 3 are {_of_script(records)}.",)
-    elif not (selection.instrumented or selection.group.imported):
-        beside = (NOT_MEASURED,)
-    return (f"{baseline} {captions.runs(rows)}", *beside)
+    beside = _unsplit(selection)
+    if not (beside or selection.instrumented or selection.group.imported):
+        beside = NOT_MEASURED
+    return (f"{baseline} {captions.runs(rows)}", *filter(None, [beside]))
 
 
 def _loading(selection: StrategyRows) -> set[bool]:

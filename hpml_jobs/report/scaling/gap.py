@@ -59,6 +59,7 @@ class Gap(NamedTuple):
 
     `late` is the rank that the others wait for. `is_decided`: the largest part is the largest in
     95 % of the resamples, or there are no repeats. Checks may doubt the speedup, or its parts too.
+    `has_waiting`: the exchange has the waiting in it.
     """
 
     speedup: float
@@ -67,6 +68,7 @@ class Gap(NamedTuple):
     is_decided: bool
     is_doubtful: bool
     doubts_parts: bool
+    has_waiting: bool
 
     @property
     def missing(self) -> float:
@@ -116,6 +118,7 @@ def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
         is_decided=agreeing >= CONFIDENCE * len(drawn),
         is_doubtful=is_doubtful,
         doubts_parts=is_doubtful or group.doubts(row, Affected.SPLIT),
+        has_waiting=Cause.EXCHANGE in values and row.figures.others_exchange_s is None,
     )
 
 
@@ -143,7 +146,7 @@ def seconds_of(row: Row, figures: Figures) -> Seconds:
     """Return the known seconds of a run.
 
     What is measured in the instrumented epoch is its share of the timed one. The exchange has
-    packing by hand in it.
+    packing by hand in it; without phases it is what the epoch without exchange saves, waiting too.
     """
     instrumented_s = {
         Cause.EXCHANGE: figures.others_exchange_s,
@@ -158,6 +161,8 @@ def seconds_of(row: Row, figures: Figures) -> Seconds:
     if figures.overhead is not None:
         of_timed = 1 / (1 + figures.overhead)
         known_s |= {name: s and s * of_timed for name, s in instrumented_s.items()}
+    else:
+        known_s[Cause.EXCHANGE] = figures.comm_cost_s
     if row.gpus == 1:
         known_s |= {Cause.EXCHANGE: 0.0, Cause.WAITING: 0.0}
     return {name: s for name, s in known_s.items() if s is not None}
@@ -261,11 +266,12 @@ def _clauses(gap: Gap, named: Mapping[str, float]) -> Iterator[str]:
     for cause, value in named.items():
         text = mark(digits(value), is_doubtful=gap.doubts_parts)
         if cause in WORDS:
-            yield f"{WORDS[cause][0].format(late=gap.late)} {verb}{text}"
+            waits = " with waiting" if cause == Cause.EXCHANGE and gap.has_waiting else ""
+            yield f"{WORDS[cause][0].format(late=gap.late)}{waits} {verb}{text}"
             verb = ""
         elif gap.is_split and value > 0 and digits(value) != "0":
-            nothing = f"{text} is unexplained (see the table Phases)"
-            yield f"the rest {text}" if cause == "rest" else nothing
+            where = "" if gap.has_waiting else " (see the table Phases)"
+            yield f"the rest {text}" if cause == "rest" else f"{text} is unexplained{where}"
 
 
 def digits(value: float) -> str:

@@ -37,6 +37,11 @@ TABLE = (
     "Intervals as of speedups in the table Repeats."
 )
 
+WITH_WAITING = (
+    "exchange is what the epoch without exchange of gradients saves, waiting included, because "
+    "phases are not known"
+)
+
 PART = Shown(
     "",
     _with_interval,
@@ -88,9 +93,11 @@ def gap_table(group: ConditionGroup, gaps_by_place: Mapping[Place, Gap]) -> Tabl
     caption = TABLE.format(units=captions.units(group.device), time=captions.time_name(group.work))
     text = TableText("gap", "Gap to the ideal speedup", "timed epoch", (caption,))
     unsplit = [row for row in rows if not gaps_by_place[row.place].is_split]
+    unphased = [row for row in rows if gaps_by_place[row.place].has_waiting]
     notes = [
         *([captions.EXPLAINED] if any(line.doubts_parts for _, line in items) else []),
         *left_out(group, "exchange and waiting are not known", unsplit),
+        *left_out(group, WITH_WAITING, unphased),
     ]
     return item_table([group], text, items, columns_of(GapLine), notes)
 

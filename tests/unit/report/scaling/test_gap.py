@@ -9,7 +9,8 @@ import pytest
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Protocol
-from hpml_jobs.core.measurements import Exchange, Phases, Scheduling
+from hpml_jobs.core.measurements import Exchange, Phases, Role, Scheduling
+from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Baseline, Strategy
 from hpml_jobs.report.files import json_tables
 from hpml_jobs.report.files.csv_tables import sheets
@@ -126,6 +127,25 @@ def test_instrumented_epoch_counts_by_its_shares(builder):
     exchange = replace(record.exchange, exchange_s=6.0)
     record = replace(record, ranks=tuple(ranks), exchange=exchange)
     assert values_of(group_of(builder, a_run(1, 12.0), record))[Cause.EXCHANGE] == 0.8
+
+
+def test_without_phases_exchange_is_what_the_epoch_without_it_saves(builder):
+    outside = {"protocol": Protocol.OUTSIDE, "script": Script(path="train.py", args="{batch}")}
+    record = a_run(2, 10.0)
+    seconds = {Role.WARMUP: 11.0, Role.TIMED: 10.0, Role.UNSYNCED: 7.0}
+    ranks = []
+    for rank in record.ranks:
+        epochs = [epoch for epoch in rank.epochs if epoch.role in seconds]
+        ranks.append(
+            replace(rank, epochs=tuple(replace(e, epoch_s=seconds[e.role]) for e in epochs))
+        )
+    of_script = a_run(2, 10.0, **outside)
+    record = replace(of_script, ranks=tuple(ranks), exchange=None)
+    group = group_of(builder, a_run(1, 12.0, **outside), record)
+    assert values_of(group) == {Cause.EXCHANGE: 0.6, Cause.LOADER: 0.0, Cause.UNEXPLAINED: 0.2}
+    assert "exchange with waiting takes 0.60 and 0.20 is unexplained; " in sentences(group)[0]
+    (table,) = [table for table in group.tables if table.label == "gap"]
+    assert table.notes[0].startswith("exchange is what the epoch without exchange of gradients")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import structs
 from rich.console import Console
 from rich.text import Text
 
@@ -27,6 +28,7 @@ from hpml_jobs.cli.options import (
     history_of,
     parse_words,
     select_study,
+    study_words,
 )
 from hpml_jobs.cli.status import show_until_idle
 from hpml_jobs.core.cell import Outcome
@@ -78,7 +80,9 @@ def collect(
     else:
         from hpml_jobs.report.files.screen import show_all, show_first
 
-        (show_all if all_tables else show_first)(report, console())
+        # as commands select it, --outputs included
+        shown = structs.replace(report, study=study_words(selected))
+        (show_all if all_tables else show_first)(shown, console())
     from hpml_jobs.report.folder import is_outdated, write_tables
 
     written = write_report("collect", selected, to, lambda folder: write_tables(report, folder))

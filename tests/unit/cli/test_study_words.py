@@ -50,3 +50,10 @@ def test_collect_compares_with_the_smallest_size(laptop, capsys):
     out = " ".join(capsys.readouterr().out.split())
     assert "Speedup: Time of 2 GPUs / Time." in out
     assert "baseline=smallest compares" not in out
+
+
+def test_commands_that_collect_suggests_find_the_study(laptop, capsys):
+    StudyBuilder(Path("elsewhere") / "mine").with_record(a_record(a_cell(gpus=1), "101_0.r0", 8.0))
+    assert run(["collect", "mine", "--outputs", "elsewhere"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "More: hpml-jobs collect mine --outputs elsewhere --all" in out

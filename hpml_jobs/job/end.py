@@ -3,6 +3,7 @@
 import re
 import signal
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,8 +16,8 @@ from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder, RankError, utc_no
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, read_bytes, tail, write_whole
 
-_DIED_OF_SIGNAL = re.compile(r"rank\s*:\s*(\d+)[^\n]*\n[^\n]*exitcode\s*:\s*-(\d+)")
-"""A rank that died of a signal, in torchrun's report."""
+_ENDED = re.compile(r"rank\s*:\s*(\d+) \(local_rank: (\d+)\)[^\n]*\n[^\n]*exitcode\s*:\s*(-?\d+)")
+"""A rank that failed, in torchrun's report."""
 
 REPORT_BYTES = 20_000
 """torchrun's report is among so many last bytes of a log."""
@@ -79,10 +80,13 @@ def judge(
     has_cause = any(number != signal.SIGTERM for _, number in killed)
     if (killed_first or (has_cause and not errors)) and not is_lost:  # it makes the others raise
         return _killed_end(attempt, paths, *(killed_first or killed)[0])
-    if errors:
+    first = next(reversed(_ended_ranks(paths)), None)  # the report ends with the first failure
+    is_silent = first and first.code > 0 and first.rank not in {error.rank for error in errors}
+    if errors and (primary or is_lost or not is_silent or any(error.oom for error in errors)):
         return _raised_end(attempt, paths, errors, primary)
-    words = paths.last_words()
-    reason = f"the workers ended with exit code {code}" + (f": {words}" if words else "")
+    name, code = (f"rank {first.rank}", first.code) if first else ("the workers", code)
+    words = paths.last_words(first.local_rank if first else None)
+    reason = f"{name} ended with exit code {code}" + (f": {words}" if words else "")
     return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason)
 
 
@@ -157,11 +161,23 @@ def stopped_end(attempt: Attempt, paths: AttemptFolder) -> AttemptEnd:
     )
 
 
-def killed_ranks(paths: AttemptFolder) -> list[tuple[int, int]]:
-    """Return rank and signal of each rank that died of one, by torchrun's report on its node."""
+class _Ended(NamedTuple):
+    """A rank that failed: its exit code is negative if it died of a signal."""
+
+    rank: int
+    local_rank: int
+    code: int
+
+
+def _ended_ranks(paths: AttemptFolder) -> list[_Ended]:
+    """Return the ranks that failed, by torchrun's report on their node."""
     reports = (tail(log, REPORT_BYTES) for log in paths.logs())
-    matches = [match for report in reports for match in _DIED_OF_SIGNAL.findall(report)]
-    return [(int(rank), int(number)) for rank, number in matches]
+    return [_Ended(*map(int, numbers)) for text in reports for numbers in _ENDED.findall(text)]
+
+
+def killed_ranks(paths: AttemptFolder) -> list[tuple[int, int]]:
+    """Return rank and signal of each rank that died of one."""
+    return [(ended.rank, -ended.code) for ended in _ended_ranks(paths) if ended.code < 0]
 
 
 def apply_time_limit(end: AttemptEnd, file: CellFile, elapsed_s: float) -> AttemptEnd:

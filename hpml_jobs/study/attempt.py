@@ -177,12 +177,13 @@ class AttemptFolder:
         with contextlib.suppress(OSError):  # not empty, or never made
             self.stacks.rmdir()
 
-    def last_words(self) -> str:
+    def last_words(self, local_rank: int | None = None) -> str:
         """Return the last line that a rank, or else the worker, wrote before it ended; cut if long.
 
         Hydra's last line says how to see more, which is in the log.
         """
-        logs = sorted(self.ranks.glob("*/attempt_*/*/stderr.log")) or self.logs()
+        number = "*" if local_rank is None else local_rank
+        logs = sorted(self.ranks.glob(f"*/attempt_*/{number}/stderr.log")) or self.logs()
         lines = (line.strip() for log in logs for line in reversed(tail(log, 4096).splitlines()))
         words = next((line for line in lines if line and "HYDRA_FULL_ERROR" not in line), "")
         return words if len(words) <= LAST_WORDS else f"{words[:LAST_WORDS]}…"

@@ -375,6 +375,15 @@ def test_killed_rank_outranks_errors_it_caused(cell_folder, monkeypatch):
     assert attempt_cell(cell_folder).reason == "rank 2 killed by signal 9 (out of memory?)"
 
 
+def test_rank_that_exits_outranks_errors_it_caused(cell_folder, monkeypatch):
+    replace_workers_raising(
+        monkeypatch,
+        rank_error(0, 10, "RuntimeError: Connection closed by peer"),
+        report=TORCHRUN.replace("-9", "3"),
+    )
+    assert attempt_cell(cell_folder).reason.startswith("rank 2 ended with exit code 3")
+
+
 @pytest.mark.parametrize("secondary", [6, 15])
 def test_rank_ended_by_torchrun_or_nccl_is_not_blamed(cell_folder, monkeypatch, secondary):
     report = TORCHRUN.replace("-9", f"-{secondary}")

@@ -158,6 +158,7 @@ def launch_bound(record: Record) -> Observation | None:
         share <= LAUNCH_LIMIT,
         f"the host takes {1e3 * (rank.timed.launch_s or 0):.3g} ms to launch an iteration on rank "
         f"{rank.rank}, {percent_text(share)} of its time (limit {LAUNCH_LIMIT})",
+        "use a larger batch=, or torch.compile in the script" if record.cell.script else "",
     )
 
 

@@ -97,7 +97,9 @@ def other_threads(record: Record) -> Observation | None:
         return None
     used = sorted({rank.threads for rank in record.ranks})
     requested = record.cell.threads
-    return Observation(used == [requested], f"{threads_text(used)}, threads={requested}")
+    sets_its_own = record.cell.script and len(used) == 1
+    remedy = f"set threads={used[0]}, as the script does" if sets_its_own else ""
+    return Observation(used == [requested], f"{threads_text(used)}, threads={requested}", remedy)
 
 
 @check("buffers", Level.WARN, Tier.TABLE, Affected.LEARNING)

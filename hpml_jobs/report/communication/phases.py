@@ -43,6 +43,11 @@ PHASES_CAPTION = (
     "that copies into and out of messages and averages by hand; it is Comm in Table 2."
 )
 
+OF_SCRIPT = (
+    "Of a script, h2d is all from the batch to the forward pass, backward all from there to the "
+    "step, the loss included, and optimizer all from the step to the next batch."
+)
+
 
 class Phase(NamedTuple):
     """One phase: its name in the CSV, its heading on a page, its words and colour in a picture."""
@@ -97,7 +102,11 @@ def phases(group: ConditionGroup) -> Table | None:
         "phases",
         "Phases of the instrumented epoch",
         "instrumented epoch",
-        (PHASES_CAPTION.format(work=captions.work_text(group.work)), captions.runs(rows)),
+        (
+            PHASES_CAPTION.format(work=captions.work_text(group.work)),
+            *([OF_SCRIPT] if group.a_cell.script else []),
+            captions.runs(rows),
+        ),
         on_screen=False,
         below="  least..most",
         affected=Affected.SPLIT,

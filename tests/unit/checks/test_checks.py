@@ -658,6 +658,13 @@ def test_script_that_failed_after_its_timed_window_has_a_warning():
     assert f"the script failed after its timed window: {reason}: see" in found.reason
 
 
+def test_threads_that_a_script_sets_are_to_be_requested():
+    record = clean_record(a_cell(batch=32, script=Script(path="train.py")))
+    ranks = tuple(replace(rank, threads=5) for rank in record.ranks)
+    found = result_of(check_record(replace(record, ranks=ranks)), "threads")
+    assert found.reason.endswith(": set threads=5, as the script does")
+
+
 def test_replicas_of_a_script_may_differ_between_averagings():
     record = clean_record(a_cell(batch=32, script=Script(path="train.py")))
     ranks = [replace(rank, parameters_hash=str(rank.rank)) for rank in record.ranks]

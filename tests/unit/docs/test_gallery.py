@@ -24,7 +24,7 @@ def printed(capsys):
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory):
     """A folder with the study of the gallery, unpacked."""
-    folder = tmp_path_factory.mktemp("gallery")
+    folder = tmp_path_factory.mktemp("gallery") / "outputs"
     assert run(["unpack", str(DOCS / "gallery" / "cifar10.tar.gz"), "--outputs", str(folder)]) == 0
     return folder
 
@@ -42,9 +42,11 @@ def test_page_shows_what_choose_says_of_the_gallery(number, words, outputs, caps
 
 
 @pytest.mark.parametrize(("number", "words"), [(0, ()), (1, ("--all",))], ids=["answer", "tables"])
-def test_page_shows_what_collect_says_of_the_gallery(number, words, outputs, capsys, tmp_path):
-    line = ["collect", "cifar10", *words, "--outputs", str(outputs), "--to", str(tmp_path)]
-    assert run(line) == 0
+def test_page_shows_what_collect_says_of_the_gallery(
+    number, words, outputs, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(outputs.parent)
+    assert run(["collect", "cifar10", *words, "--to", str(tmp_path)]) == 0
     text = printed(capsys)
     parts = shown("tables.md", "Example")[number]
     assert len(parts) > 1

@@ -99,8 +99,8 @@ def _answer(study: str, group: ReportGroup) -> Iterator[str]:
         return
     if not choice.has_rivals:
         only = choice.reference
-        figures = words.figures(only, choice)
-        yield f"One cell has a number: {words.name(only)}: {figures}."
+        one = "Not reliable yet: one" if only.doubtful else "One"
+        yield f"{one} cell has a number: {words.name(only)}: {words.figures(only, choice)}."
         return
     fastest = choice.fastest.candidate if choice.fastest else None
     if fastest and fastest is not choice.reference:

@@ -113,10 +113,19 @@ def waterfall(cells: Sequence[tuple[ConditionGroup, Place, Gap]]) -> Picture | N
     """Plot the parts between the ideal and the measured speedup; None without a cell."""
     shown, missing = cut(
         [
-            Panel(named(group, captions.cell_label(place, group.device)), gap)
+            Panel(
+                named(
+                    group,
+                    captions.mark(
+                        captions.cell_label(place, group.device), is_doubtful=gap.doubts_parts
+                    ),
+                ),
+                gap,
+            )
             for group, place, gap in cells
         ]
     )
+    has_doubts = any(panel.data.doubts_parts for panel in shown)
 
     def draw(axis: Axes, panel: Panel[Gap]) -> list[str]:
         gap, at = panel.data, panel.data.ideal
@@ -141,7 +150,7 @@ def waterfall(cells: Sequence[tuple[ConditionGroup, Place, Gap]]) -> Picture | N
         shown,
         draw,
         alt="Speedup: ",
-        caption=[PICTURE],
+        caption=[PICTURE, f"{captions.EXPLAINED}." if has_doubts else ""],
         legend={
             "ideal": style.PALE,
             "taken by a cause": style.RED,

@@ -121,8 +121,19 @@ def start_profiler(device: torch.device) -> profile:
     activities = [ProfilerActivity.CPU]
     activities += [ProfilerActivity.CUDA] if device.type == "cuda" else []
     profiler = profile(activities=activities, record_shapes=True)
+    record_numbers(is_on=False)
     profiler.start()
     return profiler
+
+
+def record_numbers(*, is_on: bool) -> None:
+    """Let profilers record numbers and lists that operators are called with, as they do by default.
+
+    With many small operators on a CPU that takes half as long as they do; no shape needs it.
+    """
+    set_on = getattr(torch._C._profiler, "_set_record_concrete_inputs_enabled_val", None)
+    if set_on is not None:
+        set_on(is_on)
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from hpml_jobs.worker.instruments.trace import (
     Event,
     content_of,
     read_trace,
+    record_numbers,
     start_profiler,
 )
 
@@ -69,6 +70,7 @@ class Trace:
             self._is_on = False
             self._mark.__exit__(None, None, None)
             self._profiler.stop()
+            record_numbers(is_on=True)
 
     def split(
         self, window: Window, marks: Sequence[IterationMarks], accumulate: int, *, is_sharded: bool

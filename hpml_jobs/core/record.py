@@ -320,7 +320,8 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
 
     def _times_in_work(self, role: Role) -> float:
         counted = sum(epoch.samples for rank in self.ranks if (epoch := rank.epoch(role)))
-        return self.work_samples / counted if self.work_samples and counted else 1.0
+        work = self.samples if self.cell.script else None  # of other cells each is an epoch
+        return work / counted if work and counted else 1.0
 
     @property
     def timed_s(self) -> float:

@@ -130,11 +130,11 @@ def figures_of(record: Record, number: int | None = None) -> Figures:
     figures |= _of_microbenchmark(record, record.microbenchmark) if record.microbenchmark else {}
     if record.ranks and (root := record.ranks[0].communication):
         figures["gradients_root_s"] = root.gradients_s
-    if record.work_s is not None:  # times of windows are shown as those of the work
-        for epoch, times in (
-            (Role.INSTRUMENTED, record.per_instrumented),
-            (Role.UNSYNCED, record.per_work),
-        ):
+    for epoch, times in (
+        (Role.INSTRUMENTED, record.per_instrumented),
+        (Role.UNSYNCED, record.per_work),
+    ):
+        if times != 1:  # times of windows are shown as those of the work
             figures |= {
                 name: times * value
                 for name, value in figures.items()

@@ -130,8 +130,11 @@ def _elsewhere(selection: StrategyRows) -> list[str]:
 
 def _of_window(selection: StrategyRows) -> tuple[str, ...]:
     group = selection.group
-    in_windows = group.work is not None and group.a_cell.script is not None
-    return (OF_WINDOW.format(what=captions.work_text(group.work)),) if in_windows else ()
+    records = [record for row in selection.parallel_rows for record in group.records(row)]
+    if group.a_cell.script is None or all(record.per_instrumented == 1 for record in records):
+        return ()
+    part = "the beginning of the third epoch" if group.work is None else "the third window"
+    return (OF_WINDOW.format(part=part, what=captions.work_text(group.work)),)
 
 
 def table2(selection: StrategyRows) -> Table:

@@ -23,10 +23,7 @@ MEASURED = (
     "backward is in neither. In every run, Compute + Comm + stall = the epoch of that rank; "
     "medians are of each alone."
 )
-OF_WINDOW = (
-    "Here the instrumented epoch is the third window of iterations: its times are shown as those "
-    "of {what}."
-)
+OF_WINDOW = "Here the instrumented epoch is {part}: its times are shown as those of {what}."
 PACKED = "Comm includes packing by hand: flattening, copying back and averaging the gradients."
 HIDDEN_COST = (
     "Copies into and out of buckets, and what backward loses to collectives that run beside it, "

@@ -108,7 +108,6 @@ class Exchange:
         self._trace: Trace | None = None
         self._batches = self._batches_left = 0
         self.most_iterations: int | None = None
-        self._in_windows = False
         self._called_before = 0
         self._undo: list[Callable[[], Any]] = []
 
@@ -166,12 +165,11 @@ class Exchange:
         """Whether the processes can train without exchange: under DDP that is not compiled."""
         return len(self._wrappers) > 0 and not self._is_compiled
 
-    def prepare(self, iterations: Iterations, *, in_windows: bool) -> None:
+    def prepare(self, iterations: Iterations) -> None:
         """Make ready to record a window like these, or say in `missing` why not.
 
-        Windows that are profiled have `most_iterations`; a whole epoch may be too long.
+        Windows that are profiled have `most_iterations`.
         """
-        self._in_windows = in_windows
         if self.model is None:
             self.missing = (
                 "the model with the optimizer's parameters has no forward pass of its own"
@@ -182,16 +180,11 @@ class Exchange:
             self._trace_next(iterations)
 
     def _trace_next(self, iterations: Iterations) -> None:
-        """Let the profiler record the next window, if it is not too long."""
+        """Let the profiler record the beginning of the next window."""
         self._is_traced, self.ledger = True, None
-        batches = len(iterations.samples) * max(1, iterations.accumulate)
-        self._batches = MOST_BATCHES if self._in_windows else batches
-        self.most_iterations = max(2, MOST_BATCHES // max(1, iterations.accumulate))
-        if self._batches > MOST_BATCHES:
-            self.missing = (
-                f"this exchange is profiled for {MOST_BATCHES} batches at most, and the epoch has "
-                f"{batches}: measure windows of it, e.g. window=50,200"
-            )
+        accumulate = max(1, iterations.accumulate)
+        self.most_iterations = max(2, MOST_BATCHES // accumulate)
+        self._batches = accumulate * self.most_iterations
 
     def _hook(self) -> bool:
         """Hook into the exchange; return whether all of it is DDP's own, and hooked."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from functools import wraps
+from math import inf
 from multiprocessing.util import Finalize
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 from weakref import WeakSet
@@ -233,13 +234,14 @@ class Session:
         if recording.is_ending:
             self.ahead = True
             self._end(recording)
-        elif self.window and recording.steps >= self._length(recording.role):
+        elif recording.steps >= self._most_iterations(recording.role):
             self._end(recording)
-            self._open(meets=True)
+            if self.window:
+                self._open(meets=True)
 
-    def _length(self, role: Role) -> int:
-        """Return the iterations of a window with window=; one that is profiled may be shorter."""
-        warm_up, others = self.window or USUAL_WINDOW
+    def _most_iterations(self, role: Role) -> float:
+        """Return the iterations after which a window ends; a pass that is profiled may go on."""
+        warm_up, others = self.window or (inf, inf)
         if role is Role.INSTRUMENTED and self._exchange.most_iterations:
             return min(others, self._exchange.most_iterations)
         return warm_up if role is Role.WARMUP else others
@@ -338,6 +340,8 @@ class Session:
         """Take the window's times, if it is a whole one, and go on to the next."""
         role, self._recording = recording.role, None
         batches = recording.owner.batches if recording.owner else 0
+        if role is Role.INSTRUMENTED and self._exchange.most_iterations and self.results:
+            batches = self.results[-1].batches  # the pass may go on
         self.passes.append(batches)
         if self.results and batches < self.results[-1].batches:
             self._shorter = f"a later epoch has {batches} batches, not {self.results[-1].batches}"
@@ -361,7 +365,7 @@ class Session:
             self.results.append(Result(epoch, iterations, batches, phases))
         if role is Role.TIMED and self._meters:
             self._meters.cards.read()
-            self._exchange.prepare(iterations, in_windows=self.window is not None)
+            self._exchange.prepare(iterations)
             self.writer.fingerprint()
         if self.role is Role.UNSYNCED:
             self._all_may_come = self._all_come()

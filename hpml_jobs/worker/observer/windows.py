@@ -118,7 +118,8 @@ def split_iterations(clock: Clock, recording: Recording, *, ahead: bool = False)
     )
     ahead = ahead and len(sizes[0]) > accumulate  # else the last step had no batch of its own
     if ahead:  # each batch belongs to the iteration that trains it
-        sizes = _shifted(sizes)
+        is_whole = any(event.kind is Kind.END for event in groups[-1])
+        sizes = _shifted(sizes, is_whole=is_whole)
     return Iterations(times, [sum(size) for size in sizes], accumulate, groups, ends, ahead)
 
 
@@ -162,11 +163,11 @@ def _usual(counts: Sequence[int]) -> int:
     return Counter(inner).most_common(1)[0][0] if inner else 0
 
 
-def _shifted(sizes: list[list[int]]) -> list[list[int]]:
-    """Return the batches of each iteration where the loader is one batch ahead."""
+def _shifted(sizes: list[list[int]], *, is_whole: bool) -> list[list[int]]:
+    """Return the batches of each iteration where the loader is one batch ahead, until its end."""
     flat = [size for group in sizes for size in group]
     ends = np.cumsum([len(group) for group in sizes]) - 1
-    ends[-1:] = len(flat)
+    ends[-1:] += is_whole
     return [flat[first:last] for first, last in pairwise([0, *ends.tolist()])]
 
 

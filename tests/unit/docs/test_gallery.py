@@ -42,11 +42,9 @@ def test_page_shows_what_choose_says_of_the_gallery(number, words, outputs, caps
 
 
 @pytest.mark.parametrize(("number", "words"), [(0, ()), (1, ("--all",))], ids=["answer", "tables"])
-def test_page_shows_what_collect_says_of_the_gallery(
-    number, words, outputs, capsys, tmp_path, monkeypatch
-):
+def test_page_shows_what_collect_says_of_the_gallery(number, words, outputs, capsys, monkeypatch):
     monkeypatch.chdir(outputs.parent)
-    assert run(["collect", "cifar10", *words, "--to", str(tmp_path)]) == 0
+    assert run(["collect", "cifar10", *words, "--to", "report"]) == 0
     text = printed(capsys)
     parts = shown("tables.md", "Example")[number]
     assert len(parts) > 1

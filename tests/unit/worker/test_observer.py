@@ -197,13 +197,30 @@ def test_profiled_windows_are_short(observe):
     assert record.ranks[0].communication.bytes_of("gradients") == 50 * record.model.gradient_bytes
 
 
-def test_long_epochs_are_not_profiled(observe):
-    seen = observe(
-        OWN_HOOK.replace("randn(96", "randn(1632").replace("4, (96", "4, (1632"), "3", batch=8
-    )
-    assert seen.record.facts.missing[0].endswith(
-        "the epoch has 102: measure windows of it, e.g. window=50,200"
-    )
+LONG = OWN_HOOK.replace("randn(96", "randn(1632").replace("4, (96", "4, (1632")
+
+
+AHEAD = """
+def ahead(loader):
+    batches = iter(loader)
+    current = next(batches)
+    for following in batches:
+        yield current
+        current = following
+    yield current
+"""
+
+
+@pytest.mark.parametrize(
+    "script", [LONG, AHEAD + LONG.replace("in loader", "in ahead(loader)")], ids=["usual", "ahead"]
+)
+def test_long_epochs_are_profiled_at_their_beginning(observe, script):
+    record = observe(script, "4", batch=8).record
+    assert roles(record) == ["warmup", "timed", "instrumented", "unsynced"]
+    assert [e.iterations for e in record.ranks[0].epochs] == [102, 102, 50, 102]
+    assert [e.samples for e in record.ranks[0].epochs] == [816, 816, 400, 816]
+    assert record.per_instrumented == 816 / 400
+    assert record.ranks[0].communication.bytes_of("gradients") == 50 * record.model.gradient_bytes
 
 
 def test_profiler_of_the_script_goes_on(observe):

@@ -5,6 +5,7 @@ import pytest
 
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.measurements import Communication, Imported, Message, Role
+from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.frame.figures import figures_of, medians, peak_of
 from tests.unit.builders import (
@@ -226,9 +227,10 @@ def test_imported_timings_never_mix_with_measured_ones(builder):
     assert "measured: elsewhere | here" in report.differences
 
 
-def test_times_of_windows_are_those_of_their_work():
+@pytest.mark.parametrize("in_windows", [True, False])
+def test_times_of_windows_are_those_of_their_work(in_windows):
     """The instrumented window has half as many samples as the timed one."""
-    record = a_record(a_cell(gpus=2))
+    record = a_record(a_cell(gpus=2, script=Script(path="train.py")))
     ranks = tuple(
         msgspec.structs.replace(
             rank,
@@ -241,10 +243,10 @@ def test_times_of_windows_are_those_of_their_work():
         )
         for rank in record.ranks
     )
-    facts = msgspec.structs.replace(record.facts, in_windows=True)
+    facts = msgspec.structs.replace(record.facts, in_windows=in_windows)
     of_window = figures_of(msgspec.structs.replace(record, ranks=ranks, facts=facts))
     of_epoch = figures_of(record)
-    times = 1_000_000 / record.samples
+    times = 1_000_000 / record.samples if in_windows else 1
     assert of_window.epoch_s == pytest.approx(times * of_epoch.epoch_s)
     assert of_window.compute_s == pytest.approx(2 * times * of_epoch.compute_s)
     assert of_window.exchange_s == pytest.approx(2 * times * of_epoch.exchange_s)

@@ -90,8 +90,8 @@ def _collectives_called() -> int:
 class Exchange:
     """The instruments of a script's later windows. `events` are those of the current window.
 
-    `missing` is the reason why phases and exchange are not split; None where they are. `ledger` is
-    that of the instrumented window.
+    `missing` is the reason why phases and exchange are not split; None where they are. `postponed`
+    is why that takes a window more. `ledger` is that of the instrumented window.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -99,6 +99,7 @@ class Exchange:
         self.model: nn.Module | None = None
         self.ledger: Ledger | None = None
         self.missing: str | None = None
+        self.postponed = ""
         self.events: list[Event] = []
         self._hooks: list[Hook] = []
         self._on_call: Callable[..., None] | None = None
@@ -332,6 +333,7 @@ class Exchange:
         own = _collectives_called() - self._called_before - len(ledger.collectives)
         if world_size() > 1 and own > OWN_LIMIT * len(iterations.samples):
             self._trace_next(iterations)
+            self.postponed = "messages beside those of DDP take one more epoch to measure"
             return None
         place = {id(event): number for number, event in enumerate(recording.events)}
         starts = [place[id(step.events[0])] for step in steps]

@@ -393,7 +393,7 @@ class Session:
     def missing(self) -> list[str]:
         """A reason for each value that could not be measured."""
         unread = [*self._meters.missing] if self._meters else []
-        phases = self._exchange.missing or self._shorter
+        phases = self._exchange.missing or self._shorter or self._exchange.postponed
         if phases and not any(result.phases for result in self.results):
             unread.append(f"phases: {phases}")
         if script_has_profiler():

@@ -188,6 +188,8 @@ def test_collectives_beside_those_of_ddp_are_profiled(observe):
     assert record.ranks[0].communication.bytes_of("gradients") > 6 * record.model.gradient_bytes
     first, late = (rank.phases.exposed_s for rank in record.ranks)
     assert first > late + 0.03
+    short = observe(script, "3", batch=8).record
+    assert short.facts.missing[0].endswith("beside those of DDP take one more epoch to measure")
 
 
 def test_profiled_windows_are_short(observe):

@@ -27,6 +27,7 @@ RECIPE = "learning-rate recipe"
 WORKLOAD, GPU_MODEL, CPU_MODEL, TORCH = "workload", "GPU model", "CPU model", "torch"
 CPU_COUNT = "CPUs per host"
 PARAMETERS, LOADER_WORKERS = "trainable parameters", "DataLoader workers per process"
+SCRIPT = "script"
 """Conditions that are looked up by their name."""
 
 NONE = "none"
@@ -229,7 +230,7 @@ def requested_conditions(cell: Cell) -> Conditions:
         (LOADER_WORKERS, cell.loader_workers),
     ]
     pairs = tuple((name, in_words(value)) for name, value in [*workload, *others])
-    script = (("script", cell.script.text),) if cell.script else ()
+    script = ((SCRIPT, cell.script.text),) if cell.script else ()
     return pairs + script + _data(cell.workload) + _code(cell)
 
 

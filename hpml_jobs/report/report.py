@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from hpml_jobs.core.cluster import Cluster
-from hpml_jobs.core.conditions import CODE, LOADER_WORKERS, UNRECORDED
+from hpml_jobs.core.conditions import CODE, LOADER_WORKERS, SCRIPT, UNRECORDED
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.value import Value
 from hpml_jobs.predict.forecast import Forecast
@@ -172,7 +172,10 @@ def merge(study: str, cells: Sequence[CellResult], options: ReportOptions = DEFA
 
 
 def _is_replaced(group: ConditionGroup, groups: Sequence[ConditionGroup]) -> bool:
-    """Return whether no cell has a record or may get one, and later ones of other code have."""
+    """Return whether no cell has a record or may get one, and later ones of other code have.
+
+    Other arguments of a script are other code.
+    """
     if any(result.record or result.outcome.may_run for result in group.cells):
         return False
     began = _latest_began(group)
@@ -191,7 +194,9 @@ def _latest_began(group: ConditionGroup) -> float:
 
 
 def _code(group: ConditionGroup) -> dict[str, str]:
-    return {name: value for name, value in group.requested if name.startswith(CODE)}
+    return {
+        name: value for name, value in group.requested if name == SCRIPT or name.startswith(CODE)
+    }
 
 
 def _differences(number: int, differences: Mapping[str, Sequence[str]]) -> str:

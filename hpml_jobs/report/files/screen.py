@@ -280,7 +280,7 @@ def _replaced_part(study: str, groups: Sequence[ReportGroup]) -> Iterator[_Part]
     if slugs:
         have = "has" if len(slugs) == 1 else "have"
         text = (
-            f"\n{counted(len(slugs), 'cell')} of older code {have} no number "
+            f"\n{counted(len(slugs), 'cell')} of older code or arguments {have} no number "
             f"(hpml-jobs collect {study} --all shows them)."
         )
         yield _Part(ALWAYS, lambda out: _show_lines([text], out))

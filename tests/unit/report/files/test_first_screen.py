@@ -11,6 +11,7 @@ from rich.console import Console
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Attempt
+from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.workload import SourceFile
 from hpml_jobs.report.choose.proposal import proposal
@@ -189,16 +190,29 @@ def test_study_without_cells_says_so(builder):
     assert screen(report)[0] == f"Study {report.study} has no cells yet."
 
 
+def with_code(sha256):
+    code = (SourceFile(name="net.py", sha256=sha256),)
+    return {"workload": msgspec.structs.replace(RESNET, model="net:build", code=code)}
+
+
+def with_args(args):
+    return {"script": Script(path="train.py", args=args)}
+
+
 @pytest.mark.parametrize(
-    ("fixed_later", "outcome"), [(True, "failed"), (False, "failed"), (True, "pending")]
+    ("fixed_later", "outcome", "fields"),
+    [
+        (True, "failed", with_code),
+        (False, "failed", with_code),
+        (True, "pending", with_code),
+        (True, "failed", with_args),
+    ],
 )
-def test_dead_cells_of_older_code_are_one_line(fixed_later, outcome, builder):
+def test_dead_cells_of_older_code_are_one_line(fixed_later, outcome, fields, builder):
     """After a bug, its fix and the same command: the group with numbers is first, alone."""
     for sha256, began in (("bug", 100), ("fix", 200 if fixed_later else 50)):
-        code = (SourceFile(name="net.py", sha256=sha256),)
-        workload = msgspec.structs.replace(RESNET, model="net:build", code=code)
         for gpus in (1, 2):
-            cell = lab_cell(gpus, 32, workload=workload)
+            cell = lab_cell(gpus, 32, **fields(sha256))
             if sha256 == "fix":
                 builder.with_record(lab_record(cell, 20.0 / gpus))
             else:
@@ -209,7 +223,7 @@ def test_dead_cells_of_older_code_are_one_line(fixed_later, outcome, builder):
             write_whole(builder.study.cell(cell.slug).current, b"17_0-0")
     report = builder.collect()
     text = "\n".join(screen(report))
-    hidden = "2 cells of older code have no number (hpml-jobs collect lab-greene-v100 --all shows"
+    hidden = "2 cells of older code or arguments have no number (hpml-jobs collect lab-greene"
     is_replaced = fixed_later and outcome == "failed"
     assert (hidden in text, "Group 2" in text) == (is_replaced, not is_replaced)
     assert "Table 1" in text

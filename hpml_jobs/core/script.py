@@ -10,7 +10,7 @@ from hpml_jobs.core.value import Value
 PLACEHOLDERS = ("batch", "gpus", "nodes", "global_batch", "seed", "folder")
 """What `args` may have in braces, filled for every cell; `folder` is one of the attempt's own."""
 
-_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_]+)\}")
 
 
 class ScriptLauncher(StrEnum):

@@ -1,6 +1,7 @@
 """A training script before submission: what it can be, its files, and what its cells share."""
 
 import ast
+import os
 import re
 import shlex
 import sys
@@ -99,8 +100,9 @@ def script_workload(settings: Settings, notify: Callable[[str], None]) -> Worklo
     files += [folder / word for word in shlex.split(script.args) if word.endswith(".py")]
     if script.module is None:
         _check_file(files[0], script)
+    root = folder if script.module else files[0].parent
     sources = {
-        source
+        msgspec.structs.replace(source, name=_name_below(root, path.parent, source.name))
         for path in files
         if path.is_file()
         for source in source_files([path.stem], path.parent)
@@ -114,10 +116,23 @@ def script_workload(settings: Settings, notify: Callable[[str], None]) -> Worklo
     return msgspec.structs.replace(settings.workload, code=code)
 
 
+def _name_below(root: Path, folder: Path, name: str) -> str:
+    """Return the name of a file of `folder` below `root`; one that is elsewhere keeps its name."""
+    is_there = folder != root and (folder / name).is_file()
+    return os.path.relpath(folder / name, root) if is_there else name
+
+
 def _check_file(path: Path, script: Script) -> None:
     """Refuse a script that is missing or not Python; it is parsed, not run."""
+    if not script.path:
+        raise UsageError("script= is empty: name the Python file that trains, e.g. script=train.py")
     if not path.is_file():
         first, _, rest = script.path.partition(" ")
+        if rest and first in {*ScriptLauncher, "python3"}:
+            raise UsageError(
+                f"script={script.path}: name the Python file that trains, and what starts it as "
+                f"launcher={first.removesuffix('3')}"
+            )
         if rest and (path.parent / first).is_file():
             raise UsageError(
                 f"script={script.path}: arguments belong in args=: script={first} args='{rest}'"

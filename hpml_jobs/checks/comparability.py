@@ -213,7 +213,7 @@ def measured_on_another_day(peer: Peer, table: PeerTable) -> Observation | None:
     return Observation(not differing.is_outlier_of(starts.peers), text)
 
 
-@check("epoch-samples", Level.WARN, Tier.NUMBER, Affected.TIME)
+@check("epoch-samples", Level.FAIL, Tier.NUMBER, Affected.TIME)
 def other_epoch(peer: Peer, table: PeerTable) -> Observation | None:
     """An epoch of a script has another number of samples than on one GPU, mostly because each
     process passes over all of the data: the speedup compares epochs of different work.

@@ -14,6 +14,7 @@ from hpml_jobs.core.workload import Loss
 
 CLOSURE_LIMIT = {Device.CPU: Share(0.01), Device.CUDA: Share(0.02)}
 RANKS_LIMIT = Share(0.01)
+START_SPREAD_S = 0.01
 LOSS_LIMIT = 3
 
 
@@ -98,7 +99,8 @@ def ranks_differ(record: Record) -> Observation | None:
     """Ranks of synchronous training end their last iteration together. If not, they were not timed
     between the same two points, or did not train together. Passes only if the ranks also compute
     and load equally long; if not, `imbalance` says which rank is late. The end of the loader
-    workers, which comes after the last iteration, is not counted.
+    workers, which comes after the last iteration, is not counted. Of a script, up to
+    {START_SPREAD_S:g} s are a warning: its processes begin so far apart.
 
     Limit: {RANKS_LIMIT} of the epoch, or one iteration if that is longer
     Fix: do not use this cell; {REPORT_BUG}
@@ -113,14 +115,19 @@ def ranks_differ(record: Record) -> Observation | None:
     limit = max(RANKS_LIMIT * longest, step_s)
     if spread <= limit and late_ranks(record):  # equal only because ranks wait for the late one
         return None
+    is_start = spread <= START_SPREAD_S
+    of_script = (_SHORT, Level.WARN) if is_start else (_ONE_RANK_WORKS, None)
     return Observation(
         spread <= limit,
         f"ranks differ by {spread:.3g} s, {percent_text(spread / longest)} of the epoch "
         f"(limit {RANKS_LIMIT} or one iteration, {limit:.3g} s)",
-        _ONE_RANK_WORKS if record.cell.script else "",
+        *(of_script if record.cell.script else ()),
     )
 
 
+_SHORT = "the epoch is short for that: give it more data, or measure windows, e.g. window=50,200"
+    "the epoch is too short for that: give it more data, or measure windows, e.g. window=50,200"
+)
 _ONE_RANK_WORKS = (
     "do not use this cell; one rank of the script does more than the others after its last "
     "iteration, e.g. it saves a checkpoint: measure inside of an epoch, e.g. window=10,50"

@@ -108,6 +108,9 @@ def _answer(study: str, group: ReportGroup) -> Iterator[str]:
     rows = {row.place: row for row in group.source.timed}
     for place, gap in group.main_gaps.items():
         yield sentence(group.source, rows[place], gap)
+    if group.gaps and not group.main_gaps:
+        more = captions.units(group.source.device)
+        yield f"Whether more {more} are faster cannot be said: data-quality checks failed."
     asked = choice.ask.candidate if choice.ask else None
     if asked and asked is fastest and fastest is not choice.reference:
         yield (

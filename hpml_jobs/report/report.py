@@ -93,11 +93,12 @@ class ReportGroup(Value, frozen=True, kw_only=True):
     @property
     def main_gaps(self) -> dict[Place, Gap]:
         """The gaps of the fastest cell and of the one to ask for; else of the highest speedup."""
+        gaps = {place: gap for place, gap in self.gaps.items() if not gap.has_failed}
         winners = [self.choice.fastest, self.choice.ask] if self.choice else []
         places = [winner.candidate.row.place for winner in winners if winner]
-        if places and self.gaps and not self.gaps.keys() & {*places}:
-            places = [max(self.gaps, key=lambda place: self.gaps[place].speedup)]
-        return {place: self.gaps[place] for place in places if place in self.gaps}
+        if places and gaps and not gaps.keys() & {*places}:
+            places = [max(gaps, key=lambda place: gaps[place].speedup)]
+        return {place: gaps[place] for place in places if place in gaps}
 
     @property
     def setting(self) -> str:

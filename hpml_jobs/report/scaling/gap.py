@@ -6,7 +6,7 @@ from functools import cache
 from statistics import median
 from typing import NamedTuple
 
-from hpml_jobs.checks.result import Affected
+from hpml_jobs.checks.result import Affected, Level
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.record import Record, least_waiting
@@ -59,7 +59,7 @@ class Gap(NamedTuple):
 
     `late` is the rank that the others wait for. `is_decided`: the largest part is the largest in
     95 % of the resamples, or there are no repeats. Checks may doubt the speedup, or its parts too.
-    `has_waiting`: the exchange has the waiting in it.
+    `has_failed`: the speedup cannot be used. `has_waiting`: the exchange has the waiting in it.
     """
 
     speedup: float
@@ -68,6 +68,7 @@ class Gap(NamedTuple):
     is_decided: bool
     is_doubtful: bool
     doubts_parts: bool
+    has_failed: bool
     has_waiting: bool
 
     @property
@@ -118,6 +119,7 @@ def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
         is_decided=agreeing >= CONFIDENCE * len(drawn),
         is_doubtful=is_doubtful,
         doubts_parts=is_doubtful or group.doubts(row, Affected.SPLIT),
+        has_failed=Level.FAIL in (group.worst(each, Affected.TIME) for each in (row, reference)),
         has_waiting=Cause.EXCHANGE in values and row.figures.others_exchange_s is None,
     )
 

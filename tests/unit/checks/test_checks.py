@@ -665,6 +665,19 @@ def test_threads_that_a_script_sets_are_to_be_requested():
     assert found.reason.endswith(": set threads=5, as the script does")
 
 
+def test_processes_of_a_script_begin_some_milliseconds_apart():
+    record = clean_record(a_cell(batch=32, script=Script(path="train.py")))
+    for spread_s, level in ((0.005, Level.WARN), (0.02, Level.FAIL)):
+        ranks = []
+        for rank in record.ranks:
+            of_rank = 0.2 + spread_s * (rank.rank > 0)
+            timed = replace(rank.timed, epoch_s=of_rank, iterations=100, stalls=None)
+            others = [epoch for epoch in rank.epochs if epoch is not rank.timed]
+            ranks.append(replace(rank, epochs=(*others, timed)))
+        found = result_of(check_record(replace(record, ranks=tuple(ranks))), "ranks-agree")
+        assert found.level is level
+
+
 def test_replicas_of_a_script_may_differ_between_averagings():
     record = clean_record(a_cell(batch=32, script=Script(path="train.py")))
     ranks = [replace(rank, parameters_hash=str(rank.rank)) for rank in record.ranks]
@@ -688,7 +701,7 @@ def test_script_whose_processes_all_pass_over_all_data_is_found():
     )
     assert result_of(same, "epoch-samples").level is Level.PASS
     found = result_of(other, "epoch-samples")
-    assert (found.level, found.affects) == (Level.WARN, (Affected.TIME,))
+    assert (found.level, found.affects) == (Level.FAIL, (Affected.TIME,))
     assert "an epoch has 81,920 samples, on one GPU 20,480: let the script share" in found.reason
 
 

@@ -337,3 +337,10 @@ def test_picture_steps_from_ideal_to_measured(builder):
         "Speedup: ddp 4-GPU b128: ideal 4, exchange 0.90, loader 0.40, waiting 0.10, CPUs 0, "
         "unexplained 0, measured 2.60."
     )
+
+
+def test_gap_of_a_speedup_that_cannot_be_used_has_no_sentence(builder):
+    group = group_of(builder, a_run(1, 26.0), a_run(4, 10.0))
+    assert group.main_gaps
+    failed = {place: gap._replace(has_failed=True) for place, gap in group.gaps.items()}
+    assert not replace(group, gaps=failed).main_gaps

@@ -126,8 +126,6 @@ def ranks_differ(record: Record) -> Observation | None:
 
 
 _SHORT = "the epoch is short for that: give it more data, or measure windows, e.g. window=50,200"
-    "the epoch is too short for that: give it more data, or measure windows, e.g. window=50,200"
-)
 _ONE_RANK_WORKS = (
     "do not use this cell; one rank of the script does more than the others after its last "
     "iteration, e.g. it saves a checkpoint: measure inside of an epoch, e.g. window=10,50"

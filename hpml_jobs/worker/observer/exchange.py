@@ -7,6 +7,7 @@ import gc
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from typing import Any
 
 import torch
@@ -77,7 +78,7 @@ def _exchange_bucket(state: Hook, bucket: GradBucket) -> torch.futures.Future[Te
     return state.run(bucket)
 
 
-def _collectives_called() -> int:
+def collectives_called() -> int:
     """Return how many collectives the process group has had, those of DDP included; 0: unknown."""
     if not has_group():
         return 0
@@ -166,10 +167,10 @@ class Exchange:
         """Whether the processes can train without exchange: under DDP that is not compiled."""
         return len(self._wrappers) > 0 and not self._is_compiled
 
-    def prepare(self, iterations: Iterations) -> None:
+    def prepare(self, iterations: Iterations, called: float) -> None:
         """Make ready to record a window like these, or say in `missing` why not.
 
-        Windows that are profiled have `most_iterations`.
+        `called` are the collectives of each. Windows that are profiled have `most_iterations`.
         """
         if self.model is None:
             self.missing = (
@@ -177,8 +178,23 @@ class Exchange:
             )
         elif WRAPPERS and self._is_compiled:  # what is changed in it would be compiled anew
             self.missing = "DistributedDataParallel is compiled: wrap the compiled model instead"
-        elif world_size() > 1 and not self._hook():
+        elif world_size() > 1 and (
+            called > self._most_of_ddp(iterations.accumulate) + OWN_LIMIT or not self._hook()
+        ):
             self._trace_next(iterations)
+
+    def _most_of_ddp(self, accumulate: int) -> float:
+        """Return how many collectives DDP records in an iteration at most; inf if not known.
+
+        That on parameters that were not used is none of them.
+        """
+        most = 0.0
+        for wrapper in self._wrappers:
+            known: dict[str, Any] = wrapper._get_ddp_logging_data()  # type: ignore[no-untyped-call]
+            most += known.get("num_buckets_reduced", inf)
+            if wrapper.will_sync_module_buffers():  # type: ignore[no-untyped-call]
+                most += max(1, accumulate) * len({buffer.dtype for buffer in wrapper.buffers()})
+        return most
 
     def _trace_next(self, iterations: Iterations) -> None:
         """Let the profiler record the beginning of the next window."""
@@ -246,7 +262,7 @@ class Exchange:
 
     def _record_hooks(self) -> None:
         self.ledger = Ledger(self.clock)
-        self._called_before = _collectives_called()
+        self._called_before = collectives_called()
         for hook in self._hooks:
             hook.exchange = self
             self._undo.append(partial(setattr, hook, "exchange", None))
@@ -330,7 +346,7 @@ class Exchange:
                 return None
             return phases
         ledger = self.ledger or Ledger(self.clock)
-        own = _collectives_called() - self._called_before - len(ledger.collectives)
+        own = collectives_called() - self._called_before - len(ledger.collectives)
         if world_size() > 1 and own > OWN_LIMIT * len(iterations.samples):
             self._trace_next(iterations)
             self.postponed = "messages beside those of DDP take one more epoch to measure"

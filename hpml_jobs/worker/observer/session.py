@@ -23,9 +23,9 @@ from hpml_jobs.worker.failure import write_stacks_on_signals
 from hpml_jobs.worker.instruments.phases import EpochPhases
 from hpml_jobs.worker.instruments.summary import time_epoch
 from hpml_jobs.worker.instruments.timing import Clock, HostClock, Window
-from hpml_jobs.worker.observer.exchange import Exchange
+from hpml_jobs.worker.observer.exchange import Exchange, collectives_called
 from hpml_jobs.worker.observer.meters import Meters, clock_of
-from hpml_jobs.worker.observer.result import Writer, global_rank, note_fault
+from hpml_jobs.worker.observer.result import PATIENCE_S, Writer, global_rank, note_fault
 from hpml_jobs.worker.observer.watch import has_group, script_has_profiler, world_size
 from hpml_jobs.worker.observer.windows import (
     Event,
@@ -37,8 +37,8 @@ from hpml_jobs.worker.observer.windows import (
     split_iterations,
 )
 
-MEETING = timedelta(seconds=30)
-"""How long a process waits for the others at the beginning of a window."""
+MEETING = timedelta(seconds=PATIENCE_S)
+"""How long a process waits for the others at the beginning of a window: rank 0 may evaluate."""
 
 USUAL_WINDOW = (50, 200)
 """window= of a script without a loader, or with one that does not say how long it is."""
@@ -106,6 +106,7 @@ class Session:
         self._optimizer = 0
         self._may_meet = self._all_may_come = True
         self._shorter = ""
+        self._called_before = 0
         try:
             self.file = CellFolder(folder.cell_folder).read()
             self.cell = self.file.cell
@@ -275,6 +276,7 @@ class Session:
             self.writer.report(role)
             self._exchange.start(role, self.device)
             self._meters.start()
+            self._called_before = collectives_called()
             if meets:
                 self._meet(role)
         self._recording = Recording(Window(self._clock, lambda: None), role)
@@ -365,7 +367,8 @@ class Session:
             self.results.append(Result(epoch, iterations, batches, phases))
         if role is Role.TIMED and self._meters:
             self._meters.cards.read()
-            self._exchange.prepare(iterations)
+            called = collectives_called() - self._called_before
+            self._exchange.prepare(iterations, called / max(1, len(iterations.samples)))
             self.writer.fingerprint()
         if self.role is Role.UNSYNCED:
             self._all_may_come = self._all_come()

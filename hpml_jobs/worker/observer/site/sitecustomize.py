@@ -21,9 +21,13 @@ class _TorchFinder:
         """Return torch's own spec; what loads by it calls `_watch` at its end."""
         if name != "torch":
             return None
-        others = [finder for finder in sys.meta_path if finder is not _TorchFinder]
-        specs = (finder.find_spec(name, path, target) for finder in others)
-        spec = next(filter(None, specs), None)
+        place = sys.meta_path.index(_TorchFinder)
+        sys.meta_path.remove(_TorchFinder)  # another finder may ask all finders too
+        try:
+            specs = (finder.find_spec(name, path, target) for finder in [*sys.meta_path])
+            spec = next(filter(None, specs), None)
+        finally:
+            sys.meta_path.insert(place, _TorchFinder)
         if spec is None or spec.loader is None:
             return spec
         loader, load = spec.loader, spec.loader.exec_module

@@ -14,7 +14,7 @@ import msgspec
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.script import Script, ScriptLauncher
 from hpml_jobs.core.source_files import source_files
-from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan.settings import Settings
 
@@ -29,6 +29,9 @@ READ = frozenset(
     ]
 )
 """The keys that a cell with a script reads, beside those of the cluster."""
+
+STRATEGIES = (Strategy.DDP, Strategy.FSDP, Strategy.DP, Strategy.ALLREDUCE)
+"""What a script may have; allreduce if it averages gradients without a wrapper."""
 
 _WRITES = re.compile(
     r"torch\.save\(|save_pretrained\(|save_state\(|save_checkpoint\(|SummaryWriter\(|to_csv\("
@@ -59,6 +62,12 @@ def refuse_unread(sweep: Sequence[Settings], origins: Mapping[str, str]) -> None
             )
     for settings in sweep:
         _check_launcher(settings)
+    strategies = list(dict.fromkeys(settings.strategy for settings in sweep))
+    if len(strategies) > 1 or strategies[0] not in STRATEGIES:
+        raise UsageError(
+            f"strategy={','.join(strategies)} with script={script.path}: say which one it has, "
+            f"{', '.join(STRATEGIES[:-1])} or {STRATEGIES[-1]}"
+        )
     for key, names in (("batch", ("batch", "global_batch")), ("seed", ("seed",))):
         swept = sorted({getattr(settings, key) for settings in sweep})
         if len(swept) > 1 and not any(map(script.has_placeholder, names)):

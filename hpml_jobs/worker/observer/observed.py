@@ -8,13 +8,6 @@ from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.value import Value
 
-_WRAPPERS = {
-    Strategy.DDP: Strategy.DDP,
-    Strategy.ZERO1: Strategy.DDP,
-    Strategy.FSDP: Strategy.FSDP,
-}
-"""What joins the processes under these strategies; under others the script does it by itself."""
-
 _NAMES = {Strategy.DDP: "DistributedDataParallel", Strategy.FSDP: "FSDP"}
 
 
@@ -93,12 +86,15 @@ def _not_together(cell: Cell, script: Script, ranks: list[Observed]) -> str | No
             f"the {cell.processes} processes of {name} trained {alone}, not together: wrap its "
             "model in DistributedDataParallel, or use gpus=1"
         )
-    wrapper, wanted = ranks[0].wrapper, _WRAPPERS.get(cell.strategy)
+    wrapper, wanted = ranks[0].wrapper, cell.strategy if cell.strategy in _NAMES else None
     if wrapper != wanted:
         has = _NAMES[wrapper] if wrapper else "neither DistributedDataParallel nor FSDP"
         better = (wrapper or Strategy.ALLREDUCE).value
         when = "" if wrapper else " if it averages gradients itself"
-        return f"strategy={cell.strategy.value}, but {name} has {has}: use strategy={better}{when}"
+        return (
+            f"strategy={cell.strategy.value}, but what {name} trains first has {has}: use "
+            f"strategy={better}{when}"
+        )
     return None
 
 

@@ -76,6 +76,11 @@ class Writer:
         self._node = facts.read_node(session.cell.device) if not self._local_rank else None
         self._folder.observed.mkdir(parents=True, exist_ok=True)
 
+    def is_other(self, optimizer: Optimizer) -> bool:
+        """Return whether an optimizer trains none of the parameters."""
+        mine = {*map(id, self._parameters)}
+        return mine.isdisjoint(id(p) for group in optimizer.param_groups for p in group["params"])
+
     def report(self, role: Role) -> None:
         """Report the window that begins for `status`; rank 0 does."""
         results = self._session.results

@@ -7,7 +7,7 @@ from functools import wraps
 from math import inf
 from multiprocessing.util import Finalize
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 import torch
 import torch.distributed as dist
@@ -103,7 +103,8 @@ class Session:
         self._trained: WeakSet[Any] = WeakSet()
         self._clock: Clock = HostClock()
         self._meters: Meters | None = None
-        self._optimizer = 0
+        self._optimizer = self._trainings = 0
+        self._stepped: ref[Optimizer] | None = None
         self._may_meet = self._all_may_come = True
         self._shorter = ""
         self._called_before = 0
@@ -215,6 +216,7 @@ class Session:
         if not self._optimizer:
             self._prepare(optimizer)
         self.steps += 1
+        self._stepped = ref(optimizer)
         if self._recording is None and self.window and not self.results:
             self._open(meets=True)
             return
@@ -250,6 +252,7 @@ class Session:
     def _prepare(self, optimizer: Optimizer) -> None:
         """Learn what steps here; all that takes long, before the first window that counts."""
         self._optimizer = id(optimizer)
+        self._trainings += 1
         if self.window is None and not (self._latest and _has_length(self._latest.loader)):
             self.window = USUAL_WINDOW
         parameter = optimizer.param_groups[0]["params"][0]
@@ -293,9 +296,10 @@ class Session:
             return
         store = _get_default_store()
         try:
-            if store.add(f"hpml_jobs/{role}", 1) == world_size():
-                store.set(f"hpml_jobs/{role}/all", "")
-            store.wait([f"hpml_jobs/{role}/all"], MEETING)
+            key = f"hpml_jobs/{self._trainings}/{role}"
+            if store.add(key, 1) == world_size():
+                store.set(f"{key}/all", "")
+            store.wait([f"{key}/all"], MEETING)
         except dist.DistError:
             self._may_meet = False
 
@@ -342,6 +346,8 @@ class Session:
         """Take the window's times, if it is a whole one, and go on to the next."""
         role, self._recording = recording.role, None
         batches = recording.owner.batches if recording.owner else 0
+        if recording.owner and not recording.steps and self._begins_anew():
+            role = Role.WARMUP
         if role is Role.INSTRUMENTED and self._exchange.most_iterations and self.results:
             batches = self.results[-1].batches  # the pass may go on
         self.passes.append(batches)
@@ -376,6 +382,17 @@ class Session:
         if self.role is None and self.script.stop:
             leaves = self._may_meet and self._all_may_come
             (self.writer.leave if leaves else self.writer.stay)()
+
+    def _begins_anew(self) -> bool:
+        """Begin anew where a pass trained another model, after a pretraining; return whether."""
+        optimizer = self._stepped() if self._stepped else None
+        if optimizer is None or not self.writer.is_other(optimizer):
+            return False
+        self._exchange.stop()
+        self._exchange = Exchange(self._clock)
+        self.results, self.passes = [], []
+        self._prepare(optimizer)
+        return True
 
     @property
     def model(self) -> nn.Module | None:

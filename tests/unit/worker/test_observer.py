@@ -396,6 +396,22 @@ def test_epoch_of_another_model_is_not_split(observe):
     assert "another optimizer steps now" in record.facts.missing[0]
 
 
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_training_after_a_pretraining_of_another_model_is_measured(observe, epochs):
+    pretraining = f"""other = nn.Linear(8, 4)
+first = torch.optim.SGD(other.parameters(), 0.1)
+for epoch in range({epochs}):
+    for inputs, targets in DataLoader(data, 4):
+        first.zero_grad()
+        nn.functional.cross_entropy(other(inputs), targets).backward()
+        first.step()
+for epoch"""
+    record = observe(LOSSES.replace("for epoch", pretraining, 1), "4", batch=8).record
+    assert roles(record) == ["warmup", "timed", "instrumented", "unsynced"]
+    assert [e.samples for e in record.ranks[0].epochs] == [48] * 4
+    assert not record.facts.missing
+
+
 @pytest.mark.parametrize(
     ("script", "args", "words"),
     [
@@ -504,13 +520,8 @@ SENTENCES = [
     (ranks(3), {}, "3 processes trained in train.py, but gpus=2: if it starts processes itself"),
     (ranks(devices=("Tesla T4",)), {}, "device=cpu, but train.py trains on a GPU: use device=cuda"),
     (ranks(world_size=1), {}, "the 2 processes of train.py trained alone, not together: wrap"),
-    (ranks(wrapper=Strategy.FSDP), {}, "strategy=ddp, but train.py has FSDP: use strategy=fsdp"),
-    (
-        ranks(wrapper=None),
-        {},
-        "strategy=ddp, but train.py has neither DistributedDataParallel nor FSDP: use "
-        "strategy=allreduce if it averages",
-    ),
+    (ranks(wrapper=Strategy.FSDP), {}, "what train.py trains first has FSDP: use strategy=fsdp"),
+    (ranks(wrapper=None), {}, "nor FSDP: use strategy=allreduce if it averages gradients itself"),
     (untimed(passes=(10,)), {}, "train.py ran 1 epoch; two are needed: pass e.g. --epochs 2"),
     (untimed(passes=(9, 4)), {}, "train.py trained epochs of 9, 4 batches; two equal ones"),
     (untimed(passes=(10,), has_ended=False), {}, "train.py ended by os._exit or a signal after 1"),

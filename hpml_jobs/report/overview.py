@@ -16,6 +16,7 @@ from hpml_jobs.report.frame.rows import Row, setup_order
 from hpml_jobs.report.lab.tables import StrategyTables
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.scaling.gap import sentence
+from hpml_jobs.study.study import commands_of
 
 
 class Overview(NamedTuple):
@@ -56,6 +57,7 @@ class Bars(NamedTuple):
 def overview(report: Report, group: ReportGroup) -> Overview:
     """Return the overview of one group of a report."""
     choice = group.choice
+    commands = commands_of(report.commands, group.source.a_cell.script)
     trust = (
         group.usability,
         *warnings.doubts(group.source),
@@ -67,7 +69,7 @@ def overview(report: Report, group: ReportGroup) -> Overview:
     return Overview(
         measured=(group.setting, _cells(group)),
         answer=tuple(_answer(report.study, group)),
-        next_cells=words.next_cells(choice, report.commands) if choice else (),
+        next_cells=words.next_cells(choice, commands) if choice else (),
         trust=tuple(text.replace("resubmit STUDY", f"resubmit {report.study}") for text in trust),
     )
 

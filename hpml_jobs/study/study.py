@@ -9,6 +9,7 @@ from pathlib import Path
 from hpml_jobs import __version__
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.core.script import Script
 from hpml_jobs.core.value import Document
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import (
@@ -245,6 +246,17 @@ def has_grid(commands: Sequence[str]) -> bool:
     return any(word.startswith("grid=") for word in shlex.split(" ".join(commands[-1:])))
 
 
+def commands_of(commands: Sequence[str], script: Script | None) -> list[str]:
+    """Return the submissions of a script with its arguments; all of them without a script.
+
+    >>> commands = ["hpml-jobs script=train.py 'args=--n {batch}'", "hpml-jobs script=train.py"]
+    >>> commands_of(commands, Script(path="train.py", args="--n {batch}")) == commands[:1]
+    True
+    """
+    words = {f"script={script.path}", f"args={script.args}"} if script else set()
+    return [command for command in commands if words - {"args="} <= {*shlex.split(command)}]
+
+
 def command_with(
     commands: Sequence[str], keys: Mapping[str, object], without: Collection[str] = ()
 ) -> str | None:
@@ -262,7 +274,7 @@ def command_with(
     if not commands:
         return None
     program, *given = shlex.split(commands[-1])
-    replaced = PLACE_KEYS | {*keys} | {*without}
+    replaced = PLACE_KEYS | {*keys} | {*without, "rerun"}
     left_out = {*MULTIRUN, LADDER}
     kept = [
         word for word in given if word.partition("=")[0] not in replaced and word not in left_out

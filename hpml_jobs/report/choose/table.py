@@ -18,6 +18,7 @@ from hpml_jobs.report.frame.groups import ConditionGroup, complete_groups
 from hpml_jobs.report.frame.numbers import accuracy, cost, per_second, ratio, seconds, three_digits
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.study.snapshot import FolderSnapshot
+from hpml_jobs.study.study import commands_of
 
 CAPTION = (
     "Seconds of {what}{how}. Efficiency: {reference} s x "
@@ -210,6 +211,7 @@ def choices(
             )
         choice = choose(group, wish, cluster)
         if choice:
-            next_cells = words.next_cells(choice, commands)
+            of_group = commands_of(commands, group.a_cell.script)
+            next_cells = words.next_cells(choice, of_group)
             made.append(GroupChoice(group, choice, choice_table(group, choice, study), next_cells))
     return made

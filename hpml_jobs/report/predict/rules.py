@@ -20,7 +20,7 @@ from hpml_jobs.predict.place import gpus_per_node as imported_gpus_per_node
 from hpml_jobs.predict.question import Question, targets_of
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.rows import Row, Setup
-from hpml_jobs.study.study import command_with, has_grid
+from hpml_jobs.study.study import command_with, commands_of, has_grid
 
 ALL_MEASURED = (
     "every place of the question was measured: hpml-jobs collect shows it; ask for another gpus=, "
@@ -68,7 +68,7 @@ def forecast(
         UsageError: the question does not fit the group.
     """
     measured = observations(group)
-    conditions = group.conditions
+    conditions, commands = group.conditions, commands_of(commands, group.a_cell.script)
     notes = tuple(_notes(group, measured))
     if not series_of(measured):
         refusal = _without_series(measured, cluster, commands)

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from hpml_jobs.checks import CheckResult, Level
 from hpml_jobs.core.cluster import Cluster, Isolate
+from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.training_path import TrainingPath
 from hpml_jobs.report.choose.rules import Exclusion, Wish
@@ -253,6 +254,17 @@ def test_command_of_a_grid_that_accumulates_has_one_cell(builder):
     made = chosen(builder, commands=("hpml-jobs grid=accumulate gpus=1,2 global_batch=256",))
     assert made.next_cells[0].endswith(
         "hpml-jobs gpus=4 batch=64 strategy=ddp accumulate=2 grid=accumulate"
+    )
+
+
+def test_script_without_batch_in_its_arguments_has_no_other_batch(builder):
+    script = Script(path="train.py", args="--n 4")
+    add_runs(builder, 1, 8.0, script=script)
+    add_runs(builder, 2, 4.2, script=script)
+    commands = ("hpml-jobs gpus=1,2 script=train.py 'args=--n 4'", "hpml-jobs script=train.py")
+    assert chosen(builder, commands=commands).next_cells == (
+        "not measured, worth a run: 4 GPUs at batch 128 (2 is the most measured): "
+        "hpml-jobs gpus=4 batch=128 script=train.py 'args=--n 4'",
     )
 
 

@@ -226,19 +226,20 @@ def split_exchange(arrays: Arrays) -> Exchange | None:
     `arrays` are those of all ranks, of shape (ranks, collectives): `collective_served_s` and
     `collective_exposed_s`, `collective_kind` and `collective_purpose` (indices of `KINDS` and
     `PURPOSES`). Rank 0 is the root of every rooted collective. Return None without collectives or
-    with a single rank, and where the ranks have other collectives in an iteration.
+    with a single rank, and where the ranks have other collectives.
     """
     if len(arrays.get("collective_served_s", ())) < 2:
         return None
-    names = ("iteration", "kind", "bytes", "purpose", "served_s", "exposed_s")
+    names = ("kind", "bytes", "iteration", "purpose", "served_s", "exposed_s")
     of_ranks = [arrays[f"collective_{name}"] for name in names]
-    # Messages that are under way together may begin in another order on each rank.
+    # Messages that are under way together, or between two iterations, may begin in another order
+    # on each rank: those of a kind and size are paired one after the other.
     order = np.lexsort([*reversed(of_ranks[:3])])
     of_ranks = [np.take_along_axis(values, order, axis=1) for values in of_ranks]
-    *same, purposes, served_s, exposed_s = of_ranks
-    if any((values != values[0]).any() for values in same):
+    kinds, sizes, _, purposes, served_s, exposed_s = of_ranks
+    if any((values != values[0]).any() for values in (kinds, sizes)):
         return None
-    kinds, purposes = same[1][0], purposes[0]
+    kinds, purposes = kinds[0], purposes[0]
     least, most = served_s.min(axis=0), served_s.max(axis=0)
     is_unrooted, is_sent_by_root = np.isin(kinds, UNROOTED), np.isin(kinds, SENT_BY_ROOT)
     is_gradient = is_unrooted & (purposes == PURPOSES.index(Purpose.GRADIENTS))

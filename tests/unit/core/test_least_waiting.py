@@ -148,6 +148,8 @@ def test_messages_that_are_under_way_together_are_compared_by_their_bytes():
         "collective_bytes": np.array([[8, 4], [4, 8]]),
     }
     assert split_exchange(begun).net_s == pytest.approx(0.3 + 0.1)
+    between = begun | {"collective_iteration": np.array([[0, 0], [1, 0]])}
+    assert split_exchange(between) == split_exchange(begun)
     other = begun | {"collective_bytes": np.array([[8, 4], [4, 4]])}
     assert split_exchange(other) is None
 

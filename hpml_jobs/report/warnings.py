@@ -182,17 +182,16 @@ def remarks(group: ConditionGroup) -> list[tuple[Affected, str]]:
 def _cells(group: ConditionGroup, cause: Cause) -> str:
     """Return the cells of a cause: the first few by name, the others counted.
 
-    Of a row with several runs it says how many runs are meant.
+    Of a row with several runs it says how many runs are meant, of several that the figures are
+    those of the first.
     """
     rows = {row.place: row for row in cause.rows}
     runs = sum(len(row.cells) for row in rows.values())
     labels = names(
         (captions.cell_words(row.place, group.device) for row in rows.values()), separator="; "
     )
-    return labels if runs == len(cause.slugs) else f"{labels} ({len(cause.slugs)} of {runs} runs)"
-
-
-OF_FIRST = "Figures are those of the first cell named; checks.csv has all."
+    labels += f" ({len(cause.slugs)} of {runs} runs)" if runs != len(cause.slugs) else ""
+    return f"{labels}, figures of the first" if len(rows) > 1 else labels
 
 
 def checks(group: ConditionGroup) -> Table:
@@ -211,10 +210,7 @@ def checks(group: ConditionGroup) -> Table:
         corner="",
         blocks=(),
         lines=(),
-        caption=(
-            f"{caption}." if results else "No cell has been checked.",
-            *([OF_FIRST] if any(" and " in note for note in notes) else []),
-        ),
+        caption=(f"{caption}." if results else "No cell has been checked.",),
         setting=captions.setting(group),
         notes=notes,
         sheet=Sheet(

@@ -97,7 +97,7 @@ def test_remark_is_once_under_its_table(builder, given_checks, affected, home):
     (group,) = builder.collect().groups
     line = (
         "made-up: 2 GPUs, batch 32 (ddp); 4 GPUs, batch 32 (ddp); 4 GPUs, batch 128 (ddp) and 1 "
-        "more: 37 % apart: measure again"
+        "more, figures of the first: 37 % apart: measure again"
     )
     assert [table.label for table in group.tables if line in table.notes] == [home]
 
@@ -119,8 +119,8 @@ def test_remark_of_several_strategies_is_said_once(builder, given_checks):
     (group,) = builder.collect().groups
     lines = [note for table in group.tables for note in table.notes if "made-up" in note]
     assert lines == [
-        "made-up: 2 GPUs, batch 32 (allreduce); 2 GPUs, batch 32 (allreduce_flat): 37 % apart: "
-        "measure again"
+        "made-up: 2 GPUs, batch 32 (allreduce); 2 GPUs, batch 32 (allreduce_flat), figures of "
+        "the first: 37 % apart: measure again"
     ]
 
 
@@ -139,9 +139,9 @@ def test_each_cause_has_one_line_the_most_serious_first(builder, given_checks):
     assert table.notes == (
         "cannot be used: Table 2 of 4 GPUs, batch 512 (ddp): closure: 37 % apart: measure again",
         "warning: Table 1 of 1 GPU, batch 32; 2 GPUs, batch 32 (ddp); 2 GPUs, batch 128 (ddp) "
-        f"{many}: short: 0 iterations: measure again",
+        f"{many}, figures of the first: short: 0 iterations: measure again",
         "warning: Table 2 of 1 GPU, batch 32; 2 GPUs, batch 32 (ddp); 2 GPUs, batch 128 (ddp) "
-        f"{many}: split: 37 % apart: measure again",
+        f"{many}, figures of the first: split: 37 % apart: measure again",
     )
     assert table.caption[0] == (
         "5 checks passed in 6 cells; 5 warnings without effect on a table: see checks.csv."
@@ -242,7 +242,7 @@ def test_superlinear_speedup_marks_the_baseline_too(laptop, capsys):
     assert "!30.00" in table1
     assert "!5.000" in table1
     line = " ".join(out.split())
-    assert "Table 1 of 1 GPU, batch 32; 4 GPUs, batch 32 (ddp): efficiency:" in line
+    assert "Table 1 of 1 GPU, batch 32; 4 GPUs, batch 32 (ddp), figures of the first: eff" in line
 
 
 def test_reason_is_figures_and_remedy():

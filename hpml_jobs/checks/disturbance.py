@@ -144,6 +144,7 @@ def epochs_differ(record: Record) -> Observation | None:
         text += (
             f", its median iteration {percent_text(steps)}: the instrumented epoch was disturbed"
         )
+        text += ", or the script does more in it, e.g. a test" if record.cell.script else ""
     else:
         text += ", its median iteration too: the instruments take time, or the machine was slower"
     return Observation(False, text)

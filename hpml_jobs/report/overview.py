@@ -115,9 +115,8 @@ def _answer(study: str, group: ReportGroup) -> Iterator[str]:
         yield f"Whether more {more} are faster cannot be said: data-quality checks failed."
     asked = choice.ask.candidate if choice.ask else None
     if asked and asked is fastest and fastest is not choice.reference:
-        yield (
-            f"{words.ask_words(choice)} it: it has {words.rule(choice)}{words.undecided(choice)}."
-        )
+        ask = words.ask_words(choice)
+        yield f"{ask} it, because it has {words.rule(choice)}{words.undecided(choice)}."
     else:
         yield words.answer(choice, study)
     beyond = (step for step in choice.steps if asked and step.smaller.row.gpus >= asked.row.gpus)

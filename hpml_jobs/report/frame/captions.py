@@ -173,9 +173,8 @@ def setting(group: ConditionGroup) -> str:
         where = f"measured elsewhere on {device or 'hardware that is not reported'}"
         named = "model not reported" if workload.model == UNREPORTED_MODEL else workload.model
         return f"{named}, {parameters}; {_data(workload)}; {where}."
-    parameters = (
-        f"{count(model.parameters)} parameters" if model else "parameters unknown (no record yet)"
-    )
+    what = "parameters" if group.a_cell.script is None else "trained parameters"
+    parameters = f"{count(model.parameters)} {what}" if model else f"{what} unknown (no record yet)"
     on_device = (
         f"; {workload.samples_name} on the device" if group.a_cell.loader is Loader.DEVICE else ""
     )
@@ -260,7 +259,7 @@ def runs(rows: Iterable[Row]) -> str:
     """
     numbers = sorted({row.timing.runs for row in rows if row.timing})
     if not numbers:
-        return "No run yet."
+        return "No run has finished."
     if numbers == [1]:
         return "One run."
     least, most = numbers[0], numbers[-1]

@@ -273,7 +273,7 @@ def _clauses(gap: Gap, named: Mapping[str, float]) -> Iterator[str]:
             verb = ""
         elif gap.is_split and value > 0 and digits(value) != "0":
             where = "" if gap.has_waiting else " (see the table Phases)"
-            yield f"the rest {text}" if cause == "rest" else f"{text} is unexplained{where}"
+            yield f"smaller causes {text}" if cause == "rest" else f"{text} is unexplained{where}"
 
 
 def digits(value: float) -> str:

@@ -167,7 +167,7 @@ def test_fastest_cell_to_ask_for_is_said_once(builder):
     assert gap == "2 GPUs are 1.90 times as fast as 1 GPU at batch 32, of 2 possible: " + (
         "nothing to explain."
     )
-    assert ask == "Ask for it: it has the most GPUs with an efficiency of 0.700 or more."
+    assert ask == "Ask for it, because it has the most GPUs with an efficiency of 0.700 or more."
 
 
 def test_one_cell_is_not_recommended(builder):

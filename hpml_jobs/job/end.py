@@ -48,7 +48,7 @@ _SECONDARY_SIGNALS = (signal.SIGTERM, signal.SIGABRT)
 
 _SECONDARY_ERROR = re.compile(
     r"Connection (closed|reset) by peer|Broken pipe|remote process exited|Socket ?Timeout"
-    r"|Dist(Backend|Network|Store)Error|killed by signal: Terminated",
+    r"|Dist(Backend|Network|Store)Error|killed by signal: Terminated|reached monitoredBarrier",
     re.IGNORECASE,
 )
 """What torch, NCCL and gloo raise on a rank because another rank is gone.

@@ -160,10 +160,9 @@ def _other_batch(cell: Cell, script: Script, ranks: list[Observed]) -> str | Non
         return None
     if cell.workload.samples_are_tokens and any(size % batch == 0 for batch in allowed):
         return None
-    passed = script.has_placeholder("batch") or script.has_placeholder("global_batch")
-    remedy = (
-        "pass {batch} in args= where it takes the samples of one GPU"
-        if passed
-        else f"pass {{batch}} in args=, or use batch={size}"
-    )
+    remedy = f"pass {{batch}} in args=, or use batch={size}"
+    if script.has_placeholder("batch") and size * cell.processes == cell.batch:
+        remedy = "it takes that of all GPUs: pass {global_batch} in args= instead of {batch}"
+    elif script.has_placeholder("batch") or script.has_placeholder("global_batch"):
+        remedy = "pass {batch} in args= where it takes the samples of one GPU"
     return f"batch={cell.batch}, but the batches of {script.path} have {size} samples: {remedy}"

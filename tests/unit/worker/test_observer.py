@@ -531,6 +531,7 @@ SENTENCES = [
     (ranks(batches=(64,)), {}, "have 64 samples: pass {batch} in args=, or use batch=64"),
     (ranks(batches=(64,)), {"args": "-b {batch}"}, "64 samples: pass {batch} in args= where it"),
     (ranks(batches=(64,)), {"args": "-b {global_batch}"}, None),
+    (ranks(batches=(16,)), {"args": "-b {batch}"}, "takes that of all GPUs: pass {global_batch}"),
     (ranks(), {"args": "-b {batch}"}, None),
 ]
 

@@ -177,6 +177,7 @@ class _Trace(msgspec.Struct):
 def events_in_window(trace: bytes, processes: int = 1) -> list[Event]:
     """Return a trace's complete events, clipped to the window; the first one is the window.
 
+    That is the longest one with its mark.
     On CUDA the window is in the trace twice. The other one (gpu_user_annotation) extends from its
     first to its last kernel, without the idle time at its ends.
 
@@ -185,9 +186,10 @@ def events_in_window(trace: bytes, processes: int = 1) -> list[Event]:
     """
     raw = msgspec.json.decode(trace, type=_Trace).traceEvents
     complete = [event for event in raw if event.ph == "X"]
-    window = next((e for e in complete if e.name == MARK and e.cat == "user_annotation"), None)
-    if window is None:
+    windows = [e for e in complete if e.name == MARK and e.cat == "user_annotation"]
+    if not windows:
         raise ValueError("the profiler's trace has no window")
+    window = max(windows, key=lambda event: event.dur)
     start, end = window.ts, window.ts + window.dur
     events = [Event("window", MARK, 0.0, window.dur / 1e6, {})]
     for each in complete:

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -30,6 +31,9 @@ from hpml_jobs.worker.instruments.trace import (
 MOST_BATCHES = 50
 """Batches of a window that is profiled: a thousand operators take 3 MB of memory."""
 
+MOST_MARKS, MARK_S = 20, 100e-6
+"""How often the mark of a window is begun until that takes less than so many seconds."""
+
 LEAST_WAIT_S = 20e-6
 """Seconds between two kernels or operators in which they wait for a message that is under way:
 some microseconds pass anyway.
@@ -53,10 +57,19 @@ class Trace:
         self._profiler = start_profiler(device)
         self._is_on = True
         os.register_at_fork(after_in_child=self._forget)
-        clock.synchronize()  # so that the stamp, and the mark in the trace, are of one point
-        self._mark = record_function(MARK)
-        self._mark.__enter__()  # type: ignore[no-untyped-call]
-        self._zero: Stamp = clock.stamp()
+        self._begin_mark()
+
+    def _begin_mark(self) -> None:
+        """Begin the mark in the trace and take a stamp: again where the process lost its CPU."""
+        for left in reversed(range(MOST_MARKS)):
+            self._clock.synchronize()  # so that both are of one point
+            self._mark = record_function(MARK)
+            began = time.perf_counter()
+            self._mark.__enter__()  # type: ignore[no-untyped-call]
+            self._zero: Stamp = self._clock.stamp()
+            if time.perf_counter() - began < MARK_S or not left:
+                return
+            self._mark.__exit__(None, None, None)
 
     def _forget(self) -> None:
         """Record nothing in a worker of a loader."""

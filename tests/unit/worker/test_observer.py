@@ -180,14 +180,14 @@ def test_exchange_by_a_hook_of_the_script_is_profiled(observe):
 
 def test_collectives_beside_those_of_ddp_are_profiled(observe):
     """Rank 1 is late: rank 0 waits for it where the script averages its losses."""
-    own = "        if dist.get_rank(): time.sleep(0.01)\n        dist.all_reduce(loss.detach())\n"
+    own = "        if dist.get_rank(): time.sleep(0.05)\n        dist.all_reduce(loss.detach())\n"
     backward = "        loss.backward()\n"
     script = "import time\n" + LOSSES.replace(backward, own + backward)
     record = observe(script, "4", batch=8).record
     assert roles(record) == ["warmup", "timed", "instrumented", "unsynced"]
     assert record.ranks[0].communication.bytes_of("gradients") > 6 * record.model.gradient_bytes
     first, late = (rank.phases.exposed_s for rank in record.ranks)
-    assert first > late + 0.03
+    assert first > late + 0.1
     unknown = (
         "from hpml_jobs.worker.observer.exchange import Exchange\n"
         "Exchange._most_of_ddp = lambda *_: 99\n"

@@ -346,7 +346,8 @@ class Session:
         """Take the window's times, if it is a whole one, and go on to the next."""
         role, self._recording = recording.role, None
         batches = recording.owner.batches if recording.owner else 0
-        if recording.owner and not recording.steps and self._begins_anew():
+        is_first = role in (Role.TIMED, Role.INSTRUMENTED)  # later the first training is measured
+        if is_first and recording.owner and not recording.steps and self._begins_anew():
             role = Role.WARMUP
         if role is Role.INSTRUMENTED and self._exchange.most_iterations and self.results:
             batches = self.results[-1].batches  # the pass may go on

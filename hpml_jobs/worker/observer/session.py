@@ -37,8 +37,8 @@ from hpml_jobs.worker.observer.windows import (
     split_iterations,
 )
 
-MEETING = timedelta(seconds=PATIENCE_S)
-"""How long a process waits for the others at the beginning of a window: rank 0 may evaluate."""
+MEETING = timedelta(seconds=30)
+"""How long a process waits at the beginning of a window for others that have not trained yet."""
 
 USUAL_WINDOW = (50, 200)
 """window= of a script without a loader, or with one that does not say how long it is."""
@@ -299,9 +299,17 @@ class Session:
             key = f"hpml_jobs/{self._trainings}/{role}"
             if store.add(key, 1) == world_size():
                 store.set(f"{key}/all", "")
-            store.wait([f"{key}/all"], MEETING)
+            store.wait([f"{key}/all"], self._patience)
         except dist.DistError:
             self._may_meet = False
+
+    @property
+    def _patience(self) -> timedelta:
+        """How long a process waits for the others: longer for those that train, they may test."""
+        observed = self.folder.observed
+        all_train = len([*observed.glob("rank*.json")]) >= world_size()
+        has_fault = any(observed.glob("fault-*.txt"))
+        return timedelta(seconds=PATIENCE_S) if all_train and not has_fault else MEETING
 
     def _all_come(self) -> bool:
         """Return whether every process comes to the window without exchange; all return the same.
@@ -314,7 +322,7 @@ class Session:
         try:
             if store.add(f"{key}/ranks", 1) == world_size():
                 store.compare_set(key, "", "yes")
-            store.wait([key], MEETING)
+            store.wait([key], self._patience)
         except dist.DistError:
             store.compare_set(key, "", "no")
         return store.get(key) == b"yes"

@@ -259,9 +259,8 @@ def test_profiler_that_the_script_begins_in_the_window_is_its_own(observe):
 def test_process_that_cannot_be_measured_lets_the_others_train_together(observe, tmp_path):
     """They must not go on without exchange, for whose gradients it would wait."""
     broken = (
-        "from datetime import timedelta\n"
         "from hpml_jobs.worker.observer import result, session\n"
-        "session.MEETING = timedelta(seconds=1)\n"
+        "session.PATIENCE_S = 1.0\n"
         "def refuse(*_): raise OSError(122, 'Disk quota exceeded')\n"
     )
     fault = "    if epoch == 1 and dist.get_rank(): result.write_whole = refuse\n"

@@ -101,7 +101,7 @@ def gaps(group: ConditionGroup) -> dict[Place, Gap]:
 def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
     ideal = row.gpus / reference.gpus
     of_row, of_reference = ([seconds_of(of, run) for run in of.runs] for of in (row, reference))
-    values = parts(_medians(of_row), _medians(of_reference), ideal)
+    values = parts(medians_of(of_row), medians_of(of_reference), ideal)
     if [*values] == [Cause.UNEXPLAINED]:
         return None
     runs, largest = min(len(of_row), len(of_reference)), max(values, key=values.__getitem__)
@@ -129,7 +129,7 @@ def _resampled(of: Sequence[Seconds], reference: Sequence[Seconds], ideal: float
 
     @cache
     def medians(numbers: tuple[int, ...], *, of_reference: bool) -> Seconds:
-        return _medians([(reference if of_reference else of)[number] for number in numbers])
+        return medians_of([(reference if of_reference else of)[number] for number in numbers])
 
     def estimate(numbers: list[int], others: list[int]) -> Parts:
         one = medians(tuple(sorted(numbers)), of_reference=False)
@@ -138,7 +138,7 @@ def _resampled(of: Sequence[Seconds], reference: Sequence[Seconds], ideal: float
     return bootstrap(range(len(of)), range(len(reference)), estimate)
 
 
-def _medians(runs: Sequence[Seconds]) -> Seconds:
+def medians_of(runs: Sequence[Seconds]) -> Seconds:
     """Return the median of each time over the runs that have it."""
     names = dict.fromkeys(name for run in runs for name in run)
     return {name: median(run[name] for run in runs if name in run) for name in names}

@@ -16,7 +16,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.report.frame.figures import figures_of
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.report import make_report
-from hpml_jobs.report.scaling.gap import Cause, parts, seconds_of
+from hpml_jobs.report.scaling.gap import Cause, medians_of, parts, seconds_of
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
 from tests.conftest import Program
@@ -186,8 +186,7 @@ def _causes(group: ConditionGroup, loss: Loss) -> list[Cause]:
     )
     reference = group.reference(row)
     assert reference is not None
-    of_runs = [seconds_of(reference, run) for run in reference.runs]
-    alone_s = {name: median(run[name] for run in of_runs) for name in of_runs[0]}
+    alone_s = medians_of([seconds_of(reference, run) for run in reference.runs])
     launches = [
         parts(seconds_of(row, figures_of(record)), alone_s, 2.0) for record in group.records(row)
     ]

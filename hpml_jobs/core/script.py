@@ -70,6 +70,11 @@ class Script(Value, frozen=True, kw_only=True):
         """Return whether the arguments have a placeholder."""
         return name in _PLACEHOLDER.findall(self.args)
 
+    @property
+    def takes_batch(self) -> bool:
+        """Whether its arguments have the batch, per GPU or of all."""
+        return self.has_placeholder("batch") or self.has_placeholder("global_batch")
+
     def command(self, values: dict[str, str]) -> list[str]:
         """Return the script and its arguments with the placeholders filled, as a command's words.
 

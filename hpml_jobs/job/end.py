@@ -73,14 +73,15 @@ def judge(
     if code < 0 and torchrun and not stopped:
         reason = f"torchrun killed by signal {-code}"
         return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason)
-    killed = [(0, -code)] if code < 0 else killed_ranks(paths)
+    ended = ended_ranks(paths)
+    killed = [(0, -code)] if code < 0 else killed_ranks(ended)
     killed_first = [(rank, number) for rank, number in killed if number not in _SECONDARY_SIGNALS]
     is_lost = any(error.node_fault for error in errors)
     # torchrun ends the other ranks by SIGTERM where one has ended with an exit code
     has_cause = any(number != signal.SIGTERM for _, number in killed)
     if (killed_first or (has_cause and not errors)) and not is_lost:  # it makes the others raise
         return _killed_end(attempt, paths, *(killed_first or killed)[0])
-    first = next(reversed(_ended_ranks(paths)), None)  # the report ends with the first failure
+    first = next(reversed(ended), None)  # the report ends with the first failure
     is_silent = first and first.code > 0 and first.rank not in {error.rank for error in errors}
     if errors and (primary or is_lost or not is_silent or any(error.oom for error in errors)):
         return _raised_end(attempt, paths, errors, primary)
@@ -161,7 +162,7 @@ def stopped_end(attempt: Attempt, paths: AttemptFolder) -> AttemptEnd:
     )
 
 
-class _Ended(NamedTuple):
+class EndedRank(NamedTuple):
     """A rank that failed: its exit code is negative if it died of a signal."""
 
     rank: int
@@ -169,15 +170,15 @@ class _Ended(NamedTuple):
     code: int
 
 
-def _ended_ranks(paths: AttemptFolder) -> list[_Ended]:
+def ended_ranks(paths: AttemptFolder) -> list[EndedRank]:
     """Return the ranks that failed, by torchrun's report on their node."""
     reports = (tail(log, REPORT_BYTES) for log in paths.logs())
-    return [_Ended(*map(int, numbers)) for text in reports for numbers in _ENDED.findall(text)]
+    return [EndedRank(*map(int, numbers)) for text in reports for numbers in _ENDED.findall(text)]
 
 
-def killed_ranks(paths: AttemptFolder) -> list[tuple[int, int]]:
+def killed_ranks(ranks: Iterable[EndedRank]) -> list[tuple[int, int]]:
     """Return rank and signal of each rank that died of one."""
-    return [(ended.rank, -ended.code) for ended in _ended_ranks(paths) if ended.code < 0]
+    return [(ended.rank, -ended.code) for ended in ranks if ended.code < 0]
 
 
 def apply_time_limit(end: AttemptEnd, file: CellFile, elapsed_s: float) -> AttemptEnd:

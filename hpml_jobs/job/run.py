@@ -21,6 +21,7 @@ from hpml_jobs.job.card_samples import CardSampler, add_samples, write_samples
 from hpml_jobs.job.end import (
     apply_time_limit,
     close_previous,
+    ended_ranks,
     finished_record,
     judge,
     keep_measured,
@@ -192,7 +193,11 @@ def _wait_for_other_nodes(paths: AttemptFolder, code: int) -> None:
     """Wait until a shared file system shows what another node wrote: a record, or an error."""
     deadline = time.monotonic() + FILE_LAG_S
     while time.monotonic() < deadline:
-        if paths.record.exists() if code == 0 else paths.rank_errors() or killed_ranks(paths):
+        if code == 0:
+            has_end = paths.record.exists()
+        else:
+            has_end = bool(paths.rank_errors() or killed_ranks(ended_ranks(paths)))
+        if has_end:
             return
         time.sleep(0.5)
 

@@ -126,7 +126,7 @@ def script_workload(settings: Settings, notify: Callable[[str], None]) -> Worklo
 
 
 def _name_below(root: Path, folder: Path, name: str) -> str:
-    """Return the name of a file of `folder` below `root`; one that is elsewhere keeps its name."""
+    """Return the name of a file below `root`; one that is not in `folder` keeps its name."""
     is_there = folder != root and (folder / name).is_file()
     return os.path.relpath(folder / name, root) if is_there else name
 

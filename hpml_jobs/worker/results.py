@@ -232,7 +232,7 @@ def split_exchange(arrays: Arrays) -> Exchange | None:
         return None
     names = ("kind", "bytes", "iteration", "purpose", "served_s", "exposed_s")
     of_ranks = [arrays[f"collective_{name}"] for name in names]
-    # Messages that are under way together, or between two iterations, may begin in another order
+    # Messages that are in flight together, or between two iterations, may begin in another order
     # on each rank: those of a kind and size are paired one after the other.
     order = np.lexsort([*reversed(of_ranks[:3])])
     of_ranks = [np.take_along_axis(values, order, axis=1) for values in of_ranks]

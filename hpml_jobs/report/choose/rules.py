@@ -387,8 +387,7 @@ def _edges(group: ConditionGroup, asked: Candidate) -> Iterator[Edge]:
     same_size = [other for other in rows if other.gpus == row.gpus]
     batches = sorted({other.batch_per_gpu for other in same_size})
     has_oom = any(other.outcome is Outcome.OOM for other in same_size)
-    script = group.a_cell.script
-    has_batch = script is None or any(map(script.has_placeholder, ("batch", "global_batch")))
+    has_batch = group.a_cell.script is None or group.a_cell.script.takes_batch
     if row.batch_per_gpu == batches[-1] and not has_oom and has_batch:
         step = batches[-1] // batches[-2] if len(batches) > 1 else 2
         batch = batches[-1] * max(2, step)

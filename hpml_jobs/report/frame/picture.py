@@ -14,7 +14,7 @@ from hpml_jobs.checks.result import Affected
 from hpml_jobs.report.frame import captions, style
 from hpml_jobs.report.frame.captions import EXPLAINED, MARK
 from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.rows import Row
+from hpml_jobs.report.frame.rows import Place, Row
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -245,6 +245,12 @@ class Bar(NamedTuple):
     row: Row
 
 
+def cell_label(group: ConditionGroup, place: Place, *, is_doubtful: bool) -> str:
+    """Return the label of a cell in a picture, with the mark of checks."""
+    label = named(group, captions.cell_label(place, group.device))
+    return f"{MARK} {label}" if is_doubtful else label
+
+
 def bars(
     groups: Sequence[ConditionGroup], affected: Affected, has_numbers: Callable[[Row], bool]
 ) -> list[Bar]:
@@ -252,9 +258,8 @@ def bars(
     result = []
     for group in groups:
         for row in filter(has_numbers, group.timed):
-            mark = f"{MARK} " if group.doubts(row, affected) else ""
-            label = named(group, captions.cell_label(row.place, group.device))
-            result.append(Bar(f"{mark}{label}", group, row))
+            label = cell_label(group, row.place, is_doubtful=group.doubts(row, affected))
+            result.append(Bar(label, group, row))
     return result
 
 

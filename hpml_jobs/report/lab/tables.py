@@ -130,8 +130,9 @@ def _elsewhere(selection: StrategyRows) -> list[str]:
 
 def _of_window(selection: StrategyRows) -> tuple[str, ...]:
     group = selection.group
-    records = [record for row in selection.parallel_rows for record in group.records(row)]
-    if group.a_cell.script is None or all(record.per_instrumented == 1 for record in records):
+    if group.a_cell.script is None:
+        return ()
+    if all(record.per_instrumented == 1 for record in selection.parallel_records):
         return ()
     part = "the beginning of the third epoch" if group.work is None else "the third window"
     return (OF_WINDOW.format(part=part, what=captions.work_text(group.work)),)
@@ -304,8 +305,7 @@ def _of_strategy(selection: StrategyRows) -> StrategyTables:
 def _unsplit(selection: StrategyRows) -> str:
     if selection.group.a_cell.script is None or selection.instrumented:
         return ""
-    records = [r for row in selection.parallel_rows for r in selection.group.records(row)]
-    return f"Tables 2 and 3 are {_of_script(records)}."
+    return f"Tables 2 and 3 are {_of_script(selection.parallel_records)}."
 
 
 WITH_LOADING = "includes data loading: computed from epoch_s because train_s is unknown"

@@ -15,7 +15,7 @@ from hpml_jobs.report.frame.builder import (
 )
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import ratio
-from hpml_jobs.report.frame.picture import Axes, Panel, Picture, cut, named, panels
+from hpml_jobs.report.frame.picture import Axes, Panel, Picture, cell_label, cut, panels
 from hpml_jobs.report.frame.rows import Place
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.scaling.gap import Cause, Gap, Part, digits, sentence
@@ -113,15 +113,7 @@ def waterfall(cells: Sequence[tuple[ConditionGroup, Place, Gap]]) -> Picture | N
     """Plot the parts between the ideal and the measured speedup; None without a cell."""
     shown, missing = cut(
         [
-            Panel(
-                named(
-                    group,
-                    captions.mark(
-                        captions.cell_label(place, group.device), is_doubtful=gap.doubts_parts
-                    ),
-                ),
-                gap,
-            )
+            Panel(cell_label(group, place, is_doubtful=gap.doubts_parts), gap)
             for group, place, gap in cells
         ]
     )

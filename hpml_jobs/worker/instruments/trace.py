@@ -121,8 +121,8 @@ def start_profiler(device: torch.device) -> profile:
     activities = [ProfilerActivity.CPU]
     activities += [ProfilerActivity.CUDA] if device.type == "cuda" else []
     profiler = profile(activities=activities, record_shapes=True)
-    record_numbers(is_on=False)
     profiler.start()
+    record_numbers(is_on=False)
     return profiler
 
 
@@ -177,9 +177,9 @@ class _Trace(msgspec.Struct):
 def events_in_window(trace: bytes, processes: int = 1) -> list[Event]:
     """Return a trace's complete events, clipped to the window; the first one is the window.
 
-    That is the longest one with its mark.
-    On CUDA the window is in the trace twice. The other one (gpu_user_annotation) extends from its
-    first to its last kernel, without the idle time at its ends.
+    That is the longest one with its mark. On CUDA it is in the trace twice. The other one
+    (gpu_user_annotation) extends from its first to its last kernel, without the idle time at its
+    ends.
 
     Raises:
         ValueError: the window is not in the trace.

@@ -78,7 +78,7 @@ def _exchange_bucket(state: Hook, bucket: GradBucket) -> torch.futures.Future[Te
     return state.run(bucket)
 
 
-def collectives_called() -> int:
+def _collectives_called() -> int:
     """Return how many collectives the process group has had, those of DDP included; 0: unknown."""
     if not has_group():
         return 0
@@ -167,10 +167,10 @@ class Exchange:
         """Whether the processes can train without exchange: under DDP that is not compiled."""
         return len(self._wrappers) > 0 and not self._is_compiled
 
-    def prepare(self, iterations: Iterations, called: float) -> None:
-        """Make ready to record a window like these, or say in `missing` why not.
+    def prepare(self, iterations: Iterations) -> None:
+        """Make ready to record a window like the one that ended, or say in `missing` why not.
 
-        `called` are the collectives of each. Windows that are profiled have `most_iterations`.
+        Windows that are profiled have `most_iterations`.
         """
         if self.model is None:
             self.missing = (
@@ -178,10 +178,14 @@ class Exchange:
             )
         elif WRAPPERS and self._is_compiled:  # what is changed in it would be compiled anew
             self.missing = "DistributedDataParallel is compiled: wrap the compiled model instead"
-        elif world_size() > 1 and (
-            called > self._most_of_ddp(iterations.accumulate) + OWN_LIMIT or not self._hook()
-        ):
+        elif world_size() > 1 and (self._sends_more(iterations) or not self._hook()):
             self._trace_next(iterations)
+
+    def _sends_more(self, iterations: Iterations) -> bool:
+        """Return whether the window that ended had more collectives than DDP's."""
+        called = _collectives_called() - self._called_before
+        most = self._most_of_ddp(iterations.accumulate) + OWN_LIMIT
+        return called > most * len(iterations.samples)
 
     def _most_of_ddp(self, accumulate: int) -> float:
         """Return how many collectives DDP records in an iteration at most; inf if not known.
@@ -190,6 +194,7 @@ class Exchange:
         """
         most = 0.0
         for wrapper in self._wrappers:
+            # torch annotates neither of the two
             known: dict[str, Any] = wrapper._get_ddp_logging_data()  # type: ignore[no-untyped-call]
             most += known.get("num_buckets_reduced", inf)
             if wrapper.will_sync_module_buffers():  # type: ignore[no-untyped-call]
@@ -220,6 +225,7 @@ class Exchange:
 
     def start(self, role: Role, device: torch.device) -> None:
         """Begin to record phases and messages, or switch the exchange off."""
+        self._called_before = _collectives_called()
         if role is Role.INSTRUMENTED and self.model is not None:
             of_model = (
                 # before those of FSDP, which wait for parameters
@@ -258,11 +264,10 @@ class Exchange:
         """Note that a window has another batch; one too many ends the profiler."""
         self._batches_left -= 1
         if self._trace and self._batches_left < 0:
-            self.cut_trace("the window has more batches than the one before")
+            self.cut_trace("the window has more batches for its steps than the one before")
 
     def _record_hooks(self) -> None:
         self.ledger = Ledger(self.clock)
-        self._called_before = collectives_called()
         for hook in self._hooks:
             hook.exchange = self
             self._undo.append(partial(setattr, hook, "exchange", None))
@@ -346,7 +351,7 @@ class Exchange:
                 return None
             return phases
         ledger = self.ledger or Ledger(self.clock)
-        own = collectives_called() - self._called_before - len(ledger.collectives)
+        own = _collectives_called() - self._called_before - len(ledger.collectives)
         if world_size() > 1 and own > OWN_LIMIT * len(iterations.samples):
             self._trace_next(iterations)
             self.postponed = "messages beside those of DDP take one more epoch to measure"

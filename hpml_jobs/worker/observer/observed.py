@@ -163,6 +163,6 @@ def _other_batch(cell: Cell, script: Script, ranks: list[Observed]) -> str | Non
     remedy = f"pass {{batch}} in args=, or use batch={size}"
     if script.has_placeholder("batch") and size * cell.processes == cell.batch:
         remedy = "it takes that of all GPUs: pass {global_batch} in args= instead of {batch}"
-    elif script.has_placeholder("batch") or script.has_placeholder("global_batch"):
+    elif script.takes_batch:
         remedy = "pass {batch} in args= where it takes the samples of one GPU"
     return f"batch={cell.batch}, but the batches of {script.path} have {size} samples: {remedy}"

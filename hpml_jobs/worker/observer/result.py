@@ -183,6 +183,13 @@ class Writer:
             else 0,
         )
 
+    @property
+    def all_train(self) -> bool:
+        """Whether every process trains, and is measured without a fault so far."""
+        observed = self._folder.observed
+        is_whole = len([*observed.glob("rank*.json")]) >= self._world_size
+        return is_whole and not any(observed.glob("fault-*.txt"))
+
     def leave(self) -> None:
         """End the process when every rank has measured its last window.
 
@@ -191,11 +198,10 @@ class Writer:
         observed = self._folder.observed
         (observed / f"{self._name}.done").touch()
         deadline = time.monotonic() + PATIENCE_S
-        size = self._world_size
-        while len([*observed.glob("rank*.json")]) >= size and time.monotonic() < deadline:
-            if any(observed.glob("*.stays")) or any(observed.glob("fault-*.txt")):
+        while self.all_train and time.monotonic() < deadline:
+            if any(observed.glob("*.stays")):
                 return
-            if len([*observed.glob("*.done")]) >= size:
+            if len([*observed.glob("*.done")]) >= self._world_size:
                 leave(0)
             time.sleep(0.05)
 

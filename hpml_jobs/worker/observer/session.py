@@ -23,7 +23,7 @@ from hpml_jobs.worker.failure import write_stacks_on_signals
 from hpml_jobs.worker.instruments.phases import EpochPhases
 from hpml_jobs.worker.instruments.summary import time_epoch
 from hpml_jobs.worker.instruments.timing import Clock, HostClock, Window
-from hpml_jobs.worker.observer.exchange import Exchange, collectives_called
+from hpml_jobs.worker.observer.exchange import Exchange
 from hpml_jobs.worker.observer.meters import Meters, clock_of
 from hpml_jobs.worker.observer.result import PATIENCE_S, Writer, global_rank, note_fault
 from hpml_jobs.worker.observer.watch import has_group, script_has_profiler, world_size
@@ -104,10 +104,9 @@ class Session:
         self._clock: Clock = HostClock()
         self._meters: Meters | None = None
         self._optimizer = self._trainings = 0
-        self._stepped: ref[Optimizer] | None = None
+        self._other: ref[Optimizer] | None = None
         self._may_meet = self._all_may_come = True
         self._shorter = ""
-        self._called_before = 0
         try:
             self.file = CellFolder(folder.cell_folder).read()
             self.cell = self.file.cell
@@ -215,8 +214,9 @@ class Session:
         """Note that an optimizer has stepped."""
         if not self._optimizer:
             self._prepare(optimizer)
+        elif id(optimizer) != self._optimizer:
+            self._other = ref(optimizer)
         self.steps += 1
-        self._stepped = ref(optimizer)
         if self._recording is None and self.window and not self.results:
             self._open(meets=True)
             return
@@ -279,7 +279,6 @@ class Session:
             self.writer.report(role)
             self._exchange.start(role, self.device)
             self._meters.start()
-            self._called_before = collectives_called()
             if meets:
                 self._meet(role)
         self._recording = Recording(Window(self._clock, lambda: None), role)
@@ -306,10 +305,7 @@ class Session:
     @property
     def _patience(self) -> timedelta:
         """How long a process waits for the others: longer for those that train, they may test."""
-        observed = self.folder.observed
-        all_train = len([*observed.glob("rank*.json")]) >= world_size()
-        has_fault = any(observed.glob("fault-*.txt"))
-        return timedelta(seconds=PATIENCE_S) if all_train and not has_fault else MEETING
+        return timedelta(seconds=PATIENCE_S) if self.writer.all_train else MEETING
 
     def _all_come(self) -> bool:
         """Return whether every process comes to the window without exchange; all return the same.
@@ -382,8 +378,7 @@ class Session:
             self.results.append(Result(epoch, iterations, batches, phases))
         if role is Role.TIMED and self._meters:
             self._meters.cards.read()
-            called = collectives_called() - self._called_before
-            self._exchange.prepare(iterations, called / max(1, len(iterations.samples)))
+            self._exchange.prepare(iterations)
             self.writer.fingerprint()
         if self.role is Role.UNSYNCED:
             self._all_may_come = self._all_come()
@@ -394,7 +389,7 @@ class Session:
 
     def _begins_anew(self) -> bool:
         """Begin anew where a pass trained another model, after a pretraining; return whether."""
-        optimizer = self._stepped() if self._stepped else None
+        optimizer = self._other() if self._other else None
         if optimizer is None or not self.writer.is_other(optimizer):
             return False
         self._exchange.stop()

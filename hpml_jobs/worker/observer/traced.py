@@ -65,7 +65,7 @@ class Trace:
             self._clock.synchronize()  # so that both are of one point
             self._mark = record_function(MARK)
             began = time.perf_counter()
-            self._mark.__enter__()  # type: ignore[no-untyped-call]
+            self._mark.__enter__()  # type: ignore[no-untyped-call]  # torch does not annotate it
             self._zero: Stamp = self._clock.stamp()
             if time.perf_counter() - began < MARK_S or not left:
                 return

@@ -242,7 +242,8 @@ def test_superlinear_speedup_marks_the_baseline_too(laptop, capsys):
     assert "!30.00" in table1
     assert "!5.000" in table1
     line = " ".join(out.split())
-    assert "Table 1 of 1 GPU, batch 32; 4 GPUs, batch 32 (ddp), figures of the first: eff" in line
+    cells = "1 GPU, batch 32; 4 GPUs, batch 32 (ddp)"
+    assert f"Table 1 of {cells}, figures of the first: efficiency:" in line
 
 
 def test_reason_is_figures_and_remedy():

@@ -187,7 +187,7 @@ def test_collectives_beside_those_of_ddp_are_profiled(observe):
     assert roles(record) == ["warmup", "timed", "instrumented", "unsynced"]
     assert record.ranks[0].communication.bytes_of("gradients") > 6 * record.model.gradient_bytes
     first, late = (rank.phases.exposed_s for rank in record.ranks)
-    assert first > late + 0.1
+    assert first > late + 0.15
     unknown = (
         "from hpml_jobs.worker.observer.exchange import Exchange\n"
         "Exchange._most_of_ddp = lambda *_: 99\n"
@@ -519,8 +519,17 @@ SENTENCES = [
     (ranks(3), {}, "3 processes trained in train.py, but gpus=2: if it starts processes itself"),
     (ranks(devices=("Tesla T4",)), {}, "device=cpu, but train.py trains on a GPU: use device=cuda"),
     (ranks(world_size=1), {}, "the 2 processes of train.py trained alone, not together: wrap"),
-    (ranks(wrapper=Strategy.FSDP), {}, "what train.py trains first has FSDP: use strategy=fsdp"),
-    (ranks(wrapper=None), {}, "nor FSDP: use strategy=allreduce if it averages gradients itself"),
+    (
+        ranks(wrapper=Strategy.FSDP),
+        {},
+        "strategy=ddp, but what train.py trains first has FSDP: use strategy=fsdp",
+    ),
+    (
+        ranks(wrapper=None),
+        {},
+        "strategy=ddp, but what train.py trains first has neither DistributedDataParallel nor "
+        "FSDP: use strategy=allreduce if it averages",
+    ),
     (untimed(passes=(10,)), {}, "train.py ran 1 epoch; two are needed: pass e.g. --epochs 2"),
     (untimed(passes=(9, 4)), {}, "train.py trained epochs of 9, 4 batches; two equal ones"),
     (untimed(passes=(10,), has_ended=False), {}, "train.py ended by os._exit or a signal after 1"),

@@ -192,7 +192,8 @@ def test_waiting_for_cpus_that_is_not_recorded_is_unexplained(builder):
         ),
         (
             {"exchange_s": 2.0, "stall_s": 0.2, "waits_s": (0.1, 0.1)},
-            "exchange takes 0.80, smaller causes 0.12 and 0.48 is unexplained (see the table",
+            "exchange takes 0.80, smaller causes 0.12 and 0.48 is unexplained (see the table "
+            "Phases);",
         ),
     ],
     ids=["largest first", "smaller last"],

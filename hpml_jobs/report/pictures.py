@@ -11,21 +11,17 @@ and its style sheet gives each `style.VARIABLES` a value in the light and in the
 from collections.abc import Callable, Iterable, Sequence
 
 from hpml_jobs.report.choose.picture import pareto
-from hpml_jobs.report.communication.phases import phases_picture, ranks
+from hpml_jobs.report.communication.phases import phases_picture
 from hpml_jobs.report.communication.sweep import bandwidth
-from hpml_jobs.report.communication.table import communication_picture
 from hpml_jobs.report.frame import style
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.picture import Picture, files_of
 from hpml_jobs.report.predict.picture import prediction
-from hpml_jobs.report.profiler.table import profile_picture
-from hpml_jobs.report.profiler.timeline import timeline
-from hpml_jobs.report.quantization.picture import activations, quantization, weights
+from hpml_jobs.report.quantization.picture import quantization
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.scaling.gap_table import waterfall
-from hpml_jobs.report.scaling.picture import speedup, throughput
-from hpml_jobs.report.training.lines import loss, steps
-from hpml_jobs.report.training.quality import accuracy_picture
+from hpml_jobs.report.scaling.picture import speedup
+from hpml_jobs.report.training.lines import loss
 
 
 def _of_groups(
@@ -48,29 +44,15 @@ def _gap(report: Report) -> Picture | None:
     )
 
 
-def _timeline(report: Report) -> Picture | None:
-    asks = [group.choice.ask if group.choice else None for group in report.groups]
-    return timeline(report.sources, [ask.candidate.row.place if ask else None for ask in asks])
-
-
 PLOTS: dict[str, Callable[[Report], Picture | None]] = {
     "speedup": _of_groups(speedup),
     "gap": _gap,
-    "throughput": _of_groups(throughput),
     "pareto": _pareto,
     "prediction": _prediction,
     "phases": _of_groups(phases_picture),
-    "communication": _of_groups(communication_picture),
     "bandwidth": _of_groups(bandwidth),
-    "timeline": _timeline,
-    "ranks": _of_groups(ranks),
     "loss": _of_groups(loss),
-    "steps": _of_groups(steps),
-    "accuracy": _of_groups(accuracy_picture),
-    "profile": _of_groups(profile_picture),
     "quantization": _of_groups(quantization),
-    "weights": _of_groups(weights),
-    "activations": _of_groups(activations),
 }
 """The pictures by name, in the order of reading; a picture without data is None."""
 

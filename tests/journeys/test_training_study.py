@@ -67,5 +67,5 @@ def test_quantized_network_is_measured_by_job_and_collected(studies, login):
     assert "int8" in screen
     login.ok("report", "integers")
     report = integers.study.report
-    for name in ("quantization.csv", "weights.png", "activations.svg"):
+    for name in ("quantization.csv", "quantization.png", "spreads.csv"):
         assert (report / name).stat().st_size > 0, name

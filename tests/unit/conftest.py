@@ -175,7 +175,7 @@ ALL_PICTURES = dict(pictures.PLOTS)
 @pytest.fixture(autouse=True)
 def one_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report has one picture, since drawing all of them takes longer than most tests."""
-    monkeypatch.setattr(pictures, "PLOTS", {"profile": ALL_PICTURES["profile"]})
+    monkeypatch.setattr(pictures, "PLOTS", {"phases": ALL_PICTURES["phases"]})
 
 
 @pytest.fixture

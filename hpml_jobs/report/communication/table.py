@@ -1,13 +1,12 @@
-"""Communication in the instrumented epoch: table and picture, and the answers Q3.1 and Q3.2."""
+"""Communication in the instrumented epoch: the table, and the answers Q3.1 and Q3.2."""
 
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
 from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
 from hpml_jobs.core.strategies import BandwidthKind
-from hpml_jobs.report.frame import captions, style
+from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.answers import Answer, cells, doubt, main_rows, unanswered, usable
 from hpml_jobs.report.frame.builder import (
     UNMEASURED,
@@ -24,7 +23,6 @@ from hpml_jobs.report.frame.captions import cell_words, work_text
 from hpml_jobs.report.frame.figures import Figures
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import count, gb_per_s, percent, seconds
-from hpml_jobs.report.frame.picture import Axes, Bar, Picture, bars, marked, rows, stack
 from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Table
 
@@ -142,69 +140,6 @@ def _unknown_resolution(group: ConditionGroup, rows: Iterable[Row]) -> list[str]
         if row.figures.comm_cost_s is not None and row.figures.comm_cost_resolution_s is None
     ]
     return left_out(group, "the resolution of the cost is not recorded before 0.6.0", unknown)
-
-
-COMMUNICATION_CAPTION = (
-    "Instrumented epoch, seconds of the rank that waits least for others, medians over runs; "
-    "bars: least and most of the runs. Computation: copies to the device, forward, backward, "
-    "optimizer. Communication: seconds in which any collective is active; exposed: the part that "
-    "no computation hides, waiting for later ranks included."
-)
-
-REPORTED = "Imported: as reported by the source, which does not say what is hidden."
-
-
-def communication_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
-    """Plot computation and communication of each cell; None if nothing was instrumented."""
-
-    def total_s(values: Figures) -> float | None:  # of imported timings only a part is known
-        return values.comm_exposed_s if values.comm_total_s is None else values.comm_total_s
-
-    def is_split(row: Row) -> bool:
-        return row.gpus > 1 and None not in (row.figures.compute_s, row.figures.comm_exposed_s)
-
-    def draw(axis: Axes, cells: Sequence[Bar]) -> list[str]:
-        above, below = ([at + aside for at in range(len(cells))] for aside in (-0.2, 0.2))
-        figures = [bar.row.figures for bar in cells]
-        computation = [of.compute_s or 0.0 for of in figures]
-        exposed = [of.comm_exposed_s or 0.0 for of in figures]
-        totals = [total_s(of) or 0.0 for of in figures]
-        hidden = [max(0.0, total - part) for total, part in zip(totals, exposed, strict=True)]
-        stack(axis, above, {style.BLUE: computation}, 0.36)
-        stack(axis, below, {style.RED: exposed, style.PALE: hidden}, 0.36)
-        ends = [
-            (at, min(of_runs), max(of_runs))
-            for places, of in ((above, attrgetter("compute_s")), (below, total_s))
-            for at, bar in zip(places, cells, strict=True)
-            if len(of_runs := [s for run in bar.row.runs if (s := of(run)) is not None]) > 1
-        ]
-        if ends:
-            axis.hlines(*zip(*ends, strict=True), color=style.TEXT, lw=1)
-        return [
-            f"{bar.label} computation {seconds(compute_s)} s, communication {seconds(whole_s)} s, "
-            f"of it exposed {seconds(exposed_s)} s"
-            for bar, compute_s, whole_s, exposed_s in zip(
-                cells, computation, totals, exposed, strict=True
-            )
-        ]
-
-    cells = bars(groups, Affected.SPLIT, is_split)
-    imported = any(bar.group.imported for bar in cells)
-    return rows(
-        "Computation and communication",
-        cells,
-        draw,
-        x=captions.per_work(groups),
-        alt="Per epoch: ",
-        caption=[COMMUNICATION_CAPTION, REPORTED if imported else "", marked(cells)],
-        legend={
-            "computation": style.BLUE,
-            "exposed communication": style.RED,
-            "hidden communication": style.PALE,
-        },
-        file="communication.csv",
-        inches=0.45,
-    )
 
 
 SECONDS = ("Q3.1", "Computation and communication")

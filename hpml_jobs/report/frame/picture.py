@@ -45,6 +45,9 @@ PANELS = 6
 ROWS = 48
 """The most rows of a picture with a row for each cell."""
 
+INCHES = 0.3
+"""The height of such a row; of many rows it is less."""
+
 WIDE, NARROW = 10.0, 7.0
 """Width in inches of pictures with several columns of panels, and with one column."""
 
@@ -56,7 +59,7 @@ class Picture(NamedTuple):
     """A figure without heading and caption, and the words that belong to it.
 
     `alt` says in one sentence what it shows, with its main numbers. `caption` says how they were
-    measured and what is not drawn. `name` is that of its files, and is set by `plots.pictures`.
+    measured and what is not drawn. `name` is that of its files, and is set by `pictures.pictures`.
     """
 
     title: str
@@ -80,7 +83,7 @@ def cut(panels: Sequence[Panel[Data]], most: int = PANELS) -> tuple[list[Panel[D
 
 def panels(  # noqa: PLR0913  (what is around the panels)
     title: str,
-    drawn: Sequence[Panel[Data] | None],
+    drawn: Sequence[Panel[Data]],
     draw: Callable[[Axes, Panel[Data]], Sequence[str]],
     *,
     alt: str,
@@ -95,8 +98,8 @@ def panels(  # noqa: PLR0913  (what is around the panels)
     """Return a picture of panels, at most `columns` in a row; None without a panel.
 
     `draw` draws a panel on its axes, labels them, and returns its main numbers in words. These
-    follow `alt`, with `between` them. A None leaves its place empty. The sentences of `caption` end
-    with what is `missing` and the `file` that has it. `height` is that of a panel in inches.
+    follow `alt`, with `between` them. The sentences of `caption` end with what is `missing` and the
+    `file` that has it. `height` is that of a panel in inches.
     """
     if not drawn:
         return None
@@ -108,7 +111,7 @@ def panels(  # noqa: PLR0913  (what is around the panels)
     grid = figure.subplots(down, across, squeeze=False)
     texts: list[str] = []
     for axis, panel in zip_longest(grid.flat, drawn):
-        if panel is None:
+        if panel is None:  # the last row may have fewer panels
             axis.remove()
             continue
         axis.set_title(panel.title, loc="left")
@@ -133,13 +136,12 @@ def rows(  # noqa: PLR0913  (what is around the rows)
     caption: list[str],
     legend: Mapping[str, Entry],
     file: str = "",
-    inches: float = 0.3,
     between: str = "; ",
 ) -> Picture | None:
     """Return a picture of one panel with labelled rows, the first one above; None without a row.
 
-    `draw` draws what is at y = 0, 1 and so on. `x` labels the x axis. `inches` is the height of a
-    row; of many rows it is less. The other arguments are those of `panels`.
+    `draw` draws what is at y = 0, 1 and so on. `x` labels the x axis. The other arguments are those
+    of `panels`.
     """
     labels, missing = ([line.label for line in part] for part in (lines[:ROWS], lines[ROWS:]))
 
@@ -159,7 +161,7 @@ def rows(  # noqa: PLR0913  (what is around the rows)
         legend=legend,
         missing=missing,
         file=file,
-        height=0.6 + inches * max(0.57 * len(labels), min(len(labels), 23)),
+        height=0.6 + INCHES * max(0.57 * len(labels), min(len(labels), 23)),
         between=between,
     )
 
@@ -266,16 +268,6 @@ def bars(
 def marked(cells: Iterable[Labelled]) -> str:
     """Return what the marks of labels mean, if there are any."""
     return f"{EXPLAINED}." if any(cell.label.startswith(MARK) for cell in cells) else ""
-
-
-def stack(
-    axis: Axes, at: Sequence[float], parts: Mapping[str, Sequence[float]], height: float = 0.72
-) -> None:
-    """Draw a bar at each place, stacked from the left of parts by their colours."""
-    left = [0.0] * len(at)
-    for colour, widths in parts.items():
-        axis.barh(at, widths, left=left, color=colour, height=height, lw=0)
-        left = [start + width for start, width in zip(left, widths, strict=True)]
 
 
 FONTS = "'DejaVu Sans', Verdana, Arial, sans-serif"

@@ -39,19 +39,16 @@ PLAIN = (
     Colour("--plot-ink", "#555555", "#B4BAC2"),
     Colour("--plot-pale", "#D9D9D9", "#7D838B"),
     Colour("--plot-grid", "#E6E6E6", "#30353B"),
-    Colour("--plot-on-strong", "#FAFAFA", "#141414"),
-    Colour("--plot-on-weak", "#202020", "#121212"),
     Colour("--plot-paper", "#FFFFFF", DARK),
 )
-"""Headings; axes and captions; idle time; grid lines; numbers on strong and on weak colours; paper.
-"""
+"""Headings; axes and captions; ideals and ranges; grid lines; paper."""
 
 VARIABLES = (*PALETTE, *PLAIN)
 """Every colour that a picture is drawn in, for the style sheet of a page with pictures."""
 
 COLOURS = tuple(colour.light for colour in PALETTE)
 BLUE, RED, GREEN, PURPLE, ORANGE, SKY, BLACK, MIDDLE_GREY, WINE = COLOURS
-TEXT, GREY, PALE, GRID, ON_STRONG, ON_WEAK, PAPER = (colour.light for colour in PLAIN)
+TEXT, GREY, PALE, GRID, PAPER = (colour.light for colour in PLAIN)
 
 STRATEGY_COLOURS = {
     "single": BLACK,

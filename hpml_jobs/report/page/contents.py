@@ -43,7 +43,7 @@ from hpml_jobs.report.training.quality import large_batch, remedies
 from hpml_jobs.report.training.replicas import gradients_enough, why_set_epoch
 from hpml_jobs.report.warnings import Cause
 
-TRAINING = ("loss", "steps", "accuracy", "quantization", "weights", "activations")
+TRAINING = ("loss", "quantization")
 """The pictures of training, which are below those of scaling."""
 
 NO_CELLS = "This study has no cells yet."

@@ -1,1 +1,1 @@
-"""The profiler's cross-check and timeline."""
+"""The profiler's cross-check."""

@@ -1,26 +1,18 @@
-"""Pictures of quantization: the accuracy after each step, and histograms with bounds of scales."""
+"""Picture of quantization: the accuracy after each step."""
 
 from collections.abc import Sequence
-from math import ceil
 from typing import NamedTuple
 
-from hpml_jobs.core.quantization import Bound, Spread
 from hpml_jobs.report.frame import style
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.learning import Mean
 from hpml_jobs.report.frame.picture import (
     Axes,
-    Panel,
     Picture,
-    cut,
-    logarithmic,
     not_drawn,
-    panels,
     rows,
 )
-from hpml_jobs.report.quantization.table import BOUNDS, quantized, results
-
-# ---- accuracy by step ----
+from hpml_jobs.report.quantization.table import quantized, results
 
 ACCURACY = (
     "Accuracy on the whole test set, mean over seeds; bars: one sample standard deviation over "
@@ -93,87 +85,3 @@ def quantization(groups: Sequence[ConditionGroup]) -> Picture | None:
 
 
 # ---- histograms ----
-
-HISTOGRAMS = (
-    "{bins} bins{scale}; first run. Lines: ends of the range that each bound covers, if they lie "
-    "within the values: least and most, mean -/+ 3 standard deviations, percentile of the "
-    "absolute values."
-)
-PANELS = 18
-"""The most histograms in a picture: three networks of six layers."""
-
-COLOURS = {
-    Bound.RANGE: style.BLACK,
-    Bound.SIGMA: style.RED,
-    Bound.PERCENTILE: style.GREEN,
-}
-
-
-def weights(groups: Sequence[ConditionGroup]) -> Picture | None:
-    """Plot histograms of every layer's weights; None if nothing was quantized."""
-    return _histograms(groups, "weights", is_log=False)
-
-
-def activations(groups: Sequence[ConditionGroup]) -> Picture | None:
-    """Plot the input's and every layer's outputs on a log scale: most are 0 after ReLU."""
-    return _histograms(groups, "activations", is_log=True)
-
-
-def _histograms(groups: Sequence[ConditionGroup], what: str, *, is_log: bool) -> Picture | None:
-    """Return a picture with a panel for each layer; each network begins a new row."""
-    networks = quantized(groups)
-    every = [
-        Panel(
-            f"{runs.name}: {spread.layer}" if len(networks) > 1 else spread.layer,
-            (runs.name, spread),
-        )
-        for runs in networks
-        for spread in runs.first.spreads
-        if spread.what == what
-    ]
-    shown, missing = cut(every, PANELS)
-    if not shown:
-        return None
-    by_network: dict[str, list[Panel[Spread] | None]] = {}
-    for title, (name, spread) in shown:
-        by_network.setdefault(name, []).append(Panel(title, spread))
-    most = max(map(len, by_network.values()))
-    columns = ceil(most / ceil(most / 3))  # at most 3, in rows that are equally full
-    places = [
-        panel
-        for of_network in by_network.values()
-        for panel in (*of_network, *[None] * (-len(of_network) % columns))
-    ]
-
-    def draw(axis: Axes, panel: Panel[Spread]) -> list[str]:
-        title, spread = panel
-        width = (spread.most - spread.least) / len(spread.counts)
-        edges = [spread.least + number * width for number in range(len(spread.counts) + 1)]
-        axis.stairs(spread.counts, edges, fill=True, color=style.SKY)
-        axis.set_ylabel("values")
-        if is_log:
-            logarithmic(axis, "y", "values", at=(1,))
-        for bound, ends in (
-            (Bound.RANGE, (spread.least, spread.most)),
-            (Bound.SIGMA, (spread.mean - 3 * spread.sigma, spread.mean + 3 * spread.sigma)),
-            (Bound.PERCENTILE, (-spread.percentile, spread.percentile)),
-        ):
-            for end in ends:
-                if spread.least <= end <= spread.most:
-                    axis.axvline(end, color=COLOURS[bound], lw=1.3)
-        return [f"{title} {spread.least:.3g} to {spread.most:.3g}"]
-
-    bins, scale = len(shown[0].data[1].counts), ", on a logarithmic scale" if is_log else ""
-    return panels(
-        what.capitalize(),
-        places,
-        draw,
-        alt=f"Histograms of {what}. Least to most: ",
-        caption=[HISTOGRAMS.format(bins=bins, scale=scale)],
-        legend={BOUNDS[bound]: colour for bound, colour in COLOURS.items()},
-        missing=missing,
-        file="spreads.csv",
-        columns=columns,
-        height=1.9,
-        between=", ",
-    )

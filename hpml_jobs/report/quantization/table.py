@@ -258,8 +258,8 @@ LAYERS = (
 )
 SPREADS = (
     "Trained weights, and the input and every layer's output (as the next layer receives it) over"
-    " the profiled images, first run. Histograms: weights.png, activations.png. Percentile: of "
-    "the absolute values."
+    " the profiled images, first run. Percentile: of the absolute values. spreads.csv has the "
+    "counts of a histogram."
 )
 
 
@@ -302,7 +302,7 @@ class LayerLine(NamedTuple):
 
 
 class SpreadLine(NamedTuple):
-    """The distribution of the values of one tensor of a network."""
+    """The distribution of the values of one tensor; `counts` of equal bins from least to most."""
 
     network: str
     layer: str
@@ -315,6 +315,7 @@ class SpreadLine(NamedTuple):
     percentile: Annotated[float, Shown("percentile", three_digits)]
     mean: float
     sigma: float
+    counts: str
 
 
 def layers(group: ConditionGroup) -> Table | None:
@@ -342,6 +343,7 @@ def spreads(group: ConditionGroup) -> Table | None:
             network=runs.name,
             sigma_low=spread.mean - 3 * spread.sigma,
             sigma_high=spread.mean + 3 * spread.sigma,
+            counts=" ".join(map(str, spread.counts)),
         )
         for runs in quantized([group])
         for spread in runs.first.spreads

@@ -138,7 +138,7 @@ CURVES = (
     "warm-up included. Step: milliseconds of an iteration of the timed epoch on the rank with the "
     "largest stall, stall included: median, 90th percentile, and medians of its first and last "
     "tenth. curves.csv has every iteration of every run (every k-th of long runs, see its column "
-    "every); loss.png and steps.png show them."
+    "every); loss.png shows it."
 )
 
 

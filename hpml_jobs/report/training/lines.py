@@ -1,6 +1,6 @@
-"""Pictures of loss and time by iteration: a panel for each batch, a line for each row."""
+"""Picture of the loss by iteration: a panel for each batch, a line for each row."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -27,47 +27,8 @@ WIDE_RANGE = 20
 """If the losses of a panel fall below 1/20, all panels have a logarithmic scale."""
 
 CAPTION = (
-    "Thin: {thin}; thick: {how} over a fortieth of the run. All epochs of training in order; "
-    "first run of each place. {what}."
-)
-
-
-class Quantity(NamedTuple):
-    """A number of each iteration: its values, how they are drawn, and what is said of them.
-
-    `typical` is the mean or the median: the thick line, and the alt text, which is of the last
-    iterations, one in `alt_of_last`.
-    """
-
-    title: str
-    axis: str
-    values: Callable[[Curve], Any]
-    typical: str
-    measured: str
-    alt: str
-    alt_of_last: int
-    is_logarithmic: bool
-
-
-LOSS = Quantity(
-    "Loss by iteration",
-    "training loss",
-    lambda curve: curve.loss,
-    "mean",
-    "Loss: mean over ranks",
-    "Training loss by iteration, mean over the last fortieth: ",
-    alt_of_last=40,
-    is_logarithmic=False,
-)
-STEPS = Quantity(
-    "Time per iteration",
-    "ms per iteration",
-    lambda curve: 1e3 * curve.step_s,
-    "median",
-    "Time: longest of all ranks, waiting for data included; an epoch begins with a peak",
-    "Time per iteration, median in ms: ",
-    alt_of_last=1,
-    is_logarithmic=True,
+    "Thin: {thin}; thick: mean over a fortieth of the run. All epochs of training in order; "
+    "first run of each place. Loss: mean over ranks."
 )
 
 
@@ -82,21 +43,9 @@ class Run(NamedTuple):
 
 def loss(groups: Sequence[ConditionGroup]) -> Picture | None:
     """Plot the training loss by iteration; None if no run has curves."""
-    return _picture(groups, LOSS)
-
-
-def steps(groups: Sequence[ConditionGroup]) -> Picture | None:
-    """Plot the time of each iteration; None if no run has curves."""
-    return _picture(groups, STEPS)
-
-
-def _picture(groups: Sequence[ConditionGroup], of: Quantity) -> Picture | None:
-    import numpy as np  # noqa: PLC0415 - heavy
-
-    typical: Any = {"mean": np.mean, "median": np.median}[of.typical]
     places, looks, missing = _choose(groups)
     shown = [
-        Panel(title, [_run(label, of.values(curve), typical) for label, curve in runs.items()])
+        Panel(title, [_run(label, curve.loss) for label, curve in runs.items()])
         for title, runs in places
     ]
     spans = [_span(panel) for panel in shown]
@@ -104,17 +53,17 @@ def _picture(groups: Sequence[ConditionGroup], of: Quantity) -> Picture | None:
 
     def draw(axis: Axes, panel: Panel[list[Run]]) -> list[str]:
         texts = []
-        axis.set(xlabel="iteration", ylabel=of.axis)
+        axis.set(xlabel="iteration", ylabel="training loss")
         for label, values, at, smooth in panel.data:
             look, every = looks[label], _every(values)
             thin = range(1, len(values) + 1, every)
             axis.plot(thin, values[::every], color=look.colour, lw=0.5, alpha=0.3)
             axis.plot(at, smooth, color=look.colour, ls=look.dashes, lw=1.7)
-            last = values[-max(1, len(values) // of.alt_of_last) :]
-            texts.append(f"{panel.title} {label} {typical(last):.3g}")
+            last = values[-max(1, len(values) // 40) :]
+            texts.append(f"{panel.title} {label} {last.mean():.3g}")
         least, most = _span(panel)
-        if least > 0 and (is_wide or of.is_logarithmic):
-            logarithmic(axis, "y", of.axis)
+        if least > 0 and is_wide:
+            logarithmic(axis, "y", "training loss")
             axis.set_ylim(bottom=max(axis.get_ylim()[0], least / 5))
         elif axis.get_ylim()[1] > 2 * most > 0:  # high peaks of thin lines are clipped
             axis.set_ylim(top=1.3 * most)
@@ -123,11 +72,11 @@ def _picture(groups: Sequence[ConditionGroup], of: Quantity) -> Picture | None:
     runs = [run for panel in shown for run in panel.data]
     labels = {run.label for run in runs}
     return panels(
-        of.title,
+        "Loss by iteration",
         shown,
         draw,
-        alt=of.alt,
-        caption=[CAPTION.format(thin=_thin(runs), how=of.typical, what=of.measured)],
+        alt="Training loss by iteration, mean over the last fortieth: ",
+        caption=[CAPTION.format(thin=_thin(runs))],
         legend={
             label: {"color": look.colour, "ls": look.dashes, "ms": 4}
             for label, look in looks.items()
@@ -173,11 +122,11 @@ def _curve(group: ConditionGroup, row: Row) -> Curve | None:
     return None
 
 
-def _run(label: str, values: Any, typical: Callable[[Any], Any]) -> Run:
-    """Return a run with its moving mean or median over a fortieth of its iterations."""
+def _run(label: str, values: Any) -> Run:
+    """Return a run with its moving mean over a fortieth of its iterations."""
     half = max(1, len(values) // 80)
     at = range(0, len(values), ceil(len(values) / SMOOTH_POINTS))
-    smooth = [float(typical(values[max(0, i - half) : i + half + 1])) for i in at]
+    smooth = [float(values[max(0, i - half) : i + half + 1].mean()) for i in at]
     return Run(label, values, [i + 1 for i in at], smooth)
 
 

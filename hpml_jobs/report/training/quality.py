@@ -1,11 +1,11 @@
-"""Training quality after the last epoch (lab Q4, Table 4) and by epoch: tables, picture, words."""
+"""Training quality after the last epoch (lab Q4, Table 4) and by epoch: tables and words."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.report.frame import captions, learning, style
+from hpml_jobs.report.frame import captions, learning
 from hpml_jobs.report.frame.answers import Answer, cells, doubt, main_rows, unanswered, usable
 from hpml_jobs.report.frame.builder import (
     Number,
@@ -20,7 +20,6 @@ from hpml_jobs.report.frame.captions import cell_words, unit, units
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.learning import Mean, compare_means, mean_text
 from hpml_jobs.report.frame.numbers import DASH, accuracy, bits, count, loss
-from hpml_jobs.report.frame.picture import Axes, Panel, Picture, cut, panels
 from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Block, Line, Sheet, Table
 
@@ -219,77 +218,6 @@ def _sheet(group: ConditionGroup, shown_rows: Sequence[Row]) -> Sheet:
                 )
             )
     return Sheet(columns=_SHEET, rows=tuple(rows))
-
-
-ACCURACY_CAPTION = (
-    "Accuracy on the whole test set after each epoch; every rank tests its share. Mean over "
-    "seeds; bars: one sample standard deviation over seeds, none with a single seed."
-)
-
-
-class Course(NamedTuple):
-    """The accuracies of one place after each epoch, as shares of 1."""
-
-    label: str
-    strategy: str
-    means: list[Mean]
-
-
-def accuracy_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
-    """Plot the test accuracy after each epoch; None if no epoch was evaluated."""
-    every = [Panel(group.name, courses) for group in groups if (courses := [*_courses(group)])]
-    shown, missing = cut(every)
-    strategies = {course.label: course.strategy for panel in every for course in panel.data}
-    labels = list(strategies)
-    looks = style.looks({label: strategies[label] for label in labels[: style.LINES]})
-
-    def draw(axis: Axes, panel: Panel[list[Course]]) -> list[str]:
-        coloured = [course for course in panel.data if course.label in looks]
-        for number, course in enumerate(coloured):
-            aside = 0.03 * (number - (len(coloured) - 1) / 2)  # so that bars do not overlap
-            deviations = [100 * (mean.deviation or 0.0) for mean in course.means]
-            axis.errorbar(
-                [epoch + aside for epoch in range(1, len(course.means) + 1)],
-                [100 * mean.mean for mean in course.means],
-                yerr=deviations if any(deviations) else None,
-                **looks[course.label].line,
-                ms=4,
-                lw=1.5,
-                elinewidth=1,
-                capsize=2.5,
-            )
-        epochs = max(len(course.means) for course in panel.data)
-        axis.set_xticks(range(1, epochs + 1, max(1, epochs // 10)))
-        axis.set_xlabel("epoch")
-        axis.set_ylabel("test accuracy, %")
-        return [
-            f"{course.label} {100 * course.means[-1].mean:.2f} % after {len(course.means)} epochs"
-            for course in panel.data
-        ]
-
-    return panels(
-        "Test accuracy by epoch",
-        shown,
-        draw,
-        alt="Test accuracy by epoch: ",
-        caption=[ACCURACY_CAPTION],
-        legend={label: look.line | {"ms": 4} for label, look in looks.items()},
-        missing=labels[style.LINES :] + missing,
-        file="evaluation.csv",
-        columns=2,
-        height=3.4,
-        between=", ",
-    )
-
-
-def _courses(group: ConditionGroup) -> Iterator[Course]:
-    for row in group.rows:
-        runs = learning.longest(group.records(row))
-        epochs = learning.epochs(runs[0]) if runs else 0
-        every = [learning.over_seeds(runs, learning.evaluated(n)) for n in range(epochs)]
-        if means := [mean for mean in every if mean]:
-            label = captions.cell_label(row.place, group.device)
-            yield Course(label, row.strategy.value, means)
 
 
 Q4_1 = ("Q4.1", "Training quality with a large batch")

@@ -74,8 +74,7 @@ def cell_labels(axis):
 def test_pictures_have_names_words_and_alt_texts(repeated):
     pictures = plots.pictures(repeated)
     assert list(pictures) == [
-        *("speedup", "gap", "throughput", "pareto", "phases", "communication", "bandwidth"),
-        *("ranks", "profile"),
+        *("speedup", "gap", "pareto", "phases", "bandwidth"),
     ]
     for name, picture in pictures.items():
         assert picture.name == name
@@ -99,7 +98,7 @@ def test_pictures_same_strategy_has_same_colour(repeated):
 
 def test_pictures_of_one_cell_need_no_other(builder):
     builder.with_record(lab_record(lab_cell(1, 128), 20.0))
-    assert list(plots.pictures(builder.collect())) == ["phases", "profile"]
+    assert list(plots.pictures(builder.collect())) == ["phases"]
 
 
 def test_pictures_of_study_without_numbers_are_none(builder):
@@ -107,7 +106,7 @@ def test_pictures_of_study_without_numbers_are_none(builder):
     assert plots.pictures(builder.collect()) == {}
 
 
-# ---- speedup and throughput ----
+# ---- speedup ----
 
 
 BATCHES = (style.BLUE, style.GREEN, style.ORANGE)
@@ -151,7 +150,6 @@ def test_speedup_without_single_gpu_cell_is_none(builder):
     builder.with_published_study(but=tuple((1, batch) for batch in (32, 128, 512)))
     report = builder.collect()
     assert PLOTS["speedup"](report) is None
-    assert PLOTS["throughput"](report) is not None
 
 
 def test_speedup_on_cpu_counts_processes(builder):
@@ -171,18 +169,6 @@ def test_speedup_same_gpus_on_more_nodes_are_apart(builder):
     assert joined == ([1, 2, 4], pytest.approx([1, 20 / 12, 20 / 8]))
     assert alone == ([2], pytest.approx([20 / 14]))
     assert texts(above) == ["2 nodes"]
-
-
-def test_throughput_has_panel_per_batch_with_one_scale(lab):
-    picture = PLOTS["throughput"](lab)
-    assert titles(picture) == [f"batch {batch} per GPU" for batch in (32, 128, 512)]
-    axis = picture.figure.axes[2]
-    ((gpus, rates),) = lines_of(axis, style.ORANGE)
-    assert gpus == [1, 2, 4]
-    assert rates == pytest.approx([50_000 / PUBLISHED_S[n, 512] for n in (1, 2, 4)])
-    assert len({axis.get_ylim() for axis in picture.figure.axes}) == 1
-    assert axis.get_xlabel() == "GPUs (log)"
-    assert picture.figure.axes[0].get_ylabel() == "images/s (log)"
 
 
 # ---- bars ----
@@ -209,21 +195,6 @@ def test_phases_are_stacked_and_add_up_to_the_epoch(repeated):
     assert axis.get_xlabel() == "seconds per epoch"
 
 
-def test_communication_shows_exposed_and_hidden_with_ends(repeated):
-    picture = PLOTS["communication"](repeated)
-    (axis,) = picture.figure.axes
-    labels = [label.removeprefix("! ") for label in cell_labels(axis)]
-    assert labels == ["ddp 2-GPU b128", "gather_scatter 2-GPU b128", "ddp 4-GPU b128"]
-    compute, exposed, hidden = (axis.patches[at : at + 3] for at in (0, 3, 6))
-    row = next(row for row in repeated.groups[0].source.timed if row.gpus == 4)
-    values = row.values
-    assert compute[2].get_width() == pytest.approx(row.values.compute_s)
-    assert exposed[2].get_width() == pytest.approx(values.comm_exposed_s)
-    assert hidden[2].get_width() == pytest.approx(values.comm_total_s - values.comm_exposed_s)
-    (ends,) = axis.collections
-    assert len(ends.get_segments()) == 6  # least and most of computation and of communication
-
-
 def test_bars_mark_doubtful_cells_and_name_the_rest(builder, given_checks, monkeypatch):
     monkeypatch.setattr(picture_module, "ROWS", 2)
     builder.with_published_study()
@@ -236,10 +207,10 @@ def test_protocol_lab_has_no_pictures_of_phases(builder):
     for gpus in (1, 2):
         cell = lab_cell(gpus, 128, protocol=Protocol.LAB)
         builder.with_record(lab_record(cell, 20.0 / gpus))
-    assert list(plots.pictures(builder.collect())) == ["speedup", "gap", "throughput", "pareto"]
+    assert list(plots.pictures(builder.collect())) == ["speedup", "gap", "pareto"]
 
 
-# ---- bandwidth, cost, ranks ----
+# ---- bandwidth, cost ----
 
 
 def test_bandwidth_marks_sizes_that_strategies_send(repeated):
@@ -274,26 +245,6 @@ def test_pareto_names_cell_to_ask_for_and_front(repeated):
     assert "ask for ddp 2-GPU b128; on the Pareto front ddp 4-GPU b128 8.0" in picture.alt
 
 
-def test_ranks_names_slowest_rank_and_host(builder):
-    record = lab_record(lab_cell(4, 128), 20.0)
-    *others, last = record.ranks
-    *before, instrumented, unsynced = last.epochs
-    spent = instrumented.phases
-    spent = msgspec.structs.replace(
-        spent, forward_s=spent.forward_s + 1, comm_exposed_s=spent.comm_exposed_s - 1
-    )
-    epochs = (*before, msgspec.structs.replace(instrumented, phases=spent), unsynced)
-    slow = msgspec.structs.replace(last, host="gr002.cluster.edu", epochs=epochs)
-    builder.with_record(msgspec.structs.replace(record, ranks=(*others, slow)))
-    picture = PLOTS["ranks"](builder.collect())
-    (axis,) = picture.figure.axes
-    (named,) = texts(axis)
-    assert named.startswith("rank 3 on gr002, +5.4 %")
-    assert legend_labels(picture) == ["ddp", "gr002", "node1"]
-    assert sum(len(line.get_xdata()) for line in axis.lines[:2]) == 4
-    assert "rank 3 on gr002 +5.4 %" in picture.alt
-
-
 # ---- numbers that a check doubts, other references, several groups ----
 
 
@@ -314,7 +265,6 @@ def test_doubtful_numbers_are_hollow_and_explained(builder, given_checks):
     picture = PLOTS["speedup"](report)
     assert hollow(picture.figure.axes[1]) == [pytest.approx(25.945 / 15.127)]
     assert "hollow: ! see Data-quality checks" in legend_labels(picture)
-    assert hollow(PLOTS["throughput"](report).figure.axes[2]) == [pytest.approx(50_000 / 15.127)]
     assert hollow(PLOTS["pareto"](report).figure.axes[0]) == [pytest.approx(4 * 15.127)]
     labels = cell_labels(PLOTS["phases"](report).figure.axes[0])
     marked = [label for label in labels if "!" in label]
@@ -351,7 +301,6 @@ def test_groups_have_panels_of_their_own(builder):
             cell = lab_cell(gpus, 128, seed=int(facts is other))
             builder.with_record(lab_record(cell, 20.0 / gpus, facts=facts))
     report = builder.collect()
-    assert titles(PLOTS["throughput"](report)) == [f"group {n}, batch 128 per GPU" for n in (1, 2)]
     assert titles(PLOTS["pareto"](report)) == ["group 1", "group 2"]
     assert titles(PLOTS["speedup"](report))[::2] == [
         f"group {n}: weak scaling: same batch per GPU" for n in (1, 2)

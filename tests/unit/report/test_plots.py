@@ -14,7 +14,7 @@ from hpml_jobs.report.training import lines
 from tests.unit.builders import lab_cell, lab_record
 from tests.unit.report.training.test_curves import write_curves
 
-PICTURES = ["loss", "steps", "profile"]
+PICTURES = ["phases", "loss"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,12 +49,11 @@ def test_loss_plot_has_panel_per_batch_and_line_per_row(builder):
         for batch in (128, 512):
             with_curves(builder, gpus, batch)
     with_curves(builder, 2, 512, recipe=Recipe(name="scaled", scaled=True))
-    for draw in (PLOTS["loss"], PLOTS["steps"]):
-        picture = draw(builder.collect())
-        titles = [axis.get_title("left") for axis in picture.figure.axes]
-        assert titles == ["batch 128 per GPU", "batch 512 per GPU"]
-        assert legend_labels(picture) == ["single 1-GPU", "ddp 2-GPU", "ddp 2-GPU (scaled)"]
-        assert [len(thick_lines(axis)) for axis in picture.figure.axes] == [2, 3]
+    picture = PLOTS["loss"](builder.collect())
+    titles = [axis.get_title("left") for axis in picture.figure.axes]
+    assert titles == ["batch 128 per GPU", "batch 512 per GPU"]
+    assert legend_labels(picture) == ["single 1-GPU", "ddp 2-GPU", "ddp 2-GPU (scaled)"]
+    assert [len(thick_lines(axis)) for axis in picture.figure.axes] == [2, 3]
 
 
 def test_loss_plot_line_is_mean_over_ranks_for_all_epochs(builder):
@@ -63,8 +62,6 @@ def test_loss_plot_line_is_mean_over_ranks_for_all_epochs(builder):
     thin, _ = axis.lines
     assert len(thin.get_xdata()) == 147
     assert thin.get_ydata()[0] == pytest.approx(2.5)
-    (axis,) = PLOTS["steps"](builder.collect()).figure.axes
-    assert axis.lines[0].get_ydata()[0] == pytest.approx(20)  # ms of the slower rank
 
 
 def test_loss_plot_long_run_caption_notes_thinning(builder, monkeypatch):
@@ -93,7 +90,7 @@ def test_loss_plot_draws_eight_rows_and_names_the_rest(builder):
 def test_loss_plot_draws_six_panels_and_names_the_rest(builder):
     for batch in (32, 64, 128, 256, 512, 1024, 2048):
         with_curves(builder, 2, batch, protocol=Protocol.LAB)
-    picture = PLOTS["steps"](builder.collect())
+    picture = PLOTS["loss"](builder.collect())
     assert len(picture.figure.axes) == 6
     assert picture.caption.endswith("Not drawn, see curves.csv: batch 2048 per GPU.")
 
@@ -105,31 +102,6 @@ def test_loss_plot_damaged_file_draws_next_run(builder):
     assert len(PLOTS["loss"](builder.collect()).figure.axes) == 1
     builder.study.cell(bad).iterations.unlink()
     assert len(PLOTS["loss"](builder.collect()).figure.axes) == 1
-
-
-def test_profiler_plot_shares_add_up_to_100_percent(builder):
-    builder.with_record(lab_record(lab_cell(2, 128), 20.0))
-    builder.with_record(lab_record(lab_cell(4, 128), 20.0))
-    (axis,) = PLOTS["profile"](builder.collect()).figure.axes
-    assert [label.get_text() for label in axis.get_yticklabels()] == [
-        "ddp 2-GPU b128",
-        "ddp 4-GPU b128",
-    ]
-    widths = [bar.get_width() for bar in axis.patches]
-    # of 2 s: 1.7 computation and 0.2 communication, 0.05 of both at once, 0.15 idle
-    assert widths[::2] == pytest.approx([82.5, 2.5, 7.5, 7.5])
-
-
-def test_accuracy_plot_has_line_per_row_with_deviations(builder):
-    for seed in (0, 1):
-        more = {"protocol": Protocol.LAB, "epochs": 5, "evaluate": True, "seed": seed}
-        builder.with_record(lab_record(lab_cell(1, 128, **more), 20.0))
-        builder.with_record(lab_record(lab_cell(2, 512, **more), 20.0))
-    picture = PLOTS["accuracy"](builder.collect())
-    (axis,) = picture.figure.axes
-    assert legend_labels(picture) == ["single 1-GPU b128", "ddp 2-GPU b512"]
-    assert list(axis.lines[0].get_ydata()) == pytest.approx([30, 40, 50, 60, 70])
-    assert list(axis.get_xticks()) == [1, 2, 3, 4, 5]
 
 
 def test_plots_are_identical_despite_user_matplotlib_style(builder, few):
@@ -155,13 +127,13 @@ def test_plots_are_written_and_removed_with_their_data(builder, few):
     folder = builder.study.report
     paths = write_all(builder.collect(), folder)
     drawn = [f"{name}.{kind}" for name in PICTURES for kind in ("png", "svg")]
-    assert [path.name for path in paths][-8:] == ["report.html", "report.md", *drawn]
+    assert [path.name for path in paths][-6:] == ["report.html", "report.md", *drawn]
     assert (folder / "loss.png").read_bytes().startswith(b"\x89PNG")
     assert (folder / "loss.svg").read_bytes().startswith(b"<?xml")
     builder.study.cell(slug).iterations.unlink()
     write_all(builder.collect(), folder)
     left = {path.name for path in folder.iterdir()} & set(names())
-    assert left == {"profile.png", "profile.svg"}
+    assert left == {"phases.png", "phases.svg"}
 
 
 def test_study_without_plot_data_has_no_plots(builder):

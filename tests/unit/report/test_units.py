@@ -17,7 +17,6 @@ from hpml_jobs.report.choose.table import choices
 from hpml_jobs.report.files.screen import show_all, show_first
 from hpml_jobs.report.folder import write_tables
 from hpml_jobs.report.key_numbers import key_numbers, lines
-from hpml_jobs.report.pictures import PLOTS
 from hpml_jobs.study.snapshot import read_snapshots
 from tests.unit.builders import DIGITS, a_cell, a_record, texts_by_label
 from tests.unit.study_builder import StudyBuilder
@@ -142,13 +141,6 @@ def test_screens_and_page_say_tokens_per_s(report):
     assert "tokens/s" in html
 
 
-def test_throughput_picture_is_labelled_in_tokens(report):
-    picture = PLOTS["throughput"](report)
-    assert picture.figure.axes[0].get_ylabel() == "tokens/s (log)"
-    assert picture.alt.startswith("Throughput in tokens/s, ")
-    assert picture.caption.startswith("Tokens of the samples of an epoch, padding of the sampler")
-
-
 def test_choice_and_proposal_are_in_tokens(study, report):
     (made,) = choices(read_snapshots(study.study.cells()), Wish(), None, ())
     assert "209,715 tokens/s" in made.table.answer
@@ -196,8 +188,6 @@ def test_groups_of_images_and_tokens_have_each_their_unit(builder):
         for head in (block.head for block in table.blocks)
     }
     assert {"tokens/s", "images/s"} <= heads
-    titles = [axis.get_title(loc="left") for axis in PLOTS["throughput"](report).figure.axes]
-    assert [title.rpartition(", ")[2] for title in sorted(titles)] == ["images/s", "tokens/s"]
 
 
 @pytest.mark.parametrize("name", list(DATASETS))

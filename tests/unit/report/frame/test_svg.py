@@ -19,7 +19,7 @@ def element():
     def draw(axis, panel):
         axis.errorbar([1, 2], [1, 3], yerr=[0.1, 0.2], marker="o", mfc="none", color=style.BLUE)
         axis.bar([1, 2], [1, 1], color=style.RED)
-        axis.text(1, 1, 'a <b> & "$x$" #0072b2', color=style.ON_STRONG)
+        axis.text(1, 1, 'a <b> & "$x$" #0072b2', color=style.TEXT)
         return []
 
     with style.applied():

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from hpml_jobs.core.cell import Protocol
-from hpml_jobs.core.quantization import BINS, Quantize
+from hpml_jobs.core.quantization import Quantize
 from hpml_jobs.report.files import latex, markdown
 from hpml_jobs.report.files.markdown import grid
 from hpml_jobs.report.files.screen import show_all
@@ -98,8 +98,6 @@ def test_quantization_settings_split_rows_and_name_difference(builder):
     for label in ("quantization-layers", "spreads", "latency"):
         assert list(dict.fromkeys(row[0] for row in builder.table(label).sheet.rows)) == named
     assert list(dict.fromkeys(line.label for line in combined_table(builder).lines)) == named
-    titles = [axis.get_title("left") for axis in PLOTS["weights"](report).figure.axes]
-    assert titles == [f"{name}: {layer}" for name in named for layer in ("conv1", "fc3")]
 
 
 def test_networks_differ_by_percentile_channels_and_epochs(builder):
@@ -186,7 +184,6 @@ def test_study_without_quantization_has_no_such_tables(builder):
     assert (report.tables, quantized(report.sources)) == ((), [])
     assert not {"latency", "spreads"} & {table.label for table in report.groups[0].full}
     assert PLOTS["quantization"](report) is None
-    assert PLOTS["weights"](report) is None
 
 
 def test_quantization_table_is_in_every_format(builder, all_pictures):
@@ -204,27 +201,7 @@ def test_quantization_table_is_in_every_format(builder, all_pictures):
     assert list(frame["network"].unique()) == ["lenet_cifar10", "lenet_bias_cifar10"]
     (table,) = json.loads((folder / "tables.json").read_text())["tables"]
     assert table["label"] == "quantization"
-    pictures = {f"{name}.png" for name in ("quantization", "weights", "activations")}
-    assert pictures <= {path.name for path in folder.iterdir()}
-
-
-def test_histograms_have_panel_per_layer_and_bound_lines(builder):
-    add_quantized(builder, LENET)
-    figure = PLOTS["activations"](builder.collect()).figure
-    assert [axis.get_title("left") for axis in figure.axes] == ["input", "conv1", "fc3"]
-    (bars,) = figure.axes[0].patches
-    assert len(bars.get_data().values) == BINS
-    # of values from 0 to 1: the range's two ends, mean + 3 sigma, the percentile
-    named = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert named == ["range", "3-sigma", "percentile"]
-    ends = sorted(line.get_xdata()[0] for line in figure.axes[0].lines)
-    assert ends == pytest.approx([0.0, 0.7, 0.9, 1.0])
-    assert len(PLOTS["weights"](builder.collect()).figure.axes) == 2
-    add_quantized(builder, LENET_BIAS)
-    for draw, titles in ((PLOTS["weights"], 4), (PLOTS["activations"], 6)):
-        places = [axis.get_subplotspec() for axis in draw(builder.collect()).figure.axes]
-        assert len(places) == titles
-        assert [place.is_first_col() for place in places].count(True) == 2
+    assert (folder / "quantization.png").is_file()
 
 
 def test_step_plot_has_row_per_step_and_colour_per_network(builder):

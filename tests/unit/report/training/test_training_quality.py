@@ -15,7 +15,6 @@ from hpml_jobs.core.workload import Workload
 from hpml_jobs.report.files import latex, markdown
 from hpml_jobs.report.files.markdown import grid
 from hpml_jobs.report.files.screen import show_all
-from hpml_jobs.report.pictures import PLOTS
 from tests.unit.builders import lab_cell, lab_record
 
 LAB = {"protocol": Protocol.LAB, "epochs": 5}
@@ -94,8 +93,6 @@ def test_repeats_of_one_seed_count_once_without_deviation(builder):
     for label in ("table4", "evaluation"):
         assert builder.table(label).notes == ("single seed, no deviation: ddp 2-GPU at batch 128",)
         assert "a single seed has no deviation" in builder.table(label).caption[-1]
-    (axis,) = PLOTS["accuracy"](builder.collect()).figure.axes
-    assert len(axis.containers) == 2
 
 
 def test_runs_of_fewer_epochs_are_omitted_and_noted(builder):
@@ -116,12 +113,6 @@ def test_runs_of_fewer_epochs_are_omitted_and_noted(builder):
     assert [row[5:8] for row in builder.table("evaluation").sheet.rows[:3]] == [
         (epoch, 2, 2) for epoch in (1, 2, 3)
     ]
-    assert list(plotted_accuracies(builder)) == pytest.approx([30, 40, 50])
-
-
-def plotted_accuracies(builder):
-    """The accuracies that the picture shows of the first place."""
-    return PLOTS["accuracy"](builder.collect()).figure.axes[0].lines[0].get_ydata()
 
 
 def test_outputs_without_classes_show_dash_for_accuracy(builder):
@@ -136,7 +127,6 @@ def test_outputs_without_classes_show_dash_for_accuracy(builder):
     assert builder.table("table4").lines[0].texts[-3:] == ("1.2000", "–", "–")
     assert builder.table("evaluation").lines[0].texts[:6] == ("–",) * 5 + ("1.5000",)
     assert builder.table("replicas").lines[0].texts[2:7] == ("1.200", "–", "–", "–", "–")
-    assert PLOTS["accuracy"](builder.collect()) is None
 
 
 def without_accuracy(epoch):

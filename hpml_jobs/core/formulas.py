@@ -67,17 +67,6 @@ def speedup(baseline_s: float, time_s: float) -> float:
     return baseline_s / time_s
 
 
-def scaled_speedup(speedup_: float, processes: int) -> float:
-    """Return N x T1 / TN: the ratio of throughputs if T1 and TN are of equally many iterations.
-
-    Gustafson, CACM 31(5), 1988.
-
-    >>> scaled_speedup(0.5, 4)
-    2.0
-    """
-    return processes * speedup_
-
-
 def units_per_s(units: int, epoch_s: float) -> float:
     """Return the throughput of all processes: units processed (with padding) / epoch_s.
 

@@ -1,4 +1,4 @@
-"""Full tables of memory: strategies that shard, training paths, the largest batch that fits."""
+"""Tables of memory: training paths and strategies that shard, the largest batch that fits."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -40,14 +40,6 @@ from hpml_jobs.report.frame.numbers import (
 from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Table
 
-CAPTION = (
-    "Peak memory: the most of any rank in the timed epoch, median over the runs (GB = 1e9 bytes). "
-    "Of ddp: divided by that of ddp at the same place, batch and training path. Kept: elements "
-    "that the rank with the most keeps, in % of the model (fsdp: parameters and their optimizer "
-    "state; zero1: optimizer state). Optimizer state: of the rank with the most, after training. "
-    "MB per iteration: bytes of all messages of a kind that one rank passes on in the instrumented "
-    "epoch (1e6 bytes). Exposed: seconds of communication there that no computation hides."
-)
 WHOLE_PROCESS = (
     "with device=cpu memory is that of the whole process, with Python and its libraries: compare "
     "large models only"
@@ -60,54 +52,6 @@ KINDS = (
     CollectiveKind.BROADCAST,
 )
 
-SENT = "MB per iteration"
-
-
-class ShardingLine(NamedTuple):
-    """Memory, messages and time of a row: bytes, seconds, ratios to ddp, shares of 1."""
-
-    peak_memory_bytes: Annotated[Number, Shown("GB", gigabytes, "peak memory")]
-    peak_memory_of_ddp: Annotated[Number, Shown("of ddp", ratio, "peak memory")]
-    kept: Annotated[Number, Shown("kept, %", percent)]
-    optimizer_state_bytes: Annotated[Number, Shown("optimizer state, MB", megabytes)]
-    all_reduce_bytes_per_iteration: Annotated[Number, Shown("all-reduce", megabytes, SENT)]
-    reduce_scatter_bytes_per_iteration: Annotated[Number, Shown("reduce-scatter", megabytes, SENT)]
-    all_gather_bytes_per_iteration: Annotated[Number, Shown("all-gather", megabytes, SENT)]
-    broadcast_bytes_per_iteration: Annotated[Number, Shown("broadcast", megabytes, SENT)]
-    epoch_s: Annotated[float, Shown("s", seconds, "epoch")]
-    epoch_of_ddp: Annotated[Number, Shown("of ddp", ratio, "epoch")]
-    comm_exposed_s: Annotated[Number, Shown("exposed, s", seconds)]
-
-
-def _lines(group: ConditionGroup, rows: Iterable[Row]) -> Iterator[tuple[Row, ShardingLine]]:
-    """Yield the line of each row; numbers are medians over its runs."""
-    at_site = {
-        _site(row): row
-        for row in group.timed
-        if row.strategy is Strategy.DDP and row.setup.is_plain
-    }
-    for row in rows:
-        records, ddp = group.records(row), at_site.get(_site(row))
-        peak = _median_of(records, _peak_bytes)
-        peak_of_ddp = _median_of(group.records(ddp), _peak_bytes) if ddp else None
-        sent = {
-            f"{kind}_bytes_per_iteration": _median_of(records, partial(_sent_bytes, kind=kind))
-            for kind in KINDS
-        }
-        yield (
-            row,
-            ShardingLine(
-                peak_memory_bytes=peak,
-                peak_memory_of_ddp=_over(peak, peak_of_ddp),
-                kept=_median_of(records, _kept_share),
-                optimizer_state_bytes=_median_of(records, _state_bytes),
-                epoch_s=row.figures.epoch_s,
-                epoch_of_ddp=_over(row.figures.epoch_s, ddp.figures.epoch_s if ddp else None),
-                comm_exposed_s=row.figures.comm_exposed_s,
-                **sent,
-            ),
-        )
-
 
 def _median_of(records: Iterable[Record], number: Callable[[Record], Number]) -> Number:
     """Return the median over the runs that have a number; None if none has."""
@@ -118,30 +62,6 @@ def _median_of(records: Iterable[Record], number: Callable[[Record], Number]) ->
 def _over(value: Number, of: Number) -> Number:
     """Return the ratio of two numbers; None where one is not known."""
     return value / of if value is not None and of else None
-
-
-def sharding(group: ConditionGroup) -> Table | None:
-    """Return strategies that shard and the others at the same sites; None without one of them."""
-    shards = (r for r in group.timed if r.strategy.traffic.shards is not Sharded.NOTHING)
-    sites = set(map(_site, shards))
-    rows = [row for row in group.timed if _site(row) in sites]
-    if not rows or group.imported:
-        return None
-    text = TableText(
-        "sharding",
-        "Sharding: memory, messages and time",
-        "timed and instrumented epoch",
-        (CAPTION, captions.runs(rows)),
-        affected=Affected.TIME,
-    )
-    notes = [WHOLE_PROCESS] if group.device is Device.CPU else []
-    lines = list(_lines(group, rows))
-    return line_table(group, text, lines, columns_of(ShardingLine), notes)
-
-
-def _site(row: Row) -> tuple[int, int, int, str]:
-    """Return where strategies are compared: GPUs, nodes, batch per GPU and training path."""
-    return row.gpus, row.nodes, row.batch_per_gpu, row.path
 
 
 def _most(of_ranks: Iterable[int | None]) -> int | None:
@@ -172,17 +92,23 @@ def _sent_bytes(record: Record, kind: CollectiveKind | None = None) -> float | N
 
 
 PATHS = (
-    "Rows of one strategy, number of {units} and global batch, which differ in the training path: "
-    "precision, memory format, compilation, accumulated batches, buckets (docs/keys.md). "
-    "Of the default: divided by the row of the default path; in fp32 where there is none. Messages "
-    "and MB per iteration: all that one rank passes on in the instrumented epoch (1e6 bytes). "
-    "Exposed: seconds of communication there that no computation hides. Peak memory: the most of "
-    "any rank in the timed epoch (GB = 1e9 bytes). Loss: the mean over its samples, while training."
+    "Rows of one number of {units} and global batch that differ in the training path (precision, "
+    "memory format, compilation, accumulated batches, buckets; docs/keys.md), or in a strategy "
+    "that shards. Of default: divided by the row of the same strategy on the default path; in fp32 "
+    "where there is none. Messages and MB per iteration: all that one rank passes on in the "
+    "instrumented epoch (1e6 bytes). Exposed: seconds of communication there that no computation "
+    "hides. Peak memory: the most of any rank in the timed epoch (GB = 1e9 bytes). Loss: the mean "
+    "over its samples, while training."
+)
+SHARDING = (
+    "Of ddp: divided by ddp at the same batch and path. Kept: elements that the rank with the most "
+    "keeps, in % of the model (fsdp: parameters and their optimizer state; zero1: optimizer "
+    "state). Optimizer state: of the rank with the most, after training."
 )
 
 
 class Site(NamedTuple):
-    """What rows have in common that are compared; `treatment` is that apart from their path."""
+    """What rows have in common that differ in their path; `treatment` is that apart from it."""
 
     gpus: int
     nodes: int
@@ -200,68 +126,114 @@ class _PathRow(NamedTuple):
 
 
 class PathLine(NamedTuple):
-    """Time, messages, memory and loss of a row, and ratios to the row of the default path."""
+    """Time, messages, memory and loss of a row: bytes, seconds, shares of 1.
+
+    `*_of_default` are ratios to the row of the default path, `*_of_ddp` to that of ddp.
+    """
 
     epoch_s: Annotated[float, Shown("s", seconds, "epoch")]
     epoch_of_default: Annotated[Number, Shown("of default", ratio, "epoch")]
+    epoch_of_ddp: Annotated[Number, Shown("of ddp", ratio, "epoch")]
     global_batch: Annotated[int, Shown("global batch")]
     messages_per_iteration: Annotated[Number, Shown("messages", three_digits, "per iteration")]
     sent_bytes_per_iteration: Annotated[Number, Shown("MB", megabytes, "per iteration")]
     comm_exposed_s: Annotated[Number, Shown("exposed, s", seconds)]
     peak_memory_bytes: Annotated[Number, Shown("GB", gigabytes, "peak memory")]
     peak_memory_of_default: Annotated[Number, Shown("of default", ratio, "peak memory")]
+    peak_memory_of_ddp: Annotated[Number, Shown("of ddp", ratio, "peak memory")]
+    kept: Annotated[Number, Shown("kept, %", percent)]
+    optimizer_state_bytes: Annotated[Number, Shown("optimizer state, MB", megabytes)]
     train_loss: Annotated[Number, Shown("loss", loss)]
+    all_reduce_bytes_per_iteration: Number
+    reduce_scatter_bytes_per_iteration: Number
+    all_gather_bytes_per_iteration: Number
+    broadcast_bytes_per_iteration: Number
 
 
-def _path_lines(group: ConditionGroup, rows: list[_PathRow]) -> Iterator[tuple[Row, PathLine]]:
+SHARDING_FIELDS = (
+    *("epoch_of_ddp", "peak_memory_of_ddp", "kept", "optimizer_state_bytes"),
+    *(f"{kind}_bytes_per_iteration" for kind in KINDS),
+)
+
+
+def training_paths(group: ConditionGroup) -> Table | None:
+    """Return rows that differ in their training path, or shard; None where none do."""
+    if group.imported:
+        return None
+    rows = [_of_row(group, row) for row in group.timed]
+    counts = Counter(path_row.site for path_row in rows)
+    sharded = _sharded_sites(group)
+    shown = sorted((r for r in rows if counts[r.site] > 1 or _site(r.row) in sharded), key=_order)
+    if not shown:
+        return None
+    text = TableText(
+        "paths",
+        "Training paths and sharding" if sharded else "Training paths",
+        "timed and instrumented epoch",
+        (
+            PATHS.format(units=captions.units(group.device)),
+            *([SHARDING] if sharded else []),
+            captions.runs([row for *_, row in shown]),
+        ),
+        affected=Affected.TIME,
+    )
+    notes = [WHOLE_PROCESS] if group.device is Device.CPU else []
+    heads = columns_of(PathLine, without=[] if sharded else SHARDING_FIELDS)
+    return line_table(group, text, list(_lines(group, shown)), heads, notes)
+
+
+def _sharded_sites(group: ConditionGroup) -> set[tuple[int, int, int, str]]:
+    """Return where a strategy that shards was measured."""
+    shards = (r for r in group.timed if r.strategy.traffic.shards is not Sharded.NOTHING)
+    return set(map(_site, shards))
+
+
+def _site(row: Row) -> tuple[int, int, int, str]:
+    """Return where strategies are compared: GPUs, nodes, batch per GPU and training path."""
+    return row.gpus, row.nodes, row.batch_per_gpu, row.path
+
+
+def _lines(group: ConditionGroup, rows: list[_PathRow]) -> Iterator[tuple[Row, PathLine]]:
     """Yield the line of each row; numbers of records are medians over its runs."""
     defaults: dict[Site, Row] = {}
     for site, path, row in sorted(rows, key=lambda path_row: path_row.path != TrainingPath()):
         if path in (TrainingPath(), TrainingPath(precision=Precision.FP32)):
             defaults.setdefault(site, row)
+    ddp_rows = {
+        _site(row): row
+        for row in group.timed
+        if row.strategy is Strategy.DDP and row.setup.is_plain
+    }
     for site, _, row in rows:
-        records, default = group.records(row), defaults.get(site)
+        records, default, ddp = group.records(row), defaults.get(site), ddp_rows.get(_site(row))
         peak = _median_of(records, _peak_bytes)
         default_peak = _median_of(group.records(default), _peak_bytes) if default else None
-        default_s = default.figures.epoch_s if default else None
+        ddp_peak = _median_of(group.records(ddp), _peak_bytes) if ddp else None
+        sent = {
+            f"{kind}_bytes_per_iteration": _median_of(records, partial(_sent_bytes, kind=kind))
+            for kind in KINDS
+        }
         yield (
             row,
             PathLine(
                 epoch_s=row.figures.epoch_s,
-                epoch_of_default=_over(row.figures.epoch_s, default_s),
+                epoch_of_default=_over(
+                    row.figures.epoch_s, default.figures.epoch_s if default else None
+                ),
+                epoch_of_ddp=_over(row.figures.epoch_s, ddp.figures.epoch_s if ddp else None),
                 global_batch=row.global_batch,
                 messages_per_iteration=_median_of(records, _messages),
                 sent_bytes_per_iteration=_median_of(records, _sent_bytes),
                 comm_exposed_s=row.figures.comm_exposed_s,
                 peak_memory_bytes=peak,
                 peak_memory_of_default=_over(peak, default_peak),
+                peak_memory_of_ddp=_over(peak, ddp_peak),
+                kept=_median_of(records, _kept_share),
+                optimizer_state_bytes=_median_of(records, _state_bytes),
                 train_loss=_median_of(records, lambda record: record.loss),
+                **sent,
             ),
         )
-
-
-def training_paths(group: ConditionGroup) -> Table | None:
-    """Return rows that differ in their training path only; None where none do."""
-    if group.imported:
-        return None
-    rows = [_of_row(group, row) for row in group.timed]
-    counts = Counter(path_row.site for path_row in rows)
-    shown = sorted((row for row in rows if counts[row.site] > 1), key=_order)
-    if not shown:
-        return None
-    text = TableText(
-        "paths",
-        "Training paths",
-        "timed and instrumented epoch",
-        (
-            PATHS.format(units=captions.units(group.device)),
-            captions.runs([row for *_, row in shown]),
-        ),
-        affected=Affected.TIME,
-    )
-    notes = [WHOLE_PROCESS] if group.device is Device.CPU else []
-    lines = list(_path_lines(group, shown))
-    return line_table(group, text, lines, columns_of(PathLine), notes)
 
 
 def _of_row(group: ConditionGroup, row: Row) -> _PathRow:

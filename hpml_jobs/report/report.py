@@ -14,8 +14,9 @@ from hpml_jobs.report import warnings
 from hpml_jobs.report.choose.rules import Choice, Wish, choose
 from hpml_jobs.report.choose.table import choice_table
 from hpml_jobs.report.communication.messages import bandwidth, messages
-from hpml_jobs.report.communication.microbenchmark import fits, points
+from hpml_jobs.report.communication.microbenchmark import points
 from hpml_jobs.report.communication.phases import phases
+from hpml_jobs.report.communication.profiler import profiler
 from hpml_jobs.report.communication.table import communication
 from hpml_jobs.report.cost.table import LABEL as COST
 from hpml_jobs.report.cost.table import cost
@@ -23,20 +24,18 @@ from hpml_jobs.report.frame import captions, references
 from hpml_jobs.report.frame.cells import CellResult, cell_results
 from hpml_jobs.report.frame.groups import ConditionGroup, charged_gpus, complete_groups, differing
 from hpml_jobs.report.frame.rows import Place
-from hpml_jobs.report.frame.table import Table
+from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.report.lab.tables import StrategyTables, q1, strategy_tables
-from hpml_jobs.report.memory import largest, sharding, training_paths
+from hpml_jobs.report.memory import largest, training_paths
 from hpml_jobs.report.predict.rules import forecast
 from hpml_jobs.report.predict.table import predictions
-from hpml_jobs.report.profiler.table import profiler
 from hpml_jobs.report.quantization.table import latency, layers, quantization, spreads
-from hpml_jobs.report.repeats.compared import between, compared
+from hpml_jobs.report.repeats.compared import between
 from hpml_jobs.report.repeats.table import measured, repeats
-from hpml_jobs.report.scaling.definitions import definitions
 from hpml_jobs.report.scaling.gap import Gap, gaps
 from hpml_jobs.report.scaling.gap_table import gap_table
-from hpml_jobs.report.scaling.table import scaling, strong
-from hpml_jobs.report.training.curves import curve_table, iterations
+from hpml_jobs.report.scaling.table import scaling
+from hpml_jobs.report.training.curves import curve_ends, iterations
 from hpml_jobs.report.training.quality import evaluation, table4
 from hpml_jobs.report.training.replicas import replicas, shuffling
 from hpml_jobs.study.snapshot import CellState, FolderSnapshot
@@ -63,7 +62,7 @@ class ReportGroup(Value, frozen=True, kw_only=True):
     `usability` says which tables can be used; `suggestion` names `baseline=smallest` where ratios
     are missing without it; `choice` is None if no cell has a number; `forecast` is of the next
     two doublings of GPUs; `gaps` are those to the ideal speedup. `is_replaced`: nothing came of its
-    cells, and later ones of other code have numbers.
+    cells, and later ones of other code have numbers. `sheets` are numbers for programs, by label.
     """
 
     number: int
@@ -79,6 +78,7 @@ class ReportGroup(Value, frozen=True, kw_only=True):
     q1: Table | None
     strategies: tuple[StrategyTables, ...]
     full: tuple[Table, ...]
+    sheets: Mapping[str, Sheet]
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -252,6 +252,7 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
             for strategy in of_strategies
         ),
         full=tuple(map(remarked, full)),
+        sheets={label: sheet for label, make in SHEETS.items() if (sheet := make(group))},
     )
 
 
@@ -272,30 +273,16 @@ CHECKS = "checks"
 
 FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
     "scaling": scaling,
-    "strong": strong,
-    "speedups": definitions,
     "iterations": iterations,
     "largest": largest,
     "repeats": repeats,
-    "compared": compared,
-    "sharding": sharding,
     "paths": training_paths,
     "table4": table4,
     "evaluation": evaluation,
     "shuffling": shuffling,
     "communication": communication,
-    "repeats-measured": measured,
-    "bandwidth": bandwidth,
     "phases": phases,
-    "messages": messages,
     "replicas": replicas,
-    "microbenchmark": points,
-    "fit": fits,
-    "profiler": profiler,
-    "curve-ends": curve_table,
-    "latency": latency,
-    "quantization-layers": layers,
-    "spreads": spreads,
     CHECKS: warnings.checks,
 }
 """The full tables by label, in the order of reading; a table without rows is None."""
@@ -304,6 +291,19 @@ CHOICE, PREDICTIONS, GAP = "choice", "predictions", "gap"
 
 LABELS = (CHOICE, PREDICTIONS, COST, GAP, *FULL)
 """The labels of all full tables, in the order of reading."""
+
+SHEETS: dict[str, Callable[[ConditionGroup], Sheet | None]] = {
+    "repeats-measured": measured,
+    "bandwidth": bandwidth,
+    "messages": messages,
+    "microbenchmark": points,
+    "profiler": profiler,
+    "curve-ends": curve_ends,
+    "latency": latency,
+    "quantization-layers": layers,
+    "spreads": spreads,
+}
+"""Numbers that only programs read, by label: as CSV and JSON, without words."""
 
 TOGETHER: dict[str, Callable[[Sequence[ConditionGroup]], Table | None]] = {
     "quantization": quantization,

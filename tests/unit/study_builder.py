@@ -9,7 +9,7 @@ from hpml_jobs.core.cell import Cell, CellFile, Outcome
 from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.record import Attempt, Facts, Record
 from hpml_jobs.core.strategies import Baseline
-from hpml_jobs.report.frame.table import Table
+from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.report.report import Report, ReportOptions, make_report
 from hpml_jobs.status.states import cell_states
 from hpml_jobs.study.attempt import AttemptEnd
@@ -159,3 +159,8 @@ class StudyBuilder:
         """One table of the report."""
         tables = self.collect().groups[group - 1].tables
         return next(table for table in tables if table.label == label)
+
+    def sheet(self, label: str, group: int = 1) -> Sheet:
+        """The numbers of a table or a sheet of the report, for programs."""
+        sheets = self.collect().groups[group - 1].sheets
+        return sheets[label] if label in sheets else self.table(label, group).sheet

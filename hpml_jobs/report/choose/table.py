@@ -109,9 +109,7 @@ def choice_table(group: ConditionGroup, choice: Choice, study: str) -> Table:
         units=captions.units(device),
         cell=reference.words,
     )
-    text = TableText(
-        "choice", "Choice", "timed epoch", (caption, captions.runs(group.timed)), on_screen=False
-    )
+    text = TableText("choice", "Choice", "timed epoch", (caption, captions.runs(group.timed)))
     text = text._replace(answer=words.answer(choice, study))
     items = [(c.label, ChoiceLine.of(c, choice)) for c in choice.candidates]
     has_energy = any(line.joules is not None for _, line in items)

@@ -1,10 +1,13 @@
 """The instrumented epoch: a table and a picture of its phases."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from hpml_jobs.checks.profiling import LAUNCH_MS, PROFILER_LIMIT
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.measurements import Phases
+from hpml_jobs.core.text import percent_text
+from hpml_jobs.report.communication.profiler import ProfilerLine, profiler_line
 from hpml_jobs.report.frame import captions, style
 from hpml_jobs.report.frame.builder import (
     UNMEASURED,
@@ -26,7 +29,7 @@ from hpml_jobs.report.frame.picture import (
     marked,
     rows,
 )
-from hpml_jobs.report.frame.rows import Row
+from hpml_jobs.report.frame.rows import Place, Row
 from hpml_jobs.report.frame.table import Table
 
 PHASES_CAPTION = (
@@ -36,6 +39,13 @@ PHASES_CAPTION = (
     "Collectives inside forward (ddp's buffers, fsdp's parameters) and inside the optimizer "
     "(zero1's parameters) count there here, and as Comm in Table 2. Pack: the part of backward "
     "that copies into and out of messages and averages by hand; it is Comm in Table 2."
+)
+
+PROFILER = (
+    "Profiler: torch.profiler over some iterations of one rank of one run; compute + comm - "
+    "overlap + idle = 100 % of their time. Off by: the distance of our seconds of communication in "
+    f"these iterations from the profiler's (limit {percent_text(PROFILER_LIMIT)}, or {{launch_ms}} "
+    "ms per message)."
 )
 
 OF_SCRIPT = (
@@ -79,8 +89,11 @@ def phases(group: ConditionGroup) -> Table | None:
     rows = [row for row in group.timed if row.figures.closure is not None]
     if not rows:
         return None
+    traces = {row.place: line for row in rows if (line := profiler_line(group, row))}
     heads: tuple[Columns[Row], ...] = (
-        Columns("seconds", tuple(_seconds(group, phase) for phase in PHASES)),
+        # two blocks, because a block is never wider than a screen of 80 columns
+        Columns("seconds", tuple(_seconds(group, phase) for phase in PHASES[:3])),
+        Columns("seconds", tuple(_seconds(group, phase) for phase in PHASES[3:])),
         Columns(
             "%",
             (
@@ -91,6 +104,7 @@ def phases(group: ConditionGroup) -> Table | None:
         Columns(
             "of backward", (column("pack_s", "pack", lambda row: row.figures.pack_s, seconds),)
         ),
+        *([_by_profiler(traces)] if traces else []),
         Columns("", tuple(end for phase in PHASES for end in _ends(group, phase))),
     )
     text = TableText(
@@ -100,14 +114,36 @@ def phases(group: ConditionGroup) -> Table | None:
         (
             PHASES_CAPTION.format(work=captions.work_text(group.work)),
             *([OF_SCRIPT] if group.a_cell.script else []),
+            *([PROFILER.format(launch_ms=LAUNCH_MS[group.device])] if traces else []),
             captions.runs(rows),
         ),
-        on_screen=False,
         below="  least..most",
         affected=Affected.SPLIT,
     )
     notes = left_out(group, UNMEASURED, rest(group.rows, rows))
     return line_table(group, text, [(row, row) for row in rows], heads, notes)
+
+
+def _by_profiler(traces: Mapping[Place, ProfilerLine]) -> Columns[Row]:
+    """Return what the profiler says of each row, in percent; profiler.csv has the seconds."""
+
+    def share(head: str, of_line: Callable[[ProfilerLine], float | None]) -> Column[Row]:
+        def value(row: Row) -> float | None:
+            line = traces.get(row.place)
+            return of_line(line) if line else None
+
+        return column("", head, value, percent)
+
+    return Columns(
+        "profiler, %",
+        (
+            share("compute", lambda line: line.compute_share),
+            share("comm", lambda line: line.comm_share),
+            share("overlap", lambda line: line.overlap_share),
+            share("idle", lambda line: line.idle_share),
+            share("off by", lambda line: line.disagreement),
+        ),
+    )
 
 
 def _seconds(group: ConditionGroup, phase: Phase) -> Column[Row]:

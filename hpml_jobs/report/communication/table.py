@@ -6,6 +6,7 @@ from typing import Annotated, NamedTuple, Self
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
 from hpml_jobs.core.strategies import BandwidthKind
+from hpml_jobs.report.communication.messages import QUESTION, gradients_only
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.answers import Answer, cells, doubt, main_rows, unanswered, usable
 from hpml_jobs.report.frame.builder import (
@@ -85,9 +86,14 @@ def communication(group: ConditionGroup) -> Table | None:
     rows = [row for row in parallel if row.figures.comm_total_s is not None]
     if not rows:
         return None
-    caption = (COMMUNICATION, captions.runs(rows))
+    answers = gradients_only(group)
     text = TableText(
-        "communication", "Communication", "instrumented epoch", caption, affected=Affected.SPLIT
+        "communication",
+        "Communication",
+        "instrumented epoch",
+        (COMMUNICATION, captions.runs(rows)),
+        answer=f"{QUESTION} {'; '.join(answers)}." if answers else "",
+        affected=Affected.SPLIT,
     )
     notes = [
         *_not_split(group, rows),

@@ -206,9 +206,7 @@ def cost(group: ConditionGroup, charged: Charged) -> Table | None:
         clocks_text(group),
         captions.runs(group.timed),
     )
-    text = TableText(
-        LABEL, "Cost", "timed epoch", tuple(line for line in caption if line), on_screen=False
-    )
+    text = TableText(LABEL, "Cost", "timed epoch", tuple(line for line in caption if line))
     notes = [
         *published_notes(group, costs),
         *left_out(group, "no time", rest(group.rows, group.timed)),

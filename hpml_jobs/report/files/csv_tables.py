@@ -39,7 +39,7 @@ _SHEETS = {
         2,
         ["compute_s", "comm_s", "comm_exposed_s", "compute_residual_s", "comm_residual_s"],
     ),
-    "table3": (2, ["gb_per_s", "bus_residual_gb_per_s"]),
+    "table3": (2, ["gb_per_s", "of_peak", "bus_residual_gb_per_s"]),
 }
 """The sheet of each table: the least number of GPUs of a row, and the quantities at each batch."""
 
@@ -87,20 +87,19 @@ def _wide(places: "pd.DataFrame", quantities: list[str]) -> "pd.DataFrame":
 
 
 def _full(report: Report) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows of the full tables by label; a table's rows of all groups share one sheet.
+    """Return the rows of full tables and sheets by label; those of all groups share one sheet.
 
-    Groups may differ in columns: only groups with gather_scatter have the bandwidth of root's link.
+    Groups may differ in columns: only groups with text have bits per byte.
     """
     result: dict[str, list[dict[str, Any]]] = {}
     for group in report.groups:
-        for table in group.full:
-            if table.sheet is not None:
-                rows = result.setdefault(table.label, [])
-                names = table.sheet.columns
-                rows += [
-                    {"group": group.number, **dict(zip(names, row, strict=True))}
-                    for row in table.sheet.rows
-                ]
+        of_tables = {table.label: table.sheet for table in group.full if table.sheet}
+        for label, sheet in {**of_tables, **group.sheets}.items():
+            rows = result.setdefault(label, [])
+            rows += [
+                {"group": group.number, **dict(zip(sheet.columns, row, strict=True))}
+                for row in sheet.rows
+            ]
     for table in report.tables:
         if table.sheet is not None:
             names = table.sheet.columns

@@ -56,13 +56,16 @@ def titles(report: Report, frames: "Frames") -> "pd.DataFrame":
 
 
 def _title(label: str, names: dict[str, str]) -> str:
-    """Return a table's title; Tables 1 to 3 are one table per strategy, which ends the title."""
+    """Return a table's title, or the label of a sheet, which has none.
+
+    Tables 1 to 3 are one table per strategy, which ends the title.
+    """
     if label in names:
         return names[label]
     of_strategies = [
         text for name, text in names.items() if name.rpartition("-")[0] in (label, f"{label}r")
     ]
-    return of_strategies[0].rpartition(", ")[0] if of_strategies else ""
+    return of_strategies[0].rpartition(", ")[0] if of_strategies else label
 
 
 def table(frames: "Frames", label: str) -> "pd.DataFrame":

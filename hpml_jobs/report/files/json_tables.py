@@ -11,10 +11,11 @@ from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.warnings import Cause, causes
 from hpml_jobs.study.files import encode
 
-SCHEMA = 3
+SCHEMA = 4
 """Version of tables.json.
 
 1: first. 2: measured values; every table with its unrounded sheet. 3: treatments, answers.
+4: what only programs read is in `sheets`, no longer in `tables`.
 """
 
 METHOD = (
@@ -52,6 +53,7 @@ def _group(group: ReportGroup) -> dict[str, Any]:
         "entries": [_row(row) for row in group.source.rows if not row.is_baseline],
         "missing_cells": [_absent(result) for result in group.source.cells if not result.measured],
         "tables": [_table(table) for table in group.tables],
+        "sheets": group.sheets,
     }
 
 

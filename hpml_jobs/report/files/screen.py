@@ -1,6 +1,8 @@
 """The report in the terminal: all tables, or a first screen of at most 60 lines."""
 
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
 import msgspec
@@ -31,7 +33,6 @@ def show_all(report: Report, console: Console) -> None:
     for table in report.tables:
         _show_table(table, console, set())
         console.print()
-    _show_file_tables(report, console)
     show_unplaced(report, console)
 
 
@@ -66,8 +67,7 @@ def _show_group(group: ReportGroup, console: Console, *, several: bool) -> None:
         console.print(Text(group.suggestion), width=prose_width(console))
     printed: set[str] = set()
     for table in group.tables:
-        if table.on_screen:
-            _show_table(table, console, printed)
+        _show_table(table, console, printed)
     console.print()
 
 
@@ -102,15 +102,6 @@ def _show_table(table: Table, console: Console, printed: set[str]) -> None:
         bullets(notes, console)
 
 
-def _show_file_tables(report: Report, console: Console) -> None:
-    """Print the titles of the tables that are only in the report's files."""
-    tables = (table for group in report.groups for table in group.tables)
-    titles = dict.fromkeys(table.title for table in tables if not table.on_screen)
-    if titles:
-        line = f"Only in tables.md and as CSV: {', '.join(titles)}."
-        console.print(Text(line, style="bold"), width=prose_width(console))
-
-
 def bullets(lines: Iterable[str], console: Console) -> None:
     """Print a line with a bullet each."""
     grid = rich.table.Table.grid(padding=(0, 1))
@@ -125,12 +116,15 @@ def prose_width(console: Console) -> int:
 
 
 def drawn(table: Table, width: int) -> Iterator[Text]:
-    """Yield the table's lines; blocks that do not fit follow below, with the same row labels."""
+    """Yield the table's lines; blocks that do not fit follow below, with the same row labels.
+
+    Words that are wider than the screen take several lines.
+    """
     if not table.lines:
         return
     labels = [table.corner, *(line.label for line in table.lines)]
     label_width = max(map(len, labels))
-    blocks = list(_blocks(table))
+    blocks = list(_blocks(table, width - label_width - 3))
     while blocks:
         taken, used = 1, label_width + 3 + blocks[0].width
         while taken < len(blocks) and used + 3 + blocks[taken].width <= width:
@@ -143,7 +137,7 @@ def drawn(table: Table, width: int) -> Iterator[Text]:
 
 
 class _Drawn(NamedTuple):
-    """A block with the width of each of its columns, and its texts by row."""
+    """A block with the width of each of its columns, and its texts by row; they may have lines."""
 
     block: Block
     widths: tuple[int, ...]
@@ -154,14 +148,24 @@ class _Drawn(NamedTuple):
         return sum(self.widths) + 2 * (len(self.widths) - 1)
 
 
-def _blocks(table: Table) -> Iterator[_Drawn]:
+def _blocks(table: Table, most: int) -> Iterator[_Drawn]:
+    """Yield the blocks, their words wrapped at `most` characters."""
     first = 0
     for block in table.blocks:
         rows = tuple(line.texts[first : first + block.width] for line in table.lines)
-        widths = [max(map(len, column)) for column in zip(block.names, *rows, strict=True)]
+        if block.words:
+            rows = tuple(tuple(_wrapped(text, most) for text in row) for row in rows)
+        widths = [
+            max(len(line) for text in column for line in text.split("\n"))
+            for column in zip(block.names, *rows, strict=True)
+        ]
         widths[0] += max(0, len(block.head) - sum(widths) - 2 * (block.width - 1))
         yield _Drawn(block, tuple(widths), rows)
         first += block.width
+
+
+def _wrapped(text: str, width: int) -> str:
+    return "\n".join(textwrap.wrap(text, max(width, NARROWEST))) or text
 
 
 def _table_lines(table: Table, blocks: Sequence[_Drawn], label_width: int) -> Iterator[Text]:
@@ -174,8 +178,23 @@ def _table_lines(table: Table, blocks: Sequence[_Drawn], label_width: int) -> It
         "─┼─".join("─" * width for width in (label_width, *(d.width for d in blocks))), "dim"
     )
     for number, line in enumerate(table.lines):
-        texts = [_aligned(drawn.block, drawn.rows[number], drawn.widths) for drawn in blocks]
-        yield _line(Text(line.label.ljust(label_width), style="bold"), texts)
+        rows = [_lines_of(drawn.rows[number]) for drawn in blocks]
+        for part, of_blocks in enumerate(zip_longest(*rows)):
+            label = line.label if part == 0 else ""
+            texts = [
+                _aligned(drawn.block, row or ("",) * len(drawn.widths), drawn.widths)
+                for drawn, row in zip(blocks, of_blocks, strict=True)
+            ]
+            yield _line(Text(label.ljust(label_width), style="bold"), texts)
+
+
+def _lines_of(row: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return a row of texts as the lines that they take.
+
+    >>> _lines_of(("a", "b\\nc"))
+    [('a', 'b'), ('', 'c')]
+    """
+    return list(zip_longest(*(text.split("\n") for text in row), fillvalue=""))
 
 
 def _head(drawn: _Drawn, table: Table) -> str:
@@ -201,6 +220,9 @@ def _line(label: Text, blocks: Sequence[Text]) -> Text:
     parts = [part for block in blocks for part in (Text(" │ ", style="dim"), block)]
     return Text.assemble(label, *parts)  # join() would dim the blocks with the bars between them
 
+
+NARROWEST = 16
+"""Characters of wrapped words, however narrow the screen is."""
 
 LINES = 60
 """The most lines of a first screen, those on files after it included."""

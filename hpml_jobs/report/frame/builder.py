@@ -1,4 +1,4 @@
-"""Full tables: columns with a value, its text, and its name in the CSV."""
+"""Tables and sheets: columns with a value, its text, and its name in the CSV."""
 
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -141,7 +141,6 @@ class TableText(NamedTuple):
     title: str
     corner: str
     caption: tuple[str, ...]
-    on_screen: bool = True
     answer: str = ""
     below: str = ""
     affected: Affected = Affected.TIME
@@ -180,19 +179,21 @@ def line_table(
             written.append(Line(label=text.below, texts=below))
     rows = [row for row, _ in lines]
     values = _sheet(heads, (line for _, line in lines))
-    places = (
-        (
-            *(row.strategy.value, captions.row_label(row.setup, group.device)),
-            *(row.gpus, row.nodes, row.treatment, row.batch_per_gpu),
-        )
-        for row in rows
-    )
-    sheet = Sheet(
-        columns=ROW_COLUMNS + values.columns,
-        rows=tuple(map(operator.add, places, values.rows)),
-    )
+    sheet = row_sheet(group, values.columns, zip(rows, values.rows, strict=True))
     notes = (*captions.explained(group, rows, text.affected), *notes)
     return _table([group], text, heads, written, sheet, notes)
+
+
+def row_sheet(
+    group: ConditionGroup, columns: tuple[str, ...], lines: Iterable[tuple[Row, tuple[Any, ...]]]
+) -> Sheet:
+    """Return the values of rows for programs, each after the row's place."""
+    rows = []
+    for row, values in lines:
+        label = captions.row_label(row.setup, group.device)
+        size = (row.gpus, row.nodes, row.treatment, row.batch_per_gpu)
+        rows.append((row.strategy.value, label, *size, *values))
+    return Sheet(columns=ROW_COLUMNS + columns, rows=tuple(rows))
 
 
 def _table(  # noqa: PLR0913, PLR0917  (the parts of a table)
@@ -215,7 +216,6 @@ def _table(  # noqa: PLR0913, PLR0917  (the parts of a table)
         caption=text.caption,
         setting=" ".join(dict.fromkeys(map(captions.setting, groups))),
         notes=tuple(notes),
-        on_screen=text.on_screen,
         sheet=Sheet(columns=columns, rows=sheet.rows),
         answer=text.answer,
     )

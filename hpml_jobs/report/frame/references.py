@@ -38,10 +38,10 @@ def size_text(rows: Iterable[Row], device: Device) -> str:
     return counted(numbers[0] if numbers else 1, unit(device), units(device))
 
 
-def head(rows: Iterable[Row], device: Device) -> str:
+def head(rows: Iterable[Row], device: Device, same: str = "batch") -> str:
     """Return the heading of columns of ratios: `against 16 GPUs, same batch`."""
     text = size_text(rows, device)
-    return f"against {text.removesuffix(f' {unit(device)}')}, same batch"
+    return f"against {text.removesuffix(f' {unit(device)}')}, same {same}"
 
 
 def baseline(rows: Sequence[Row], batches: Sequence[int], device: Device) -> str:

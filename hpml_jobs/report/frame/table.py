@@ -48,9 +48,8 @@ class Table(Value, frozen=True, kw_only=True):
     """A table of rounded numbers with its caption and notes; `label` is unique in a group.
 
     `setting` (what was trained, on what) belongs to the caption; where all tables are in view, once
-    is enough. Some tables have nothing but lines of text: their notes. `on_screen`: shown by
-    `collect`; the others stand in the files only. `answer`: what the table says to a question of
-    the lab, in a sentence above it.
+    is enough. Some tables have nothing but lines of text: their notes. `answer`: what the table
+    says to a question of the lab, in a sentence above it.
     """
 
     label: str
@@ -61,7 +60,6 @@ class Table(Value, frozen=True, kw_only=True):
     caption: tuple[str, ...]
     setting: str
     notes: tuple[str, ...] = ()
-    on_screen: bool = True
     sheet: Sheet | None = None
     answer: str = ""
 

@@ -18,7 +18,7 @@ from hpml_jobs.report.frame.builder import (
     texts_of,
 )
 from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.numbers import DASH, OOM, gb_per_s, ratio, seconds
+from hpml_jobs.report.frame.numbers import DASH, OOM, gb_per_s, percent, ratio, seconds
 from hpml_jobs.report.frame.rows import (
     Place,
     Row,
@@ -170,6 +170,7 @@ class LabLine(NamedTuple):
     compute_residual_s: Annotated[Number, Shown("Compute", seconds)]
     comm_residual_s: Annotated[Number, Shown("Comm", seconds)]
     gb_per_s: Annotated[Number, Shown("GB/s", gb_per_s)]
+    of_peak: Annotated[Number, Shown("% of peak", percent)]
     bus_residual_gb_per_s: Annotated[Number, Shown("GB/s", gb_per_s)]
     is_doubtful: bool
 
@@ -188,6 +189,7 @@ class LabLine(NamedTuple):
             compute_residual_s=residual.compute_s if residual else None,
             comm_residual_s=residual.comm_s if residual else None,
             gb_per_s=bandwidth.lab_gb_per_s if bandwidth else None,
+            of_peak=bandwidth.of_peak if bandwidth else None,
             bus_residual_gb_per_s=residual.bus_gb_per_s if residual else None,
             is_doubtful=doubts_speedup and row.reference != row.setup,
         )

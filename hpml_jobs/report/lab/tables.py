@@ -10,6 +10,7 @@ from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame import captions, references
 from hpml_jobs.report.frame.builder import TableText
+from hpml_jobs.report.frame.figures import PEAK_FROM_BYTES
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import DASH, count, seconds
 from hpml_jobs.report.frame.rows import Row
@@ -25,6 +26,7 @@ from hpml_jobs.report.lab.words import (
     BANDWIDTH,
     HIDDEN_COST,
     MEASURED,
+    OF_PEAK,
     OF_WINDOW,
     PACKED,
     Q1,
@@ -116,7 +118,7 @@ def table1(selection: StrategyRows) -> Table:
     return strategy_table(selection, text, selection.setups, ("time_s", "speedup"), notes)
 
 
-SAME_GLOBAL_BATCH = "speedups at the same global batch are in the table Strong scaling"
+SAME_GLOBAL_BATCH = "speedups at the same global batch are in the table Scaling"
 
 
 def _elsewhere(selection: StrategyRows) -> list[str]:
@@ -206,16 +208,37 @@ def _where_packing_counts(selection: StrategyRows) -> tuple[str, ...]:
 def table3(selection: StrategyRows) -> Table:
     """Return the measured bandwidth of the gradients in GB/s (1e9 bytes per second)."""
     words = BANDWIDTH[selection.strategy.traffic.bandwidth]
+    has_peak = any(row.bandwidth and row.bandwidth.of_peak for row in selection.parallel_rows)
     text = TableText(
         "table3",
         f"Table 3: {words.title}",
         f"Table 3 (GB/s{words.aside})",
-        (words.measured, captions.runs(selection.parallel_rows)),
+        (
+            words.measured,
+            *([OF_PEAK] if has_peak else []),
+            captions.runs(selection.parallel_rows),
+        ),
         affected=Affected.BANDWIDTH,
     )
-    below = _below(selection, Affected.BANDWIDTH)
-    notes = [*_unmeasured(selection, _has_bandwidth), *below]
-    return strategy_table(selection, text, selection.parallel_setups, ["gb_per_s"], notes)
+    notes = [
+        *_unmeasured(selection, _has_bandwidth),
+        *_small_peaks(selection),
+        *_below(selection, Affected.BANDWIDTH),
+    ]
+    names = ["gb_per_s", "of_peak"] if has_peak else ["gb_per_s"]
+    return strategy_table(selection, text, selection.parallel_setups, names, notes)
+
+
+def _small_peaks(selection: StrategyRows) -> list[str]:
+    """Return a note for each peak that is of messages smaller than those of the caption."""
+    reasons = []
+    for row in selection.parallel_rows:
+        peak_bytes = row.figures.peak_bytes
+        if peak_bytes and peak_bytes < PEAK_FROM_BYTES:
+            size = count(round(peak_bytes))
+            why = f"the peak is of the largest message measured, {size} bytes (below 64 MiB)"
+            reasons.append((why, row.place))
+    return captions.by_reason(reasons, selection.group.device)
 
 
 def _has_compute(row: Row) -> bool:

@@ -101,7 +101,7 @@ SHARDED = (
     "Measured in the instrumented epoch: busbw = (N-1)/N x bytes of gradients that one rank "
     "reduce-scatters / seconds of these messages, each on the rank with the least. On CPUs gloo "
     "moves the whole tensor, so half of a link's speed is the most. The all-gathers of parameters "
-    "are in the table Messages. 1 GB = 1e9 bytes."
+    "are in messages.csv. 1 GB = 1e9 bytes."
 )
 ROOT_WIRE = (
     "Measured on root's wire in the instrumented epoch; not a bus bandwidth. 2(N-1) x S bytes per "
@@ -113,6 +113,10 @@ NOMINAL = (
     "Nominal: DataParallel does not send ring all-reduces. The figure is 2(N-1)/N x I_N x S / "
     "seconds of the reduction of gradients in the instrumented epoch: the bandwidth of a ring that "
     "takes this time. 1 GB = 1e9 bytes."
+)
+OF_PEAK = (
+    "% of peak: busbw / its best value in the microbenchmark from 64 MiB; "
+    "bandwidth.csv has more shares."
 )
 RESIDUAL_BANDWIDTH = (
     "Bus bandwidth by the lab residual: derived, not measured. 2(N-1)/N x I_N x S / Comm, with "

@@ -248,7 +248,7 @@ def predictions(
         epoch=captions.an_epoch(group.work),
     )
     shown = (caption,) if forecast.predictions else ()
-    text = TableText("predictions", "Predictions", "", shown, on_screen=False)
+    text = TableText("predictions", "Predictions", "", shown)
     labels = [cell_label(_place(p), group.device) for p in forecast.predictions]
     items = zip(labels, lines(group, forecast, cluster), strict=True)
     has_tokens = group.a_cell.workload.samples_are_tokens

@@ -24,12 +24,9 @@ from hpml_jobs.report.frame.learning import Mean
 from hpml_jobs.report.frame.numbers import (
     accuracy,
     count,
-    milliseconds,
-    percent,
     ratio,
-    three_digits,
 )
-from hpml_jobs.report.frame.table import Table
+from hpml_jobs.report.frame.table import Sheet, Table
 
 QUANTIZATION = (
     "Quantized after training, evaluated on the whole test set. int8: integers in -128..127, "
@@ -251,32 +248,22 @@ def _notes(networks: Iterable[Runs]) -> Iterator[str]:
     return (f"{what} ({', '.join(names)})" for what, names in names_by_note.items())
 
 
-LAYERS = (
-    "Integer computation over the whole test set, first run. real = scale x integer. Clipped: "
-    "values beyond -128..127, % of a layer's weights and of its outputs. Sums: least and most of "
-    "the int32 accumulators, bias included."
-)
-SPREADS = (
-    "Trained weights, and the input and every layer's output (as the next layer receives it) over"
-    " the profiled images, first run. Percentile: of the absolute values. spreads.csv has the "
-    "counts of a histogram."
-)
-
-
 class LayerLine(NamedTuple):
-    """One layer of one network in one scheme; shares of 1."""
+    """One layer of one network in one scheme; shares of 1.
+
+    `accumulator_*`: ends of the int32 sums over the whole test set, bias included.
+    """
 
     network: str
     layer: str
-    bound: Annotated[str, Shown("by", str, "scale", words=True)]
-    scales: Annotated[str, Shown("for each", str, "scale", words=True)]
-    input_scale: Annotated[float, Shown("input", three_digits, "scales")]
-    weight_scales: Annotated[str, Shown("weights", str, "scales", on_page_only=True)]
-    output_scale: Annotated[Number, Shown("output", three_digits, "scales")]
-    weights_clipped: Annotated[float, Shown("weights", percent, "clipped, %")]
-    outputs_clipped: Annotated[float, Shown("outputs", percent, "clipped, %")]
-    accumulator_least: Annotated[int, Shown("least", count, "sums")]
-    accumulator_most: Annotated[int, Shown("most", count, "sums")]
+    bound: str
+    scales: str
+    input_scale: float
+    output_scale: Number
+    weights_clipped: float
+    outputs_clipped: float
+    accumulator_least: int
+    accumulator_most: int
     weight_scale_least: float
     weight_scale_most: float
     bias_least: Number
@@ -285,7 +272,6 @@ class LayerLine(NamedTuple):
     @classmethod
     def of(cls, network: str, result: Result, layer: Layer) -> Self:
         """Return the line of a layer."""
-        ends = min(layer.weight_scales), max(layer.weight_scales)
         return filled(
             cls,
             layer,
@@ -293,11 +279,10 @@ class LayerLine(NamedTuple):
             layer=layer.name,
             bound=result.bound,
             scales=result.scales,
-            weight_scales="..".join(dict.fromkeys(map(three_digits, ends))),
             weights_clipped=layer.weights_clipped / layer.weights,
             outputs_clipped=layer.clipped / layer.outputs,
-            weight_scale_least=ends[0],
-            weight_scale_most=ends[1],
+            weight_scale_least=min(layer.weight_scales),
+            weight_scale_most=max(layer.weight_scales),
         )
 
 
@@ -307,18 +292,18 @@ class SpreadLine(NamedTuple):
     network: str
     layer: str
     what: str
-    values: Annotated[int, Shown("values", count)]
-    least: Annotated[float, Shown("least", three_digits, "range")]
-    most: Annotated[float, Shown("most", three_digits, "range")]
-    sigma_low: Annotated[float, Shown("low", three_digits, "mean -/+ 3 sigma")]
-    sigma_high: Annotated[float, Shown("high", three_digits, "mean -/+ 3 sigma")]
-    percentile: Annotated[float, Shown("percentile", three_digits)]
+    values: int
+    least: float
+    most: float
+    sigma_low: float
+    sigma_high: float
+    percentile: float
     mean: float
     sigma: float
     counts: str
 
 
-def layers(group: ConditionGroup) -> Table | None:
+def layers(group: ConditionGroup) -> Sheet | None:
     """Return scales, clipped shares and largest sums by layer; None without integers."""
     lines = [
         LayerLine.of(runs.name, result, layer)
@@ -327,14 +312,10 @@ def layers(group: ConditionGroup) -> Table | None:
         if isinstance(step := result.steps[0], Step)
         for layer in step.layers
     ]
-    if not lines:
-        return None
-    text = TableText("quantization-layers", "Quantization by layer", "", (LAYERS,), on_screen=False)
-    items = [(f"{line.network} {line.layer}", line) for line in lines]
-    return item_table([group], text, items, columns_of(LayerLine))
+    return Sheet(columns=LayerLine._fields, rows=tuple(lines)) if lines else None
 
 
-def spreads(group: ConditionGroup) -> Table | None:
+def spreads(group: ConditionGroup) -> Sheet | None:
     """Return the ranges of weights and activations; None if nothing was quantized."""
     lines = [
         filled(
@@ -348,40 +329,28 @@ def spreads(group: ConditionGroup) -> Table | None:
         for runs in quantized([group])
         for spread in runs.first.spreads
     ]
-    if not lines:
-        return None
-    title = "Distributions of weights and activations"
-    text = TableText("spreads", title, "", (SPREADS,), on_screen=False)
-    items = [(f"{line.network} {line.layer} {line.what}", line) for line in lines]
-    return item_table([group], text, items, columns_of(SpreadLine))
-
-
-LATENCY = (
-    "Milliseconds of a batch on the CPU with one thread: median, 10th and 90th percentile; "
-    "medians over runs. Ratio: to fp32 at the same batch; below 1 is faster."
-)
+    return Sheet(columns=SpreadLine._fields, rows=tuple(lines)) if lines else None
 
 
 class LatencyLine(NamedTuple):
-    """One way of computing a batch of one size: seconds, medians over runs."""
+    """One way of computing a batch of one size on one CPU thread: seconds, medians over runs.
+
+    `of_fp32` is the ratio to fp32 at the same batch; below 1 is faster.
+    """
 
     network: str
     what: str
-    batch: Annotated[int, Shown("batch", count)]
-    median_s: Annotated[float, Shown("median", milliseconds, "ms per batch")]
-    p10_s: Annotated[float, Shown("p10", milliseconds, "ms per batch")]
-    p90_s: Annotated[float, Shown("p90", milliseconds, "ms per batch")]
-    of_fp32: Annotated[Number, Shown("ratio to fp32", ratio)]
+    batch: int
+    median_s: float
+    p10_s: float
+    p90_s: float
+    of_fp32: Number
 
 
-def latency(group: ConditionGroup) -> Table | None:
+def latency(group: ConditionGroup) -> Sheet | None:
     """Return the time of a batch with each implementation; None if nothing was timed."""
     lines = [line for runs in quantized([group]) for line in _lines(runs)]
-    if not lines:
-        return None
-    text = TableText("latency", "Latency on the CPU", "", (LATENCY,))
-    items = [(f"{line.network} {line.what}", line) for line in lines]
-    return item_table([group], text, items, columns_of(LatencyLine))
+    return Sheet(columns=LatencyLine._fields, rows=tuple(lines)) if lines else None
 
 
 def _lines(runs: Runs) -> Iterator[LatencyLine]:

@@ -4,17 +4,14 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import combinations, pairwise, product
-from typing import Annotated, NamedTuple, Self
+from typing import NamedTuple
 
 from hpml_jobs.checks.result import Affected
-from hpml_jobs.core.text import NaturalKey, natural_key
 from hpml_jobs.report.frame import captions
-from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, filled, item_table
 from hpml_jobs.report.frame.decision import Comparison, compare, compare_all, runs_needed
 from hpml_jobs.report.frame.groups import ConditionGroup, differing
 from hpml_jobs.report.frame.numbers import ratio, seconds
-from hpml_jobs.report.frame.rows import Row
-from hpml_jobs.report.frame.table import Table
+from hpml_jobs.report.frame.rows import Place, Row
 
 
 def several(group: ConditionGroup) -> bool:
@@ -123,83 +120,31 @@ def _range(times_s: Sequence[float]) -> str:
     return f"{' to '.join(dict.fromkeys(map(seconds, (min(times_s), max(times_s)))))} s"
 
 
-COMPARED = (
-    "Seconds of {what}, median and interval: the fastest strategy at a place and each other "
-    "one. Ratio of times: other / fastest, Hodges-Lehmann estimate with its 95 % interval of this "
-    "pair alone. Two differ if an exact test gives p <= 5 % (Mann-Whitney; of runs that were "
-    "measured in at least 6 rounds, of three strategies 7: Wilcoxon's signed ranks within rounds) "
-    "and the ratio is more than 2 % from 1; p is corrected (Holm) for all pairs of strategies at "
-    "the place, because the fastest is chosen from the same times."
-)
+class Rival(NamedTuple):
+    """The fastest strategy of a place, and how another one there compares with it."""
+
+    fastest: Row
+    comparison: Comparison
 
 
-def rivals(group: ConditionGroup) -> Iterator[tuple[Row, Row, Comparison]]:
-    """Yield the fastest strategy of each place, each other one there, and their comparison."""
-    rows_by_place: dict[tuple[int, int, NaturalKey, int], list[Row]] = {}
+def rivals(group: ConditionGroup) -> dict[Place, Rival]:
+    """Return, for each row that is not the fastest strategy of its place, the one that is.
+
+    Strategies meet at the same GPUs, nodes, treatment and batch.
+    """
+    rows_by_place: dict[tuple[int, int, str, int], list[Row]] = {}
     for row in group.timed:
         if not row.is_baseline:
-            place = (row.gpus, row.nodes, natural_key(row.treatment), row.batch_per_gpu)
+            place = (row.gpus, row.nodes, row.treatment, row.batch_per_gpu)
             rows_by_place.setdefault(place, []).append(row)
-    for _, rows in sorted(rows_by_place.items()):
+    rivals_by_place = {}
+    for rows in rows_by_place.values():
         comparisons = compare_rows(group, rows)
         fastest = min(range(len(rows)), key=lambda index: rows[index].epochs.median)
         for index, other in enumerate(rows):
             if index != fastest:
-                yield rows[fastest], other, comparisons[index, fastest]
-
-
-class ComparedLine(NamedTuple):
-    """The fastest strategy of a place and another one there; `ratio` is other / fastest."""
-
-    gpus: int
-    nodes: int
-    treatment: str
-    batch: int
-    fastest_text: Annotated[str, Shown("fastest, s", on_page_only=True, words=True)]
-    other_text: Annotated[str, Shown("other, s", on_page_only=True, words=True)]
-    result: Annotated[str, Shown("the other is", words=True)]
-    fastest: str
-    fastest_epoch_s: float
-    other: str
-    other_epoch_s: float
-    ratio: float
-    ratio_low: Number
-    ratio_high: Number
-    p: Number
-
-    @classmethod
-    def of(cls, fastest: Row, other: Row, comparison: Comparison) -> Self:
-        """Return the line of two strategies."""
-        estimate, interval = comparison.ratio
-        return filled(
-            cls,
-            other,
-            batch=other.batch_per_gpu,
-            fastest_text=_time_text(fastest),
-            other_text=_time_text(other),
-            result=comparison_text(comparison),
-            fastest=fastest.strategy.value,
-            fastest_epoch_s=fastest.epochs.median,
-            other=other.strategy.value,
-            other_epoch_s=other.epochs.median,
-            ratio=estimate,
-            ratio_low=interval.low if interval else None,
-            ratio_high=interval.high if interval else None,
-            p=comparison.p,
-        )
-
-
-def compared(group: ConditionGroup) -> Table | None:
-    """Return the strategies at the same place; None if no two meet, or each has one run."""
-    items = [
-        (_place(group, other), ComparedLine.of(fastest, other, comparison))
-        for fastest, other, comparison in (rivals(group) if several(group) else ())
-    ]
-    if not items:
-        return None
-    caption = COMPARED.format(what=captions.an_epoch(group.work))
-    text = TableText("compared", "Strategies compared", "timed epoch", (caption,))
-    return item_table([group], text, items, columns_of(ComparedLine))
+                rivals_by_place[other.place] = Rival(rows[fastest], comparisons[index, fastest])
+    return rivals_by_place
 
 
 def between(groups: Sequence[ConditionGroup], condition: str) -> Iterator[str]:
@@ -217,18 +162,3 @@ def between(groups: Sequence[ConditionGroup], condition: str) -> Iterator[str]:
         text = captions.mark(comparison_text(comparison), is_doubtful=is_doubtful)
         values = f"{second.conditions[condition]} against {first.conditions[condition]}"
         yield f"{values} ({captions.cell_words(row.place, first.device)}): {text}"
-
-
-def _place(group: ConditionGroup, row: Row) -> str:
-    return f"{captions.place_label(row.setup, group.device)} b{row.batch_per_gpu}"
-
-
-def _time_text(row: Row) -> str:
-    sample = row.epochs
-    interval = sample.interval
-    time = f"{row.strategy.value} {seconds(sample.median)}"
-    return (
-        f"{time} [{seconds(interval.low)}, {seconds(interval.high)}]"
-        if interval
-        else f"{time}, single run"
-    )

@@ -1,10 +1,9 @@
-"""Full tables of repeats: medians with intervals, spread, and every single run."""
+"""The table of repeats: medians with intervals, spread, and every single run."""
 
 from collections.abc import Callable, Iterable
 from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.checks.comparability import SCATTER_LIMIT
-from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.statistics import (
     RESAMPLES,
@@ -15,27 +14,27 @@ from hpml_jobs.core.statistics import (
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.report.frame import captions, references
 from hpml_jobs.report.frame.builder import (
-    Column,
-    Columns,
     Number,
     Shown,
     TableText,
-    column,
     columns_of,
     left_out,
     line_table,
     row_name,
+    row_sheet,
 )
 from hpml_jobs.report.frame.figures import Figures, bandwidth
 from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.numbers import count, gb_per_s, percent, ratio, seconds
+from hpml_jobs.report.frame.numbers import count, percent, ratio, seconds
 from hpml_jobs.report.frame.rows import Row
-from hpml_jobs.report.frame.table import Table
+from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.report.repeats.compared import (
     Order,
+    Rival,
     compare_rows,
     comparison_text,
     order_of_runs,
+    rivals,
     several,
 )
 
@@ -47,6 +46,11 @@ REPEATS = (
     "different if an exact test gives p <= 5 % (Mann-Whitney; from 6 rounds on, Wilcoxon's signed "
     "ranks within rounds) and the ratio is more than 2 % from 1."
 )
+RIVALS = (
+    "Against the fastest strategy at the same place: the same, with p corrected (Holm) for all "
+    "pairs of strategies there, because the fastest is chosen from the same times; rounds count "
+    "from 6 on, of three strategies from 7."
+)
 ORDER = {
     Order.ROUNDS: "The runs were measured in rounds: every cell once, then every cell again.",
     Order.ROUNDS_PER_SIZE: "The runs were measured in rounds among the cells with equal {units} "
@@ -55,7 +59,6 @@ ORDER = {
     Order.MIXED: "The runs were not measured in rounds: a machine that changes with time looks "
     "like a difference between cells.",
 }
-MEASURED = "Medians over runs with order-statistic intervals, as in the table Repeats."
 ONE_RUN = "single run, no interval"
 
 
@@ -78,11 +81,17 @@ class RepeatsLine(NamedTuple):
         Interval | None, Shown("interval", _ends(ratio), "speedup", on_page_only=True)
     ]
     against: Annotated[str | None, Shown("against {size}", words=True)]
+    against_fastest: Annotated[str | None, Shown("against the fastest strategy", words=True)]
     epoch_low_s: Number
     epoch_high_s: Number
     epoch_covers: Number
     against_ratio: Number
     against_p: Number
+    fastest: str | None
+    fastest_ratio: Number
+    fastest_ratio_low: Number
+    fastest_ratio_high: Number
+    fastest_p: Number
     speedup_low: Number
     speedup_high: Number
     all_epoch_s: str
@@ -90,13 +99,15 @@ class RepeatsLine(NamedTuple):
     is_doubtful: bool
 
     @classmethod
-    def of(cls, group: ConditionGroup, row: Row) -> Self:
-        """Return the line of a row."""
+    def of(cls, group: ConditionGroup, row: Row, rival: Rival | None) -> Self:
+        """Return the line of a row; `rival` is the fastest strategy at its place, if another."""
         sample, of_speedup, reference = row.epochs, None, group.reference(row)
         against, epoch = None, sample.interval
         if reference is not None and reference is not row:
             of_speedup = ratio_interval(reference.epochs.runs, sample.runs)
             against = compare_rows(group, (row, reference))[0, 1]
+        fastest = rival.comparison if rival else None
+        of_fastest = fastest.ratio.interval if fastest else None
         records, left = group.records(row), {r.slug for r in row.left_out if r.role is Role.TIMED}
         return cls(
             runs=len(row.runs),
@@ -106,11 +117,17 @@ class RepeatsLine(NamedTuple):
             speedup=row.speedup,
             speedup_interval=of_speedup,
             against=comparison_text(against) if against else None,
+            against_fastest=_rival_text(rival) if rival else None,
             epoch_low_s=epoch.low if epoch else None,
             epoch_high_s=epoch.high if epoch else None,
             epoch_covers=epoch.coverage if epoch else None,
             against_ratio=against.ratio.estimate if against else None,
             against_p=against.p if against else None,
+            fastest=rival.fastest.strategy.value if rival else None,
+            fastest_ratio=fastest.ratio.estimate if fastest else None,
+            fastest_ratio_low=of_fastest.low if of_fastest else None,
+            fastest_ratio_high=of_fastest.high if of_fastest else None,
+            fastest_p=fastest.p if fastest else None,
             speedup_low=of_speedup.low if of_speedup else None,
             speedup_high=of_speedup.high if of_speedup else None,
             all_epoch_s=" ".join(str(record.epoch_s) for record in records),
@@ -119,15 +136,28 @@ class RepeatsLine(NamedTuple):
         )
 
 
+RIVAL_FIELDS = (
+    *("against_fastest", "fastest", "fastest_ratio", "fastest_ratio_low", "fastest_ratio_high"),
+    "fastest_p",
+)
+
+
+def _rival_text(rival: Rival) -> str:
+    """Return `ddp: slower: 1.04 [1.01, 1.06] times the seconds`."""
+    return f"{rival.fastest.strategy.value}: {comparison_text(rival.comparison)}"
+
+
 def repeats(group: ConditionGroup) -> Table | None:
     """Return medians, intervals and spread of every place; None with one run of each."""
     if not several(group):
         return None
     size = references.size_text(group.timed, group.device)
     against = "against_1" if group.baseline is Baseline.SINGLE else "against_reference"
-    lines = [(row, RepeatsLine.of(group, row)) for row in group.timed]
+    beside = rivals(group)
+    lines = [(row, RepeatsLine.of(group, row, beside.get(row.place))) for row in group.timed]
     heads = columns_of(
         RepeatsLine,
+        without=[] if beside else RIVAL_FIELDS,
         in_csv={f"against{end}": f"{against}{end}" for end in ("", "_ratio", "_p")},
         time=captions.time_word(group.work),
         size=size,
@@ -145,7 +175,8 @@ def repeats(group: ConditionGroup) -> Table | None:
     ]
     order = order_of_runs(group)
     how = [ORDER[order].format(units=captions.units(group.device))] if order else []
-    text = TableText("repeats", "Repeats", "timed epoch", (caption, *how))
+    against_fastest = [RIVALS] if beside else []
+    text = TableText("repeats", "Repeats", "timed epoch", (caption, *against_fastest, *how))
     return line_table(group, text, lines, heads, notes)
 
 
@@ -172,22 +203,22 @@ def _scattered(group: ConditionGroup) -> list[str]:
     return lines
 
 
-def measured(group: ConditionGroup) -> Table | None:
-    """Return intervals of the instrumented epoch's values; None with one run of each."""
+def measured(group: ConditionGroup) -> Sheet | None:
+    """Return medians and order-statistic intervals of the instrumented epoch's values.
+
+    None with one run of each.
+    """
     rows = [row for row in group.timed if row.gpus > 1 and row.figures.compute_s is not None]
     if not several(group) or not rows:
         return None
-    heads = [columns for value in _MEASURED for columns in _heads(*value)]
-    text = TableText(
-        "repeats-measured",
-        "Repeats of the instrumented epoch",
-        "instrumented epoch",
-        (MEASURED,),
-        on_screen=False,
-        affected=Affected.SPLIT,
+    columns = tuple(
+        f"{name}{end}{unit}" for name, unit, _ in _MEASURED for end in ("", "_low", "_high")
     )
-    notes = left_out(group, ONE_RUN, (row for row in rows if len(row.runs) == 1))
-    return line_table(group, text, [(row, row) for row in rows], heads, notes)
+    lines = [
+        (row, tuple(value for *_, of_run in _MEASURED for value in _over_runs(row, of_run)))
+        for row in rows
+    ]
+    return row_sheet(group, columns, lines)
 
 
 OfRun = Callable[[Row, Figures], float | None]
@@ -201,33 +232,22 @@ def _speed_of_run(row: Row, run: Figures) -> float | None:
     return speeds.lab_gb_per_s if speeds else None
 
 
-_MEASURED: tuple[tuple[str, str, str, OfRun, Callable[[float], str]], ...] = (
-    ("compute", "_s", "Compute, s", lambda _, run: run.compute_s, seconds),
-    ("comm", "_s", "Comm, s", lambda _, run: run.comm_s, seconds),
-    ("comm_exposed", "_s", "exposed, s", lambda _, run: run.comm_exposed_s, seconds),
-    ("bandwidth", "_gb_per_s", "Table 3, GB/s", _speed_of_run, gb_per_s),
+_MEASURED: tuple[tuple[str, str, OfRun], ...] = (
+    ("compute", "_s", lambda _, run: run.compute_s),
+    ("comm", "_s", lambda _, run: run.comm_s),
+    ("comm_exposed", "_s", lambda _, run: run.comm_exposed_s),
+    ("bandwidth", "_gb_per_s", _speed_of_run),
 )
+"""Each value's name and unit in the sheet, and its number of a run."""
 
 
-def _heads(
-    name: str, unit: str, head: str, of: OfRun, words: Callable[[float], str]
-) -> tuple[Columns[Row], Columns[Row]]:
-    """Return the columns of a value: its median and interval over runs, and the interval's ends."""
-
-    def sample(row: Row) -> Sample | None:
-        values = tuple(value for run in row.runs if (value := of(row, run)) is not None)
-        return Sample(values) if values else None
-
-    def interval(row: Row) -> Interval | None:
-        return (of_row := sample(row)) and of_row.interval
-
-    median: Column[Row] = column(
-        f"{name}{unit}", "median", lambda row: (of_row := sample(row)) and of_row.median, words
-    )
-    return Columns(head, (median, column("", "interval", interval, _ends(words)))), Columns(
-        "",
-        (
-            column(f"{name}_low{unit}", "", lambda row: (i := interval(row)) and i.low),
-            column(f"{name}_high{unit}", "", lambda row: (i := interval(row)) and i.high),
-        ),
-    )
+def _over_runs(row: Row, of_run: OfRun) -> tuple[Number, Number, Number]:
+    """Return a value's median over the runs that have it, and the ends of its interval."""
+    values = tuple(value for run in row.runs if (value := of_run(row, run)) is not None)
+    if not values:
+        return None, None, None
+    sample = Sample(values)
+    interval = sample.interval
+    if interval is None:
+        return sample.median, None, None
+    return sample.median, interval.low, interval.high

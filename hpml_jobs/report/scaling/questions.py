@@ -117,7 +117,7 @@ def speedups(group: ConditionGroup) -> Answer:
         f"{_by_size(group, compared)}. With a fixed batch per {one} the global batch grows with "
         f"the number of {many}: this is weak scaling. {_strong(group, compared)}"
     )
-    tables = f"Table 1 of {strategy}" + (", table Strong scaling" if pairs(group) else "")
+    tables = f"Table 1 of {strategy}" + (", table Scaling" if pairs(group) else "")
     return Answer(
         *Q2, text, f"{tables}; {cells(group, compared)}", doubt(group, rows, Affected.TIME)
     )

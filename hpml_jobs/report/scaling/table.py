@@ -1,9 +1,8 @@
-"""Full tables of time, throughput and scaling, and of strong scaling where the grid has pairs."""
+"""The table of time, throughput and scaling: weak, and strong where the grid has pairs."""
 
-from collections.abc import Iterable, Iterator
-from typing import Annotated, NamedTuple, Self
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, NamedTuple
 
-from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.report.frame import captions, references
@@ -13,14 +12,13 @@ from hpml_jobs.report.frame.builder import (
     TableText,
     columns_of,
     filled,
-    item_table,
     left_out,
     line_table,
 )
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import per_second, ratio, seconds
 from hpml_jobs.report.frame.references import Pair, pairs
-from hpml_jobs.report.frame.rows import Row
+from hpml_jobs.report.frame.rows import Place, Row
 from hpml_jobs.report.frame.table import Table
 
 SCALING = (
@@ -81,24 +79,34 @@ def scaling(group: ConditionGroup) -> Table | None:
             unit=counted.value,
             processed=TOKENS if counted is Unit.TOKENS else "samples",
         )
-    caption = first + _against(group)
-    text = TableText("scaling", "Scaling", "timed epoch", (caption, captions.runs(group.rows)))
+    strong = {pair.parallel.place: pair for pair in pairs(group)}
+    caption = (
+        first + _against(group),
+        *([_strong_caption(group)] if strong else []),
+        captions.runs(group.rows),
+    )
+    text = TableText("scaling", "Scaling", "timed epoch", caption)
     no_step = any(row.timing and row.timing.step_s is None for row in group.timed)
     notes = [
         *captions.without_train(group, group.timed),
         *([NO_STEP] if no_step else []),
         *([NO_COST.format(unit=unit)] if references.without_plain_loop(group) else []),
+        *_no_fractions(group, strong.values()),
         *missing,
         *([ONE_RUN] if several else []),
     ]
     heads = columns_of(
         ScalingLine,
-        without=["images_per_s"] if counted is Unit.TOKENS else [],
+        without=[
+            *(["images_per_s"] if counted is Unit.TOKENS else []),
+            *([] if strong else STRONG_FIELDS),
+        ],
         time=captions.time_word(group.work),
         unit=counted.value,
         against=references.head(group.timed, group.device),
+        against_global=references.head(group.timed, group.device, "global batch"),
     )
-    return line_table(group, text, list(_lines(group)), heads, notes)
+    return line_table(group, text, list(_lines(group, strong)), heads, notes)
 
 
 def _against(group: ConditionGroup) -> str:
@@ -113,7 +121,11 @@ def _against(group: ConditionGroup) -> str:
 
 
 class ScalingLine(NamedTuple):
-    """Seconds, throughput and ratios of a row; `reference_gpus` is what the ratios are against."""
+    """Seconds, throughput and ratios of a row.
+
+    `reference_gpus` is what the ratios at the same batch are against, `strong_reference_gpus` those
+    at the same global batch.
+    """
 
     epoch_s: Annotated[float, Shown("{time}", seconds, "seconds")]
     train_s: Annotated[Number, Shown("train", seconds, "seconds")]
@@ -128,12 +140,34 @@ class ScalingLine(NamedTuple):
     cost_per_compute: Annotated[Number, Shown("cost/t", ratio, "{against}", doubt="is_doubtful")]
     reference_gpus: int | None
     work_samples: int | None
+    global_batch: int
+    strong_speedup: Annotated[
+        Number, Shown("speedup", ratio, "{against_global}", doubt="doubts_strong")
+    ]
+    strong_efficiency: Annotated[
+        Number, Shown("effic.", ratio, "{against_global}", doubt="doubts_strong")
+    ]
+    karp_flatt: Annotated[
+        Number, Shown("Karp-Flatt", ratio, "{against_global}", doubt="doubts_strong")
+    ]
+    strong_reference_gpus: int | None
+    strong_reference_s: Number
     is_doubtful: bool
+    doubts_strong: bool
 
 
-def _lines(group: ConditionGroup) -> Iterator[tuple[Row, ScalingLine]]:
+STRONG_FIELDS = (
+    *("global_batch", "strong_speedup", "strong_efficiency", "karp_flatt"),
+    *("strong_reference_gpus", "strong_reference_s"),
+)
+
+
+def _lines(
+    group: ConditionGroup, strong: Mapping[Place, Pair]
+) -> Iterator[tuple[Row, ScalingLine]]:
     for row in group.timed:
         if timing := row.timing:
+            pair = strong.get(row.place)
             yield (
                 row,
                 filled(
@@ -147,7 +181,14 @@ def _lines(group: ConditionGroup) -> Iterator[tuple[Row, ScalingLine]]:
                     cost_per_compute=row.scaling.cost_per_compute if row.scaling else None,
                     reference_gpus=row.reference.gpus if row.reference else None,
                     work_samples=timing.work.samples if timing.work else None,
+                    global_batch=row.global_batch,
+                    strong_speedup=pair.speedup if pair else None,
+                    strong_efficiency=pair.efficiency if pair else None,
+                    karp_flatt=pair.serial_fraction if pair else None,
+                    strong_reference_gpus=pair.reference.gpus if pair else None,
+                    strong_reference_s=pair.reference_s if pair else None,
                     is_doubtful=group.doubts_ratio(row),
+                    doubts_strong=group.doubts_ratio(row, pair and pair.reference),
                 ),
             )
 
@@ -161,94 +202,21 @@ def strategies_meet(group: ConditionGroup) -> bool:
 
 
 STRONG = (
-    "The same global batch G on {reference} and on N {units}: speedup = {time}({g}, G{per_g}) / "
-    "{time}(N, G/N){efficiency}, for every pair in the grid. Table 1 keeps the batch per {unit} "
-    "(weak scaling), so its global batch grows with N. Karp-Flatt: the serial fraction that "
-    "explains the speedup by Amdahl's law; the exchange of a ring looks like one."
+    "Same global batch G on {reference} and on N {units} (strong scaling): speedup = {time}({g}, "
+    "G{per_g}) / {time}(N, G/N), for every pair in the grid. Karp-Flatt: the serial fraction that "
+    "explains it by Amdahl's law; the exchange of a ring looks like one."
 )
 NO_FRACTION = "Karp-Flatt is no fraction ({value}): {reason}"
 NO_SINGLE = "Karp-Flatt: not defined without the time of 1 {unit}"
 
 
-class StrongLine(NamedTuple):
-    """The same global batch on the reference and on more GPUs; the place is that of the latter."""
-
-    strategy: str
-    gpus: int
-    nodes: int
-    treatment: str
-    global_batch: Annotated[int, Shown("global batch")]
-    batch: Annotated[int, Shown("batch per {unit}")]
-    reference_gpus: Annotated[int, Shown("{own_size}")]
-    reference_s: Annotated[float, Shown("{size}-{unit}, s", seconds, doubt="doubts_reference")]
-    epoch_s: Annotated[float, Shown("N-{unit}, s", seconds, doubt="is_doubtful")]
-    strong_speedup: Annotated[float, Shown("speedup", ratio, doubt="doubts_ratio")]
-    strong_efficiency: Annotated[float, Shown("efficiency", ratio, doubt="doubts_ratio")]
-    karp_flatt: Annotated[Number, Shown("Karp-Flatt", ratio, doubt="doubts_ratio")]
-    doubts_reference: bool
-    is_doubtful: bool
-    doubts_ratio: bool
-
-    @classmethod
-    def of(cls, group: ConditionGroup, pair: Pair) -> Self:
-        """Return the line of a pair."""
-        row = pair.parallel
-        doubtful = [group.doubts(each, Affected.TIME) for each in (pair.reference, row)]
-        return filled(
-            cls,
-            row,
-            strategy=row.strategy.value,
-            batch=row.batch_per_gpu,
-            reference_gpus=pair.reference.gpus,
-            reference_s=pair.reference_s,
-            epoch_s=pair.parallel_s,
-            strong_speedup=pair.speedup,
-            strong_efficiency=pair.efficiency,
-            karp_flatt=pair.serial_fraction,
-            doubts_reference=doubtful[0],
-            is_doubtful=doubtful[1],
-            doubts_ratio=any(doubtful),
-        )
-
-
-def strong(group: ConditionGroup) -> Table | None:
-    """Return the table of strong scaling; None if the grid has no pair."""
-    shown_pairs = pairs(group)
-    if not shown_pairs:
-        return None
-    runs = captions.runs([pair.parallel for pair in shown_pairs])
-    rows = [row for pair in shown_pairs for row in (pair.reference, pair.parallel)]
-    sizes = {pair.reference.gpus for pair in shown_pairs}
-    size = f"{sizes.pop()}" if len(sizes) == 1 else "g"
-    is_single = group.baseline is Baseline.SINGLE
-    heads = columns_of(
-        StrongLine,
-        in_csv={"reference_s": "one_epoch_s" if is_single else "reference_epoch_s"},
-        unit=captions.unit(group.device),
-        size=size,
-        own_size="g" if size == "g" else "",  # of one size, the next heading says it
-    )
-    return item_table(
-        [group],
-        TableText("strong", "Strong scaling", "timed epoch", (_caption(group), runs)),
-        (
-            (captions.full_label(pair.parallel.setup, group.device), StrongLine.of(group, pair))
-            for pair in shown_pairs
-        ),
-        heads,
-        [*captions.explained(group, rows, Affected.TIME), *_no_fractions(group, shown_pairs)],
-    )
-
-
-def _caption(group: ConditionGroup) -> str:
+def _strong_caption(group: ConditionGroup) -> str:
     is_single = group.baseline is Baseline.SINGLE
     return STRONG.format(
         time=captions.time_word(group.work),
         reference="1" if is_single else "the smallest size g of the strategy",
         g="1" if is_single else "g",
         per_g="" if is_single else "/g",
-        efficiency="" if is_single else ", efficiency = speedup x g / N",
-        unit=captions.unit(group.device),
         units=captions.units(group.device),
     )
 

@@ -1,4 +1,4 @@
-"""Curves of training: reading of iterations.npz, of bounded size, and the table of their ends."""
+"""Curves of training: reading of iterations.npz, of bounded size, and the sheet of their ends."""
 
 import math
 import struct
@@ -15,13 +15,20 @@ from hpml_jobs.core.measurements import Epoch, Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import CLOCKS_APART, SLACK_S
 from hpml_jobs.report.frame import captions, learning
-from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, line_table
+from hpml_jobs.report.frame.builder import (
+    Number,
+    Shown,
+    TableText,
+    columns_of,
+    line_table,
+    row_sheet,
+)
 from hpml_jobs.report.frame.captions import by_reason
 from hpml_jobs.report.frame.cells import CellResult
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import loss, milliseconds
 from hpml_jobs.report.frame.rows import Place, Row
-from hpml_jobs.report.frame.table import Table
+from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.study.files import open_regular, reason_of
 
 if TYPE_CHECKING:
@@ -133,28 +140,23 @@ def _check_times(arrays: Mapping[str, "Values"], record: Record, curves: RankCur
             )
 
 
-CURVES = (
-    "Loss: mean over ranks, in the first and in the last tenth of all iterations of training, "
-    "warm-up included. Step: milliseconds of an iteration of the timed epoch on the rank with the "
-    "largest stall, stall included: median, 90th percentile, and medians of its first and last "
-    "tenth. curves.csv has every iteration of every run (every k-th of long runs, see its column "
-    "every); loss.png shows it."
-)
-
-
 class CurveLine(NamedTuple):
-    """Losses in the first and the last tenth of training; seconds of timed iterations."""
+    """How a row's curves begin and end, medians over runs.
 
-    loss_first_tenth: Annotated[float, Shown("first 10 %", loss, "loss")]
-    loss_last_tenth: Annotated[float, Shown("last 10 %", loss, "loss")]
-    step_median_s: Annotated[Number, Shown("median", milliseconds, "step, ms")]
-    step_p90_s: Annotated[Number, Shown("p90", milliseconds, "step, ms")]
-    step_first_tenth_s: Annotated[Number, Shown("first 10 %", milliseconds, "step, ms")]
-    step_last_tenth_s: Annotated[Number, Shown("last 10 %", milliseconds, "step, ms")]
+    Loss: mean over ranks, in the first and in the last tenth of all iterations of training. Step:
+    seconds of an iteration of the timed epoch on the rank with the largest stall, stall included.
+    """
+
+    loss_first_tenth: float
+    loss_last_tenth: float
+    step_median_s: Number
+    step_p90_s: Number
+    step_first_tenth_s: Number
+    step_last_tenth_s: Number
 
     @classmethod
     def of(cls, group: ConditionGroup, row: Row, ends: dict[str, tuple[float, float]]) -> Self:
-        """Return the line of a row, medians over runs; `ends` are the losses of each run."""
+        """Return the line of a row; `ends` are the losses of each run."""
         timed = [record.most_stalled.timed.steps for record in group.records(row) if record.ranks]
         steps = [of_run for of_run in timed if of_run]
         figures = {
@@ -165,25 +167,20 @@ class CurveLine(NamedTuple):
         return cls(loss_first_tenth=median(first), loss_last_tenth=median(last), **figures)
 
 
-def curve_table(group: ConditionGroup) -> Table | None:
-    """Return how each place's loss begins and ends; None if no run has its iterations."""
-    if not any(map(has_curve, group.cells)):
-        return None
-    ends, faults = _by_run(group, _ends)
+def curve_ends(group: ConditionGroup) -> Sheet | None:
+    """Return how each row's curves begin and end; None if no run has its iterations."""
+    ends, _ = _by_run(group, _ends)
     rows = [row for row in group.timed if set(row.cells) & set(ends)]
-
-    text = TableText(
-        "curve-ends",
-        "Curves",
-        "",
-        (CURVES, captions.runs(rows)),
-        bool(faults),
-        affected=Affected.LEARNING,
-    )
-    remarks = [f"loss: {line}" for line in learning.shorter(group, rows)]
-    remarks += by_reason(faults, group.device, captions.full_label)
     lines = [(row, CurveLine.of(group, row, ends)) for row in rows]
-    return line_table(group, text, lines, columns_of(CurveLine), remarks)
+    return row_sheet(group, CurveLine._fields, lines) if lines else None
+
+
+def unreadable(group: ConditionGroup) -> list[str]:
+    """Return a note for each reason why runs have no curves, where others have some."""
+    if not any(map(has_curve, group.cells)):
+        return []
+    _, faults = _by_run(group, _ends)
+    return by_reason(faults, group.device, captions.full_label)
 
 
 def _by_run(

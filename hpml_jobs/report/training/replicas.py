@@ -24,6 +24,7 @@ from hpml_jobs.report.frame.learning import Mean, compare_means, mean_text
 from hpml_jobs.report.frame.numbers import accuracy, loss, significant
 from hpml_jobs.report.frame.rows import Row, place_of
 from hpml_jobs.report.frame.table import Table
+from hpml_jobs.report.training import curves
 
 REPLICAS = (
     "Loss and accuracy of the last epoch of training, over all samples of all ranks. Test: the "
@@ -94,12 +95,11 @@ def replicas(group: ConditionGroup) -> Table | None:
         "Replicas and accuracy",
         "",
         (REPLICAS, learning.OVER_SEEDS),
-        on_screen=bool(answer),
         answer=answer,
         affected=Affected.LEARNING,
     )
     lines = [(row, ReplicaLine.of(group, row)) for row in rows]
-    notes = [*learning.shorter(group, rows), *missing]
+    notes = [*learning.shorter(group, rows), *curves.unreadable(group), *missing]
     return line_table(group, text, lines, columns_of(ReplicaLine), notes)
 
 

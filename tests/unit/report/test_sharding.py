@@ -45,7 +45,7 @@ def test_sharding_compares_with_ddp_at_the_same_batch(builder):
     )
     builder.with_record(sharded_record(Strategy.FSDP, 30.0, GB, held=parameters // 4))
     builder.with_record(lab_record(lab_cell(4, 32), 40.0))  # nothing is sharded at this batch
-    table = builder.table("sharding")
+    table = builder.table("paths")
     assert [line.label.split()[0] for line in table.lines] == ["ddp", "zero1", "fsdp"]
     rows = [dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows]
     assert [row["peak_memory_of_ddp"] for row in rows] == [1.0, 0.75, 0.25]
@@ -62,7 +62,7 @@ def test_sharding_compares_with_ddp_on_the_same_path(builder):
     builder.with_record(sharded_record(Strategy.DDP, 20.0, 4 * GB))
     builder.with_record(sharded_record(Strategy.DDP, 16.0, 4 * GB, **accumulated))
     builder.with_record(sharded_record(Strategy.FSDP, 32.0, GB, **accumulated))
-    table = builder.table("sharding")
+    table = builder.table("paths")
     assert [line.label for line in table.lines] == [
         f"{strategy} 4-GPU (accumulate 2) b128" for strategy in ("ddp", "fsdp")
     ]
@@ -72,7 +72,7 @@ def test_sharding_compares_with_ddp_on_the_same_path(builder):
 
 def test_sharding_without_ddp_or_on_a_cpu_says_so(builder):
     builder.with_record(sharded_record(Strategy.FSDP, 30.0, GB, device=Device.CPU))
-    table = builder.table("sharding")
+    table = builder.table("paths")
     assert "whole process" in table.notes[0]
     (row,) = table.sheet.rows
     assert dict(zip(table.sheet.columns, row, strict=True))["peak_memory_of_ddp"] is None
@@ -80,4 +80,4 @@ def test_sharding_without_ddp_or_on_a_cpu_says_so(builder):
 
 def test_no_sharding_table_without_a_sharding_strategy(builder):
     builder.with_record(lab_record(lab_cell(4, 128), 20.0))
-    assert "sharding" not in [table.label for table in builder.collect().groups[0].full]
+    assert "paths" not in [table.label for table in builder.collect().groups[0].full]

@@ -64,10 +64,11 @@ def test_strong_scaling_pairs_accumulated_batches_with_more_gpus(builder):
     add(builder, 4, 11.0, batch=128)
     rows = builder.collect().groups[0].source.rows
     assert [row.global_batch for row in rows] == [512, 512]
-    (line,) = builder.table("strong").lines
-    assert line.label == "ddp 4-GPU"
-    assert line.texts[0] == "512"
-    assert "3.64" in line.texts
+    table = builder.table("scaling")
+    assert table.lines[1].label == "ddp 4-GPU b128"
+    assert "3.64" in table.lines[1].texts
+    row = dict(zip(table.sheet.columns, table.sheet.rows[1], strict=True))
+    assert (row["global_batch"], row["strong_speedup"]) == (512, 40.0 / 11.0)
 
 
 def test_rows_and_tables_are_in_the_order_of_numbers(builder):

@@ -59,14 +59,16 @@ def test_strategies_are_compared_within_one_treatment(builder):
         builder.with_record(lab_record(lab_cell(2, 128, seed=seed), 20.0))
         off = lab_cell(2, 128, seed=seed, sync_buffers=SyncBuffers.OFF)
         builder.with_record(lab_record(off, 19.0))
-    assert "compared" not in [table.label for table in builder.collect().groups[0].full]
+    assert "fastest" not in builder.table("repeats").sheet.columns
     cell = lab_cell(2, 128, recipe=WARMUP)
     builder.with_record(lab_record(cell, 18.0))
     builder.with_record(
         lab_record(lab_cell(2, 128, recipe=WARMUP, strategy=Strategy.ALLREDUCE), 21.0)
     )
-    (line,) = builder.table("compared").lines
-    assert line.label == "2-GPU (warmup 2) b128"
+    table = builder.table("repeats")
+    rows = [dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows]
+    compared = [(r["strategy"], r["treatment"], r["fastest"]) for r in rows if r["fastest"]]
+    assert compared == [("allreduce", "warmup 2", "ddp")]
 
 
 def test_csv_tables_and_json_name_the_treatment(builder):
@@ -80,8 +82,8 @@ def test_csv_tables_and_json_name_the_treatment(builder):
     assert treated == {"", "warmup 2"}
 
 
-def test_messages_caption_covers_every_treatment(builder):
+def test_messages_answer_covers_every_treatment(builder):
     builder.with_record(lab_record(lab_cell(2, 128), 20.0))
     off = lab_record(lab_cell(2, 128, sync_buffers=SyncBuffers.OFF), 20.0)
     builder.with_record(off)
-    assert "ddp (buffers off): " in builder.table("messages").caption[1]
+    assert "ddp (buffers off): " in builder.table("communication").answer

@@ -53,9 +53,7 @@ def test_answers_name_tables_and_cells(builder):
     assert by_question["Q1"].evidence == (
         "Table Q1; cells 1 GPU, batch 32; 1 GPU, batch 128; 1 GPU, batch 512"
     )
-    assert by_question["Q2"].evidence.startswith(
-        "Table 1 of ddp, table Strong scaling; cells 2 GPUs"
-    )
+    assert by_question["Q2"].evidence.startswith("Table 1 of ddp, table Scaling; cells 2 GPUs")
 
 
 def test_out_of_memory_is_the_limit_of_q1(builder):

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from hpml_jobs.core.cell import Protocol
-from hpml_jobs.core.quantization import Quantize
+from hpml_jobs.core.quantization import BINS, Quantize
 from hpml_jobs.report.files import latex, markdown
 from hpml_jobs.report.files.markdown import grid
 from hpml_jobs.report.files.screen import show_all
@@ -96,7 +96,7 @@ def test_quantization_settings_split_rows_and_name_difference(builder):
     assert [runs.name for runs in networks] == named
     assert [len(runs.quantized) for runs in networks] == [2, 1]
     for label in ("quantization-layers", "spreads", "latency"):
-        assert list(dict.fromkeys(row[0] for row in builder.table(label).sheet.rows)) == named
+        assert list(dict.fromkeys(row[0] for row in builder.sheet(label).rows)) == named
     assert list(dict.fromkeys(line.label for line in combined_table(builder).lines)) == named
 
 
@@ -138,51 +138,56 @@ def test_networks_of_one_name_are_labelled_by_group(builder):
     }
 
 
-LAYERS = """\
-|                     | scale   |          | scales |                  |        | clipped, % |         |    sums |        |
-|:--------------------|:--------|:---------|-------:|-----------------:|-------:|-----------:|--------:|--------:|-------:|
-|                     | by      | for each |  input |          weights | output |    weights | outputs |   least |   most |
-| lenet_cifar10 conv1 | range   | layer    | 0.0200 | 0.00400..0.00800 | 0.0500 |       0.50 |    0.20 | -12,000 | 15,000 |
-| lenet_cifar10 fc3   | range   | layer    | 0.0200 | 0.00400..0.00800 | 0.0500 |       0.50 |    0.20 | -12,000 | 15,000 |"""  # noqa: E501 - as written
-
-SPREADS = """\
-|                                 | values | range |      | mean -/+ 3 sigma |       | percentile |
-|:--------------------------------|-------:|------:|-----:|-----------------:|------:|-----------:|
-|                                 |        | least | most |              low |  high |            |
-| lenet_cifar10 conv1 weights     |  1,056 | -1.00 | 1.00 |           -0.500 | 0.700 |      0.900 |
-| lenet_cifar10 fc3 weights       |  1,056 | -1.00 | 1.00 |           -0.500 | 0.700 |      0.900 |
-| lenet_cifar10 input activations |  1,056 |     0 | 1.00 |           -0.500 | 0.700 |      0.900 |"""  # noqa: E501 - as written
-
-LATENCY = """\
-|                          | batch | ms per batch |       |      | ratio to fp32 |
-|:-------------------------|------:|-------------:|------:|-----:|--------------:|
-|                          |       |       median |   p10 |  p90 |               |
-| lenet_cifar10 fp32       |     1 |         2.00 |  1.80 | 3.00 |          1.00 |
-| lenet_cifar10 ours int8  |     1 |         5.00 |  4.50 | 7.50 |          2.50 |
-| lenet_cifar10 torch int8 |     1 |         1.00 | 0.900 | 1.50 |         0.500 |"""
+def rows_of(builder, label):
+    """The rows of a sheet, as dicts."""
+    sheet = builder.sheet(label)
+    return [dict(zip(sheet.columns, row, strict=True)) for row in sheet.rows]
 
 
-def test_layer_spread_and_latency_tables_match_published(builder):
+def test_layers_have_scales_clipped_shares_and_sums(builder):
     add_quantized(builder, LENET)
-    assert collapse_spaces(grid(builder.table("quantization-layers")))[
-        : LAYERS.count("\n") + 1
-    ] == (collapse_spaces(LAYERS))
-    assert grid(builder.table("spreads")).startswith(SPREADS)
-    assert grid(builder.table("latency")) == LATENCY
-    shown = {label: builder.table(label).on_screen for label in ("quantization-layers", "latency")}
-    assert shown == {"quantization-layers": False, "latency": True}
+    first = rows_of(builder, "quantization-layers")[0]
+    assert (first["network"], first["layer"]) == ("lenet_cifar10", "conv1")
+    assert (first["bound"], first["scales"]) == ("range", "layer")
+    assert (first["input_scale"], first["output_scale"]) == (0.02, 0.05)
+    assert (first["weight_scale_least"], first["weight_scale_most"]) == (0.004, 0.008)
+    assert (first["weights_clipped"], first["outputs_clipped"]) == (0.005, 0.002)
+    assert (first["accumulator_least"], first["accumulator_most"]) == (-12_000, 15_000)
 
 
-def collapse_spaces(text):
-    """A table's text, however wide its columns are."""
-    return [" ".join(line.replace("-", "").split()) for line in text.splitlines()]
+def test_spreads_have_ranges_and_histograms(builder):
+    add_quantized(builder, LENET)
+    rows = rows_of(builder, "spreads")
+    assert [(row["layer"], row["what"], row["least"]) for row in rows] == [
+        ("conv1", "weights", -1.0),
+        ("fc3", "weights", -1.0),
+        ("input", "activations", 0.0),
+        ("conv1", "activations", 0.0),
+        ("fc3", "activations", 0.0),
+    ]
+    first = rows[0]
+    assert (first["values"], first["most"], first["percentile"]) == (1056, 1.0, 0.9)
+    assert (first["sigma_low"], first["sigma_high"]) == pytest.approx((-0.5, 0.7))
+    counts = [int(count) for count in first["counts"].split()]
+    assert (len(counts), sum(counts)) == (BINS, 1056)
+
+
+def test_latencies_are_compared_with_fp32(builder):
+    add_quantized(builder, LENET)
+    rows = rows_of(builder, "latency")
+    assert [(row["what"], row["median_s"], row["of_fp32"]) for row in rows] == [
+        ("fp32", 0.002, 1.0),
+        ("ours int8", 0.005, 2.5),
+        ("torch int8", 0.001, 0.5),
+    ]
+    assert [rows[1][name] for name in ("p10_s", "p90_s")] == pytest.approx([0.0045, 0.0075])
 
 
 def test_study_without_quantization_has_no_such_tables(builder):
     builder.with_published_study()
     report = builder.collect()
     assert (report.tables, quantized(report.sources)) == ((), [])
-    assert not {"latency", "spreads"} & {table.label for table in report.groups[0].full}
+    assert not {"latency", "spreads"} & set(report.groups[0].sheets)
     assert PLOTS["quantization"](report) is None
 
 

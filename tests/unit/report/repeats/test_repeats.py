@@ -63,23 +63,25 @@ def test_strategies_are_compared_with_the_fastest_by_ratio(builder):
     add_runs(builder, DDP)
     add_runs(builder, ALLREDUCE, strategy=Strategy.ALLREDUCE)
     add_runs(builder, SLOW, strategy=Strategy.GATHER_SCATTER)
-    near, far = builder.table("compared").lines
-    assert near.label == "2-GPU b128"
-    assert near.texts[:2] == ("ddp 8.100 [8.000, 8.200]", "allreduce 8.300 [8.200, 8.500]")
-    assert near.texts[-1] == "slower: 1.02 [1.01, 1.04] times the seconds"  # 2.5 %
-    assert far.texts[1] == "gather_scatter 12.10 [12.00, 12.30]"
-    assert far.texts[-1] == "slower: 1.49 [1.48, 1.52] times the seconds"
-    sheet = builder.table("compared").sheet
-    assert sheet.rows[1][sheet.columns.index("p")] == pytest.approx(3 * 2 / 924, rel=0.1)
+    lines = texts_by_label(builder.table("repeats"))
+    assert lines["ddp 2-GPU b128"][-1] == "–"  # the fastest itself
+    near, far = lines["allreduce 2-GPU b128"], lines["gather_scatter 2-GPU b128"]
+    assert near[:3] == ("6", "8.300", "[8.200, 8.500]")
+    assert near[-1] == "ddp: slower: 1.02 [1.01, 1.04] times the seconds"  # 2.5 %
+    assert far[:3] == ("6", "12.10", "[12.00, 12.30]")
+    assert far[-1] == "ddp: slower: 1.49 [1.48, 1.52] times the seconds"
+    sheet = builder.table("repeats").sheet
+    assert sheet.rows[3][sheet.columns.index("strategy")] == "gather_scatter"
+    assert sheet.rows[3][sheet.columns.index("fastest_p")] == pytest.approx(3 * 2 / 924, rel=0.1)
 
 
 def test_two_runs_are_too_few_to_tell(builder):
     add_runs(builder, ONE[:2], gpus=1)
     add_runs(builder, DDP[:2])
     add_runs(builder, SLOW[:2], strategy=Strategy.ALLREDUCE)
-    (line,) = builder.table("compared").lines
-    assert line.texts[-1] == (
-        "too few runs to tell: 12.00 to 12.10 s against 8.000 to 8.100 s "
+    lines = texts_by_label(builder.table("repeats"))
+    assert lines["allreduce 2-GPU b128"][-1] == (
+        "ddp: too few runs to tell: 12.00 to 12.10 s against 8.000 to 8.100 s "
         "(4 runs of each are needed)"
     )
     assert "50.0 % (2 runs)" in builder.table("repeats").caption[0]
@@ -91,7 +93,6 @@ def test_single_runs_of_strategies_are_not_comparable(builder):
     assert builder.table("scaling").notes == (
         "single run each: strategies at the same place are not comparable; use repeats=6",
     )
-    assert "compared" not in [table.label for table in builder.collect().groups[0].tables]
 
 
 def test_scattered_runs_are_flagged_and_all_shown(builder):
@@ -108,8 +109,8 @@ def test_instrumented_epoch_values_have_intervals(builder):
     add_runs(builder, DDP)
     found = dict(
         zip(
-            builder.table("repeats-measured").sheet.columns,
-            builder.table("repeats-measured").sheet.rows[0],
+            builder.sheet("repeats-measured").columns,
+            builder.sheet("repeats-measured").rows[0],
             strict=True,
         )
     )
@@ -151,7 +152,7 @@ def test_repeats_caption_says_order_of_the_runs(builder, one, two, hand, words):
     add_runs_at(builder, 1, one)
     add_runs_at(builder, 2, two)
     add_runs_at(builder, 2, hand, Strategy.ALLREDUCE)
-    assert words in builder.table("repeats").caption[1]
+    assert words in builder.table("repeats").caption[-1]
 
 
 @pytest.mark.parametrize(("order", "words"), [(0, "slower: 1.04 "), (1, "no significant diff")])
@@ -165,5 +166,5 @@ def test_drift_of_the_machine_is_in_all_runs_of_a_round(builder, order, words):
             started = "2026-10-01T{:02d}:{:02d}:00+00:00".format(*at)
             attempt = msgspec.structs.replace(record.attempt, started=started)
             builder.with_record(msgspec.structs.replace(record, attempt=attempt))
-    (line,) = builder.table("compared").lines
-    assert line.texts[-1].startswith(words)
+    lines = texts_by_label(builder.table("repeats"))
+    assert lines["allreduce 2-GPU b128"][-1].startswith(f"ddp: {words}")

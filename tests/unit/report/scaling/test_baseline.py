@@ -146,16 +146,18 @@ def test_strong_scaling_is_against_the_smallest_size(builder):
     for gpus, batch, epoch_s in ((2, 128, 20.0), (4, 64, 12.5), (8, 32, 10.0)):
         add(builder, gpus, batch, epoch_s)
     group = only_group(builder)
-    table = table_of(group, "strong")
-    rows = [dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows]
-    shown = [(r["reference_gpus"], r["gpus"], r["strong_speedup"]) for r in rows]
+    table = table_of(group, "scaling")
+    lines = [dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows]
+    rows = [line for line in lines if line["strong_speedup"] is not None]
+    shown = [(r["strong_reference_gpus"], r["gpus"], r["strong_speedup"]) for r in rows]
     assert shown == [(2, 4, 1.6), (2, 8, 2.0)]
     assert [r["strong_efficiency"] for r in rows] == [0.8, 0.5]
-    assert [r["reference_epoch_s"] for r in rows] == [20.0, 20.0]
+    assert [r["strong_reference_s"] for r in rows] == [20.0, 20.0]
     assert [r["karp_flatt"] for r in rows] == [None, None]
     assert "Karp-Flatt: not defined without the time of 1 GPU" in table.notes
-    assert "2-GPU, s" in [block.head for block in table.blocks]
-    assert not any(t.label == "strong" for t in only_group(builder, Baseline.SINGLE).tables)
+    assert table.blocks[-1].names == ("speedup", "effic.", "Karp-Flatt")
+    single = table_of(only_group(builder, Baseline.SINGLE), "scaling")
+    assert "strong_speedup" not in single.sheet.columns
 
 
 def test_repeats_are_compared_with_the_smallest_size(builder):

@@ -1,4 +1,4 @@
-"""Curves from iterations.npz: every iteration in the CSV, ends in a table, damage in a note."""
+"""Curves from iterations.npz: every iteration in the CSV, ends in another, damage in a note."""
 
 import io
 import zipfile
@@ -9,7 +9,6 @@ import pytest
 
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.report.files.csv_tables import curves_csv
-from hpml_jobs.report.files.markdown import grid
 from hpml_jobs.report.folder import write_tables
 from tests.unit.builders import lab_cell, lab_record
 
@@ -42,17 +41,16 @@ def curves_frame(builder):
     return pd.read_csv(io.StringIO(curves_csv(builder.collect())), keep_default_na=False)
 
 
-CURVE_ENDS = """\
-|                |       loss |           | step, ms |     |            |           |
-|:---------------|-----------:|----------:|---------:|----:|-----------:|----------:|
-|                | first 10 % | last 10 % |   median | p90 | first 10 % | last 10 % |
-| ddp 2-GPU b512 |     2.4555 |    1.5445 |      408 | 408 |        408 |       408 |"""
+CURVE_ENDS = pytest.approx((2.4555, 1.5445, 0.408, 0.408, 0.408, 0.408), abs=5e-4)
+"""Losses of the first and last tenth; median and 90th percentile of steps, ends of a tenth."""
 
 
-def test_curves_table_shows_first_and_last_values(builder):
+def test_curve_ends_have_first_and_last_values(builder):
     two_gpu_cell_with_curves(builder)
     # of 147 iterations the first and last 14, losses of ranks one apart: 2.5 - 6.5 / 146
-    assert grid(builder.table("curve-ends")) == CURVE_ENDS
+    (row,) = builder.sheet("curve-ends").rows
+    assert row[:6] == ("ddp", "2-GPU", 2, 1, "", 512)
+    assert row[6:] == CURVE_ENDS
 
 
 def test_iterations_are_counted_without_the_first(builder):
@@ -71,13 +69,14 @@ def test_iterations_table_is_for_cells_that_count_them(builder):
     assert "iterations" not in [table.label for table in builder.collect().groups[0].tables]
 
 
-def test_curves_table_omits_losses_of_shorter_runs(builder):
+def test_curve_ends_omit_losses_of_shorter_runs(builder):
     two_gpu_cell_with_curves(builder)
     slug = two_gpu_cell_with_curves(builder, seed=1, protocol=Protocol.LAB, epochs=2)
     write_curves(builder, slug, curve_loss=np.full((2, 98), 9.0))
-    assert grid(builder.table("curve-ends")) == CURVE_ENDS
-    assert builder.table("curve-ends").notes == (
-        "loss: runs of 2 epochs are omitted, others have 3: ddp 2-GPU at batch 512",
+    (row,) = builder.sheet("curve-ends").rows
+    assert row[6:] == CURVE_ENDS
+    assert builder.table("replicas").notes == (
+        "runs of 2 epochs are omitted, others have 3: ddp 2-GPU at batch 512",
     )
 
 
@@ -141,7 +140,7 @@ def test_curves_damaged_file_is_noted_and_others_are_kept(builder, kind):
     bad = two_gpu_cell_with_curves(builder, batch=128)
     damage, words = DAMAGE[kind]
     damage(builder.study.cell(bad).iterations)
-    (note,) = builder.table("curve-ends").notes
+    (note,) = builder.table("replicas").notes
     assert note.startswith("no curves: ")
     assert words in note
     assert note.endswith(": ddp 2-GPU at batch 128")
@@ -150,18 +149,17 @@ def test_curves_damaged_file_is_noted_and_others_are_kept(builder, kind):
 
 def test_curves_of_other_length_than_record_are_rejected(builder):
     write_curves(builder, two_gpu_cell_with_curves(builder), curve_lr=np.zeros(3))
-    table = builder.table("curve-ends")
-    assert table.lines == ()
-    assert table.notes == (
+    assert "curve-ends" not in builder.collect().groups[0].sheets
+    assert builder.table("replicas").notes == (
         "no curves: iterations.npz: curve_lr is 3, its record has 2 x 147 (ranks x iterations): "
         "ddp 2-GPU at batch 512",
     )
 
 
-def test_study_without_curves_has_no_table_or_csv(builder):
+def test_study_without_curves_has_no_csv(builder):
     builder.with_published_study()
     assert curves_csv(builder.collect()) is None
-    assert "curve-ends" not in [table.label for table in builder.collect().groups[0].full]
+    assert "curve-ends" not in builder.collect().groups[0].sheets
 
 
 def test_collect_removes_csv_of_deleted_curves(builder):

@@ -1,1 +1,0 @@
-"""The profiler's cross-check."""

@@ -39,7 +39,6 @@ COMMANDS = {
     "archive": "cli.exchange:archive",
     "unpack": "cli.exchange:unpack",
     "export": "cli.exchange:export",
-    "grade": "cli.grade:grade",
     "init": "cli.setup:init",
     "compare": "cli.compare:compare",
     "reference": "cli.compare:reference",
@@ -57,6 +56,9 @@ OLD_NAMES = {
     "reference": "compare --save",
 }
 """Commands that others do too, kept until version 1.0; help does not list them."""
+
+REPLACED = {"grade": "list course/*/"}
+"""Commands that are gone, with what replaces each."""
 
 
 def function_of(command: str) -> Callable[..., Any]:

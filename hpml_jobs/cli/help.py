@@ -93,7 +93,6 @@ Commands (hpml-jobs COMMAND --help shows its options and an example)
   import FILE                make a study from timings of another program, or from an archive
   export [STUDY] FORMAT      write it for wandb, mlflow, tensorboard or extrap, offline
   archive [STUDY]            pack a study into one file, without personal data
-  grade FOLDER...            list impossible or edited numbers of students' studies and archives
 
   STUDY: a study's name; without it, the most recently submitted study.
   PATTERN: cells by name, e.g. 'ddp-4gpu-*'.

@@ -15,6 +15,7 @@ from hpml_jobs.cli.commands import (
     COMMANDS,
     COMPLETION_VARIABLE,
     PROGRAM,
+    REPLACED,
     UNNAMED,
     discard,
     function_of,
@@ -96,9 +97,15 @@ def _dispatch(words: list[str]) -> int:
         sys.argv[1:] = [word for word in words[names_command:] if word not in multirun]
         hydra_page()
         return 0
-    if not names_command and "=" not in words[0] and (near := nearest(words[0], COMMANDS)):
-        raise UsageError(f"{words[0]} is not a command; did you mean {near}?")
+    if not names_command and "=" not in words[0]:
+        _refuse_misspelt(words[0])
     return _run_command(words if names_command else [UNNAMED, *words])
+
+
+def _refuse_misspelt(word: str) -> None:
+    """Raise UsageError if a word is almost a command, or one that another command replaces."""
+    if near := nearest(word, (*COMMANDS, *REPLACED)):
+        raise UsageError(f"{word} is not a command; did you mean {REPLACED.get(near, near)}?")
 
 
 def _help(words: list[str]) -> int:
@@ -112,6 +119,7 @@ def _help(words: list[str]) -> int:
     if named in COMMANDS:
         return _run_command([named, "--help"])
     if named and not named.startswith("-"):
+        _refuse_misspelt(named)
         topics = ", ".join(TOPICS)
         raise UsageError(f"no help on {named}: name a command, or one of {topics}")
     print(PAGE.format(version=__version__), end="")

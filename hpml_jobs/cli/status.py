@@ -3,9 +3,10 @@
 import math
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
+from enum import StrEnum
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -41,8 +42,9 @@ from hpml_jobs.cli.options import (
     select_study,
     study_words,
 )
-from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.cell import Outcome, Protocol
 from hpml_jobs.core.errors import HpmlError, UsageError
+from hpml_jobs.core.value import Value
 from hpml_jobs.study.files import owner, size_bytes
 from hpml_jobs.study.selection import all_studies, no_study, studies_in, submitted_at
 from hpml_jobs.study.snapshot import CellState
@@ -265,20 +267,28 @@ Folders = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="FOLDER",
-        help="studies, or folders of studies such as course/*/, with owner and size; default: "
-        "the folder of --outputs",
+        help="studies, or folders such as course/*/ with studies in them or in their outputs/; "
+        "default: the folder of --outputs",
     ),
 ]
 
 
-class Listed(NamedTuple):
+class Origin(StrEnum):
+    """Where numbers come from that this folder's jobs did not measure."""
+
+    ARCHIVE = "archive"
+    CSV = "CSV"
+
+
+class Listed(Value, frozen=True, kw_only=True):
     """One study in a line: its cells by state, and what they measure; `fault` if unreadable."""
 
     study: str
     submitted: str  # local date and time
     cluster: str
-    workloads: tuple[str, ...]
-    cells: dict[str, int]
+    workloads: tuple[str, ...] = ()
+    cells: dict[str, int] = {}
+    imported: tuple[Origin, ...] = ()
     fault: str = ""
 
     @property
@@ -289,19 +299,30 @@ class Listed(NamedTuple):
         return sum(n for name, n in self.cells.items() if not Outcome(name).finished)
 
 
+class Speedup(Value, frozen=True, kw_only=True):
+    """The speedup on the most GPUs, there at the largest batch; a check can make it doubtful."""
+
+    speedup: float
+    gpus: int
+    batch_per_gpu: int
+    is_doubtful: bool
+
+
 class Holding(NamedTuple):
-    """The folder a study is in, its owner, its size on disk."""
+    """The folder a study is in, its owner, its size on disk, its speedup."""
 
     folder: str
     owner: str
     bytes: int
+    speedup: Speedup | None
 
 
 def list_(folders: Folders = None, outputs: Outputs = None, json: Json = False) -> None:
     """List all studies: cells by state, date of the last submission, cluster, workload.
 
-    Of FOLDERs, also the owner, the size on disk, and whether each study is ready: all cells
-    finished. SLURM is asked only for studies with unfinished cells.
+    Of FOLDERs, also the owner, the size on disk, whether each study is ready (all cells finished),
+    and the speedup on the most GPUs. Numbers from a CSV file or an archive are marked as imported.
+    SLURM is asked only for studies with unfinished cells.
 
     Example: hpml-jobs list
     """
@@ -309,9 +330,9 @@ def list_(folders: Folders = None, outputs: Outputs = None, json: Json = False) 
         _list_folders(folders, outputs, json=json)
         return
     folder = outputs_of(outputs)
-    listed = [_listed(study) for study in all_studies(folder)]
+    listed = [_listed(study, _status_or_fault(study)) for study in all_studies(folder)]
     if json:
-        print_json({"outputs": str(folder), "studies": [one._asdict() for one in listed]})
+        print_json({"outputs": str(folder), "studies": listed})
         return
     if not listed:
         raise no_study(folder)
@@ -327,30 +348,80 @@ def _list_folders(folders: list[Path], outputs: Path | None, *, json: bool) -> N
         studies += inside
         if not inside:
             print(f"no study in {folder}", file=sys.stderr)
-    listed = [_listed(study) for study in studies]
-    holdings = [Holding(str(s.root.parent), owner(s.root), size_bytes(s.root)) for s in studies]
+    statuses = [_status_or_fault(study) for study in studies]
+    listed = [*map(_listed, studies, statuses)]
+    holdings = [*map(_holding, studies, statuses)]
     if json:
         pairs = zip(listed, holdings, strict=True)
-        lines = [{**a._asdict(), **b._asdict(), "unfinished": a.unfinished} for a, b in pairs]
+        lines = [
+            {**msgspec.structs.asdict(line), **holding._asdict(), "unfinished": line.unfinished}
+            for line, holding in pairs
+        ]
         print_json({"folders": list(map(str, folders)), "studies": lines})
         return
     console().print(_studies_table(listed, holdings))
 
 
-def _listed(study: Study) -> Listed:
+def _status_or_fault(study: Study) -> "StudyStatus | HpmlError":
+    """Return the status of a study, or why it cannot be read."""
     from hpml_jobs.status.states import study_status
 
+    try:
+        study.check_schema()
+        return study_status(study)
+    except HpmlError as fault:
+        return fault
+
+
+def _listed(study: Study, status: "StudyStatus | HpmlError") -> Listed:
     moment = datetime.fromtimestamp(submitted_at(study.root), UTC).astimezone()
     submitted = moment.strftime("%Y-%m-%d %H:%M")
     cluster = last.name if (last := study.last_cluster()) else ""
-    try:
-        study.check_schema()
-        status = study_status(study)
-    except HpmlError as fault:
-        return Listed(study.name, submitted, cluster, (), {}, str(fault))
+    if isinstance(status, HpmlError):
+        return Listed(study=study.name, submitted=submitted, cluster=cluster, fault=str(status))
     counts = Counter(state.outcome for state in status.states)
-    cells = {outcome.value: counts[outcome] for outcome in Outcome if counts[outcome]}
-    return Listed(study.name, submitted, cluster, _workloads(status), cells)
+    return Listed(
+        study=study.name,
+        submitted=submitted,
+        cluster=cluster,
+        workloads=_workloads(status),
+        cells={outcome.value: counts[outcome] for outcome in Outcome if counts[outcome]},
+        imported=tuple(_imported(study, status)),
+    )
+
+
+def _imported(study: Study, status: "StudyStatus") -> Iterator[Origin]:
+    if study.is_unpacked:
+        yield Origin.ARCHIVE
+    cells = (snapshot.file.cell for snapshot in status.snapshots if snapshot.file)
+    if any(cell.protocol is Protocol.IMPORTED for cell in cells):
+        yield Origin.CSV
+
+
+def _holding(study: Study, status: "StudyStatus | HpmlError") -> Holding:
+    speedup = None if isinstance(status, HpmlError) else _speedup(status)
+    return Holding(str(study.root.parent), owner(study.root), size_bytes(study.root), speedup)
+
+
+def _speedup(status: "StudyStatus") -> Speedup | None:
+    """Return the speedup on the most GPUs, there at the largest batch; None if there is none."""
+    from hpml_jobs.report.frame.cells import cell_results
+    from hpml_jobs.report.frame.groups import complete_groups
+
+    states = {state.slug: state for state in status.states}
+    groups = complete_groups(cell_results(status.snapshots, states))
+    speedups = [
+        Speedup(
+            speedup=row.speedup,
+            gpus=row.gpus,
+            batch_per_gpu=row.batch_per_gpu,
+            is_doubtful=group.doubts_ratio(row),
+        )
+        for group in groups
+        for row in group.timed
+        if row.gpus > 1 and row.speedup is not None
+    ]
+    return max(speedups, key=lambda row: (row.gpus, row.batch_per_gpu), default=None)
 
 
 def _workloads(status: "StudyStatus") -> tuple[str, ...]:
@@ -359,13 +430,18 @@ def _workloads(status: "StudyStatus") -> tuple[str, ...]:
 
 
 def _studies_table(listed: list[Listed], holdings: Sequence[Holding] = ()) -> Table:
-    headings = ("folder", "owner", "size", "ready") if holdings else ()
+    headings = ("folder", "owner", "size", "ready", "speedup") if holdings else ()
     table = plain_table((*headings, "study", "submitted", "cluster"), ("workload", "cells"))
     for one, holding in zip_longest(listed, holdings):
         cells = Text(one.fault, style="red") if one.fault else _cells_by_state(one.cells)
+        if one.imported:
+            cells.append(f", imported ({', '.join(one.imported)})")
         workloads = ", ".join(one.workloads) or "\N{EN DASH}"
         cluster = one.cluster or "\N{EN DASH}"
-        first = (*holding[:2], f"{holding.bytes / 1e6:.3g} MB", _ready(one)) if holding else ()
+        first: tuple[str, ...] = ()
+        if holding:
+            size = f"{holding.bytes / 1e6:.3g} MB"
+            first = (holding.folder, holding.owner, size, _ready(one), _words(holding.speedup))
         table.add_row(*first, one.study, one.submitted, cluster, workloads, cells)
     return table
 
@@ -374,6 +450,15 @@ def _ready(one: Listed) -> str:
     if one.unfinished is None:
         return "\N{EN DASH}"
     return f"{one.unfinished} unfinished" if one.unfinished else "yes"
+
+
+def _words(speedup: Speedup | None) -> str:
+    from hpml_jobs.report.frame.captions import mark
+
+    if speedup is None:
+        return "\N{EN DASH}"
+    ratio = mark(f"{speedup.speedup:.2f}", is_doubtful=speedup.is_doubtful)
+    return f"{ratio} on {speedup.gpus}, b{speedup.batch_per_gpu}"
 
 
 def _cells_by_state(cells: dict[str, int]) -> Text:

@@ -6,6 +6,7 @@ from typing import Any
 
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import user_folder
+from hpml_jobs.study.selection import OUTPUTS
 
 
 def user_config_file() -> Path:
@@ -65,4 +66,4 @@ def _flat(values: dict[Any, Any], prefix: str = "") -> dict[str, Any]:
 
 def user_outputs() -> Path:
     """Return the folder that the user's studies are written to."""
-    return Path(os.path.expandvars(str(user_defaults(None).get("outputs", "outputs"))))
+    return Path(os.path.expandvars(str(user_defaults(None).get("outputs", OUTPUTS))))

@@ -14,6 +14,9 @@ from hpml_jobs.study.study import Study
 SHOWN_CELLS = 10
 """Number of cells that an error message lists."""
 
+OUTPUTS = "outputs"
+"""The default of outputs=: the folder of the studies, in the folder of a submission."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LONGEST_NAME = 100
 
@@ -52,14 +55,20 @@ def all_studies(outputs: Path) -> list[Study]:
 
 
 def studies_in(folder: Path) -> list[Study]:
-    """Return the study that a folder is, or those in it, the most recently submitted first.
+    """Return the study that a folder is, or those in it and in its folder `outputs`.
+
+    In each, the most recently submitted is first.
 
     Raises:
         HpmlError: it is not a folder, or cannot be read.
     """
     if not folder.is_dir():
         raise HpmlError(f"{folder} is not a folder: name studies, or folders of studies")
-    return [Study(folder.resolve())] if is_study(folder) else all_studies(folder)
+    if is_study(folder):
+        return [Study(folder.resolve())]
+    outputs = folder / OUTPUTS
+    inside = [] if is_study(outputs) else all_studies(outputs)  # a study is in the folder itself
+    return [*all_studies(folder), *inside]
 
 
 def no_study(outputs: Path) -> HpmlError:

@@ -194,7 +194,7 @@ def test_list_of_folders_shows_owner_size_and_whether_each_study_is_ready(study,
     out = output_of(capsys, "list", "course/ada", "course/bob/lab", "course/eve")
     ada, bob = (line.split() for line in out.splitlines()[1:])
     assert ada[:2] == ["course/ada", Path("course").owner()]
-    assert (ada[3:6], bob[4:6]) == (["MB", "yes", "lab"], ["2", "unfinished"])
+    assert (ada[3:7], bob[4:7]) == (["MB", "yes", "–", "lab"], ["2", "unfinished", "–"])
     assert run(["list", "--json", "course/ada", "course/eve"]) == 0
     out, err = capsys.readouterr()
     (one,) = json.loads(out)["studies"]
@@ -207,6 +207,43 @@ def test_list_of_folders_shows_owner_size_and_whether_each_study_is_ready(study,
         "hpml-jobs: notes is not a folder: name studies, or folders of studies",
     )
     assert fault_of(capsys, "list", "course/ada", "--outputs", "outputs")[0] == 2
+
+
+def test_list_of_a_course_shows_the_speedup_of_the_layout_that_the_program_makes(laptop, capsys):
+    StudyBuilder(Path("course/ada/hw4")).with_published_study()
+    StudyBuilder(Path("course/ada/outputs/hw5")).with_record(a_record(a_cell(), "1_0.r0"))
+    out = output_of(capsys, "list", "course/ada")
+    hw4, hw5 = (line.split() for line in out.splitlines()[1:])
+    assert hw4[0] == "course/ada"
+    assert hw4[4:9] == ["yes", "1.72", "on", "4,", "b512"]
+    assert (hw5[0], hw5[6]) == ("course/ada/outputs", "hw5")
+    studies = json.loads(output_of(capsys, "list", "--json", "course/ada"))["studies"]
+    speedup = studies[0]["speedup"]
+    assert (speedup["gpus"], speedup["batch_per_gpu"], speedup["is_doubtful"]) == (4, 512, False)
+    assert studies[1]["speedup"] is None
+
+
+def test_list_marks_impossible_speedups(laptop, capsys):
+    Path("times.csv").write_text("gpus,batch,epoch_s\n1,128,40\n4,128,8\n")
+    words = ("study=times", "images=50000", "--outputs", "bob")
+    output_of(capsys, "import", "times.csv", *words)
+    assert "!5.00 on 4, b128" in output_of(capsys, "list", "bob")
+
+
+def test_list_marks_imported_studies(study, capsys):
+    Path("times.csv").write_text("gpus,batch,epoch_s\n1,128,40\n4,128,24\n")
+    output_of(capsys, "import", "times.csv", "study=times", "images=50000")
+    for name in ("mine", "times"):
+        output_of(capsys, "archive", name)
+        output_of(capsys, "import", f"{name}.tar.gz", "--outputs", "course/eve")
+    shown = dict(line.split(maxsplit=1) for line in output_of(capsys, "list").splitlines())
+    assert shown["times"].rstrip().endswith("2 ok, imported (CSV)")
+    assert shown["mine"].rstrip().endswith("3 ok")
+    out = output_of(capsys, "list", "course/eve")
+    assert "3 ok, imported (archive)" in out
+    assert "2 ok, imported (archive, CSV)" in out
+    studies = json.loads(output_of(capsys, "list", "--json"))["studies"]
+    assert {one["study"]: one["imported"] for one in studies} == {"mine": [], "times": ["CSV"]}
 
 
 def test_list_without_studies_says_what_to_do(laptop, capsys):

@@ -51,7 +51,7 @@ NOT_RUN = {
     "run": "trains (tests/unit/cli/test_local_runs.py)",
     "doctor": "sends a job (tests/journeys/test_doctor_journey.py)",
     "export .* wandb": "needs wandb (tests/long/test_exports.py)",
-    "(list|grade) 'course/": "needs students' folders (tests/unit/cli/test_grade_command.py)",
+    "list 'course/": "needs students' folders (tests/unit/cli/test_choose_and_list.py)",
     "plan .*data.root=": "needs a folder of images (tests/unit/cli/test_image_folders.py)",
     "plan .*workload=(custom|mygpt)": "needs code (test_own_code_page.py, test_ranks.py)",
 }

@@ -9,7 +9,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from hpml_jobs.cli.commands import COMMANDS, OLD_NAMES, PROGRAM, UNNAMED, typer_program
+from hpml_jobs.cli.commands import PROGRAM, UNNAMED, typer_program
 from hpml_jobs.cli.help import GROUPS, KeyDoc, description, keys
 from hpml_jobs.core.paths import conf_folder
 
@@ -52,8 +52,7 @@ Row = tuple[str, str]
 
 def page() -> str:
     """Return the page."""
-    shown = typer_program(name for name in COMMANDS if name not in OLD_NAMES)
-    commands: dict[str, Any] = get_command(shown).commands  # type: ignore[attr-defined]
+    commands: dict[str, Any] = get_command(typer_program()).commands  # type: ignore[attr-defined]
     uses = Counter(row for command in commands.values() for row in _rows(command))
     common = [row for row, count in uses.items() if count > 1]
     parts = [INTRODUCTION, _contents(commands), f"{COMMON}\n{_option_table(common)}"]
@@ -70,8 +69,7 @@ def _contents(commands: dict[str, Any]) -> str:
 
 
 def _rows(command: Any) -> list[Row]:
-    shown = (p for p in command.params if not getattr(p, "hidden", False))
-    return [(f"`{' '.join(_names(p))}`", _meaning(p)) for p in shown]
+    return [(f"`{' '.join(_names(p))}`", _meaning(p)) for p in command.params]
 
 
 def _command(name: str, command: Any, common: list[Row]) -> str:

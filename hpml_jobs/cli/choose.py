@@ -50,10 +50,6 @@ def choose(
         ),
     ] = None,
     outputs: Outputs = None,
-    predicted: Annotated[
-        bool,
-        typer.Option("--predicted", hidden=True, help="what predict does; until version 1.0"),
-    ] = False,
     preliminary: Annotated[
         bool, typer.Option("--preliminary", help="write the proposal from a single run, too")
     ] = False,
@@ -73,9 +69,6 @@ def choose(
     from hpml_jobs.report.choose.table import choices
     from hpml_jobs.study.snapshot import read_study
 
-    if predicted:
-        predict(words, outputs, json=json)
-        return
     name, values = parse_words("choose", words, CHOOSE_KEYS)
     wish = Wish(**values)
     if preliminary and wish.runs is None:

@@ -27,7 +27,6 @@ COMMANDS = {
     "import": "cli.exchange:import_",
     "list": "cli.status:list_",
     "status": "cli.status:status",
-    "watch": "cli.status:watch",
     "logs": "cli.status:logs",
     "record": "cli.collect:record",
     "cancel": "cli.jobs:cancel",
@@ -37,11 +36,9 @@ COMMANDS = {
     "choose": "cli.choose:choose",
     "predict": "cli.choose:predict",
     "archive": "cli.exchange:archive",
-    "unpack": "cli.exchange:unpack",
     "export": "cli.exchange:export",
     "init": "cli.setup:init",
     "compare": "cli.compare:compare",
-    "reference": "cli.compare:reference",
     "doctor": "cli.setup:doctor",
     "completion": "cli.completion:completion",
 }
@@ -50,14 +47,12 @@ COMMANDS = {
 UNNAMED = "submit"
 """The command of a line that names none."""
 
-OLD_NAMES = {
+REPLACED = {
     "watch": "status --watch",
     "unpack": "import FILE.tar.gz",
     "reference": "compare --save",
+    "grade": "list course/*/",
 }
-"""Commands that others do too, kept until version 1.0; help does not list them."""
-
-REPLACED = {"grade": "list course/*/"}
 """Commands that are gone, with what replaces each."""
 
 
@@ -79,7 +74,7 @@ def typer_program(names: Iterable[str] = COMMANDS) -> "typer.Typer":
     )
     program.callback()(lambda: None)  # keeps the command's name, even if there is only one
     for name in names:
-        program.command(name, hidden=name in (UNNAMED, *OLD_NAMES))(function_of(name))
+        program.command(name, hidden=name == UNNAMED)(function_of(name))
     return program
 
 

@@ -2,7 +2,6 @@
 
 import re
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -11,8 +10,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from hpml_jobs.cli.completion import compared, studies
-from hpml_jobs.cli.console import console, plain_table, print_json
+from hpml_jobs.cli.completion import compared
+from hpml_jobs.cli.console import console, print_json
 from hpml_jobs.cli.options import Json, Outputs, find_study, history_of, outputs_of
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import counted, did_you_mean
@@ -182,61 +181,6 @@ def _write_picture(text: "ComparisonText", new: "Side", to: Path | None, *, json
         print(f"written: {', '.join(path.name for path in written)} in {folder}")
 
 
-class Action(StrEnum):
-    """What is done with references."""
-
-    SAVE = "save"
-    LIST = "list"
-    SHOW = "show"
-    DELETE = "delete"
-
-
-def reference(
-    action: Annotated[Action, typer.Argument(help="what to do")],
-    name: Annotated[
-        str | None,
-        typer.Argument(metavar="NAME", help="name of the reference, or the path of its file"),
-    ] = None,
-    study: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="STUDY",
-            help="study to save; default: the most recently submitted",
-            autocompletion=studies,
-        ),
-    ] = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="save over a reference of the same name")
-    ] = False,
-    outputs: Outputs = None,
-    json: Json = False,
-) -> None:
-    """List, show and delete what compare --save stored; reference save does the same as it.
-
-    A name is stored in references/ next to the studies, a path (ci/reference.json) as it is: that
-    can be committed. The file has times, conditions and checks, no paths and no names of hosts.
-
-    Example: hpml-jobs reference save v1 digits-local
-    """
-    folder = outputs_of(outputs)
-    if study is not None and action is not Action.SAVE:
-        raise UsageError(f"{study}: reference {action.value} has no study")
-    if action is Action.LIST:
-        if name is not None:
-            raise UsageError(f"{name}: reference list has no name; use reference show {name}")
-        _list_references(folder, json=json)
-        return
-    if name is None:
-        raise UsageError(f"reference {action.value} needs a NAME")
-    match action:
-        case Action.SAVE:
-            save_reference(name, study, outputs, replace=replace, json=json)
-        case Action.SHOW:
-            _show_reference(name, folder, json=json)
-        case _:
-            _delete_reference(name, folder)
-
-
 def save_reference(
     name: str, study: str | None, outputs: Path | None, *, replace: bool, json: bool
 ) -> None:
@@ -266,60 +210,6 @@ def save_reference(
 def _cells(numbers: "Reference") -> str:
     cells = [cell for group in numbers.groups for cell in group.cells if cell.runs]
     return f"{counted(len(cells), 'cell')}, {counted(sum(len(c.runs) for c in cells), 'run')}"
-
-
-def _list_references(folder: Path, *, json: bool) -> None:
-    from hpml_jobs.report.compare.reference import read_reference
-
-    heads = ("reference", "study", "measured", "cells")
-    table, rows = plain_table((), heads), []
-    for name in reference_names(folder):
-        try:
-            numbers = read_reference(reference_path(name, folder))
-        except HpmlError as fault:
-            rows.append({"reference": name, "fault": str(fault)})
-            table.add_row(name, Text(str(fault), style="red"), "", "")
-            continue
-        row = (name, numbers.study, numbers.measured[:10], _cells(numbers))
-        rows.append(dict(zip(heads, row, strict=True)))
-        table.add_row(*row)
-    if json:
-        print_json({"references": rows})
-    elif rows:
-        console().print(table)
-    else:
-        raise HpmlError(f"no reference in {folder}: hpml-jobs compare STUDY --save NAME stores one")
-
-
-def _show_reference(name: str, folder: Path, *, json: bool) -> None:
-    from hpml_jobs.report.compare.reference import read_reference
-    from hpml_jobs.report.frame.captions import cell_label
-    from hpml_jobs.report.frame.numbers import seconds
-
-    path = reference_path(name, folder)
-    numbers = read_reference(path)
-    if json:
-        print_json(numbers)
-        return
-    day = f", measured {numbers.measured[:10]}" if numbers.measured else ""
-    print(f"{path}: {_cells(numbers)} of study {numbers.study}{day}")
-    for group in numbers.groups:
-        print(group.setting)
-        for cell in group.cells:
-            times = ", ".join(map(seconds, cell.epochs_s)) or cell.outcome.value
-            print(f"  {cell_label(cell.place, group.device)}: {times}{' s' if cell.runs else ''}")
-
-
-def _delete_reference(name: str, folder: Path) -> None:
-
-    if is_path(name):
-        raise UsageError(f"{name}: reference delete takes a name; remove a file yourself")
-    path = reference_path(name, folder)
-    try:
-        path.unlink()
-    except OSError as fault:
-        raise HpmlError(f"reference {path} cannot be deleted: {fault.strerror}") from fault
-    print(f"deleted: {path}")
 
 
 REFERENCES = "references"

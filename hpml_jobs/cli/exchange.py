@@ -1,4 +1,4 @@
-"""Commands of what goes in and out: archive, unpack, import and export."""
+"""Commands of what goes in and out: archive, import and export."""
 
 import re
 import sys
@@ -111,22 +111,16 @@ def _is_older(study: Study) -> bool:
     return any(path.stat().st_mtime > written for path in records if path.exists())
 
 
-def unpack(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="archive of a study")],
-    outputs: Outputs = None,
-    json: Json = False,
-) -> None:
-    """Do the same as import FILE.tar.gz.
+def _import_archive(file: Path, outputs: Path | None, *, json: bool) -> None:
+    """Make a study from an archive.
 
     SLURM is not asked about the cells of such a study, and no cell can be submitted to it.
-
-    Example: hpml-jobs unpack results.tar.gz --outputs published
     """
-    from hpml_jobs.study.unpack import unpack as read_archive
+    from hpml_jobs.study.unpack import unpack
 
-    if not file.expanduser().exists():
+    if not file.exists():
         raise HpmlError(f"{file} does not exist")
-    study, note = read_archive(file.expanduser(), _folder(outputs))
+    study, note = unpack(file, _folder(outputs))
     if json:
         print_json({"study": study.name, "folder": str(study.root), "note": note})
         return
@@ -181,7 +175,7 @@ def import_(words: FileAndKeys = None, outputs: Outputs = None, json: Json = Fal
 
     file, values = _parsed(words or [])
     if is_archive(file):
-        unpack(file, outputs, json)
+        _import_archive(file.expanduser(), outputs, json=json)
         return
     rules = Rules(
         batch_is_global=_word(values, "batch_is") == "global",

@@ -175,6 +175,10 @@ _PYDANTIC = re.compile(r"Input should be a valid integer.*")
 """The words of typer's own dependency."""
 
 
+REPLACED_OPTIONS = {"--dryrun": "--dry-run", "--predicted": "hpml-jobs predict"}
+"""What to write instead of options that are gone, or often misspelt."""
+
+
 def _remedy(words: list[str]) -> str:
     """Return what to type instead of an option that is a key elsewhere; empty if none is."""
     from hpml_jobs.plan.keys import type_of
@@ -182,8 +186,8 @@ def _remedy(words: list[str]) -> str:
     for word, following in itertools.pairwise([*words, ""]):
         option, is_pair, value = word.partition("=")
         key = option.removeprefix("--").replace("-", "_")
-        if option == "--dryrun":
-            return "Write --dry-run"
+        if option in REPLACED_OPTIONS:
+            return f"Write {REPLACED_OPTIONS[option]}"
         if option.startswith("--") and type_of(key) is not None:
             is_value = following and not following.startswith("-")
             return f"Write {key}={value if is_pair else following if is_value else 'VALUE'}"

@@ -1,4 +1,4 @@
-"""Commands list, status, watch and logs."""
+"""Commands list, status and logs."""
 
 import math
 import sys
@@ -135,20 +135,6 @@ def _followup_job(current: "StudyStatus") -> list[str]:
         word = job_state.state.split()[0].lower() if job_state else "no longer known to SLURM"
         return [f"follow-up job {job} (runs after all cells): {word}"]
     return []
-
-
-def watch(
-    study: StudyName = None,
-    pattern: Pattern = None,
-    outputs: Outputs = None,
-    every: Every = 5.0,
-    json: Json = False,
-) -> None:
-    """Do the same as status --watch.
-
-    Example: hpml-jobs watch digits-local 'ddp-*'
-    """
-    _watch(select_study(study, pattern, outputs), every, json=json)
 
 
 def _watch(selection: StudySelection, every_s: float, *, json: bool) -> list[CellState]:

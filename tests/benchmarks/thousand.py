@@ -81,7 +81,11 @@ def time_study(rig: Rig, folder: Path, cells: int, runs: int) -> dict[str, float
     time.sleep(min(20, cells / 10))
     timer("status, running", "status", name, once=True)
     subprocess.run(
-        [*PROGRAM, "watch", name], cwd=folder, env=timer.environment, check=True, stdout=sys.stderr
+        [*PROGRAM, "status", name, "--watch"],
+        cwd=folder,
+        env=timer.environment,
+        check=True,
+        stdout=sys.stderr,
     )
     timer.min_s["(all jobs)"] = time.perf_counter() - start
     timer("status, finished", "status", name)

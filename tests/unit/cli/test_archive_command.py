@@ -1,4 +1,4 @@
-"""Commands archive and unpack: the same study comes back, without personal data."""
+"""Commands archive and import: the same study comes back, without personal data."""
 
 import gzip
 import hashlib
@@ -139,7 +139,7 @@ def test_archive_and_unpack_keep_tables(laptop, capsys):
 
 
 def test_unpacked_study_has_the_same_states(packed, laptop):
-    for words in (["unpack", str(packed)], ["status"], ["choose"], ["list"]):
+    for words in (["import", str(packed)], ["status"], ["choose"], ["list"]):
         assert run(words) == 0
     ok, failed = cell_states(Study(laptop / "outputs" / "mine"))
     assert (ok.outcome, failed.outcome) == (Outcome.OK, Outcome.FAILED)
@@ -186,7 +186,7 @@ def test_archive_anonymous_replaces_hosts_and_logs_are_optional(original, laptop
 
 
 def test_archive_of_an_unpacked_study_has_the_same_files(packed, laptop):
-    assert run(["unpack", str(packed)]) == 0
+    assert run(["import", str(packed)]) == 0
     assert run(["archive", "mine", "--to", "again.tar.gz"]) == 0
     assert (laptop / "again.tar.gz").read_bytes() == packed.read_bytes()
 
@@ -205,7 +205,7 @@ def test_archive_leaves_out_what_unpack_would_refuse(laptop, capsys):
         "left out: report/notes (old).md: no file of a study",
         "left out: report/program.exe: neither JSON, text nor a picture",
     ]
-    assert run(["unpack", "mine.tar.gz", "--outputs", "other"]) == 0
+    assert run(["import", "mine.tar.gz", "--outputs", "other"]) == 0
     assert [path.name for path in Path("other/mine/report").iterdir()] == ["report.html"]
 
 
@@ -242,10 +242,10 @@ def test_archive_refuses_a_secret_that_a_cell_is_named_after(laptop, capsys):
 
 
 def test_unpack_keeps_an_existing_study(packed, capsys):
-    assert run(["unpack", str(packed)]) == 0
+    assert run(["import", str(packed)]) == 0
     note = Path("outputs/mine/note")
     note.write_text("mine")
-    code, fault = fault_of(capsys, "unpack", str(packed))
+    code, fault = fault_of(capsys, "import", str(packed))
     assert code == 1
     assert "--outputs FOLDER" in fault
     assert note.read_text() == "mine"
@@ -253,7 +253,7 @@ def test_unpack_keeps_an_existing_study(packed, capsys):
 
 
 def test_unpacked_study_asks_no_slurm_and_gets_no_cells(archived, slurm, capsys):
-    assert run(["unpack", str(archived)]) == 0
+    assert run(["import", str(archived)]) == 0
     slurm.set_output("sacct", "101_0|RUNNING|0:0|n1|1|1|1|1|30||00:00:00\n")
     assert run(["status", "mine"]) == 0
     assert "2 cells: 1 ok, 1 failed" in capsys.readouterr().out
@@ -271,7 +271,7 @@ def test_unpacked_study_that_was_running_is_missing(laptop):
     )
     write_whole(builder.study.report / "tables.json", b"{}")
     assert run(["archive", "mine"]) == 0
-    assert run(["unpack", "mine.tar.gz", "--outputs", "other"]) == 0
+    assert run(["import", "mine.tar.gz", "--outputs", "other"]) == 0
     states = cell_states(find(Path("other"), "mine"))
     assert {state.outcome for state in states} == {Outcome.MISSING}
     assert "(last known state: running); the study was archived before" in states[0].reason
@@ -338,7 +338,7 @@ def as_device(member, content):
     ],
 )
 def test_unpack_refuses_hostile_archives_in_one_line(change, message, packed, capsys):
-    code, fault = fault_of(capsys, "unpack", str(rewritten(packed, change)))
+    code, fault = fault_of(capsys, "import", str(rewritten(packed, change)))
     assert code == 1
     assert message in fault
     assert list(Path("outputs").iterdir()) == []
@@ -363,7 +363,7 @@ LONG_HEADER = long_header()
 def test_unpack_refuses_other_files_in_one_line(content, packed, capsys):
     file = Path("other.tar.gz")
     file.write_bytes(packed.read_bytes()[:-2000] if content is None else content)
-    code, fault = fault_of(capsys, "unpack", str(file))
+    code, fault = fault_of(capsys, "import", str(file))
     assert code == 1
     assert "hpml-jobs: other.tar.gz" in fault
 
@@ -371,14 +371,14 @@ def test_unpack_refuses_other_files_in_one_line(content, packed, capsys):
 def test_unpack_refuses_a_bomb(packed, capsys, monkeypatch):
     monkeypatch.setattr(unpacking, "ALWAYS_BYTES", 1000)
     bomb = rewritten(packed, lambda m, c: b" " * 10**7 if m.name.endswith("tables.md") else c)
-    code, fault = fault_of(capsys, "unpack", str(bomb))
+    code, fault = fault_of(capsys, "import", str(bomb))
     assert code == 1
     assert "unpacks to more than 100 times its size" in fault
 
 
 def test_unpack_refuses_a_newer_archive(packed, capsys, monkeypatch):
     monkeypatch.setattr(unpacking, "SCHEMA", 0)
-    code, fault = fault_of(capsys, "unpack", str(packed))
+    code, fault = fault_of(capsys, "import", str(packed))
     assert code == 1
     assert "its schema is 1" in fault
 

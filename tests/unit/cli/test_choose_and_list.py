@@ -62,8 +62,7 @@ def test_choose_json_has_every_cell_with_its_reason(study, capsys):
         (["min_efficiency=nan"], "min_efficiency=nan: must be more than 0"),
         (["gpu_hours_budget=-1", "epochs=3"], "gpu_hours_budget=-1: must be more than 0"),
         (["mine", "yours"], "choose is for one study"),
-        (["--predicted", "gpus=0"], "gpus=0: must be 1 or more"),
-        (["--predicted", "epochs=9"], "epochs=9: predict has the keys gpus, "),
+        (["--predicted", "gpus=4"], "No such option: --predicted. Write hpml-jobs predict"),
     ],
 )
 def test_choose_refuses_bad_words_in_one_line(words, message, study, capsys):
@@ -163,17 +162,6 @@ def test_imported_table_is_chosen_from(laptop, capsys):
     output_of(capsys, "import", "table.csv", "study=published")
     out = output_of(capsys, "choose", "published")
     assert "Ask for 2 GPUs at batch 512 per GPU (ddp): 15.66 s per epoch" in out
-
-
-def test_choose_predicted_is_another_name_of_predict(laptop, capsys):
-    rows = ["gpus,batch,epoch_s,gpus_per_node", "1,512,20,8", "2,512,10.4,8", "4,512,5.4,8"]
-    Path("table.csv").write_text("\n".join(rows))
-    output_of(capsys, "import", "table.csv", "study=published", "images=50000")
-    words = ["published", "gpus=8,16"]
-    for json_or_not in ([], ["--json"]):
-        shown = output_of(capsys, "predict", *words, *json_or_not)
-        assert output_of(capsys, "choose", "--predicted", *words, *json_or_not) == shown
-    assert "--predicted" not in output_of(capsys, "choose", "--help")
 
 
 def test_list_counts_cells_by_state(study, capsys):

@@ -1,4 +1,4 @@
-"""Commands compare and reference on studies of records, as a user types them."""
+"""Command compare on studies of records, as a user types it."""
 
 import json
 from pathlib import Path
@@ -119,10 +119,6 @@ def test_stored_reference_gives_the_same_answer(studies, capsys):
     saved = output_of(capsys, "compare", "before", "--save", "golden")
     assert saved == "saved: 1 cell, 4 runs of study before in outputs/references/golden.json\n"
     assert output_of(capsys, "compare", "golden", "after") == direct
-    assert "golden" in output_of(capsys, "reference", "list")
-    assert "ddp 2-GPU b64: 8.000, 8.100, 8.050, 8.080 s" in output_of(
-        capsys, "reference", "show", "golden"
-    )
 
 
 def test_reference_file_is_stable_and_names_no_path(studies, capsys, tmp_path):
@@ -138,7 +134,7 @@ def test_reference_file_is_stable_and_names_no_path(studies, capsys, tmp_path):
 
 
 def test_compare_without_b_takes_the_latest_study(studies, capsys):
-    run(["reference", "save", "golden", "before"])
+    run(["compare", "before", "--save", "golden"])
     code = run(["compare", "golden"])
     assert (code, "(most recently submitted)" in capsys.readouterr().err) == (0, True)
 
@@ -158,19 +154,17 @@ def test_compare_without_b_takes_the_latest_study(studies, capsys):
         ("compare before after --save x", 2, "--save x stores one study: before or after?"),
         ("compare", 2, "name the study to compare with: hpml-jobs compare A [B]"),
         ("compare before --save before", 2, "before is a study: give the reference another name"),
-        ("reference save golden", 1, "golden.json exists: --replace saves over it"),
-        ("reference save before after", 2, "before is a study: give the reference another name"),
-        ("reference save", 2, "reference save needs a NAME"),
-        ("reference save a..b", 2, "'a..b' is not the name of a study or reference: use letters"),
-        ("reference delete none", 1, "cannot be deleted: No such file or directory"),
-        ("reference delete outputs/x.json", 2, "takes a name; remove a file yourself"),
-        ("reference sve x", 2, "'sve' is not one of"),
-        ("reference list golden", 2, "use reference show golden"),
-        ("reference show golden after", 2, "reference show has no study"),
+        ("compare before --save golden", 1, "golden.json exists: --replace saves over it"),
+        ("compare after --save before", 2, "before is a study: give the reference another name"),
+        (
+            "compare before --save a..b",
+            2,
+            "'a..b' is not the name of a study or reference: use letters",
+        ),
     ],
 )
 def test_bad_words_are_one_line(words, code, message, studies, capsys):
-    assert run(["reference", "save", "golden", "before"]) == 0
+    assert run(["compare", "before", "--save", "golden"]) == 0
     StudyBuilder(Path("outputs/empty")).with_cell(a_cell())
     StudyBuilder(Path("outputs/both")).with_cell(a_cell())
     folder = Path("outputs/references")
@@ -198,16 +192,9 @@ def test_imported_rates_are_compared_by_their_own_work(laptop, capsys):
 
 
 def test_completion_has_studies_and_references(studies, capsys):
-    output_of(capsys, "reference", "save", "base", "before")
+    output_of(capsys, "compare", "before", "--save", "base")
     context = SimpleNamespace(params={"outputs": Path("outputs")})
     assert sorted(compared(context, "b")) == ["base", "before"]
-
-
-def test_reference_is_deleted_by_its_name(studies, capsys):
-    run(["reference", "save", "golden", "before"])
-    output_of(capsys, "reference", "delete", "golden")
-    code, err = fault_of(capsys, "reference", "list")
-    assert (code, "no reference in outputs" in err) == (1, True)
 
 
 def test_study_that_is_read_only_prints_the_comparison(drawn_studies, capsys, monkeypatch):

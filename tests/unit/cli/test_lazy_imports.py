@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpml_jobs.cli.commands import COMMANDS, OLD_NAMES
+from hpml_jobs.cli.commands import COMMANDS, REPLACED
 from hpml_jobs.study.study import Study
 from tests.unit.builders import a_record
 from tests.unit.study_builder import write_record
@@ -46,8 +46,8 @@ def test_help_loads_no_heavy_packages(slurm):
     heavy = {"hydra", "omegaconf", "pandas", "submitit", "typer", "numpy", "matplotlib", "pynvml"}
     assert not heavy & set(end["loaded"])
     named = {line.split()[0] for line in shown.splitlines() if line.startswith("  ")}
-    assert set(COMMANDS) - {"submit", *OLD_NAMES} <= named
-    assert not set(OLD_NAMES) & named
+    assert set(COMMANDS) - {"submit"} <= named
+    assert not set(REPLACED) & named
     assert len(shown.splitlines()) <= 60
 
 

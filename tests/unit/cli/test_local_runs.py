@@ -67,7 +67,7 @@ def test_local_study_runs_collects_and_is_not_rerun(tmp_path):
     assert "2-process" in tables
     states = json.loads(program.ok("status", "--json", "--strict"))
     assert [state["outcome"] for state in states["cells"]] == ["ok", "ok"]
-    assert "2 cells: 2 ok" in program.ok("watch")
+    assert "2 cells: 2 ok" in program.ok("status", "--watch")
 
 
 def test_local_ladder_ends_at_out_of_memory_and_a_grid_takes_its_batch(program):

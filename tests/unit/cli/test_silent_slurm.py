@@ -137,7 +137,7 @@ def test_endless_output_is_bounded(slurm, running_study, capsys, monkeypatch, na
 
 
 @pytest.mark.usefixtures("running_study")
-@pytest.mark.parametrize("words", [["collect", "mine", "--wait"], ["watch", "mine"]])
+@pytest.mark.parametrize("words", [["collect", "mine", "--wait"], ["status", "mine", "--watch"]])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_waiting_goes_on_while_squeue_is_silent(slurm, capsys, monkeypatch, words, fault):
     pauses = []

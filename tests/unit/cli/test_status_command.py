@@ -1,4 +1,4 @@
-"""The commands status, watch and logs: states, resources used, suggested commands."""
+"""The commands status and logs: states, resources used, suggested commands."""
 
 import json
 
@@ -175,5 +175,5 @@ def test_logs_json_has_state_and_text(builder, capsys):
 
 def test_watch_json_prints_one_line_per_change(slurm, builder, capsys):
     slurm.set_output("squeue")
-    (line,) = stdout_of(capsys, "watch", "mine", "--json").splitlines()
+    (line,) = stdout_of(capsys, "status", "mine", "--watch", "--json").splitlines()
     assert len(json.loads(line)["cells"]) == 4

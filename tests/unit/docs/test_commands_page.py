@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hpml_jobs.cli.commands import COMMANDS, OLD_NAMES
+from hpml_jobs.cli.commands import COMMANDS
 from hpml_jobs.cli.help import keys
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.paths import conf_folder
@@ -13,7 +13,7 @@ from hpml_jobs.core.paths import conf_folder
 PAGE = (Path(__file__).parents[3] / "docs" / "commands.md").read_text()
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in OLD_NAMES])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_page_has_every_option_of_command(command, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     assert run([command, "--help"]) == 0

@@ -91,7 +91,7 @@ def desk(tmp_path_factory):
         for name in names:
             shutil.copytree(source.study.root, outputs / name)
     archive = str(ROOT / "docs" / "gallery" / "cifar10.tar.gz")
-    assert run(["unpack", archive, "--outputs", str(outputs)]) == 0
+    assert run(["import", archive, "--outputs", str(outputs)]) == 0
     for name in ("FILE.csv", "timings.csv"):
         shutil.copy(ROOT / "docs" / "published.csv", folder / name)
     rates = (ROOT / "docs" / "choose_predict.md").read_text().partition("```\nmodel,")[2]

@@ -25,7 +25,7 @@ def printed(capsys):
 def outputs(tmp_path_factory):
     """A folder with the study of the gallery, unpacked."""
     folder = tmp_path_factory.mktemp("gallery") / "outputs"
-    assert run(["unpack", str(DOCS / "gallery" / "cifar10.tar.gz"), "--outputs", str(folder)]) == 0
+    assert run(["import", str(DOCS / "gallery" / "cifar10.tar.gz"), "--outputs", str(folder)]) == 0
     return folder
 
 

@@ -63,7 +63,7 @@ def incomplete_study(builder):
 def gallery(tmp_path):
     """The report of the gallery's study, whose tables have words and many columns."""
     archive = Path(__file__).parents[4] / "docs" / "gallery" / "cifar10.tar.gz"
-    assert run(["unpack", str(archive), "--outputs", str(tmp_path / "unpacked")]) == 0
+    assert run(["import", str(archive), "--outputs", str(tmp_path / "unpacked")]) == 0
     cells = Study(tmp_path / "unpacked" / "cifar10").cells()
     return make_report("cifar10", read_snapshots(cells), ())
 

@@ -268,7 +268,7 @@ def _folder(outputs: Path | None) -> Path:
     return resolve_path(user_outputs() if outputs is None else outputs)
 
 
-FORMATS = ("wandb", "mlflow", "tensorboard", "extrap")
+FORMATS = ("wandb", "mlflow", "tensorboard")
 """What an export is for: `exchange/to_FORMAT.py` writes it."""
 
 
@@ -291,7 +291,7 @@ def export(
         ),
     ] = None,
 ) -> None:
-    """Write a study for Weights & Biases, MLflow, TensorBoard or Extra-P: offline runs and files.
+    """Write a study for Weights & Biases, MLflow or TensorBoard: offline runs and files.
 
     Nothing is sent anywhere. Exporting again replaces the same runs.
 
@@ -299,7 +299,10 @@ def export(
     """
     *names, form = words
     if form not in FORMATS or len(names) > 1:
-        raise UsageError(f"export {' '.join(words)}: give a study, then {' or '.join(FORMATS)}")
+        raise UsageError(
+            f"export {' '.join(words)}: give a study, then {' or '.join(FORMATS)}; for other "
+            "tools, hpml-jobs collect writes CSV files, report/cells.csv with every run"
+        )
     study = find_study(names[0] if names else None, outputs)
     write = import_module(f"hpml_jobs.exchange.to_{form}").write
     from hpml_jobs.exchange.runs import exported
@@ -319,7 +322,7 @@ def export(
         raise HpmlError(
             f"{folder} cannot be written: {fault.strerror}; name another with --to FOLDER"
         ) from fault
-    for note in (*content.notes, *written.notes):
+    for note in content.notes:
         print(note, file=sys.stderr)
     print(f"exported {written.what} of study {study.name} to {folder}")
     print(f"next: {written.command}")

@@ -91,7 +91,7 @@ Commands (hpml-jobs COMMAND --help shows its options and an example)
                              --save FILE stores the numbers of a study, to compare later ones
  in and out
   import FILE                make a study from timings of another program, or from an archive
-  export [STUDY] FORMAT      write it for wandb, mlflow, tensorboard or extrap, offline
+  export [STUDY] FORMAT      write it for wandb, mlflow or tensorboard, offline
   archive [STUDY]            pack a study into one file, without personal data
 
   STUDY: a study's name; without it, the most recently submitted study.

@@ -39,11 +39,10 @@ def needs(packages: str) -> Iterator[None]:
 
 
 class Written(NamedTuple):
-    """What was written, in words, and the command that reads it; `notes` on what was not."""
+    """What was written, in words, and the command that reads it."""
 
     what: str
     command: str
-    notes: tuple[str, ...] = ()
 
 
 Setting = str | int | float | bool
@@ -99,7 +98,6 @@ class ExportedStudy(NamedTuple):
 
     name: str
     runs: list[Run]
-    report: Report
     notes: list[str]
 
 
@@ -126,7 +124,7 @@ def exported(study: Study, report: Report) -> ExportedStudy:
         names = ", ".join(f"{result.slug} ({result.outcome.value})" for result in without[:5])
         more = f" and {len(without) - 5} more" if len(without) > 5 else ""
         notes.append(f"not exported, without a record: {names}{more}")
-    return ExportedStudy(study.name, list(runs.values()), report, notes)
+    return ExportedStudy(study.name, list(runs.values()), notes)
 
 
 def _run(

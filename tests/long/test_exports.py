@@ -1,4 +1,4 @@
-"""Exports for wandb, MLflow and Extra-P, read back by these tools in fresh environments.
+"""Exports for wandb and MLflow, read back by these tools in fresh environments.
 
 They are too large for the environment of every test run: 350 and 540 MiB.
 """
@@ -66,22 +66,6 @@ print(json.dumps({
         "history": [m.value for m in client.get_metric_history(run.info.run_id, "iteration/loss")],
         "times": len(client.get_metric_history(run.info.run_id, "epoch_s")),
     } for run in runs
-}))
-"""
-
-READ_EXTRAP = """\
-import json, sys
-from extrap.fileio.file_reader.json_file_reader import JsonFileReader
-from extrap.fileio.file_reader.text_file_reader import TextFileReader
-reader = TextFileReader if sys.argv[1].endswith(".txt") else JsonFileReader
-read = reader().read_experiment(sys.argv[1])
-print(json.dumps({
-    "parameters": [p.name for p in read.parameters],
-    "points": [list(c.as_tuple()) for c in read.coordinates],
-    "means": {
-        str(metric): [m.mean for m in points]
-        for (_, metric), points in read.measurements.items()
-    },
 }))
 """
 
@@ -156,23 +140,3 @@ def test_wandb_and_mlflow_read_back_the_same_runs_after_two_exports(builder, tmp
     assert losses == pytest.approx(of_mlflow["history"])
     assert of_mlflow["times"] == 1
     assert sorted(run["status"] for run in stored.values()) == ["FAILED"] + 4 * ["FINISHED"]
-
-
-def test_extrap_reads_both_files(builder, tmp_path):
-    program = Program(tmp_path, os.environ)
-    builder.with_record(a_record(a_cell(gpus=2, batch=128, repeat=1), "105_0.r0", 4.6))
-    program.ok("export", "mine", "extrap", "--to", "files")
-    python = environment(tmp_path / "environment", "extrap")
-    whole = read_by(python, READ_EXTRAP, tmp_path / "files" / "group1-ddp.json")
-    assert whole["parameters"] == ["p"]
-    assert whole["points"] == [[1], [2], [4]]
-    assert whole["means"]["epoch_s"] == [8, 4.5, 4]
-    parallel = read_by(python, READ_EXTRAP, tmp_path / "files" / "group1-ddp-communication.json")
-    assert parallel["points"] == [[2], [4]]
-    assert "exchange_s" in parallel["means"]
-    for name in ("group1-ddp", "group1-ddp-communication"):
-        of_json, of_text = (
-            read_by(python, READ_EXTRAP, tmp_path / "files" / f"{name}.{kind}")
-            for kind in ("json", "txt")
-        )
-        assert of_text == of_json

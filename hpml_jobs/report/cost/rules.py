@@ -52,12 +52,6 @@ class Cost(ChargedRow, frozen=True, kw_only=True):
             return None
         return formulas.utilization(self.flop_per_s, self.peak.flop_per_s)
 
-    @property
-    def units_per_gpu_s(self) -> float | None:
-        """Images, tokens or samples per second and GPU."""
-        rate = self.timing.units_per_s
-        return rate / self.row.gpus if rate else None
-
 
 def cost_of(group: ConditionGroup, row: Row, charged_gpus: int) -> Cost | None:
     """Return the cost of a row; None without a time."""

@@ -6,7 +6,6 @@ from typing import Annotated, NamedTuple, Self
 from hpml_jobs.checks.gpu_peaks import WINOGRAD, FlopPerSample, PeakRate
 from hpml_jobs.core.built_in import TransformerShape
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.report.cost.published import published_notes
 from hpml_jobs.report.cost.rules import Cost, cards, cost_of
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.builder import (
@@ -207,10 +206,7 @@ def cost(group: ConditionGroup, charged: Charged) -> Table | None:
         captions.runs(group.timed),
     )
     text = TableText(LABEL, "Cost", "timed epoch", tuple(line for line in caption if line))
-    notes = [
-        *published_notes(group, costs),
-        *left_out(group, "no time", rest(group.rows, group.timed)),
-    ]
+    notes = left_out(group, "no time", rest(group.rows, group.timed))
     heads = columns_of(
         CostLine,
         hours=captions.hours_unit(device),

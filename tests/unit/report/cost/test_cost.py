@@ -1,4 +1,4 @@
-"""What an epoch costs: charged GPUs, joules, FLOP/s, and the published figures beside them."""
+"""What an epoch costs: charged GPUs, joules, FLOP/s."""
 
 import msgspec
 import pytest
@@ -12,7 +12,6 @@ from hpml_jobs.core.record import Attempt, Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.report.choose.rules import Wish
 from hpml_jobs.report.choose.table import choices
-from hpml_jobs.report.cost.published import Kind, is_model, nearest, nearest_all_reduce
 from hpml_jobs.report.files.csv_tables import sheets
 from hpml_jobs.report.key_numbers import key_numbers, lines
 from hpml_jobs.report.report import ReportOptions, make_report
@@ -20,7 +19,6 @@ from hpml_jobs.study.snapshot import read_snapshots
 from tests.unit.builders import CPU, RESNET, V100, a_cell, lab_cell, lab_record, texts_by_label
 from tests.unit.check_cases import change_card, change_epoch, clean_record, samples_at
 
-H200 = msgspec.structs.replace(V100, gpu_model="NVIDIA H200")
 A100 = msgspec.structs.replace(V100, gpu_model="NVIDIA A100-SXM4-80GB")
 
 
@@ -34,10 +32,6 @@ def with_energy(record, *joules):
 
 def columns(table):
     return [block.head for block in table.blocks]
-
-
-def notes(builder):
-    return " ".join(builder.table("cost").notes)
 
 
 def test_published_study_costs_by_hand(builder):
@@ -108,7 +102,6 @@ def test_cpu_has_flop_per_s_but_no_share_of_peak(builder):
     )  # fmt: skip
     assert columns(table)[:2] == ["process-hours", "process-s"]
     assert any(line.startswith("No % of peak: the peak of a CPU is") for line in table.caption)
-    assert not [note for note in table.notes if "ublished" in note]
 
 
 def test_boards_are_printed_with_clocks_and_power_limit(builder):
@@ -132,31 +125,7 @@ def test_boards_of_a_sampled_epoch_have_their_utilization(builder):
     ) in builder.with_record(sampled).table("cost").caption
 
 
-@pytest.mark.parametrize(
-    ("facts", "compared"),
-    [
-        (
-            A100,
-            "1,927 images/s per GPU, 4.1 % of peak on 1 GPU, batch 512, 0.0834 of its throughput "
-            "(another precision: tf32 here).",
-        ),
-        (
-            H200,
-            "1,927 images/s per GPU, 1.3 % of peak on 1 GPU, batch 512, 0.0519 of its share of "
-            "peak (another GPU, another precision: tf32 here).",
-        ),
-    ],
-)
-def test_nearest_figure_is_compared_by_what_is_alike(builder, facts, compared):
-    builder.with_record(lab_record(lab_cell(1, 512), 25.945, facts=facts))
-    assert (
-        "Nearest published figure: ResNet-18 on CIFAR-10, 1 x A100, half precision: 23,100 "
-        "images/s per GPU, 25 % of peak (KellerJordan/cifar10-airbench, derived). Best here: "
-        + compared
-    ) in builder.table("cost").notes
-
-
-def test_own_model_of_unknown_precision_is_not_compared(builder):
+def test_own_model_of_unknown_precision_has_no_share_of_peak(builder):
     record = lab_record(lab_cell(1, 512), 25.945, facts=A100)
     workload = msgspec.structs.replace(
         record.cell.workload, model="mygpt:build", data="mygpt:data", parameters=None
@@ -170,43 +139,6 @@ def test_own_model_of_unknown_precision_is_not_compared(builder):
     table = builder.with_record(changed).table("cost")
     assert table.lines[0].texts[-1] == "–"
     assert "No % of peak: the precision of your own code is not known." in table.caption
-    assert (
-        "Nearest published figure: GPT-2 124M (nanoGPT, compiled), 1 x A100, bf16: 0.135 s per "
-        "iteration (karpathy/nanoGPT README). Best here: 1,927 samples/s per GPU on 1 GPU, "
-        "batch 512; not compared (matched by its number of parameters, the precision here is not "
-        "known)."
-    ) in table.notes
-
-
-def test_busbw_and_ddp_efficiency_have_their_published_figures(builder):
-    for gpus, epoch_s in ((1, 20.0), (4, 6.0)):
-        builder.with_record(lab_record(lab_cell(gpus, 128), epoch_s, facts=H200))
-    text = notes(builder)
-    assert "Published busbw of large all-reduces, GB/s: 4 x H200 363 (4 of 8 GPUs; " in text
-    assert "Published weak efficiency of DDP: 91 to 93 % on 16 x V100 at batch 32" in text
-
-
-@pytest.mark.parametrize(
-    ("kind", "parameters", "gpu", "model", "same"),
-    [
-        (Kind.IMAGES, 11_173_962, "a100", "ResNet-18 on CIFAR-10", (True, True)),
-        (Kind.IMAGES, 9_231_114, "h200", "ResNet-18 on CIFAR-10", (False, False)),
-        (None, 124_439_808, "h100", "GPT-2 124M (llm.c)", (True, True)),
-        (None, 8_030_261_248, "b200", "Llama-3.1-8B (FSDP2, compiled)", (True, False)),
-    ],
-)
-def test_nearest_prefers_the_model_then_the_gpu(kind, parameters, gpu, model, same):
-    near = nearest(kind, parameters, gpu)
-    assert near.model == model
-    assert (is_model(near, parameters), near.gpu == gpu) == same
-
-
-def test_nothing_near_is_no_figure():
-    assert nearest(None, 61_770, "a100") is None
-    assert nearest(None, None, "a100") is None
-    assert nearest_all_reduce("v100", 4, 1) == []
-    assert [f.gb_per_s for f in nearest_all_reduce("h200", 8, 1)] == [482.0, 368.0]
-    assert [f.nodes for f in nearest_all_reduce("b200", 16, 2)] == [4]
 
 
 @pytest.mark.parametrize(
@@ -240,7 +172,7 @@ def test_mixed_gpus_have_no_peak():
     assert peak_of(msgspec.structs.replace(record, ranks=tuple(mixed))) is None
 
 
-def test_imported_tokens_are_compared_with_published_tokens(builder):
+def test_imported_tokens_are_charged_per_token(builder):
     imported = Imported(
         file="t.csv",
         line=2,
@@ -270,9 +202,3 @@ def test_imported_tokens_are_compared_with_published_tokens(builder):
     assert table.blocks[0].names == ("per 1,000,000 tokens",)
     assert table.blocks[1].names == ("1,000 tokens",)
     assert "No % of peak: the precision is not reported." in table.caption
-    (note,) = (note for note in table.notes if note.startswith("Nearest"))
-    assert "GPT-2 124M (llm.c), 8 x H100, bf16: 468,000 tokens/s per GPU, 41 % of peak" in note
-    assert note.endswith(
-        "Best here: 125,000 tokens/s per GPU on 1 GPU, batch 16, 0.267 of its throughput (the "
-        "precision here is not known)."
-    )

@@ -94,20 +94,6 @@ def test_mfu_of_gpt2_by_hand(builder):
     assert "% of peak (MFU): TFLOP/s / 989.4 TFLOP/s dense bf16, NVIDIA H100 80GB HBM3" in " ".join(
         table.caption
     )
-    assert "GPT-2 124M (llm.c), 8 x H100, bf16: 468,000 tokens/s per GPU" in " ".join(table.notes)
-
-
-def test_gpt_of_another_size_is_compared_by_its_share_of_peak(builder):
-    shape = {"layers": 24, "heads": 16, "width": 1_024, "parameters": 354_823_168}
-    workload = msgspec.structs.replace(GPT2, name="gpt2_350m", **shape)
-    record = gpt2_record()
-    model = msgspec.structs.replace(record.model, parameters=354_823_168)
-    cell = a_cell(gpus=1, batch=32, workload=workload, protocol=Protocol.LAB)
-    builder.with_record(a_record(cell, epoch_s=0.4, facts=H100, model=model))
-    (note,) = (n for n in builder.table("cost").notes if n.startswith("Nearest published"))
-    assert "GPT-2 124M (llm.c), 8 x H100, bf16: 468,000 tokens/s per GPU, 41 % of peak" in note
-    assert "163,840 tokens/s per GPU" in note
-    assert "of its share of peak (another model)" in note
 
 
 def test_record_shows_both_counts_of_a_token():

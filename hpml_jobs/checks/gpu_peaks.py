@@ -126,25 +126,6 @@ PEAKS = {
 differ, the fastest of them, so that no true number is refused; the same of memories (A100 40 and
 80 GB, GH200). Memories are from the same data sheets and from architecture whitepapers."""
 
-MEMORY_GB = {
-    11: ("gtx1080ti", "rtx2080ti"),
-    12: ("k80", "titanv"),
-    16: ("p100", "t4", "rtxa4000"),
-    24: ("p40", "rtx6000", "titanrtx", "a10", "a30", "rtxa5000", "rtx3090", "rtx4090", "l4"),
-    32: ("v100", "v100sxm2", "v100pcie", "v100s", "rtx5090", "mi100"),
-    48: ("rtx8000", "a40", "rtxa6000", "l40", "l40s", "rtx6000ada"),
-    64: ("mi210", "mi250", "mi250x"),
-    80: ("a100", "a800", "h800", "h100", "h100pcie"),
-    94: ("h100nvl",),
-    96: ("h20", "rtxpro6000"),
-    141: ("h200", "h200nvl"),
-    144: ("gh200",),
-    180: ("b200",),
-    186: ("gb200",),
-    192: ("mi300x",),
-}
-"""The memory of the names in `PEAKS` by their data sheets, the larger one of V100 and A100."""
-
 FLOP_PER_SAMPLE = {RESNET18_PARAMETERS: 3_328_997_376, 11_181_642: 217_282_560}
 """Forward and backward of one 32 x 32 image, 2 per multiply-add, by the model's parameters: the
 ResNet-18 with the CIFAR stem and torchvision's, both with 10 classes."""
@@ -188,20 +169,6 @@ def gpu_key(gpu_model: str) -> str:
         for end in range(start + 1, len(words) + 1)
     }
     return max(sorted(runs & PEAKS.keys()), key=len, default="")
-
-
-def memory_gb(gpu_model: str) -> int | None:
-    """Return the memory of a GPU or MIG slice (1e9 bytes) by its name; None where it is not known.
-
-    That in the name of a GH200 is of its CPU.
-
-    >>> names = ("Quadro RTX 8000", "Tesla V100-SXM2-16GB", "a100_3g.20gb", "GH200 480GB", "volta")
-    >>> [memory_gb(name) for name in names]
-    [48, 16, 20, 144, None]
-    """
-    key = gpu_key(gpu_model)
-    sizes = [int(size) for size in re.findall(r"(\d+) ?gb", gpu_model.lower())]
-    return min([*sizes, *(size for size, cards in MEMORY_GB.items() if key in cards)], default=None)
 
 
 def peak_rate(gpu_model: str, precision: str, *, tf32: bool = True) -> PeakRate | None:
@@ -312,12 +279,6 @@ def flop_of(record: Record) -> FlopPerSample:
     """Return the FLOP of a sample, counted and by the formula for transformers."""
     counted, model = flop_per_sample_of(record), record.model
     return _with_formula(counted, record.cell.workload, model.parameters if model else None)
-
-
-def planned_flop(workload: Workload) -> FlopPerSample:
-    """Return what is known of the FLOP of a sample before a cell runs."""
-    known = known_flop_per_sample(workload.parameters, workload.image_size)
-    return _with_formula(known, workload, workload.built_in_parameters)
 
 
 def _with_formula(counted: int | None, workload: Workload, parameters: int | None) -> FlopPerSample:

@@ -99,13 +99,11 @@ TOKEN_DATA = (*BYTE_DATA, data_files.TOKENS)
 class ModelSize(NamedTuple):
     """The size of a built-in model: parameters below the last layer, and of it for each class.
 
-    `activation_bytes` of each pixel wait for backward, in fp32 and in half precision. `image_sizes`
-    are the least and the most height and width that it accepts.
+    `image_sizes` are the least and the most height and width that it accepts.
     """
 
     body: int
     per_class: int
-    activation_bytes: tuple[int, int]
     image_sizes: tuple[float, float] = (1, inf)
 
     def parameters(self, classes: int) -> int:
@@ -114,12 +112,12 @@ class ModelSize(NamedTuple):
 
 
 MODELS: Mapping[str, ModelSize] = {
-    "resnet18_cifar": ModelSize(11_168_832, 513, (4_590, 2_295)),
-    "resnet18": ModelSize(11_176_512, 513, (444, 238)),
-    "vgg11_bn": ModelSize(9_225_984, 513, (1_562, 903), (32, inf)),
-    "digits_cnn": ModelSize(23_584, 257, (165, 91), (8, inf)),
-    "lenet": ModelSize(60_930, 84, (56, 34), (32, 32)),
-    "lenet_bias": ModelSize(60_930, 85, (56, 34), (32, 32)),
+    "resnet18_cifar": ModelSize(11_168_832, 513),
+    "resnet18": ModelSize(11_176_512, 513),
+    "vgg11_bn": ModelSize(9_225_984, 513, (32, inf)),
+    "digits_cnn": ModelSize(23_584, 257, (8, inf)),
+    "lenet": ModelSize(60_930, 84, (32, 32)),
+    "lenet_bias": ModelSize(60_930, 85, (32, 32)),
 }
 """The built-in models of images, by `workload.model`; a test builds each and counts."""
 

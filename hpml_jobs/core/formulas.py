@@ -347,46 +347,6 @@ def expected_bytes(iterations_: int, gradient_bytes_: int, directions: int = 1) 
     return directions * iterations_ * gradient_bytes_
 
 
-def weights_memory_bytes(
-    parameters: int,
-    state_values: int,
-    *,
-    parts: int = 1,
-    state_parts: int = 1,
-    waiting_bytes: float = 0.0,
-) -> float:
-    """Return the bytes of weights, gradients and optimizer state on one rank, in fp32.
-
-    The optimizer has `state_values` per parameter: SGD with momentum 1, AdamW 2. A rank keeps one
-    of `parts` of weights and gradients, and one of `state_parts` of the state (Rajbhandari et al.
-    2020, ZeRO, section 3). `waiting_bytes` are other copies of weights that wait for backward.
-
-    >>> weights_memory_bytes(1_000_000, 2), weights_memory_bytes(1_000_000, 2, state_parts=4)
-    (16000000.0, 10000000.0)
-    """
-    return parameters * (8 / parts + 4 * state_values / state_parts) + waiting_bytes
-
-
-def transformer_activation_bytes(
-    layers: int, width: int, vocab: int, *, value_bytes: int = 4, autocast: bool = False
-) -> int:
-    """Return the bytes per token of a GPT-2 without dropout that wait for backward.
-
-    In each layer 14 times the width in values of `value_bytes` (2 normalized inputs, queries, keys,
-    values, attention's output, 8 of the MLP) and 2 sums of outputs; at the end another sum, it
-    normalized, the scores, and of these in fp32 the log softmax and two gradients, with which
-    backward begins. `autocast` keeps sums in fp32; without it the model returns its scores in fp32.
-    Counted as in Korthikanti et al. 2022, but attention keeps no T x T matrix.
-
-    >>> transformer_activation_bytes(12, 768, 50_257)
-    1400080
-    """
-    sum_bytes, score_bytes = (4, value_bytes) if autocast else (value_bytes, 4)
-    layer = 14 * value_bytes + 2 * sum_bytes
-    ends = width * (value_bytes + sum_bytes) + vocab * (score_bytes + 12)
-    return layers * width * layer + ends
-
-
 def ring_factor(processes: int) -> float:
     """Return the bytes sent per rank and message byte in a ring all-reduce: 2(N - 1) / N.
 

@@ -18,13 +18,9 @@ from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.record import Facts, Record
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import counted
-from hpml_jobs.core.training_path import TrainingPath
-from hpml_jobs.core.workload import Workload
 from hpml_jobs.doctor.node_job import STUDY
 from hpml_jobs.plan.cells import Plan, PlannedCell
-from hpml_jobs.plan.loader import gpu_name
 from hpml_jobs.plan.resolve import make_plan
-from hpml_jobs.plan.speed import LEAST_ITERATION_S, samples_taken_s
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.commands import ask_slurm
@@ -35,11 +31,9 @@ BATCH = 64
 CPU_ITERATIONS = 20
 """Iterations of an epoch with device=cpu: few enough for a minute."""
 
-EPOCH_S = 5.0
-"""What an epoch on GPUs takes, about: long enough that starting it is less than a check's limit."""
-
-UNKNOWN_GPU_IMAGES_S = 3_000
-"""Images/s of a GPU that `plan.speed` does not know: as of a V100."""
+GPU_ITERATIONS = 800
+"""Iterations of an epoch on GPUs: about 5 s on the fastest, whose host launches one in 6 ms, and so
+long enough that starting it is less than a check's limit; about 20 s on a V100."""
 
 STRATEGIES = {
     Device.CPU: "ddp,allreduce_flat",
@@ -71,8 +65,7 @@ def self_test_plan(
     if cell.device is Device.CPU:
         defaults["data.limit"] = str(CPU_ITERATIONS * BATCH * gpus)
     else:
-        gpu = gpu_name(cell.gpu_type, trial.cluster)
-        defaults["workload.images"] = str(iterations_on(gpu, cell.workload) * BATCH * gpus)
+        defaults["workload.images"] = str(GPU_ITERATIONS * BATCH * gpus)
     is_one_gpu = gpus == 1 and cell.device is Device.CUDA
     adds_strategies = is_one_gpu and not any(word.startswith("strategy=") for word in words)
     if adds_strategies:
@@ -80,24 +73,6 @@ def self_test_plan(
     sweep = expand(_with_defaults(words, defaults), multirun=True, config_dir=config_dir)
     plan = make_plan(sweep, notify=notify)
     return plan._replace(cells=[*plan.cells, _dp_on_one_gpu(plan)]) if adds_strategies else plan
-
-
-def iterations_on(gpu: str | None, workload: Workload) -> int:
-    """Return how many iterations of a batch of 64 a GPU does in about 5 s, by published figures.
-
-    An estimate, because a measurement would wait in the queue for a job of its own first.
-
-    >>> from hpml_jobs.core.built_in import RESNET18_PARAMETERS
-    >>> synthetic = Workload(
-    ...     name="synthetic", model="resnet18_cifar", data="synthetic",
-    ...     parameters=RESNET18_PARAMETERS
-    ... )
-    >>> [iterations_on(gpu, synthetic) for gpu in ("v100", "a100", "h200", "riva128")]
-    [219, 549, 833, 234]
-    """
-    rate = samples_taken_s(gpu, workload, TrainingPath()) if gpu else None
-    iteration_s = max(LEAST_ITERATION_S, BATCH / (rate or UNKNOWN_GPU_IMAGES_S))
-    return int(EPOCH_S / iteration_s)
 
 
 def _dp_on_one_gpu(plan: Plan) -> PlannedCell:

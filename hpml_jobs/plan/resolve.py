@@ -29,13 +29,11 @@ from hpml_jobs.plan.cells import (
     with_workers,
 )
 from hpml_jobs.plan.data import NO_TRIAL, TrialRequest, data_root, resolve_workload, with_facts
-from hpml_jobs.plan.loader import chooser, gpu_name
-from hpml_jobs.plan.memory import memory_line
+from hpml_jobs.plan.loader import chooser
 from hpml_jobs.plan.own_code import examined, working_tree
 from hpml_jobs.plan.path import origins_of_path, with_path
 from hpml_jobs.plan.script import refuse_unread, script_workload
 from hpml_jobs.plan.settings import QuantizeSettings, Settings
-from hpml_jobs.plan.speed import estimate, speeds_of, utilization_line
 from hpml_jobs.plan.sweep import Sweep
 from hpml_jobs.slurm import commands
 from hpml_jobs.study.selection import check_name
@@ -96,15 +94,6 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
         for draft in drafts
         for cell in planned_cells(draft, workloads[_data_of(draft.settings)], cluster)
     ]
-    gpu = gpu_name(None, cluster)
-    speeds = speeds_of(planned, gpu)
-    speed = estimate(speeds)
-    if speed and (speed.remedy or not fetch):
-        notify(str(speed))
-    if line := utilization_line(speeds, cluster.cancel_below_utilization):
-        notify(line)
-    if line := memory_line(planned, gpu, only_warning=fetch):
-        notify(line)
     of_batch = {"batch": "global_batch / gpus / accumulate"} if first.global_batch else {}
     of_batch |= {"data.limit": "iterations x gpus x batch"} if first.iterations else {}
     return Plan(

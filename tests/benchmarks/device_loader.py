@@ -4,11 +4,11 @@
                                        [--device cpu] [--model digits_cnn] [--batch 128]
 
 FOLDER holds train/<class>/<image>; without it, one of JPEG images of scikit-learn's digits is made.
-First the loaders alone, without training: images per second, of which `plan/speed.py` has
-those of one worker (`arrays`: images in memory, as cifar10 has them; `files`: the folder). Then
-pairs of timed epochs, one with 2 workers and one with loader=device, in alternating order in one
-process: the median of the ratios with an interval that contains the true median with at least 95 %
-(order statistics). The model is small, so that the loader matters on a CPU too.
+First the loaders alone, without training: images per second (`arrays`: images in memory, as cifar10
+has them; `files`: the folder). Then pairs of timed epochs, one with 2 workers and one with
+loader=device, in alternating order in one process: the median of the ratios with an interval that
+contains the true median with at least 95 % (order statistics). The model is small, so that the
+loader matters on a CPU too.
 """
 
 import argparse

@@ -13,7 +13,8 @@ HEAD = """\
 Every record is checked when `status`, `record` or `collect` reads it, and every cell is compared
 with the other cells of its table. `hpml-jobs record STUDY` shows the result of each check with its
 figures; `checks.csv` lists all of them. A check that does not apply (one GPU, `protocol=lab`, an
-unknown fact) gives no result.
+unknown fact) gives no result. A check of several parts gives a result for each violated part, with
+its own fix; level, place and tables below are those of most parts.
 
 | column | value | meaning |
 |---|---|---|

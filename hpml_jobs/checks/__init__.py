@@ -50,7 +50,7 @@ def check_record(record: Record) -> tuple[CheckResult, ...]:
     if record.outcome is not Outcome.OK:
         return ()
     checks = imported.CHECKS if record.imported else MEASURED
-    results = [(check, result) for check in checks if (result := check(record)) is not None]
+    results = [(check, result) for check in checks for result in check(record)]
     violated = [result for _, result in results if result.level is not Level.PASS]
     return tuple(
         msgspec.structs.replace(result, tier=Tier.LIST)
@@ -65,7 +65,9 @@ def _is_explained(
 ) -> bool:
     """Return whether the line of another violated check says enough about the same numbers."""
     return any(
-        other.check in check.explained_by and {*result.affects} <= {*other.affects}
+        other.check in check.explained_by
+        and other.tier is not Tier.LIST
+        and {*result.affects} <= {*other.affects}
         for other in violated
     )
 
@@ -80,8 +82,8 @@ def check_study(records: Sequence[Record]) -> dict[str, tuple[CheckResult, ...]]
     concurrent = concurrent_cells(study)
     results = {record.slug: check_record(record) for record in records}
     for peer in study:
-        beside = [check(peer, tables[peer.table]) for check in GROUPS["Comparability"]]
-        if len(study) > 1:
-            beside += [check(peer, concurrent) for check in GROUPS["Concurrency"]]
-        results[peer.slug] += tuple(result for result in beside if result is not None)
+        for check in (*GROUPS["Comparability"], *GROUPS["Imported timings"]):
+            results[peer.slug] += tuple(check(peer, tables[peer.table]))
+        for check in GROUPS["Concurrency"] if len(study) > 1 else ():
+            results[peer.slug] += tuple(check(peer, concurrent))
     return results

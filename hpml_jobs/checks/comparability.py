@@ -1,6 +1,6 @@
 """May a cell be compared with the others of its table? Checks that need its peers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from hpml_jobs.checks.peers import (
     APART_LIMIT,
@@ -10,7 +10,6 @@ from hpml_jobs.checks.peers import (
     Peer,
     PeerTable,
 )
-from hpml_jobs.checks.quality import threads_text
 from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check, names
 from hpml_jobs.core.conditions import CONDITIONS, REMARKS, Conditions
 from hpml_jobs.core.formulas import relative_iqr
@@ -22,23 +21,40 @@ CONDITION_NAMES = ", ".join(condition.name for condition in CONDITIONS)
 REMARK_NAMES = ", ".join(remark.name for remark in REMARKS)
 POWER_CLOCK_LIMIT = Share(0.9)
 SCATTER_LIMIT = Share(0.10)
-RESIDUAL_MATCH = Share(1e-3)
-LEAST_TIMINGS = 3
 
 
 @check("conditions", Level.WARN, Tier.TABLE, Affected.TIME)
-def other_conditions(peer: Peer, table: PeerTable) -> Observation | None:
+def other_conditions(peer: Peer, table: PeerTable) -> list[Observation | None]:
     """The cell was measured with other hardware or software than the cells of its table, so no
-    ratio of the two is a speedup. One outlier is named, not all the others with it.
+    ratio of the two is a speedup. One outlier is named, not all the others with it. Another patch
+    of Python, operating system, kernel or container hardly changes a number, so the cells share the
+    table; it is only in the list where a condition differs too.
 
-    Limit: the same {CONDITION_NAMES}
-    Fix: measure again what differs (rerun=true)
+    Limit: the same {CONDITION_NAMES}; and the same {REMARK_NAMES}
+    Fix: measure again what differs (rerun=true), or measure the table in one go, with one
+    installation (rerun=true)
     """
-    return _differing(peer, peer.conditions, table.conditions, "hardware and software")
+    conditions = _differing(
+        peer,
+        peer.conditions,
+        table.conditions,
+        "hardware and software",
+        "measure again what differs (rerun=true)",
+    )
+    remarks = _differing(
+        peer,
+        peer.remarks,
+        table.remarks,
+        "Python and operating system",
+        "measure the table in one go, with one installation (rerun=true)",
+    )
+    if remarks and conditions and not conditions.holds:
+        remarks = remarks._replace(tier=Tier.LIST)
+    return [conditions, remarks]
 
 
 def _differing(
-    peer: Peer, conditions: Conditions, values: ByValue, what: str
+    peer: Peer, conditions: Conditions, values: ByValue, what: str, remedy: str
 ) -> Observation | None:
     """Return in which conditions a peer differs from the others of its table."""
     if not conditions or len(values.peers) < 2:
@@ -56,18 +72,8 @@ def _differing(
     return Observation(
         not differing.is_outlier_of(values.peers),
         f"differs from {_names(differing)} in {', '.join(differences)}",
+        remedy,
     )
-
-
-@check("system", Level.WARN, Tier.TABLE, Affected.TIME, explained_by={"conditions"})
-def other_system(peer: Peer, table: PeerTable) -> Observation | None:
-    """The cell was measured with another patch of Python, operating system, kernel or container
-    than the cells of its table. These hardly change a number, so the cells share it.
-
-    Limit: the same {REMARK_NAMES}
-    Fix: measure the table in one go, with one installation (rerun=true)
-    """
-    return _differing(peer, peer.remarks, table.remarks, "Python and operating system")
 
 
 def _names(differing: Differing) -> str:
@@ -133,23 +139,44 @@ def other_loader_workers(peer: Peer, table: PeerTable) -> Observation | None:
     return Observation(not differing.number, text)
 
 
-@check("equal-threads", Level.WARN, Tier.NUMBER, Affected.TIME, Affected.SPLIT)
-def unequal_threads(peer: Peer, table: PeerTable) -> Observation | None:
-    """Processes computed with another number of threads than in the other cells: more threads
-    compute faster, so no ratio is a speedup.
+def threads_text(counts: Sequence[int]) -> str:
+    """Return numbers of threads in words.
 
-    Limit: the same number of threads per process
-    Fix: resubmit all cells with one threads=
+    >>> threads_text([1]), threads_text([1, 8])
+    ('1 thread per process', '1 or 8 threads per process')
     """
+    word = "thread" if list(counts) == [1] else "threads"
+    return f"{' or '.join(map(str, counts))} {word} per process"
+
+
+@check("threads", Level.WARN, Tier.NUMBER, Affected.TIME, Affected.SPLIT)
+def other_threads(peer: Peer, table: PeerTable) -> list[Observation | None]:
+    """Processes computed with another number of threads than the cell asks for: ranks differ in
+    compute time. Or with another number than in the other cells of the table: more threads compute
+    faster, so no ratio is a speedup.
+
+    Limit: exactly threads=, in every process, and the same number in all cells
+    Fix: unset OMP_NUM_THREADS in the job's environment, or resubmit all cells with one threads=
+    """
+    if not peer.threads:
+        return []
+    cell, text = peer.record.cell, threads_text(peer.threads)
+    remedy = "unset OMP_NUM_THREADS in the job's environment"
+    if cell.script and len(peer.threads) == 1:
+        remedy = f"set threads={peer.threads[0]}, as the script does"
+    as_requested = peer.threads == (cell.threads,)
+    alone = Observation(as_requested, f"{text}, threads={cell.threads}", remedy)
     threads = table.threads
-    if not peer.threads or len(threads.peers) < 2:
-        return None
     differing = threads.differing(peer)
-    text = threads_text(peer.threads)
-    if differing.number:
-        theirs = _distinct(count for other in threads.other_values(peer) for count in other)
-        text += f", {_names(differing)} had {theirs}"
-    return Observation(not differing.is_outlier_of(threads.peers), text)
+    if not differing.number:
+        return [alone]
+    theirs = _distinct(count for other in threads.other_values(peer) for count in other)
+    beside = Observation(
+        not differing.is_outlier_of(threads.peers),
+        f"{text}, {_names(differing)} had {theirs}",
+        "resubmit all cells with one threads=",
+    )
+    return [alone, beside]
 
 
 @check("scatter", Level.WARN, Tier.NUMBER, Affected.TIME)
@@ -231,49 +258,4 @@ def other_epoch(peer: Peer, table: PeerTable) -> Observation | None:
     return Observation(
         abs(counted_here - theirs) <= record.cell.global_batch,
         f"an epoch has {counted_here:,} samples, on one GPU {theirs:,}",
-    )
-
-
-@check("lab-residual", Level.WARN, Tier.NUMBER, Affected.SPLIT, Affected.BANDWIDTH)
-def derived_computation(peer: Peer, table: PeerTable) -> Observation | None:
-    """The imported computation time is the baseline's time divided by N: a definition, not a
-    measurement. comm_s is then the rest, whatever took it.
-
-    Limit: more than {RESIDUAL_MATCH} from the baseline's time / N
-    Fix: import measured compute_s and comm_s, or none
-    """
-    imported, gpus = peer.record.imported, peer.place.gpus
-    if imported is None or imported.compute_s is None or imported.comm_s is None:
-        return None
-    baselines = [other.record.imported for other in table.baselines(peer)]
-    if gpus < 2 or not baselines:
-        return None
-    shares = [
-        t / gpus for timing in baselines if timing for t in (timing.epoch_s, timing.train_s) if t
-    ]
-    equal = [share for share in shares if abs(imported.compute_s / share - 1) <= RESIDUAL_MATCH]
-    return Observation(
-        not equal,
-        f"compute_s is {imported.compute_s:.4g} s, the baseline's time / {gpus} is "
-        f"{(equal or shares)[0]:.4g} s",
-    )
-
-
-@check("resolution", Level.WARN, Tier.TABLE, Affected.TIME)
-def whole_seconds(peer: Peer, table: PeerTable) -> Observation | None:
-    """All imported timings are whole seconds: they were taken with a clock of 1 s.
-
-    Limit: a fraction of a second in at least one of {LEAST_TIMINGS} timings or more
-    Fix: import timings with fractions of a second
-    """
-    timings, is_whole = len(table.imported_s), table.whole_seconds
-    imported = peer.record.imported
-    if imported is None or imported.rate is not None or timings < LEAST_TIMINGS:
-        return None
-    if not is_whole:
-        return Observation(True, f"some of {timings} timings have a fraction of a second")
-    return Observation(
-        False,
-        f"none of {timings} timings has a fraction of a second, so this one is uncertain by "
-        f"{percent_text(0.5 / peer.epoch_s)}",
     )

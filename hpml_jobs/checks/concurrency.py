@@ -55,13 +55,17 @@ def _concurrent(
 
 
 @check("overlap", Level.WARN, Tier.NUMBER, *TIMES)
-def overlapping_cells(peer: Peer, concurrent: Concurrent) -> Observation | None:
+def overlapping_cells(peer: Peer, concurrent: Concurrent) -> list[Observation | None]:
     """Another cell of the study ran on the same node at the same time: cells on one node slow each
-    other down 1.5 to 3 times.
+    other down 1.5 to 3 times. Or it used the same GPUs: the time of neither is its own.
 
-    Limit: {OVERLAP_LIMIT.seconds} s of overlap
-    Fix: resubmit the cells with cluster.isolate=serial (rerun=true)
+    Limit: {OVERLAP_LIMIT.seconds} s of overlap on a node, none on a GPU
+    Fix: resubmit the cells with cluster.isolate=serial (rerun=true), or both cells (rerun=true)
     """
+    return [_on_nodes(peer, concurrent), _on_gpus(peer, concurrent)]
+
+
+def _on_nodes(peer: Peer, concurrent: Concurrent) -> Observation | None:
     if peer.record.imported or not (peer.started and peer.ended and peer.hosts):
         return None
     others = concurrent.on_hosts.get(peer.slug)
@@ -70,7 +74,9 @@ def overlapping_cells(peer: Peer, concurrent: Concurrent) -> Observation | None:
     seconds = _longest(peer.started, peer.ended, others).total_seconds()
     where = names(host for host in sorted(peer.hosts) if any(host in o.hosts for o in others))
     return Observation(
-        False, f"{names(o.slug for o in others)} ran on {where} for up to {seconds:.0f} s of it"
+        False,
+        f"{names(o.slug for o in others)} ran on {where} for up to {seconds:.0f} s of it",
+        "resubmit the cells with cluster.isolate=serial (rerun=true)",
     )
 
 
@@ -85,14 +91,7 @@ def _longest(started: datetime, ended: datetime, others: Iterable[Peer]) -> time
     return longest
 
 
-@check("shared-devices", Level.WARN, Tier.NUMBER, *TIMES)
-def shared_devices(peer: Peer, concurrent: Concurrent) -> Observation | None:
-    """Another cell of the study used the same GPUs at the same time: the time of neither is its
-    own.
-
-    Limit: no overlap
-    Fix: resubmit both cells (rerun=true)
-    """
+def _on_gpus(peer: Peer, concurrent: Concurrent) -> Observation | None:
     if not (peer.uuids and peer.started and peer.ended):
         return None
     others = concurrent.on_devices.get(peer.slug)
@@ -100,5 +99,7 @@ def shared_devices(peer: Peer, concurrent: Concurrent) -> Observation | None:
         gpus = counted(len(peer.uuids), "GPU")
         return Observation(True, f"no other cell of the study used its {gpus}")
     return Observation(
-        False, f"{names(other.slug for other in others)} used the same GPUs at the same time"
+        False,
+        f"{names(other.slug for other in others)} used the same GPUs at the same time",
+        "resubmit both cells (rerun=true)",
     )

@@ -3,7 +3,16 @@
 from statistics import median
 
 from hpml_jobs.checks.cpus import OVERSUBSCRIBED
-from hpml_jobs.checks.result import TIMES, Affected, Level, Observation, Tier, check, names
+from hpml_jobs.checks.result import (
+    TIMES,
+    Affected,
+    CheckResult,
+    Level,
+    Observation,
+    Tier,
+    check,
+    names,
+)
 from hpml_jobs.core import disturbance
 from hpml_jobs.core.measurements import Role, Step
 from hpml_jobs.core.record import Record
@@ -33,22 +42,28 @@ DISTURBED = "disturbed"
 
 
 @check(DISTURBED, Level.WARN, Tier.NUMBER, *TIMES)
-def epochs_disturbed(record: Record) -> Observation | None:
+def epochs_disturbed(record: Record) -> list[Observation | None]:
     """Something outside of the cell slowed down an epoch or a step after it: other processes on its
     CPUs, a stop (SIGSTOP, `scontrol suspend`), a CPU quota, a hypervisor. The reason names it: of
     the timed epoch Table 1 is doubtful, of the instrumented one Tables 2 and 3, of the unsynced one
     the cost of communication, of the microbenchmark its fit, the shares of it and predicted
     messages, of the profiler's iterations only the check `profiler`. A row leaves the run out of
     its medians if it has another run. Where much of the timed epoch was withheld, its time is not
-    the cell's: a failure.
+    the cell's: a failure. Other jobs on the cell's nodes when it started or ended share memory,
+    network and disks with it: they are only in the list, with what they used of its CPUs.
 
     Limit: other processes use {disturbance.FOREIGN_LIMIT} of the CPU time of the cell's CPUs, no
     process is stopped, a hypervisor or a CPU quota withholds {disturbance.WITHHELD_LIMIT} of the
     CPU time in demand, and a rank waits for a CPU that others use for {disturbance.RUN_QUEUE_LIMIT}
     of the epoch where the cell has a CPU for each of its threads; fails where they withheld more
-    than {disturbance.WITHHELD_MOST} of the timed epoch
-    Fix: {MEASURE_AGAIN}
+    than {disturbance.WITHHELD_MOST} of the timed epoch; no other job on its nodes
+    Fix: {MEASURE_AGAIN}, or use whole nodes (cluster.isolate=exclusive)
     """
+    causes = _outside_causes(record)
+    return [causes, _other_jobs(record, causes)]
+
+
+def _outside_causes(record: Record) -> Observation | None:
     measured = [role for role in AFFECTED_BY if disturbance.is_measured(record, role)]
     if not measured:
         return None
@@ -79,9 +94,27 @@ def epochs_disturbed(record: Record) -> Observation | None:
     return Observation(
         False,
         "; ".join(texts),
+        MEASURE_AGAIN,
         level=Level.FAIL if withheld > disturbance.WITHHELD_MOST else None,
         tier=None if measuring else Tier.TABLE if affecting else Tier.LIST,
         affects=frozenset().union(*(AFFECTED_BY[role] for role in affecting)),
+    )
+
+
+def _other_jobs(record: Record, causes: Observation | None) -> Observation | None:
+    neighbours = record.attempt.neighbours
+    if neighbours is None:
+        return None
+    if not neighbours.jobs:  # which alone does not say that nothing disturbed the cell
+        return causes and Observation(True, "no other job on its nodes at its start and its end")
+    beside = f"; {causes.text}" if causes and causes.holds else ""
+    return Observation(
+        False,
+        f"{counted(neighbours.jobs, 'other job')} on its nodes at its start or its end, "
+        f"{neighbours.same_user} of them of the same user (users: {names(neighbours.users)})"
+        f"{beside}",
+        "use whole nodes (cluster.isolate=exclusive)",
+        tier=Tier.LIST,
     )
 
 
@@ -160,25 +193,14 @@ def _step_overhead(record: Record) -> float | None:
     return median(ratios) - 1 if ratios else None
 
 
-@check("other-jobs", Level.WARN, Tier.LIST, *TIMES)
-def other_jobs(record: Record) -> Observation | None:
-    """Other jobs ran on the cell's nodes when it started or ended: they share memory, network and
-    disks with it. `disturbed` says whether they used its CPUs.
-
-    Limit: no other job on its nodes
-    Fix: see whether `disturbed` passes, or use whole nodes (cluster.isolate=exclusive)
-    """
-    neighbours = record.attempt.neighbours
-    if neighbours is None:
-        return None
-    if not neighbours.jobs:
-        return Observation(True, "no other job on its nodes at its start and its end")
-    return Observation(
-        False,
-        f"{counted(neighbours.jobs, 'other job')} on its nodes at its start or its end, "
-        f"{neighbours.same_user} of them of the same user (users: {names(neighbours.users)})",
-    )
-
-
-DISTURBANCES = (epochs_disturbed, slow_iterations, epochs_differ)
+DISTURBANCES = {check.name for check in (epochs_disturbed, slow_iterations, epochs_differ)}
 """Checks of cells that are worth measuring again."""
+
+
+def is_worth_repeating(result: CheckResult) -> bool:
+    """Return whether a cell with this result is worth measuring again.
+
+    What `disturbed` only lists left the numbers alone: other jobs, or a cause beside the profiler.
+    """
+    is_listed = result.check == DISTURBED and result.tier is Tier.LIST
+    return result.check in DISTURBANCES and result.level is not Level.PASS and not is_listed

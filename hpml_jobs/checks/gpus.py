@@ -1,5 +1,7 @@
 """Data-quality checks of a cell's GPUs: lowered clocks, other users, health, links and places."""
 
+from collections.abc import Sequence
+
 from hpml_jobs.checks.result import TIMES, Affected, Level, Observation, Tier, check
 from hpml_jobs.core.formulas import launch_share
 from hpml_jobs.core.gpus import HARMLESS, POWER_CAP, lane_fault, memory_fault, slowing_reasons
@@ -75,14 +77,21 @@ def more_gpus_visible(record: Record) -> Observation | None:
 
 
 @check("gpu-health", Level.WARN, Tier.TABLE)
-def unhealthy(record: Record) -> Observation | None:
+def unhealthy(record: Record) -> list[Observation | None]:
     """A GPU had memory errors that it could not correct, or rows of its memory wait to be replaced:
-    it may fail, or compute wrong results.
+    it may fail, or compute wrong results. Or it uses fewer PCIe lanes than it and its slot have:
+    copies to it are slower than on other nodes, and so is communication where there is no NVLink
+    (Tables 1 to 3).
 
-    Limit: no uncorrected ECC error since the driver was loaded, no pending or failed remapping
+    Limit: no uncorrected ECC error since the driver was loaded, no pending or failed remapping, and
+    the highest possible width
     Fix: report the node to the cluster's support, and measure again on another one
     """
-    cards = [card for card in record.cards if card.ecc_uncorrected is not None]
+    return [_memory(record.cards), _lanes(record.cards)]
+
+
+def _memory(all_cards: Sequence[Card]) -> Observation | None:
+    cards = [card for card in all_cards if card.ecc_uncorrected is not None]
     if not cards:
         return None
     for card in cards:
@@ -95,21 +104,15 @@ def _place(card: Card) -> str:
     return f"GPU {card.bus_id or card.uuid}"
 
 
-@check("pcie-width", Level.WARN, Tier.TABLE, *TIMES)
-def few_lanes(record: Record) -> Observation | None:
-    """A GPU uses fewer PCIe lanes than it and its slot have: copies to it are slower than on other
-    nodes, and so is communication where there is no NVLink.
-
-    Limit: the highest possible width
-    Fix: report the node to the cluster's support, and measure again on another one
-    """
-    cards = [card for card in record.cards if card.pcie_width and card.max_pcie_width]
+def _lanes(all_cards: Sequence[Card]) -> Observation | None:
+    cards = [card for card in all_cards if card.pcie_width and card.max_pcie_width]
     if not cards:
         return None
     narrow = next((card for card in cards if lane_fault(card)), None)
     if narrow is None:
         return Observation(True, f"x{cards[0].pcie_width} on {counted(len(cards), 'GPU')}")
-    return Observation(False, f"{lane_fault(narrow)} on {_place(narrow)}")
+    text = f"{lane_fault(narrow)} on {_place(narrow)}"
+    return Observation(False, text, affects=frozenset(TIMES))
 
 
 @check("gpu-cpus", Level.WARN, Tier.LIST, Affected.TIME, Affected.SPLIT)
@@ -141,15 +144,37 @@ def _far_card(rank: Rank) -> Card | None:
     return next((c for c in rank.cards if c.near_cpus and not mine & {*c.near_cpus}), None)
 
 
-@check("launch-bound", Level.WARN, Tier.TABLE, Affected.TIME)
-def launch_bound(record: Record) -> Observation | None:
-    """The host needs as long to launch the kernels of an iteration as the iteration takes: the
-    epoch measures Python and the CPU, and a faster GPU would not be faster. Only with device=cuda.
+@check("gpu-utilization", Level.WARN, Tier.TABLE, Affected.TIME)
+def little_used(record: Record) -> list[Observation | None]:
+    """The timed epoch was not limited by the GPUs' speed. They ran kernels for a smaller share of
+    the time than the site wants, which may cancel such jobs: judged where
+    cluster.cancel_below_utilization has the cell's host. Or the host needs as long to launch the
+    kernels of an iteration as the iteration takes: the epoch measures Python and the CPU, and a
+    faster GPU would not be faster. Or a GPU was full, and torch's allocator had to free cached
+    memory: each time the GPU waits, and this is shown beside the number. Only with device=cuda.
 
-    Limit: the least time of the host for an iteration is {LAUNCH_LIMIT} of the median iteration
-    without stall, on every rank
-    Fix: use a larger batch=, or compile=true, which launches fewer kernels
+    Limit: cluster.cancel_below_utilization of the cell's first host; the least time of the host for
+    an iteration is {LAUNCH_LIMIT} of the median iteration without stall, on every rank; no retry of
+    an allocation
+    Fix: use a larger batch= or fewer gpus=; where memory was freed, a smaller batch=; where the
+    host launches, compile=true, which launches fewer kernels
     """
+    return [_utilization(record), _launches(record), _allocations(record)]
+
+
+def _utilization(record: Record) -> Observation | None:
+    used = record.gpu_utilization_percent
+    limit = record.facts.cancel_below_percent if record.facts else None
+    if used is None or limit is None:
+        return None
+    return Observation(
+        used >= limit,
+        f"GPU utilization is {used:.0f} % (this site cancels jobs below {limit} %)",
+        "use a larger batch= or fewer gpus=",
+    )
+
+
+def _launches(record: Record) -> Observation | None:
     shares = [(share, rank) for rank in record.ranks if (share := _launch_share(rank)) is not None]
     if not shares:
         return None
@@ -158,7 +183,9 @@ def launch_bound(record: Record) -> Observation | None:
         share <= LAUNCH_LIMIT,
         f"the host takes {1e3 * (rank.timed.launch_s or 0):.3g} ms to launch an iteration on rank "
         f"{rank.rank}, {percent_text(share)} of its time (limit {LAUNCH_LIMIT})",
-        "use a larger batch=, or torch.compile in the script" if record.cell.script else "",
+        "use a larger batch=, or torch.compile in the script"
+        if record.cell.script
+        else "use a larger batch=, or compile=true, which launches fewer kernels",
     )
 
 
@@ -170,31 +197,7 @@ def _launch_share(rank: Rank) -> float | None:
     return launch_share(timed.launch_s, step_s, timed.stalls.p20_s)
 
 
-@check("gpu-utilization", Level.WARN, Tier.TABLE, Affected.TIME)
-def little_used(record: Record) -> Observation | None:
-    """The GPUs of the timed epoch ran kernels for a smaller share of the time than the site wants:
-    it may cancel such jobs. Only where cluster.cancel_below_utilization has the cell's host.
-
-    Limit: cluster.cancel_below_utilization of the cell's first host
-    Fix: use a larger batch= or fewer gpus=
-    """
-    used = record.gpu_utilization_percent
-    limit = record.facts.cancel_below_percent if record.facts else None
-    if used is None or limit is None:
-        return None
-    return Observation(
-        used >= limit, f"GPU utilization is {used:.0f} % (this site cancels jobs below {limit} %)"
-    )
-
-
-@check("memory-retries", Level.WARN, Tier.NUMBER, Affected.TIME)
-def memory_retried(record: Record) -> Observation | None:
-    """torch's allocator had to free cached memory during the timed epoch, because the GPU was full:
-    each time the GPU waits. Only with device=cuda.
-
-    Limit: no retry in the timed epoch
-    Fix: use a smaller batch=
-    """
+def _allocations(record: Record) -> Observation | None:
     memories = [rank.timed.memory for rank in record.ranks if rank.timed.memory]
     if not memories:
         return None
@@ -203,4 +206,6 @@ def memory_retried(record: Record) -> Observation | None:
     return Observation(
         retries == 0,
         f"{counted(retries, 'allocation')} freed cached memory first, at {reserved / 1e9:.3g} GB",
+        "use a smaller batch=",
+        tier=Tier.NUMBER,
     )

@@ -1,28 +1,59 @@
 """Plausibility checks of imported timings, as a CSV file reports them."""
 
 from hpml_jobs.checks.correctness import faster_than_peak
+from hpml_jobs.checks.peers import Peer, PeerTable
 from hpml_jobs.checks.quality import too_few_iterations
 from hpml_jobs.checks.result import TIMES, Affected, Level, Observation, Tier, check
 from hpml_jobs.checks.waiting import loader_bound
 from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes, iterations
+from hpml_jobs.core.measurements import Imported
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BandwidthKind
 from hpml_jobs.core.text import Share, percent_text
 
 UNACCOUNTED_LIMIT = Share(0.02)
 LINK_LIMIT = 1.1
+RESIDUAL_MATCH = Share(1e-3)
+LEAST_TIMINGS = 3
+
+SPLIT_AND_BANDWIDTH = frozenset((Affected.SPLIT, Affected.BANDWIDTH))
 
 
-@check("iterations", Level.FAIL, Tier.NUMBER, *TIMES)
-def other_iterations(record: Record) -> Observation | None:
-    """The reported iterations are not those of this many images, GPUs and images per GPU.
+@check("imported-row", Level.FAIL, Tier.NUMBER, *TIMES)
+def implausible_row(peer: Peer, table: PeerTable) -> list[Observation | None]:
+    """The numbers of an imported row contradict each other, so some of them are wrong. Its
+    iterations are not those of so many images, GPUs and images per GPU (Tables 1 to 3). A part of
+    the epoch is longer than the epoch (Tables 1 and 2). Computation and communication do not add up
+    to train_s: time is counted twice or not at all (Table 2; without train_s, missing time may be
+    data loading: a warning). comm_s implies a bandwidth above that of the link: part of the
+    communication was not timed (Tables 2 and 3). Warnings: compute_s is the baseline's time divided
+    by N, a definition, not a measurement, and comm_s is then the rest, whatever took it (Tables 2
+    and 3); all timings are whole seconds, so they were taken with a clock of 1 s (Table 1, in one
+    line).
 
-    Limit: exactly ceil(ceil(images / gpus) / batch)
-    Fix: correct the batch, data set or number of GPUs of the row
+    Limit: exactly ceil(ceil(images / gpus) / batch) iterations; parts of epoch_s at most; a sum
+    within {UNACCOUNTED_LIMIT} of train_s (of epoch_s where train_s is unknown); {LINK_LIMIT:g} x
+    cluster.link_gb_per_s, where that is known; compute_s more than {RESIDUAL_MATCH} from the
+    baseline's time / N; a fraction of a second in at least one of {LEAST_TIMINGS} timings or more
+    Fix: correct the row as the reason says, or import measured timings with fractions of a second
     """
-    imported, cell = record.imported, record.cell
+    record, imported = peer.record, peer.record.imported
+    if imported is None:
+        return []
+    return [
+        _iterations(record, imported),
+        _parts(imported),
+        _sum(imported),
+        _bandwidth(record, imported),
+        _residual(peer, imported, table),
+        _resolution(peer, imported, table),
+    ]
+
+
+def _iterations(record: Record, imported: Imported) -> Observation | None:
+    cell = record.cell
     images = cell.workload.images
-    if imported is None or imported.iterations is None or images is None:
+    if imported.iterations is None or images is None:
         return None
     expected = iterations(images, cell.gpus, cell.batch)
     as_global = {
@@ -34,20 +65,13 @@ def other_iterations(record: Record) -> Observation | None:
         imported.iterations == expected,
         f"{imported.iterations:,} iterations are reported, {cell.gpus} x {cell.batch} of "
         f"{images:,} images make {expected:,}",
-        "use batch_is=global, it looks like a global batch" if is_global else "",
+        "use batch_is=global, it looks like a global batch"
+        if is_global
+        else "correct the batch, data set or number of GPUs of the row",
     )
 
 
-@check("times", Level.FAIL, Tier.NUMBER, Affected.TIME, Affected.SPLIT)
-def part_exceeds_epoch(record: Record) -> Observation | None:
-    """A part of the epoch is reported to be longer than the epoch.
-
-    Limit: epoch_s
-    Fix: correct the units: seconds per epoch, not per iteration
-    """
-    imported = record.imported
-    if imported is None:
-        return None
+def _parts(imported: Imported) -> Observation | None:
     columns = {
         "train_s": imported.train_s,
         "compute_s": imported.compute_s,
@@ -57,20 +81,16 @@ def part_exceeds_epoch(record: Record) -> Observation | None:
     if not parts:
         return None
     name, longest_s = max(parts.items(), key=lambda part: part[1])
-    text = f"{name} is {longest_s:.4g} s of an epoch of {imported.epoch_s:.4g} s"
-    return Observation(longest_s <= imported.epoch_s, text)
+    return Observation(
+        longest_s <= imported.epoch_s,
+        f"{name} is {longest_s:.4g} s of an epoch of {imported.epoch_s:.4g} s",
+        "correct the units: seconds per epoch, not per iteration",
+        affects=frozenset((Affected.TIME, Affected.SPLIT)),
+    )
 
 
-@check("closure", Level.FAIL, Tier.TABLE, Affected.SPLIT)
-def unaccounted_time(record: Record) -> Observation | None:
-    """Computation and communication do not add up to train_s: time is counted twice or not at all.
-    Without train_s, missing time may be data loading: a warning.
-
-    Limit: {UNACCOUNTED_LIMIT} of train_s (of epoch_s where train_s is unknown)
-    Fix: correct compute_s or comm_s
-    """
-    imported = record.imported
-    if imported is None or imported.compute_s is None or imported.comm_s is None:
+def _sum(imported: Imported) -> Observation | None:
+    if imported.compute_s is None or imported.comm_s is None:
         return None
     name = "epoch_s" if imported.train_s is None else "train_s"
     whole = imported.epoch_s if imported.train_s is None else imported.train_s
@@ -82,21 +102,19 @@ def unaccounted_time(record: Record) -> Observation | None:
         abs(gap) <= UNACCOUNTED_LIMIT,
         f"compute_s and comm_s are {percent_text(abs(gap))} {'less' if gap > 0 else 'more'} than "
         f"{name} (limit {UNACCOUNTED_LIMIT})",
-        "add train_s, the rest may be data loading" if may_be_loading else "",
+        "add train_s, the rest may be data loading"
+        if may_be_loading
+        else "correct compute_s or comm_s",
         Level.WARN if may_be_loading else None,
+        Tier.TABLE,
+        frozenset((Affected.SPLIT,)),
     )
 
 
-@check("bus-bandwidth", Level.FAIL, Tier.NUMBER, Affected.SPLIT, Affected.BANDWIDTH)
-def faster_than_link(record: Record) -> Observation | None:
-    """comm_s implies a bandwidth above that of the link: part of the communication was not timed.
-
-    Limit: {LINK_LIMIT:g} x cluster.link_gb_per_s, where that is known
-    Fix: time all of the communication, or correct cluster.link_gb_per_s
-    """
-    imported, facts, cell = record.imported, record.facts, record.cell
+def _bandwidth(record: Record, imported: Imported) -> Observation | None:
+    facts, cell = record.facts, record.cell
     speed = facts.link_gb_per_s if facts else None
-    if imported is None or not speed or not imported.comm_s or record.model is None:
+    if not speed or not imported.comm_s or record.model is None:
         return None
     if cell.gpus < 2 or cell.strategy.traffic.bandwidth is not BandwidthKind.BUS:
         return None
@@ -107,16 +125,48 @@ def faster_than_link(record: Record) -> Observation | None:
     return Observation(
         reached <= LINK_LIMIT * speed,
         f"comm_s implies {reached:.3g} GB/s on a link of {speed:.3g} (limit {LINK_LIMIT:g} x)",
+        "time all of the communication, or correct cluster.link_gb_per_s",
+        affects=SPLIT_AND_BANDWIDTH,
     )
 
 
-CHECKS = (
-    other_iterations,
-    part_exceeds_epoch,
-    unaccounted_time,
-    faster_than_peak,
-    faster_than_link,
-    loader_bound,
-    too_few_iterations,
-)
-"""Those of measured records that an imported one allows are among them."""
+def _residual(peer: Peer, imported: Imported, table: PeerTable) -> Observation | None:
+    gpus = peer.place.gpus
+    if imported.compute_s is None or imported.comm_s is None:
+        return None
+    baselines = [other.record.imported for other in table.baselines(peer)]
+    if gpus < 2 or not baselines:
+        return None
+    shares = [
+        t / gpus for timing in baselines if timing for t in (timing.epoch_s, timing.train_s) if t
+    ]
+    equal = [share for share in shares if abs(imported.compute_s / share - 1) <= RESIDUAL_MATCH]
+    return Observation(
+        not equal,
+        f"compute_s is {imported.compute_s:.4g} s, the baseline's time / {gpus} is "
+        f"{(equal or shares)[0]:.4g} s",
+        "import measured compute_s and comm_s, or none",
+        Level.WARN,
+        affects=SPLIT_AND_BANDWIDTH,
+    )
+
+
+def _resolution(peer: Peer, imported: Imported, table: PeerTable) -> Observation | None:
+    timings = len(table.imported_s)
+    if imported.rate is not None or timings < LEAST_TIMINGS:
+        return None
+    if not table.whole_seconds:
+        return Observation(True, f"some of {timings} timings have a fraction of a second")
+    return Observation(
+        False,
+        f"none of {timings} timings has a fraction of a second, so this one is uncertain by "
+        f"{percent_text(0.5 / peer.epoch_s)}",
+        "import timings with fractions of a second",
+        Level.WARN,
+        Tier.TABLE,
+        frozenset((Affected.TIME,)),
+    )
+
+
+CHECKS = (faster_than_peak, loader_bound, too_few_iterations)
+"""Those of measured records that an imported one allows, without its table."""

@@ -1,7 +1,5 @@
 """Data-quality checks of one record that a correct measurement may fail."""
 
-from collections.abc import Sequence
-
 from hpml_jobs.checks.cpus import OVERSUBSCRIBED
 from hpml_jobs.checks.disturbance import DISTURBED
 from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
@@ -73,33 +71,6 @@ def too_few_iterations(record: Record) -> Observation | None:
         f"(at least {LEAST_ITERATIONS})",
         "give a larger window=" if in_windows else "",
     )
-
-
-def threads_text(counts: Sequence[int]) -> str:
-    """Return numbers of threads in words.
-
-    >>> threads_text([1]), threads_text([1, 8])
-    ('1 thread per process', '1 or 8 threads per process')
-    """
-    word = "thread" if list(counts) == [1] else "threads"
-    return f"{' or '.join(map(str, counts))} {word} per process"
-
-
-@check("threads", Level.WARN, Tier.NUMBER, Affected.TIME, Affected.SPLIT)
-def other_threads(record: Record) -> Observation | None:
-    """Processes computed with another number of threads than the cell asks for: ranks differ in
-    compute time.
-
-    Limit: exactly threads=, in every process
-    Fix: unset OMP_NUM_THREADS in the job's environment
-    """
-    if not record.ranks:
-        return None
-    used = sorted({rank.threads for rank in record.ranks})
-    requested = record.cell.threads
-    sets_its_own = record.cell.script and len(used) == 1
-    remedy = f"set threads={used[0]}, as the script does" if sets_its_own else ""
-    return Observation(used == [requested], f"{threads_text(used)}, threads={requested}", remedy)
 
 
 @check("buffers", Level.WARN, Tier.TABLE, Affected.LEARNING)

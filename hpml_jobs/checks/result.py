@@ -85,14 +85,19 @@ class Observation(NamedTuple):
     affects: frozenset[Affected] | None = None
 
 
+Observed = Observation | None | list[Observation | None]
+"""What a check observed, as a whole or of each of its parts; None where it does not apply."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Check(Generic[Subject]):
     """A check of a record, or of a record compared with others of its study.
 
-    `find` returns None where the check does not apply. `level` is that of a violation, `limit` the
-    condition of a correct number, in words with the constants that the code uses. `affects` names
-    the numbers that a violation makes doubtful, `tier` the place where it is shown: only the list
-    if the same record violates a check of `explained_by` that affects the same numbers.
+    `find` returns None where the check, or a part of it, does not apply. `level` is that of a
+    violation, `limit` the condition of a correct number, in words with the constants that the code
+    uses. `affects` names the numbers that a violation makes doubtful, `tier` the place where it is
+    shown: only the list if the same record violates a check of `explained_by` that affects the same
+    numbers.
     """
 
     name: str
@@ -100,24 +105,39 @@ class Check(Generic[Subject]):
     meaning: str
     limit: str
     remedy: str
-    find: Callable[Subject, Observation | None]
+    find: Callable[Subject, Observed]
     tier: Tier
     affects: frozenset[Affected]
     explained_by: frozenset[str]
 
-    def __call__(self, *args: Subject.args, **kwargs: Subject.kwargs) -> CheckResult | None:
-        """Return the result of the check; None where it does not apply."""
-        observation = self.find(*args, **kwargs)
-        if observation is None:
-            return None
-        level, reason, remedy, tier = Level.PASS, observation.text, "", self.tier
-        if not observation.holds:
-            level, remedy = observation.level or self.level, observation.remedy or self.remedy
-            reason = f"{observation.text}: {remedy}"
-            tier = Tier.NUMBER if level is Level.FAIL else observation.tier or self.tier
-        affects = _in_order(self.affects if observation.affects is None else observation.affects)
+    def __call__(self, *args: Subject.args, **kwargs: Subject.kwargs) -> list[CheckResult]:
+        """Return a result for each violation, else one that passes; none if it does not apply."""
+        observed = self.find(*args, **kwargs)
+        parts = observed if isinstance(observed, list) else [observed]
+        observations = [part for part in parts if part is not None]
+        violations = [self._violation(part) for part in observations if not part.holds]
+        if violations or not observations:
+            return violations
+        return [
+            CheckResult(
+                check=self.name,
+                level=Level.PASS,
+                reason="; ".join(part.text for part in observations),
+                tier=self.tier,
+                affects=_in_order(self.affects),
+            )
+        ]
+
+    def _violation(self, observation: Observation) -> CheckResult:
+        level, remedy = observation.level or self.level, observation.remedy or self.remedy
+        affects = self.affects if observation.affects is None else observation.affects
         return CheckResult(
-            check=self.name, level=level, reason=reason, remedy=remedy, tier=tier, affects=affects
+            check=self.name,
+            level=level,
+            reason=f"{observation.text}: {remedy}",
+            remedy=remedy,
+            tier=Tier.NUMBER if level is Level.FAIL else observation.tier or self.tier,
+            affects=_in_order(affects),
         )
 
 
@@ -128,14 +148,14 @@ def _in_order(affects: frozenset[Affected]) -> tuple[Affected, ...]:
 
 def check(
     name: str, level: Level, tier: Tier, *affects: Affected, explained_by: Iterable[str] = ()
-) -> Callable[[Callable[Subject, Observation | None]], Check[Subject]]:
+) -> Callable[[Callable[Subject, Observed]], Check[Subject]]:
     """Make a function a check of its module; without `affects` it is about all numbers.
 
     Its docstring says what a violation means, then `Limit:` and `Fix:`. Names in braces are
     constants of its module, or REPORT_BUG.
     """
 
-    def decorate(find: Callable[Subject, Observation | None]) -> Check[Subject]:
+    def decorate(find: Callable[Subject, Observed]) -> Check[Subject]:
         constants = {"REPORT_BUG": REPORT_BUG} | find.__globals__
         text = " ".join((find.__doc__ or "").split()).format_map(constants)
         meaning, _, rest = text.partition(" Limit: ")

@@ -1,7 +1,7 @@
 """What the ranks of a cell wait for: their data, or a late rank."""
 
 from hpml_jobs.checks.cpus import OVERSUBSCRIBED, too_few_cpus_for_loading
-from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
+from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check, worst_level
 from hpml_jobs.core.disturbance import explains, outside_causes, run_queue_share
 from hpml_jobs.core.formulas import loader_waiting_s
 from hpml_jobs.core.measurements import Role, Stalls
@@ -83,9 +83,8 @@ def _late_text(lateness: Lateness) -> str:
 
 def _by_loaders(record: Record, lateness: Lateness) -> bool:
     """Return whether ranks and loader workers that take turns on CPUs explain a late rank."""
-    crowded = too_few_cpus_for_loading(record)
+    is_crowded = worst_level(too_few_cpus_for_loading(record)) is not Level.PASS
     waited = run_queue_share(record, Role.INSTRUMENTED)
-    is_crowded = crowded is not None and crowded.level is not Level.PASS
     return is_crowded and waited is not None and lateness.share <= waited
 
 

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpml_jobs.checks import Level
+from hpml_jobs.checks.disturbance import is_worth_repeating
 from hpml_jobs.cli.options import StudySelection, study_words
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import HpmlError
@@ -133,10 +133,7 @@ def _disturbed(cells: list[CellState], study: str) -> Iterator[str]:
     hit = [
         state
         for state in cells
-        if any(
-            check.check in names and check.level is not Level.PASS and check.affects
-            for check in state.checks
-        )
+        if any(check.check in names and is_worth_repeating(check) for check in state.checks)
     ]
     if hit:
         epochs = "a disturbed epoch or microbenchmark, or slow iterations"

@@ -45,7 +45,7 @@ _COMPARED = re.compile(
 )
 """Those of which it is known that they change numbers, if they are set by hand.
 
-Not the numbers of threads, which the job sets: `equal-threads` compares what they did. torchrun
+Not the numbers of threads, which the job sets: the check `threads` compares what they did. torchrun
 sets TORCH_NCCL_ASYNC_ERROR_HANDLING, for some strategies only.
 """
 

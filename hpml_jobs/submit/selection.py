@@ -6,8 +6,8 @@ from typing import NamedTuple
 import msgspec
 
 from hpml_jobs import __version__
-from hpml_jobs.checks import Level, check_record
-from hpml_jobs.checks.disturbance import DISTURBANCES
+from hpml_jobs.checks import check_record
+from hpml_jobs.checks.disturbance import is_worth_repeating
 from hpml_jobs.core.cell import Cell, CellFile, Outcome
 from hpml_jobs.core.cluster import Launcher, Shape
 from hpml_jobs.core.errors import HpmlError, UsageError
@@ -171,13 +171,10 @@ def resubmittable(states: Iterable[CellState]) -> list[CellState]:
 
 def disturbed(states: Iterable[CellState], snapshots: Iterable[FolderSnapshot]) -> list[CellState]:
     """Return the measured cells with an epoch that was disturbed, or has slow iterations."""
-    names = {check.name for check in DISTURBANCES}
     slugs = {
         snapshot.folder.slug
         for snapshot in snapshots
-        if snapshot.record
-        for result in check_record(snapshot.record)
-        if result.check in names and result.level is not Level.PASS and result.affects
+        if snapshot.record and any(map(is_worth_repeating, check_record(snapshot.record)))
     }
     return [state for state in states if state.outcome is Outcome.OK and state.slug in slugs]
 

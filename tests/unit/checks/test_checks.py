@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from hpml_jobs import checks
 from hpml_jobs.checks import Level, check_record, check_study, in_short
-from hpml_jobs.checks.result import Affected, Tier
+from hpml_jobs.checks.result import TIMES, Affected, Tier
 from hpml_jobs.core.cell import Cell, Outcome, Protocol
 from hpml_jobs.core.measurements import CollectiveKind, Compilation, Memory, Stalls, Step, Volume
 from hpml_jobs.core.recipe import Recipe
@@ -129,8 +129,8 @@ REDUCED = Volume(kind="reduce_scatter", purpose="gradients", bytes=104_616)
 GATHERED = Volume(kind="all_gather", purpose="parameters", bytes=209_232)
 
 
-OF_OTHERS = {"shards", "compiled", "gpu-utilization", "epoch-samples"}
-"""Checks that do not apply to the clean record, of ddp, without compile= and samples of GPUs."""
+OF_OTHERS = {"shards", "compiled", "epoch-samples"}
+"""Checks that do not apply to the clean record, of ddp, without compile=."""
 
 
 def gathered_for_batches(old):
@@ -439,7 +439,7 @@ ALONE = [
         "overhead", WARN, change_epoch("instrumented", 3, epoch_s=8.8), "10 % longer than the timed"
     ),
     CheckCase(
-        "other-jobs",
+        "disturbed",
         WARN,
         with_neighbours(jobs=3, same_user=1, users=("alice", "me")),
         "3 other jobs on its nodes at its start or its end, 1 of them of the same user (users: al",
@@ -472,7 +472,7 @@ ALONE = [
     CheckCase(
         "gpu-health", WARN, change_card(row_remapping="pending"), "row remapping is pending on GPU"
     ),
-    CheckCase("pcie-width", WARN, change_card(pcie_width=8), "x8 of x16 lanes on GPU 0000:1B:00.0"),
+    CheckCase("gpu-health", WARN, change_card(pcie_width=8), "x8 of x16 lanes on GPU 0000:1B:00.0"),
     CheckCase(
         "gpu-cpus",
         WARN,
@@ -542,7 +542,7 @@ ALONE = [
         "2 processes of",
     ),
     CheckCase(
-        "launch-bound",
+        "gpu-utilization",
         WARN,
         change_epoch("timed", 1, launch_s=0.0485),
         "the host takes 48.5 ms to launch an iteration on rank 1, 97",
@@ -554,12 +554,11 @@ ALONE = [
         "GPU utilization is 40 % (this site cancels jobs below 60 %): use a larger batch=",
     ),
     CheckCase(
-        "memory-retries",
+        "gpu-utilization",
         WARN,
         change_epoch("timed", 1, memory=FULL_MEMORY),
         "3 allocations freed cached memory first, at 15.9 GB",
     ),
-    CheckCase("threads", WARN, change_rank(1, threads=8), "1 or 8 threads per process, threads=1"),
     CheckCase(
         "buffers",
         WARN,
@@ -570,10 +569,11 @@ ALONE = [
 ]
 
 BESIDE = [
+    CheckCase("threads", WARN, change_rank(1, threads=8), "1 or 8 threads per process, threads=1"),
     CheckCase("conditions", WARN, change_facts(driver="535.1"), "driver 535.1 (theirs 550.54.15)"),
     CheckCase("conditions", WARN, change_facts(tf32_cudnn=False), "TF32 in cuDNN no (theirs yes)"),
     CheckCase(
-        "system",
+        "conditions",
         WARN,
         change_facts(container="/images/new.sif"),
         "container /images/new.sif (theirs none): measure the table in one go",
@@ -594,9 +594,13 @@ BESIDE = [
         "1 GPU at the power limit, at 1100 MHz or more; the median of ddp-4gpu",
     ),
     CheckCase(
-        "equal-threads",
+        "threads",
         WARN,
-        lambda old: replace(old, ranks=tuple(replace(r, threads=4) for r in old.ranks)),
+        lambda old: replace(
+            old,
+            cell=replace(old.cell, threads=4),
+            ranks=tuple(replace(r, threads=4) for r in old.ranks),
+        ),
         "4 threads per process, single-1gpu-b32-digits-",
     ),
     CheckCase(
@@ -612,7 +616,7 @@ BESIDE = [
         "on gr001 for up to 60 s of",
     ),
     CheckCase(
-        "shared-devices",
+        "overlap",
         WARN,
         with_attempt_times("2026-10-01T11:04", "2026-10-01T11:09"),
         "used the same GPUs",
@@ -635,9 +639,55 @@ def test_record_check_fires_on_its_case(case):
 @pytest.mark.parametrize("case", BESIDE, ids=case_id)
 def test_peer_check_fires_on_its_case(case):
     one = case.change(clean_record(case.cell))
-    result = result_of(check_study([one, baseline_record()])[one.slug], case.check)
+    results = check_study([one, baseline_record()])[one.slug]
+    (result,) = [r for r in results if r.check == case.check and case.words in r.reason]
     assert result.level is case.level
-    assert case.words in result.reason
+
+
+def test_each_violated_part_of_a_check_has_its_own_line():
+    slow_host = change_epoch("timed", 1, launch_s=0.0485, memory=FULL_MEMORY)(clean_record())
+    results = [r for r in check_record(slow_host) if r.check == "gpu-utilization"]
+    assert [(r.level, r.tier, r.affects, r.remedy) for r in results] == [
+        (
+            *(WARN, Tier.TABLE, (Affected.TIME,)),
+            "use a larger batch=, or compile=true, which launches fewer kernels",
+        ),
+        (WARN, Tier.NUMBER, (Affected.TIME,), "use a smaller batch="),
+    ]
+    (passed,) = [r for r in check_record(clean_record()) if r.check == "gpu-utilization"]
+    assert "launch an iteration" in passed.reason
+    assert "; 0 allocations freed cached memory first" in passed.reason
+
+
+def test_threads_other_than_requested_and_than_the_baseline_are_two_lines():
+    four = replace(clean_record(), ranks=tuple(replace(r, threads=4) for r in clean_record().ranks))
+    results = check_study([four, baseline_record()])[four.slug]
+    assert [(r.level, r.remedy) for r in results if r.check == "threads"] == [
+        (WARN, "unset OMP_NUM_THREADS in the job's environment"),
+        (WARN, "resubmit all cells with one threads="),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "tiers"),
+    [
+        ({"container": "new.sif"}, [Tier.TABLE]),
+        ({"container": "new.sif", "driver": "535.1"}, [Tier.TABLE, Tier.LIST]),
+    ],
+)
+def test_another_system_is_listed_only_where_a_condition_differs(changes, tiers):
+    other = change_facts(**changes)(clean_record())
+    results = check_study([other, baseline_record()])[other.slug]
+    assert [r.tier for r in results if r.check == "conditions"] == tiers
+
+
+def test_few_lanes_leave_what_was_learned_alone():
+    sick = change_card(ecc_uncorrected=2, pcie_width=8)(clean_record())
+    results = [r for r in check_record(sick) if r.check == "gpu-health"]
+    assert [(r.tier, r.affects) for r in results] == [
+        (Tier.TABLE, tuple(Affected)),
+        (Tier.TABLE, TIMES),
+    ]
 
 
 def clean_study():
@@ -661,7 +711,7 @@ def test_script_that_failed_after_its_timed_window_has_a_warning():
 def test_threads_that_a_script_sets_are_to_be_requested():
     record = clean_record(a_cell(batch=32, script=Script(path="train.py")))
     ranks = tuple(replace(rank, threads=5) for rank in record.ranks)
-    found = result_of(check_record(replace(record, ranks=ranks)), "threads")
+    found = result_of(check_study([replace(record, ranks=ranks)])[record.slug], "threads")
     assert found.reason.endswith(": set threads=5, as the script does")
 
 
@@ -726,7 +776,6 @@ def test_clean_study_passes_and_every_check_has_a_case():
     by_slug = check_study(clean_study())
     assert [in_short(results) for results in by_slug.values()] == ["", "", ""]
     names = {result.check for results in by_slug.values() for result in results}
-    of_imported = {"lab-residual", "resolution"}
     assert (
         names
         == {
@@ -735,7 +784,6 @@ def test_clean_study_passes_and_every_check_has_a_case():
             if title != "Imported timings"
             for check in group
         }
-        - of_imported
         - OF_OTHERS
     )
     assert names | OF_OTHERS == {case.check for case in [*ALONE, *BESIDE]} | {
@@ -894,15 +942,25 @@ def test_overlap_is_checked_across_tables_other_checks_not():
 # ---- imported timings ----
 
 
+def results_of_row(record):
+    """The results of a row that is alone in its study."""
+    return check_study([record])[record.slug]
+
+
 ELSEWHERE = [
-    ("iterations", FAIL, {"iterations": 1563}, "use batch_is=global"),
-    ("iterations", FAIL, {"iterations": 400}, "correct the batch, data set or number"),
-    ("times", FAIL, {"comm_s": 12.0}, "comm_s is 12 s of an epoch of 10.5 s"),
-    ("closure", WARN, {"compute_s": 3.0, "comm_s": 1.0}, "61.9 % less than epoch_s (limit 2 %)"),
-    ("closure", FAIL, {"compute_s": 8.0, "comm_s": 4.0}, "14.29 % more than epoch_s"),
-    ("closure", FAIL, {"compute_s": 3.0, "comm_s": 1.0, "train_s": 9.0}, "less than train_s"),
+    ("imported-row", FAIL, {"iterations": 1563}, "use batch_is=global"),
+    ("imported-row", FAIL, {"iterations": 400}, "correct the batch, data set or number"),
+    ("imported-row", FAIL, {"comm_s": 12.0}, "comm_s is 12 s of an epoch of 10.5 s"),
+    (
+        "imported-row",
+        WARN,
+        {"compute_s": 3.0, "comm_s": 1.0},
+        "61.9 % less than epoch_s (limit 2 %)",
+    ),
+    ("imported-row", FAIL, {"compute_s": 8.0, "comm_s": 4.0}, "14.29 % more than epoch_s"),
+    ("imported-row", FAIL, {"compute_s": 3.0, "comm_s": 1.0, "train_s": 9.0}, "less than train_s"),
     ("flops", FAIL, {"compute_s": 0.2}, "208.1 TFLOP/s per GPU"),
-    ("bus-bandwidth", FAIL, {"comm_s": 0.01, "link_gb_per_s": 25.0}, "on a link of 25"),
+    ("imported-row", FAIL, {"comm_s": 0.01, "link_gb_per_s": 25.0}, "on a link of 25"),
     ("loader-bound", WARN, {"train_s": 5.0}, "stall is 52.38 % of the epoch"),
     ("short", WARN, {"batch": 12_500, "iterations": 1}, "1 iteration per epoch (at least 10)"),
 ]
@@ -910,21 +968,44 @@ ELSEWHERE = [
 
 @pytest.mark.parametrize(("check", "level", "columns", "words"), ELSEWHERE)
 def test_imported_timing_check_fires_on_its_case(check, level, columns, words):
-    result = result_of(check_record(imported_record(**columns)), check)
+    result = result_of(results_of_row(imported_record(**columns)), check)
     assert result.level is level
     assert words in result.reason
 
 
 def test_plausible_imported_timing_passes_every_check():
     whole = {"train_s": 10.2, "compute_s": 8.2, "comm_s": 2.0, "iterations": 391}
-    results = check_record(imported_record(link_gb_per_s=25.0, **whole))
-    assert len(results) == len(checks.imported.CHECKS)
+    results = results_of_row(imported_record(link_gb_per_s=25.0, **whole))
+    assert len(results) == len(checks.imported.CHECKS) + 1
     assert {result.level for result in results} == {Level.PASS}
     assert {name for name, *_ in ELSEWHERE} == {result.check for result in results}
+    parts = result_of(results, "imported-row").reason.split("; ")
+    assert parts[0] == "391 iterations are reported, 4 x 32 of 50,000 images make 391"
+    assert parts[1] == "train_s is 10.2 s of an epoch of 10.5 s"
+    assert parts[2].endswith("than train_s (limit 2 %)")
+    assert parts[3] == "comm_s implies 13.1 GB/s on a link of 25 (limit 1.1 x)"
 
 
 def test_imported_epoch_time_alone_has_few_checks():
-    assert {result.check for result in check_record(imported_record())} == {"flops", "short"}
+    assert {result.check for result in results_of_row(imported_record())} == {"flops", "short"}
+
+
+def test_parts_of_an_imported_row_mark_their_own_tables():
+    times, split, bandwidth = Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH
+    rows = [
+        imported_record(1, epoch_s=24.0),
+        imported_record(2, epoch_s=15.0),
+        imported_record(*(4, 32, 0.1), epoch_s=10.0, compute_s=6.0, comm_s=12.0, iterations=400),
+    ]
+    results = check_study(rows)[rows[2].slug]
+    assert [(r.level, r.tier, r.affects) for r in results if r.check == "imported-row"] == [
+        (FAIL, Tier.NUMBER, (times, split, bandwidth)),  # iterations
+        (FAIL, Tier.NUMBER, (times, split)),  # comm_s
+        (FAIL, Tier.NUMBER, (split,)),  # their sum
+        (FAIL, Tier.NUMBER, (split, bandwidth)),  # the link
+        (WARN, Tier.NUMBER, (split, bandwidth)),  # a definition
+        (WARN, Tier.TABLE, (times,)),  # whole seconds
+    ]
 
 
 def test_imported_compute_equal_to_baseline_over_n_warns():
@@ -933,11 +1014,11 @@ def test_imported_compute_equal_to_baseline_over_n_warns():
         imported_record(1, epoch_s=24.0),
         imported_record(4, epoch_s=10.5, compute_s=6.0, comm_s=4.5),
     )
-    result = result_of(check_study([one, four])[four.slug], "lab-residual")
+    result = result_of(check_study([one, four])[four.slug], "imported-row")
     assert result.level is Level.WARN
     assert "compute_s is 6 s, the baseline's time / 4 is 6 s" in result.reason
     measured = imported_record(4, epoch_s=10.5, compute_s=6.5, comm_s=4.0)
-    assert result_of(check_study([one, measured])[four.slug], "lab-residual").level is Level.PASS
+    assert result_of(check_study([one, measured])[four.slug], "imported-row").level is Level.PASS
 
 
 def test_imported_whole_seconds_are_flagged_as_coarse():
@@ -945,11 +1026,11 @@ def test_imported_whole_seconds_are_flagged_as_coarse():
         imported_record(gpus, epoch_s=seconds)
         for gpus, seconds in ((1, 24.0), (2, 15.0), (4, 10.0))
     ]
-    result = result_of(check_study(rows)[rows[2].slug], "resolution")
+    result = result_of(check_study(rows)[rows[2].slug], "imported-row")
     assert result.level is Level.WARN
     assert "uncertain by 5 %" in result.reason
     rows[0] = imported_record(1, epoch_s=24.3)
-    assert result_of(check_study(rows)[rows[2].slug], "resolution").level is Level.PASS
+    assert result_of(check_study(rows)[rows[2].slug], "imported-row").level is Level.PASS
 
 
 def test_imported_dates_are_compared():
@@ -969,7 +1050,8 @@ def test_scattered_repeats_are_flagged():
 
 def test_failed_checks_have_a_short_summary():
     worse = change_messages(count=1)(change_rank(1, threads=8)(clean_record()))
-    assert in_short(check_record(worse)) == "1 failed check: messages; 1 warning: threads"
+    results = check_study([worse])[worse.slug]
+    assert in_short(results) == "1 failed check: messages; 1 warning: threads"
 
 
 def test_short_summary_leaves_out_lower_tiers():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hpml_jobs.checks import GROUPS, MEASURED, check_record, check_study, imported
+from hpml_jobs.checks import GROUPS, MEASURED, check_study, imported
 from tests.unit.check_cases import baseline_record, clean_record, imported_record
 
 PAGE = (Path(__file__).parents[3] / "docs" / "checks.md").read_text()
@@ -38,7 +38,7 @@ def test_limits_on_the_page_are_those_of_the_messages():
     clean = [clean_record(), baseline_record()]
     whole = {"train_s": 10.2, "compute_s": 8.2, "comm_s": 2.0, "iterations": 391}
     elsewhere = imported_record(link_gb_per_s=25.0, **whole)
-    results = [*check_study(clean)[clean[0].slug], *check_record(elsewhere)]
+    results = [*check_study(clean)[clean[0].slug], *check_study([elsewhere])[elsewhere.slug]]
     with_limit = [result for result in results if LIMIT.search(result.reason)]
     assert len({result.check for result in with_limit}) >= 12
     for result in with_limit:

@@ -4,7 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from hpml_jobs.checks import check_record
-from hpml_jobs.checks.result import Affected, Level, Tier
+from hpml_jobs.checks.disturbance import MEASURE_AGAIN, is_worth_repeating
+from hpml_jobs.checks.result import TIMES, Affected, Level, Tier
 from hpml_jobs.core.measurements import CollectiveKind, Step
 from tests.unit.builders import a_cell
 from tests.unit.check_cases import (
@@ -17,6 +18,7 @@ from tests.unit.check_cases import (
     clean_record,
     late_rank,
     result_of,
+    with_neighbours,
 )
 
 PAIR = a_cell(gpus=2, batch=32)
@@ -149,3 +151,23 @@ def test_steps_beside_a_disturbed_epoch_are_named_without_their_figures():
         "microbenchmark and the profiler's iterations"
     )
     assert result.affects == (Affected.TIME,)
+
+
+def test_other_jobs_are_listed_and_neither_explain_nor_repeat_a_cell():
+    """Other jobs share the node; what they used of its CPUs is in the same line."""
+    jobs = with_neighbours(jobs=3, same_user=1, users=("alice", "me"))
+    odd = change_kernels(CollectiveKind.ALL_REDUCE, instruments_s=99.0)(jobs(clean_record()))
+    assert shown(odd) == {"profiler": Tier.TABLE}
+    (beside,) = [r for r in check_record(odd) if r.check == "disturbed"]
+    assert (beside.tier, beside.affects) == (Tier.LIST, TIMES)
+    assert beside.figures.endswith(
+        "(users: alice, me); other processes used 0.08 % of the cell's CPU time at most (limit 5 %)"
+    )
+    assert not is_worth_repeating(beside)
+    stopped = change_scheduling("timed", continued_s=(2.0,))(odd)
+    both = [r for r in check_record(stopped) if r.check == "disturbed"]
+    assert [(r.tier, is_worth_repeating(r)) for r in both] == [
+        (Tier.NUMBER, True),
+        (Tier.LIST, False),
+    ]
+    assert both[0].reason.endswith("during the timed epoch: " + MEASURE_AGAIN)

@@ -110,9 +110,8 @@ def test_e7_global_batch_is_not_taken_as_batch_per_gpu():
     as_global = change_epoch("timed", iterations=640, steps=None)(clean_record())
     with pytest.raises(InvalidRecordError, match=r"counted 640 iterations .* not 160"):
         decode(encode(as_global), "record.json")
-    result = result_of(
-        check_record(imported_record(gpus=4, batch=128, iterations=391)), "iterations"
-    )
+    row = imported_record(gpus=4, batch=128, iterations=391)
+    result = result_of(check_study([row])[row.slug], "imported-row")
     assert fails_with(result, "use batch_is=global")
 
 
@@ -134,9 +133,8 @@ def test_e9_time_in_no_phase_or_wrong_phase_is_flagged():
     assert fails_with(
         result_of(check_record(unaccounted), "closure"), "phases miss the epoch by 30"
     )
-    result = result_of(
-        check_record(imported_record(epoch_s=10.0, compute_s=3.0, comm_s=2.9)), "closure"
-    )
+    row = imported_record(epoch_s=10.0, compute_s=3.0, comm_s=2.9)
+    result = result_of(check_study([row])[row.slug], "imported-row")
     assert result.level is Level.WARN
     assert "41 % less than epoch_s" in result.reason
     whole = clean_record().phases
@@ -161,7 +159,7 @@ def test_e11_residual_is_labelled_next_to_measured_values(builder):
         imported_record(1, epoch_s=24.0),
         imported_record(4, epoch_s=10.5, compute_s=6.0, comm_s=4.5),
     ]
-    result = result_of(check_study(rows)[rows[1].slug], "lab-residual")
+    result = result_of(check_study(rows)[rows[1].slug], "imported-row")
     assert result.level is Level.WARN
     assert "import measured compute_s" in result.reason
 
@@ -178,7 +176,7 @@ def test_e12_epoch_is_timed_in_nanoseconds(monkeypatch):
         pass
     assert window.epoch_s == 1.234567891
     rows = [imported_record(gpus, epoch_s=float(s)) for gpus, s in ((1, 24), (2, 15), (4, 10))]
-    result = result_of(check_study(rows)[rows[2].slug], "resolution")
+    result = result_of(check_study(rows)[rows[2].slug], "imported-row")
     assert "has a fraction of a second, so this one is uncertain by 5 %" in result.reason
 
 

@@ -144,7 +144,7 @@ def test_slow_host_is_launch_bound(measure):
     script = Script(launch=8.0)
     _, record = measure(cuda_cell(protocol=Protocol.LAB, epochs=2), script)
     assert record.ranks[0].timed.launch_s == pytest.approx(1e-3 * 4 * script.launch)
-    (result,) = [r for r in checks.check_record(record) if r.check == "launch-bound"]
+    (result,) = [r for r in checks.check_record(record) if r.check == "gpu-utilization"]
     assert result.level is checks.Level.WARN
     assert "takes 32 ms to launch an iteration on rank 0, 100 % of its time" in result.reason
 

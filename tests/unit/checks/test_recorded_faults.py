@@ -1,0 +1,33 @@
+"""Records of real runs with a fault that makes a number of Tables 1 to 3 wrong: a check fails."""
+
+from pathlib import Path
+
+from hpml_jobs.checks import Level, check_record, check_study
+from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.record import Record
+from hpml_jobs.core.validation import decode
+from tests.unit.check_cases import result_of
+
+RECORDED = Path(__file__).parents[2] / "data" / "recorded"
+
+
+def recorded(name: str) -> Record:
+    return decode((RECORDED / name).read_bytes(), name)
+
+
+def test_compilation_in_the_timed_epoch_fails():
+    """Images that grow in the timed epoch make it 100 times as long as without a compiler."""
+    record = recorded("compiled.json")
+    result = result_of(check_record(record), "compiled")
+    assert (result.level, result.affects) == (Level.FAIL, (Affected.TIME, Affected.SPLIT))
+    assert result.reason.startswith("compiled 1 graph in the timed epoch: give every epoch the")
+    assert record.epoch_s > 100 * record.iterations * record.ranks[0].timed.steps.median_s
+
+
+def test_script_without_distributed_sampler_fails():
+    alone, both = recorded("every-sample-1.json"), recorded("every-sample-2.json")
+    results = check_study([alone, both])
+    result = result_of(results[both.slug], "epoch-samples")
+    assert (result.level, result.affects) == (Level.FAIL, (Affected.TIME,))
+    assert "an epoch has 4,096 samples, on one GPU 2,048: let the script share" in result.reason
+    assert "epoch-samples" not in {r.check for r in results[alone.slug] if r.level != Level.PASS}

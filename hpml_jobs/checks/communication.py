@@ -263,8 +263,8 @@ def _least_s(times_s: dict[int, float], size: int) -> float:
 @check("slow-microbenchmark", Level.WARN, Tier.TABLE, Affected.BANDWIDTH, explained_by={DISTURBED})
 def slower_than_training(record: Record) -> Observation | None:
     """The microbenchmark took longer for the gradients' messages than training did, on idle
-    devices: it was disturbed, so shares of it, its fit and predicted messages are wrong. Not judged
-    where messages overlap each other.
+    devices: it was disturbed, so shares of it are wrong. Not judged where messages
+    overlap each other.
 
     Limit: {BUSBW_LIMIT:g} x the time of the same messages in training
     Fix: measure the cell again (rerun=true)

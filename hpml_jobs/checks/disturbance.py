@@ -46,8 +46,8 @@ def epochs_disturbed(record: Record) -> list[Observation | None]:
     """Something outside of the cell slowed down an epoch or a step after it: other processes on its
     CPUs, a stop (SIGSTOP, `scontrol suspend`), a CPU quota, a hypervisor. The reason names it: of
     the timed epoch Table 1 is doubtful, of the instrumented one Tables 2 and 3, of the unsynced one
-    the cost of communication, of the microbenchmark its fit, the shares of it and predicted
-    messages, of the profiler's iterations only the check `profiler`. A row leaves the run out of
+    the cost of communication, of the microbenchmark the shares of it, of the profiler's
+    iterations only the check `profiler`. A row leaves the run out of
     its medians if it has another run. Where much of the timed epoch was withheld, its time is not
     the cell's: a failure. Other jobs on the cell's nodes when it started or ended share memory,
     network and disks with it: they are only in the list, with what they used of its CPUs.

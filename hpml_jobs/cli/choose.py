@@ -1,6 +1,5 @@
 """Commands choose and predict."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,7 +25,6 @@ from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.study.study import Study
 
 if TYPE_CHECKING:
-    from hpml_jobs.predict.network import BusSweep
     from hpml_jobs.predict.question import Question
     from hpml_jobs.report.choose.table import GroupChoice
     from hpml_jobs.report.predict.table import GroupForecast
@@ -115,10 +113,6 @@ def _show(out: Console, made: "GroupChoice | GroupForecast", *, several: bool) -
     show_table(made.table, out)
 
 
-SWEEP_BYTES = 2**20
-"""The longest file of a sweep that is read."""
-
-
 def whole_numbers(text: str) -> tuple[int, ...]:
     """Read whole numbers, separated by commas.
 
@@ -140,15 +134,25 @@ def strategies(text: str) -> tuple[Strategy, ...]:
 PREDICT_KEYS = {
     "gpus": whole_numbers,
     "batch": whole_numbers,
-    "accumulate": whole_numbers,
     "strategy": strategies,
     "nodes": whole_number,
     "cluster.gpus_per_node": whole_number,
-    "sweep": Path,
 }
 
-DROPPED = ("link_gb_per_s", "links_per_node", "other_network")
-"""Keys of version 0.8.0, with which the band of a time was chosen, not measured."""
+OF_NETWORKS = (
+    "this key is gone, because a network is measured, not given: measure a cell on two nodes, as "
+    "in hpml-jobs gpus=4 nodes=2; predict without this key prints the command of the study's cell"
+)
+
+GONE = {
+    "link_gb_per_s": OF_NETWORKS,
+    "links_per_node": OF_NETWORKS,
+    "other_network": OF_NETWORKS,
+    "sweep": OF_NETWORKS,
+    "accumulate": "this key is gone, because all measured accumulations are predicted: to measure "
+    "one, submit the study's command with it, as in hpml-jobs -m gpus=1,2,4 {word}",
+}
+"""Keys of earlier versions, and what to do instead."""
 
 
 def predict(
@@ -163,12 +167,12 @@ def predict(
     outputs: Outputs = None,
     json: Json = False,
 ) -> None:
-    """Predict iterations that were not measured: more GPUs, other batches, more nodes.
+    """Predict iterations that were not measured: more GPUs, more nodes.
 
     Without keys, the next two doublings of the largest size at the measured batches. Beside each
     prediction are a band, its error on measured cells that were left out, and that of no change per
-    GPU. sweep= is a CSV file of all-reduces by nccl-tests, for a network that no cell measured:
-    bytes,gb_per_s or bytes,seconds,gpus. See docs/choose_predict.md.
+    GPU. What the measured cells cannot know is refused with the command of the cell to measure.
+    See docs/choose_predict.md.
 
     Example: hpml-jobs predict digits-local gpus=4,8 cluster.gpus_per_node=8
     """
@@ -178,8 +182,7 @@ def predict(
     name, question = _question(words)
     study = find_study(name, outputs)
     snapshots = read_study(study, history_of(study))
-    sweep = _sweep_of(question)
-    made = forecasts(snapshots, question, sweep, study.last_cluster(), study.commands())
+    made = forecasts(snapshots, question, study.last_cluster(), study.commands())
     if not made:
         raise _no_number(study)
     if json:
@@ -201,26 +204,7 @@ def _question(words: list[str] | None) -> "tuple[str | None, Question]":
     from hpml_jobs.predict.question import Question
 
     for word in words or ():
-        if word.partition("=")[0] in DROPPED:
-            raise UsageError(
-                f"{word}: this key is gone; for a network that no cell measured give sweep=FILE, "
-                "a measurement by nccl-tests"
-            )
+        if reason := GONE.get(word.partition("=")[0]):
+            raise UsageError(f"{word}: {reason.format(word=word)}")
     study, values = parse_words("predict", words, PREDICT_KEYS)
     return study, Question(**{k.removeprefix("cluster."): value for k, value in values.items()})
-
-
-def _sweep_of(question: "Question") -> "BusSweep | None":
-    """Return the content of the question's file; None without one.
-
-    Raises:
-        HpmlError: it cannot be read.
-    """
-    if question.sweep is None:
-        return None
-    from hpml_jobs.exchange.sweep_file import read_sweep
-    from hpml_jobs.study.files import read_bytes, reading
-
-    with reading(f"sweep={question.sweep}"):
-        content = read_bytes(question.sweep.expanduser(), SWEEP_BYTES)
-    return read_sweep(content, question.sweep.name)

@@ -1,18 +1,15 @@
-"""What a model of iterations is, its errors on a study's own cells, and the band that they give.
-
-Made from measured cells, a model gives the time at a place. It may need more than it finds: then it
-says why it cannot predict, and what to measure.
+"""An estimate of a time of an iteration, its errors on a study's own cells, and its band.
 
 Each cell is left out and predicted from the others, by the model and by no change. An error is
 relative, |predicted / measured - 1|: 0.05 is 5 %.
 
 The band of a prediction is as wide as the errors on left-out places say it must be. For it errors
 are taken as log(measured / predicted). They are assumed to grow with the square root of the
-distance, as the sum of independent errors per step does: one doubling of GPUs, batch or micro-steps
-is a distance of 1. What is missing beyond the measured nodes (the latency of a ring, a spine) is no
-independent error: it grows in proportion to the doublings of nodes or faster. So n of them, with
-those of the GPUs on them, are a distance of 2 n^2. Each left-out place gives one estimate of the
-error per step, error / sqrt(distance), and the band of a target at distance d is
+distance, as the sum of independent errors per step does: one doubling of GPUs or of the batch is a
+distance of 1. What is missing beyond the measured nodes (the latency of a ring, a spine) is no
+independent error: it grows in proportion to the doublings of nodes or faster. So n of them are a
+distance of n^2. Each left-out place gives one estimate of the error per step,
+error / sqrt(distance), and the band of a target at distance d is
 
     predicted x exp(+- t x s x sqrt(d)),    s = max(root mean square of the estimates, FLOOR),
 
@@ -22,20 +19,12 @@ times as wide as from many.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from hpml_jobs.core.value import Value
-from hpml_jobs.predict.place import Observation, Place, Target, changed
-
-FAR = 4
-"""Ratio to the measured size from which on a prediction is marked."""
-
-BEYOND_NODES = (
-    "links that more than {nodes} nodes share (a spine) may be slower than the measured ones: no "
-    "band contains that"
-)
+from hpml_jobs.predict.place import Observation, Target
 
 
 class Axis(StrEnum):
@@ -43,39 +32,27 @@ class Axis(StrEnum):
 
     GPUS = "GPUs"
     NODES = "nodes"
-    BATCH = "batch"
     TRANSFER = "batch, measured on fewer GPUs"
-    ACCUMULATE = "accumulation"
 
 
 HOW = {
     Axis.GPUS: "each size from the smaller ones",
     Axis.NODES: "each number of nodes from fewer",
-    Axis.BATCH: "each batch from the others",
     Axis.TRANSFER: "each batch of a size from its others and from smaller sizes",
-    Axis.ACCUMULATE: "each accumulation from the others",
 }
 """What is left out to try an axis and what it is predicted from, in words."""
 
 
-class Parts(Value, frozen=True, kw_only=True):
-    """The parts of a time of an iteration; they add up to it."""
-
-    compute_s: float
-    exposed_s: float
-    interference_s: float
-
-
 class Step(NamedTuple):
-    """A part of the way from the measured places to a target: along some axes, so far.
+    """A part of the way from the measured places to a target: along an axis, so far.
 
     `errors` per root of the distance (see `width`) are known before any cell is left out: of the
-    fit, and of published tables.
+    fit, and of published tables. There is at least one.
     """
 
-    axes: tuple[Axis, ...]
+    axis: Axis
     distance: float
-    errors: tuple[float, ...] = ()
+    errors: tuple[float, ...]
 
 
 class Estimate(NamedTuple):
@@ -88,77 +65,37 @@ class Estimate(NamedTuple):
     step_s: float
     steps: tuple[Step, ...] = ()
     doubt: float = 0.0
-    parts: Parts | None = None
     remarks: tuple[str, ...] = ()
     is_null: bool = False
-
-    @property
-    def axes(self) -> tuple[Axis, ...]:
-        """What the target changes."""
-        return tuple(axis for step in self.steps for axis in step.axes)
 
 
 class CannotPredictError(Exception):
     """Why a target cannot be predicted, and the place whose cell would make it possible."""
 
-    def __init__(self, reason: str, wanted: Place | None = None) -> None:
+    def __init__(self, reason: str, wanted: Target | None = None) -> None:
         """Keep the reason, and the place that a cell should measure."""
         super().__init__(reason)
         self.wanted = wanted
 
 
-class LeaveOut(NamedTuple):
-    """A measured cell, the other cells that may predict it, and `Model.at` made from these."""
+def no_change_s(cells: Iterable[Observation], target: Target) -> float:
+    """Return the null: the time of the largest measured size that is not larger, at this batch.
 
-    cell: Observation
-    rest: Sequence[Observation]
-    at: Callable[[Target], Estimate]
-
-
-class Model(Protocol):
-    """A way to predict, made from cells, that can be tried on them."""
-
-    def at(self, target: Target) -> Estimate:
-        """Return the time of a target.
-
-        Raises:
-            CannotPredictError: what it needs was not measured.
-        """
-        ...
-
-    def trials(self, axis: Axis) -> Iterator[tuple[str, Iterator[LeaveOut]]]:
-        """Yield ways to leave out cells along an axis, in words; the first that works counts."""
-        ...
-
-
-class NoChange(NamedTuple):
-    """The null: a GPU takes as long for a sample as in the nearest measured place.
-
-    It is that at the same batch with the most GPUs that are not more than the target's, on no more
-    nodes; without that batch, the one with the nearest batch.
+    Raises:
+        CannotPredictError: nothing as small was measured.
     """
-
-    cells: Sequence[Observation]
-
-    def at(self, target: Target) -> Estimate:
-        """Return the time of a target.
-
-        Raises:
-            CannotPredictError: nothing as small was measured.
-        """
-        smaller = [c for c in self.cells if c.gpus <= target.gpus and c.nodes <= target.nodes]
-        if not smaller:
-            raise CannotPredictError(f"nothing as small as {target.size.text} was measured", target)
-        nearest = min(
-            smaller,
-            key=lambda cell: (
-                abs(math.log(cell.batch / target.batch)),
-                -cell.gpus,
-                abs(math.log(cell.accumulate / target.accumulate)),
-            ),
+    smaller = [
+        cell
+        for cell in cells
+        if cell.batch == target.batch and cell.gpus <= target.gpus and cell.nodes <= target.nodes
+    ]
+    if not smaller:
+        raise CannotPredictError(
+            f"nothing as small as {target.gpus} GPUs on {target.nodes} nodes was measured at batch "
+            f"{target.batch}",
+            target,
         )
-        ratio = target.batch * target.accumulate / (nearest.batch * nearest.accumulate)
-        return Estimate(nearest.step_s * ratio, is_null=True)
+    return max(smaller, key=lambda cell: cell.gpus).step_s
 
 
 FLOOR = 0.01
@@ -237,44 +174,9 @@ class Skill(Value, frozen=True, kw_only=True):
         return errors_of([point.null_error for point in self.points])
 
     @property
-    def is_null(self) -> bool:
-        """Whether the model had too little left to predict anything but no change per GPU."""
-        return all(math.isclose(p.model_s, p.null_s) for p in self.points)
-
-    @property
     def is_null_better(self) -> bool:
-        """Whether no change per GPU has a smaller mean error than the model; a tie decides nothing.
-
-        Two batches show how time depends on the batch. Of the one that is left when the other is
-        left out, the model knows no more than no change, and has the same error.
-        """
-        return not self.is_null and self.null.mean < self.model.mean
-
-
-def left_out(pairs: Iterable[LeaveOut]) -> Iterator[LeftOut]:
-    """Yield every cell that the cells left beside it can predict."""
-    for cell, rest, at in pairs:
-        target = changed(cell)
-        try:
-            estimate = at(target)
-            null_s = NoChange(rest).at(target).step_s
-        except CannotPredictError:
-            continue
-        yield LeftOut(
-            observation=cell,
-            model_s=estimate.step_s,
-            null_s=null_s,
-            distance=math.fsum(step.distance for step in estimate.steps),
-        )
-
-
-def skill_along(model: Model, axis: Axis) -> Skill | None:
-    """Return the errors along one axis; None where nothing can be left out."""
-    for how, pairs in model.trials(axis):
-        points = tuple(left_out(pairs))
-        if points:
-            return Skill(how=how, points=points)
-    return None
+        """Whether no change per GPU has a smaller mean error than the model."""
+        return self.null.mean < self.model.mean
 
 
 def width(distance: float, errors: Sequence[float]) -> float:

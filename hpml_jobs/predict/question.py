@@ -3,11 +3,11 @@
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.core.strategies import BASELINE, Strategy
 from hpml_jobs.core.value import Value
+from hpml_jobs.predict.forecast import CommandOf
 from hpml_jobs.predict.place import Observation, Target, changed, series_of
 
 MOST_GPUS = 1024
@@ -18,22 +18,17 @@ DOUBLINGS = 2
 
 
 class Question(Value, frozen=True, kw_only=True):
-    """What to predict; empty or None: as measured, and the next sizes.
-
-    `sweep` is a file with the times of messages on a network that no cell measured.
-    """
+    """What to predict; empty or None: as measured, and the next sizes."""
 
     gpus: tuple[int, ...] = ()
     batch: tuple[int, ...] = ()
-    accumulate: tuple[int, ...] = ()
     strategy: tuple[Strategy, ...] = ()
     nodes: int | None = None
     gpus_per_node: int | None = None
-    sweep: Path | None = None
 
     def __post_init__(self) -> None:
         """Refuse numbers that no cell can have."""
-        for key in ("gpus", "batch", "accumulate"):
+        for key in ("gpus", "batch"):
             for value in getattr(self, key):
                 if value < 1:
                     raise UsageError(f"{key}={value}: must be 1 or more")
@@ -42,6 +37,8 @@ class Question(Value, frozen=True, kw_only=True):
             if value is not None and value < 1:
                 prefix = "cluster." if key == "gpus_per_node" else ""
                 raise UsageError(f"{prefix}{key}={value}: must be 1 or more")
+        if BASELINE in self.strategy:
+            raise UsageError(f"strategy={BASELINE.value}: it has one GPU, 2 or more are predicted")
         for gpus in self.gpus:
             if gpus == 1:
                 raise UsageError("gpus=1: 2 or more are predicted; measure one: hpml-jobs gpus=1")
@@ -77,7 +74,10 @@ def nodes_for(gpus: int, question: Question, gpus_per_node: int) -> int:
 
 
 def targets_of(
-    question: Question, observations: Sequence[Observation], gpus_per_node: int
+    question: Question,
+    observations: Sequence[Observation],
+    gpus_per_node: int,
+    command_of: CommandOf = lambda _: None,
 ) -> list[Target]:
     """Return the targets that a question names of each measured strategy, in reading order.
 
@@ -90,10 +90,11 @@ def targets_of(
     strategies = list(dict.fromkeys(kind.strategy for kind in series))
     for strategy in question.strategy:
         if strategy not in strategies:
-            measured = ", ".join(strategies) or "none"
+            smallest = min(itertools.chain(*series.values()), key=lambda cell: cell.gpus)
+            command = command_of(changed(smallest, strategy=strategy))
             raise UsageError(
                 f"strategy={strategy.value} was not measured on several GPUs (measured: "
-                f"{measured}): submit a cell of it first"
+                f"{', '.join(strategies)}): measure a cell of it{f': {command}' if command else ''}"
             )
     chosen = [
         cells
@@ -106,14 +107,13 @@ def targets_of(
 def _of_series(
     question: Question, cells: Sequence[Observation], gpus_per_node: int
 ) -> Iterator[Target]:
-    """Yield the targets of a series by size, batch and accumulation."""
-    measured = {(cell.size, cell.batch, cell.accumulate) for cell in cells}
+    """Yield the targets of a series by size and batch."""
+    measured = {cell.place for cell in cells}
     batches = question.batch or sorted({cell.batch for cell in cells})
-    accumulations = question.accumulate or sorted({cell.accumulate for cell in cells})
     sizes = _sizes(question, cells, gpus_per_node)
-    for (gpus, nodes), batch, accumulate in itertools.product(sizes, batches, accumulations):
-        target = changed(cells[0], gpus=gpus, nodes=nodes, batch=batch, accumulate=accumulate)
-        if (target.size, batch, accumulate) not in measured:
+    for (gpus, nodes), batch in itertools.product(sizes, batches):
+        target = changed(cells[0], batch=batch, gpus=gpus, nodes=nodes)
+        if target.place not in measured:
             yield target
 
 
@@ -138,7 +138,7 @@ def _sizes(
                 f"nodes={question.nodes}: no cell on so many nodes was measured; add gpus="
             )
         return on_nodes
-    if question.batch or question.accumulate:
+    if question.batch:
         return sorted(sizes)
     largest, nodes = max(sizes)
     beyond = [largest * 2**step for step in range(1, DOUBLINGS + 1)]

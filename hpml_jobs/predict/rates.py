@@ -1,4 +1,4 @@
-"""Predictions from times of iterations alone, as rates give them: no phases were measured.
+"""The model of iterations on more GPUs, from measured times of iterations alone.
 
 A target inside a node needs sizes inside a node, one across nodes a cell on two of them. At a batch
 of which only smaller sizes are measured, what more GPUs cost is taken from another batch. The fits
@@ -8,22 +8,19 @@ need nothing but the time of an iteration at some sizes, as a published rate giv
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from hpml_jobs.core.text import percent_text
 from hpml_jobs.predict import least_squares
-from hpml_jobs.predict.model import (
-    BEYOND_NODES,
-    FAR,
-    HOW,
-    Axis,
-    CannotPredictError,
-    Estimate,
-    LeaveOut,
-    Step,
-    width,
+from hpml_jobs.predict.model import Axis, CannotPredictError, Estimate, Step, width
+from hpml_jobs.predict.place import Observation, Target, alone, changed
+
+FAR = 4
+"""Ratio to the measured size from which on a prediction is marked."""
+
+BEYOND_NODES = (
+    "links that more than {nodes} nodes share (a spine) may be slower than the measured ones: no "
+    "band contains that"
 )
-from hpml_jobs.predict.place import Observation, Target, changed
 
 FEWEST_SIZES = 3
 """Sizes that a fit of three coefficients needs."""
@@ -56,57 +53,28 @@ PRIOR_POINTS = 8
 """Left-out places that `SPREAD` counts as."""
 
 
-class Rates(NamedTuple):
-    """The model of cells at one accumulation, of which no two are at one place.
+def estimate(observations: Sequence[Observation], target: Target) -> Estimate:
+    """Return the time of a target by the shortest way to it.
 
-    With an axis it predicts along that one alone, and no more than it knows.
+    `observations` are those of its series and the plain loop, of which no two are at one place.
+
+    Raises:
+        CannotPredictError: what it needs was not measured.
     """
-
-    cells: Sequence[Observation]
-    along: Axis | None = None
-
-    def at(self, target: Target) -> Estimate:
-        """Return the time of a target.
-
-        Raises:
-            CannotPredictError: what it needs was not measured.
-        """
-        estimate = _estimate(self.cells, target)
-        if self.along and (estimate.is_null or estimate.axes != (self.along,)):
-            raise CannotPredictError(f"not along {self.along} alone")
-        return estimate
-
-    def trials(self, axis: Axis) -> Iterator[tuple[str, Iterator[LeaveOut]]]:
-        """Yield the way to leave out cells along an axis: each from smaller ones at its batch.
-
-        At another batch, it is from all of these, too.
-        """
-        if axis in SPREAD:
-            yield HOW[axis], self._left_out(axis)
-
-    def _left_out(self, axis: Axis) -> Iterator[LeaveOut]:
-        for cell in self.cells:
-            rest = [
-                other
-                for other in self.cells
-                if (other.batch != cell.batch and axis is Axis.TRANSFER)
-                or (other.batch == cell.batch and other.gpus < cell.gpus)
-            ]
-            yield LeaveOut(cell, rest, Rates(rest, axis).at)
-
-
-def _estimate(observations: Sequence[Observation], target: Target) -> Estimate:
-    """Return the time of a target by the shortest way to it."""
     if target.gpus % target.nodes:
         raise CannotPredictError(
             f"{target.gpus} GPUs cannot be shared equally by {target.nodes} nodes"
         )
+    most_nodes = target.strategy.traffic.max_nodes
+    if most_nodes is not None and target.nodes > most_nodes:
+        raise CannotPredictError(f"{target.strategy.value} runs on one node")
     smaller = _smaller(observations, target)
     if not smaller:
-        times = "" if target.accumulate == 1 else f" and accumulate={target.accumulate}"
+        measured = [o for o in observations if o.gpus < target.gpus]
+        smallest = min(measured, key=lambda o: o.gpus, default=alone(target))
         raise CannotPredictError(
-            f"nothing smaller than {target.gpus} GPUs is measured at batch {target.batch}{times}",
-            changed(target, gpus=1, nodes=1),
+            f"nothing smaller than {target.gpus} GPUs is measured at batch {target.batch}",
+            changed(smallest, batch=target.batch),
         )
     transferred = _from_another_batch(observations, target, smaller)
     if transferred and len(transferred.steps) == 1:
@@ -143,7 +111,7 @@ def _from_another_batch(
         there = _there(by_batch[batch], changed(target, batch=batch))
         if base and there:
             doublings = abs(math.log2(target.batch / batch))
-            step = Step((Axis.TRANSFER,), doublings, known_errors(Axis.TRANSFER))
+            step = Step(Axis.TRANSFER, doublings, known_errors(Axis.TRANSFER))
             here = at_batch(base.step_s, sizes[base.gpus, base.nodes], there.step_s)
             way = there._replace(
                 step_s=here.step_s,
@@ -209,7 +177,7 @@ def _check_sizes(series: Sequence[Observation], target: Target, counts: Sequence
         gpus = each if target.nodes > 1 else 2 if counts == [1] else 1
         raise CannotPredictError(
             f"one size is measured at batch {target.batch}, which does not show how time grows",
-            changed(target, gpus=gpus, nodes=1),
+            alone(target) if gpus == 1 else changed(target, gpus=gpus, nodes=1),
         )
 
 
@@ -247,7 +215,7 @@ def in_node(times_s: Mapping[int, float], gpus: int) -> Estimate:
     beyond, is_short = gpus > last, len(sizes) < FEWEST_SIZES
     if beyond and is_short and last < LEAST_OF_TWO:
         remark = f"two sizes up to {last} GPUs show no trend: this is the time on {last} GPUs"
-        step = Step((Axis.GPUS,), doublings, known_errors(Axis.GPUS))
+        step = Step(Axis.GPUS, doublings, known_errors(Axis.GPUS))
         return Estimate(times_s[last], (step,), remarks=(remark,), is_null=True)
     width = min(len(sizes), FEWEST_SIZES)
     fit = least_squares.fit(
@@ -267,7 +235,7 @@ def in_node(times_s: Mapping[int, float], gpus: int) -> Estimate:
             remarks.append(_no_levelling(linear_s / step_s, last, gpus))
             doubt = abs(math.log(step_s / _by_doublings(times_s, gpus)))
     errors = (*_residuals(fit, len(sizes)), *known_errors(Axis.GPUS))
-    step = Step((Axis.GPUS,), doublings, errors)
+    step = Step(Axis.GPUS, doublings, errors)
     return Estimate(step_s, (step,), doubt, remarks=tuple(remarks))
 
 
@@ -329,7 +297,7 @@ def over_nodes(times_s: Mapping[int, float], nodes: int) -> Estimate:
             f"measured: measure {2 * counts[-1]} nodes"
         )
     doublings = math.log2(nodes / largest_below(times_s, nodes))
-    step = Step((Axis.NODES,), doublings**2, known_errors(Axis.NODES))
+    step = Step(Axis.NODES, doublings**2, known_errors(Axis.NODES))
     return Estimate(step_s, (step,), doubt, remarks=tuple(remarks))
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from hpml_jobs.core.conditions import CPU_COUNT
+from hpml_jobs.core.place import setup_order
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted, listed
 from hpml_jobs.report import warnings
@@ -12,7 +13,7 @@ from hpml_jobs.report.choose.rules import Candidate, Choice
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.captions import mark
 from hpml_jobs.report.frame.numbers import ratio
-from hpml_jobs.report.frame.rows import Row, setup_order
+from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.lab.tables import StrategyTables
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.scaling.gap import sentence

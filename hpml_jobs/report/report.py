@@ -7,6 +7,7 @@ import msgspec
 
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.conditions import CODE, LOADER_WORKERS, SCRIPT, UNRECORDED
+from hpml_jobs.core.place import Place
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.value import Value
 from hpml_jobs.predict.forecast import Forecast
@@ -23,7 +24,6 @@ from hpml_jobs.report.cost.table import cost
 from hpml_jobs.report.frame import captions, references
 from hpml_jobs.report.frame.cells import CellResult, cell_results
 from hpml_jobs.report.frame.groups import ConditionGroup, charged_gpus, complete_groups, differing
-from hpml_jobs.report.frame.rows import Place
 from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.report.lab.tables import StrategyTables, q1, strategy_tables
 from hpml_jobs.report.memory import largest, training_paths

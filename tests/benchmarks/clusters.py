@@ -18,10 +18,18 @@ from random import Random
 from statistics import NormalDist, mean
 from typing import NamedTuple
 
-from hpml_jobs.core.measurements import CollectiveKind
+from hpml_jobs.core.place import Place, Setup
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.predict.forecast import Refusal, predict
-from hpml_jobs.predict.place import Observation, SentMessages, Size, Sweep, Target
+from hpml_jobs.predict.place import Observation, Target
+
+
+class Size(NamedTuple):
+    """A number of GPUs on a number of nodes."""
+
+    nodes: int
+    gpus: int
+
 
 GPUS_PER_NODE = 8
 BATCHES = (32, 128)
@@ -29,7 +37,6 @@ SPINE_NODES = 4
 """Nodes below one switch."""
 
 BUCKET_BYTES = 25_000_000
-SWEEP_BYTES = tuple(2**power for power in range(12, 29, 2))
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,7 @@ class Cluster:
         """Return an all-reduce."""
         inside = min(size.gpus, GPUS_PER_NODE)
         in_ring_s = _ring_s(sent, inside, self.in_node_latency_s, self.in_node_bytes_per_s)
-        if not size.crosses_nodes:
+        if size.nodes == 1:
             return in_ring_s
         speed = self.node_bytes_per_s * (self.spine if size.nodes > SPINE_NODES else 1.0)
         if self.flat:
@@ -86,28 +93,8 @@ class Cluster:
     def observation(self, batch: int, size: Size) -> Observation:
         """Return the median of three launches."""
         launch = self.random.lognormvariate(0.0, self.launch_noise / sqrt(2))
-        place = {"gpus": size.gpus, "nodes": size.nodes, "batch": batch}
         step_s = launch * self.step_s(batch, size)
-        if size.gpus == 1:
-            return Observation(**place, strategy=Strategy.SINGLE, step_s=step_s)
-        sent = SentMessages(
-            kind=CollectiveKind.ALL_REDUCE, bytes=BUCKET_BYTES, per_iteration=self.buckets
-        )
-        times_s = {
-            sent: self.random.lognormvariate(0.0, 0.02) * self.message_s(sent, size)
-            for sent in (*SWEEP_BYTES, BUCKET_BYTES)
-        }
-        return Observation(
-            **place,
-            strategy=Strategy.DDP,
-            step_s=step_s,
-            unsynced_s=launch * self.compute_s(batch, size.gpus),
-            backward_s=launch * 2 / 3 * self.compute_s(batch, size.gpus),
-            optimizer_s=0.0,
-            exposed_s=launch * self.exposed_s(batch, size),
-            messages=(sent,),
-            sweeps=(Sweep(kind=CollectiveKind.ALL_REDUCE, times_s=times_s),),
-        )
+        return Observation(place=_place(batch, size), step_s=step_s)
 
 
 def _ring_s(sent: int, ranks: int, latency_s: float, bytes_per_s: float) -> float:
@@ -147,25 +134,16 @@ class Coverage(NamedTuple):
     remarked: float
 
 
-def coverage(
-    clusters: Sequence[Cluster], measured: Sequence[int], asked: int, *, rates: bool = False
-) -> Coverage:
-    """Predict `asked` GPUs from `measured` numbers of them at all batches, on each cluster.
-
-    `rates`: from the times of iterations alone.
-    """
+def coverage(clusters: Sequence[Cluster], measured: Sequence[int], asked: int) -> Coverage:
+    """Predict `asked` GPUs from `measured` numbers of them at all batches, on each cluster."""
     rows = []
     for cluster in clusters:
         cells = [cluster.observation(b, size_of(gpus)) for gpus in measured for b in BATCHES]
         size = size_of(asked)
-        targets = [
-            Target(gpus=asked, nodes=size.nodes, batch=batch, strategy=Strategy.DDP)
-            for batch in BATCHES
-        ]
-        made = predict([_as_rate(cell) for cell in cells] if rates else cells, targets)
-        for one in made:
-            if isinstance(one, Refusal) or one.low_s is None or one.high_s is None:
-                raise ValueError(f"no band: {one}")
+        targets = [Target(place=_place(batch, size)) for batch in BATCHES]
+        for one in predict(cells, targets):
+            if isinstance(one, Refusal):
+                raise ValueError(f"no prediction: {one}")
             truth_s = cluster.observation(one.target.batch, size).step_s
             rows.append(
                 (
@@ -183,14 +161,9 @@ def size_of(gpus: int) -> Size:
     return Size(-(-gpus // GPUS_PER_NODE), gpus)
 
 
-def _as_rate(cell: Observation) -> Observation:
-    return Observation(
-        gpus=cell.gpus,
-        nodes=cell.nodes,
-        batch=cell.batch,
-        strategy=cell.strategy,
-        step_s=cell.step_s,
-    )
+def _place(batch: int, size: Size) -> Place:
+    strategy = Strategy.DDP if size.gpus > 1 else Strategy.SINGLE
+    return Place(Setup(size.gpus, size.nodes, strategy), batch)
 
 
 CASES: tuple[tuple[tuple[int, ...], int], ...] = (
@@ -207,21 +180,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clusters", type=int, default=50)
     seeds = range(parser.parse_args().clusters)
-    print("| GPUs measured -> asked | from | ring | in the band | width | error | remarked |")
-    print("|:--|:--|:--|--:|--:|--:|--:|")
+    print("| GPUs measured -> asked | ring | in the band | width | error | remarked |")
+    print("|:--|:--|--:|--:|--:|--:|")
     for spine in (False, True):
         for measured, asked in CASES:
             if spine and size_of(asked).nodes <= SPINE_NODES:
                 continue
-            for rates in (False, True):
-                for flat in (False, True):
-                    clusters = [a_cluster(seed, flat=flat, spine=spine) for seed in seeds]
-                    of = coverage(clusters, measured, asked, rates=rates)
-                    name = f"{', '.join(map(str, measured))} -> {asked}"
-                    ring = ("flat" if flat else "hierarchical") + (", spine" if spine else "")
-                    texts = [f"{100 * share:.0f} %" for share in of]
-                    how = "rates" if rates else "cells"
-                    print("|", " | ".join((name, how, ring, *texts)), "|")
+            for flat in (False, True):
+                clusters = [a_cluster(seed, flat=flat, spine=spine) for seed in seeds]
+                of = coverage(clusters, measured, asked)
+                name = f"{', '.join(map(str, measured))} -> {asked}"
+                ring = ("flat" if flat else "hierarchical") + (", spine" if spine else "")
+                texts = [f"{100 * share:.0f} %" for share in of]
+                print("|", " | ".join((name, ring, *texts)), "|")
 
 
 if __name__ == "__main__":

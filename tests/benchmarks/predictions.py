@@ -1,6 +1,6 @@
 """Predictions from rates, compared with what published tables measured.
 
-    python tests/benchmarks/predictions.py [FILE.csv …] [--series] [--nested] [--sweep] [--csv FILE]
+    python tests/benchmarks/predictions.py [FILE.csv …] [--series] [--nested] [--csv FILE]
 
 Each file has the columns of `hpml-jobs import`, `gpus_per_node` included. Without files, those that
 the model was made with (docs/choose_predict.md); tests/data/published has more, held_back*.csv.
@@ -26,19 +26,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from hpml_jobs.core.measurements import CollectiveKind
+from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.record import Record
 from hpml_jobs.exchange.csv_records import Rules, read_timings
-from hpml_jobs.exchange.sweep_file import read_sweep
 from hpml_jobs.predict import least_squares
 from hpml_jobs.predict.forecast import Prediction, predict
 from hpml_jobs.predict.model import errors_of
-from hpml_jobs.predict.network import BusSweep, sweep_s
-from hpml_jobs.predict.place import Observation, changed
-from hpml_jobs.predict.place import observation as observation_of
+from hpml_jobs.predict.place import Observation
+from hpml_jobs.report.frame.cells import CellResult
+from hpml_jobs.report.frame.rows import make_rows
+from hpml_jobs.report.predict import rules
 
 PUBLISHED = Path(__file__).parents[1] / "data" / "published"
 TABLES = ("transformer_xl.csv", "tf_benchmarks.csv")
-SWEEP = "nccl_all_reduce_8xh200.csv"
 
 IN_NODE, IN_LARGE_NODE, BATCH, NODES = (
     "1, 2, 4 -> 8 GPUs in a node",
@@ -88,8 +88,7 @@ class Point(NamedTuple):
     @property
     def is_in_band(self) -> bool:
         """Whether the band contains the measured time."""
-        low_s, high_s = self.prediction.low_s or 0.0, self.prediction.high_s or 0.0
-        return low_s <= self.observation.step_s <= high_s
+        return self.prediction.low_s <= self.observation.step_s <= self.prediction.high_s
 
 
 def all_series(files: Iterable[Path]) -> list[Series]:
@@ -98,7 +97,7 @@ def all_series(files: Iterable[Path]) -> list[Series]:
     for file in files:
         for record in read_timings(file.read_bytes(), file.name, Rules()):
             name = record.cell.workload.name, record.cell.gpu_type
-            observation = observation_of([record])
+            observation = observation_of(record)
             if observation is None:
                 raise SystemExit(f"{file}: {record.slug} has no duration of an iteration")
             series.setdefault(name, []).append(observation)
@@ -106,6 +105,13 @@ def all_series(files: Iterable[Path]) -> list[Series]:
         Series(" on ".join(filter(None, name)), tuple(observations))
         for name, observations in series.items()
     ]
+
+
+def observation_of(record: Record) -> Observation | None:
+    """Return what one imported row says; None without a duration of an iteration."""
+    cell = CellResult(slug=record.slug, cell=record.cell, record=record, outcome=Outcome.OK)
+    (row,) = make_rows([cell])
+    return rules.observation(row, [record.slug], is_imported=True)
 
 
 def points(series: Series) -> Iterator[Point]:
@@ -149,7 +155,7 @@ def _point(
     group: str, series: Series, given: Sequence[Observation], observation: Observation
 ) -> Iterator[Point]:
     """Yield a place with its prediction; print the reason where it is refused."""
-    (prediction,) = predict(given, [changed(observation)])
+    (prediction,) = predict(given, [observation])
     if isinstance(prediction, Prediction):
         yield Point(group, series.name, observation, prediction)
     else:
@@ -185,7 +191,7 @@ def series_table(all_points: Sequence[Point]) -> str:
     ]
     for point in all_points:
         observation, prediction = point.observation, point.prediction
-        half = 100 * ((prediction.high_s or 0.0) / prediction.step_s - 1)
+        half = 100 * (prediction.high_s / prediction.step_s - 1)
         mark = "\\*" if prediction.remarks else ""
         outside = "" if point.is_in_band else " (outside)"
         lines.append(
@@ -211,7 +217,7 @@ def csv_text() -> str:
         all_points = [point for series in all_series(files) for point in points(series)]
         for point in sorted(all_points, key=lambda p: (*GROUPS, *SHORT_GROUPS).index(p.group)):
             place, prediction = point.observation, point.prediction
-            half = (prediction.high_s or 0.0) / prediction.step_s - 1
+            half = prediction.high_s / prediction.step_s - 1
             percents = (f"{100 * f:.1f}" for f in (point.error, point.null_error, half))
             is_marked = bool(prediction.remarks)
             about = (is_used, point.group, point.series, place.batch, place.gpus, place.nodes)
@@ -221,31 +227,6 @@ def csv_text() -> str:
 
 def _yes(claim: bool) -> str:
     return "yes" if claim else "no"
-
-
-# ---- a sweep of messages: each size but the ends from the others ----
-
-
-def sweep_table(sweep: BusSweep) -> str:
-    """Return a Markdown table: errors of times interpolated between neighbours, and of a line."""
-    times_s = sweep.times_s(CollectiveKind.ALL_REDUCE, 8)
-    inner = sorted(times_s)[1:-1]
-    ways: dict[str, list[float]] = {"interpolated": [], "alpha + beta x bytes": []}
-    for size in inner:
-        others = {other: time_s for other, time_s in times_s.items() if other != size}
-        line = least_squares.fit(
-            [(1.0, float(other)) for other in others],
-            list(others.values()),
-            [1 / time_s for time_s in others.values()],
-        )
-        for way, made_s in zip(ways, (sweep_s(others, size), line.at((1.0, size))), strict=True):
-            ways[way].append(abs(made_s / times_s[size] - 1))
-    lines = ["| time of a message | sizes | mean | p90 | worst |", "|:--|--:|--:|--:|--:|"]
-    for way, errors in ways.items():
-        figures = errors_of(errors)
-        texts = (f"{100 * f:.1f}" for f in (figures.mean, figures.p90, figures.worst))
-        lines.append(f"| {way} | {len(errors)} | {' | '.join(texts)} |")
-    return "\n".join(lines)
 
 
 # ---- nested validation: a form is chosen without the hardware that it is judged on ----
@@ -337,7 +318,6 @@ def main() -> None:
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--series", action="store_true", help="print every point")
     parser.add_argument("--nested", action="store_true", help="print forms chosen elsewhere")
-    parser.add_argument("--sweep", action="store_true", help="print errors within a sweep of NCCL")
     parser.add_argument("--csv", type=Path, help="write every point into this file, print nothing")
     arguments = parser.parse_args()
     if arguments.csv:
@@ -351,8 +331,6 @@ def main() -> None:
             of_group = [point for point in all_points if point.group == group]
             if of_group:
                 print(f"\n{group}\n\n{series_table(of_group)}")
-    if arguments.sweep:
-        print(f"\n{sweep_table(read_sweep((PUBLISHED / SWEEP).read_bytes(), SWEEP))}")
     if arguments.nested:
         print(f"\n{nested_table([task for series in some for task in tasks(series)])}")
     large = [p for p in all_points if abs(p.error) > LARGE_ERROR and not p.prediction.remarks]

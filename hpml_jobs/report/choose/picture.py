@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from hpml_jobs.core.place import setup_order
 from hpml_jobs.core.statistics import interval
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted
@@ -18,7 +19,6 @@ from hpml_jobs.report.frame.picture import (
     named,
     panels,
 )
-from hpml_jobs.report.frame.rows import setup_order
 from hpml_jobs.report.frame.series import Point, Series
 
 CAPTION = (

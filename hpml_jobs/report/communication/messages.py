@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from hpml_jobs.core.place import Setup
 from hpml_jobs.report.frame.answers import Answer, unanswered
 from hpml_jobs.report.frame.builder import (
     Number,
@@ -11,7 +12,7 @@ from hpml_jobs.report.frame.builder import (
 )
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import count
-from hpml_jobs.report.frame.rows import Row, Setup
+from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Sheet
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from hpml_jobs.checks.profiling import LAUNCH_MS, PROFILER_LIMIT
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.measurements import Phases
+from hpml_jobs.core.place import Place
 from hpml_jobs.core.text import percent_text
 from hpml_jobs.report.communication.profiler import ProfilerLine, profiler_line
 from hpml_jobs.report.frame import captions, style
@@ -29,7 +30,7 @@ from hpml_jobs.report.frame.picture import (
     marked,
     rows,
 )
-from hpml_jobs.report.frame.rows import Place, Row
+from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Table
 
 PHASES_CAPTION = (

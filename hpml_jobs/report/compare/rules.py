@@ -18,6 +18,7 @@ from hpml_jobs.core.conditions import (
     PARAMETERS,
     UNRECORDED,
 )
+from hpml_jobs.core.place import Place, setup_order
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.compare.reference import (
@@ -37,7 +38,6 @@ from hpml_jobs.report.frame.decision import (
     smallest_difference,
 )
 from hpml_jobs.report.frame.groups import differing
-from hpml_jobs.report.frame.rows import Place, setup_order
 
 PARTS = {
     "compute_s": "compute",

@@ -14,13 +14,14 @@ from hpml_jobs.core.conditions import (
     precision_of,
 )
 from hpml_jobs.core.measurements import Role, Step
+from hpml_jobs.core.place import Place, Setup
 from hpml_jobs.core.strategies import BASELINE, Device, Loader
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Optimizer, Workload
 from hpml_jobs.report.frame.figures import LeftOut
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import DASH, OOM, count
-from hpml_jobs.report.frame.rows import Place, Row, Setup, Work
+from hpml_jobs.report.frame.rows import Row, Work
 
 NO_TRAIN = "train_s is not reported, only whole epochs"
 NO_TRAIN_OF_RATE = "train_s is not reported, only rates"

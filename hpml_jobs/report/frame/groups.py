@@ -20,12 +20,13 @@ from hpml_jobs.core.conditions import (
     measured_conditions,
     requested_conditions,
 )
+from hpml_jobs.core.place import Place, Setup
 from hpml_jobs.core.record import Model, Record
 from hpml_jobs.core.strategies import Baseline, Device
 from hpml_jobs.core.text import NaturalKey, natural_key
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame.cells import CellResult
-from hpml_jobs.report.frame.rows import Place, Row, Setup, Timing, Work, make_rows, place_order
+from hpml_jobs.report.frame.rows import Row, Timing, Work, make_rows, place_order
 
 
 class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):

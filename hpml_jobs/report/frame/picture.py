@@ -11,10 +11,11 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.place import Place
 from hpml_jobs.report.frame import captions, style
 from hpml_jobs.report.frame.captions import EXPLAINED, MARK
 from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.rows import Place, Row
+from hpml_jobs.report.frame.rows import Row
 
 if TYPE_CHECKING:
     import matplotlib.axes

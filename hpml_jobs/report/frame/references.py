@@ -5,20 +5,13 @@ from typing import NamedTuple
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.place import Place, baseline_setup, setup_order
 from hpml_jobs.core.strategies import Baseline, Device
 from hpml_jobs.core.text import counted
 from hpml_jobs.report.frame.captions import asides, time_name, unit, units
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import seconds
-from hpml_jobs.report.frame.rows import (
-    Place,
-    Row,
-    Timing,
-    baseline_setup,
-    reference_among,
-    reference_of,
-    setup_order,
-)
+from hpml_jobs.report.frame.rows import Row, Timing, reference_among, reference_of
 
 SMALLEST = "the smallest size"
 

@@ -1,18 +1,17 @@
 """Table rows: medians over the runs at one place, and the values derived from them."""
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
 
 import msgspec
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
 from hpml_jobs.core.built_in import Unit
-from hpml_jobs.core.cell import Cell, Outcome
+from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.place import Place, Setup, place_of, setup_of, setup_order
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.statistics import Sample
-from hpml_jobs.core.strategies import BASELINE, Baseline, Strategy, is_baseline
-from hpml_jobs.core.text import NaturalKey, natural_key
+from hpml_jobs.core.strategies import Baseline, Strategy
 from hpml_jobs.core.training_path import accumulation
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame.cells import CellResult
@@ -25,42 +24,6 @@ from hpml_jobs.report.frame.figures import (
     counted_runs,
     medians,
 )
-
-
-class Setup(NamedTuple):
-    """A row of a table; `treatment` is what was done to its cells, in words, empty if nothing.
-
-    `path` is the part of it that a cell on one GPU has too, the training path: rows are compared
-    within their path.
-    """
-
-    gpus: int
-    nodes: int
-    strategy: Strategy
-    treatment: str = ""
-    path: str = ""
-
-    @property
-    def is_baseline(self) -> bool:
-        """Whether others of its path are compared with it: the plain loop on one GPU."""
-        return is_baseline(self.strategy, self.treatment, self.path)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether nothing but its training path was done to it."""
-        return self.treatment == self.path
-
-
-def baseline_setup(path: str = "") -> Setup:
-    """Return the setup that all others of a training path are compared with."""
-    return Setup(1, 1, BASELINE, path, path)
-
-
-class Place(NamedTuple):
-    """Position of a value in the tables: a setup (row) and a batch (column)."""
-
-    setup: Setup
-    batch_per_gpu: int
 
 
 class Work(Value, frozen=True, kw_only=True):
@@ -207,22 +170,6 @@ class Row(Value, frozen=True, kw_only=True):
     def is_baseline(self) -> bool:
         """Whether it is what others are compared with."""
         return self.setup.is_baseline
-
-
-def setup_of(cell: Cell) -> Setup:
-    """Return the setup that a cell measures."""
-    return Setup(cell.gpus, cell.nodes, cell.strategy, cell.treatment, cell.path.label)
-
-
-def place_of(cell: Cell) -> Place:
-    """Return the place that a cell measures."""
-    return Place(setup_of(cell), cell.batch)
-
-
-def setup_order(setup: Setup) -> tuple[int, int, int, NaturalKey]:
-    """Return the order of rows: GPUs, nodes, strategy (`single` first), treatment (none first)."""
-    strategy = list(Strategy).index(setup.strategy)
-    return setup.gpus, setup.nodes, strategy, natural_key(setup.treatment)
 
 
 def place_order(result: CellResult) -> tuple[object, ...]:

@@ -5,6 +5,7 @@ from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.cell import Cell, Outcome, Protocol
+from hpml_jobs.core.place import Place, Setup, baseline_setup, place_of, setup_order
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.core.value import Value
@@ -19,14 +20,7 @@ from hpml_jobs.report.frame.builder import (
 )
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import DASH, OOM, gb_per_s, percent, ratio, seconds
-from hpml_jobs.report.frame.rows import (
-    Place,
-    Row,
-    Setup,
-    baseline_setup,
-    place_of,
-    setup_order,
-)
+from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Block, Line, Table
 
 

@@ -7,7 +7,7 @@ from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.strategies import BASELINE, Strategy
 from hpml_jobs.predict.forecast import Forecast
 from hpml_jobs.predict.model import Skill
-from hpml_jobs.predict.place import Place
+from hpml_jobs.predict.place import Target
 from hpml_jobs.report.frame import captions, series, style
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import per_second, percent
@@ -21,7 +21,6 @@ from hpml_jobs.report.frame.picture import (
     panels,
 )
 from hpml_jobs.report.frame.series import Point, Series
-from hpml_jobs.report.predict import rules
 
 CAPTION = (
     "{what} per {unit} in an iteration of median length, on N {units}: level is ideal. Dashed: "
@@ -46,7 +45,7 @@ class Predicted(NamedTuple):
 
     gpus: int
     rate: float
-    band: tuple[float, float] | None
+    band: tuple[float, float]
     no_change: float
     skill: Skill | None
 
@@ -81,8 +80,8 @@ def prediction(groups: Sequence[ConditionGroup], forecasts: Sequence[Forecast]) 
         axis.set_ylim(bottom=0)
         axis.set_ylabel(f"{panel.data[0].unit}/s per {gpu}")
         return [
-            f"{panel.title}, {line.measured.name}: {per_second(last.rate)} {_band_text(last.band)} "
-            f"on {last.gpus} {gpus}"
+            f"{panel.title}, {line.measured.name}: {per_second(last.rate)} "
+            f"[{per_second(last.band[0])}, {per_second(last.band[1])}] on {last.gpus} {gpus}"
             for line in panel.data
             for last in line.predicted[-1:]
         ]
@@ -119,16 +118,16 @@ def _lines(group: ConditionGroup, forecast: Forecast, batch: int) -> Iterator[Li
     known = workload.units_per_sample  # of a custom workload of tokens it may not be
     unit = workload.samples_name if known is None else workload.throughput_unit.value
 
-    def rate(place: Place, step_s: float) -> float:
-        return place.batch * place.accumulate * (known or 1) / step_s
+    def rate(target: Target, step_s: float) -> float:
+        return target.batch * target.accumulate * (known or 1) / step_s
 
     by_line: dict[tuple[Strategy, str], list[Predicted]] = {}
     for p in forecast.predictions:
         at = p.target
         if at.batch == batch:
-            band = (rate(at, p.high_s), rate(at, p.low_s)) if p.low_s and p.high_s else None
+            band = (rate(at, p.high_s), rate(at, p.low_s))
             of = Predicted(at.gpus, rate(at, p.step_s), band, rate(at, p.null_s), p.skill)
-            by_line.setdefault((at.strategy, rules.setup_of(at).treatment), []).append(of)
+            by_line.setdefault((at.strategy, at.kind.treatment), []).append(of)
     doubtful = {
         slug for row in group.timed if group.doubts(row, Affected.TIME) for slug in row.cells
     }
@@ -138,7 +137,7 @@ def _lines(group: ConditionGroup, forecast: Forecast, batch: int) -> Iterator[Li
             for o in forecast.observations
             if o.batch == batch
             and (o.strategy is strategy or (o.strategy is BASELINE and o.gpus == 1))
-            and rules.setup_of(o).treatment == treatment
+            and o.kind.treatment == treatment
         ]
         predicted.sort(key=lambda of: of.gpus)
         yield Line(series.make(strategy.value, treatment, batch, points), predicted, unit)
@@ -154,12 +153,6 @@ def _draw(axis: Axes, line: Line, keys: series.Keys) -> None:
     axis.plot(sizes, rates, color=colour, marker="x", ms=4.5, **PREDICTED)
     no_change = [p.no_change for p in predicted]
     axis.plot(sizes, [*no_change[: len(last)], *no_change], **NO_CHANGE)
-    bands = [(p.gpus, *p.band) for p in predicted if p.band]
-    if bands:
-        bands = [*((p.gpus, p.value, p.value) for p in last), *bands]
-        at, low, high = zip(*bands, strict=True)
-        axis.fill_between(at, low, high, color=colour, alpha=0.16, lw=0)
-
-
-def _band_text(band: tuple[float, float] | None) -> str:
-    return f"[{per_second(band[0])}, {per_second(band[1])}]" if band else "without a band"
+    bands = [(p.gpus, p.value, p.value) for p in last] + [(p.gpus, *p.band) for p in predicted]
+    at, low, high = zip(*bands, strict=True)
+    axis.fill_between(at, low, high, color=colour, alpha=0.16, lw=0)

@@ -7,13 +7,13 @@ import msgspec
 
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import HpmlError, UsageError
+from hpml_jobs.core.place import Setup
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted, listed
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.predict.forecast import COVERAGE, Forecast, Method, Prediction, Refusal
 from hpml_jobs.predict.model import Errors
-from hpml_jobs.predict.network import BusSweep
-from hpml_jobs.predict.place import Observation, place_fields
+from hpml_jobs.predict.place import Observation, Target
 from hpml_jobs.predict.question import Question
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.builder import (
@@ -35,7 +35,6 @@ from hpml_jobs.report.frame.captions import (
 from hpml_jobs.report.frame.cells import cell_results
 from hpml_jobs.report.frame.groups import Charged, ConditionGroup, charged_gpus, complete_groups
 from hpml_jobs.report.frame.numbers import cost, per_second, percent, seconds
-from hpml_jobs.report.frame.rows import Place, Setup
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.predict import rules
 from hpml_jobs.report.predict.rules import forecast
@@ -47,16 +46,12 @@ NULL_SHOWN = (
 )
 
 
-def _place(of: Prediction) -> Place:
-    return Place(rules.setup_of(of.target), of.target.batch)
-
-
 def remarks(forecast: Forecast, device: Device) -> Iterator[str]:
     """Yield each remark once, with the predictions that it is about unless it is about all."""
     by_remark: dict[str, list[str]] = {}
     for prediction in forecast.predictions:
         for remark in prediction.remarks:
-            by_remark.setdefault(remark, []).append(cell_words(_place(prediction), device))
+            by_remark.setdefault(remark, []).append(cell_words(prediction.target.place, device))
     for remark, labels in by_remark.items():
         is_of_all = len(labels) == len(forecast.predictions)
         yield remark if is_of_all else f"{'; '.join(labels)}: {remark}"
@@ -76,7 +71,7 @@ def _places(refusals: Iterable[Refusal], device: Device) -> str:
     """Return the names of several places, the batches of a setup together."""
     batches: dict[Setup, list[int]] = {}
     for refusal in refusals:
-        batches.setdefault(rules.setup_of(refusal.target), []).append(refusal.target.batch)
+        batches.setdefault(refusal.target.place.setup, []).append(refusal.target.batch)
     return "; ".join(setup_words(setup, listed(sizes), device) for setup, sizes in batches.items())
 
 
@@ -95,9 +90,8 @@ def answer(forecast: Forecast, device: Device, workload: Workload) -> str:
         f"{size}{nodes} at batch {target.batch} per {unit(device)} ({target.strategy.value}): "
         f"{_rate_text(best.samples_per_s, workload)} {_unit(workload)}/s"
     )
-    if best.low_s is not None and best.high_s is not None:
-        ends = (_rate_text(target.samples / end_s, workload) for end_s in (best.high_s, best.low_s))
-        text += f", 90 % band {' to '.join(ends)}"
+    ends = (_rate_text(target.samples / end_s, workload) for end_s in (best.high_s, best.low_s))
+    text += f", 90 % band {' to '.join(ends)}"
     if best.method is Method.NULL:
         text += f", by no change per {unit(device)}"
     return f"{text}. {_mean_errors(best)}"
@@ -140,8 +134,8 @@ def errors(forecast: Forecast, device: Device) -> Iterator[str]:
 
 def _series(prediction: Prediction) -> str:
     """Return the strategy and treatment of a prediction."""
-    target = prediction.target
-    return ", ".join(filter(None, (target.strategy.value, target.treatment)))
+    kind = prediction.target.kind
+    return ", ".join(filter(None, (kind.strategy.value, kind.treatment)))
 
 
 def _three(of: Errors) -> str:
@@ -174,8 +168,8 @@ class PredictionLine(NamedTuple):
     treatment: str
     batch: int
     predicted_step_s: Annotated[float, Shown("predicted", seconds, PER_ITERATION)]
-    low_s: Annotated[Number, Shown("band from", seconds, PER_ITERATION)]
-    high_s: Annotated[Number, Shown("to", seconds, PER_ITERATION)]
+    low_s: Annotated[float, Shown("band from", seconds, PER_ITERATION)]
+    high_s: Annotated[float, Shown("to", seconds, PER_ITERATION)]
     null_s: Annotated[float, Shown("no change", seconds, PER_ITERATION)]
     model_s: Annotated[float, Shown("model", seconds, PER_ITERATION)]
     units_per_s: Annotated[Number, Shown("{predicted}", per_second, RATES)]
@@ -185,8 +179,8 @@ class PredictionLine(NamedTuple):
     model_units_per_s: Annotated[Number, Shown("model", per_second, RATES)]
     unit: str
     samples_per_s: float
-    epoch_s: Number
-    charged_gpu_s: Annotated[Number, Shown("{seconds}", cost, "{cost}")]
+    epoch_s: float
+    charged_gpu_s: Annotated[float, Shown("{seconds}", cost, "{cost}")]
     model_error: Annotated[Number, Shown("model", percent, "error, %")]
     null_error: Annotated[Number, Shown("no change", percent, "error, %")]
     method: Annotated[str, Shown("figure of", words=True)]
@@ -197,10 +191,10 @@ class PredictionLine(NamedTuple):
     ) -> Self:
         """Return the line of a prediction among those `made`."""
         workload, target, skill = group.a_cell.workload, prediction.target, prediction.skill
-        setup, epoch_s = rules.setup_of(target), rules.epoch_s(group, made, prediction)
+        setup, epoch_s = target.place.setup, rules.epoch_s(group, made, prediction)
 
-        def rate(time_s: Number) -> Number:
-            return None if time_s is None else workload.units_of(target.samples / time_s)
+        def rate(time_s: float) -> Number:
+            return workload.units_of(target.samples / time_s)
 
         return filled(
             cls,
@@ -218,7 +212,7 @@ class PredictionLine(NamedTuple):
             model_units_per_s=rate(prediction.model_s),
             unit=workload.throughput_unit.value,
             epoch_s=epoch_s,
-            charged_gpu_s=None if epoch_s is None else charged(setup) * epoch_s,
+            charged_gpu_s=charged(setup) * epoch_s,
             model_error=skill.model.mean if skill else None,
             null_error=skill.null.mean if skill else None,
             method=prediction.method.value,
@@ -249,7 +243,7 @@ def predictions(
     )
     shown = (caption,) if forecast.predictions else ()
     text = TableText("predictions", "Predictions", "", shown)
-    labels = [cell_label(_place(p), group.device) for p in forecast.predictions]
+    labels = [cell_label(p.target.place, group.device) for p in forecast.predictions]
     items = zip(labels, lines(group, forecast, cluster), strict=True)
     has_tokens = group.a_cell.workload.samples_are_tokens
     heads = columns_of(
@@ -300,7 +294,7 @@ class GroupForecast(NamedTuple):
             ],
             "not_predicted": [
                 {
-                    **place_fields(refusal.target),
+                    **_place(refusal.target),
                     "reason": refusal.reason,
                     "command": refusal.command,
                 }
@@ -314,15 +308,13 @@ class GroupForecast(NamedTuple):
 def forecasts(
     snapshots: Iterable[FolderSnapshot],
     question: Question,
-    sweep: BusSweep | None,
     cluster: Cluster | None,
     commands: Sequence[str],
 ) -> list[GroupForecast]:
     """Return the forecast of every group with a number.
 
-    A group that the question does not fit has a note why, where another one has an answer. `sweep`
-    is the content of the question's file, `cluster` says how many GPUs a node has, `commands` are
-    those of the study.
+    A group that the question does not fit has a note why, where another one has an answer.
+    `cluster` says how many GPUs a node has, `commands` are those of the study.
 
     Raises:
         UsageError: the question fits no group.
@@ -333,7 +325,7 @@ def forecasts(
         if not group.timed:
             continue
         try:
-            of_group = forecast(group, cluster, commands, question, sweep)
+            of_group = forecast(group, cluster, commands, question)
         except UsageError as fault:  # several groups need not all fit the question
             faults.append(fault)
             notes = (f"not predicted: {fault}",)
@@ -362,9 +354,22 @@ def _with_words(table: Table, group: ConditionGroup, of_group: Forecast) -> Tabl
     )
 
 
+def _place(target: Target) -> dict[str, Any]:
+    setup = target.place.setup
+    return {
+        "gpus": setup.gpus,
+        "batch": target.batch,
+        "strategy": setup.strategy,
+        "nodes": setup.nodes,
+        "accumulate": target.accumulate,
+        "path": setup.path,
+        "treatment": setup.treatment,
+    }
+
+
 def _measured(observation: Observation) -> dict[str, Any]:
     return {
-        **place_fields(observation),
+        **_place(observation),
         "step_s": observation.step_s,
         "samples_per_s": observation.samples / observation.step_s,
         "runs": observation.runs,
@@ -380,7 +385,7 @@ def _prediction(prediction: Prediction) -> dict[str, Any]:
         "null": skill.null,
         "points": [
             {
-                **place_fields(point.observation),
+                **_place(point.observation),
                 "step_s": point.observation.step_s,
                 "model_s": point.model_s,
                 "null_s": point.null_s,
@@ -390,7 +395,7 @@ def _prediction(prediction: Prediction) -> dict[str, Any]:
         ],
     }
     return {
-        **place_fields(prediction.target),
+        **_place(prediction.target),
         "step_s": prediction.step_s,
         "low_s": prediction.low_s,
         "high_s": prediction.high_s,
@@ -399,7 +404,6 @@ def _prediction(prediction: Prediction) -> dict[str, Any]:
         "method": prediction.method.value,
         "model_s": prediction.model_s,
         "null_s": prediction.null_s,
-        "parts": prediction.parts,
         "error": error,
         "remarks": prediction.remarks,
     }

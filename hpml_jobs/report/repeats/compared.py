@@ -7,11 +7,12 @@ from itertools import combinations, pairwise, product
 from typing import NamedTuple
 
 from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.place import Place
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.decision import Comparison, compare, compare_all, runs_needed
 from hpml_jobs.report.frame.groups import ConditionGroup, differing
 from hpml_jobs.report.frame.numbers import ratio, seconds
-from hpml_jobs.report.frame.rows import Place, Row
+from hpml_jobs.report.frame.rows import Row
 
 
 def several(group: ConditionGroup) -> bool:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from hpml_jobs.checks.result import Affected, Level
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.place import Place
 from hpml_jobs.core.record import Record, least_waiting
 from hpml_jobs.core.statistics import CONFIDENCE, bootstrap, percentiles
 from hpml_jobs.core.text import counted, listed
@@ -16,7 +17,7 @@ from hpml_jobs.report.frame.captions import mark, unit, units
 from hpml_jobs.report.frame.figures import Figures
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import ratio, significant
-from hpml_jobs.report.frame.rows import Place, Row
+from hpml_jobs.report.frame.rows import Row
 
 NEARLY_IDEAL = 0.95
 """The share of the ideal speedup from which there is nothing to explain."""

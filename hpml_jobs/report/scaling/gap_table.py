@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, NamedTuple
 
+from hpml_jobs.core.place import Place
 from hpml_jobs.report.frame import captions, style
 from hpml_jobs.report.frame.builder import (
     Shown,
@@ -16,7 +17,6 @@ from hpml_jobs.report.frame.builder import (
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import ratio
 from hpml_jobs.report.frame.picture import Axes, Panel, Picture, cell_label, cut, panels
-from hpml_jobs.report.frame.rows import Place
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.scaling.gap import Cause, Gap, Part, digits, sentence
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, NamedTuple
 
 from hpml_jobs.core.built_in import Unit
+from hpml_jobs.core.place import Place
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.report.frame import captions, references
 from hpml_jobs.report.frame.builder import (
@@ -18,7 +19,7 @@ from hpml_jobs.report.frame.builder import (
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import per_second, ratio, seconds
 from hpml_jobs.report.frame.references import Pair, pairs
-from hpml_jobs.report.frame.rows import Place, Row
+from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Table
 
 SCALING = (

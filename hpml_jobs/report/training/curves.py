@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, NamedTuple, Self, TypeVar
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import Epoch, Role
+from hpml_jobs.core.place import Place
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import CLOCKS_APART, SLACK_S
 from hpml_jobs.report.frame import captions, learning
@@ -27,7 +28,7 @@ from hpml_jobs.report.frame.captions import by_reason
 from hpml_jobs.report.frame.cells import CellResult
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import loss, milliseconds
-from hpml_jobs.report.frame.rows import Place, Row
+from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.study.files import open_regular, reason_of
 

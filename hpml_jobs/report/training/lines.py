@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Any, NamedTuple
 
+from hpml_jobs.core.place import setup_order
 from hpml_jobs.report.frame import style
 from hpml_jobs.report.frame.captions import full_label
 from hpml_jobs.report.frame.groups import ConditionGroup
@@ -16,7 +17,7 @@ from hpml_jobs.report.frame.picture import (
     logarithmic,
     panels,
 )
-from hpml_jobs.report.frame.rows import Row, setup_order
+from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.training import curves
 from hpml_jobs.report.training.curves import Curve, NoCurveError
 

@@ -6,6 +6,7 @@ from typing import Annotated, NamedTuple, Self
 import msgspec
 
 from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.place import place_of
 from hpml_jobs.core.record import Rank, Record
 from hpml_jobs.report.frame import learning
 from hpml_jobs.report.frame.answers import Answer, cells, doubt, unanswered, usable
@@ -22,7 +23,7 @@ from hpml_jobs.report.frame.captions import cell_words
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.learning import Mean, compare_means, mean_text
 from hpml_jobs.report.frame.numbers import accuracy, loss, significant
-from hpml_jobs.report.frame.rows import Row, place_of
+from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.training import curves
 

@@ -19,7 +19,6 @@ from tests.unit.builders import a_cell, a_record
 from tests.unit.study_builder import StudyBuilder
 
 PER_NODE = "cluster.gpus_per_node=8"
-SWEEP = "bytes,gb_per_s\n1024,1\n1048576,50\n1073741824,100\n"
 
 
 @pytest.fixture(scope="module")
@@ -56,24 +55,28 @@ def fault_of(capsys, *words):
 
 
 def test_predict_prints_answer_errors_and_null(study, capsys):
-    shown = " ".join(output_of(capsys, "predict", "mine", "gpus=8", PER_NODE).split())
+    shown = " ".join(output_of(capsys, "predict", "mine", "gpus=8", "batch=128", PER_NODE).split())
     assert "8 GPUs at batch 128 per GPU (ddp):" in shown
     assert "no change" in shown
-    assert "error on 2 left-out cells (each size from the smaller ones)" in shown
+    assert "No cell could be left out to measure its error." in shown
 
 
-def test_predict_json_has_bands_parts_and_left_out_cells(study, capsys):
-    (group,) = document_of(capsys, "predict", "mine", "gpus=8", PER_NODE)["groups"]
-    assert [(p["gpus"], p["batch"]) for p in group["predictions"]] == [(8, 64), (8, 128)]
+def test_predict_json_has_bands_and_left_out_cells(laptop, outputs, capsys):
+    shutil.copytree(outputs, "outputs")
+    builder = StudyBuilder(Path("outputs") / "mine")
+    for batch in (64, 128):
+        builder.with_record(a_record(a_cell(gpus=8, batch=batch), f"108_{batch}.r0", 1.2))
+    (group,) = document_of(capsys, "predict", "mine", "gpus=16", "cluster.gpus_per_node=16")[
+        "groups"
+    ]
+    assert [(p["gpus"], p["batch"]) for p in group["predictions"]] == [(16, 64), (16, 128)]
     for prediction in group["predictions"]:
         assert prediction["low_s"] < prediction["step_s"] < prediction["high_s"]
-        parts = prediction["parts"]
-        assert sum(parts.values()) == pytest.approx(prediction["model_s"])
         points = prediction["error"]["points"]
-        assert {point["gpus"] for point in points} == {4}
+        assert {point["gpus"] for point in points} == {8}
         errors = [abs(p["model_s"] / p["step_s"] - 1) for p in points]
         assert prediction["error"]["model"]["mean"] == pytest.approx(sum(errors) / len(errors))
-    assert len(group["measured"]) == 6
+    assert len(group["measured"]) == 8
 
 
 def test_predict_across_nodes_prints_the_command_of_one_cell(study, capsys):
@@ -82,20 +85,7 @@ def test_predict_across_nodes_prints_the_command_of_one_cell(study, capsys):
     (refusal,) = group["not_predicted"]
     assert (code, group["predictions"]) == (1, [])
     assert refusal["command"] == "hpml-jobs gpus=16 batch=64 nodes=2 study=mine"
-    assert "no all-reduce was measured across nodes" in refusal["reason"]
-
-
-def test_predict_with_a_sweep_file_uses_its_bandwidth(study, capsys):
-    fast, slow = Path("fast.csv"), Path("slow.csv")
-    fast.write_text(SWEEP)
-    slow.write_text("bytes,seconds,gpus,nodes\n1024,0.01,16,2\n1073741824,20,16,2\n")
-    steps = [
-        document_of(capsys, "predict", "mine", "gpus=16", f"sweep={file}", PER_NODE)
-        for file in (fast, slow)
-    ]
-    predictions = [document["groups"][0]["predictions"][0] for document in steps]
-    assert predictions[0]["model_s"] < predictions[1]["model_s"]
-    assert all("network is as given" in " ".join(made["remarks"]) for made in predictions)
+    assert "no cell on two nodes is measured" in refusal["reason"]
 
 
 @pytest.mark.parametrize(("isolate", "charged_gpus"), [("serial", 3), ("exclusive", 8)])
@@ -106,7 +96,7 @@ def test_predict_shows_what_an_epoch_is_charged(isolate, charged_gpus, laptop, c
     output_of(capsys, "import", "table.csv", "study=table", "images=50000")
     cluster = Cluster(name="slurm", isolate=Isolate(isolate), gpu_types={"v100": 8})
     snapshots = read_snapshots(Study(Path("outputs") / "table").cells())
-    (made,) = forecasts(snapshots, Question(gpus=(3,)), None, cluster, ())
+    (made,) = forecasts(snapshots, Question(gpus=(3,)), cluster, ())
     (prediction,) = made.document["predictions"]
     assert prediction["epoch_s"] == pytest.approx(50_000 / prediction["samples_per_s"])
     assert prediction["charged_gpu_s"] == pytest.approx(charged_gpus * prediction["epoch_s"])
@@ -125,12 +115,12 @@ def test_predict_of_two_hardware_groups_predicts_each(laptop, outputs, capsys):
     assert sorted(len(group["predictions"]) for group in groups) == [1, 2]
     assert len({group["conditions"]["GPU model"] for group in groups}) == 2
 
-    words = ("gpus=4", "cluster.gpus_per_node=2", "sweep=sweep.csv")  # of one group only
-    Path("sweep.csv").write_text(SWEEP)
-    groups = document_of(capsys, "predict", "mine", *words)["groups"]
-    predicted = {len(group["predictions"]): group for group in groups}
-    assert predicted[1]["predictions"][0]["nodes"] == 2
-    assert predicted[0]["notes"] == [
+    words = ("gpus=4", "cluster.gpus_per_node=2")  # of one group only
+    assert run(["predict", "mine", *words, "--json"]) == 1
+    groups = json.loads(capsys.readouterr().out)["groups"]
+    by_refusals = {len(group["not_predicted"]): group for group in groups}
+    assert by_refusals[1]["not_predicted"][0]["nodes"] == 2
+    assert by_refusals[0]["notes"] == [
         "not predicted: cluster.gpus_per_node=2: 4 on a node were measured"
     ]
 
@@ -143,13 +133,6 @@ def test_predict_without_several_gpus_names_the_cell_it_needs(laptop, capsys):
     assert "hpml-jobs gpus=2 batch=512 study=mine" in shown
 
 
-def test_predict_says_that_a_sweep_across_nodes_is_not_used(study, capsys):
-    Path("sweep.csv").write_text(SWEEP)
-    words = ("gpus=8", "sweep=sweep.csv", PER_NODE)
-    (group,) = document_of(capsys, "predict", "mine", *words)["groups"]
-    assert any("it is across nodes, and no prediction is" in note for note in group["notes"])
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -158,6 +141,7 @@ def test_predict_says_that_a_sweep_across_nodes_is_not_used(study, capsys):
         (["nodes=4", PER_NODE], "nodes=4: no cell on so many nodes was measured; add gpus="),
         (["cluster.gpus_per_node=2", "gpus=8"], "4 on a node were measured"),
         (["strategy=fsdp"], "strategy=fsdp was not measured on several GPUs"),
+        (["strategy=fsdp"], "hpml-jobs gpus=2 batch=64 strategy=fsdp study=mine"),
     ],
 )
 def test_predict_refuses_what_no_cell_can_be(words, message, study, capsys):
@@ -177,8 +161,12 @@ def test_predict_refuses_what_no_cell_can_be(words, message, study, capsys):
         (["gpus=2048"], "gpus=2048: at most 1024 are predicted"),
         (["gpus=20", "nodes=3"], "does not divide over nodes=3; use gpus=21"),
         (["strategy=dpp"], "did you mean d"),
-        (["link_gb_per_s=25"], "link_gb_per_s=25: this key is gone; for a network that no cell"),
-        (["other_network=true"], "give sweep=FILE, a measurement by nccl-tests"),
+        (["strategy=single"], "strategy=single: it has one GPU, 2 or more are predicted"),
+        (["link_gb_per_s=25"], "link_gb_per_s=25: this key is gone, because a network is measured"),
+        (["other_network=true"], "measure a cell on two nodes, as in hpml-jobs gpus=4 nodes=2;"),
+        (["sweep=nccl.csv"], "sweep=nccl.csv: this key is gone, because a network is measured"),
+        (["accumulate=1,4"], "accumulate=1,4: this key is gone, because all measured"),
+        (["accumulate=1,4"], "as in hpml-jobs -m gpus=1,2,4 accumulate=1,4"),
     ],
 )
 def test_predict_refuses_bad_words_in_one_line(words, message, laptop, capsys):
@@ -186,19 +174,6 @@ def test_predict_refuses_bad_words_in_one_line(words, message, laptop, capsys):
     assert code == 2
     assert message in fault
     assert len(fault.splitlines()) == 1
-
-
-def test_predict_names_faults_of_a_sweep_file(study, capsys):
-    Path("sweep.csv").write_text("bytes,gb_per_s\n1024,1\n1024,2\n4096,-1\n")
-    code, fault = fault_of(capsys, "predict", "mine", "gpus=16", "sweep=sweep.csv", PER_NODE)
-    assert code == 1
-    assert "line 3: bytes=1024 is given twice; line 4: gb_per_s=-1: must be more than 0" in fault
-    assert len(fault.splitlines()) == 1
-
-
-def test_predict_without_the_sweep_file_says_why(study, capsys):
-    code, fault = fault_of(capsys, "predict", "mine", "gpus=16", "sweep=no.csv", PER_NODE)
-    assert (code, "No such file" in fault) == (1, True)
 
 
 def test_predict_of_measured_places_says_so(study, capsys):
@@ -212,8 +187,18 @@ def test_predict_of_one_size_only_names_a_second_one(laptop, capsys):
     builder.study.add_command("hpml-jobs gpus=4 batch=512 study=mine")
     assert run(["predict", "mine", "gpus=8", PER_NODE]) == 1
     shown = " ".join(capsys.readouterr().out.split())
-    assert "only one size was measured (gpus=4)" in shown
+    assert "one size is measured at batch 512" in shown
     assert "hpml-jobs gpus=1 batch=512 study=mine" in shown
+
+
+def test_predict_of_another_batch_names_one_cell_of_it(study, capsys):
+    code = run(["predict", "mine", "gpus=8", "batch=96", PER_NODE])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert code == 1
+    assert (
+        "not predicted: 8 GPUs, batch 96 (ddp): nothing smaller than 8 GPUs is measured at batch "
+        "96: hpml-jobs gpus=1 batch=96 study=mine"
+    ) in shown
 
 
 def test_predict_keeps_the_grid_that_chose_the_workload(laptop, capsys):

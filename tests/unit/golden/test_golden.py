@@ -59,6 +59,7 @@ BETWEEN_STUDIES = (
     "choose full deadline=1m epochs=10",
     "choose repeats epochs=90 runs=5",
     "choose full epochs=90 runs=5",
+    "predict full gpus=8 cluster.gpus_per_node=8",
     "predict full gpus=8,16 batch=256",
 )
 VOLATILE = (

@@ -15,13 +15,12 @@ clusters = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(clusters)
 
 
-@pytest.mark.parametrize("rates", [False, True], ids=["cells", "rates"])
 @pytest.mark.parametrize("asked", [32, 64, 128])
-def test_bands_from_one_and_two_nodes_hold_up_to_sixteen(asked, rates):
+def test_bands_from_one_and_two_nodes_hold_up_to_sixteen(asked):
     simulated = [
         clusters.a_cluster(seed, flat=flat) for seed in range(40) for flat in (False, True)
     ]
-    of = clusters.coverage(simulated, (1, 8, 16), asked, rates=rates)
+    of = clusters.coverage(simulated, (1, 8, 16), asked)
     assert of.inside >= 0.85
     assert of.width < 1
 
@@ -29,7 +28,6 @@ def test_bands_from_one_and_two_nodes_hold_up_to_sixteen(asked, rates):
 def test_spine_beyond_the_measured_nodes_is_remarked():
     """No band knows it."""
     simulated = [clusters.a_cluster(seed, flat=False, spine=True) for seed in range(20)]
-    for rates in (False, True):
-        of = clusters.coverage(simulated, (1, 8, 16), 128, rates=rates)
-        assert of.inside < 0.85
-        assert of.remarked == 1
+    of = clusters.coverage(simulated, (1, 8, 16), 128)
+    assert of.inside < 0.85
+    assert of.remarked == 1

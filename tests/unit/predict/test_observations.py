@@ -1,54 +1,35 @@
-"""Records of one place as an observation, by hand from their raw values."""
+"""Rows as observations, by hand from the raw values of their records."""
 
 import msgspec
 import pytest
 
-from hpml_jobs.core.measurements import CollectiveKind, Role
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.training_path import Precision, TrainingPath
-from hpml_jobs.predict.place import observation, place_of
+from hpml_jobs.report.frame.cells import CellResult
+from hpml_jobs.report.frame.rows import make_rows
+from hpml_jobs.report.predict.rules import observation
 from tests.unit.builders import a_cell, a_record
 
 
-def with_unsynced_step(record, step_s):
-    """The record with this median iteration in the epoch without exchange."""
-
-    def epoch(of_rank):
-        if of_rank.role != Role.UNSYNCED:
-            return of_rank
-        steps = msgspec.structs.replace(of_rank.steps, median_s=step_s)
-        return msgspec.structs.replace(of_rank, steps=steps)
-
-    ranks = (
-        msgspec.structs.replace(rank, epochs=tuple(map(epoch, rank.epochs)))
-        for rank in record.ranks
-    )
-    return msgspec.structs.replace(record, ranks=tuple(ranks))
+def observed(*records):
+    """The observation of the one row that the records make."""
+    cells = [
+        CellResult(slug=record.slug, cell=record.cell, record=record, outcome=Outcome.OK)
+        for record in records
+    ]
+    (row,) = make_rows(cells)
+    return observation(row, [cell.slug for cell in cells], is_imported=False)
 
 
 def test_observation_has_medians_over_runs_per_iteration():
     runs = [
-        with_unsynced_step(a_record(a_cell(repeat=r), f"{r}.r0", epoch_s), unsynced_s)
-        for r, (epoch_s, unsynced_s) in enumerate(((8.0, 0.5), (9.0, 0.6), (12.0, 0.9)))
+        a_record(a_cell(repeat=r), f"{r}.r0", epoch_s) for r, epoch_s in enumerate((8.0, 9.0, 12.0))
     ]
-    made = observation(runs)
+    made = observed(*runs)
     iterations = 10  # 20,480 samples at batch 512 on 4
     assert (made.gpus, made.batch, made.runs) == (4, 512, 3)
     assert made.step_s == pytest.approx(9.0 / iterations)
-    assert made.unsynced_s == 0.6
-    assert made.stall_s == pytest.approx(0.02 * 9.0 / iterations)
-    assert made.backward_s == pytest.approx(runs[1].phases.backward_s / iterations)
-    assert made.exposed_s == pytest.approx(runs[1].exchange.exchange_s / iterations)
     assert made.cells == tuple(run.slug for run in runs)
-
-
-def test_observation_has_gradients_but_no_buffers_of_an_iteration():
-    record = a_record(a_cell())
-    made = observation([record])
-    (message,) = made.messages
-    assert (message.kind, message.per_iteration) == (CollectiveKind.ALL_REDUCE, 1.0)
-    assert message.bytes == record.model.gradient_bytes
-    (sweep,) = made.sweeps
-    assert sweep.times_s == record.microbenchmark.times_s
 
 
 def test_observation_without_an_iteration_is_none():
@@ -60,11 +41,12 @@ def test_observation_without_an_iteration_is_none():
         )
         for rank in record.ranks
     )
-    assert observation([msgspec.structs.replace(record, ranks=ranks)]) is None
+    assert observed(msgspec.structs.replace(record, ranks=ranks)) is None
 
 
-def test_place_has_accumulation_apart_from_its_path():
+def test_observation_has_the_place_of_its_row_and_the_samples_of_an_iteration():
     path = TrainingPath(precision=Precision.BF16, accumulate=4)
-    place = place_of(a_cell(path=path, batch=64))
-    assert (place.accumulate, place.path, place.treatment) == (4, "bf16", "bf16")
-    assert place.samples == 4 * 64 * 4
+    made = observed(a_record(a_cell(path=path, batch=64)))
+    assert (made.accumulate, made.kind.path) == (4, "bf16, accumulate 4")
+    assert made.kind.treatment == made.kind.path
+    assert made.samples == 4 * 64 * 4

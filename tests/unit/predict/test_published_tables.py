@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from hpml_jobs.core.place import Place, Setup
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.exchange.sweep_file import read_sweep
 from hpml_jobs.predict.model import errors_of
 from hpml_jobs.predict.place import Observation
 
@@ -62,34 +62,13 @@ def test_published_times_are_in_the_bands_as_often_as_meant(points):
     assert 0.80 <= sum(p.is_in_band for p in points) / len(points) <= 0.97
 
 
-def figures_of(line):
-    return [float(figure) for figure in line.split("|")[3:6]]
-
-
-@pytest.fixture(scope="module")
-def sweep_table():
-    file = predictions.PUBLISHED / predictions.SWEEP
-    sweep = read_sweep(file.read_bytes(), file.name)
-    assert (len(sweep.gb_per_s), sweep.crosses_nodes) == (20, False)
-    return predictions.sweep_table(sweep)
-
-
-def test_published_sweep_is_interpolated_better_than_by_a_line(sweep_table):
-    interpolated, line = (figures_of(text) for text in sweep_table.splitlines()[2:])
-    assert interpolated[0] < 3
-    assert line[0] > 9
-    assert all(left < right for left, right in zip(interpolated, line, strict=True))
-
-
 def tables_of_the_page():
     page = (ROOT / "docs/choose_predict.md").read_text()
     return re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)
 
 
-def test_validation_page_shows_the_tables_of_the_benchmark(points, sweep_table):
-    tables = tables_of_the_page()
-    assert predictions.group_table(points) + "\n" in tables
-    assert sweep_table + "\n" in tables
+def test_validation_page_shows_the_table_of_the_benchmark(points):
+    assert predictions.group_table(points) + "\n" in tables_of_the_page()
 
 
 def test_csv_of_points_is_that_of_the_benchmark():
@@ -106,7 +85,7 @@ def test_validation_page_shows_the_tables_that_were_not_used(capsys):
 
 def test_series_that_cannot_be_predicted_is_printed_and_left_out(capsys):
     observations = [
-        Observation(gpus=8 * nodes, nodes=nodes, batch=batch, strategy=Strategy.DDP, step_s=1.0)
+        Observation(place=Place(Setup(8 * nodes, nodes, Strategy.DDP), batch), step_s=1.0)
         for nodes, batch in ((2, 32), (2, 64))
     ]
     series = predictions.Series("ResNet-50 on V100", tuple(observations))

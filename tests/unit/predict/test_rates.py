@@ -6,29 +6,35 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs.cli.main import run
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.place import Place, Setup
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.exchange.csv_records import Rules, read_timings
 from hpml_jobs.predict.forecast import Method, Prediction, Refusal, predict
-from hpml_jobs.predict.place import Observation, Target, observation
+from hpml_jobs.predict.place import Observation, Target
 from hpml_jobs.predict.question import Question
 from hpml_jobs.predict.rates import GROWTH, in_node, over_nodes
-from hpml_jobs.report.predict.rules import forecast
+from hpml_jobs.report.frame.cells import CellResult
+from hpml_jobs.report.frame.rows import make_rows
+from hpml_jobs.report.predict.rules import forecast, observation
 from hpml_jobs.report.predict.table import predictions
 from hpml_jobs.report.report import make_report
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
 
 
-def place(kind, gpus, batch=32, nodes=1, accumulate=1, **fields):
+def place(gpus, batch=32, nodes=1):
     strategy = Strategy.DDP if gpus > 1 else Strategy.SINGLE
-    return kind(
-        gpus=gpus, batch=batch, nodes=nodes, accumulate=accumulate, strategy=strategy, **fields
-    )
+    return Place(Setup(gpus, nodes, strategy), batch)
 
 
 def measured(gpus, step_s, **fields):
-    return place(Observation, gpus, step_s=step_s, **fields)
+    return Observation(place=place(gpus, **fields), step_s=step_s)
+
+
+def target(gpus, **fields):
+    return Target(place=place(gpus, **fields))
 
 
 def series(times_s, **fields):
@@ -37,14 +43,14 @@ def series(times_s, **fields):
 
 
 def predicted(observations, gpus, **fields):
-    (result,) = predict(observations, [place(Target, gpus, **fields)])
+    (result,) = predict(observations, [target(gpus, **fields)])
     assert isinstance(result, Prediction), result.reason
     assert result.low_s < result.step_s < result.high_s
     return result
 
 
 def refusal(observations, gpus, **fields):
-    (result,) = predict(observations, [place(Target, gpus, **fields)])
+    (result,) = predict(observations, [target(gpus, **fields)])
     assert isinstance(result, Refusal)
     return result.reason
 
@@ -242,17 +248,16 @@ def test_one_size_is_refused():
     )
 
 
-def test_batch_and_accumulation_without_a_smaller_size_are_refused():
+def test_batch_without_a_smaller_size_is_refused():
     assert "nothing smaller than 8 GPUs is measured at batch 48: measure gpus=1 batch=48" in (
         refusal(series(RING), 8, batch=48)
     )
-    assert "at batch 32 and accumulate=4" in refusal(series(RING), 8, accumulate=4)
     assert "12 GPUs cannot be shared equally by 5 nodes" in refusal(series(RING), 12, nodes=5)
 
 
 def test_one_cell_at_one_batch_is_named_for_all_batches():
     cells = [o for batch in (32, 64) for o in series(RING, batch=batch)]
-    targets = [place(Target, 8, batch=batch, nodes=2) for batch in (32, 64)]
+    targets = [target(8, batch=batch, nodes=2) for batch in (32, 64)]
     reasons = {refused.reason for refused in predict(cells, targets)}
     assert [reason.rpartition(": ")[2] for reason in reasons] == ["measure gpus=8 nodes=2 batch=32"]
     cells.append(measured(8, ring(8), nodes=2))
@@ -264,8 +269,11 @@ def test_one_cell_at_one_batch_is_named_for_all_batches():
 
 
 def steps_of(text, **rules):
-    records = read_timings(text.encode(), "rates.csv", Rules(**rules))
-    return [o and o.step_s for o in (observation([record]) for record in records)]
+    (record,) = read_timings(text.encode(), "rates.csv", Rules(**rules))
+    cell = CellResult(slug=record.slug, cell=record.cell, record=record, outcome=Outcome.OK)
+    (row,) = make_rows([cell])
+    made = observation(row, [record.slug], is_imported=True)
+    return [made and made.step_s]
 
 
 def test_imported_rates_and_epochs_are_times_of_an_iteration():

@@ -57,7 +57,7 @@ def root(files):
 
 def test_page_says_in_one_line_why_nothing_is_predicted(files):
     (line,) = [line for line in files["report.md"].splitlines() if "Not predicted:" in line]
-    assert "no all-reduce was measured across nodes" in line
+    assert "no cell on two nodes is measured" in line
     assert "prediction.png" not in files
 
 

@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from hpml_jobs.cli.main import run
+from hpml_jobs.core.place import Place, Setup
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.predict.forecast import Forecast, Method, Prediction, Refusal
 from hpml_jobs.predict.model import LeftOut, Skill
-from hpml_jobs.predict.place import Observation, Target
+from hpml_jobs.predict.place import Observation, Target, changed
 from hpml_jobs.report.pictures import PLOTS
 from hpml_jobs.report.predict.table import errors, predictions
 from hpml_jobs.report.report import Report, make_report
@@ -26,11 +27,12 @@ STEPS_S = {1: 0.10, 2: 0.11, 4: 0.12}
 
 def observed(gpus: int, step_s: float, cells: tuple[str, ...] = ()) -> Observation:
     strategy = Strategy.SINGLE if gpus == 1 else Strategy.DDP
-    return Observation(gpus=gpus, batch=128, strategy=strategy, step_s=step_s, cells=cells)
+    place = Place(Setup(gpus, 1, strategy), 128)
+    return Observation(place=place, step_s=step_s, cells=cells)
 
 
 def target(gpus: int, nodes: int = 1) -> Target:
-    return Target(gpus=gpus, nodes=nodes, batch=128, strategy=Strategy.DDP)
+    return Target(place=Place(Setup(gpus, nodes, Strategy.DDP), 128))
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +117,7 @@ def test_errors_of_each_strategy_are_said(report):
     skill = msgspec.structs.replace(
         ddp.skill, points=(msgspec.structs.replace(ddp.skill.points[0], model_s=0.12),)
     )
-    of_zero1 = msgspec.structs.replace(ddp.target, strategy=Strategy.ZERO1)
+    of_zero1 = changed(ddp.target, strategy=Strategy.ZERO1)
     zero1 = msgspec.structs.replace(ddp, target=of_zero1, skill=skill)
     both = msgspec.structs.replace(group.forecast, predictions=(ddp, zero1))
     said = "error on 1 left-out cell (the largest), mean / 90th percentile / worst: model"

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from hpml_jobs.core.place import Setup
 from hpml_jobs.core.strategies import Baseline, Strategy
 from hpml_jobs.report.files import csv_tables, json_tables
 from hpml_jobs.report.files.markdown import document, grid
-from hpml_jobs.report.frame.rows import Setup
 from tests.unit.builders import PUBLISHED_S, a_cell, a_record, lab_cell, lab_record
 
 pytestmark = pytest.mark.usefixtures("no_checks")

@@ -85,6 +85,8 @@ def _dispatch(words: list[str]) -> int:
 
         return answer(typer_program())
     names_command = bool(words) and words[0] in COMMANDS
+    if words and words[0] in REPLACED:
+        _refuse_misspelt(words[0])  # also before its --help
     if not words or (not names_command and any(word in HELP for word in words)):
         return _help(words)
     if words[0] in ("-V", "--version", "version"):

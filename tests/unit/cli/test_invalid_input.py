@@ -108,6 +108,7 @@ USAGE = [
     ("cluster.isolate=perhaps", "cluster.isolate=perhaps: choose one of off, serial, exclusive"),
     ("workload.data=imagenet", "workload.data=imagenet: choose one of cifar10, digits, folder"),
     ("sumbit", "sumbit is not a command; did you mean submit?"),
+    ("watch --help", "watch is not a command; did you mean status --watch?"),
     ("watch mine", "watch is not a command; did you mean status --watch?"),
     ("unpack mine.tar.gz", "unpack is not a command; did you mean import FILE.tar.gz?"),
     ("reference list", "reference is not a command; did you mean compare --save?"),

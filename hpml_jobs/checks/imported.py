@@ -5,18 +5,14 @@ from hpml_jobs.checks.peers import Peer, PeerTable
 from hpml_jobs.checks.quality import too_few_iterations
 from hpml_jobs.checks.result import TIMES, Affected, Level, Observation, Tier, check
 from hpml_jobs.checks.waiting import loader_bound
-from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes, iterations
+from hpml_jobs.core.formulas import iterations
 from hpml_jobs.core.measurements import Imported
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.strategies import BandwidthKind
 from hpml_jobs.core.text import Share, percent_text
 
 UNACCOUNTED_LIMIT = Share(0.02)
-LINK_LIMIT = 1.1
 RESIDUAL_MATCH = Share(1e-3)
 LEAST_TIMINGS = 3
-
-SPLIT_AND_BANDWIDTH = frozenset((Affected.SPLIT, Affected.BANDWIDTH))
 
 
 @check("imported-row", Level.FAIL, Tier.NUMBER, *TIMES)
@@ -25,16 +21,14 @@ def implausible_row(peer: Peer, table: PeerTable) -> list[Observation | None]:
     iterations are not those of so many images, GPUs and images per GPU (Tables 1 to 3). A part of
     the epoch is longer than the epoch (Tables 1 and 2). Computation and communication do not add up
     to train_s: time is counted twice or not at all (Table 2; without train_s, missing time may be
-    data loading: a warning). comm_s implies a bandwidth above that of the link: part of the
-    communication was not timed (Tables 2 and 3). Warnings: compute_s is the baseline's time divided
-    by N, a definition, not a measurement, and comm_s is then the rest, whatever took it (Tables 2
-    and 3); all timings are whole seconds, so they were taken with a clock of 1 s (Table 1, in one
-    line).
+    data loading: a warning). Warnings: compute_s is the baseline's time divided by N, a definition,
+    not a measurement, and comm_s is then the rest, whatever took it (Tables 2 and 3); all timings
+    are whole seconds, so they were taken with a clock of 1 s (Table 1, in one line).
 
     Limit: exactly ceil(ceil(images / gpus) / batch) iterations; parts of epoch_s at most; a sum
-    within {UNACCOUNTED_LIMIT} of train_s (of epoch_s where train_s is unknown); {LINK_LIMIT:g} x
-    cluster.link_gb_per_s, where that is known; compute_s more than {RESIDUAL_MATCH} from the
-    baseline's time / N; a fraction of a second in at least one of {LEAST_TIMINGS} timings or more
+    within {UNACCOUNTED_LIMIT} of train_s (of epoch_s where train_s is unknown); compute_s more than
+    {RESIDUAL_MATCH} from the baseline's time / N; a fraction of a second in at least one of
+    {LEAST_TIMINGS} timings or more
     Fix: correct the row as the reason says, or import measured timings with fractions of a second
     """
     record, imported = peer.record, peer.record.imported
@@ -44,7 +38,6 @@ def implausible_row(peer: Peer, table: PeerTable) -> list[Observation | None]:
         _iterations(record, imported),
         _parts(imported),
         _sum(imported),
-        _bandwidth(record, imported),
         _residual(peer, imported, table),
         _resolution(peer, imported, table),
     ]
@@ -111,25 +104,6 @@ def _sum(imported: Imported) -> Observation | None:
     )
 
 
-def _bandwidth(record: Record, imported: Imported) -> Observation | None:
-    facts, cell = record.facts, record.cell
-    speed = facts.link_gb_per_s if facts else None
-    if not speed or not imported.comm_s or record.model is None:
-        return None
-    if cell.gpus < 2 or cell.strategy.traffic.bandwidth is not BandwidthKind.BUS:
-        return None
-    if record.iterations is None:
-        return None
-    sent = expected_bytes(record.iterations, record.model.gradient_bytes)
-    reached = bus_gb_per_s(sent, imported.comm_s, cell.gpus)
-    return Observation(
-        reached <= LINK_LIMIT * speed,
-        f"comm_s implies {reached:.3g} GB/s on a link of {speed:.3g} (limit {LINK_LIMIT:g} x)",
-        "time all of the communication, or correct cluster.link_gb_per_s",
-        affects=SPLIT_AND_BANDWIDTH,
-    )
-
-
 def _residual(peer: Peer, imported: Imported, table: PeerTable) -> Observation | None:
     gpus = peer.place.gpus
     if imported.compute_s is None or imported.comm_s is None:
@@ -147,7 +121,7 @@ def _residual(peer: Peer, imported: Imported, table: PeerTable) -> Observation |
         f"{(equal or shares)[0]:.4g} s",
         "import measured compute_s and comm_s, or none",
         Level.WARN,
-        affects=SPLIT_AND_BANDWIDTH,
+        affects=frozenset((Affected.SPLIT, Affected.BANDWIDTH)),
     )
 
 

@@ -15,7 +15,7 @@ from hpml_jobs.core.measurements import Communication, Purpose
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import percent_text
 from hpml_jobs.core.value import Value
-from hpml_jobs.report.cost.rules import measured_peak
+from hpml_jobs.report.choose.cost import measured_peak
 from hpml_jobs.report.frame.figures import NAMES, PHASES, bandwidth, figures_of, gpu_figures
 from hpml_jobs.report.frame.numbers import DASH, count, gb_per_s, seconds, significant
 from hpml_jobs.report.frame.rows import gradient_bytes_of

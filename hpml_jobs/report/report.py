@@ -19,11 +19,9 @@ from hpml_jobs.report.communication.microbenchmark import points
 from hpml_jobs.report.communication.phases import phases
 from hpml_jobs.report.communication.profiler import profiler
 from hpml_jobs.report.communication.table import communication
-from hpml_jobs.report.cost.table import LABEL as COST
-from hpml_jobs.report.cost.table import cost
 from hpml_jobs.report.frame import captions, references
 from hpml_jobs.report.frame.cells import CellResult, cell_results
-from hpml_jobs.report.frame.groups import ConditionGroup, charged_gpus, complete_groups, differing
+from hpml_jobs.report.frame.groups import ConditionGroup, complete_groups, differing
 from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.report.lab.tables import StrategyTables, q1, strategy_tables
 from hpml_jobs.report.memory import largest, training_paths
@@ -224,7 +222,6 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
         made[PREDICTIONS] = predictions(group, outlook, cluster)
     of_places = gaps(group)
     made[GAP] = gap_table(group, of_places)
-    made[COST] = cost(group, charged_gpus(group, cluster))
     full = [table for label in LABELS if (table := made.get(label)) is not None]
     first = q1(group) if any(row.is_baseline for row in group.rows) else None
     of_strategies = strategy_tables(group)
@@ -289,7 +286,7 @@ FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
 
 CHOICE, PREDICTIONS, GAP = "choice", "predictions", "gap"
 
-LABELS = (CHOICE, PREDICTIONS, COST, GAP, *FULL)
+LABELS = (CHOICE, PREDICTIONS, GAP, *FULL)
 """The labels of all full tables, in the order of reading."""
 
 SHEETS: dict[str, Callable[[ConditionGroup], Sheet | None]] = {

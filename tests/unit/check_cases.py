@@ -267,9 +267,7 @@ def with_neighbours(**fields: Any) -> Change:
 RESNET = replace(DIGITS, name="resnet18", images=50_000, parameters=11_173_962)
 
 
-def imported_record(
-    gpus: int = 4, batch: int = 32, link_gb_per_s: float | None = None, **answer: Any
-) -> Record:
+def imported_record(gpus: int = 4, batch: int = 32, **answer: Any) -> Record:
     """A row of a CSV file, of an A100."""
     strategy = Strategy.SINGLE if gpus == 1 else Strategy.DDP
     changes = {"workload": RESNET, "protocol": Protocol.IMPORTED, "gpus": gpus, "batch": batch}
@@ -283,7 +281,7 @@ def imported_record(
         model=Model(
             name="resnet18", parameters=11_173_962, tensors=0, gradient_bytes=size, buffer_bytes=0
         ),
-        facts=Facts(hpml_jobs="", gpu_model=A100, link_gb_per_s=link_gb_per_s),
+        facts=Facts(hpml_jobs="", gpu_model=A100),
         imported=Imported(file="them.csv", line=2, gpu_model=A100, **({"epoch_s": 10.5} | answer)),
     )
 

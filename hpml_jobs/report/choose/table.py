@@ -1,4 +1,4 @@
-"""The choice as a table and as values: every measured cell by speed, and why it was chosen or not.
+"""The choice as a table and as values: each measured cell by speed, its cost, why it was chosen.
 
 The rules are in docs/choose_predict.md.
 """
@@ -10,12 +10,28 @@ from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.report.choose import words
+from hpml_jobs.report.choose.cost import (
+    Cost,
+    clocks_text,
+    cost_of,
+    flop_text,
+    peak_text,
+    tflop_per_s,
+)
 from hpml_jobs.report.choose.rules import Candidate, Choice, Wish, choose
 from hpml_jobs.report.frame import captions, learning
 from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, filled, item_table
 from hpml_jobs.report.frame.cells import cell_results
 from hpml_jobs.report.frame.groups import ConditionGroup, complete_groups
-from hpml_jobs.report.frame.numbers import accuracy, cost, per_second, ratio, seconds, three_digits
+from hpml_jobs.report.frame.numbers import (
+    accuracy,
+    cost,
+    per_second,
+    percent,
+    ratio,
+    seconds,
+    three_digits,
+)
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.study.snapshot import FolderSnapshot
 from hpml_jobs.study.study import commands_of
@@ -32,6 +48,10 @@ ACCURACY_GAP = 0.005
 
 NOT_COLUMNS = ("path", "cells")
 ENERGY = ("joules", "joules_per_1000_units", "joules_per_1000_samples")
+JOULES = (
+    "J: NVML's energy counters of the cell's own boards, from right before to right after the "
+    "epoch; hosts are not in it. A counter advances every 20 to 100 ms."
+)
 
 
 class ChoiceLine(NamedTuple):
@@ -60,6 +80,16 @@ class ChoiceLine(NamedTuple):
     joules: Annotated[Number, Shown("J per epoch", three_digits)]
     joules_per_1000_units: Annotated[Number, Shown("J per 1,000", three_digits)]
     joules_per_1000_samples: Number
+    flop_per_s_per_gpu: Annotated[Number, Shown("TFLOP/s per {device}", tflop_per_s)]
+    utilization: Annotated[Number, Shown("% of peak", percent)]
+    charged_gpu_s_per_1000_units: Number
+    charged_gpu_s_per_1000_samples: Number
+    train_flop_per_s_per_gpu: Number
+    flop_per_sample: int | None
+    counted_flop_per_sample: int | None
+    formula_flop_per_sample: int | None
+    peak_flop_per_s: Number
+    precision: str | None
     charged_gpus: int
     runs: int
     why: Annotated[str, Shown("why", words=True)]
@@ -67,9 +97,10 @@ class ChoiceLine(NamedTuple):
     doubtful_ratio: bool
 
     @classmethod
-    def of(cls, candidate: Candidate, choice: Choice) -> Self:
-        """Return the line of a cell."""
+    def of(cls, candidate: Candidate, choice: Choice, made: Cost) -> Self:
+        """Return the line of a cell with what an epoch of it costs."""
         row, timing, reference = candidate.row, candidate.timing, choice.reference.row
+        flop, peak = made.flop, made.peak
         return filled(
             cls,
             candidate,
@@ -89,6 +120,16 @@ class ChoiceLine(NamedTuple):
             charged_gpu_hours=candidate.gpu_hours,
             joules_per_1000_units=timing.per_thousand_units(candidate.joules),
             joules_per_1000_samples=timing.per_thousand_samples(candidate.joules),
+            flop_per_s_per_gpu=made.flop_per_s,
+            utilization=made.utilization,
+            charged_gpu_s_per_1000_units=timing.per_thousand_units(candidate.gpu_s),
+            charged_gpu_s_per_1000_samples=timing.per_thousand_samples(candidate.gpu_s),
+            train_flop_per_s_per_gpu=made.train_flop_per_s,
+            flop_per_sample=flop.figure,
+            counted_flop_per_sample=flop.counted,
+            formula_flop_per_sample=flop.by_formula,
+            peak_flop_per_s=peak.flop_per_s if peak else None,
+            precision=peak.precision if peak else None,
             runs=len(candidate.epochs_s),
             why=words.why(candidate, choice),
             doubtful_ratio=choice.doubts_ratio(candidate),
@@ -109,13 +150,26 @@ def choice_table(group: ConditionGroup, choice: Choice, study: str) -> Table:
         units=captions.units(device),
         cell=reference.words,
     )
-    text = TableText("choice", "Choice", "timed epoch", (caption, captions.runs(group.timed)))
-    text = text._replace(answer=words.answer(choice, study))
-    items = [(c.label, ChoiceLine.of(c, choice)) for c in choice.candidates]
+    costs = [cost_of(group, candidate) for candidate in choice.candidates]
+    items = [
+        (candidate.label, ChoiceLine.of(candidate, choice, made))
+        for candidate, made in zip(choice.candidates, costs, strict=True)
+    ]
     has_energy = any(line.joules is not None for _, line in items)
+    lines = (
+        caption,
+        JOULES if has_energy else "",
+        flop_text(group, costs),
+        peak_text(group, costs),
+        clocks_text(group),
+        captions.runs(group.timed),
+    )
+    text = TableText("choice", "Choice and cost", "timed epoch", tuple(filter(None, lines)))
+    text = text._replace(answer=words.answer(choice, study))
     heads = columns_of(
         ChoiceLine,
         without=[*NOT_COLUMNS, *(() if has_energy else ENERGY)],
+        device=captions.unit(device),
         unit=reference.timing.unit.value,
         against=words.against(choice),
         cost=f"cost per {captions.work_text(group.work)}",
@@ -182,7 +236,8 @@ class GroupChoice(NamedTuple):
         """Return a cell as values."""
         if candidate is None:
             return None
-        return ChoiceLine.of(candidate, self.choice)._asdict()
+        made = cost_of(self.group, candidate)
+        return ChoiceLine.of(candidate, self.choice, made)._asdict()
 
 
 def choices(

@@ -102,7 +102,7 @@ def test_profiler_without_bytes_compares_collectives_only():
     assert result_of(results, "profiler-messages").level is Level.PASS
 
 
-PARTS_OF_A_ROW = {"s of an epoch of", "compute_s and comm_s are", "comm_s implies"}
+PARTS_OF_A_ROW = {"s of an epoch of", "compute_s and comm_s are"}
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,6 @@ PARTS_OF_A_ROW = {"s of an epoch of", "compute_s and comm_s are", "comm_s implie
         ({}, set()),
         ({"comm_s": 1.0}, {"s of an epoch of"}),
         ({"train_s": 0.0, "compute_s": 1.0, "comm_s": 1.0}, {"s of an epoch of"}),
-        ({"comm_s": 1.0, "link_gb_per_s": 25.0, "gpus": 1}, {"s of an epoch of"}),
     ],
 )
 def test_imported_timing_without_its_data_gives_no_result(changes, present):

@@ -37,7 +37,7 @@ def test_limits_on_the_page_are_those_of_the_messages():
     """A message names the constant that was compared with; the page names the same number."""
     clean = [clean_record(), baseline_record()]
     whole = {"train_s": 10.2, "compute_s": 8.2, "comm_s": 2.0, "iterations": 391}
-    elsewhere = imported_record(link_gb_per_s=25.0, **whole)
+    elsewhere = imported_record(**whole)
     results = [*check_study(clean)[clean[0].slug], *check_study([elsewhere])[elsewhere.slug]]
     with_limit = [result for result in results if LIMIT.search(result.reason)]
     assert len({result.check for result in with_limit}) >= 12

@@ -139,7 +139,7 @@ def test_record_shows_imported_timing(laptop, capsys):
     write_study(imported_record(iterations=1563))
     out = output_of(capsys, "record", "mine")
     assert "epoch_s                10.50 s" in out
-    assert "fail iterations: 1,563 iterations are reported" in out
+    assert "fail imported-row: 1,563 iterations are reported" in out
     assert "phases" not in out
 
 

@@ -371,7 +371,7 @@ def test_protocol_lab_omits_empty_tables(builder):
     builder.with_record(lab_record(lab_cell(1, 128, protocol=Protocol.LAB), 30.0))
     builder.with_record(lab_record(lab_cell(2, 128, protocol=Protocol.LAB), 20.0))
     labels = [table.label for table in builder.collect().groups[0].full]
-    assert labels == ["choice", "cost", "gap", "scaling", "replicas", "checks"]
+    assert labels == ["choice", "gap", "scaling", "replicas", "checks"]
 
 
 def test_mixed_study_names_cells_not_measured(builder):

@@ -43,7 +43,7 @@ def marks_of(table):
     [
         (
             Affected.TIME,
-            {"table1-ddp", "table2r-ddp", "table3r-ddp", "cost", "scaling", "choice", "gap"},
+            {"table1-ddp", "table2r-ddp", "table3r-ddp", "scaling", "choice", "gap"},
         ),
         (Affected.SPLIT, {"table2-ddp", "communication", "phases", "gap"}),
         (Affected.BANDWIDTH, {"table3-ddp"}),

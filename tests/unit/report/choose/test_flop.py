@@ -9,7 +9,7 @@ from hpml_jobs.core.conditions import precision_of
 from hpml_jobs.core.record import Model
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.report.cost.rules import measured_peak
+from hpml_jobs.report.choose.cost import measured_peak
 from hpml_jobs.report.key_numbers import key_numbers, lines
 from tests.unit.builders import CPU, DIGITS, V100, a_cell, a_record, texts_by_label
 
@@ -73,13 +73,13 @@ def test_own_model_with_the_keys_of_a_shape_has_only_the_count(builder):
     """It may ignore layers and width, or have other embeddings."""
     record = gpt2_record(workload=msgspec.structs.replace(GPT2, model="mygpt:build"))
     assert flop_of(record) == (1_024 * COUNTED, None, None)
-    assert "12 layers" not in builder.with_record(record).table("cost").setting
+    assert "12 layers" not in builder.with_record(record).table("choice").setting
 
 
 def test_mfu_of_gpt2_by_hand(builder):
     """468,114 tokens/s x 855,166,464 FLOP = 400.3 TFLOP/s, of 989.4 at most."""
-    table = builder.with_record(gpt2_record()).table("cost")
-    assert texts_by_label(table)["single 1-GPU b32"][-2:] == ("400", "40.5")
+    table = builder.with_record(gpt2_record()).table("choice")
+    assert texts_by_label(table)["single 1-GPU b32"][-3:-1] == ("400", "40.5")
     (values,) = (dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows)
     assert values["flop_per_s_per_gpu"] == pytest.approx(65_536 / 0.14 * 855_166_464)
     assert values["utilization"] == pytest.approx(0.40460, abs=1e-5)
@@ -124,7 +124,7 @@ def test_peak_of_a_cpu_is_the_given_one_or_none(builder):
     facts = msgspec.structs.replace(CPU, peak_tflop_per_s=0.5)
     record = gpt2_record(facts, epoch_s=560.0, device=Device.CPU)
     assert key_numbers(record)["share_of_peak"] == pytest.approx(0.20016, abs=1e-5)
-    table = builder.with_record(record).table("cost")
+    table = builder.with_record(record).table("choice")
     assert "0.5000 TFLOP/s dense fp32, CPU AMD EPYC 7543 (given as cluster.peak_tflop" in " ".join(
         table.caption
     )

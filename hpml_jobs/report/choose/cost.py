@@ -1,25 +1,107 @@
-"""Full table of the cost of an epoch: GPU-hours, joules, FLOP/s, and what they are measured by."""
+"""What an epoch costs: charged GPUs, energy, and the FLOP/s that are reached for it, in words."""
 
-from collections.abc import Sequence
-from typing import Annotated, NamedTuple, Self
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from hpml_jobs.checks.gpu_peaks import WINOGRAD, FlopPerSample, PeakRate
+from hpml_jobs.checks.gpu_peaks import WINOGRAD, FlopPerSample, PeakRate, flop_of, peak_of
+from hpml_jobs.checks.result import Affected
+from hpml_jobs.core import formulas
 from hpml_jobs.core.built_in import TransformerShape
+from hpml_jobs.core.conditions import precision_of
+from hpml_jobs.core.measurements import Card
+from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.report.cost.rules import Cost, cards, cost_of
 from hpml_jobs.report.frame import captions
-from hpml_jobs.report.frame.builder import (
-    Number,
-    Shown,
-    TableText,
-    columns_of,
-    left_out,
-    line_table,
-    rest,
-)
-from hpml_jobs.report.frame.groups import Charged, ConditionGroup
-from hpml_jobs.report.frame.numbers import count, percent, significant, three_digits
-from hpml_jobs.report.frame.table import Table
+from hpml_jobs.report.frame.groups import ChargedRow, ConditionGroup
+from hpml_jobs.report.frame.numbers import count, significant
+
+T = TypeVar("T")
+
+GIVEN = "given as cluster.peak_tflop_per_s"
+"""The source of a peak that is not one of a data sheet."""
+
+
+class Cost(ChargedRow, frozen=True, kw_only=True):
+    """The cost of an epoch of a row: medians over its runs; None where something is not known.
+
+    `flop` and `peak` are those of its first run with them: all runs of a row ran under
+    the same conditions.
+    """
+
+    flop: FlopPerSample
+    peak: PeakRate | None
+
+    @property
+    def flop_per_s(self) -> float | None:
+        """FLOP/s of the model on each GPU over the whole epoch, data loading included."""
+        return self._flop_per_s(self.epoch_s)
+
+    @property
+    def train_flop_per_s(self) -> float | None:
+        """The same without data loading."""
+        train_s = self.timing.train_s
+        return None if train_s is None else self._flop_per_s(train_s)
+
+    def _flop_per_s(self, seconds: float) -> float | None:
+        if not self.flop.figure or not self.timing.samples:
+            return None
+        in_all = formulas.flop_per_s(self.flop.figure, self.timing.samples, seconds)
+        return in_all / self.row.gpus
+
+    @property
+    def utilization(self) -> float | None:
+        """The share of the peak at the cell's precision (MFU)."""
+        if self.flop_per_s is None or self.peak is None:
+            return None
+        return formulas.utilization(self.flop_per_s, self.peak.flop_per_s)
+
+
+def cost_of(group: ConditionGroup, charged: ChargedRow) -> Cost:
+    """Return the cost of a row with its time."""
+    records = group.counted_records(charged.row, Affected.TIME)
+    return Cost(
+        row=charged.row,
+        timing=charged.timing,
+        device=charged.device,
+        charged_gpus=charged.charged_gpus,
+        flop=_first(_known_flop, records) or FlopPerSample(None),
+        peak=_first(measured_peak, records),
+    )
+
+
+def _first(value_of: Callable[[Record], T | None], records: list[Record]) -> T | None:
+    return next((value for record in records if (value := value_of(record)) is not None), None)
+
+
+def _known_flop(record: Record) -> FlopPerSample | None:
+    flop = flop_of(record)
+    return flop if flop.figure else None
+
+
+def measured_peak(record: Record) -> PeakRate | None:
+    """Return the peak that a record's FLOP/s are a share of.
+
+    It is that of the cluster's config, else of the GPU at the precision of the cell. None of an
+    imported timing, whose precision is not known.
+    """
+    if record.imported or record.facts is None:
+        return None
+    given = record.facts.peak_tflop_per_s
+    if given is None:
+        return peak_of(record)
+    rate = 1e12 * given
+    return PeakRate(rate, precision_of(record), GIVEN, doubtful=rate, impossible=rate)
+
+
+def cards(group: ConditionGroup) -> list[Card]:
+    """Return the states of all GPUs of the group's runs."""
+    return [
+        card
+        for row in group.timed
+        for record in group.records(row)
+        for rank in record.ranks
+        for card in rank.cards
+    ]
 
 
 def tflop_per_s(flop_per_s: float) -> str:
@@ -125,95 +207,3 @@ def _span(values: Sequence[float]) -> str:
 def _optional_span(text: str, values: Sequence[float | None]) -> str:
     known = [value for value in values if value is not None]
     return text.format(_span(known)) if known else ""
-
-
-LABEL = "cost"
-
-CHARGED = (
-    "{hours}: {units} that are charged x seconds of {what} / 3600. {names}: those that are "
-    "processed, padding included."
-)
-JOULES = (
-    "Joules: NVML's energy counters of the cell's own boards, from right before to right after the "
-    "epoch; hosts are not in it. A counter advances every 20 to 100 ms."
-)
-
-
-class CostLine(NamedTuple):
-    """What an epoch of a row costs, and the FLOP/s that it reached."""
-
-    charged_gpus: int
-    charged_gpu_hours: Annotated[float, Shown("{per_work}", three_digits, "{hours}")]
-    charged_gpu_s_per_1000_units: Annotated[Number, Shown("{thousand}", three_digits, "{cost}")]
-    joules: Annotated[Number, Shown("{per_work}", three_digits, "J")]
-    joules_per_1000_units: Annotated[Number, Shown("{thousand}", three_digits, "J")]
-    flop_per_s_per_gpu: Annotated[Number, Shown("TFLOP/s per {device}", tflop_per_s)]
-    utilization: Annotated[Number, Shown("% of peak", percent)]
-    charged_gpu_s_per_1000_samples: Number
-    joules_per_1000_samples: Number
-    unit: str
-    train_flop_per_s_per_gpu: Number
-    flop_per_sample: int | None
-    counted_flop_per_sample: int | None
-    formula_flop_per_sample: int | None
-    peak_flop_per_s: Number
-    precision: str | None
-
-    @classmethod
-    def of(cls, made: Cost) -> Self:
-        """Return the line of a cost."""
-        timing, flop, peak = made.timing, made.flop, made.peak
-        return cls(
-            charged_gpus=made.charged_gpus,
-            charged_gpu_hours=made.gpu_hours,
-            charged_gpu_s_per_1000_units=timing.per_thousand_units(made.gpu_s),
-            joules=made.joules,
-            joules_per_1000_units=timing.per_thousand_units(made.joules),
-            flop_per_s_per_gpu=made.flop_per_s,
-            utilization=made.utilization,
-            charged_gpu_s_per_1000_samples=timing.per_thousand_samples(made.gpu_s),
-            joules_per_1000_samples=timing.per_thousand_samples(made.joules),
-            unit=timing.unit.value,
-            train_flop_per_s_per_gpu=made.train_flop_per_s,
-            flop_per_sample=flop.figure,
-            counted_flop_per_sample=flop.counted,
-            formula_flop_per_sample=flop.by_formula,
-            peak_flop_per_s=peak.flop_per_s if peak else None,
-            precision=peak.precision if peak else None,
-        )
-
-
-def cost(group: ConditionGroup, charged: Charged) -> Table | None:
-    """Return what an epoch of every row costs; None without a time."""
-    costed = [
-        (row, made) for row in group.timed if (made := cost_of(group, row, charged(row.setup)))
-    ]
-    if not costed:
-        return None
-    costs, device = [made for _, made in costed], group.device
-    unit = group.a_cell.workload.throughput_unit.value
-    caption = (
-        CHARGED.format(
-            hours=captions.hours_unit(device),
-            units=captions.units(device),
-            what=captions.an_epoch(group.work),
-            names=unit.capitalize(),
-        ),
-        *([JOULES] if any(made.joules is not None for made in costs) else []),
-        flop_text(group, costs),
-        peak_text(group, costs),
-        clocks_text(group),
-        captions.runs(group.timed),
-    )
-    text = TableText(LABEL, "Cost", "timed epoch", tuple(line for line in caption if line))
-    notes = left_out(group, "no time", rest(group.rows, group.timed))
-    heads = columns_of(
-        CostLine,
-        hours=captions.hours_unit(device),
-        cost=captions.cost_unit(device, short=True),
-        per_work=f"per {captions.work_text(group.work)}",
-        thousand=f"1,000 {unit}",
-        device=captions.unit(device),
-    )
-    lines = [(row, CostLine.of(made)) for row, made in costed]
-    return line_table(group, text, lines, heads, notes)

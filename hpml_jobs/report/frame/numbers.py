@@ -127,11 +127,6 @@ def milliseconds(value_s: float) -> str:
     return significant(1e3 * value_s, 3)
 
 
-def microseconds(value_s: float) -> str:
-    """Return seconds as microseconds with three digits."""
-    return significant(1e6 * value_s, 3)
-
-
 def gigabytes(value: float) -> str:
     """Return bytes as GB (1e9 bytes) with three digits."""
     return significant(value / 1e9, 3)

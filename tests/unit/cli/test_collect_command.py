@@ -1,6 +1,7 @@
 """`collect`: the report on screen or as JSON, exit codes, and waiting for cells."""
 
 import json
+import re
 
 import pytest
 
@@ -30,6 +31,17 @@ def test_collect_prints_tables_and_names_files(builder, capsys):
     assert "1.25" in out  # speedup of 2 GPUs
     assert "in outputs/mine/report" in out
     assert (builder.study.report / "tables.md").exists()
+
+
+def test_collect_all_prints_the_tables_that_it_announces(builder, capsys):
+    assert run(["collect", "mine"]) == 0
+    announced = re.search(r"--all \((\d+) tables\)", capsys.readouterr().out)
+    assert run(["collect", "mine", "--all"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    (group,) = json.loads((builder.study.report / "tables.json").read_text())["groups"]
+    titles = [table["title"] for table in group["tables"]]
+    assert [line for line in printed if line in titles] == titles
+    assert int(announced[1]) == len(titles)
 
 
 def test_collect_json_prints_the_json_tables_only(builder, capsys):

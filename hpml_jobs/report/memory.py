@@ -245,11 +245,11 @@ def _of_row(group: ConditionGroup, row: Row) -> _PathRow:
 
 def _order(path_row: _PathRow) -> tuple[object, ...]:
     """Return the order of rows: by site, the default path first, numbers by their size."""
-    path = path_row.path
+    path, site = path_row.path, path_row.site
     precisions = [None, *Precision]
     return (
-        path_row.site[:-1],
-        natural_key(path_row.site.treatment),
+        *(site.gpus, site.nodes, [*Strategy].index(site.strategy), site.global_batch),
+        natural_key(site.treatment),
         precisions.index(path.precision),
         path.channels_last,
         path.compile or "",

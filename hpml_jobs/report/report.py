@@ -16,8 +16,7 @@ from hpml_jobs.report.choose.rules import Choice, Wish, choose
 from hpml_jobs.report.choose.table import choice_table
 from hpml_jobs.report.communication.messages import bandwidth, messages
 from hpml_jobs.report.communication.microbenchmark import points
-from hpml_jobs.report.communication.phases import phases
-from hpml_jobs.report.communication.profiler import profiler
+from hpml_jobs.report.communication.phases import phases, profiler
 from hpml_jobs.report.communication.table import communication
 from hpml_jobs.report.frame import captions, references
 from hpml_jobs.report.frame.cells import CellResult, cell_results

@@ -1,24 +1,26 @@
-"""The instrumented epoch: a table and a picture of its phases."""
+"""The instrumented epoch: a table and a picture of its phases; the profiler's results beside it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from hpml_jobs.checks.profiling import LAUNCH_MS, PROFILER_LIMIT
 from hpml_jobs.checks.result import Affected
-from hpml_jobs.core.measurements import Phases
+from hpml_jobs.core.measurements import Phases, ProfilerSummary
 from hpml_jobs.core.place import Place
 from hpml_jobs.core.text import percent_text
-from hpml_jobs.report.communication.profiler import ProfilerLine, profiler_line
 from hpml_jobs.report.frame import captions, style
 from hpml_jobs.report.frame.builder import (
     UNMEASURED,
     Column,
     Columns,
+    Number,
     TableText,
     column,
+    filled,
     left_out,
     line_table,
     rest,
+    row_sheet,
 )
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import percent, seconds
@@ -31,7 +33,7 @@ from hpml_jobs.report.frame.picture import (
     rows,
 )
 from hpml_jobs.report.frame.rows import Row
-from hpml_jobs.report.frame.table import Table
+from hpml_jobs.report.frame.table import Sheet, Table
 
 PHASES_CAPTION = (
     "Seconds per {work} on the rank that waits least for others; below, least..most over all ranks "
@@ -83,6 +85,49 @@ PHASES = (
     Phase("optimizer", "optimizer", "optimizer", style.GREEN),
 )
 """The phases that add up to the instrumented epoch."""
+
+
+class ProfilerLine(NamedTuple):
+    """The seconds of one trace by torch.profiler, and its communication by the instruments.
+
+    Of some iterations of one rank of one run: compute + comm - overlap + idle = window; shares are
+    of the window. `disagreement`: the distance of the two seconds of communication, a share.
+    """
+
+    iterations: int
+    window_s: float
+    compute_s: float
+    comm_s: float
+    overlap_s: float
+    idle_s: float
+    compute_share: Number
+    comm_share: Number
+    overlap_share: Number
+    idle_share: Number
+    instruments_comm_s: Number
+    disagreement: Number
+    messages: int
+    instruments_messages: int | None
+    message_bytes: int
+    instruments_bytes: int | None
+
+    @classmethod
+    def of(cls, trace: ProfilerSummary) -> Self:
+        """Return the line of a trace."""
+        shares = {
+            f"{name}_share": getattr(trace, f"{name}_s") / trace.window_s
+            if trace.window_s
+            else None
+            for name in ("compute", "comm", "overlap", "idle")
+        }
+        return filled(cls, trace, **shares)
+
+
+def profiler_line(group: ConditionGroup, row: Row) -> ProfilerLine | None:
+    """Return the line of the first rank and run of a row that has a trace."""
+    traces = (rank.profiler for record in group.records(row) for rank in record.ranks)
+    trace = next((trace for trace in traces if trace), None)
+    return ProfilerLine.of(trace) if trace else None
 
 
 def phases(group: ConditionGroup) -> Table | None:
@@ -226,3 +271,9 @@ def phases_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
         legend=legend,
         file="phases.csv",
     )
+
+
+def profiler(group: ConditionGroup) -> Sheet | None:
+    """Return the profiler's seconds beside the instruments'; None without a trace."""
+    lines = [(row, line) for row in group.timed if (line := profiler_line(group, row))]
+    return row_sheet(group, ProfilerLine._fields, lines) if lines else None

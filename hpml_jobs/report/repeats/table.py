@@ -107,6 +107,7 @@ class RepeatsLine(NamedTuple):
             of_speedup = ratio_interval(reference.epochs.runs, sample.runs)
             against = compare_rows(group, (row, reference))[0, 1]
         fastest = rival.comparison if rival else None
+        strategy = rival.fastest.strategy.value if rival else None
         of_fastest = fastest.ratio.interval if fastest else None
         records, left = group.records(row), {r.slug for r in row.left_out if r.role is Role.TIMED}
         return cls(
@@ -117,13 +118,13 @@ class RepeatsLine(NamedTuple):
             speedup=row.speedup,
             speedup_interval=of_speedup,
             against=comparison_text(against) if against else None,
-            against_fastest=_rival_text(rival) if rival else None,
+            against_fastest=f"{strategy}: {comparison_text(fastest)}" if fastest else None,
             epoch_low_s=epoch.low if epoch else None,
             epoch_high_s=epoch.high if epoch else None,
             epoch_covers=epoch.coverage if epoch else None,
             against_ratio=against.ratio.estimate if against else None,
             against_p=against.p if against else None,
-            fastest=rival.fastest.strategy.value if rival else None,
+            fastest=strategy,
             fastest_ratio=fastest.ratio.estimate if fastest else None,
             fastest_ratio_low=of_fastest.low if of_fastest else None,
             fastest_ratio_high=of_fastest.high if of_fastest else None,
@@ -140,11 +141,6 @@ RIVAL_FIELDS = (
     *("against_fastest", "fastest", "fastest_ratio", "fastest_ratio_low", "fastest_ratio_high"),
     "fastest_p",
 )
-
-
-def _rival_text(rival: Rival) -> str:
-    """Return `ddp: slower: 1.04 [1.01, 1.06] times the seconds`."""
-    return f"{rival.fastest.strategy.value}: {comparison_text(rival.comparison)}"
 
 
 def repeats(group: ConditionGroup) -> Table | None:

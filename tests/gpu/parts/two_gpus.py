@@ -1,15 +1,14 @@
 """Two GPUs: what the exchange costs, what hides it, and equal parameters under three strategies."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from hpml_jobs.checks.profiling import communication_gaps
 from hpml_jobs.core.cell import Protocol
-from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.measurements import NcclChoice, Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Loader, Strategy
-from hpml_jobs.report.communication.microbenchmark import choices_text
 from tests.gpu.bench import ONE_GPU, Bench, CellRun
 from tests.gpu.catalog import CHOICE_KINDS, CHOICE_SIZES, SAME_AS_DDP, keys_of
 from tests.gpu.figures import Figure, left_out
@@ -79,6 +78,25 @@ def _choices(*runs: CellRun) -> Iterator[Figure]:
             continue
         known = sum(size in sizes for size in CHOICE_SIZES)
         yield Figure(key=f"nccl_{kind}", value=float(known), note=choices_text(of_kind))
+
+
+def choices_text(choices: Iterable[NcclChoice]) -> str:
+    """Return algorithms and protocols by size, the first size of each.
+
+    >>> from hpml_jobs.core.measurements import CollectiveKind
+    >>> sizes = ((1024, "TREE", "LL"), (2048, "TREE", "LL"), (4096, "RING", "SIMPLE"))
+    >>> kind = CollectiveKind.ALL_REDUCE
+    >>> choices_text(NcclChoice(kind=kind, bytes=n, algorithm=a, protocol=p) for n, a, p in sizes)
+    'TREE/LL from 1,024 bytes, RING/SIMPLE from 4,096'
+    """
+    parts: list[str] = []
+    name = ""
+    for choice in sorted(choices, key=lambda choice: choice.bytes):
+        if choice.name != name:
+            unit = "" if parts else " bytes"
+            parts.append(f"{choice.name} from {choice.bytes:,}{unit}")
+            name = choice.name
+    return ", ".join(parts)
 
 
 def _missing(record: Record) -> tuple[str, ...]:

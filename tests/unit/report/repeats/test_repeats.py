@@ -66,9 +66,9 @@ def test_strategies_are_compared_with_the_fastest_by_ratio(builder):
     lines = texts_by_label(builder.table("repeats"))
     assert lines["ddp 2-GPU b128"][-1] == "–"  # the fastest itself
     near, far = lines["allreduce 2-GPU b128"], lines["gather_scatter 2-GPU b128"]
-    assert near[:3] == ("6", "8.300", "[8.200, 8.500]")
+    assert near[1:3] == ("8.300", "[8.200, 8.500]")
     assert near[-1] == "ddp: slower: 1.02 [1.01, 1.04] times the seconds"  # 2.5 %
-    assert far[:3] == ("6", "12.10", "[12.00, 12.30]")
+    assert far[1:3] == ("12.10", "[12.00, 12.30]")
     assert far[-1] == "ddp: slower: 1.49 [1.48, 1.52] times the seconds"
     sheet = builder.table("repeats").sheet
     assert sheet.rows[3][sheet.columns.index("strategy")] == "gather_scatter"
@@ -90,8 +90,9 @@ def test_two_runs_are_too_few_to_tell(builder):
 def test_single_runs_of_strategies_are_not_comparable(builder):
     builder.with_published_study()
     builder.with_record(lab_record(lab_cell(2, 32, strategy=Strategy.ALLREDUCE), 40.0))
-    assert builder.table("scaling").notes == (
-        "single run each: strategies at the same place are not comparable; use repeats=6",
+    assert (
+        "single run each: strategies at the same place are not comparable; use repeats=6"
+        in builder.table("scaling").notes
     )
 
 

@@ -1,11 +1,14 @@
 """The gallery: its archive is a study that this version reads, and the pages say what it gives."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 from hpml_jobs.cli.main import run
+from hpml_jobs.report.pictures import PLOTS
+from hpml_jobs.report.report import LABELS, SHEETS, TOGETHER
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -50,6 +53,42 @@ def test_page_shows_what_collect_says_of_the_gallery(number, words, outputs, cap
     assert len(parts) > 1
     for part in parts:
         assert part in text
+
+
+@pytest.fixture
+def labels(outputs, tmp_path, capsys):
+    """The labels of the gallery's tables, those of Tables 1 to 3 without their only strategy."""
+    assert run(["collect", "cifar10", "--outputs", str(outputs), "--to", str(tmp_path)]) == 0
+    (group,) = json.loads((tmp_path / "tables.json").read_text())["groups"]
+    return [table["label"].removesuffix("-ddp") for table in group["tables"]]
+
+
+def section(name):
+    return (DOCS / "tables.md").read_text().partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+
+
+def first_columns(text):
+    """Return for each table of a text the words in the first column that are set as code."""
+    tables = re.findall(r"^\|-.*\n((?:\|.*\n)+)", text, re.MULTILINE)
+    return [re.findall(r"`([\w-]+)`", re.sub(r"(?m)^\|([^|]*).*", r"\1", t)) for t in tables]
+
+
+def test_page_has_the_number_of_tables_of_the_gallery(labels):
+    assert re.findall(r"--all` prints (\d+) tables", section("Example")) == [str(len(labels))]
+
+
+def test_page_lists_every_table_and_every_sheet_and_counts_them(labels):
+    text = section("Tables of a report")
+    of_tables, of_sheets = first_columns(text)
+    of_lab = labels[: labels.index("choice")]
+    assert sorted(of_tables) == sorted([*of_lab, *LABELS, *TOGETHER])
+    assert sorted(of_sheets) == sorted(SHEETS)
+    assert re.findall(r"at most (\d+) tables", text) == [str(len(of_tables))]
+
+
+def test_page_lists_every_picture():
+    (names,) = first_columns(section("Pictures"))
+    assert names == [*PLOTS]
 
 
 def test_gallery_page_is_complete_without_network(outputs, tmp_path):

@@ -1,6 +1,5 @@
 """docs/share.md has the tables that its two commands write."""
 
-import json
 import re
 import shutil
 from pathlib import Path
@@ -33,19 +32,11 @@ def report(page, working_folder):
 def test_published_page_tables_are_in_the_report(page, report):
     made = (report / "tables.md").read_text()
     tables = re.findall(
-        r"(?:^\|.*\n)+", page.partition("right tables")[2].partition("\n## ")[0], re.MULTILINE
+        r"(?:^\|.*\n)+", page.partition("A published report")[2].partition("\n## ")[0], re.MULTILINE
     )
-    assert [table[2:9] for table in tables] == ["Table 1", "Table 2", "Table 3"]
+    assert [table[2:9] for table in tables] == ["Table 1", "Table 3"]
     for table in tables:
         assert table in made
-
-
-def test_published_page_speedups_match_the_report(page, report):
-    (group,) = json.loads((report / "tables.json").read_text())["groups"]
-    entries, words = group["entries"], " ".join(page.split())
-    for batch in (32, 128, 512):
-        two, four = (e["speedup"] for e in entries if e["batch_per_gpu"] == batch)
-        assert f"{two:.3f} and {four:.3f} at {'batch ' if batch == 32 else ''}{batch}" in words
 
 
 def test_published_report_notes_values_not_reported(report):

@@ -14,13 +14,10 @@ BEGIN = "<!-- gpu: written by `make docs` from docs/gpu.json and tests/gpu/catal
 END = "<!-- gpu: end -->\n"
 
 METHOD = """\
-`make test-gpu` on a machine with a GPU runs all parts by value, `make test-gpu PARTS="events fp16"`
-runs some of them. Each is a process with a time limit, in minutes on an H200; the first 11 parts
-take an hour at most. [gpu.csv](gpu.csv) has every figure with its expected range; a figure outside
-its range is a finding. Ranges of training speed are scaled from the card that they name to others,
-by peak FLOP/s and memory bandwidth. Figures that a machine cannot give are left out, with the
-reason: two_gpus and fsdp_memory need two GPUs. [tests/README.md](../tests/README.md#on-a-gpu)
-describes a first hour, and a machine without internet.
+`make test-gpu` on a machine with a GPU runs all parts, each a process with a time limit, in minutes
+on an H200 ([tests/README.md](../tests/README.md#on-a-gpu)). [gpu.csv](gpu.csv) has every figure
+with its expected range, scaled to other cards by peak FLOP/s and memory bandwidth; a figure outside
+its range is a finding. two_gpus and fsdp_memory need two GPUs.
 """
 
 NOT_RUN = """\

@@ -7,7 +7,7 @@ from hpml_jobs.checks.disturbance import DISTURBED, MEASURE_AGAIN
 from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.disturbance import outside_causes
-from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes
+from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes, interpolated_s
 from hpml_jobs.core.measurements import (
     CollectiveKind,
     Communication,
@@ -18,7 +18,6 @@ from hpml_jobs.core.measurements import (
     Role,
     Step,
 )
-from hpml_jobs.core.message_times import interpolated_s
 from hpml_jobs.core.record import Model, Rank, Record
 from hpml_jobs.core.strategies import BUS_BANDWIDTHS, Device, Strategy
 

@@ -1,8 +1,9 @@
 """Formulas of all derived numbers of a study; names carry the units."""
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, hypot, log, log2
-from statistics import quantiles
+from statistics import median, quantiles
 
 HAND_OVER_S = 0.002
 """The longest hand-over of a batch from a loader worker (0.6 to 1.4 ms on busy CPUs)."""
@@ -216,7 +217,7 @@ def exposed_communication_s(
 def waiting_s(exposed_s: float, exchange_s: float) -> float:
     """Return the exposed communication beyond the exchange: waiting for a later rank.
 
-    `exchange_s` sums each iteration's least exposed time over ranks. Rounding never makes the
+    `exchange_s` sums each collective's least exposed time over ranks. Rounding never makes the
     difference negative.
 
     >>> waiting_s(1.75, exchange_s=1.5), waiting_s(0.1 + 0.2, 0.1 + 0.2 + 1e-17)
@@ -403,37 +404,6 @@ def bus_gb_per_s(
     return bus_factor(collective, processes) * message_bytes / communication_s / 1e9
 
 
-def ring_all_reduce_s(
-    message_bytes: float, processes: int, latency_s: float, link_gb_per_s: float
-) -> float:
-    """Return the time of a ring all-reduce: T(S, N) = 2(N - 1) x (alpha + (S / N) / B).
-
-    Patarasuk & Yuan, JPDC 69(2), 2009: N - 1 steps of reduce-scatter, N - 1 of all-gather.
-
-    >>> round(ring_all_reduce_s(4e9, 4, latency_s=0.0, link_gb_per_s=10.0), 9)
-    0.6
-    """
-    return 2 * (processes - 1) * (latency_s + message_bytes / processes / (link_gb_per_s * 1e9))
-
-
-def gather_scatter_s(
-    gradient_bytes_: float,
-    processes: int,
-    latency_s: float,
-    link_gb_per_s: float,
-    messages: int = 1,
-) -> float:
-    """Return the time of a gather to rank 0 and a scatter back: T = 2 m alpha + 2(N - 1) S / B.
-
-    m is the number of messages. All 2(N - 1) S bytes of an iteration pass through rank 0's link.
-
-    >>> gather_scatter_s(1e9, 4, latency_s=0.0, link_gb_per_s=10.0)
-    0.6
-    """
-    wire = 2 * (processes - 1) * gradient_bytes_
-    return 2 * messages * latency_s + wire / (link_gb_per_s * 1e9)
-
-
 def flop_per_s(flop_per_sample: float, samples: int, seconds: float) -> float:
     """Return the FLOP/s of one device for the forward and backward passes of its samples.
 
@@ -544,3 +514,34 @@ def training_left_s(elapsed_s: float, epoch_s: float, epochs_after: int) -> floa
     (480, 0)
     """
     return max(epoch_s - elapsed_s, 0) + epochs_after * epoch_s
+
+
+def pooled(cells: Iterable[Mapping[int, float]]) -> dict[int, float]:
+    """Return the median over cells of their times, by message bytes.
+
+    >>> pooled([{1024: 1.0}, {1024: 3.0, 4096: 5.0}, {1024: 2.0}])
+    {1024: 2.0, 4096: 5.0}
+    """
+    times_by_size: dict[int, list[float]] = {}
+    for times_s in cells:
+        for size, time_s in times_s.items():
+            if time_s > 0:
+                times_by_size.setdefault(size, []).append(time_s)
+    return {size: median(times) for size, times in sorted(times_by_size.items())}
+
+
+def interpolated_s(times_s: Mapping[int, float], message_bytes: int) -> float | None:
+    """Return the time of a message by linear interpolation; None outside the measured sizes.
+
+    >>> interpolated_s({100: 1.0, 300: 2.0}, 200), interpolated_s({100: 1.0, 300: 2.0}, 400)
+    (1.5, None)
+    """
+    sizes: Sequence[int] = sorted(times_s)
+    if not sizes or not sizes[0] <= message_bytes <= sizes[-1]:
+        return None
+    index = bisect_left(sizes, message_bytes)
+    if sizes[index] == message_bytes:
+        return times_s[message_bytes]
+    low, high = sizes[index - 1], sizes[index]
+    share = (message_bytes - low) / (high - low)
+    return times_s[low] + share * (times_s[high] - times_s[low])

@@ -10,6 +10,7 @@ from hpml_jobs.core.formulas import (
     bits_per_byte,
     communication_cost_s,
     cost_resolution_s,
+    interpolated_s,
     iterations,
     overhead,
     samples_processed,
@@ -34,7 +35,6 @@ from hpml_jobs.core.measurements import (
     Text,
     Volume,
 )
-from hpml_jobs.core.message_times import interpolated_s
 from hpml_jobs.core.quantization import Quantized
 from hpml_jobs.core.value import Document, Upgrade, Value
 from hpml_jobs.core.workload import WORK_SAMPLES, Loss, SourceFile

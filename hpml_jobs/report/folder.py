@@ -26,7 +26,7 @@ from hpml_jobs.core.text import printable
 from hpml_jobs.report import page, pictures
 from hpml_jobs.report.files import csv_tables, json_tables, latex, markdown
 from hpml_jobs.report.handin import files as handin
-from hpml_jobs.report.report import LABELS, TOGETHER, Report
+from hpml_jobs.report.report import LABELS, SHEETS, TOGETHER, Report
 from hpml_jobs.study.files import write_whole
 
 TABLES = "tables.json"
@@ -34,8 +34,21 @@ TABLES = "tables.json"
 Contents: TypeAlias = Mapping[str, str | bytes]
 """The contents of files by name."""
 
-_SHEETS = tuple(f"{name}.csv" for name in (*LABELS, *TOGETHER, "curves"))
+_EARLIER_SHEETS = ("compared", "cost", "fit", "sharding", "speedups", "strong")
+_EARLIER_PICTURES = (
+    *("accuracy", "activations", "communication", "profile", "ranks", "steps", "throughput"),
+    *("timeline", "weights"),
+)
+"""Files of reports up to version 0.9.0: a new report in their folder removes them."""
+
+_SHEETS = tuple(f"{name}.csv" for name in (*LABELS, *SHEETS, *TOGETHER, "curves", *_EARLIER_SHEETS))
 """The names of the tables' files that not every report has."""
+
+_PICTURES = (
+    *pictures.names(),
+    *(f"{name}.{kind}" for name in _EARLIER_PICTURES for kind in ("png", "svg")),
+)
+"""The names of the pictures' files that not every report has."""
 
 
 class ReadOnlyError(HpmlError):
@@ -55,7 +68,7 @@ def write_tables(report: Report, folder: Path) -> list[Path]:
 def write_all(report: Report, folder: Path) -> list[Path]:
     """Write the page, its pictures and the tables as `write_tables` does."""
     contents = {**_tables(report), **page.files(report)}
-    written = _write(contents, folder, (*_SHEETS, *pictures.names()))
+    written = _write(contents, folder, (*_SHEETS, *_PICTURES))
     (folder / page.HTML).touch()  # also if it is the same: it is of the tables that are there now
     return written
 

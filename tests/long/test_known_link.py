@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from hpml_jobs.core.formulas import bus_gb_per_s
+from hpml_jobs.core.formulas import bus_gb_per_s, interpolated_s
 from hpml_jobs.core.measurements import CollectiveKind
-from hpml_jobs.core.message_times import interpolated_s
 from hpml_jobs.study.study import Study
 from tests.conftest import Program
 from tests.unit.worker.injections import ON_LINK, needs_link, python_after

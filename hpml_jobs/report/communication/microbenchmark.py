@@ -6,7 +6,6 @@ from typing import NamedTuple
 from hpml_jobs.core import formulas
 from hpml_jobs.core.disturbance import quiet_microbenchmarks
 from hpml_jobs.core.measurements import CollectiveKind, MicrobenchmarkPoint
-from hpml_jobs.core.message_times import pooled
 from hpml_jobs.core.record import Record
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.table import Sheet
@@ -42,7 +41,7 @@ class Allocation(NamedTuple):
     @property
     def times_s(self) -> dict[int, float]:
         """Median over cells of their typical seconds, by message bytes."""
-        return pooled(
+        return formulas.pooled(
             record.microbenchmark.times_of(self.kind)
             for record in quiet_microbenchmarks(self.records)
             if record.microbenchmark

@@ -111,7 +111,10 @@ def _unit(workload: Workload) -> str:
 def _mean_errors(prediction: Prediction) -> str:
     skill = prediction.skill
     if skill is None:
-        return "No cell could be left out to measure its error."
+        return (
+            "No cell could be left out to measure its error: the band is that of published tables, "
+            "and launches here may scatter more."
+        )
     return (
         f"Mean error on {counted(len(skill.points), 'left-out cell')}: model "
         f"{percent(skill.model.mean)} %, no change {percent(skill.null.mean)} %."

@@ -82,6 +82,3 @@ def quantization(groups: Sequence[ConditionGroup]) -> Picture | None:
         legend=dict(zip((runs.name for runs in shown), style.COLOURS, strict=False)),
         between=", ",
     )
-
-
-# ---- histograms ----

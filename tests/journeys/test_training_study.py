@@ -41,12 +41,12 @@ def test_treated_cells_share_a_table_with_training_quality(studies, login):
         assert sum(rank.held_elements for rank in record.ranks) == record.model.parameters
     screen = login.ok("collect", "treated", "--all")
     assert "Table 4" in screen
-    assert "Sharding: memory" in screen
+    assert "Training paths and sharding" in screen
     assert "1 of 3" in screen
     assert "3 of 3" in screen
     login.ok("report", "treated")
     report = treated.study.report
-    for name in ("table4.csv", "shuffling.csv", "curves.csv", "loss.png", "accuracy.svg"):
+    for name in ("table4.csv", "shuffling.csv", "curves.csv", "loss.png", "paths.csv", "evaluation.csv"):
         assert (report / name).stat().st_size > 0, name
 
 

@@ -282,7 +282,7 @@ class Exchange:
         self._trace = None
 
     def _note(self, kind: Kind) -> None:
-        self.events.append(Event(kind, self.clock.stamp()))
+        self.events.append(Event.now(kind, self.clock))
 
     def begin_step(
         self, args: tuple[Any, ...], options: dict[str, Any]

@@ -9,6 +9,7 @@ from multiprocessing.util import Finalize
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 from weakref import WeakSet, ref
 
+import msgspec
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -24,6 +25,7 @@ from hpml_jobs.worker.instruments.phases import EpochPhases
 from hpml_jobs.worker.instruments.summary import time_epoch
 from hpml_jobs.worker.instruments.timing import Clock, HostClock, Window
 from hpml_jobs.worker.observer.exchange import Exchange
+from hpml_jobs.worker.observer.launches import least_launch_s, waits_for_device
 from hpml_jobs.worker.observer.meters import Meters, clock_of
 from hpml_jobs.worker.observer.result import PATIENCE_S, Writer, global_rank, note_fault
 from hpml_jobs.worker.observer.watch import has_group, script_has_profiler, world_size
@@ -106,7 +108,7 @@ class Session:
         self._optimizer = self._trainings = 0
         self._other: ref[Optimizer] | None = None
         self._may_meet = self._all_may_come = True
-        self._shorter = ""
+        self._shorter = self._waits = ""
         try:
             self.file = CellFolder(folder.cell_folder).read()
             self.cell = self.file.cell
@@ -147,7 +149,7 @@ class Session:
     def request(self, one_pass: Pass) -> None:
         """Note that the script asks for a batch."""
         if self._recording:
-            self._recording.events.append(Event(Kind.REQUEST, self._clock.stamp(), one_pass))
+            self._recording.events.append(Event.now(Kind.REQUEST, self._clock, one_pass))
 
     @guarded
     def receive(self, one_pass: Pass, batch: Any) -> None:
@@ -155,17 +157,16 @@ class Session:
         one_pass.batches += 1
         self._latest = one_pass
         if self._recording:
-            stamp = self._clock.stamp()
-            event = Event(Kind.BATCH, stamp, one_pass, self._size_of(batch))
-            self._recording.events.append(event)
+            event = Event.now(Kind.BATCH, self._clock, one_pass)
+            self._recording.events.append(event._replace(samples=self._size_of(batch)))
             self._exchange.count_batch()
 
     @guarded
     def _receive_input(self, _model: nn.Module, *inputs: Any) -> None:
         """Note that a script without a loader calls its model to train it."""
         if self._recording and torch.is_grad_enabled():
-            stamp = self._clock.stamp()
-            self._recording.events.append(Event(Kind.BATCH, stamp, samples=self._size_of(inputs)))
+            event = Event.now(Kind.BATCH, self._clock)
+            self._recording.events.append(event._replace(samples=self._size_of(inputs)))
             self._exchange.count_batch()
 
     def _size_of(self, batch: Any) -> int:
@@ -178,7 +179,7 @@ class Session:
         self._leave(one_pass)
         recording = self._recording
         if recording:
-            recording.events.append(Event(Kind.END, self._clock.stamp(), one_pass))
+            recording.events.append(Event.now(Kind.END, self._clock, one_pass))
         if recording and recording.owner is one_pass:
             if self.ahead or not self.results:  # whether it is ahead is known after the first
                 recording.is_ending = True
@@ -231,8 +232,7 @@ class Session:
         source = recording.owner or self._latest
         if source:
             source.steps += 1
-        stamp = self._clock.stamp()
-        recording.events.append(Event(Kind.STEPPED, stamp))
+        recording.events.append(Event.now(Kind.STEPPED, self._clock))
         recording.steps += id(optimizer) == self._optimizer
         if recording.is_ending:
             self.ahead = True
@@ -376,6 +376,8 @@ class Session:
             if self._meters and role is not Role.WARMUP:
                 epoch = self._meters.add_to(epoch)
             self.results.append(Result(epoch, iterations, batches, phases))
+        if phases and self._clock.runs_behind_host:
+            self._add_launches(iterations)
         if role is Role.TIMED and self._meters:
             self._meters.cards.read()
             self._exchange.prepare(iterations)
@@ -386,6 +388,17 @@ class Session:
         if self.role is None and self.script.stop:
             leaves = self._may_meet and self._all_may_come
             (self.writer.leave if leaves else self.writer.stay)()
+
+    def _add_launches(self, instrumented: Iterations) -> None:
+        """Add the host's time to the timed epoch where it launches all the time."""
+        if waits_for_device(self._clock, instrumented):
+            self._waits = "the script waits for its GPU between batch and step"
+            return
+        number = next(n for n, result in enumerate(self.results) if result.epoch.role is Role.TIMED)
+        timed = self.results[number]
+        launch_s = least_launch_s(timed.iterations)
+        epoch = msgspec.structs.replace(timed.epoch, launch_s=launch_s)
+        self.results[number] = timed._replace(epoch=epoch)
 
     def _begins_anew(self) -> bool:
         """Begin anew where a pass trained another model, after a pretraining; return whether."""
@@ -420,6 +433,8 @@ class Session:
         phases = self._exchange.missing or self._shorter or self._exchange.postponed
         if phases and not any(result.phases for result in self.results):
             unread.append(f"phases: {phases}")
+        if self._waits:
+            unread.append(f"launches: {self._waits}")
         if script_has_profiler():
             unread.append("the script uses torch's profiler, which takes a part of its times")
         if self.steps and self._latest is None:

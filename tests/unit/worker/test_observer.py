@@ -12,6 +12,8 @@ import msgspec
 import numpy as np
 import pytest
 
+from hpml_jobs import checks
+from hpml_jobs.checks import Level
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.record import Record
@@ -562,3 +564,58 @@ def test_ranks_with_other_numbers_of_iterations_get_a_sentence():
     assert "rank 1 of train.py trained 9 iterations in the timed epoch, rank 0" in unmeasured(
         cell, cell.script, [first, shorter]
     )
+
+
+ON_GPU = """
+import sys
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from tests.unit.worker.scripted_script import Network, Steps, collate, created, gpu
+
+gpu.script = gpu.script._replace(launch=float(sys.argv[1]))
+model = Network(8, 4)
+data = TensorDataset(torch.randn(64, 8), torch.randint(4, (64,)))
+loader = DataLoader(data, 8, collate_fn=collate)
+optimizer = Steps(model.parameters(), 0.1)
+for epoch in range(4):
+    for inputs, targets in loader:
+        loss = nn.functional.cross_entropy(model(inputs), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        gpu.synchronize()
+print(*created, flush=True)
+"""
+
+
+def warnings_on_gpu(record: Record) -> list[str]:
+    """What the check of launches says of a record whose cell has a GPU."""
+    cell = msgspec.structs.replace(record.cell, device=Device.CUDA)
+    results = checks.check_record(msgspec.structs.replace(record, cell=cell))
+    return [r.reason for r in results if r.check == "gpu-utilization" and r.level is not Level.PASS]
+
+
+def test_launches_of_a_script_are_the_hosts_time(observe):
+    record = observe(ON_GPU, "1", gpus=1, batch=8).record
+    assert record.ranks[0].timed.launch_s == pytest.approx(0.003)  # forward, backward, step
+    assert warnings_on_gpu(record) == []
+
+
+def test_script_with_a_slow_host_is_launch_bound(observe):
+    record = observe(ON_GPU, "12", gpus=1, batch=8).record
+    (reason,) = warnings_on_gpu(record)
+    assert "takes 36 ms to launch an iteration on rank 0, 100 % of its time" in reason
+    assert "torch.compile in the script" in reason
+
+
+def test_script_that_waits_before_its_step_is_not_launch_bound(observe):
+    waits = ON_GPU.replace(
+        "        optimizer.step", "        gpu.synchronize()\n        optimizer.step"
+    )
+    record = observe(waits, "1", gpus=1, batch=8).record
+    assert record.ranks[0].timed.launch_s is None
+    assert (
+        "launches: the script waits for its GPU between batch and step" in record.facts.missing[0]
+    )
+    assert warnings_on_gpu(record) == []

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from functools import wraps
-from math import inf
+from math import ceil, inf
 from multiprocessing.util import Finalize
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 from weakref import WeakSet, ref
@@ -45,8 +45,11 @@ MEETING = timedelta(seconds=30)
 USUAL_WINDOW = (50, 200)
 """window= of a script without a loader, or with one that does not say how long it is."""
 
-STAMPS_OF_BATCH = 4
-"""Stamps of a batch in a timed window, and some to spare."""
+SPARE_SHARE = 0.1
+"""Stamps to spare: an iteration may have a test of its own, or the end of a pass."""
+
+OTHER_STAMPS = 40
+"""Stamps of the beginning of a trace, and of a window's ends."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -75,11 +78,12 @@ def guarded(
 
 
 class Result(NamedTuple):
-    """A window that was measured."""
+    """A window that was measured; `events` were seen in it, those of tests too."""
 
     epoch: Epoch
     iterations: Iterations
     batches: int
+    events: int
     phases: EpochPhases | None = None
 
 
@@ -273,9 +277,7 @@ class Session:
         if self._meters:
             if not self._clock.runs_behind_host:
                 self._clock = self._exchange.clock = clock_of(self.device)
-            batches = self.results[-1].batches if self.results else 0
-            each = STAMPS_OF_BATCH + self._exchange.stamps(role)
-            self._clock.prepare(each * (batches + 1))
+            self._clock.prepare(self._most_stamps(role))
             self.writer.report(role)
             self._exchange.start(role, self.device)
             self._meters.start()
@@ -284,6 +286,16 @@ class Session:
         self._recording = Recording(Window(self._clock, lambda: None), role)
         self._exchange.events = self._recording.events
         self._recording.window.__enter__()
+
+    def _most_stamps(self, role: Role) -> int:
+        """Return how many stamps a window takes at most, as the windows before it show."""
+        if not self.results:  # the warm-up may create events
+            return OTHER_STAMPS
+        lengths = [len(result.iterations.samples) for result in self.results]
+        iterations = self.window[1] if self.window else max(lengths)
+        events, length = self.results[-1].events, lengths[-1]
+        each = events / max(1, length) + self._exchange.stamps(role, self.results[-1].iterations)
+        return OTHER_STAMPS + ceil((1 + SPARE_SHARE) * each * iterations)
 
     def _meet(self, role: Role) -> None:
         """Wait until all processes are at the beginning of a window, so that none waits inside.
@@ -375,7 +387,7 @@ class Session:
             )
             if self._meters and role is not Role.WARMUP:
                 epoch = self._meters.add_to(epoch)
-            self.results.append(Result(epoch, iterations, batches, phases))
+            self.results.append(Result(epoch, iterations, batches, len(recording.events), phases))
         if phases and self._clock.runs_behind_host:
             self._add_launches(iterations)
         if role is Role.TIMED and self._meters:

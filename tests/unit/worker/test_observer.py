@@ -619,3 +619,27 @@ def test_script_that_waits_before_its_step_is_not_launch_bound(observe):
         "launches: the script waits for its GPU between batch and step" in record.facts.missing[0]
     )
     assert warnings_on_gpu(record) == []
+
+
+def created_events(seen: Seen) -> list[list[int]]:
+    """Events of CUDA that were created in each window after the warm-up, by rank."""
+    assert seen.code == 0, seen.stderr
+    return [[*map(int, line.split())][1:] for line in seen.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("fields", [{}, {"window": (4, 20)}], ids=["epochs", "windows"])
+def test_no_event_is_created_in_a_window(observe, fields):
+    script = ON_GPU.replace("range(4)", "range(6)")
+    seen = observe(script, "1", gpus=1, batch=8, stop=False, **fields)
+    assert roles(seen.record) == ["warmup", "timed", "instrumented"]
+    assert created_events(seen) == [[0, 0]]
+
+
+def test_no_event_is_created_for_many_buckets(observe):
+    layers = "nn.Sequential(*[nn.Linear(8, 8) for _ in range(60)], Network(8, 4))"
+    wrapped = f"nn.parallel.DistributedDataParallel({layers}, bucket_cap_mb=1e-5)"
+    group = "torch.distributed.init_process_group('gloo')\n"
+    script = ON_GPU.replace("Network(8, 4)", wrapped).replace("model =", f"{group}model =")
+    seen = observe(script, "1", batch=8, stop=False)
+    assert seen.record.exchange.collectives > 8 * 60
+    assert created_events(seen) == [[0, 0]] * 2

@@ -28,7 +28,13 @@ from hpml_jobs.worker.instruments.phases import EpochPhases, split_phases
 from hpml_jobs.worker.instruments.timing import Clock
 from hpml_jobs.worker.instruments.wrappers import record_all_reduce
 from hpml_jobs.worker.observer.traced import MOST_BATCHES, Trace
-from hpml_jobs.worker.observer.watch import WRAPPERS, has_group, script_has_profiler, world_size
+from hpml_jobs.worker.observer.watch import (
+    WRAPPERS,
+    has_group,
+    is_capturing,
+    script_has_profiler,
+    world_size,
+)
 from hpml_jobs.worker.observer.windows import Event, Iterations, Kind, Recording, mark_phases
 
 PASSES = 3
@@ -293,7 +299,8 @@ class Exchange:
         self._trace = None
 
     def _note(self, kind: Kind) -> None:
-        self.events.append(Event.now(kind, self.clock))
+        if not is_capturing():
+            self.events.append(Event.now(kind, self.clock))
 
     def begin_step(
         self, args: tuple[Any, ...], options: dict[str, Any]
@@ -317,18 +324,20 @@ class Exchange:
         return (args[0], noted, *args[2:]), options
 
     def current_ledger(self) -> Ledger | None:
-        """Return the ledger, for a message that begins now."""
-        if self.ledger:
-            self.ledger.iteration = len(self.events)  # of which `split` makes the micro-step
+        """Return the ledger, for a message that begins now and does not go into a CUDA graph."""
+        if self.ledger is None or is_capturing():
+            return None
+        self.ledger.iteration = len(self.events)  # of which `split` makes the micro-step
         return self.ledger
 
     def _record_buffers(self, wrapper: DistributedDataParallel) -> None:
         send = getattr(wrapper, _BROADCAST)
 
         def record(tensors: list[Tensor], *args: Any, **options: Any) -> None:
-            start = self.clock.stamp()
+            ledger = self.current_ledger()
+            start = self.clock.stamp() if ledger else None
             send(tensors, *args, **options)
-            if ledger := self.current_ledger():
+            if ledger:
                 ledger.record_call(CollectiveKind.BROADCAST, Purpose.BUFFERS, tensors, start)
 
         wrapper.__dict__[_BROADCAST] = record

@@ -27,8 +27,19 @@ from hpml_jobs.worker.instruments.timing import Clock, HostClock, Window
 from hpml_jobs.worker.observer.exchange import Exchange
 from hpml_jobs.worker.observer.launches import least_launch_s, waits_for_device
 from hpml_jobs.worker.observer.meters import Meters, clock_of
-from hpml_jobs.worker.observer.result import PATIENCE_S, Writer, global_rank, note_fault
-from hpml_jobs.worker.observer.watch import has_group, script_has_profiler, world_size
+from hpml_jobs.worker.observer.result import (
+    PATIENCE_S,
+    Writer,
+    global_rank,
+    note_fault,
+    note_reason,
+)
+from hpml_jobs.worker.observer.watch import (
+    has_group,
+    is_capturing,
+    script_has_profiler,
+    world_size,
+)
 from hpml_jobs.worker.observer.windows import (
     Event,
     Iterations,
@@ -64,6 +75,9 @@ def guarded(
     def call(session: "Session", /, *args: P.args, **options: P.kwargs) -> T | None:
         if session.is_over:
             return None
+        if is_capturing():  # where nothing may be stamped or waited for
+            session.note_capture()
+            return None
         try:
             return method(session, *args, **options)
         except Exception as fault:
@@ -98,7 +112,7 @@ class Session:
 
     def __init__(self, folder: AttemptFolder) -> None:
         self.folder = folder
-        self.is_over = self.has_failed = False
+        self.is_over = self.has_failed = self._captures = False
         self.results: list[Result] = []
         self.steps = 0
         self.passes: list[int] = []
@@ -422,6 +436,16 @@ class Session:
         self.results, self.passes = [], []
         self._prepare(optimizer)
         return True
+
+    def note_capture(self) -> None:
+        """Note once that a step goes into a CUDA graph."""
+        if not self._captures:
+            self._captures = True
+            text = (
+                f"{self.script.path} captures training in a CUDA graph, whose replays are not "
+                "seen: let it train without the graph"
+            )
+            note_reason(self.folder, text)
 
     @property
     def model(self) -> nn.Module | None:

@@ -643,3 +643,38 @@ def test_no_event_is_created_for_many_buckets(observe):
     seen = observe(script, "1", batch=8, stop=False)
     assert seen.record.exchange.collectives > 8 * 60
     assert created_events(seen) == [[0, 0]] * 2
+
+
+CAPTURES = """
+import sys
+import torch
+from tests.unit.worker.scripted_script import Network, Steps, gpu
+
+model = Network(8, 4)
+optimizer = Steps(model.parameters(), 0.1)
+
+def train(steps, is_capturing=False):
+    torch.cuda.is_current_stream_capturing = lambda: is_capturing
+    for _ in range(steps):
+        model(torch.randn(8, 8)).sum().backward()
+        optimizer.step()
+
+torch.cuda.is_initialized = lambda: True
+train(4)
+before = gpu.events, gpu.synchronizations
+train(6, is_capturing=True)
+assert (gpu.events, gpu.synchronizations) == before
+train(int(sys.argv[1]))
+"""
+
+
+def test_steps_inside_a_graph_capture_are_left_alone(observe):
+    """With window=2,3 the timed window would end inside of it."""
+    reason = "train.py captures training in a CUDA graph, whose replays are not seen"
+    seen = observe(CAPTURES, "0", gpus=1, batch=8, window=(2, 3))
+    assert seen.code == 0, seen.stderr
+    assert seen.reason.startswith(reason)
+    record = observe(CAPTURES, "9", gpus=1, batch=8, window=(2, 3)).record
+    assert roles(record) == ["warmup", "timed", "instrumented"]
+    assert record.ranks[0].timed.iterations == 3
+    assert any(missing.startswith(reason) for missing in record.facts.missing)

@@ -26,7 +26,7 @@ from hpml_jobs.worker.instruments.summary import time_epoch
 from hpml_jobs.worker.instruments.timing import Clock, HostClock, Window
 from hpml_jobs.worker.observer.exchange import Exchange
 from hpml_jobs.worker.observer.launches import least_launch_s, waits_for_device
-from hpml_jobs.worker.observer.meters import Meters, clock_of
+from hpml_jobs.worker.observer.meters import Meters, clock_of, devices_of
 from hpml_jobs.worker.observer.result import (
     PATIENCE_S,
     Writer,
@@ -273,8 +273,8 @@ class Session:
         self._trainings += 1
         if self.window is None and not (self._latest and _has_length(self._latest.loader)):
             self.window = USUAL_WINDOW
-        parameter = optimizer.param_groups[0]["params"][0]
-        self.device = parameter.device
+        self._devices = devices_of(optimizer)
+        self.device = self._devices[0]
         self._exchange.find_model(optimizer, None if self._latest else self._receive_input)
         self.writer = Writer(self, optimizer)
         self._meters = Meters(self.device)
@@ -290,7 +290,7 @@ class Session:
             return
         if self._meters:
             if not self._clock.runs_behind_host:
-                self._clock = self._exchange.clock = clock_of(self.device)
+                self._clock = self._exchange.clock = clock_of(self._devices)
             self._clock.prepare(self._most_stamps(role))
             self.writer.report(role)
             self._exchange.start(role, self.device)

@@ -1,6 +1,9 @@
 """Iterations and phases of a script from what was seen of it, in nanoseconds of the host."""
 
+from types import SimpleNamespace
+
 import pytest
+import torch
 
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.worker.instruments.recorder import IterationMarks
@@ -8,6 +11,7 @@ from hpml_jobs.worker.instruments.timing import HostClock, Window
 from hpml_jobs.worker.instruments.trace import Event as Traced
 from hpml_jobs.worker.observer import traced
 from hpml_jobs.worker.observer.launches import least_launch_s
+from hpml_jobs.worker.observer.meters import clock_of, devices_of
 from hpml_jobs.worker.observer.traced import Trace, waits
 from hpml_jobs.worker.observer.windows import (
     Event,
@@ -107,6 +111,18 @@ def test_batches_of_a_test_are_not_samples():
     seen.events[3:5] = [event._replace(source=of_test) for event in seen.events[3:5]]
     result = split_iterations(HostClock(), seen)
     assert result.samples == [SIZE, SIZE]
+
+
+def test_window_ends_when_all_gpus_of_the_parameters_have_done_their_work(monkeypatch):
+    gpus = [torch.device("cuda", number) for number in (1, 0)]
+    places = [gpus[0], gpus[1], torch.device("cpu"), gpus[0]]
+    groups = [{"params": [SimpleNamespace(device=place)]} for place in places]
+    devices = devices_of(SimpleNamespace(param_groups=groups))
+    synchronized = []
+    monkeypatch.setattr(torch.cuda, "Event", lambda **_: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronized.append)
+    clock_of(devices).synchronize()
+    assert synchronized == gpus
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import hpml_jobs
 from hpml_jobs.core.cell import CellFile
+from hpml_jobs.core.environment import refusal
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.script import Script, ScriptLauncher
 from hpml_jobs.core.source_files import changed_files, refuse_changed
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.attempt import OBSERVE_VARIABLE, AttemptFolder
 
 SITE = Path(hpml_jobs.__file__).parent / "worker" / "observer" / "site"
@@ -17,16 +20,21 @@ SITE = Path(hpml_jobs.__file__).parent / "worker" / "observer" / "site"
 
 
 def script_command(
-    script: Script, file: CellFile, attempt: AttemptFolder, torchrun: Sequence[str]
+    script: Script, file: CellFile, attempt: AttemptFolder, torchrun: Sequence[str], node: int = 0
 ) -> list[str]:
     """Return the command of a script, below `torchrun` unless it starts its processes itself.
 
+    With device=cuda it begins with the check of this node's GPUs, as a rank of a cell does.
+
     Raises:
-        HpmlError: the script or a local module that it imports was changed since submission.
+        HpmlError: the script or a local module that it imports was changed since submission, or
+            the environment changes what is measured.
     """
-    refuse_changed(changed_files(file.cell.workload.code, file.import_root))
-    attempt.files.mkdir(parents=True, exist_ok=True)
     cell = file.cell
+    refuse_changed(changed_files(cell.workload.code, file.import_root))
+    if refused := refusal(os.environ, cell.device, communicates=cell.processes > 1):
+        raise HpmlError(refused)
+    attempt.files.mkdir(parents=True, exist_ok=True)
     values = {
         "batch": cell.batch,
         "gpus": cell.gpus,
@@ -36,11 +44,14 @@ def script_command(
         "folder": attempt.files,
     }
     command = script.command({name: str(value) for name, value in values.items()})
+    first_rank = str(node * cell.processes // cell.nodes)
+    check = ["-m", "hpml_jobs.worker.devices", str(attempt.cell_folder), attempt.id, first_rank]
+    checked = [sys.executable, *check] if cell.device is Device.CUDA else []
     if script.launcher is ScriptLauncher.PYTHON:
-        return [sys.executable, *command]
-    task = ["-m", "hpml_jobs.job.script"]
+        return [*checked, sys.executable, *command]
+    task = ["-m", "hpml_jobs.job.script"] if script.launcher is ScriptLauncher.SRUN else []
     # after --, torchrun takes no option of the script for its own
-    return [*torchrun, "--", *(task if script.launcher is ScriptLauncher.SRUN else []), *command]
+    return [*checked, *torchrun, "--", *task, *command]
 
 
 def script_environment(script: Script, attempt: AttemptFolder) -> dict[str, str]:

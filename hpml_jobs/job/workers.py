@@ -146,7 +146,8 @@ def run_workers(
     if script is None:
         command = worker_command(cell, folder.root, attempt, job)
     else:  # on one GPU too under torchrun, whose variables it may read
-        command = script_command(script, file, attempt, torchrun_command(cell, attempt, job))
+        torchrun = torchrun_command(cell, attempt, job)
+        command = script_command(script, file, attempt, torchrun, job.node)
         environment |= script_environment(script, attempt)
     with log.open("ab") as output:
         workers = subprocess.Popen(

@@ -1,11 +1,16 @@
-"""The devices of a rank: exactly those that the cell needs, or an error."""
+"""The devices of a rank: exactly those that the cell needs, or an error.
+
+`python -m hpml_jobs.worker.devices CELL_FOLDER ATTEMPT_ID RANK COMMAND` checks those of a script.
+"""
 
 import os
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
 
 import torch
 
@@ -14,6 +19,8 @@ from hpml_jobs.core.environment import refusal
 from hpml_jobs.core.errors import HpmlError, NodeFaultError
 from hpml_jobs.core.gpus import is_mig, node_fault, nvml_text, open_nvml
 from hpml_jobs.core.strategies import Device
+from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.worker.failure import describe, write_report
 from hpml_jobs.worker.instruments.facts import slurm_variables
 from hpml_jobs.worker.instruments.timing import Devices
 
@@ -32,26 +39,39 @@ def devices_for(cell: Cell, local_rank: int) -> Devices:
     """Return this rank's devices: all of the cell with dp, else one.
 
     Raises:
+        HpmlError: as `check_devices`. There is no fallback.
+    """
+    numbers = (local_rank,) if cell.strategy.under_torchrun else range(cell.gpus)
+    check_devices(cell, numbers)
+    if cell.device is Device.CPU:
+        return (torch.device("cpu"),)
+    torch.cuda.set_device(numbers[0])
+    return tuple(torch.device("cuda", number) for number in numbers)
+
+
+def check_devices(cell: Cell, numbers: Iterable[int]) -> None:
+    """Refuse an environment in which a cell, or a script, would not be measured as others are.
+
+    `numbers` are the GPUs to check; each is awaited until the previous cell has left it.
+
+    Raises:
         HpmlError: no CUDA, too few GPUs or those of others, another GPU type, a GPU in use, or an
-            environment that changes what is measured. There is no fallback.
+            environment that changes what is measured.
     """
     refused = refusal(os.environ, cell.device, communicates=cell.processes > 1)
     if refused:
         raise HpmlError(refused)
     if cell.device is Device.CPU:
-        return (torch.device("cpu"),)
+        return
     if not torch.cuda.is_available():
         raise HpmlError(f"device=cuda, but torch sees no CUDA device: {why_no_cuda()}")
     allocation: dict[str, str] = {}
     with suppress(ValueError, AttributeError):  # damaged: the facts say so
         allocation = slurm_variables()
     check_number(cell.gpus_per_node, torch.cuda.device_count(), allocation)
-    numbers = (local_rank,) if cell.strategy.under_torchrun else range(cell.gpus)
     for number in numbers:
         _check_gpu(number, cell.gpu_type)
         await_free(number)
-    torch.cuda.set_device(numbers[0])
-    return tuple(torch.device("cuda", number) for number in numbers)
 
 
 def check_number(needed: int, visible: int, allocation: Mapping[str, str]) -> None:
@@ -216,3 +236,25 @@ def why_no_cuda() -> str:
         f"driver {driver} (CUDA {driver_cuda}) has {gpus} GPU(s), and {needs}: check whether "
         "CUDA_VISIBLE_DEVICES hides them"
     )
+
+
+def main(cell_folder: str, attempt_id: str, rank: str, *command: str) -> NoReturn:
+    """Become the command of a script if this node's GPUs may be used; else report why, exit with 1.
+
+    `rank` is the first one of this node.
+    """
+    folder = CellFolder(Path(cell_folder))
+    try:
+        cell = folder.read().cell
+        check_devices(cell, range(cell.gpus_per_node))
+    except Exception as error:  # the job's wrapper needs a report of every error
+        report = describe(error, int(rank))
+        write_report(report, folder.attempt(attempt_id))
+        sys.stderr.write(f"rank {rank}: {report.reason}\n")
+        sys.exit(1)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the driver's files would hold GPU memory
+    os.execv(command[0], command)  # noqa: S606  (no shell is wanted)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -27,6 +27,9 @@ from hpml_jobs.worker.training import Training, preserved_buffers
 OUTSIDE = 2
 """Stamps of an epoch outside of its iterations: the ends of its window."""
 
+EARLY = 2
+"""Iterations of a training in which a loss that is not finite may be a fault of compiled code."""
+
 BatchCounter = Callable[[Iterable[Any], int], Iterable[Any]]
 """Passes on the batches of an epoch, given their number, and reports how many have gone through."""
 
@@ -239,10 +242,14 @@ def summarize_epoch(
     diverged = torch.nonzero(~torch.isfinite(raw.losses)).flatten()
     if len(diverged):
         iteration = int(diverged[0])
+        remedy = f"use a smaller learning rate, e.g. workload.lr={cell.workload.lr / 10:g}"
+        is_early = role is Role.WARMUP and iteration < EARLY
+        if is_early and cell.path.compile is not None:
+            remedy = f"try compile=false, which may train where compiled code is wrong, or {remedy}"
         raise HpmlError(
             f"training diverged: the loss is not finite from iteration {iteration + 1} of the "
             f"{role} epoch (batch={cell.batch} x gpus={cell.gpus}, lr={raw.rates[iteration]:g}): "
-            f"use a smaller learning rate, e.g. workload.lr={cell.workload.lr / 10:g}"
+            f"{remedy}"
         )
     weights = torch.tensor(raw.samples, dtype=torch.float64)
     samples = sum(raw.samples)

@@ -7,7 +7,7 @@ import gc
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import partial
-from math import inf
+from math import ceil, inf
 from typing import Any
 
 import torch
@@ -28,11 +28,20 @@ from hpml_jobs.worker.instruments.phases import EpochPhases, split_phases
 from hpml_jobs.worker.instruments.timing import Clock
 from hpml_jobs.worker.instruments.wrappers import record_all_reduce
 from hpml_jobs.worker.observer.traced import MOST_BATCHES, Trace
-from hpml_jobs.worker.observer.watch import WRAPPERS, has_group, script_has_profiler, world_size
+from hpml_jobs.worker.observer.watch import (
+    WRAPPERS,
+    has_group,
+    is_capturing,
+    script_has_profiler,
+    world_size,
+)
 from hpml_jobs.worker.observer.windows import Event, Iterations, Kind, Recording, mark_phases
 
-STAMPS_OF_BATCH = 30
-"""Stamps of a batch in an instrumented window: its phases, and the messages of some buckets."""
+PASSES = 3
+"""Forward passes of a batch, each with two stamps; stamps of the steps of an iteration."""
+
+MESSAGES = 15
+"""Messages of an iteration where DDP does not know theirs."""
 
 OWN_LIMIT = 0.1
 """Collectives of the script in an iteration, beside those of DDP, which may not be recorded."""
@@ -219,9 +228,17 @@ class Exchange:
             return False
         return len(self._hooks) > 0
 
-    def stamps(self, role: Role) -> int:
-        """Return how many stamps a batch needs at most, beside those of the session."""
-        return STAMPS_OF_BATCH if role is Role.INSTRUMENTED else 0
+    def stamps(self, role: Role, before: Iterations) -> int:
+        """Return how many stamps an iteration needs at most, beside those of the session.
+
+        `before` are the iterations of the window before.
+        """
+        if role is not Role.INSTRUMENTED:
+            return 0
+        batches = max(1, before.accumulate)
+        messages = self._most_of_ddp(batches) if self._hooks else 0
+        of_messages = 2 * ceil(messages if messages < inf else MESSAGES)
+        return 2 * PASSES * batches + PASSES + of_messages
 
     def start(self, role: Role, device: torch.device) -> None:
         """Begin to record phases and messages, or switch the exchange off."""
@@ -282,7 +299,8 @@ class Exchange:
         self._trace = None
 
     def _note(self, kind: Kind) -> None:
-        self.events.append(Event(kind, self.clock.stamp()))
+        if not is_capturing():
+            self.events.append(Event.now(kind, self.clock))
 
     def begin_step(
         self, args: tuple[Any, ...], options: dict[str, Any]
@@ -306,18 +324,20 @@ class Exchange:
         return (args[0], noted, *args[2:]), options
 
     def current_ledger(self) -> Ledger | None:
-        """Return the ledger, for a message that begins now."""
-        if self.ledger:
-            self.ledger.iteration = len(self.events)  # of which `split` makes the micro-step
+        """Return the ledger, for a message that begins now and does not go into a CUDA graph."""
+        if self.ledger is None or is_capturing():
+            return None
+        self.ledger.iteration = len(self.events)  # of which `split` makes the micro-step
         return self.ledger
 
     def _record_buffers(self, wrapper: DistributedDataParallel) -> None:
         send = getattr(wrapper, _BROADCAST)
 
         def record(tensors: list[Tensor], *args: Any, **options: Any) -> None:
-            start = self.clock.stamp()
+            ledger = self.current_ledger()
+            start = self.clock.stamp() if ledger else None
             send(tensors, *args, **options)
-            if ledger := self.current_ledger():
+            if ledger:
                 ledger.record_call(CollectiveKind.BROADCAST, Purpose.BUFFERS, tensors, start)
 
         wrapper.__dict__[_BROADCAST] = record

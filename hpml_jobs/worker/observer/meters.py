@@ -2,13 +2,14 @@
 
 import msgspec
 import torch
+from torch.optim import Optimizer
 
 from hpml_jobs.core.measurements import Epoch
 from hpml_jobs.worker.instruments import facts
 from hpml_jobs.worker.instruments.cards import CardReader, EnergyMeter
 from hpml_jobs.worker.instruments.recorder import MemoryMeter
 from hpml_jobs.worker.instruments.scheduling import SchedulingReader
-from hpml_jobs.worker.instruments.timing import Clock, DeviceClock, clock_for
+from hpml_jobs.worker.instruments.timing import Clock, DeviceClock, Devices, clock_for
 
 
 class PlacedClock(DeviceClock):
@@ -25,9 +26,16 @@ class PlacedClock(DeviceClock):
             return super().stamp()
 
 
-def clock_of(device: torch.device) -> Clock:
-    """Return a clock of the device on which a script trains."""
-    return PlacedClock((device,)) if device.type == "cuda" else clock_for((device,))
+def devices_of(optimizer: Optimizer) -> Devices:
+    """Return the devices of the optimizer's parameters that are like that of the first one."""
+    parameters = (p for group in optimizer.param_groups for p in group["params"])
+    devices = [*dict.fromkeys(parameter.device for parameter in parameters)]
+    return tuple(device for device in devices if device.type == devices[0].type)
+
+
+def clock_of(devices: Devices) -> Clock:
+    """Return a clock of the first device; a window ends when all of them have done their work."""
+    return PlacedClock(devices) if devices[0].type == "cuda" else clock_for(devices)
 
 
 class Meters:

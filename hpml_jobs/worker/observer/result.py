@@ -222,7 +222,12 @@ def note_fault(folder: AttemptFolder, fault: Exception) -> None:
     """Write why this process could not be measured, for the reason of the cell."""
     text = f"the measurement of a script failed: {describe(fault, global_rank()).reason}"
     lines = "".join(traceback.format_exception(fault))
-    write_whole(folder.observed / f"fault-{os.getpid()}.txt", f"{text}\n{lines}".encode())
+    note_reason(folder, f"{text}\n{lines}")
+
+
+def note_reason(folder: AttemptFolder, text: str) -> None:
+    """Write why this process cannot be measured, or not all of it; the first line is the reason."""
+    write_whole(folder.observed / f"fault-{os.getpid()}.txt", text.encode())
 
 
 def report_error(error: BaseException) -> None:

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from functools import wraps
-from math import inf
+from math import ceil, inf
 from multiprocessing.util import Finalize
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 from weakref import WeakSet, ref
 
+import msgspec
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -24,9 +25,21 @@ from hpml_jobs.worker.instruments.phases import EpochPhases
 from hpml_jobs.worker.instruments.summary import time_epoch
 from hpml_jobs.worker.instruments.timing import Clock, HostClock, Window
 from hpml_jobs.worker.observer.exchange import Exchange
-from hpml_jobs.worker.observer.meters import Meters, clock_of
-from hpml_jobs.worker.observer.result import PATIENCE_S, Writer, global_rank, note_fault
-from hpml_jobs.worker.observer.watch import has_group, script_has_profiler, world_size
+from hpml_jobs.worker.observer.launches import least_launch_s, waits_for_device
+from hpml_jobs.worker.observer.meters import Meters, clock_of, devices_of
+from hpml_jobs.worker.observer.result import (
+    PATIENCE_S,
+    Writer,
+    global_rank,
+    note_fault,
+    note_reason,
+)
+from hpml_jobs.worker.observer.watch import (
+    has_group,
+    is_capturing,
+    script_has_profiler,
+    world_size,
+)
 from hpml_jobs.worker.observer.windows import (
     Event,
     Iterations,
@@ -43,8 +56,11 @@ MEETING = timedelta(seconds=30)
 USUAL_WINDOW = (50, 200)
 """window= of a script without a loader, or with one that does not say how long it is."""
 
-STAMPS_OF_BATCH = 4
-"""Stamps of a batch in a timed window, and some to spare."""
+SPARE_SHARE = 0.1
+"""Stamps to spare: an iteration may have a test of its own, or the end of a pass."""
+
+OTHER_STAMPS = 40
+"""Stamps of the beginning of a trace, and of a window's ends."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -58,6 +74,9 @@ def guarded(
     @wraps(method)
     def call(session: "Session", /, *args: P.args, **options: P.kwargs) -> T | None:
         if session.is_over:
+            return None
+        if is_capturing():  # where nothing may be stamped or waited for
+            session.note_capture()
             return None
         try:
             return method(session, *args, **options)
@@ -73,11 +92,12 @@ def guarded(
 
 
 class Result(NamedTuple):
-    """A window that was measured."""
+    """A window that was measured; `events` were seen in it, those of tests too."""
 
     epoch: Epoch
     iterations: Iterations
     batches: int
+    events: int
     phases: EpochPhases | None = None
 
 
@@ -92,7 +112,7 @@ class Session:
 
     def __init__(self, folder: AttemptFolder) -> None:
         self.folder = folder
-        self.is_over = self.has_failed = False
+        self.is_over = self.has_failed = self._captures = False
         self.results: list[Result] = []
         self.steps = 0
         self.passes: list[int] = []
@@ -106,7 +126,7 @@ class Session:
         self._optimizer = self._trainings = 0
         self._other: ref[Optimizer] | None = None
         self._may_meet = self._all_may_come = True
-        self._shorter = ""
+        self._shorter = self._waits = ""
         try:
             self.file = CellFolder(folder.cell_folder).read()
             self.cell = self.file.cell
@@ -147,7 +167,7 @@ class Session:
     def request(self, one_pass: Pass) -> None:
         """Note that the script asks for a batch."""
         if self._recording:
-            self._recording.events.append(Event(Kind.REQUEST, self._clock.stamp(), one_pass))
+            self._recording.events.append(Event.now(Kind.REQUEST, self._clock, one_pass))
 
     @guarded
     def receive(self, one_pass: Pass, batch: Any) -> None:
@@ -155,17 +175,16 @@ class Session:
         one_pass.batches += 1
         self._latest = one_pass
         if self._recording:
-            stamp = self._clock.stamp()
-            event = Event(Kind.BATCH, stamp, one_pass, self._size_of(batch))
-            self._recording.events.append(event)
+            event = Event.now(Kind.BATCH, self._clock, one_pass)
+            self._recording.events.append(event._replace(samples=self._size_of(batch)))
             self._exchange.count_batch()
 
     @guarded
     def _receive_input(self, _model: nn.Module, *inputs: Any) -> None:
         """Note that a script without a loader calls its model to train it."""
         if self._recording and torch.is_grad_enabled():
-            stamp = self._clock.stamp()
-            self._recording.events.append(Event(Kind.BATCH, stamp, samples=self._size_of(inputs)))
+            event = Event.now(Kind.BATCH, self._clock)
+            self._recording.events.append(event._replace(samples=self._size_of(inputs)))
             self._exchange.count_batch()
 
     def _size_of(self, batch: Any) -> int:
@@ -178,7 +197,7 @@ class Session:
         self._leave(one_pass)
         recording = self._recording
         if recording:
-            recording.events.append(Event(Kind.END, self._clock.stamp(), one_pass))
+            recording.events.append(Event.now(Kind.END, self._clock, one_pass))
         if recording and recording.owner is one_pass:
             if self.ahead or not self.results:  # whether it is ahead is known after the first
                 recording.is_ending = True
@@ -231,8 +250,7 @@ class Session:
         source = recording.owner or self._latest
         if source:
             source.steps += 1
-        stamp = self._clock.stamp()
-        recording.events.append(Event(Kind.STEPPED, stamp))
+        recording.events.append(Event.now(Kind.STEPPED, self._clock))
         recording.steps += id(optimizer) == self._optimizer
         if recording.is_ending:
             self.ahead = True
@@ -255,8 +273,8 @@ class Session:
         self._trainings += 1
         if self.window is None and not (self._latest and _has_length(self._latest.loader)):
             self.window = USUAL_WINDOW
-        parameter = optimizer.param_groups[0]["params"][0]
-        self.device = parameter.device
+        self._devices = devices_of(optimizer)
+        self.device = self._devices[0]
         self._exchange.find_model(optimizer, None if self._latest else self._receive_input)
         self.writer = Writer(self, optimizer)
         self._meters = Meters(self.device)
@@ -272,10 +290,8 @@ class Session:
             return
         if self._meters:
             if not self._clock.runs_behind_host:
-                self._clock = self._exchange.clock = clock_of(self.device)
-            batches = self.results[-1].batches if self.results else 0
-            each = STAMPS_OF_BATCH + self._exchange.stamps(role)
-            self._clock.prepare(each * (batches + 1))
+                self._clock = self._exchange.clock = clock_of(self._devices)
+            self._clock.prepare(self._most_stamps(role))
             self.writer.report(role)
             self._exchange.start(role, self.device)
             self._meters.start()
@@ -284,6 +300,16 @@ class Session:
         self._recording = Recording(Window(self._clock, lambda: None), role)
         self._exchange.events = self._recording.events
         self._recording.window.__enter__()
+
+    def _most_stamps(self, role: Role) -> int:
+        """Return how many stamps a window takes at most, as the windows before it show."""
+        if not self.results:  # the warm-up may create events
+            return OTHER_STAMPS
+        lengths = [len(result.iterations.samples) for result in self.results]
+        iterations = self.window[1] if self.window else max(lengths)
+        events, length = self.results[-1].events, lengths[-1]
+        each = events / max(1, length) + self._exchange.stamps(role, self.results[-1].iterations)
+        return OTHER_STAMPS + ceil((1 + SPARE_SHARE) * each * iterations)
 
     def _meet(self, role: Role) -> None:
         """Wait until all processes are at the beginning of a window, so that none waits inside.
@@ -375,7 +401,9 @@ class Session:
             )
             if self._meters and role is not Role.WARMUP:
                 epoch = self._meters.add_to(epoch)
-            self.results.append(Result(epoch, iterations, batches, phases))
+            self.results.append(Result(epoch, iterations, batches, len(recording.events), phases))
+        if phases and self._clock.runs_behind_host:
+            self._add_launches(iterations)
         if role is Role.TIMED and self._meters:
             self._meters.cards.read()
             self._exchange.prepare(iterations)
@@ -387,6 +415,17 @@ class Session:
             leaves = self._may_meet and self._all_may_come
             (self.writer.leave if leaves else self.writer.stay)()
 
+    def _add_launches(self, instrumented: Iterations) -> None:
+        """Add the host's time to the timed epoch where it launches all the time."""
+        if waits_for_device(self._clock, instrumented):
+            self._waits = "the script waits for its GPU between batch and step"
+            return
+        number = next(n for n, result in enumerate(self.results) if result.epoch.role is Role.TIMED)
+        timed = self.results[number]
+        launch_s = least_launch_s(timed.iterations)
+        epoch = msgspec.structs.replace(timed.epoch, launch_s=launch_s)
+        self.results[number] = timed._replace(epoch=epoch)
+
     def _begins_anew(self) -> bool:
         """Begin anew where a pass trained another model, after a pretraining; return whether."""
         optimizer = self._other() if self._other else None
@@ -397,6 +436,16 @@ class Session:
         self.results, self.passes = [], []
         self._prepare(optimizer)
         return True
+
+    def note_capture(self) -> None:
+        """Note once that a step goes into a CUDA graph."""
+        if not self._captures:
+            self._captures = True
+            text = (
+                f"{self.script.path} captures training in a CUDA graph, whose replays are not "
+                "seen: let it train without the graph"
+            )
+            note_reason(self.folder, text)
 
     @property
     def model(self) -> nn.Module | None:
@@ -420,6 +469,8 @@ class Session:
         phases = self._exchange.missing or self._shorter or self._exchange.postponed
         if phases and not any(result.phases for result in self.results):
             unread.append(f"phases: {phases}")
+        if self._waits:
+            unread.append(f"launches: {self._waits}")
         if script_has_profiler():
             unread.append("the script uses torch's profiler, which takes a part of its times")
         if self.steps and self._latest is None:

@@ -57,6 +57,12 @@ def world_size() -> int:
     return dist.get_world_size() if has_group() else 1
 
 
+def is_capturing() -> bool:
+    """Return whether what the script calls now goes into a CUDA graph instead of to the GPU."""
+    is_initialized: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return is_initialized and torch.cuda.is_current_stream_capturing()
+
+
 _sessions: dict[int, "Session"] = {}
 """The session by process: a fork has none at first."""
 

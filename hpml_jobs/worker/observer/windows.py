@@ -11,6 +11,7 @@ from weakref import ref
 import numpy as np
 
 from hpml_jobs.core.measurements import Role
+from hpml_jobs.worker.instruments import timing
 from hpml_jobs.worker.instruments.recorder import IterationMarks
 from hpml_jobs.worker.instruments.timing import Clock, IterationTimes, Stamp, Window
 
@@ -47,12 +48,21 @@ class Pass:
 
 
 class Event(NamedTuple):
-    """Something that was seen: of a loader with its pass, of a batch with its samples."""
+    """Something that was seen: of a loader with its pass, of a batch with its samples.
+
+    `host_ns` is the host's time after the stamp, which a device may pass later.
+    """
 
     kind: Kind
     stamp: Stamp
     source: Pass | None = None
     samples: int = 0
+    host_ns: int = 0
+
+    @classmethod
+    def now(cls, kind: Kind, clock: Clock, source: Pass | None = None) -> "Event":
+        """Return what is seen now."""
+        return cls(kind, clock.stamp(), source, 0, timing.perf_counter_ns())
 
 
 @dataclass(eq=False)

@@ -34,6 +34,7 @@ from hpml_jobs.core.quantization import (
 )
 from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.loaders import test_loader
+from hpml_jobs.worker.devices import NEWER_LOCK
 from hpml_jobs.worker.fork_safety import await_idle_threads
 from hpml_jobs.worker.quantization.integer import IntegerNetwork
 from hpml_jobs.worker.quantization.layers import (
@@ -291,14 +292,15 @@ class Converted(NamedTuple):
     graph: Any
 
     @property
-    def bytes(self) -> int:
-        """Bytes of the graph's tensors: int8 weights, scales and zero points, biases.
-
-        The scales of activations are constants in its code and do not count.
-        """
+    def tensors(self) -> list[Tensor]:
+        """The stored tensors: int8 weights, scales and zero points, biases."""
         names = {str(node.target) for node in self.graph.graph.nodes if node.op == "get_attr"}
-        tensors = [attrgetter(name)(self.graph) for name in names]
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        return [attrgetter(name)(self.graph) for name in names]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the tensors; the scales of activations are constants in the graph's code."""
+        return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors)
 
 
 def _raises_one_line(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -329,7 +331,7 @@ def convert(model: nn.Module, images: Sequence[Tensor]) -> Converted:
     """Export the model, observe batches of calibration images, and convert.
 
     Raises:
-        NoReferenceError: torchao is not installed, or something in it failed.
+        NoReferenceError: torchao is not installed, something in it failed, or weights stay fp32.
     """
     from torchao.quantization.pt2e import quantize_pt2e  # noqa: PLC0415 -- three seconds
     from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86  # noqa: PLC0415
@@ -345,7 +347,13 @@ def convert(model: nn.Module, images: Sequence[Tensor]) -> Converted:
     for batch in images:
         prepared(batch)
     how = f"torchao {version('torchao')}, PyTorch 2 export, X86InductorQuantizer"
-    return Converted(how, quantize_pt2e.convert_pt2e(prepared))
+    converted = Converted(how, quantize_pt2e.convert_pt2e(prepared))
+    if all(tensor.dtype is not torch.int8 for tensor in converted.tensors):
+        raise TypeError(
+            f"torch {torch.__version__} with torchao {version('torchao')} stores no int8 weights "
+            f"but those in fp32: install the versions of {NEWER_LOCK}"
+        )
+    return converted
 
 
 @_raises_one_line(f"the latency of {Implementation.TORCH}")

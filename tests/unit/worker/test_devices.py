@@ -1,6 +1,9 @@
 """GPU types and device names, torch builds and GPUs, and what a rank refuses."""
 
 import json
+import subprocess
+import sys
+from functools import partial
 
 import pytest
 import torch
@@ -261,3 +264,29 @@ def test_variable_that_slows_a_cell_is_refused(monkeypatch, name, value):
         devices_for(gpu_cell(), 0)
     monkeypatch.setenv(name, "0")
     devices_for(gpu_cell(), 0)
+
+
+def test_gpu_in_use_is_reported_instead_of_the_script(monkeypatch, write_cell, capsys):
+    fake = FakeCuda().install(monkeypatch)
+    monkeypatch.setattr(devices, "await_free", partial(await_free, timeout_s=0))
+    of_others = {2: 3 * 10**9, 3: 44 * 10**9}
+    memory = lambda number: (48 * 10**9 - of_others.get(number, 0), 48 * 10**9)  # noqa: E731
+    monkeypatch.setattr(torch.cuda, "mem_get_info", memory)
+    folder = write_cell(gpu_cell(gpus=4))
+    with pytest.raises(SystemExit, match="1"):
+        devices.main(str(folder.root), "17_0", "4", "/bin/false")
+    (report,) = folder.attempt("17_0").rank_errors()
+    assert (report.rank, report.node_fault) == (4, True)
+    assert report.reason.startswith("other processes use 3.0 GB of GPU 2, still after")
+    assert capsys.readouterr().err.startswith("rank 4: other processes use 3.0 GB of GPU 2")
+    assert fake.current is None  # no device of the script is chosen for it
+
+
+def test_script_gets_the_place_of_the_check(write_cell):
+    """It has the same process, and no file of the check's."""
+    cell = Cell(gpus=1, batch=8, strategy=Strategy.SINGLE, workload=SMALL_DIGITS, device=Device.CPU)
+    code = "import os; print(os.getpid(), len(os.listdir('/proc/self/fd')))"
+    words = [str(write_cell(cell).root), "17_0", "0", sys.executable, "-c", code]
+    check = [sys.executable, "-m", "hpml_jobs.worker.devices", *words]
+    with subprocess.Popen(check, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.read().split() == [str(process.pid), "4"]  # 0 to 2, and the folder

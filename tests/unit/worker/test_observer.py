@@ -12,6 +12,8 @@ import msgspec
 import numpy as np
 import pytest
 
+from hpml_jobs import checks
+from hpml_jobs.checks import Level
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.record import Record
@@ -562,3 +564,117 @@ def test_ranks_with_other_numbers_of_iterations_get_a_sentence():
     assert "rank 1 of train.py trained 9 iterations in the timed epoch, rank 0" in unmeasured(
         cell, cell.script, [first, shorter]
     )
+
+
+ON_GPU = """
+import sys
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from tests.unit.worker.scripted_script import Network, Steps, collate, created, gpu
+
+gpu.script = gpu.script._replace(launch=float(sys.argv[1]))
+model = Network(8, 4)
+data = TensorDataset(torch.randn(64, 8), torch.randint(4, (64,)))
+loader = DataLoader(data, 8, collate_fn=collate)
+optimizer = Steps(model.parameters(), 0.1)
+for epoch in range(4):
+    for inputs, targets in loader:
+        loss = nn.functional.cross_entropy(model(inputs), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        gpu.synchronize()
+print(*created, flush=True)
+"""
+
+
+def warnings_on_gpu(record: Record) -> list[str]:
+    """What the check of launches says of a record whose cell has a GPU."""
+    cell = msgspec.structs.replace(record.cell, device=Device.CUDA)
+    results = checks.check_record(msgspec.structs.replace(record, cell=cell))
+    return [r.reason for r in results if r.check == "gpu-utilization" and r.level is not Level.PASS]
+
+
+def test_launches_of_a_script_are_the_hosts_time(observe):
+    record = observe(ON_GPU, "1", gpus=1, batch=8).record
+    assert record.ranks[0].timed.launch_s == pytest.approx(0.003)  # forward, backward, step
+    assert warnings_on_gpu(record) == []
+
+
+def test_script_with_a_slow_host_is_launch_bound(observe):
+    record = observe(ON_GPU, "12", gpus=1, batch=8).record
+    (reason,) = warnings_on_gpu(record)
+    assert "takes 36 ms to launch an iteration on rank 0, 100 % of its time" in reason
+    assert "torch.compile in the script" in reason
+
+
+def test_script_that_waits_before_its_step_is_not_launch_bound(observe):
+    waits = ON_GPU.replace(
+        "        optimizer.step", "        gpu.synchronize()\n        optimizer.step"
+    )
+    record = observe(waits, "1", gpus=1, batch=8).record
+    assert record.ranks[0].timed.launch_s is None
+    assert (
+        "launches: the script waits for its GPU between batch and step" in record.facts.missing[0]
+    )
+    assert warnings_on_gpu(record) == []
+
+
+def created_events(seen: Seen) -> list[list[int]]:
+    """Events of CUDA that were created in each window after the warm-up, by rank."""
+    assert seen.code == 0, seen.stderr
+    return [[*map(int, line.split())][1:] for line in seen.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("fields", [{}, {"window": (4, 20)}], ids=["epochs", "windows"])
+def test_no_event_is_created_in_a_window(observe, fields):
+    script = ON_GPU.replace("range(4)", "range(6)")
+    seen = observe(script, "1", gpus=1, batch=8, stop=False, **fields)
+    assert roles(seen.record) == ["warmup", "timed", "instrumented"]
+    assert created_events(seen) == [[0, 0]]
+
+
+def test_no_event_is_created_for_many_buckets(observe):
+    layers = "nn.Sequential(*[nn.Linear(8, 8) for _ in range(60)], Network(8, 4))"
+    wrapped = f"nn.parallel.DistributedDataParallel({layers}, bucket_cap_mb=1e-5)"
+    group = "torch.distributed.init_process_group('gloo')\n"
+    script = ON_GPU.replace("Network(8, 4)", wrapped).replace("model =", f"{group}model =")
+    seen = observe(script, "1", batch=8, stop=False)
+    assert seen.record.exchange.collectives > 8 * 60
+    assert created_events(seen) == [[0, 0]] * 2
+
+
+CAPTURES = """
+import sys
+import torch
+from tests.unit.worker.scripted_script import Network, Steps, gpu
+
+model = Network(8, 4)
+optimizer = Steps(model.parameters(), 0.1)
+
+def train(steps, is_capturing=False):
+    torch.cuda.is_current_stream_capturing = lambda: is_capturing
+    for _ in range(steps):
+        model(torch.randn(8, 8)).sum().backward()
+        optimizer.step()
+
+torch.cuda.is_initialized = lambda: True
+train(4)
+before = gpu.events, gpu.synchronizations
+train(6, is_capturing=True)
+assert (gpu.events, gpu.synchronizations) == before
+train(int(sys.argv[1]))
+"""
+
+
+def test_steps_inside_a_graph_capture_are_left_alone(observe):
+    """With window=2,3 the timed window would end inside of it."""
+    reason = "train.py captures training in a CUDA graph, whose replays are not seen"
+    seen = observe(CAPTURES, "0", gpus=1, batch=8, window=(2, 3))
+    assert seen.code == 0, seen.stderr
+    assert seen.reason.startswith(reason)
+    record = observe(CAPTURES, "9", gpus=1, batch=8, window=(2, 3)).record
+    assert roles(record) == ["warmup", "timed", "instrumented"]
+    assert record.ranks[0].timed.iterations == 3
+    assert any(missing.startswith(reason) for missing in record.facts.missing)

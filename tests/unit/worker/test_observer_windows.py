@@ -1,12 +1,17 @@
 """Iterations and phases of a script from what was seen of it, in nanoseconds of the host."""
 
+from types import SimpleNamespace
+
 import pytest
+import torch
 
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.worker.instruments.recorder import IterationMarks
 from hpml_jobs.worker.instruments.timing import HostClock, Window
 from hpml_jobs.worker.instruments.trace import Event as Traced
 from hpml_jobs.worker.observer import traced
+from hpml_jobs.worker.observer.launches import least_launch_s
+from hpml_jobs.worker.observer.meters import clock_of, devices_of
 from hpml_jobs.worker.observer.traced import Trace, waits
 from hpml_jobs.worker.observer.windows import (
     Event,
@@ -31,7 +36,7 @@ def recording(letters, *, loader=True):
     for number, letter in enumerate(letters, 1):
         source = one_pass if letter in "rbe" and loader else None
         size = SIZE if letter == "b" else 0
-        events.append(Event(NAMES[letter], 10 * number, source, size))
+        events.append(Event(NAMES[letter], 10 * number, source, size, 10 * number))
     return Recording(window, Role.TIMED, events)
 
 
@@ -106,6 +111,33 @@ def test_batches_of_a_test_are_not_samples():
     seen.events[3:5] = [event._replace(source=of_test) for event in seen.events[3:5]]
     result = split_iterations(HostClock(), seen)
     assert result.samples == [SIZE, SIZE]
+
+
+def test_window_ends_when_all_gpus_of_the_parameters_have_done_their_work(monkeypatch):
+    gpus = [torch.device("cuda", number) for number in (1, 0)]
+    places = [gpus[0], gpus[1], torch.device("cpu"), gpus[0]]
+    groups = [{"params": [SimpleNamespace(device=place)]} for place in places]
+    devices = devices_of(SimpleNamespace(param_groups=groups))
+    synchronized = []
+    monkeypatch.setattr(torch.cuda, "Event", lambda **_: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronized.append)
+    clock_of(devices).synchronize()
+    assert synchronized == gpus
+
+
+@pytest.mark.parametrize(
+    ("letters", "loader", "launch_ns"),
+    [
+        ("rbs" * 2 + "re", True, 10),
+        ("rbffs" + "rbs" + "rbfs", True, 10),  # the least one
+        ("rbrbs" * 2 + "rbs", True, 20),  # without the wait for the second batch, and whole
+        ("bfs" * 2, False, 20),
+        ("rb" + "rbs" * 2 + "res", True, 10),
+    ],
+)
+def test_launch_is_from_batch_to_step(letters, loader, launch_ns):
+    seen, _ = split(letters, ahead=letters.endswith("res"), loader=loader)
+    assert round(1e9 * least_launch_s(seen)) == launch_ns
 
 
 def phases(letters, *, ahead=False, loader=True):

@@ -159,6 +159,20 @@ def test_no_torchao_keeps_other_results(trained, monkeypatch):
     assert {item.what for item in result.latencies} == {"fp32", "ours int8"}
 
 
+def test_weights_that_stay_fp32_are_no_int8_reference(trained, monkeypatch):
+    """As with torch 2.11 and torchao 0.18, which quantize them in every run."""
+    from torchao.quantization.pt2e import quantize_pt2e  # noqa: PLC0415 -- three seconds
+
+    monkeypatch.setattr(quantize_pt2e, "convert_pt2e", lambda prepared: prepared)
+    model, calibration, test = trained
+    result = quantize(model, calibration[:1], test[:1], Quantize(calibration=50))
+    assert result.reference is None
+    assert {item.what for item in result.latencies} == {"fp32", "ours int8"}
+    (reason,) = result.missing
+    assert reason.startswith(f"torch's own quantization: torch {torch.__version__} with torchao ")
+    assert reason.endswith("install the versions of locks/worker.txt")
+
+
 def test_quantize_leaves_network_unchanged(trained, quantized):
     model, _, _ = trained
     assert all(parameter.dtype is torch.float32 for parameter in model.parameters())

@@ -1,0 +1,67 @@
+"""A scripted GPU below a script that is measured: imported by the script, before its first step.
+
+The model, its step and its loader take the times of `Script`; `created` has the events of CUDA that
+were created in each window.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from hpml_jobs.worker.instruments import timing
+from hpml_jobs.worker.instruments.timing import DeviceClock, Window
+from hpml_jobs.worker.observer import session
+
+from .scripted_gpu import GPU, Script, ScriptedEvent, ScriptedGpu
+
+gpu = ScriptedGpu(Script())
+created: list[int] = []
+
+torch.cuda.Event = lambda enable_timing: ScriptedEvent(gpu)
+torch.cuda.synchronize = gpu.synchronize
+timing.perf_counter_ns = gpu.perf_counter_ns
+session.clock_of = lambda _: DeviceClock(GPU)
+_finish = session.Session._finish
+
+
+class CountedWindow(Window):
+    """A window that knows how many events there were when it began."""
+
+    def __enter__(self) -> "CountedWindow":
+        super().__enter__()
+        self.events_before = gpu.events
+        return self
+
+
+def _count(observer: session.Session, recording: session.Recording) -> None:
+    created.append(gpu.events - recording.window.events_before)
+    _finish(observer, recording)
+
+
+session.Window, session.Session._finish = CountedWindow, _count
+
+
+class Network(nn.Linear):
+    """A model whose forward pass the device computes; the backward pass follows it."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Queue the forward pass, and the backward pass when it begins."""
+        outputs = super().forward(inputs)
+        gpu.launch(gpu.script.forward)
+        if outputs.requires_grad:
+            outputs.register_hook(lambda _: gpu.launch(gpu.script.backward))
+        return outputs
+
+
+class Steps(torch.optim.SGD):
+    """An optimizer whose steps the device computes."""
+
+    def step(self, closure: None = None) -> None:
+        """Queue a step."""
+        super().step(closure)
+        gpu.launch(gpu.script.optimizer)
+
+
+def collate(items: list[tuple[Tensor, ...]]) -> list[Tensor]:
+    """Load a batch."""
+    gpu.load()
+    return [torch.stack(tensors) for tensors in zip(*items, strict=True)]

@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+import torch
 
 from tests import device
 from tests.unit.worker.conftest import rank_server, write_cell
@@ -14,4 +15,6 @@ __all__ = ["rank_server", "write_cell"]
 def compiled() -> None:
     if not shutil.which("g++"):
         pytest.skip("no g++ (apt-get install g++)")
+    if torch.__version__ < (2, 14):
+        pytest.skip(f"the device needs torch 2.14 or newer, this is torch {torch.__version__}")
     device.build()

@@ -1,7 +1,10 @@
-"""The wheelhouse: which lines of a lock it downloads, for which platforms, and wrong options."""
+"""The wheelhouse: which lines of a lock it downloads, for which platforms; installation from it."""
 
 import runpy
+import subprocess
 import sys
+import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -42,3 +45,66 @@ def test_wrong_option_is_refused(option, value, message, monkeypatch, capsys):
         wheelhouse["main"]()
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A wheelhouse of one package of one module, `carried`."""
+    path = tmp_path / "wheelhouse"
+    path.mkdir()
+    (path / "requirements.txt").write_text("carried==1.0\n")
+    about = {
+        "METADATA": "Metadata-Version: 2.1\nName: carried\nVersion: 1.0\n",
+        "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "RECORD": "",
+    }
+    with zipfile.ZipFile(path / "carried-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("carried.py", "")
+        for name, text in about.items():
+            wheel.writestr(f"carried-1.0.dist-info/{name}", text)
+    return path
+
+
+def run(python, *words):
+    return subprocess.run(
+        [str(python), *map(str, words)], capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_environment_above_an_environment_has_its_packages(folder, tmp_path):
+    """The machine's Python is that of an environment, which has torch and a folder in a .pth."""
+    machine, above = tmp_path / "machine", tmp_path / "above"
+    venv.create(machine, symlinks=True)
+    (packages,) = machine.glob("lib/python*/site-packages")
+    (packages / "torch.py").touch()
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "added.py").touch()
+    (packages / "more.pth").write_text(f"{tmp_path / 'more'}\n")
+    words = ("--folder", folder, "--install", above, "--own-torch")
+    installed = run(machine / "bin" / "python", LOCKS / "wheelhouse.py", *words)
+    assert (installed.returncode, installed.stderr) == (0, "")
+    python = above / "bin" / "python"
+    imported = run(python, "-c", "import carried, torch, added; print(torch.__file__)")
+    assert (imported.stdout, imported.stderr) == (f"{packages / 'torch.py'}\n", "")
+    (pth,) = above.glob("lib/python*/site-packages/machine.pth")
+    pth.unlink()
+    assert run(python, "-c", "import carried").returncode == 0
+    assert "No module named 'torch'" in run(python, "-c", "import torch").stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--folder", "none"], "--folder none has no requirements.txt: copy the wheelhouse"),
+        (["--own-torch"], "has no torch: run it with one that has"),
+    ],
+)
+def test_installation_that_cannot_work_is_refused(folder, options, message, monkeypatch, capsys):
+    monkeypatch.chdir(folder.parent)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr(sys, "argv", ["wheelhouse", "--install", "above", *options])
+    with pytest.raises(SystemExit) as stopped:
+        wheelhouse["main"]()
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+    assert not Path("above").exists()

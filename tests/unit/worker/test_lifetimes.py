@@ -96,7 +96,7 @@ def test_epoch_without_exchange_begins_warm_and_may_wait_long(training, monkeypa
     train_epoch(training, 0, Role.WARMUP)
     monkeypatch.setattr(training, "copy_replica", copy)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append("released"))
-    monkeypatch.setattr(dist, "set_timeout", calls.append)
+    monkeypatch.setattr(dist, "set_timeout", calls.append, raising=False)
     monkeypatch.setattr(probes, "train_epoch", epoch)
     assert probes.unsynced_epoch(training, probes.OptionalSteps(training.strategy))
     whole, last = BATCH, IMAGES % BATCH

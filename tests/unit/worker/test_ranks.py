@@ -333,6 +333,26 @@ def test_documented_example_is_about_twenty_lines():
     assert len(lines) <= 22
 
 
+def test_process_group_is_alive_when_a_rank_leaves(run_cell, tmp_path):
+    """Its end waits for gloo's threads, and these for the lock that the ending rank has."""
+    (tmp_path / "mycode.py").write_text(
+        "import os, sys, weakref\n"
+        "import torch.distributed as dist\n"
+        "from torch import nn\n"
+        "group, rank, leave = weakref.ref(dist.group.WORLD), os.getpid(), os._exit\n"
+        "def report_and_leave(code):\n"
+        "    if os.getpid() == rank:\n"  # no loader worker
+        "        print(dist.is_initialized(), bool(group()), file=sys.stderr, flush=True)\n"
+        "    leave(code)\n"
+        "os._exit = report_and_leave\n"
+        "def build():\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10))\n"
+    )
+    workload = change_workload(SMALL_DIGITS, model="mycode:build", parameters=None)
+    finished = run_cell(cpu_cell(workload, gpus=2))
+    assert (finished.code, finished.stderr) == (0, "False True\n" * 2)
+
+
 def test_raising_rank_reports_error_and_torchrun_ends_others(run_processes, tmp_path):
     (tmp_path / "mycode.py").write_text(
         "import os\n"

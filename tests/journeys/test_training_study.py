@@ -46,7 +46,8 @@ def test_treated_cells_share_a_table_with_training_quality(studies, login):
     assert "3 of 3" in screen
     login.ok("report", "treated")
     report = treated.study.report
-    for name in ("table4.csv", "shuffling.csv", "curves.csv", "loss.png", "paths.csv", "evaluation.csv"):
+    names = ("table4.csv", "shuffling.csv", "curves.csv", "loss.png", "paths.csv", "evaluation.csv")
+    for name in names:
         assert (report / name).stat().st_size > 0, name
 
 

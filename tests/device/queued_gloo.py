@@ -65,6 +65,10 @@ class QueuedGloo(Backend):
         self._queue("barrier", options)
         self._stream.synchronize()
 
+    def getBackendName(self) -> str:  # noqa: N802 -- torch asks for it from 2.15 on
+        """Return the name of the backend."""
+        return NAME
+
     def shutdown(self) -> None:
         """Wait for what is queued, as NCCL does; a rank that exits would not send it."""
         self._stream.synchronize()

@@ -8,9 +8,7 @@ measured.
 """
 
 import argparse
-import contextlib
 import importlib
-import os
 import signal
 import subprocess
 import sys
@@ -38,9 +36,9 @@ from tests.gpu.figures import (
     left_out_lines,
     number_text,
 )
+from tests.gpu.processes import ROOT, child_environment, end_group
 from tests.gpu.sizes import pace_of
 
-ROOT = Path(__file__).parents[2]
 NO_CARD = 3
 """Exit code of a part's process on a machine without a GPU."""
 
@@ -54,14 +52,13 @@ def run_part(part: Part, log: Path, *, rehearse: bool = False) -> PartResult:
         lines = Path(name) / "figures.jsonl"
         words = [sys.executable, "-m", "tests.gpu", part.name, "--as-part", name]
         words += ["--rehearse"] if rehearse else []
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
         with log.open("ab") as output:
             output.write(f"\n{date} {part.name}\n".encode())
             output.flush()
             process = subprocess.Popen(
                 words,
                 cwd=ROOT,
-                env=environment,
+                env=child_environment(OMP_NUM_THREADS="1"),
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
@@ -70,9 +67,9 @@ def run_part(part: Part, log: Path, *, rehearse: bool = False) -> PartResult:
                 code = process.wait(60 * minutes)
             except subprocess.TimeoutExpired:
                 failure = f"stopped after {minutes:.3g} minutes"
-                _end(process)
+                end_group(process)
             except BaseException:
-                _end(process)
+                end_group(process)
                 raise
             else:
                 last_line = log.read_text(errors="replace").strip().rpartition("\n")[2]
@@ -91,15 +88,6 @@ def run_part(part: Part, log: Path, *, rehearse: bool = False) -> PartResult:
 def minutes_of(part: Part) -> float:
     """Return the time limit of a part on this machine's first GPU."""
     return part.minutes * pace_of(next(iter(local_gpus()), None)).limits
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End a part's process and those that it started; the ranks of a job end with their parent."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)  # it has a session of its own
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(15)
 
 
 def _read(path: Path) -> tuple[Machine, tuple[Figure, ...]]:

@@ -4,14 +4,12 @@ import platform
 import subprocess
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 
 from hpml_jobs.core.gpus import nvml_text, open_nvml
 from tests.gpu.figures import Machine
-
-ROOT = Path(__file__).parents[2]
+from tests.gpu.processes import ROOT
 
 
 def why_no_card() -> str | None:

@@ -1,13 +1,17 @@
 """`python -m tests.gpu`: wrong names, machines without a GPU, parts that fail or take too long."""
 
+import os
+import signal
 import sys
 
 import pytest
 
 from tests.gpu import __main__ as command
-from tests.gpu import machine
+from tests.gpu import bench, machine
 from tests.gpu.catalog import part_named
 from tests.gpu.figures import Figure, Results
+from tests.gpu.parts import endings
+from tests.gpu.rehearsal import rehearsal
 
 THREADS = part_named("threads")
 
@@ -45,6 +49,23 @@ def test_part_that_fails_says_the_last_line_of_its_log(python, tmp_path):
     assert "threads\nTraceback\nRuntimeError: CUDA error\n" in (tmp_path / "log").read_text()
     assert result.machine.card is None
     assert result.figures == ()
+
+
+SITE = "/somewhere/site"
+
+
+def test_processes_keep_the_path_of_packages_behind_the_checkout(python, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", SITE)
+    python("echo $PYTHONPATH; exit 1")
+    paths = [command.run_part(THREADS, tmp_path / "log").failure.removeprefix("exit code 1: ")]
+    paths.append(bench.run_command(["sh", "-c", "echo $PYTHONPATH"], {}, 60).output.strip())
+    monkeypatch.setattr(
+        endings, "job_command", lambda _: ["sh", "-c", f"echo $PYTHONPATH > {tmp_path}/job"]
+    )
+    with rehearsal(tmp_path) as on_cpu:
+        list(endings._ended(on_cpu, "killed", signal.SIGKILL))
+    paths.append((tmp_path / "job").read_text().strip())
+    assert paths == [f"{command.ROOT}{os.pathsep}{SITE}"] * 3
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,19 @@
 Parts run by value, so that a short visit measures the most important figures. A finding that makes
 what later parts measure useless ends the run. Each part is a process of its own with a time limit:
 parts in this process would hold memory of the card that the cells of other parts are refused for.
-Figures are kept as they come, so that a part that is stopped at its limit keeps those it has
-measured.
+Figures are kept as they come: a part that is stopped, at its limit, by a signal or with the
+machine, keeps those it has measured.
 """
 
 import argparse
+import contextlib
 import importlib
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -42,14 +43,40 @@ from tests.gpu.sizes import pace_of
 NO_CARD = 3
 """Exit code of a part's process on a machine without a GPU."""
 
+INTERRUPTED = "interrupted by a signal"
 
-def run_part(part: Part, log: Path, *, rehearse: bool = False) -> PartResult:
-    """Run a part in a process of its own, to its end or its time limit; add its output to a log."""
+LOOK_S = 1.0
+"""How often a running part's figures are looked for: a visit that is killed loses this much."""
+
+
+def run_part(
+    part: Part,
+    log: Path,
+    *,
+    rehearse: bool = False,
+    on_news: Callable[[PartResult], None] = lambda _result: None,
+) -> PartResult:
+    """Run a part in a process of its own, to its end or its time limit; add its output to a log.
+
+    `on_news` gets what there is so far, while figures come.
+    """
     begin, date = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
     minutes = minutes_of(part)
-    failure: str | None = None
     with tempfile.TemporaryDirectory(prefix="hpml-gpu-") as name:
         lines = Path(name) / "figures.jsonl"
+
+        def result(failure: str | None, *, is_interrupted: bool = False) -> PartResult:
+            machine, figures = _read(lines)
+            return PartResult(
+                part=part.name,
+                date=date,
+                seconds=time.monotonic() - begin,
+                machine=machine,
+                figures=figures,
+                failure=failure,
+                is_interrupted=is_interrupted,
+            )
+
         words = [sys.executable, "-m", "tests.gpu", part.name, "--as-part", name]
         words += ["--rehearse"] if rehearse else []
         with log.open("ab") as output:
@@ -64,25 +91,35 @@ def run_part(part: Part, log: Path, *, rehearse: bool = False) -> PartResult:
                 start_new_session=True,
             )
             try:
-                code = process.wait(60 * minutes)
+                for _ in _news(process, lines, 60 * minutes):
+                    on_news(result("interrupted", is_interrupted=True))
             except subprocess.TimeoutExpired:
-                failure = f"stopped after {minutes:.3g} minutes"
-                end_group(process)
-            except BaseException:
-                end_group(process)
-                raise
-            else:
-                last_line = log.read_text(errors="replace").strip().rpartition("\n")[2]
-                failure = f"exit code {code}: {last_line[:300]}" if code else None
-        machine, figures = _read(lines)
-    return PartResult(
-        part=part.name,
-        date=date,
-        seconds=time.monotonic() - begin,
-        machine=machine,
-        figures=figures,
-        failure=failure,
-    )
+                return result(f"stopped after {minutes:.3g} minutes")
+            except KeyboardInterrupt:
+                return result(INTERRUPTED, is_interrupted=True)
+            finally:
+                end_group(process)  # after its end too: what it left would hold memory of the card
+        code = process.returncode
+        last_line = log.read_text(errors="replace").strip().rpartition("\n")[2]
+        return result(f"exit code {code}: {last_line[:300]}" if code else None)
+
+
+def _news(process: "subprocess.Popen[bytes]", file: Path, limit_s: float) -> Iterator[None]:
+    """Yield when a file has grown, until a process has ended.
+
+    Raises:
+        subprocess.TimeoutExpired: it has not ended within the limit.
+    """
+    deadline, size = time.monotonic() + limit_s, 0
+    while process.poll() is None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(min(LOOK_S, max(0.0, deadline - time.monotonic())))
+            return
+        if time.monotonic() >= deadline:
+            raise subprocess.TimeoutExpired(process.args, limit_s)
+        if file.exists() and file.stat().st_size > size:
+            size = file.stat().st_size
+            yield
 
 
 def minutes_of(part: Part) -> float:
@@ -92,7 +129,8 @@ def minutes_of(part: Part) -> float:
 
 def _read(path: Path) -> tuple[Machine, tuple[Figure, ...]]:
     """Read the lines of a part: the machine, then its figures."""
-    lines = path.read_bytes().splitlines() if path.exists() else []
+    whole, _, _ = path.read_bytes().rpartition(b"\n") if path.exists() else (b"",) * 3
+    lines = whole.splitlines()
     if not lines:
         return Machine(card=None), ()
     machine = msgspec.json.decode(lines[0], type=Machine)
@@ -138,14 +176,21 @@ def print_part(part: Part, result: PartResult, lines: list[str]) -> None:
         print(f"  {expected.text:62} {value:>10}  expected: {range_text}")
     for line in left_out_lines(part, result):
         print(f"  {line}")
+    if result.is_interrupted:
+        print(f"  {part.name}: {result.failure}")
     for line in lines:
         print(f"  finding: {line}", flush=True)
 
 
+def add(result: PartResult, path: Path) -> None:
+    """Add a result to the file of results, if its part came to name its card."""
+    if result.machine.card is not None:
+        Results.read(path).with_part(result).write(path)
+
+
 def keep(result: PartResult, path: Path = RESULTS) -> None:
     """Add a result to the file of results and write its section and its CSV file."""
-    results = Results.read(path).with_part(result)
-    results.write(path)
+    add(result, path)
     if path == RESULTS:
         page.write()
 
@@ -160,7 +205,12 @@ def run_parts(parts: Sequence[Part], options: argparse.Namespace) -> bool:
     has_findings = False
     for part in parts:
         print(f"\n{part.name}: at most {minutes_of(part):.3g} minutes", flush=True)
-        result = run_part(part, log_of(options), rehearse=options.rehearse)
+        result = run_part(
+            part,
+            log_of(options),
+            rehearse=options.rehearse,
+            on_news=lambda result: add(result, options.results),
+        )
         if options.rehearse:
             lines = [f"{part.name}: {result.failure}"] if result.failure else []
         else:
@@ -169,8 +219,9 @@ def run_parts(parts: Sequence[Part], options: argparse.Namespace) -> bool:
         has_findings |= bool(lines)
         if options.rehearse:
             continue
-        if result.machine.card is not None:
-            keep(result, options.results)
+        keep(result, options.results)
+        if result.failure == INTERRUPTED:
+            raise KeyboardInterrupt
         if (reason := gate_finding(part, result)) and not options.keep_going:
             print(f"\nended, since later parts would measure nothing that can be used: {reason}")
             break

@@ -12,6 +12,7 @@ from hpml_jobs.checks.gpu_peaks import PEAKS, gpu_key, peak_rate
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.training_path import Precision
 from hpml_jobs.core.value import Value
+from hpml_jobs.study.files import encode, write_whole
 
 RESULTS = Path(__file__).parents[2] / "docs" / "gpu.json"
 SCHEMA = 1
@@ -43,7 +44,11 @@ class Machine(Value, frozen=True, kw_only=True):
 
 
 class PartResult(Value, frozen=True, kw_only=True):
-    """One run of one part. `date` is UTC, ISO 8601; `failure` says why the part did not end."""
+    """One run of one part. `date` is UTC, ISO 8601; `failure` says why the part did not end.
+
+    `is_short`: with the sizes of a visit of minutes. `is_interrupted`: a signal, or the end of the
+    visit, came before the end of the part.
+    """
 
     part: str
     date: str
@@ -51,6 +56,19 @@ class PartResult(Value, frozen=True, kw_only=True):
     machine: Machine
     figures: tuple[Figure, ...] = ()
     failure: str | None = None
+    is_short: bool = False
+    is_interrupted: bool = False
+
+    @property
+    def completeness(self) -> tuple[bool, bool]:
+        """The order of runs: those that ended are more than others, full ones more than short."""
+        return (not self.is_interrupted, not self.is_short)
+
+    @property
+    def series(self) -> str:
+        """The card, and what a run lacks that is not full: the column of its figures."""
+        words = (self.machine.card or "", "short" * self.is_short)
+        return ", ".join(filter(None, (*words, "interrupted" * self.is_interrupted)))
 
     def figure(self, key: str) -> Figure | None:
         """Return a figure, if the part came to it."""
@@ -58,7 +76,7 @@ class PartResult(Value, frozen=True, kw_only=True):
 
 
 class Results(Value, frozen=True, kw_only=True):
-    """The latest run of each part on each card, from any number of visits."""
+    """The latest runs of each part on each card, from any number of visits."""
 
     parts: tuple[PartResult, ...] = ()
     schema: int = SCHEMA
@@ -69,7 +87,8 @@ class Results(Value, frozen=True, kw_only=True):
         return msgspec.json.decode(path.read_bytes(), type=cls) if path.exists() else cls()
 
     def with_part(self, result: PartResult) -> Self:
-        """Return the results with one more; it replaces an earlier one of its part and card.
+        """Return the results with one more; it replaces those of its part and card up to its own
+        completeness.
 
         Raises:
             ValueError: it was not measured on a GPU.
@@ -77,22 +96,25 @@ class Results(Value, frozen=True, kw_only=True):
         if result.machine.card is None:
             raise ValueError(f"part {result.part} was not measured on a GPU: it is not kept")
         place = (result.part, result.machine.card)
-        others = [part for part in self.parts if (part.part, part.machine.card) != place]
+        others = [
+            part
+            for part in self.parts
+            if (part.part, part.machine.card) != place or part.completeness > result.completeness
+        ]
         return msgspec.structs.replace(self, parts=(*others, result))
 
     def write(self, path: Path = RESULTS) -> None:
         """Write the results, to be read by people as well."""
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
+        write_whole(path, encode(self))
 
     @property
-    def cards(self) -> tuple[str, ...]:
-        """The names of the cards, in alphabetical order."""
-        return tuple(sorted({part.machine.card or "" for part in self.parts}))
+    def series(self) -> tuple[str, ...]:
+        """The names of the cards, with what runs lack that are not full, in alphabetical order."""
+        return tuple(sorted({part.series for part in self.parts}))
 
-    def of(self, part: str, card: str) -> PartResult | None:
-        """Return the run of a part on a card."""
-        runs = (run for run in self.parts if (run.part, run.machine.card) == (part, card))
-        return next(runs, None)
+    def of(self, part: str, series: str) -> PartResult | None:
+        """Return the run of a part in a series."""
+        return next((run for run in self.parts if (run.part, run.series) == (part, series)), None)
 
 
 class Expected(NamedTuple):
@@ -174,6 +196,10 @@ class Verdict(StrEnum):
     LEFT_OUT = "left out"
 
 
+SHUT_BY = {Verdict.FINDING, Verdict.NOT_MEASURED}
+"""Verdicts of a gate's figure that end a run."""
+
+
 class Part(NamedTuple):
     """A part: what it decides, the minutes it may take on an H200, and its figures.
 
@@ -188,9 +214,13 @@ class Part(NamedTuple):
 
 
 def findings(part: Part, result: PartResult) -> list[str]:
-    """Return a line for each figure outside its range or not measured, and for a failed part."""
+    """Return a line for each figure outside its range or not measured, and for a failed part.
+
+    That a part was interrupted is none.
+    """
     card = result.machine.card or ""
-    lines = [f"{part.name}: {result.failure}"] if result.failure else []
+    has_failed = result.failure and not result.is_interrupted
+    lines = [f"{part.name}: {result.failure}"] if has_failed else []
     for expected in part.expected:
         figure = result.figure(expected.key)
         verdict = expected.judge(figure, card)
@@ -210,8 +240,8 @@ def gate_finding(part: Part, result: PartResult) -> str:
     gates = part._replace(expected=tuple(e for e in part.expected if e.key in part.gates))
     card = result.machine.card or ""
     verdicts = {expected.judge(result.figure(expected.key), card) for expected in gates.expected}
-    is_shut = bool(verdicts & {Verdict.FINDING, Verdict.NOT_MEASURED})
-    return findings(gates, result)[0] if is_shut else ""
+    shut_by = {Verdict.FINDING} if result.is_interrupted else SHUT_BY
+    return findings(gates, result)[0] if verdicts & shut_by else ""
 
 
 def left_out(keys: Iterable[str], reason: str) -> Iterator[Figure]:

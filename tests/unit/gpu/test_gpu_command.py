@@ -2,7 +2,10 @@
 
 import os
 import signal
+import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -40,6 +43,48 @@ def test_part_that_takes_too_long_keeps_its_figures(python, tmp_path, monkeypatc
     assert result.machine.card == "NVIDIA H200"
     assert result.figures == (Figure(key="same_on_ms", value=1.5),)
     assert result.seconds < 30
+
+
+CARD_PRESENT = """\
+import runpy, sys
+from tests.gpu import machine
+machine.why_no_card = lambda: None
+results, sys.executable = sys.argv[1:]
+sys.argv = ["gpu", "threads", "values", "--results", results]
+runpy.run_module("tests.gpu", run_name="__main__")
+"""
+"""The command on a machine with a card, with another program in Python's place."""
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 130), (signal.SIGINT, 130), (signal.SIGKILL, -9)]
+)
+def test_interrupted_visit_keeps_the_figures_so_far(number, code, python, tmp_path):
+    real, results = sys.executable, tmp_path / "gpu.json"
+    script = f"""printf '%s\\n' '{MACHINE}' '{FIGURE}' > "$5/figures.jsonl"; sleep 60"""
+    python(f"echo $$ >> {tmp_path}/pids; {script}")
+    words = [real, "-c", CARD_PRESENT, str(results), sys.executable]
+    with subprocess.Popen(words, cwd=command.ROOT, stdout=subprocess.PIPE, text=True) as visit:
+        await_figure(results)
+        visit.send_signal(number)
+        output, _ = visit.communicate(timeout=60)
+    (pid,) = map(int, (tmp_path / "pids").read_text().split())
+    if number is signal.SIGKILL:
+        os.killpg(pid, number)
+    else:
+        assert not Path(f"/proc/{pid}").exists()
+        assert "threads: interrupted by a signal" in output
+    (run,) = Results.read(results).parts
+    assert (run.part, run.is_interrupted) == ("threads", True)
+    assert run.figures == (Figure(key="same_on_ms", value=1.5),)
+    assert visit.returncode == code
+
+
+def await_figure(results, limit_s=60):
+    deadline = time.monotonic() + limit_s
+    while not Results.read(results).parts:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def test_part_that_fails_says_the_last_line_of_its_log(python, tmp_path):

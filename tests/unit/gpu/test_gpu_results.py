@@ -1,5 +1,9 @@
 """Results of GPUs: merged over visits, judged by their ranges, never from a machine without one."""
 
+import errno
+import os
+
+import msgspec
 import pytest
 
 from hpml_jobs.core.training_path import Precision
@@ -13,6 +17,7 @@ from tests.gpu.figures import (
     Results,
     Verdict,
     findings,
+    gate_finding,
     left_out,
     left_out_lines,
 )
@@ -34,8 +39,65 @@ def test_result_replaces_that_of_its_part_and_card():
     for result in (old, other, a_result("events"), new):
         results = results.with_part(result)
     assert results.of("threads", "NVIDIA H200") == new
-    assert results.cards == ("NVIDIA H200", "NVIDIA L4")
+    assert results.series == ("NVIDIA H200", "NVIDIA L4")
     assert len(results.parts) == 3
+
+
+KINDS = {
+    "full": {},
+    "short": {"is_short": True},
+    "interrupted": {"is_interrupted": True},
+    "both": {"is_short": True, "is_interrupted": True},
+}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kept"),
+    [
+        ("full", "short", {"NVIDIA H200", "NVIDIA H200, short"}),
+        ("full", "interrupted", {"NVIDIA H200", "NVIDIA H200, interrupted"}),
+        ("short", "both", {"NVIDIA H200, short", "NVIDIA H200, short, interrupted"}),
+        ("interrupted", "short", {"NVIDIA H200, short"}),
+        ("both", "full", {"NVIDIA H200"}),
+        ("short", "full", {"NVIDIA H200"}),
+    ],
+)
+def test_less_complete_run_never_replaces_a_more_complete_one(before, after, kept):
+    runs = [msgspec.structs.replace(a_result(), **KINDS[kind]) for kind in (before, after)]
+    results = Results().with_part(runs[0]).with_part(runs[1])
+    assert {run.series for run in results.parts} == kept
+
+
+def test_short_figures_have_a_column_of_their_own_on_the_page_and_in_the_csv():
+    short = msgspec.structs.replace(a_result(new_off_ms=9.0), is_short=True)
+    results = Results().with_part(a_result(new_off_ms=3.0)).with_part(short)
+    rows = figures_csv(results).splitlines()
+    assert rows[0].endswith('NVIDIA H200,"NVIDIA H200, short"')
+    assert f"threads,{NEW_THREAD},3,9" in rows
+    assert "**NVIDIA H200, short**: 1 of" in section(results)
+    assert "| threads | NVIDIA H200, short | 2026-11-01 10:00 |" in section(results)
+
+
+def test_interrupted_part_is_no_finding_and_shuts_no_gate():
+    values = part_named("values")
+    result = a_result("values", pixels=0.0)
+    cut = msgspec.structs.replace(result, failure="interrupted", is_interrupted=True)
+    assert (findings(values, cut), gate_finding(values, cut)) == ([], "")
+    assert gate_finding(values, msgspec.structs.replace(result, failure="exit code 1"))
+
+
+def test_full_disk_leaves_the_results_of_before(tmp_path, monkeypatch):
+    path = tmp_path / "gpu.json"
+    Results().with_part(a_result()).write(path)
+    before = path.read_bytes()
+
+    def refuse(_handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(OSError, match="No space left"):
+        Results().write(path)
+    assert path.read_bytes() == before
 
 
 def test_result_without_a_card_is_refused():

@@ -12,7 +12,7 @@ from hpml_jobs.checks.gpu_peaks import PEAKS, gpu_key, peak_rate
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.training_path import Precision
 from hpml_jobs.core.value import Value
-from hpml_jobs.study.files import encode, write_whole
+from hpml_jobs.study.files import encode, reading, write_whole, writing
 
 RESULTS = Path(__file__).parents[2] / "docs" / "gpu.json"
 SCHEMA = 1
@@ -83,8 +83,13 @@ class Results(Value, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, path: Path = RESULTS) -> Self:
-        """Read the results of earlier visits; none if the file does not exist."""
-        return msgspec.json.decode(path.read_bytes(), type=cls) if path.exists() else cls()
+        """Read the results of earlier visits; none if the file does not exist.
+
+        Raises:
+            HpmlError: it cannot be read.
+        """
+        with reading(path):
+            return msgspec.json.decode(path.read_bytes(), type=cls) if path.exists() else cls()
 
     def with_part(self, result: PartResult) -> Self:
         """Return the results with one more; it replaces those of its part and card up to its own
@@ -104,8 +109,13 @@ class Results(Value, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, parts=(*others, result))
 
     def write(self, path: Path = RESULTS) -> None:
-        """Write the results, to be read by people as well."""
-        write_whole(path, encode(self))
+        """Write the results, to be read by people as well.
+
+        Raises:
+            HpmlError: it cannot be written; the file is as it was.
+        """
+        with writing(path):
+            write_whole(path, encode(self))
 
     @property
     def series(self) -> tuple[str, ...]:
@@ -203,7 +213,8 @@ SHUT_BY = {Verdict.FINDING, Verdict.NOT_MEASURED}
 class Part(NamedTuple):
     """A part: what it decides, the minutes it may take on an H200, and its figures.
 
-    A finding in one of its `gates` makes what later parts measure useless.
+    A finding in one of its `gates` makes what later parts measure useless. With the sizes of a
+    short visit it may take `short_s` seconds. With less than `least_s` left it is not begun.
     """
 
     name: str
@@ -211,6 +222,8 @@ class Part(NamedTuple):
     minutes: float
     expected: tuple[Expected, ...]
     gates: tuple[str, ...] = ()
+    short_s: float = 60
+    least_s: float = 15
 
 
 def findings(part: Part, result: PartResult) -> list[str]:

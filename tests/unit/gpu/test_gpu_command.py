@@ -1,18 +1,21 @@
 """`python -m tests.gpu`: wrong names, machines without a GPU, parts that fail or take too long."""
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.gpu import __main__ as command
-from tests.gpu import bench, machine
+from tests.gpu import bench, machine, part_run
 from tests.gpu.catalog import part_named
-from tests.gpu.figures import Figure, Results
+from tests.gpu.figures import Figure, Results, findings
 from tests.gpu.parts import endings
 from tests.gpu.rehearsal import rehearsal
 
@@ -36,9 +39,9 @@ def python(tmp_path, monkeypatch):
 
 
 def test_part_that_takes_too_long_keeps_its_figures(python, tmp_path, monkeypatch):
-    monkeypatch.setattr(command, "local_gpus", lambda: ("NVIDIA H200",))
+    monkeypatch.setattr(part_run, "local_gpus", lambda: ("NVIDIA H200",))
     python(f"""printf '%s\\n' '{MACHINE}' '{FIGURE}' > "$5/figures.jsonl"; sleep 60""")
-    result = command.run_part(THREADS._replace(minutes=0.01), tmp_path / "log")
+    result = part_run.run_part(THREADS._replace(minutes=0.01), tmp_path / "log")
     assert result.failure == "stopped after 0.01 minutes"
     assert result.machine.card == "NVIDIA H200"
     assert result.figures == (Figure(key="same_on_ms", value=1.5),)
@@ -48,7 +51,7 @@ def test_part_that_takes_too_long_keeps_its_figures(python, tmp_path, monkeypatc
 CARD_PRESENT = """\
 import runpy, sys
 from tests.gpu import machine
-machine.why_no_card = lambda: None
+machine.why_no_card = machine.why_in_use = lambda: None
 results, sys.executable = sys.argv[1:]
 sys.argv = ["gpu", "threads", "values", "--results", results]
 runpy.run_module("tests.gpu", run_name="__main__")
@@ -64,7 +67,7 @@ def test_interrupted_visit_keeps_the_figures_so_far(number, code, python, tmp_pa
     script = f"""printf '%s\\n' '{MACHINE}' '{FIGURE}' > "$5/figures.jsonl"; sleep 60"""
     python(f"echo $$ >> {tmp_path}/pids; {script}")
     words = [real, "-c", CARD_PRESENT, str(results), sys.executable]
-    with subprocess.Popen(words, cwd=command.ROOT, stdout=subprocess.PIPE, text=True) as visit:
+    with subprocess.Popen(words, cwd=part_run.ROOT, stdout=subprocess.PIPE, text=True) as visit:
         await_figure(results)
         visit.send_signal(number)
         output, _ = visit.communicate(timeout=60)
@@ -89,7 +92,7 @@ def await_figure(results, limit_s=60):
 
 def test_part_that_fails_says_the_last_line_of_its_log(python, tmp_path):
     python("echo Traceback >&2; echo 'RuntimeError: CUDA error' >&2; exit 1")
-    result = command.run_part(THREADS, tmp_path / "log")
+    result = part_run.run_part(THREADS, tmp_path / "log")
     assert result.failure == "exit code 1: RuntimeError: CUDA error"
     assert "threads\nTraceback\nRuntimeError: CUDA error\n" in (tmp_path / "log").read_text()
     assert result.machine.card is None
@@ -102,7 +105,7 @@ SITE = "/somewhere/site"
 def test_processes_keep_the_path_of_packages_behind_the_checkout(python, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", SITE)
     python("echo $PYTHONPATH; exit 1")
-    paths = [command.run_part(THREADS, tmp_path / "log").failure.removeprefix("exit code 1: ")]
+    paths = [part_run.run_part(THREADS, tmp_path / "log").failure.removeprefix("exit code 1: ")]
     paths.append(bench.run_command(["sh", "-c", "echo $PYTHONPATH"], {}, 60).output.strip())
     monkeypatch.setattr(
         endings, "job_command", lambda _: ["sh", "-c", f"echo $PYTHONPATH > {tmp_path}/job"]
@@ -110,24 +113,123 @@ def test_processes_keep_the_path_of_packages_behind_the_checkout(python, tmp_pat
     with rehearsal(tmp_path) as on_cpu:
         list(endings._ended(on_cpu, "killed", signal.SIGKILL))
     paths.append((tmp_path / "job").read_text().strip())
-    assert paths == [f"{command.ROOT}{os.pathsep}{SITE}"] * 3
+    assert paths == [f"{part_run.ROOT}{os.pathsep}{SITE}"] * 3
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run the command here, on a machine with a card; its exit code, output and errors."""
+    monkeypatch.setattr(command.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(machine, "why_no_card", lambda: None)
+    monkeypatch.setattr(machine, "why_in_use", lambda: None)
+    monkeypatch.setattr(part_run, "local_gpus", lambda: ("NVIDIA H200",))
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["gpu", *map(str, words)])
+        with pytest.raises(SystemExit) as stopped:
+            command.main()
+        return stopped.value.code, *capsys.readouterr()
+
+    return run
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "message"),
+    ("words", "message"),
     [
-        (["threds"], 2, "no such part: threds"),
-        ([], "no GPU here; python -m tests.gpu --rehearse runs the parts on the CPU", ""),
+        (["threds"], "no such part: threds; use events, "),
+        (
+            ["threads", "nvml", "--budget", "20"],
+            "--budget 20: no part fits; nvml needs 30 s with the 20 s for the end: use --budget 30",
+        ),
+        (["nvml", "--budget", "-1"], "'-1' is no number of seconds, for example 520"),
+        (["nvml", "--budget", "nan"], "'nan' is no number of seconds"),
     ],
 )
-def test_wrong_name_and_no_card_end_with_the_reason(words, code, message, monkeypatch, capsys):
-    monkeypatch.setattr(machine, "why_no_card", lambda: "no GPU here")
-    monkeypatch.setattr(command.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(sys, "argv", ["gpu", *words])
-    with pytest.raises(SystemExit) as stopped:
-        command.main()
-    assert stopped.value.code == code
-    assert message in capsys.readouterr().err
+def test_wrong_words_end_with_one_line(words, message, run):
+    code, _, errors = run(*words)
+    assert code == 2
+    assert message in errors
+    assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("why", "reason", "remedy"),
+    [
+        (
+            "why_no_card",
+            "no GPU here",
+            "; python -m tests.gpu --rehearse runs the parts on the CPU",
+        ),
+        ("why_in_use", "other processes use 9 GB of GPU 0: end them", ""),
+    ],
+)
+def test_no_card_and_a_card_in_use_end_with_the_reason(why, reason, remedy, run, monkeypatch):
+    monkeypatch.setattr(machine, why, lambda: reason)
+    assert run() == (reason + remedy, "", "")
+
+
+@pytest.mark.parametrize(
+    ("used", "reason"),
+    [
+        (3e9, "other processes use 3.0 GB of GPU 1: end them, see nvidia-smi"),
+        (1e9, None),
+    ],
+)
+def test_card_in_use_is_the_one_that_torch_sees_first(used, reason, monkeypatch):
+    nvml = SimpleNamespace(
+        nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(used=used if handle == "b" else 0)
+    )
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    monkeypatch.setattr(machine, "nvml_session", lambda: nullcontext(nvml))
+    monkeypatch.setattr(machine, "gpus_by_uuid", lambda _: {"GPU-0": "a", "GPU-1": "b"})
+    assert machine.why_in_use() == reason
+
+
+def test_results_that_cannot_be_kept_are_refused_before_a_part(run, tmp_path, monkeypatch):
+    def refuse(_handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    results = tmp_path / "gpu.json"
+    code, output, errors = run("threads", "--results", results)
+    assert (code, output) == (2, "")
+    assert errors == (
+        f"python -m tests.gpu: {results} cannot be written: No space left on device; name another "
+        "file by --results\n"
+    )
+
+
+def test_unreadable_results_are_refused(run, tmp_path):
+    (tmp_path / "gpu.json").write_text('{"parts"')
+    code, _, errors = run("threads", "--results", tmp_path / "gpu.json")
+    assert code == 2
+    assert errors.startswith(f"python -m tests.gpu: {tmp_path / 'gpu.json'} cannot be read: ")
+    assert errors.count("\n") == 1
+
+
+def test_budget_leaves_out_what_does_not_fit_and_runs_shorter_parts(
+    run, python, tmp_path, monkeypatch
+):
+    python(f"""printf '%s\\n' '{MACHINE}' '{FIGURE}' > "$5/figures.jsonl" """)
+    results = tmp_path / "gpu.json"
+    words = ("accuracy", "threads", "--budget", 60, "--short", "--results", results)
+    code, output, _ = run(*words)
+    assert "accuracy: left out, 40 s are left, and it needs 100" in output
+    assert "threads: at most 0.66" in output
+    (part,) = Results.read(results).parts
+    assert (part.part, part.series) == ("threads", "NVIDIA H200, short")
+    assert code == 1  # three figures were not measured
+    assert "\n4 findings\n" in output
+
+
+def test_part_that_the_budget_cuts_is_interrupted_and_no_finding(python, tmp_path, monkeypatch):
+    monkeypatch.setattr(part_run, "local_gpus", lambda: ("NVIDIA H200",))
+    python(f"""printf '%s\\n' '{MACHINE}' '{FIGURE}' > "$5/figures.jsonl"; sleep 60""")
+    visit = part_run.Visit(end_s=time.monotonic() + 1, is_short=True)
+    result = part_run.run_part(THREADS, tmp_path / "log", visit=visit)
+    assert result.failure == "stopped after 1 s by --budget"
+    assert result.series == "NVIDIA H200, short, interrupted"
+    assert findings(THREADS, result) == []
 
 
 def test_rehearsal_is_not_kept_and_findings_are_failures_only(
@@ -157,6 +259,7 @@ def visit(python, tmp_path, monkeypatch, capsys):
         figures = VALUES.replace("PIXELS", str(pixels))
         python(f"""printf '{MACHINE}\\n{figures}\\n' > "$5/figures.jsonl" """)
         monkeypatch.setattr(machine, "why_no_card", lambda: None)
+        monkeypatch.setattr(machine, "why_in_use", lambda: None)
         monkeypatch.setattr(command.signal, "signal", lambda *_: None)
         results = tmp_path / "gpu.json"
         words = ["values", "threads", *options, "--results", str(results)]

@@ -6,6 +6,7 @@ import os
 import msgspec
 import pytest
 
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.training_path import Precision
 from tests.gpu.catalog import PARTS, part_named
 from tests.gpu.figures import (
@@ -95,7 +96,7 @@ def test_full_disk_leaves_the_results_of_before(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", refuse)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(HpmlError, match=r"gpu\.json cannot be written: No space left"):
         Results().write(path)
     assert path.read_bytes() == before
 
@@ -186,3 +187,4 @@ def test_part_has_each_figure_once_and_a_limit(part):
     assert len({*keys}) == len(keys)
     assert len({*texts}) == len(texts)
     assert 0 < part.minutes <= 10
+    assert 0 < part.least_s <= part.short_s <= 60 * part.minutes

@@ -265,7 +265,8 @@ SCRIPTED = {"ddp": (Purpose.GRADIENTS, 1), "fsdp": (Purpose.PARAMETERS, 2)}
 
 
 def _scripts() -> Iterator[Expected]:
-    yield Expected("clock", "script, 1 GPU: our timed epoch / that by its own clock", 0.95, 1)
+    # the end of a window (files, NVML: 50 to 100 ms) is inside the script's own epoch
+    yield Expected("clock", "script, 1 GPU: our timed epoch / that by its own clock", 0.9, 1)
     for name, (purpose, _) in SCRIPTED.items():
         words = f"script, {name} on 2 GPUs"
         yield Expected(f"{name}_bytes", f"{words}: {purpose} / what its model has", 0.99, 1.01)

@@ -45,6 +45,11 @@ class Finished(NamedTuple):
     seconds: float
     output: str
 
+    @property
+    def last_line(self) -> str:
+        """The last line of the output, 200 characters of it at most."""
+        return self.output.strip().rpartition("\n")[2][:200]
+
 
 Command = Callable[[Sequence[str], Mapping[str, str], float], Finished]
 

@@ -127,6 +127,14 @@ class Results(Value, frozen=True, kw_only=True):
         return next((run for run in self.parts if (run.part, run.series) == (part, series)), None)
 
 
+class Basis(StrEnum):
+    """What a range rests on."""
+
+    ESTIMATE = "estimate"  # nobody has measured it
+    EXACT = "exact"  # by arithmetic, or what the program promises
+    MEASURED = "measured"  # around figures of a visit
+
+
 class Expected(NamedTuple):
     """A figure's name and the range that it is expected in; None: no limit on that side.
 
@@ -142,6 +150,17 @@ class Expected(NamedTuple):
     card: str = ""
     published: str = ""
     precision: Precision | None = None
+    basis: Basis = Basis.ESTIMATE
+
+    @classmethod
+    def exactly(cls, key: str, text: str, low: float, high: float | None = None) -> Self:
+        """Return a figure whose value, or range, is exact: no estimate."""
+        return cls(key, text, low, low if high is None else high, basis=Basis.EXACT)
+
+    @property
+    def has_range(self) -> bool:
+        """Whether a value can be outside."""
+        return self.low is not None or self.high is not None
 
     def on(self, card: str) -> "Expected":
         """Return the figure with its range on a card; without a range where none is known there.
@@ -167,7 +186,7 @@ class Expected(NamedTuple):
     def range_text(self) -> str:
         """The range in words; a dash without one."""
         on_card = f" ({self.card})" if self.card else ""
-        if self.low is None and self.high is None:
+        if not self.has_range:
             return "–"
         if self.low is None:
             return f"at most {number_text(self.high)}{on_card}"
@@ -183,7 +202,7 @@ class Expected(NamedTuple):
             is_left_out = figure is not None and figure.is_left_out
             return Verdict.LEFT_OUT if is_left_out else Verdict.NOT_MEASURED
         here = self.on(card)
-        if here.low is None and here.high is None:
+        if not here.has_range:
             return Verdict.NOT_JUDGED
         low = float("-inf") if here.low is None else here.low
         high = float("inf") if here.high is None else here.high

@@ -7,7 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.gpu.catalog import PARTS
-from tests.gpu.figures import Expected, Part, PartResult, Results, Verdict, findings, number_text
+from tests.gpu.figures import (
+    Basis,
+    Expected,
+    Part,
+    PartResult,
+    Results,
+    Verdict,
+    findings,
+    number_text,
+)
 
 DOCS = Path(__file__).parents[2] / "docs"
 BEGIN = "<!-- gpu: written by `make docs` from docs/gpu.json and tests/gpu/catalog.py -->\n"
@@ -22,15 +31,15 @@ its end. two_gpus and fsdp_memory need two GPUs.
 """
 
 NOT_RUN = """\
-**Not yet run on hardware.** No part has run on a GPU. Every part is executed in the tests with
-stand-ins for CUDA's events, streams and NVML; their figures mean nothing and are not kept.
+**Not yet run on hardware.** The tests execute every part with stand-ins for CUDA's events, streams
+and NVML; those figures mean nothing and are not kept.
 """
 
 
 def section(results: Results | None = None) -> str:
     """Return the section of some results, by default of those in docs/gpu.json."""
     results = Results.read() if results is None else results
-    return "\n".join([*_status(results), METHOD, *_runs(results), _parts(results)])
+    return "\n".join([*_status(results), METHOD, _bases(), *_runs(results), _parts(results)])
 
 
 def measured_page() -> str:
@@ -45,11 +54,12 @@ def figures_csv(results: Results | None = None) -> str:
     results = Results.read() if results is None else results
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("part", "figure", "expected", "published", *results.series))
+    writer.writerow(("part", "figure", "expected", "basis", "published", *results.series))
     for part in PARTS:
         for figure in part.expected:
             values = [_value(figure, results.of(part.name, name)) for name in results.series]
-            row = (part.name, figure.text, figure.range_text, figure.published or "", *values)
+            basis = figure.basis.value if figure.has_range else ""
+            row = (part.name, figure.text, figure.range_text, basis, figure.published, *values)
             writer.writerow(row)
     return text.getvalue()
 
@@ -78,6 +88,12 @@ def _status(results: Results) -> Iterator[str]:
 
 def _bullet(line: str) -> str:
     return textwrap.fill(line, 100, initial_indent="- ", subsequent_indent="  ")
+
+
+def _bases() -> str:
+    ranges = [figure.basis for part in PARTS for figure in part.expected if figure.has_range]
+    counts = (f"{ranges.count(basis)} {basis}" for basis in Basis if basis in ranges)
+    return f"Basis of the {len(ranges)} ranges: {', '.join(counts)}.\n"
 
 
 def _runs(results: Results) -> Iterator[str]:

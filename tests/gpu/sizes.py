@@ -88,6 +88,7 @@ class Sizes(NamedTuple):
     launched_workers: int = 8
     launched_model: str = "resnet18_cifar"
     loader_images: int = 20_480
+    ladder_batch: int = 65_536
 
     def at(self, pace: Pace) -> "Sizes":
         """Return the sizes for a card that does less work in the time."""

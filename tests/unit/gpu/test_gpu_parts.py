@@ -54,7 +54,11 @@ NOT_MEASURED_HERE = {
     "paths": TF32,
     "threads": {"dp_searches"},
     "comm": {"profiler"},
-    "cells": DP | RANKS,
+    "cells": DP | RANKS | {"refused"},
+    "fake_ranks": {"peak"},
+    "ladder": {"largest", "peak_gb"},
+    "ddp_paths": {key for key in keys_of("ddp_paths") if key.startswith("fp16")},
+    "quantize": {"failed", "steps", "missing", "reference"},
     "two_gpus": {f"nccl_{kind}" for kind in CHOICE_KINDS} | {f"same_{n}" for n in SAME_AS_DDP},
     "gpt": {"mfu"},
 }

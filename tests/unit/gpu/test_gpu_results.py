@@ -10,6 +10,7 @@ from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.training_path import Precision
 from tests.gpu.catalog import PARTS, part_named
 from tests.gpu.figures import (
+    Basis,
     Expected,
     Figure,
     Machine,
@@ -151,7 +152,7 @@ def test_findings_name_the_figure_its_range_and_what_is_missing():
     ]
 
 
-NEW_THREAD = '"forward in a new thread without, ms",at most 20,'
+NEW_THREAD = '"forward in a new thread without, ms",at most 20,estimate,'
 
 
 def test_section_without_results_says_that_nothing_was_run():
@@ -168,14 +169,25 @@ def test_section_shows_runs_findings_and_parts_to_come():
     assert "Not yet run: events" in text
     assert "| threads | NVIDIA H200 | 2026-11-01 10:00 | 12 | 2.14.1+cu130 | 13.0 |" in text
     assert "- threads: forward in a new thread without, ms is 48.2, expected at most 20" in text
-    (row,) = [line for line in text.splitlines() if line.startswith("| events | What")]
+    (row,) = [line for line in text.splitlines() if line.startswith("| events | Cost")]
     assert row.endswith("| not yet run |")
     assert f"threads,{NEW_THREAD},48.2 (finding)\n" in figures_csv(results)
 
 
+def test_csv_and_page_say_what_a_range_rests_on():
+    text = figures_csv(Results())
+    assert (
+        "values,loader=device: largest difference of a pixel from the CPU's,0 to 1e-05,est" in text
+    )
+    assert 'syncs,"loader=workers, plain, sgd: no wait in the loop (1: yes)",1,exact,\n' in text
+    assert '"reading the time between two events, us",–,,\n' in text
+    estimates = text.count(",estimate,")
+    assert f"ranges: {estimates} estimate, " in section(Results())
+
+
 def test_csv_has_published_figures_beside_ours():
     text = figures_csv(Results())
-    row = '"bf16 nhwc, batch 512, images/s","at least 41,000 (H200)","23,100 on an A100 (Keller'
+    row = '512, images/s","at least 41,000 (H200)",estimate,"23,100 on an A100 (Keller'
     assert row in text
     assert text.count("Keller") == 5
 
@@ -186,5 +198,8 @@ def test_part_has_each_figure_once_and_a_limit(part):
     texts = [expected.text for expected in part.expected]
     assert len({*keys}) == len(keys)
     assert len({*texts}) == len(texts)
+    assert all(
+        e.basis is Basis.EXACT for e in part.expected if e.low is not None and e.low == e.high
+    )
     assert 0 < part.minutes <= 10
     assert 0 < part.least_s <= part.short_s <= 60 * part.minutes

@@ -51,7 +51,7 @@ def print_part(part: Part, result: PartResult, lines: list[str]) -> None:
         figure = result.figure(expected.key)
         value = number_text(figure.value if figure else None)
         range_text = expected.on(result.machine.card or "").range_text
-        note = f"  ({figure.note})" if figure and figure.note else ""
+        note = f"  ({figure.note[:100]})" if figure and figure.note else ""
         print(f"  {expected.text:62} {value:>10}  expected: {range_text}{note}")
     for line in left_out_lines(part, result):
         print(f"  {line}")

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -277,3 +278,56 @@ def test_wrong_pixels_end_the_run_unless_it_keeps_going(visit, tmp_path):
         assert parts[-runs:] == ["values", "threads"][:runs]
         assert ("later parts would measure nothing" in output) is (runs == 1)
         assert f"send {tmp_path / 'gpu.json'} and {tmp_path / 'gpu.log'}" in output
+
+
+VISIT = part_run.ROOT / "tests" / "gpu" / "visit.sh"
+
+
+@pytest.fixture
+def wheels(tmp_path):
+    """A folder with the wheel of a package that no machine has."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    about = {
+        "METADATA": "Metadata-Version: 2.1\nName: carried\nVersion: 1.0\n",
+        "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "RECORD": "",
+    }
+    with zipfile.ZipFile(folder / "carried-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("carried.py", "")
+        for name, text in about.items():
+            wheel.writestr(f"carried-1.0.dist-info/{name}", text)
+    return folder
+
+
+def visit_script(tmp_path, **variables):
+    environment = {"PYTHON": sys.executable, "OUT": str(tmp_path / "out"), "TMPDIR": str(tmp_path)}
+    return subprocess.run(
+        ["bash", str(VISIT), "--help"],
+        env=os.environ | environment | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_visit_sees_the_carried_wheels_and_the_packages_of_the_machine(wheels, tmp_path):
+    done = visit_script(tmp_path, WHEELS=str(wheels))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "--budget SECONDS" in done.stdout
+    (python,) = tmp_path.glob("*/env/bin/python")
+    modules = "import carried, torch, hpml_jobs.core, tests.gpu"
+    subprocess.run([python, "-c", modules], cwd=tmp_path, check=True)
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"WHEELS": "/nowhere"}, "no wheels in /nowhere: name their folder by WHEELS="),
+        ({"PYTHON": "false"}, "false has no torch: name one that has by PYTHON="),
+        ({"BUDGET": "8m"}, "BUDGET=8m is no number of seconds, for example 520"),
+    ],
+)
+def test_visit_with_a_wrong_variable_ends_with_one_line(variables, message, tmp_path):
+    done = visit_script(tmp_path, **variables)
+    assert (done.returncode, done.stderr) == (2, f"visit.sh: {message}\n")

@@ -33,7 +33,7 @@ from tests.gpu.figures import (
     left_out_lines,
     number_text,
 )
-from tests.gpu.part_run import INTERRUPTED, Visit, measure_part, run_part
+from tests.gpu.part_run import INTERRUPTED, Visit, check_archive, measure_part, run_part
 
 RESERVE_S = 20.0
 """Of a budget, kept for the end: a part is ended, and the results are written."""
@@ -159,6 +159,12 @@ def parser_of(names: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--results", type=Path, default=RESULTS, help="file of results")
     parser.add_argument(
+        "--cells",
+        type=Path,
+        metavar="FILE.tar",
+        help="add records, logs and traces of the cells to this archive (default: none are kept)",
+    )
+    parser.add_argument(
         "--budget",
         type=seconds,
         metavar="SECONDS",
@@ -192,6 +198,8 @@ def check_machine(results: Path) -> None:
 
 def make_visit(parts: Sequence[Part], options: argparse.Namespace, visit: Visit) -> list[str]:
     """Run the parts on a machine that can; return all findings, which are printed last."""
+    if options.cells:
+        check_archive(options.cells)
     if options.rehearse:
         print("a rehearsal on the CPU with stand-ins: the figures mean nothing, and are not kept")
         return run_parts(parts, options, visit)
@@ -217,13 +225,13 @@ def main() -> None:
         return
     signal.signal(signal.SIGTERM, _stop)
     end_s = begin_s + options.budget - RESERVE_S if options.budget else inf
-    visit = Visit(options.rehearse, options.short, end_s)
+    visit = Visit(options.rehearse, options.short, end_s, options.cells)
     if options.budget:
         check_budget(parts, options.budget, visit)
     try:
         found = make_visit(parts, options, visit)
     except HpmlError as error:
-        refuse(f"{error}; name another file by --results")
+        refuse(f"{error}; name another file by --results (or --cells)")
     sys.exit(1 if found else 0)
 
 

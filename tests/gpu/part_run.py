@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.processes import die_with_parent
 from hpml_jobs.plan.machine import local_gpus
 from hpml_jobs.study.files import writing
@@ -29,13 +31,20 @@ INTERRUPTED = "interrupted by a signal"
 LOOK_S = 1.0
 """How often a running part's figures are looked for: a visit that is killed loses this much."""
 
+CELL_FILES = ("record.json", "end.json", "iterations.npz", "log*.txt", "trace-rank*.json.gz")
+"""What is kept of cells."""
+
 
 class Visit(NamedTuple):
-    """How parts run: in rehearsal, with short sizes, up to a time on the monotonic clock."""
+    """How parts run: in rehearsal, with short sizes, up to a time on the monotonic clock.
+
+    `cells` is the archive to which the files of their cells are added.
+    """
 
     is_rehearsal: bool = False
     is_short: bool = False
     end_s: float = inf
+    cells: Path | None = None
 
     def left_s(self) -> float:
         """Return the seconds that are left for parts."""
@@ -115,9 +124,36 @@ def run_part(
                 return result(INTERRUPTED, is_interrupted=True)
             finally:
                 end_group(process)  # after its end too: what it left would hold memory of the card
+                if visit.cells:
+                    add_cells(part, Path(name), visit.cells)
         code = process.returncode
         last_line = log.read_text(errors="replace").strip().rpartition("\n")[2]
         return result(f"exit code {code}: {last_line[:300]}" if code else None)
+
+
+def check_archive(archive: Path) -> None:
+    """Make the archive of cells, if it does not exist.
+
+    Raises:
+        HpmlError: it cannot be written, or is no tar file.
+    """
+    try:
+        with writing(archive), tarfile.open(archive, "a"):
+            pass
+    except tarfile.TarError as fault:
+        raise HpmlError(f"{archive} is no tar file: {fault}") from fault
+
+
+def add_cells(part: Part, folder: Path, archive: Path) -> None:
+    """Add what the cells of a part left to an archive.
+
+    Raises:
+        HpmlError: it cannot be written.
+    """
+    paths = sorted(path for pattern in CELL_FILES for path in folder.rglob(pattern))
+    with writing(archive), tarfile.open(archive, "a") as cells:
+        for path in paths:
+            cells.add(path, Path(part.name) / path.relative_to(folder))
 
 
 def _news(process: "subprocess.Popen[bytes]", file: Path, limit_s: float) -> Iterator[None]:

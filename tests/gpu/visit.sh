@@ -4,7 +4,8 @@
 #   bash tests/gpu/visit.sh [OPTION...] [PART...]
 #
 # It makes an environment from that Python and the wheels in $WHEELS, and starts
-#   python -m tests.gpu --budget $BUDGET --short --keep-going --results $OUT/gpu.json
+#   python -m tests.gpu --budget $BUDGET --short --keep-going --results $OUT/gpu.json \
+#     --cells $OUT/cells.tar
 # OUT: folder of the results (gpu-visit). BUDGET: seconds in all (520). WHEELS: the packages that the
 # Python lacks (wheelhouse). PYTHON: the Python that has torch (python3). The environment stays in /tmp.
 set -euo pipefail
@@ -32,4 +33,4 @@ lines = [f"{work}/site", str(Path.cwd()), *(f"import site; site.addsitedir({p!r}
 (own / "machine.pth").write_text("\n".join(lines) + "\n")
 PY
 exec "$work/env/bin/python" -m tests.gpu --budget $((budget - SECONDS)) --short --keep-going \
-    --results "$out/gpu.json" "$@"
+    --results "$out/gpu.json" --cells "$out/cells.tar" "$@"

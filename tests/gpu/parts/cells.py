@@ -22,6 +22,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 """The settings of each cell of the catalog."""
 
+TRACED = ("single", "ddp")
+"""Cells whose traces are kept."""
+
 
 def measure(bench: Bench) -> Iterator[Figure]:
     """Run every cell, then the two ranks."""
@@ -31,7 +34,8 @@ def measure(bench: Bench) -> Iterator[Figure]:
             yield Figure(key=f"{key}_ok", value=None, note="dp needs a GPU")
             continue
         workload = bench.workload_of(bench.sizes.cell_epoch_images)
-        yield from figures_of(key, bench.run_cell(key, workload=workload, **settings))
+        run = bench.run_cell(key, workload=workload, trace=key in TRACED, **settings)
+        yield from figures_of(key, run)
     yield from _two_ranks(bench)
     yield from _refused(bench)
 

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 import zipfile
 from contextlib import nullcontext
@@ -16,9 +17,10 @@ import pytest
 from tests.gpu import __main__ as command
 from tests.gpu import bench, machine, part_run
 from tests.gpu.catalog import part_named
-from tests.gpu.figures import Figure, Results, findings
-from tests.gpu.parts import endings
+from tests.gpu.figures import Figure, Machine, Results, findings
+from tests.gpu.parts import endings, threads
 from tests.gpu.rehearsal import rehearsal
+from tests.gpu.sizes import SHORT, Sizes
 
 THREADS = part_named("threads")
 
@@ -196,7 +198,7 @@ def test_results_that_cannot_be_kept_are_refused_before_a_part(run, tmp_path, mo
     assert (code, output) == (2, "")
     assert errors == (
         f"python -m tests.gpu: {results} cannot be written: No space left on device; name another "
-        "file by --results\n"
+        "file by --results (or --cells)\n"
     )
 
 
@@ -208,15 +210,15 @@ def test_unreadable_results_are_refused(run, tmp_path):
     assert errors.count("\n") == 1
 
 
-def test_budget_leaves_out_what_does_not_fit_and_runs_shorter_parts(
-    run, python, tmp_path, monkeypatch
-):
-    python(f"""printf '%s\\n' '{MACHINE}' '{FIGURE}' > "$5/figures.jsonl" """)
+def test_budget_leaves_out_what_does_not_fit_and_runs_shorter_parts(run, python, tmp_path):
+    figures = f"""printf '%s\\n' '{MACHINE}' '{FIGURE}' > "$5/figures.jsonl" """
+    python(f'echo "$@" > {tmp_path}/words; {figures}')
     results = tmp_path / "gpu.json"
     words = ("accuracy", "threads", "--budget", 60, "--short", "--results", results)
     code, output, _ = run(*words)
     assert "accuracy: left out, 40 s are left, and it needs 100" in output
     assert "threads: at most 0.66" in output
+    assert (tmp_path / "words").read_text().split()[-1] == "--short"
     (part,) = Results.read(results).parts
     assert (part.part, part.series) == ("threads", "NVIDIA H200, short")
     assert code == 1  # three figures were not measured
@@ -278,6 +280,41 @@ def test_wrong_pixels_end_the_run_unless_it_keeps_going(visit, tmp_path):
         assert parts[-runs:] == ["values", "threads"][:runs]
         assert ("later parts would measure nothing" in output) is (runs == 1)
         assert f"send {tmp_path / 'gpu.json'} and {tmp_path / 'gpu.log'}" in output
+
+
+def test_files_of_cells_are_added_to_an_archive(python, tmp_path):
+    python('mkdir -p "$5/cells/x"; touch "$5/cells/x/trace-rank0.json.gz" "$5/cells/x/weights.pt"')
+    visit = part_run.Visit(cells=tmp_path / "cells.tar")
+    for name in ("threads", "nvml"):
+        part_run.run_part(part_named(name), tmp_path / "log", visit=visit)
+    with tarfile.open(tmp_path / "cells.tar") as cells:
+        assert cells.getnames() == [
+            "threads/cells/x/trace-rank0.json.gz",
+            "nvml/cells/x/trace-rank0.json.gz",
+        ]
+
+
+def test_archive_that_cannot_be_kept_is_refused_before_a_part(run, tmp_path):
+    (tmp_path / "cells.tar").write_text("no tar file" * 100)
+    for path, reason in (
+        (tmp_path / "cells.tar", "is no tar file"),
+        (tmp_path / "none" / "cells.tar", "cannot be written: No such file or directory"),
+    ):
+        code, output, errors = run("threads", "--cells", path)
+        assert (code, output) == (2, "")
+        assert errors.startswith(f"python -m tests.gpu: {path} {reason}")
+        assert errors.count("\n") == 1
+
+
+def test_short_part_measures_with_the_sizes_of_a_visit(tmp_path, monkeypatch):
+    sizes = []
+    monkeypatch.setattr(part_run, "die_with_parent", lambda: None)
+    monkeypatch.setattr(machine, "why_no_card", lambda: None)
+    monkeypatch.setattr(machine, "read_machine", lambda: Machine(card="NVIDIA H200"))
+    monkeypatch.setattr(threads, "measure", lambda bench: sizes.append(bench.sizes) or [])
+    for is_short in (True, False):
+        part_run.measure_part(THREADS, tmp_path, rehearse=False, is_short=is_short)
+    assert sizes == [SHORT, Sizes()]
 
 
 VISIT = part_run.ROOT / "tests" / "gpu" / "visit.sh"

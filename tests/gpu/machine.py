@@ -1,17 +1,23 @@
 """The machine that figures are measured on: its card and its versions, or why it has no card."""
 
+import os
 import platform
 import subprocess
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 
-from hpml_jobs.core.gpus import nvml_text, open_nvml
+from hpml_jobs.core.gpus import (
+    NvmlError,
+    gpus_by_uuid,
+    nvml_session,
+    nvml_text,
+    open_nvml,
+    visible_gpus,
+)
 from tests.gpu.figures import Machine
-
-ROOT = Path(__file__).parents[2]
+from tests.gpu.processes import ROOT
 
 
 def why_no_card() -> str | None:
@@ -23,6 +29,25 @@ def why_no_card() -> str | None:
     from hpml_jobs.worker.devices import why_no_cuda  # noqa: PLC0415 -- only to explain it
 
     return f"torch {torch.__version__} sees no GPU: {why_no_cuda()}"
+
+
+def why_in_use() -> str | None:
+    """Return how other processes use the first GPU; None where they do not, or NVML is silent.
+
+    By NVML, because CUDA's context would hold memory of the card as long as this process runs.
+    """
+    from hpml_jobs.worker.devices import IDLE_BYTES  # noqa: PLC0415 -- as above
+
+    try:
+        with nvml_session() as nvml:
+            gpus = gpus_by_uuid(nvml)
+            first = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), [*gpus])[0]
+            used = int(nvml.nvmlDeviceGetMemoryInfo([*gpus.values()][first]).used)
+    except (NvmlError, IndexError):
+        return None
+    if used <= IDLE_BYTES:
+        return None
+    return f"other processes use {used / 1e9:.1f} GB of GPU {first}: end them, see nvidia-smi"
 
 
 def read_machine() -> Machine:

@@ -7,7 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.gpu.catalog import PARTS
-from tests.gpu.figures import Expected, Part, PartResult, Results, Verdict, findings, number_text
+from tests.gpu.figures import (
+    Basis,
+    Expected,
+    Part,
+    PartResult,
+    Results,
+    Verdict,
+    findings,
+    number_text,
+)
 
 DOCS = Path(__file__).parents[2] / "docs"
 BEGIN = "<!-- gpu: written by `make docs` from docs/gpu.json and tests/gpu/catalog.py -->\n"
@@ -17,19 +26,20 @@ METHOD = """\
 `make test-gpu` on a machine with a GPU runs all parts, each a process with a time limit, in minutes
 on an H200 ([tests/README.md](../tests/README.md#on-a-gpu)). [gpu.csv](gpu.csv) has every figure
 with its expected range, scaled to other cards by peak FLOP/s and memory bandwidth; a figure outside
-its range is a finding. two_gpus and fsdp_memory need two GPUs.
+its range is a finding. `short` is a visit of minutes, with less work; `interrupted`, a part before
+its end. two_gpus and fsdp_memory need two GPUs.
 """
 
 NOT_RUN = """\
-**Not yet run on hardware.** No part has run on a GPU. Every part is executed in the tests with
-stand-ins for CUDA's events, streams and NVML; their figures mean nothing and are not kept.
+**Not yet run on hardware.** The tests execute every part with stand-ins for CUDA's events, streams
+and NVML; those figures mean nothing and are not kept.
 """
 
 
 def section(results: Results | None = None) -> str:
     """Return the section of some results, by default of those in docs/gpu.json."""
     results = Results.read() if results is None else results
-    return "\n".join([*_status(results), METHOD, *_runs(results), _parts(results)])
+    return "\n".join([*_status(results), METHOD, _bases(), *_runs(results), _parts(results)])
 
 
 def measured_page() -> str:
@@ -40,15 +50,16 @@ def measured_page() -> str:
 
 
 def figures_csv(results: Results | None = None) -> str:
-    """Return every figure with its range, what was published, and its value on each card."""
+    """Return every figure with its range, what was published, and its value in each series."""
     results = Results.read() if results is None else results
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("part", "figure", "expected", "published", *results.cards))
+    writer.writerow(("part", "figure", "expected", "basis", "published", *results.series))
     for part in PARTS:
         for figure in part.expected:
-            values = [_value(figure, results.of(part.name, card), card) for card in results.cards]
-            row = (part.name, figure.text, figure.range_text, figure.published or "", *values)
+            values = [_value(figure, results.of(part.name, name)) for name in results.series]
+            basis = figure.basis.value if figure.has_range else ""
+            row = (part.name, figure.text, figure.range_text, basis, figure.published, *values)
             writer.writerow(row)
     return text.getvalue()
 
@@ -63,12 +74,12 @@ def _status(results: Results) -> Iterator[str]:
     if not results.parts:
         yield NOT_RUN
         return
-    for card in results.cards:
-        runs = [(part, run) for part in PARTS if (run := results.of(part.name, card))]
+    for series in results.series:
+        runs = [(part, run) for part in PARTS if (run := results.of(part.name, series))]
         lines = [line for part, run in runs for line in findings(part, run)]
         count = f"{len(lines)} finding" + ("" if len(lines) == 1 else "s")
-        left = [part.name for part in PARTS if results.of(part.name, card) is None]
-        words = f"**{card}**: {len(runs)} of {len(PARTS)} parts have run, {count}."
+        left = [part.name for part in PARTS if results.of(part.name, series) is None]
+        words = f"**{series}**: {len(runs)} of {len(PARTS)} parts have run, {count}."
         words += f" Not yet run: {', '.join(left)}." if left else ""
         yield textwrap.fill(words, 100) + "\n"
         if lines:
@@ -79,30 +90,37 @@ def _bullet(line: str) -> str:
     return textwrap.fill(line, 100, initial_indent="- ", subsequent_indent="  ")
 
 
+def _bases() -> str:
+    ranges = [figure.basis for part in PARTS for figure in part.expected if figure.has_range]
+    counts = (f"{ranges.count(basis)} {basis}" for basis in Basis if basis in ranges)
+    return f"Basis of the {len(ranges)} ranges: {', '.join(counts)}.\n"
+
+
 def _runs(results: Results) -> Iterator[str]:
     if not results.parts:
         return
-    yield "| part | card | date (UTC) | s | torch | CUDA | cuDNN | NCCL | driver | commit | ended |"
+    versions = "torch | CUDA | cuDNN | NCCL | driver | commit"
+    yield f"| part | series | date (UTC) | s | {versions} | ended |"
     yield "|---|---|---|---:|---|---|---|---|---|---|---|"
     for run in results.parts:
         about = run.machine
-        versions = (about.torch, about.cuda, about.cudnn, about.nccl, about.driver)
-        cells = [run.part, about.card, run.date[:16].replace("T", " "), f"{run.seconds:.0f}"]
-        cells += [version or "–" for version in (*versions, (about.commit or "")[:9])]
-        yield "| " + " | ".join([*cells, "failed" if run.failure else "yes"]) + " |"
+        numbers = (about.torch, about.cuda, about.cudnn, about.nccl, about.driver)
+        cells = [run.part, run.series, run.date[:16].replace("T", " "), f"{run.seconds:.0f}"]
+        cells += [version or "–" for version in (*numbers, (about.commit or "")[:9])]
+        yield "| " + " | ".join([*cells, "no" if run.failure else "yes"]) + " |"
     yield ""
 
 
 def _parts(results: Results) -> str:
-    cards = results.cards
-    head = "| part | what it decides | figures | minutes |" + "".join(f" {c} |" for c in cards)
-    rule = "|---|---|---:|---:|" + "---|" * len(cards)
+    series = results.series
+    head = "| part | what it decides | figures | minutes |" + "".join(f" {s} |" for s in series)
+    rule = "|---|---|---:|---:|" + "---|" * len(series)
     return "\n".join([head, rule, *(_part(part, results) for part in PARTS)]) + "\n"
 
 
 def _part(part: Part, results: Results) -> str:
     cells = [part.name, part.decides, str(len(part.expected)), f"{part.minutes:g}"]
-    runs = [results.of(part.name, card) for card in results.cards]
+    runs = [results.of(part.name, series) for series in results.series]
     cells += [_findings_text(part, run) for run in runs]
     return "| " + " | ".join(cells) + " |"
 
@@ -114,11 +132,11 @@ def _findings_text(part: Part, run: PartResult | None) -> str:
     return f"{count} finding" + ("" if count == 1 else "s")
 
 
-def _value(expected: Expected, run: PartResult | None, card: str) -> str:
+def _value(expected: Expected, run: PartResult | None) -> str:
     figure = run.figure(expected.key) if run else None
-    if figure is None:
+    if run is None or figure is None:
         return ""
     text = "left out" if figure.is_left_out else number_text(figure.value)
-    if expected.judge(figure, card) is Verdict.FINDING:
+    if expected.judge(figure, run.machine.card or "") is Verdict.FINDING:
         text = f"{text} (finding)"
     return f"{text} ({figure.note})" if figure.note else text

@@ -48,6 +48,7 @@ SMALL = Sizes(
     launched_workers=0,
     launched_model="resnet18",
     loader_images=40,
+    ladder_batch=256,
 )
 
 CYCLES_PER_S = 1e9

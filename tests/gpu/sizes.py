@@ -88,8 +88,26 @@ class Sizes(NamedTuple):
     launched_workers: int = 8
     launched_model: str = "resnet18_cifar"
     loader_images: int = 20_480
+    ladder_batch: int = 65_536
 
     def at(self, pace: Pace) -> "Sizes":
         """Return the sizes for a card that does less work in the time."""
         names = ("iterations", "cell_epoch_images", "launched_images", "loader_images")
         return self._replace(**{name: int(getattr(self, name) * pace.work) for name in names})
+
+
+SHORT = Sizes(
+    iterations=60,
+    stamps=5_000,
+    repeats=3,
+    probe_s=1.0,
+    cell_epoch_images=12_800,
+    accuracy_seeds=3,
+    accuracy_epochs=4,
+    rounds=3,
+    pairs=2,
+    launched_images=6_400,
+    launched_workers=4,
+    loader_images=5_120,
+)
+"""Sizes of a visit of some minutes: less work, so more noise."""

@@ -2,10 +2,11 @@
 
 import pytest
 
-from tests.gpu.__main__ import keep, print_part, run_part
+from tests.gpu.__main__ import keep, print_part
 from tests.gpu.catalog import PARTS
 from tests.gpu.figures import findings
 from tests.gpu.machine import why_no_card
+from tests.gpu.part_run import run_part
 
 REASON = why_no_card()
 

@@ -10,7 +10,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Strategy
 from tests.gpu.bench import Bench, CellRun
 from tests.gpu.catalog import CELLS, TWO_RANKS
-from tests.gpu.figures import Figure
+from tests.gpu.figures import Figure, left_out
 from tests.gpu.two_ranks import torchrun
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -22,6 +22,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 """The settings of each cell of the catalog."""
 
+TRACED = ("single", "ddp")
+"""Cells whose traces are kept."""
+
 
 def measure(bench: Bench) -> Iterator[Figure]:
     """Run every cell, then the two ranks."""
@@ -31,8 +34,10 @@ def measure(bench: Bench) -> Iterator[Figure]:
             yield Figure(key=f"{key}_ok", value=None, note="dp needs a GPU")
             continue
         workload = bench.workload_of(bench.sizes.cell_epoch_images)
-        yield from figures_of(key, bench.run_cell(key, workload=workload, **settings))
+        run = bench.run_cell(key, workload=workload, trace=key in TRACED, **settings)
+        yield from figures_of(key, run)
     yield from _two_ranks(bench)
+    yield from _refused(bench)
 
 
 def figures_of(key: str, run: CellRun) -> Iterator[Figure]:
@@ -68,7 +73,17 @@ def _two_ranks(bench: Bench) -> Iterator[Figure]:
     results = json.loads(path.read_text()) if path.exists() else {}
     for name in TWO_RANKS:
         result = results.get(name)
-        note = "" if result else finished.output.strip().rpartition("\n")[2][-200:]
+        note = "" if result else finished.last_line
         for word in ("equal", "bytes"):
             value = result[word] if result else None
             yield Figure(key=f"two_{name}_{word}", value=value, note=note)
+
+
+def _refused(bench: Bench) -> Iterator[Figure]:
+    """Ask for two GPUs on a machine with one."""
+    if bench.has_two_gpus:
+        yield from left_out(["refused"], "two GPUs are here")
+        return
+    run = bench.run_cell("refused", gpus=2, strategy=Strategy.DDP, limit_s=60)
+    refused = not run.is_ok and "but torch sees 1" in run.reason
+    yield Figure(key="refused", value=float(refused), note=run.reason)

@@ -16,8 +16,9 @@ from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.job.workers import JOB_VARIABLE
 from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.study.cell_folder import CellFolder
-from tests.gpu.bench import ROOT, Bench, CellRun, job_command
+from tests.gpu.bench import Bench, CellRun, job_command
 from tests.gpu.figures import Figure
+from tests.gpu.processes import child_environment
 
 FIRST_BATCH = 1024
 LEAST_IMAGE_BYTES = 5_000_000
@@ -130,7 +131,7 @@ def _ended(bench: Bench, key: str, number: signal.Signals) -> Iterator[Figure]:
     workload = bench.workload_of(bench.sizes.cell_epoch_images)
     cell = bench.cell(batch=32, strategy=Strategy.DDP, workload=workload, epochs=20)
     folder = bench.cell_folder(key, cell, root=bench.folder, trace=False)
-    environment = os.environ | {"PYTHONPATH": str(ROOT), JOB_VARIABLE: "gpu"}
+    environment = child_environment(**{JOB_VARIABLE: "gpu"})
     used_before = _gigabytes_in_use()
     with subprocess.Popen(job_command(folder), env=environment) as job:
         if not _await_training(folder, job):

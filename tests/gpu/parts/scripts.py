@@ -17,28 +17,44 @@ BATCH, ITERATIONS = 64, 40
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
-    """Run tests/scripts/on_gpus.py on one GPU, and under DDP and FSDP on two."""
-    one = _run(bench, Strategy.DDP, gpus=1, iterations=20 * bench.sizes.iterations)
-    times = bench.folder / "times.json"
-    if one.record is None or not times.exists():
-        yield Figure(key="clock", value=None, note=one.reason)
-    else:
-        yield Figure(key="clock", value=one.record.epoch_s / json.loads(times.read_text())[1])
+    """Run scripts on one GPU against their own clock, and under DDP and FSDP on two."""
+    for name in SCRIPTED:
+        run = _run(bench, Strategy(name), gpus=1, iterations=20 * bench.sizes.iterations)
+        yield _clock(bench, f"clock_{name}", run)
+    images = f"--images {4 * BATCH * bench.sizes.iterations}"
+    yield _clock(bench, "clock_compiled", _run_script(bench, "compiled", images))
     if not bench.has_two_gpus:
-        yield from left_out([key for key in keys_of("scripts") if key != "clock"], ONE_GPU)
+        keys = [key for key in keys_of("scripts") if not key.startswith("clock")]
+        yield from left_out(keys, ONE_GPU)
         return
     for name in SCRIPTED:
         yield from _split(name, _run(bench, Strategy(name), gpus=2))
 
 
+def _clock(bench: Bench, key: str, run: CellRun) -> Figure:
+    """Compare our timed epoch with the second one that the script itself has timed."""
+    times = bench.folder / "times.json"
+    if run.record is None or not times.exists():
+        return Figure(key=key, value=None, note=run.reason)
+    seconds = json.loads(times.read_text())
+    times.unlink()
+    return Figure(key=key, value=run.record.epoch_s / seconds[1], note=f"{seconds[1]:.3g} s")
+
+
 def _run(bench: Bench, strategy: Strategy, *, gpus: int, iterations: int = ITERATIONS) -> CellRun:
-    words = f"--parallel {strategy} --batch-size {{batch}} --number {gpus * BATCH * iterations}"
+    words = f"--parallel {strategy} --number {gpus * BATCH * iterations}"
+    return _run_script(bench, "on_gpus", words, strategy, gpus=gpus)
+
+
+def _run_script(
+    bench: Bench, name: str, words: str, strategy: Strategy = Strategy.SINGLE, *, gpus: int = 1
+) -> CellRun:
     script = Script(
-        path=str(ROOT / "tests" / "scripts" / "on_gpus.py"),
-        args=f"{words} --times {bench.folder / 'times.json'}",
+        path=str(ROOT / "tests" / "scripts" / f"{name}.py"),
+        args=f"{words} --batch-size {{batch}} --times {bench.folder / 'times.json'}",
     )
     return bench.run_cell(
-        f"script {strategy} {gpus}",
+        f"script {name} {strategy} {gpus}",
         script=script,
         gpus=gpus,
         batch=BATCH,

@@ -108,6 +108,6 @@ def _parameters(bench: Bench) -> Iterator[Figure]:
     words = torchrun("parameters", bench.device, path)
     finished = bench.command(words, {"OMP_NUM_THREADS": "1"}, 120)
     results = json.loads(path.read_text()) if path.exists() else {}
-    note = "" if results else finished.output.strip().rpartition("\n")[2][-200:]
+    note = "" if results else finished.last_line
     for name in SAME_AS_DDP:
         yield Figure(key=f"same_{name}", value=results.get(name), note=note)

@@ -1,10 +1,16 @@
 """Results of GPUs: merged over visits, judged by their ranges, never from a machine without one."""
 
+import errno
+import os
+
+import msgspec
 import pytest
 
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.training_path import Precision
 from tests.gpu.catalog import PARTS, part_named
 from tests.gpu.figures import (
+    Basis,
     Expected,
     Figure,
     Machine,
@@ -13,6 +19,7 @@ from tests.gpu.figures import (
     Results,
     Verdict,
     findings,
+    gate_finding,
     left_out,
     left_out_lines,
 )
@@ -34,8 +41,65 @@ def test_result_replaces_that_of_its_part_and_card():
     for result in (old, other, a_result("events"), new):
         results = results.with_part(result)
     assert results.of("threads", "NVIDIA H200") == new
-    assert results.cards == ("NVIDIA H200", "NVIDIA L4")
+    assert results.series == ("NVIDIA H200", "NVIDIA L4")
     assert len(results.parts) == 3
+
+
+KINDS = {
+    "full": {},
+    "short": {"is_short": True},
+    "interrupted": {"is_interrupted": True},
+    "both": {"is_short": True, "is_interrupted": True},
+}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kept"),
+    [
+        ("full", "short", {"NVIDIA H200", "NVIDIA H200, short"}),
+        ("full", "interrupted", {"NVIDIA H200", "NVIDIA H200, interrupted"}),
+        ("short", "both", {"NVIDIA H200, short", "NVIDIA H200, short, interrupted"}),
+        ("interrupted", "short", {"NVIDIA H200, short"}),
+        ("both", "full", {"NVIDIA H200"}),
+        ("short", "full", {"NVIDIA H200"}),
+    ],
+)
+def test_less_complete_run_never_replaces_a_more_complete_one(before, after, kept):
+    runs = [msgspec.structs.replace(a_result(), **KINDS[kind]) for kind in (before, after)]
+    results = Results().with_part(runs[0]).with_part(runs[1])
+    assert {run.series for run in results.parts} == kept
+
+
+def test_short_figures_have_a_column_of_their_own_on_the_page_and_in_the_csv():
+    short = msgspec.structs.replace(a_result(new_off_ms=9.0), is_short=True)
+    results = Results().with_part(a_result(new_off_ms=3.0)).with_part(short)
+    rows = figures_csv(results).splitlines()
+    assert rows[0].endswith('NVIDIA H200,"NVIDIA H200, short"')
+    assert f"threads,{NEW_THREAD},3,9" in rows
+    assert "**NVIDIA H200, short**: 1 of" in section(results)
+    assert "| threads | NVIDIA H200, short | 2026-11-01 10:00 |" in section(results)
+
+
+def test_interrupted_part_is_no_finding_and_shuts_no_gate():
+    values = part_named("values")
+    result = a_result("values", pixels=0.0)
+    cut = msgspec.structs.replace(result, failure="interrupted", is_interrupted=True)
+    assert (findings(values, cut), gate_finding(values, cut)) == ([], "")
+    assert gate_finding(values, msgspec.structs.replace(result, failure="exit code 1"))
+
+
+def test_full_disk_leaves_the_results_of_before(tmp_path, monkeypatch):
+    path = tmp_path / "gpu.json"
+    Results().with_part(a_result()).write(path)
+    before = path.read_bytes()
+
+    def refuse(_handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(HpmlError, match=r"gpu\.json cannot be written: No space left"):
+        Results().write(path)
+    assert path.read_bytes() == before
 
 
 def test_result_without_a_card_is_refused():
@@ -88,7 +152,7 @@ def test_findings_name_the_figure_its_range_and_what_is_missing():
     ]
 
 
-NEW_THREAD = '"forward in a new thread without, ms",at most 20,'
+NEW_THREAD = '"forward in a new thread without, ms",at most 20,estimate,'
 
 
 def test_section_without_results_says_that_nothing_was_run():
@@ -105,14 +169,25 @@ def test_section_shows_runs_findings_and_parts_to_come():
     assert "Not yet run: events" in text
     assert "| threads | NVIDIA H200 | 2026-11-01 10:00 | 12 | 2.14.1+cu130 | 13.0 |" in text
     assert "- threads: forward in a new thread without, ms is 48.2, expected at most 20" in text
-    (row,) = [line for line in text.splitlines() if line.startswith("| events | What")]
+    (row,) = [line for line in text.splitlines() if line.startswith("| events | Cost")]
     assert row.endswith("| not yet run |")
     assert f"threads,{NEW_THREAD},48.2 (finding)\n" in figures_csv(results)
 
 
+def test_csv_and_page_say_what_a_range_rests_on():
+    text = figures_csv(Results())
+    assert (
+        "values,loader=device: largest difference of a pixel from the CPU's,0 to 1e-05,est" in text
+    )
+    assert 'syncs,"loader=workers, plain, sgd: no wait in the loop (1: yes)",1,exact,\n' in text
+    assert '"reading the time between two events, us",–,,\n' in text
+    estimates = text.count(",estimate,")
+    assert f"ranges: {estimates} estimate, " in section(Results())
+
+
 def test_csv_has_published_figures_beside_ours():
     text = figures_csv(Results())
-    row = '"bf16 nhwc, batch 512, images/s","at least 41,000 (H200)","23,100 on an A100 (Keller'
+    row = '512, images/s","at least 41,000 (H200)",estimate,"23,100 on an A100 (Keller'
     assert row in text
     assert text.count("Keller") == 5
 
@@ -123,4 +198,8 @@ def test_part_has_each_figure_once_and_a_limit(part):
     texts = [expected.text for expected in part.expected]
     assert len({*keys}) == len(keys)
     assert len({*texts}) == len(texts)
+    assert all(
+        e.basis is Basis.EXACT for e in part.expected if e.low is not None and e.low == e.high
+    )
     assert 0 < part.minutes <= 10
+    assert 0 < part.least_s <= part.short_s <= 60 * part.minutes

@@ -1,4 +1,4 @@
-"""A scripted GPU below a script that is measured: imported by the script, before its first step.
+"""A scripted GPU below a script that is measured; the script calls `install` before its first step.
 
 The model, its step and its loader take the times of `Script`; `created` has the events of CUDA that
 were created in each window.
@@ -16,11 +16,16 @@ from .scripted_gpu import GPU, Script, ScriptedEvent, ScriptedGpu
 gpu = ScriptedGpu(Script())
 created: list[int] = []
 
-torch.cuda.Event = lambda enable_timing: ScriptedEvent(gpu)
-torch.cuda.synchronize = gpu.synchronize
-timing.perf_counter_ns = gpu.perf_counter_ns
-session.clock_of = lambda _: DeviceClock(GPU)
 _finish = session.Session._finish
+
+
+def install() -> None:
+    """Replace the clocks of this process."""
+    torch.cuda.Event = lambda enable_timing: ScriptedEvent(gpu)
+    torch.cuda.synchronize = gpu.synchronize
+    timing.perf_counter_ns = gpu.perf_counter_ns
+    session.clock_of = lambda _: DeviceClock(GPU)
+    session.Window, session.Session._finish = CountedWindow, _count
 
 
 class CountedWindow(Window):
@@ -35,9 +40,6 @@ class CountedWindow(Window):
 def _count(observer: session.Session, recording: session.Recording) -> None:
     created.append(gpu.events - recording.window.events_before)
     _finish(observer, recording)
-
-
-session.Window, session.Session._finish = CountedWindow, _count
 
 
 class Network(nn.Linear):

@@ -28,9 +28,6 @@ from hpml_jobs.worker.fork_safety import imports_for_life
 from tests.unit.builders import DIGITS
 from tests.unit.worker.rank_server import RankServer
 
-# It replaces the clock of the process that imports it, which a script of a test does.
-collect_ignore = ["scripted_script.py"]
-
 
 @pytest.fixture(scope="session")
 def rank_server() -> Iterator[RankServer]:

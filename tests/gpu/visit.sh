@@ -20,17 +20,12 @@ work=$(mktemp -d)
 "$python" -m pip install -q --disable-pip-version-check --no-index --no-deps --no-compile \
     --target "$work/site" "$wheels"/*.whl || fail "the wheels in $wheels are not for $python"
 "$python" -m venv --without-pip "$work/env"
-# Not --system-site-packages: that Python may be an environment's, whose packages such a new one does
-# not see, because it is made from the base Python. So a .pth file names its folders.
-"$python" - "$work" <<'PY'
-import site, sys
-from pathlib import Path
-
-work = Path(sys.argv[1])
-folders = [path for path in site.getsitepackages() if Path(path).is_dir()]
-lines = [f"{work}/site", str(Path.cwd()), *(f"import site; site.addsitedir({p!r})" for p in folders)]
-(own,) = work.glob("env/lib/python*/site-packages")
-(own / "machine.pth").write_text("\n".join(lines) + "\n")
-PY
+packages=("$work"/env/lib/python*/site-packages)
+# one path a line, then the packages of $python, which may be an environment's
+{
+    printf '%s\n' "$work/site" "$PWD"
+    PYTHONPATH=locks${PYTHONPATH:+:$PYTHONPATH} "$python" -c \
+        'import wheelhouse; print(wheelhouse.packages_of_this_python())'
+} >"${packages[0]}/machine.pth"
 exec "$work/env/bin/python" -m tests.gpu --budget $((budget - SECONDS)) --short --keep-going \
     --results "$out/gpu.json" --cells "$out/cells.tar" "$@"

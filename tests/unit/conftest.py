@@ -1,6 +1,7 @@
-"""Fixtures of unit tests: an empty folder, a laptop, a login node with fake SLURM commands."""
+"""Fixtures of unit tests: an empty folder, a wheel, a laptop, a login node with fake commands."""
 
 import shutil
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -230,3 +231,20 @@ def user_config_file(working_folder: Path, tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "config" / "hpml_jobs" / "config.yaml"
     path.parent.mkdir(parents=True)
     yield path
+
+
+@pytest.fixture
+def wheels(tmp_path: Path) -> Path:
+    """A folder with the wheel of a module that no machine has, `carried`."""
+    folder = tmp_path / "wheelhouse"
+    folder.mkdir()
+    about = {
+        "METADATA": "Metadata-Version: 2.1\nName: carried\nVersion: 1.0\n",
+        "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "RECORD": "",
+    }
+    with zipfile.ZipFile(folder / "carried-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("carried.py", "")
+        for name, text in about.items():
+            wheel.writestr(f"carried-1.0.dist-info/{name}", text)
+    return folder

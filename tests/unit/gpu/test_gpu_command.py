@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tarfile
 import time
-import zipfile
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -318,23 +317,6 @@ def test_short_part_measures_with_the_sizes_of_a_visit(tmp_path, monkeypatch):
 
 
 VISIT = part_run.ROOT / "tests" / "gpu" / "visit.sh"
-
-
-@pytest.fixture
-def wheels(tmp_path):
-    """A folder with the wheel of a package that no machine has."""
-    folder = tmp_path / "wheels"
-    folder.mkdir()
-    about = {
-        "METADATA": "Metadata-Version: 2.1\nName: carried\nVersion: 1.0\n",
-        "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        "RECORD": "",
-    }
-    with zipfile.ZipFile(folder / "carried-1.0-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("carried.py", "")
-        for name, text in about.items():
-            wheel.writestr(f"carried-1.0.dist-info/{name}", text)
-    return folder
 
 
 def visit_script(tmp_path, **variables):

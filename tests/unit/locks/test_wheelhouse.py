@@ -4,7 +4,6 @@ import runpy
 import subprocess
 import sys
 import venv
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -48,21 +47,10 @@ def test_wrong_option_is_refused(option, value, message, monkeypatch, capsys):
 
 
 @pytest.fixture
-def folder(tmp_path):
-    """A wheelhouse of one package of one module, `carried`."""
-    path = tmp_path / "wheelhouse"
-    path.mkdir()
-    (path / "requirements.txt").write_text("carried==1.0\n")
-    about = {
-        "METADATA": "Metadata-Version: 2.1\nName: carried\nVersion: 1.0\n",
-        "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        "RECORD": "",
-    }
-    with zipfile.ZipFile(path / "carried-1.0-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("carried.py", "")
-        for name, text in about.items():
-            wheel.writestr(f"carried-1.0.dist-info/{name}", text)
-    return path
+def folder(wheels):
+    """A wheelhouse of one package."""
+    (wheels / "requirements.txt").write_text("carried==1.0\n")
+    return wheels
 
 
 def run(python, *words):

@@ -36,6 +36,7 @@ from hpml_jobs.core.measurements import (
     Volume,
 )
 from hpml_jobs.core.quantization import Quantized
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.value import Document, Upgrade, Value
 from hpml_jobs.core.workload import WORK_SAMPLES, Loss, SourceFile
 
@@ -446,11 +447,25 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
 
     @property
     def exchange_s(self) -> float | None:
-        """Seconds of exposed communication that are not waiting: each collective's least rank.
+        """Seconds of exposed communication that are not waiting.
 
-        Before version 0.9.0 the least rank of each iteration, which may contain waiting.
+        Before version 0.9.0 those of the least rank of each iteration, which may contain waiting.
+        None where they cannot be told apart, as in gathers and scatters before version 0.10.0.
         """
-        return self.exchange.exchange_s if self.exchange else None
+        if self.exchange is None or self._waits_at_roots:
+            return None
+        return self.exchange.exchange_s
+
+    @property
+    def _waits_at_roots(self) -> bool:
+        """Whether the exchange of a record before 0.10.0 has collectives with a root in it.
+
+        Of ddp these are broadcasts of buffers, which are small.
+        """
+        exchange = self.exchange
+        has_roots = exchange is not None and exchange.rooted_s is not None
+        is_old = exchange is not None and exchange.service_s is None
+        return has_roots and is_old and self.cell.strategy is not Strategy.DDP
 
     @property
     def waiting_s(self) -> float | None:

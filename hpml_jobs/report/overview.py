@@ -16,7 +16,7 @@ from hpml_jobs.report.frame.numbers import ratio
 from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.lab.tables import StrategyTables
 from hpml_jobs.report.report import Report, ReportGroup
-from hpml_jobs.report.scaling.gap import sentence
+from hpml_jobs.report.scaling.sentence import sentence
 from hpml_jobs.study.study import commands_of
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpml_jobs.core.cell import CellFile, Outcome
+from hpml_jobs.core.collective_times import KINDS, PURPOSES, paired, service_s
 from hpml_jobs.core.measurements import (
     CollectiveKind,
     Exchange,
@@ -33,11 +34,6 @@ if TYPE_CHECKING:  # records are also merged where nothing trains
 
 Arrays = dict[str, NDArray[Any]]
 
-KINDS = tuple(kind.value for kind in CollectiveKind)
-PURPOSES = tuple(purpose.value for purpose in Purpose)
-"""The names that `collective_kind` and `collective_purpose` are indices of."""
-
-UNROOTED = [KINDS.index(kind) for kind in CollectiveKind if not kind.is_rooted]
 SENT_BY_ROOT = [KINDS.index(kind) for kind in (CollectiveKind.BROADCAST, CollectiveKind.SCATTER)]
 
 Batch = TypeVar("Batch")
@@ -186,6 +182,9 @@ def write_gathered(
     arrays = stack_ranks([each.arrays for each in results])
     if "collective_kind" in arrays:
         arrays |= {"kinds": np.array(KINDS), "purposes": np.array(PURPOSES)}
+    exchange = split_exchange(arrays, begin_together=file.cell.script is None)
+    if exchange and exchange.exchange_s is None:
+        missing += ("exchange and waiting: the collectives have a root, and clocks may differ",)
     record = Record(
         cell=file.cell,
         slug=folder.cell_folder.name,
@@ -194,7 +193,7 @@ def write_gathered(
         model=shared.model,
         facts=msgspec.structs.replace(shared.facts, missing=missing),
         ranks=ranks,
-        exchange=split_exchange(arrays),
+        exchange=exchange,
         microbenchmark=shared.microbenchmark,
         quantized=shared.quantized,
     )
@@ -220,31 +219,28 @@ def stack_ranks(rank_arrays: Sequence[Arrays]) -> Arrays:
     }
 
 
-def split_exchange(arrays: Arrays) -> Exchange | None:
+def split_exchange(arrays: Arrays, *, begin_together: bool = True) -> Exchange | None:
     """Split the time of collectives into waiting for late ranks and the rest.
 
-    `arrays` are those of all ranks, of shape (ranks, collectives): `collective_served_s` and
-    `collective_exposed_s`, `collective_kind` and `collective_purpose` (indices of `KINDS` and
-    `PURPOSES`). Rank 0 is the root of every rooted collective. Return None without collectives or
-    with a single rank, and where the ranks have other collectives.
+    `arrays` are those of iterations.npz, of all ranks. Rank 0 is the root of every rooted
+    collective. Return None without collectives or with a single rank, and where the ranks have
+    other collectives.
     """
-    if len(arrays.get("collective_served_s", ())) < 2:
+    collectives = paired(arrays)
+    if collectives is None or len(collectives.served_s) < 2:
         return None
-    names = ("kind", "bytes", "iteration", "purpose", "served_s", "exposed_s")
-    of_ranks = [arrays[f"collective_{name}"] for name in names]
-    # Messages that are in flight together, or between two iterations, may begin in another order
-    # on each rank: those of a kind and size are paired one after the other.
-    order = np.lexsort([*reversed(of_ranks[:3])])
-    of_ranks = [np.take_along_axis(values, order, axis=1) for values in of_ranks]
-    kinds, sizes, _, purposes, served_s, exposed_s = of_ranks
-    if any((values != values[0]).any() for values in (kinds, sizes)):
-        return None
-    kinds, purposes = kinds[0], purposes[0]
+    kinds, served_s, exposed_s = collectives.kind, collectives.served_s, collectives.exposed_s
+    service = service_s(collectives, arrays["parts_s"], begin_together=begin_together)
     least, most = served_s.min(axis=0), served_s.max(axis=0)
-    is_unrooted, is_sent_by_root = np.isin(kinds, UNROOTED), np.isin(kinds, SENT_BY_ROOT)
-    is_gradient = is_unrooted & (purposes == PURPOSES.index(Purpose.GRADIENTS))
+    is_rooted = collectives.is_rooted
+    is_unrooted, is_sent_by_root = ~is_rooted, np.isin(kinds, SENT_BY_ROOT)
+    is_gradient = is_unrooted & (collectives.purpose == PURPOSES.index(Purpose.GRADIENTS))
     slowest_receiver = served_s[1:].max(axis=0)
     received_s = np.where(is_sent_by_root, slowest_receiver, served_s[0])
+    exchange_s = None
+    if service is not None:
+        of_slowest_s = np.minimum(service, exposed_s.max(axis=0))
+        exchange_s = float(np.where(is_rooted, of_slowest_s, exposed_s.min(axis=0)).sum())
 
     def total(seconds: NDArray[np.float64], where: NDArray[np.bool_]) -> float | None:
         return float(seconds[where].sum()) if where.any() else None
@@ -253,10 +249,11 @@ def split_exchange(arrays: Arrays) -> Exchange | None:
         collectives=served_s.shape[1],
         skew_s=float((most - least).sum()),
         net_s=float(least.sum()),
-        exchange_s=float(exposed_s.min(axis=0).sum()),
+        exchange_s=exchange_s,
         all_reduce_skew_s=total(most - least, is_unrooted),
         all_reduce_net_s=total(least, is_unrooted),
         gradients_net_s=total(least, is_gradient),
-        rooted_s=total(served_s[0], ~is_unrooted),
-        received_s=total(received_s, ~is_unrooted),
+        rooted_s=total(served_s[0], is_rooted),
+        received_s=total(received_s, is_rooted),
+        service_s=None if service is None else float(service.sum()),
     )

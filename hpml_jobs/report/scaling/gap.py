@@ -1,50 +1,33 @@
 """Why N GPUs are not N times as fast: what each cause takes of the ideal speedup."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hpml_jobs.checks.result import Affected, Level
 from hpml_jobs.core import formulas
-from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.place import Place
-from hpml_jobs.core.record import Record, least_waiting
+from hpml_jobs.core.record import Rank
 from hpml_jobs.core.statistics import CONFIDENCE, bootstrap, percentiles
-from hpml_jobs.core.text import counted, listed
-from hpml_jobs.report.frame.captions import mark, unit, units
-from hpml_jobs.report.frame.figures import Figures
+from hpml_jobs.core.text import listed
+from hpml_jobs.report.frame.cells import CellResult
 from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.numbers import ratio, significant
 from hpml_jobs.report.frame.rows import Row
+from hpml_jobs.report.scaling.causes import (
+    EACH_OTHER,
+    SETS,
+    Cause,
+    Causes,
+    NoReplayError,
+    Parts,
+    partner,
+    shapley,
+)
+from hpml_jobs.report.scaling.seconds import EPOCH, late_rank, parts, seconds_of
 
-NEARLY_IDEAL = 0.95
-"""The share of the ideal speedup from which there is nothing to explain."""
-
-REST, LEAST = 0.05, 0.02
-"""Parts that together are at most `REST` of the ideal speedup are the rest; a single one of them
-that is more than `LEAST` is named.
-"""
-
-
-class Cause(StrEnum):
-    """What takes a part of the ideal speedup."""
-
-    EXCHANGE = "exchange"
-    LOADER = "loader"
-    WAITING = "waiting"
-    CPUS = "CPUs"
-    UNEXPLAINED = "unexplained"
-
-
-EPOCH, COMPUTE = "epoch", "compute"
-
-Seconds = Mapping[str, float]
-"""The known seconds of the timed epoch of one run, or medians: `epoch`, `compute` and by cause."""
-
-Parts = dict[Cause, float]
-"""What each known cause takes of the ideal speedup, and what is unexplained."""
+Times = Mapping[Any, float]
+"""What is known of a run: its epoch, and seconds by name or its share without sets of causes."""
 
 
 class Part(NamedTuple):
@@ -55,22 +38,40 @@ class Part(NamedTuple):
     high: float | None = None
 
 
+class Without(NamedTuple):
+    """The speedup without the largest cause, or without two that must go together.
+
+    `is_measured`: the epoch without exchange of gradients had it. `is_least`: exchange also takes
+    from computation, and how much is not known.
+    """
+
+    causes: Causes
+    speedup: float
+    is_measured: bool = False
+    is_least: bool = False
+
+
 class Gap(NamedTuple):
     """The speedup of a row, and the parts that are missing to the ideal one.
 
-    `late` is the rank that the others wait for. `is_decided`: the largest part is the largest in
-    95 % of the resamples, or there are no repeats. Checks may doubt the speedup, or its parts too.
+    `late` are the ranks that the others wait for, or each other. `is_decided`: the largest part is
+    the largest in 95 % of the resamples. Checks may doubt the speedup, or its parts too.
     `has_failed`: the speedup cannot be used. `has_waiting`: the exchange has the waiting in it.
+    `without` is None where no known cause is the largest, and where the epoch cannot be replayed:
+    `unproven` says why.
     """
 
     speedup: float
     parts: Mapping[Cause, Part]
     late: str
+    runs: int
     is_decided: bool
     is_doubtful: bool
     doubts_parts: bool
     has_failed: bool
     has_waiting: bool
+    without: Without | None
+    unproven: str
 
     @property
     def missing(self) -> float:
@@ -99,184 +100,168 @@ def gaps(group: ConditionGroup) -> dict[Place, Gap]:
     }
 
 
+class Estimate(NamedTuple):
+    """The known times of the runs of a row and of its reference, and what makes parts of them."""
+
+    of_row: Sequence[Times]
+    of_reference: Sequence[Times]
+    parts: Callable[[Times, Times, float], Parts]
+    late: str
+
+
 def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
     ideal = row.gpus / reference.gpus
-    of_row, of_reference = ([seconds_of(of, run) for run in of.runs] for of in (row, reference))
-    values = parts(medians_of(of_row), medians_of(of_reference), ideal)
+    unproven, without = "", None
+    try:
+        estimate, is_measured = _from_replays(group, row, reference, ideal)
+    except NoReplayError as fault:
+        estimate, unproven = _from_seconds(group, row, reference), str(fault)
+    times, reference_times = medians_of(estimate.of_row), medians_of(estimate.of_reference)
+    values = estimate.parts(times, reference_times, ideal)
     if [*values] == [Cause.UNEXPLAINED]:
         return None
-    runs, largest = min(len(of_row), len(of_reference)), max(values, key=values.__getitem__)
-    drawn = _resampled(of_row, of_reference, ideal) if runs > 1 else []
-    agreeing = sum(max(each, key=each.__getitem__) is largest for each in drawn)
-    ends = {
-        cause: percentiles([each[cause] for each in drawn if cause in each], runs)[:2]
-        for cause in (values if drawn else ())
-    }
+    if not unproven:
+        without = _without(values, speedups_without(times, reference_times), is_measured)
+    drawn = _resampled(estimate, ideal)
+    largest = max(values, key=values.__getitem__)
+    agreeing = sum(max(of_draw, key=of_draw.__getitem__) is largest for of_draw in drawn)
     is_doubtful = group.doubts_ratio(row)
     return Gap(
         speedup=formulas.speedup(reference.epochs.median, row.epochs.median),
-        parts={cause: Part(value, *ends.get(cause, ())) for cause, value in values.items()},
-        late=_late(row.figures, group.counted_records(row, Affected.SPLIT)),
+        parts={cause: _part(cause, value, drawn, estimate) for cause, value in values.items()},
+        late=estimate.late,
+        runs=_runs(estimate),
         is_decided=agreeing >= CONFIDENCE * len(drawn),
         is_doubtful=is_doubtful,
         doubts_parts=is_doubtful or group.doubts(row, Affected.SPLIT),
         has_failed=Level.FAIL in (group.worst(each, Affected.TIME) for each in (row, reference)),
-        has_waiting=Cause.EXCHANGE in values and row.figures.others_exchange_s is None,
+        has_waiting=Cause.EXCHANGE in values and bool(unproven) and _has_waiting(row),
+        without=without,
+        unproven=unproven,
     )
 
 
-def _resampled(of: Sequence[Seconds], reference: Sequence[Seconds], ideal: float) -> list[Parts]:
-    """Return the parts of resamples of both cells' runs."""
-
-    @cache
-    def medians(numbers: tuple[int, ...], *, of_reference: bool) -> Seconds:
-        return medians_of([(reference if of_reference else of)[number] for number in numbers])
-
-    def estimate(numbers: list[int], others: list[int]) -> Parts:
-        one = medians(tuple(sorted(numbers)), of_reference=False)
-        return parts(one, medians(tuple(sorted(others)), of_reference=True), ideal)
-
-    return bootstrap(range(len(of)), range(len(reference)), estimate)
+def _has_waiting(row: Row) -> bool:
+    return row.figures.others_exchange_s is None
 
 
-def medians_of(runs: Sequence[Seconds]) -> Seconds:
+def _from_seconds(group: ConditionGroup, row: Row, reference: Row) -> Estimate:
+    """Return sums of seconds, where the epochs cannot be replayed."""
+    of_row, of_reference = ([seconds_of(of, run) for run in of.runs] for of in (row, reference))
+    late = late_rank(row.figures, group.counted_records(row, Affected.SPLIT))
+    return Estimate(of_row, of_reference, parts, late)
+
+
+def _from_replays(
+    group: ConditionGroup, row: Row, reference: Row, ideal: float
+) -> tuple[Estimate, bool]:
+    """Return replays of the epochs, and whether those without exchange are measured.
+
+    Raises:
+        NoReplayError: a run cannot be replayed.
+    """
+    from hpml_jobs.report.scaling.without import replays  # noqa: PLC0415  (needs numpy)
+
+    results, references = _split_runs(group, row), _split_runs(group, reference)
+    replayed = replays(results, references, ideal)
+    estimate = Estimate(
+        _times(row, group, replayed.of_row),
+        _times(reference, group, replayed.of_reference),
+        replayed_parts,
+        late_ranks(replayed.late),
+    )
+    return estimate, replayed.is_measured
+
+
+def _split_runs(group: ConditionGroup, row: Row) -> list[CellResult]:
+    """Return the runs whose instrumented epoch counts."""
+    return [result for result in group.runs(row) if row.counts(result.slug, Affected.SPLIT)]
+
+
+def _times(
+    row: Row, group: ConditionGroup, shares: Mapping[str, Mapping[Causes, float]]
+) -> list[Times]:
+    """Return the epoch of each run that counts, with its shares.
+
+    A run whose split does not count has the medians of the others.
+    """
+    typical = medians_of([*shares.values()])
+    return [
+        {EPOCH: record.epoch_s, **shares.get(record.slug, typical)}
+        for record in group.counted_records(row, Affected.TIME)
+    ]
+
+
+def medians_of(runs: Sequence[Times]) -> dict[Any, float]:
     """Return the median of each time over the runs that have it."""
     names = dict.fromkeys(name for run in runs for name in run)
     return {name: median(run[name] for run in runs if name in run) for name in names}
 
 
-def seconds_of(row: Row, figures: Figures) -> Seconds:
-    """Return the known seconds of a run.
-
-    What is measured in the instrumented epoch is its share of the timed one. The exchange has
-    packing by hand in it; without phases it is what the epoch without exchange saves, waiting too.
-    """
-    instrumented_s = {
-        Cause.EXCHANGE: figures.others_exchange_s,
-        Cause.WAITING: figures.others_waiting_s,
-        COMPUTE: figures.others_compute_s,
-    }
-    known_s: dict[str, float | None] = {
-        EPOCH: figures.epoch_s,
-        Cause.LOADER: figures.others_stall_s,
-        Cause.CPUS: figures.others_run_queue_s,
-    }
-    if figures.overhead is not None:
-        of_timed = 1 / (1 + figures.overhead)
-        known_s |= {name: s and s * of_timed for name, s in instrumented_s.items()}
-    else:
-        known_s[Cause.EXCHANGE] = figures.comm_cost_s
-    if row.gpus == 1:
-        known_s |= {Cause.EXCHANGE: 0.0, Cause.WAITING: 0.0}
-    return {name: s for name, s in known_s.items() if s is not None}
+def speedups_without(times: Times, reference: Times) -> dict[Causes, float]:
+    """Return the speedup without each set of causes, in the row and in its reference."""
+    speedup = formulas.speedup(reference[EPOCH], times[EPOCH])
+    return {causes: speedup * reference[causes] / times[causes] for causes in SETS}
 
 
-def parts(of: Seconds, reference: Seconds, ideal: float) -> Parts:
-    """Return what each known cause takes of the ideal speedup; they sum to ideal - speedup.
-
-    Only what the reference does not spend as well is lost, and waiting for a CPU only where it
-    makes computation longer: a rank that waits for others needs no CPU meanwhile.
-    """
-    beyond_s = {
-        name: formulas.beyond_ideal_s(of[name], reference[name], ideal)
-        for name in of
-        if name in reference
-    }
-    whole_s, longer_s = beyond_s.pop(EPOCH), beyond_s.pop(COMPUTE, None)
-    if Cause.CPUS in beyond_s:
-        queued_s = beyond_s.pop(Cause.CPUS)
-        beyond_s |= {} if longer_s is None else {Cause.CPUS: min(queued_s, longer_s)}
-    if Cause.WAITING in beyond_s and longer_s is not None:
-        # What the late rank does, the reference does as well: the others compute less instead.
-        beyond_s[Cause.WAITING] += min(0.0, longer_s)
-    lost_s = {cause: max(0.0, beyond_s[cause]) for cause in Cause if cause in beyond_s}
-    lost_s[Cause.UNEXPLAINED] = whole_s - sum(lost_s.values())
-    return {cause: formulas.lost_speedup(s, of[EPOCH], ideal) for cause, s in lost_s.items()}
+def replayed_parts(times: Times, reference: Times, ideal: float) -> Parts:
+    """Return what each cause takes of the ideal speedup; they sum to ideal - speedup."""
+    return shapley(speedups_without(times, reference), ideal)
 
 
-def _late(figures: Figures, records: Sequence[Record]) -> str:
-    """Return the rank that the others wait for, or that they wait for each other."""
-    number = least_waiting(records)
-    if number is None or figures.waiting_s is None or figures.others_waiting_s is None:
-        return ""
-    if figures.waiting_s > figures.others_waiting_s / 2:
-        return "each other"
-    hosts = {rank.host for record in records if (rank := record.rank_of(number))}
-    return f"rank {number} on {hosts.pop()}" if len(hosts) == 1 else f"rank {number}"
-
-
-WORDS: dict[str, tuple[str, str]] = {
-    Cause.EXCHANGE: ("exchange", "without exchange"),
-    Cause.LOADER: ("the loader", "with an ideal loader"),
-    Cause.WAITING: ("waiting for {late}", "without waiting"),
-    Cause.CPUS: ("waiting for CPUs", "with enough CPUs"),
-}
-"""Each known cause in a sentence, and the speedup without it."""
-
-
-def sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
-    """Return the speedup, what is missing and what takes it, and the speedup without that."""
-    names = unit(group.device), units(group.device)
-    reference = counted(round(row.gpus / gap.ideal), *names)
-    text = (
-        f"{counted(row.gpus, *names)} are "
-        f"{mark(ratio(gap.speedup), is_doubtful=gap.is_doubtful)} times as fast as {reference} at "
-        f"batch {row.batch_per_gpu}"
+def _without(values: Parts, speedups: Mapping[Causes, float], is_measured: bool) -> Without | None:
+    """Return the speedup without the largest known cause, and without its partner if it has one."""
+    known = {cause: value for cause, value in values.items() if cause is not Cause.UNEXPLAINED}
+    largest = max(known, key=known.__getitem__)
+    other = partner(speedups, largest, known[largest])
+    causes = frozenset({largest, other} if other else {largest})
+    has_exchange = Cause.EXCHANGE in causes
+    return Without(
+        causes,
+        speedups[causes],
+        is_measured=is_measured and causes == {Cause.EXCHANGE},
+        is_least=has_exchange and not is_measured,
     )
-    if gap.speedup >= NEARLY_IDEAL * gap.ideal:
-        return f"{text}, of {gap.ideal:.3g} possible: nothing to explain."
-    named = _named(gap)
-    clauses = list(_clauses(gap, named))
-    ends = [f"of the missing {digits(gap.missing)}, {listed(clauses)}"] if clauses else []
-    if not gap.is_split:
-        known = sum(part for cause, part in named.items() if cause in WORDS)
-        which = f"the {'other' if clauses else 'missing'} {digits(gap.missing - known)}"
-        is_lab = group.a_cell.protocol is Protocol.LAB
-        ends.append(f"protocol=full splits {which}" if is_lab else f"{which} is not split")
-    elif (unexplained := named.get(Cause.UNEXPLAINED, 0.0)) < 0:
-        ends.append(f"computation, faster than on {reference}, gives {digits(-unexplained)} back")
-    would = [
-        f"{ratio(formulas.speedup_without(gap.speedup, part, gap.ideal))} {WORDS[cause][1]}"
-        for cause, part in named.items()
-        if cause in WORDS
-    ]
-    ends += [f"it would be {', '.join(would[:2])}"] if would else []
-    ends += [] if gap.is_decided else ["too few runs to tell which part is largest"]
-    return f"{text}, not {gap.ideal:.3g}: {'; '.join(ends)}."
 
 
-def _named(gap: Gap) -> dict[str, float]:
-    """Return the parts that a sentence names, the largest first, then the rest: parts that are
-    small together. What is unexplained is last, or first where it is the largest.
-    """
-    values = {cause: part.value for cause, part in gap.parts.items()}
-    small, left = set(), REST * gap.ideal
-    for cause in sorted(values, key=lambda cause: abs(values[cause])):
-        left -= abs(values[cause])
-        small |= {cause} if left >= 0 else set()
-    some = {cause for cause in small if abs(values[cause]) > LEAST * gap.ideal}
-    small -= some if len(some) == 1 else set()
-    large = [cause for cause in sorted(values, key=lambda c: -values[c]) if cause not in small]
-    known: dict[str, float] = {cause: values[cause] for cause in large if cause in WORDS}
-    known["rest"] = sum(values[cause] for cause in small)
-    others = {cause: values[cause] for cause in large if cause not in WORDS}
-    return others | known if large[0] in others else known | others
+def _runs(estimate: Estimate) -> int:
+    return min(len(estimate.of_row), len(estimate.of_reference))
 
 
-def _clauses(gap: Gap, named: Mapping[str, float]) -> Iterator[str]:
-    """Yield what takes how much of the ideal speedup."""
-    verb = "takes "
-    for cause, value in named.items():
-        text = mark(digits(value), is_doubtful=gap.doubts_parts)
-        if cause in WORDS:
-            waits = " with waiting" if cause == Cause.EXCHANGE and gap.has_waiting else ""
-            yield f"{WORDS[cause][0].format(late=gap.late)}{waits} {verb}{text}"
-            verb = ""
-        elif gap.is_split and value > 0 and digits(value) != "0":
-            where = "" if gap.has_waiting else " (see the table Phases)"
-            yield f"smaller causes {text}" if cause == "rest" else f"{text} is unexplained{where}"
+def _resampled(estimate: Estimate, ideal: float) -> list[Parts]:
+    """Return the parts of resamples of both cells' runs; none of single runs."""
+    if _runs(estimate) < 2:
+        return []
+
+    @cache
+    def medians(numbers: tuple[int, ...], *, of_reference: bool) -> Times:
+        runs = estimate.of_reference if of_reference else estimate.of_row
+        return medians_of([runs[number] for number in numbers])
+
+    @cache
+    def parts_of(numbers: tuple[int, ...], others: tuple[int, ...]) -> Parts:
+        reference = medians(others, of_reference=True)
+        return estimate.parts(medians(numbers, of_reference=False), reference, ideal)
+
+    def resample(numbers: list[int], others: list[int]) -> Parts:
+        return parts_of(tuple(sorted(numbers)), tuple(sorted(others)))
+
+    return bootstrap(range(len(estimate.of_row)), range(len(estimate.of_reference)), resample)
 
 
-def digits(value: float) -> str:
-    """Return a part with two decimals at most."""
-    return significant(value, 3, most_decimals=2)
+def _part(cause: Cause, value: float, drawn: Sequence[Parts], estimate: Estimate) -> Part:
+    values = [of_draw[cause] for of_draw in drawn if cause in of_draw]
+    return Part(value, *percentiles(values, _runs(estimate))[:2]) if values else Part(value)
+
+
+def late_ranks(of_runs: Sequence[Sequence[Rank]]) -> str:
+    """Return the ranks that are late in at least half of the runs, with their host."""
+    ranks = {rank.rank: rank for run in of_runs for rank in run}
+    counts = {number: sum(number in {r.rank for r in run} for run in of_runs) for number in ranks}
+    late = [ranks[number] for number in sorted(ranks) if 2 * counts[number] >= len(of_runs)]
+    if not late:
+        return EACH_OTHER
+    hosts = {rank.host for rank in late}
+    numbers = [str(rank.rank) for rank in late]
+    ranks_text = f"rank {numbers[0]}" if len(late) == 1 else f"ranks {listed(numbers)}"
+    return f"{ranks_text} on {hosts.pop()}" if len(hosts) == 1 else ranks_text

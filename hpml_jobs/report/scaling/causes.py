@@ -1,0 +1,84 @@
+"""Causes of a gap to the ideal speedup, and what each takes of it."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from itertools import combinations
+from math import comb
+
+from hpml_jobs.core.errors import HpmlError
+
+
+class Cause(StrEnum):
+    """What takes a part of the ideal speedup."""
+
+    EXCHANGE = "exchange"
+    LOADER = "loader"
+    WAITING = "waiting"
+    CPUS = "CPUs"
+    UNEXPLAINED = "unexplained"
+
+
+CAUSES = (Cause.EXCHANGE, Cause.LOADER, Cause.WAITING, Cause.CPUS)
+"""The causes that an epoch can be replayed without."""
+
+Causes = frozenset[Cause]
+
+EACH_OTHER = "each other"
+"""What ranks wait for where none of them is late."""
+
+
+class NoReplayError(HpmlError):
+    """A run that cannot be replayed; the message says why."""
+
+
+Parts = dict[Cause, float]
+"""What each known cause takes of the ideal speedup, and what is unexplained."""
+
+
+SETS: tuple[Causes, ...] = tuple(
+    frozenset(chosen) for size in range(len(CAUSES) + 1) for chosen in combinations(CAUSES, size)
+)
+"""All sets of causes, the empty one first, that of all causes last."""
+
+_STEPS = {
+    cause: [
+        (causes, causes | {cause}, 1 / (len(CAUSES) * comb(len(CAUSES) - 1, len(causes))))
+        for causes in SETS
+        if cause not in causes
+    ]
+    for cause in CAUSES
+}
+"""For each cause the sets that it may be removed after, with the share of all orders."""
+
+
+def shapley(speedup_without: Mapping[Causes, float], ideal: float) -> Parts:
+    """Return what each cause takes of the ideal speedup; with the unexplained they sum to the gap.
+
+    `speedup_without` is the speedup without each of `SETS`. A cause takes the mean of what its
+    removal gains over all orders in which the causes may be removed. Shapley, 1953.
+
+    >>> both = {Cause.LOADER, Cause.WAITING}
+    >>> side_by_side = {causes: 2.0 if causes >= both else 1.0 for causes in SETS}
+    >>> [round(part, 2) for part in shapley(side_by_side, 2.2).values()]
+    [0.0, 0.5, 0.5, 0.0, 0.2]
+    """
+    parts = {
+        cause: sum(
+            share * (speedup_without[after] - speedup_without[before])
+            for before, after, share in steps
+        )
+        for cause, steps in _STEPS.items()
+    }
+    return parts | {Cause.UNEXPLAINED: ideal - speedup_without[SETS[-1]]}
+
+
+def partner(speedup_without: Mapping[Causes, float], cause: Cause, part: float) -> Cause | None:
+    """Return the cause that must go with another one, because the two run side by side.
+
+    That is so where removing the one alone gains less than half of its part. None if it gains more.
+    """
+    measured, alone = speedup_without[frozenset()], speedup_without[frozenset({cause})]
+    if alone - measured >= part / 2:
+        return None
+    others = [other for other in CAUSES if other is not cause]
+    return max(others, key=lambda other: speedup_without[frozenset({cause, other})])

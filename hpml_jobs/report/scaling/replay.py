@@ -1,0 +1,255 @@
+"""The instrumented epoch of a run as a timeline of its ranks, replayed with and without causes.
+
+A rank waits for its batch, computes, and waits for the results of collectives. A collective begins
+when its last rank has issued it and the one before has ended, and takes its service.
+docs/formulas.md#gap-to-the-ideal-speedup has the rules and their limits.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from hpml_jobs.core.collective_times import Array, Seconds, paired, service_s
+from hpml_jobs.report.scaling.causes import Cause
+
+STALL, H2D, FORWARD, BACKWARD, EXPOSED, OPTIMIZER, IN_FORWARD, IN_OPTIMIZER = (
+    *range(7),
+    13,
+)
+"""Columns of `parts_s`, as in `IterationPhases`."""
+
+WAITED = 0.02
+"""A batch was waited for if its stall is above this share of a mean iteration."""
+
+AHEAD = 2
+"""Batches that each worker of torch's loader has in hand at most (its prefetch_factor)."""
+
+ROUNDING = 1e-6
+"""Shares of an iteration that differ by less are the same moment."""
+
+
+class Recording(NamedTuple):
+    """The instrumented epoch of a run in seconds; arrays are (ranks, iterations) unless said.
+
+    `compute_s` is computation after the batch. `ready_s` is when a batch was ready, since the
+    epoch's begin, where a loader's workers went on by themselves; infinite where the rank itself
+    waits `stall_s` before each batch. Of each collective (ranks, collectives) `issued` and `needed`
+    are the shares of the iteration's computation that were done when it was called, and when the
+    rank waited for its result. `iteration` and `service_s` are (collectives). `last_stall_s` is the
+    time after the last iteration.
+    """
+
+    stall_s: Seconds
+    ready_s: Seconds
+    compute_s: Seconds
+    issued: Seconds
+    needed: Seconds
+    iteration: Array
+    service_s: Seconds
+    last_stall_s: float
+
+
+def recording(
+    arrays: Mapping[str, Array], workers: Sequence[int], *, begin_together: bool
+) -> Recording | None:
+    """Return the recording of a run; None where its collectives cannot be put on one timeline.
+
+    `arrays` are those of iterations.npz; `workers` are the loader's workers of each rank.
+    """
+    parts_s = arrays["parts_s"]
+    computed_s = parts_s[:, :, [H2D, FORWARD, BACKWARD, OPTIMIZER]].sum(axis=2)
+    inside_s = parts_s[:, :, IN_FORWARD] + parts_s[:, :, IN_OPTIMIZER]
+    after_backward_s = parts_s[:, :, OPTIMIZER] - parts_s[:, :, IN_OPTIMIZER]
+    compute_s = np.maximum(computed_s - inside_s, 1e-9)
+    none = np.zeros((len(parts_s), 0))
+    issued, needed, iteration, service = none, none, np.zeros(0, int), np.zeros(0)
+    if len(parts_s) > 1 and "collective_served_s" in arrays:
+        collectives = paired(arrays)
+        if collectives is None:
+            return None
+        is_known = (collectives.iteration >= 0) & (collectives.iteration < parts_s.shape[1])
+        is_shared = collectives.iteration == collectives.iteration[0]
+        if not (is_known & is_shared).all():
+            return None
+        known_s = service_s(collectives, parts_s, begin_together=begin_together)
+        if known_s is None:
+            return None
+        iteration, service = collectives.iteration[0], known_s
+        issued, needed = _shares(
+            collectives.start_s,
+            collectives.start_s + collectives.duration_s,
+            collectives.exposed_s,
+            compute_s[:, iteration],
+            (compute_s - after_backward_s)[:, iteration],
+            iteration,
+        )
+    return Recording(
+        stall_s=parts_s[:, :, STALL],
+        ready_s=_ready_s(parts_s, workers),
+        compute_s=compute_s,
+        issued=issued,
+        needed=needed,
+        iteration=iteration,
+        service_s=service,
+        # Ranks wait for the last one at the end of the epoch; the least of them waits for nobody.
+        last_stall_s=float(arrays["parts_last_stall_s"].min()),
+    )
+
+
+def _ready_s(parts_s: Seconds, workers: Sequence[int]) -> Seconds:
+    """Return when each batch was ready, (ranks, iterations); infinite where that is not known.
+
+    A batch that was waited for was ready when it came. Workers that never have as many batches in
+    hand as they may never wait for the rank, so they would have been as late for a faster one:
+    batches between two that were waited for are taken to have come evenly.
+    """
+    of_iterations_s = parts_s[:, :, : OPTIMIZER + 1].sum(axis=2)
+    stall_s = parts_s[:, :, STALL]
+    came_s = np.cumsum(of_iterations_s, axis=1) - of_iterations_s + stall_s
+    numbers = np.arange(stall_s.shape[1])
+    ready_s = np.full(stall_s.shape, np.inf)
+    for rank, number_of_workers in enumerate(workers):
+        waited = np.flatnonzero(stall_s[rank] > WAITED * of_iterations_s[rank].mean())
+        unwaited = np.diff(waited, prepend=-1, append=len(numbers)).max() - 1
+        if number_of_workers and unwaited < AHEAD * number_of_workers:
+            evenly_s = np.interp(numbers, waited, came_s[rank, waited])
+            ready_s[rank] = np.minimum(evenly_s, came_s[rank])
+    return ready_s
+
+
+def _shares(  # noqa: PLR0913, PLR0917  (what is known of the collectives of all ranks)
+    start_s: Seconds,
+    end_s: Seconds,
+    exposed_s: Seconds,
+    compute_s: Seconds,
+    until_optimizer_s: Seconds,
+    iteration: Array,
+) -> tuple[Seconds, Seconds]:
+    """Return the shares of computation at which collectives were called, and were needed.
+
+    All arrays but `iteration` are (ranks, collectives). A rank computes whenever it does not wait,
+    and it waits for a collective until its end, `exposed_s` long. One that was never waited for is
+    needed at the end of backward, or of the optimizer if it was called there.
+    """
+    issued, needed = np.zeros_like(start_s), np.zeros_like(start_s)
+    for columns in _columns(iteration):
+        ends, waits = end_s[:, np.newaxis, columns], exposed_s[:, np.newaxis, columns]
+        for share, moments in ((issued, start_s), (needed, end_s)):
+            at = moments[:, columns, np.newaxis]
+            waited_s = np.clip(at - (ends - waits), 0.0, waits).sum(axis=2)
+            share[:, columns] = moments[:, columns] - waited_s
+    in_backward = issued < until_optimizer_s * (1 - ROUNDING)
+    latest_s = np.where(in_backward, until_optimizer_s, compute_s)
+    needed = np.where(exposed_s > 0, needed, latest_s)
+    return np.clip(issued / compute_s, 0.0, 1.0), np.clip(needed / compute_s, 0.0, 1.0)
+
+
+def _columns(iteration: Array) -> list[slice]:
+    """Return the columns of each iteration's collectives, one after the other."""
+    if not len(iteration):
+        return []
+    borders = [0, *(np.flatnonzero(np.diff(iteration)) + 1).tolist(), len(iteration)]
+    return [slice(first, last) for first, last in pairwise(borders)]
+
+
+class Case(NamedTuple):
+    """An epoch without some causes: the computation of each rank in seconds, (ranks).
+
+    `is_alone`: it has no collectives, so that no rank waits for another.
+    """
+
+    without: Collection[Cause]
+    compute_s: Seconds
+    is_alone: bool
+
+
+def replay(of: Recording, cases: Sequence[Case]) -> Seconds:
+    """Return the seconds of the epoch in each case, (cases).
+
+    Inside, arrays are (cases, ranks), and of collectives (cases, ranks, collectives).
+    """
+    ranks, iterations = of.stall_s.shape
+    programs = np.array([_programs(case, ranks) for case in cases])
+    wanted_s = np.array([case.compute_s for case in cases])
+    scale = np.take_along_axis(wanted_s / of.compute_s.sum(axis=1), programs, axis=1)
+    never_stalls = np.array([[Cause.LOADER in case.without] for case in cases])
+    takes_time = np.array([Cause.EXCHANGE not in case.without for case in cases], float)
+    is_alone = np.array([case.is_alone for case in cases])
+    columns_of = {int(of.iteration[columns.start]): columns for columns in _columns(of.iteration)}
+    now_s, free_s = np.zeros((len(cases), ranks)), np.full(len(cases), -np.inf)
+    for number in range(iterations):
+        begin_s = np.where(never_stalls, now_s, _begin_s(of, number, now_s))
+        compute_s = of.compute_s[:, number][programs] * scale
+        now_s = begin_s + compute_s
+        if columns := columns_of.get(number):
+            calls = _Calls(
+                issued=of.issued[:, columns],
+                needed=of.needed[:, columns],
+                service_s=np.outer(takes_time, of.service_s[columns]),
+                programs=programs,
+            )
+            waits_s, free_s = _waits_s(calls, begin_s, compute_s, free_s)
+            now_s += np.where(is_alone[:, np.newaxis], 0.0, waits_s)
+    last_s = np.where(never_stalls[:, 0], 0.0, of.last_stall_s)
+    longest_s: Seconds = now_s.max(axis=1) + last_s
+    return longest_s
+
+
+def _programs(case: Case, ranks: int) -> list[int]:
+    """Return the rank whose computation each rank has: its own, or that of the fastest rank."""
+    if Cause.WAITING not in case.without:
+        return [*range(ranks)]
+    return [int(case.compute_s.argmin())] * ranks
+
+
+def _begin_s(of: Recording, number: int, now_s: Seconds) -> Seconds:
+    """Return when each rank has the batch of an iteration for which it asks now."""
+    ready_s = of.ready_s[:, number]
+    return np.where(np.isfinite(ready_s), np.maximum(now_s, ready_s), now_s + of.stall_s[:, number])
+
+
+class _Calls(NamedTuple):
+    """The collectives of an iteration: shares (ranks, collectives), service (cases, collectives).
+
+    `programs` is the rank whose shares count, (cases, ranks).
+    """
+
+    issued: Seconds
+    needed: Seconds
+    service_s: Seconds
+    programs: Array
+
+    def due(self) -> list[Array]:
+        """Return for each collective the earlier ones that a rank needs before it calls it."""
+        is_due = self.needed[:, :, np.newaxis] <= self.issued[:, np.newaxis, :] + ROUNDING
+        is_due &= np.tri(is_due.shape[1], k=-1, dtype=bool).T  # only the earlier ones
+        is_new = is_due.copy()
+        is_new[:, :, 1:] &= ~is_due[:, :, :-1]
+        of_any_rank = np.any(is_new, axis=0)
+        return [np.flatnonzero(of_any_rank[:, call]) for call in range(of_any_rank.shape[1])]
+
+
+def _waits_s(
+    calls: _Calls, begin_s: Seconds, compute_s: Seconds, free_s: Seconds
+) -> tuple[Seconds, Seconds]:
+    """Return how long each rank waits for collectives, and when the last of them ends.
+
+    Waits are (cases, ranks). A rank that needs a result at a share of its computation goes on at
+    its end, if that is later: the wait of an iteration is the longest of these delays.
+    """
+    issued, needed = calls.issued[calls.programs], calls.needed[calls.programs]
+    waits_s = np.zeros_like(begin_s)
+    without_waits_s = begin_s[:, :, np.newaxis] + needed * compute_s[:, :, np.newaxis]
+    ends_s = np.empty_like(calls.service_s)
+    for call, earlier in enumerate(calls.due()):
+        for result in earlier:
+            delay_s = ends_s[:, result, np.newaxis] - without_waits_s[:, :, result]
+            is_needed = needed[:, :, result] <= issued[:, :, call] + ROUNDING
+            waits_s = np.where(is_needed, np.maximum(waits_s, delay_s), waits_s)
+        issued_s = begin_s + issued[:, :, call] * compute_s + waits_s
+        free_s = np.maximum(issued_s.max(axis=1), free_s) + calls.service_s[:, call]
+        ends_s[:, call] = free_s
+    delays_s = ends_s[:, np.newaxis, :] - without_waits_s
+    return np.maximum(waits_s, delays_s.max(axis=2)), free_s

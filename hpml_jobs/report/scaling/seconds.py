@@ -1,0 +1,74 @@
+"""Parts of a gap from sums of seconds, where an epoch cannot be replayed."""
+
+from collections.abc import Mapping, Sequence
+
+from hpml_jobs.core import formulas
+from hpml_jobs.core.record import Record, least_waiting
+from hpml_jobs.report.frame.figures import Figures
+from hpml_jobs.report.frame.rows import Row
+from hpml_jobs.report.scaling.causes import EACH_OTHER, Cause, Parts
+
+EPOCH, COMPUTE = "epoch", "compute"
+
+Seconds = Mapping[str, float]
+"""The known seconds of the timed epoch of one run, or medians: `epoch`, `compute` and by cause."""
+
+
+def seconds_of(row: Row, figures: Figures) -> Seconds:
+    """Return the known seconds of a run.
+
+    What is measured in the instrumented epoch is its share of the timed one. The exchange has
+    packing by hand in it; without phases it is what the epoch without exchange saves, waiting too.
+    """
+    instrumented_s = {
+        Cause.EXCHANGE: figures.others_exchange_s,
+        Cause.WAITING: figures.others_waiting_s,
+        COMPUTE: figures.others_compute_s,
+    }
+    known_s: dict[str, float | None] = {
+        EPOCH: figures.epoch_s,
+        Cause.LOADER: figures.others_stall_s,
+        Cause.CPUS: figures.others_run_queue_s,
+    }
+    if figures.overhead is not None:
+        of_timed = 1 / (1 + figures.overhead)
+        known_s |= {name: s and s * of_timed for name, s in instrumented_s.items()}
+    else:
+        known_s[Cause.EXCHANGE] = figures.comm_cost_s
+    if row.gpus == 1:
+        known_s |= {Cause.EXCHANGE: 0.0, Cause.WAITING: 0.0}
+    return {name: s for name, s in known_s.items() if s is not None}
+
+
+def parts(of: Seconds, reference: Seconds, ideal: float) -> Parts:
+    """Return what each known cause takes of the ideal speedup; they sum to ideal - speedup.
+
+    Only what the reference does not spend as well is lost, and waiting for a CPU only where it
+    makes computation longer: a rank that waits for others needs no CPU meanwhile.
+    """
+    beyond_s = {
+        name: formulas.beyond_ideal_s(of[name], reference[name], ideal)
+        for name in of
+        if name in reference
+    }
+    whole_s, longer_s = beyond_s.pop(EPOCH), beyond_s.pop(COMPUTE, None)
+    if Cause.CPUS in beyond_s:
+        queued_s = beyond_s.pop(Cause.CPUS)
+        beyond_s |= {} if longer_s is None else {Cause.CPUS: min(queued_s, longer_s)}
+    if Cause.WAITING in beyond_s and longer_s is not None:
+        # What the late rank does, the reference does as well: the others compute less instead.
+        beyond_s[Cause.WAITING] += min(0.0, longer_s)
+    lost_s = {cause: max(0.0, beyond_s[cause]) for cause in Cause if cause in beyond_s}
+    lost_s[Cause.UNEXPLAINED] = whole_s - sum(lost_s.values())
+    return {cause: formulas.lost_speedup(s, of[EPOCH], ideal) for cause, s in lost_s.items()}
+
+
+def late_rank(figures: Figures, records: Sequence[Record]) -> str:
+    """Return the rank that the others wait for, or that they wait for each other."""
+    number = least_waiting(records)
+    if number is None or figures.waiting_s is None or figures.others_waiting_s is None:
+        return ""
+    if figures.waiting_s > figures.others_waiting_s / 2:
+        return EACH_OTHER
+    hosts = {rank.host for record in records if (rank := record.rank_of(number))}
+    return f"rank {number} on {hosts.pop()}" if len(hosts) == 1 else f"rank {number}"

@@ -1,0 +1,117 @@
+"""The sentence on a gap: the speedup, what is missing, what takes it, and the speedup without."""
+
+from collections.abc import Iterator, Mapping
+
+from hpml_jobs.checks.peers import EFFICIENCY_LIMIT
+from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.text import counted, listed
+from hpml_jobs.report.frame.captions import mark, unit, units
+from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.numbers import ratio, significant
+from hpml_jobs.report.frame.rows import Row
+from hpml_jobs.report.scaling.causes import Cause
+from hpml_jobs.report.scaling.gap import Gap, Without
+
+NEARLY_IDEAL = 0.95
+"""The share of the ideal speedup from which there is nothing to explain."""
+
+REST, LEAST = 0.05, 0.02
+"""Parts that together are at most `REST` of the ideal speedup are the rest; a single one of them
+that is more than `LEAST` is named.
+"""
+
+WORDS: dict[str, str] = {
+    Cause.EXCHANGE: "exchange",
+    Cause.LOADER: "the loader",
+    Cause.WAITING: "waiting for {late}",
+    Cause.CPUS: "waiting for CPUs",
+}
+"""Each known cause in a sentence."""
+
+
+def sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
+    """Return the speedup, what is missing and what takes it, and the speedup without that."""
+    names = unit(group.device), units(group.device)
+    reference = counted(round(row.gpus / gap.ideal), *names)
+    one_run = " (one run)" if gap.runs == 1 else ""
+    text = (
+        f"{counted(row.gpus, *names)} are "
+        f"{mark(ratio(gap.speedup), is_doubtful=gap.is_doubtful)} times as fast as {reference} at "
+        f"batch {row.batch_per_gpu}{one_run}"
+    )
+    if gap.speedup > EFFICIENCY_LIMIT * gap.ideal:
+        why = "this needs an explanation; measure both cells again"
+        return f"{text}, of {gap.ideal:.3g} possible: {why}."
+    if gap.speedup >= NEARLY_IDEAL * gap.ideal:
+        return f"{text}, of {gap.ideal:.3g} possible: nothing to explain."
+    named = _named(gap)
+    clauses = list(_clauses(gap, named))
+    ends = [f"of the missing {digits(gap.missing)}, {listed(clauses)}"] if clauses else []
+    if not gap.is_split:
+        known = sum(part for cause, part in named.items() if cause in WORDS)
+        which = f"the {'other' if clauses else 'missing'} {digits(gap.missing - known)}"
+        is_lab = group.a_cell.protocol is Protocol.LAB
+        ends.append(f"protocol=full splits {which}" if is_lab else f"{which} is not split")
+    elif (unexplained := named.get(Cause.UNEXPLAINED, 0.0)) < 0:
+        ends.append(f"computation, faster than on {reference}, gives {digits(-unexplained)} back")
+    ends += [] if gap.is_decided else ["too few runs to tell which part is largest"]
+    if gap.without and gap.without.causes & named.keys():
+        ends.append(_would_be(gap, gap.without))
+    elif gap.unproven and gap.is_split:
+        ends.append(f"the parts are sums of seconds, because {gap.unproven}")
+    return f"{text}, not {gap.ideal:.3g}: {'; '.join(ends)}."
+
+
+def _would_be(gap: Gap, without: Without) -> str:
+    """Return the speedup without the largest cause, as the measured one and what is gained."""
+    causes = [_words(cause, gap) for cause in Cause if cause in without.causes]
+    measured, speedup = ratio(gap.speedup), ratio(without.speedup)
+    gained = significant(float(speedup) - float(measured), 3, most_decimals=2)
+    total = mark(speedup, is_doubtful=gap.doubts_parts)
+    least = "at least " if without.is_least else ""
+    how = " (measured)" if without.is_measured else ""
+    if len(causes) > 1:
+        both = f"{listed(causes)} run side by side, so both must go: it would be"
+        return f"{both} {least}{measured} + {gained} = {total} without them"
+    return f"without {causes[0]} it would be {least}{measured} + {gained} = {total}{how}"
+
+
+def _words(cause: str, gap: Gap) -> str:
+    return WORDS[cause].format(late=gap.late)
+
+
+def _named(gap: Gap) -> dict[str, float]:
+    """Return the parts that a sentence names, the largest first, then the rest: parts that are
+    small together. What is unexplained is last, or first where it is the largest.
+    """
+    values = {cause: part.value for cause, part in gap.parts.items()}
+    small, left = set(), REST * gap.ideal
+    for cause in sorted(values, key=lambda cause: abs(values[cause])):
+        left -= abs(values[cause])
+        small |= {cause} if left >= 0 else set()
+    some = {cause for cause in small if abs(values[cause]) > LEAST * gap.ideal}
+    small -= some if len(some) == 1 else set()
+    large = [cause for cause in sorted(values, key=lambda c: -values[c]) if cause not in small]
+    known: dict[str, float] = {cause: values[cause] for cause in large if cause in WORDS}
+    known["rest"] = sum(values[cause] for cause in small)
+    others = {cause: values[cause] for cause in large if cause not in WORDS}
+    return others | known if large[0] in others else known | others
+
+
+def _clauses(gap: Gap, named: Mapping[str, float]) -> Iterator[str]:
+    """Yield what takes how much of the ideal speedup."""
+    verb = "takes "
+    for cause, value in named.items():
+        text = mark(digits(value), is_doubtful=gap.doubts_parts)
+        if cause in WORDS:
+            waits = " with waiting" if cause == Cause.EXCHANGE and gap.has_waiting else ""
+            yield f"{_words(cause, gap)}{waits} {verb}{text}"
+            verb = ""
+        elif gap.is_split and value > 0 and digits(value) != "0":
+            where = "" if gap.has_waiting else " (see the table Phases)"
+            yield f"smaller causes {text}" if cause == "rest" else f"{text} is unexplained{where}"
+
+
+def digits(value: float) -> str:
+    """Return a part with two decimals at most."""
+    return significant(value, 3, most_decimals=2)

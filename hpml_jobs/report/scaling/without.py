@@ -1,0 +1,196 @@
+"""The epoch of a run without each set of causes, as a share of the measured one."""
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+
+from hpml_jobs.core.collective_times import Array, Seconds
+from hpml_jobs.core.measurements import Epoch, Role
+from hpml_jobs.core.record import Rank, Record
+from hpml_jobs.report.frame.arrays import NoArraysError, read_arrays
+from hpml_jobs.report.frame.cells import CellResult
+from hpml_jobs.report.scaling.causes import SETS, Cause, Causes, NoReplayError
+from hpml_jobs.report.scaling.replay import Case, Recording, recording, replay
+
+PROOF = 0.03
+"""The replay with all causes deviates by at most this share from the instrumented epoch."""
+
+LATE = 0.02
+"""Ranks whose computation differs by at most this share of the epoch wait for each other."""
+
+PARTS = 14
+"""Values of an iteration in `parts_s`."""
+
+
+class Run(NamedTuple):
+    """A run whose instrumented epoch can be replayed; `alone` are its epochs without exchange."""
+
+    record: Record
+    recording: Recording
+    alone: list[Epoch]
+
+    @property
+    def compute_s(self) -> Seconds:
+        """The computation of each rank in the instrumented epoch."""
+        total_s: Seconds = self.recording.compute_s.sum(axis=1)
+        return total_s
+
+    @property
+    def late(self) -> list[Rank]:
+        """The ranks that compute longer than the fastest one by half of the largest difference.
+
+        None where all compute as long.
+        """
+        later_s = self.compute_s - self.compute_s.min()
+        if later_s.max() <= LATE * _longest_s(self.record, Role.INSTRUMENTED):
+            return []
+        return [self.record.ranks[rank] for rank in np.flatnonzero(later_s > later_s.max() / 2)]
+
+
+class Share(NamedTuple):
+    """What ideally each rank would compute, in seconds, and how long its threads wait for CPUs."""
+
+    compute_s: float
+    queued_s: float
+
+
+def read_run(result: CellResult) -> Run:
+    """Return a run's recording.
+
+    Raises:
+        NoReplayError: it has none, or its ranks cannot be put on one timeline.
+    """
+    record = result.record
+    if record is None or not _epochs(record, Role.INSTRUMENTED):
+        raise NoReplayError("there is no instrumented epoch")
+    workers = [rank.loader_workers for rank in record.ranks]
+    begin_together = record.cell.script is None  # our own ranks meet before each epoch
+    recorded = recording(_arrays(result, record), workers, begin_together=begin_together)
+    if recorded is None:
+        raise NoReplayError("the collectives of the ranks cannot be put on one timeline")
+    return Run(record, recorded, _epochs(record, Role.UNSYNCED))
+
+
+def _arrays(result: CellResult, record: Record) -> dict[str, Array]:
+    if result.iterations is None:
+        raise NoReplayError("there is no iterations.npz")
+    ranks, iterations = len(record.ranks), record.instrumented_iterations or 0
+    shapes = {"parts_s": (ranks, iterations, PARTS), "parts_last_stall_s": (ranks,)}
+    communication = record.ranks[0].communication
+    collectives = sum(m.count for m in communication.messages) if communication else 0
+    if collectives:
+        names = ("start_s", "s", "served_s", "exposed_s", "iteration", "bytes", "kind", "purpose")
+        shapes |= {f"collective_{name}": (ranks, collectives) for name in names}
+    try:
+        return read_arrays(result.iterations, shapes)
+    except NoArraysError as fault:
+        raise NoReplayError(str(fault)) from fault
+
+
+def _epochs(record: Record, role: Role) -> list[Epoch]:
+    """Return the epochs of a role on all ranks; none where a rank has none."""
+    epochs = [rank.epoch(role) for rank in record.ranks]
+    return [epoch for epoch in epochs if epoch] if all(epochs) else []
+
+
+def _longest_s(record: Record, role: Role) -> float:
+    return max(epoch.epoch_s for epoch in _epochs(record, role))
+
+
+def ideal_share(references: Sequence[Run], ideal: float) -> Share:
+    """Return the share of each rank where `ideal` times as many as in these runs do the work."""
+    computed_s = median(float(run.compute_s.mean()) for run in references)
+    queued_s = median(float(_queued_s(run, Role.INSTRUMENTED).mean()) for run in references)
+    return Share(computed_s / ideal, queued_s / ideal)
+
+
+def _queued_s(run: Run, role: Role) -> Seconds:
+    """Return how long a thread of each rank waited for a CPU in an epoch; 0 if not known."""
+    queued_s = []
+    for rank in run.record.ranks:
+        epoch = rank.epoch(role)
+        account = epoch.scheduling if epoch else None
+        of_rank_s = account.run_queue_s if account else None
+        queued_s.append((of_rank_s or 0.0) / rank.threads)
+    return np.array(queued_s)
+
+
+def without_causes(run: Run, share: Share | None = None) -> dict[Causes, float]:
+    """Return the epoch of a run without each set of causes, as a share of the measured epoch.
+
+    A rank waits for CPUs only as long as it does beyond its ideal `share`, and as its computation
+    takes longer than that. Without a share it does not.
+
+    Raises:
+        NoReplayError: the replay with all causes does not reproduce the epoch.
+    """
+    seconds = replay(run.recording, [_case(run, causes, share) for causes in SETS])
+    of_sets = dict(zip(SETS, seconds.tolist(), strict=True))
+    all_s, epoch_s = of_sets[frozenset()], _longest_s(run.record, Role.INSTRUMENTED)
+    if abs(all_s / epoch_s - 1) > PROOF:
+        raise NoReplayError(
+            f"the replay takes {all_s:.3g} s, the instrumented epoch {epoch_s:.3g} s "
+            f"(limit {100 * PROOF:.0f} %)"
+        )
+    shares = {causes: replayed_s / all_s for causes, replayed_s in of_sets.items()}
+    if not run.alone:
+        return shares
+    # The measured epoch counts, and the replay only for what is removed beside the exchange.
+    measured = _longest_s(run.record, Role.UNSYNCED) / run.record.timed_s
+    scale = measured / shares[frozenset({Cause.EXCHANGE})]
+    return {
+        causes: scale * of_epoch if Cause.EXCHANGE in causes else of_epoch
+        for causes, of_epoch in shares.items()
+    }
+
+
+def _case(run: Run, causes: Causes, share: Share | None) -> Case:
+    """Return the computation of the ranks without some causes.
+
+    Exchange also takes CPUs and memory from computation: the epoch without exchange has the
+    computation without that, and the waiting for CPUs that is left.
+    """
+    is_alone = Cause.EXCHANGE in causes and bool(run.alone)
+    compute_s = run.compute_s
+    if is_alone:
+        compute_s = np.array([epoch.epoch_s - epoch.stall_s for epoch in run.alone])
+    if Cause.CPUS in causes and share is not None:
+        queued_s = _queued_s(run, Role.UNSYNCED if run.alone else Role.INSTRUMENTED)
+        beyond_s = np.minimum(queued_s - share.queued_s, compute_s - share.compute_s)
+        compute_s = compute_s - np.maximum(0.0, beyond_s)
+    return Case(causes, compute_s, is_alone)
+
+
+class Replays(NamedTuple):
+    """The runs of a row and of its reference without each set of causes, by slug.
+
+    `late` are the ranks that others wait for, by run. `is_measured`: without exchange they are
+    measured epochs.
+    """
+
+    of_row: Mapping[str, Mapping[Causes, float]]
+    of_reference: Mapping[str, Mapping[Causes, float]]
+    late: list[list[Rank]]
+    is_measured: bool
+
+
+def replays(
+    results: Sequence[CellResult], references: Sequence[CellResult], ideal: float
+) -> Replays:
+    """Replay the runs of a row and of its reference.
+
+    Raises:
+        NoReplayError: one of them cannot be replayed.
+    """
+    runs, reference_runs = ([read_run(result) for result in of] for of in (results, references))
+    if not runs or not reference_runs:
+        raise NoReplayError("there is no instrumented epoch")
+    share = ideal_share(reference_runs, ideal)
+    return Replays(
+        {run.record.slug: without_causes(run, share) for run in runs},
+        {run.record.slug: without_causes(run) for run in reference_runs},
+        [run.late for run in runs],
+        all(run.alone for run in runs),
+    )

@@ -165,15 +165,6 @@ def lost_speedup(lost_s: float, time_s: float, ideal_speedup: float) -> float:
     return ideal_speedup * lost_s / time_s
 
 
-def speedup_without(speedup_: float, lost_speedup_: float, ideal_speedup: float) -> float:
-    """Return the speedup without one cause of lost seconds: T(g) / (T(N) - lost_s).
-
-    >>> speedup_without(2.6, 1.4, ideal_speedup=4)
-    4.0
-    """
-    return speedup_ / (1 - lost_speedup_ / ideal_speedup)
-
-
 def residual_communication_s(
     train_s: float, images: float, baseline_train_s: float, baseline_images: int
 ) -> float:

@@ -226,8 +226,10 @@ def split_exchange(arrays: Arrays, *, begin_together: bool = True) -> Exchange |
     collective. Return None without collectives or with a single rank, and where the ranks have
     other collectives.
     """
+    if len(arrays.get("collective_served_s", ())) < 2:
+        return None
     collectives = paired(arrays)
-    if collectives is None or len(collectives.served_s) < 2:
+    if collectives is None:
         return None
     kinds, served_s, exposed_s = collectives.kind, collectives.served_s, collectives.exposed_s
     service = service_s(collectives, arrays["parts_s"], begin_together=begin_together)

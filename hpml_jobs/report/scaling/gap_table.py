@@ -30,12 +30,12 @@ def _with_interval(part: Part) -> str:
 
 
 TABLE = (
-    "Ideal: {units} / those that the row is compared with. Missing: ideal - speedup. Each part is "
-    "ideal x lost seconds / {time}; the parts add up (Aumann-Shapley). Lost seconds are those that "
-    "the reference does not spend as well, means of the ranks that wait for the late one: loader "
-    "of the timed epoch; exchange (packing by hand included) and waiting by their shares of the "
-    "instrumented one; CPUs: the time in the run queue, at most what computation takes longer. "
-    "Unexplained is what is left: below zero, computation is faster than on the reference. "
+    "Ideal: {units} / those that the row is compared with. Missing: ideal - speedup. The recorded "
+    "iterations of all ranks are replayed without each set of causes: exchange (without it as in "
+    "the epoch without exchange of gradients, if there is one), loader (it never stalls), waiting "
+    "(every rank computes as the fastest does), CPUs (no run queue beyond that of the reference). "
+    "A part is what the removal of a cause gains, the mean over all orders (Shapley), so the parts "
+    "add up. Unexplained is what is left: below zero, computation is faster than on the reference. "
     "Intervals as of speedups in the table Repeats."
 )
 
@@ -43,6 +43,8 @@ WITH_WAITING = (
     "exchange is what the epoch without exchange of gradients saves, waiting included, because "
     "phases are not known"
 )
+
+UNPROVEN = "parts are sums of seconds, means of the ranks that wait for the late one: {why}"
 
 PART = Shown(
     "",
@@ -96,18 +98,24 @@ def gap_table(group: ConditionGroup, gaps_by_place: Mapping[Place, Gap]) -> Tabl
     text = TableText("gap", "Gap to the ideal speedup", "timed epoch", (caption,))
     unsplit = [row for row in rows if not gaps_by_place[row.place].is_split]
     unphased = [row for row in rows if gaps_by_place[row.place].has_waiting]
+    unproven = [
+        (UNPROVEN.format(why=gap.unproven), place)
+        for place, gap in gaps_by_place.items()
+        if gap.unproven and gap.is_split
+    ]
     notes = [
         *([captions.EXPLAINED] if any(line.doubts_parts for _, line in items) else []),
         *left_out(group, "exchange and waiting are not known", unsplit),
         *left_out(group, WITH_WAITING, unphased),
+        *captions.by_reason(unproven, group.device, captions.full_label),
     ]
     return item_table([group], text, items, columns_of(GapLine), notes)
 
 
 PICTURE = (
     "The fastest cell and the one to ask for; if neither has a gap, the highest speedup. From the "
-    "ideal speedup each cause takes ideal x its lost seconds / seconds of the timed epoch, as in "
-    "the table Gap to the ideal speedup. Lines: intervals of the parts, none with a single run."
+    "ideal speedup each cause takes its part, as in the table Gap to the ideal speedup. Lines: "
+    "intervals of the parts, none with a single run."
 )
 
 

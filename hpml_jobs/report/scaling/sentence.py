@@ -20,13 +20,13 @@ REST, LEAST = 0.05, 0.02
 that is more than `LEAST` is named.
 """
 
-WORDS: dict[str, str] = {
-    Cause.EXCHANGE: "exchange",
-    Cause.LOADER: "the loader",
-    Cause.WAITING: "waiting for {late}",
-    Cause.CPUS: "waiting for CPUs",
+WORDS: dict[str, tuple[str, str]] = {
+    Cause.EXCHANGE: ("exchange", "without exchange"),
+    Cause.LOADER: ("the loader", "with a loader that never stalls"),
+    Cause.WAITING: ("waiting for {late}", "without waiting"),
+    Cause.CPUS: ("waiting for CPUs", "with enough CPUs"),
 }
-"""Each known cause in a sentence."""
+"""Each known cause in a sentence, and an epoch without it."""
 
 
 def sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
@@ -58,26 +58,26 @@ def sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
     if gap.without and gap.without.causes & named.keys():
         ends.append(_would_be(gap, gap.without))
     elif gap.unproven and gap.is_split:
-        ends.append(f"the parts are sums of seconds, because {gap.unproven}")
+        ends.append(f"not replayed: {gap.unproven}")
     return f"{text}, not {gap.ideal:.3g}: {'; '.join(ends)}."
 
 
 def _would_be(gap: Gap, without: Without) -> str:
     """Return the speedup without the largest cause, as the measured one and what is gained."""
-    causes = [_words(cause, gap) for cause in Cause if cause in without.causes]
+    causes = [cause for cause in Cause if cause in without.causes]
     measured, speedup = ratio(gap.speedup), ratio(without.speedup)
-    gained = significant(float(speedup) - float(measured), 3, most_decimals=2)
-    total = mark(speedup, is_doubtful=gap.doubts_parts)
+    gained = digits(float(speedup) - float(measured))
     least = "at least " if without.is_least else ""
-    how = " (measured)" if without.is_measured else ""
+    total = f"{least}{measured} + {gained} = {mark(speedup, is_doubtful=gap.doubts_parts)}"
     if len(causes) > 1:
-        both = f"{listed(causes)} run side by side, so both must go: it would be"
-        return f"{both} {least}{measured} + {gained} = {total} without them"
-    return f"without {causes[0]} it would be {least}{measured} + {gained} = {total}{how}"
+        both = listed([_words(cause, gap) for cause in causes])
+        return f"{both} run side by side, so both must go: it would be {total} without them"
+    how = " (measured)" if without.is_measured else ""
+    return f"{WORDS[causes[0]][1]} it would be {total}{how}"
 
 
 def _words(cause: str, gap: Gap) -> str:
-    return WORDS[cause].format(late=gap.late)
+    return WORDS[cause][0].format(late=gap.late)
 
 
 def _named(gap: Gap) -> dict[str, float]:

@@ -5,11 +5,13 @@ import numpy as np
 import pytest
 
 from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.collective_times import KINDS, PURPOSES
 from hpml_jobs.core.measurements import Exchange, Phases
 from hpml_jobs.core.record import Record
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.frame.figures import counted_runs
 from hpml_jobs.report.key_numbers import key_numbers
-from hpml_jobs.worker.results import KINDS, PURPOSES, split_exchange
+from hpml_jobs.worker.results import split_exchange
 from tests.unit.builders import a_cell, a_record
 from tests.unit.study_builder import StudyBuilder
 
@@ -112,10 +114,16 @@ def test_cost_and_overhead_use_longest_epochs():
 
 
 def arrays(served_s, exposed_s=None, kinds=None, purposes=None) -> dict[str, np.ndarray]:
-    """Arrays of two ranks and some collectives: all-reduces of gradients, all of them exposed."""
+    """Arrays of two ranks and some collectives: all-reduces of gradients, all of them exposed.
+
+    Both ranks end each collective together; there is nothing between two of them.
+    """
     served_s = np.array(served_s)
     count = served_s.shape[1]
     return {
+        "parts_s": np.zeros((len(served_s), count, 14)),
+        "collective_start_s": np.cumsum(served_s.max(axis=0)) - served_s,
+        "collective_s": served_s,
         "collective_served_s": served_s,
         "collective_exposed_s": served_s if exposed_s is None else np.array(exposed_s),
         "collective_iteration": np.array([range(count)] * 2),
@@ -152,6 +160,57 @@ def test_messages_that_are_under_way_together_are_compared_by_their_bytes():
     assert split_exchange(between) == split_exchange(begun)
     other = begun | {"collective_bytes": np.array([[8, 4], [4, 4]])}
     assert split_exchange(other) is None
+
+
+def gather_and_scatter(late_s):
+    """A gather of 1.0 s and a scatter of 2.0 s; rank 1 has sent after 0.1 s, rank 0 after 0.2 s.
+
+    Rank `late_s` comes later to the gather, rank 0 to the scatter by 0.5 s.
+    """
+    late_0, late_1 = late_s
+    gathered = max(late_0, late_1) + 1.0
+    scattered = gathered + 0.5 + 2.0
+    start_s = np.array([[late_0, gathered + 0.5], [late_1, late_1 + 0.1]])
+    end_s = np.array([[gathered, gathered + 0.5 + 0.2], [late_1 + 0.1, scattered]])
+    kinds, purposes = ("gather", "scatter"), ("gradients",) * 2
+    return arrays(end_s - start_s, None, kinds, purposes) | {"collective_start_s": start_s}
+
+
+@pytest.mark.parametrize("late_s", [(0.0, 0.0), (0.0, 4.0), (4.0, 0.0)])
+def test_exchange_of_a_root_is_its_slowest_receiver_less_the_wait_for_the_sender(late_s):
+    of_ranks = gather_and_scatter(late_s)
+    assert split_exchange(of_ranks).exchange_s == pytest.approx(1.0 + 2.0)
+    assert split_exchange(of_ranks).service_s == pytest.approx(1.0 + 2.0)
+
+
+def test_ranks_of_other_clocks_are_compared_by_their_all_reduces():
+    """Epochs of scripts begin at other moments: without an all-reduce nothing can be said."""
+    of_ranks = gather_and_scatter((0.0, 4.0))
+    assert split_exchange(of_ranks, begin_together=False).exchange_s is None
+    parts_s = np.zeros((2, 3, 14))
+    parts_s[1, 0, 0] = 70.0  # the clock of rank 1 began before
+    later = {
+        "parts_s": parts_s,
+        "collective_kind": np.array([[2, 3, 0]] * 2),
+        "collective_bytes": np.full((2, 3), 100),
+        "collective_purpose": np.zeros((2, 3), int),
+        "collective_iteration": np.array([[0, 0, 0]] * 2),
+        "collective_start_s": np.hstack([of_ranks["collective_start_s"], [[8.0], [8.0]]]),
+        "collective_s": np.hstack([of_ranks["collective_s"], [[1.0], [1.0]]]),
+        "collective_served_s": np.hstack([of_ranks["collective_served_s"], [[1.0], [1.0]]]),
+        "collective_exposed_s": np.hstack([of_ranks["collective_exposed_s"], [[1.0], [1.0]]]),
+    }
+    assert split_exchange(later, begin_together=False).exchange_s == pytest.approx(1 + 2 + 1)
+
+
+def test_exchange_of_roots_in_earlier_records_is_not_told_from_waiting():
+    record = a_record(a_cell(gpus=2, strategy=Strategy.GATHER_SCATTER))
+    exchange = replace(record.exchange, exchange_s=0.3, rooted_s=1.0, service_s=None)
+    older = replace(record, exchange=exchange)
+    assert (older.exchange_s, older.waiting_s) == (None, None)
+    assert replace(older, exchange=replace(exchange, service_s=1.0)).exchange_s == 0.3
+    of_ddp = replace(older, cell=a_cell(gpus=2))  # broadcasts of buffers are small
+    assert of_ddp.exchange_s == 0.3
 
 
 def test_exchange_and_waiting_add_up_and_are_never_negative():

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -13,10 +14,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from hpml_jobs.core.record import Record
-from hpml_jobs.report.frame.figures import figures_of
+from hpml_jobs.report.frame.cells import CellResult
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.report import make_report
-from hpml_jobs.report.scaling.gap import Cause, medians_of, parts, seconds_of
+from hpml_jobs.report.scaling.causes import Cause, Causes
+from hpml_jobs.report.scaling.gap import medians_of, replayed_parts
+from hpml_jobs.report.scaling.seconds import EPOCH
+from hpml_jobs.report.scaling.without import replays
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
 from tests.conftest import Program
@@ -186,8 +190,15 @@ def _causes(group: ConditionGroup, loss: Loss) -> list[Cause]:
     )
     reference = group.reference(row)
     assert reference is not None
-    alone_s = medians_of([seconds_of(reference, run) for run in reference.runs])
-    launches = [
-        parts(seconds_of(row, figures_of(record)), alone_s, 2.0) for record in group.records(row)
-    ]
+    alone = group.runs(reference)
+    launches = []
+    for result in group.runs(row):
+        replayed = replays([result], alone, 2.0)
+        alone_times = medians_of([_times(run, replayed.of_reference) for run in alone])
+        launches.append(replayed_parts(_times(result, replayed.of_row), alone_times, 2.0))
     return [max(launch, key=launch.__getitem__) for launch in launches]
+
+
+def _times(result: CellResult, shares: Mapping[str, Mapping[Causes, float]]) -> dict[Any, float]:
+    assert result.record is not None
+    return {EPOCH: result.record.epoch_s, **shares[result.slug]}

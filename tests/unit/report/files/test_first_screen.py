@@ -164,8 +164,9 @@ def test_fastest_cell_to_ask_for_is_said_once(builder):
     report = builder.collect()
     fastest, gap, ask = overview(report, report.groups[0]).answer
     assert fastest.startswith("Fastest: 2 GPUs at batch 32 per GPU (ddp), 1.90 times the speed of")
-    assert gap == "2 GPUs are 1.90 times as fast as 1 GPU at batch 32, of 2 possible: " + (
-        "nothing to explain."
+    assert gap == (
+        "2 GPUs are 1.90 times as fast as 1 GPU at batch 32 (one run), of 2 possible: nothing to "
+        "explain."
     )
     assert ask == "Ask for it, because it has the most GPUs with an efficiency of 0.700 or more."
 

@@ -5,6 +5,7 @@ import json
 from random import Random
 
 import msgspec
+import numpy as np
 import pytest
 
 from hpml_jobs.core import formulas
@@ -16,8 +17,13 @@ from hpml_jobs.report.files import json_tables
 from hpml_jobs.report.files.csv_tables import sheets
 from hpml_jobs.report.overview import overview
 from hpml_jobs.report.pictures import PLOTS
-from hpml_jobs.report.scaling.gap import COMPUTE, EPOCH, Cause, parts
+from hpml_jobs.report.scaling.causes import Cause
+from hpml_jobs.report.scaling.replay import IN_FORWARD, IN_OPTIMIZER
+from hpml_jobs.report.scaling.seconds import COMPUTE, EPOCH, parts
+from hpml_jobs.report.scaling.without import PARTS
+from hpml_jobs.worker.instruments.phases import IterationPhases
 from tests.unit.builders import lab_cell, lab_record, texts_by_label
+from tests.unit.report.scaling.simulated_ranks import simulate
 
 pytestmark = pytest.mark.usefixtures("no_checks")
 replace = msgspec.structs.replace
@@ -109,9 +115,9 @@ def test_each_cause_has_its_lost_seconds(builder):
         Cause.UNEXPLAINED: 0.0,
     }
     assert sentences(group) == [
-        "4 GPUs are 2.60 times as fast as 1 GPU at batch 128, not 4: of the missing 1.40, exchange "
-        "takes 0.90, the loader 0.40 and waiting for rank 3 on gr003 0.10; it would be 3.35 "
-        "without exchange, 2.89 with an ideal loader."
+        "4 GPUs are 2.60 times as fast as 1 GPU at batch 128 (one run), not 4: of the missing "
+        "1.40, exchange takes 0.90, the loader 0.40 and waiting for rank 3 on gr003 0.10; not "
+        "replayed: iterations.npz is missing."
     ]
 
 
@@ -143,7 +149,10 @@ def test_without_phases_exchange_is_what_the_epoch_without_it_saves(builder):
     record = replace(of_script, ranks=tuple(ranks), exchange=None)
     group = group_of(builder, a_run(1, 12.0, **outside), record)
     assert values_of(group) == {Cause.EXCHANGE: 0.6, Cause.LOADER: 0.0, Cause.UNEXPLAINED: 0.2}
-    assert "exchange with waiting takes 0.60 and 0.20 is unexplained; " in sentences(group)[0]
+    assert (
+        "exchange with waiting takes 0.60 and 0.20 is unexplained; not replayed"
+        in sentences(group)[0]
+    )
     (table,) = [table for table in group.tables if table.label == "gap"]
     assert table.notes[0].startswith("exchange is what the epoch without exchange of gradients")
 
@@ -155,7 +164,6 @@ def test_without_phases_exchange_is_what_the_epoch_without_it_saves(builder):
 def test_late_rank_is_named_with_its_host(waits_s, late, builder):
     group = group_of(builder, a_run(1, 26.0), a_run(4, 10.0, waits_s=waits_s))
     assert f"waiting for {late}" in sentences(group)[0]
-    assert "without waiting" in sentences(group)[0]
 
 
 def test_late_rank_of_repeats_on_other_hosts_has_no_host(builder):
@@ -169,7 +177,7 @@ def test_waiting_for_cpus_is_at_most_what_computation_takes_longer(builder):
     """6 s of 10 s in the run queue, but computation is only 3.5 s longer than on one GPU."""
     group = group_of(builder, a_run(1, 26.0), a_run(4, 10.0, queued_s=6.0))
     assert values_of(group)[Cause.CPUS] == 1.4
-    assert "waiting for CPUs takes 1.40; it would be 4.00 with enough CPUs" in sentences(group)[0]
+    assert "waiting for CPUs takes 1.40; not replayed: " in sentences(group)[0]
 
 
 def test_waiting_for_cpus_that_is_not_recorded_is_unexplained(builder):
@@ -180,7 +188,7 @@ def test_waiting_for_cpus_that_is_not_recorded_is_unexplained(builder):
     ]
     group = group_of(builder, a_run(1, 26.0), replace(record, ranks=tuple(older)))
     assert Cause.CPUS not in values_of(group)
-    assert "of the missing 1.40, 1.40 is unexplained (see the table Phases)." in sentences(group)[0]
+    assert "of the missing 1.40, 1.40 is unexplained (see the table Phases);" in sentences(group)[0]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +196,7 @@ def test_waiting_for_cpus_that_is_not_recorded_is_unexplained(builder):
     [
         (
             {"exchange_s": 1.0},
-            "1.00 is unexplained (see the table Phases) and exchange takes 0.40; it would be 2.89",
+            "1.00 is unexplained (see the table Phases) and exchange takes 0.40;",
         ),
         (
             {"exchange_s": 2.0, "stall_s": 0.2, "waits_s": (0.1, 0.1)},
@@ -206,14 +214,18 @@ def test_unexplained_part_is_first_only_if_it_is_the_largest(run, text, builder)
 def test_faster_computation_is_negative(builder):
     group = group_of(builder, a_run(1, 26.0), a_run(4, 10.0, exchange_s=4.5))
     assert values_of(group)[Cause.UNEXPLAINED] == -0.4
-    assert "; computation, faster than on 1 GPU, gives 0.40 back; it would" in sentences(group)[0]
+    assert (
+        "; computation, faster than on 1 GPU, gives 0.40 back; not replayed" in sentences(group)[0]
+    )
 
 
 def test_nearly_ideal_speedup_needs_no_explanation(builder):
     group = group_of(builder, a_run(1, 26.0), a_run(4, 6.8, exchange_s=0.3), a_run(2, 12.0))
     assert sentences(group) == [
-        "2 GPUs are 2.17 times as fast as 1 GPU at batch 128, of 2 possible: nothing to explain.",
-        "4 GPUs are 3.82 times as fast as 1 GPU at batch 128, of 4 possible: nothing to explain.",
+        "2 GPUs are 2.17 times as fast as 1 GPU at batch 128 (one run), of 2 possible: this needs "
+        "an explanation; measure both cells again.",
+        "4 GPUs are 3.82 times as fast as 1 GPU at batch 128 (one run), of 4 possible: nothing to "
+        "explain.",
     ]
 
 
@@ -233,7 +245,7 @@ def test_protocol_lab_splits_off_the_loader_only(builder):
     group = group_of(builder, a_run(1, 26.0, **lab), a_run(4, 10.0, stall_s=2.0, **lab))
     assert values_of(group) == {Cause.LOADER: 0.8, Cause.UNEXPLAINED: 0.6}
     assert (
-        ": of the missing 1.40, the loader takes 0.80; protocol=full splits the other 0.60;"
+        ": of the missing 1.40, the loader takes 0.80; protocol=full splits the other 0.60."
         in (sentences(group)[0])
     )
 
@@ -297,7 +309,9 @@ def test_runs_that_disagree_on_the_largest_part_are_too_few(builder):
         a_run(4, 10.0, exchange_s=1.0, stall_s=2.4, repeat=1),
     ]
     group = group_of(builder, *repeated(1, (26.0, 26.0)), *runs)
-    assert sentences(group)[0].endswith("; too few runs to tell which part is largest.")
+    assert sentences(group)[0].endswith(
+        "; too few runs to tell which part is largest; not replayed: iterations.npz is missing."
+    )
 
 
 # ---- where it is shown ----
@@ -321,9 +335,8 @@ def test_slower_cell_than_one_gpu_is_explained_as_well(builder):
         builder.with_record(record)
     report = builder.collect()
     answer = " ".join(overview(report, report.groups[0]).answer)
-    assert "2 GPUs are 0.800 times as fast as 1 GPU at batch 128, not 2: of the missing 1.20, " in (
-        answer
-    )
+    start = "2 GPUs are 0.800 times as fast as 1 GPU at batch 128 (one run), not 2: of the missing"
+    assert f"{start} 1.20, " in answer
 
 
 def test_picture_steps_from_ideal_to_measured(builder):
@@ -345,3 +358,169 @@ def test_gap_of_a_speedup_that_cannot_be_used_has_no_sentence(builder):
     assert group.main_gaps
     failed = {place: gap._replace(has_failed=True) for place, gap in group.gaps.items()}
     assert not replace(group, gaps=failed).main_gaps
+
+
+# ---- replayed ----
+
+
+def replayable(builder, epoch, *, gpus, alone_s=None, queued_s=0.0, **cell):
+    """Add a run with the arrays of a simulated epoch; its other epochs take as long.
+
+    `alone_s` is the epoch without exchange, `queued_s` the time in the run queue with and without.
+    """
+    arrays, seconds = epoch.arrays, epoch.seconds
+    parts_s = arrays["parts_s"].sum(axis=1)
+    record = lab_record(lab_cell(gpus, 128, **cell), seconds)
+    iterations = arrays["parts_s"].shape[1]
+    ranks = []
+    for rank, of_rank in zip(record.ranks, parts_s, strict=True):
+        stall_s, h2d_s, forward_s, backward_s, exposed_s, optimizer_s = of_rank[:6].tolist()
+        last_s = float(arrays["parts_last_stall_s"][rank.rank])
+        phases = Phases(
+            stall_s=stall_s + last_s,
+            h2d_s=h2d_s,
+            forward_s=forward_s,
+            backward_s=backward_s,
+            comm_exposed_s=exposed_s,
+            optimizer_s=optimizer_s,
+        )
+        account = Scheduling(window_s=seconds, run_queue_s=queued_s)
+        epochs = []
+        for one_epoch in rank.epochs:
+            is_alone = one_epoch.role == Role.UNSYNCED
+            if is_alone and alone_s is None:
+                continue
+            changes = {"epoch_s": alone_s if is_alone else seconds, "scheduling": account}
+            changes |= {"stall_s": 0.0 if is_alone else stall_s}
+            if one_epoch.role == Role.INSTRUMENTED:
+                changes |= {
+                    "phases": phases,
+                    "closure": formulas.closure(seconds, phases.parts_s),
+                    "iterations": iterations,
+                    "stall_s": phases.stall_s,
+                }
+            epochs.append(replace(one_epoch, **changes))
+        count = arrays["collective_bytes"].shape[1]
+        message = replace(rank.communication.messages[0], count=count) if count else None
+        communication = count and replace(rank.communication, messages=(message,))
+        ranks.append(
+            replace(
+                rank,
+                epochs=tuple(epochs),
+                threads=1,
+                loader_workers=0,
+                communication=communication or None,
+            )
+        )
+    exchange = None
+    if count:
+        exchange_s = float(arrays["collective_exposed_s"].min(axis=0).sum())
+        exchange = Exchange(collectives=count, skew_s=0.0, net_s=1.0, exchange_s=exchange_s)
+    record = replace(record, ranks=tuple(ranks), exchange=exchange)
+    slug = builder.with_record(record).slug
+    np.savez(builder.study.cell(slug).iterations, **arrays)
+
+
+SINGLE = {"forward": 0.015, "backward": 0.030, "optimizer": 0.005}
+
+
+def exchanging_pair(builder, **changes):
+    """Two ranks that exchange for 25 ms after 50 ms of computation, and one process."""
+    replayable(builder, simulate(1, 391, **SINGLE), gpus=1)
+    pair = simulate(2, 196, **SINGLE, exchange=0.025)
+    replayable(builder, pair, gpus=2, **changes)
+    (group,) = builder.collect().groups
+    return group
+
+
+def test_sum_in_the_sentence_is_what_the_removal_gains(builder):
+    group = exchanging_pair(builder)
+    assert sentences(group) == [
+        "2 GPUs are 1.33 times as fast as 1 GPU at batch 128 (one run), not 2: of the missing "
+        "0.67, exchange takes 0.66 and smaller causes 0.01; without exchange it would be at least "
+        "1.33 + 0.66 = 1.99."
+    ]
+
+
+def test_epoch_without_exchange_is_what_was_measured(builder):
+    """It takes 10.8 s, not 9.8 s: exchange took nothing from computation, something else did."""
+    group = exchanging_pair(builder, alone_s=10.78)
+    assert sentences(group)[0].endswith(
+        "exchange takes 0.48 and 0.19 is unexplained (see the table Phases); without exchange it "
+        "would be 1.33 + 0.48 = 1.81 (measured)."
+    )
+
+
+def test_waiting_for_cpus_that_ends_with_the_exchange_is_of_the_exchange(builder):
+    """Computation takes 11.8 s beside the exchange and 9.8 s without it."""
+    busy = SINGLE | {"backward": 0.0425}
+    replayable(builder, simulate(1, 391, **SINGLE), gpus=1)
+    replayable(builder, simulate(2, 196, **busy, exchange=0.025), gpus=2, alone_s=9.8)
+    (group,) = builder.collect().groups
+    assert values_of(group)[Cause.CPUS] == 0.0
+    assert sentences(group)[0].endswith(
+        "without exchange it would be 1.14 + 0.85 = 1.99 (measured)."
+    )
+
+
+def test_replay_that_misses_its_epoch_says_so_and_no_more(builder):
+    pair = simulate(2, 196, **SINGLE, exchange=0.025)
+    pair.arrays["collective_served_s"] *= 1.3  # as those of rooted collectives were
+    pair.arrays["collective_served_s"] += 0.005
+    replayable(builder, simulate(1, 391, **SINGLE), gpus=1)
+    replayable(builder, pair, gpus=2)
+    (group,) = builder.collect().groups
+    (sentence,) = sentences(group)
+    assert "it would be" not in sentence
+    assert sentence.endswith(
+        "not replayed: the replay takes 17.2 s, the instrumented epoch 14.7 s (limit 3 %)."
+    )
+
+
+def test_causes_side_by_side_are_said_to_be_that(builder):
+    loading = np.zeros((2, 196))
+    loading[0] = 0.030
+    forward = np.full((2, 196), 0.015)
+    forward[1] += 0.030
+    replayable(builder, simulate(1, 391, **SINGLE), gpus=1)
+    pair = simulate(2, 196, **SINGLE | {"forward": forward}, loading=loading)
+    replayable(builder, pair, gpus=2)
+    (group,) = builder.collect().groups
+    (sentence,) = sentences(group)
+    assert "waiting for rank 1 on node1 takes 0.37, the loader 0.37" in sentence
+    assert sentence.endswith(
+        "; the loader and waiting for rank 1 on node1 run side by side, so both must go: it would "
+        "be 1.25 + 0.74 = 1.99 without them."
+    )
+
+
+def test_late_ranks_are_all_named(builder):
+    forward = np.full((4, 98), 0.015)
+    forward[[1, 2]] += 0.030
+    replayable(builder, simulate(1, 391, **SINGLE), gpus=1)
+    replayable(builder, simulate(4, 98, **SINGLE | {"forward": forward}), gpus=4)
+    (group,) = builder.collect().groups
+    assert sentences(group)[0].endswith(
+        "waiting for ranks 1 and 2 on node1 takes 1.50 and smaller causes 0.01; without waiting it "
+        "would be 2.49 + 1.50 = 3.99."
+    )
+
+
+def test_damaged_arrays_are_not_replayed(builder):
+    group = exchanging_pair(builder)
+    slug = next(row for row in group.source.timed if row.gpus == 2).cells[0]
+    path = builder.study.cell(slug).iterations
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file}
+    arrays["collective_iteration"][1, 5] = 10**6
+    np.savez(path, **arrays)
+    (group,) = builder.collect().groups
+    assert sentences(group)[0].endswith(
+        "not replayed: the collectives of the ranks cannot be put on one timeline."
+    )
+
+
+def test_row_of_parts_is_the_shape_of_the_phases():
+    assert len(IterationPhases._fields) == PARTS
+    assert IterationPhases._fields[IN_FORWARD] == "comm_forward_s"
+    assert IterationPhases._fields[IN_OPTIMIZER] == "comm_optimizer_s"

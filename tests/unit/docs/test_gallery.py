@@ -3,12 +3,17 @@
 import json
 import re
 from pathlib import Path
+from statistics import median
 
 import pytest
 
 from hpml_jobs.cli.main import run
+from hpml_jobs.core.measurements import Role
 from hpml_jobs.report.pictures import PLOTS
-from hpml_jobs.report.report import LABELS, SHEETS, TOGETHER
+from hpml_jobs.report.report import LABELS, SHEETS, TOGETHER, make_report
+from hpml_jobs.report.scaling.causes import Cause
+from hpml_jobs.study.snapshot import read_snapshots
+from hpml_jobs.study.study import Study
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -53,6 +58,25 @@ def test_page_shows_what_collect_says_of_the_gallery(number, words, outputs, cap
     assert len(parts) > 1
     for part in parts:
         assert part in text
+
+
+@pytest.mark.parametrize("batch", [16, 32])
+def test_speedup_without_exchange_is_that_of_the_epochs_without_exchange(batch, outputs):
+    """The study has the answer: four runs of 2 processes, each with an epoch without exchange."""
+    study = Study(outputs / "cifar10")
+    (group,) = make_report("cifar10", read_snapshots(study.cells()), states=()).groups
+    gap = next(gap for place, gap in group.gaps.items() if place.batch_per_gpu == batch)
+    records = [cell.read_record() for cell in study.cells()]
+    of_batch = [record for record in records if record.cell.batch == batch]
+    alone_s = median(record.epoch_s for record in of_batch if record.cell.gpus == 1)
+    unsynced_s = [
+        max(rank.epoch(Role.UNSYNCED).epoch_s for rank in record.ranks)
+        for record in of_batch
+        if record.cell.gpus == 2
+    ]
+    assert gap.without.causes == {Cause.EXCHANGE}
+    assert gap.without.is_measured
+    assert alone_s / max(unsynced_s) <= gap.without.speedup <= alone_s / min(unsynced_s)
 
 
 @pytest.fixture

@@ -48,16 +48,16 @@ class InjectedStudy:
         shutil.copy(USER_CODE, program.folder / USER_CODE.name)
         program.environment["INJECTED"] = json.dumps(injected)
         custom = ("workload=custom", "workload.model=injected:build", "workload.loss=injected:loss")
-        here = (
-            "cluster=local",
-            "device=cpu",
-            "batch=8",
-            "loader_workers=0",
-            "probe_s=0.5",
-            "try_batch=false",
-        )
-        options = [f"{key}={value}" for key, value in settings.items()]
-        words = (*words, *custom, "workload.data=injected:dataset", f"study={name}", *here)
+        here = {
+            "cluster": "local",
+            "device": "cpu",
+            "batch": "8",
+            "loader_workers": "0",
+            "probe_s": "0.5",
+            "try_batch": "false",
+        }
+        options = [f"{key}={value}" for key, value in (here | settings).items()]
+        words = (*words, *custom, "workload.data=injected:dataset", f"study={name}")
         program.ok("-m", *words, *options, timeout_s=3600)
         self.program, self.name = program, name
         self.study = Study(program.folder / "outputs" / name)

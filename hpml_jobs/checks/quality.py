@@ -65,9 +65,10 @@ def too_few_iterations(record: Record) -> Observation | None:
     if (cell.workload.images is None and cell.script is None) or record.iterations is None:
         return None
     in_windows = record.facts is not None and record.facts.in_windows
+    measured = record.ranks[0].timed.iterations if record.ranks else record.iterations
     return Observation(
-        record.iterations >= LEAST_ITERATIONS,
-        f"{counted(record.iterations, 'iteration')} per {'window' if in_windows else 'epoch'} "
+        measured >= LEAST_ITERATIONS,
+        f"{counted(measured, 'iteration')} per {'window' if in_windows else 'epoch'} "
         f"(at least {LEAST_ITERATIONS})",
         "give a larger window=" if in_windows else "",
     )

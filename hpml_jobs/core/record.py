@@ -330,11 +330,6 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
         return max(rank.timed.epoch_s for rank in self.ranks)
 
     @property
-    def work_s(self) -> float | None:
-        """Seconds of a row where they are not those of an epoch, else None."""
-        return self.epoch_s if self.work_samples else None
-
-    @property
     def stall_s(self) -> float | None:
         """Seconds of the timed epoch in which the device waited for a batch, on `most_stalled`."""
         return None if self.imported else self.per_work * self.most_stalled.timed.stall_s
@@ -381,13 +376,13 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
 
     @property
     def iterations(self) -> int | None:
-        """Iterations of an epoch: counted; where imported without them, computed.
+        """Iterations of the epoch or work: counted; where imported without them, computed.
 
         None where an imported row has neither them nor the number of images, and where samples are
         tokens: a batch counts sequences.
         """
         if self.imported is None:
-            return self.ranks[0].timed.iterations
+            return round(self.per_work * self.ranks[0].timed.iterations)
         workload = self.cell.workload
         images = workload.images
         if self.imported.iterations or images is None or workload.samples_are_tokens:

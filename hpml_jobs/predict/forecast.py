@@ -180,8 +180,8 @@ def _prediction(
         step_s=step_s,
         model_s=made.step_s,
         null_s=null_s,
-        low_s=step_s / factor,
-        high_s=step_s * factor,
+        low_s=min([step_s, *made.others]) / factor,
+        high_s=max([step_s, *made.others]) * factor,
         skill=skill,
         remarks=made.remarks,
     )

@@ -59,12 +59,14 @@ class Estimate(NamedTuple):
     """A time of an iteration with the way to it from what was measured, and what it rests on.
 
     `doubt` is |log| of the ratio to the time of another form that the cells do not rule out, of
-    several ones the root of the sum of squares. `is_null`: it is no more than no change per GPU.
+    several ones the root of the sum of squares. `others` are times that the band holds as well.
+    `is_null`: it is no more than no change per GPU.
     """
 
     step_s: float
     steps: tuple[Step, ...] = ()
     doubt: float = 0.0
+    others: tuple[float, ...] = ()
     remarks: tuple[str, ...] = ()
     is_null: bool = False
 

@@ -112,9 +112,12 @@ def _from_another_batch(
         if base and there:
             doublings = abs(math.log2(target.batch / batch))
             step = Step(Axis.TRANSFER, doublings, known_errors(Axis.TRANSFER))
-            here = at_batch(base.step_s, sizes[base.gpus, base.nodes], there.step_s)
+            other_base_s = sizes[base.gpus, base.nodes]
+            here = at_batch(base.step_s, other_base_s, there.step_s)
+            others = [at_batch(base.step_s, other_base_s, other_s) for other_s in there.others]
             way = there._replace(
                 step_s=here.step_s,
+                others=tuple(other.step_s for other in others),
                 steps=(*there.steps, step),
                 doubt=math.hypot(there.doubt, here.doubt),
                 remarks=(*there.remarks, *_transfer_remarks(target, batch, step, here.doubt)),
@@ -216,7 +219,8 @@ def in_node(times_s: Mapping[int, float], gpus: int) -> Estimate:
     if beyond and is_short and last < LEAST_OF_TWO:
         remark = f"two sizes up to {last} GPUs show no trend: this is the time on {last} GPUs"
         step = Step(Axis.GPUS, doublings, known_errors(Axis.GPUS))
-        return Estimate(times_s[last], (step,), remarks=(remark,), is_null=True)
+        others = (_more_gpus(times_s, gpus),)
+        return Estimate(times_s[last], (step,), others=others, remarks=(remark,), is_null=True)
     width = min(len(sizes), FEWEST_SIZES)
     fit = least_squares.fit(
         [_ring(size)[:width] for size in sizes],
@@ -236,7 +240,26 @@ def in_node(times_s: Mapping[int, float], gpus: int) -> Estimate:
             doubt = abs(math.log(step_s / _by_doublings(times_s, gpus)))
     errors = (*_residuals(fit, len(sizes)), *known_errors(Axis.GPUS))
     step = Step(Axis.GPUS, doublings, errors)
-    return Estimate(step_s, (step,), doubt, remarks=tuple(remarks))
+    others = (times_s[last], _more_gpus(times_s, gpus)) if beyond else ()
+    return Estimate(step_s, (step,), doubt, others, tuple(remarks))
+
+
+def _more_gpus(times_s: Mapping[int, float], gpus: int) -> float:
+    """Return the time if each further GPU adds what the last ones added, as a shared link does.
+
+    A few sizes in a node rule out neither that nor no change. In tests/data/published a band that
+    holds both contains nine of ten times, each size from smaller ones; without them five of six.
+    """
+    *_, fewer, more = sorted(times_s)
+    each_s = max(0.0, times_s[more] - times_s[fewer]) / (more - fewer)
+    return times_s[more] + each_s * (gpus - more)
+
+
+def _more_nodes(times_s: Mapping[int, float], nodes: int) -> float:
+    """Return the time if each further doubling of nodes lengthens it as the last one did."""
+    *_, fewer, more = sorted(times_s)
+    growth = max(0.0, math.log(times_s[more] / times_s[fewer])) / math.log2(more / fewer)
+    return times_s[more] * math.exp(growth * math.log2(nodes / more))
 
 
 def largest_below(times_s: Mapping[int, float], count: int) -> int:
@@ -277,8 +300,9 @@ def over_nodes(times_s: Mapping[int, float], nodes: int) -> Estimate:
 
     t(n) = c + s [n > 1] + b log2 n: computation with the exchange inside a node, the step to a
     network, and trees and late nodes. That b is `GROWTH` of the time counts as one more measured
-    point: it decides where two numbers of nodes are measured, and little where five are. The band
-    grows with the doublings of nodes, not with their root.
+    point: it decides where two numbers of nodes are measured, and little where five are. The last
+    growth that was measured across nodes is the least one. The band grows with the doublings of
+    nodes, not with their root.
     """
     counts = sorted(times_s)
     last_s = times_s[counts[-1]]
@@ -289,6 +313,12 @@ def over_nodes(times_s: Mapping[int, float], nodes: int) -> Estimate:
     )
     step_s = fit.at(_border(nodes))
     remarks, doubt = [], 0.0
+    others: tuple[float, ...] = ()
+    if nodes > counts[-1]:
+        grown_s = _more_nodes(times_s, nodes)
+        others = (last_s, grown_s)
+        if counts[-2] > 1:  # the growth is across nodes, without the step to a network
+            step_s = max(step_s, grown_s)
     if nodes > counts[-1] and len(counts) < FEWEST_SIZES:
         doubt = abs(math.log(step_s / _by_doublings(times_s, nodes)))
         remarks.append(
@@ -298,7 +328,7 @@ def over_nodes(times_s: Mapping[int, float], nodes: int) -> Estimate:
         )
     doublings = math.log2(nodes / largest_below(times_s, nodes))
     step = Step(Axis.NODES, doublings**2, known_errors(Axis.NODES))
-    return Estimate(step_s, (step,), doubt, remarks=tuple(remarks))
+    return Estimate(step_s, (step,), doubt, others, tuple(remarks))
 
 
 def _border(nodes: int) -> tuple[float, float, float]:

@@ -78,9 +78,9 @@ def key_numbers(record: Record) -> dict[str, Any]:
     size = gradient_bytes_of(record)
     speeds = bandwidth(figures, cell.strategy, cell.gpus, record.iterations, size)
     return {
-        "epoch_s": None if record.work_s else record.epoch_s,
-        "time_s": record.work_s,
-        "epoch_s_by_rank": [rank.timed.epoch_s for rank in ranks],
+        "epoch_s": record.epoch_s,
+        "work_samples": record.work_samples,
+        "epoch_s_by_rank": [record.per_work * rank.timed.epoch_s for rank in ranks],
         **{name: getattr(figures, name) for name in NAMES if name not in ("epoch_s", *PHASES)},
         "units_per_s": rate,
         "unit": unit.value,
@@ -109,7 +109,7 @@ def key_numbers(record: Record) -> dict[str, Any]:
         "samples": record.samples,
         "parameters": record.model.parameters if record.model else None,
         "least_waiting_rank": record.least_waiting.rank if record.least_waiting else None,
-        "phases": _known_parts(msgspec.structs.asdict(record.phases)) if record.phases else None,
+        "phases": _phases(record),
         "gradient_bytes": record.communication.bytes_of(Purpose.GRADIENTS)
         if record.communication
         else None,
@@ -166,6 +166,14 @@ def _startup(record: Record) -> dict[str, float] | None:
     if start is None:
         return None
     return _known_parts({"total_s": start.total_s, **msgspec.structs.asdict(start)})
+
+
+def _phases(record: Record) -> dict[str, float] | None:
+    """Return the seconds of the phases, of the epoch or work that `epoch_s` is of."""
+    if record.phases is None:
+        return None
+    parts_s = _known_parts(msgspec.structs.asdict(record.phases))
+    return {name: record.per_instrumented * part_s for name, part_s in parts_s.items()}
 
 
 def _known_parts(parts_s: Mapping[str, float | None]) -> dict[str, float]:

@@ -75,7 +75,7 @@ class ComparisonText(NamedTuple):
                     "setting_b": group.new.setting,
                     "differences": group.differences,
                     "conditions": text.conditions,
-                    "cells": [_values(cell, group.new.time_word) for cell in group.measured],
+                    "cells": [_values(cell) for cell in group.measured],
                     "notes": text.table.notes,
                 }
                 for group, text in zip(comparison.groups, self.groups, strict=True)
@@ -171,7 +171,7 @@ def write_picture(text: ComparisonText, folder: Path) -> list[Path]:
     return [folder / name for name in files]
 
 
-def _values(cell: ComparedCell, time_word: str) -> dict[str, Any]:
+def _values(cell: ComparedCell) -> dict[str, Any]:
     estimate, interval = cell.ratio
     return {
         **_place(cell.new),
@@ -182,16 +182,16 @@ def _values(cell: ComparedCell, time_word: str) -> dict[str, Any]:
         "p": cell.p,
         "smallest_difference": cell.smallest_difference,
         "doubtful": cell.is_doubtful,
-        "a": _side(cell.old, time_word),
-        "b": _side(cell.new, time_word),
+        "a": _side(cell.old),
+        "b": _side(cell.new),
     }
 
 
-def _side(cell: ReferenceCell, time_word: str) -> dict[str, Any]:
+def _side(cell: ReferenceCell) -> dict[str, Any]:
     return {
-        f"{time_word}_s": cell.median_s("epoch_s"),
+        "epoch_s": cell.median_s("epoch_s"),
         **{name: cell.median_s(name) for name in PARTS},
-        f"all_{time_word}_s": cell.epochs_s,
+        "all_epoch_s": cell.epochs_s,
         "left_out": cell.left_out,
         "failed": cell.failed,
         "warned": cell.warned,

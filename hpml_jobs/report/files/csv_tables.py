@@ -17,7 +17,7 @@ from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.report.frame import learning
-from hpml_jobs.report.frame.captions import row_label, time_name
+from hpml_jobs.report.frame.captions import row_label
 from hpml_jobs.report.frame.cells import CellResult
 from hpml_jobs.report.frame.figures import figures_of, gpu_figures
 from hpml_jobs.report.frame.rows import Row
@@ -115,13 +115,12 @@ def _q1(report: Report) -> Iterator[dict[str, object]]:
         for row in group.source.rows:
             if row.is_baseline:
                 timing = row.timing
-                time = time_name(group.source.work)
                 yield {
                     "group": group.number,
                     "batch": row.batch_per_gpu,
                     "treatment": row.treatment,
                     "train_s": timing.train_s if timing else None,
-                    time: timing.epoch_s if timing else None,
+                    "epoch_s": timing.epoch_s if timing else None,
                     "iterations": timing.iterations if timing else None,
                 }
 
@@ -240,12 +239,8 @@ def _place(cell: Cell | None) -> dict[str, int | str | None]:
 
 
 def _times(record: Record) -> dict[str, float | None]:
-    """Return the figures of a record; `time_s` is its time where that is not of an epoch."""
-    figures = msgspec.structs.asdict(figures_of(record))
-    if not record.work_s:
-        return figures
-    del figures["epoch_s"]
-    return {"time_s": record.work_s, **figures}
+    """Return the figures of a record; `work_samples` is what they are of, None of an epoch."""
+    return {"work_samples": record.work_samples} | msgspec.structs.asdict(figures_of(record))
 
 
 def flat(value: msgspec.Struct | None) -> dict[str, Any]:

@@ -204,9 +204,6 @@ def _table(  # noqa: PLR0913, PLR0917  (the parts of a table)
     sheet: Sheet,
     notes: Iterable[str],
 ) -> Table:
-    """Return a table; where times are of other work than an epoch, epoch_s is time_s."""
-    time = captions.time_word(next((group.work for group in groups if group.work), None))
-    columns = tuple(name.replace("epoch", time) for name in sheet.columns)
     return Table(
         label=text.label,
         title=text.title,
@@ -216,7 +213,7 @@ def _table(  # noqa: PLR0913, PLR0917  (the parts of a table)
         caption=text.caption,
         setting=" ".join(dict.fromkeys(map(captions.setting, groups))),
         notes=tuple(notes),
-        sheet=Sheet(columns=columns, rows=sheet.rows),
+        sheet=sheet,
         answer=text.answer,
     )
 

@@ -55,11 +55,6 @@ def time_word(work: Work | None) -> str:
     return "epoch" if work is None else "time"
 
 
-def time_name(work: Work | None) -> str:
-    """Return the name of a time with its unit: `epoch_s`, or `time_s` where it is of other work."""
-    return f"{time_word(work)}_s"
-
-
 def one_work(work: Work | None) -> str:
     """Return the same with an article: `one epoch`, or `1,000,000 tokens`."""
     return "one epoch" if work is None else work_text(work)

@@ -8,7 +8,7 @@ from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.place import Place, baseline_setup, setup_order
 from hpml_jobs.core.strategies import Baseline, Device
 from hpml_jobs.core.text import counted
-from hpml_jobs.report.frame.captions import asides, time_name, unit, units
+from hpml_jobs.report.frame.captions import asides, unit, units
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import seconds
 from hpml_jobs.report.frame.rows import Row, Timing, reference_among, reference_of
@@ -51,11 +51,9 @@ def baseline_train(rows: Sequence[Row], batches: Sequence[int], device: Device) 
         shown_s = timing.epoch_s if timing.train_s is None else timing.train_s
         return f"{seconds(shown_s)} s"
 
-    works = [row.timing.work for row in single if row.timing]
-    time_s = time_name(works[0] if works else None)
-    what = "train_s" if all(has_train_s) else time_s
+    what = "train_s" if all(has_train_s) else "epoch_s"
     if any(has_train_s) and not all(has_train_s):
-        what = f"train_s ({time_s} where unknown)"
+        what = "train_s (epoch_s where unknown)"
     return _baseline(single, batches, device, words, f", {what}")
 
 

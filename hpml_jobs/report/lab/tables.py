@@ -57,12 +57,11 @@ def q1(group: ConditionGroup) -> Table:
     baselines = [row for row in group.rows if row.is_baseline]
     places = {row.place for row in baselines}
     unit, what = captions.unit(group.device), captions.one_work(group.work)
-    time = captions.time_name(group.work)
     return Table(
         label="q1",
         title=f"Q1: {what} on 1 {unit}",
         corner="batch",
-        blocks=tuple(Block(head=head) for head in ("train_s", time, "iterations")),
+        blocks=tuple(Block(head=head) for head in ("train_s", "epoch_s", "iterations")),
         lines=tuple(
             Line(
                 label=f"{row.batch_per_gpu} ({row.path})" if row.path else str(row.batch_per_gpu),
@@ -71,7 +70,7 @@ def q1(group: ConditionGroup) -> Table:
             for row in baselines
         ),
         caption=(
-            Q1.format(unit=unit, what=what, time=time),
+            Q1.format(unit=unit, what=what),
             f"{captions.runs(baselines)} {loader_workers(baselines, group.device)}",
         ),
         setting=captions.setting(group),
@@ -356,7 +355,9 @@ def table2r(selection: StrategyRows) -> Table:
 def _definition(selection: StrategyRows) -> str:
     work = selection.group.work
     text = RESIDUAL_LOADING if _loading(selection) == {True} else RESIDUAL
-    return text.format(per=captions.work_text(work), time=captions.time_name(work))
+    return text.format(
+        per=captions.work_text(work),
+    )
 
 
 def table3r(selection: StrategyRows) -> Table:

@@ -131,7 +131,7 @@ def errors(forecast: Forecast, device: Device) -> Iterator[str]:
             f"{counted(len(skill.points), 'left-out cell')} ({how}), mean / 90th "
             f"percentile / worst: model {_three(skill.model)} %, no change {_three(skill.null)} %"
         )
-    if any(p.method is Method.NULL for p in forecast.predictions):
+    if any(p.method is Method.NULL and p.skill for p in forecast.predictions):
         yield NULL_SHOWN.format(unit=unit(device))
 
 

@@ -94,7 +94,7 @@ def gap_table(group: ConditionGroup, gaps_by_place: Mapping[Place, Gap]) -> Tabl
             sentence=sentence(group, row, gap),
         )
         items.append((row_name(group, row), line))
-    caption = TABLE.format(units=captions.units(group.device), time=captions.time_name(group.work))
+    caption = TABLE.format(units=captions.units(group.device))
     text = TableText("gap", "Gap to the ideal speedup", "timed epoch", (caption,))
     unsplit = [row for row in rows if not gaps_by_place[row.place].is_split]
     unphased = [row for row in rows if gaps_by_place[row.place].has_waiting]

@@ -54,13 +54,13 @@ def test_band_of_a_larger_size_contains_four_fifths_or_more():
     assert contained(0.01) >= 0.8
 
 
-def test_band_does_not_know_single_launches_that_scatter_by_five_percent():
-    """Three sizes leave none out, so the band is that of published tables."""
-    assert 0.4 <= contained(0.05) <= 0.6
+def test_band_holds_single_launches_that_scatter_by_five_percent():
+    """Three sizes leave none out; what the last GPUs added may go on, or not."""
+    assert contained(0.05) >= 0.8
 
 
-def test_band_does_not_know_a_large_cost_of_the_second_gpu_that_does_not_grow():
-    assert 0.5 <= contained(0.01, interference_s=0.01) <= 0.7
+def test_band_holds_a_large_cost_of_the_second_gpu_that_does_not_grow():
+    assert contained(0.01, interference_s=0.01) >= 0.8
 
 
 def test_band_is_not_much_wider_than_the_scatter():

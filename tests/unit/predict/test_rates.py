@@ -85,11 +85,30 @@ def test_time_that_does_not_level_off_is_marked():
     assert predicted(series(RING), 8).remarks == ()
 
 
-def test_time_that_falls_is_marked_and_its_band_wider():
+def test_time_that_falls_is_marked():
     prediction = predicted(series({1: 1.0, 2: 1.2, 4: 1.14}), 8)
     assert prediction.remarks == ("an iteration on 4 GPUs took 5.0% less than on 2: repeat both",)
-    quiet = predicted(series(RING), 8)
-    assert prediction.high_s / prediction.step_s > quiet.high_s / quiet.step_s
+
+
+@pytest.mark.parametrize("growth", [1.0, 1.05, 1.2, 1.5])
+@pytest.mark.parametrize("count", [2, 3])
+def test_band_holds_no_change_and_the_same_loss_at_each_doubling(growth, count):
+    """A few sizes rule out neither, in a node and across nodes."""
+    sizes = [2**doubling for doubling in range(count)]
+    times_s = {size: growth**n for n, size in enumerate(sizes)}
+    (in_node,) = predict(series(times_s), [target(2 * sizes[-1])])
+    across_nodes = [measured(8 * size, step_s, nodes=size) for size, step_s in times_s.items()]
+    (across,) = predict(across_nodes, [target(16 * sizes[-1], nodes=2 * sizes[-1])])
+    for prediction in (in_node, across):
+        assert prediction.low_s < growth ** (count - 1)
+        assert prediction.high_s > growth**count
+
+
+def test_last_growth_across_nodes_is_the_least_one_assumed():
+    growing = {1: 1.0, 2: 1.06, 4: 1.12, 8: 1.25}
+    cells = [measured(8 * nodes, step_s, nodes=nodes) for nodes, step_s in growing.items()]
+    (prediction,) = predict(cells, [target(128, nodes=16)])
+    assert prediction.step_s >= 1.25 * 1.25 / 1.12
 
 
 def test_band_contains_growth_by_doublings_where_time_does_not_level_off():

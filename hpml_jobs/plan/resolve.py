@@ -68,6 +68,7 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
     _refuse_uneven_nodes(sweep.settings)
     drafts = [draft for settings in sweep.settings for draft in drafts_of(settings)]
     _check_this_machine(drafts, sending=sending, notify=notify)
+    _note_sizes_of_iterations(sweep.settings, notify)
     refuse_unused(sweep.settings, [draft.cell for draft in drafts])
     cluster = _checked_cluster(first.cluster, can_submit=fetch) if sending else first.cluster
     drafts = [d._replace(gpu_type=_gpu_type(d.settings, cluster, notify)) for d in drafts]
@@ -128,6 +129,21 @@ def _check_this_machine(drafts: Iterable[Draft], *, sending: bool, notify: Notif
         refused = refusal(os.environ, cell.device, communicates=cell.processes > 1)
         if sending and refused:
             raise UsageError(refused)
+
+
+def _note_sizes_of_iterations(sweep: Sequence[Settings], notify: Notify) -> None:
+    """Say how to get speedups where cells of several sizes train on other numbers of samples."""
+    sizes = {settings.gpus for settings in sweep}
+    of_batch: dict[int, set[int | None]] = {}
+    for settings in sweep:
+        of_batch.setdefault(settings.batch, set()).add(settings.data.limit)
+    if sweep[0].iterations and len(sizes) > 1 and any(len(of) > 1 for of in of_batch.values()):
+        largest = max(settings.data.limit or 0 for settings in sweep)
+        notify(
+            f"iterations={sweep[0].iterations} trains more samples on more GPUs, so there will be "
+            f"no speedups: for these use data.limit={largest} instead, which is the same for all "
+            "sizes"
+        )
 
 
 def _refuse_shadows(folder: Path) -> None:

@@ -219,8 +219,8 @@ def in_node(times_s: Mapping[int, float], gpus: int) -> Estimate:
     if beyond and is_short and last < LEAST_OF_TWO:
         remark = f"two sizes up to {last} GPUs show no trend: this is the time on {last} GPUs"
         step = Step(Axis.GPUS, doublings, known_errors(Axis.GPUS))
-        others = (_more_gpus(times_s, gpus),)
-        return Estimate(times_s[last], (step,), others=others, remarks=(remark,), is_null=True)
+        most_s = _more_gpus(times_s, gpus)
+        return Estimate(times_s[last], (step,), others=(most_s,), remarks=(remark,), is_null=True)
     width = min(len(sizes), FEWEST_SIZES)
     fit = least_squares.fit(
         [_ring(size)[:width] for size in sizes],

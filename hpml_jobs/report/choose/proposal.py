@@ -4,7 +4,7 @@ from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.checks.result import Affected, Level, names
 from hpml_jobs.core import formulas
-from hpml_jobs.core.statistics import ratio_interval
+from hpml_jobs.core.statistics import CONFIDENCE, ratio_interval
 from hpml_jobs.core.strategies import BASELINE
 from hpml_jobs.core.text import counted
 from hpml_jobs.report.choose import words
@@ -24,12 +24,16 @@ from hpml_jobs.report.frame.table import Table
 
 
 def speedup_text(reference: Candidate, candidate: Candidate) -> str:
-    """Return the speedup over the reference with its interval, if both have repeats."""
+    """Return the speedup over the reference with its interval, if both have repeats.
+
+    Few runs cover less than 95 %, which is said.
+    """
     text = ratio(formulas.speedup(reference.epoch_s, candidate.epoch_s))
     interval = ratio_interval(reference.epochs_s, candidate.epochs_s)
     if interval is None or candidate is reference:
         return text
-    return f"{text} [{ratio(interval.low)}, {ratio(interval.high)}]"
+    covers = "" if interval.coverage >= CONFIDENCE else f" ({100 * interval.coverage:.0f} %)"
+    return f"{text} [{ratio(interval.low)}, {ratio(interval.high)}]{covers}"
 
 
 class Series(NamedTuple):
@@ -119,7 +123,8 @@ def _preliminary(group: ConditionGroup, series: Series) -> str:
 
 def _measured(group: ConditionGroup, series: Series, asked: Candidate) -> str:
     setting = captions.setting(group).removesuffix(".")
-    versions = {r.facts.hpml_jobs for c in group.cells if (r := c.record) and r.facts}
+    records = [cell.record for cell in group.cells if cell.record and not cell.record.imported]
+    versions = {record.facts.hpml_jobs for record in records if record.facts}
     program = f", measured with hpml_jobs {' and '.join(sorted(versions))}" if versions else ""
     batch, caveat = f"global batch {asked.row.global_batch}", ""
     if series.kind == "weak":

@@ -68,6 +68,21 @@ def test_iterations_cut_an_epoch_and_equal_global_batches_share_it():
     assert shown["iterations"] == ("40", "command line")
 
 
+@pytest.mark.parametrize(
+    ("words", "is_noted"),
+    [
+        (("gpus=1,2", "batch=16,32"), True),
+        (("gpus=1,2", "global_batch=256"), False),
+        (("gpus=2", "batch=16,32"), False),
+    ],
+)
+def test_iterations_without_speedups_name_what_gives_them(words, is_noted):
+    notes = []
+    plan_of(*words, "iterations=40", "workload=digits", notify=notes.append)
+    text = "use data.limit=2560 instead, which is the same for all sizes"
+    assert any(note.endswith(text) for note in notes) is is_noted
+
+
 def test_fast_gpu_gets_more_workers_and_says_so(fast_cards):
     notes = []
     plan = plan_of("gpus=1,4", "gpu_type=h100", notify=notes.append)

@@ -72,13 +72,15 @@ def shapley(speedup_without: Mapping[Causes, float], ideal: float) -> Parts:
     return parts | {Cause.UNEXPLAINED: ideal - speedup_without[SETS[-1]]}
 
 
-def partner(speedup_without: Mapping[Causes, float], cause: Cause, part: float) -> Cause | None:
-    """Return the cause that must go with another one, because the two run side by side.
+def removable(speedup_without: Mapping[Causes, float], cause: Cause, part: float) -> Causes | None:
+    """Return the cause alone, or with another one where the two run side by side; None for neither.
 
-    That is so where removing the one alone gains less than half of its part. None if it gains more.
+    Its removal alone must gain at least half of its part. Otherwise another cause hides it, and
+    without both at least its whole part must be gained.
     """
-    measured, alone = speedup_without[frozenset()], speedup_without[frozenset({cause})]
-    if alone - measured >= part / 2:
-        return None
-    others = [other for other in CAUSES if other is not cause]
-    return max(others, key=lambda other: speedup_without[frozenset({cause, other})])
+    measured, alone = speedup_without[frozenset()], frozenset({cause})
+    if speedup_without[alone] - measured >= part / 2:
+        return alone
+    pairs = [alone | {other} for other in CAUSES if other is not cause]
+    best = max(pairs, key=speedup_without.__getitem__)
+    return best if speedup_without[best] - measured >= part else None

@@ -21,7 +21,7 @@ from hpml_jobs.report.scaling.causes import (
     Causes,
     NoReplayError,
     Parts,
-    partner,
+    removable,
     shapley,
 )
 from hpml_jobs.report.scaling.seconds import EPOCH, late_rank, parts, seconds_of
@@ -210,17 +210,17 @@ def replayed_parts(times: Times, reference: Times, ideal: float) -> Parts:
 
 
 def _without(values: Parts, speedups: Mapping[Causes, float], is_measured: bool) -> Without | None:
-    """Return the speedup without the largest known cause, and without its partner if it has one."""
+    """Return the speedup without the largest known cause, alone or with what hides it."""
     known = {cause: value for cause, value in values.items() if cause is not Cause.UNEXPLAINED}
     largest = max(known, key=known.__getitem__)
-    other = partner(speedups, largest, known[largest])
-    causes = frozenset({largest, other} if other else {largest})
-    has_exchange = Cause.EXCHANGE in causes
+    causes = removable(speedups, largest, known[largest])
+    if causes is None:
+        return None
     return Without(
         causes,
         speedups[causes],
         is_measured=is_measured and causes == {Cause.EXCHANGE},
-        is_least=has_exchange and not is_measured,
+        is_least=Cause.EXCHANGE in causes and not is_measured,
     )
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from hpml_jobs.report.scaling.causes import SETS, Cause, partner, shapley
+from hpml_jobs.report.scaling.causes import SETS, Cause, removable, shapley
 from hpml_jobs.report.scaling.replay import Case, recording, replay
 from tests.unit.report.scaling.simulated_ranks import simulate
 
@@ -228,9 +228,11 @@ def test_causes_side_by_side_must_go_together():
     causes = {LOADER: loading(0.030, (0,)), WAITING: late(0.030, (1,))}
     said, _ = speedups(Example(2, causes))
     largest = shapley(said, 2.0)[LOADER]
-    assert partner(said, LOADER, largest) is WAITING
+    assert removable(said, LOADER, largest) == {LOADER, WAITING}
     alone, _ = speedups(Example(2, {LOADER: causes[LOADER], EXCHANGE: exchange(0.010)}))
-    assert partner(alone, LOADER, shapley(alone, 2.0)[LOADER]) is None
+    assert removable(alone, LOADER, shapley(alone, 2.0)[LOADER]) == {LOADER}
+    nothing = dict.fromkeys(SETS, 1.6)
+    assert removable(nothing, EXCHANGE, 0.1) is None
 
 
 def test_batches_of_several_workers_may_come_in_bursts():

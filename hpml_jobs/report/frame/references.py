@@ -51,9 +51,9 @@ def baseline_train(rows: Sequence[Row], batches: Sequence[int], device: Device) 
         shown_s = timing.epoch_s if timing.train_s is None else timing.train_s
         return f"{seconds(shown_s)} s"
 
-    what = "train_s" if all(has_train_s) else "epoch_s"
+    what = "train_s" if all(has_train_s) else "Time"
     if any(has_train_s) and not all(has_train_s):
-        what = "train_s (epoch_s where unknown)"
+        what = "train_s (Time where unknown)"
     return _baseline(single, batches, device, words, f", {what}")
 
 

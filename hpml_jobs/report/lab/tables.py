@@ -61,7 +61,7 @@ def q1(group: ConditionGroup) -> Table:
         label="q1",
         title=f"Q1: {what} on 1 {unit}",
         corner="batch",
-        blocks=tuple(Block(head=head) for head in ("train_s", "epoch_s", "iterations")),
+        blocks=tuple(Block(head=head) for head in ("train_s", "Time(s)", "iterations")),
         lines=tuple(
             Line(
                 label=f"{row.batch_per_gpu} ({row.path})" if row.path else str(row.batch_per_gpu),

@@ -14,7 +14,7 @@ WINDOW = "Time: seconds of {what} at the rate of the timed window, of the slowes
 RATE = "Time: seconds of {what}, from the rate that the source reports in {units}."
 Q1 = (
     "Seconds of {what} on one {unit}. train_s: without data loading; copies to the device, "
-    "gradients and update are included. epoch_s: everything."
+    "gradients and update are included. Time: everything."
 )
 MEASURED = (
     "Measured: seconds of the instrumented epoch on the rank that waits least, which the other "
@@ -91,8 +91,8 @@ RESIDUAL = (
 )
 RESIDUAL_LOADING = (
     "Lab residual: derived, not measured. It includes data loading because train_s is unknown: "
-    "Comm = epoch_s(N, b) - epoch_s(1, b) x ceil(D/N) / D, with D training samples, and Compute = "
-    "epoch_s - Comm, in seconds per {per}. Communication hidden behind backward is not in Comm."
+    "Comm = Time(N, b) - Time(1, b) x ceil(D/N) / D, with D training samples, and Compute = "
+    "Time - Comm, in seconds per {per}. Communication hidden behind backward is not in Comm."
 )
 BUS = (
     "Measured in the instrumented epoch: busbw = 2(N-1)/N x bytes of gradients that one rank "

@@ -197,22 +197,22 @@ def test_page_claims_no_epoch_either(working_folder, capsys):
     assert "epoch" not in answer.replace("tokens per epoch not reported", "")
 
 
-def test_sheets_and_record_name_the_time_not_an_epoch(working_folder, capsys):
+def test_sheets_and_record_keep_their_names_and_say_what_times_are_of(working_folder, capsys):
     study = imported(csv_of(RESNET50, 64, "images/s"))
     report = make_report(study.name, read_snapshots(study.cells()), ())
     sheets = csv_tables.sheets(report)
     for name in ("q1.csv", "scaling.csv", "choice.csv", "cells.csv"):
         header = sheets[name].splitlines()[0].split(",")
-        assert "time_s" in header
-        assert "epoch_s" not in header
+        assert "epoch_s" in header
+        assert "time_s" not in header
     lines = (line.split(",") for line in sheets["scaling.csv"].splitlines()[:2])
     row = dict(zip(*lines, strict=True))
-    assert (row["time_s"], row["work_samples"]) == (str(1e6 / 219), "1000000")
+    assert (row["epoch_s"], row["work_samples"]) == (str(1e6 / 219), "1000000")
     capsys.readouterr()
     assert run(["record", "rates", "ddp-2gpu*"]) == 0
     shown = capsys.readouterr().out
-    assert re.search(r"^ *time_s +2369.7 s$", shown, re.MULTILINE)
-    assert "epoch_s" not in shown
+    assert re.search(r"^ *epoch_s +2369.7 s$", shown, re.MULTILINE)
+    assert re.search(r"^ *work_samples +1,?000,?000$", shown, re.MULTILINE)
 
 
 # ---- faults ----

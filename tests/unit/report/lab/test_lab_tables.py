@@ -12,7 +12,7 @@ from hpml_jobs.report.lab.words import KERNELS_OF_ONE_RUN, NEW_THREADS
 from tests.unit.builders import CPU, DIGITS, PUBLISHED_S, lab_cell, lab_record
 
 Q1 = """\
-| batch | train_s | epoch_s | iterations |
+| batch | train_s | Time(s) | iterations |
 |:------|--------:|--------:|-----------:|
 | 32    |   47.11 |   48.61 |      1,563 |
 | 128   |   25.72 |   27.22 |        391 |

@@ -202,7 +202,7 @@ def test_imported_timings_appear_as_reported(builder):
     residual = builder.table("table2r-ddp")
     assert texts_by_label(residual)["2-GPU"] == ("15.00", "5.000")
     assert "includes data loading because train_s is unknown" in residual.caption[0]
-    assert "Baseline: strategy single, 1 GPU, epoch_s: 30.00 s" in residual.caption[1]
+    assert "Baseline: strategy single, 1 GPU, Time: 30.00 s" in residual.caption[1]
     assert texts_by_label(builder.table("q1"))["128"] == ("–", "30.00", "391")
     assert builder.table("q1").notes == ("train_s is not reported, only whole epochs",)
 

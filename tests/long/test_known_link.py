@@ -7,11 +7,12 @@ from hpml_jobs.core.formulas import bus_gb_per_s, interpolated_s
 from hpml_jobs.core.measurements import CollectiveKind
 from hpml_jobs.study.study import Study
 from tests.conftest import Program
-from tests.unit.worker.injections import ON_LINK, needs_link, python_after
+from tests.unit.worker.injections import ON_LINK, InjectedStudy, needs_link, python_after
 
 pytestmark = [pytest.mark.long, needs_link]
 
-LINK_GB_PER_S = 0.040 / 8 / 2 * 1448 / 1514
+LO_BYTES_PER_S = 40e6 / 8 * 1448 / 1514
+LINK_GB_PER_S = LO_BYTES_PER_S / 2 / 1e9
 """The processes share lo; of a packet of 1,514 bytes, 1,448 are data.
 
 While one process waits for the other, that one has the link for itself: with messages of a fifth of
@@ -47,3 +48,19 @@ def test_table_3_is_the_speed_of_the_link(program, tmp_path, capsys):
                 assert record.gradients_net_s == pytest.approx(trained_s)
             if kind is CollectiveKind.ALL_REDUCE:
                 assert speeds[0] == pytest.approx(LINK_GB_PER_S, rel=0.1)
+
+
+@pytest.mark.parametrize(("strategy", "sent"), [("gather_scatter", 2), ("zero1", 3)])
+def test_exchange_of_roots_is_that_of_the_link(strategy, sent, program, tmp_path, capsys):
+    """A gather and a scatter send the gradients once each over lo; an all-reduce twice, and the
+    broadcasts of parameters once more.
+    """
+    python = python_after(tmp_path, ON_LINK.format(rate="40mbit"))
+    on_link = Program(tmp_path, program.environment, python)
+    settings = {"gpus": "2", "strategy": strategy, "workload.lr": "0.001"}
+    injected = InjectedStudy(on_link, "link", {"width": 200}, **settings)
+    (record,) = injected.records
+    link_s = record.instrumented_iterations * sent * record.model.gradient_bytes / LO_BYTES_PER_S
+    with capsys.disabled():
+        print(f"\n{strategy}: exchange {record.exchange_s:.3f} s, by the link {link_s:.3f} s")
+    assert record.exchange_s == pytest.approx(link_s, rel=0.1)

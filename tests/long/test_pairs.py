@@ -13,8 +13,8 @@ from tests.unit.worker.injections import ON_LINK, InjectedStudy, needs_link, pyt
 
 pytestmark = [pytest.mark.long, needs_link]
 
-SLEEPS = {"forward": 40, "width": 400}
-"""An iteration sleeps for 40 ms; it sends 0.66 MB of gradients."""
+SLEEPS = {"forward": 100, "width": 400}
+"""An iteration sleeps for 100 ms; it sends 1.3 MB of gradients."""
 
 LINK = ON_LINK.format(rate="200mbit")
 NO_LINK = "exec"
@@ -33,21 +33,21 @@ class Pair(NamedTuple):
 
 PAIRS = {
     "prefetching loader and exchange": Pair(
-        {"item": 15},
-        {(Cause.EXCHANGE,): {"item": 15}, (Cause.LOADER,): {}},
+        {"item": 40},
+        {(Cause.EXCHANGE,): {"item": 40}, (Cause.LOADER,): {}},
         link=True,
         loader_workers=1,
     ),
     "two causes side by side": Pair(
-        {"0": {"item": 12}, "1": {"forward": 136}},
+        {"0": {"item": 12}, "1": {"forward": 196}},
         {
-            (Cause.LOADER,): {"1": {"forward": 136}},
+            (Cause.LOADER,): {"1": {"forward": 196}},
             (Cause.WAITING,): {"0": {"item": 12}},
             (Cause.LOADER, Cause.WAITING): {},
         },
     ),
     "two of four late": Pair(
-        {"1": {"forward": 120}, "2": {"forward": 120}}, {(Cause.WAITING,): {}}, gpus=4
+        {"1": {"forward": 250}, "2": {"forward": 250}}, {(Cause.WAITING,): {}}, gpus=4
     ),
     "link of known speed": Pair({}, {(Cause.EXCHANGE,): {}}, link=True),
 }

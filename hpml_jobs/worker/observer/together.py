@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -86,7 +86,7 @@ def _later(result: RankResult, wait_s: float, role: Role) -> RankResult:
     elif phases:
         less_s = _wait_by_column(arrays["parts_s"][0], wait_s)
         changed["parts_s"] = parts_s = arrays["parts_s"].copy()
-        parts_s[0] -= [less_s.get(name, 0.0) for name in COLUMNS]
+        parts_s[0] -= [less_s[name] for name in COLUMNS]
         phases = _without(phases, less_s)
         if communication:
             total = _without(communication, {"total_s": less_s["comm_total_s"], **less_s})
@@ -110,15 +110,28 @@ def _later(result: RankResult, wait_s: float, role: Role) -> RankResult:
 def _wait_by_column(first: Seconds, wait_s: float) -> dict[str, float]:
     """Return the seconds of a wait that are in each column of the first iteration.
 
-    It was in the longest communication, or where none was so long in the longest phase.
+    Most of it was in the longest communication, unless that is too short; the rest was in the
+    longest phases.
     """
     parts_s = dict(zip(COLUMNS, first.tolist(), strict=True))
+    less_s = dict.fromkeys(COLUMNS, 0.0)
     column = max(WAITING, key=parts_s.__getitem__)
-    content = max(("gradients_s", "buffers_s"), key=parts_s.__getitem__)
-    names = [column, WAITING[column], "comm_total_s", content]
-    if parts_s[column] < wait_s:
-        names = [max(COLUMNS[:ADDING], key=parts_s.__getitem__)]
-    return {"comm_total_s": 0.0} | {name: min(wait_s, parts_s[name]) for name in names if name}
+    left_s = wait_s
+    if _is_in(parts_s[column], wait_s):
+        content = max(("gradients_s", "buffers_s"), key=parts_s.__getitem__)
+        for name in filter(None, (column, WAITING[column], "comm_total_s", content)):
+            less_s[name] = min(wait_s, parts_s[column], parts_s[name])
+        left_s -= less_s[column]
+    for name in sorted(COLUMNS[:ADDING], key=parts_s.__getitem__, reverse=True):
+        rest_s = min(left_s, parts_s[name] - less_s[name])
+        less_s[name] += rest_s
+        left_s -= rest_s
+    return less_s
+
+
+def _is_in(seconds: Any, wait_s: float) -> Any:
+    """Return whether something is long enough to have most of a wait in it."""
+    return seconds > wait_s / 2
 
 
 def _without(value: Timed, less_s: Mapping[str, float]) -> Timed:
@@ -140,18 +153,21 @@ def _messages_without(
         return communication, {}
     names = ("collective_s", "collective_served_s", "collective_exposed_s")
     durations_s, served_s, exposed_s = (arrays[name].copy() for name in names)
-    waits = (arrays["collective_iteration"] == 0) & (durations_s >= wait_s)
-    if waits.any():
-        durations_s[waits] -= wait_s
-        first = int(np.argmax(np.where(waits, served_s, -1.0)))
+    is_first = arrays["collective_iteration"] == 0
+    less_s = np.where(is_first & _is_in(durations_s, wait_s), np.minimum(durations_s, wait_s), 0)
+    durations_s -= less_s
+    if less_s.any():
+        first = int(np.argmax(np.where(less_s > 0, served_s, -1.0)))
         served_s[first] = max(0.0, served_s[first] - wait_s)
         exposed_s[first] = max(0.0, exposed_s[first] - wait_s)
-    keys = [arrays[f"collective_{name}"] for name in ("kind", "purpose", "bytes")]
-    counts = Counter(zip(*(values[waits].tolist() for values in keys), strict=True))
+    of_key: Counter[tuple[int, int, int]] = Counter()
+    keys = (arrays[f"collective_{name}"].tolist() for name in ("kind", "purpose", "bytes"))
+    for key, seconds in zip(zip(*keys, strict=True), less_s.tolist(), strict=True):
+        of_key[key] += seconds
     messages = []
     for message in communication.messages:
         key = KINDS.index(message.kind), PURPOSES.index(message.purpose), message.bytes
-        busy_s = message.busy_s - wait_s * counts[key]
+        busy_s = max(0.0, message.busy_s - of_key[key])
         messages.append(msgspec.structs.replace(message, busy_s=busy_s))
     changed = dict(zip(names, (durations_s, served_s, exposed_s), strict=True))
     return msgspec.structs.replace(communication, messages=tuple(messages)), changed

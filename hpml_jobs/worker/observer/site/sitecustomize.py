@@ -3,17 +3,14 @@
 This folder is first on PYTHONPATH. Nothing but the standard library is imported before torch is.
 """
 
+import os
 import sys
-
-BEFORE = {*sys.modules}
-
-import os  # noqa: E402
-from collections.abc import Iterator  # noqa: E402
-from contextlib import contextmanager, suppress  # noqa: E402
-from importlib.machinery import ModuleSpec, PathFinder  # noqa: E402
-from importlib.util import find_spec, module_from_spec  # noqa: E402
-from types import ModuleType  # noqa: E402
-from typing import Any  # noqa: E402
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec, module_from_spec
+from types import ModuleType
+from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  (pathlib is slow)
 CHECKOUT = os.path.abspath(os.path.join(HERE, *[os.pardir] * 4))  # noqa: PTH100, PTH118
@@ -33,38 +30,36 @@ class Start:
         self.folder = os.path.abspath(folder)  # noqa: PTH100
         self.environment = dict(os.environ)
         self.held: dict[str, ModuleType] = {}
-        self._hold(BEFORE)
         of_user = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         path = [os.path.abspath(entry) for entry in sys.path]  # noqa: PTH100
-        # a folder of the user's may be that of the script, but may have numpy too
-        self._path = sorted(path, key=lambda entry: entry in of_user)
-        self._path.append(CHECKOUT)  # behind all that is installed
-        self._finders = [*sys.meta_path]
+        # A folder of the user's may be that of the script, but may have numpy too. A checkout is
+        # behind all that is installed.
+        self._of_import = {
+            "path": [*sorted(path, key=lambda entry: entry in of_user), CHECKOUT],
+            "meta_path": [*sys.meta_path],
+            "path_hooks": [*sys.path_hooks],
+            "path_importer_cache": {},
+        }
         self._library = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120
 
     @contextmanager
     def apart(self) -> Iterator[None]:
         """Let the block import what it would without the script, and leave nothing behind."""
-        table, path, finders = sys.modules, sys.path, sys.meta_path
+        table, of_import = sys.modules, {name: getattr(sys, name) for name in self._of_import}
+        vars(sys).update(self._of_import)
         names = {name for name, module in [*table.items()] if self._is_of_script(name, module)}
         theirs = {n: module for n, module in [*table.items()] if n.partition(".")[0] in names}
         for name in theirs:
             del table[name]
+        before = {*table}
         table.update(self.held)
-        before = {*table} - {*self.held}
-        sys.path, sys.meta_path = [*self._path], [*self._finders]
         try:
             yield
         finally:
-            sys.path, sys.meta_path = path, finders
-            self._hold(before)
+            vars(sys).update(of_import)
+            for name in {*table} - before:
+                self.held[name] = table.pop(name)
             table.update(theirs)
-
-    def _hold(self, before: set[str]) -> None:
-        """Take from the table of modules what has been imported since then."""
-        self.held = {n: module for n, module in [*sys.modules.items()] if n not in before}
-        for name in self.held:
-            del sys.modules[name]
 
     def _is_of_script(self, name: str, module: Any) -> bool:
         """Return whether a module of the script has the name of one that the observer imports."""
@@ -73,7 +68,7 @@ class Start:
         origin = str(getattr(getattr(module, "__spec__", None), "origin", None))
         if name in sys.stdlib_module_names:
             return origin not in ("built-in", "frozen") and not origin.startswith(self._library)
-        spec = PathFinder.find_spec(name, self._path)
+        spec = PathFinder.find_spec(name)
         return spec is not None and spec.origin != origin
 
     def note(self, text: str) -> None:

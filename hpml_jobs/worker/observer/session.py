@@ -102,6 +102,7 @@ class Session:
         self.passes: list[int] = []
         self.ahead = False
         self._latest: Pass | None = None
+        self._left: Pass | None = None
         self._recording: Recording | None = None
         self._tests: WeakSet[Any] = WeakSet()
         self._trained: WeakSet[Any] = WeakSet()
@@ -123,17 +124,23 @@ class Session:
     def begin_pass(self, loader: Any) -> Pass:
         """Note that an iterator of a loader is made."""
         recording = self._recording
-        if (
-            recording
-            and recording.owner
-            and (recording.is_ending or recording.owner.loader is loader)
-        ):
+        owner = recording.owner if recording else None
+        if recording and owner and recording.is_ending:
+            self._end_early(recording)
+        elif recording and owner and owner.loader is loader and not self._is_testing:
+            self._left = owner
             self._end_early(recording)
         if self._may_begin(loader):
             self._open()
         one_pass = Pass(loader, self._latest)
         self.request(one_pass)
         return one_pass
+
+    @property
+    def _is_testing(self) -> bool:
+        """Whether the script cannot train now: it asks for no gradients, or not for training."""
+        module = getattr(self.model, "module", self.model)
+        return not torch.is_grad_enabled() or (module is not None and not module.training)
 
     def _may_begin(self, loader: Any) -> bool:
         """Return whether a window begins with this iterator, if there will be steps."""
@@ -145,6 +152,13 @@ class Session:
     @while_open
     def request(self, one_pass: Pass) -> None:
         """Note that the script asks for a batch."""
+        if one_pass is self._left and not self.window:
+            self._refuse(
+                f"{self.script.path} reads the loader that it trains on within an epoch of it, so "
+                "its epochs cannot be told apart: give the iterations to warm up and to time, e.g. "
+                "window=50,200"
+            )
+            return
         if self._recording:
             self._recording.events.append(Event.now(Kind.REQUEST, self._clock, one_pass))
 
@@ -378,6 +392,15 @@ class Session:
         self.results, self.passes = [], []
         self._prepare(optimizer)
         return True
+
+    def _refuse(self, reason: str) -> None:
+        """End the measurement without a result."""
+        self._exchange.stop()
+        self._recording, self.results = None, []
+        with self.start.apart():
+            self.start.note(reason)
+            self.writer.write()
+        self.is_over = True
 
     def note_capture(self) -> None:
         """Note once that a step goes into a CUDA graph."""

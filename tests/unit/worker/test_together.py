@@ -114,3 +114,36 @@ def test_rank_that_tests_between_epochs(observe, case, tester):
         assert split.closure < 0.02
         assert all(message.busy_s < 1 for message in rank.communication.messages)
     assert record.exchange.skew_s < 1
+
+
+TESTS_INSIDE = """
+    steps += 1
+    if steps % 4 == 1 and (EVERY or not dist.get_rank()):
+        with CONTEXT:
+            for inputs, _ in loader:
+                network(inputs)
+"""
+EVAL = (
+    "contextlib.nullcontext(network.eval())",
+    "torch.no_grad()",
+    "contextlib.nullcontext()",
+)
+
+
+@pytest.mark.parametrize("context", EVAL)
+@pytest.mark.parametrize("every", [True, False])
+def test_ranks_that_test_on_their_training_data_within_an_epoch(observe, context, every):
+    test = TESTS_INSIDE.replace("EVERY", str(every)).replace("CONTEXT", context)
+    test = test.replace("\n", "\n    ") + "\n            network.train()\n"
+    script = TESTS_BETWEEN.replace("NEW", "False").replace("LAYER", "nn.ReLU()")
+    script = script.replace("    if dist.get_rank() == RANK", "    if False")
+    script = script.replace("TESTED", "()").replace("range(3)", "range(4)")
+    script = script.replace("        optimizer.step()\n", "        optimizer.step()\n" + test)
+    script = script.replace("for epoch", "network, steps = model.module, 0\nfor epoch")
+    seen = observe("import contextlib\n" + script, batch=8)
+    assert seen.code == 0, seen.stderr
+    if context == EVAL[-1]:
+        assert seen.reason.startswith("train.py reads the loader that it trains on within an epoch")
+    else:
+        for rank in seen.record.ranks:
+            assert [epoch.iterations for epoch in rank.epochs] == [6, 6, 6]

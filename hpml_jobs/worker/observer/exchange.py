@@ -71,6 +71,19 @@ class Hook:
         self._in_place = wrapper.gradient_as_bucket_view
         _DIST._register_comm_hook(wrapper.reducer, self, _exchange_bucket)
 
+    @staticmethod
+    def keeps_bits(wrapper: DistributedDataParallel) -> bool:
+        """Return whether the hook computes what the wrapper computes without it, in every bit.
+
+        With gradients in the buckets DDP divides those that were there and multiplies the others,
+        which is the same for powers of two only. `Join` may let it divide by the ranks that still
+        train.
+        """
+        size = dist.get_world_size(wrapper.process_group)
+        is_power_of_two = not size & (size - 1)
+        by_all = getattr(wrapper, "_divide_by_initial_world_size", True)
+        return by_all and (is_power_of_two or not wrapper.gradient_as_bucket_view)
+
     def run(self, bucket: GradBucket) -> torch.futures.Future[Tensor]:
         """Average a bucket, and record it in an instrumented window."""
         if self.of_script:
@@ -86,18 +99,6 @@ class Hook:
 
 def _exchange_bucket(state: Hook, bucket: GradBucket) -> torch.futures.Future[Tensor]:
     return state.run(bucket)
-
-
-def _keeps_bits(wrapper: DistributedDataParallel) -> bool:
-    """Return whether `Hook` computes what the wrapper computes without it, in every bit.
-
-    With gradients in the buckets DDP divides those that were there and multiplies the others, which
-    is the same for powers of two only. `Join` may let it divide by the ranks that still train.
-    """
-    size = dist.get_world_size(wrapper.process_group)
-    is_power_of_two = not size & (size - 1)
-    by_all = getattr(wrapper, "_divide_by_initial_world_size", True)
-    return by_all and (is_power_of_two or not wrapper.gradient_as_bucket_view)
 
 
 HOOKS: "WeakKeyDictionary[DistributedDataParallel, Hook]" = WeakKeyDictionary()
@@ -311,7 +312,7 @@ class Exchange:
         modules = self.model.modules() if self.model is not None else ()
         if any(isinstance(module, nn.SyncBatchNorm) for module in modules):
             return False  # which sends messages inside of forward and backward
-        if not all(map(_keeps_bits, self._wrappers)):
+        if not all(map(Hook.keeps_bits, self._wrappers)):
             return False
         if not HOOKS:
             _let_script_register()

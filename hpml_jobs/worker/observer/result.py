@@ -1,7 +1,10 @@
 """What a process of a script writes: its part of the record, its progress, its error."""
 
 import io
+import multiprocessing
 import os
+import sys
+import threading
 import time
 from contextlib import suppress
 from itertools import pairwise
@@ -22,6 +25,7 @@ from hpml_jobs.core.record import Model, Rank
 from hpml_jobs.core.source_files import imported_code, without
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.study.attempt import (
+    HOST_VARIABLE,
     AttemptFolder,
     Progress,
     RankError,
@@ -155,7 +159,7 @@ class Writer:
         return Rank(
             rank=self._rank,
             local_rank=self._local_rank,
-            host=host_name(),
+            host=session.start.environment.get(HOST_VARIABLE) or host_name(),
             devices=facts.device_names((device,)),
             device_uuids=facts.device_uuids((device,)),
             affinity=facts.affinity(),
@@ -195,6 +199,7 @@ class Writer:
         is_alone = self._world_size == 1
         if not is_alone and (self._world_size != world_size() or not self._all_come()):
             return
+        _await_writers()
         self.write(is_cut=True)
         if not is_alone:
             with suppress(dist.DistError):  # rank 0 may have the store: it is the last to leave
@@ -223,6 +228,23 @@ class Writer:
                 return False
             time.sleep(0.01)  # handlers of signals run meanwhile, as they would not in store.wait
         return True
+
+
+def _await_writers() -> None:
+    """Wait for the threads and processes that Python would wait for: they may write a checkpoint.
+
+    One that waits for the end of the script ends with this process after `END_S`.
+    """
+    deadline = time.monotonic() + END_S
+    pools = sys.modules.get("concurrent.futures.thread")
+    if pools:  # what Python does at its end: their threads end when they have done their work
+        threading.Thread(target=pools._python_exit, daemon=True).start()
+    for process in multiprocessing.active_children():
+        if not process.daemon:
+            process.join(max(0.0, deadline - time.monotonic()))
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.main_thread():
+            thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def _flat_sizes(model: nn.Module | None) -> list[tuple[int, int]]:

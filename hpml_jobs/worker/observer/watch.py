@@ -113,7 +113,7 @@ def guarded(hook: Callable[P, T]) -> Callable[P, T | None]:
 
     @wraps(hook)
     def call(*args: P.args, **options: P.kwargs) -> T | None:
-        if os.getpid() in _failed:
+        if _failed and os.getpid() in _failed:
             return None
         try:
             return hook(*args, **options)

@@ -252,3 +252,37 @@ def test_exception_of_a_signal_handler_reaches_the_script(observe, tmp_path, mon
     script = "import functools\n" + PRELUDE + IN_HOOK.replace("HANDLER", handler)
     seen = observe(script, gpus=1, batch=8)
     assert (tmp_path / "0" / "stopped.pt").exists(), seen
+
+
+WRITES_BESIDE = """
+import concurrent.futures, multiprocessing, threading, time
+pool = concurrent.futures.ThreadPoolExecutor(2)
+idle = threading.Thread(target=time.sleep, args=(600,), daemon=True)
+idle.start()
+
+def write(name, content):
+    with open(f"{folder}/{name}", "w", buffering=1) as file:
+        for part in content.split():
+            file.write(part)
+            time.sleep(0.02)
+
+for n in range(4):
+    train(n)
+    words = "word " * 20
+    if n == 2:
+        continue  # it is ended before
+    [pool.submit(write, f"pool{n}-{number}", words) for number in range(3)]
+    threading.Thread(target=write, args=(f"thread{n}", words)).start()
+    multiprocessing.get_context("fork").Process(target=write, args=(f"process{n}", words)).start()
+pool.shutdown()
+for writer in {*threading.enumerate(), *multiprocessing.active_children()}:
+    writer.daemon or writer is threading.main_thread() or writer.join()
+"""
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_files_that_are_written_beside_the_training_are_whole(written, gpus):
+    alone, watched, seen = written(PRELUDE + WRITES_BESIDE, gpus)
+    assert "was ended" in seen.note
+    assert {name.partition("/")[2] for name in watched} >= {"pool1-2", "thread1", "process1"}
+    assert_own(alone, watched, is_cut=True)

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
+from hpml_jobs.core.collective_times import KINDS, PURPOSES
 from hpml_jobs.core.formulas import closure
 from hpml_jobs.core.measurements import Communication, Phases, Role
 from hpml_jobs.core.outliers import slow_iterations
@@ -14,7 +15,7 @@ from hpml_jobs.core.record import Rank
 from hpml_jobs.worker.instruments.phases import IterationPhases
 from hpml_jobs.worker.instruments.summary import step_percentiles
 from hpml_jobs.worker.instruments.timing import Seconds
-from hpml_jobs.worker.results import KINDS, PURPOSES, Arrays, RankResult
+from hpml_jobs.worker.results import Arrays, RankResult
 
 Timed = TypeVar("Timed", Phases, Communication)
 

@@ -9,7 +9,7 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted, listed
 from hpml_jobs.report import warnings
 from hpml_jobs.report.choose import words
-from hpml_jobs.report.choose.rules import Candidate, Choice
+from hpml_jobs.report.choose.rules import Candidate, Choice, Exclusion
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.captions import mark
 from hpml_jobs.report.frame.numbers import ratio
@@ -102,7 +102,8 @@ def _answer(study: str, group: ReportGroup) -> Iterator[str]:
         return
     if not choice.has_rivals:
         only = choice.reference
-        one = "Not reliable yet: one" if only.doubtful else "One"
+        has_failed = only.exclusion is Exclusion.FAILED_CHECK
+        one = "Not reliable yet: one" if has_failed else "One"
         yield f"{one} cell has a number: {words.name(only)}: {words.figures(only, choice)}."
         return
     fastest = choice.fastest.candidate if choice.fastest else None
@@ -115,9 +116,10 @@ def _answer(study: str, group: ReportGroup) -> Iterator[str]:
         more = captions.units(group.source.device)
         yield f"Whether more {more} are faster cannot be said: data-quality checks failed."
     asked = choice.ask.candidate if choice.ask else None
-    if asked and asked is fastest and fastest is not choice.reference:
-        ask = words.ask_words(choice)
-        yield f"{ask} it, because it has {words.rule(choice)}{words.undecided(choice)}."
+    is_fastest = asked and asked is fastest and fastest is not choice.reference
+    if is_fastest and not choice.undecided:
+        ask = words.advice(choice, "it")
+        yield f"{ask}, because it has {words.rule(choice)}{words.undecided(choice)}."
     else:
         yield words.answer(choice, study)
     beyond = (step for step in choice.steps if asked and step.smaller.row.gpus >= asked.row.gpus)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from hpml_jobs.checks.result import names
 from hpml_jobs.core.conditions import CPU_COUNT
 from hpml_jobs.core.place import setup_order
 from hpml_jobs.core.strategies import Device
@@ -132,9 +133,12 @@ def _fastest(fastest: Candidate, choice: Choice) -> str:
     """Return the speedup of the fastest cell, and what it takes."""
     is_doubtful = choice.doubts_ratio(fastest)
     faster = mark(ratio(choice.speedup(fastest)), is_doubtful=is_doubtful)
+    rivals = choice.fastest.rivals if choice.fastest else ()
+    near = names((rival.words for rival in rivals), separator="; ")
+    beside = f" (not told apart from {near})" if near else ""
     return (
-        f"Fastest: {words.name(fastest)}, {faster} times the speed of {choice.reference.words}: "
-        f"{words.figures(fastest, choice)}."
+        f"Fastest: {words.name(fastest)}{beside}, {faster} times the speed of "
+        f"{choice.reference.words}: {words.figures(fastest, choice)}."
     )
 
 

@@ -265,12 +265,14 @@ def step_text(step: Step) -> str:
     added, is_one = _added(first, last, device), first == last
     saved, more = step.saved_s, step.added_gpu_s
     save, cost_word = ("saves", "costs") if is_one else ("save", "cost")
+    is_doubtful = step.smaller.doubtful or step.larger.doubtful
+    change_s = mark(seconds(abs(saved)), is_doubtful=is_doubtful)
     if saved > 0:
-        share = percent(saved / step.smaller.epoch_s)
-        change = f"{save} {seconds(saved)} s per {work_text(step.smaller.timing.work)} ({share} %)"
+        share = mark(percent(saved / step.smaller.epoch_s), is_doubtful=is_doubtful)
+        change = f"{save} {change_s} s per {work_text(step.smaller.timing.work)} ({share} %)"
     else:
         lengthen = "lengthens" if is_one else "lengthen"
-        change = f"{lengthen} the {time_word(step.smaller.timing.work)} by {seconds(-saved)} s"
+        change = f"{lengthen} the {time_word(step.smaller.timing.work)} by {change_s} s"
     price = (
         f"{cost_word} {cost(more)} {cost_unit(device)} more"
         if more > 0

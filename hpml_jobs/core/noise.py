@@ -53,8 +53,8 @@ def overhead_error(record: Record) -> float:
 def lateness_error(record: Record, lateness: Lateness) -> float:
     """Return the error of the share of the epoch by which a rank is late; 0 where it is not known.
 
-    It is the scatter over blocks of the difference between the late rank's work and another's.
-    Before version 0.10.0, which has no work by blocks, that of the instrumented epoch.
+    It is the wider of two: the scatter over blocks of the difference between the late rank's work
+    and another's (not known before version 0.10.0), and that of the instrumented epoch.
     """
     work_s = {rank.rank: rank.phases and rank.phases.work_blocks_s for rank in record.ranks}
     epochs = [rank.epoch(Role.INSTRUMENTED) for rank in record.ranks]
@@ -65,9 +65,8 @@ def lateness_error(record: Record, lateness: Lateness) -> float:
         for late in lateness.late
         if number != late.rank.rank and of_other and (of_late := work_s[late.rank.rank])
     ]
-    if differences_s:
-        return max(differences_s) / step_s
-    return epoch_error(record, Role.INSTRUMENTED) or 0.0
+    of_epoch = epoch_error(record, Role.INSTRUMENTED) or 0.0
+    return max(of_epoch, max(differences_s, default=0.0) / step_s)
 
 
 def error_of_median(runs_s: Sequence[float], noises: Iterable[float | None]) -> float | None:

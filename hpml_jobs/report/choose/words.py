@@ -110,11 +110,11 @@ def undecided(choice: Choice) -> str:
     return f"; {size(candidate)} {have} {shown} {between}: not decided, {needed}"
 
 
-def advice(choice: Choice, cell: str = "") -> str:
+def advice(choice: Choice, cell: str = "", *, is_short: bool = False) -> str:
     """Return what to ask for, or between which two cells the runs do not decide.
 
-    `cell` stands for the name of the cell to ask for. It is not reliable yet where a check failed
-    of what it is compared with.
+    `cell` stands for the name of the cell to ask for; `is_short` shortens two names. It is not
+    reliable yet where a check failed of what it is compared with.
     """
     if choice.ask is None:
         return ""
@@ -125,7 +125,12 @@ def advice(choice: Choice, cell: str = "") -> str:
     if choice.undecided is None:
         return f"{verb} {cell or name(asked)}"
     verb = "Not decided" if verb == "Ask for" else f"{verb.partition(':')[0]}, not decided"
-    return f"{verb}: {name(asked)} or {name(choice.undecided.rival)}"
+    rival = choice.undecided.rival
+    if not is_short:
+        return f"{verb}: {name(asked)} or {name(rival)}"
+    is_same_batch = asked.row.batch_per_gpu == rival.row.batch_per_gpu
+    is_by_size = is_same_batch and asked.row.gpus != rival.row.gpus
+    return f"{verb}: {size(asked) if is_by_size else asked.words} or {rival.words}"
 
 
 def is_provisional(choice: Choice) -> bool:

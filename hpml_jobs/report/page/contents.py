@@ -335,4 +335,4 @@ def _headline(choice: Choice, group: ReportGroup, summary: Overview) -> Headline
         (efficiency, f"parallel efficiency{gap}{against}"),
         (cost(asked.gpu_s), f"{captions.cost_unit(choice.device)} {per_work}"),
     ]
-    return Headline(f"{words.advice(choice)}.", tuple(figures))
+    return Headline(f"{words.advice(choice, is_short=True)}.", tuple(figures))

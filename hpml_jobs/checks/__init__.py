@@ -1,6 +1,7 @@
 """Data-quality checks of every record: what is sound, what is doubtful, what is wrong, and why."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -81,9 +82,61 @@ def check_study(records: Sequence[Record]) -> dict[str, tuple[CheckResult, ...]]
     tables = {key: PeerTable(peers) for key, peers in members.items()}
     concurrent = concurrent_cells(study)
     results = {record.slug: check_record(record) for record in records}
+    for runs in _rows(study):
+        results |= judge_row({run.slug: results[run.slug] for run in runs})
     for peer in study:
         for check in (*GROUPS["Comparability"], *GROUPS["Imported timings"]):
             results[peer.slug] += tuple(check(peer, tables[peer.table]))
         for check in GROUPS["Concurrency"] if len(study) > 1 else ():
             results[peer.slug] += tuple(check(peer, concurrent))
     return results
+
+
+def _rows(study: Iterable[Peer]) -> Iterator[list[Peer]]:
+    """Yield the runs of each place with several: disturbed ones only if all of them are."""
+    rows: dict[int, list[Peer]] = {}
+    for peer in study:
+        rows.setdefault(id(peer.place), []).append(peer)
+    for runs in rows.values():
+        counted = [run for run in runs if not run.is_disturbed] or runs
+        if len(counted) > 1:
+            yield counted
+
+
+def judge_row(
+    results: Mapping[str, tuple[CheckResult, ...]],
+) -> dict[str, tuple[CheckResult, ...]]:
+    """Return the results of a row's runs, where what has a share is judged by its median, once.
+
+    The warning of the run in the middle holds for all runs; those of others are only in the list.
+    Shares of something else, of another rank for example, count as negative.
+    """
+    shares: dict[str, list[CheckResult]] = {}
+    for of_run in results.values():
+        for result in of_run:
+            if result.share is not None:
+                shares.setdefault(result.check, []).append(result)
+    middle = {check: _middle(of_runs) for check, of_runs in shares.items()}
+    return {
+        slug: tuple(_of_row(result, middle.get(result.check)) for result in of_run)
+        for slug, of_run in results.items()
+    }
+
+
+def _middle(results: Sequence[CheckResult]) -> CheckResult | None:
+    """Return the warning of a row by its median share; None without one."""
+    warnings = {result.about: result for result in results if result.level is not Level.PASS}
+    for about in warnings:
+        signed = [(r.share if r.about == about else -(r.share or 0), r) for r in results]
+        _, middle = sorted(signed, key=itemgetter(0))[(len(results) - 1) // 2]
+        if middle.level is not Level.PASS and middle.about == about:
+            return middle
+    return None
+
+
+def _of_row(result: CheckResult, middle: CheckResult | None) -> CheckResult:
+    if result.share is None:
+        return result
+    if middle or result.level is Level.PASS:
+        return middle or result
+    return msgspec.structs.replace(result, tier=Tier.LIST)

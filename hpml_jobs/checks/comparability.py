@@ -89,7 +89,7 @@ def too_efficient(peer: Peer, table: PeerTable) -> Observation | None:
     """N GPUs are more than N times as fast as one: the baseline was disturbed, or the batches
     differ. Medians over the runs of a row and of its baseline are compared. A warning if data
     loading of the baseline explains it, with a single run, and if the bootstrap interval of the
-    efficiency reaches below the limit: the scatter of the runs may explain it.
+    efficiency reaches below the limit. Single runs pass if that of their blocks of iterations does.
 
     Limit: an efficiency of {EFFICIENCY_LIMIT:g}
     Fix: measure the cell and its baseline again (rerun=true)
@@ -109,6 +109,8 @@ def too_efficient(peer: Peer, table: PeerTable) -> Observation | None:
         text = f"efficiency is {greatest} over {peer.place.gpus} {units} {limit}"
         if greatest.without_loading is not None:
             text += f", {greatest.without_loading:.3g} without data loading"
+    if noise := greatest.of_one_run:
+        text += f"; [{noise.low:.3g}, {noise.high:.3g}] by the scatter within single runs"
     above = [reached for reached in efficiencies if reached.is_too_high]
     is_explained = all(reached.is_explained for reached in above)
     return Observation(

@@ -91,4 +91,5 @@ def too_few_cpus_for_loading(record: Record) -> Observation | None:
         not host.is_shared or share <= LOADER_WAIT_LIMIT,
         f"{host.text} with {counted(host.workers, 'loader worker')} each, and threads waited for "
         f"a CPU for {percent_text(share)} of the epoch (limit {LOADER_WAIT_LIMIT})",
+        share=share,
     )

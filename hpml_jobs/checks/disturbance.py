@@ -11,11 +11,14 @@ from hpml_jobs.checks.result import (
     Observation,
     Tier,
     check,
+    limit_text,
     names,
 )
 from hpml_jobs.core import disturbance
 from hpml_jobs.core.measurements import Role, Step
+from hpml_jobs.core.noise import overhead_error
 from hpml_jobs.core.record import Record
+from hpml_jobs.core.statistics import is_above
 from hpml_jobs.core.text import Share, counted, percent_text
 
 OVERHEAD_LIMIT = Share(0.05)
@@ -136,13 +139,14 @@ def slow_iterations(record: Record) -> Observation | None:
         return None
     epoch = epochs[shares.index(share)]
     if epoch.slow is None or epoch.steps is None or not epoch.slow.count:
-        return Observation(True, "no iteration of the timed epoch is an outlier")
+        return Observation(True, "no iteration of the timed epoch is an outlier", share=share)
     upto = "" if epoch.slow.count == 1 else "up to "
     return Observation(
         share <= OUTLIER_LIMIT,
         f"{epoch.slow.count} of {counted(epoch.iterations, 'iteration')} took {upto}"
         f"{epoch.slow.longest_s:.3g} s, the median is {epoch.steps.median_s:.3g} s: "
         f"{percent_text(share)} of the epoch (limit {OUTLIER_LIMIT})",
+        share=share,
     )
 
 
@@ -152,7 +156,7 @@ def epochs_differ(record: Record) -> Observation | None:
     instruments or a machine of varying speed make the epochs unlike: Tables 2 and 3 are of a slower
     epoch than Table 1. If it does not, one of the two epochs was disturbed, the longer one.
 
-    Limit: the two epochs, and their median iterations, differ by {OVERHEAD_LIMIT}
+    Limit: the two epochs, and their median iterations, differ by {OVERHEAD_LIMIT} {LOWER_END}
     Fix: {MEASURE_AGAIN}; if it stays, use a larger batch= or a larger model
     """
     share = record.overhead
@@ -162,17 +166,17 @@ def epochs_differ(record: Record) -> Observation | None:
     of_longer = -share if share < 0 else share / (1 + share)
     if disturbance.explains(record, of_longer, longer):  # that is reported already
         return None
+    error = overhead_error(record)
+    limit = limit_text(OVERHEAD_LIMIT, error)
+    longer_than, share = ("instrumented", -share) if share < 0 else ("timed", share)
+    by = share / (1 - share) if longer is Role.TIMED else share
+    text = f"the {longer} epoch is {percent_text(by)} longer than the {longer_than} one ({limit})"
+    if not is_above(share, error, OVERHEAD_LIMIT):
+        return Observation(True, text, share=share, about=longer)
+    if longer is Role.TIMED:
+        text += ": the timed epoch was disturbed, or the machine was slower"
+        return Observation(False, text, share=share, about=longer)
     steps = _step_overhead(record)
-    limit = f"limit {OVERHEAD_LIMIT}"
-    if share < -OVERHEAD_LIMIT:
-        return Observation(
-            False,
-            f"the timed epoch is {percent_text(1 / (1 + share) - 1)} longer than the instrumented "
-            f"one ({limit}): the timed epoch was disturbed, or the machine was slower",
-        )
-    text = f"the instrumented epoch is {percent_text(share)} longer than the timed one ({limit})"
-    if share <= OVERHEAD_LIMIT:
-        return Observation(True, text)
     if steps is not None and steps <= OVERHEAD_LIMIT:
         text += (
             f", its median iteration {percent_text(steps)}: the instrumented epoch was disturbed"
@@ -180,7 +184,8 @@ def epochs_differ(record: Record) -> Observation | None:
         text += ", or the script does more in it, e.g. a test" if record.cell.script else ""
     else:
         text += ", its median iteration too: the instruments take time, or the machine was slower"
-    return Observation(False, text)
+    affects = AFFECTED_BY[Role.INSTRUMENTED]  # the timed epoch has no instruments in it
+    return Observation(False, text, affects=affects, share=share, about=longer)
 
 
 def _step_overhead(record: Record) -> float | None:

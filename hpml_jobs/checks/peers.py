@@ -15,6 +15,8 @@ from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.conditions import Conditions, measured_conditions, remarked_conditions
 from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.formulas import efficiency, speedup
+from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.noise import epoch_error, error_of_median, known_interval
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.statistics import Interval, ratio_interval
 from hpml_jobs.core.text import iso_time
@@ -97,13 +99,14 @@ class Efficiency(NamedTuple):
     """The parallel efficiency of a row, with data loading and without (None: not known).
 
     `peer` is one of its runs. `interval` is the bootstrap interval; None: below the limit, or a
-    single run of the row or of its baseline.
+    single run of the row or of its baseline, whose own noise gives `of_one_run`.
     """
 
     peer: Peer
     with_loading: float
     without_loading: float | None
     interval: Interval | None = None
+    of_one_run: Interval | None = None
 
     def __str__(self) -> str:
         """With its interval, where it has one."""
@@ -113,8 +116,12 @@ class Efficiency(NamedTuple):
 
     @property
     def is_too_high(self) -> bool:
-        """Whether N GPUs are more than N times as fast as one, by medians."""
-        return self.with_loading > EFFICIENCY_LIMIT
+        """Whether N GPUs are more than N times as fast as one, by medians.
+
+        Of single runs it is the lower end that their noise leaves.
+        """
+        lower = self.of_one_run.low if self.of_one_run else self.with_loading
+        return lower > EFFICIENCY_LIMIT
 
     @property
     def is_certain(self) -> bool:
@@ -279,7 +286,12 @@ class PeerTable:
         if not reached.is_too_high or reached.is_explained:
             return reached
         of_speedup = ratio_interval(base_s, row_s)
-        return reached._replace(interval=of_speedup and of_speedup.divided_by(gpus))
+        if of_speedup:
+            return reached._replace(interval=of_speedup.divided_by(gpus))
+        rows = ((base_s, baselines), (row_s, self._runs[peer.place]))
+        # Not by the instrumented epoch: it may differ because the timed one is wrong.
+        errors = [error_of_median(s, map(_noise, runs)) for s, runs in rows]
+        return reached._replace(of_one_run=known_interval(reached.with_loading, *errors))
 
     def efficiencies(self, baseline: Peer) -> list[Efficiency]:
         """Return the efficiencies of all rows with more than one GPU that divide by a peer."""
@@ -293,6 +305,10 @@ class PeerTable:
             compared = [*self.baselines(peer), *self._rivals.get(key, ())]
             self._loaders[key] = ByValue(compared, _workers_per_gpu)
         return self._loaders[key]
+
+
+def _noise(peer: Peer) -> float | None:
+    return epoch_error(peer.record, Role.TIMED)
 
 
 def _rivalry(peer: Peer) -> tuple[int, int, str]:

@@ -159,15 +159,13 @@ def speed_drifts(record: Record) -> Observation | None:
         return None
     medians_s = over_ranks(blocks)
     change, trend = change_of_ends(medians_s), kendall_s(medians_s)
+    direction = "faster" if change < 0 else "slower"
     text = (
         f"the last {ENDS} tenths of the iterations are {percent_text(abs(change))} "
-        f"{'faster' if change < 0 else 'slower'} than the first {ENDS} (limit "
-        f"{DRIFT_LIMIT}; S = {trend}, limit {DRIFT_S})"
+        f"{direction} than the first {ENDS} (limit {DRIFT_LIMIT}; S = {trend}, limit {DRIFT_S})"
     )
-    if abs(change) <= DRIFT_LIMIT or abs(trend) < DRIFT_S:
-        return Observation(True, text)
-    causes = outside_causes(record)
-    if not causes:
-        return Observation(False, text)
-    named = "; ".join(cause.text for cause in causes)
-    return Observation(False, f"{text}; {named}", "repeat the cell on a quiet machine")
+    holds = abs(change) <= DRIFT_LIMIT or abs(trend) < DRIFT_S
+    causes = () if holds else outside_causes(record)
+    named = "".join(f"; {cause.text}" for cause in causes)
+    remedy = "repeat the cell on a quiet machine" if causes else ""
+    return Observation(holds, f"{text}{named}", remedy, share=abs(change), about=direction)

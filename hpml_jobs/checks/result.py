@@ -8,13 +8,17 @@ from functools import cache
 from types import ModuleType
 from typing import Any, Generic, NamedTuple, ParamSpec
 
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.statistics import ERRORS
+from hpml_jobs.core.text import Share, counted, percent_text
 from hpml_jobs.core.value import Value
 
 NAMED = 3
 """Number of cells that a message names; the others are counted."""
 
 REPORT_BUG = "this is a fault of hpml_jobs: report it"
+
+LOWER_END = "(lower end of 95 %)"
+"""How a share of measured seconds is compared with its limit, in the words of a check's limit."""
 
 Subject = ParamSpec("Subject")
 
@@ -56,6 +60,8 @@ class CheckResult(Value, frozen=True, kw_only=True):
 
     `remedy` is the end of the reason, empty where the check passed. `tier` is where the result is
     shown; a failure is always shown beside the number. `affects` names the numbers it is about.
+    `share` is what was compared with a limit, `about` what it is of, such as a rank: by them the
+    runs of a row are judged together. None: every run alone.
     """
 
     check: str
@@ -64,6 +70,8 @@ class CheckResult(Value, frozen=True, kw_only=True):
     remedy: str = ""
     tier: Tier = Tier.NUMBER
     affects: tuple[Affected, ...] = tuple(Affected)
+    share: float | None = None
+    about: str = ""
 
     @property
     def figures(self) -> str:
@@ -74,7 +82,8 @@ class CheckResult(Value, frozen=True, kw_only=True):
 class Observation(NamedTuple):
     """What a check observed: the figures in words.
 
-    `remedy`, `level`, `tier` and `affects`, where given, replace those of the check.
+    `remedy`, `level`, `tier` and `affects`, where given, replace those of the check. `share` and
+    `about` are those of `CheckResult`.
     """
 
     holds: bool
@@ -83,6 +92,8 @@ class Observation(NamedTuple):
     level: Level | None = None
     tier: Tier | None = None
     affects: frozenset[Affected] | None = None
+    share: float | None = None
+    about: str = ""
 
 
 Observed = Observation | None | list[Observation | None]
@@ -125,6 +136,8 @@ class Check(Generic[Subject]):
                 reason="; ".join(part.text for part in observations),
                 tier=self.tier,
                 affects=_in_order(self.affects),
+                share=observations[0].share,
+                about=observations[0].about,
             )
         ]
 
@@ -138,6 +151,8 @@ class Check(Generic[Subject]):
             remedy=remedy,
             tier=Tier.NUMBER if level is Level.FAIL else observation.tier or self.tier,
             affects=_in_order(affects),
+            share=observation.share,
+            about=observation.about,
         )
 
 
@@ -152,11 +167,11 @@ def check(
     """Make a function a check of its module; without `affects` it is about all numbers.
 
     Its docstring says what a violation means, then `Limit:` and `Fix:`. Names in braces are
-    constants of its module, or REPORT_BUG.
+    constants of its module, REPORT_BUG or LOWER_END.
     """
 
     def decorate(find: Callable[Subject, Observed]) -> Check[Subject]:
-        constants = {"REPORT_BUG": REPORT_BUG} | find.__globals__
+        constants = {"REPORT_BUG": REPORT_BUG, "LOWER_END": LOWER_END} | find.__globals__
         text = " ".join((find.__doc__ or "").split()).format_map(constants)
         meaning, _, rest = text.partition(" Limit: ")
         limit, _, remedy = rest.partition(" Fix: ")
@@ -207,6 +222,17 @@ def in_short(results: Iterable[CheckResult]) -> str:
 def worst_level(results: Iterable[CheckResult]) -> Level:
     """Return the most serious level of the results; `pass` without any."""
     return max((result.level for result in results), key=[*Level].index, default=Level.PASS)
+
+
+def limit_text(limit: Share, error: float) -> str:
+    """Return a limit with how far the share that is compared with it is known, in words.
+
+    >>> limit_text(Share(0.05), 0.0), limit_text(Share(0.05), 0.01)
+    ('limit 5 %', 'known to ± 2 %, limit 5 %')
+    """
+    half_width = round(ERRORS * error, 3)
+    known = f"known to ± {percent_text(half_width)}, " if half_width else ""
+    return f"{known}limit {limit}"
 
 
 def names(slugs: Iterable[str], count: int | None = None, separator: str = ", ") -> str:

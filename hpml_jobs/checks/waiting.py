@@ -1,12 +1,24 @@
 """What the ranks of a cell wait for: their data, or a late rank."""
 
+from statistics import stdev
+
 from hpml_jobs.checks.cpus import OVERSUBSCRIBED, too_few_cpus_for_loading
-from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check, worst_level
+from hpml_jobs.checks.result import (
+    Affected,
+    Level,
+    Observation,
+    Tier,
+    check,
+    limit_text,
+    worst_level,
+)
 from hpml_jobs.core.disturbance import explains, outside_causes, run_queue_share
 from hpml_jobs.core.formulas import loader_waiting_s
 from hpml_jobs.core.measurements import Role, Stalls
+from hpml_jobs.core.noise import lateness_error
 from hpml_jobs.core.outliers import Late, Lateness, Work, lateness_of
 from hpml_jobs.core.record import Rank, Record
+from hpml_jobs.core.statistics import is_above
 from hpml_jobs.core.strategies import Loader
 from hpml_jobs.core.text import Share, percent_text
 
@@ -23,44 +35,43 @@ NO_WORKERS = "set loader_workers=, so that batches are loaded while the device c
 def late_ranks(record: Record) -> Lateness | None:
     """Return the ranks that others wait for during more than 5 % of the epoch, or None."""
     lateness = lateness_of(record, IMBALANCE_LIMIT)
-    return lateness if lateness and lateness.share > IMBALANCE_LIMIT else None
+    return lateness if lateness and _is_late(lateness, lateness_error(record, lateness)) else None
 
 
-@check(
-    "imbalance",
-    Level.WARN,
-    Tier.NUMBER,
-    Affected.TIME,
-    Affected.SPLIT,
-    explained_by={OVERSUBSCRIBED},
-)
+def _is_late(lateness: Lateness, error: float) -> bool:
+    return is_above(lateness.share, error, IMBALANCE_LIMIT)
+
+
+@check("imbalance", Level.WARN, Tier.NUMBER, Affected.SPLIT, explained_by={OVERSUBSCRIBED})
 def imbalance(record: Record) -> Observation | None:
     """One rank computes or loads longer than the others, which wait for it in a collective: the
-    epoch is as long as that rank makes it. Table 2 shows the late rank. Ranks that are late in
+    epoch is as long as that rank makes it, and Table 2 shows the late rank. Ranks that are late in
     different phases wait for each other, and each is named with its phase. Only in the list where
     an outside cause of the same size, or loader workers that share CPUs with the ranks, explain it:
     `disturbed` or `loader-cpus` is shown.
 
     Limit: {IMBALANCE_LIMIT} of the instrumented epoch between the ranks' times without exposed
-    communication, or in one phase where ranks wait for each other
+    communication, or in one phase where ranks wait for each other {LOWER_END}
     Fix: give every rank the same work
     """
     lateness = lateness_of(record, IMBALANCE_LIMIT)
     if lateness is None:
         return None
+    error = lateness_error(record, lateness)
     share = f"{percent_text(lateness.share)} of the epoch"
-    limit = f"limit {IMBALANCE_LIMIT}"
-    if lateness.share <= IMBALANCE_LIMIT:
-        return Observation(True, f"ranks compute and load equally long within {share} ({limit})")
+    limit = limit_text(IMBALANCE_LIMIT, error)
+    about = " ".join(_name(late.rank) for late in lateness.late)
+    if not _is_late(lateness, error):
+        text = f"ranks compute and load equally long within {share} ({limit})"
+        return Observation(True, text, share=lateness.share, about=about)
     text = f"{_late_text(lateness)} ({share}, {limit})"
     causes = outside_causes(record, Role.INSTRUMENTED)
     explained = explains(record, lateness.share, Role.INSTRUMENTED) or _by_loaders(record, lateness)
     tier = Tier.LIST if explained else None  # the line of disturbed, or loader-cpus, is enough
-    if causes:
-        text += f"; {'; '.join(cause.text for cause in causes)}"
-        return Observation(False, text, "repeat the cell on a quiet machine", tier=tier)
     remedies = dict.fromkeys(_remedy(record, late) for late in lateness.late)
-    return Observation(False, text, "; ".join(remedies), tier=tier)
+    remedy = "repeat the cell on a quiet machine" if causes else "; ".join(remedies)
+    text += "".join(f"; {cause.text}" for cause in causes)
+    return Observation(False, text, remedy, tier=tier, share=lateness.share, about=about)
 
 
 def _late_text(lateness: Lateness) -> str:
@@ -119,38 +130,45 @@ def loader_bound(record: Record) -> Observation | None:
     the record has them apart; without loader workers, what the first batch takes longer than the
     others.
 
-    Limit: waiting is {STALL_LIMIT} of the epoch on every rank
+    Limit: waiting is {STALL_LIMIT} of the epoch on every rank {LOWER_END}
     Fix: increase loader_workers=, or use loader=device or faster storage
     """
-    limit = f"(limit {STALL_LIMIT})"
     if record.imported:
         if record.train_s is None:
             return None
         share = 1 - record.train_s / record.epoch_s
-        return Observation(
-            share <= STALL_LIMIT, f"stall is {percent_text(share)} of the epoch {limit}"
-        )
+        text = f"stall is {percent_text(share)} of the epoch (limit {STALL_LIMIT})"
+        return Observation(share <= STALL_LIMIT, text, share=share)
     rank = max(record.ranks, key=lambda rank: (_waiting_s(rank), -rank.rank))
-    share = _waiting_s(rank) / record.timed_s
-    holds = share <= STALL_LIMIT
+    share, error = _waiting_s(rank) / record.timed_s, _waiting_error(rank)
+    holds = not is_above(share, error, STALL_LIMIT)
     where = f" on {_name(rank)}" if len(record.ranks) > 1 else ""
     what = "waiting for data" if rank.timed.stalls else "stall"
-    text = f"{what} is {percent_text(share)} of the epoch{where} {limit}"
+    limit = limit_text(STALL_LIMIT, error)
+    text = f"{what} is {percent_text(share)} of the epoch{where} ({limit})"
     if record.cell.loader is Loader.DEVICE:
-        return Observation(holds, text, LARGER_BATCH)
+        return Observation(holds, text, LARGER_BATCH, share=share)
     if record.cell.script is not None:
-        return Observation(holds, text, OWN_WORKERS)
+        return Observation(holds, text, OWN_WORKERS, share=share)
     if rank.loader_workers == 0:
         delayed = "" if holds else ", no loader workers: loading delays computing"
-        return Observation(holds, f"{text}{delayed}", NO_WORKERS)
+        return Observation(holds, f"{text}{delayed}", NO_WORKERS, share=share)
     if holds:
-        return Observation(True, text)
+        return Observation(True, text, share=share)
     lateness = late_ranks(record)
     is_late = lateness is not None and any(
         late.rank is rank and late.phase is Work.LOADING for late in lateness.late
     )
     explained = is_late or explains(record, share)  # by the line of imbalance or disturbed
-    return Observation(False, text, tier=Tier.LIST if explained else None)
+    return Observation(False, text, tier=Tier.LIST if explained else None, share=share)
+
+
+def _waiting_error(rank: Rank) -> float:
+    """Return the error of the share of waiting: the scatter over blocks; 0 where not known."""
+    stalls = rank.timed.stalls
+    if stalls is None or stalls.block_means_s is None:
+        return 0.0
+    return stdev(stalls.block_means_s) * rank.timed.batches / rank.timed.epoch_s
 
 
 def _waiting_s(rank: Rank) -> float:
@@ -195,6 +213,7 @@ def loaders_start_slowly(record: Record) -> Observation | None:
     share = max(first_s) / record.timed_s
     text = f"waiting for the first batch takes {percent_text(share)} of"
     if share <= START_LIMIT:
-        return Observation(True, f"{text} the epoch (limit {START_LIMIT})")
+        return Observation(True, f"{text} the epoch (limit {START_LIMIT})", share=share)
     remedy = OWN_START if record.cell.script else ""
-    return Observation(False, f"short epoch: {text} it (limit {START_LIMIT})", remedy)
+    text = f"short epoch: {text} it (limit {START_LIMIT})"
+    return Observation(False, text, remedy, share=share)

@@ -6,7 +6,7 @@ time of the ranks with their loader workers.
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from math import inf
+from math import inf, sqrt
 from typing import NamedTuple
 
 from hpml_jobs.core.measurements import Epoch, Role, Scheduling, Step
@@ -17,8 +17,11 @@ from hpml_jobs.core.text import Share, percent_text, whole_number
 FOREIGN_LIMIT = Share(0.05)
 """Share of the allocation's CPU time that other processes may use."""
 
+TICK_S = 0.01
+"""The resolution of /proc/stat, per CPU."""
+
 FOREIGN_LEAST_S = 0.1
-"""CPU-seconds of others that are counted at all: /proc/stat counts in ticks of 10 ms per CPU."""
+"""CPU-seconds of others that are counted at all: ten ticks."""
 
 PAUSE_LEAST_S = 0.1
 """Shortest pause of an iteration that a stopped process shows."""
@@ -59,6 +62,11 @@ class HostCpu(NamedTuple):
     def capacity_s(self) -> float:
         """CPU-seconds that the cell's CPUs had in the epoch."""
         return self.cpus * self.window_s
+
+    @property
+    def resolution_s(self) -> float:
+        """The error of the CPU-seconds: each CPU counts its own ticks."""
+        return TICK_S * sqrt(self.cpus)
 
 
 class CauseKind(StrEnum):
@@ -297,7 +305,7 @@ def _foreign(accounts: Sequence[_Account], hosts: Iterable[HostCpu]) -> list[Cau
     """
     causes = []
     for host in hosts:
-        if host.foreign_s is None or host.foreign_s <= max(
+        if host.foreign_s is None or host.foreign_s - host.resolution_s <= max(
             FOREIGN_LEAST_S, FOREIGN_LIMIT * host.capacity_s
         ):
             continue
@@ -327,7 +335,7 @@ def _stolen(hosts: Iterable[HostCpu]) -> list[Cause]:
         if host.stolen_s is not None
         and host.busy_s is not None
         and host.stolen_s >= FOREIGN_LEAST_S
-        and host.stolen_s > WITHHELD_LIMIT * (host.busy_s + host.stolen_s)
+        and host.stolen_s - host.resolution_s > WITHHELD_LIMIT * (host.busy_s + host.stolen_s)
     ]
 
 

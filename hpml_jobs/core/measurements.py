@@ -100,6 +100,8 @@ class Phases(Value, frozen=True, kw_only=True):
     and out of messages, and on averaging by hand. `replicas_s` is the part of `forward_s` and
     `backward_s` in which dp's first GPU waits until the replicas on the others have computed; None
     under other strategies, and before version 0.8.0, which counted it as communication.
+    `work_blocks_s` is the mean time of an iteration without exposed communication in ten
+    consecutive blocks; None before version 0.10.0 and below ten iterations.
     """
 
     stall_s: float  # the device waits for a batch
@@ -113,6 +115,7 @@ class Phases(Value, frozen=True, kw_only=True):
     pack_s: float = 0.0
     replicas_s: float | None = None
     comm_optimizer_s: float = 0.0
+    work_blocks_s: tuple[float, ...] | None = None
 
     @property
     def parts_s(self) -> tuple[float, ...]:
@@ -174,13 +177,15 @@ class Stalls(Value, frozen=True, kw_only=True):
 
     `first_s` is the first batch's; `p20_s` the 20th percentile over batches; `last_s` the time
     after the last iteration. `batches` are more than the iterations with accumulate=; None before
-    version 0.8.0, where they are the same.
+    version 0.8.0, where they are the same. `block_means_s` are means of ten consecutive blocks of
+    the batches after the first; None before version 0.10.0 and below ten of them.
     """
 
     first_s: float
     p20_s: float
     last_s: float
     batches: int | None = None
+    block_means_s: tuple[float, ...] | None = None
 
 
 class StoredImages(Value, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from math import comb
 from random import Random
-from statistics import median
+from statistics import NormalDist, median
 from typing import NamedTuple, TypeVar
 
 from hpml_jobs.core.formulas import coverage_of_range, relative_iqr
@@ -14,6 +14,8 @@ V = TypeVar("V")
 
 CONFIDENCE = 0.95
 RESAMPLES = 2_000
+ERRORS = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+"""Standard errors to either side of a value within which 95 % of normal errors are: 1.96."""
 
 
 class Interval(NamedTuple):
@@ -91,8 +93,19 @@ def ratio_interval(numerator: tuple[float, ...], denominator: tuple[float, ...])
     """
     if min(len(numerator), len(denominator)) < 2:
         return None
-    ratios = bootstrap(numerator, denominator, lambda one, other: median(one) / median(other))
+    # In order of size, so that the numbers of the repeats change no digit.
+    runs = sorted(numerator), sorted(denominator)
+    ratios = bootstrap(*runs, lambda one, other: median(one) / median(other))
     return percentiles(ratios, min(len(numerator), len(denominator)))
+
+
+def is_above(value: float, error: float, limit: float) -> bool:
+    """Return whether the lower end of a value's 95 % interval is above a limit.
+
+    >>> is_above(0.08, 0.0, 0.05), is_above(0.08, 0.02, 0.05)
+    (True, False)
+    """
+    return value - ERRORS * error > limit
 
 
 def bootstrap(

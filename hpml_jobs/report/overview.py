@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from hpml_jobs.checks.result import names
 from hpml_jobs.core.conditions import CPU_COUNT
 from hpml_jobs.core.place import setup_order
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted, listed
 from hpml_jobs.report import warnings
 from hpml_jobs.report.choose import words
-from hpml_jobs.report.choose.rules import Candidate, Choice
+from hpml_jobs.report.choose.rules import Candidate, Choice, Exclusion
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.captions import mark
 from hpml_jobs.report.frame.numbers import ratio
@@ -102,7 +103,8 @@ def _answer(study: str, group: ReportGroup) -> Iterator[str]:
         return
     if not choice.has_rivals:
         only = choice.reference
-        one = "Not reliable yet: one" if only.doubtful else "One"
+        has_failed = only.exclusion is Exclusion.FAILED_CHECK
+        one = "Not reliable yet: one" if has_failed else "One"
         yield f"{one} cell has a number: {words.name(only)}: {words.figures(only, choice)}."
         return
     fastest = choice.fastest.candidate if choice.fastest else None
@@ -115,9 +117,10 @@ def _answer(study: str, group: ReportGroup) -> Iterator[str]:
         more = captions.units(group.source.device)
         yield f"Whether more {more} are faster cannot be said: data-quality checks failed."
     asked = choice.ask.candidate if choice.ask else None
-    if asked and asked is fastest and fastest is not choice.reference:
-        ask = words.ask_words(choice)
-        yield f"{ask} it, because it has {words.rule(choice)}{words.undecided(choice)}."
+    is_fastest = asked and asked is fastest and fastest is not choice.reference
+    if is_fastest and not choice.undecided:
+        ask = words.advice(choice, "it")
+        yield f"{ask}, because it has {words.rule(choice)}{words.undecided(choice)}."
     else:
         yield words.answer(choice, study)
     beyond = (step for step in choice.steps if asked and step.smaller.row.gpus >= asked.row.gpus)
@@ -130,9 +133,12 @@ def _fastest(fastest: Candidate, choice: Choice) -> str:
     """Return the speedup of the fastest cell, and what it takes."""
     is_doubtful = choice.doubts_ratio(fastest)
     faster = mark(ratio(choice.speedup(fastest)), is_doubtful=is_doubtful)
+    rivals = choice.fastest.rivals if choice.fastest else ()
+    near = names((rival.words for rival in rivals), separator="; ")
+    beside = f" (not told apart from {near})" if near else ""
     return (
-        f"Fastest: {words.name(fastest)}, {faster} times the speed of {choice.reference.words}: "
-        f"{words.figures(fastest, choice)}."
+        f"Fastest: {words.name(fastest)}{beside}, {faster} times the speed of "
+        f"{choice.reference.words}: {words.figures(fastest, choice)}."
     )
 
 

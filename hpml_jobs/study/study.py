@@ -258,28 +258,41 @@ def commands_of(commands: Sequence[str], script: Script | None) -> list[str]:
 
 
 def command_with(
-    commands: Sequence[str], keys: Mapping[str, object], without: Collection[str] = ()
+    commands: Sequence[str],
+    keys: Mapping[str, object],
+    without: Collection[str] = (),
+    *,
+    is_whole: bool = False,
 ) -> str | None:
     """Return the last submission's command with the keys of another cell; None if unknown.
 
     `without` are more keys that it shall not have. Another key with several values stays as it is,
-    with `-m`.
+    with `-m`. `is_whole`: of its places all remain, and those among `keys` are not set.
 
     >>> commands = ["hpml-jobs -m gpus=1,2 global_batch=64 study=mine strategy=ddp,fsdp"]
     >>> command_with(commands, {"gpus": 16, "nodes": 2, "batch": 32})
     'hpml-jobs gpus=16 nodes=2 batch=32 study=mine'
     >>> command_with(["hpml-jobs grid=ladder study=mine"], {"gpus": 2, "batch": 32})
     'hpml-jobs gpus=2 batch=32 study=mine'
+    >>> command_with(commands, {"gpus": "1,2", "batch": 32, "repeats": 6})
+    'hpml-jobs -m gpus=1,2 batch=32 repeats=6 study=mine'
+    >>> command_with(commands, {"gpus": 2, "repeats": 6}, is_whole=True)
+    'hpml-jobs -m gpus=1,2 global_batch=64 study=mine strategy=ddp,fsdp repeats=6'
     """
     if not commands:
         return None
     program, *given = shlex.split(commands[-1])
+    if is_whole:
+        kept = [word for word in given if word.partition("=")[0] not in {*keys} - PLACE_KEYS]
+        added = [f"{key}={value}" for key, value in keys.items() if key not in PLACE_KEYS]
+        return shlex.join([program, *kept, *added])
     replaced = PLACE_KEYS | {*keys} | {*without, "rerun"}
     left_out = {*MULTIRUN, LADDER}
     kept = [
         word for word in given if word.partition("=")[0] not in replaced and word not in left_out
     ]
-    several = ["-m"] if any("," in word for word in kept) and {*given} & {*MULTIRUN} else []
+    has_several = any("," in word for word in kept) and {*given} & {*MULTIRUN}
+    several = ["-m"] if has_several or any("," in str(value) for value in keys.values()) else []
     return shlex.join(
         [program, *several, *(f"{key}={value}" for key, value in keys.items()), *kept]
     )

@@ -141,7 +141,7 @@ def _reference(reference: Candidate) -> str:
     return (
         f"On {words.name(reference)}, the smallest size measured, "
         f"{captions.an_epoch(timing.work)} {'take' if timing.work else 'takes'} "
-        f"{seconds(reference.epoch_s)} s{throughput}."
+        f"{words.time(reference)} s{throughput}."
     )
 
 
@@ -149,9 +149,14 @@ def _size(reference: Candidate, candidate: Candidate) -> str:
     takes = "they take" if candidate.timing.work else "it takes"
     speedup = formulas.speedup(reference.epoch_s, candidate.epoch_s)
     efficiency = formulas.efficiency(speedup, candidate.row.gpus, reference.row.gpus)
+    is_doubtful = candidate.doubtful or reference.doubtful
+    ratios = [
+        captions.mark(text, is_doubtful=is_doubtful)
+        for text in (speedup_text(reference, candidate), ratio(efficiency))
+    ]
     return (
-        f"On {words.name(candidate)} {takes} {seconds(candidate.epoch_s)} s: speedup "
-        f"{speedup_text(reference, candidate)}, parallel efficiency {ratio(efficiency)}, "
+        f"On {words.name(candidate)} {takes} {words.time(candidate)} s: speedup "
+        f"{ratios[0]}, parallel efficiency {ratios[1]}, "
         f"{significant(candidate.gpu_hours, 3)} {captions.hours_unit(candidate.device)} per "
         f"{captions.work_text(candidate.timing.work)}."
     )

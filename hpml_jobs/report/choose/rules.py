@@ -8,6 +8,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from statistics import fmean
 from typing import NamedTuple
 
 import msgspec
@@ -20,11 +21,19 @@ from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.conditions import CPU_COUNT
 from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.noise import known_interval
 from hpml_jobs.core.statistics import Interval, ratio_interval
 from hpml_jobs.core.strategies import BASELINE, Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame.captions import cell_label, cell_words
-from hpml_jobs.report.frame.decision import LEAST_GAP, Decision, compare, runs_to_exclude, scatter
+from hpml_jobs.report.frame.decision import (
+    LEAST_GAP,
+    LEAST_RUNS,
+    Decision,
+    compare,
+    runs_to_exclude,
+    scatter,
+)
 from hpml_jobs.report.frame.groups import Charged, ChargedRow, ConditionGroup, charged_gpus
 from hpml_jobs.report.frame.rows import Row
 
@@ -101,13 +110,21 @@ class Candidate(ChargedRow, frozen=True, kw_only=True):
 class Winner(NamedTuple):
     """A chosen cell. `instead_of` are not faster, and cost more or have the same size.
 
-    `is_decided`: the runs decided every comparison; with fewer than four runs of a cell, medians
-    were compared.
+    `is_decided`: the runs decided every comparison; else medians were compared. `rivals` are those
+    whose times are within the noise of the few runs.
     """
 
     candidate: Candidate
     instead_of: tuple[Candidate, ...] = ()
     is_decided: bool = True
+    rivals: tuple[Candidate, ...] = ()
+
+    @property
+    def equals(self) -> tuple[Candidate, ...]:
+        """The cells of its size that enough runs do not tell apart from it."""
+        size = self.candidate.row.gpus
+        same = (other for other in self.instead_of if other.row.gpus == size)
+        return tuple(other for other in same if other not in self.rivals)
 
 
 class Step(NamedTuple):
@@ -128,15 +145,17 @@ class Step(NamedTuple):
 
 
 class Undecided(NamedTuple):
-    """A cell of which the runs do not tell on which side of the least efficiency it is.
+    """A cell to ask for, and the `rival` that may be the one: the runs do not tell which.
 
-    `interval` is that of its efficiency; so many `runs` of it and of the reference would tell,
-    None: more than are suggested.
+    `interval` is that of the efficiency of `candidate`, or, `by_time`, of how many times as fast
+    as the rival it is. So many `runs` of each would tell, None: more than are suggested.
     """
 
     candidate: Candidate
+    rival: Candidate
     interval: Interval
     runs: int | None
+    by_time: bool = False
 
 
 class Edge(NamedTuple):
@@ -217,7 +236,7 @@ def choose(group: ConditionGroup, wish: Wish, cluster: Cluster | None = None) ->
         fastest=_winner(sound[0], sound) if sound else None,
         cheapest=min(sound, key=lambda c: (c.gpu_s, c.epoch_s), default=None),
         ask=ask,
-        undecided=_undecided(ask.candidate, sound, reference, wish) if ask else None,
+        undecided=_undecided(ask, sound, reference, wish) if ask else None,
         measure_again=again,
         steps=tuple(_steps(sound)),
         edges=tuple(_edges(group, ask.candidate)) if ask else (),
@@ -298,27 +317,31 @@ def _winner(fastest: Candidate, others: Sequence[Candidate]) -> Winner:
     Among equal ones of its size it is one with ddp or the plain loop, if there is one.
     """
     decided = True
-    equal = [fastest]
+    equal, near = [fastest], []
     for other in others:
         is_same_size = other.row.gpus == fastest.row.gpus
         if other is fastest or not (is_same_size or other.gpu_s < fastest.gpu_s):
             continue
-        is_faster, has_enough_runs = _is_faster(fastest, other)
+        is_faster, is_told = _is_faster(fastest, other)
         equal += [] if is_faster else [other]
-        decided &= has_enough_runs or (is_same_size and is_faster)
+        near += [other] if is_told is False else []
+        decided &= is_told or (is_told is None and is_same_size and is_faster)
     cheapest = min(equal, key=lambda candidate: (candidate.gpu_s, candidate.epoch_s))
     winner = min(
         (c for c in equal if c.row.gpus == cheapest.row.gpus),
         key=lambda c: (c.row.strategy not in USUAL, c.gpu_s, c.epoch_s),
     )
-    return Winner(winner, tuple(c for c in equal if c is not winner), decided)
+    if winner is not fastest and winner in near:
+        near = [fastest, *(other for other in near if other is not winner)]
+    return Winner(winner, tuple(c for c in equal if c is not winner), decided, tuple(near))
 
 
-def _is_faster(subject: Candidate, other: Candidate) -> tuple[bool, bool]:
-    """Return whether a cell is faster than another, and whether there are enough runs to tell.
+def _is_faster(subject: Candidate, other: Candidate) -> tuple[bool, bool | None]:
+    """Return whether a cell is faster than another, and whether the runs tell.
 
-    Too few runs are compared by their medians. Between two strategies at one place they tell
-    nothing if a check warns of their times.
+    Too few runs tell what is outside of their own noise, else they are compared by their medians;
+    None: their noise is not known. Between two strategies at one place they tell nothing if a check
+    warns of their times.
     """
     decision = compare(subject.epochs_s, other.epochs_s).decision
     if decision is not Decision.TOO_FEW:
@@ -326,28 +349,73 @@ def _is_faster(subject: Candidate, other: Candidate) -> tuple[bool, bool]:
     place, others = (c.row.setup._replace(strategy=BASELINE) for c in (subject, other))
     is_one_place = place == others and subject.row.batch_per_gpu == other.row.batch_per_gpu
     is_doubtful = is_one_place and (subject.doubtful or other.doubtful)
-    return not is_doubtful and other.epoch_s > (1 + LEAST_GAP) * subject.epoch_s, False
+    interval = times_as_fast(subject, other)
+    least = 1 + LEAST_GAP
+    if interval and not is_doubtful and not interval.low <= least < interval.high:
+        return interval.low > least, True
+    is_told = None if interval is None else False
+    return not is_doubtful and other.epoch_s > (1 + LEAST_GAP) * subject.epoch_s, is_told
+
+
+def times_as_fast(subject: Candidate, other: Candidate) -> Interval | None:
+    """Return the 95 % interval of the ratio of two times by the noise of the runs, if known."""
+    return known_interval(other.epoch_s / subject.epoch_s, subject.row.error, other.row.error)
 
 
 def _undecided(
-    asked: Candidate, sound: Sequence[Candidate], reference: Candidate, wish: Wish
+    ask: Winner, sound: Sequence[Candidate], reference: Candidate, wish: Wish
 ) -> Undecided | None:
-    """Return the cell to ask for, or of the next larger size, if its interval has the limit."""
-    limit = wish.min_efficiency
-    larger = [c for c in _by_size(sound) if c.row.gpus > asked.row.gpus]
-    for candidate in () if wish.has_limit else (asked, *larger[:1]):
-        runs_s = reference.epochs_s, candidate.epochs_s
-        of_speedup = None if candidate is reference else ratio_interval(*runs_s)
-        if of_speedup is None:
-            continue
-        interval = of_speedup.divided_by(candidate.row.gpus / reference.row.gpus)
-        if interval.low < limit <= interval.high:
-            distance = max(candidate.efficiency / limit, limit / candidate.efficiency) - 1
-            noise = scatter(*runs_s)
-            runs = runs_to_exclude(distance, noise) if distance and noise else None
-            least = 1 + min(map(len, runs_s))
-            return Undecided(candidate, interval, runs and max(runs, least))
+    """Return what may be the cell to ask for instead: by the least efficiency, or by its time.
+
+    The efficiency in question is that of the cell to ask for, or of the next larger size.
+    """
+    asked, by_size = ask.candidate, _by_size(sound)
+    larger = [c for c in by_size if c.row.gpus > asked.row.gpus][:1]
+    smaller = [c for c in by_size if c.row.gpus < asked.row.gpus][-1:]
+    if not wish.has_limit:
+        pairs = [(asked, rival) for rival in smaller] + [(rival, rival) for rival in larger]
+        for candidate, rival in pairs:
+            interval = _efficiency_interval(candidate, reference)
+            if interval and interval.low < wish.min_efficiency <= interval.high:
+                distance = candidate.efficiency / wish.min_efficiency
+                runs = _deciding_runs(candidate, reference, distance)
+                return Undecided(candidate, rival, interval, runs)
+    for rival in sorted(ask.rivals, key=lambda rival: abs(rival.epoch_s - asked.epoch_s))[:1]:
+        interval = times_as_fast(asked, rival)
+        if interval:
+            ratio = rival.epoch_s / asked.epoch_s
+            runs = _deciding_runs(asked, rival, max(ratio, 1 / ratio) / (1 + LEAST_GAP))
+            return Undecided(asked, rival, interval, runs, by_time=True)
     return None
+
+
+def _efficiency_interval(candidate: Candidate, reference: Candidate) -> Interval | None:
+    """Return the interval of an efficiency: of repeats by the bootstrap, else by their noise."""
+    runs_s = reference.epochs_s, candidate.epochs_s
+    errors = reference.row.error, candidate.row.error
+    known = known_interval(candidate.efficiency, *errors)
+    if candidate is reference or (known and min(map(len, runs_s)) < LEAST_RUNS):
+        return None if candidate is reference else known
+    of_speedup = ratio_interval(*runs_s)
+    size = candidate.row.gpus / reference.row.gpus
+    return of_speedup.divided_by(size) if of_speedup else None
+
+
+def _deciding_runs(subject: Candidate, other: Candidate, ratio: float) -> int | None:
+    """Return the runs of each that tell their ratio from a limit; None: more than are suggested.
+
+    `ratio` is theirs divided by the limit. That of single runs is itself known to their noise, so
+    it is taken to be as far from 1 at least.
+    """
+    runs_s = subject.epochs_s, other.epochs_s
+    noises = [run.noise for candidate in (subject, other) for run in candidate.row.runs]
+    known = [noise**2 for noise in noises if noise is not None]
+    noise = max(scatter(*runs_s) or 0.0, math.sqrt(fmean(known)) if known else 0.0)
+    distance = max(ratio, 1 / ratio) - 1
+    if min(map(len, runs_s)) == 1:
+        distance = max(distance, math.sqrt(2) * noise)
+    runs = runs_to_exclude(distance, noise) if distance and noise else None
+    return runs and max(runs, 1 + min(map(len, runs_s)))
 
 
 def _steps(sound: Sequence[Candidate]) -> Iterator[Step]:

@@ -145,7 +145,7 @@ def choice_table(group: ConditionGroup, choice: Choice, study: str) -> Table:
     caption = CAPTION.format(
         what=captions.an_epoch(group.work),
         how="" if group.rate_units else ", the longest of all ranks, median over runs",
-        reference=seconds(reference.epoch_s),
+        reference=words.time(reference),
         size=reference.row.gpus,
         units=captions.units(device),
         cell=reference.words,

@@ -7,10 +7,11 @@ from hpml_jobs.checks.result import names
 from hpml_jobs.core.disturbance import WITHHELD_MOST
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted, percent_text
-from hpml_jobs.report.choose.rules import Candidate, Choice, Edge, Exclusion, Step, Winner
+from hpml_jobs.report.choose.rules import USUAL, Candidate, Choice, Edge, Exclusion, Step, Winner
 from hpml_jobs.report.frame.captions import (
     cost_unit,
     hours_unit,
+    mark,
     time_word,
     unit,
     units,
@@ -37,12 +38,18 @@ def size(candidate: Candidate) -> str:
     return counted(candidate.row.gpus, unit(candidate.device), units(candidate.device))
 
 
+def time(candidate: Candidate) -> str:
+    """Return the seconds of a cell's epoch, with the mark of checks."""
+    return mark(seconds(candidate.epoch_s), is_doubtful=candidate.doubtful)
+
+
 def efficiency(candidate: Candidate, choice: Choice) -> str:
     """Return an efficiency, with what it is against unless that is its batch on a single GPU."""
     batch = choice.reference.row.batch_per_gpu
     is_same = batch == candidate.row.batch_per_gpu
     other = against(choice) or ("" if is_same else f" (against batch {batch})")
-    return f"{ratio(candidate.efficiency)}{other}"
+    shown = mark(ratio(candidate.efficiency), is_doubtful=choice.doubts_ratio(candidate))
+    return f"{shown}{other}"
 
 
 def against(choice: Choice) -> str:
@@ -54,7 +61,7 @@ def against(choice: Choice) -> str:
 def figures(candidate: Candidate, choice: Choice) -> str:
     """Return what an epoch of a cell, or other work, takes, gives and costs."""
     per = work_text(candidate.timing.work)
-    parts = [f"{seconds(candidate.epoch_s)} s per {per}"]
+    parts = [f"{time(candidate)} s per {per}"]
     if (rate := candidate.timing.units_per_s) is not None:
         parts.append(f"{per_second(rate)} {candidate.timing.unit.value}/s")
     parts += [
@@ -76,40 +83,59 @@ def answer(choice: Choice, study: str) -> str:
     if choice.ask is None:
         return f"No cell can be recommended: {_none(choice)}."
     asked = choice.ask.candidate
-    text = f"{ask_words(choice)} {name(asked)}: {figures(asked, choice)}"
+    has = "" if choice.undecided is None else "the first has "
+    text = f"{advice(choice)}: {has}{figures(asked, choice)}"
     if choice.wish.epochs:
         text += f"; {training(asked, choice.wish.epochs)}"
     return f"{text}{undecided(choice)}."
 
 
 def undecided(choice: Choice) -> str:
-    """Return the clause on a cell that may be efficient enough or not; empty without one."""
+    """Return the clause on what the runs do not decide, with the runs that would; or nothing."""
     if choice.undecided is None:
-        return ""
-    candidate, interval, runs = choice.undecided
+        equals = choice.ask.equals if choice.ask else ()
+        cells = names((c.words for c in equals), separator="; ")
+        return f"; the runs do not tell it apart from {cells}" if equals else ""
+    candidate, rival, interval, runs, by_time = choice.undecided
     have = "has" if candidate.row.gpus == 1 else "have"
     needed = f"{runs} runs of each would decide" if runs else f"{MOST_RUNS} runs do not decide"
-    return (
-        f"; {size(candidate)} {have} {ratio(candidate.efficiency)} [{ratio(interval.low)}, "
-        f"{ratio(interval.high)}]: not decided, {needed}"
-    )
+    between = f"[{ratio(interval.low)}, {ratio(interval.high)}]"
+    if by_time:
+        faster = mark(
+            ratio(rival.epoch_s / candidate.epoch_s),
+            is_doubtful=candidate.doubtful or rival.doubtful,
+        )
+        return f"; the first is {faster} {between} times as fast: not decided, {needed}"
+    shown = mark(ratio(candidate.efficiency), is_doubtful=choice.doubts_ratio(candidate))
+    return f"; {size(candidate)} {have} {shown} {between}: not decided, {needed}"
 
 
-def ask_words(choice: Choice) -> str:
-    """Return `Ask for`, or that this is not reliable yet: a check warns of a time behind it."""
-    if not is_provisional(choice):
-        return "Ask for"
-    reference, reason = choice.reference, ""
-    if reference.exclusion is Exclusion.FAILED_CHECK:
+def advice(choice: Choice, cell: str = "", *, is_short: bool = False) -> str:
+    """Return what to ask for, or between which two cells the runs do not decide.
+
+    `cell` stands for the name of the cell to ask for; `is_short` shortens two names. It is not
+    reliable yet where a check failed of what it is compared with.
+    """
+    if choice.ask is None:
+        return ""
+    asked, reference, verb = choice.ask.candidate, choice.reference, "Ask for"
+    if is_provisional(choice):
         number = "single" if reference.row.gpus == 1 else reference.row.gpus
-        reason = f" (the {number}-{unit(choice.device)} time is doubtful)"
-    return f"Not reliable yet{reason}: ask for"
+        verb = f"Not reliable yet (the {number}-{unit(choice.device)} time is doubtful): ask for"
+    if choice.undecided is None:
+        return f"{verb} {cell or name(asked)}"
+    verb = "Not decided" if verb == "Ask for" else f"{verb.partition(':')[0]}, not decided"
+    rival = choice.undecided.rival
+    if not is_short:
+        return f"{verb}: {name(asked)} or {name(rival)}"
+    is_same_batch = asked.row.batch_per_gpu == rival.row.batch_per_gpu
+    is_by_size = is_same_batch and asked.row.gpus != rival.row.gpus
+    return f"{verb}: {size(asked) if is_by_size else asked.words} or {rival.words}"
 
 
 def is_provisional(choice: Choice) -> bool:
-    """Return whether a check warns of the cell to ask for or of what it is compared with."""
-    asked = choice.ask.candidate if choice.ask else None
-    return any(candidate.doubtful for candidate in (asked, choice.reference) if candidate)
+    """Return whether a check failed of what the cell to ask for is compared with."""
+    return choice.reference.exclusion is Exclusion.FAILED_CHECK
 
 
 def doubtful_names(choice: Choice) -> list[str]:
@@ -122,9 +148,13 @@ def doubtful_names(choice: Choice) -> list[str]:
 def training(candidate: Candidate, epochs: int) -> str:
     """Return what a training of so many epochs takes and costs."""
     minutes, hours = epochs * candidate.epoch_s / 60, epochs * candidate.gpu_hours
+
+    def shown(value: float) -> str:
+        return mark(significant(value, 3), is_doubtful=candidate.doubtful)
+
     return (
-        f"{counted(epochs, 'epoch')} take {significant(minutes, 3)} min and cost "
-        f"{significant(hours, 3)} {hours_unit(candidate.device)}"
+        f"{counted(epochs, 'epoch')} take {shown(minutes)} min and cost {shown(hours)} "
+        f"{hours_unit(candidate.device)}"
     )
 
 
@@ -240,12 +270,14 @@ def step_text(step: Step) -> str:
     added, is_one = _added(first, last, device), first == last
     saved, more = step.saved_s, step.added_gpu_s
     save, cost_word = ("saves", "costs") if is_one else ("save", "cost")
+    is_doubtful = step.smaller.doubtful or step.larger.doubtful
+    change_s = mark(seconds(abs(saved)), is_doubtful=is_doubtful)
     if saved > 0:
-        share = percent(saved / step.smaller.epoch_s)
-        change = f"{save} {seconds(saved)} s per {work_text(step.smaller.timing.work)} ({share} %)"
+        share = mark(percent(saved / step.smaller.epoch_s), is_doubtful=is_doubtful)
+        change = f"{save} {change_s} s per {work_text(step.smaller.timing.work)} ({share} %)"
     else:
         lengthen = "lengthens" if is_one else "lengthen"
-        change = f"{lengthen} the {time_word(step.smaller.timing.work)} by {seconds(-saved)} s"
+        change = f"{lengthen} the {time_word(step.smaller.timing.work)} by {change_s} s"
     price = (
         f"{cost_word} {cost(more)} {cost_unit(device)} more"
         if more > 0
@@ -267,7 +299,7 @@ def _added(first: int, last: int, device: Device) -> str:
 def doubts(choice: Choice) -> Iterator[str]:
     """Yield what limits the choice: too few runs, doubtful times, no single-GPU cell."""
     winners = [winner for winner in (choice.ask, choice.fastest) if winner]
-    if any(not winner.is_decided for winner in winners):
+    if any(not winner.is_decided for winner in winners) and not choice.undecided:
         yield (
             f"too few runs to tell cells apart: medians were compared; {LEAST_RUNS} runs of each "
             f"decide (repeats={LEAST_RUNS})"
@@ -286,10 +318,27 @@ def doubts(choice: Choice) -> Iterator[str]:
 
 
 def next_cells(choice: Choice, commands: Sequence[str]) -> tuple[str, ...]:
-    """Return the cells beyond the edges of the grid, each with its command if it is known."""
-    return tuple(
-        _edge_text(edge, command_of(edge, commands), choice.device) for edge in choice.edges
-    )
+    """Return what decides, and the cells beyond the edges of the grid, with their commands."""
+    edges = (_edge_text(edge, command_of(edge, commands), choice.device) for edge in choice.edges)
+    return *deciding(choice, commands), *edges
+
+
+def deciding(choice: Choice, commands: Sequence[str]) -> Iterator[str]:
+    """Yield the command of the repeats that decide between two cells; without it their number."""
+    if choice.undecided is None or choice.undecided.runs is None:
+        return
+    candidate, rival, _, runs, by_time = choice.undecided
+    cells = (candidate, rival) if by_time else (candidate, rival, choice.reference)
+    keys: dict[str, object] = {
+        "gpus": ",".join(map(str, sorted({c.row.gpus for c in cells}))),
+        "batch": ",".join(map(str, sorted({c.row.batch_per_gpu for c in cells}))),
+        "repeats": runs,
+    }
+    # Strategies and accumulated batches depend on the size: then the whole submission is repeated.
+    is_plain = all(c.row.strategy in USUAL and c.row.accumulate == 1 for c in cells)
+    has_grid = any(key in command for key in ("strategy=", "grid=") for command in commands[-1:])
+    command = command_with(commands, keys, is_whole=has_grid or not is_plain)
+    yield f"{runs} runs of each decide{f': {command}' if command else f' (repeats={runs})'}"
 
 
 def command_of(edge: Edge, commands: Sequence[str]) -> str:

@@ -182,7 +182,10 @@ def communication_seconds(group: ConditionGroup) -> Answer:
         return _by_residual(group, usable(group, rows, Affected.TIME), bool(split))
     least, most = (of(shown, key=_comm_share) for of in (min, max))
     text = f"Seconds per epoch, computation + communication: {_listed(group, shown)}."
-    shares = [percent(_comm_share(row)) for row in (least, most)]
+    shares = [
+        captions.shown(percent(_comm_share(row)), group, Affected.SPLIT, row)
+        for row in (least, most)
+    ]
     if shares[0] == shares[1]:
         text += f" Communication is {shares[0]} % of the two."
     else:
@@ -210,7 +213,10 @@ def _listed(group: ConditionGroup, rows: Sequence[Row]) -> str:
     for row in rows:
         compute_s, comm_s = _split(row) or (0.0, 0.0)
         cell = cell_words(row.place, group.device)
-        texts.append(f"{cell}: {seconds(compute_s)} + {seconds(comm_s)}")
+        times = (
+            captions.shown(seconds(s), group, Affected.SPLIT, row) for s in (compute_s, comm_s)
+        )
+        texts.append(f"{cell}: {' + '.join(times)}")
     return captions.first_few(texts, "; ")
 
 
@@ -229,8 +235,11 @@ def _by_residual(group: ConditionGroup, rows: Sequence[Row], has_failed: bool) -
     if not derived:
         return unanswered(*SECONDS, why)
     texts = [
-        f"{cell_words(row.place, group.device)}: {seconds(residual.compute_s)} + "
-        f"{seconds(residual.comm_s)}"
+        f"{cell_words(row.place, group.device)}: "
+        + " + ".join(
+            captions.shown(seconds(s), group, Affected.TIME, row)
+            for s in (residual.compute_s, residual.comm_s)
+        )
         for row, residual in derived
     ]
     text = (
@@ -251,7 +260,9 @@ def bandwidths(group: ConditionGroup) -> Answer:
     if not shown:
         return unanswered(*BANDWIDTH, _why_missing(group, bool(rows)))
     texts = [
-        f"{cell_words(row.place, group.device)}: {gb_per_s(row.bandwidth.lab_gb_per_s)} GB/s"
+        f"{cell_words(row.place, group.device)}: "
+        + captions.shown(gb_per_s(row.bandwidth.lab_gb_per_s), group, Affected.BANDWIDTH, row)
+        + " GB/s"
         for row in shown
         if row.bandwidth and row.bandwidth.lab_gb_per_s
     ]

@@ -280,6 +280,11 @@ def mark(text: str, *, is_doubtful: bool) -> str:
     return f"{MARK}{text}" if is_doubtful and text not in (DASH, OOM) else text
 
 
+def shown(text: str, group: ConditionGroup, affected: Affected, *rows: Row) -> str:
+    """Return a number in a sentence with the mark if a check is about one of the rows it is of."""
+    return mark(text, is_doubtful=any(group.doubts(row, affected) for row in rows))
+
+
 def marked(
     group: ConditionGroup, row: Row, texts: tuple[str, ...], affected: Affected
 ) -> tuple[str, ...]:

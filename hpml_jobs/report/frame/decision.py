@@ -4,16 +4,18 @@ The derivations are in docs/formulas.md.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import cache
 from itertools import combinations_with_replacement, product
 from math import ceil, comb, exp, floor, log, pi, sqrt
 from random import Random
 from statistics import NormalDist, median, variance
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from hpml_jobs.core.statistics import CONFIDENCE, Interval
+from hpml_jobs.core.statistics import CONFIDENCE, ERRORS, Interval
+
+T = TypeVar("T")
 
 LEAST_RUNS = 4
 """Runs of each cell that a decision needs: with 3 and 3 the smallest possible p is 10 %."""
@@ -309,6 +311,21 @@ def interval_rank(first: int, second: int) -> tuple[int, float]:
     while 2 * (more := tail + counts[least_sum + k]) / choices <= 1 - CONFIDENCE:
         k, tail = k + 1, more
     return k, tail / choices
+
+
+def has_largest(parts: Mapping[T, float], error: float) -> bool:
+    """Return whether the largest of some parts is larger than every other one at 95 %.
+
+    `error` is the standard error of a part, in its unit: parts of a speedup s are known to
+    s x hypot(e1, e2) by the errors of the two times (`Row.error`).
+
+    >>> has_largest({"exchange": 0.4, "waiting": 0.1}, 0.1), has_largest({"exchange": 0.4}, 0.1)
+    (True, True)
+    >>> has_largest({"exchange": 0.4, "waiting": 0.2}, 0.1)
+    False
+    """
+    first, *others = sorted(parts.values(), reverse=True)
+    return not others or first - others[0] > ERRORS * sqrt(2) * error
 
 
 POWER = 0.8

@@ -22,6 +22,7 @@ from hpml_jobs.core.measurements import (
     Role,
     Step,
 )
+from hpml_jobs.core.noise import run_noise
 from hpml_jobs.core.record import Rank, Record, least_waiting
 from hpml_jobs.core.strategies import BandwidthKind, Strategy
 from hpml_jobs.core.value import Value
@@ -56,6 +57,7 @@ class Figures(Value, frozen=True, kw_only=True):
     the instrumented epoch; `closure` is |epoch - sum of phases| / epoch, `overhead` what the
     instruments cost, instrumented epoch / timed epoch - 1. `others_*` are means of the ranks that
     wait for the one that waits least, or of the only rank; `others_run_queue_s` is per thread.
+    `noise` is the relative error of the timed epoch that the run knows itself.
     """
 
     epoch_s: float
@@ -98,6 +100,7 @@ class Figures(Value, frozen=True, kw_only=True):
     others_compute_s: Split = None
     others_exchange_s: Split = None
     others_waiting_s: Split = None
+    noise: Timed = None
 
 
 NAMES = Figures.__struct_fields__
@@ -125,6 +128,7 @@ def figures_of(record: Record, number: int | None = None) -> Figures:
     """
     rank = record.least_waiting if number is None else record.rank_of(number)
     figures: dict[str, Any] = {name: getattr(record, name, None) for name in NAMES}
+    figures["noise"] = run_noise(record)
     figures |= _of_others(record, rank) if record.ranks else {}
     figures |= _of_rank(rank, record.exchange_s) if rank else {}
     figures |= _of_microbenchmark(record, record.microbenchmark) if record.microbenchmark else {}

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.place import Place, baseline_setup, setup_order
 from hpml_jobs.core.strategies import Baseline, Device
 from hpml_jobs.core.text import counted
-from hpml_jobs.report.frame.captions import asides, unit, units
+from hpml_jobs.report.frame.captions import asides, shown, unit, units
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import seconds
 from hpml_jobs.report.frame.rows import Row, Timing, reference_among, reference_of
@@ -37,35 +38,35 @@ def head(rows: Iterable[Row], device: Device, same: str = "batch") -> str:
     return f"against {text.removesuffix(f' {unit(device)}')}, same {same}"
 
 
-def baseline(rows: Sequence[Row], batches: Sequence[int], device: Device) -> str:
-    """Return what the rows are compared with, and its seconds per epoch at each batch."""
-    return _baseline(rows, batches, device, lambda timing: f"{seconds(timing.epoch_s)} s")
+def baseline(group: ConditionGroup, rows: Sequence[Row], batches: Sequence[int]) -> str:
+    """Return what rows of a group are compared with, and its seconds per epoch at each batch."""
+    return _baseline(group, rows, batches, lambda timing: seconds(timing.epoch_s))
 
 
-def baseline_train(rows: Sequence[Row], batches: Sequence[int], device: Device) -> str:
+def baseline_train(group: ConditionGroup, rows: Sequence[Row], batches: Sequence[int]) -> str:
     """Return the single-GPU baseline with its seconds without data loading."""
     single = [row for row in rows if row.is_baseline]
     has_train_s = [row.timing.train_s is not None for row in single if row.timing]
 
     def words(timing: Timing) -> str:
         shown_s = timing.epoch_s if timing.train_s is None else timing.train_s
-        return f"{seconds(shown_s)} s"
+        return seconds(shown_s)
 
     what = "train_s" if all(has_train_s) else "Time"
     if any(has_train_s) and not all(has_train_s):
         what = "train_s (Time where unknown)"
-    return _baseline(single, batches, device, words, f", {what}")
+    return _baseline(group, single, batches, words, f", {what}")
 
 
 def _baseline(
+    group: ConditionGroup,
     rows: Sequence[Row],
     batches: Sequence[int],
-    device: Device,
     words: Callable[[Timing], str],
     what: str = "",
 ) -> str:
     """Return each reference with its time at the batches where rows are compared with it."""
-    timings = {row.place: row.timing for row in rows}
+    device, by_place = group.device, {row.place: row for row in rows}
     setups = {row.reference for row in rows if row.reference} or {baseline_setup()}
     compared = {row.batch_per_gpu for row in rows if row.reference}
     texts = []
@@ -73,9 +74,10 @@ def _baseline(
         its_batches = {row.batch_per_gpu for row in rows if row.reference == setup}
         parts = []
         for batch in batches:
-            timing = timings.get(Place(setup, batch)) if batch in its_batches else None
-            if timing:
-                parts.append(f"{words(timing)} at batch {batch}")
+            row = by_place.get(Place(setup, batch)) if batch in its_batches else None
+            if row and row.timing:
+                time_s = shown(words(row.timing), group, Affected.TIME, row)
+                parts.append(f"{time_s} s at batch {batch}")
             elif batch not in compared and number == 0:
                 parts.append(f"none at batch {batch}")
         size = counted(setup.gpus, unit(device), units(device))

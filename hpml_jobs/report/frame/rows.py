@@ -8,6 +8,7 @@ from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
 from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.noise import error_of_median
 from hpml_jobs.core.place import Place, Setup, place_of, setup_of, setup_order
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.statistics import Sample
@@ -147,6 +148,14 @@ class Row(Value, frozen=True, kw_only=True):
         return Sample(tuple(run.epoch_s for run in self.runs))
 
     @property
+    def error(self) -> float | None:
+        """The error of the logarithm of its time, a share; None if it is not known.
+
+        Two times t1, t2 with errors e1, e2 differ at 95 % if |ln(t1 / t2)| > 1.96 hypot(e1, e2).
+        """
+        return error_of_median(self.epochs.runs, (run.noise for run in self.runs))
+
+    @property
     def setup(self) -> Setup:
         """The row of its table."""
         return Setup(self.gpus, self.nodes, self.strategy, self.treatment, self.path)
@@ -254,7 +263,8 @@ def _timed(place: Place, runs: Sequence[CellResult], uncertain: Collection[str])
         if values and timing
         else None,
         values=values,
-        runs=counted.values,
+        # By their times, so that the numbers of the repeats change no digit of a resample.
+        runs=tuple(sorted(counted.values, key=lambda run: run.epoch_s)),
         cells=tuple(run.slug for run in runs),
         left_out=counted.left_out,
     )

@@ -8,12 +8,16 @@ from collections import Counter
 from pathlib import Path
 from string import Template
 
+from hpml_jobs.checks import Level
+from hpml_jobs.checks.result import Affected, Tier
 from hpml_jobs.core.built_in import DATASETS
 from hpml_jobs.core.cell import Cell, Protocol
+from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Loader, Strategy
 from hpml_jobs.core.text import printable
 from hpml_jobs.core.workload import Loss, Optimizer
 from hpml_jobs.report.files import csv_tables
+from hpml_jobs.report.frame.captions import MARK
 from hpml_jobs.report.frame.learning import training_loss
 from hpml_jobs.report.report import Report
 from hpml_jobs.study.redaction import Redactor, names_in
@@ -112,12 +116,24 @@ def _script(report: Report) -> tuple[str | None, str]:
         lines.append(f"{SCRIPT} has the settings of the cells above; other cells have others.")
     script = _filled(SCRIPT, study=report.study, **_with_code(dict(kept)))
     rows = [
-        f"| `{_command(record.cell)}` | {record.epoch_s:.3f} | {training_loss(1)(record):.6f} |"
+        f"| `{_command(record.cell)}` | {_shown(report, record, Affected.TIME)}{record.epoch_s:.3f}"
+        f" | {_shown(report, record, Affected.LEARNING)}{training_loss(1)(record):.6f} |"
         for record in repeated
         if _settings(record.cell) == kept
     ]
     about = _filled("script.md", rows="\n".join(rows)).rstrip()
     return script, "\n\n".join([about, *lines])
+
+
+def _shown(report: Report, record: Record, affected: Affected) -> str:
+    """Return the mark of checks where one is about these numbers of a cell; else nothing."""
+    is_doubtful = any(
+        result.level is not Level.PASS and result.tier is Tier.NUMBER
+        for group in report.sources
+        for result in group.checks.get(record.slug, ())
+        if affected in result.affects
+    )
+    return MARK if is_doubtful else ""
 
 
 def _with_code(settings: dict[str, object]) -> dict[str, object]:

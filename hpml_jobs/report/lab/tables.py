@@ -103,7 +103,7 @@ def table1(selection: StrategyRows) -> Table:
     group, rows, device = selection.group, selection.rows, selection.group.device
     caption = (
         f"{time(group)} Speedup: Time of {references.size_text(rows, device)} / Time.",
-        f"{references.baseline(rows, selection.batches, device)} {captions.runs(rows)}",
+        f"{references.baseline(group, rows, selection.batches)} {captions.runs(rows)}",
         loader_workers(rows, device),
         *kernels_of_one_run(group, rows),
         *kernels_in_new_threads(group, selection.strategy),
@@ -381,8 +381,8 @@ def table3r(selection: StrategyRows) -> Table:
 
 
 def _residual_caption(selection: StrategyRows) -> tuple[str, ...]:
-    device, rows = selection.group.device, selection.rows
-    baseline = references.baseline_train(rows, selection.batches, device)
+    rows = selection.rows
+    baseline = references.baseline_train(selection.group, rows, selection.batches)
     beside = _unsplit(selection)
     if not (beside or selection.instrumented or selection.group.imported):
         beside = NOT_MEASURED

@@ -14,7 +14,7 @@ from hpml_jobs.report.communication.table import bandwidths, communication_secon
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.answers import Answer
 from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.numbers import cost, per_second, ratio, seconds
+from hpml_jobs.report.frame.numbers import cost, per_second, ratio
 from hpml_jobs.report.frame.picture import Picture
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.overview import Overview, overview
@@ -322,16 +322,17 @@ def _headline(choice: Choice, group: ReportGroup, summary: Overview) -> Headline
         return Headline(summary.answer[-1])
     asked = choice.ask.candidate
     per_work = f"per {captions.work_text(asked.timing.work)}"
-    figures = [(f"{seconds(asked.epoch_s)} s", per_work)]
+    figures = [(f"{words.time(asked)} s", per_work)]
     if (rate := asked.timing.units_per_s) is not None:
         figures.append((per_second(rate), f"{asked.timing.unit.value} per second"))
     if asked is not choice.reference:
         over = words.size(choice.reference)
-        figures.append((ratio(choice.speedup(asked)), f"speedup over {over}"))
+        speedup = ratio(choice.speedup(asked))
+        is_doubtful = choice.doubts_ratio(asked)
+        figures.append((captions.mark(speedup, is_doubtful=is_doubtful), f"speedup over {over}"))
     efficiency, gap, against = words.efficiency(asked, choice).partition(" ")
     figures += [
         (efficiency, f"parallel efficiency{gap}{against}"),
         (cost(asked.gpu_s), f"{captions.cost_unit(choice.device)} {per_work}"),
     ]
-    answer = f"{words.ask_words(choice)} {words.name(asked)}."
-    return Headline(answer, tuple(figures))
+    return Headline(f"{words.advice(choice, is_short=True)}.", tuple(figures))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.checks.comparability import SCATTER_LIMIT
+from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.statistics import (
     RESAMPLES,
@@ -191,7 +192,8 @@ def _scattered(group: ConditionGroup) -> list[str]:
     for row in group.timed:
         sample = row.epochs
         if sample.spread is not None and sample.spread > SCATTER_LIMIT:
-            times = ", ".join(map(seconds, sample.runs))
+            records = group.counted_records(row, Affected.TIME)
+            times = ", ".join(seconds(record.epoch_s) for record in records)
             lines.append(
                 f"{row_name(group, row)}: the runs scatter: IQR {percent(sample.spread)} % "
                 f"of the median (limit 10 %); runs: {times} s"

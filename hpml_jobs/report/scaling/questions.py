@@ -6,7 +6,15 @@ from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.text import counted
 from hpml_jobs.report.frame.answers import Answer, cells, doubt, main_rows, unanswered, usable
-from hpml_jobs.report.frame.captions import asides, cell_words, one_work, unit, units
+from hpml_jobs.report.frame.captions import (
+    asides,
+    cell_words,
+    mark,
+    one_work,
+    shown,
+    unit,
+    units,
+)
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import count, milliseconds, ratio, seconds
 from hpml_jobs.report.frame.references import Pair, pairs
@@ -28,7 +36,7 @@ def epoch_by_batch(group: ConditionGroup) -> Answer:
     if not timed:
         return unanswered(question, title, f"needs single-{one} cells (gpus=1 batch=32,128,512)")
     limit = [] if group.imported else [_limit(rows, timed, one)]
-    parts = [_times(group, timed), *_change(timed), *limit]
+    parts = [_times(group, timed), *_change(group, timed), *limit]
     return Answer(
         question,
         title,
@@ -44,7 +52,8 @@ def _times(group: ConditionGroup, timed: Sequence[Row]) -> str:
     for row in timed:
         if row.timing:
             value = row.timing.train_s if has_train else row.timing.epoch_s
-            texts.append(f"{seconds(value or 0.0)} s at batch {row.batch_per_gpu}")
+            time_s = shown(seconds(value or 0.0), group, Affected.TIME, row)
+            texts.append(f"{time_s} s at batch {row.batch_per_gpu}")
     what = (
         "without data loading, with copies to the device, gradients and update"
         if has_train
@@ -56,26 +65,27 @@ def _times(group: ConditionGroup, timed: Sequence[Row]) -> str:
     return f"{work[0].upper()}{work[1:]} on {size} {verb} {', '.join(texts)} ({what})."
 
 
-def _change(timed: Sequence[Row]) -> list[str]:
+def _change(group: ConditionGroup, timed: Sequence[Row]) -> list[str]:
     """Return how the epoch changes from the smallest batch to the largest."""
     first, last = timed[0], timed[-1]
     if first is last or not (first.timing and last.timing):
         return []
     factor = first.timing.epoch_s / last.timing.epoch_s
     word = "shorter" if factor >= 1 else "longer"
+    times = shown(ratio(max(factor, 1 / factor)), group, Affected.TIME, first, last)
     text = (
         f"From batch {first.batch_per_gpu} to {last.batch_per_gpu} the time becomes "
-        f"{ratio(max(factor, 1 / factor))} times {word}"
+        f"{times} times {word}"
     )
     if first.timing.iterations and last.timing.iterations:
         text += f", with {count(last.timing.iterations)} instead of "
         text += f"{count(first.timing.iterations)} iterations"
     if first.timing.samples and last.timing.samples:
-        per_sample = [t.epoch_s / (t.samples or 1) for t in (first.timing, last.timing)]
-        text += (
-            f"; a sample takes {milliseconds(per_sample[1])} instead of "
-            f"{milliseconds(per_sample[0])} ms"
+        before, after = (
+            shown(milliseconds(t.epoch_s / (t.samples or 1)), group, Affected.TIME, row)
+            for row, t in ((first, first.timing), (last, last.timing))
         )
+        text += f"; a sample takes {after} instead of {before} ms"
     return [f"{text}."]
 
 
@@ -129,15 +139,16 @@ def _by_size(group: ConditionGroup, rows: Sequence[Row]) -> str:
         label = counted(row.gpus, unit(group.device), units(group.device))
         label += f" ({text})" if (text := asides(row.setup)) else ""
         if row.timing and row.speedup is not None:
+            speedup = mark(ratio(row.speedup), is_doubtful=group.doubts_ratio(row))
+            time_s = shown(seconds(row.timing.epoch_s), group, Affected.TIME, row)
             by_setup.setdefault(label, []).append(
-                f"{ratio(row.speedup)} at batch {row.batch_per_gpu} ({seconds(row.timing.epoch_s)} "
-                "s)"
+                f"{speedup} at batch {row.batch_per_gpu} ({time_s} s)"
             )
-    shown = [
+    sizes = [
         f"{label}: {', '.join(texts[:SIZES])}{_more(len(texts), 'batch', 'batches')}"
         for label, texts in list(by_setup.items())[:SIZES]
     ]
-    return "; ".join(shown) + _more(len(by_setup), "size", "sizes")
+    return "; ".join(sizes) + _more(len(by_setup), "size", "sizes")
 
 
 def _more(number: int, what: str, plural: str) -> str:
@@ -161,13 +172,20 @@ def _strong(group: ConditionGroup, compared: Sequence[Row]) -> str:
     point = max(points, key=lambda pair: (pair.parallel.gpus, pair.global_batch))
     lower = sum(_is_lower(pair) for pair in points)
     looks = "worse" if _is_lower(point) else "no worse"
-    weak = ratio(point.parallel.speedup or 0.0)
+    weak = mark(
+        ratio(point.parallel.speedup or 0.0), is_doubtful=group.doubts_ratio(point.parallel)
+    )
+    strong = shown(ratio(point.speedup), group, Affected.TIME, point.parallel, point.reference)
+    times_s = [
+        shown(seconds(row.figures.epoch_s), group, Affected.TIME, row)
+        for row in (point.parallel, point.reference)
+    ]
     return (
         f"Strong scaling, with a fixed global batch, looks {looks}: "
         f"{cell_words(point.parallel.place, group.device)} has a speedup of {weak} at the same "
-        f"batch per {one}, and of {ratio(point.speedup)} at the same global batch of "
-        f"{point.global_batch} ({seconds(point.parallel_s)} s against "
-        f"{seconds(point.reference_s)} s of {cell_words(point.reference.place, group.device)}). "
+        f"batch per {one}, and of {strong} at the same global batch of "
+        f"{point.global_batch} ({times_s[0]} s against "
+        f"{times_s[1]} s of {cell_words(point.reference.place, group.device)}). "
         f"It is lower in {lower} of {counted(len(points), 'pair')} of cells."
     )
 

@@ -16,7 +16,7 @@ from hpml_jobs.report.frame.builder import (
     line_table,
     row_name,
 )
-from hpml_jobs.report.frame.captions import cell_words, unit, units
+from hpml_jobs.report.frame.captions import cell_words, shown, unit, units
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.learning import Mean, compare_means, mean_text
 from hpml_jobs.report.frame.numbers import DASH, accuracy, bits, count, loss
@@ -270,8 +270,10 @@ def _compared(group: ConditionGroup, most: Row, one: Row, what: str) -> str:
     names = [cell_words(row.place, group.device) for row in (most, one)]
     end = "" if is_loss else " %"
     texts = [
-        f"{mean_text(mean, words)}{end} of {name}" if mean else f"unknown of {name}"
-        for mean, name in zip(means, names, strict=True)
+        f"{shown(mean_text(mean, words), group, Affected.LEARNING, row)}{end} of {name}"
+        if mean
+        else f"unknown of {name}"
+        for mean, name, row in zip(means, names, (most, one), strict=True)
     ]
     first, second = means
     judged = f" ({compare_means(first, second)})" if first and second else ""
@@ -302,8 +304,12 @@ def _effect(group: ConditionGroup, row: Row, beside: Row) -> str:
     first, second = means
     if first is None or second is None:
         return ""
+    texts = [
+        shown(mean_text(mean, accuracy), group, Affected.LEARNING, each)
+        for mean, each in ((first, row), (second, beside))
+    ]
     return (
         f"{cell_words(row.place, group.device)} has a test accuracy of "
-        f"{mean_text(first, accuracy)} %, without the recipe {mean_text(second, accuracy)} % "
+        f"{texts[0]} %, without the recipe {texts[1]} % "
         f"({compare_means(first, second)})"
     )

@@ -1,6 +1,6 @@
 """Full tables of what ranks hold and read: replicas and accuracy (lab Q7), shuffling (lab Q5)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, NamedTuple, Self
 
 import msgspec
@@ -19,7 +19,7 @@ from hpml_jobs.report.frame.builder import (
     line_table,
     rest,
 )
-from hpml_jobs.report.frame.captions import cell_words
+from hpml_jobs.report.frame.captions import cell_words, shown
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.learning import Mean, compare_means, mean_text
 from hpml_jobs.report.frame.numbers import accuracy, loss, significant
@@ -162,11 +162,15 @@ def _replica_text(group: ConditionGroup, row: Row) -> str:
         f"{what} {same}" for what in ("parameters", "buffers") if (same := _same(group, row, what))
     ]
     last = learning.mean_of(group, row, learning.training_loss(-1))
-    parts += [f"training loss {learning.mean_text(last, loss)}"] if last else []
+
+    def marked(mean: Mean, words: Callable[[float], str]) -> str:
+        return shown(mean_text(mean, words), group, Affected.LEARNING, row)
+
+    parts += [f"training loss {marked(last, loss)}"] if last else []
     tested = learning.mean_of(group, row, learning.test_accuracy)
     if tested:
         apart = max(_spread(record) for record in learning.runs(group, row))
-        parts.append(f"test accuracy {learning.mean_text(tested, accuracy)} %")
+        parts.append(f"test accuracy {marked(tested, accuracy)} %")
         parts.append(f"ranks of one run differ by {accuracy(apart)} points at most")
     return f"{cell_words(row.place, group.device)}: {', '.join(parts)}"
 

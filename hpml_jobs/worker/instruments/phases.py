@@ -10,6 +10,7 @@ from hpml_jobs.core.formulas import union_s
 from hpml_jobs.core.measurements import Communication, Phases, Purpose
 from hpml_jobs.worker.instruments.collectives import Collective, Ledger, Wait, aggregate
 from hpml_jobs.worker.instruments.recorder import IterationMarks
+from hpml_jobs.worker.instruments.summary import block_values
 from hpml_jobs.worker.instruments.timing import Clock, Seconds, Stamp, Window
 
 Interval = tuple[float, float]
@@ -109,6 +110,7 @@ def split_phases(
                 else None
             ),
             comm_optimizer_s=total.comm_optimizer_s,
+            work_blocks_s=block_values(_work_s(iterations_s), np.mean),
         ),
         communication=Communication(
             total_s=total.comm_total_s,
@@ -123,6 +125,14 @@ def split_phases(
         exposed_s=np.array(exposed_s),
         last_stall_s=last_stall_s,
     )
+
+
+def _work_s(iterations_s: Seconds) -> Seconds:
+    """Return each iteration without its exposed communication."""
+    columns = IterationPhases(*iterations_s.T)
+    exposed_s = columns.comm_exposed_s + columns.comm_forward_s + columns.comm_optimizer_s
+    work_s: Seconds = iterations_s[:, :6].sum(axis=1) - exposed_s
+    return work_s
 
 
 def served_durations(

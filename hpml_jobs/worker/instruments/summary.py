@@ -1,6 +1,7 @@
 """An epoch of one rank from its stamps: its times, and how they are spread over its iterations."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +46,7 @@ def spread_stalls(times: IterationTimes) -> Stalls:
         p20_s=float(np.percentile(stall_s, 20)),
         last_s=times.last_stall_s,
         batches=len(stall_s),
+        block_means_s=block_values(stall_s[1:], np.mean),
     )
 
 
@@ -63,12 +65,12 @@ def step_percentiles(step_s: Seconds, samples: Sequence[int]) -> Steps:
         last_tenth_s=float(np.median(step_s[-tenth:])),
         full_median_s=float(np.median(step_s[np.array(samples) == max(samples)])),
         quartile_width_s=float(np.percentile(step_s, 75) - np.percentile(step_s, 25)),
-        block_medians_s=_block_medians_s(step_s),
+        block_medians_s=block_values(step_s, np.median),
     )
 
 
-def _block_medians_s(step_s: Seconds) -> tuple[float, ...] | None:
-    """Return the medians of ten consecutive blocks; None with fewer iterations than blocks."""
-    if len(step_s) < BLOCKS:
+def block_values(seconds: Seconds, statistic: Callable[[Seconds], Any]) -> tuple[float, ...] | None:
+    """Return a statistic of ten consecutive blocks; None with fewer values than blocks."""
+    if len(seconds) < BLOCKS:
         return None
-    return tuple(float(np.median(block)) for block in np.array_split(step_s, BLOCKS))
+    return tuple(float(statistic(block)) for block in np.array_split(seconds, BLOCKS))

@@ -110,6 +110,21 @@ def test_two_iterations_are_counted_separately():
     assert sum(split.phases.parts_s) == pytest.approx(0.022)
 
 
+def test_work_is_recorded_by_blocks_without_exposed_communication():
+    """Iteration n works for n + 8 ms, of 10 + n ms; ten of them are ten blocks."""
+    marks, collectives, at = [], [], 0
+    for number in range(10):
+        marks.append(
+            marks_at(at + 2, at + 2, at + 4, at + 6 + number, at + 8 + number, at + 10 + number)
+        )
+        collectives.append((number, "all_reduce", "gradients", at + 6 + number, at + 8 + number))
+        at += 10 + number
+    split = split_phases(window_until(at), marks, ledger(*collectives), overlaps=True)
+    assert split.phases.work_blocks_s == pytest.approx([0.008 + n / 1000 for n in range(10)])
+    few = split_phases(window_until(10), marks[:1], ledger(collectives[0]), overlaps=True)
+    assert few.phases.work_blocks_s is None
+
+
 def test_gathers_are_exposed_only_while_computing_waits():
     # batch 0, copied 1, forward 20, backward returned 50, exchanged 50, stepped 55
     marks = [marks_at(0, 1, 20, 50, 50, 55)]

@@ -128,7 +128,8 @@ def test_few_runs_compare_medians_and_say_so(builder):
     made = chosen(builder)
     assert places(made)[1] == (2, 128)
     assert not made.choice.fastest.is_decided
-    assert any("medians were compared; 4 runs of each decide" in n for n in made.table.notes)
+    assert made.table.answer.startswith("Not decided: 2 GPUs at batch 128 per GPU (ddp) or 4 GPUs")
+    assert made.next_cells[0] == "6 runs of each decide (repeats=6)"
 
 
 def test_exclusive_cells_are_charged_whole_nodes(builder):
@@ -176,7 +177,7 @@ def test_failed_baseline_stays_the_reference(builder, given_checks):
     assert made.table.answer.startswith(
         "Not reliable yet (the single-GPU time is doubtful): ask for 4 GPUs"
     )
-    assert "efficiency 0.833," in made.table.answer
+    assert "efficiency !0.833," in made.table.answer
     assert not any("no single-GPU cell" in note for note in made.table.notes)
 
 
@@ -242,7 +243,7 @@ def test_cell_at_the_edge_names_the_next_command(builder, batch):
     add_runs(builder, 4, 4.1)
     add_runs(builder, 2, 4.1, batch=256)
     add_runs(builder, 2, 4.3, batch=512)
-    assert chosen(builder).next_cells == ()
+    assert not any("worth a run" in line for line in chosen(builder).next_cells)
 
 
 def test_command_of_a_grid_that_accumulates_has_one_cell(builder):

@@ -1,0 +1,100 @@
+"""How far one run knows its own times: the scatter of blocks of its iterations, and of its epochs.
+
+What disturbs a machine lasts longer than a block of iterations, so the blocks are taken to deviate
+together: the error of a time is the standard deviation of its blocks, not that of their mean. What
+lasts for the whole launch no run can see. The derivation is in docs/formulas.md.
+"""
+
+from collections.abc import Iterable, Sequence
+from math import exp, log, sqrt
+from statistics import fmean, stdev
+
+from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.outliers import Lateness, over_ranks
+from hpml_jobs.core.record import Record
+from hpml_jobs.core.statistics import CONFIDENCE, ERRORS, Interval
+
+
+def block_scatter(blocks_s: Sequence[float]) -> float:
+    """Return the standard deviation of blocks of iterations, as a share of their mean.
+
+    >>> round(block_scatter([1.0, 1.1, 0.9, 1.0]), 3)
+    0.082
+    """
+    return stdev(blocks_s) / fmean(blocks_s)
+
+
+def epoch_error(record: Record, role: Role) -> float | None:
+    """Return the relative error of an epoch's time; None below ten iterations."""
+    epochs = [rank.epoch(role) for rank in record.ranks]
+    blocks = [e.steps.block_medians_s for e in epochs if e and e.steps and e.steps.block_medians_s]
+    return block_scatter(over_ranks(blocks)) if blocks else None
+
+
+def run_noise(record: Record) -> float | None:
+    """Return the relative error of the time of one run; None where nothing tells it.
+
+    It is the wider of two: the error of the timed epoch, and what the timed and the instrumented
+    epoch, two measurements of one time, differ by: |ln(E2 / E1)| / sqrt(2). Two epochs of a script
+    may differ in their work.
+    """
+    errors = [epoch_error(record, Role.TIMED)]
+    if record.overhead is not None and record.cell.script is None:
+        errors.append(abs(log(1 + record.overhead)) / sqrt(2))
+    return max((error for error in errors if error is not None), default=None)
+
+
+def overhead_error(record: Record) -> float:
+    """Return the error of the overhead, a ratio of two epochs; 0 where it is not known."""
+    timed, instrumented = (epoch_error(record, role) for role in (Role.TIMED, Role.INSTRUMENTED))
+    return sqrt((timed or 0.0) ** 2 + (instrumented or 0.0) ** 2)
+
+
+def lateness_error(record: Record, lateness: Lateness) -> float:
+    """Return the error of the share of the epoch by which a rank is late; 0 where it is not known.
+
+    It is the wider of two: the scatter over blocks of the difference between the late rank's work
+    and another's (not known before version 0.10.0), and that of the instrumented epoch.
+    """
+    work_s = {rank.rank: rank.phases and rank.phases.work_blocks_s for rank in record.ranks}
+    epochs = [rank.epoch(Role.INSTRUMENTED) for rank in record.ranks]
+    step_s = max(epoch.epoch_s / epoch.iterations for epoch in epochs if epoch)
+    differences_s = [
+        stdev(late - other for late, other in zip(of_late, of_other, strict=True))
+        for number, of_other in work_s.items()
+        for late in lateness.late
+        if number != late.rank.rank and of_other and (of_late := work_s[late.rank.rank])
+    ]
+    of_epoch = epoch_error(record, Role.INSTRUMENTED) or 0.0
+    return max(of_epoch, max(differences_s, default=0.0) / step_s)
+
+
+def error_of_median(runs_s: Sequence[float], noises: Iterable[float | None]) -> float | None:
+    """Return the error of the logarithm of the median time of some runs; None if it is not known.
+
+    `noises` are those of the runs, by `run_noise`. The wider of two counts: what the runs know
+    themselves, and the scatter of their times.
+
+    >>> error_of_median([10.0], [0.04]), error_of_median([10.0], [None])
+    (0.04, None)
+    >>> round(error_of_median([10.0, 12.0], [0.04, 0.04]), 3)
+    0.091
+    """
+    known = [noise**2 for noise in noises if noise is not None]
+    errors = [sqrt(fmean(known))] if known else []
+    errors += [stdev(map(log, runs_s))] if len(runs_s) > 1 else []
+    return max(errors) / sqrt(len(runs_s)) if errors else None
+
+
+def known_interval(ratio: float, *errors: float | None) -> Interval | None:
+    """Return the 95 % interval of a ratio of times with these errors; None if one is not known.
+
+    >>> low, high, _ = known_interval(2.0, 0.03, 0.04)
+    >>> round(low, 2), round(high, 2)
+    (1.81, 2.21)
+    """
+    squares = [error**2 for error in errors if error is not None]
+    if len(squares) < len(errors):
+        return None
+    factor = exp(ERRORS * sqrt(sum(squares)))
+    return Interval(ratio / factor, ratio * factor, CONFIDENCE)

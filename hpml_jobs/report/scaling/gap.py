@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from math import hypot
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from hpml_jobs.core.record import Rank
 from hpml_jobs.core.statistics import CONFIDENCE, bootstrap, percentiles
 from hpml_jobs.core.text import listed
 from hpml_jobs.report.frame.cells import CellResult
+from hpml_jobs.report.frame.decision import LEAST_RUNS, has_largest
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.scaling.causes import (
@@ -55,8 +57,9 @@ class Gap(NamedTuple):
     """The speedup of a row, and the parts that are missing to the ideal one.
 
     `late` are the ranks that the others wait for, or each other. `is_decided`: the largest part is
-    the largest in 95 % of the resamples. Checks may doubt the speedup, or its parts too.
-    `has_failed`: the speedup cannot be used. `has_waiting`: the exchange has the waiting in it.
+    the largest in 95 % of the resamples, and beyond the noise of a few runs. Checks may doubt the
+    speedup, or its parts too. `has_failed`: the speedup cannot be used. `has_waiting`: the exchange
+    has the waiting in it.
     `without` is None where no known cause is the largest, and where the epoch cannot be replayed:
     `unproven` says why.
     """
@@ -123,15 +126,13 @@ def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
     if not unproven:
         without = _without(values, speedups_without(times, reference_times), is_measured)
     drawn = _resampled(estimate, ideal)
-    largest = max(values, key=values.__getitem__)
-    agreeing = sum(max(of_draw, key=of_draw.__getitem__) is largest for of_draw in drawn)
     is_doubtful = group.doubts_ratio(row)
     return Gap(
         speedup=formulas.speedup(reference.epochs.median, row.epochs.median),
         parts={cause: _part(cause, value, drawn, estimate) for cause, value in values.items()},
         late=estimate.late,
         runs=_runs(estimate),
-        is_decided=agreeing >= CONFIDENCE * len(drawn),
+        is_decided=_is_decided(values, drawn, row, reference),
         is_doubtful=is_doubtful,
         doubts_parts=is_doubtful or group.doubts(row, Affected.SPLIT),
         has_failed=Level.FAIL in (group.worst(each, Affected.TIME) for each in (row, reference)),
@@ -222,6 +223,23 @@ def _without(values: Parts, speedups: Mapping[Causes, float], is_measured: bool)
         is_measured=is_measured and causes == {Cause.EXCHANGE},
         is_least=Cause.EXCHANGE in causes and not is_measured,
     )
+
+
+def _is_decided(values: Parts, drawn: Sequence[Parts], row: Row, reference: Row) -> bool:
+    """Return whether the largest part is that in 95 % of the resamples, and beyond the noise.
+
+    The resamples of a few runs are nearly all alike: there the noise of single runs decides too.
+    """
+    largest = max(values, key=values.__getitem__)
+    agreeing = sum(max(of_draw, key=of_draw.__getitem__) is largest for of_draw in drawn)
+    if agreeing < CONFIDENCE * len(drawn):
+        return False
+    if min(len(row.runs), len(reference.runs)) >= LEAST_RUNS:
+        return True
+    if row.error is None or reference.error is None:
+        return False
+    speedup = formulas.speedup(reference.epochs.median, row.epochs.median)
+    return has_largest(values, speedup * hypot(row.error, reference.error))
 
 
 def _runs(estimate: Estimate) -> int:

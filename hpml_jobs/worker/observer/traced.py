@@ -57,8 +57,9 @@ class Trace:
         self._thread = threading.get_ident()
         variables = dict(os.environ)
         self._profiler = start_profiler(device)
-        for name in os.environ.keys() - variables.keys():  # torch has read it
-            del os.environ[name]
+        self._variables = os.environ.keys() - variables.keys()
+        if not self._on_cuda:  # CUPTI may read them at its end
+            self._remove_variables()
         self._is_on = True
         os.register_at_fork(after_in_child=self._forget)
         self._begin_mark()
@@ -80,6 +81,11 @@ class Trace:
         if self._is_on:
             _enable_record_function(False)
 
+    def _remove_variables(self) -> None:
+        """Take from the environment of the script what is set for the profiler."""
+        while self._variables:
+            os.environ.pop(self._variables.pop(), None)
+
     def stop(self, reason: str = "") -> None:
         """Stop the profiler, if it is on; with a reason the trace is not to be read."""
         self.cut = self.cut or reason
@@ -87,6 +93,7 @@ class Trace:
             self._is_on = False
             self._mark.__exit__(None, None, None)
             self._profiler.stop()
+            self._remove_variables()
             record_numbers(is_on=True)
 
     def split(

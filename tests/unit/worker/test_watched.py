@@ -180,11 +180,22 @@ for n in range(3): train(n)
 """
 
 
-def test_numbers_of_hooks_and_variables_stay(written):
+TRACED = """
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+model.register_comm_hook(None, allreduce_hook)
+"""
+
+
+@pytest.mark.parametrize("hook", ["", TRACED])
+def test_numbers_of_hooks_and_variables_stay(written, hook):
+    """Also while torch's profiler records the exchange."""
     ours = ("FILES", "HPML_JOBS_OBSERVE", "MASTER_PORT")
-    script = PRELUDE + HOOKS.replace("dict(os.environ)", f"sorted({{*os.environ}} - {{*{ours}}})")
-    alone, watched, _ = written(script, 2)
-    assert_own(alone, watched, is_cut=False)
+    script = (
+        PRELUDE + hook + HOOKS.replace("dict(os.environ)", f"sorted({{*os.environ}} - {{*{ours}}})")
+    )
+    alone, watched, seen = written(script, 2)
+    assert seen.record.exchange.collectives
+    assert_own(alone, watched, is_cut=True)
 
 
 IN_VIEWS = PRELUDE.replace(

@@ -5,7 +5,7 @@ DDP's by a communication hook, every other one by the profiler.
 
 import gc
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from math import ceil, inf
 from typing import Any
@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch._C._distributed_c10d import GradBucket
+from torch._compile import _disable_dynamo
 from torch._dynamo import OptimizedModule
 from torch.distributed.distributed_c10d import _get_default_group
 from torch.nn.modules.module import register_module_forward_pre_hook
@@ -27,6 +28,7 @@ from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.phases import EpochPhases, split_phases
 from hpml_jobs.worker.instruments.timing import Clock
 from hpml_jobs.worker.instruments.wrappers import record_all_reduce
+from hpml_jobs.worker.observer.meters import parameters_of
 from hpml_jobs.worker.observer.traced import MOST_BATCHES, Trace
 from hpml_jobs.worker.observer.watch import (
     WRAPPERS,
@@ -35,7 +37,15 @@ from hpml_jobs.worker.observer.watch import (
     script_has_profiler,
     world_size,
 )
-from hpml_jobs.worker.observer.windows import Event, Iterations, Kind, Recording, mark_phases
+from hpml_jobs.worker.observer.windows import (
+    DEPTH,
+    SEVERAL,
+    Event,
+    Iterations,
+    Kind,
+    Recording,
+    mark_phases,
+)
 
 PASSES = 3
 """Forward passes of a batch, each with two stamps; stamps of the steps of an iteration."""
@@ -83,6 +93,16 @@ class Hook:
         return record_all_reduce(tensor, ledger, self._group)
 
 
+def _tensors_of(value: Any, depth: int = 0) -> list[Tensor]:
+    """Return the tensors in what a model returns."""
+    if isinstance(value, Tensor) or depth == DEPTH:
+        return [value] if isinstance(value, Tensor) else []
+    parts = value.values() if isinstance(value, Mapping) else value
+    if not isinstance(value, Mapping | list | tuple):
+        parts = getattr(value, "__dict__", {}).values()
+    return [tensor for part in parts for tensor in _tensors_of(part, depth + 1)]
+
+
 def _exchange_bucket(state: Hook, bucket: GradBucket) -> torch.futures.Future[Tensor]:
     return state.run(bucket)
 
@@ -101,7 +121,8 @@ class Exchange:
     """The instruments of a script's later windows. `events` are those of the current window.
 
     `missing` is the reason why phases and exchange are not split; None where they are. `postponed`
-    is why that takes a window more. `ledger` is that of the instrumented window.
+    is why that takes a window more. `ledger` is that of the instrumented window. `has_gone_back`:
+    gradients were computed since the last forward pass of a script without a loader.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -114,6 +135,8 @@ class Exchange:
         self._hooks: list[Hook] = []
         self._on_call: Callable[..., None] | None = None
         self._calls: RemovableHandle | None = None
+        self._outputs: RemovableHandle | None = None
+        self.has_gone_back = True
         self.starts_profiler = False
         self._is_traced = False
         self._trace: Trace | None = None
@@ -152,6 +175,21 @@ class Exchange:
             self._calls = self.model.register_forward_pre_hook(
                 self._on_call, prepend=True, with_kwargs=True
             )
+            if self._outputs is None:
+                self._outputs = self.model.register_forward_hook(
+                    lambda _module, _inputs, outputs: self._watch_backward(outputs)
+                )
+
+    @_disable_dynamo
+    def _watch_backward(self, outputs: object) -> None:
+        """Note a backward pass through outputs of the model."""
+        nodes = [tensor.grad_fn for tensor in _tensors_of(outputs) if tensor.grad_fn is not None]
+        self.has_gone_back = self.has_gone_back and not nodes
+        for node in nodes:
+            node.register_prehook(self._go_back)
+
+    def _go_back(self, *_: object) -> None:
+        self.has_gone_back = True
 
     @property
     def _wrappers(self) -> list[DistributedDataParallel]:
@@ -302,6 +340,11 @@ class Exchange:
         if not is_capturing():
             self.events.append(Event.now(kind, self.clock))
 
+    def note_forward(self) -> None:
+        """Note the forward pass in which the window began: torch has its hooks for it already."""
+        if self._undo:
+            self._note(Kind.FORWARD)
+
     def begin_step(
         self, args: tuple[Any, ...], options: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
@@ -354,17 +397,22 @@ class Exchange:
     def split(self, recording: Recording, iterations: Iterations) -> EpochPhases | None:
         """Return the phases of the instrumented window; None with the reason in `missing`."""
         steps = mark_phases(recording.window.start, iterations)
+        model = self.model.parameters() if self.model is not None else ()
+        stepped = {*map(id, parameters_of(recording.optimizers))}
+        if len(recording.optimizers) > 1 and not stepped <= {*map(id, model)}:
+            steps = SEVERAL
         if isinstance(steps, str):
             self.missing = steps
         if self.missing or isinstance(steps, str):
             return None
         window, marks = recording.window, [step.marks for step in steps]
+        gaps = [step.gaps for step in steps]
         accumulate = max(1, iterations.accumulate)
         if self._trace:
             is_sharded = self.wrapper is Strategy.FSDP
             try:
                 phases, self.ledger = self._trace.split(
-                    window, marks, accumulate, is_sharded=is_sharded
+                    window, marks, accumulate, is_sharded=is_sharded, gaps=gaps
                 )
             except (OSError, RuntimeError, ValueError) as fault:
                 self.missing = f"torch's profiler: {type(fault).__name__}: {fault}"
@@ -380,4 +428,4 @@ class Exchange:
         starts = [place[id(step.events[0])] for step in steps]
         for entry in ledger.collectives:
             entry.iteration = max(0, bisect_right(starts, entry.iteration - 1) - 1)
-        return split_phases(window, marks, ledger, overlaps=True, accumulate=accumulate)
+        return split_phases(window, marks, ledger, overlaps=True, accumulate=accumulate, gaps=gaps)

@@ -41,6 +41,7 @@ from hpml_jobs.worker.observer.watch import (
     world_size,
 )
 from hpml_jobs.worker.observer.windows import (
+    STEPS,
     Event,
     Iterations,
     Kind,
@@ -105,9 +106,9 @@ class Session:
     """Opens and ends the windows. `results` are those of the windows that count.
 
     Without window= a window is a pass over a loader in which an optimizer steps, with it so many
-    steps of the optimizer that stepped first. Before the first step nothing is known of the
-    device: the warm-up is stamped by the host. `ahead`: the loader is one batch ahead of training,
-    as those of Accelerate are.
+    iterations. Before the first step nothing is known of the device: the warm-up is stamped by the
+    host. `steps` are the iterations of all windows. `ahead`: the steps of an epoch after the loader
+    has no more batches, because it is read ahead of training.
     """
 
     def __init__(self, folder: AttemptFolder) -> None:
@@ -116,7 +117,7 @@ class Session:
         self.results: list[Result] = []
         self.steps = 0
         self.passes: list[int] = []
-        self.ahead = False
+        self.ahead = 0
         self._latest: Pass | None = None
         self._recording: Recording | None = None
         self._tests: WeakSet[Any] = WeakSet()
@@ -124,6 +125,7 @@ class Session:
         self._clock: Clock = HostClock()
         self._meters: Meters | None = None
         self._optimizer = self._trainings = 0
+        self._reads_loader = False
         self._other: ref[Optimizer] | None = None
         self._may_meet = self._all_may_come = True
         self._shorter = self._waits = ""
@@ -152,7 +154,7 @@ class Session:
             self._end_early(recording)
         if self._may_begin(loader):
             self._open(meets=loader in self._trained)
-        one_pass = Pass(loader, self._latest)
+        one_pass = Pass(loader, self._latest, length=_length(loader))
         self.request(one_pass)
         return one_pass
 
@@ -161,13 +163,21 @@ class Session:
         recording = self._recording
         if self.window:
             return recording is None and not self.results
-        return (recording is None or not recording.steps) and loader not in self._tests
+        has_begun = recording is not None and (recording.steps or recording.read())
+        return not has_begun and loader not in self._tests
 
     @guarded
     def request(self, one_pass: Pass) -> None:
         """Note that the script asks for a batch."""
+        self._end_if_full(one_pass)
         if self._recording:
             self._recording.events.append(Event.now(Kind.REQUEST, self._clock, one_pass))
+
+    @guarded
+    def make(self, one_pass: Pass) -> None:
+        """Note that the script has the iterator that it asked for."""
+        if self._recording:
+            self._recording.events.append(Event.now(Kind.MADE, self._clock, one_pass))
 
     @guarded
     def receive(self, one_pass: Pass, batch: Any) -> None:
@@ -181,11 +191,19 @@ class Session:
 
     @guarded
     def _receive_input(self, _model: nn.Module, *inputs: Any) -> None:
-        """Note that a script without a loader calls its model to train it."""
-        if self._recording and torch.is_grad_enabled():
+        """Note that a script without a loader calls its model to train it.
+
+        A forward pass without a backward pass since the last one has the same batch.
+        """
+        if not (torch.is_grad_enabled() and self._exchange.has_gone_back):
+            return
+        has_begun = self._end_if_full(None)
+        if self._recording:
             event = Event.now(Kind.BATCH, self._clock)
             self._recording.events.append(event._replace(samples=self._size_of(inputs)))
             self._exchange.count_batch()
+        if has_begun:
+            self._exchange.note_forward()
 
     def _size_of(self, batch: Any) -> int:
         return size_of(batch, tokens=self.cell.workload.samples_are_tokens)
@@ -199,7 +217,7 @@ class Session:
         if recording:
             recording.events.append(Event.now(Kind.END, self._clock, one_pass))
         if recording and recording.owner is one_pass:
-            if self.ahead or not self.results:  # whether it is ahead is known after the first
+            if self.ahead or not self.results:  # how far it is ahead is known after the first
                 recording.is_ending = True
             else:
                 self._end(recording)
@@ -232,33 +250,69 @@ class Session:
     def stepped(self, optimizer: Optimizer) -> None:
         """Note that an optimizer has stepped."""
         if not self._optimizer:
+            latest = self._latest
+            self._reads_loader = latest is not None and not latest.is_over
+            if latest is None or latest.is_over or not latest.length:
+                self.window = self.window or USUAL_WINDOW
             self._prepare(optimizer)
         elif id(optimizer) != self._optimizer:
             self._other = ref(optimizer)
-        self.steps += 1
+        if self._latest and self._latest.in_thread and not self.window:
+            self._window_anew(optimizer)
         if self._recording is None and self.window and not self.results:
             self._open(meets=True)
-            return
         recording = self._recording
         if recording is None:
+            self.steps += 1
             return
+        self._find_outer(recording)
         if recording.owner is None and not self.window:
-            if self._latest is None or self._latest.is_over:
-                return  # not in a pass
-            recording.owner = self._latest
-            self._trained.add(self._latest.loader)
-        source = recording.owner or self._latest
-        if source:
-            source.steps += 1
-        recording.events.append(Event.now(Kind.STEPPED, self._clock))
-        recording.steps += id(optimizer) == self._optimizer
+            self.steps += 1
+            return  # not in a pass
+        self._exchange.has_gone_back = True
+        kind = recording.count_step(id(optimizer))
+        self.steps += kind is Kind.STEPPED
+        recording.optimizers.add(optimizer)
+        if recording.outer:
+            recording.outer.steps += 1
+        recording.events.append(Event.now(kind, self._clock))
         if recording.is_ending:
-            self.ahead = True
-            self._end(recording)
-        elif recording.steps >= self._most_iterations(recording.role):
-            self._end(recording)
-            if self.window:
-                self._open(meets=True)
+            recording.after_end += 1
+            if self.results and recording.after_end >= self.ahead:
+                self._end(recording)
+
+    def _find_outer(self, recording: Recording) -> None:
+        """Find the outermost pass: of those that were read since the last iteration the first.
+
+        Where they have batches of other sizes, it is one with the cell's. In the first iteration of
+        a window a pass may be read that training does not read again.
+        """
+        is_known = recording.outer and not recording.outer.is_over
+        if is_known and (self.window or recording.steps > 1):
+            return
+        passes = recording.read()
+        if not passes or recording.outer in passes:
+            return
+        sizes = {self.cell.batch, self.cell.batch * self.cell.gpus}
+        has_size = {event.source for event in recording.events if event.samples in sizes}
+        recording.outer = next((each for each in passes if each in has_size), passes[0])
+        if not self.window:
+            recording.owner = recording.outer
+            self._trained.add(recording.outer.loader)
+
+    def _end_if_full(self, source: Pass | None) -> bool:
+        """End a window that has its iterations where the next one begins; return whether it did."""
+        recording = self._recording
+        if (
+            recording is None
+            or recording.steps < self._most_iterations(recording.role)
+            or not recording.is_asked_by(source)
+        ):
+            return False
+        self._end(recording)
+        if self.window:
+            self._open(meets=True)
+        return True
 
     def _most_iterations(self, role: Role) -> float:
         """Return the iterations after which a window ends; a pass that is profiled may go on."""
@@ -271,11 +325,9 @@ class Session:
         """Learn what steps here; all that takes long, before the first window that counts."""
         self._optimizer = id(optimizer)
         self._trainings += 1
-        if self.window is None and not (self._latest and _has_length(self._latest.loader)):
-            self.window = USUAL_WINDOW
         self._devices = devices_of(optimizer)
         self.device = self._devices[0]
-        self._exchange.find_model(optimizer, None if self._latest else self._receive_input)
+        self._exchange.find_model(optimizer, None if self._reads_loader else self._receive_input)
         self.writer = Writer(self, optimizer)
         self._meters = Meters(self.device)
         self.writer.write()
@@ -298,6 +350,8 @@ class Session:
             if meets:
                 self._meet(role)
         self._recording = Recording(Window(self._clock, lambda: None), role)
+        if self.window and self.results:
+            self._recording.fetched = self.results[-1].iterations.fetched
         self._exchange.events = self._recording.events
         self._recording.window.__enter__()
 
@@ -362,9 +416,12 @@ class Session:
 
     def _end_early(self, recording: Recording) -> None:
         """End a window where the script has left its pass: with the last step."""
-        kinds = (Kind.STEPPED, Kind.END) if recording.is_ending else (Kind.STEPPED,)
-        last = next(event for event in reversed(recording.events) if event.kind in kinds)
-        recording.window.end_at(last.stamp)
+        events, kinds = recording.events, (*STEPS, Kind.END) if recording.is_ending else STEPS
+        while events[-1].kind not in kinds:  # a batch that is not trained
+            events.pop()
+        recording.window.end_at(events[-1].stamp)
+        if recording.is_ending and not self.results:
+            self.ahead = recording.after_end
         self._finish(recording)
 
     def _end(self, recording: Recording) -> None:
@@ -377,7 +434,8 @@ class Session:
         role, self._recording = recording.role, None
         batches = recording.owner.batches if recording.owner else 0
         is_first = role in (Role.TIMED, Role.INSTRUMENTED)  # later the first training is measured
-        if is_first and recording.owner and not recording.steps and self._begins_anew():
+        is_of_first = self._optimizer in map(id, recording.optimizers)
+        if is_first and recording.owner and not is_of_first and self._begins_anew():
             role = Role.WARMUP
         if role is Role.INSTRUMENTED and self._exchange.most_iterations and self.results:
             batches = self.results[-1].batches  # the pass may go on
@@ -386,10 +444,10 @@ class Session:
             self._shorter = f"a later epoch has {batches} batches, not {self.results[-1].batches}"
             self._exchange.stop()
             return
-        ahead = self.ahead and recording.owner is not None
+        ahead = self.ahead > 0 or any(result.iterations.ahead for result in self.results)
         iterations = split_iterations(self._clock, recording, ahead=ahead)
         phases = None
-        if role is Role.INSTRUMENTED and recording.steps:
+        if role is Role.INSTRUMENTED and is_of_first:
             phases = self._exchange.split(recording, iterations)
         elif role is Role.INSTRUMENTED:
             self._exchange.missing = "another optimizer steps now than in the first epoch"
@@ -401,6 +459,7 @@ class Session:
             )
             if self._meters and role is not Role.WARMUP:
                 epoch = self._meters.add_to(epoch)
+            self.writer.add_optimizers(recording.optimizers)
             self.results.append(Result(epoch, iterations, batches, len(recording.events), phases))
         if phases and self._clock.runs_behind_host:
             self._add_launches(iterations)
@@ -431,11 +490,20 @@ class Session:
         optimizer = self._other() if self._other else None
         if optimizer is None or not self.writer.is_other(optimizer):
             return False
+        self._start_anew(optimizer)
+        return True
+
+    def _start_anew(self, optimizer: Optimizer) -> None:
+        """Forget all windows that were measured, and prepare those of this optimizer."""
         self._exchange.stop()
         self._exchange = Exchange(self._clock)
-        self.results, self.passes = [], []
+        self._recording, self.results, self.passes = None, [], []
         self._prepare(optimizer)
-        return True
+
+    def _window_anew(self, optimizer: Optimizer) -> None:
+        """Measure windows from now on: another thread reads the loader, and hides its epochs."""
+        self.window, self._latest, self._reads_loader = USUAL_WINDOW, None, False
+        self._start_anew(optimizer)
 
     def note_capture(self) -> None:
         """Note once that a step goes into a CUDA graph."""
@@ -473,7 +541,7 @@ class Session:
             unread.append(f"launches: {self._waits}")
         if script_has_profiler():
             unread.append("the script uses torch's profiler, which takes a part of its times")
-        if self.steps and self._latest is None:
+        if self.steps and not self._reads_loader:
             unread.append("waiting for batches: the script's main thread reads no DataLoader")
         return unread
 
@@ -511,17 +579,20 @@ class Session:
     def _close(self) -> None:
         """End the pass that the script ends in, if it is a whole one, and write the last result."""
         recording = self._recording
-        if recording and recording.owner and not self.has_failed:
-            batches = self.results[-1].batches if self.results else None
-            if recording.is_ending or recording.owner.batches == batches:
+        if recording and recording.steps and not self.has_failed:
+            is_whole = recording.steps >= self._most_iterations(recording.role)
+            if recording.owner and not is_whole:
+                batches = self.results[-1].batches if self.results else None
+                is_whole = recording.is_ending or recording.owner.batches == batches
+            if is_whole:
                 self._end_early(recording)
         self.is_over = True
         self.writer.write(has_ended=True)
 
 
-def _has_length(loader: Any) -> bool:
-    """Return whether a loader says how many batches a pass has; a stream may be endless."""
+def _length(loader: Any) -> int | None:
+    """Return how many batches a pass has, if the loader says so; a stream may be endless."""
     try:
-        return len(loader) > 0
+        return len(loader)
     except TypeError:
-        return False
+        return None

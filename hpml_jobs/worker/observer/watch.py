@@ -145,12 +145,16 @@ def _watch_loaders() -> None:
         iterator = make(loader)
         setattr(iterator, PASS, one_pass)
         if one_pass is not None:
+            session().make(one_pass)
             one_pass.dropped = weakref.ref(iterator, lambda _: _drop(one_pass))
         return iterator
 
     def __next__(iterator: _BaseDataLoaderIter) -> Any:  # noqa: N807
         one_pass = getattr(iterator, PASS, None)
-        if one_pass is None:
+        if one_pass is None or one_pass.in_thread:
+            return load(iterator)
+        if threading.current_thread() is not threading.main_thread():
+            one_pass.in_thread = one_pass.is_over = True
             return load(iterator)
         observer = session()
         observer.request(one_pass)

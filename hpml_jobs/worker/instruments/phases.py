@@ -129,11 +129,11 @@ def split_phases(  # noqa: PLR0913  (one epoch, as it was recorded)
     return EpochPhases(
         phases=Phases(
             stall_s=total.stall_s + last_stall_s,
-            h2d_s=total.h2d_s - other.before_s,
+            h2d_s=0.0 if gaps else total.h2d_s,
             forward_s=total.forward_s,
             backward_s=total.backward_s,
             comm_exposed_s=total.comm_exposed_s,
-            optimizer_s=total.optimizer_s - other.after_s,
+            optimizer_s=max(0.0, total.optimizer_s - other.after_s),
             comm_forward_s=total.comm_forward_s,
             pack_s=total.pack_s,
             replicas_s=(
@@ -259,16 +259,17 @@ def _with_gaps(
         return union_s(_clipped(waits, start, end))
 
     start = at.batch - phases.stall_s
-    before_s = at.copied - start - waited_s(start, at.copied)
+    before_s = max(0.0, at.copied - start - waited_s(start, at.copied))
     after_s = sum(
-        end - start - union_s(_clipped([*waits, *exposed], start, end)) for start, end in after
+        max(0.0, end - start - union_s(_clipped([*waits, *exposed], start, end)))
+        for start, end in after
     )
     of_phases = phases._replace(
         stall_s=waited_s(start, at.stepped),
         h2d_s=before_s,
-        forward_s=phases.forward_s - waited_s(at.copied, at.forward),
+        forward_s=max(0.0, phases.forward_s - waited_s(at.copied, at.forward)),
         backward_s=max(0.0, phases.backward_s - waited_s(at.forward, at.exchanged)),
-        optimizer_s=phases.optimizer_s - waited_s(at.exchanged, at.stepped),
+        optimizer_s=max(0.0, phases.optimizer_s - waited_s(at.exchanged, at.stepped)),
     )
     return of_phases, Other(before_s, after_s)
 

@@ -121,8 +121,9 @@ class Exchange:
     """The instruments of a script's later windows. `events` are those of the current window.
 
     `missing` is the reason why phases and exchange are not split; None where they are. `postponed`
-    is why that takes a window more. `ledger` is that of the instrumented window. `has_gone_back`:
-    gradients were computed since the last forward pass of a script without a loader.
+    is why that takes a window more. `ledger` is that of the instrumented window. `gone_back`
+    has the numbers of the calls of the model through whose outputs gradients went back, `calls` the
+    number of the last one, of a script without a loader.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -136,7 +137,8 @@ class Exchange:
         self._on_call: Callable[..., None] | None = None
         self._calls: RemovableHandle | None = None
         self._outputs: RemovableHandle | None = None
-        self.has_gone_back = True
+        self.calls = 0
+        self.gone_back: set[int] = set()
         self.starts_profiler = False
         self._is_traced = False
         self._trace: Trace | None = None
@@ -182,14 +184,11 @@ class Exchange:
 
     @_disable_dynamo
     def _watch_backward(self, outputs: object) -> None:
-        """Note a backward pass through outputs of the model."""
+        """Note when gradients go back through the outputs of this call of the model."""
+        number = self.calls
         nodes = [tensor.grad_fn for tensor in _tensors_of(outputs) if tensor.grad_fn is not None]
-        self.has_gone_back = self.has_gone_back and not nodes
         for node in nodes:
-            node.register_prehook(self._go_back)
-
-    def _go_back(self, *_: object) -> None:
-        self.has_gone_back = True
+            node.register_prehook(lambda *_: self.gone_back.add(number))
 
     @property
     def _wrappers(self) -> list[DistributedDataParallel]:

@@ -126,6 +126,7 @@ class Session:
         self._meters: Meters | None = None
         self._optimizer = self._trainings = 0
         self._reads_loader = False
+        self._calls: dict[int, tuple[list[Event], int]] = {}
         self._other: ref[Optimizer] | None = None
         self._may_meet = self._all_may_come = True
         self._shorter = self._waits = ""
@@ -191,19 +192,31 @@ class Session:
 
     @guarded
     def _receive_input(self, _model: nn.Module, *inputs: Any) -> None:
-        """Note that a script without a loader calls its model to train it.
-
-        A forward pass without a backward pass since the last one has the same batch.
-        """
-        if not (torch.is_grad_enabled() and self._exchange.has_gone_back):
+        """Note that a script without a loader calls its model, maybe to train it."""
+        if not torch.is_grad_enabled():
             return
+        self._settle_calls()
         has_begun = self._end_if_full(None)
+        self._exchange.calls += 1
         if self._recording:
+            events = self._recording.events
+            self._calls[self._exchange.calls] = events, len(events)
             event = Event.now(Kind.BATCH, self._clock)
-            self._recording.events.append(event._replace(samples=self._size_of(inputs)))
-            self._exchange.count_batch()
+            events.append(event._replace(samples=self._size_of(inputs)))
         if has_begun:
             self._exchange.note_forward()
+
+    def _settle_calls(self) -> None:
+        """Of the calls of the model since the last backward pass, keep the first that it trains."""
+        trained = [number for number in self._calls if number in self._exchange.gone_back]
+        if not trained:
+            return
+        for number, (events, place) in self._calls.items():
+            if number != trained[0]:
+                events[place] = events[place]._replace(kind=Kind.UNTRAINED)
+        self._calls.clear()
+        self._exchange.gone_back.clear()
+        self._exchange.count_batch()
 
     def _size_of(self, batch: Any) -> int:
         return size_of(batch, tokens=self.cell.workload.samples_are_tokens)
@@ -261,6 +274,8 @@ class Session:
             self._window_anew(optimizer)
         if self._recording is None and self.window and not self.results:
             self._open(meets=True)
+            self.steps += 1
+            return
         recording = self._recording
         if recording is None:
             self.steps += 1
@@ -269,7 +284,8 @@ class Session:
         if recording.owner is None and not self.window:
             self.steps += 1
             return  # not in a pass
-        self._exchange.has_gone_back = True
+        self._settle_calls()
+        self._calls.clear()
         kind = recording.count_step(id(optimizer))
         self.steps += kind is Kind.STEPPED
         recording.optimizers.add(optimizer)
@@ -288,7 +304,7 @@ class Session:
         a window a pass may be read that training does not read again.
         """
         is_known = recording.outer and not recording.outer.is_over
-        if is_known and (self.window or recording.steps > 1):
+        if not self._reads_loader or (is_known and (self.window or recording.steps > 1)):
             return
         passes = recording.read()
         if not passes or recording.outer in passes:
@@ -497,7 +513,7 @@ class Session:
         """Forget all windows that were measured, and prepare those of this optimizer."""
         self._exchange.stop()
         self._exchange = Exchange(self._clock)
-        self._recording, self.results, self.passes = None, [], []
+        self._recording, self.results, self.passes, self._calls = None, [], [], {}
         self._prepare(optimizer)
 
     def _window_anew(self, optimizer: Optimizer) -> None:

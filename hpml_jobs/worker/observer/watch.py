@@ -163,6 +163,9 @@ def _watch_loaders() -> None:
         except StopIteration:
             observer.end_pass(one_pass)
             raise
+        except BaseException:  # the script may ask again
+            observer.make(one_pass)
+            raise
         observer.receive(one_pass, batch)
         return batch
 

@@ -34,7 +34,8 @@ class Kind(IntEnum):
     STEP = 5
     STEPPED = 6  # the first step of an iteration
     STEPPED_TOO = 7  # another one: of the same optimizer, or of another
-    MADE = 8  # it has the iterator that it asked for
+    UNTRAINED = 9  # the model is called, without a loader, but nothing trains this alone
+    MADE = 8  # it has the iterator that it asked for, or an exception
 
 
 STEPS = (Kind.STEPPED, Kind.STEPPED_TOO)

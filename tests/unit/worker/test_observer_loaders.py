@@ -142,9 +142,11 @@ IN_THREAD = {
 }
 
 
+@pytest.mark.parametrize("tests_with_gradients", [False, True])
 @pytest.mark.parametrize("ahead", IN_THREAD.values(), ids=IN_THREAD)
-def test_loader_whose_end_says_nothing_gives_windows(observe, ahead):  # noqa: F811
-    record = observe(SCRIPT + ahead + EPOCHS, "40 1", gpus=1, batch=SIZE).record
+def test_loader_whose_end_says_nothing_gives_windows(observe, ahead, tests_with_gradients):  # noqa: F811
+    epochs = EPOCHS.replace("no_grad", "enable_grad") if tests_with_gradients else EPOCHS
+    record = observe(SCRIPT + ahead + epochs, "40 1", gpus=1, batch=SIZE).record
     timed = record.ranks[0].timed
     assert (timed.iterations, timed.samples) == (200, 200 * SIZE)
     assert record.facts.in_windows

@@ -2,12 +2,13 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.worker.instruments.collectives import Ledger
-from hpml_jobs.worker.instruments.phases import split_phases
+from hpml_jobs.worker.instruments.phases import Gaps, split_phases
 from hpml_jobs.worker.instruments.recorder import IterationMarks
 from hpml_jobs.worker.instruments.timing import HostClock, Window
 from hpml_jobs.worker.instruments.trace import Event as Traced
@@ -217,6 +218,7 @@ def parts_ns(letters):
     assert phases.stall_s == pytest.approx(
         iterations.times.stall_s.sum() + iterations.times.last_stall_s
     )
+    assert min(phases.parts_s) >= 0
     return [round(1e9 * seconds) for seconds in phases.parts_s]
 
 
@@ -330,3 +332,17 @@ def test_message_of_unknown_size_leaves_the_times(monkeypatch):
 def test_trace_without_known_messages_is_refused(monkeypatch, events, words):
     with pytest.raises(ValueError, match=words):
         split_of_gpu(monkeypatch, *events)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rounding_makes_no_phase_negative(seed):
+    """Sums of the same times in another order differ in the last digit."""
+    stamps = np.random.default_rng(seed).integers(1, 10**6, 600).cumsum().tolist()
+    marks = [IterationMarks(*stamps[place : place + 6]) for place in range(0, 600, 6)]
+    window = Window(HostClock(), lambda: None)
+    window.start, window.end = 0, stamps[-1]
+    gaps = [Gaps([], [(mark.exchanged, mark.stepped)]) for mark in marks]
+    ledger = Ledger(HostClock())
+    split = split_phases(window, marks, ledger, overlaps=True, accumulate=4, gaps=gaps)
+    assert min(split.phases.parts_s) >= 0
+    assert sum(split.phases.parts_s) == pytest.approx(1e-9 * stamps[-1])

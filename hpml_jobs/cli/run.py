@@ -191,6 +191,8 @@ def _cell_line(folder: CellFolder) -> str:
         shown = (f"{name} {share:.3f}" for name, share in accuracies.items() if share is not None)
         in_windows = record.facts is not None and record.facts.in_windows
         what = counted(record.ranks[0].timed.iterations, "iteration") if in_windows else "epoch"
-        return f"{folder.slug:44} {what} {record.timed_s:8.3f} s   {', '.join(shown)}".rstrip()
+        note = (end.reason or "") if end else ""
+        words = ", ".join(shown) or note
+        return f"{folder.slug:44} {what} {record.timed_s:8.3f} s   {words}".rstrip()
     outcome = end.outcome.value if end else "failed"
     return f"{folder.slug:44} {outcome}: {end.reason if end else 'ended without an exit report'}"

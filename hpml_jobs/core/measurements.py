@@ -303,6 +303,7 @@ class Memory(Value, frozen=True, kw_only=True):
 
     Bytes are the peaks of the fullest GPU: `allocated_bytes` of tensors, `reserved_bytes` of what
     the allocator holds. Memory of the CUDA context, NCCL and library handles is not in them.
+    Those of a script are peaks since its process began, or since it reset them itself.
     `retries` are allocations for which cached memory had to be freed, which waits for the device;
     `ooms` those that failed; both are sums over the GPUs.
     """

@@ -1,5 +1,6 @@
 """Process lifetime: die with the parent, ask for stacks, exit without teardown."""
 
+import contextlib
 import ctypes
 import multiprocessing
 import os
@@ -10,7 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+
+TERM_S, END_S = 2.0, 10.0
+"""Time for processes that are ended by SIGTERM, and for all to be gone: one may wait for a disk."""
+
+POLL_S = 0.01
 
 STACK_SIGNAL = signal.SIGUSR2
 """The signal at which a rank, or one of its DataLoader workers, writes its Python stacks.
@@ -72,14 +78,57 @@ def request_stacks(root: int) -> int:
 
 def descendants(root: int) -> Iterator[int]:
     """Yield the processes below `root`, parents first; none where /proc does not have them."""
-    for children in Path(f"/proc/{root}/task").glob("*/children"):
-        try:
-            pids = [int(pid) for pid in children.read_text().split()]
-        except OSError:  # the thread has ended
-            continue
-        for pid in pids:
-            yield pid
-            yield from descendants(pid)
+    for pid in children(root):
+        yield pid
+        yield from descendants(pid)
+
+
+def children(parent: int) -> list[int]:
+    """Return the children of a process; none where /proc does not have them."""
+    pids: list[int] = []
+    for of_thread in Path(f"/proc/{parent}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            pids += map(int, of_thread.read_text().split())
+    return pids
+
+
+class Orphans:
+    """The processes below this one whose parents end: they become its children, and end with it.
+
+    `others` are the children that this process has before. Only children are ended, whose numbers
+    no other process can get before they are reaped here.
+    """
+
+    def __init__(self) -> None:
+        self.others = {*children(os.getpid())}
+        self._adopt(is_on=True)
+
+    @staticmethod
+    def _adopt(*, is_on: bool) -> None:
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(is_on), 0, 0, 0)
+
+    def reap(self) -> None:
+        """Reap those that have ended; without it they stay in the table of processes."""
+        for pid in {*children(os.getpid())} - self.others:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+
+    def end(self) -> None:
+        """End them by SIGTERM, after `TERM_S` by SIGKILL, until none is left."""
+        began_s = time.monotonic()
+        told: set[int] = set()
+        passed_s = 0.0
+        while (left := {*children(os.getpid())} - self.others) and passed_s < END_S:
+            passed_s = time.monotonic() - began_s
+            is_late = passed_s > TERM_S
+            for pid in left if is_late else left - told:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL if is_late else signal.SIGTERM)
+            told |= left
+            self.reap()
+            time.sleep(POLL_S)
+        self._adopt(is_on=False)
 
 
 def _catches(pid: int, number: signal.Signals) -> bool:

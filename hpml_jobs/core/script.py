@@ -26,8 +26,8 @@ class Script(Value, frozen=True, kw_only=True):
 
     `path` is a file below the folder of the submission, or `-m` and a module. `window` has the
     numbers of iterations of the warm-up and of every later window; None: passes over a loader.
-    With `stop` the script is ended after the last window, in which no gradients are exchanged;
-    without it the script runs to its end, and there is no such window.
+    With `stop` the script is ended after the last window, without it the script runs to its end.
+    Records of versions before 0.10 may have a window without exchange of gradients.
     """
 
     path: str

@@ -29,7 +29,7 @@ from hpml_jobs.job.end import (
     publish,
     stopped_end,
 )
-from hpml_jobs.job.script import merge_observed
+from hpml_jobs.job.script import Merged, merge_observed
 from hpml_jobs.job.workers import Callbacks, Job, run_workers
 from hpml_jobs.slurm.commands import neighbour_jobs
 from hpml_jobs.slurm.jobs import NO_SPACE_CODE, is_slurm
@@ -171,7 +171,8 @@ def _measure(folder: CellFolder, file: CellFile, attempt: Attempt, job: Job) -> 
     sampler = CardSampler(file.cell.gpus_per_node if file.cell.device is Device.CUDA else 0)
     callbacks = Callbacks(sampler.start, report_stop)
     code, stopped = run_workers(file, folder, paths, job, callbacks)
-    unseen = merge_observed(paths) if file.cell.script and job.node == 0 else None
+    is_script = file.cell.script is not None and job.node == 0
+    merged = merge_observed(paths, paths.log_of(0)) if is_script else Merged()
     samples = sampler.stop()
     if samples.by_uuid and code == 0:
         if job.node == 0:
@@ -183,8 +184,10 @@ def _measure(folder: CellFolder, file: CellFile, attempt: Attempt, job: Job) -> 
         _wait_for_other_nodes(paths, code)
     torchrun = file.cell.strategy.under_torchrun
     end = judge(attempt, paths, code, stopped=stopped, torchrun=torchrun)
-    if unseen and end.outcome is Outcome.OK:
-        end = msgspec.structs.replace(end, outcome=Outcome.FAILED, reason=unseen)
+    if end.outcome is Outcome.OK and merged.fault:
+        end = msgspec.structs.replace(end, outcome=Outcome.FAILED, reason=merged.fault)
+    elif end.outcome is Outcome.OK and merged.note:
+        end = msgspec.structs.replace(end, reason=merged.note)
     end = apply_time_limit(end, file, time.monotonic() - started_at)
     return keep_measured(end, paths) if job.node == 0 else end
 

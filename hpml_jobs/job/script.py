@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import hpml_jobs
 from hpml_jobs.core.cell import CellFile
@@ -65,14 +66,26 @@ def script_environment(script: Script, attempt: AttemptFolder) -> dict[str, str]
     return slurm | {"PYTHONPATH": path, OBSERVE_VARIABLE: str(attempt.root.resolve())}
 
 
-def merge_observed(attempt: AttemptFolder) -> str | None:
-    """Write the attempt's record from what its processes saw; else return the reason why not."""
+class Merged(NamedTuple):
+    """Why there is no record, and what is to be said of one that there is."""
+
+    fault: str = ""
+    note: str = ""
+
+
+def merge_observed(attempt: AttemptFolder, log: Path) -> Merged:
+    """Write the attempt's record from what its processes saw; the note goes to its log too."""
     merge = ["-m", "hpml_jobs.worker.observer", str(attempt.cell_folder), attempt.id]
     done = subprocess.run([sys.executable, *merge], capture_output=True, text=True, check=False)
-    if done.returncode == 0:
-        return None
     lines = (done.stdout.strip() or done.stderr.strip()).splitlines()
-    return lines[-1] if lines else f"no record was written (exit code {done.returncode})"
+    if done.returncode:
+        unknown = f"no record was written (exit code {done.returncode})"
+        return Merged(fault=lines[-1] if lines else unknown)
+    note = done.stdout.strip()
+    if note:
+        with log.open("a") as file:
+            file.write(f"hpml-jobs: {note}\n")
+    return Merged(note=note)
 
 
 def task_variables(environment: dict[str, str]) -> dict[str, str]:

@@ -17,6 +17,7 @@ from hpml_jobs.core.cell import Cell, CellFile
 from hpml_jobs.core.process_times import process_started_s
 from hpml_jobs.core.processes import (
     STACK_SIGNAL,
+    Orphans,
     die_with_parent,
     ignore_submitit_signal,
     request_stacks,
@@ -137,7 +138,8 @@ def run_workers(
     """Run the workers and pass SIGTERM on; return their exit code, and whether SIGTERM came.
 
     Before SIGTERM, and where SLURM announces the time limit, all ranks and DataLoader workers of
-    this node write their stacks. Without SLURM an alarm ends the workers at the time limit.
+    this node write their stacks. Without SLURM an alarm ends the workers at the time limit. With
+    the workers all processes end that they have started, also those that left them.
     """
     log = attempt.log_of(job.node)
     stopped = False
@@ -149,6 +151,7 @@ def run_workers(
         torchrun = torchrun_command(cell, attempt, job)
         command = script_command(script, file, attempt, torchrun, job.node)
         environment |= script_environment(script, attempt)
+    orphans = Orphans()
     with log.open("ab") as output:
         workers = subprocess.Popen(
             command,
@@ -168,15 +171,20 @@ def run_workers(
                 callbacks.on_stop()
                 workers.terminate()  # once: a second SIGTERM interrupts torchrun's own shutdown
 
+        def reap(_signal: int, _frame: FrameType | None) -> None:
+            orphans.reap()
+
         def write_stacks(_signal: int, _frame: FrameType | None) -> None:
             request_stacks(os.getpid())
 
+        orphans.others.add(workers.pid)
         before = {
             number: signal.signal(number, handler)
             for number, handler in (
                 (signal.SIGTERM, pass_on),
                 (signal.SIGALRM, pass_on),
                 (STACK_SIGNAL, write_stacks),
+                (signal.SIGCHLD, reap),
             )
         }
         if file.shape and not is_slurm(job.id):
@@ -189,6 +197,7 @@ def run_workers(
             if workers.poll() is None:  # interrupted: no process of a cell outlives its job
                 workers.terminate()
                 workers.wait()
+            orphans.end()
             for number, handler in before.items():
                 signal.signal(number, handler)
 

@@ -1,12 +1,15 @@
 """The error report of a rank: a one-line reason, the kind of the error, and the traceback."""
 
 import faulthandler
+import fcntl
+import os
 import re
 import signal
 import sys
 import time
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import IO
 
 from hpml_jobs.core.errors import HpmlError, NodeFaultError
@@ -177,6 +180,10 @@ _files: list[IO[bytes]] = []
 """The open file: faulthandler keeps only its descriptor."""
 
 
+HIGH = 512
+"""The least number of the open file: a program that closes all files opens its next ones below."""
+
+
 def write_stacks_on_signals(rank: int, folder: AttemptFolder) -> None:
     """Write the stacks of all threads to `stacks/rank<R>.txt` at STACK_SIGNAL, SIGTERM or a crash.
 
@@ -187,7 +194,9 @@ def write_stacks_on_signals(rank: int, folder: AttemptFolder) -> None:
     path = folder.stacks_of(rank)
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("ab", buffering=0)
-    _files.append(file)
+    with suppress(OSError):  # so many files may not be open here
+        file = os.fdopen(fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, HIGH), "ab", buffering=0)
+    _files[:] = [file]
     if not faulthandler.is_enabled():
         faulthandler.enable(file)
     if signal.getsignal(STACK_SIGNAL) in (signal.SIG_DFL, signal.SIG_IGN):

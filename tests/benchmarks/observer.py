@@ -14,6 +14,7 @@ the observer adds to a step.
 import argparse
 import json
 import os
+import runpy
 import sys
 import tempfile
 import time
@@ -32,6 +33,7 @@ from hpml_jobs.core.script import Script
 from hpml_jobs.core.statistics import interval
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.workload import Workload
+from hpml_jobs.job.script import SITE
 from hpml_jobs.study.attempt import OBSERVE_VARIABLE
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole
@@ -54,7 +56,7 @@ class Switch:
 
     def __init__(self) -> None:
         self._plain = self._state()
-        watch.install()
+        runpy.run_path(str(SITE / "sitecustomize.py"), run_name="sitecustomize")
         self._watched = self._state()
 
     def _state(self) -> tuple[Any, Any, dict[int, Any]]:

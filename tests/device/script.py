@@ -7,8 +7,8 @@ import sys
 import torch
 
 from hpml_jobs.core.processes import leave
+from hpml_jobs.job.script import SITE
 from hpml_jobs.study.attempt import OBSERVE_VARIABLE
-from hpml_jobs.worker.observer.watch import install
 from tests import device
 from tests.device import queued_gloo, rank
 
@@ -20,7 +20,7 @@ if __name__ == "__main__":
         queued_gloo.register(library)
         rank.refuse_waits()
     if OBSERVE_VARIABLE in os.environ:
-        install()
+        runpy.run_path(str(SITE / "sitecustomize.py"), run_name="sitecustomize")
     sys.argv = sys.argv[2:]
     runpy.run_path(sys.argv[0], run_name="__main__")
     leave(0)

@@ -32,20 +32,20 @@ def start(program, script, words):
 @pytest.mark.parametrize(
     ("script", "words", "roles"),
     [
-        ("ddp_torchrun", TWO, [*SPLIT, Role.UNSYNCED]),
-        ("spawn", ("gpus=2", "launcher=python"), [*SPLIT, Role.UNSYNCED]),
+        ("ddp_torchrun", TWO, SPLIT),
+        ("spawn", ("gpus=2", "launcher=python"), SPLIT),
         ("srun_procid", ("gpus=1", "launcher=srun"), SPLIT),
         ("trainer", ONE, SPLIT),
         slow("prepared", ONE, SPLIT),
         slow("gan", ONE, SPLIT[:2]),
-        slow("prepared", TWO, [*SPLIT, Role.UNSYNCED]),
-        slow("gan", TWO, [*SPLIT[:2], Role.UNSYNCED]),
-        slow("two_optimizers", TWO, [*SPLIT[:2], Role.UNSYNCED]),
-        slow("amp", TWO, [*SPLIT, Role.UNSYNCED]),
+        slow("prepared", TWO, SPLIT),
+        slow("gan", TWO, SPLIT[:2]),
+        slow("two_optimizers", TWO, SPLIT[:2]),
+        slow("amp", TWO, SPLIT),
         slow("single", ONE, SPLIT),
         slow("fsdp", (*TWO, "strategy=fsdp"), SPLIT),
-        slow("os_exit", TWO, [*SPLIT, Role.UNSYNCED]),
-        slow("swallows", TWO, [*SPLIT, Role.UNSYNCED]),
+        slow("os_exit", TWO, SPLIT),
+        slow("swallows", TWO, SPLIT),
         slow("million_lines", ONE, SPLIT),
     ],
 )
@@ -117,6 +117,6 @@ def test_tasks_of_a_script_on_two_nodes_of_slurm(login, rig):
     (record,) = study.records().values()
     assert [rank.host for rank in record.ranks] == ["gr001", "gr002"]
     for rank in record.ranks:
-        assert [epoch.role for epoch in rank.epochs] == [*SPLIT, Role.UNSYNCED]
+        assert [epoch.role for epoch in rank.epochs] == SPLIT
         assert (rank.timed.iterations, rank.timed.samples) == (32, 1024)
     assert record.exchange.collectives > 0

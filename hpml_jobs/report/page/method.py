@@ -183,9 +183,8 @@ TEXT = (
 
 OUTSIDE = (
     "The script was started unchanged and measured from outside: its first epoch (or window of "
-    "iterations) is the warm-up, the second is timed, in the third the exchange is recorded, in "
-    "the fourth, under DDP, no gradients are exchanged. They begin and end where the script's own "
-    "iterations do; what cannot be seen is a dash."
+    "iterations) is the warm-up, the second is timed, in the third the exchange is recorded. "
+    "They begin and end where the script's own iterations do; what cannot be seen is a dash."
 )
 
 IMPORTED = (

@@ -83,30 +83,39 @@ class MemoryMeter:
     """Reads the allocator's peaks and counters of an epoch; on the CPU there is none.
 
     Those since the process began would be of cuDNN's search, whose workspaces are as large as any
-    kernel asks for: they are reset before every epoch.
+    kernel asks for: `resets` before every epoch leaves it out. A script may read its own peak, so
+    its peaks are not reset.
     """
 
-    def __init__(self, gpus: Devices) -> None:
+    def __init__(self, gpus: Devices, *, resets: bool = True) -> None:
         self._gpus = gpus
+        self._resets = resets
+        self._counts = (0, 0)
 
     def start(self) -> None:
         """Forget the peaks and the counts of refused memory; call it right before an epoch."""
-        for gpu in self._gpus:
+        for gpu in self._gpus if self._resets else ():
             module = torch.get_device_module(gpu)
             module.reset_peak_memory_stats(gpu)
             module.reset_accumulated_memory_stats(gpu)
+        self._counts = self._read_counts()
+
+    def _read_counts(self) -> tuple[int, int]:
+        """Return the retries and the refusals of all GPUs."""
+        stats = [torch.get_device_module(gpu).memory_stats(gpu) for gpu in self._gpus]
+        return sum(s["num_alloc_retries"] for s in stats), sum(s["num_ooms"] for s in stats)
 
     def since_start(self) -> Memory | None:
         """Return the peaks and counts since `start`; None on the CPU."""
         if not self._gpus:
             return None
         module = torch.get_device_module(self._gpus[0])
-        stats = [module.memory_stats(gpu) for gpu in self._gpus]
+        before, now = self._counts, self._read_counts()
         return Memory(
             allocated_bytes=max(map(module.max_memory_allocated, self._gpus)),
             reserved_bytes=max(map(module.max_memory_reserved, self._gpus)),
-            retries=sum(of_gpu["num_alloc_retries"] for of_gpu in stats),
-            ooms=sum(of_gpu["num_ooms"] for of_gpu in stats),
+            retries=now[0] - before[0],
+            ooms=now[1] - before[1],
         )
 
 

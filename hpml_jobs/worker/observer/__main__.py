@@ -14,24 +14,26 @@ from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import FILE_LAG_S, read_valid, tail
 from hpml_jobs.worker.observer.observed import Observed, unmeasured
+from hpml_jobs.worker.observer.together import begin_together
 from hpml_jobs.worker.results import RankResult, SharedResult, write_gathered
 
 
 def main(cell_folder: str, attempt_id: str) -> int:
-    """Write the record from what the processes wrote; else print the reason and return 1."""
+    """Write the record and print what is to be said of it; else print the reason and return 1."""
     folder = CellFolder(Path(cell_folder))
     attempt = folder.attempt(attempt_id)
     file = folder.read()
     try:
-        merge(file, attempt)
+        note = merge(file, attempt)
     except HpmlError as reason:
         print(reason)  # noqa: T201  (the job reads it)
         return 1
+    print(note)  # noqa: T201
     return 0
 
 
-def merge(file: CellFile, attempt: AttemptFolder) -> None:
-    """Write the record of an attempt.
+def merge(file: CellFile, attempt: AttemptFolder) -> str:
+    """Write the record of an attempt; return whether the script was ended, as a sentence or "".
 
     Raises:
         HpmlError: there are no times that count, with the reason.
@@ -57,7 +59,10 @@ def merge(file: CellFile, attempt: AttemptFolder) -> None:
     if fault:
         facts = msgspec.structs.replace(facts, missing=(*facts.missing, fault))
     shared = SharedResult(first.model, facts, None, None)
-    write_gathered(attempt, file, results, shared)
+    write_gathered(attempt, file, begin_together(results), shared)
+    if not any(observed.is_cut for observed in paths.values()):
+        return ""
+    return f"{script.path} was ended after its last measurement: stop=false lets it run to its end"
 
 
 def _wait_for_files(attempt: AttemptFolder, cell: Cell) -> dict[Path, Observed]:

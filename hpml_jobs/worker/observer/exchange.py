@@ -1,4 +1,4 @@
-"""The exchange of gradients of a script: recorded in one window, and switched off in another.
+"""The exchange of gradients of a script, recorded in one window.
 
 DDP's by a communication hook, every other one by the profiler.
 """
@@ -6,32 +6,36 @@ DDP's by a communication hook, every other one by the profiler.
 import gc
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import partial, wraps
 from math import ceil, inf
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch._C._distributed_c10d import GradBucket
-from torch._compile import _disable_dynamo
-from torch._dynamo import OptimizedModule
+from torch._C._distributed_c10d import BuiltinCommHookType, GradBucket
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import (
+    allreduce_hook,
+    fp16_compress_hook,
+)
 from torch.distributed.distributed_c10d import _get_default_group
-from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.modules.module import _global_forward_pre_hooks
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
-from torch.utils.hooks import RemovableHandle
 
 from hpml_jobs.core.measurements import CollectiveKind, Purpose, Role
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.phases import EpochPhases, split_phases
-from hpml_jobs.worker.instruments.timing import Clock
+from hpml_jobs.worker.instruments.timing import Clock, Stamp
 from hpml_jobs.worker.instruments.wrappers import record_all_reduce
 from hpml_jobs.worker.observer.meters import parameters_of
 from hpml_jobs.worker.observer.traced import MOST_BATCHES, Trace
 from hpml_jobs.worker.observer.watch import (
+    KEY,
     WRAPPERS,
+    guarded,
     has_group,
     is_capturing,
     script_has_profiler,
@@ -46,6 +50,8 @@ from hpml_jobs.worker.observer.windows import (
     Recording,
     mark_phases,
 )
+
+_DIST: Any = dist  # torch exports no type of what is called of it
 
 PASSES = 3
 """Forward passes of a batch, each with two stamps; stamps of the steps of an iteration."""
@@ -63,27 +69,34 @@ _BROADCAST = "_distributed_broadcast_coalesced"
 class Hook:
     """The communication hook of a DDP wrapper: the same arithmetic as without one.
 
-    A script may register its own afterwards, which then replaces it.
+    A script may register its own afterwards, which then replaces it. torch's method would keep the
+    hook in the wrapper, with which it would be saved.
     """
 
     def __init__(self, wrapper: DistributedDataParallel) -> None:
         self.exchange: Exchange | None = None
+        self.of_script: tuple[Any, Callable[..., Any]] | None = None
         self._group = wrapper.process_group
         self._in_place = wrapper.gradient_as_bucket_view
-        self._of_script: tuple[Any, Callable[..., Any]] | None = None
-        wrapper.register_comm_hook(self, _exchange_bucket)
-        wrapper.register_comm_hook = self.register  # type: ignore[method-assign]
+        _DIST._register_comm_hook(wrapper.reducer, self, _exchange_bucket)
 
-    def register(self, state: object, hook: Callable[..., Any]) -> None:
-        """Use the script's own hook from now on; only one is possible, as in torch."""
-        if self._of_script:
-            raise RuntimeError("register_comm_hook can only be called once.")
-        self._of_script = state, hook
+    @staticmethod
+    def keeps_bits(wrapper: DistributedDataParallel) -> bool:
+        """Return whether the hook computes what the wrapper computes without it, in every bit.
+
+        With gradients in the buckets DDP divides those that were there and multiplies the others,
+        which is the same for powers of two only. `Join` may let it divide by the ranks that still
+        train.
+        """
+        size = dist.get_world_size(wrapper.process_group)
+        is_power_of_two = not size & (size - 1)
+        by_all = getattr(wrapper, "_divide_by_initial_world_size", True)
+        return by_all and (is_power_of_two or not wrapper.gradient_as_bucket_view)
 
     def run(self, bucket: GradBucket) -> torch.futures.Future[Tensor]:
         """Average a bucket, and record it in an instrumented window."""
-        if self._of_script:
-            state, hook = self._of_script
+        if self.of_script:
+            state, hook = self.of_script
             future: torch.futures.Future[Tensor] = hook(state, bucket)
             return future
         size = dist.get_world_size(self._group)
@@ -105,6 +118,76 @@ def _tensors_of(value: Any, depth: int = 0) -> list[Tensor]:
 
 def _exchange_bucket(state: Hook, bucket: GradBucket) -> torch.futures.Future[Tensor]:
     return state.run(bucket)
+
+
+HOOKS: "WeakKeyDictionary[DistributedDataParallel, Hook]" = WeakKeyDictionary()
+
+
+def _let_script_register() -> None:
+    """Let a script register its own hook where a wrapper has ours; torch takes only one."""
+    register, register_builtin = _DIST._register_comm_hook, _DIST._register_builtin_comm_hook
+
+    def replaced(reducer: object, state: object, hook: Callable[..., Any]) -> bool:
+        ours = next((h for w, h in HOOKS.items() if w.reducer is reducer), None)
+        if ours is None or ours.of_script:
+            return False
+        ours.of_script = state, hook
+        return True
+
+    def _register_comm_hook(reducer: Any, state: object, hook: Callable[..., Any]) -> None:
+        if not replaced(reducer, state, hook):
+            register(reducer, state, hook)
+
+    def _register_builtin_comm_hook(reducer: Any, kind: BuiltinCommHookType) -> None:
+        is_half = kind is BuiltinCommHookType.FP16_COMPRESS
+        if not replaced(reducer, None, fp16_compress_hook if is_half else allreduce_hook):
+            register_builtin(reducer, kind)
+
+    _DIST._register_comm_hook = _register_comm_hook
+    _DIST._register_builtin_comm_hook = _register_builtin_comm_hook
+
+
+def watch_calls(
+    model: nn.Module, before: Callable[..., None], after: Callable[[Any], None]
+) -> Callable[[], None]:
+    """Call functions before and after each forward pass of a model; return how to undo it.
+
+    `before` gets the model, its arguments and its options, as a hook does, `after` what the model
+    returns. No hook is in the model: it would be saved and copied with it, and comes after those of
+    FSDP.
+    """
+    kind, own = type(model), vars(type(model)).get("__call__")
+    call, before, after = kind.__call__, guarded(before), guarded(after)
+
+    @wraps(call)
+    def __call__(module: nn.Module, *args: Any, **options: Any) -> Any:  # noqa: N807
+        if module is not model:
+            return call(module, *args, **options)
+        before(module, args, options)
+        outputs = call(module, *args, **options)
+        after(outputs)
+        return outputs
+
+    kind.__call__ = __call__  # type: ignore[method-assign]
+    return partial(setattr, kind, "__call__", own) if own else partial(delattr, kind, "__call__")
+
+
+def is_compiled(value: object) -> bool:
+    """Return whether a value is what torch.compile makes of a module; it imports nothing."""
+    return type(value).__name__ == "OptimizedModule" and isinstance(value, nn.Module)
+
+
+class GuardedLedger(Ledger):
+    """A ledger whose faults do not reach the script that it is called from."""
+
+    begin = guarded(Ledger.begin)  # type: ignore[assignment]
+    end = guarded(Ledger.end)
+    record_call = guarded(Ledger.record_call)
+
+    @guarded
+    def stamp(self) -> Stamp:
+        """Take a stamp."""
+        return self.clock.stamp()
 
 
 def _collectives_called() -> int:
@@ -133,10 +216,9 @@ class Exchange:
         self.missing: str | None = None
         self.postponed = ""
         self.events: list[Event] = []
-        self._hooks: list[Hook] = []
         self._on_call: Callable[..., None] | None = None
-        self._calls: RemovableHandle | None = None
-        self._outputs: RemovableHandle | None = None
+        self._unwatch: Callable[[], None] = lambda: None
+        self._splits = False
         self.calls = 0
         self.gone_back: set[int] = set()
         self.starts_profiler = False
@@ -158,31 +240,40 @@ class Exchange:
             if trained.isdisjoint(map(id, module.parameters())):
                 return False
             self.model, self._on_call = module, on_call
-            self._watch_calls()
+            self._watch_model(splits=False)
             return True
 
+        @guarded
+        def take_called(module: nn.Module, _inputs: object) -> None:
+            if self.model is None and take(module):
+                _global_forward_pre_hooks.pop(KEY)  # type: ignore[call-overload]
+
         # torch warns of global hooks where a module is compiled.
-        compiled = [value for value in gc.get_objects() if type(value) is OptimizedModule]
+        compiled = [value for value in gc.get_objects() if is_compiled(value)]
         outer = sorted([*WRAPPERS, *compiled], key=lambda module: -len([*module.modules()]))
         if not any(map(take, outer)):
-            handle = register_module_forward_pre_hook(
-                lambda module, _: handle.remove() if take(module) else None
-            )
+            _global_forward_pre_hooks[KEY] = take_called  # type: ignore[index]
 
-    def _watch_calls(self) -> None:
-        """Let `on_call` be called before all that other hooks do before a forward pass."""
-        if self._calls:
-            self._calls.remove()
-        if self.model is not None and self._on_call:
-            self._calls = self.model.register_forward_pre_hook(
-                self._on_call, prepend=True, with_kwargs=True
-            )
-            if self._outputs is None:
-                self._outputs = self.model.register_forward_hook(
-                    lambda _module, _inputs, outputs: self._watch_backward(outputs)
-                )
+    def _watch_model(self, *, splits: bool) -> None:
+        """Watch the calls of the model for its inputs, and for its forward passes with `splits`."""
+        self._splits = splits
+        self._unwatch()
+        self._unwatch = lambda: None
+        if self.model is not None and (self._on_call or splits):
+            self._unwatch = watch_calls(self.model, self._before_call, self._after_call)
 
-    @_disable_dynamo
+    def _before_call(self, *call: Any) -> None:
+        if self._on_call:
+            self._on_call(*call)  # which may begin the window that is split
+        if self._splits:
+            self._note(Kind.FORWARD)
+
+    def _after_call(self, outputs: object) -> None:
+        if self._splits:
+            self._note(Kind.FORWARDED)
+        if self._on_call:
+            self._watch_backward(outputs)
+
     def _watch_backward(self, outputs: object) -> None:
         """Note when gradients go back through the outputs of this call of the model."""
         number = self.calls
@@ -206,12 +297,7 @@ class Exchange:
 
     @property
     def _is_compiled(self) -> bool:
-        return isinstance(self.model, OptimizedModule)
-
-    @property
-    def can_be_off(self) -> bool:
-        """Whether the processes can train without exchange: under DDP that is not compiled."""
-        return len(self._wrappers) > 0 and not self._is_compiled
+        return is_compiled(self.model)
 
     def prepare(self, iterations: Iterations) -> None:
         """Make ready to record a window like the one that ended, or say in `missing` why not.
@@ -259,11 +345,16 @@ class Exchange:
         modules = self.model.modules() if self.model is not None else ()
         if any(isinstance(module, nn.SyncBatchNorm) for module in modules):
             return False  # which sends messages inside of forward and backward
-        try:
-            self._hooks = [Hook(wrapper) for wrapper in self._wrappers]
-        except RuntimeError:  # the script has a hook of its own
+        if not all(map(Hook.keeps_bits, self._wrappers)):
             return False
-        return len(self._hooks) > 0
+        if not HOOKS:
+            _let_script_register()
+        for wrapper in self._wrappers:
+            try:
+                HOOKS[wrapper] = HOOKS.get(wrapper) or Hook(wrapper)
+            except RuntimeError:  # the script has a hook of its own
+                return False
+        return len(HOOKS) > 0
 
     def stamps(self, role: Role, before: Iterations) -> int:
         """Return how many stamps an iteration needs at most, beside those of the session.
@@ -273,30 +364,20 @@ class Exchange:
         if role is not Role.INSTRUMENTED:
             return 0
         batches = max(1, before.accumulate)
-        messages = self._most_of_ddp(batches) if self._hooks else 0
+        messages = self._most_of_ddp(batches) if HOOKS else 0
         of_messages = 2 * ceil(messages if messages < inf else MESSAGES)
         return 2 * PASSES * batches + PASSES + of_messages
 
     def start(self, role: Role, device: torch.device) -> None:
-        """Begin to record phases and messages, or switch the exchange off."""
+        """Begin to record phases and messages in an instrumented window."""
         self._called_before = _collectives_called()
         if role is Role.INSTRUMENTED and self.model is not None:
-            of_model = (
-                # before those of FSDP, which wait for parameters
-                self.model.register_forward_pre_hook(
-                    lambda *_: self._note(Kind.FORWARD), prepend=True
-                ),
-                self.model.register_forward_hook(lambda *_: self._note(Kind.FORWARDED)),
-            )
-            self._undo += [handle.remove for handle in of_model]
-            self._watch_calls()
+            self._watch_model(splits=True)
+            self._undo.append(partial(self._watch_model, splits=False))
             if self._is_traced:
                 self._start_trace(device)
             else:
                 self._record_hooks()
-        if role is Role.UNSYNCED:
-            for wrapper in self._wrappers:
-                self._switch_off(wrapper)
 
     def _start_trace(self, device: torch.device) -> None:
         """Start the profiler; where it refuses, this window goes on, as those of other ranks do."""
@@ -321,12 +402,12 @@ class Exchange:
             self.cut_trace("the window has more batches for its steps than the one before")
 
     def _record_hooks(self) -> None:
-        self.ledger = Ledger(self.clock)
-        for hook in self._hooks:
+        self.ledger = GuardedLedger(self.clock)
+        for hook in HOOKS.values():
             hook.exchange = self
             self._undo.append(partial(setattr, hook, "exchange", None))
-        for wrapper in self._wrappers:
-            self._record_buffers(wrapper)
+        if self._wrappers:
+            self._record_buffers()
 
     def stop(self) -> None:
         """Undo what `start` did."""
@@ -338,11 +419,6 @@ class Exchange:
     def _note(self, kind: Kind) -> None:
         if not is_capturing():
             self.events.append(Event.now(kind, self.clock))
-
-    def note_forward(self) -> None:
-        """Note the forward pass in which the window began: torch has its hooks for it already."""
-        if self._undo:
-            self._note(Kind.FORWARD)
 
     def begin_step(
         self, args: tuple[Any, ...], options: dict[str, Any]
@@ -356,42 +432,39 @@ class Exchange:
             self._note(Kind.STEP)
             return None
 
+        note = guarded(self._note)
+
         def noted() -> Any:
             loss = closure()
-            self._note(Kind.STEP)
+            note(Kind.STEP)
             return loss
 
         if "closure" in options:
             return args, options | {"closure": noted}
         return (args[0], noted, *args[2:]), options
 
-    def current_ledger(self) -> Ledger | None:
+    @guarded
+    def current_ledger(self) -> "GuardedLedger | None":
         """Return the ledger, for a message that begins now and does not go into a CUDA graph."""
-        if self.ledger is None or is_capturing():
+        if not isinstance(self.ledger, GuardedLedger) or is_capturing():
             return None
         self.ledger.iteration = len(self.events)  # of which `split` makes the micro-step
         return self.ledger
 
-    def _record_buffers(self, wrapper: DistributedDataParallel) -> None:
-        send = getattr(wrapper, _BROADCAST)
+    def _record_buffers(self) -> None:
+        """Record DDP's broadcasts of buffers: in its class, since a wrapper may be saved."""
+        send = getattr(DistributedDataParallel, _BROADCAST)
 
-        def record(tensors: list[Tensor], *args: Any, **options: Any) -> None:
+        @wraps(send)
+        def record(wrapper: Any, tensors: list[Tensor], *args: Any, **options: Any) -> None:
             ledger = self.current_ledger()
-            start = self.clock.stamp() if ledger else None
-            send(tensors, *args, **options)
+            start = ledger.stamp() if ledger else None
+            send(wrapper, tensors, *args, **options)
             if ledger:
                 ledger.record_call(CollectiveKind.BROADCAST, Purpose.BUFFERS, tensors, start)
 
-        wrapper.__dict__[_BROADCAST] = record
-        self._undo.append(lambda: wrapper.__dict__.pop(_BROADCAST))
-
-    def _switch_off(self, wrapper: DistributedDataParallel) -> None:
-        """Let a wrapper exchange nothing, also where the script sets this attribute itself."""
-        kind = type(wrapper)
-        is_off = property(lambda _: False, lambda *_: None)
-        wrapper.__class__ = type(kind.__name__, (kind,), {"require_backward_grad_sync": is_off})
-        wrapper.require_forward_param_sync = False
-        self._undo.append(lambda: setattr(wrapper, "__class__", kind))
+        setattr(DistributedDataParallel, _BROADCAST, record)
+        self._undo.append(partial(setattr, DistributedDataParallel, _BROADCAST, send))
 
     def split(self, recording: Recording, iterations: Iterations) -> EpochPhases | None:
         """Return the phases of the instrumented window; None with the reason in `missing`."""

@@ -55,7 +55,7 @@ class Meters:
         self.scheduling = SchedulingReader(None)
         self.energy, self.memory, self.cards = (
             EnergyMeter(uuids),
-            MemoryMeter(gpus),
+            MemoryMeter(gpus, resets=False),
             CardReader(uuids),
         )
 

@@ -1,10 +1,13 @@
 """What a process of a script writes: its part of the record, its progress, its error."""
 
 import io
+import multiprocessing
 import os
+import sys
+import threading
 import time
-import traceback
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +17,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.distributed_c10d import _get_default_store
 from torch.optim import Optimizer
 
 from hpml_jobs.core.measurements import Role, Stage
@@ -23,7 +27,7 @@ from hpml_jobs.core.source_files import imported_code, without
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import raised
 from hpml_jobs.study.attempt import (
-    OBSERVE_VARIABLE,
+    HOST_VARIABLE,
     AttemptFolder,
     Progress,
     RankError,
@@ -37,23 +41,24 @@ from hpml_jobs.worker.instruments.collectives import fingerprint
 from hpml_jobs.worker.instruments.recorder import peak_memory_bytes
 from hpml_jobs.worker.observer.meters import parameters_of
 from hpml_jobs.worker.observer.observed import Observed
-from hpml_jobs.worker.observer.watch import has_group, world_size
+from hpml_jobs.worker.observer.together import SAMPLES
+from hpml_jobs.worker.observer.watch import Start, has_group, world_size
 from hpml_jobs.worker.observer.windows import Kind
 from hpml_jobs.worker.results import Arrays, instrumented_arrays, timed_arrays
 
 if TYPE_CHECKING:
     from hpml_jobs.worker.observer.session import Session
 
-PATIENCE_S = 300.0
-"""How long a process waits for the last window of the others: less than their collectives do."""
+END_S = 10.0
+"""How long a process waits for the others before it is ended; all that was measured is written."""
 
 FINGERPRINT_BYTES = 2**26
 """Parameters of at most so many bytes are compared between ranks: it takes 0.1 s."""
 
 
-def global_rank() -> int:
+def global_rank(start: Start) -> int:
     """Return the number of this process by its process group, else by its environment."""
-    return dist.get_rank() if has_group() else int(os.environ.get("RANK", "0"))
+    return dist.get_rank() if has_group() else int(start.environment.get("RANK") or 0)
 
 
 class Writer:
@@ -62,7 +67,7 @@ class Writer:
     def __init__(self, session: "Session", optimizer: Optimizer) -> None:
         self._session = session
         self._folder = session.folder
-        self._rank = global_rank()
+        self._rank = global_rank(session.start)
         self._world_size = world_size()  # the script may leave its group
         self._first = self._parameters = parameters_of([optimizer])
         self._parameters_hash = ""
@@ -79,7 +84,8 @@ class Writer:
             self._facts = msgspec.structs.replace(
                 facts.read_facts(session.file, backend), imported=imported, helpers=helpers
             )
-        self._local_rank = int(os.environ.get("LOCAL_RANK", session.device.index or 0))
+        local_rank = session.start.environment.get("LOCAL_RANK")
+        self._local_rank = int(local_rank or session.device.index or 0)
         self._node = facts.read_node(session.cell.device) if not self._local_rank else None
         self._folder.observed.mkdir(parents=True, exist_ok=True)
 
@@ -115,7 +121,7 @@ class Writer:
         if whole and is_replica and self._session.wrapper is not Strategy.FSDP:
             self._parameters_hash = fingerprint(self._parameters)
 
-    def write(self, *, has_ended: bool = False) -> None:
+    def write(self, *, has_ended: bool = False, is_cut: bool = False) -> None:
         """Write all that is known, without waiting for the disk."""
         arrays = self._arrays()
         if arrays:
@@ -124,19 +130,22 @@ class Writer:
             path = self._folder.observed / f"{self._name}.npz"
             write_whole(path, content.getvalue(), sync=False)
         path = self._folder.observed / f"{self._name}.json"
-        write_whole(path, encode(self._observed(has_ended=has_ended)), sync=False)
+        observed = msgspec.structs.replace(self._observed(), has_ended=has_ended, is_cut=is_cut)
+        write_whole(path, encode(observed), sync=False)
 
     def _arrays(self) -> Arrays:
         arrays: Arrays = {}
         results = self._session.results
         for result in results:
+            if name := SAMPLES.get(result.epoch.role):
+                arrays[name] = np.array(result.iterations.samples)
             if result.epoch.role is Role.TIMED:
                 arrays |= timed_arrays(result.iterations.times)
             if result.phases and self._session.ledger:
                 arrays |= instrumented_arrays(result.phases, self._session.ledger)
         return arrays
 
-    def _observed(self, *, has_ended: bool) -> Observed:
+    def _observed(self) -> Observed:
         session = self._session
         timed = next((r for r in session.results if r.epoch.role is Role.TIMED), None)
         got = [event for group in (timed.iterations.batches if timed else []) for event in group]
@@ -153,7 +162,6 @@ class Writer:
             facts=self._facts
             and msgspec.structs.replace(self._facts, in_windows=session.window is not None),
             missing=tuple(session.missing),
-            has_ended=has_ended,
         )
 
     def _describe_rank(self) -> Rank:
@@ -164,7 +172,7 @@ class Writer:
         return Rank(
             rank=self._rank,
             local_rank=self._local_rank,
-            host=host_name(),
+            host=session.start.environment.get(HOST_VARIABLE) or host_name(),
             devices=facts.device_names((device,)),
             device_uuids=facts.device_uuids((device,)),
             affinity=facts.affinity(),
@@ -196,31 +204,60 @@ class Writer:
             else 0,
         )
 
-    @property
-    def all_train(self) -> bool:
-        """Whether every process trains, and is measured without a fault so far."""
-        observed = self._folder.observed
-        is_whole = len([*observed.glob("rank*.json")]) >= self._world_size
-        return is_whole and not any(observed.glob("fault-*.txt"))
-
     def leave(self) -> None:
-        """End the process when every rank has measured its last window.
+        """End the process, if every process of the training comes here within `END_S`.
 
-        Where not all of them train, or one does not come, the script goes on: its end shows why.
+        Where one does not come, all go on with the script: its end shows why.
         """
-        observed = self._folder.observed
-        (observed / f"{self._name}.done").touch()
-        deadline = time.monotonic() + PATIENCE_S
-        while self.all_train and time.monotonic() < deadline:
-            if any(observed.glob("*.stays")):
-                return
-            if len([*observed.glob("*.done")]) >= self._world_size:
-                leave(0)
-            time.sleep(0.05)
+        is_alone = self._world_size == 1
+        if not is_alone and (self._world_size != world_size() or not self._all_come()):
+            return
+        _await_writers()
+        self.write(is_cut=True)
+        if not is_alone:
+            with suppress(dist.DistError):  # rank 0 may have the store: it is the last to leave
+                self._count_at("end/left", waits=self._rank == 0)
+        leave(0)
 
-    def stay(self) -> None:
-        """Tell the other ranks that this one goes on with the script."""
-        (self._folder.observed / f"{self._name}.stays").touch()
+    def _all_come(self) -> bool:
+        """Return whether every process comes here; all of them return the same.
+
+        They meet in the store of the process group: a collective may be one that the script's own
+        do not expect. A process that waits no longer may be the first to answer.
+        """
+        try:
+            answer = "all" if self._count_at("end/came", waits=True) else "not all"
+            return bool(_get_default_store().compare_set("hpml_jobs/end", "", answer) == b"all")
+        except dist.DistError:
+            return False
+
+    def _count_at(self, place: str, *, waits: bool) -> bool:
+        """Count this process at a place; return whether all are counted there, or soon."""
+        store, key = _get_default_store(), f"hpml_jobs/{place}"
+        deadline = time.monotonic() + END_S * waits
+        store.add(key, 1)
+        while store.add(key, 0) < self._world_size:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.01)  # handlers of signals run meanwhile, as they would not in store.wait
+        return True
+
+
+def _await_writers() -> None:
+    """Wait for the threads and processes that Python would wait for: they may write a checkpoint.
+
+    One that waits for the end of the script ends with this process after `END_S`.
+    """
+    deadline = time.monotonic() + END_S
+    pools = sys.modules.get("concurrent.futures.thread")
+    if pools:  # what Python does at its end: their threads end when they have done their work
+        threading.Thread(target=pools._python_exit, daemon=True).start()
+    for process in multiprocessing.active_children():
+        if not process.daemon:
+            process.join(max(0.0, deadline - time.monotonic()))
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.main_thread():
+            thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def _flat_sizes(model: nn.Module | None) -> list[tuple[int, int]]:
@@ -235,32 +272,20 @@ _WORKER_ENDED = "exited unexpectedly"
 """torch's message on a loader whose worker has ended."""
 
 
-def note_fault(folder: AttemptFolder, fault: Exception) -> None:
-    """Write why this process could not be measured, for the reason of the cell."""
-    text = f"the measurement of a script failed: {describe(fault, global_rank()).reason}"
-    lines = "".join(traceback.format_exception(fault))
-    note_reason(folder, f"{text}\n{lines}")
-
-
-def note_reason(folder: AttemptFolder, text: str) -> None:
-    """Write why this process cannot be measured, or not all of it; the first line is the reason."""
-    write_whole(folder.observed / f"fault-{os.getpid()}.txt", text.encode())
-
-
-def report_error(error: BaseException) -> None:
+def report_error(error: BaseException, start: Start) -> None:
     """Write the report of the exception that ends this process, as the worker does.
 
     A loader's worker that failed has written its own.
     """
-    report, folder = _describe(error), AttemptFolder(Path(os.environ[OBSERVE_VARIABLE]))
+    report, folder = _describe(error, global_rank(start)), AttemptFolder(Path(start.folder))
     of_worker = _WORKER_ENDED in report.reason and any(folder.errors.glob("rank*.json"))
     if not of_worker:
         write_report(report, folder)
 
 
-def _describe(error: BaseException) -> RankError:
+def _describe(error: BaseException, rank: int) -> RankError:
     """Return the report of an exception; one that mp.spawn raised anew is a child's."""
-    report = describe(error, global_rank())
+    report = describe(error, rank)
     if type(error).__name__ != "ProcessRaisedException":
         return report
     rank, last = getattr(error, "error_index", 0), raised(str(error)) or report.reason

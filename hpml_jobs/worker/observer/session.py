@@ -1,19 +1,16 @@
 """The measurement of a script in one of its processes: its windows, one after the other."""
 
 from collections.abc import Callable
-from contextlib import suppress
-from datetime import timedelta
 from functools import wraps
 from math import ceil, inf
 from multiprocessing.util import Finalize
+from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 from weakref import WeakSet, ref
 
 import msgspec
 import torch
-import torch.distributed as dist
 from torch import nn
-from torch.distributed.distributed_c10d import _get_default_store
 from torch.optim import Optimizer
 
 from hpml_jobs.core.measurements import Epoch, Role
@@ -28,17 +25,14 @@ from hpml_jobs.worker.observer.exchange import Exchange
 from hpml_jobs.worker.observer.launches import least_launch_s, waits_for_device
 from hpml_jobs.worker.observer.meters import Meters, clock_of, devices_of
 from hpml_jobs.worker.observer.result import (
-    PATIENCE_S,
     Writer,
     global_rank,
-    note_fault,
-    note_reason,
 )
 from hpml_jobs.worker.observer.watch import (
-    has_group,
+    Start,
+    guarded,
     is_capturing,
     script_has_profiler,
-    world_size,
 )
 from hpml_jobs.worker.observer.windows import (
     STEPS,
@@ -50,9 +44,6 @@ from hpml_jobs.worker.observer.windows import (
     size_of,
     split_iterations,
 )
-
-MEETING = timedelta(seconds=30)
-"""How long a process waits at the beginning of a window for others that have not trained yet."""
 
 USUAL_WINDOW = (50, 200)
 """window= of a script without a loader, or with one that does not say how long it is."""
@@ -67,27 +58,19 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def guarded(
+def while_open(
     method: Callable[Concatenate["Session", P], T],
 ) -> Callable[Concatenate["Session", P], T | None]:
-    """Keep every fault of a measurement from the script: the measurement ends."""
+    """Do nothing after the measurement, nor inside of a CUDA graph, which takes no stamps."""
 
     @wraps(method)
     def call(session: "Session", /, *args: P.args, **options: P.kwargs) -> T | None:
         if session.is_over:
             return None
-        if is_capturing():  # where nothing may be stamped or waited for
+        if is_capturing():
             session.note_capture()
             return None
-        try:
-            return method(session, *args, **options)
-        except Exception as fault:
-            session.is_over = True
-            with suppress(Exception):
-                session.release()
-            with suppress(Exception):
-                note_fault(session.folder, fault)
-            return None
+        return method(session, *args, **options)
 
     return call
 
@@ -111,53 +94,56 @@ class Session:
     has no more batches, because it is read ahead of training.
     """
 
-    def __init__(self, folder: AttemptFolder) -> None:
-        self.folder = folder
+    def __init__(self, start: Start) -> None:
+        self.start = start
+        self.folder = folder = AttemptFolder(Path(start.folder))
         self.is_over = self.has_failed = self._captures = False
         self.results: list[Result] = []
         self.steps = 0
         self.passes: list[int] = []
         self.ahead = 0
         self._latest: Pass | None = None
+        self._left: Pass | None = None
         self._recording: Recording | None = None
         self._tests: WeakSet[Any] = WeakSet()
         self._trained: WeakSet[Any] = WeakSet()
         self._clock: Clock = HostClock()
         self._meters: Meters | None = None
-        self._optimizer = self._trainings = 0
+        self._optimizer = 0
         self._reads_loader = False
         self._calls: dict[int, tuple[list[Event], int]] = {}
         self._other: ref[Optimizer] | None = None
-        self._may_meet = self._all_may_come = True
         self._shorter = self._waits = ""
-        try:
-            self.file = CellFolder(folder.cell_folder).read()
-            self.cell = self.file.cell
-            if self.cell.script is None:
-                raise ValueError(f"{folder.cell_folder} is not the cell of a script")
-            self.script = self.cell.script
-            self.window = self.script.window
-            write_stacks_on_signals(global_rank(), folder)
-        except Exception as fault:
-            self.is_over = True
-            note_fault(folder, fault)
+        self.file = CellFolder(folder.cell_folder).read()
+        self.cell = self.file.cell
+        if self.cell.script is None:
+            raise ValueError(f"{folder.cell_folder} is not the cell of a script")
+        self.script = self.cell.script
+        self.window = self.script.window
+        write_stacks_on_signals(global_rank(start), folder)  # by now its number is known
         self._exchange = Exchange(self._clock)
 
-    @guarded
+    @while_open
     def begin_pass(self, loader: Any) -> Pass:
         """Note that an iterator of a loader is made."""
         recording = self._recording
-        if (
-            recording
-            and recording.owner
-            and (recording.is_ending or recording.owner.loader is loader)
-        ):
+        owner = recording.owner if recording else None
+        if recording and owner and recording.is_ending:
+            self._end_early(recording)
+        elif recording and owner and owner.loader is loader and not self._is_testing:
+            self._left = owner
             self._end_early(recording)
         if self._may_begin(loader):
-            self._open(meets=loader in self._trained)
+            self._open()
         one_pass = Pass(loader, self._latest, length=_length(loader))
         self.request(one_pass)
         return one_pass
+
+    @property
+    def _is_testing(self) -> bool:
+        """Whether the script cannot train now: it asks for no gradients, or not for training."""
+        module = getattr(self.model, "module", self.model)
+        return not torch.is_grad_enabled() or (module is not None and not module.training)
 
     def _may_begin(self, loader: Any) -> bool:
         """Return whether a window begins with this iterator, if there will be steps."""
@@ -167,20 +153,27 @@ class Session:
         has_begun = recording is not None and (recording.steps or recording.read())
         return not has_begun and loader not in self._tests
 
-    @guarded
+    @while_open
     def request(self, one_pass: Pass) -> None:
         """Note that the script asks for a batch."""
+        if one_pass is self._left and not self.window:
+            self._refuse(
+                f"{self.script.path} reads the loader that it trains on within an epoch of it, so "
+                "its epochs cannot be told apart: give the iterations to warm up and to time, e.g. "
+                "window=50,200"
+            )
+            return
         self._end_if_full(one_pass)
         if self._recording:
             self._recording.events.append(Event.now(Kind.REQUEST, self._clock, one_pass))
 
-    @guarded
+    @while_open
     def make(self, one_pass: Pass) -> None:
         """Note that the script has the iterator that it asked for."""
         if self._recording:
             self._recording.events.append(Event.now(Kind.MADE, self._clock, one_pass))
 
-    @guarded
+    @while_open
     def receive(self, one_pass: Pass, batch: Any) -> None:
         """Note that the script gets a batch."""
         one_pass.batches += 1
@@ -190,21 +183,19 @@ class Session:
             self._recording.events.append(event._replace(samples=self._size_of(batch)))
             self._exchange.count_batch()
 
-    @guarded
+    @while_open
     def _receive_input(self, _model: nn.Module, *inputs: Any) -> None:
         """Note that a script without a loader calls its model, maybe to train it."""
         if not torch.is_grad_enabled():
             return
         self._settle_calls()
-        has_begun = self._end_if_full(None)
+        self._end_if_full(None)
         self._exchange.calls += 1
         if self._recording:
             events = self._recording.events
             self._calls[self._exchange.calls] = events, len(events)
             event = Event.now(Kind.BATCH, self._clock)
             events.append(event._replace(samples=self._size_of(inputs)))
-        if has_begun:
-            self._exchange.note_forward()
 
     def _settle_calls(self) -> None:
         """Of the calls of the model since the last backward pass, keep the first that it trains."""
@@ -221,7 +212,7 @@ class Session:
     def _size_of(self, batch: Any) -> int:
         return size_of(batch, tokens=self.cell.workload.samples_are_tokens)
 
-    @guarded
+    @while_open
     def end_pass(self, one_pass: Pass) -> None:
         """Note that the script is told that a pass has no more batches."""
         one_pass.is_over = True
@@ -241,7 +232,7 @@ class Session:
         if self._latest is one_pass:
             self._latest = one_pass.before or one_pass
 
-    @guarded
+    @while_open
     def drop(self, one_pass: Pass) -> None:
         """Note that the script has left a pass before its end."""
         recording = self._recording
@@ -252,14 +243,14 @@ class Session:
         if recording and recording.owner is one_pass:
             self._end_early(recording)
 
-    @guarded
+    @while_open
     def begin_step(self, args: Any, options: Any) -> tuple[Any, Any] | None:
         """Note that an optimizer begins to step; return other arguments for it, if there are."""
         if self._recording is None or self._recording.role is not Role.INSTRUMENTED:
             return None
         return self._exchange.begin_step(args, options)
 
-    @guarded
+    @while_open
     def stepped(self, optimizer: Optimizer) -> None:
         """Note that an optimizer has stepped."""
         if not self._optimizer:
@@ -267,13 +258,14 @@ class Session:
             self._reads_loader = latest is not None and not latest.is_over
             if latest is None or latest.is_over or not latest.length:
                 self.window = self.window or USUAL_WINDOW
-            self._prepare(optimizer)
+            with self.start.apart():
+                self._prepare(optimizer)
         elif id(optimizer) != self._optimizer:
             self._other = ref(optimizer)
         if self._latest and self._latest.in_thread and not self.window:
             self._window_anew(optimizer)
         if self._recording is None and self.window and not self.results:
-            self._open(meets=True)
+            self._open()
             self.steps += 1
             return
         recording = self._recording
@@ -316,19 +308,17 @@ class Session:
             recording.owner = recording.outer
             self._trained.add(recording.outer.loader)
 
-    def _end_if_full(self, source: Pass | None) -> bool:
-        """End a window that has its iterations where the next one begins; return whether it did."""
+    def _end_if_full(self, source: Pass | None) -> None:
+        """End a window that has its iterations where the next one begins, and begin the next."""
         recording = self._recording
         if (
-            recording is None
-            or recording.steps < self._most_iterations(recording.role)
-            or not recording.is_asked_by(source)
+            recording
+            and recording.steps >= self._most_iterations(recording.role)
+            and recording.is_asked_by(source)
         ):
-            return False
-        self._end(recording)
-        if self.window:
-            self._open(meets=True)
-        return True
+            self._end(recording)
+            if self.window:
+                self._open()
 
     def _most_iterations(self, role: Role) -> float:
         """Return the iterations after which a window ends; a pass that is profiled may go on."""
@@ -340,7 +330,6 @@ class Session:
     def _prepare(self, optimizer: Optimizer) -> None:
         """Learn what steps here; all that takes long, before the first window that counts."""
         self._optimizer = id(optimizer)
-        self._trainings += 1
         self._devices = devices_of(optimizer)
         self.device = self._devices[0]
         self._exchange.find_model(optimizer, None if self._reads_loader else self._receive_input)
@@ -350,26 +339,30 @@ class Session:
         # Children of multiprocessing run no atexit, and the interpreter runs these at its end.
         Finalize(self, self.close, exitpriority=100)
 
-    def _open(self, *, meets: bool) -> None:
-        """Begin the next window, if there is one; `meets`: all processes come to it."""
-        self._exchange.stop()
-        role, self._recording = self.role, None
+    def _open(self) -> None:
+        """Begin the next window, if there is one."""
+        with self.start.apart():
+            role = self._make_ready()
         if role is None:
             return
-        if self._meters:
+        self._recording = Recording(Window(self._clock, lambda: None), role)
+        if self.window and self.results:
+            self._recording.fetched = self.results[-1].iterations.fetched
+        self._exchange.events = self._recording.events
+        self._recording.window.__enter__()
+
+    def _make_ready(self) -> Role | None:
+        """Make ready for the next window and return its role; None if there is none."""
+        self._exchange.stop()
+        role, self._recording = self.role, None
+        if role and self._meters:
             if not self._clock.runs_behind_host:
                 self._clock = self._exchange.clock = clock_of(self._devices)
             self._clock.prepare(self._most_stamps(role))
             self.writer.report(role)
             self._exchange.start(role, self.device)
             self._meters.start()
-            if meets:
-                self._meet(role)
-        self._recording = Recording(Window(self._clock, lambda: None), role)
-        if self.window and self.results:
-            self._recording.fetched = self.results[-1].iterations.fetched
-        self._exchange.events = self._recording.events
-        self._recording.window.__enter__()
+        return role
 
     def _most_stamps(self, role: Role) -> int:
         """Return how many stamps a window takes at most, as the windows before it show."""
@@ -381,52 +374,12 @@ class Session:
         each = events / max(1, length) + self._exchange.stamps(role, self.results[-1].iterations)
         return OTHER_STAMPS + ceil((1 + SPARE_SHARE) * each * iterations)
 
-    def _meet(self, role: Role) -> None:
-        """Wait until all processes are at the beginning of a window, so that none waits inside.
-
-        They meet in the store of the process group: a collective may be one that the script's own
-        do not expect. If one does not come, they do not wait again.
-        """
-        if not (self._may_meet and has_group()):
-            return
-        store = _get_default_store()
-        try:
-            key = f"hpml_jobs/{self._trainings}/{role}"
-            if store.add(key, 1) == world_size():
-                store.set(f"{key}/all", "")
-            store.wait([f"{key}/all"], self._patience)
-        except dist.DistError:
-            self._may_meet = False
-
-    @property
-    def _patience(self) -> timedelta:
-        """How long a process waits for the others: longer for those that train, they may test."""
-        return timedelta(seconds=PATIENCE_S) if self.writer.all_train else MEETING
-
-    def _all_come(self) -> bool:
-        """Return whether every process comes to the window without exchange; all return the same.
-
-        One that does not would wait for the gradients of the others.
-        """
-        store, key = _get_default_store(), "hpml_jobs/all come"
-        if not self._may_meet:
-            store.compare_set(key, "", "no")
-        try:
-            if store.add(f"{key}/ranks", 1) == world_size():
-                store.compare_set(key, "", "yes")
-            store.wait([key], self._patience)
-        except dist.DistError:
-            store.compare_set(key, "", "no")
-        return store.get(key) == b"yes"
-
     @property
     def role(self) -> Role | None:
         """The role of the next window; None after the last one."""
         roles = [Role.WARMUP, Role.TIMED, Role.INSTRUMENTED]
         if self._exchange.missing:
             roles.remove(Role.INSTRUMENTED)
-        if self.script.stop and self._all_may_come and self._exchange.can_be_off:
-            roles.append(Role.UNSYNCED)
         measured = [result.epoch.role for result in self.results]
         return next((role for role in roles if role not in measured), None)
 
@@ -438,12 +391,14 @@ class Session:
         recording.window.end_at(events[-1].stamp)
         if recording.is_ending and not self.results:
             self.ahead = recording.after_end
-        self._finish(recording)
+        with self.start.apart():
+            self._finish(recording)
 
     def _end(self, recording: Recording) -> None:
         """End a window now."""
         recording.window.__exit__(None)
-        self._finish(recording)
+        with self.start.apart():
+            self._finish(recording)
 
     def _finish(self, recording: Recording) -> None:
         """Take the window's times, if it is a whole one, and go on to the next."""
@@ -483,12 +438,9 @@ class Session:
             self._meters.cards.read()
             self._exchange.prepare(iterations)
             self.writer.fingerprint()
-        if self.role is Role.UNSYNCED:
-            self._all_may_come = self._all_come()
         self.writer.write()
         if self.role is None and self.script.stop:
-            leaves = self._may_meet and self._all_may_come
-            (self.writer.leave if leaves else self.writer.stay)()
+            self.writer.leave()
 
     def _add_launches(self, instrumented: Iterations) -> None:
         """Add the host's time to the timed epoch where it launches all the time."""
@@ -521,6 +473,15 @@ class Session:
         self.window, self._latest, self._reads_loader = USUAL_WINDOW, None, False
         self._start_anew(optimizer)
 
+    def _refuse(self, reason: str) -> None:
+        """End the measurement without a result."""
+        self._exchange.stop()
+        self._recording, self.results = None, []
+        with self.start.apart():
+            self.start.note(reason)
+            self.writer.write()
+        self.is_over = True
+
     def note_capture(self) -> None:
         """Note once that a step goes into a CUDA graph."""
         if not self._captures:
@@ -529,7 +490,7 @@ class Session:
                 f"{self.script.path} captures training in a CUDA graph, whose replays are not "
                 "seen: let it train without the graph"
             )
-            note_reason(self.folder, text)
+            self.start.note(text)
 
     @property
     def model(self) -> nn.Module | None:
@@ -571,7 +532,7 @@ class Session:
         """The state of the GPU after the timed window."""
         return self._meters.cards.state if self._meters else ()
 
-    @guarded
+    @while_open
     def leave_profiler(self) -> None:
         """Note that the script begins to use the profiler."""
         self._exchange.cut_trace("the script has one of its own")
@@ -585,13 +546,14 @@ class Session:
         """Undo all that a window has changed in the script."""
         self._exchange.stop()
 
+    @guarded
     def close(self) -> None:
         """Write the last result, and leave nothing behind."""
-        self._close()
-        with suppress(Exception):
-            self.release()
+        with self.start.apart():
+            self._close()
+        self.release()
 
-    @guarded
+    @while_open
     def _close(self) -> None:
         """End the pass that the script ends in, if it is a whole one, and write the last result."""
         recording = self._recording

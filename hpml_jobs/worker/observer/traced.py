@@ -1,6 +1,7 @@
 """The exchange of a script by torch's profiler: under FSDP, or with a hook of the script's own."""
 
 import os
+import tempfile
 import threading
 import time
 from bisect import bisect_left
@@ -54,7 +55,10 @@ class Trace:
         # Of an all-gather gloo reports what one rank sends, but not the ranks of its group.
         self._processes = processes if len(_world.pg_map) == 1 else 0
         self._thread = threading.get_ident()
+        variables = dict(os.environ)
         self._profiler = start_profiler(device)
+        for name in os.environ.keys() - variables.keys():  # torch has read it
+            del os.environ[name]
         self._is_on = True
         os.register_at_fork(after_in_child=self._forget)
         self._begin_mark()
@@ -111,9 +115,12 @@ class Trace:
         of_host.start, of_host.end = self._on_host(window.start), self._on_host(window.end)
         steps = [IterationMarks(*map(self._on_host, step)) for step in marks]
         others = [Gaps(*map(self._pairs_on_host, gap)) for gap in gaps]
+        folder, tempfile.tempdir = tempfile.tempdir, None
+        seen = read_trace(self._profiler, self._processes)
+        tempfile.tempdir = folder  # the script may choose another one before it needs one
         events = [
             event
-            for event in read_trace(self._profiler, self._processes)
+            for event in seen
             if 1e9 * event.end_s > of_host.start and 1e9 * event.start_s < of_host.end
         ]
         messages = [e for e in events if e.is_collective and e.on_device == self._on_cuda]

@@ -677,6 +677,54 @@ def test_time_limit_of_local_job_stops_its_workers(cell_folder, monkeypatch, job
     assert ended == ((-signal.SIGTERM, True) if job.startswith("local") else (0, False))
 
 
+DETACHED = """
+import os, signal, subprocess, sys, time
+sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+pids = [subprocess.Popen(sleep).pid]
+pids += [subprocess.Popen(sleep, start_new_session=True).pid]
+pids += [subprocess.Popen([sys.executable, "-c", deaf], start_new_session=True).pid]
+reading, writing = os.pipe()
+if not os.fork():
+    os.setsid()
+    if not os.fork():
+        os.write(writing, str(os.getpid()).encode())
+        time.sleep(600)
+    os._exit(0)
+pids += [int(os.read(reading, 99))]
+open(sys.argv[1], "w").write(" ".join(map(str, pids)))
+time.sleep(float(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize(("seconds", "alarm"), [("0.3", False), ("600", True)])
+def test_every_process_of_a_cell_ends_with_it(cell_folder, tmp_path, monkeypatch, seconds, alarm):
+    script = tmp_path / "detached.py"
+    script.write_text(DETACHED)
+    words = [sys.executable, str(script), str(tmp_path / "pids"), seconds]
+    monkeypatch.setattr(job_workers, "worker_command", lambda *_: words)
+    file = cell_folder.read()
+    attempt = cell_folder.attempt("101_0.r0")
+    attempt.errors.mkdir(parents=True)
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+
+    def end_soon():
+        while alarm and not (tmp_path / "pids").exists():
+            time.sleep(0.01)
+        if alarm:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+
+    try:
+        run_workers(file, cell_folder, attempt, ONE, Callbacks(end_soon, lambda: None))
+        pids = (tmp_path / "pids").read_text().split()
+        assert len(pids) == 4
+        assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
 def test_attempt_without_exit_report_is_ended_by_the_next(cell_folder, monkeypatch):
     silent = Attempt(id="101_0.r0", job="101_0", started="2026-11-21T10:00:00+00:00")
     write_whole(cell_folder.attempt(silent.id).about, encode(silent))

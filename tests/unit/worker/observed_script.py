@@ -8,13 +8,13 @@ from pathlib import Path
 
 import torch
 
+from hpml_jobs.job.script import SITE
 from hpml_jobs.study.attempt import OBSERVE_VARIABLE
-from hpml_jobs.worker.observer.watch import install
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     if OBSERVE_VARIABLE in os.environ:
-        install()
+        runpy.run_path(str(SITE / "sitecustomize.py"), run_name="sitecustomize")
     sys.argv = sys.argv[1:]
     sys.path.insert(0, str(Path(sys.argv[0]).parent))
     try:

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -14,17 +13,12 @@ import pytest
 
 from hpml_jobs import checks
 from hpml_jobs.checks import Level
-from hpml_jobs.core.cell import Cell, Protocol
-from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Device, Strategy
-from hpml_jobs.core.validation import decode
-from hpml_jobs.core.workload import Workload
-from hpml_jobs.study.attempt import OBSERVE_VARIABLE, AttemptFolder
-from hpml_jobs.worker.observer import __main__ as merging
+from hpml_jobs.study.attempt import OBSERVE_VARIABLE
 from hpml_jobs.worker.observer.observed import Observed, unmeasured
 from tests.unit.builders import a_cell, a_record
+from tests.unit.worker.conftest import script_cell
 
 ROOT = Path(__file__).parents[3]
 SCRIPTS = ROOT / "tests" / "scripts"
@@ -57,68 +51,15 @@ for epoch in range(epochs):
 """
 
 
-class Seen(NamedTuple):
-    """Exit code and output of a script, its attempt, and the reason if there is no record."""
-
-    code: int
-    stdout: str
-    stderr: str
-    attempt: AttemptFolder
-    reason: str | None
-
-    @property
-    def record(self) -> Record:
-        assert self.reason is None, self.stderr
-        return decode(self.attempt.record.read_bytes(), str(self.attempt.record))
-
-
-def script_cell(path: str, args: str, *, gpus: int, batch: int, **fields) -> Cell:
-    strategy = fields.pop("strategy", Strategy.SINGLE if gpus == 1 else Strategy.DDP)
-    return Cell(
-        gpus=gpus,
-        batch=batch,
-        strategy=strategy,
-        workload=Workload(name="script", model="script", data="script"),
-        protocol=Protocol.OUTSIDE,
-        epochs=2,
-        device=Device.CPU,
-        script=Script(path=path, args=args, **fields),
-    )
-
-
-@pytest.fixture
-def observe(write_cell, rank_server, tmp_path):
-    """Run a script as forked ranks, and merge what they saw."""
-
-    def run(script, args="", *, gpus=2, batch=128, **fields):
-        path = SCRIPTS / script
-        if "\n" in script:
-            path = tmp_path / "train.py"
-            path.write_text(script)
-        folder = write_cell(script_cell(path.name, args, gpus=gpus, batch=batch, **fields))
-        attempt = folder.attempt("17_0")
-        words = ("tests.unit.worker.observed_script", str(path), *args.split())
-        environment = os.environ | {OBSERVE_VARIABLE: str(attempt.root)}
-        ended = rank_server.run(gpus, tmp_path, *words, environment=environment)
-        reason = None
-        try:
-            merging.merge(folder.read(), attempt)
-        except HpmlError as fault:
-            reason = str(fault)
-        return Seen(*ended, attempt, reason)
-
-    return run
-
-
 def roles(record: Record) -> list[str]:
     return [str(epoch.role) for epoch in record.ranks[0].epochs]
 
 
 def test_ddp_script_is_measured_like_our_loop(observe):
     record = observe("ddp_torchrun.py", "--batch-size 128").record
-    assert roles(record) == ["warmup", "timed", "instrumented", "unsynced"]
+    assert roles(record) == ["warmup", "timed", "instrumented"]
     rank = record.ranks[1]
-    assert [(e.iterations, e.samples) for e in rank.epochs] == [(8, 1024)] * 4
+    assert [(e.iterations, e.samples) for e in rank.epochs] == [(8, 1024)] * 3
     assert {m.purpose: m.count for m in rank.communication.messages}["gradients"] >= 8
     assert rank.communication.bytes_of("gradients") == 8 * record.model.gradient_bytes
     assert record.exchange.collectives
@@ -140,21 +81,20 @@ def test_arrays_and_progress_are_those_of_our_loop(observe):
         total_s = arrays["step_s"].sum(axis=1) + arrays["last_stall_s"]
     timed_s = [rank.timed.epoch_s for rank in seen.record.ranks]
     assert total_s == pytest.approx(timed_s, rel=0.02)
-    assert seen.attempt.read_progress().role == "unsynced"
+    assert seen.attempt.read_progress().role == "instrumented"
 
 
-def test_losses_do_not_change_up_to_the_control(observe, rank_server, tmp_path):
+def test_losses_do_not_change(observe, rank_server, tmp_path):
     """Of 3 ranks: a third is no binary fraction, so that DDP's way to divide matters."""
     seen = observe(LOSSES, "5", gpus=3, batch=8)
     observed = [(tmp_path / f"losses{rank}").read_text().split() for rank in range(3)]
-    assert roles(seen.record) == ["warmup", "timed", "instrumented", "unsynced"]
+    assert roles(seen.record) == ["warmup", "timed", "instrumented"]
     words = ("tests.unit.worker.observed_script", str(tmp_path / "train.py"), "5")
     assert rank_server.run(3, tmp_path, *words, environment=os.environ).code == 0
     for rank in range(3):
         alone = (tmp_path / f"losses{rank}").read_text().split()
-        assert (len(observed[rank]), len(alone)) == (16, 20)
-        assert observed[rank][:12] == alone[:12]
-        assert observed[rank][12:] != alone[12:16]  # without the other rank's gradients
+        assert (len(observed[rank]), len(alone)) == (12, 20)  # it was ended after three epochs
+        assert observed[rank] == alone[:12]
 
 
 def test_without_stop_script_runs_to_its_end(observe, tmp_path):
@@ -172,7 +112,7 @@ OWN_HOOK = HOOK + LOSSES.replace("data =", REGISTERS + "data =")
 
 def test_exchange_by_a_hook_of_the_script_is_profiled(observe):
     record = observe(OWN_HOOK, "5", batch=8).record
-    assert roles(record) == ["warmup", "timed", "instrumented", "unsynced"]
+    assert roles(record) == ["warmup", "timed", "instrumented"]
     for rank in record.ranks:
         assert rank.communication.bytes_of("gradients") == 6 * record.model.gradient_bytes
         assert rank.communication.bytes_of("buffers") == 6 * record.model.buffer_bytes
@@ -186,7 +126,7 @@ def test_collectives_beside_those_of_ddp_are_profiled(observe):
     backward = "        loss.backward()\n"
     script = "import time\n" + LOSSES.replace(backward, own + backward)
     record = observe(script, "4", batch=8).record
-    assert roles(record) == ["warmup", "timed", "instrumented", "unsynced"]
+    assert roles(record) == ["warmup", "timed", "instrumented"]
     assert record.ranks[0].communication.bytes_of("gradients") > 6 * record.model.gradient_bytes
     first, late = (rank.phases.exposed_s for rank in record.ranks)
     assert first > late + 0.15
@@ -200,7 +140,7 @@ def test_collectives_beside_those_of_ddp_are_profiled(observe):
 
 def test_profiled_windows_are_short(observe):
     record = observe(OWN_HOOK, "40", batch=8, window=(4, 56)).record
-    assert [e.iterations for e in record.ranks[0].epochs] == [4, 56, 50, 56]
+    assert [e.iterations for e in record.ranks[0].epochs] == [4, 56, 50]
     assert record.instrumented_iterations == 50
     assert record.ranks[0].communication.bytes_of("gradients") == 50 * record.model.gradient_bytes
 
@@ -224,9 +164,9 @@ def ahead(loader):
 )
 def test_long_epochs_are_profiled_at_their_beginning(observe, script):
     record = observe(script, "4", batch=8).record
-    assert roles(record) == ["warmup", "timed", "instrumented", "unsynced"]
-    assert [e.iterations for e in record.ranks[0].epochs] == [102, 102, 50, 102]
-    assert [e.samples for e in record.ranks[0].epochs] == [816, 816, 400, 816]
+    assert roles(record) == ["warmup", "timed", "instrumented"]
+    assert [e.iterations for e in record.ranks[0].epochs] == [102, 102, 50]
+    assert [e.samples for e in record.ranks[0].epochs] == [816, 816, 400]
     assert record.per_instrumented == 816 / 400
     assert record.ranks[0].communication.bytes_of("gradients") == 50 * record.model.gradient_bytes
 
@@ -234,7 +174,7 @@ def test_long_epochs_are_profiled_at_their_beginning(observe, script):
 def test_profiler_of_the_script_goes_on(observe):
     own = "from torch.profiler import profile\np = profile()\np.start()\n"
     seen = observe(own + OWN_HOOK, "5", batch=8)
-    assert roles(seen.record) == ["warmup", "timed", "unsynced"]
+    assert roles(seen.record) == ["warmup", "timed"]
     assert "torch's profiler did not start" in seen.record.facts.missing[0]
 
 
@@ -259,10 +199,10 @@ def test_profiler_that_the_script_begins_in_the_window_is_its_own(observe):
 
 
 def test_process_that_cannot_be_measured_lets_the_others_train_together(observe, tmp_path):
-    """They must not go on without exchange, for whose gradients it would wait."""
+    """They must not be ended alone: it would wait for their gradients."""
     broken = (
-        "from hpml_jobs.worker.observer import result, session\n"
-        "session.PATIENCE_S = 1.0\n"
+        "from hpml_jobs.worker.observer import result\n"
+        "result.END_S = 1.0\n"
         "def refuse(*_): raise OSError(122, 'Disk quota exceeded')\n"
     )
     fault = "    if epoch == 1 and dist.get_rank(): result.write_whole = refuse\n"
@@ -305,7 +245,7 @@ def test_script_may_register_its_hook_after_ours(observe):
     after = f"    if epoch == 3:\n        {REGISTERS}    sampler.set_epoch(epoch)"
     seen = observe(HOOK + LOSSES.replace("    sampler.set_epoch(epoch)", after), "5", batch=8)
     assert seen.code == 0, seen.stderr
-    assert roles(seen.record)[2:] == ["instrumented", "unsynced"]
+    assert roles(seen.record)[2:] == ["instrumented"]
 
 
 def test_wrapper_of_a_single_process_sends_nothing(observe):
@@ -325,7 +265,7 @@ def test_compiled_wrapper_is_not_compiled_anew(observe):
 
 def test_loader_that_fetches_ahead(observe):
     record = observe("prepared.py", "--batch-size 128").record
-    assert [e.samples for e in record.ranks[0].epochs] == [1024] * 4
+    assert [e.samples for e in record.ranks[0].epochs] == [1024] * 3
     assert {e.iterations for e in record.ranks[0].epochs} == {8}
 
 
@@ -354,7 +294,7 @@ epochs = int""",
 
 def test_windows_without_a_loader(observe):
     seen = observe("own_get_batch.py", "--batch-size 8 --iterations 40", batch=8, window=(4, 6))
-    assert roles(seen.record) == ["warmup", "timed", "instrumented", "unsynced"]
+    assert roles(seen.record) == ["warmup", "timed", "instrumented"]
     timed = seen.record.ranks[0].timed
     assert (timed.iterations, timed.samples, timed.stall_s) == (6, 6 * 4 * 8, 0)
     assert seen.record.facts.in_windows
@@ -373,7 +313,7 @@ def test_passes_without_a_step_are_no_epochs(observe):
     test = "for inputs, _ in loader:\n{0}    model.eval()(inputs)\n{0}model.train()\n"
     script = LOSSES.replace("for epoch", test.format("") + "for epoch")
     seen = observe(script + "    " + test.format("    "), "4", batch=8)
-    assert roles(seen.record) == ["warmup", "timed", "instrumented", "unsynced"]
+    assert roles(seen.record) == ["warmup", "timed", "instrumented"]
     assert {epoch.iterations for epoch in seen.record.ranks[0].epochs} == {6}
 
 
@@ -385,7 +325,7 @@ def test_last_batch_of_a_pass_may_be_smaller(observe):
 
 def test_two_optimizers_have_no_phases(observe):
     record = observe("two_optimizers.py", "--batch-size 128").record
-    assert roles(record) == ["warmup", "timed", "unsynced"]
+    assert roles(record) == ["warmup", "timed"]
     assert record.facts.missing[0] == "rank 0: phases: several optimizers step in an iteration"
 
 
@@ -394,7 +334,7 @@ def test_epoch_of_another_model_is_not_split(observe):
     record = observe(
         LOSSES.replace("    for inputs", other + "    for inputs"), "5", batch=8
     ).record
-    assert roles(record) == ["warmup", "timed", "unsynced"]
+    assert roles(record) == ["warmup", "timed"]
     assert "another optimizer steps now" in record.facts.missing[0]
 
 
@@ -409,8 +349,8 @@ for epoch in range({epochs}):
         first.step()
 for epoch"""
     record = observe(LOSSES.replace("for epoch", pretraining, 1), "4", batch=8).record
-    assert roles(record) == ["warmup", "timed", "instrumented", "unsynced"]
-    assert [e.samples for e in record.ranks[0].epochs] == [48] * 4
+    assert roles(record) == ["warmup", "timed", "instrumented"]
+    assert [e.samples for e in record.ranks[0].epochs] == [48] * 3
     assert not record.facts.missing
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.worker.test_observer import observe, roles  # noqa: F401  (observe is a fixture)
+from tests.unit.worker.test_observer import roles
 
 BATCHES, SIZE = 12, 8
 
@@ -94,7 +94,7 @@ IN_MAIN |= {f"deque{depth}": DEQUE.format(depth=depth) for depth in (1, 2, 5)}
 
 @pytest.mark.parametrize("accumulate", [1, 2, 3])
 @pytest.mark.parametrize("ahead", IN_MAIN.values(), ids=IN_MAIN)
-def test_epoch_ends_with_the_last_step_however_far_the_loader_is_ahead(observe, ahead, accumulate):  # noqa: F811
+def test_epoch_ends_with_the_last_step_however_far_the_loader_is_ahead(observe, ahead, accumulate):
     record = observe(SCRIPT + ahead + EPOCHS, f"4 {accumulate}", gpus=1, batch=SIZE).record
     assert roles(record)[:2] == ["warmup", "timed"]
     for epoch in record.ranks[0].epochs[1:]:
@@ -144,7 +144,7 @@ IN_THREAD = {
 
 @pytest.mark.parametrize("tests_with_gradients", [False, True])
 @pytest.mark.parametrize("ahead", IN_THREAD.values(), ids=IN_THREAD)
-def test_loader_whose_end_says_nothing_gives_windows(observe, ahead, tests_with_gradients):  # noqa: F811
+def test_loader_whose_end_says_nothing_gives_windows(observe, ahead, tests_with_gradients):
     epochs = EPOCHS.replace("no_grad", "enable_grad") if tests_with_gradients else EPOCHS
     record = observe(SCRIPT + ahead + epochs, "40 1", gpus=1, batch=SIZE).record
     timed = record.ranks[0].timed
@@ -154,7 +154,7 @@ def test_loader_whose_end_says_nothing_gives_windows(observe, ahead, tests_with_
 
 
 @pytest.mark.parametrize("ahead", [APEX, DEQUE.format(depth=3)], ids=["1", "3"])
-def test_window_over_epochs_of_a_loader_that_is_ahead(observe, ahead):  # noqa: F811
+def test_window_over_epochs_of_a_loader_that_is_ahead(observe, ahead):
     record = observe(SCRIPT + ahead + EPOCHS, "9 1", gpus=1, batch=SIZE, window=(18, 30)).record
     timed = record.ranks[0].timed
     assert (timed.iterations, timed.samples) == (30, 30 * SIZE)
@@ -210,7 +210,7 @@ SEVERAL = {
 
 @pytest.mark.parametrize(("size", "number"), [(8, 96), (16, 192), (4, 20)])
 @pytest.mark.parametrize("body", SEVERAL.values(), ids=SEVERAL)
-def test_samples_are_those_of_the_outermost_loader(observe, body, size, number):  # noqa: F811
+def test_samples_are_those_of_the_outermost_loader(observe, body, size, number):
     length = min(96, number) // size if "zip" in body else BATCHES
     number = min(96, number)
     script = with_epochs(body).replace("{size}", str(size)).replace("{number}", str(number))
@@ -336,7 +336,7 @@ for index in range(12 * epochs):
 
 @pytest.mark.parametrize("fields", [{}, {"window": (6, 12)}], ids=["epochs", "windows"])
 @pytest.mark.parametrize(("step", "parameters", "has_phases"), STEPS.values(), ids=STEPS)
-def test_iterations_are_those_of_the_loop(observe, step, parameters, has_phases, fields):  # noqa: F811
+def test_iterations_are_those_of_the_loop(observe, step, parameters, has_phases, fields):
     record = observe(SCRIPT + step + PASSES, "4 1", gpus=1, batch=SIZE, **fields).record
     timed = record.ranks[0].timed
     assert (timed.iterations, timed.samples) == (BATCHES, BATCHES * SIZE)
@@ -345,7 +345,7 @@ def test_iterations_are_those_of_the_loop(observe, step, parameters, has_phases,
 
 
 @pytest.mark.parametrize("name", [name for name in STEPS if name != "two steps with a batch"])
-def test_iterations_of_own_batches_are_those_of_the_loop(observe, name):  # noqa: F811
+def test_iterations_of_own_batches_are_those_of_the_loop(observe, name):
     step, parameters, _ = STEPS[name]
     record = observe(SCRIPT + step + OWN_BATCHES, "4 1", gpus=1, batch=SIZE, window=(6, 12)).record
     timed = record.ranks[0].timed

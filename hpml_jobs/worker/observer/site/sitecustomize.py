@@ -5,59 +5,147 @@ This folder is first on PYTHONPATH. Nothing but the standard library is imported
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec, module_from_spec
 from types import ModuleType
 from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  (pathlib is slow)
+CHECKOUT = os.path.abspath(os.path.join(HERE, *[os.pardir] * 4))  # noqa: PTH100, PTH118
+
+OTHERS = ("hpml_jobs", "msgspec", "numpy")
+"""What the observer imports beside torch and Python's own modules."""
 
 
-class _TorchFinder:
-    """Finds torch as without it, and has it watched as soon as it is imported."""
+class Start:
+    """What the observer holds of a process, as it was before the script began.
 
-    @staticmethod
-    def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Return torch's own spec; what loads by it calls `_watch` at its end."""
-        if name != "torch":
-            return None
-        place = sys.meta_path.index(_TorchFinder)
-        sys.meta_path.remove(_TorchFinder)  # another finder may ask all finders too
+    `held` are the modules that only the observer has imported. The script finds them as if they
+    were not imported yet.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = os.path.abspath(folder)  # noqa: PTH100
+        self.environment = dict(os.environ)
+        self.held: dict[str, ModuleType] = {}
+        of_user = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        path = [os.path.abspath(entry) for entry in sys.path]  # noqa: PTH100
+        # A folder of the user's may be that of the script, but may have numpy too. A checkout is
+        # behind all that is installed.
+        self._of_import = {
+            "path": [*sorted(path, key=lambda entry: entry in of_user), CHECKOUT],
+            "meta_path": [*sys.meta_path],
+            "path_hooks": [*sys.path_hooks],
+            "path_importer_cache": {},
+        }
+        self._library = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Let the block import what it would without the script, and leave nothing behind."""
+        table, of_import = sys.modules, {name: getattr(sys, name) for name in self._of_import}
+        vars(sys).update(self._of_import)
+        names = {name for name, module in [*table.items()] if self._is_of_script(name, module)}
+        theirs = {n: module for n, module in [*table.items()] if n.partition(".")[0] in names}
+        for name in theirs:
+            del table[name]
+        before = {*table}
+        table.update(self.held)
         try:
-            specs = (finder.find_spec(name, path, target) for finder in [*sys.meta_path])
+            yield
+        finally:
+            vars(sys).update(of_import)
+            for name in {*table} - before:
+                self.held[name] = table.pop(name)
+            table.update(theirs)
+
+    def _is_of_script(self, name: str, module: Any) -> bool:
+        """Return whether a module of the script has the name of one that the observer imports."""
+        if name not in sys.stdlib_module_names and name not in OTHERS:
+            return False
+        origin = str(getattr(getattr(module, "__spec__", None), "origin", None))
+        if name in sys.stdlib_module_names:
+            return origin not in ("built-in", "frozen") and not origin.startswith(self._library)
+        spec = PathFinder.find_spec(name)
+        return spec is not None and spec.origin != origin
+
+    def note(self, text: str) -> None:
+        """Write why this process cannot be measured; the first line is the reason."""
+        path = os.path.join(self.folder, "observed")  # noqa: PTH118
+        with suppress(OSError):
+            os.makedirs(path, exist_ok=True)  # noqa: PTH103
+            name = f"{path}/fault-{os.getpid()}.txt"
+            with open(name, "w", errors="replace") as file:  # noqa: PTH123
+                file.write(text)
+
+
+class _Held:
+    """Loads a module that the observer has imported before."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module, self._spec = module, module.__spec__
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Return the module."""
+        del spec
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Do nothing but restore what the import has changed."""
+        module.__spec__ = self._spec
+
+
+class _Finder:
+    """Finds what is found without it; torch is watched as soon as it is imported."""
+
+    def __init__(self, start: Start) -> None:
+        self._start = start
+        self._is_waiting = True
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Return torch's own spec; what loads by it calls `_watch` at its end."""
+        held = self._start.held.get(name)
+        if held is None and not (name == "torch" and self._is_waiting):
+            return None
+        finders = sys.meta_path
+        sys.meta_path = [f for f in finders if f is not self]  # one of them may ask all too
+        try:
+            specs = (finder.find_spec(name, path, target) for finder in sys.meta_path)
             spec = next(filter(None, specs), None)
         finally:
-            sys.meta_path.insert(place, _TorchFinder)
+            sys.meta_path = finders
         if spec is None or spec.loader is None:
             return spec
+        if held is not None:
+            is_same = held.__spec__ is not None and held.__spec__.origin == spec.origin
+            loader: Any = _Held(held)
+            return ModuleSpec(name, loader, origin=spec.origin) if is_same else spec
         loader, load = spec.loader, spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
             del loader.__dict__["exec_module"]
-            sys.meta_path.remove(_TorchFinder)
+            self._is_waiting = False
             load(module)
-            _watch()
+            _watch(self._start)
 
         loader.__dict__["exec_module"] = exec_module
         return spec
 
 
-def _watch() -> None:
+def _watch(start: Start) -> None:
     """Watch torch; a fault is for the report of the cell, never for the script."""
     try:
-        if find_spec("hpml_jobs") is None:  # a checkout: behind all that the script may import
-            sys.path.append(os.path.abspath(os.path.join(HERE, *[os.pardir] * 4)))  # noqa: PTH100, PTH118
-        missing = [name for name in ("msgspec", "numpy") if find_spec(name) is None]
-        if missing:
-            raise ImportError(f"no {missing[0]} there; install hpml-jobs[worker] for it")
-        from hpml_jobs.worker.observer.watch import install  # noqa: PLC0415
+        with start.apart():
+            missing = [name for name in ("msgspec", "numpy") if find_spec(name) is None]
+            if missing:
+                raise ImportError(f"no {missing[0]} there; install hpml-jobs[worker] for it")
+            from hpml_jobs.worker.observer.watch import install  # noqa: PLC0415
 
-        install()
+            install(start)
     except Exception as fault:
-        path = os.path.join(os.environ["HPML_JOBS_OBSERVE"], "observed")  # noqa: PTH118
-        os.makedirs(path, exist_ok=True)  # noqa: PTH103
-        with open(f"{path}/fault-{os.getpid()}.txt", "w") as file:  # noqa: PTH123
-            file.write(f"{sys.executable} cannot measure a script: {fault}")
+        start.note(f"{sys.executable} cannot measure a script: {fault}")
 
 
 def _run_next() -> None:
@@ -69,9 +157,9 @@ def _run_next() -> None:
 
 
 sys.path[:] = [path for path in sys.path if os.path.abspath(path) != HERE]  # noqa: PTH100
-if os.environ.get("HPML_JOBS_OBSERVE"):
+if folder := os.environ.get("HPML_JOBS_OBSERVE"):
+    beginning = Start(folder)
     if "torch" in sys.modules:
-        _watch()
-    else:
-        sys.meta_path.insert(0, _TorchFinder)
+        _watch(beginning)
+    sys.meta_path.insert(0, _Finder(beginning))
 _run_next()

@@ -94,6 +94,10 @@ class Purpose(StrEnum):
 class Phases(Value, frozen=True, kw_only=True):
     """The phases of the instrumented epoch of one rank; the first six add up to it (seconds).
 
+    Of a script `other_s` is added to them: what is between the loader's batch and the forward pass,
+    copies too, and between the optimizer's step and the next batch; None of our own loop, and in
+    records of versions before 0.10.0, which counted it as copies and optimizer.
+
     `comm_forward_s` is the part of `forward_s` spent in collectives (ddp's buffer broadcasts; dp's
     scatter, broadcast and gather) or waiting for them (fsdp's all-gathers), `comm_optimizer_s` that
     of `optimizer_s` (zero1's broadcasts). `pack_s` is the part of `backward_s` spent on copies into
@@ -116,10 +120,11 @@ class Phases(Value, frozen=True, kw_only=True):
     replicas_s: float | None = None
     comm_optimizer_s: float = 0.0
     work_blocks_s: tuple[float, ...] | None = None
+    other_s: float | None = None
 
     @property
     def parts_s(self) -> tuple[float, ...]:
-        """Return the six phases that add up to the epoch."""
+        """Return the phases that add up to the epoch."""
         return (
             self.stall_s,
             self.h2d_s,
@@ -127,6 +132,7 @@ class Phases(Value, frozen=True, kw_only=True):
             self.backward_s,
             self.comm_exposed_s,
             self.optimizer_s,
+            self.other_s or 0.0,
         )
 
     @property

@@ -238,6 +238,7 @@ class Facts(Value, frozen=True, kw_only=True):
     text: Text | None = None  # of byte data
     packages: dict[str, str] | None = None  # that own code imports, versions; None before 0.9.0
     imported: tuple[SourceFile, ...] = ()  # own files that the cell's workload does not name
+    helpers: tuple[SourceFile, ...] = ()  # those of a script, named from its folder; since 0.10.0
     in_windows: bool = False  # a script was measured in windows of iterations, not in passes
     missing: tuple[str, ...] = ()  # facts that could not be read, with the reason
 

@@ -66,6 +66,15 @@ class Script(Value, frozen=True, kw_only=True):
         """The script as it is started, for people: `torchrun train.py --batch {batch}`."""
         return " ".join(filter(None, (self.launcher.value, self.path, self.args)))
 
+    @property
+    def fixed_words(self) -> list[str]:
+        """The words of its arguments that are the same in every cell: without a placeholder.
+
+        >>> Script(path="train.py", args="--b {batch} --config 'my x.json'").fixed_words
+        ['--b', '--config', 'my x.json']
+        """
+        return [word for word in shlex.split(self.args) if not _PLACEHOLDER.search(word)]
+
     def has_placeholder(self, name: str) -> bool:
         """Return whether the arguments have a placeholder."""
         return name in _PLACEHOLDER.findall(self.args)

@@ -8,6 +8,8 @@ does not find: those of folders added to sys.path, of editable installs, and com
 
 import ast
 import hashlib
+import os
+import re
 import sys
 import sysconfig
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -40,10 +42,25 @@ def source_files(references: Iterable[str], root: Path) -> tuple[SourceFile, ...
     Raises:
         HpmlError: a file cannot be read.
     """
+    files = _local_texts(references, root)
+    return tuple(SourceFile(name=name, sha256=_digest(files[name])) for name in sorted(files))
+
+
+def has_words(words: re.Pattern[bytes], references: Iterable[str], root: Path) -> bool:
+    """Return whether a local file of the modules has these words.
+
+    Raises:
+        HpmlError: a file cannot be read.
+    """
+    return any(map(words.search, _local_texts(references, root).values()))
+
+
+def _local_texts(references: Iterable[str], root: Path) -> dict[str, bytes]:
+    """Return the texts of the local files of modules, and of those that these import, by name."""
     folders = _import_folders(root)
     waiting = [reference.partition(":")[0] for reference in references]
     visited: set[str] = set()
-    files: dict[str, str] = {}
+    files: dict[str, bytes] = {}
     while waiting:
         name = waiting.pop()
         if name in visited:
@@ -52,9 +69,9 @@ def source_files(references: Iterable[str], root: Path) -> tuple[SourceFile, ...
         for module in _modules_of(name, folders):
             if module.file not in files:
                 content = _read(module.path)
-                files[module.file] = _digest(content)
+                files[module.file] = content
                 waiting += _imports(content, module.package)
-    return tuple(SourceFile(name=name, sha256=files[name]) for name in sorted(files))
+    return files
 
 
 class ImportedCode(NamedTuple):
@@ -64,8 +81,11 @@ class ImportedCode(NamedTuple):
     packages: frozenset[str]
 
 
-def imported_code(before: Container[str]) -> ImportedCode:
+def imported_code(before: Container[str], below: Path | None = None) -> ImportedCode:
     """Return the local files of the packages that were imported since `before` (their names).
+
+    A file is named by its place below its import root, or by the way to it from the folder `below`,
+    where it can be found again.
 
     Raises:
         HpmlError: a file cannot be read.
@@ -78,7 +98,9 @@ def imported_code(before: Container[str]) -> ImportedCode:
             continue  # a container may have torch in a folder of its own
         content, parts = _read(path), name.split(".")
         folders = parts if path.name == _PACKAGE_FILE else parts[:-1]
-        files.add(SourceFile(name="/".join([*folders, path.name]), sha256=_digest(content)))
+        way = os.path.relpath(path, below.resolve()) if below else None
+        name_of_file = way or "/".join([*folders, path.name])
+        files.add(SourceFile(name=name_of_file, sha256=_digest(content)))
         imports = _imports(content, getattr(module, "__package__", "") or "")
         packages |= {imported.partition(".")[0] for imported in imports}
     return ImportedCode(tuple(sorted(files, key=str)), frozenset(packages))
@@ -107,6 +129,16 @@ def versions_of(packages: Iterable[str]) -> dict[str, str]:
     return versions
 
 
+def named_file(path: Path, root: Path) -> SourceFile:
+    """Return a file that is read as it is, by the way to it from the folder `root`.
+
+    Raises:
+        HpmlError: it cannot be read.
+    """
+    way = os.path.relpath(path.resolve(), root.resolve())
+    return SourceFile(name=way, sha256=_digest(_read(path)))
+
+
 def changed_files(files: Iterable[SourceFile], root: Path) -> list[str]:
     """Return the names of the files that are missing, or have another text than they had."""
     folders = _import_folders(root)
@@ -126,10 +158,13 @@ def refuse_changed(names: Iterable[str]) -> None:
     Raises:
         HpmlError: there are names of changed files.
     """
-    if text := ", ".join(names):
+    changed = list(names)
+    if changed:
+        is_code = all(name.endswith((".py", "(missing)")) for name in changed)
+        written = "" if is_code else "; what the script writes itself belongs below {folder}"
         raise HpmlError(
-            f"your code changed since submission: {text}; submit again, or restore it and use "
-            "hpml-jobs resubmit"
+            f"your code changed since submission: {', '.join(changed)}; submit again, or restore "
+            f"it and use hpml-jobs resubmit{written}"
         )
 
 

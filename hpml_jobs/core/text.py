@@ -24,6 +24,43 @@ def printable(text: str) -> str:
     return _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
+def first_sentence(text: str) -> str:
+    """Return the first line of a message, with the lines on which its sentence goes on.
+
+    It goes on after a colon or a comma, and where the next line begins with a small letter.
+
+    >>> first_sentence("no such layer\\nSee above")
+    'no such layer'
+    >>> first_sentence("\\n    a process before the\\n    end of it.\\n")
+    'a process before the end of it.'
+    >>> first_sentence("Error(s) in loading for Net:\\n\\n\\tMissing key: a.\\n\\tOther key: b")
+    'Error(s) in loading for Net: Missing key: a.'
+    """
+    sentence, is_open = "", True
+    for line in text.strip().splitlines():
+        words = line.strip()
+        announces = sentence.endswith((":", ","))
+        if not (words or announces) or not (is_open or announces or words[:1].islower()):
+            break
+        sentence = f"{sentence} {words}".strip()
+        is_open = False
+        if sentence.endswith((".", "!", "?")):
+            break
+    return sentence
+
+
+def raised(text: str) -> str:
+    """Return the exception at the end of a traceback in one line; empty without one.
+
+    >>> raised("Traceback (most recent call last):\\n  File 'a'\\nKeyError: 'b'\\n")
+    "KeyError: 'b'"
+    """
+    _, header, after = text.rpartition("Traceback")
+    lines = after.splitlines()[1:] if header else []
+    place = next((n for n, line in enumerate(lines) if line and not line[0].isspace()), None)
+    return "" if place is None else first_sentence("\n".join(lines[place:]))
+
+
 def counted(number: int, word: str, plural: str | None = None) -> str:
     """Return a number with its noun, in the plural where it is not 1.
 

@@ -12,15 +12,12 @@ from hpml_jobs.core.gpus import node_fault
 from hpml_jobs.core.record import Attempt, Record
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.validation import InvalidRecordError, decode
-from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder, RankError, utc_now
+from hpml_jobs.study.attempt import REPORT_BYTES, AttemptEnd, AttemptFolder, RankError, utc_now
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, read_bytes, tail, write_whole
 
 _ENDED = re.compile(r"rank\s*:\s*(\d+) \(local_rank: (\d+)\)[^\n]*\n[^\n]*exitcode\s*:\s*(-?\d+)")
 """A rank that failed, in torchrun's report."""
-
-REPORT_BYTES = 20_000
-"""torchrun's report is among so many last bytes of a log."""
 
 _WATCHDOG = re.compile(
     r"\[Rank (\d+)\] Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(\d+), "

@@ -89,12 +89,17 @@ def merge_observed(attempt: AttemptFolder, log: Path) -> Merged:
 
 
 def task_variables(environment: dict[str, str]) -> dict[str, str]:
-    """Return the variables that differ between tasks, from torchrun's, as srun's manual has them.
+    """Return the variables of a task and of its step, from torchrun's, as srun's manual has them.
 
-    Outside of SLURM also those that are equal in all tasks of a job.
+    Outside of SLURM also those of its job. The call is of the task itself, in its folder.
     """
     per_node = environment["LOCAL_WORLD_SIZE"]
     nodes = int(environment["WORLD_SIZE"]) // int(per_node)
+    tasks = per_node if nodes == 1 else f"{per_node}(x{nodes})"
+    first = int(environment["RANK"]) - int(environment["LOCAL_RANK"])
+    of_node = range(first, first + int(per_node))
+    job, node = environment.get("SLURM_JOB_ID", str(os.getppid())), environment["MASTER_ADDR"]
+    names = environment.get("SLURM_JOB_NODELIST", node)
     always = {
         "SLURM_PROCID": environment["RANK"],
         "SLURM_LOCALID": environment["LOCAL_RANK"],
@@ -102,17 +107,31 @@ def task_variables(environment: dict[str, str]) -> dict[str, str]:
         "SLURM_NTASKS": environment["WORLD_SIZE"],
         "SLURM_NPROCS": environment["WORLD_SIZE"],
         "SLURM_NTASKS_PER_NODE": per_node,
-        "SLURM_TASKS_PER_NODE": per_node if nodes == 1 else f"{per_node}(x{nodes})",
+        "SLURM_TASKS_PER_NODE": tasks,
+        "SLURM_STEP_NUM_TASKS": environment["WORLD_SIZE"],
+        "SLURM_STEP_TASKS_PER_NODE": tasks,
+        "SLURM_GTIDS": ",".join(map(str, of_node)),
+        "SLURM_TASK_PID": str(os.getpid()),
     }
     of_job = {
         "SLURM_GPUS_ON_NODE": per_node,
         "SLURM_CPUS_PER_TASK": environment.get("OMP_NUM_THREADS", "1"),
         "SLURM_NNODES": str(nodes),
         "SLURM_JOB_NUM_NODES": str(nodes),
-        "SLURM_JOB_ID": str(os.getppid()),
-        "SLURM_JOB_NODELIST": environment["MASTER_ADDR"],
-        "SLURM_NODELIST": environment["MASTER_ADDR"],
-        "SLURMD_NODENAME": environment["MASTER_ADDR"],
+        "SLURM_JOB_ID": job,
+        "SLURM_JOBID": job,
+        "SLURM_JOB_NODELIST": names,
+        "SLURM_NODELIST": names,
+        "SLURMD_NODENAME": node,
+        "SLURM_STEP_ID": "0",
+        "SLURM_STEPID": "0",
+        "SLURM_STEP_NUM_NODES": str(nodes),
+        "SLURM_STEP_NODELIST": names,
+        "SLURM_STEP_GPUS": ",".join(map(str, range(int(per_node)))),
+        "SLURM_CPUS_ON_NODE": str(len(os.sched_getaffinity(0))),
+        "SLURM_LAUNCH_NODE_IPADDR": node,
+        "SLURM_SUBMIT_HOST": node,
+        "SLURM_SUBMIT_DIR": str(Path.cwd()),
     }
     return {k: value for k, value in of_job.items() if k not in environment} | always
 

@@ -13,9 +13,9 @@ import msgspec
 
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.script import Script, ScriptLauncher
-from hpml_jobs.core.source_files import source_files
+from hpml_jobs.core.source_files import has_words, named_file, source_files
 from hpml_jobs.core.strategies import Device, Strategy
-from hpml_jobs.core.workload import Workload
+from hpml_jobs.core.workload import SourceFile, Workload
 from hpml_jobs.plan.settings import Settings
 
 OWN = ("script", "args", "launcher", "window", "stop")
@@ -93,6 +93,41 @@ def _check_launcher(settings: Settings) -> None:
         )
 
 
+LARGEST_FILE = 1_000_000
+"""Bytes from which a file that args= names is taken for data or weights, not for a setting."""
+
+NAMED_FILES = 5
+"""Files that a line names; more are counted."""
+
+
+_HOROVOD = re.compile(rb"^\s*(?:import|from) horovod\b", re.MULTILINE)
+_OF_TORCH = re.compile(rb"torch\.distributed|DataParallel|accelerate|lightning|deepspeed")
+"""Words of a script whose processes exchange by Horovod, or by torch, which is seen."""
+
+_LAUNCHERS = ("deepspeed", "horovodrun", "mpirun", "mpiexec", "accelerate")
+"""Commands that start the processes of scripts, and are none of `ScriptLauncher`."""
+
+_LAUNCHER_MODULES = ("deepspeed.launcher", "horovod.runner")
+
+
+def refuse_horovod(sweep: Sequence[Settings]) -> None:
+    """Refuse a script whose processes exchange by Horovod alone.
+
+    Raises:
+        UsageError: it would be measured as processes that train alone.
+    """
+    script, gpus = sweep[0].script_of_cell, max(settings.gpus for settings in sweep)
+    if script is None or gpus == 1:
+        return
+    path = Path.cwd() / script.path
+    reference, root = (script.module, Path.cwd()) if script.module else (path.stem, path.parent)
+    if has_words(_HOROVOD, [reference], root) and not has_words(_OF_TORCH, [reference], root):
+        raise UsageError(
+            f"script={script.path} exchanges by Horovod, which is not seen: for gpus={gpus} wrap "
+            "its model in torch's DistributedDataParallel, or measure gpus=1"
+        )
+
+
 def script_workload(settings: Settings, notify: Callable[[str], None]) -> Workload:
     """Return the workload of a script: its name, and its source files with their hashes.
 
@@ -119,10 +154,39 @@ def script_workload(settings: Settings, notify: Callable[[str], None]) -> Worklo
     if script.module:
         _check_module(script.module, folder)
         sources |= set(source_files([script.module], folder))
+    sources |= _named_sources(script, root, notify)
     if not script.has_placeholder("folder"):
         _warn_of_files(script, files, notify)
     code = tuple(sorted(sources, key=str))
     return msgspec.structs.replace(settings.workload, code=code)
+
+
+def _named_sources(script: Script, root: Path, notify: Callable[[str], None]) -> set[SourceFile]:
+    """Return the small files that words of args= name: `FILE`, `--x=FILE`, `x=A,B`, `@FILE`.
+
+    They are sought in the folder of the submission, and beside the script, in `root`, which names
+    them. Those with imports are found by `source_files`.
+    """
+    texts = [text for word in script.fixed_words for text in (word, word.partition("=")[2])]
+    names = [name.removeprefix("@") for text in texts for name in (text, *text.split(","))]
+    folders = Path.cwd(), root
+    paths = (folder / name for name in names if name for folder in folders)
+    named = [path for path in dict.fromkeys(paths) if path.suffix != ".py" and _is_small_file(path)]
+    if named:
+        shown = ", ".join(os.path.relpath(path, folders[0]) for path in named[:NAMED_FILES])
+        more = f" and {len(named) - NAMED_FILES} more" if len(named) > NAMED_FILES else ""
+        notify(
+            f"part of the cells, named in args=: {shown}{more}; changed, they are measured again; "
+            "what the script writes itself belongs below {folder}"
+        )
+    return {named_file(path, root) for path in named}
+
+
+def _is_small_file(path: Path) -> bool:
+    try:
+        return path.is_file() and path.stat().st_size < LARGEST_FILE
+    except OSError:  # e.g. too long for a name
+        return False
 
 
 def _name_below(root: Path, folder: Path, name: str) -> str:
@@ -137,6 +201,11 @@ def _check_file(path: Path, script: Script) -> None:
         raise UsageError("script= is empty: name the Python file that trains, e.g. script=train.py")
     if not path.is_file():
         first, _, rest = script.path.partition(" ")
+        if first in _LAUNCHERS:
+            raise UsageError(
+                f"script={script.path}: {first} is not supported: name the Python file that "
+                "trains, which torchrun starts (launcher=torchrun), e.g. script=train.py"
+            )
         if rest and first in {*ScriptLauncher, "python3"}:
             raise UsageError(
                 f"script={script.path}: name the Python file that trains, and what starts it as "
@@ -178,6 +247,11 @@ def _check_file(path: Path, script: Script) -> None:
 def _check_module(module: str, folder: Path) -> None:
     """Refuse a module whose first package is neither here nor installed; nothing is imported."""
     first = module.partition(".")[0]
+    if module.startswith(_LAUNCHER_MODULES):
+        raise UsageError(
+            f"script=-m {module}: this launcher is not supported: name the Python file that "
+            "trains, which torchrun starts (launcher=torchrun), e.g. script=train.py"
+        )
     if PathFinder.find_spec(first, [str(folder), *sys.path]) is None:
         raise UsageError(
             f"script=-m {module}: no module {first} in {folder} or installed: submit from the "

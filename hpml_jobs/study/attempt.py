@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import socket
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,6 +37,14 @@ def utc_now() -> str:
     """Return the present time: UTC, ISO 8601 with microseconds."""
     return datetime.now(UTC).isoformat()
 
+
+REPORT_BYTES = 20_000
+"""torchrun's report is among so many last bytes of a log."""
+
+_OF_TORCHRUN = re.compile(
+    r"^[EW]\d{4} \S+ .*(?:failed \(exitcode|Sending process .* closing signal)", re.MULTILINE
+)
+"""The first line of torchrun's report on a rank that failed, in the log of what started it."""
 
 LAST_WORDS = 200
 """Characters of the last line of a log in a reason."""
@@ -180,12 +189,15 @@ class AttemptFolder:
     def last_words(self, local_rank: int | None = None) -> str:
         """Return the last line that a rank, or else the worker, wrote before it ended; cut if long.
 
-        Hydra's last line says how to see more, which is in the log.
+        Hydra's last line says how to see more, which is in the log; that of a torchrun below the
+        script, which rank failed. A line without words says nothing.
         """
         number = "*" if local_rank is None else local_rank
         logs = sorted(self.ranks.glob(f"*/attempt_*/{number}/stderr.log")) or self.logs()
-        lines = (line.strip() for log in logs for line in reversed(tail(log, 4096).splitlines()))
-        words = next((line for line in lines if line and "HYDRA_FULL_ERROR" not in line), "")
+        texts = (_OF_TORCHRUN.split(tail(log, REPORT_BYTES))[0] for log in logs)
+        lines = (line.strip() for text in texts for line in reversed(text.splitlines()))
+        spoken = (line for line in lines if any(map(str.isalnum, line)))
+        words = next((line for line in spoken if "HYDRA_FULL_ERROR" not in line), "")
         return words if len(words) <= LAST_WORDS else f"{words[:LAST_WORDS]}…"
 
     def activity(self) -> str | None:

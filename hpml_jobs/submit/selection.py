@@ -67,10 +67,15 @@ def select(plan: Plan) -> Selection:
         if state is None:
             reasons[slug] = "new"
             send.append(planned)
-        elif state.outcome.may_run or (state.recorded and not plan.rerun):
+            continue
+        record = records.get(slug)
+        helpers = record.facts.helpers if record and record.facts else ()
+        changed = changed_files(helpers, planned.file.import_root)
+        if state.outcome.may_run or (state.recorded and not plan.rerun and not changed):
             left_out[slug] = state
         else:
-            reasons[slug] = "again (rerun=true)" if state.recorded else _reason(state)
+            again = f"again ({', '.join(changed)} changed)" if changed else "again (rerun=true)"
+            reasons[slug] = again if state.recorded else _reason(state)
             send.append(superseding(planned, records[slug]) if state.recorded else planned)
     new = [planned.cell for planned in send if reasons[planned.slug] == "new"]
     return Selection(plan, send, reasons, left_out, status, tuple(_notes_on_code(new, status)))

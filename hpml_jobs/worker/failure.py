@@ -15,6 +15,7 @@ from typing import IO
 from hpml_jobs.core.errors import HpmlError, NodeFaultError
 from hpml_jobs.core.gpus import node_fault
 from hpml_jobs.core.processes import STACK_SIGNAL
+from hpml_jobs.core.text import first_sentence, raised
 from hpml_jobs.study.attempt import AttemptFolder, RankError, host_name
 from hpml_jobs.study.files import encode, write_whole
 
@@ -42,6 +43,10 @@ _REMEDY = "freeze them with requires_grad_(False) or remove them from the model.
 
 _MIXED_TENSORS = "got mixed torch.Tensor and DTensor"
 """torch's message on a shard of fsdp that is used as if it were the whole parameter."""
+
+_BOOTSTRAPPING = "finished its bootstrapping phase"
+MAIN = "start processes, and loaders with workers, only below if __name__ == '__main__':"
+"""Python's message on a process that is started by the import of the main module, the fix."""
 
 _REWRAPPED = "Caught "
 """Start of torch's message for an error in a DataLoader worker; the last line has the error."""
@@ -147,10 +152,11 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 def reason_of(error: BaseException) -> str:
     """Return the error in one line, with its type unless it is one of this program's.
 
-    >>> reason_of(ValueError("no such layer\\nsee above"))
+    >>> reason_of(ValueError("no such layer\\nSee above"))
     'ValueError: no such layer'
     """
     lines = str(error).strip().splitlines() or [""]
+    sentence = first_sentence(str(error))
     if _UNUSED_PARAMETERS in lines[0]:
         parameters = next((line.strip() for line in lines if _PARAMETER_LIST in line), "")
         problem = "strategy=ddp: some parameters get no gradient in backward():"
@@ -164,8 +170,10 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, HpmlError):
         return " ".join(lines)
     if lines[0].startswith(_REWRAPPED):
-        return lines[-1].strip()
-    return f"{type(error).__name__}: {lines[0]}".removesuffix(": ")
+        return raised(str(error)) or lines[-1].strip()
+    if _BOOTSTRAPPING in sentence:
+        sentence = f"{sentence.removesuffix('.')}: {MAIN}"
+    return f"{type(error).__name__}: {sentence}".removesuffix(": ")
 
 
 _files: list[IO[bytes]] = []

@@ -52,8 +52,10 @@ PROFILER = (
 )
 
 OF_SCRIPT = (
-    "Of a script, h2d is all from the batch to the forward pass, backward all from there to the "
-    "step, the loss included, and optimizer all from the step to the next batch."
+    "Of a script, backward is all from the forward pass to the step, the loss included, and a "
+    "seventh phase, other, what nothing accounts for: from the batch to the forward pass, copies "
+    "to the device included, "
+    "and from the step to the next batch. It is neither computation nor communication."
 )
 
 
@@ -72,7 +74,7 @@ class Phase(NamedTuple):
 
     def on_rank(self, phases: Phases) -> float:
         """Return the seconds of the phase on one rank."""
-        time_s: float = getattr(phases, f"{self.name}_s")
+        time_s: float = getattr(phases, f"{self.name}_s") or 0.0
         return time_s
 
 
@@ -84,7 +86,15 @@ PHASES = (
     Phase("comm_exposed", "comm", "exposed communication", style.RED),
     Phase("optimizer", "optimizer", "optimizer", style.GREEN),
 )
-"""The phases that add up to the instrumented epoch."""
+"""The phases that add up to the instrumented epoch of our own loop."""
+
+OTHER = Phase("other", "other", "other", style.PURPLE)
+
+
+def phases_of(group: ConditionGroup) -> tuple[Phase, ...]:
+    """Return the phases that add up to the instrumented epochs of a group."""
+    has_other = any(row.figures.phase_other_s is not None for row in group.timed)
+    return (*PHASES, OTHER) if has_other else PHASES
 
 
 class ProfilerLine(NamedTuple):
@@ -138,8 +148,8 @@ def phases(group: ConditionGroup) -> Table | None:
     traces = {row.place: line for row in rows if (line := profiler_line(group, row))}
     heads: tuple[Columns[Row], ...] = (
         # two blocks, because a block is never wider than a screen of 80 columns
-        Columns("seconds", tuple(_seconds(group, phase) for phase in PHASES[:3])),
-        Columns("seconds", tuple(_seconds(group, phase) for phase in PHASES[3:])),
+        Columns("seconds", tuple(_seconds(group, phase) for phase in phases_of(group)[:3])),
+        Columns("seconds", tuple(_seconds(group, phase) for phase in phases_of(group)[3:])),
         Columns(
             "%",
             (
@@ -151,7 +161,7 @@ def phases(group: ConditionGroup) -> Table | None:
             "of backward", (column("pack_s", "pack", lambda row: row.figures.pack_s, seconds),)
         ),
         *([_by_profiler(traces)] if traces else []),
-        Columns("", tuple(end for phase in PHASES for end in _ends(group, phase))),
+        Columns("", tuple(end for phase in phases_of(group) for end in _ends(group, phase))),
     )
     text = TableText(
         "phases",
@@ -238,10 +248,11 @@ PICTURE_CAPTION = (
 
 def phases_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
     """Plot the stacked phases of each cell; None if no epoch was instrumented."""
-    legend = {phase.words: phase.colour for phase in PHASES}
+    phases = max(map(phases_of, groups), key=len, default=PHASES)
+    legend = {phase.words: phase.colour for phase in phases}
 
     def times_s(row: Row) -> list[float]:
-        return [phase.seconds(row) or 0.0 for phase in PHASES]
+        return [phase.seconds(row) or 0.0 for phase in phases]
 
     def draw(axis: Axes, cells: Sequence[Bar]) -> list[str]:
         times = [times_s(bar.row) for bar in cells]

@@ -92,6 +92,7 @@ class Figures(Value, frozen=True, kw_only=True):
     phase_backward_s: Split = None
     phase_comm_exposed_s: Split = None
     phase_optimizer_s: Split = None
+    phase_other_s: Split = None
     pack_s: Split = None
     closure: Split = None
     overhead: Split = None

@@ -33,6 +33,7 @@ from hpml_jobs.report.lab.words import (
     REPORTED,
     RESIDUAL,
     RESIDUAL_LOADING,
+    WITH_OTHER,
     kernels_in_new_threads,
     kernels_of_one_run,
     loader_workers,
@@ -145,6 +146,7 @@ def table2(selection: StrategyRows) -> Table:
     caption = (
         REPORTED if selection.group.imported else MEASURED,
         *_of_window(selection),
+        *([WITH_OTHER] if selection.group.a_cell.script else []),
         *_where_packing_counts(selection),
         captions.runs(selection.parallel_rows),
     )
@@ -158,6 +160,7 @@ def table2(selection: StrategyRows) -> Table:
     notes = [
         *_unmeasured(selection, _has_compute),
         *_waiting(selection),
+        *_other(selection),
         *_changing_ranks(selection),
         *_below(selection, Affected.SPLIT),
     ]
@@ -178,6 +181,17 @@ def _waiting(selection: StrategyRows) -> list[str]:
                 f"{label} at batch {row.batch_per_gpu}: {seconds(waiting_s)} of {seconds(comm_s)} s"
             )
     return [f"waiting for ranks that were later, part of Comm: {'; '.join(texts)}"] if texts else []
+
+
+def _other(selection: StrategyRows) -> list[str]:
+    """Return a note on the rows of scripts where nothing accounts for more than 5 % of the time."""
+    texts = []
+    for row in selection.parallel_rows:
+        other_s, compute_s = row.figures.phase_other_s or 0.0, row.figures.compute_s or 0.0
+        if other_s > IMBALANCE_LIMIT * (other_s + compute_s + (row.figures.comm_s or 0.0)):
+            label = captions.row_label(row.setup, selection.group.device)
+            texts.append(f"{label} at batch {row.batch_per_gpu}: {seconds(other_s)} s")
+    return [f"other, in neither Compute nor Comm: {'; '.join(texts)}"] if texts else []
 
 
 def _changing_ranks(selection: StrategyRows) -> list[str]:
@@ -327,7 +341,14 @@ def _of_strategy(selection: StrategyRows) -> StrategyTables:
 def _unsplit(selection: StrategyRows) -> str:
     if selection.group.a_cell.script is None or selection.instrumented:
         return ""
-    return f"Tables 2 and 3 are {_of_script(selection.parallel_records)}."
+    if records := selection.parallel_records:
+        return f"Tables 2 and 3 are {_of_script(records)}."
+    ends = dict.fromkeys(
+        result.reason
+        for result in selection.group.cells
+        if result.cell and result.cell.strategy is selection.strategy and not result.measured
+    )
+    return f"Tables 2 and 3 have no row: {'; '.join(ends) or 'no cell with processes is measured'}."
 
 
 WITH_LOADING = "includes data loading: computed from epoch_s because train_s is unknown"

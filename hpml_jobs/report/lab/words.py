@@ -24,6 +24,7 @@ MEASURED = (
     "backward is in neither. In every run, Compute + Comm + stall = the epoch of that rank; "
     "medians are of each alone."
 )
+WITH_OTHER = "Of a script other is in neither, time that nothing accounts for (the table Phases)."
 OF_WINDOW = "Here the instrumented epoch is {part}: its times are shown as those of {what}."
 PACKED = "Comm includes packing by hand: flattening, copying back and averaging the gradients."
 HIDDEN_COST = (

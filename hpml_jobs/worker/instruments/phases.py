@@ -19,6 +19,17 @@ Interval = tuple[float, float]
 Entry = TypeVar("Entry", Collective, Wait)
 
 
+class Gaps(NamedTuple):
+    """What of a script's iteration is no phase of training: its waits for loaders, and the rest.
+
+    The rest is until the forward pass begins, and `after`: between the steps of optimizers, and
+    after the last one.
+    """
+
+    waits: Sequence[tuple[Stamp, Stamp]]
+    after: Sequence[tuple[Stamp, Stamp]]
+
+
 class IterationPhases(NamedTuple):
     """Phases of one iteration in seconds; the first six add up to the iteration.
 
@@ -41,6 +52,16 @@ class IterationPhases(NamedTuple):
     comm_optimizer_s: float
 
 
+class Other(NamedTuple):
+    """Seconds that nothing accounts for: before the forward pass, and after the exchange.
+
+    In `IterationPhases` the first are part of `h2d_s`, the second of `optimizer_s`.
+    """
+
+    before_s: float = 0.0
+    after_s: float = 0.0
+
+
 class EpochPhases(NamedTuple):
     """An instrumented epoch on one rank; all times are in seconds.
 
@@ -61,33 +82,45 @@ class EpochPhases(NamedTuple):
     last_stall_s: float
 
 
-def split_phases(
+def split_phases(  # noqa: PLR0913  (one epoch, as it was recorded)
     window: Window,
     marks: Sequence[IterationMarks],
     ledger: Ledger,
     *,
     overlaps: bool,
     accumulate: int = 1,
+    gaps: Sequence[Gaps] = (),
 ) -> EpochPhases:
     """Split an epoch into phases and communication.
 
     `overlaps` says whether collectives start before backward() returns. `marks`, and the iterations
     in the ledger, are those of micro-steps, `accumulate` of which are an iteration; their phases
-    are summed, and the ledger has the iterations afterwards.
+    are summed, and the ledger has the iterations afterwards. `gaps` are those of a script.
     """
     clock = ledger.clock
     collectives = _by_iteration(ledger.collectives)
     replica_waits, waits = _by_iteration(ledger.replica_waits), _by_iteration(ledger.waits)
     previous_end, rows = window.start, []
     exposed_s: list[float] = []
+    others: list[Other] = []
     for index, iteration in enumerate(marks):
-        events = _Events(collectives[index], replica_waits[index], waits[index], ledger.knows_waits)
-        row, parts_s = _split_iteration(clock, previous_end, iteration, events, overlaps=overlaps)
+        events = _Events(
+            collectives=collectives[index],
+            replica_waits=replica_waits[index],
+            waits=waits[index],
+            knows_waits=ledger.knows_waits,
+            gaps=gaps[index] if gaps else None,
+        )
+        row, parts_s, other = _split_iteration(
+            clock, previous_end, iteration, events, overlaps=overlaps
+        )
         rows.append(row)
+        others.append(other)
         exposed_s += parts_s
         previous_end = iteration.stepped
     iterations_s = np.add.reduceat(np.array(rows), np.arange(0, len(rows), accumulate), axis=0)
     total = IterationPhases(*iterations_s.sum(axis=0).tolist())
+    other = Other(*np.sum(others, axis=0).tolist())
     last_stall_s = clock.seconds(previous_end, window.end)
     durations_s = ledger.durations_s()
     for entry in ledger.collectives:
@@ -97,11 +130,11 @@ def split_phases(
     return EpochPhases(
         phases=Phases(
             stall_s=total.stall_s + last_stall_s,
-            h2d_s=total.h2d_s,
+            h2d_s=0.0 if gaps else total.h2d_s,
             forward_s=total.forward_s,
             backward_s=total.backward_s,
             comm_exposed_s=total.comm_exposed_s,
-            optimizer_s=total.optimizer_s,
+            optimizer_s=max(0.0, total.optimizer_s - other.after_s),
             comm_forward_s=total.comm_forward_s,
             pack_s=total.pack_s,
             replicas_s=(
@@ -111,6 +144,7 @@ def split_phases(
             ),
             comm_optimizer_s=total.comm_optimizer_s,
             work_blocks_s=block_values(_work_s(iterations_s), np.mean),
+            other_s=sum(other) if gaps else None,
         ),
         communication=Communication(
             total_s=total.comm_total_s,
@@ -160,6 +194,7 @@ class _Events(NamedTuple):
     replica_waits: Sequence[Wait]
     waits: Sequence[Wait]
     knows_waits: bool
+    gaps: Gaps | None
 
 
 def _by_iteration(entries: Iterable[Entry]) -> dict[int, list[Entry]]:
@@ -171,8 +206,8 @@ def _by_iteration(entries: Iterable[Entry]) -> dict[int, list[Entry]]:
 
 def _split_iteration(
     clock: Clock, previous_end: Stamp, marks: IterationMarks, events: _Events, *, overlaps: bool
-) -> tuple[IterationPhases, list[float]]:
-    """Split one iteration; return its phases, and the exposed part of each collective."""
+) -> tuple[IterationPhases, list[float], Other]:
+    """Split one iteration; return its phases, the exposed part of each collective, and `Other`."""
 
     def interval(entry: Collective | Wait) -> Interval:
         """Return its ends on a time axis that starts at the `batch` mark, like those of `at`."""
@@ -207,7 +242,46 @@ def _split_iteration(
         buffers_s=union_s(part for part, purpose in busy if purpose is Purpose.BUFFERS),
         comm_optimizer_s=in_optimizer_s,
     )
-    return phases, _exposed_parts([part for part, _ in busy], exposed)
+    other = Other()
+    if events.gaps:
+        waits, after = (
+            [(clock.seconds(marks.batch, a), clock.seconds(marks.batch, b)) for a, b in pairs]
+            for pairs in events.gaps
+        )
+        phases, other = _with_gaps(phases, at, waits, after, exposed[2])
+    return phases, _exposed_parts([part for part, _ in busy], exposed), other
+
+
+def _with_gaps(
+    phases: IterationPhases,
+    at: IterationMarks,
+    waits: Sequence[Interval],
+    after: Sequence[Interval],
+    exposed: Sequence[Interval],
+) -> tuple[IterationPhases, Other]:
+    """Return the phases of a script's iteration, and of them what no hook accounts for.
+
+    The iteration begins `stall_s` before the mark `batch`; `exposed` is the communication after the
+    exchange.
+    """
+
+    def waited_s(start: float, end: float) -> float:
+        return union_s(_clipped(waits, start, end))
+
+    start = at.batch - phases.stall_s
+    before_s = max(0.0, at.copied - start - waited_s(start, at.copied))
+    after_s = sum(
+        max(0.0, end - start - union_s(_clipped([*waits, *exposed], start, end)))
+        for start, end in after
+    )
+    of_phases = phases._replace(
+        stall_s=waited_s(start, at.stepped),
+        h2d_s=before_s,
+        forward_s=max(0.0, phases.forward_s - waited_s(at.copied, at.forward)),
+        backward_s=max(0.0, phases.backward_s - waited_s(at.forward, at.exchanged)),
+        optimizer_s=max(0.0, phases.optimizer_s - waited_s(at.exchanged, at.stepped)),
+    )
+    return of_phases, Other(before_s, after_s)
 
 
 def _exposed(

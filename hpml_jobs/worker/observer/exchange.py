@@ -5,7 +5,7 @@ DDP's by a communication hook, every other one by the profiler.
 
 import gc
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from math import ceil, inf
 from typing import Any
@@ -30,6 +30,7 @@ from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.phases import EpochPhases, split_phases
 from hpml_jobs.worker.instruments.timing import Clock, Stamp
 from hpml_jobs.worker.instruments.wrappers import record_all_reduce
+from hpml_jobs.worker.observer.meters import parameters_of
 from hpml_jobs.worker.observer.traced import MOST_BATCHES, Trace
 from hpml_jobs.worker.observer.watch import (
     KEY,
@@ -40,7 +41,15 @@ from hpml_jobs.worker.observer.watch import (
     script_has_profiler,
     world_size,
 )
-from hpml_jobs.worker.observer.windows import Event, Iterations, Kind, Recording, mark_phases
+from hpml_jobs.worker.observer.windows import (
+    DEPTH,
+    SEVERAL,
+    Event,
+    Iterations,
+    Kind,
+    Recording,
+    mark_phases,
+)
 
 _DIST: Any = dist  # torch exports no type of what is called of it
 
@@ -97,6 +106,16 @@ class Hook:
         return record_all_reduce(tensor, ledger, self._group)
 
 
+def _tensors_of(value: Any, depth: int = 0) -> list[Tensor]:
+    """Return the tensors in what a model returns."""
+    if isinstance(value, Tensor) or depth == DEPTH:
+        return [value] if isinstance(value, Tensor) else []
+    parts = value.values() if isinstance(value, Mapping) else value
+    if not isinstance(value, Mapping | list | tuple):
+        parts = getattr(value, "__dict__", {}).values()
+    return [tensor for part in parts for tensor in _tensors_of(part, depth + 1)]
+
+
 def _exchange_bucket(state: Hook, bucket: GradBucket) -> torch.futures.Future[Tensor]:
     return state.run(bucket)
 
@@ -129,12 +148,13 @@ def _let_script_register() -> None:
 
 
 def watch_calls(
-    model: nn.Module, before: Callable[..., None], after: Callable[[], None]
+    model: nn.Module, before: Callable[..., None], after: Callable[[Any], None]
 ) -> Callable[[], None]:
     """Call functions before and after each forward pass of a model; return how to undo it.
 
-    `before` gets the model, its arguments and its options, as a hook does, but no hook is in the
-    model: it would be saved and copied with it, and comes after those of FSDP.
+    `before` gets the model, its arguments and its options, as a hook does, `after` what the model
+    returns. No hook is in the model: it would be saved and copied with it, and comes after those of
+    FSDP.
     """
     kind, own = type(model), vars(type(model)).get("__call__")
     call, before, after = kind.__call__, guarded(before), guarded(after)
@@ -145,7 +165,7 @@ def watch_calls(
             return call(module, *args, **options)
         before(module, args, options)
         outputs = call(module, *args, **options)
-        after()
+        after(outputs)
         return outputs
 
     kind.__call__ = __call__  # type: ignore[method-assign]
@@ -184,7 +204,9 @@ class Exchange:
     """The instruments of a script's later windows. `events` are those of the current window.
 
     `missing` is the reason why phases and exchange are not split; None where they are. `postponed`
-    is why that takes a window more. `ledger` is that of the instrumented window.
+    is why that takes a window more. `ledger` is that of the instrumented window. `gone_back`
+    has the numbers of the calls of the model through whose outputs gradients went back, `calls` the
+    number of the last one, of a script without a loader.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -196,6 +218,9 @@ class Exchange:
         self.events: list[Event] = []
         self._on_call: Callable[..., None] | None = None
         self._unwatch: Callable[[], None] = lambda: None
+        self._splits = False
+        self.calls = 0
+        self.gone_back: set[int] = set()
         self.starts_profiler = False
         self._is_traced = False
         self._trace: Trace | None = None
@@ -231,22 +256,30 @@ class Exchange:
 
     def _watch_model(self, *, splits: bool) -> None:
         """Watch the calls of the model for its inputs, and for its forward passes with `splits`."""
+        self._splits = splits
         self._unwatch()
         self._unwatch = lambda: None
-        if self.model is None or not (self._on_call or splits):
-            return
+        if self.model is not None and (self._on_call or splits):
+            self._unwatch = watch_calls(self.model, self._before_call, self._after_call)
 
-        def before(*call: Any) -> None:
-            if self._on_call:
-                self._on_call(*call)
-            if splits:
-                self._note(Kind.FORWARD)
+    def _before_call(self, *call: Any) -> None:
+        if self._on_call:
+            self._on_call(*call)  # which may begin the window that is split
+        if self._splits:
+            self._note(Kind.FORWARD)
 
-        def after() -> None:
-            if splits:
-                self._note(Kind.FORWARDED)
+    def _after_call(self, outputs: object) -> None:
+        if self._splits:
+            self._note(Kind.FORWARDED)
+        if self._on_call:
+            self._watch_backward(outputs)
 
-        self._unwatch = watch_calls(self.model, before, after)
+    def _watch_backward(self, outputs: object) -> None:
+        """Note when gradients go back through the outputs of this call of the model."""
+        number = self.calls
+        nodes = [tensor.grad_fn for tensor in _tensors_of(outputs) if tensor.grad_fn is not None]
+        for node in nodes:
+            node.register_prehook(lambda *_: self.gone_back.add(number))
 
     @property
     def _wrappers(self) -> list[DistributedDataParallel]:
@@ -436,17 +469,22 @@ class Exchange:
     def split(self, recording: Recording, iterations: Iterations) -> EpochPhases | None:
         """Return the phases of the instrumented window; None with the reason in `missing`."""
         steps = mark_phases(recording.window.start, iterations)
+        model = self.model.parameters() if self.model is not None else ()
+        stepped = {*map(id, parameters_of(recording.optimizers))}
+        if len(recording.optimizers) > 1 and not stepped <= {*map(id, model)}:
+            steps = SEVERAL
         if isinstance(steps, str):
             self.missing = steps
         if self.missing or isinstance(steps, str):
             return None
         window, marks = recording.window, [step.marks for step in steps]
+        gaps = [step.gaps for step in steps]
         accumulate = max(1, iterations.accumulate)
         if self._trace:
             is_sharded = self.wrapper is Strategy.FSDP
             try:
                 phases, self.ledger = self._trace.split(
-                    window, marks, accumulate, is_sharded=is_sharded
+                    window, marks, accumulate, is_sharded=is_sharded, gaps=gaps
                 )
             except (OSError, RuntimeError, ValueError) as fault:
                 self.missing = f"torch's profiler: {type(fault).__name__}: {fault}"
@@ -462,4 +500,4 @@ class Exchange:
         starts = [place[id(step.events[0])] for step in steps]
         for entry in ledger.collectives:
             entry.iteration = max(0, bisect_right(starts, entry.iteration - 1) - 1)
-        return split_phases(window, marks, ledger, overlaps=True, accumulate=accumulate)
+        return split_phases(window, marks, ledger, overlaps=True, accumulate=accumulate, gaps=gaps)

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 
 from hpml_jobs.worker.instruments.timing import Clock
-from hpml_jobs.worker.observer.windows import Event, Iterations, Kind
+from hpml_jobs.worker.observer.windows import STEPS, Event, Iterations, Kind
 
 AHEAD = 0.9
 """The host is ahead of its device where it needs less than this share of the device's time."""
@@ -36,7 +36,7 @@ def _launch_s(group: Sequence[Event]) -> float:
         elif event.kind is Kind.REQUEST and began_ns is not None:
             total_ns += event.host_ns - began_ns
             began_ns = None
-        elif event.kind is Kind.STEPPED and began_ns is not None:
+        elif event.kind in STEPS and began_ns is not None:
             launched_ns = total_ns + event.host_ns - began_ns
     return launched_ns / 1e9
 

@@ -14,7 +14,7 @@ _NAMES = {Strategy.DDP: "DistributedDataParallel", Strategy.FSDP: "FSDP"}
 class Observed(Value, frozen=True, kw_only=True):
     """What a process saw of the training in it, up to now.
 
-    `steps` are those of its optimizers, `passes` the batches of each pass over a loader in which
+    `steps` are its iterations, `passes` the batches of each pass over a loader in which
     one stepped, `window` the iterations of windows where these are measured instead; `batches` are
     the different numbers of samples of those of the timed window, without the last of a pass.
     `facts` are of rank 0. `has_ended`: Python ended in it, neither by a signal nor by os._exit.

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +25,7 @@ from hpml_jobs.core.processes import leave
 from hpml_jobs.core.record import Model, Rank
 from hpml_jobs.core.source_files import imported_code, without
 from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.core.text import raised
 from hpml_jobs.study.attempt import (
     HOST_VARIABLE,
     AttemptFolder,
@@ -37,6 +39,7 @@ from hpml_jobs.worker.failure import describe, write_report
 from hpml_jobs.worker.instruments import facts
 from hpml_jobs.worker.instruments.collectives import fingerprint
 from hpml_jobs.worker.instruments.recorder import peak_memory_bytes
+from hpml_jobs.worker.observer.meters import parameters_of
 from hpml_jobs.worker.observer.observed import Observed
 from hpml_jobs.worker.observer.together import SAMPLES
 from hpml_jobs.worker.observer.watch import Start, has_group, world_size
@@ -66,16 +69,20 @@ class Writer:
         self._folder = session.folder
         self._rank = global_rank(session.start)
         self._world_size = world_size()  # the script may leave its group
-        self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self._first = self._parameters = parameters_of([optimizer])
         self._parameters_hash = ""
         self._progress = Progress(epochs=session.cell.epochs)
         self._name = f"rank{self._rank}-{os.getpid()}"
         backend = dist.get_backend() if has_group() else None
         self._facts = None
         if not self._rank:
-            unnamed = without(imported_code(()).files, session.cell.workload.sources)
+            ways = (None, session.file.import_root)
+            imported, helpers = (
+                without(imported_code((), below).files, session.cell.workload.sources)
+                for below in ways
+            )
             self._facts = msgspec.structs.replace(
-                facts.read_facts(session.file, backend), imported=unnamed
+                facts.read_facts(session.file, backend), imported=imported, helpers=helpers
             )
         local_rank = session.start.environment.get("LOCAL_RANK")
         self._local_rank = int(local_rank or session.device.index or 0)
@@ -83,9 +90,16 @@ class Writer:
         self._folder.observed.mkdir(parents=True, exist_ok=True)
 
     def is_other(self, optimizer: Optimizer) -> bool:
-        """Return whether an optimizer trains none of the parameters."""
-        mine = {*map(id, self._parameters)}
-        return mine.isdisjoint(id(p) for group in optimizer.param_groups for p in group["params"])
+        """Return whether an optimizer trains none of the parameters of the first one."""
+        return {*map(id, self._first)}.isdisjoint(map(id, parameters_of([optimizer])))
+
+    def add_optimizers(self, optimizers: Iterable[Optimizer]) -> None:
+        """Add the parameters that the optimizers of a window train."""
+        known = {*map(id, self._parameters)}
+        self._parameters = [
+            *self._parameters,
+            *(p for p in parameters_of(optimizers) if id(p) not in known),
+        ]
 
     def report(self, role: Role) -> None:
         """Report the window that begins for `status`; rank 0 does."""
@@ -134,8 +148,7 @@ class Writer:
     def _observed(self) -> Observed:
         session = self._session
         timed = next((r for r in session.results if r.epoch.role is Role.TIMED), None)
-        groups = timed.iterations.groups if timed else []
-        got = [e for group in groups for e in group if e.kind in (Kind.BATCH, Kind.END)]
+        got = [event for group in (timed.iterations.batches if timed else []) for event in group]
         sizes = [e.samples for e, then in pairwise(got) if e.kind is then.kind is Kind.BATCH]
         return Observed(
             rank=self._describe_rank(),
@@ -255,9 +268,19 @@ def _flat_sizes(model: nn.Module | None) -> list[tuple[int, int]]:
     return [(p._unpadded_unsharded_size.numel(), p.element_size()) for p in flat if p.requires_grad]
 
 
+_WORKER_ENDED = "exited unexpectedly"
+"""torch's message on a loader whose worker has ended."""
+
+
 def report_error(error: BaseException, start: Start) -> None:
-    """Write the report of the exception that ends this process, as the worker does."""
-    write_report(_describe(error, global_rank(start)), AttemptFolder(Path(start.folder)))
+    """Write the report of the exception that ends this process, as the worker does.
+
+    A loader's worker that failed has written its own.
+    """
+    report, folder = _describe(error, global_rank(start)), AttemptFolder(Path(start.folder))
+    of_worker = _WORKER_ENDED in report.reason and any(folder.errors.glob("rank*.json"))
+    if not of_worker:
+        write_report(report, folder)
 
 
 def _describe(error: BaseException, rank: int) -> RankError:
@@ -265,5 +288,5 @@ def _describe(error: BaseException, rank: int) -> RankError:
     report = describe(error, rank)
     if type(error).__name__ != "ProcessRaisedException":
         return report
-    rank, last = getattr(error, "error_index", 0), str(error).strip().splitlines()[-1]
+    rank, last = getattr(error, "error_index", 0), raised(str(error)) or report.reason
     return msgspec.structs.replace(report, rank=rank, reason=last, oom="OutOfMemoryError" in last)

@@ -35,6 +35,7 @@ from hpml_jobs.worker.observer.watch import (
     script_has_profiler,
 )
 from hpml_jobs.worker.observer.windows import (
+    STEPS,
     Event,
     Iterations,
     Kind,
@@ -88,9 +89,9 @@ class Session:
     """Opens and ends the windows. `results` are those of the windows that count.
 
     Without window= a window is a pass over a loader in which an optimizer steps, with it so many
-    steps of the optimizer that stepped first. Before the first step nothing is known of the
-    device: the warm-up is stamped by the host. `ahead`: the loader is one batch ahead of training,
-    as those of Accelerate are.
+    iterations. Before the first step nothing is known of the device: the warm-up is stamped by the
+    host. `steps` are the iterations of all windows. `ahead`: the steps of an epoch after the loader
+    has no more batches, because it is read ahead of training.
     """
 
     def __init__(self, start: Start) -> None:
@@ -100,7 +101,7 @@ class Session:
         self.results: list[Result] = []
         self.steps = 0
         self.passes: list[int] = []
-        self.ahead = False
+        self.ahead = 0
         self._latest: Pass | None = None
         self._left: Pass | None = None
         self._recording: Recording | None = None
@@ -109,6 +110,8 @@ class Session:
         self._clock: Clock = HostClock()
         self._meters: Meters | None = None
         self._optimizer = 0
+        self._reads_loader = False
+        self._calls: dict[int, tuple[list[Event], int]] = {}
         self._other: ref[Optimizer] | None = None
         self._shorter = self._waits = ""
         self.file = CellFolder(folder.cell_folder).read()
@@ -132,7 +135,7 @@ class Session:
             self._end_early(recording)
         if self._may_begin(loader):
             self._open()
-        one_pass = Pass(loader, self._latest)
+        one_pass = Pass(loader, self._latest, length=_length(loader))
         self.request(one_pass)
         return one_pass
 
@@ -147,7 +150,8 @@ class Session:
         recording = self._recording
         if self.window:
             return recording is None and not self.results
-        return (recording is None or not recording.steps) and loader not in self._tests
+        has_begun = recording is not None and (recording.steps or recording.read())
+        return not has_begun and loader not in self._tests
 
     @while_open
     def request(self, one_pass: Pass) -> None:
@@ -159,8 +163,15 @@ class Session:
                 "window=50,200"
             )
             return
+        self._end_if_full(one_pass)
         if self._recording:
             self._recording.events.append(Event.now(Kind.REQUEST, self._clock, one_pass))
+
+    @while_open
+    def make(self, one_pass: Pass) -> None:
+        """Note that the script has the iterator that it asked for."""
+        if self._recording:
+            self._recording.events.append(Event.now(Kind.MADE, self._clock, one_pass))
 
     @while_open
     def receive(self, one_pass: Pass, batch: Any) -> None:
@@ -174,11 +185,29 @@ class Session:
 
     @while_open
     def _receive_input(self, _model: nn.Module, *inputs: Any) -> None:
-        """Note that a script without a loader calls its model to train it."""
-        if self._recording and torch.is_grad_enabled():
+        """Note that a script without a loader calls its model, maybe to train it."""
+        if not torch.is_grad_enabled():
+            return
+        self._settle_calls()
+        self._end_if_full(None)
+        self._exchange.calls += 1
+        if self._recording:
+            events = self._recording.events
+            self._calls[self._exchange.calls] = events, len(events)
             event = Event.now(Kind.BATCH, self._clock)
-            self._recording.events.append(event._replace(samples=self._size_of(inputs)))
-            self._exchange.count_batch()
+            events.append(event._replace(samples=self._size_of(inputs)))
+
+    def _settle_calls(self) -> None:
+        """Of the calls of the model since the last backward pass, keep the first that it trains."""
+        trained = [number for number in self._calls if number in self._exchange.gone_back]
+        if not trained:
+            return
+        for number, (events, place) in self._calls.items():
+            if number != trained[0]:
+                events[place] = events[place]._replace(kind=Kind.UNTRAINED)
+        self._calls.clear()
+        self._exchange.gone_back.clear()
+        self._exchange.count_batch()
 
     def _size_of(self, batch: Any) -> int:
         return size_of(batch, tokens=self.cell.workload.samples_are_tokens)
@@ -192,7 +221,7 @@ class Session:
         if recording:
             recording.events.append(Event.now(Kind.END, self._clock, one_pass))
         if recording and recording.owner is one_pass:
-            if self.ahead or not self.results:  # whether it is ahead is known after the first
+            if self.ahead or not self.results:  # how far it is ahead is known after the first
                 recording.is_ending = True
             else:
                 self._end(recording)
@@ -225,31 +254,68 @@ class Session:
     def stepped(self, optimizer: Optimizer) -> None:
         """Note that an optimizer has stepped."""
         if not self._optimizer:
+            latest = self._latest
+            self._reads_loader = latest is not None and not latest.is_over
+            if latest is None or latest.is_over or not latest.length:
+                self.window = self.window or USUAL_WINDOW
             with self.start.apart():
                 self._prepare(optimizer)
         elif id(optimizer) != self._optimizer:
             self._other = ref(optimizer)
-        self.steps += 1
+        if self._latest and self._latest.in_thread and not self.window:
+            self._window_anew(optimizer)
         if self._recording is None and self.window and not self.results:
             self._open()
+            self.steps += 1
             return
         recording = self._recording
         if recording is None:
+            self.steps += 1
             return
+        self._find_outer(recording)
         if recording.owner is None and not self.window:
-            if self._latest is None or self._latest.is_over:
-                return  # not in a pass
-            recording.owner = self._latest
-            self._trained.add(self._latest.loader)
-        source = recording.owner or self._latest
-        if source:
-            source.steps += 1
-        recording.events.append(Event.now(Kind.STEPPED, self._clock))
-        recording.steps += id(optimizer) == self._optimizer
+            self.steps += 1
+            return  # not in a pass
+        self._settle_calls()
+        self._calls.clear()
+        kind = recording.count_step(id(optimizer))
+        self.steps += kind is Kind.STEPPED
+        recording.optimizers.add(optimizer)
+        if recording.outer:
+            recording.outer.steps += 1
+        recording.events.append(Event.now(kind, self._clock))
         if recording.is_ending:
-            self.ahead = True
-            self._end(recording)
-        elif recording.steps >= self._most_iterations(recording.role):
+            recording.after_end += 1
+            if self.results and recording.after_end >= self.ahead:
+                self._end(recording)
+
+    def _find_outer(self, recording: Recording) -> None:
+        """Find the outermost pass: of those that were read since the last iteration the first.
+
+        Where they have batches of other sizes, it is one with the cell's. In the first iteration of
+        a window a pass may be read that training does not read again.
+        """
+        is_known = recording.outer and not recording.outer.is_over
+        if not self._reads_loader or (is_known and (self.window or recording.steps > 1)):
+            return
+        passes = recording.read()
+        if not passes or recording.outer in passes:
+            return
+        sizes = {self.cell.batch, self.cell.batch * self.cell.gpus}
+        has_size = {event.source for event in recording.events if event.samples in sizes}
+        recording.outer = next((each for each in passes if each in has_size), passes[0])
+        if not self.window:
+            recording.owner = recording.outer
+            self._trained.add(recording.outer.loader)
+
+    def _end_if_full(self, source: Pass | None) -> None:
+        """End a window that has its iterations where the next one begins, and begin the next."""
+        recording = self._recording
+        if (
+            recording
+            and recording.steps >= self._most_iterations(recording.role)
+            and recording.is_asked_by(source)
+        ):
             self._end(recording)
             if self.window:
                 self._open()
@@ -264,11 +330,9 @@ class Session:
     def _prepare(self, optimizer: Optimizer) -> None:
         """Learn what steps here; all that takes long, before the first window that counts."""
         self._optimizer = id(optimizer)
-        if self.window is None and not (self._latest and _has_length(self._latest.loader)):
-            self.window = USUAL_WINDOW
         self._devices = devices_of(optimizer)
         self.device = self._devices[0]
-        self._exchange.find_model(optimizer, None if self._latest else self._receive_input)
+        self._exchange.find_model(optimizer, None if self._reads_loader else self._receive_input)
         self.writer = Writer(self, optimizer)
         self._meters = Meters(self.device)
         self.writer.write()
@@ -282,6 +346,8 @@ class Session:
         if role is None:
             return
         self._recording = Recording(Window(self._clock, lambda: None), role)
+        if self.window and self.results:
+            self._recording.fetched = self.results[-1].iterations.fetched
         self._exchange.events = self._recording.events
         self._recording.window.__enter__()
 
@@ -319,9 +385,12 @@ class Session:
 
     def _end_early(self, recording: Recording) -> None:
         """End a window where the script has left its pass: with the last step."""
-        kinds = (Kind.STEPPED, Kind.END) if recording.is_ending else (Kind.STEPPED,)
-        last = next(event for event in reversed(recording.events) if event.kind in kinds)
-        recording.window.end_at(last.stamp)
+        events, kinds = recording.events, (*STEPS, Kind.END) if recording.is_ending else STEPS
+        while events[-1].kind not in kinds:  # a batch that is not trained
+            events.pop()
+        recording.window.end_at(events[-1].stamp)
+        if recording.is_ending and not self.results:
+            self.ahead = recording.after_end
         with self.start.apart():
             self._finish(recording)
 
@@ -336,7 +405,8 @@ class Session:
         role, self._recording = recording.role, None
         batches = recording.owner.batches if recording.owner else 0
         is_first = role in (Role.TIMED, Role.INSTRUMENTED)  # later the first training is measured
-        if is_first and recording.owner and not recording.steps and self._begins_anew():
+        is_of_first = self._optimizer in map(id, recording.optimizers)
+        if is_first and recording.owner and not is_of_first and self._begins_anew():
             role = Role.WARMUP
         if role is Role.INSTRUMENTED and self._exchange.most_iterations and self.results:
             batches = self.results[-1].batches  # the pass may go on
@@ -345,10 +415,10 @@ class Session:
             self._shorter = f"a later epoch has {batches} batches, not {self.results[-1].batches}"
             self._exchange.stop()
             return
-        ahead = self.ahead and recording.owner is not None
+        ahead = self.ahead > 0 or any(result.iterations.ahead for result in self.results)
         iterations = split_iterations(self._clock, recording, ahead=ahead)
         phases = None
-        if role is Role.INSTRUMENTED and recording.steps:
+        if role is Role.INSTRUMENTED and is_of_first:
             phases = self._exchange.split(recording, iterations)
         elif role is Role.INSTRUMENTED:
             self._exchange.missing = "another optimizer steps now than in the first epoch"
@@ -360,6 +430,7 @@ class Session:
             )
             if self._meters and role is not Role.WARMUP:
                 epoch = self._meters.add_to(epoch)
+            self.writer.add_optimizers(recording.optimizers)
             self.results.append(Result(epoch, iterations, batches, len(recording.events), phases))
         if phases and self._clock.runs_behind_host:
             self._add_launches(iterations)
@@ -387,11 +458,20 @@ class Session:
         optimizer = self._other() if self._other else None
         if optimizer is None or not self.writer.is_other(optimizer):
             return False
+        self._start_anew(optimizer)
+        return True
+
+    def _start_anew(self, optimizer: Optimizer) -> None:
+        """Forget all windows that were measured, and prepare those of this optimizer."""
         self._exchange.stop()
         self._exchange = Exchange(self._clock)
-        self.results, self.passes = [], []
+        self._recording, self.results, self.passes, self._calls = None, [], [], {}
         self._prepare(optimizer)
-        return True
+
+    def _window_anew(self, optimizer: Optimizer) -> None:
+        """Measure windows from now on: another thread reads the loader, and hides its epochs."""
+        self.window, self._latest, self._reads_loader = USUAL_WINDOW, None, False
+        self._start_anew(optimizer)
 
     def _refuse(self, reason: str) -> None:
         """End the measurement without a result."""
@@ -438,7 +518,7 @@ class Session:
             unread.append(f"launches: {self._waits}")
         if script_has_profiler():
             unread.append("the script uses torch's profiler, which takes a part of its times")
-        if self.steps and self._latest is None:
+        if self.steps and not self._reads_loader:
             unread.append("waiting for batches: the script's main thread reads no DataLoader")
         return unread
 
@@ -477,17 +557,20 @@ class Session:
     def _close(self) -> None:
         """End the pass that the script ends in, if it is a whole one, and write the last result."""
         recording = self._recording
-        if recording and recording.owner and not self.has_failed:
-            batches = self.results[-1].batches if self.results else None
-            if recording.is_ending or recording.owner.batches == batches:
+        if recording and recording.steps and not self.has_failed:
+            is_whole = recording.steps >= self._most_iterations(recording.role)
+            if recording.owner and not is_whole:
+                batches = self.results[-1].batches if self.results else None
+                is_whole = recording.is_ending or recording.owner.batches == batches
+            if is_whole:
                 self._end_early(recording)
         self.is_over = True
         self.writer.write(has_ended=True)
 
 
-def _has_length(loader: Any) -> bool:
-    """Return whether a loader says how many batches a pass has; a stream may be endless."""
+def _length(loader: Any) -> int | None:
+    """Return how many batches a pass has, if the loader says so; a stream may be endless."""
     try:
-        return len(loader) > 0
+        return len(loader)
     except TypeError:
-        return False
+        return None

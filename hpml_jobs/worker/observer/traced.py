@@ -16,7 +16,7 @@ from torch.profiler import record_function
 
 from hpml_jobs.core.measurements import CollectiveKind, Purpose
 from hpml_jobs.worker.instruments.collectives import Collective, Ledger, Wait
-from hpml_jobs.worker.instruments.phases import EpochPhases, split_phases
+from hpml_jobs.worker.instruments.phases import EpochPhases, Gaps, split_phases
 from hpml_jobs.worker.instruments.recorder import IterationMarks
 from hpml_jobs.worker.instruments.timing import Clock, HostClock, Stamp, Window
 from hpml_jobs.worker.instruments.trace import (
@@ -97,12 +97,19 @@ class Trace:
             record_numbers(is_on=True)
 
     def split(
-        self, window: Window, marks: Sequence[IterationMarks], accumulate: int, *, is_sharded: bool
+        self,
+        window: Window,
+        marks: Sequence[IterationMarks],
+        accumulate: int,
+        *,
+        is_sharded: bool,
+        gaps: Sequence[Gaps] = (),
     ) -> tuple[EpochPhases, Ledger]:
         """Return the phases of a window that is over, and its collectives, by the host's clock.
 
-        `marks` are those of micro-steps, `accumulate` of which are an iteration. Communication is
-        exposed while nothing computes. If the size of a message is not known, none is returned.
+        `marks` and `gaps` are those of micro-steps, `accumulate` of which are an iteration.
+        Communication is exposed while nothing computes. If the size of a message is not known, none
+        is returned.
 
         Raises:
             OSError, RuntimeError, ValueError: the trace cannot be read, has no messages, or unknown
@@ -114,6 +121,7 @@ class Trace:
         of_host = Window(HostClock(), lambda: None)
         of_host.start, of_host.end = self._on_host(window.start), self._on_host(window.end)
         steps = [IterationMarks(*map(self._on_host, step)) for step in marks]
+        others = [Gaps(*map(self._pairs_on_host, gap)) for gap in gaps]
         folder, tempfile.tempdir = tempfile.tempdir, None
         seen = read_trace(self._profiler, self._processes)
         tempfile.tempdir = folder  # the script may choose another one before it needs one
@@ -150,11 +158,16 @@ class Trace:
                 for first_s, last_s in waiting
                 if 1e9 * first_s < end and 1e9 * last_s > start
             ]
-        phases = split_phases(of_host, steps, ledger, overlaps=True, accumulate=accumulate)
+        phases = split_phases(
+            of_host, steps, ledger, overlaps=True, accumulate=accumulate, gaps=others
+        )
         if not knows_sizes:
             communication = msgspec.structs.replace(phases.communication, messages=())
             phases = phases._replace(communication=communication)
         return phases, ledger
+
+    def _pairs_on_host(self, pairs: Sequence[tuple[Stamp, Stamp]]) -> list[tuple[float, float]]:
+        return [(self._on_host(first), self._on_host(last)) for first, last in pairs]
 
     def _on_host(self, stamp: Stamp) -> float:
         """Return nanoseconds since the mark."""

@@ -251,13 +251,19 @@ def _watch_loaders() -> None:
     @wraps(load)
     def __next__(iterator: _BaseDataLoaderIter) -> Any:  # noqa: N807
         one_pass = getattr(iterator, PASS, None)
-        if one_pass is None:
+        if one_pass is None or one_pass.in_thread:
+            return load(iterator)
+        if threading.current_thread() is not threading.main_thread():
+            one_pass.in_thread = one_pass.is_over = True
             return load(iterator)
         _request(one_pass)
         try:
             batch = load(iterator)
         except StopIteration:
             _end_pass(one_pass)
+            raise
+        except BaseException:  # the script may ask again
+            _make(one_pass)
             raise
         _receive(one_pass, batch)
         return batch
@@ -275,12 +281,18 @@ def _begin_pass(loader: DataLoader[Any]) -> "Pass | None":
 def _begin_reading(iterator: _BaseDataLoaderIter, one_pass: "Pass | None") -> None:
     setattr(iterator, PASS, one_pass)
     if one_pass is not None:
+        session().make(one_pass)
         one_pass.dropped = weakref.ref(iterator, lambda _: _drop(one_pass))
 
 
 @guarded
 def _request(one_pass: "Pass") -> None:
     session().request(one_pass)
+
+
+@guarded
+def _make(one_pass: "Pass") -> None:
+    session().make(one_pass)
 
 
 @guarded

@@ -768,3 +768,43 @@ def test_srun_tasks_of_a_script_have_the_variables_of_their_place():
     assert (variables["SLURM_NODEID"], variables["SLURM_NNODES"]) == ("1", "2")
     assert variables["SLURM_TASKS_PER_NODE"] == "4(x2)"
     assert "SLURM_JOB_ID" not in variables  # SLURM's own stays
+    assert (variables["SLURM_JOBID"], variables["SLURM_GTIDS"]) == ("7", "4,5,6,7")
+
+
+def test_srun_tasks_outside_of_slurm_have_those_of_a_job_too():
+    torchrun = {"RANK": "1", "LOCAL_RANK": "1", "GROUP_RANK": "0", "WORLD_SIZE": "2"}
+    variables = task_variables(torchrun | {"LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "here"})
+    assert variables["SLURM_JOBID"] == variables["SLURM_JOB_ID"]
+    assert int(variables["SLURM_JOBID"]) > 0
+    shown = {name: variables[f"SLURM_{name}"] for name in ("STEP_ID", "STEPID", "STEP_NUM_TASKS")}
+    assert shown == {"STEP_ID": "0", "STEPID": "0", "STEP_NUM_TASKS": "2"}
+    assert variables["SLURM_STEP_GPUS"] == variables["SLURM_GTIDS"] == "0,1"
+
+
+TORCHRUN_REPORT = """train.py: error: unrecognized arguments: --local-rank=0
+W1126 17:05:13.700000 19 torch/distributed/elastic/multiprocessing/api.py:9] Sending process 8 \
+closing signal SIGTERM
+E1126 17:05:13.801000 19 torch/distributed/elastic/multiprocessing/api.py:10] failed (exitcode: 2) \
+local_rank: 0 (pid: 2018) of binary: python
+Traceback (most recent call last):
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+train.py FAILED
+Root Cause (first observed failure):
+  exitcode  : 2 (pid: 2018)
+  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+============================================================
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        (TORCHRUN_REPORT, "train.py: error: unrecognized arguments: --local-rank=0"),
+        ("no such option\n=====\n  ^^^^\n...\n", "no such option"),
+        ("====\n", ""),
+    ],
+)
+def test_line_without_words_is_no_reason(tmp_path, log, words):
+    (tmp_path / "log.txt").write_text(log)
+    assert AttemptFolder(tmp_path).last_words() == words

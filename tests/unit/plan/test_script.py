@@ -86,6 +86,17 @@ def test_the_files_of_a_module_and_of_a_script_in_the_arguments_count(folder: Pa
             ["script=-m folder.missing"],
             "script=-m folder.missing: neither .*/folder/missing.py nor",
         ),
+        (
+            ["script=deepspeed train.py"],
+            "deepspeed is not supported: name the Python file that tra",
+        ),
+        (["script=horovodrun -np 2 train.py"], "horovodrun is not supported: name the Python file"),
+        (["script=-m deepspeed.launcher.runner"], "this launcher is not supported: name the Pyth"),
+        (
+            ["script=hvd.py", "gpus=1,2"],
+            "hvd.py exchanges by Horovod, which is not seen: for gpus=2",
+        ),
+        (["script=calls.py", "gpus=2"], "calls.py exchanges by Horovod, which is not seen"),
         (["window=50"], "window=50: give two whole numbers, the iterations to warm up"),
         (["window=1,50"], "window=1,50: give 2 or more iterations each"),
         (["launcher=bash"], "launcher=bash: choose one of torchrun, srun, python"),
@@ -103,6 +114,9 @@ def test_what_cannot_run_is_refused_in_one_line(
     (folder / "wrong.py").write_text("def f(:\n")
     (folder / "folder").mkdir()
     (folder / "folder" / "__init__.py").touch()
+    if "Horovod" in message:
+        (folder / "hvd.py").write_text("import torch\nimport horovod.torch as hvd\n")
+        (folder / "calls.py").write_text("import torch, hvd\n")
     (folder / "real.ipynb").write_text('{"cells": []}')
     (folder / "run.sh").write_text("#!/bin/bash\npython train.py\n")
     base = {"script": "script=train.py", "args": ARGS, "batch": "batch=4,8"}
@@ -127,3 +141,63 @@ def test_files_that_all_cells_would_write_are_named_once(folder: Path) -> None:
     notes.clear()
     plan("batch=4,8", "script=train.py", f"{ARGS} --out {{folder}}", notes=notes)
     assert not [note for note in notes if "writes files" in note]
+
+
+def code_of(*words: str, notes: list[str] | None = None) -> dict[str, str]:
+    [cell] = (planned.cell for planned in plan("batch=4", *words, notes=notes).cells)
+    return {file.name: file.sha256 for file in cell.workload.code}
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("--config cfg.json", ["cfg.json"]),
+        ("--config=cfg.json", ["cfg.json"]),
+        ("config=conf/more.yaml", ["conf/more.yaml"]),
+        ("--config ./conf/../cfg.json", ["cfg.json"]),
+        ("--configs cfg.json,conf/more.yaml", ["cfg.json", "conf/more.yaml"]),
+        ("@cfg.json", ["cfg.json"]),
+        ("'my settings.txt'", ["my settings.txt"]),
+        ("--root conf --weights large.bin --missing not.json", []),
+        ("--config {seed}.json", []),
+    ],
+)
+def test_files_that_arguments_name_are_part_of_the_cell(
+    folder: Path, words: str, names: list[str]
+) -> None:
+    (folder / "conf").mkdir()
+    for name in ("cfg.json", "conf/more.yaml", "my settings.txt", "0.json"):
+        (folder / name).write_text("1\n")
+    (folder / "large.bin").write_bytes(bytes(1_000_000))
+    notes: list[str] = []
+    before = code_of("script=train.py", f"{ARGS} {words}", notes=notes)
+    assert [*before] == sorted(["helper.py", "train.py", *names])
+    assert len([note for note in notes if "named in args=:" in note]) == bool(names)
+    for name in names:
+        (folder / name).write_text("2\n")
+        assert code_of("script=train.py", f"{ARGS} {words}")[name] != before[name]
+
+
+def test_file_beside_the_script_is_found_by_its_own_name(folder: Path) -> None:
+    (folder / "sub").mkdir()
+    (folder / "sub" / "train.py").write_text("import torch\n")
+    (folder / "sub" / "cfg.json").write_text("1\n")
+    (folder / "here.json").write_text("1\n")
+    code = code_of("script=sub/train.py", f"{ARGS} --x cfg.json --y here.json")
+    assert sorted(code) == ["../here.json", "cfg.json", "train.py"]
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus"),
+    [
+        ("import horovod.torch as hvd", "gpus=1"),
+        (
+            "import torch.distributed as dist\ntry:\n    import horovod\nexcept ImportError: pass",
+            "gpus=2",
+        ),
+        ("import deepspeed", "gpus=2"),
+    ],
+)
+def test_script_that_may_use_horovod_is_not_refused(folder: Path, text: str, gpus: str) -> None:
+    (folder / "train.py").write_text(f"{text}\n")
+    assert plan("batch=4", gpus, "script=train.py", ARGS).cells

@@ -3,16 +3,19 @@
 import json
 import subprocess
 
+import msgspec
 import pytest
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.answers import Counts
-from hpml_jobs.core.source_files import source_files
+from hpml_jobs.core.source_files import named_file, source_files
 from hpml_jobs.core.workload import SourceFile
 from hpml_jobs.plan import data
 from hpml_jobs.plan.own_code import working_tree
 from hpml_jobs.study.study import Study
+from tests.unit.builders import a_cell, a_record
 from tests.unit.slurm_output import sacct_line, squeue_line
+from tests.unit.study_builder import write_record
 
 WORDS = (
     *("-m", "gpus=2", "batch=8,16", "study=own", "cluster=greene", "workload=custom"),
@@ -107,3 +110,33 @@ def test_commit_and_state_of_working_tree_are_read(tmp_path):
     subprocess.run([*git, "add", "blocks.py"], cwd=own_code, check=True)
     subprocess.run([*git, "commit", "-qm", "second"], cwd=own_code, check=True)
     assert working_tree(own_code, files).dirty is False
+
+
+def test_helper_that_a_script_imported_when_it_ran_is_compared(working_folder, slurm, capsys):
+    """A folder that it adds to sys.path is not found by parsing."""
+    (working_folder / "train.py").write_text("import torch\n")
+    (working_folder / "extra").mkdir()
+    helper = working_folder / "extra" / "helper.py"
+    helper.write_text("n = 1\n")
+    words = ("gpus=1", "batch=8", "study=own", "cluster=greene", "script=train.py")
+
+    def why():
+        assert run([*words, "args=--b {batch}", "--json"]) == 0
+        [row] = json.loads(capsys.readouterr().out)["cells"]
+        jobs.append(row["job"])
+        return row["why"]
+
+    jobs: list[str] = []
+    assert why() == "new"
+    [folder] = Study(working_folder / "outputs" / "own").cells()
+    cell = folder.read().cell
+    record = msgspec.structs.replace(a_record(a_cell(gpus=1, batch=8)), cell=cell, slug=folder.slug)
+    named = named_file(helper, working_folder)
+    assert named.name == "extra/helper.py"
+    facts = msgspec.structs.replace(record.facts, helpers=(named,))
+    write_record(folder, msgspec.structs.replace(record, facts=facts))
+    assert why() == "left out: ok"
+    helper.write_text("n = 30\n")
+    assert why() == "again (extra/helper.py changed)"
+    slurm.set_output("squeue", squeue_line(jobs[-1], "PENDING"))
+    assert why() == "left out: pending"

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hpml_jobs.core.errors import HpmlError, NodeFaultError
-from hpml_jobs.worker.failure import describe, is_oom, lacks_torch, reason_of
+from hpml_jobs.worker.failure import MAIN, describe, is_oom, lacks_torch, reason_of
 
 
 def wrapped(error):
@@ -157,6 +157,23 @@ def test_shard_that_is_read_as_a_parameter_is_reported_with_fix():
 def test_reason_is_one_line_and_own_errors_have_no_prefix():
     assert reason_of(HpmlError("a\nb")) == "a b"
     assert reason_of(KeyError()) == "KeyError"
+
+
+def test_reason_is_a_whole_sentence():
+    spawned = (
+        "\n        An attempt has been made to start a new process before the\n        current "
+        "process has finished its bootstrapping phase.\n\n        This probably means that"
+    )
+    reason = reason_of(RuntimeError(spawned))
+    assert reason.startswith("RuntimeError: An attempt has been made to start a new process before")
+    assert reason.endswith("bootstrapping phase: " + MAIN)
+    wrapped = "Caught ValueError in DataLoader worker process 0.\nOriginal Traceback (most recent "
+    wrapped += "call last):\n  File 'a'\nValueError: the picture is larger than\n  the limit\nnote"
+    assert reason_of(ValueError(wrapped)) == "ValueError: the picture is larger than the limit note"
+    assert reason_of(RuntimeError("Error(s) in loading:\n\tMissing key")) == (
+        "RuntimeError: Error(s) in loading: Missing key"
+    )
+    assert reason_of(RuntimeError("CUDA error: assert\nCUDA kernel errors may be reported late"))
     report = describe(HpmlError("no data"), 3)
     assert (report.rank, report.oom, report.reason) == (3, False, "no data")
     assert "HpmlError: no data" in report.traceback

@@ -275,6 +275,7 @@ def test_module_of_a_folder_that_the_script_adds_is_recorded(observe, tmp_path):
     adds = f"import sys\nsys.path.append({str(tmp_path / 'lib')!r})\nimport layers\n"
     record = observe(adds + LOSSES, "2", batch=8).record
     assert "layers.py" in [file.name for file in record.facts.imported]
+    assert "lib/layers.py" in [file.name for file in record.facts.helpers]
 
 
 def test_stacks_say_where_each_rank_hangs(observe):

@@ -2,10 +2,13 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 from hpml_jobs.core.measurements import Role
+from hpml_jobs.worker.instruments.collectives import Ledger
+from hpml_jobs.worker.instruments.phases import Gaps, split_phases
 from hpml_jobs.worker.instruments.recorder import IterationMarks
 from hpml_jobs.worker.instruments.timing import HostClock, Window
 from hpml_jobs.worker.instruments.trace import Event as Traced
@@ -24,18 +27,25 @@ from hpml_jobs.worker.observer.windows import (
 
 SIZE = 4
 NAMES = {"r": Kind.REQUEST, "b": Kind.BATCH, "e": Kind.END, "s": Kind.STEPPED}
-NAMES |= {"f": Kind.FORWARD, "F": Kind.FORWARDED, "S": Kind.STEP}
+NAMES |= {"R": Kind.REQUEST, "B": Kind.BATCH, "E": Kind.END, "m": Kind.MADE}
+NAMES |= {"f": Kind.FORWARD, "F": Kind.FORWARDED, "S": Kind.STEP, "t": Kind.STEPPED_TOO}
 
 
 def recording(letters, *, loader=True):
-    """Events 10 ns apart, from 10 on; the window is from 0 to the last one."""
-    one_pass = Pass(loader=None, steps=letters.count("s"))
+    """Events 10 ns apart, from 10 on; the window is from 0 to the last one.
+
+    A dot is time that passes, and R, B, E are of a second loader.
+    """
+    one_pass, second = Pass(loader=None, steps=letters.count("s")), Pass(loader=None)
     window = Window(HostClock(), lambda: None)
     window.start, window.end = 0, 10 * len(letters)
     events = []
     for number, letter in enumerate(letters, 1):
-        source = one_pass if letter in "rbe" and loader else None
-        size = SIZE if letter == "b" else 0
+        if letter == ".":
+            continue
+        source = one_pass if letter in "rbem" and loader else None
+        source = second if letter in "RBE" else source
+        size = SIZE if letter in "bB" else 0
         events.append(Event(NAMES[letter], 10 * number, source, size, 10 * number))
     return Recording(window, Role.TIMED, events)
 
@@ -88,8 +98,41 @@ def test_skipped_step_does_not_hide_an_iteration():
     assert step_ns == [40, 30, 20, 30, 30]
 
 
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_loader_that_is_far_ahead(depth, accumulate):
+    """Seven iterations, of which the last have no batch to ask for."""
+    batches, held, letters = 7 * accumulate, 0, ""
+    for index in range(batches):
+        while held <= depth and letters.count("b") < batches:
+            letters += "rb"
+            held += 1
+        held -= 1
+        letters += "re" * (letters.count("b") == batches and not letters.count("e"))
+        letters += "s" * (index % accumulate == accumulate - 1)
+    seen, step_ns = split(letters, ahead=True)
+    assert seen.samples == [accumulate * SIZE] * 7
+    assert sum(step_ns) == 10 * len(letters)
+    assert (seen.accumulate, len(seen.ends)) == (accumulate, 7)
+
+
+def test_every_loader_is_waited_for():
+    #               zip, and a loader that is asked in the step
+    for letters in ("R.Br.bs" * 2 + "re", "r.bR.Bs" * 2 + "re"):
+        seen, _ = split(letters)
+        assert seen.samples == [SIZE, SIZE]
+        assert sum(round(1e9 * s) for s in seen.times.stall_s) == 2 * 40
+    seen, _ = split("rR..B.bs" * 2 + "re")  # a loader that reads another one
+    assert [round(1e9 * s) for s in seen.times.stall_s] == [60, 60]
+
+
+def test_time_between_iterator_and_first_batch_is_no_wait():
+    seen, _ = split("r.m....r.bs" + "rbs" + "re")
+    assert [round(1e9 * s) for s in seen.times.stall_s] == [40, 10]
+
+
 def test_several_steps_with_one_batch_are_one_iteration():
-    seen, step_ns = split("rbss" * 2 + "re")
+    seen, step_ns = split("rbst" * 2 + "re")
     assert step_ns == [50, 40]
     assert seen.accumulate == 1
 
@@ -159,6 +202,46 @@ def test_accumulated_batches_are_micro_steps():
     assert steps[0].marks.exchanged == steps[0].marks.stepped  # no step: nothing after backward
 
 
+def parts_ns(letters):
+    """Stall, h2d, forward, backward, exposed communication, optimizer, and other."""
+    seen = recording(letters)
+    iterations = split_iterations(HostClock(), seen)
+    steps = mark_phases(0, iterations)
+    phases = split_phases(
+        seen.window,
+        [step.marks for step in steps],
+        Ledger(HostClock()),
+        overlaps=True,
+        accumulate=max(1, iterations.accumulate),
+        gaps=[step.gaps for step in steps],
+    ).phases
+    assert phases.stall_s == pytest.approx(
+        iterations.times.stall_s.sum() + iterations.times.last_stall_s
+    )
+    assert min(phases.parts_s) >= 0
+    return [round(1e9 * seconds) for seconds in phases.parts_s]
+
+
+@pytest.mark.parametrize(
+    ("middle", "expected"),
+    [
+        ("rbfFSs", (10, 0, 10, 10, 0, 10, 20)),
+        ("r.b..f.F..S.s...", (20, 0, 20, 30, 0, 20, 70)),
+        ("R.Br.b.fFSs", (40, 0, 10, 10, 0, 10, 40)),  # zip
+        ("rbR.B.fFSs", (30, 0, 10, 10, 0, 10, 40)),  # another loader before the forward pass
+        ("rbfR.BF.S.s", (30, 0, 20, 20, 0, 20, 20)),  # inside of it
+        ("rbfF.R.BS.s", (30, 0, 10, 30, 0, 20, 20)),
+        ("rbfFSs.R.B.", (30, 0, 10, 10, 0, 10, 50)),  # after the step, as a test
+        ("rbfFSs.S.t.", (10, 0, 10, 10, 0, 30, 50)),  # two optimizers
+    ],
+)
+def test_what_nothing_accounts_for_is_other(middle, expected):
+    """Of the middle one of three iterations."""
+    short, usual = parts_ns("rbfFSs" * 2 + "re"), parts_ns("rbfFSs" + middle + "rbfFSs" + "re")
+    assert tuple(b - a for a, b in zip(short, usual, strict=True)) == expected
+    assert sum(expected) == 10 * len(middle)
+
+
 def test_forward_of_a_test_after_the_step_does_not_count():
     (first, _) = phases("rbfFSsfF" + "rbfFSs")
     assert first.marks.forward == 40
@@ -170,7 +253,7 @@ def test_without_loader_batch_begins_where_last_step_ended():
 
 
 def test_phases_that_cannot_be_told_apart_have_a_reason():
-    assert "several optimizers" in phases("rbfFSsfFSs" * 2)
+    assert "several optimizers" in phases("rbfFSsfFSt" * 2)
     assert "forward pass" in phases("rbSs" * 2)
     assert "ahead" in phases("rb" + "rbrbfFfFSs" * 3, ahead=True)
     assert "changes" in phases("rbfFrbfFSs" * 3 + "rbfFSs" + "rbfFrbfFSs")
@@ -249,3 +332,17 @@ def test_message_of_unknown_size_leaves_the_times(monkeypatch):
 def test_trace_without_known_messages_is_refused(monkeypatch, events, words):
     with pytest.raises(ValueError, match=words):
         split_of_gpu(monkeypatch, *events)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rounding_makes_no_phase_negative(seed):
+    """Sums of the same times in another order differ in the last digit."""
+    stamps = np.random.default_rng(seed).integers(1, 10**6, 600).cumsum().tolist()
+    marks = [IterationMarks(*stamps[place : place + 6]) for place in range(0, 600, 6)]
+    window = Window(HostClock(), lambda: None)
+    window.start, window.end = 0, stamps[-1]
+    gaps = [Gaps([], [(mark.exchanged, mark.stepped)]) for mark in marks]
+    ledger = Ledger(HostClock())
+    split = split_phases(window, marks, ledger, overlaps=True, accumulate=4, gaps=gaps)
+    assert min(split.phases.parts_s) >= 0
+    assert sum(split.phases.parts_s) == pytest.approx(1e-9 * stamps[-1])

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.cell import Outcome, Protocol
 from hpml_jobs.core.measurements import Communication, Imported, Message, Role
 from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Strategy
@@ -253,3 +253,37 @@ def test_times_of_windows_are_those_of_their_work(in_windows):
     assert of_window.comm_cost_s == pytest.approx(times * of_epoch.comm_cost_s)
     assert of_window.closure == of_epoch.closure
     assert 1 + of_window.overhead == pytest.approx(2 * (1 + of_epoch.overhead))
+
+
+def test_failed_cells_of_a_script_have_their_own_reason(builder):
+    fields = {"script": Script(path="train.py"), "protocol": Protocol.OUTSIDE}
+    failed = "failed: the 2 processes of train.py trained alone"
+    builder.with_record(a_record(a_cell(gpus=1, **fields)))
+    builder.with_cell(a_cell(gpus=2, **fields), Outcome.FAILED, failed)
+    [tables] = builder.collect().groups[0].strategies
+    assert tables.unmeasured == f"Tables 2 and 3 have no row: {failed}."
+
+
+def test_time_that_nothing_accounts_for_is_neither_compute_nor_comm(builder):
+    record = a_record(a_cell(gpus=2, script=Script(path="train.py")))
+
+    def with_other(rank):
+        def of(epoch):
+            if epoch.phases is None:
+                return epoch
+            other_s = epoch.phases.optimizer_s
+            phases = msgspec.structs.replace(epoch.phases, optimizer_s=0.0, other_s=other_s)
+            return msgspec.structs.replace(epoch, phases=phases)
+
+        return msgspec.structs.replace(rank, epochs=tuple(map(of, rank.epochs)))
+
+    ranks = tuple(map(with_other, record.ranks))
+    figures = figures_of(msgspec.structs.replace(record, ranks=ranks))
+    before = figures_of(record)
+    assert figures.phase_other_s == before.phase_optimizer_s > 0
+    assert figures.compute_s == pytest.approx(before.compute_s - before.phase_optimizer_s)
+    assert figures.closure == before.closure
+    builder.with_record(msgspec.structs.replace(record, ranks=ranks))
+    [note] = (note for note in builder.table("table2-ddp").notes if note.startswith("other"))
+    assert note.startswith("other, in neither Compute nor Comm: 2-GPU at batch 512: ")
+    assert "phase_other_s" in builder.sheet("phases").columns

@@ -115,7 +115,7 @@ def test_proposal_requests_a_total_on_a_machine_at_one_batch_and_strategy(laptop
     assert code == 0
     assert text.startswith("Evidence of weak scaling (batch 64 per GPU, ddp), measured with")
     assert "On 1 GPU at batch 64 per GPU (single), the smallest size measured" in text
-    assert "speedup 3.33" in text
+    assert "speedup 3.33 [3.33, 3.33] (75 %), parallel efficiency 0.833" in text
     assert "batch 128 per GPU" not in text
     assert "(allreduce)" not in text
     assert "We request 3.00 GPU-hours (5 runs x 90 epochs x 0.00667 GPU-hours), with 4 GPUs" in text
@@ -143,6 +143,17 @@ def test_proposal_from_one_run_is_written_only_on_request(laptop, capsys):
     assert "repeats=3, or type hpml-jobs choose proposed epochs=N runs=N --preliminary" in text
     text, code = proposal_of(capsys, "--preliminary")
     assert (code, text.startswith("Preliminary: one run. Evidence of weak scaling")) == (0, True)
+
+
+def test_proposal_of_imported_times_does_not_say_that_they_were_measured_here(laptop, capsys):
+    rows = ["gpus,batch,epoch_s,repeat", *(f"{g},64,{s},{r}" for g, _, s in SIZES for r in THREE)]
+    Path("table.csv").write_text("\n".join(rows) + "\n")
+    assert run(["import", "table.csv", "study=proposed", "images=50000"]) == 0
+    capsys.readouterr()
+    text, code = proposal_of(capsys)
+    assert code == 0
+    assert text.startswith("Evidence of weak scaling (batch 64 per GPU, ddp): ")
+    assert "measured with hpml_jobs" not in text
 
 
 def test_proposal_of_one_size_says_what_to_measure(laptop, capsys):

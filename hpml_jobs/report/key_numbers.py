@@ -172,8 +172,10 @@ def _phases(record: Record) -> dict[str, float] | None:
     """Return the seconds of the phases, of the epoch or work that `epoch_s` is of."""
     if record.phases is None:
         return None
-    parts_s = _known_parts(msgspec.structs.asdict(record.phases))
-    return {name: record.per_instrumented * part_s for name, part_s in parts_s.items()}
+    parts_s = msgspec.structs.asdict(record.phases) | {"work_blocks_s": None}  # of an iteration
+    return {
+        name: record.per_instrumented * part_s for name, part_s in _known_parts(parts_s).items()
+    }
 
 
 def _known_parts(parts_s: Mapping[str, float | None]) -> dict[str, float]:

@@ -173,7 +173,8 @@ def _row(
     values |= {"outcome": result.outcome.value, "reason": result.reason, "warning": result.warning}
     values["left_out"] = _left_out(result.slug, row)
     if record is not None and result.measured:
-        values |= _times(record)
+        values |= {"work_samples": record.work_samples}
+        values |= msgspec.structs.asdict(figures_of(record))
         values |= dict(zip(MEASURED, _measured(record, row), strict=True))
         values |= gpu_figures(record)._asdict()
         values["checks"] = worst_level(checks.get(result.slug, ())).value
@@ -236,11 +237,6 @@ def _place(cell: Cell | None) -> dict[str, int | str | None]:
         return dict.fromkeys(_CELL_COLUMNS)
     place = {name: getattr(cell, name) for name in _CELL_COLUMNS}
     return place | {"strategy": cell.strategy.value}
-
-
-def _times(record: Record) -> dict[str, float | None]:
-    """Return the figures of a record; `work_samples` is what they are of, None of an epoch."""
-    return {"work_samples": record.work_samples} | msgspec.structs.asdict(figures_of(record))
 
 
 def flat(value: msgspec.Struct | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hpml_jobs.core.collective_times import Array, Seconds, paired, service_s
+from hpml_jobs.core.collective_times import Array, Collectives, Seconds, paired, service_s
 from hpml_jobs.report.scaling.causes import Cause
 
 STALL, H2D, FORWARD, BACKWARD, EXPOSED, OPTIMIZER, IN_FORWARD, IN_OPTIMIZER = (
@@ -77,13 +77,9 @@ def recording(
         if known_s is None:
             return None
         iteration, service = collectives.iteration[0], known_s
+        until_optimizer_s = compute_s - after_backward_s
         issued, needed = _shares(
-            collectives.start_s,
-            collectives.start_s + collectives.duration_s,
-            collectives.exposed_s,
-            compute_s[:, iteration],
-            (compute_s - after_backward_s)[:, iteration],
-            iteration,
+            collectives, compute_s[:, iteration], until_optimizer_s[:, iteration]
         )
     return Recording(
         stall_s=parts_s[:, :, STALL],
@@ -113,28 +109,25 @@ def _ready_s(parts_s: Seconds, workers: Sequence[int]) -> Seconds:
     for rank, number_of_workers in enumerate(workers):
         waited = np.flatnonzero(stall_s[rank] > WAITED * of_iterations_s[rank].mean())
         unwaited = np.diff(waited, prepend=-1, append=len(numbers)).max() - 1
-        if number_of_workers and unwaited < AHEAD * number_of_workers:
+        if len(waited) and unwaited < AHEAD * number_of_workers:
             evenly_s = np.interp(numbers, waited, came_s[rank, waited])
             ready_s[rank] = np.minimum(evenly_s, came_s[rank])
     return ready_s
 
 
-def _shares(  # noqa: PLR0913, PLR0917  (what is known of the collectives of all ranks)
-    start_s: Seconds,
-    end_s: Seconds,
-    exposed_s: Seconds,
-    compute_s: Seconds,
-    until_optimizer_s: Seconds,
-    iteration: Array,
+def _shares(
+    collectives: Collectives, compute_s: Seconds, until_optimizer_s: Seconds
 ) -> tuple[Seconds, Seconds]:
     """Return the shares of computation at which collectives were called, and were needed.
 
-    All arrays but `iteration` are (ranks, collectives). A rank computes whenever it does not wait,
-    and it waits for a collective until its end, `exposed_s` long. One that was never waited for is
-    needed at the end of backward, or of the optimizer if it was called there.
+    Arrays are (ranks, collectives), seconds of their iterations. A rank computes whenever it does
+    not wait, and it waits for a collective until its end, `exposed_s` long. One that was never
+    waited for is needed at the end of backward, or of the optimizer if it was called there.
     """
+    start_s, exposed_s = collectives.start_s, collectives.exposed_s
+    end_s = start_s + collectives.duration_s
     issued, needed = np.zeros_like(start_s), np.zeros_like(start_s)
-    for columns in _columns(iteration):
+    for columns in _columns(collectives.iteration[0]):
         ends, waits = end_s[:, np.newaxis, columns], exposed_s[:, np.newaxis, columns]
         for share, moments in ((issued, start_s), (needed, end_s)):
             at = moments[:, columns, np.newaxis]

@@ -15,11 +15,13 @@ import pytest
 
 from hpml_jobs.core.record import Record
 from hpml_jobs.report.frame.cells import CellResult
+from hpml_jobs.report.frame.figures import figures_of
 from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.report import make_report
-from hpml_jobs.report.scaling.causes import Cause, Causes
+from hpml_jobs.report.scaling.causes import Cause, Causes, NoReplayError, Parts
 from hpml_jobs.report.scaling.gap import medians_of, replayed_parts
-from hpml_jobs.report.scaling.seconds import EPOCH
+from hpml_jobs.report.scaling.seconds import EPOCH, parts, seconds_of
 from hpml_jobs.report.scaling.without import replays
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
@@ -190,13 +192,21 @@ def _causes(group: ConditionGroup, loss: Loss) -> list[Cause]:
     )
     reference = group.reference(row)
     assert reference is not None
-    alone = group.runs(reference)
-    launches = []
-    for result in group.runs(row):
-        replayed = replays([result], alone, 2.0)
-        alone_times = medians_of([_times(run, replayed.of_reference) for run in alone])
-        launches.append(replayed_parts(_times(result, replayed.of_row), alone_times, 2.0))
+    launches = [_parts(group, row, reference, result) for result in group.runs(row)]
     return [max(launch, key=launch.__getitem__) for launch in launches]
+
+
+def _parts(group: ConditionGroup, row: Row, reference: Row, result: CellResult) -> Parts:
+    """Return the parts of one launch, as the report makes them of all."""
+    alone = group.runs(reference)
+    try:
+        replayed = replays([result], alone, 2.0)
+    except NoReplayError:  # of two processes on one CPU, for example
+        assert result.record is not None
+        times = seconds_of(row, figures_of(result.record))
+        return parts(times, medians_of([seconds_of(reference, run) for run in reference.runs]), 2.0)
+    alone_times = medians_of([_times(run, replayed.of_reference) for run in alone])
+    return replayed_parts(_times(result, replayed.of_row), alone_times, 2.0)
 
 
 def _times(result: CellResult, shares: Mapping[str, Mapping[Causes, float]]) -> dict[Any, float]:

@@ -1,12 +1,13 @@
 """The collectives of all ranks side by side: which belong together, and what each takes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hpml_jobs.core.measurements import CollectiveKind, Purpose
+from hpml_jobs.core.measurements import CollectiveKind, Purpose, Role
+from hpml_jobs.core.record import Rank
 
 Array = NDArray[Any]
 Seconds = NDArray[np.float64]
@@ -75,34 +76,53 @@ def paired(arrays: Mapping[str, Array]) -> Collectives | None:
     )
 
 
-def service_s(
-    collectives: Collectives, parts_s: Seconds, *, begin_together: bool
-) -> Seconds | None:
+class Begins(NamedTuple):
+    """When each rank began an epoch: by one clock, or only as near as a barrier brings them."""
+
+    seconds: Sequence[float]
+    is_one_clock: bool
+
+
+def begins_of(ranks: Sequence[Rank], *, meet: bool) -> Begins | None:
+    """Return when the ranks began their instrumented epoch; None where clocks are not comparable.
+
+    The processes of a host have one clock. Ranks that `meet` before an epoch begin it together.
+    """
+    epochs = [rank.epoch(Role.INSTRUMENTED) for rank in ranks]
+    begun_s = [epoch.started_s for epoch in epochs if epoch and epoch.started_s is not None]
+    if len({rank.host for rank in ranks}) == 1 and len(begun_s) == len(ranks):
+        return Begins([begin_s - min(begun_s) for begin_s in begun_s], is_one_clock=True)
+    return Begins([0.0] * len(ranks), is_one_clock=False) if meet else None
+
+
+def service_s(collectives: Collectives, parts_s: Seconds, begins: Begins | None) -> Seconds | None:
     """Return the seconds that each collective takes once its last rank is there, (collectives).
 
-    Ranks end an all-reduce together, so the least time of a rank is that. Of a rooted collective
-    it is the time of the slowest receiver less its wait for the root: from the call of the last
-    rank, or the end of the collective before, to the last return. The ranks' times are comparable
-    where they end all-reduces together, or where their epochs `begin_together`; None where they
-    are not. `parts_s` are the parts of the iterations, (ranks, iterations, parts).
+    They count from the call of the last rank, or the end of the collective before. Ranks end an
+    all-reduce nearly together: with one clock the mean end counts, else the least time of a rank
+    does. A rooted collective lasts until the last return, that of the slowest receiver.
+
+    `parts_s` are the parts of the iterations, (ranks, iterations, parts). Where `begins` are not
+    known, ranks are compared by the ends of their all-reduces; None with rooted collectives alone.
     """
-    least_s: Seconds = collectives.served_s.min(axis=0)
     is_rooted = collectives.is_rooted
-    if not is_rooted.any():
-        return least_s
-    if is_rooted.all() and not begin_together:
+    if begins is None and is_rooted.all():
         return None
     start_s = _batches_s(parts_s, collectives.iteration) + collectives.start_s
     end_s = start_s + collectives.duration_s
-    if not is_rooted.all():
+    if begins is None:
         together_s = end_s[:, ~is_rooted]
-        late_s = np.median(together_s - together_s[0], axis=1)[:, np.newaxis]
-        start_s, end_s = start_s - late_s, end_s - late_s
-    last_end_s = end_s.max(axis=0)
-    before_s = np.concatenate([[-np.inf], np.maximum.accumulate(last_end_s)[:-1]])
-    between_s = last_end_s - np.maximum(start_s.max(axis=0), before_s)
-    received_s = np.clip(between_s, 0.0, collectives.duration_s.max(axis=0))
-    return np.where(is_rooted, received_s, least_s)
+        begin_s = np.median(together_s[0] - together_s, axis=1)
+    else:
+        begin_s = np.array(begins.seconds)
+    start_s, end_s = start_s + begin_s[:, np.newaxis], end_s + begin_s[:, np.newaxis]
+    until_s = np.where(is_rooted, end_s.max(axis=0), end_s.mean(axis=0))
+    before_s = np.concatenate([[-np.inf], np.maximum.accumulate(until_s)[:-1]])
+    between_s = until_s - np.maximum(start_s.max(axis=0), before_s)
+    service: Seconds = np.clip(between_s, 0.0, collectives.duration_s.max(axis=0))
+    if begins is None or not begins.is_one_clock:
+        service = np.where(is_rooted, service, collectives.served_s.min(axis=0))
+    return service
 
 
 def _batches_s(parts_s: Seconds, iterations: Array) -> Seconds:

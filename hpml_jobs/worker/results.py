@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpml_jobs.core.cell import CellFile, Outcome
-from hpml_jobs.core.collective_times import KINDS, PURPOSES, paired, service_s
+from hpml_jobs.core.collective_times import KINDS, PURPOSES, Begins, begins_of, paired, service_s
 from hpml_jobs.core.measurements import (
     CollectiveKind,
     Exchange,
@@ -182,7 +182,7 @@ def write_gathered(
     arrays = stack_ranks([each.arrays for each in results])
     if "collective_kind" in arrays:
         arrays |= {"kinds": np.array(KINDS), "purposes": np.array(PURPOSES)}
-    exchange = split_exchange(arrays, begin_together=file.cell.script is None)
+    exchange = split_exchange(arrays, begins_of(ranks, meet=file.cell.script is None))
     if exchange and exchange.exchange_s is None:
         missing += ("exchange and waiting: the collectives have a root, and clocks may differ",)
     record = Record(
@@ -219,12 +219,12 @@ def stack_ranks(rank_arrays: Sequence[Arrays]) -> Arrays:
     }
 
 
-def split_exchange(arrays: Arrays, *, begin_together: bool = True) -> Exchange | None:
+def split_exchange(arrays: Arrays, begins: Begins | None) -> Exchange | None:
     """Split the time of collectives into waiting for late ranks and the rest.
 
-    `arrays` are those of iterations.npz, of all ranks. Rank 0 is the root of every rooted
-    collective. Return None without collectives or with a single rank, and where the ranks have
-    other collectives.
+    `arrays` are those of iterations.npz, of all ranks; `begins` is when each began the epoch, if
+    that is known. Rank 0 is the root of every rooted collective. Return None without collectives
+    or with a single rank, and where the ranks have other collectives.
     """
     if len(arrays.get("collective_served_s", ())) < 2:
         return None
@@ -232,7 +232,7 @@ def split_exchange(arrays: Arrays, *, begin_together: bool = True) -> Exchange |
     if collectives is None:
         return None
     kinds, served_s, exposed_s = collectives.kind, collectives.served_s, collectives.exposed_s
-    service = service_s(collectives, arrays["parts_s"], begin_together=begin_together)
+    service = service_s(collectives, arrays["parts_s"], begins)
     least, most = served_s.min(axis=0), served_s.max(axis=0)
     is_rooted = collectives.is_rooted
     is_unrooted, is_sent_by_root = ~is_rooted, np.isin(kinds, SENT_BY_ROOT)

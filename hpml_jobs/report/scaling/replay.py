@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hpml_jobs.core.collective_times import Array, Collectives, Seconds, paired, service_s
+from hpml_jobs.core.collective_times import Array, Begins, Collectives, Seconds, paired, service_s
 from hpml_jobs.report.scaling.causes import Cause
 
 STALL, H2D, FORWARD, BACKWARD, EXPOSED, OPTIMIZER, IN_FORWARD, IN_OPTIMIZER = (
@@ -52,11 +52,12 @@ class Recording(NamedTuple):
 
 
 def recording(
-    arrays: Mapping[str, Array], workers: Sequence[int], *, begin_together: bool
+    arrays: Mapping[str, Array], workers: Sequence[int], begins: Begins | None
 ) -> Recording | None:
     """Return the recording of a run; None where its collectives cannot be put on one timeline.
 
-    `arrays` are those of iterations.npz; `workers` are the loader's workers of each rank.
+    `arrays` are those of iterations.npz; `workers` are the loader's workers of each rank,
+    `begins` is when each began the epoch, if that is known.
     """
     parts_s = arrays["parts_s"]
     computed_s = parts_s[:, :, [H2D, FORWARD, BACKWARD, OPTIMIZER]].sum(axis=2)
@@ -73,7 +74,7 @@ def recording(
         is_shared = collectives.iteration == collectives.iteration[0]
         if not (is_known & is_shared).all():
             return None
-        known_s = service_s(collectives, parts_s, begin_together=begin_together)
+        known_s = service_s(collectives, parts_s, begins)
         if known_s is None:
             return None
         iteration, service = collectives.iteration[0], known_s

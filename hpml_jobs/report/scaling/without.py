@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hpml_jobs.core.collective_times import Array, Seconds
+from hpml_jobs.core.collective_times import Array, Seconds, begins_of
 from hpml_jobs.core.measurements import Epoch, Role
 from hpml_jobs.core.record import Rank, Record
 from hpml_jobs.report.frame.arrays import NoArraysError, read_arrays
@@ -66,8 +66,8 @@ def read_run(result: CellResult) -> Run:
     if record is None or not _epochs(record, Role.INSTRUMENTED):
         raise NoReplayError("there is no instrumented epoch")
     workers = [rank.loader_workers for rank in record.ranks]
-    begin_together = record.cell.script is None  # our own ranks meet before each epoch
-    recorded = recording(_arrays(result, record), workers, begin_together=begin_together)
+    begins = begins_of(record.ranks, meet=record.cell.script is None)
+    recorded = recording(_arrays(result, record), workers, begins)
     if recorded is None:
         raise NoReplayError("the collectives of the ranks cannot be put on one timeline")
     return Run(record, recorded, _epochs(record, Role.UNSYNCED))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from hpml_jobs.core.cell import Protocol
-from hpml_jobs.core.collective_times import KINDS, PURPOSES
+from hpml_jobs.core.collective_times import KINDS, PURPOSES, Begins
 from hpml_jobs.core.measurements import Exchange, Phases
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Strategy
@@ -16,6 +16,7 @@ from tests.unit.builders import a_cell, a_record
 from tests.unit.study_builder import StudyBuilder
 
 PAIR = a_cell(gpus=2)
+TOGETHER = Begins([0.0, 0.0], is_one_clock=True)
 replace = msgspec.structs.replace
 
 
@@ -140,14 +141,14 @@ def arrays(served_s, exposed_s=None, kinds=None, purposes=None) -> dict[str, np.
 def test_exchange_is_least_exposed_time_of_each_collective():
     """Rank 1 waits in a broadcast, rank 0 then in an all-reduce: both as long, 0.08 s in all."""
     kinds, purposes = ("broadcast", "all_reduce"), ("buffers", "gradients")
-    exchange = split_exchange(arrays([[0.01, 0.64], [0.61, 0.04]], None, kinds, purposes))
+    exchange = split_exchange(arrays([[0.01, 0.64], [0.61, 0.04]], None, kinds, purposes), TOGETHER)
     assert exchange.exchange_s == pytest.approx(0.05)  # of each iteration it would be 0.65
     assert exchange.gradients_net_s == pytest.approx(0.04)  # of the rank with the least 0.64
-    hidden = split_exchange(arrays([[0.3, 0.2], [0.1, 0.3]], [[0.3, 0.2], [0.0, 0.25]]))
+    hidden = split_exchange(arrays([[0.3, 0.2], [0.1, 0.3]], [[0.3, 0.2], [0.0, 0.25]]), TOGETHER)
     assert hidden.exchange_s == pytest.approx(0.2)  # of the first one rank 1 exposes nothing
     assert hidden.gradients_net_s == pytest.approx(0.3)
-    assert split_exchange(arrays([[0.3, 0.1]])) is None
-    assert split_exchange({}) is None
+    assert split_exchange(arrays([[0.3, 0.1]]), TOGETHER) is None
+    assert split_exchange({}, TOGETHER) is None
 
 
 def test_messages_that_are_under_way_together_are_compared_by_their_bytes():
@@ -155,11 +156,11 @@ def test_messages_that_are_under_way_together_are_compared_by_their_bytes():
         "collective_iteration": np.zeros((2, 2), int),
         "collective_bytes": np.array([[8, 4], [4, 8]]),
     }
-    assert split_exchange(begun).net_s == pytest.approx(0.3 + 0.1)
+    assert split_exchange(begun, TOGETHER).net_s == pytest.approx(0.3 + 0.1)
     between = begun | {"collective_iteration": np.array([[0, 0], [1, 0]])}
-    assert split_exchange(between) == split_exchange(begun)
+    assert split_exchange(between, TOGETHER) == split_exchange(begun, TOGETHER)
     other = begun | {"collective_bytes": np.array([[8, 4], [4, 4]])}
-    assert split_exchange(other) is None
+    assert split_exchange(other, TOGETHER) is None
 
 
 def gather_and_scatter(late_s):
@@ -179,14 +180,14 @@ def gather_and_scatter(late_s):
 @pytest.mark.parametrize("late_s", [(0.0, 0.0), (0.0, 4.0), (4.0, 0.0)])
 def test_exchange_of_a_root_is_its_slowest_receiver_less_the_wait_for_the_sender(late_s):
     of_ranks = gather_and_scatter(late_s)
-    assert split_exchange(of_ranks).exchange_s == pytest.approx(1.0 + 2.0)
-    assert split_exchange(of_ranks).service_s == pytest.approx(1.0 + 2.0)
+    assert split_exchange(of_ranks, TOGETHER).exchange_s == pytest.approx(1.0 + 2.0)
+    assert split_exchange(of_ranks, TOGETHER).service_s == pytest.approx(1.0 + 2.0)
 
 
 def test_ranks_of_other_clocks_are_compared_by_their_all_reduces():
     """Epochs of scripts begin at other moments: without an all-reduce nothing can be said."""
     of_ranks = gather_and_scatter((0.0, 4.0))
-    assert split_exchange(of_ranks, begin_together=False).exchange_s is None
+    assert split_exchange(of_ranks, None).exchange_s is None
     parts_s = np.zeros((2, 3, 14))
     parts_s[1, 0, 0] = 70.0  # the clock of rank 1 began before
     later = {
@@ -200,7 +201,7 @@ def test_ranks_of_other_clocks_are_compared_by_their_all_reduces():
         "collective_served_s": np.hstack([of_ranks["collective_served_s"], [[1.0], [1.0]]]),
         "collective_exposed_s": np.hstack([of_ranks["collective_exposed_s"], [[1.0], [1.0]]]),
     }
-    assert split_exchange(later, begin_together=False).exchange_s == pytest.approx(1 + 2 + 1)
+    assert split_exchange(later, None).exchange_s == pytest.approx(1 + 2 + 1)
 
 
 def test_exchange_of_roots_in_earlier_records_is_not_told_from_waiting():
@@ -236,11 +237,11 @@ def test_minimum_over_ranks_is_taken_of_all_reduces_only():
     """A leaf returns from a gather when it has sent: its time is not what the link needed."""
     kinds, purposes = ("all_reduce", "gather", "broadcast"), ("gradients",) * 3
     served_s = np.array([[0.30, 0.50, 0.02], [0.10, 0.01, 0.40]])
-    exchange = split_exchange(arrays(served_s, None, kinds, purposes))
+    exchange = split_exchange(arrays(served_s, None, kinds, purposes), TOGETHER)
     assert (exchange.all_reduce_net_s, exchange.all_reduce_skew_s) == pytest.approx((0.10, 0.20))
     assert exchange.rooted_s == pytest.approx(0.52)
     assert exchange.received_s == pytest.approx(0.50 + 0.40)  # gather's root, broadcast's receiver
-    only_rooted = split_exchange(arrays(served_s[:, 1:], None, kinds[1:], purposes[1:]))
+    only_rooted = split_exchange(arrays(served_s[:, 1:], None, kinds[1:], purposes[1:]), TOGETHER)
     assert (only_rooted.all_reduce_net_s, only_rooted.tells_kinds) == (None, True)
     assert only_rooted.gradients_net_s is None
     record = replace(a_record(a_cell()), exchange=only_rooted)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from hpml_jobs.core.collective_times import Begins
 from hpml_jobs.report.scaling.causes import SETS, Cause, removable, shapley
 from hpml_jobs.report.scaling.replay import Case, recording, replay
 from tests.unit.report.scaling.simulated_ranks import simulate
@@ -183,9 +184,14 @@ def epoch_of(example, causes, *, is_single=False):
     return simulate(ranks, iterations, **options)
 
 
+def begins(ranks):
+    """Ranks that begin together, by clocks of their own."""
+    return Begins([0.0] * ranks, is_one_clock=False)
+
+
 def replayed_without(epoch, workers, ranks):
     """The seconds of a simulated epoch, replayed without each set of causes."""
-    recorded = recording(epoch.arrays, [workers] * ranks, begin_together=True)
+    recorded = recording(epoch.arrays, [workers] * ranks, begins(ranks))
     compute_s = recorded.compute_s.sum(axis=1)
     cases = [Case(causes, compute_s, is_alone=False) for causes in SETS]
     return dict(zip(SETS, replay(recorded, cases), strict=True))
@@ -270,7 +276,7 @@ def test_replay_is_the_real_epoch_and_the_one_without_a_cause(name):
     study = STUDIES[name]
     epochs, workers = study["2"]["epochs_s"], study["2"]["loader_workers"]
     with np.load(PAIRS / f"{name}.npz") as arrays:
-        recorded = recording(arrays, [workers] * 2, begin_together=True)
+        recorded = recording(arrays, [workers] * 2, begins(2))
     compute_s = recorded.compute_s.sum(axis=1)
     alone_s = np.array([of_rank["unsynced"] for of_rank in epochs])
     if workers:  # how long it stalled is not in the fixture

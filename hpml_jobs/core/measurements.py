@@ -470,10 +470,11 @@ class Exchange(Value, frozen=True, kw_only=True):
     `exchange_s` sums the minima over ranks of each collective's exposed part; the rank that comes
     last to a collective waits for nobody in it. Before version 0.9.0 the minima are those of each
     iteration's exposed communication, which is at least as much; None before schema 5.
-    `gradients_net_s` is the part of `all_reduce_net_s` that carries gradients; None before 0.9.0.
-    `service_s` sums what the collectives take once all ranks are there. Of a rooted one this counts
-    in `exchange_s` as well, as far as it is exposed; before version 0.10.0 it was the least rank's
-    time, which is none of a transfer. Both are None where the clocks of ranks cannot be compared.
+    `gradients_net_s` is of the gradients among the messages without a root: their part of
+    `service_s`, before version 0.10.0 of `all_reduce_net_s`; None before 0.9.0. `service_s` sums
+    what the collectives take once all ranks are there. Of a rooted one this counts in `exchange_s`
+    as well, as far as it is exposed; before version 0.10.0 it was the least rank's time, which is
+    none of a transfer. Both are None where the clocks of ranks cannot be compared.
     """
 
     collectives: int

@@ -521,7 +521,7 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
 
     @property
     def gradients_net_s(self) -> float | None:
-        """Seconds that the gradient collectives needed: of each, on the rank with the least.
+        """Seconds that the gradient collectives needed once all ranks were there.
 
         A collective's duration on an early rank contains waiting for the late one. Where gradients
         have a root, and before version 0.9.0, all of them on the rank with the least.

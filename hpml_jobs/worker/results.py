@@ -254,7 +254,7 @@ def split_exchange(arrays: Arrays, begins: Begins | None) -> Exchange | None:
         exchange_s=exchange_s,
         all_reduce_skew_s=total(most - least, is_unrooted),
         all_reduce_net_s=total(least, is_unrooted),
-        gradients_net_s=total(least, is_gradient),
+        gradients_net_s=total(least if service is None else service, is_gradient),
         rooted_s=total(served_s[0], is_rooted),
         received_s=total(received_s, is_rooted),
         service_s=None if service is None else float(service.sum()),

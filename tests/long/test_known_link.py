@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from hpml_jobs.core.collective_times import begins_of, paired, service_s
 from hpml_jobs.core.formulas import bus_gb_per_s, interpolated_s
 from hpml_jobs.core.measurements import CollectiveKind
 from hpml_jobs.study.study import Study
@@ -29,12 +30,14 @@ def test_table_3_is_the_speed_of_the_link(program, tmp_path, capsys):
     )
     for cell in Study(tmp_path / "outputs" / "link").cells():
         record, arrays = cell.read_record(), np.load(cell.iterations)
-        least_s, sent = arrays["collective_served_s"].min(axis=0), arrays["collective_bytes"][0]
+        collectives, sent = paired(arrays), arrays["collective_bytes"][0]
+        begins = begins_of(record.ranks, meet=True)
+        served_s = service_s(collectives, arrays["parts_s"], begins)
         for kind in record.microbenchmark.kinds:
             of_kind = arrays["collective_kind"][0] == list(arrays["kinds"]).index(kind)
             alone = record.microbenchmark.times_of(kind)
             alone_s = sum(interpolated_s(alone, size) for size in sent[of_kind].tolist())
-            trained_s = least_s[of_kind].sum()
+            trained_s = served_s[of_kind].sum()
             with capsys.disabled():
                 speeds = [
                     bus_gb_per_s(sent[of_kind].sum(), t, 2, kind) for t in (trained_s, alone_s)
@@ -43,11 +46,11 @@ def test_table_3_is_the_speed_of_the_link(program, tmp_path, capsys):
                     f"\n{record.cell.strategy} {kind}: {speeds[0]:.5f} GB/s, alone {speeds[1]:.5f}"
                 )
             if kind is not CollectiveKind.REDUCE_SCATTER:  # many messages of a few milliseconds
-                assert trained_s == pytest.approx(alone_s, rel=0.1)
+                assert trained_s == pytest.approx(alone_s, rel=0.12)
             if kind == record.communication.gradient_kind:
                 assert record.gradients_net_s == pytest.approx(trained_s)
             if kind is CollectiveKind.ALL_REDUCE:
-                assert speeds[0] == pytest.approx(LINK_GB_PER_S, rel=0.1)
+                assert speeds[0] == pytest.approx(LINK_GB_PER_S, rel=0.12)
 
 
 @pytest.mark.parametrize(("strategy", "sent"), [("gather_scatter", 2), ("zero1", 3)])

@@ -54,8 +54,8 @@ PROFILER = (
 OF_SCRIPT = (
     "Of a script, backward is all from the forward pass to the step, the loss included, and a "
     "seventh phase, other, what nothing accounts for: from the batch to the forward pass, copies "
-    "to the device included, "
-    "and from the step to the next batch. It is neither computation nor communication."
+    "to the device included, and from the step to the next batch. It is neither computation nor "
+    "communication."
 )
 
 

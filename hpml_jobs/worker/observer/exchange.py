@@ -5,7 +5,7 @@ DDP's by a communication hook, every other one by the profiler.
 
 import gc
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial, wraps
 from math import ceil, inf
 from typing import Any
@@ -49,6 +49,7 @@ from hpml_jobs.worker.observer.windows import (
     Kind,
     Recording,
     mark_phases,
+    parts_of,
 )
 
 _DIST: Any = dist  # torch exports no type of what is called of it
@@ -110,10 +111,7 @@ def _tensors_of(value: Any, depth: int = 0) -> list[Tensor]:
     """Return the tensors in what a model returns."""
     if isinstance(value, Tensor) or depth == DEPTH:
         return [value] if isinstance(value, Tensor) else []
-    parts = value.values() if isinstance(value, Mapping) else value
-    if not isinstance(value, Mapping | list | tuple):
-        parts = getattr(value, "__dict__", {}).values()
-    return [tensor for part in parts for tensor in _tensors_of(part, depth + 1)]
+    return [tensor for part in parts_of(value) for tensor in _tensors_of(part, depth + 1)]
 
 
 def _exchange_bucket(state: Hook, bucket: GradBucket) -> torch.futures.Future[Tensor]:

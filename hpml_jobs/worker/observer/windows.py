@@ -1,7 +1,7 @@
 """What was seen of a window of a script, in order, and its iterations, which follow from it."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import pairwise, takewhile
@@ -317,6 +317,15 @@ def _timed_waits(events: Sequence[Event]) -> Iterator[tuple[Event, Stamp, Stamp]
             yield event, request.stamp, event.stamp
 
 
+def parts_of(value: Any) -> Iterable[Any]:
+    """Return the values of a mapping, a list, a tuple, or the attributes of an object."""
+    if isinstance(value, list | tuple):
+        return value
+    if isinstance(value, Mapping):
+        return value.values()
+    return getattr(value, "__dict__", {}).values()
+
+
 def size_of(batch: Any, *, tokens: bool = False, depth: int = 0) -> int:
     """Return the samples of a batch: the first dimension of the first tensor in it.
 
@@ -333,10 +342,7 @@ def size_of(batch: Any, *, tokens: bool = False, depth: int = 0) -> int:
         return int(shape[0] * (shape[1] if has_tokens else 1)) if shape else 0
     if depth == DEPTH or isinstance(batch, str | bytes):
         return 0
-    parts = batch.values() if isinstance(batch, Mapping) else batch
-    if not isinstance(batch, Mapping | list | tuple):
-        parts = getattr(batch, "__dict__", {}).values()
-    sizes = (size_of(part, tokens=tokens, depth=depth + 1) for part in parts)
+    sizes = (size_of(part, tokens=tokens, depth=depth + 1) for part in parts_of(batch))
     return next(filter(None, sizes), 0)
 
 

@@ -24,7 +24,7 @@ from hpml_jobs.core.text import Share, counted, percent_text
 OVERHEAD_LIMIT = Share(0.05)
 OUTLIER_LIMIT = Share(0.05)
 
-MEASURE_AGAIN = "measure the cell again (hpml-jobs resubmit STUDY --disturbed)"
+MEASURE_AGAIN = "measure the cell again (resubmit --disturbed)"
 
 
 AFFECTED_BY: dict[Role | Step, frozenset[Affected]] = {

@@ -129,7 +129,7 @@ def ended_after_training(record: Record) -> Observation | None:
     of a training which went wrong.
 
     Limit: all steps after training finished, and a script did not fail
-    Fix: see hpml-jobs logs, then measure the cell again (rerun=true)
+    Fix: read its log, then measure the cell again (rerun=true)
     """
     reason = record.attempt.incomplete
     if record.cell.script is not None and reason is not None:

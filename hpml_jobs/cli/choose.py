@@ -13,15 +13,18 @@ from hpml_jobs.cli.options import (
     Json,
     Outputs,
     choice_of,
+    commands_here,
     find_study,
     history_of,
     number,
     parse_words,
     share,
+    study_words,
     whole_number,
 )
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.core.text import PROGRAM, with_command
 from hpml_jobs.study.study import Study
 
 if TYPE_CHECKING:
@@ -73,16 +76,18 @@ def choose(
         raise UsageError("--preliminary is of a proposal: add epochs=N runs=N")
     study = find_study(name, outputs)
     snapshots = read_study(study, history_of(study))
-    made = choices(snapshots, wish, study.last_cluster(), study.commands(), study=study.name)
+    cluster, commands = study.last_cluster(), commands_here(study, study.commands_to_repeat())
+    resubmitted = None if study.is_unpacked else study_words(study)
+    made = choices(snapshots, wish, cluster, commands, study=resubmitted)
     if not made:
         raise _no_number(study)
-    reasons = [
-        refusal(m.choice, study.name, is_preliminary=preliminary) if wish.runs else "" for m in made
-    ]
+    reasons = [refusal(m.choice, is_preliminary=preliminary) if wish.runs else "" for m in made]
     proposals = [
         proposal(m.group, m.choice) if wish.runs and not reason else None
         for m, reason in zip(made, reasons, strict=True)
     ]
+    from hpml_jobs.report.files.screen import show_text
+
     if json:
         groups = [m.document | {"proposal": p} for m, p in zip(made, proposals, strict=True)]
         print_json({"study": study.name, "wish": wish, "groups": groups})
@@ -90,15 +95,18 @@ def choose(
         out = console()
         for choice, paragraph in zip(made, proposals, strict=True):
             _show(out, choice, several=len(made) > 1)
-            for line in (*choice.next_cells, *filter(None, [paragraph])):
-                out.print(Text(line))
+            for text in (*choice.next_cells, *filter(None, [paragraph])):
+                show_text(text, out)
     if refusals := dict.fromkeys(filter(None, reasons)):
         raise HpmlError("; ".join(refusals))
 
 
 def _no_number(study: Study) -> HpmlError:
     return HpmlError(
-        f"no cell of study {study.name} has a number; hpml-jobs status {study.name} shows why"
+        with_command(
+            f"no cell of study {study.name} has a number; to see why",
+            f"{PROGRAM} status {study_words(study)}",
+        )
     )
 
 
@@ -140,8 +148,8 @@ PREDICT_KEYS = {
 }
 
 OF_NETWORKS = (
-    "this key is gone, because a network is measured, not given: measure a cell on two nodes, as "
-    "in hpml-jobs gpus=4 nodes=2; predict without this key prints the command of the study's cell"
+    "this key is gone, because a network is measured, not given: measure a cell on two nodes "
+    "(nodes=2); predict without this key prints the command of the study's cell"
 )
 
 GONE = {
@@ -150,7 +158,7 @@ GONE = {
     "other_network": OF_NETWORKS,
     "sweep": OF_NETWORKS,
     "accumulate": "this key is gone, because all measured accumulations are predicted: to measure "
-    "one, submit the study's command with it, as in hpml-jobs -m gpus=1,2,4 {word}",
+    "one, submit the study's command with {word}",
 }
 """Keys of earlier versions, and what to do instead."""
 
@@ -182,7 +190,8 @@ def predict(
     name, question = _question(words)
     study = find_study(name, outputs)
     snapshots = read_study(study, history_of(study))
-    made = forecasts(snapshots, question, study.last_cluster(), study.commands())
+    commands = commands_here(study, study.commands_to_repeat())
+    made = forecasts(snapshots, question, study.last_cluster(), commands)
     if not made:
         raise _no_number(study)
     if json:

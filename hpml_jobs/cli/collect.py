@@ -24,6 +24,7 @@ from hpml_jobs.cli.options import (
     Strict,
     StudyName,
     StudySelection,
+    commands_here,
     find_study,
     history_of,
     parse_words,
@@ -33,7 +34,7 @@ from hpml_jobs.cli.options import (
 from hpml_jobs.cli.status import show_until_idle
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.text import PROGRAM, counted, with_command
 from hpml_jobs.study.snapshot import read_study
 
 if TYPE_CHECKING:
@@ -81,16 +82,20 @@ def collect(
         from hpml_jobs.report.files.screen import show_all, show_first
 
         # as commands select it, --outputs included
-        shown = structs.replace(report, study=study_words(selected))
+        commands = commands_here(selected, report.commands)
+        shown = structs.replace(report, study=study_words(selected), commands=commands)
         (show_all if all_tables else show_first)(shown, console())
-    from hpml_jobs.report.folder import is_outdated, write_tables
+    from hpml_jobs.report.folder import write_tables
+    from hpml_jobs.report.page import HTML
+    from hpml_jobs.report.page.records import is_outdated, records_of
 
     written = write_report("collect", selected, to, lambda folder: write_tables(report, folder))
     if written and not json:
         folder = written[0].parent
         print(f"written: {_files(written)} in {folder}")
-        if is_outdated(folder):
-            print(f"the page in it is of older numbers: hpml-jobs report {selected.name}")
+        if is_outdated(folder / HTML, records_of(report)):
+            sentence = "the page in it is of other records; to write it again"
+            print(with_command(sentence, f"{PROGRAM} report {study_words(selected)}"))
     if strict and not all(state.outcome.finished for state in status.states):
         raise typer.Exit(1)
 
@@ -109,7 +114,9 @@ def current_report(
 
     if status.fault:
         print(f"warning: {status.fault}; jobs that only it names are not shown", file=sys.stderr)
-    options = ReportOptions(study.last_cluster(), study.commands(), **values)
+    options = ReportOptions(
+        study.last_cluster(), study.commands(), gets_cells=not study.is_unpacked, **values
+    )
     report = make_report(study.name, status.snapshots, status.states, options)
     restore_records(status.snapshots)
     return report, status
@@ -133,11 +140,7 @@ def write_report(
     except ReadOnlyError as fault:
         if to is not None:
             raise
-        print(
-            f"no file was written: {fault}; hpml-jobs {command} {study.name} --to FOLDER writes "
-            "the report elsewhere",
-            file=sys.stderr,
-        )
+        print(f"no file was written: {fault}; --to FOLDER writes elsewhere", file=sys.stderr)
         return []
 
 
@@ -233,11 +236,12 @@ def _answers(made: "Report") -> list[str]:
     """Return the answer of every group with a number."""
     from hpml_jobs.report.choose.words import answer
 
-    return [
-        f"{f'group {group.number}: ' if made.several else ''}{answer(group.choice, made.study)}"
-        for group in made.groups
-        if group.choice
-    ]
+    answers = []
+    for group in made.groups:
+        if group.choice:
+            number = f"group {group.number}: " if made.several else ""
+            answers.append(f"{number}{answer(group.choice, made.resubmitted)}")
+    return answers
 
 
 def _open(path: Path, environment: Mapping[str, str]) -> None:

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TextIO
 
-from hpml_jobs.core.text import printable
+from hpml_jobs.core.text import PROGRAM, printable
 
 if TYPE_CHECKING:
     import typer
 
-PROGRAM = "hpml-jobs"
 
 COMPLETION_VARIABLE = "_HPML_JOBS_COMPLETE"
 """Set by the shell's completion script: this run answers the shell. typer derives the name."""

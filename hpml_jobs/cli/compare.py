@@ -1,5 +1,6 @@
 """Command compare, its two sides, and the references that it stores."""
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -98,7 +99,7 @@ def compare(
         save_reference(save, a, outputs, replace=replace, json=json)
         return
     if a is None:
-        raise UsageError("name the study to compare with: hpml-jobs compare A [B]")
+        raise UsageError("name the study to compare with: compare A [B]")
     from hpml_jobs.report.compare.document import make_comparison
 
     limit = None if fail_if_slower is None else parse_limit(fail_if_slower)
@@ -162,13 +163,21 @@ def _write_picture(text: "ComparisonText", new: "Side", to: Path | None, *, json
     """Write the picture beside the report of B, or into the folder that was named.
 
     Raises:
+        UsageError: the folder that was named has pictures of these names that are not ours.
         HpmlError: the folder that was named cannot be written.
     """
-    from hpml_jobs.report.compare.document import write_picture
+    from hpml_jobs.report.compare.document import PICTURES, write_picture
+    from hpml_jobs.report.frame.picture import is_ours
 
     folder = to.expanduser() if to else new.study.report if new.study else None
     if folder is None:
         return
+    there = [name for name in PICTURES if os.path.lexists(folder / name)]
+    if to is not None and there and not is_ours(folder / PICTURES[0]):
+        raise UsageError(
+            f"{', '.join(there)} in {to} would be written over, and compare did not write it: name "
+            "another folder with --to"
+        )
     try:
         written = write_picture(text, folder)
     except OSError as fault:

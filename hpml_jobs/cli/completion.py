@@ -13,13 +13,14 @@ from typing import Annotated
 
 import typer
 
-from hpml_jobs.cli.commands import COMMANDS, COMPLETION_VARIABLE, PROGRAM, UNNAMED
+from hpml_jobs.cli.commands import COMMANDS, COMPLETION_VARIABLE, UNNAMED
 from hpml_jobs.cli.help import GROUPS, KeyDoc
 from hpml_jobs.cli.help import keys as keys_of_config
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.core.script import ScriptLauncher
 from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
+from hpml_jobs.core.text import PROGRAM
 from hpml_jobs.core.training_path import CompileMode, Precision
 
 CHOICES = {
@@ -115,8 +116,10 @@ def _with_command(typed: list[str]) -> list[str]:
 
 def studies(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the names of studies that begin so, the most recently submitted first."""
+    from hpml_jobs.study.selection import submitted_at
+
     roots = [cells.parent for cells in _outputs(ctx).glob("*/cells")]
-    roots.sort(key=lambda root: root.stat().st_mtime, reverse=True)
+    roots.sort(key=submitted_at, reverse=True)
     return [root.name for root in roots if root.name.startswith(incomplete)]
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import shlex
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -13,12 +14,12 @@ import typer
 
 from hpml_jobs.cli.completion import exported as completed
 from hpml_jobs.cli.console import print_json, print_note
-from hpml_jobs.cli.options import Json, Outputs, StudyName, find_study, outputs_words
+from hpml_jobs.cli.options import Json, Outputs, StudyName, find_study, study_words
 from hpml_jobs.core.cell import CellFile
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Baseline
-from hpml_jobs.core.text import counted, nearest
+from hpml_jobs.core.text import PROGRAM, counted, nearest, with_command
 from hpml_jobs.study.files import read_bytes, reading
 from hpml_jobs.study.redaction import unjudged_options
 from hpml_jobs.study.selection import check_name
@@ -62,6 +63,8 @@ def archive(
         )
     selected = find_study(study, outputs)
     file = Path(f"{selected.name}{SUFFIX}") if to is None else to.expanduser()
+    if not is_archive(file):
+        raise UsageError(f"--to {file}: it becomes a {SUFFIX} file, so give it a name that ends so")
     options = PackOptions(anonymous=anonymous, logs=logs, traces=traces)
     for line in _unjudged(selected):
         print(line, file=sys.stderr)
@@ -76,7 +79,8 @@ def archive(
     print(f"written: {file} ({packed.size / 1e6:.3g} MB, {packed.files} files; {cells})")
     if not anonymous and selected.manifest.exists():  # else it was imported
         print("host names are in it: --anonymous replaces them, too")
-    print(f"to read it: hpml-jobs import {file} --outputs FOLDER")
+    command = f"{PROGRAM} import {shlex.quote(str(file))} --outputs imported"
+    print(with_command("to make a study of it, in another folder", command))
 
 
 def _unjudged(study: Study) -> Iterator[str]:
@@ -113,25 +117,29 @@ def _new_report(study: Study, folder: Path) -> Path | None:
 def _warn(
     study: Study, secrets: dict[str, int], left_out: tuple[str, ...], *, is_new: bool
 ) -> None:
-    """Say what was removed or left out, and that a report is older than the records."""
+    """Say what was removed or left out, and that a page is of other records."""
     for name, count in secrets.items():
         values = counted(count, "value")
         print(f"{name}: {values} that looks like a password or token removed", file=sys.stderr)
     for line in left_out:
         print(f"left out: {line}", file=sys.stderr)
-    if not is_new and _is_older(study):
+    if not is_new and _is_outdated(study):
         print(
-            f"warning: the report is older than the records: hpml-jobs report {study.name} writes "
-            "it again",
+            with_command(
+                "warning: the page in the archive is of other records; to write it again",
+                f"{PROGRAM} report {study_words(study)}",
+            ),
             file=sys.stderr,
         )
 
 
-def _is_older(study: Study) -> bool:
-    """Return whether a record was written after the report."""
-    written = (study.report / PAGE).stat().st_mtime
-    records = (cell.record_json for cell in study.cells())
-    return any(path.stat().st_mtime > written for path in records if path.exists())
+def _is_outdated(study: Study) -> bool:
+    from hpml_jobs.report.page.records import is_outdated
+    from hpml_jobs.study.snapshot import read_snapshots
+
+    snapshots = read_snapshots(study.cells())
+    records = [snapshot.record for snapshot in snapshots if snapshot.record]
+    return is_outdated(study.report / PAGE, records)
 
 
 def _import_archive(file: Path, outputs: Path | None, *, json: bool) -> None:
@@ -149,7 +157,7 @@ def _import_archive(file: Path, outputs: Path | None, *, json: bool) -> None:
         return
     cells = f"{counted(note.cells, 'cell')}, {note.records} with a record"
     print(f"study {study.name} in {study.root}: {cells}; all hashes match")
-    print(f"next: hpml-jobs collect {study.name}{outputs_words(outputs)}")
+    print(with_command("next", f"{PROGRAM} collect {study_words(study)}"))
 
 
 KEYS = (
@@ -228,7 +236,7 @@ def import_(words: FileAndKeys = None, outputs: Outputs = None, json: Json = Fal
     print(f"study {study.name} in {study.root}")
     sizes = {record.cell.gpus for record in records}
     key = f" baseline={Baseline.SMALLEST.value}" if 1 not in sizes and len(sizes) > 1 else ""
-    print(f"next: hpml-jobs collect {study.name}{key}{outputs_words(outputs)}")
+    print(with_command("next", f"{PROGRAM} collect {study_words(study)}{key}"))
 
 
 def _parsed(words: list[str]) -> tuple[Path, dict[str, str]]:
@@ -250,9 +258,7 @@ def _parsed(words: list[str]) -> tuple[Path, dict[str, str]]:
             values[key] = value
     if len(files) != 1:
         given = " and ".join(files) or "none"
-        raise UsageError(
-            f"import needs one file, {given} given: hpml-jobs import FILE.csv study=NAME"
-        )
+        raise UsageError(f"import needs one file, {given} given: import FILE.csv study=NAME")
     file = Path(files[0])
     if is_archive(file) and values:
         raise UsageError(
@@ -336,7 +342,10 @@ def export(
     content = exported(study, make_report(study.name, status.snapshots, status.states))
     if not content.runs:
         raise HpmlError(
-            f"no cell of study {study.name} has a record; hpml-jobs status {study.name} shows why"
+            with_command(
+                f"no cell of study {study.name} has a record; to see why",
+                f"{PROGRAM} status {study_words(study)}",
+            )
         )
     folder = study.root / "export" / form if to is None else to.expanduser()
     try:

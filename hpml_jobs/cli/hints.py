@@ -10,7 +10,7 @@ from hpml_jobs.cli.options import StudySelection, study_words
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.source_files import changed_files
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.text import PROGRAM, counted, with_command
 from hpml_jobs.core.workload import SourceFile
 from hpml_jobs.study.snapshot import CellState
 
@@ -51,9 +51,10 @@ def _blocked(cells: list[CellState], study: str) -> Iterator[str]:
     if blocked:
         who = " or ".join(dict.fromkeys(state.who for state in blocked))
         need = "needs" if len(blocked) == 1 else "need"
-        yield (
-            f"{counted(len(blocked), 'pending cell')} {need} action from {who}; "
-            f"hpml-jobs cancel {study} removes pending cells from the queue"
+        yield with_command(
+            f"{counted(len(blocked), 'pending cell')} {need} action from {who}; to remove pending "
+            "cells from the queue",
+            f"{PROGRAM} cancel {study}",
         )
 
 
@@ -62,10 +63,10 @@ def _unknown(cells: list[CellState], study: str) -> Iterator[str]:
     unknown = [state for state in cells if state.outcome is Outcome.UNKNOWN]
     unconfirmed = sum(not state.job for state in unknown)
     if unconfirmed:
-        yield (
-            f"for {counted(unconfirmed, 'cell')} it is unknown whether SLURM accepted the job: "
-            f"check squeue --me; once SLURM answers, hpml-jobs resubmit {study} --missing "
-            "resubmits what was not accepted"
+        yield with_command(
+            f"for {counted(unconfirmed, 'cell')} it is unknown whether SLURM accepted the job "
+            "(squeue --me); to submit what was not accepted, once SLURM answers",
+            f"{PROGRAM} resubmit {study} --missing",
         )
     if any(state.job for state in unknown):
         yield "SLURM does not say how the unknown cells are: try again later; no data is lost"
@@ -95,20 +96,20 @@ def _unfinished(cells: list[CellState], study: str, changed: frozenset[str]) -> 
             f"{counted(len(old), 'cell')} of older code without a record: repeat the command that "
             "submitted the study; it submits the current code"
         )
-    resubmit = f"hpml-jobs resubmit {study}"
+    logs = f"{PROGRAM} logs {study}"
+    resubmit = f"{PROGRAM} resubmit {study}"
     minutes = max((s.minutes or 0 for s in cells if s.outcome is Outcome.TIMEOUT), default=0)
     longer = f"{2 * minutes:.0f}" if minutes else "N"
     ends = (
         (
             (Outcome.FAILED, Outcome.INVALID),
-            "failed",
-            f"hpml-jobs logs {study} shows why; {resubmit} --failed resubmits",
+            "failed; to see why, and to submit again",
+            f"{logs}\n{resubmit} --failed",
         ),
         (
             (Outcome.TIMEOUT,),
-            "reached the time limit",
-            f"hpml-jobs logs {study} shows where each rank was; if they were not stuck, "
-            f"{resubmit} --timeout --minutes {longer}",
+            "reached the time limit; to see where each rank was, and if none was stuck",
+            f"{logs}\n{resubmit} --timeout --minutes {longer}",
         ),
         ((Outcome.OOM,), "ran out of memory", f"{resubmit} --oom --mem GB"),
         (
@@ -124,7 +125,7 @@ def _unfinished(cells: list[CellState], study: str, changed: frozenset[str]) -> 
         ended = [s for s in cells if s.outcome in outcomes and not (s.recorded or s.untried)]
         ended = [s for s in ended if s.slug not in changed]
         if ended:
-            yield f"{counted(len(ended), 'cell')} {words}: {command}"
+            yield with_command(f"{counted(len(ended), 'cell')} {words}", command)
 
 
 def _disturbed(cells: list[CellState], study: str) -> Iterator[str]:
@@ -138,10 +139,10 @@ def _disturbed(cells: list[CellState], study: str) -> Iterator[str]:
     if hit:
         epochs = "a disturbed epoch or microbenchmark, or slow iterations"
         number, has = counted(len(hit), "cell"), "has" if len(hit) == 1 else "have"
-        yield f"{number} {has} {epochs}: hpml-jobs resubmit {study} --disturbed"
+        yield with_command(f"{number} {has} {epochs}", f"{PROGRAM} resubmit {study} --disturbed")
 
 
 def next_commands(study: str, *, watch: bool) -> str:
-    """Return the line that names the next commands for a study, by its `study_words`."""
-    first = f"hpml-jobs status {study} --watch, then " if watch else ""
-    return f"next: {first}hpml-jobs collect {study}"
+    """Return the next commands for a study, by its `study_words`."""
+    first = f"{PROGRAM} status {study} --watch\n" if watch else ""
+    return with_command("next", f"{first}{PROGRAM} collect {study}")

@@ -14,7 +14,6 @@ from hpml_jobs import __version__
 from hpml_jobs.cli.commands import (
     COMMANDS,
     COMPLETION_VARIABLE,
-    PROGRAM,
     REPLACED,
     UNNAMED,
     discard,
@@ -25,7 +24,7 @@ from hpml_jobs.cli.commands import (
 )
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import conf_folder
-from hpml_jobs.core.text import nearest
+from hpml_jobs.core.text import PROGRAM, in_one_line, nearest
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as in shells."""
@@ -61,7 +60,7 @@ def _run(words: list[str]) -> int:
             sys.stdout.flush()
         return code
     except HpmlError as error:
-        print(f"{PROGRAM}: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"{PROGRAM}: {in_one_line(str(error))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print(f"{PROGRAM}: interrupted", file=sys.stderr)

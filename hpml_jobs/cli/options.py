@@ -144,6 +144,18 @@ def study_words(study: Study) -> str:
     return f"{study.name}{outputs_words(None if is_default else folder)}"
 
 
+def commands_here(study: Study, commands: Iterable[str]) -> tuple[str, ...]:
+    """Return commands that submitted a study with the option that finds it from here."""
+    _, is_elsewhere, _ = study_words(study).partition(" ")
+    if not is_elsewhere:
+        return tuple(commands)
+    here = []
+    for command in commands:
+        words = [word for word in shlex.split(command) if not word.startswith("outputs=")]
+        here.append(shlex.join([*words, f"outputs={study.root.parent}"]))
+    return tuple(here)
+
+
 Number = TypeVar("Number", int, float)
 
 Reader = Callable[[str], Any]

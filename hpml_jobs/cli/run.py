@@ -11,7 +11,7 @@ from hpml_jobs.cli.hints import next_commands
 from hpml_jobs.cli.options import ConfigDir, DryRun, Json, Multirun, Overrides, study_words
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import HpmlError, UsageError
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.text import PROGRAM, counted, with_command
 from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.cell_folder import CellFolder
 
@@ -106,9 +106,11 @@ def _check_idle(study: "Study", slug: str) -> None:
         print_note(f"squeue is not on PATH here: job {state.job} of {slug} may be running")
         return
     raise HpmlError(
-        f"{slug} is {state.outcome.value} as job {state.job} ({state.brief}): wait for it, cancel "
-        f"it with hpml-jobs cancel {study.name} {slug}, or add --take-over: then this run's record "
-        "counts, and the job's does not"
+        with_command(
+            f"{slug} is {state.outcome.value} as job {state.job} ({state.brief}): wait for it, add "
+            "--take-over (then this run's record counts, and the job's does not), or cancel it",
+            f"{PROGRAM} cancel {study_words(study)} {slug}",
+        )
     )
 
 
@@ -156,9 +158,8 @@ def run_here(selection: "Selection", *, json: bool) -> None:
     if failed < max(1, total):
         print(next_commands(study_words(plan.study), watch=False), file=out)
     if failed:
-        raise HpmlError(
-            f"{failed} of {total} cells did not finish; see hpml-jobs logs {plan.study.name}"
-        )
+        sentence = f"{failed} of {total} cells did not finish; to see why"
+        raise HpmlError(with_command(sentence, f"{PROGRAM} logs {study_words(plan.study)}"))
 
 
 def _run_cells(selection: "Selection", out: TextIO) -> set[str]:

@@ -19,7 +19,7 @@ from hpml_jobs.cli.submit import Manner, deliver
 from hpml_jobs.core.answers import Finding, Severity
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import HpmlError, UsageError
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.text import PROGRAM, counted, with_command
 from hpml_jobs.study.files import reason_of
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def init(
         print(f"check: {decision}")
     if path.resolve() != read_file.resolve():
         print(f"hpml-jobs reads only {read_file}: copy the file there")
-    print("next: hpml-jobs plan -m gpus=1,2 batch=32, then hpml-jobs doctor")
+    print(with_command("next", f"{PROGRAM} plan -m gpus=1,2 batch=32\n{PROGRAM} doctor"))
 
 
 def _profile() -> "tuple[Profile, str]":

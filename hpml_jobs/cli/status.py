@@ -44,6 +44,7 @@ from hpml_jobs.cli.options import (
 )
 from hpml_jobs.core.cell import Outcome, Protocol
 from hpml_jobs.core.errors import HpmlError, UsageError
+from hpml_jobs.core.text import PROGRAM, with_command
 from hpml_jobs.core.value import Value
 from hpml_jobs.study.files import owner, size_bytes
 from hpml_jobs.study.selection import all_studies, no_study, studies_in, submitted_at
@@ -98,7 +99,8 @@ def status(
     if current.fault:
         hints.insert(0, f"warning: {current.fault}; jobs that only it names are not shown")
     if any(in_short(state.checks) for state in states):
-        hints.insert(0, f"some checks failed or warn: hpml-jobs record {words} shows the reasons")
+        sentence = "some checks failed or warn; to see the reasons"
+        hints.insert(0, with_command(sentence, f"{PROGRAM} record {words}"))
     if json:
         print_json({"study": study_name, "cells": states, "usage": usage, "advice": hints})
     else:
@@ -182,11 +184,9 @@ def show_until_idle(
             return watch_study(study, interval_s, show, selection.chosen, cache)
     except KeyboardInterrupt:
         words = study_words(study)
-        print(
-            f"the jobs go on: hpml-jobs status {words} --watch shows them again, hpml-jobs cancel "
-            f"{words} ends them",
-            file=sys.stderr,
-        )
+        commands = f"{PROGRAM} status {words} --watch\n{PROGRAM} cancel {words}"
+        sentence = "the jobs go on; to see them again, or to end them"
+        print(with_command(sentence, commands), file=sys.stderr)
         raise
 
 
@@ -224,7 +224,7 @@ def logs(
         print_json({"study": selected.name, "cells": cells})
         return
     if not states:
-        print("no cell has failed; hpml-jobs logs STUDY PATTERN shows the log of any cell")
+        print("no cell has failed; with a PATTERN, logs shows the log of any cell")
     for state in states:
         print(f"==== {state.slug}: {state.outcome.value} {state.reason}")
         print(log_text(selected, state, lines))
@@ -239,7 +239,9 @@ def _follow(selection: StudySelection, states: list[CellState], lines: int) -> N
     if state is None:
         name = selection.study.name
         whose = f"study {name}" if selection.pattern is None else f"{selection.pattern} in {name}"
-        raise HpmlError(f"no cell of {whose} is running; hpml-jobs status {name} shows the states")
+        sentence = f"no cell of {whose} is running; to see the states"
+        command = f"{PROGRAM} status {study_words(selection.study)}"
+        raise HpmlError(with_command(sentence, command))
     running = sum(other.outcome is state.outcome for other in states)
     choice = f" (started last of {running} running cells)" if running > 1 else ""
     print(f"==== {state.slug}{choice}, until it ends", flush=True)
@@ -360,8 +362,9 @@ def _status_or_fault(study: Study) -> "StudyStatus | HpmlError":
 
 
 def _listed(study: Study, status: "StudyStatus | HpmlError") -> Listed:
-    moment = datetime.fromtimestamp(submitted_at(study.root), UTC).astimezone()
-    submitted = moment.strftime("%Y-%m-%d %H:%M")
+    submitted_s = submitted_at(study.root)
+    moment = datetime.fromtimestamp(submitted_s, UTC).astimezone()
+    submitted = moment.strftime("%Y-%m-%d %H:%M") if submitted_s else ""
     cluster = last.name if (last := study.last_cluster()) else ""
     if isinstance(status, HpmlError):
         return Listed(study=study.name, submitted=submitted, cluster=cluster, fault=str(status))

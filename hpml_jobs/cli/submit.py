@@ -31,7 +31,7 @@ from hpml_jobs.cli.options import (
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import HpmlError, InterruptError, UsageError
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.text import PROGRAM, counted, with_command
 from hpml_jobs.slurm.jobs import array_ids
 
 if TYPE_CHECKING:
@@ -148,8 +148,11 @@ def _refuse_name_alone(overrides: list[str]) -> None:
     name = overrides[0].removeprefix("study=") if len(overrides) == 1 else ""
     if overrides == [f"study={name}"] and (user_outputs() / name / "cells").is_dir():
         raise UsageError(
-            f"study {name} exists: hpml-jobs status {name} shows it; to add a cell to it, name the "
-            f"cell, e.g. gpus=1 study={name}"
+            with_command(
+                f"study {name} exists; to add a cell to it, name the cell, e.g. gpus=1 "
+                f"study={name}; to see it",
+                f"{PROGRAM} status {name}",
+            )
         )
 
 

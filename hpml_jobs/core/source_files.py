@@ -164,7 +164,7 @@ def refuse_changed(names: Iterable[str]) -> None:
         written = "" if is_code else "; what the script writes itself belongs below {folder}"
         raise HpmlError(
             f"your code changed since submission: {', '.join(changed)}; submit again, or restore "
-            f"it and use hpml-jobs resubmit{written}"
+            f"it and use resubmit{written}"
         )
 
 

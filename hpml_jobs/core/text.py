@@ -24,6 +24,34 @@ def printable(text: str) -> str:
     return _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
+PROGRAM = "hpml-jobs"
+
+
+def with_command(sentence: str, command: str) -> str:
+    """Return a sentence and, on a line of its own, the command that it suggests.
+
+    >>> with_command("one cell failed", "hpml-jobs logs mine")
+    'one cell failed:\\nhpml-jobs logs mine'
+    """
+    return f"{sentence}:\n{command}"
+
+
+def in_one_line(text: str) -> str:
+    """Return a message without line breaks, and its commands each on a line of its own.
+
+    >>> in_one_line("torch: \\n no kernel;  to see why:\\nhpml-jobs logs mine")
+    'torch: no kernel; to see why:\\nhpml-jobs logs mine'
+    """
+    lines = text.splitlines()
+    words = (word for line in lines if not is_command(line) for word in line.split())
+    return "\n".join([" ".join(words), *filter(is_command, lines)])
+
+
+def is_command(line: str) -> bool:
+    """Return whether a line of a text is a command, which is printed as it is, to be copied."""
+    return line.startswith(f"{PROGRAM} ")
+
+
 def first_sentence(text: str) -> str:
     """Return the first line of a message, with the lines on which its sentence goes on.
 

@@ -188,7 +188,9 @@ class OpenStudy:
             deadline_min=deadline_min,
         )
         study = self._study
-        made = choices(self._status.snapshots, wish, study.last_cluster(), study.commands())
+        commands, name = study.commands_to_repeat(), None if study.is_unpacked else study.name
+        cluster = study.last_cluster()
+        made = choices(self._status.snapshots, wish, cluster, commands, study=name)
         if not made:
             raise HpmlError(f"no cell of study {self.name} has a number; states() shows why")
         return frames.choice(self._report, (choice.document for choice in made))
@@ -201,7 +203,9 @@ class OpenStudy:
         )
 
         study = self._study
-        options = ReportOptions(study.last_cluster(), study.commands(), self._baseline)
+        options = ReportOptions(
+            study.last_cluster(), study.commands(), self._baseline, not study.is_unpacked
+        )
         return make_report(self.name, self._status.snapshots, self._status.states, options)
 
     @cached_property

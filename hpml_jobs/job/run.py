@@ -114,7 +114,7 @@ def attempt_cell(folder: CellFolder) -> AttemptEnd:
             end = msgspec.structs.replace(end, outcome=Outcome.FAILED, reason=str(fault))
         with contextlib.suppress(OSError):
             paths.reserve.unlink()
-        write_whole(paths.end, encode(end), parents=False)
+        end = paths.write_end(end)
         log = paths.log_of(0)
         print_safely(f"{folder.slug}: {end.outcome.value} {end.reason or ''} (log: {log})")
         return end
@@ -166,7 +166,7 @@ def _measure(folder: CellFolder, file: CellFile, attempt: Attempt, job: Job) -> 
         if job.node == 0:
             end = stopped_end(attempt, paths)
             end = apply_time_limit(end, file, time.monotonic() - started_at)
-            write_whole(paths.end, encode(end), parents=False)
+            paths.write_end(end)
 
     sampler = CardSampler(file.cell.gpus_per_node if file.cell.device is Device.CUDA else 0)
     callbacks = Callbacks(sampler.start, report_stop)

@@ -30,7 +30,7 @@ from hpml_jobs.core.data_files import (
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import resolve_path, user_folder
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.text import PROGRAM, counted, with_command
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan.settings import Settings
 from hpml_jobs.plan.workload_checks import check_facts, check_model_keys, check_names, count_windows
@@ -390,9 +390,9 @@ def _failure(
         reason = "this Python has no torch (set cluster.python= or a container to the jobs' Python)"
     remedy = {TRIAL_CODE: "; to submit without this trial: try_batch=false"}.get(code, "")
     if download:
-        remedy = (
-            "; on a machine with internet and the jobs' Python, run: hpml-jobs fetch "
-            f"workload={workload.name} data.root={shlex.quote(str(root))}"
+        remedy = with_command(
+            "; on a machine with internet and the jobs' Python, run",
+            f"{PROGRAM} fetch workload={workload.name} data.root={shlex.quote(str(root))}",
         )
     kind = NotStartedError if code in (NO_TORCH_CODE, *_NOT_STARTED_CODES) else HpmlError
     return kind(f"{workload.name}: {reason}{remedy}")

@@ -13,11 +13,12 @@
 
 `report --handin` writes the page and what `handin` makes, and no other file.
 
-A file that would not change is not written: `is_outdated` compares times.
+A file that would not change is not written.
 """
 
 import errno
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -27,9 +28,12 @@ from hpml_jobs.report import page, pictures
 from hpml_jobs.report.files import csv_tables, json_tables, latex, markdown
 from hpml_jobs.report.handin import files as handin
 from hpml_jobs.report.report import LABELS, SHEETS, TOGETHER, Report
-from hpml_jobs.study.files import write_whole
+from hpml_jobs.study.files import read_from, write_whole
 
 TABLES = "tables.json"
+
+HEAD_BYTES = 2_000
+"""The mark of a report is among so many first bytes of a file."""
 
 Contents: TypeAlias = Mapping[str, str | bytes]
 """The contents of files by name."""
@@ -51,6 +55,12 @@ _PICTURES = (
 """The names of the pictures' files that not every report has."""
 
 
+_OF_PAGE = frozenset((page.HTML, page.MARKDOWN, *_PICTURES))
+
+_MARKS = {page.HTML: b'name="generator" content="hpml_jobs', TABLES: b'"schema":'}
+"""What a report's page and tables have among their first bytes."""
+
+
 class ReadOnlyError(HpmlError):
     """A report cannot be written into a folder that may only be read."""
 
@@ -59,6 +69,7 @@ def write_tables(report: Report, folder: Path) -> list[Path]:
     """Write the tables, each file whole or not at all; the same report, the same bytes.
 
     Raises:
+        UsageError: the folder has files of the same names that no report wrote.
         ReadOnlyError: the folder may not be written.
         HpmlError: the folder cannot be written.
     """
@@ -68,9 +79,7 @@ def write_tables(report: Report, folder: Path) -> list[Path]:
 def write_all(report: Report, folder: Path) -> list[Path]:
     """Write the page, its pictures and the tables as `write_tables` does."""
     contents = {**_tables(report), **page.files(report)}
-    written = _write(contents, folder, (*_SHEETS, *_PICTURES))
-    (folder / page.HTML).touch()  # also if it is the same: it is of the tables that are there now
-    return written
+    return _write(contents, folder, (*_SHEETS, *_PICTURES))
 
 
 def write_handin(report: Report, folder: Path) -> list[Path]:
@@ -84,17 +93,10 @@ def write_handin(report: Report, folder: Path) -> list[Path]:
         raise UsageError(f"--handin {folder} has other files: name an empty or a new folder")
     contents = {page.HTML: page.files(report)[page.HTML], **handin.files(report)}
     sheets = (f"data/{name}" for name in _SHEETS)
-    written = _write(contents, folder, (handin.SCRIPT, handin.PDF, *sheets), handin.NOTEBOOK)
+    is_ours = (folder / handin.NOTEBOOK).exists()
+    written = _write(contents, folder, (handin.SCRIPT, handin.PDF, *sheets), lambda _: is_ours)
     pdf = folder / handin.PDF
     return [*written, pdf] if handin.print_pdf(folder / page.HTML, pdf) else written
-
-
-def is_outdated(folder: Path) -> bool:
-    """Return whether a folder has a page that is older than the tables beside it."""
-    try:
-        return (folder / page.HTML).stat().st_mtime_ns < (folder / TABLES).stat().st_mtime_ns
-    except OSError:
-        return False
 
 
 def _tables(report: Report) -> Contents:
@@ -108,22 +110,38 @@ def _tables(report: Report) -> Contents:
     }
 
 
-def _write(
-    contents: Contents, folder: Path, changing: Iterable[str], mark: str = TABLES
-) -> list[Path]:
-    """Write files; of the `changing` names, remove those that an earlier report wrote.
+def _owner(folder: Path) -> Callable[[str], bool]:
+    """Return whether an earlier report wrote a file of this name into a folder, if it is there.
 
-    A folder has an earlier report if it has the file `mark`.
+    The report folder of a study is ours. Elsewhere a page tells of its pictures, and tables.json of
+    the other tables.
     """
+    if (folder.parent / "cells").is_dir():
+        return lambda _: True
+    has = {name: mark in read_from(folder / name, 0, HEAD_BYTES) for name, mark in _MARKS.items()}
+    return lambda name: has[page.HTML if name in _OF_PAGE else TABLES]
+
+
+def _write(
+    contents: Contents,
+    folder: Path,
+    changing: Iterable[str],
+    is_ours: Callable[[str], bool] | None = None,
+) -> list[Path]:
+    """Write files; of the `changing` names, remove those that an earlier report wrote."""
+    is_ours = is_ours or _owner(folder)
     path = folder
-    has_report = (folder / mark).exists()
     try:
+        changed = {}
         for name, text in contents.items():
             path = folder / name
             content = text if isinstance(text, bytes) else printable(text).encode()
             if not (path.is_file() and path.read_bytes() == content):
-                write_whole(path, content)
-        gone = [folder / name for name in changing if has_report and name not in contents]
+                changed[path] = content
+        _refuse_others(path for path in changed if not is_ours(path.name))
+        for path, content in changed.items():
+            write_whole(path, content)
+        gone = [folder / name for name in changing if name not in contents and is_ours(name)]
         for path in gone:
             path.unlink(missing_ok=True)
     except OSError as fault:
@@ -131,3 +149,17 @@ def _write(
         error = ReadOnlyError if is_read_only else HpmlError
         raise error(f"report {path} cannot be written: {fault.strerror}") from fault
     return [folder / name for name in contents]
+
+
+def _refuse_others(paths: Iterable[Path]) -> None:
+    """Refuse to write over files.
+
+    Raises:
+        UsageError: one of them exists.
+    """
+    others = [path.name for path in paths if os.path.lexists(path)]
+    if others:
+        raise UsageError(
+            f"{', '.join(others)} would be written over, and no report wrote it: name an empty or "
+            "a new folder with --to"
+        )

@@ -50,7 +50,7 @@ def _record_of(snapshot: FolderSnapshot) -> Record | CellSummary:
     if snapshot.record_fault:
         return CellSummary(slug=slug, outcome=Outcome.INVALID, reason=snapshot.record_fault)
     if snapshot.record is None:
-        reason = "no record: hpml-jobs status shows the reason"
+        reason = "no record (status shows the reason)"
         return CellSummary(slug=slug, outcome=Outcome.MISSING, reason=reason)
     return snapshot.record
 

@@ -7,7 +7,7 @@ from hpml_jobs.checks.result import names
 from hpml_jobs.core.conditions import CPU_COUNT
 from hpml_jobs.core.place import setup_order
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.text import counted, listed
+from hpml_jobs.core.text import PROGRAM, counted, listed, with_command
 from hpml_jobs.report import warnings
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Candidate, Choice, Exclusion
@@ -59,7 +59,8 @@ class Bars(NamedTuple):
 def overview(report: Report, group: ReportGroup) -> Overview:
     """Return the overview of one group of a report."""
     choice = group.choice
-    commands = commands_of(report.commands, group.source.a_cell.script)
+    repeated = report.commands if report.gets_cells else ()
+    commands = commands_of(repeated, group.source.a_cell.script)
     trust = (
         group.usability,
         *warnings.doubts(group.source),
@@ -70,9 +71,9 @@ def overview(report: Report, group: ReportGroup) -> Overview:
     )
     return Overview(
         measured=(group.setting, _cells(group)),
-        answer=tuple(_answer(report.study, group)),
+        answer=tuple(_answer(report, group)),
         next_cells=words.next_cells(choice, commands) if choice else (),
-        trust=tuple(text.replace("resubmit STUDY", f"resubmit {report.study}") for text in trust),
+        trust=trust,
     )
 
 
@@ -93,13 +94,13 @@ def _cells(group: ReportGroup) -> str:
     )
 
 
-def _answer(study: str, group: ReportGroup) -> Iterator[str]:
+def _answer(report: Report, group: ReportGroup) -> Iterator[str]:
     choice = group.choice
     if choice is None:
-        yield f"No cell has a number: hpml-jobs status {study} shows why."
+        yield with_command("No cell has a number; to see why", f"{PROGRAM} status {report.study}")
         return
     if choice.measure_again:
-        yield words.answer(choice, study)
+        yield words.answer(choice, report.resubmitted)
         return
     if not choice.has_rivals:
         only = choice.reference
@@ -122,7 +123,7 @@ def _answer(study: str, group: ReportGroup) -> Iterator[str]:
         ask = words.advice(choice, "it")
         yield f"{ask}, because it has {words.rule(choice)}{words.undecided(choice)}."
     else:
-        yield words.answer(choice, study)
+        yield words.answer(choice, report.resubmitted)
     beyond = (step for step in choice.steps if asked and step.smaller.row.gpus >= asked.row.gpus)
     if step := next(beyond, None):
         would = "may" if choice.undecided else "would"

@@ -43,12 +43,14 @@ class ReportOptions(NamedTuple):
     """What a report takes from outside the records.
 
     `cluster` says which cells are charged whole nodes, `commands` submitted the study, `baseline`
-    is what speedups and efficiencies are against.
+    is what speedups and efficiencies are against. Unless the study `gets_cells`, no command for
+    more of them is suggested.
     """
 
     cluster: Cluster | None = None
     commands: Sequence[str] = ()
     baseline: Baseline = Baseline.SINGLE
+    gets_cells: bool = True
 
 
 DEFAULTS = ReportOptions()
@@ -109,7 +111,7 @@ class Report(Value, frozen=True, kw_only=True):
 
     `differences` are the conditions in which groups differ; `unplaced` cells are in no table.
     `tables` have rows of all groups: their numbers do not depend on the hardware; `commands`
-    submitted the cells, the latest last.
+    submitted the cells, the latest last. Unless the study `gets_cells`, none of them is repeated.
     """
 
     study: str
@@ -118,6 +120,12 @@ class Report(Value, frozen=True, kw_only=True):
     tables: tuple[Table, ...]
     unplaced: tuple[CellResult, ...]
     commands: tuple[str, ...] = ()
+    gets_cells: bool = True
+
+    @property
+    def resubmitted(self) -> str | None:
+        """The words that select the study in a command for more cells; None if it gets none."""
+        return self.study if self.gets_cells else None
 
     @property
     def several(self) -> bool:
@@ -167,6 +175,7 @@ def merge(study: str, cells: Sequence[CellResult], options: ReportOptions = DEFA
         tables=tuple(table for table in together if table is not None),
         unplaced=tuple(result for result in cells if result.cell is None),
         commands=tuple(options.commands),
+        gets_cells=options.gets_cells,
     )
 
 
@@ -189,7 +198,8 @@ def _is_replaced(group: ConditionGroup, groups: Sequence[ConditionGroup]) -> boo
 
 def _latest_began(group: ConditionGroup) -> float:
     """Return when the latest attempt of its cells began; 0 if that is not known."""
-    return max((result.began or 0.0 for result in group.cells), default=0.0)
+    attempts = (result.latest for result in group.cells if result.latest)
+    return max((attempt.began or 0.0 for attempt in attempts), default=0.0)
 
 
 def _code(group: ConditionGroup) -> dict[str, str]:
@@ -214,10 +224,11 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     cell, cluster = group.a_cell, options.cluster
     hardware = captions.hardware(group) or cell.gpu_type or cell.device.value
     args = f" ({cell.workload.args_text})" if cell.workload.args else ""
+    commands = options.commands if options.gets_cells else ()
     choice = choose(group, Wish(), cluster)
     made = {label: make(group) for label, make in FULL.items()}
-    made[CHOICE] = choice_table(group, choice, study) if choice else None
-    outlook = forecast(group, cluster, options.commands)
+    made[CHOICE] = choice_table(group, choice) if choice else None
+    outlook = forecast(group, cluster, commands)
     if outlook.predictions:
         made[PREDICTIONS] = predictions(group, outlook, cluster)
     of_places = gaps(group)

@@ -1,7 +1,6 @@
 """Queries to SLURM: one squeue and one sacct for all jobs of a study, and their cached answers."""
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -10,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.value import Value, decode_json
 from hpml_jobs.slurm.commands import ask_slurm
 from hpml_jobs.slurm.jobs import (
     SACCT_FIELDS,
@@ -23,7 +23,7 @@ from hpml_jobs.slurm.jobs import (
     parse_sacct,
     parse_squeue,
 )
-from hpml_jobs.study.files import encode, read_json, write_whole
+from hpml_jobs.study.files import encode, read_bytes, write_whole
 from hpml_jobs.study.manifest import Sent
 from hpml_jobs.study.study import Study
 
@@ -52,11 +52,15 @@ _MAY_RETURN = (Outcome.PREEMPTED, Outcome.NODE_FAIL)
 """Ends after which SLURM may have requeued the job in the meantime."""
 
 
-class CachedAnswers(NamedTuple):
-    """The last known state of each job, and when SLURM answered last (seconds since 1970)."""
+class CachedAnswers(Value, frozen=True, kw_only=True):
+    """seen.json: the last known state of each job, and when SLURM answered (seconds since 1970)."""
 
-    jobs: dict[str, JobState]
+    jobs: dict[str, JobState] = {}
     answered: float | None = None
+
+
+ANSWERED_S = 60.0
+"""How old the time of the last answer becomes before the file is written again."""
 
 
 class SlurmAnswer(NamedTuple):
@@ -83,7 +87,7 @@ class SlurmSnapshot(NamedTuple):
 
     queue: dict[str, JobState]
     accounts: dict[str, JobState]
-    cached: CachedAnswers = CachedAnswers({})
+    cached: CachedAnswers = CachedAnswers()
     no_queue: str = ""
     no_accounts: str = ""
     at: float = 0.0
@@ -303,26 +307,28 @@ def read_answers(study: Study) -> CachedAnswers:
     """Return the cached answers (seen.json); none where the file is not there or cannot be read.
 
     They are used once jobs have left squeue, which happens minutes after their end, and sacct is
-    off. The file's modification time is when SLURM answered last.
+    off. Versions before 0.10 wrote the states only.
     """
-    path = study.slurm_answers
     try:
-        answered = path.stat().st_mtime
-        jobs = read_json(path, dict[str, JobState])
-    except (OSError, ValueError):
-        return CachedAnswers({})
-    return CachedAnswers(jobs, answered)
+        content = read_bytes(study.slurm_answers)
+    except OSError:
+        return CachedAnswers()
+    with contextlib.suppress(ValueError):
+        return decode_json(content, CachedAnswers)
+    with contextlib.suppress(ValueError):
+        return CachedAnswers(jobs=decode_json(content, dict[str, JobState]))
+    return CachedAnswers()
 
 
 def cache_answers(study: Study, cached: CachedAnswers, states: Iterable[JobState]) -> None:
-    """Add the present states to the cache; the file is written only if a state has changed."""
-    path = study.slurm_answers
+    """Add the present states to the cache; it is not written where nothing new is known."""
     jobs = cached.jobs | {state.job: _without_times(state) for state in states}
+    now = time.time()
+    is_recent = cached.answered is not None and 0 <= now - cached.answered < ANSWERED_S
+    if jobs == cached.jobs and is_recent:
+        return
     with contextlib.suppress(OSError):  # a read-only study, a full disk: works without a cache
-        if jobs != cached.jobs:
-            write_whole(path, encode(jobs))
-        elif cached.answered is not None:
-            os.utime(path)
+        write_whole(study.slurm_answers, encode(CachedAnswers(jobs=jobs, answered=now)))
 
 
 def _without_times(state: JobState) -> JobState:

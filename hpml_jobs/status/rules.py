@@ -217,7 +217,7 @@ def _by_end(evidence: CellEvidence, end: AttemptEnd) -> CellState:
 
 
 def _out_of_memory(evidence: CellEvidence) -> CellState:
-    words = "memory limit exceeded; request more with hpml-jobs resubmit --oom --mem GB"
+    words = "memory limit exceeded; request more with resubmit --oom --mem GB"
     return _state(evidence, Outcome.OOM, f"SLURM ended job {evidence.job}: {words}")
 
 

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.text import unix_time
 from hpml_jobs.core.value import Value
 from hpml_jobs.slurm.jobs import is_slurm
 from hpml_jobs.status.query import ARCHIVED, SlurmSnapshot
@@ -92,10 +91,9 @@ def _slurm_runs(slurm: SlurmSnapshot, job: str, gpus: int | None) -> list[_Run]:
 def _local_run(snapshot: FolderSnapshot, state: CellState) -> _Run | None:
     """Return a cell's latest attempt by its own clock, until its end or, if it runs, until now."""
     attempt, file = snapshot.latest, snapshot.file
-    about = attempt.folder.read_about() if attempt else None
-    if attempt is None or about is None or file is None:
+    if attempt is None or file is None:
         return None
-    began = unix_time(about.started)
+    began = attempt.began
     until = time.time() if state.outcome.active else attempt.ended
     if began is None or until is None:
         return None

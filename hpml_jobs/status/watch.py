@@ -6,7 +6,7 @@ from time import monotonic, sleep
 
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.text import duration_text
+from hpml_jobs.core.text import duration_text, unix_time
 from hpml_jobs.status.evidence import slurm_logs
 from hpml_jobs.status.states import StudyStatus, cell_states, study_status
 from hpml_jobs.study.attempt import AttemptFolder
@@ -57,10 +57,8 @@ def latest_running(study: Study, states: Iterable[CellState]) -> CellState | Non
 
     def began(state: CellState) -> float:
         latest = study.cell(state.slug).latest_attempt()
-        try:
-            return latest.about.stat().st_mtime if latest else 0.0
-        except OSError:
-            return 0.0
+        about = latest.read_about() if latest else None
+        return (unix_time(about.started) if about else None) or 0.0
 
     running = (state for state in states if state.outcome is Outcome.RUNNING)
     return max(running, key=began, default=None)

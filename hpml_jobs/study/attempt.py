@@ -7,13 +7,15 @@ import socket
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
+
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.measurements import Stage
 from hpml_jobs.core.record import Attempt
 from hpml_jobs.core.stacks import positions_text, rank_position, traceback_position
 from hpml_jobs.core.text import whole_number
 from hpml_jobs.core.value import Value
-from hpml_jobs.study.files import LOG_BYTES, Inside, read_valid, tail
+from hpml_jobs.study.files import LOG_BYTES, Inside, encode, read_valid, tail, write_whole
 
 SLURM_VARIABLE = "HPML_JOBS_SLURM"
 """Environment variable with the job's SLURM_* variables as JSON; workers do not get these."""
@@ -160,6 +162,13 @@ class AttemptFolder:
     def read_end(self) -> AttemptEnd | None:
         """Return the exit report; None if the attempt has none, or none that can be read."""
         return read_valid(self.end, AttemptEnd)
+
+    def write_end(self, end: AttemptEnd) -> AttemptEnd:
+        """Write the exit report with the time of now, and return it."""
+        attempt = msgspec.structs.replace(end.attempt, ended=utc_now())
+        end = msgspec.structs.replace(end, attempt=attempt)
+        write_whole(self.end, encode(end), parents=False)
+        return end
 
     def read_progress(self) -> Progress | None:
         """Return the last report of rank 0; None before the first one."""

@@ -1,5 +1,6 @@
 """The append-only manifest of a study: submissions, their jobs, and refusals by SLURM."""
 
+import contextlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -149,6 +150,22 @@ def lines(path: Path) -> Iterator[ManifestLine]:
             yield decode_json(text, ManifestLine)
         except ValueError:
             continue
+
+
+def last_time(path: Path) -> float | None:
+    """Return the time of a manifest's last whole line, in seconds since 1970; None if unknown."""
+    try:
+        content = read_bytes(path, MANIFEST_BYTES)
+    except OSError:
+        return None
+    for text in reversed(content.splitlines()):
+        with contextlib.suppress(ValueError):  # a crash has cut it off
+            return unix_time(decode_json(text, _Time).time)
+    return None
+
+
+class _Time(msgspec.Struct):
+    time: str = ""
 
 
 def fold(lines: Iterable[ManifestLine]) -> History:

@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.study.files import reading
+from hpml_jobs.study.manifest import last_time
 from hpml_jobs.study.study import Study
 
 SHOWN_CELLS = 10
@@ -129,11 +130,9 @@ def is_study(path: Path) -> bool:
 
 
 def submitted_at(root: Path) -> float:
-    """Return when a study was last submitted, in seconds since 1970."""
-    try:
-        return (root / "manifest.jsonl").stat().st_mtime
-    except OSError:  # imported, or a study that may not be entered
-        return root.stat().st_mtime
+    """Return when a study was last submitted, else made, in seconds since 1970; 0 if unknown."""
+    study = Study(root)
+    return last_time(study.manifest) or study.created or 0.0
 
 
 def matching(items: Iterable[OfCell], pattern: str, study: str) -> list[OfCell]:

@@ -3,13 +3,16 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 from hpml_jobs.checks.result import CheckResult
 from hpml_jobs.core.cell import CellFile, Outcome
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.record import Record
+from hpml_jobs.core.record import Attempt, Record
+from hpml_jobs.core.text import unix_time
 from hpml_jobs.core.validation import InvalidRecordError
 from hpml_jobs.core.value import Value
 from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder
@@ -20,13 +23,30 @@ from hpml_jobs.study.study import Study, natural
 T = TypeVar("T")
 
 
-class AttemptSnapshot(NamedTuple):
-    """An attempt: when it began and ended (seconds since 1970), and the report of its exit."""
+@dataclass(frozen=True)
+class AttemptSnapshot:
+    """An attempt, the report of its exit, and what its record says of it."""
 
     folder: AttemptFolder
-    began: float | None = None
-    ended: float | None = None
     end: AttemptEnd | None = None
+    recorded: Attempt | None = None
+
+    @cached_property
+    def began(self) -> float | None:
+        """When it began by the clock of its node, in seconds since 1970; None if unknown."""
+        about = self.recorded or self.folder.read_about()
+        return unix_time(about.started) if about else None
+
+    @property
+    def ended(self) -> float | None:
+        """When it ended, in seconds since 1970; None before, and if unknown.
+
+        Exit reports of versions before 0.10 have no time: then it is that of the record.
+        """
+        if self.end is None:
+            return None
+        recorded = self.recorded.ended if self.recorded else ""
+        return unix_time(self.end.attempt.ended or recorded)
 
 
 class FolderSnapshot(NamedTuple):
@@ -132,6 +152,8 @@ def _read_snapshot(folder: CellFolder, cache: RecordCache) -> FolderSnapshot:
     if record is None and not record_fault:
         record = _lost_record(folder, latest, cache)
         source = latest.folder if latest and record else None
+    if record and latest and record.attempt.id == latest.folder.id:
+        latest = replace(latest, recorded=record.attempt)
     return FolderSnapshot(folder, file, file_fault, record, record_fault, latest, source=source)
 
 
@@ -162,10 +184,7 @@ def _latest_attempt(folder: CellFolder) -> AttemptSnapshot | None:
     attempt = folder.latest_attempt()
     if attempt is None:
         return None
-    began, ended = (
-        status and status.st_mtime for status in map(_status, (attempt.about, attempt.end))
-    )
-    return AttemptSnapshot(attempt, began, ended, attempt.read_end())
+    return AttemptSnapshot(attempt, attempt.read_end())
 
 
 _IN_JOB = ", job {}"

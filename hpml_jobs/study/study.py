@@ -10,7 +10,9 @@ from hpml_jobs import __version__
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.script import Script
+from hpml_jobs.core.text import unix_time
 from hpml_jobs.core.value import Document
+from hpml_jobs.study.attempt import utc_now
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import (
     encode,
@@ -18,6 +20,7 @@ from hpml_jobs.study.files import (
     is_name,
     read_bytes,
     read_json,
+    read_valid,
     reading,
     write_whole,
     writing,
@@ -87,6 +90,12 @@ class Study:
         """Whether it is from an archive: its jobs may be those of another cluster."""
         return self.archive.exists()
 
+    @property
+    def created(self) -> float | None:
+        """When it was made, in seconds since 1970; None if its version did not note it."""
+        about = read_valid(self.about, Document) or {}
+        return unix_time(str(about.get("created", "")))
+
     def create(self) -> None:
         """Make the folder, or check that this version may write into an existing one."""
         self.refuse_unpacked()
@@ -95,7 +104,8 @@ class Study:
             self.cells_folder.mkdir(mode=0o755, exist_ok=True)  # also where the group may write
             self.slurm.mkdir(mode=0o700, exist_ok=True)
             if not self.about.exists():
-                write_whole(self.about, encode({"schema": SCHEMA, "hpml_jobs": __version__}))
+                about = {"schema": SCHEMA, "hpml_jobs": __version__, "created": utc_now()}
+                write_whole(self.about, encode(about))
         except OSError as fault:
             raise HpmlError(
                 f"outputs folder {self.root} cannot be written: {fault.strerror}; "
@@ -217,6 +227,10 @@ class Study:
         except OSError:
             return ()
         return tuple(filter(_is_command, content.decode(errors="replace").splitlines()))
+
+    def commands_to_repeat(self) -> tuple[str, ...]:
+        """Return its commands; none of a study from an archive, which gets no new cells."""
+        return () if self.is_unpacked else self.commands()
 
     def append(self, line: ManifestLine) -> None:
         """Append a line to the manifest; it is on disk when this returns."""

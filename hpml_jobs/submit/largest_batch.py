@@ -71,7 +71,7 @@ def largest_that_fits(selection: Selection, *, may_submit: bool) -> int | None:
         state = "pending or running" if active else "without a result"
         raise HpmlError(
             f"the ladder of study {study} has no answer yet, {counted(len(lacking), 'cell')} "
-            f"{state}: see hpml-jobs status {study}, or give {KEY}N"
+            f"{state}: wait for them, or give {KEY}N"
         )
     fits = [batch for batch, outcome in outcomes.items() if outcome is Outcome.OK]
     if not fits:

@@ -216,8 +216,8 @@ def _recovered_jobs(study: Study, slugs: tuple[str, ...], error: NoJobIdError) -
     if not set(slugs) & set(history.unanswered):
         return {slug: history.jobs[slug] for slug in slugs}
     raise HpmlError(
-        f"{error}, and squeue lists no job with this study's log path: run hpml-jobs status "
-        f"{study.name} in a minute, which finds the job if SLURM has it"
+        f"{error}, and squeue lists no job with this study's log path: its status finds "
+        "the job in a minute if SLURM has it"
     ) from error
 
 
@@ -239,7 +239,7 @@ def send_followup(selection: Selection, jobs: Iterable[str]) -> str | None:
     except RefusedError as error:
         raise HpmlError(
             f"the cells were submitted, but sbatch refused the follow-up job: {error}; "
-            f"when they have finished, run hpml-jobs collect {plan.study.name}"
+            "collect the study when they have finished"
         ) from error
     plan.study.append(
         ManifestLine(

@@ -12,7 +12,7 @@ from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.report.report import Report, ReportOptions, make_report
 from hpml_jobs.status.states import cell_states
-from hpml_jobs.study.attempt import AttemptEnd
+from hpml_jobs.study.attempt import AttemptEnd, utc_now
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine
@@ -108,9 +108,12 @@ class StudyBuilder:
         self.study.append(line)
         return self
 
-    def begin_attempt(self, batch: int, job: str, restart: int = 0) -> Attempt:
-        """An attempt that has begun, now."""
-        attempt = Attempt(id=f"{job}.r{restart}", job=job, restart=restart)
+    def begin_attempt(
+        self, batch: int, job: str, restart: int = 0, started: str | None = None
+    ) -> Attempt:
+        """An attempt that has begun, by default now."""
+        started = utc_now() if started is None else started
+        attempt = Attempt(id=f"{job}.r{restart}", job=job, restart=restart, started=started)
         folder = self.folder(batch)
         write_whole(folder.attempt(attempt.id).about, encode(attempt))
         write_whole(folder.current, attempt.id.encode())
@@ -120,7 +123,9 @@ class StudyBuilder:
         self, batch: int, job: str, outcome: Outcome, reason: str | None = None, **of_end: Any
     ) -> None:
         """An attempt with its exit report, and with its record where it has measured."""
-        attempt = self.begin_attempt(batch, job, of_end.pop("restart", 0))
+        attempt = self.begin_attempt(
+            batch, job, of_end.pop("restart", 0), of_end.pop("started", None)
+        )
         end = AttemptEnd(attempt=attempt, outcome=outcome, reason=reason, **of_end)
         write_whole(self.folder(batch).attempt(attempt.id).end, encode(end))
         if outcome.finished:
@@ -130,6 +135,10 @@ class StudyBuilder:
         """Write a cell's record.json, as the job's wrapper does."""
         folder = self.folder(batch)
         record = a_record(folder.read().cell, attempt=attempt, **changes)
+        about = folder.attempt(attempt).read_about()
+        if about is not None:
+            begun = msgspec.structs.replace(record.attempt, started=about.started)
+            record = msgspec.structs.replace(record, attempt=begun)
         write_record(folder, record)
 
     # ---- what the program makes of it ----

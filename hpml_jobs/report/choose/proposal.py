@@ -67,7 +67,7 @@ def _series(choice: Choice, asked: Candidate) -> Series:
     return Series(kind, tuple(by_size[size] for size in sorted(by_size)))
 
 
-def refusal(choice: Choice, study: str, *, is_preliminary: bool = False) -> str:
+def refusal(choice: Choice, *, is_preliminary: bool = False) -> str:
     """Return why no paragraph is written, and what to do; empty if it can be written."""
     if choice.measure_again or choice.ask is None:
         return "no proposal without a cell to ask for: follow the answer above"
@@ -81,7 +81,7 @@ def refusal(choice: Choice, study: str, *, is_preliminary: bool = False) -> str:
     if single and not is_preliminary:
         return (
             f"no proposal from one run of {names(single, separator='; ')}: submit with repeats=3, "
-            f"or type hpml-jobs choose {study} epochs=N runs=N --preliminary"
+            "or add --preliminary to choose epochs=N runs=N"
         )
     return ""
 

@@ -136,10 +136,10 @@ class ChoiceLine(NamedTuple):
         )
 
 
-def choice_table(group: ConditionGroup, choice: Choice, study: str) -> Table:
+def choice_table(group: ConditionGroup, choice: Choice, study: str | None = None) -> Table:
     """Return the table of a choice, with its answer above and the steps below.
 
-    `study` is for the command of the answer.
+    `study` is for the command of the answer, which a file for others has not.
     """
     device, reference = group.device, choice.reference
     caption = CAPTION.format(
@@ -246,11 +246,12 @@ def choices(
     cluster: Cluster | None,
     commands: Sequence[str],
     *,
-    study: str = "STUDY",
+    study: str | None = None,
 ) -> list[GroupChoice]:
     """Return the choice of every group with a number.
 
-    `cluster` says which cells are charged whole nodes; `commands` are those of the `study`.
+    `cluster` says which cells are charged whole nodes; `commands` are those of the `study`, which
+    is None if it gets no new cells.
 
     Raises:
         HpmlError: epochs are wished for, and the study has rates without the samples of an epoch.

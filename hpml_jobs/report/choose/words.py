@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from hpml_jobs.checks.result import names
 from hpml_jobs.core.disturbance import WITHHELD_MOST
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.text import counted, percent_text
+from hpml_jobs.core.text import PROGRAM, counted, percent_text, with_command
 from hpml_jobs.report.choose.rules import USUAL, Candidate, Choice, Edge, Exclusion, Step, Winner
 from hpml_jobs.report.frame.captions import (
     cost_unit,
@@ -71,15 +71,20 @@ def figures(candidate: Candidate, choice: Choice) -> str:
     return ", ".join(parts)
 
 
-def answer(choice: Choice, study: str) -> str:
-    """Return the one sentence: what to ask for, and what that gives; or what to measure again."""
+def answer(choice: Choice, study: str | None) -> str:
+    """Return the one sentence: what to ask for, and what that gives; or what to measure again.
+
+    `study` are the words that select it in a command for more cells; None if it gets none.
+    """
     if choice.measure_again:
         cells = names((c.words for c in choice.measure_again), separator="; ")
-        return (
-            f"Measure again: something outside of the cells withheld more than "
-            f"{percent_text(WITHHELD_MOST)} of the timed epoch of {cells}: "
-            f"hpml-jobs resubmit {study} --disturbed"
+        sentence = (
+            "Measure again: something outside of the cells withheld more than "
+            f"{percent_text(WITHHELD_MOST)} of the timed epoch of {cells}"
         )
+        if study is None:
+            return sentence
+        return with_command(sentence, f"{PROGRAM} resubmit {study} --disturbed")
     if choice.ask is None:
         return f"No cell can be recommended: {_none(choice)}."
     asked = choice.ask.candidate
@@ -307,8 +312,8 @@ def doubts(choice: Choice) -> Iterator[str]:
     doubtful = doubtful_names(choice)
     if doubtful:
         yield (
-            f"a data-quality check warns of the time of {'; '.join(doubtful)}: hpml-jobs record "
-            "shows the reason"
+            f"a data-quality check warns of the time of {'; '.join(doubtful)} (record shows the "
+            "reason)"
         )
     if choice.reference.row.gpus > 1:
         yield (
@@ -338,7 +343,8 @@ def deciding(choice: Choice, commands: Sequence[str]) -> Iterator[str]:
     is_plain = all(c.row.strategy in USUAL and c.row.accumulate == 1 for c in cells)
     has_grid = any(key in command for key in ("strategy=", "grid=") for command in commands[-1:])
     command = command_with(commands, keys, is_whole=has_grid or not is_plain)
-    yield f"{runs} runs of each decide{f': {command}' if command else f' (repeats={runs})'}"
+    sentence = f"{runs} runs of each decide"
+    yield with_command(sentence, command) if command else f"{sentence} (repeats={runs})"
 
 
 def command_of(edge: Edge, commands: Sequence[str]) -> str:
@@ -356,5 +362,5 @@ def command_of(edge: Edge, commands: Sequence[str]) -> str:
 
 def _edge_text(edge: Edge, command: str, device: Device) -> str:
     size = counted(edge.gpus, unit(device), units(device))
-    run = f": {command}" if command else ""
-    return f"not measured, worth a run: {size} at batch {edge.batch} ({edge.why}){run}"
+    sentence = f"not measured, worth a run: {size} at batch {edge.batch} ({edge.why})"
+    return with_command(sentence, command) if command else sentence

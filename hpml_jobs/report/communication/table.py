@@ -8,7 +8,15 @@ from hpml_jobs.core import formulas
 from hpml_jobs.core.strategies import BandwidthKind
 from hpml_jobs.report.communication.messages import QUESTION, gradients_only
 from hpml_jobs.report.frame import captions
-from hpml_jobs.report.frame.answers import Answer, cells, doubt, main_rows, unanswered, usable
+from hpml_jobs.report.frame.answers import (
+    Answer,
+    cells,
+    doubt,
+    main_rows,
+    unanswered,
+    unusable,
+    usable,
+)
 from hpml_jobs.report.frame.builder import (
     UNMEASURED,
     Number,
@@ -179,7 +187,7 @@ def communication_seconds(group: ConditionGroup) -> Answer:
     split = [row for row in rows if _split(row)]
     shown = usable(group, split, Affected.SPLIT)
     if not shown:
-        return _by_residual(group, usable(group, rows, Affected.TIME), bool(split))
+        return _by_residual(group, usable(group, rows, Affected.TIME), split)
     least, most = (of(shown, key=_comm_share) for of in (min, max))
     text = f"Seconds per epoch, computation + communication: {_listed(group, shown)}."
     shares = [
@@ -220,20 +228,22 @@ def _listed(group: ConditionGroup, rows: Sequence[Row]) -> str:
     return captions.first_few(texts, "; ")
 
 
-def _why_missing(group: ConditionGroup, has_failed: bool) -> str:
-    if has_failed:
-        return "a check failed for every cell"
+def _why_missing(group: ConditionGroup) -> str:
     if group.a_cell.script is not None:
         return NOT_SEEN
     return NOT_REPORTED if group.imported else FULL
 
 
-def _by_residual(group: ConditionGroup, rows: Sequence[Row], has_failed: bool) -> Answer:
-    """Return the lab's residual estimate, which is derived and not measured, if there is one."""
-    why = _why_missing(group, has_failed)
+def _by_residual(group: ConditionGroup, rows: Sequence[Row], split: Sequence[Row]) -> Answer:
+    """Return the lab's residual estimate, which is derived and not measured, if there is one.
+
+    `split` are the rows whose measured parts failed a check.
+    """
     derived = [(row, row.residual) for row in rows if row.residual is not None]
+    if split and not derived:
+        return unusable(*SECONDS, f"Table 2 of {split[0].strategy.value}; {cells(group, split)}")
     if not derived:
-        return unanswered(*SECONDS, why)
+        return unanswered(*SECONDS, _why_missing(group))
     texts = [
         f"{cell_words(row.place, group.device)}: "
         + " + ".join(
@@ -242,8 +252,9 @@ def _by_residual(group: ConditionGroup, rows: Sequence[Row], has_failed: bool) -
         )
         for row, residual in derived
     ]
+    before = "A check failed for every cell" if split else f"Not measured: {_why_missing(group)}"
     text = (
-        f"Not measured: {why}. The lab's residual estimate, derived from whole times, in seconds "
+        f"{before}. The lab's residual estimate, derived from whole times, in seconds "
         f"per {work_text(group.work)}, computation + communication: "
         f"{captions.first_few(texts, '; ')}. It counts everything that slows down several "
         "processes as communication, and nothing that is hidden behind computation."
@@ -257,8 +268,10 @@ def bandwidths(group: ConditionGroup) -> Answer:
     """Answer Q3.2: the bandwidth of the gradients' all-reduce in every parallel cell."""
     rows = [row for row in main_rows(group) if row.bandwidth and row.bandwidth.lab_gb_per_s]
     shown = usable(group, rows, Affected.BANDWIDTH)
+    if rows and not shown:
+        return unusable(*BANDWIDTH, f"Table 3 of {rows[0].strategy.value}; {cells(group, rows)}")
     if not shown:
-        return unanswered(*BANDWIDTH, _why_missing(group, bool(rows)))
+        return unanswered(*BANDWIDTH, _why_missing(group))
     texts = [
         f"{cell_words(row.place, group.device)}: "
         + captions.shown(gb_per_s(row.bandwidth.lab_gb_per_s), group, Affected.BANDWIDTH, row)

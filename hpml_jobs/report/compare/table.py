@@ -190,7 +190,7 @@ def _checks(group: ComparedGroup) -> Iterator[str]:
             same = len({tuple(cells) for cells in labels.values()}) == 1
             by_side = {" and ".join(labels): next(iter(labels.values()))} if same else labels
             where = "; ".join(f"in {side}: {listed(cells)}" for side, cells in by_side.items())
-            yield f"{word}: check {check} {verb} {where}; see hpml-jobs collect"
+            yield f"{word}: check {check} {verb} {where} (collect has its reason)"
 
 
 def _left_out(cell: ComparedCell, group: ComparedGroup) -> Iterator[str]:

@@ -6,12 +6,11 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 import msgspec
-import rich.table
 from rich.console import Console
 from rich.rule import Rule
 from rich.text import Text
 
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.text import PROGRAM, counted, is_command, with_command
 from hpml_jobs.report import warnings
 from hpml_jobs.report.frame.captions import EXPLAINED, MARK
 from hpml_jobs.report.frame.numbers import DASH, OOM
@@ -61,10 +60,10 @@ def first_lines(lines: Sequence[str], most: int | None) -> list[str]:
 
 def _show_group(group: ReportGroup, console: Console, *, several: bool) -> None:
     show_title(group, console, several=several)
-    console.print(Text(group.setting), width=prose_width(console))
-    console.print(Text(group.usability, style="bold"), width=prose_width(console))
+    show_text(group.setting, console)
+    show_text(group.usability, console, "bold")
     if group.suggestion:
-        console.print(Text(group.suggestion), width=prose_width(console))
+        show_text(group.suggestion, console)
     printed: set[str] = set()
     for table in group.tables:
         _show_table(table, console, printed)
@@ -77,8 +76,7 @@ def show_title(group: ReportGroup, console: Console, *, several: bool) -> None:
     title = Rule(Text(f"{number}{group.title}", style="bold"), style="dim")
     console.print(title, width=prose_width(console))
     if group.differences:
-        differences = Text(f"Separated because of: {group.differences}.", style="yellow")
-        console.print(differences, width=prose_width(console))
+        show_text(f"Separated because of: {group.differences}.", console, "yellow")
 
 
 def show_table(table: Table, console: Console) -> None:
@@ -91,23 +89,48 @@ def _show_table(table: Table, console: Console, printed: set[str]) -> None:
     console.print()
     console.print(Text(table.title, style="bold cyan"))
     if table.answer:
-        console.print(Text(table.answer), width=prose_width(console))
+        show_text(table.answer, console)
     for text in drawn(table, console.width):
+        text.rstrip()
         console.print(text, no_wrap=True, overflow="ignore", crop=False)
     caption = table.caption_after(printed)
     if caption:
-        console.print(Text("\n".join(caption), style="dim"), width=prose_width(console))
+        show_text("\n".join(caption), console, "dim")
     notes = table.notes_after(printed)
     if notes:
         bullets(notes, console)
 
 
-def bullets(lines: Iterable[str], console: Console) -> None:
-    """Print a line with a bullet each."""
-    grid = rich.table.Table.grid(padding=(0, 1))
-    for line in lines:
-        grid.add_row(Text("•", style="yellow"), Text(line))
-    console.print(grid, width=prose_width(console))
+BULLET = "• "
+
+
+def bullets(texts: Iterable[str], console: Console) -> None:
+    """Print texts with a bullet each."""
+    for text in texts:
+        show_text(text, console, bullet=BULLET)
+
+
+def show_text(text: str, console: Console, style: str = "", *, bullet: str = "") -> None:
+    """Print a text in lines that are short enough to read.
+
+    A command in it stands on a line of its own and is left to the terminal, so that it is copied
+    whole.
+    """
+    before = bullet
+    for line in text.split("\n"):
+        if is_command(line):
+            console.print(Text(f"  {line}", style=style), soft_wrap=True)
+            continue
+        wrapped = textwrap.wrap(
+            before + line,
+            prose_width(console),
+            subsequent_indent=" " * len(before),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for part in wrapped or [""]:
+            console.print(Text(part, style=style), soft_wrap=True)
+        before = " " * len(bullet)
 
 
 def prose_width(console: Console) -> int:
@@ -301,10 +324,8 @@ def _replaced_part(study: str, groups: Sequence[ReportGroup]) -> Iterator[_Part]
     slugs = {result.slug for group in groups for result in group.source.cells}
     if slugs:
         have = "has" if len(slugs) == 1 else "have"
-        text = (
-            f"\n{counted(len(slugs), 'cell')} of older code or arguments {have} no number "
-            f"(hpml-jobs collect {study} --all shows them)."
-        )
+        sentence = f"\n{counted(len(slugs), 'cell')} of older code or arguments {have} no number"
+        text = with_command(sentence, f"{PROGRAM} collect {study} --all")
         yield _Part(ALWAYS, lambda out: _show_lines([text], out))
 
 
@@ -326,7 +347,7 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
     def show_trust(out: Console) -> None:
         out.print()
         usability, *causes = summary.trust
-        out.print(Text(f"What to trust: {usability}", style="bold"), width=prose_width(out))
+        show_text(f"What to trust: {usability}", out, "bold")
         bullets(first_lines(causes, CAUSES), out)
 
     number = group.number
@@ -365,7 +386,7 @@ def _table_printer(group: ReportGroup, table: Table) -> Callable[[Console], None
 
 def _show_lines(texts: Iterable[str], console: Console, style: str = "") -> None:
     for text in filter(None, texts):
-        console.print(Text(text, style=style), width=prose_width(console))
+        show_text(text, console, style)
 
 
 def _show_bars(bars: Bars, console: Console) -> None:
@@ -398,10 +419,7 @@ def _show_rest(report: Report, console: Console) -> None:
     """Print which commands show the rest."""
     number = sum(len(group.tables) for group in report.groups) + len(report.tables)
     console.print()
-    console.print(
-        Text(
-            f"More: hpml-jobs collect {report.study} --all ({number} tables), hpml-jobs report "
-            f"{report.study} (a page), hpml-jobs choose {report.study} (budget, deadline)."
-        ),
-        width=prose_width(console),
-    )
+    commands = (f"collect {report.study} --all", f"report {report.study}", f"choose {report.study}")
+    lines = [f"All {number} tables, a page, a choice by budget or deadline:"]
+    lines += [f"{PROGRAM} {command}" for command in commands]
+    show_text("\n".join(lines), console)

@@ -32,6 +32,12 @@ def unanswered(question: str, title: str, why: str) -> Answer:
     return Answer(question, title, f"Not measured: {why}.", is_answered=False)
 
 
+def unusable(question: str, title: str, evidence: str) -> Answer:
+    """Return a question whose cells were measured, and each failed a check."""
+    text = "A check failed for every cell of it: see What to trust."
+    return Answer(question, title, text, evidence, is_answered=False)
+
+
 def usable(group: ConditionGroup, rows: Sequence[Row], affected: Affected) -> list[Row]:
     """Return the rows whose numbers of this kind no check calls wrong."""
     return [row for row in rows if group.worst(row, affected) is not Level.FAIL]

@@ -8,7 +8,7 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.value import Value
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import is_name
-from hpml_jobs.study.snapshot import CellState, FolderSnapshot
+from hpml_jobs.study.snapshot import AttemptSnapshot, CellState, FolderSnapshot
 
 
 class CellResult(Value, frozen=True, kw_only=True):
@@ -17,7 +17,7 @@ class CellResult(Value, frozen=True, kw_only=True):
     `record` is a valid one (ok or oom); `reason` says why there is no number; `cell` is None where
     neither cell.json nor a record can be read. `ladder`: it is one of growing batches.
     `iterations` is where arrays by iteration lie beside a record, `attempt` the folder of the
-    attempt that measured it; `began` is when its latest attempt began, in seconds since 1970.
+    attempt that measured it, `latest` its latest attempt.
     """
 
     slug: str
@@ -29,7 +29,7 @@ class CellResult(Value, frozen=True, kw_only=True):
     ladder: bool = False
     iterations: Path | None = None
     attempt: Path | None = None
-    began: float | None = None
+    latest: AttemptSnapshot | None = None
 
     @property
     def measured(self) -> bool:
@@ -83,7 +83,7 @@ def _result(snapshot: FolderSnapshot, state: CellState | None) -> CellResult:
         ladder=file is not None and file.ladder,
         iterations=iterations,
         attempt=attempt,
-        began=snapshot.latest.began if snapshot.latest else None,
+        latest=snapshot.latest,
     )
 
 

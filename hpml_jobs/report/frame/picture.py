@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from html import escape
 from itertools import pairwise, zip_longest
 from math import ceil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from hpml_jobs.checks.result import Affected
@@ -16,6 +17,7 @@ from hpml_jobs.report.frame import captions, style
 from hpml_jobs.report.frame.captions import EXPLAINED, MARK
 from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.rows import Row
+from hpml_jobs.study.files import read_from
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -304,6 +306,18 @@ def draw(figure: "Figure") -> str:
     return content.getvalue().decode()
 
 
+MADE_BY = "hpml_jobs"
+"""The software in the metadata of a PNG file."""
+
+HEAD_BYTES = 500
+"""The metadata are among so many first bytes."""
+
+
+def is_ours(png: Path) -> bool:
+    """Return whether a file is a picture of this program."""
+    return f"Software\0{MADE_BY}".encode() in read_from(png, 0, HEAD_BYTES)
+
+
 def files_of(picture: Picture) -> dict[str, bytes]:
     """Return the PNG and SVG file of a picture, by file name."""
     with style.applied():
@@ -320,7 +334,7 @@ def _png(figure: "Figure") -> bytes:
 
     content = io.BytesIO()
     canvas: Any = FigureCanvasAgg(figure)  # its print methods have no types
-    canvas.print_png(content, metadata={"Software": None})
+    canvas.print_png(content, metadata={"Software": MADE_BY})
     return content.getvalue()
 
 

@@ -36,6 +36,7 @@ from hpml_jobs.report.page.formats import (
     Text,
 )
 from hpml_jobs.report.page.method import environment
+from hpml_jobs.report.page.records import records_of, stamp
 from hpml_jobs.report.predict.table import refused
 from hpml_jobs.report.report import CHECKS, Report, ReportGroup
 from hpml_jobs.report.scaling.questions import epoch_by_batch, speedups
@@ -101,6 +102,7 @@ def contents(report: Report, pictures: dict[str, Picture]) -> Page:
         subtitle=tuple(_subtitles(report)),
         sections=tuple(section for section in sections if section.items or section.sections),
         footer=f"hpml_jobs {__version__}",
+        records=stamp(records_of(report)),
     )
 
 
@@ -134,7 +136,7 @@ def _of_several(report: Report, pictures: dict[str, Picture]) -> tuple[Section, 
     answers_by_group = Facts(
         "Answer of each group",
         ("group", "answer"),
-        tuple((_group_title(group), _sentence(group, report.study)) for group in report.groups),
+        tuple((_group_title(group), _sentence(report, group)) for group in report.groups),
     )
     differences = Bullets(tuple(report.differences))
     intro = (answers_by_group, Text("The groups differ in:"), differences)
@@ -164,10 +166,10 @@ def _group_title(group: ReportGroup) -> str:
     return f"Group {group.number}: {group.title}"
 
 
-def _sentence(group: ReportGroup, study: str) -> str:
+def _sentence(report: Report, group: ReportGroup) -> str:
     if group.choice is None:
         return "No cell has a number yet."
-    return words.answer(group.choice, study)
+    return words.answer(group.choice, report.resubmitted)
 
 
 def _figures(pictures: dict[str, Picture]) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
@@ -298,7 +300,7 @@ def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
     summary = overview(report, group)
     yield _headline(choice, group, summary)
     sentences = summary.answer if choice.has_rivals else ()
-    lines = [line for line in sentences if line != words.answer(choice, report.study)]
+    lines = [line for line in sentences if line != words.answer(choice, report.resubmitted)]
     undecided = words.undecided(choice).removeprefix("; ")
     limits = [undecided, *words.doubts(choice)]
     lines += [f"{line[0].upper()}{line[1:]}." for line in limits if line]
@@ -308,7 +310,7 @@ def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
     table = proposal.sizes(group.source, choice)
     yield Sheet(table, table.caption, table.notes)
     is_of_rates = group.source.work is not None  # choose takes no epochs= of them
-    if reason := proposal.refusal(choice, report.study, is_preliminary=is_of_rates):
+    if reason := proposal.refusal(choice, is_preliminary=is_of_rates):
         yield Text(f"{reason[0].upper()}{reason[1:]}")
     else:
         yield Quote(PROPOSAL, proposal.proposal(group.source, choice))

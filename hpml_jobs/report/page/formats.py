@@ -123,12 +123,13 @@ class Section(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A page; `subtitle` says what ran, `footer` how the page was made."""
+    """A page; `subtitle` says what ran, `footer` how it was made, `records` is their stamp."""
 
     title: str
     subtitle: tuple[str, ...]
     sections: tuple[Section, ...]
     footer: str
+    records: str
 
 
 def markdown_document(page: Page) -> str:

@@ -16,9 +16,7 @@ from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.study.study import command_with, commands_of, has_grid
 
-ALL_MEASURED = (
-    "every place of the question was measured: hpml-jobs collect shows it; ask for another gpus="
-)
+ALL_MEASURED = "every place of the question was measured (collect shows it); ask for another gpus="
 
 FROM_RATES = (
     "predicted from rates alone: docs/choose_predict.md has the error of this on published "
@@ -218,8 +216,8 @@ def _notes(group: ConditionGroup, measured: Sequence[Observation]) -> Iterator[s
     ]
     if doubtful:
         yield (
-            f"a data-quality check warns of the time of {names(_slugs(doubtful))}: "
-            "hpml-jobs record shows the reason"
+            f"a data-quality check warns of the time of {names(_slugs(doubtful))} (record shows "
+            "the reason)"
         )
 
 

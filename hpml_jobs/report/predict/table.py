@@ -9,7 +9,7 @@ from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.place import Setup
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.text import counted, listed
+from hpml_jobs.core.text import counted, listed, with_command
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.predict.forecast import COVERAGE, Forecast, Method, Prediction, Refusal
 from hpml_jobs.predict.model import Errors
@@ -63,8 +63,8 @@ def refused(refusals: Iterable[Refusal], device: Device) -> Iterator[str]:
     for refusal in refusals:
         by_reason.setdefault((refusal.reason, refusal.command), []).append(refusal)
     for (reason, command), members in by_reason.items():
-        run = f": {command}" if command else ""
-        yield f"not predicted: {_places(members, device)}: {reason}{run}"
+        sentence = f"not predicted: {_places(members, device)}: {reason}"
+        yield with_command(sentence, command) if command else sentence
 
 
 def _places(refusals: Iterable[Refusal], device: Device) -> str:

@@ -5,7 +5,15 @@ from collections.abc import Sequence
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.text import counted
-from hpml_jobs.report.frame.answers import Answer, cells, doubt, main_rows, unanswered, usable
+from hpml_jobs.report.frame.answers import (
+    Answer,
+    cells,
+    doubt,
+    main_rows,
+    unanswered,
+    unusable,
+    usable,
+)
 from hpml_jobs.report.frame.captions import (
     asides,
     cell_words,
@@ -32,7 +40,10 @@ def epoch_by_batch(group: ConditionGroup) -> Answer:
     one = unit(group.device)
     question, title = Q1[0], Q1[1].format(unit=one)
     rows = [row for row in group.rows if row.is_baseline and row.path == group.main_path]
-    timed = usable(group, [row for row in rows if row.timing], Affected.TIME)
+    measured = [row for row in rows if row.timing]
+    timed = usable(group, measured, Affected.TIME)
+    if measured and not timed:
+        return unusable(question, title, f"Table Q1; {cells(group, measured)}")
     if not timed:
         return unanswered(question, title, f"needs single-{one} cells (gpus=1 batch=32,128,512)")
     limit = [] if group.imported else [_limit(rows, timed, one)]
@@ -42,7 +53,7 @@ def epoch_by_batch(group: ConditionGroup) -> Answer:
         title,
         " ".join(parts),
         f"Table Q1; {cells(group, timed)}",
-        doubt(group, [row for row in rows if row.timing], Affected.TIME),
+        doubt(group, measured, Affected.TIME),
     )
 
 
@@ -110,16 +121,16 @@ def speedups(group: ConditionGroup) -> Answer:
     if not rows:
         return unanswered(*Q2, f"needs cells of several {many} (gpus=1,2,4)")
     strategy = rows[0].strategy.value
+    measured = [row for row in rows if group.reference(row) not in (None, row)]
+    if not measured:
+        return unanswered(*Q2, "no cell has a smaller one to compare with at its batch (gpus=1)")
     compared = [
         row
-        for row in usable(group, rows, Affected.TIME)
-        if (reference := group.reference(row)) and reference is not row
-        if usable(group, [reference], Affected.TIME)
+        for row in usable(group, measured, Affected.TIME)
+        if (reference := group.reference(row)) and usable(group, [reference], Affected.TIME)
     ]
     if not compared:
-        return unanswered(
-            *Q2, "no usable cell has a smaller one to compare with at its batch (gpus=1)"
-        )
+        return unusable(*Q2, f"Table 1 of {rows[0].strategy.value}; {cells(group, measured)}")
     is_single = all(row.reference and row.reference.is_baseline for row in compared)
     over = f"one {one}" if is_single else "the smallest size"
     text = (

@@ -6,7 +6,15 @@ from typing import Annotated, NamedTuple, Self
 from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.report.frame import captions, learning
-from hpml_jobs.report.frame.answers import Answer, cells, doubt, main_rows, unanswered, usable
+from hpml_jobs.report.frame.answers import (
+    Answer,
+    cells,
+    doubt,
+    main_rows,
+    unanswered,
+    unusable,
+    usable,
+)
 from hpml_jobs.report.frame.builder import (
     Number,
     Shown,
@@ -253,7 +261,7 @@ def large_batch(group: ConditionGroup) -> Answer:
     one = min(small, key=lambda row: abs(row.batch_per_gpu - SMALL_BATCH))
     usual = usable(group, [most, one], Affected.LEARNING)
     if len(usual) < 2:
-        return unanswered(*Q4_1, "a check failed for the loss or accuracy of these cells")
+        return unusable(*Q4_1, f"Table 4; {cells(group, [most, one])}")
     parts = [_compared(group, most, one, what) for what in ("loss", "accuracy")]
     text = f"In the {EPOCH}th epoch, {', '.join(parts)}."
     if one.batch_per_gpu != SMALL_BATCH:
@@ -291,6 +299,8 @@ def remedies(group: ConditionGroup) -> Answer:
         if (beside := plain.get(row.place._replace(setup=row.setup._replace(treatment=row.path))))
     ]
     texts = [text for row, beside in compared if (text := _effect(group, row, beside))]
+    if tried and not usable(group, tried, Affected.LEARNING):
+        return unusable(*Q4_2, f"Table 4; {cells(group, tried)}")
     if not texts:
         why = "needs cells with and without a recipe (grid=large_batch)"
         return Answer(*Q4_2, f"{GOYAL}. Not measured here: {why}.", is_answered=False)

@@ -9,7 +9,7 @@ from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.place import place_of
 from hpml_jobs.core.record import Rank, Record
 from hpml_jobs.report.frame import learning
-from hpml_jobs.report.frame.answers import Answer, cells, doubt, unanswered, usable
+from hpml_jobs.report.frame.answers import Answer, cells, doubt, unanswered, unusable, usable
 from hpml_jobs.report.frame.builder import (
     Number,
     Shown,
@@ -180,8 +180,10 @@ Q7 = ("Q7", "Gradients alone")
 
 def gradients_enough(group: ConditionGroup) -> Answer:
     """Answer Q7: whether ranks that exchange gradients only hold the same model."""
-    rows = usable(group, [row for row in group.timed if row.gpus > 1], Affected.LEARNING)
-    hashed = [row for row in rows if any(parameters_and_buffers(group, row))]
+    parallel = [row for row in group.timed if row.gpus > 1]
+    rows = usable(group, parallel, Affected.LEARNING)
+    measured = [row for row in parallel if any(parameters_and_buffers(group, row))]
+    hashed = [row for row in rows if row in measured]
     compared = buffer_comparison(group, rows)
     if compared:
         return Answer(
@@ -190,6 +192,8 @@ def gradients_enough(group: ConditionGroup) -> Answer:
             f"Table Replicas and accuracy; {cells(group, hashed)}",
             doubt(group, hashed, Affected.LEARNING),
         )
+    if measured and not hashed:
+        return unusable(*Q7, f"Table Replicas and accuracy; {cells(group, measured)}")
     need = "needs cells with sync_buffers=off beside the others (grid=buffers)"
     if not hashed:
         return unanswered(*Q7, need)

@@ -1,6 +1,7 @@
 """The data sets: training and test images of a workload, cut to `limit`."""
 
 import random
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from torch.utils.data import Dataset, Subset, default_collate
 from hpml_jobs.core import data_files
 from hpml_jobs.core.data_files import TRAIN, test_folder
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.text import PROGRAM, counted, with_command
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.worker.data import user_code
 from hpml_jobs.worker.data.images import (
@@ -143,8 +144,11 @@ def _cifar10(_workload: Workload, root: Path) -> tuple[Images, Images]:
         test = CIFAR10(root, train=False, transform=test_transform(32))
     except RuntimeError as error:  # missing, or other checksums than torchvision's
         raise HpmlError(
-            f"CIFAR-10 is missing or damaged in {root}: download it on a machine with internet "
-            f"access: hpml-jobs fetch data.root={root}"
+            with_command(
+                f"CIFAR-10 is missing or damaged in {root}; to download it, on a machine with "
+                "internet access",
+                f"{PROGRAM} fetch data.root={shlex.quote(str(root))}",
+            )
         ) from error
     return train, test
 
@@ -158,7 +162,7 @@ def check_unchanged(workload: Workload, root: Path) -> None:
     if workload.data_sha256 not in (None, data_files.data_digest(workload.data, root)):
         raise HpmlError(
             f"the files in data.root={root} changed since submission: submit again (changed data "
-            "are new cells), or restore them and use hpml-jobs resubmit"
+            "are new cells), or restore them and use resubmit"
         )
 
 

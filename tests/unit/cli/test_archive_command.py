@@ -209,6 +209,13 @@ def test_archive_leaves_out_what_unpack_would_refuse(laptop, capsys):
     assert [path.name for path in Path("other/mine/report").iterdir()] == ["report.html"]
 
 
+@pytest.mark.parametrize("name", ["x.zip", "x", "x.tar", "x.gz"])
+def test_archive_that_import_would_not_read_is_not_written(original, laptop, capsys, name):
+    words = ("archive", "mine", "--outputs", str(original), "--to", name)
+    assert fault_of(capsys, *words)[0] == 2
+    assert not (laptop / name).exists()
+
+
 def test_archive_never_overwrites_a_file(packed, original, capsys):
     before = packed.read_bytes()
     code, fault = fault_of(capsys, "archive", "mine", "--outputs", str(original))

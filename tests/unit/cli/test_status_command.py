@@ -48,15 +48,17 @@ def test_status_shows_states_usage_and_next_commands(builder, capsys):
         "queue wait 30 s (median), 30 s (longest); source: sacct\n"
     ) in out
     assert (
-        "1 cell failed: hpml-jobs logs mine shows why; hpml-jobs resubmit mine --failed resubmits\n"
+        "1 cell failed; to see why, and to submit again:\n"
+        "hpml-jobs logs mine\nhpml-jobs resubmit mine --failed\n"
     ) in out
     assert (
-        "1 cell reached the time limit: hpml-jobs logs mine shows where each rank was; if they "
-        "were not stuck, hpml-jobs resubmit mine --timeout --minutes 60\n"
+        "1 cell reached the time limit; to see where each rank was, and if none was stuck:\n"
+        "hpml-jobs logs mine\nhpml-jobs resubmit mine --timeout --minutes 60\n"
     ) in out
-    assert "1 pending cell needs action from you; hpml-jobs cancel mine" in out
+    assert "1 pending cell needs action from you; to remove pending cells from" in out
+    assert "\nhpml-jobs cancel mine\n" in out
     assert "held; release it with scontrol release JOB (JobHeldUser); you must act" in out
-    assert out.endswith("next: hpml-jobs status mine --watch, then hpml-jobs collect mine\n")
+    assert out.endswith("next:\nhpml-jobs status mine --watch\nhpml-jobs collect mine\n")
 
 
 def test_status_with_pattern_covers_its_cells_only(builder, capsys):
@@ -89,7 +91,7 @@ def test_usage_counts_earlier_jobs_of_a_cell(slurm, builder):
 def test_usage_without_sacct_comes_from_attempts(laptop, working_folder):
     study = StudyBuilder(working_folder / "outputs" / "mine").with_batches(32)
     study.sent_as("local-999999999-1")
-    study.end_attempt(32, "local-999999999-1", Outcome.FAILED, "rank 0: no")
+    study.end_attempt(32, "local-999999999-1", Outcome.FAILED, "rank 0: no", started="")
     # the attempt does not say when it began
     assert usage_of(study_status(study.study, all_jobs=True)) is None
 
@@ -98,8 +100,8 @@ def test_usage_without_sacct_comes_from_attempts(laptop, working_folder):
     ("outcome", "words"),
     [
         (Outcome.INVALID, "resubmit mine --failed"),
-        (Outcome.OOM, "1 cell ran out of memory: hpml-jobs resubmit mine --oom --mem GB"),
-        (Outcome.NODE_FAIL, "1 cell lost to a node failure or preemption: hpml-jobs resubmit"),
+        (Outcome.OOM, "1 cell ran out of memory:\nhpml-jobs resubmit mine --oom --mem GB"),
+        (Outcome.NODE_FAIL, "1 cell lost to a node failure or preemption:\nhpml-jobs resubmit"),
         (Outcome.CANCELLED, "--cancelled"),
         (Outcome.MISSING, "--missing"),
         (Outcome.UNKNOWN, "SLURM does not say how the unknown cells are: try again"),
@@ -116,13 +118,13 @@ def test_hint_for_finished_cells_is_collect():
         CellState(slug="b", outcome=Outcome.OOM, recorded=True),
         CellState(slug="c", outcome=Outcome.OOM, untried=True),
     ]
-    assert hints_for(cells, "mine") == ["next: hpml-jobs collect mine"]
+    assert hints_for(cells, "mine") == ["next:\nhpml-jobs collect mine"]
 
 
 def test_hint_for_disturbed_cells_is_resubmit():
     check = CheckResult(check="disturbed", level=Level.WARN, reason="other processes")
     cells = [CellState(slug="a", outcome=Outcome.OK, recorded=True, checks=(check,))]
-    words = "1 cell has a disturbed epoch or microbenchmark, or slow iterations: "
+    words = "1 cell has a disturbed epoch or microbenchmark, or slow iterations:\n"
     assert hints_for(cells, "mine")[0] == f"{words}hpml-jobs resubmit mine --disturbed"
 
 
@@ -164,7 +166,8 @@ def test_follow_prints_log_tail_then_new_lines_until_job_end(slurm, builder):
 
 def test_follow_with_nothing_running_is_one_line(builder, capsys):
     assert run(["logs", "mine", "-f"]) == 1
-    assert "no cell of study mine is running; hpml-jobs status mine" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "no cell of study mine is running; to see the states:\nhpml-jobs status mine" in error
 
 
 def test_logs_json_has_state_and_text(builder, capsys):

@@ -62,7 +62,7 @@ def has_a_number(table):
 def test_tokens_from_16_gpus_scale_from_16(working_folder, capsys):
     """Speedup is rate(N) / rate(16), efficiency this x 16 / N; the time is of 1e6 tokens."""
     group = group_of(imported(csv_of(TXL, 4, "tokens/s")), Baseline.SMALLEST)
-    assert capsys.readouterr().out.endswith("next: hpml-jobs collect rates baseline=smallest\n")
+    assert capsys.readouterr().out.endswith("next:\nhpml-jobs collect rates baseline=smallest\n")
     for row in group.source.rows:
         assert row.timing.epoch_s == pytest.approx(1e6 / TXL[row.gpus])
         assert row.speedup == pytest.approx(TXL[row.gpus] / 69_070)

@@ -1,12 +1,13 @@
 """SLURM without accounting, SLURM that does not answer, and slow files."""
 
+import os
 import time
 
 import pytest
 
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.status import watch as watching
-from hpml_jobs.status.query import SACCT_IDS
+from hpml_jobs.status.query import SACCT_IDS, read_answers
 from hpml_jobs.status.states import study_status
 from hpml_jobs.status.watch import watch_study
 from tests.unit.slurm_output import sacct_line, squeue_line
@@ -73,7 +74,9 @@ def test_unresponsive_controller_is_unknown_since_last_answer(slurm, builder):
         "squeue", squeue_line(JOB, "RUNNING", node="gr001") + squeue_line("17_1", "PENDING")
     )
     assert builder.outcomes() == [Outcome.RUNNING, Outcome.PENDING]
-    at = time.strftime("%H:%M", time.localtime((builder.study.root / "seen.json").stat().st_mtime))
+    answered = read_answers(builder.study).answered
+    at = time.strftime("%H:%M", time.localtime(answered))
+    os.utime(builder.study.root / "seen.json", (0, 0))
     make_slurm_unresponsive(slurm)
     assert builder.outcomes() == [Outcome.UNKNOWN, Outcome.UNKNOWN]
     assert builder.states_by_batch()[32].reason.startswith(

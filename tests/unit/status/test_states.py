@@ -186,8 +186,7 @@ def test_oom_killer_line_in_log_turns_failed_into_oom(slurm, builder):
     (builder.study.slurm / f"{JOB}_0_log.err").write_text("slurmstepd: Exceeded job memory limit\n")
     assert builder.state.outcome is Outcome.OOM
     assert builder.state.reason == (
-        "SLURM ended job 101_0: memory limit exceeded; "
-        "request more with hpml-jobs resubmit --oom --mem GB"
+        "SLURM ended job 101_0: memory limit exceeded; request more with resubmit --oom --mem GB"
     )
 
 

@@ -235,9 +235,9 @@ def test_cell_at_the_edge_names_the_next_command(builder, batch):
     command = f"hpml-jobs -m gpus=1,2 {batch} workload=digits study=lab-greene-v100"
     made = chosen(builder, commands=("hpml-jobs gpus=1", command))
     assert made.next_cells == (
-        "not measured, worth a run: 4 GPUs at batch 128 (2 is the most measured): hpml-jobs gpus=4 "
-        "batch=128 workload=digits study=lab-greene-v100",
-        "not measured, worth a run: 2 GPUs at batch 256 (128 is the only batch measured): "
+        "not measured, worth a run: 4 GPUs at batch 128 (2 is the most measured):\n"
+        "hpml-jobs gpus=4 batch=128 workload=digits study=lab-greene-v100",
+        "not measured, worth a run: 2 GPUs at batch 256 (128 is the only batch measured):\n"
         "hpml-jobs gpus=2 batch=256 workload=digits study=lab-greene-v100",
     )
     add_runs(builder, 4, 4.1)
@@ -264,7 +264,7 @@ def test_script_without_batch_in_its_arguments_has_no_other_batch(builder):
     add_runs(builder, 2, 4.2, script=script)
     commands = ("hpml-jobs gpus=1,2 script=train.py 'args=--n 4'", "hpml-jobs script=train.py")
     assert chosen(builder, commands=commands).next_cells == (
-        "not measured, worth a run: 4 GPUs at batch 128 (2 is the most measured): "
+        "not measured, worth a run: 4 GPUs at batch 128 (2 is the most measured):\n"
         "hpml-jobs gpus=4 batch=128 script=train.py 'args=--n 4'",
     )
 

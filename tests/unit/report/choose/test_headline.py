@@ -71,7 +71,7 @@ def test_limit_inside_of_the_interval_is_not_decided(two_s, noise, is_decided, b
     runs = int(clause[4])
     assert runs >= 4
     expected = f"hpml-jobs -m gpus=1,2 batch=128 repeats={runs} workload=digits study=hw5"
-    assert first == f"{runs} runs of each decide: {expected}"
+    assert first == f"{runs} runs of each decide:\n{expected}"
 
 
 def test_cells_of_one_size_within_their_noise_are_both_named(builder):
@@ -125,7 +125,7 @@ def test_submission_with_strategies_is_repeated_as_a_whole(builder):
     command = "hpml-jobs -m gpus=1,2 batch=128 strategy=allreduce study=hw5"
     (first, *_) = made_of(builder, (command,)).next_cells
     runs = first.partition(" ")[0]
-    assert first == f"{runs} runs of each decide: {command} repeats={runs}"
+    assert first == f"{runs} runs of each decide:\n{command} repeats={runs}"
 
 
 @pytest.mark.parametrize("level", [Level.WARN, Level.FAIL])

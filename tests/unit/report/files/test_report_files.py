@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -14,11 +15,12 @@ from rich.console import Console
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Outcome
-from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.files import latex
 from hpml_jobs.report.files.screen import drawn, show_all
-from hpml_jobs.report.folder import is_outdated, write_all, write_tables
+from hpml_jobs.report.folder import write_all, write_tables
+from hpml_jobs.report.page.records import is_outdated, records_of
 from hpml_jobs.report.report import make_report
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
@@ -275,23 +277,55 @@ def test_unchanged_tables_are_not_written_again(builder):
     assert [path.stat().st_mtime_ns for path in paths] == first
 
 
-def test_page_is_outdated_once_tables_change(builder):
+def test_page_is_outdated_once_records_change(builder, tmp_path):
     builder.with_published_study()
     folder = builder.study.report
-    assert not is_outdated(folder)
+
+    def page_is_outdated(report=None):
+        return is_outdated((report or folder) / "report.html", records_of(builder.collect()))
+
+    assert not page_is_outdated()
     write_all(builder.collect(), folder)
-    write_tables(builder.collect(), folder)
-    assert not is_outdated(folder)
+    shutil.copytree(folder, tmp_path / "copied")  # with other times
+    os.utime(folder / "report.html", (0, 0))
+    assert not page_is_outdated() and not page_is_outdated(tmp_path / "copied")
     builder.with_record(lab_record(lab_cell(2, 32, repeat=1), 30.0))
-    write_tables(builder.collect(), folder)
-    assert is_outdated(folder)
+    assert page_is_outdated() and page_is_outdated(tmp_path / "copied")
     write_all(builder.collect(), folder)
-    assert not is_outdated(folder)
+    assert not page_is_outdated()
 
 
-def test_named_folder_keeps_files_of_its_owner(builder, tmp_path):
+@pytest.mark.parametrize("write", [write_tables, write_all])
+@pytest.mark.parametrize("name", ["table1.csv", "tables.md", "tables.json"])
+def test_named_folder_keeps_tables_of_its_owner(builder, tmp_path, write, name):
     builder.with_published_study()
-    own = tmp_path / "loss.png"
-    own.write_bytes(b"mine")
+    folder = tmp_path / "to"
+    folder.mkdir()
+    (folder / name).write_bytes(b"mine")
+    with pytest.raises(UsageError, match=f"{name} would be written over"):
+        write(builder.collect(), folder)
+    assert [(path.name, path.read_bytes()) for path in folder.iterdir()] == [(name, b"mine")]
+
+
+@pytest.mark.parametrize("name", ["loss.png", "phases.svg", "report.html", "report.md"])
+def test_named_folder_keeps_pictures_of_its_owner(builder, tmp_path, name):
+    builder.with_published_study()
+    folder = tmp_path / "to"
+    write_tables(builder.collect(), folder)
+    (folder / name).write_bytes(b"mine")
+    if name != "loss.png":  # of this study there is no such picture
+        with pytest.raises(UsageError, match=f"{name} would be written over"):
+            write_all(builder.collect(), folder)
+    else:
+        write_all(builder.collect(), folder)
+    write_tables(builder.collect(), folder)
+    assert (folder / name).read_bytes() == b"mine"
+
+
+def test_report_is_written_again_beside_files_of_others(builder, tmp_path):
+    builder.with_published_study()
+    (tmp_path / "thesis.tex").write_bytes(b"mine")
     write_all(builder.collect(), tmp_path)
-    assert own.read_bytes() == b"mine"
+    builder.with_record(lab_record(lab_cell(2, 32, repeat=1), 30.0))
+    write_all(builder.collect(), tmp_path)
+    assert (tmp_path / "thesis.tex").read_bytes() == b"mine"

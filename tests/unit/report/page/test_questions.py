@@ -92,6 +92,29 @@ def test_strong_scaling_without_a_pair_names_the_cell(builder):
     assert answers_of(builder)["Q2"].text.endswith("for example gpus=1 batch=256.")
 
 
+@pytest.mark.parametrize(
+    ("affected", "questions"),
+    [
+        (Affected.TIME, ("Q1", "Q2")),
+        (Affected.SPLIT, ("Q3.1",)),
+        (Affected.BANDWIDTH, ("Q3.2",)),
+        (Affected.LEARNING, ("Q7",)),
+    ],
+)
+def test_what_was_measured_and_failed_a_check_is_not_missing(
+    builder, given_checks, affected, questions
+):
+    builder.with_published_study()
+    failed = CheckResult(check="x", level=Level.FAIL, reason="x", affects=(affected,))
+    given_checks.update({cell.slug: (failed,) for cell in builder.cells})
+    by_question = answers_of(builder)
+    for question in questions:
+        answer = by_question[question]
+        assert "check failed for every cell" in answer.text and not answer.is_answered
+        assert "Not measured" not in answer.text and "needs" not in answer.text
+        assert answer.evidence.startswith("Table ")
+
+
 def test_wrong_numbers_are_left_out_and_doubtful_ones_named(builder, given_checks):
     builder.with_published_study()
     slugs = {(cell.gpus, cell.batch): cell.slug for cell in builder.cells}

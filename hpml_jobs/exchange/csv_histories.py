@@ -317,6 +317,11 @@ def _remarks(runs: Sequence[_Run]) -> Iterator[str]:
             f"the time of an epoch is that of a step ({min(steps):.3g} to {max(steps):.3g} s) "
             "times its iterations"
         )
+    if (every := max((run.time.every for run in runs), default=1)) > 1:
+        yield (
+            f"rows are up to {every} steps apart: a pause between all of them, such as a "
+            "validation as often as the rows, counts as training"
+        )
     single = sum(run.time.has_warmup for run in runs)
     if single:
         yield f"{single} of {counted(len(runs), 'run')} with one epoch: it includes the warm-up"

@@ -10,23 +10,25 @@ from typing import NamedTuple
 from hpml_jobs.core.text import counted, duration_text
 from hpml_jobs.exchange.csv_rows import FieldError
 
-TOLERANCE = 0.2
-"""The least share of the median by which an interval is longer than others because of a gap."""
+TOLERANCE = 0.1
+"""The least share of its epoch's median by which an interval with a gap is longer."""
 
 SCATTER = 7.4
 """The same in median absolute deviations: 5 standard deviations of normal times."""
 
 SHORT = 0.7
-"""The share of the median below which an interval is shorter than others."""
+"""The share of its epoch's median below which an interval is shorter than others."""
 
 STEPS_PER_GAP = 20
 """Where gaps are more frequent, they may be a part of training, e.g. waiting for data."""
 
-RESOLUTIONS = 20
-"""Time stamps are compared over so many times their last digit, where an epoch is that long."""
+SLOWDOWN = 2.0
+"""Where steps take so many times as long as the fastest tenth of the intervals, most have a gap."""
+
+FEW_INTERVALS = 3
 
 LEAST_RESOLUTIONS = 5
-"""Over less, the time of a step is not known."""
+"""Over so many times their last digit, time stamps do not tell the time of a step."""
 
 USUAL_STEP_S = (1e-3, 100.0)
 
@@ -41,7 +43,7 @@ _EPOCHS_AGAIN = "; if steps begin again in each epoch, add a column epoch"
 
 
 class RunTime(NamedTuple):
-    """Seconds of an epoch of a run, its iterations where they are known.
+    """Seconds of an epoch of a run; its iterations and the most steps between rows, if known.
 
     `has_warmup` says that there is one epoch only, `notes` how the time was found.
     """
@@ -50,6 +52,7 @@ class RunTime(NamedTuple):
     has_warmup: bool
     notes: list[str]
     iterations: int | None = None
+    every: int = 1
 
 
 class Stamp(NamedTuple):
@@ -63,11 +66,16 @@ class Stamp(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """The seconds and steps between two rows of a run, and the step of the second one."""
+    """The seconds and steps between two rows of an epoch, and the step of the second one."""
 
     seconds: float
     steps: int
     end: int
+
+    @property
+    def step_s(self) -> float:
+        """Return the mean time of a step."""
+        return self.seconds / self.steps
 
 
 def resolution(text: str) -> float:
@@ -145,41 +153,105 @@ def by_steps(stamps: Sequence[Stamp], given: int | None, reason: str) -> RunTime
     notes: list[str] = []
     ordered = sorted(_in_seconds(stamps, notes), key=lambda stamp: (stamp.epoch or 0, stamp.step))
     _check_order(ordered)
-    epochs: dict[float, list[Stamp]] = {}
-    for stamp in ordered:
-        epochs.setdefault(stamp.epoch or 0, []).append(stamp)
+    epochs = _by_epoch(ordered)
+    iterations = _iterations(list(epochs.values()), given, reason)
     if ordered[0].epoch is None:
-        iterations = _without_epochs(given)
-        warmup = [stamp for stamp in ordered if stamp.step - ordered[0].step < iterations]
-        epochs = {0: warmup, 1: ordered[len(warmup) :]}
-    else:
-        iterations = _iterations(list(epochs.values()), given, reason)
-    by_epoch = {epoch: _intervals(members) for epoch, members in epochs.items()}
-    first = next(iter(by_epoch))
-    later = {epoch: rows for epoch, rows in by_epoch.items() if rows and epoch != first}
-    used = later or {first: by_epoch[first]}
-    notes += _resolution_notes(used.values(), ordered[0].resolution_s)
-    gaps: list[Interval] = []
-    step_s = _median({epoch: _mean_step(rows, gaps) for epoch, rows in used.items()}, notes)
+        epochs = _by_epoch(_with_epochs(ordered, iterations))
+    intervals = {epoch: _intervals(members) for epoch, members in epochs.items()}
+    by_epoch = {epoch: rows for epoch, rows in intervals.items() if rows}
+    if not by_epoch:
+        raise FieldError("no epoch has two rows: give more rows, or run,epoch,seconds")
+    first = min(epochs)
+    later = {epoch: rows for epoch, rows in by_epoch.items() if epoch != first}
+    used = later or by_epoch
+    resolution_s = ordered[0].resolution_s
+    kept, gaps = _without_gaps(used, resolution_s)
+    _check_resolution(kept.values(), resolution_s, notes)
+    times = {
+        epoch: sum(i.seconds for i in rows) / sum(i.steps for i in rows)
+        for epoch, rows in kept.items()
+    }
+    step_s = _median(times, notes)
+    _check_slowdown(step_s, [i for rows in by_epoch.values() for i in rows], resolution_s)
     if gaps:
         notes.append(_gaps_text(gaps, step_s))
+    if (number := sum(map(len, used.values()))) < FEW_INTERVALS:
+        text = counted(number, "interval")
+        notes.append(f"its time is from {text} between rows, where a pause would not be noticed")
     if not USUAL_STEP_S[0] <= step_s <= USUAL_STEP_S[1]:
         notes.append(f"a step takes {step_s:.3g} s: are its time stamps in seconds?")
-    return RunTime(step_s * iterations, not later, notes, iterations)
+    every = max(interval.steps for rows in used.values() for interval in rows)
+    return RunTime(step_s * iterations, not later, notes, iterations, every)
 
 
-def _resolution_notes(epochs: Iterable[Sequence[Interval]], resolution_s: float) -> list[str]:
-    """Return a sentence where the last digit of the time stamps matters."""
-    seconds = [sum(interval.seconds for interval in intervals) for intervals in epochs if intervals]
-    if not seconds:
-        raise FieldError("no epoch has two rows: give more rows, or run,epoch,seconds")
-    if min(seconds) < LEAST_RESOLUTIONS * resolution_s:
+def _by_epoch(stamps: Iterable[Stamp]) -> dict[float, list[Stamp]]:
+    epochs: dict[float, list[Stamp]] = {}
+    for stamp in stamps:
+        epochs.setdefault(stamp.epoch or 0, []).append(stamp)
+    return epochs
+
+
+def _with_epochs(stamps: Sequence[Stamp], iterations: int) -> list[Stamp]:
+    """Return the stamps with their epochs by the number of the step, which counts from 0 or 1."""
+    begin = min(1, stamps[0].step)
+    return [s._replace(epoch=(s.step - begin) // iterations) for s in stamps]
+
+
+def _check_resolution(
+    epochs: Iterable[Sequence[Interval]], resolution_s: float, notes: list[str]
+) -> None:
+    """Refuse time stamps whose last digit is too coarse, and note where it matters."""
+    shortest = min(sum(interval.seconds for interval in intervals) for intervals in epochs)
+    if shortest < LEAST_RESOLUTIONS * resolution_s:
         raise FieldError(
-            f"{min(seconds):g} s between its rows is not enough where the last digit of time "
-            f"stamps is {resolution_s:g} s: give more rows or digits, or run,epoch,seconds"
+            f"{shortest:g} s between its rows is not enough where the last digit of time stamps is "
+            f"{resolution_s:g} s: give more rows or digits, or run,epoch,seconds"
         )
-    error = resolution_s / min(seconds)
-    return [f"its time stamps are coarse: a step is known to {error:.0%}"] if error > 0.02 else []
+    if (error := resolution_s / shortest) > 0.02:
+        notes.append(f"its time stamps are coarse: a step is known to {error:.0%}")
+
+
+def _without_gaps(
+    epochs: Mapping[float, Sequence[Interval]], resolution_s: float
+) -> tuple[dict[float, list[Interval]], list[Interval]]:
+    """Return the intervals of each epoch without those that have a gap, and these.
+
+    An interval has one if its steps are longer than the median of its epoch by more than the
+    intervals of all epochs scatter.
+
+    Raises:
+        FieldError: there are too many, or some are much shorter.
+    """
+    medians = {epoch: median_low(i.step_s for i in rows) for epoch, rows in epochs.items()}
+    pairs = [(interval, medians[epoch]) for epoch, rows in epochs.items() for interval in rows]
+    scatter = median_low(abs(i.step_s - middle) / (middle or 1) for i, middle in pairs)
+    ratio = 1 + max(TOLERANCE, SCATTER * scatter)
+
+    def has_gap(interval: Interval, middle: float) -> bool:
+        return interval.step_s > ratio * middle + 2 * resolution_s / interval.steps
+
+    gaps = [interval for interval, middle in pairs if has_gap(interval, middle)]
+    short = [i for i, middle in pairs if i.seconds + resolution_s < SHORT * middle * i.steps]
+    steps = sum(interval.steps for interval, _ in pairs)
+    if len(gaps) > len(epochs) + steps / STEPS_PER_GAP or len(short) > len(pairs) / 10:
+        times = [interval.step_s for interval, _ in pairs]
+        raise _too_many_gaps(min(times), max(times))
+    kept = {e: [i for i in rows if not has_gap(i, medians[e])] for e, rows in epochs.items()}
+    return kept, gaps
+
+
+def _check_slowdown(step_s: float, intervals: Sequence[Interval], resolution_s: float) -> None:
+    """Refuse a time of a step that the fastest intervals of the run contradict."""
+    fastest = sorted((i.seconds + resolution_s) / i.steps for i in intervals)
+    if step_s > SLOWDOWN * fastest[len(fastest) // 10]:
+        raise _too_many_gaps(fastest[0], step_s)
+
+
+def _too_many_gaps(least_s: float, most_s: float) -> FieldError:
+    return FieldError(
+        f"its steps take from {least_s:.3g} to {most_s:.3g} s: pauses cannot be told from "
+        "training; give the seconds of each epoch (run,epoch,seconds)"
+    )
 
 
 def _in_seconds(stamps: Sequence[Stamp], notes: list[str]) -> list[Stamp]:
@@ -216,29 +288,24 @@ def _check_order(stamps: Sequence[Stamp]) -> None:
             )
 
 
-def _without_epochs(given: int | None) -> int:
-    if given is None:
-        raise FieldError(
-            "the iterations of an epoch are not in the file: give images= or iterations=, or a "
-            "column iterations"
-        )
-    return given
-
-
 def _iterations(epochs: Sequence[Sequence[Stamp]], given: int | None, reason: str) -> int:
     """Return the iterations of an epoch: as given, else as the steps of whole epochs say.
 
     An epoch has at least the steps from its first row to its last. If another one follows, and one
     is before it or it begins with step 0 or 1, less than one interval is missing at each end.
     """
+    has_epochs = epochs[0][0].epoch is not None
     spans = [members[-1].step - members[0].step for members in epochs]
     whole = [n for n in range(len(epochs) - 1) if n or epochs[0][0].step in (0, 1)]
-    every = max((b.step - a.step for rows in epochs for a, b in pairwise(rows)), default=0)
+    every = max((i.steps for members in epochs for i in _intervals(members)), default=0)
     least = max(spans) + 1
-    most = min((spans[n] + 2 * every - 1 for n in whole), default=None)
+    most = min((spans[n] + 2 * every - 1 for n in whole), default=None) if every else None
     if given is None:
-        if most is None or not every:
-            return _without_epochs(given)
+        if most is None:
+            raise FieldError(
+                "the iterations of an epoch are not in the file: give images= or iterations=, or a "
+                "column iterations"
+            )
         if least != most:
             raise FieldError(
                 f"its rows every {counted(every, 'step')} leave {min(least, most)} to "
@@ -246,7 +313,7 @@ def _iterations(epochs: Sequence[Sequence[Stamp]], given: int | None, reason: st
                 "column iterations"
             )
         return least
-    if given < least or (every and most is not None and given > most + every):
+    if has_epochs and (given < least or (most is not None and given > most + every)):
         counts = f"{least} or more" if most is None else f"{least} to {most}"
         raise FieldError(
             f"its epochs have {counts if least != most else least} steps, but {reason} {given}: "
@@ -256,39 +323,11 @@ def _iterations(epochs: Sequence[Sequence[Stamp]], given: int | None, reason: st
 
 
 def _intervals(stamps: Sequence[Stamp]) -> list[Interval]:
-    """Return the intervals between rows, joined until they are long against the last digit."""
-    if len(stamps) < 2:
-        return []
-    start, *others = stamps
-    ends = [start]
-    for stamp in others:
-        if stamp.at_s - ends[-1].at_s >= RESOLUTIONS * stamp.resolution_s:
-            ends.append(stamp)
-    ends[-1 if len(ends) > 1 else 1 :] = [others[-1]]
-    return [_interval(before, after) for before, after in pairwise(ends)]
-
-
-def _interval(start: Stamp, end: Stamp) -> Interval:
-    return Interval(end.at_s - start.at_s, end.step - start.step, end.step)
-
-
-def _mean_step(intervals: Sequence[Interval], gaps: list[Interval]) -> float:
-    """Return the mean time of a step; intervals with a gap are left out and added to `gaps`."""
-    times = [interval.seconds / interval.steps for interval in intervals]
-    middle = median_low(times)
-    scatter = median_low(abs(time - middle) for time in times)
-    longest = middle + max(TOLERANCE * middle, SCATTER * scatter)
-    long = [i for i, time in zip(intervals, times, strict=True) if time > longest]
-    short = [time for time in times if time < SHORT * middle]
-    steps = sum(interval.steps for interval in intervals)
-    if len(long) > 1 + steps / STEPS_PER_GAP or len(short) > len(times) / 10:
-        raise FieldError(
-            f"its steps take from {min(times):.3g} to {max(times):.3g} s: pauses cannot be told "
-            "from training; give the seconds of each epoch (run,epoch,seconds)"
-        )
-    gaps += long
-    kept = [i for i, time in zip(intervals, times, strict=True) if time <= longest]
-    return sum(i.seconds for i in kept) / sum(i.steps for i in kept)
+    """Return the intervals between the rows of an epoch."""
+    return [
+        Interval(after.at_s - before.at_s, after.step - before.step, after.step)
+        for before, after in pairwise(stamps)
+    ]
 
 
 def _gaps_text(gaps: Sequence[Interval], step_s: float) -> str:

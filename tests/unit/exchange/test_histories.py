@@ -190,6 +190,22 @@ def test_first_of_several_epochs_is_the_warm_up():
     assert remarks[-1].startswith("the first epoch of a run is its warm-up")
 
 
+def test_what_rows_cannot_show_is_said():
+    few = stamps(0.1, 100, epochs=2, every=50)
+    _, remarks = records_of(HEADER + text_of("4gpu-b32", few), images=12_800)
+    assert (
+        "run 4gpu-b32: its time is from 1 interval between rows, where a pause would " in remarks[1]
+    )
+    assert "rows are up to 50 steps apart: a pause between all of them" in remarks[-2]
+
+
+def test_pause_in_most_intervals_is_refused():
+    text = HEADER + text_of("4gpu-b32", stamps(0.1, 100, epochs=2, every=50, pauses={130: 900}))
+    assert "its steps take from 0.108 to 18.1 s: pauses cannot be told" in fault_of(
+        text, images=12_800
+    )
+
+
 def test_single_epoch_includes_the_warm_up():
     _, remarks = records_of(three_sizes(epochs=1), images=12_800)
     assert remarks[-1] == "3 of 3 runs with one epoch: it includes the warm-up"

@@ -150,7 +150,7 @@ def _record(row: Row, columns: Collection[str], file: str, rules: Rules) -> Reco
             train_s=fields.train_s,
             compute_s=fields.compute_s,
             comm_s=fields.comm_s,
-            iterations=fields.iterations or rules.iterations,
+            iterations=fields.iterations or (rules.iterations if unit is None else None),
             loss=fields.loss,
             accuracy=fields.accuracy,
             gpu_model=gpu_model,

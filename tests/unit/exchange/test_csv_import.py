@@ -104,6 +104,15 @@ def test_iterations_contradicting_batch_are_kept_and_noted(working_folder, capsy
     )
 
 
+def test_iterations_of_rows_without_them_are_given(working_folder):
+    assert run_import(f"{HEADER},iterations\n4,512,15.127,98\n2,512,20,\n", "iterations=97") == 0
+    assert sorted(record.iterations for record in records_of()) == [97, 98]
+    assert run(["import", "lab.csv", "study=other", "iterations=97", "images=50000"]) == 0
+    write_csv("gpus,batch,rate,unit\n1,32,9,images/s\n", "rates.csv")
+    assert run(["import", "rates.csv", "study=rates", "iterations=97"]) == 0
+    assert [record.imported.iterations for record in records_of("rates")] == [None]
+
+
 @pytest.mark.parametrize(
     ("model", "words", "parameters"),
     [

@@ -18,6 +18,7 @@ from hpml_jobs.exchange.csv_rows import (
     Row,
     Rows,
     Selection,
+    names_text,
     number,
     select,
     whole,
@@ -102,7 +103,7 @@ def is_history(table: Rows) -> bool:
     if has_rows_of_runs and not has_cells:
         raise HpmlError(
             f"{table.header}: a history needs a column run, the name of each row's run; the file "
-            f"has {', '.join(table.columns)}"
+            f"has {names_text(table.columns)}"
         )
     return False
 
@@ -124,7 +125,8 @@ def read_history(table: Rows, rules: Rules) -> Selection:
     given, remarks = select(table, _OF_RUN | _OF_CELL, {"loss", "accuracy", *of_names})
     runs: dict[str, list[Row]] = {}
     for row in given.rows:
-        runs.setdefault(row.fields.get("run", ""), []).append(row)
+        name = " ".join(row.fields.get("run", "").split())  # in one line
+        runs.setdefault(name, []).append(row)
     faults, read = [*given.faults], list[_Run]()
     for name, rows in runs.items():
         try:

@@ -5,7 +5,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.core.errors import HpmlError, UsageError
@@ -24,6 +24,8 @@ _RATE = re.compile(r"/s(ec)?\b|per_s|throughput")
 """What the name of a column of rates contains."""
 
 _SHOWN_COLUMNS = 8
+
+_SHOWN_CHARACTERS = 40
 
 
 class FieldError(UsageError):
@@ -146,7 +148,10 @@ def read_rows(content: bytes, file: str) -> Rows:
         for line, fields in _records(lines, delimiter):
             if header is None:
                 header, place = _header(fields, f"{file} line {line}"), f"{file} line {line}"
-            elif any(fields[len(header) :]) or len(fields) < len(header):
+                continue
+            if delimiter == " " and not rows and len(fields) == len(header) + 1:
+                header = ("", *header)  # row numbers, as pandas and R print them
+            if any(fields[len(header) :]) or len(fields) < len(header):
                 faults.append(Fault(line, _wrong_width(fields, header, delimiter)))
             else:
                 pairs = zip(header, fields, strict=False)
@@ -182,7 +187,7 @@ def _lines(text: str, comments: list[int]) -> Iterator[str]:
         is_comment = line.lstrip().startswith("#")
         if is_comment:
             comments.append(number)
-        is_rule = "-" in line and _RULE.issuperset(line)
+        is_rule = ("-" in line or "=" in line) and _RULE.issuperset(line)
         yield "\n" if is_comment or is_rule else line
 
 
@@ -258,8 +263,7 @@ def select(
     if table.comments:
         remarks.append(f"comments were left out: lines {ranges_text(table.comments)}")
     if unread := [name for name in table.columns if name and names[name] not in columns]:
-        more = f" and {len(unread) - _SHOWN_COLUMNS} more" if len(unread) > _SHOWN_COLUMNS else ""
-        remarks.append(f"columns that were not read: {', '.join(unread[:_SHOWN_COLUMNS])}{more}")
+        remarks.append(f"columns that were not read: {names_text(unread)}")
     known = tuple(name for name in given if name in columns)
     return Selection(table._replace(columns=known, rows=rows), remarks)
 
@@ -305,8 +309,15 @@ def _check_required(given: Collection[str], columns: Mapping[str, ColumnSpec], h
         words = [f"{name} (or {other})" if other else name for name, other in required.items()]
         raise HpmlError(
             f"{header}: column {', '.join(missing)} is missing; required are {', '.join(words)}, "
-            f"the file has {', '.join(filter(None, given))}"
+            f"the file has {names_text(given)}"
         )
+
+
+def names_text(names: Iterable[str]) -> str:
+    """Return the names of columns as a list, cut where it is long."""
+    shown = [name[:_SHOWN_CHARACTERS] for name in names if name]
+    more = len(shown) - _SHOWN_COLUMNS
+    return ", ".join(shown[:_SHOWN_COLUMNS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _wrong_width(fields: Sequence[str], header: Sequence[str], delimiter: str) -> str:

@@ -191,6 +191,10 @@ def test_repeats_are_separate_cells(working_folder):
         "| 4 | 32 | 30.822 |\n",
         "  gpus  batch  epoch_s\n     1     32   48.612\n     2     32   30.819 \n"
         "     4     32   30.822",
+        "+---+---+---+\n|gpus|batch|epoch_s|\n+===+===+===+\n|1|32|48.612|\n+---+---+---+\n"
+        "|2|32|30.819|\n|4|32|30.822|\n+---+---+---+\n",
+        "   gpus  batch  epoch_s\n0     1     32   48.612\n1     2     32   30.819\n"
+        "2     4     32   30.822\n",
         "# measured by hand, it's \"so\n" + LAB.replace("4,", "  # 3,32,x\n4,", 1),
         ",gpus,batch,epoch_s\n0,1,32,48.612\n1,2,32,30.819\n2,4,32,30.822\n",
         "gpus,batch,epoch_s\n1.0,32.0,48.612\n2.0,32.,30.819\n4.00,32.0,30.822\n",
@@ -200,7 +204,8 @@ def test_repeats_are_separate_cells(working_folder):
     ids=[
         "BOM", "Windows", "old Mac", "semicolons", "tabs", "spaces", "blank-lines",
         "empty-columns", "blank-first", "no-last-newline", "capitals", "quotes", "order",
-        "UTF-16", "pipes", "Markdown", "blanks", "comments", "index", "floats", "unit", "others",
+        "UTF-16", "pipes", "Markdown", "blanks", "box", "pandas", "comments", "index",
+        "floats", "unit", "others",
     ],
 )  # fmt: skip
 def test_csv_dialects_of_same_rows_give_same_cells(text, working_folder):
@@ -312,6 +317,10 @@ def test_global_batch_not_divisible_by_gpus_is_named(working_folder, capsys):
         (b"gpus,batch,images/s\n", "unknown column 'images/s'; did you mean rate?"),
         (b"step,timestamp,loss\n", "line 1: a history needs a column run, the name of each row's"),
         (b",gpus,batch,epoch_s\na,1,32,4\n", "line 1: column 1 has no name (line 2: a): name it"),
+        (
+            b"x" * 9_000 + b",y" * 9 + b"\n",
+            "the file has " + "x" * 40 + ", y, y, y, y, y, y, y and 2",
+        ),
         (b"gpus\0,batch,epoch_s\n", "lab.csv is not UTF-8 text"),
         (
             b"gpus,batch\n1,32\n",

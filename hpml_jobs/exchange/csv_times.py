@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from itertools import pairwise
 from statistics import median, median_low
 from typing import NamedTuple
@@ -81,11 +81,17 @@ class Interval(NamedTuple):
 def resolution(text: str) -> float:
     """Return the value of the last digit of a time.
 
+    Raises:
+        FieldError: its exponent is of no time.
+
     >>> [resolution(text) for text in ("17.25", "1.7e3", "2026-01-01T10:00:00.5Z", "10")]
     [0.01, 100.0, 0.1, 1.0]
     """
     if ":" not in text:
-        return 10.0 ** int(Decimal(text).as_tuple().exponent)
+        try:
+            return 10.0 ** int(Decimal(text).as_tuple().exponent)
+        except (InvalidOperation, OverflowError):
+            raise FieldError(f"timestamp={text}: expected a number") from None
     fraction = re.search(r"[.,](\d+)", text)
     return 10.0 ** -len(fraction[1]) if fraction else 1.0
 

@@ -302,6 +302,8 @@ def test_epoch_is_the_median_without_warm_up_and_pauses(seconds, epoch_s):
         ("run,step,seconds\n1gpu-b1,1,3\n", "it has no epoch: give run,epoch,seconds or run,step"),
         ("run,step,loss\n1gpu-b1,0,2\n", "a history of runs without times: add the column timesta"),
         ("run,step,timestamp\n1gpu-b1,1,3\n1gpu-b1,2,\n", "timestamp is missing in 1 of 2 rows"),
+        ("run,step,timestamp\n1gpu-b1,1,0e999\n", "timestamp=0e999: expected a number"),
+        (f"run,step,timestamp\n1gpu-b1,1,1e-{'9' * 20}\n", ": expected a number"),
         ("run,step,timestamp\n1gpu-b1,1,1:x\n", "line 2: timestamp=1:x: expected seconds, or a d"),
         ("run,epoch,seconds,accuracy\n1gpu-b1,1,3,\n1gpu-b1,2,3,640\n", "accuracy=640: expected 0"),
         ("run,epochs,seconds\n", "unknown column 'epochs'; did you mean epoch?"),

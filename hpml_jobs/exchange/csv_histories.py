@@ -32,7 +32,10 @@ from hpml_jobs.exchange.csv_times import (
     resolution,
 )
 
-_STEPS = ("step", "global_step", "trainer/global_step", "train/global_step", "_step")
+_STEPS = (
+    *("step", "iteration", "iter", "global_step", "trainer/global_step", "train/global_step"),
+    "_step",
+)
 _ALIASES = {
     "step": _STEPS,
     "timestamp": ("timestamp", "_timestamp"),
@@ -67,7 +70,7 @@ _OF_RUN = {
     "loss": csv_columns.COLUMNS["loss"],
     "accuracy": csv_columns.COLUMNS["accuracy"],
 }
-_NOT_OF_CELL = {"rate", "unit", "epoch_s", "train_s", "compute_s", "comm_s", *_OF_RUN}
+_NOT_OF_CELL = {"rate", "unit", "epoch_s", "train_s", "compute_s", "comm_s", "date", *_OF_RUN}
 _OF_CELL = {
     name: spec._replace(required=False)
     for name, spec in csv_columns.COLUMNS.items()
@@ -130,6 +133,8 @@ def read_history(table: Rows, rules: Rules) -> Selection:
     faults, read = [*given.faults], list[_Run]()
     for name, rows in runs.items():
         try:
+            if not name:
+                raise FieldError("the column run is blank")
             read.append(_run(name, rows, pattern, rules))
         except FieldError as error:
             faults.append(Fault(rows[0].line, f"run {name}: {error}"))
@@ -235,7 +240,7 @@ def _common_fields(rows: Sequence[Row]) -> dict[str, str]:
             if text != row.fields[column]:
                 raise FieldError(
                     f"{column} is {text} in line {line} and {row.fields[column]} in line "
-                    f"{row.line}: {SECOND_RUN}"
+                    f"{row.line}, but a run has one: {SECOND_RUN}"
                 )
     return {column: text for column, (_, text) in common.items()}
 

@@ -306,6 +306,7 @@ def test_epoch_is_the_median_without_warm_up_and_pauses(seconds, epoch_s):
         (f"run,step,timestamp\n1gpu-b1,1,1e-{'9' * 20}\n", ": expected a number"),
         ("run,step,timestamp\n1gpu-b1,1,1:x\n", "line 2: timestamp=1:x: expected seconds, or a d"),
         ("run,epoch,seconds,accuracy\n1gpu-b1,1,3,\n1gpu-b1,2,3,640\n", "accuracy=640: expected 0"),
+        ("run,epoch,seconds\n,1,3\n,2,3\n", "line 2: run : the column run is blank"),
         ("run,epochs,seconds\n", "unknown column 'epochs'; did you mean epoch?"),
         ("run,step,global_step,timestamp\n", "step and global_step are both a column step: leave"),
         (

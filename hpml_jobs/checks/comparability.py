@@ -251,12 +251,15 @@ def other_epoch(peer: Peer, table: PeerTable) -> Observation | None:
     Fix: let the script share the data out (DistributedSampler), or use window=A,B, by which equal
     samples are compared
     """
-    record, baselines = peer.record, table.baselines(peer)
-    samples = [other.record.samples for other in baselines if not other.record.work_samples]
-    counted_here = record.samples
-    if record.cell.script is None or record.work_samples or not samples or counted_here is None:
+    record = peer.record
+    if record.cell.script is None or record.work_samples:
         return None
-    theirs = samples[0] or 0
+    counted_here = record.samples
+    baselines = (other.record for other in table.baselines(peer))
+    baseline = next((other for other in baselines if not other.work_samples), None)
+    if baseline is None or counted_here is None:
+        return None
+    theirs = baseline.samples or 0
     return Observation(
         abs(counted_here - theirs) <= record.cell.global_batch,
         f"an epoch has {counted_here:,} samples, on one GPU {theirs:,}",

@@ -167,8 +167,10 @@ KEYS = (
     "unit",
     "images",
     "samples",
+    "iterations",
     "parameters",
     "gpus_per_node",
+    "names",
 )
 
 WORDS = {"batch_is": ("per_gpu", "global"), "rate_of": ("all", "gpu")}
@@ -180,7 +182,7 @@ FileAndKeys = Annotated[
         metavar="FILE [KEY=VALUE]...",
         help="timings (study=NAME is needed) or an archive (.tar.gz); of timings also: "
         "batch_is=per_gpu|global rate_of=all|gpu unit=images/s|samples/s|tokens/s|s/iteration "
-        "samples=N parameters=N gpus_per_node=N",
+        "images=N samples=N iterations=N parameters=N gpus_per_node=N names=PATTERN",
     ),
 ]
 
@@ -188,7 +190,8 @@ FileAndKeys = Annotated[
 def import_(words: FileAndKeys = None, outputs: Outputs = None, json: Json = False) -> None:
     """Make a study from timings of another program: rows of gpus,batch,epoch_s or gpus,batch,rate.
 
-    Or from histories of runs: run,epoch,seconds, or run,step,timestamp as W&B exports them.
+    Or from histories of runs: run,epoch,seconds, or run,step,timestamp as W&B exports them. Their
+    GPUs and batch are in columns, or in their names by a pattern: names='{gpus}gpu_bs{batch}*'.
 
     Or from an archive that hpml-jobs archive made (FILE.tar.gz): the hash of every file is checked,
     and a study of the same name is not changed.
@@ -200,8 +203,8 @@ def import_(words: FileAndKeys = None, outputs: Outputs = None, json: Json = Fal
 
     Example: hpml-jobs import docs/published.csv study=published
     """
-    from hpml_jobs.exchange.csv_columns import read_unit
-    from hpml_jobs.exchange.csv_records import Rules, read_timings, write_study
+    from hpml_jobs.exchange.csv_columns import Rules, read_unit
+    from hpml_jobs.exchange.csv_records import read_timings, write_study
     from hpml_jobs.exchange.csv_remarks import remarks
 
     file, values = _parsed(words or [])
@@ -213,8 +216,10 @@ def import_(words: FileAndKeys = None, outputs: Outputs = None, json: Json = Fal
         rate_is_per_gpu=_word(values, "rate_of") == "gpu",
         unit=read_unit(values["unit"]).value if "unit" in values else None,
         images=_count(values, "images") or _count(values, "samples"),
+        iterations=_count(values, "iterations"),
         parameters=_count(values, "parameters"),
         gpus_per_node=_count(values, "gpus_per_node"),
+        names=values.get("names"),
     )
     if {"images", "samples"} <= values.keys():
         raise UsageError("images= and samples= are the same: give one of them")

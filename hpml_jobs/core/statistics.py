@@ -67,16 +67,12 @@ def interval(runs: Sequence[float]) -> Interval | None:
     if number < 2:
         return None
     outside, coverage = 0, coverage_of_range(number)
-    while (narrower := _coverage(number, outside + 1)) >= CONFIDENCE:
+    ways = 1 + number  # in which at most one run is below the median
+    while (narrower := 1 - 2 * ways / (1 << number)) >= CONFIDENCE:
         outside, coverage = outside + 1, narrower
+        ways += comb(number, outside + 1)
     ordered = sorted(runs)
     return Interval(ordered[outside], ordered[number - 1 - outside], coverage)
-
-
-def _coverage(runs: int, outside: int) -> float:
-    """Return the coverage of the interval that leaves `outside` runs out at either end."""
-    tail: int = sum(comb(runs, k) for k in range(outside + 1))
-    return 1 - 2 * tail / (1 << runs)
 
 
 @cache

@@ -1,5 +1,6 @@
 """The columns of a CSV file of timings: how a row is read, and which times a rate means."""
 
+import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,8 +17,25 @@ from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.formulas import rate_of_step, samples_processed, time_at_rate_s
 from hpml_jobs.core.text import one_of
 from hpml_jobs.core.validation import LONGEST_S
+from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import WORK_SAMPLES
 from hpml_jobs.exchange.csv_rows import ColumnSpec, FieldError, number, share, whole
+
+
+class Rules(Value, frozen=True, kw_only=True):
+    """How the rows of a file are read; a row's own columns take precedence.
+
+    `names` is the pattern of the names of runs.
+    """
+
+    batch_is_global: bool = False
+    rate_is_per_gpu: bool = False
+    unit: str | None = None
+    images: int | None = None
+    iterations: int | None = None
+    parameters: int | None = None
+    gpus_per_node: int | None = None
+    names: str | None = None
 
 
 class RowError(HpmlError):
@@ -135,6 +153,8 @@ def read_unit(text: str | None) -> RateUnit:
     units = [unit.value for unit in RateUnit]
     if text is None:
         raise UsageError(f"unit is missing: add a column unit or unit= ({', '.join(units)})")
+    if re.match(r"(it|iter|iterations?|steps?|batch(es)?)/s", text.lower()):
+        raise UsageError(f"unit={text}: give the seconds of an iteration, 1 / rate, as s/iteration")
     if text not in units:
         raise UsageError(f"unit={text}: {one_of(text, units)}")
     return RateUnit(text)

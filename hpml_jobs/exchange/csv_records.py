@@ -16,20 +16,21 @@ from hpml_jobs.core.record import Attempt, Facts, Model, Record
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import counted, one_of
 from hpml_jobs.core.validation import InvalidRecordError
-from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
+from hpml_jobs.exchange.csv_charts import unfolded
 from hpml_jobs.exchange.csv_columns import (
     COLUMNS,
     Fields,
     RateUnit,
     RowError,
+    Rules,
     Times,
     read_fields,
     read_unit,
     times,
 )
-from hpml_jobs.exchange.csv_histories import read_history
-from hpml_jobs.exchange.csv_rows import Fault, Row, read_rows
+from hpml_jobs.exchange.csv_histories import is_history, read_history
+from hpml_jobs.exchange.csv_rows import Fault, Row, Rows, Selection, read_rows, select
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole, writing
 from hpml_jobs.study.study import Study
@@ -48,31 +49,22 @@ SHOWN_FAULTS = 10
 ATTEMPT = Attempt(id="imported", job="imported")
 
 
-class Rules(Value, frozen=True, kw_only=True):
-    """How the rows of a file are read; a row's own columns take precedence."""
-
-    batch_is_global: bool = False
-    rate_is_per_gpu: bool = False
-    unit: str | None = None
-    images: int | None = None
-    parameters: int | None = None
-    gpus_per_node: int | None = None
-
-
 def read_timings(
     content: bytes, file: str, rules: Rules, notify: Callable[[str], None] = lambda _: None
 ) -> list[Record]:
     """Return the records of a CSV file's rows, or of the runs of a history, in their order.
 
-    The same bytes and rules give the same records. `notify` gets remarks on a history.
+    The same bytes and rules give the same records. `notify` gets remarks on what was read.
 
     Raises:
         HpmlError: rows are invalid; one message names all of them by line.
+        UsageError: a pattern of names is invalid, or the file has no runs.
     """
-    history = read_history(content, file)
-    table = history.table if history else read_rows(content, file, COLUMNS)
-    for remark in history.remarks if history else ():
-        notify(remark)
+    whole = unfolded(read_rows(content, file))
+    if is_history(whole):
+        table, remarks = read_history(whole, rules)
+    else:
+        table, remarks = _timings(whole, rules)
     faults = list(table.faults)
     records = []
     for row in table.rows:
@@ -88,7 +80,16 @@ def read_timings(
         raise HpmlError(_message(faults, file))
     if not records:
         raise HpmlError(f"{file} has a header and no rows")
+    for remark in remarks:
+        notify(remark)
     return _with_unique_slugs(records)
+
+
+def _timings(table: Rows, rules: Rules) -> Selection:
+    """Return the rows of timings."""
+    if rules.names is not None:
+        raise UsageError(f"names= is of a history of runs: {table.header} has no column run")
+    return select(table, COLUMNS)
 
 
 def _with_unique_slugs(records: list[Record]) -> list[Record]:
@@ -149,7 +150,7 @@ def _record(row: Row, columns: Collection[str], file: str, rules: Rules) -> Reco
             train_s=fields.train_s,
             compute_s=fields.compute_s,
             comm_s=fields.comm_s,
-            iterations=fields.iterations,
+            iterations=fields.iterations or (rules.iterations if unit is None else None),
             loss=fields.loss,
             accuracy=fields.accuracy,
             gpu_model=gpu_model,

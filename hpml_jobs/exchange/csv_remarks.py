@@ -7,8 +7,8 @@ from hpml_jobs.core.formulas import iterations
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.exchange.csv_columns import RateUnit
-from hpml_jobs.exchange.csv_records import Rules, line_of
+from hpml_jobs.exchange.csv_columns import RateUnit, Rules
+from hpml_jobs.exchange.csv_records import line_of
 
 LARGEST_NODE = 16
 """The most GPUs of one node that is sold (DGX-2)."""

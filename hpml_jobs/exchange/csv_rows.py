@@ -1,17 +1,31 @@
 """A CSV file as numbered rows of text fields, its malformed lines, and how a field is read."""
 
+import codecs
 import csv
 import io
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.core.errors import HpmlError, UsageError
-from hpml_jobs.core.text import nearest
+from hpml_jobs.core.text import nearest, ranges_text
 
-DELIMITERS = ",;\t"
-"""Possible separators of fields; the header decides."""
+DELIMITERS = ",;\t|"
+"""Possible separators of fields; the header decides. Without any of them, blanks separate."""
+
+_RULE = {*"-|:+= \t\r\n"}
+"""The characters of a line between header and rows of a table in Markdown or in a terminal."""
+
+_SECONDS = re.compile(r"\s*[(\[](s|secs?|seconds?)[)\]]$")
+"""The unit of times, after the name of a column."""
+
+_RATE = re.compile(r"/s(ec)?\b|per_s|throughput")
+"""What the name of a column of rates contains."""
+
+_SHOWN_COLUMNS = 8
+
+_SHOWN_CHARACTERS = 40
 
 
 class FieldError(UsageError):
@@ -19,15 +33,15 @@ class FieldError(UsageError):
 
 
 def whole(text: str) -> int:
-    """Read a whole number.
+    """Read a whole number; 128.0 is one too.
 
     Raises:
         FieldError: it is none.
     """
-    _check_no_comma(text)
-    if not re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII):
+    _check_separators(text)
+    if not re.fullmatch(r"[+-]?\d{1,18}(\.0*)?", text, re.ASCII):
         raise FieldError("expected a whole number")
-    return int(text)
+    return int(text.partition(".")[0])
 
 
 def number(text: str) -> float:
@@ -36,7 +50,7 @@ def number(text: str) -> float:
     Raises:
         FieldError: it is none.
     """
-    _check_no_comma(text)
+    _check_separators(text)
     try:
         number = float(text) if text.isascii() and "_" not in text else math.nan
     except ValueError:
@@ -46,8 +60,8 @@ def number(text: str) -> float:
     return number
 
 
-def _check_no_comma(text: str) -> None:
-    if re.fullmatch(r"[+-]?[\d.]*,[\d.,]*", text, re.ASCII):
+def _check_separators(text: str) -> None:
+    if re.fullmatch(r"[+-]?[0-9.]*[,' \u00a0\u202f][0-9.,' \u00a0\u202f]*", text):
         raise FieldError("use a decimal point, not a comma, and no thousands separators")
 
 
@@ -100,40 +114,44 @@ class Fault(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The columns of a file, its rows, and its malformed lines."""
+    """A file: the line of its header, the columns, the rows, and the malformed lines.
 
+    `comments` are the lines that begin with #.
+    """
+
+    header: str
     columns: tuple[str, ...]
     rows: list[Row]
     faults: list[Fault]
+    comments: list[int]
+
+    def named(self) -> set[str]:
+        """Return the names of the columns as `select` compares them."""
+        return {_normal(name) for name in self.columns}
 
 
-def read_rows(
-    content: bytes, file: str, columns: Mapping[str, ColumnSpec], *, is_partial: bool = False
-) -> Rows:
-    """Read a CSV file in UTF-8 with a header; blank lines and blanks around fields are ignored.
+def read_rows(content: bytes, file: str) -> Rows:
+    """Read a CSV file with a header; blank lines and blanks around fields are ignored.
 
-    Its columns may be in any order, separated by comma, semicolon or tab. If `columns` are only a
-    part (`is_partial`), it may have others too.
+    It is in UTF-8, or in UTF-16 with a byte order mark.
 
     Raises:
-        HpmlError: it is not text, is empty, or its header lacks a required column or has an
-            unknown one.
+        HpmlError: it is not text, is empty, or its first line has no names of columns.
     """
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise HpmlError(
-            f"{file} line {line} is not UTF-8 text; save the file as CSV UTF-8"
-        ) from error
-    delimiter = _delimiter(text, columns)
-    rows, faults, header = list[Row](), list[Fault](), None
+    text = _decode(content, file)
+    comments = list[int]()
+    lines = list(_lines(text, comments))
+    delimiter = _delimiter(next((line for line in lines if line.strip()), ""))
+    rows, faults, header, place = list[Row](), list[Fault](), None, ""
     line = 0
     try:
-        for line, fields in _records(text, delimiter):
+        for line, fields in _records(lines, delimiter):
             if header is None:
-                header = _header(fields, f"{file} line {line}", columns, is_partial=is_partial)
-            elif any(fields[len(header) :]) or len(fields) < len(header):
+                header, place = _header(fields, f"{file} line {line}"), f"{file} line {line}"
+                continue
+            if delimiter == " " and not rows and len(fields) == len(header) + 1:
+                header = ("", *header)  # row numbers, as pandas and R print them
+            if any(fields[len(header) :]) or len(fields) < len(header):
                 faults.append(Fault(line, _wrong_width(fields, header, delimiter)))
             else:
                 pairs = zip(header, fields, strict=False)
@@ -142,16 +160,40 @@ def read_rows(
         faults.append(Fault(line + 1, f"cannot be read from here on: {error}"))
     if header is None:
         reason = faults[0].text if faults else "is empty"
-        names = ",".join(name for name, column in columns.items() if column.required)
-        raise HpmlError(f"{file} {reason}; its first line must name its columns: {names}")
-    return Rows(header, rows, faults)
+        raise HpmlError(f"{file} {reason}; {_FIRST_LINE}")
+    return Rows(place, header, rows, faults, comments)
 
 
-def _records(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+_FIRST_LINE = "its first line must name its columns: gpus,batch,epoch_s"
+
+
+def _decode(content: bytes, file: str) -> str:
+    is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        text = content.decode("utf-16" if is_utf16 else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise HpmlError(
+            f"{file} line {line} is not UTF-8 text; save the file as CSV UTF-8"
+        ) from error
+    if "\0" in text:
+        raise HpmlError(f"{file} is not UTF-8 text; save the file as CSV UTF-8")
+    return text
+
+
+def _lines(text: str, comments: list[int]) -> Iterator[str]:
+    """Yield the lines; comments, whose numbers are added to `comments`, and rules are blank."""
+    for number, line in enumerate(io.StringIO(text, newline=""), 1):
+        is_comment = line.lstrip().startswith("#")
+        if is_comment:
+            comments.append(number)
+        is_rule = ("-" in line or "=" in line) and _RULE.issuperset(line)
+        yield "\n" if is_comment or is_rule else line
+
+
+def _records(lines: Sequence[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yield lines that are not blank: (number, fields without the blanks around them)."""
-    reader = csv.reader(
-        io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True, strict=True
-    )
+    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
     start = 1
     for fields in reader:
         line, start = start, reader.line_num + 1
@@ -160,45 +202,122 @@ def _records(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
             yield line, stripped
 
 
-def _delimiter(text: str, columns: Collection[str]) -> str:
-    """Return the delimiter that makes most known columns of the first line that is not blank."""
-    header = next((line for line in text.splitlines() if line.strip(f"{DELIMITERS} ")), "")
-
-    def known(delimiter: str) -> int:
-        return sum(field.strip(' "').lower() in columns for field in header.split(delimiter))
-
-    return max(DELIMITERS, key=known)
+def _delimiter(header: str) -> str:
+    """Return the delimiter that is most often in the header, outside of quotes."""
+    unquoted = re.sub(r'"[^"]*"', "", header)
+    delimiter = max(DELIMITERS, key=unquoted.count)
+    return delimiter if delimiter in unquoted else " "
 
 
-def _header(
-    fields: Sequence[str], line: str, columns: Mapping[str, ColumnSpec], *, is_partial: bool
-) -> tuple[str, ...]:
-    """Return the names of a file's columns.
-
-    Raises:
-        HpmlError: a name is unknown or given twice, or a required one is missing.
-    """
-    names = [name.lower() for name in fields]
+def _header(fields: Sequence[str], place: str) -> tuple[str, ...]:
+    """Return the names of a file's columns, blank ones at the end left out."""
+    names = [*fields]
     while not names[-1]:
         names.pop()
     for name in names:
-        if name not in columns and not is_partial:
-            near = nearest(name, columns, cutoff=0.65)  # `time` is not `date`
-            hint = f"did you mean {near}? " if near else ""
+        if re.fullmatch(r"[+-]?[0-9.,]+", name):
             raise HpmlError(
-                f"{line}: unknown column {name!r}; {hint}Columns are {', '.join(columns)}"
+                f"{place}: {name} is no name of a column; {_FIRST_LINE} (a line that begins "
+                "with # is a comment)"
             )
-        if names.count(name) > 1:
-            raise HpmlError(f"{line}: column {name} is given {names.count(name)} times")
+    return tuple(names)
+
+
+class Selection(NamedTuple):
+    """The rows of a file with the fields of the columns that are read, and remarks on the rest."""
+
+    table: Rows
+    remarks: list[str]
+
+
+def select(
+    table: Rows, columns: Mapping[str, ColumnSpec], elsewhere: Collection[str] = ()
+) -> Selection:
+    """Return the fields of these columns, which may be in any order.
+
+    Other columns are ignored, but not one that is probably misspelt: a name that is like that of a
+    column neither in the file nor given `elsewhere`.
+
+    Raises:
+        HpmlError: a name is misspelt or given twice, or a required column is missing.
+    """
+    names = {name: _normal(name) for name in table.columns}
+    given = [*map(_normal, table.columns)]
+    for name in given:
+        if name in columns and given.count(name) > 1:
+            raise HpmlError(f"{table.header}: column {name} is given {given.count(name)} times")
+    absent = {n: column for n, column in columns.items() if n not in {*given, *elsewhere}}
+    for name in given:
+        if name not in columns:
+            _check_spelling(name, absent, table.header)
+    _check_nameless(table)
+    _check_required(given, columns, table.header)
+    rows = [
+        Row(
+            row.line,
+            {names[name]: text for name, text in row.fields.items() if names[name] in columns},
+        )
+        for row in table.rows
+    ]
+    remarks = []
+    if table.comments:
+        remarks.append(f"comments were left out: lines {ranges_text(table.comments)}")
+    if unread := [name for name in table.columns if name and names[name] not in columns]:
+        remarks.append(f"columns that were not read: {names_text(unread)}")
+    known = tuple(name for name in given if name in columns)
+    return Selection(table._replace(columns=known, rows=rows), remarks)
+
+
+def _normal(name: str) -> str:
+    """Return the name of a column in small letters, without the unit of times.
+
+    >>> _normal("Epoch_s (s)"), _normal("seconds [sec]"), _normal("rate (images/s)")
+    ('epoch_s', 'seconds', 'rate (images/s)')
+    """
+    return _SECONDS.sub("", name.lower())
+
+
+def _check_spelling(name: str, absent: Mapping[str, ColumnSpec], header: str) -> None:
+    required = [column for column, spec in absent.items() if spec.required]
+    near = nearest(name, required, cutoff=0.65) or nearest(name, absent, cutoff=0.7)
+    base = name.partition("(")[0].partition("[")[0].strip()
+    if base in absent:
+        near = base
+    if _RATE.search(name):
+        near = "rate" if "rate" in absent and "epoch_s" in absent else None
+    if near:
+        raise HpmlError(
+            f"{header}: unknown column {name!r}; did you mean {near}? Rename it, or leave it out"
+        )
+
+
+def _check_nameless(table: Rows) -> None:
+    """Refuse a column without a name, unless it is blank or has the numbers of rows."""
+    for row in table.rows:
+        text = row.fields.get("", "")
+        if not re.fullmatch(r"\d*(\.0)?", text, re.ASCII):
+            number = table.columns.index("") + 1
+            raise HpmlError(
+                f"{table.header}: column {number} has no name (line {row.line}: {text}): name it"
+            )
+
+
+def _check_required(given: Collection[str], columns: Mapping[str, ColumnSpec], header: str) -> None:
     required = {name: column.instead for name, column in columns.items() if column.required}
-    missing = [name for name, instead in required.items() if not {name, instead} & {*names}]
+    missing = [name for name, instead in required.items() if not {name, instead} & {*given}]
     if missing:
         words = [f"{name} (or {other})" if other else name for name, other in required.items()]
         raise HpmlError(
-            f"{line}: column {', '.join(missing)} is missing; required are {', '.join(words)}, "
-            f"the file has {', '.join(names)}"
+            f"{header}: column {', '.join(missing)} is missing; required are {', '.join(words)}, "
+            f"the file has {names_text(given)}"
         )
-    return tuple(names)
+
+
+def names_text(names: Iterable[str]) -> str:
+    """Return the names of columns as a list, cut where it is long."""
+    shown = [name[:_SHOWN_CHARACTERS] for name in names if name]
+    more = len(shown) - _SHOWN_COLUMNS
+    return ", ".join(shown[:_SHOWN_COLUMNS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _wrong_width(fields: Sequence[str], header: Sequence[str], delimiter: str) -> str:

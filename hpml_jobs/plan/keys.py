@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, OverrideType, ValueType
+from hydra.core.override_parser.types import Override, OverrideType, QuotedString, ValueType
 from hydra.errors import HydraException
 
 from hpml_jobs.core.errors import UsageError
@@ -258,6 +258,17 @@ def _remedy(text: str, following: str) -> str:
     return "" if "=" in text else "; expected key=value, or a command (hpml-jobs --help)"
 
 
+def _unquoted(value: Any) -> Any:
+    """Return a value of a sweep as Override.value() would, with the text of what was in quotes."""
+    if isinstance(value, QuotedString):
+        return value.text
+    if isinstance(value, list):
+        return [_unquoted(inner) for inner in value]
+    if isinstance(value, dict):
+        return {_unquoted(key): _unquoted(inner) for key, inner in value.items()}
+    return value
+
+
 def _values(override: Override, *, multirun: bool) -> list[Any]:
     key = override.key_or_group
     text = (override.input_line or "").partition("=")[2].strip()
@@ -268,7 +279,7 @@ def _values(override: Override, *, multirun: bool) -> list[Any]:
     if not multirun:
         raise UsageError(f"{override.input_line} is a sweep: add -m")
     # sweep_string_iterator is for Hydra's own multirun; here the values keep their types
-    values = list(itertools.islice(override.sweep_iterator(), MOST_VALUES + 1))
+    values = list(itertools.islice(map(_unquoted, override.sweep_iterator()), MOST_VALUES + 1))
     if len(values) > MOST_VALUES:
         raise UsageError(f"{override.input_line} has more than {MOST_VALUES:,} values: give fewer")
     texts: list[str | None] = list(text.split(","))

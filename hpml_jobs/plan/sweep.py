@@ -69,11 +69,18 @@ def expand(overrides: list[str], *, multirun: bool, config_dir: Path | None = No
         return _expand(parsed, configs)
 
 
+_QUOTED = r"""('([^'\\]|\\.)*'|"([^"\\]|\\.)*")"""
+_IN_QUOTES = re.compile(f"{_QUOTED}( *, *{_QUOTED})*", re.DOTALL)
+"""A value in Hydra's own quotes, or several, which are swept."""
+
+
 def _as_meant(text: str) -> str:
     """Return an override as Hydra's grammar has it, of keys whose values are typed without it.
 
     >>> [_as_meant(text) for text in ("hosts=a,b", "window=5,9", "unit=tokens", "args={gpus}")]
     ['cluster.hosts=[a,b]', 'window=[5,9]', 'workload.unit=tokens', "args='{gpus}'"]
+    >>> [_as_meant(text) for text in ("args='-b {batch}'", "args='a' 'b'")]
+    ["args='-b {batch}'", "args='\\\\'a\\\\' \\\\'b\\\\''"]
     """
     typed, _, value = text.partition("=")
     key = {"hosts": "cluster.hosts", "unit": "workload.unit"}.get(typed, typed)
@@ -82,7 +89,7 @@ def _as_meant(text: str) -> str:
         if typed == "window" and not re.fullmatch(r"\d+,\d+", inside):
             raise UsageError(f"{text}: {WINDOW_MEANING}")
         value = f"[{inside}]"
-    elif typed in ("script", "args"):  # any text
+    elif typed in ("script", "args") and not _IN_QUOTES.fullmatch(value):  # any text
         quoted = re.sub(r"(\\*)'", r"\1\1\\'", value)
         value = "'" + re.sub(r"(\\+)$", r"\1\1", quoted) + "'"
     return f"{key}={value}" if value else text

@@ -1,7 +1,7 @@
 """Cells over the machines of `cluster=ssh`: checks of the hosts, and one cell on several."""
 
-import json
 import math
+import os
 import re
 import secrets
 import shlex
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import msgspec
 
@@ -24,6 +24,8 @@ from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.processes import die_with_parent
 from hpml_jobs.core.record import Attempt
+from hpml_jobs.core.text import printable
+from hpml_jobs.core.value import decode_json
 from hpml_jobs.job.host import BEAT_S, HostFacts
 from hpml_jobs.job.workers import RENDEZVOUS_PORTS
 from hpml_jobs.study.attempt import AttemptEnd, Progress, utc_now
@@ -32,6 +34,18 @@ from hpml_jobs.study.files import encode, write_whole
 
 ANSWER_S = 30.0
 """How long a host may take to answer: a first start of Python from a network folder is slow."""
+
+LINE_BYTES = 1 << 16
+"""The longest line of a host that is read as one."""
+
+MOST_LINES = 10_000
+"""How many lines a host may print before its answer, in files that its shell starts with."""
+
+TAIL_BYTES = 4096
+"""How much of what a host writes on standard error is kept: the end."""
+
+SHOWN_CHARACTERS = 200
+"""How much of a text of a host a message has."""
 
 LOST_CODE = 255
 """Exit code of ssh itself: there is no connection, or none any more."""
@@ -58,7 +72,38 @@ _REMEDIES = (
 """Patterns of the last line on standard error, and remedies; the first that matches counts."""
 
 
-def _start(cluster: Cluster, host: str, words: tuple[str, ...], output: int, errors: Any) -> Any:
+T = TypeVar("T")
+
+
+class _AnyFacts(msgspec.Struct):
+    """What the facts of each version of the program have."""
+
+    hpml_jobs: str
+
+
+class _Tail(threading.Thread):
+    """The end of what a process writes on standard error, read until it ends."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        super().__init__(daemon=True)
+        self._descriptor = os.dup(stream.fileno())  # the stream may be closed before
+        self._end = b""
+        self.start()
+
+    def run(self) -> None:
+        """Read, and keep the end."""
+        while chunk := os.read(self._descriptor, LINE_BYTES):
+            self._end = (self._end + chunk)[-TAIL_BYTES:]
+        os.close(self._descriptor)
+
+    def last_line(self) -> str:
+        """Return the last line of an ended process; another one may keep its output open."""
+        self.join(1)
+        lines = self._end.decode(errors="replace").strip().splitlines() or [""]
+        return _shown(lines[-1].strip())
+
+
+def _start(cluster: Cluster, host: str, words: tuple[str, ...], output: int) -> Any:
     """Start `hpml_jobs.job.host` on a host; it ends with its standard input.
 
     Raises:
@@ -71,8 +116,7 @@ def _start(cluster: Cluster, host: str, words: tuple[str, ...], output: int, err
             ["ssh", *options, host, f"cd / && exec {command}"],
             stdin=subprocess.PIPE,
             stdout=output,
-            stderr=errors,
-            text=True,
+            stderr=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for this process, which ends the hosts' cells
             preexec_fn=die_with_parent,  # noqa: PLW1509  (no threads here yet)
         )
@@ -99,58 +143,114 @@ def _faults(cluster: Cluster, hosts: Sequence[str], folder: Path) -> list[str]:
         started: dict[str, Any] = {}
         for host, port in zip(hosts, ports, strict=True):
             words = ("answer", marker.name, str(port))
-            started[host] = _start(cluster, host, words, subprocess.PIPE, subprocess.PIPE)
-            held.callback(started[host].communicate)
+            started[host] = held.enter_context(_start(cluster, host, words, subprocess.PIPE))
             held.callback(started[host].kill)
+        tails = {host: _Tail(process.stderr) for host, process in started.items()}
         pool = held.enter_context(ThreadPoolExecutor(len(hosts)))
 
-        def next_lines() -> dict[str, str]:
-            return dict(zip(started, pool.map(_read_line, started.values()), strict=True))
+        def answers(read: Callable[[bytes], T]) -> dict[str, T | None]:
+            lines = pool.map(lambda process: _answer(process, read), started.values())
+            return dict(zip(started, lines, strict=True))
 
-        lines = next_lines()
-        if silent := [host for host, line in lines.items() if not line]:
-            return [_why_silent(host, started[host]) for host in silent]
-        facts = {host: msgspec.json.decode(line, type=HostFacts) for host, line in lines.items()}
-        if faults := list(_differences(facts, marker.name)):
+        facts: dict[str, HostFacts] = {}
+        versions: dict[str, str] = {}
+        silent: list[str] = []
+        for host, answer in answers(_read_facts).items():
+            if answer is None:
+                silent.append(_why_silent(host, started[host], tails[host]))
+            else:
+                versions[host] = answer.hpml_jobs
+            if isinstance(answer, HostFacts):
+                facts[host] = answer
+        if faults := silent or list(_differences(versions, facts, marker.name)):
             return faults
-        addresses = json.dumps({host: fact.port for host, fact in facts.items()})
+        ports_of_hosts = {host: fact.port for host, fact in facts.items()}
         for process in started.values():
-            with suppress(BrokenPipeError):
-                process.stdin.write(addresses + "\n")
-                process.stdin.flush()
-        return _unreachable(next_lines())
+            _send(process, msgspec.json.encode(ports_of_hosts) + b"\n")
+        return _unreachable(answers(lambda line: _read_others(line, hosts)))
 
 
-def _read_line(process: Any) -> str:
-    """Return the next line of JSON that a host prints; empty if it ends without, or is too slow."""
+def _send(process: Any, text: bytes) -> None:
+    with suppress(BrokenPipeError):
+        os.write(process.stdin.fileno(), text)
+
+
+def _answer(process: Any, read: Callable[[bytes], T]) -> T | None:
+    """Return the next line that can be read; None if the host ends without, or is too slow."""
     timer = threading.Timer(ANSWER_S, process.kill)
     timer.start()
-    try:  # a shell's own start file may print too
-        return next((line for line in process.stdout if line.startswith("{")), "")
+    try:
+        for _ in range(MOST_LINES):
+            if not (line := process.stdout.readline(LINE_BYTES)):
+                process.wait()
+                return None
+            with suppress(ValueError):  # a shell's own start file may print too
+                return read(line)
     finally:
         timer.cancel()
+    process.kill()
+    return None
 
 
-def _why_silent(host: str, process: Any) -> str:
+def _read_facts(line: bytes) -> HostFacts | _AnyFacts:
+    """Read a host's facts, only the version if it is another one.
+
+    Raises:
+        ValueError: the line has none.
+    """
+    version = decode_json(line, _AnyFacts)
+    if version.hpml_jobs != __version__:
+        return version
+    facts = decode_json(line, HostFacts)
+    if not 0 < facts.port < 1 << 16:
+        raise ValueError(f"port {facts.port}")
+    return facts
+
+
+def _read_others(line: bytes, hosts: Sequence[str]) -> dict[str, str]:
+    """Read which hosts a host cannot connect to, and why.
+
+    Raises:
+        ValueError: the line does not say that.
+    """
+    others = decode_json(line, dict[str, str])
+    if not others.keys() <= {*hosts}:
+        raise ValueError("names of others")
+    return others
+
+
+def _why_silent(host: str, process: Any, tail: _Tail) -> str:
     """Return why a host gave no answer, with the remedy."""
-    code, error = process.wait(), _last_line(process.stderr)
-    if code < 0 or not error:
-        return f"{host}: no answer within {ANSWER_S:g} s: see ssh -v {host}"
+    code, error = process.wait(), tail.last_line()
+    if code < 0:
+        return f"{host}: no answer within {ANSWER_S:g} s or {MOST_LINES} lines: see ssh -v {host}"
+    if not error:
+        return f"{host}: no answer, but exit code {code}: see ssh -v {host}"
     remedies = (remedy for pattern, remedy in _REMEDIES if re.search(pattern, error))
     remedy = next(remedies, "see ssh -v {host}").format(host=host)
     return f"{host}: {error.removeprefix('ssh: ').rstrip('.')}: {remedy}"
 
 
-def _last_line(errors: IO[str]) -> str:
-    return (errors.read().strip().splitlines() or [""])[-1].strip()
+def _shown(text: str) -> str:
+    """Return a text of a host as a part of a line."""
+    line = " ".join(printable(text).split())
+    return line if len(line) <= SHOWN_CHARACTERS else f"{line[:SHOWN_CHARACTERS]}…"
 
 
-def _differences(facts: Mapping[str, HostFacts], marker: str) -> Iterator[str]:
-    """Yield what differs between the hosts, or between them and this machine."""
-    for name, here in (("hpml_jobs", {"this machine": __version__}), ("python", {}), ("torch", {})):
-        versions = here | {host: getattr(fact, name) for host, fact in facts.items()}
-        if len(set(versions.values())) > 1 or not all(versions.values()):
-            each = ", ".join(f"{host} {version or 'none'}" for host, version in versions.items())
+def _differences(
+    versions: Mapping[str, str], facts: Mapping[str, HostFacts], marker: str
+) -> Iterator[str]:
+    """Yield what differs between the hosts, or between them and this machine.
+
+    Another version of the program may have other facts, which are not compared.
+    """
+    compared = {"hpml_jobs": {"this machine": __version__, **versions}}
+    if len(facts) == len(versions):
+        compared["python"] = {host: fact.python for host, fact in facts.items()}
+        compared["torch"] = {host: fact.torch for host, fact in facts.items()}
+    for name, by_host in compared.items():
+        if len(set(by_host.values())) > 1 or not all(by_host.values()):
+            each = ", ".join(f"{host} {_shown(text) or 'none'}" for host, text in by_host.items())
             yield f"{name} differs ({each}): install the same on all, or set cluster.python="
     if absent := [host for host, fact in facts.items() if fact.marker != marker]:
         yield (
@@ -163,12 +263,13 @@ def _differences(facts: Mapping[str, HostFacts], marker: str) -> Iterator[str]:
             yield f"{host} and {other} are the same machine: name each machine once"
 
 
-def _unreachable(lines: Mapping[str, str]) -> list[str]:
+def _unreachable(answers: Mapping[str, Mapping[str, str] | None]) -> list[str]:
     """Return which hosts cannot connect to which others, in one line; none where all can."""
+    silent = {"others": "no answer"}
     faults = [
-        f"{host} cannot connect to {other} ({fault})"
-        for host, line in lines.items()
-        for other, fault in json.loads(line or '{"others": "no answer"}').items()
+        f"{host} cannot connect to {other} ({_shown(fault)})"
+        for host, others in answers.items()
+        for other, fault in (silent if others is None else others).items()
     ]
     remedy = "open the TCP ports between the hosts in their firewalls"
     return [f"{', '.join(faults)}: {remedy}"] if faults else []
@@ -188,12 +289,14 @@ def run_on_hosts(
     hosts = (cluster.hosts or ())[:nodes]
     began = utc_now()
     started: dict[str, Any] = {}
-    with ExitStack() as files:
-        errors = {h: files.enter_context(tempfile.TemporaryFile("w+")) for h in hosts}
+    with ExitStack() as held:
+        tails: dict[str, _Tail] = {}
         try:
             for node, host in enumerate(hosts):
                 words = ("run", job, str(node), " ".join(cluster.hosts or ()), str(folder.root))
-                started[host] = _start(cluster, host, words, subprocess.DEVNULL, errors[host])
+                started[host] = _start(cluster, host, words, subprocess.DEVNULL)
+                held.callback(started[host].stderr.close)
+            tails |= {host: _Tail(process.stderr) for host, process in started.items()}
             deadline = math.inf
             while None in (codes := [process.poll() for process in started.values()]):
                 if any(codes):
@@ -203,20 +306,16 @@ def run_on_hosts(
                     break
                 on_progress(folder.attempt(f"{job}.r0").read_progress() or Progress())
                 for process in started.values():
-                    with suppress(BrokenPipeError):
-                        process.stdin.write("\n")
-                        process.stdin.flush()
+                    _send(process, b"\n")
                 time.sleep(BEAT_S)
         finally:
             for process in started.values():
-                with suppress(BrokenPipeError):
-                    process.stdin.close()
+                process.stdin.close()
             ends = {host: process.wait() for host, process in started.items()}
         lost = [host for host, code in ends.items() if code == LOST_CODE]
         if lost and ends[hosts[0]]:
-            errors[lost[0]].seek(0)
-            reason = f"{lost[0]}: the connection was lost: {_last_line(errors[lost[0]])}"
-            attempt = Attempt(id=f"{job}.r0", job=job, started=began)
+            reason = f"{lost[0]}: the connection was lost: {tails[lost[0]].last_line()}"
+            attempt = Attempt(id=f"{job}.r0", job=job, started=began, ended=utc_now())
             end = AttemptEnd(
                 attempt=attempt, outcome=Outcome.NODE_FAIL, reason=reason, node=lost[0]
             )

@@ -96,6 +96,9 @@ def desk(tmp_path_factory):
         shutil.copy(ROOT / "docs" / "published.csv", folder / name)
     rates = (ROOT / "docs" / "choose_predict.md").read_text().partition("```\nmodel,")[2]
     (folder / "rates.csv").write_text("model," + rates.partition("```")[0])
+    runs = {"single-1gpu-b128-x1": 0.07, "ddp-4gpu-b128-x2": 0.09}
+    stamps = [f"{name},{n},{n * step_s}" for name, step_s in runs.items() for n in range(500)]
+    (folder / "h.csv").write_text("\n".join(["run,global_step,_timestamp", *stamps]))
     (folder / "docs").symlink_to(ROOT / "docs")
     (folder / "train.py").write_text("import torch\n")
     return folder

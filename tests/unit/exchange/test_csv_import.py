@@ -104,6 +104,15 @@ def test_iterations_contradicting_batch_are_kept_and_noted(working_folder, capsy
     )
 
 
+def test_iterations_of_rows_without_them_are_given(working_folder):
+    assert run_import(f"{HEADER},iterations\n4,512,15.127,98\n2,512,20,\n", "iterations=97") == 0
+    assert sorted(record.iterations for record in records_of()) == [97, 98]
+    assert run(["import", "lab.csv", "study=other", "iterations=97", "images=50000"]) == 0
+    write_csv("gpus,batch,rate,unit\n1,32,9,images/s\n", "rates.csv")
+    assert run(["import", "rates.csv", "study=rates", "iterations=97"]) == 0
+    assert [record.imported.iterations for record in records_of("rates")] == [None]
+
+
 @pytest.mark.parametrize(
     ("model", "words", "parameters"),
     [
@@ -176,15 +185,42 @@ def test_repeats_are_separate_cells(working_folder):
         LAB.upper(),
         '"gpus","batch","epoch_s"\n"1","32","48.612"\n2, "32", " 30.819 "\n4,32,3.0822e1\n',
         "epoch_s,gpus,batch\n48.612,1,32\n30.819,2,32\n30.822,4,32\n",
+        LAB.encode("utf-16"),
+        LAB.replace(",", "|"),
+        "| gpus | batch | epoch_s |\n|-----:|---|---|\n| 1 | 32 | 48.612 |\n| 2 | 32 | 30.819 |\n"
+        "| 4 | 32 | 30.822 |\n",
+        "  gpus  batch  epoch_s\n     1     32   48.612\n     2     32   30.819 \n"
+        "     4     32   30.822",
+        "+---+---+---+\n|gpus|batch|epoch_s|\n+===+===+===+\n|1|32|48.612|\n+---+---+---+\n"
+        "|2|32|30.819|\n|4|32|30.822|\n+---+---+---+\n",
+        "   gpus  batch  epoch_s\n0     1     32   48.612\n1     2     32   30.819\n"
+        "2     4     32   30.822\n",
+        "# measured by hand, it's \"so\n" + LAB.replace("4,", "  # 3,32,x\n4,", 1),
+        ",gpus,batch,epoch_s\n0,1,32,48.612\n1,2,32,30.819\n2,4,32,30.822\n",
+        "gpus,batch,epoch_s\n1.0,32.0,48.612\n2.0,32.,30.819\n4.00,32.0,30.822\n",
+        LAB.replace("epoch_s", "Epoch_s (s)"),
+        "gpus,batch,epoch_s,job_id,host\n1,32,48.612,7,a\n2,32,30.819,8,b\n4,32,30.822,9,c\n",
     ],
     ids=[
         "BOM", "Windows", "old Mac", "semicolons", "tabs", "spaces", "blank-lines",
         "empty-columns", "blank-first", "no-last-newline", "capitals", "quotes", "order",
+        "UTF-16", "pipes", "Markdown", "blanks", "box", "pandas", "comments", "index",
+        "floats", "unit", "others",
     ],
 )  # fmt: skip
 def test_csv_dialects_of_same_rows_give_same_cells(text, working_folder):
     assert run_import(text) == 0
     assert epoch_times() == LAB_TIMES
+
+
+def test_what_was_not_read_is_said_once(working_folder, capsys):
+    assert (
+        run_import("# by hand\n" + LAB.replace("\n", ",7,a\n").replace("7,a", "job,host", 1)) == 0
+    )
+    assert capsys.readouterr().err.splitlines()[:2] == [
+        "comments were left out: lines 1",
+        "columns that were not read: job, host",
+    ]
 
 
 # ---- rows that cannot be believed ----
@@ -200,6 +236,8 @@ BAD_ROWS = [
     ("1,32,1e999", "line 2: epoch_s=1e999: expected a finite number"),
     ("1,32,4_8", "line 2: epoch_s=4_8: expected a finite number"),
     ("1,32,OOM", "line 2: epoch_s=OOM: expected a number"),
+    ("1,32,4'800", "line 2: epoch_s=4'800: use a decimal point, not a comma, and no thousands"),
+    ("1,32,4 800.5", "line 2: epoch_s=4 800.5: use a decimal point, not a comma, and no thousand"),
     ("1.5,32,9", "line 2: gpus=1.5: expected a whole number"),
     ("two,32,9", "line 2: gpus=two: expected a whole number"),
     ("0,32,9", "line 2: gpus=0: must be more than 0"),
@@ -267,9 +305,23 @@ def test_global_batch_not_divisible_by_gpus_is_named(working_folder, capsys):
         (b"", "lab.csv is empty; its first line must name its columns: gpus,batch,epoch_s"),
         (b"\n\n", "lab.csv is empty"),
         (HEADER.encode(), "lab.csv has a header and no rows"),
-        (b"1,32,48.612\n", "line 1: unknown column '1'"),
+        (b"1,32,48.612\n", "line 1: 1 is no name of a column; its first line must name its col"),
         (b"gpu,batch,epoch_s\n", "line 1: unknown column 'gpu'; did you mean gpus?"),
-        (b"gpus,batch,time\n", "unknown column 'time'; Columns are gpus, batch, epoch_s, rate, "),
+        (
+            b"gpus,batch,time\n",
+            "column epoch_s is missing; required are gpus, batch, epoch_s (or r",
+        ),
+        (b"gpus,batch,epoch_s,node\n", "unknown column 'node'; did you mean nodes? Rename it, or"),
+        (b"gpus,batch,epoch_s (ms)\n", "unknown column 'epoch_s (ms)'; did you mean epoch_s?"),
+        (b"gpus,batch (global),epoch_s\n", "unknown column 'batch (global)'; did you mean batch?"),
+        (b"gpus,batch,images/s\n", "unknown column 'images/s'; did you mean rate?"),
+        (b"step,timestamp,loss\n", "line 1: a history needs a column run, the name of each row's"),
+        (b",gpus,batch,epoch_s\na,1,32,4\n", "line 1: column 1 has no name (line 2: a): name it"),
+        (
+            b"x" * 9_000 + b",y" * 9 + b"\n",
+            "the file has " + "x" * 40 + ", y, y, y, y, y, y, y and 2",
+        ),
+        (b"gpus\0,batch,epoch_s\n", "lab.csv is not UTF-8 text"),
         (
             b"gpus,batch\n1,32\n",
             "line 1: column epoch_s is missing; required are gpus,",
@@ -277,7 +329,8 @@ def test_global_batch_not_divisible_by_gpus_is_named(working_folder, capsys):
         (b"gpus,gpus,batch,epoch_s\n", "column gpus is given 2 times"),
         (b'"gpus,batch\n1,32', "lab.csv cannot be read from here on: unexpected end"),
         (b"gpus,batch,epoch_s\n1,32,\xe9\n", "lab.csv line 2 is not UTF-8 text"),
-        (LAB.encode("utf-16"), "lab.csv line 1 is not UTF-8 text"),
+        (LAB.encode("utf-16-le"), "lab.csv is not UTF-8 text"),
+        (LAB.encode("utf-16")[:-1], "is not UTF-8 text"),
     ],
 )
 def test_file_with_wrong_columns_is_named(content, message, working_folder, capsys):
@@ -303,6 +356,7 @@ def test_file_with_wrong_columns_is_named(content, message, working_folder, caps
         ("lab.csv study=../x", 2, "study='../x' is not a name"),
         ("lab.csv study=x batch_is=all", 2, "batch_is=all: choose one of per_gpu, global"),
         ("lab.csv study=x images=0", 2, "images=0: expected a whole number of 1 or more"),
+        ("lab.csv study=x iterations=0", 2, "iterations=0: expected a whole number of 1 or more"),
         ("lab.csv study=x parameters=11M", 2, "parameters=11M: expected a whole number"),
         ("lab.csv study=x", 1, "lab.csv cannot be read: No such file or directory"),
         (". study=x", 1, ". cannot be read: Is a directory"),

@@ -51,6 +51,27 @@ def test_another_text_or_another_argument_is_another_cell(folder: Path) -> None:
     assert plan("batch=4", "script=train.py", ARGS).cells[0].slug != first
 
 
+@pytest.mark.parametrize(
+    ("word", "args"),
+    [
+        ("args='-b {batch} --lr 1'", ["-b {batch} --lr 1"]),
+        ('args="-b {batch} --lr 1"', ["-b {batch} --lr 1"]),
+        ("args='-b {batch} --name \\'a b\\''", ["-b {batch} --name 'a b'"]),
+        ("args=\"-b {batch} --name 'a, b'\"", ["-b {batch} --name 'a, b'"]),
+        ("args='-b {batch}','-b {batch} --lr 2'", ["-b {batch}", "-b {batch} --lr 2"]),
+        ("args='-b {batch}', \"--lr 2\"", ["-b {batch}", "--lr 2"]),
+        ("args='a' 'b' {batch}", ["'a' 'b' {batch}"]),
+        ("args=-b {batch} --name 'a, b'", ["-b {batch} --name 'a, b'"]),
+        ("args='a',{batch},x=\"y\"", ["'a',{batch},x=\"y\""]),
+    ],
+)
+def test_quotes_around_the_whole_value_are_those_of_hydra(word: str, args: list[str]) -> None:
+    sweep = expand(["cluster=local", "script='train.py'", word], multirun=True)
+    assert [(settings.script, settings.args) for settings in sweep.settings] == [
+        ("train.py", text) for text in args
+    ]
+
+
 def test_the_files_of_a_module_and_of_a_script_in_the_arguments_count(folder: Path) -> None:
     (folder / "pkg").mkdir()
     (folder / "pkg" / "__init__.py").touch()

@@ -296,6 +296,19 @@ def test_recipe_keys_change_what_auto_becomes(working_folder):
     assert sweep_of().origins["recipe."] == "conf/recipe/plain.yaml"
 
 
+@pytest.mark.parametrize(
+    ("word", "names"),
+    [
+        ("workload.args.name='a','b c'", ["a", "b c"]),
+        ('workload.args.name="a, b",c', ["a, b", "c"]),
+        ("workload.args.name='1','true'", ["1", "true"]),
+        ("workload.args.name=choice('a','b')", ["a", "b"]),
+    ],
+)
+def test_values_in_quotes_are_swept_as_text(working_folder, word, names):
+    assert [s.workload.args["name"] for s in sweep_of(*OWN, word).settings] == names
+
+
 @pytest.mark.parametrize("mark", ["", "+"])
 def test_args_are_swept_with_their_types(working_folder, mark):
     words = [f"{mark}workload.args.width=8,0.5,true,wide", f"{mark}workload.args.tied=false"]

@@ -171,6 +171,7 @@ def deliver(
     """
     from hpml_jobs.cli.run import run_here
     from hpml_jobs.study.snapshot import restore_records
+    from hpml_jobs.submit.explain import unused_variables
     from hpml_jobs.submit.job_requests import check_submission, make_requests
 
     if manner.dry_run:
@@ -195,6 +196,9 @@ def deliver(
             if not is_local:
                 requests = make_requests(selection.plan, selection.send)
                 check_submission(selection, requests)
+                if requests:
+                    print_note(unused_variables(selection.plan, requests))
+                    _refuse_before_queue(selection.plan)
                 _confirm(selection, requests, manner)
             if command and selection.send:
                 study.add_command(command)
@@ -204,6 +208,23 @@ def deliver(
         raise InterruptError(f"interrupted; nothing was submitted; again: {repeated()}") from fault
     if is_local:  # another submission does not wait for these cells
         run_here(selection, json=manner.json)
+
+
+def _refuse_before_queue(plan: "Plan") -> None:
+    """Refuse jobs that this machine knows to fail; say what only a node can tell.
+
+    Raises:
+        UsageError: the first problem, with its remedy.
+    """
+    from hpml_jobs.core.answers import Severity
+    from hpml_jobs.doctor.examine import NODES_MAY_DIFFER, before_queue
+
+    for finding in before_queue(plan):
+        text = f"{finding.about}: {finding.seen}; {finding.remedy}"
+        if finding.level is Severity.PROBLEM:
+            raise UsageError(f"{text} (nothing was submitted)")
+        if finding.remedy == NODES_MAY_DIFFER:
+            print_note(f"warning: {text}")
 
 
 def _confirm(selection: "Selection", requests: "Sequence[JobRequest]", manner: Manner) -> None:

@@ -32,6 +32,7 @@ from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import HpmlError, InterruptError, UsageError
 from hpml_jobs.core.text import counted
+from hpml_jobs.slurm.commands import has_sbatch
 from hpml_jobs.slurm.jobs import array_ids
 
 if TYPE_CHECKING:
@@ -178,6 +179,11 @@ def deliver(
         selection = choose()
         if selection is not None:
             print_note(*selection.notes)
+            if has_sbatch():
+                try:
+                    _refuse_before_queue(selection.plan)
+                except UsageError as error:
+                    print_note(f"it would be refused: {error}")
             show_preview(selection, json=manner.json, all_cells=manner.all_cells)
         return
     try:
@@ -219,10 +225,11 @@ def _refuse_before_queue(plan: "Plan") -> None:
     from hpml_jobs.core.answers import Severity
     from hpml_jobs.doctor.examine import NODES_MAY_DIFFER, before_queue
 
-    for finding in before_queue(plan):
+    findings = before_queue(plan) if plan.cluster.launcher is not Launcher.LOCAL else ()
+    for finding in findings:
         text = f"{finding.about}: {finding.seen}; {finding.remedy}"
         if finding.level is Severity.PROBLEM:
-            raise UsageError(f"{text} (nothing was submitted)")
+            raise UsageError(text)
         if finding.remedy == NODES_MAY_DIFFER:
             print_note(f"warning: {text}")
 

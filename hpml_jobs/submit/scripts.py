@@ -216,7 +216,8 @@ def setup(shape: Shape, cluster: Cluster) -> list[str]:
 _SETUP = f"""\
 hpml_failed() {{
   [ -n "$hpml_line" ] || return
-  echo "{JOB_WORDS}a line of cluster.setup ended the job with exit code $1: ${{hpml_line//$'\\n'/; }}" >&2
+  hpml_words="a line of cluster.setup ended the job with exit code $1"
+  echo "{JOB_WORDS}$hpml_words: ${{hpml_line//$'\\n'/; }}" >&2
   hpml_line=
   exit $(($1 ? $1 : 1))
 }}

@@ -105,6 +105,7 @@ def _batch_of_ladder(
     On this machine the ladder runs at once. `options` are those of the command beside its words.
     """
     from hpml_jobs.submit import largest_batch
+    from hpml_jobs.submit.explain import words_of_variables
     from hpml_jobs.submit.selection import select
 
     ladder = planned(largest_batch.ladder_words(words))
@@ -119,6 +120,7 @@ def _batch_of_ladder(
             f"batch, up to {hours:.3g} GPU-hours"
         )
         then = [largest_batch.LADDER if word == largest_batch.AUTO else word for word in words]
+        then += words_of_variables(ladder)
         ladder = ladder._replace(then=("submit", *options, *then, "--yes"), later_gpu_hours=hours)
         deliver(ladder.study, lambda: select(ladder), manner, command=repeated())
         if manner.dry_run or ladder.cluster.launcher is not Launcher.LOCAL:

@@ -252,7 +252,7 @@ def followup_options(cluster: Cluster, memory_gb: int) -> dict[str, Any]:
     """
     requests_memory = cluster.mem_gb_per_gpu is not None
     options = _site_options(cluster, sets_memory=requests_memory)
-    options = {name: v for name, v in options.items() if not name.startswith(_OF_GPUS)}
+    options = {name: v for name, v in options.items() if not name.startswith(_OF_CELLS)}
     options |= {"nodes": 1, "ntasks": 1, "cpus-per-task": 1}
     if cluster.cpu_partition:
         options |= {"partition": cluster.cpu_partition, "constraint": None}  # other nodes
@@ -261,8 +261,8 @@ def followup_options(cluster: Cluster, memory_gb: int) -> dict[str, Any]:
     return _checked(options)
 
 
-_OF_GPUS = ("gpu", "gres")
-"""The beginnings of options that are refused, or mean nothing, without GPUs."""
+_OF_CELLS = ("gpu", "gres", "hold")
+"""The beginnings of options of the cells alone: of GPUs, and a hold, which their end waits for."""
 
 
 def _site_options(cluster: Cluster, *, sets_memory: bool) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.core.recipe import PLAIN
-from hpml_jobs.core.sbatch import default_variables
+from hpml_jobs.core.sbatch import Default, default_variables
 from hpml_jobs.plan.config_folders import GROUPS, ConfigFolders
 from hpml_jobs.plan.keys import (
     checked_value,
@@ -59,6 +59,7 @@ class Composer:
             self._extra.insert(0, f"hydra.searchpath=['file://{configs.users}']")
         self._choices: dict[str, list[str]] = {}  # that were composed, by group
         self._default_origins: dict[str, str] = {}
+        self._variables: dict[str, Default] = {}
 
     @property
     def origins(self) -> dict[str, str]:
@@ -114,6 +115,16 @@ class Composer:
             if key not in self._defaults:
                 OmegaConf.update(config, key, checked_value(key, default.value))
                 self._default_origins[key] = default.variable
+                self._variables[key] = default
+
+    def variables_text(self, given: Container[str]) -> str:
+        """Return the keys that variables of sbatch give a value, in one line; else nothing.
+
+        `given` are the keys of the command line and the grid, which go over the defaults.
+        """
+        values = self._variables.items()
+        texts = [f"{key}={d.value} ({d.variable})" for key, d in values if key not in given]
+        return f"from your shell: {', '.join(texts)}" if texts else ""
 
     def with_recipe(self, config: DictConfig, workload: str, recipe: str) -> DictConfig:
         """Return a configuration that was composed with `recipe=auto` with what that becomes."""

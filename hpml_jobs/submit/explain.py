@@ -91,6 +91,23 @@ def preview_of(selection: Selection) -> Preview:
     )
 
 
+_VARIABLES = ("SBATCH_", "SLURM_")
+
+
+def words_of_variables(plan: Plan) -> list[str]:
+    """Return what variables of sbatch have given to keys, as a command line has it.
+
+    In a job these variables are not read.
+    """
+    keys = {option.default_of for option in OPTIONS.values()}
+    values = [(key, value) for key, value in _values(plan) if key in keys]
+    return [
+        f"{key}={value}"
+        for key, value in values
+        if plan.origins.get(key, "").startswith(_VARIABLES)
+    ]
+
+
 def unused_variables(plan: Plan, requests: Sequence[JobRequest]) -> str:
     """Return which variables of sbatch the jobs do not follow, in one line; else nothing.
 
@@ -108,9 +125,9 @@ def unused_variables(plan: Plan, requests: Sequence[JobRequest]) -> str:
         value = str(parse_minutes(given)) if name == "time" else given
         if value != keys.get(option.default_of):
             by = option.keys or "the program"
-            unused.append(
-                f"{variable}={given} ({by} {'set' if ' and ' in by else 'sets'} --{name})"
-            )
+            sets = "set" if " and " in by else "sets"
+            shown = f"{variable}={given}" if given else variable
+            unused.append(f"{shown} ({by} {sets} --{name})")
     return f"not used: {', '.join(unused)}" if unused else ""
 
 

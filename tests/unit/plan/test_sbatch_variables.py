@@ -129,6 +129,26 @@ def test_memory_of_a_variable_counts_where_the_program_requests_none(slurm, monk
         assert bool(unused_variables(plan, requests_of(plan))) is not counts
 
 
+def test_submission_says_what_the_shell_gives(slurm, monkeypatch, capsys):
+    monkeypatch.setenv("SBATCH_TIMELIMIT", "7")
+    monkeypatch.setenv("SBATCH_PARTITION", "main")
+    monkeypatch.setenv("SBATCH_WAIT", "")
+    words = ("cluster=slurm", "gpu_type=v100", "workload=digits", "cluster.partition=main")
+    assert run([*words]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert "from your shell: minutes=7 (SBATCH_TIMELIMIT)" in lines
+    assert "not used: SBATCH_WAIT (the program sets --wait)" in lines
+
+
+def test_followup_job_of_a_ladder_keeps_what_the_shell_gives(slurm, monkeypatch):
+    """In that job the variables are not read."""
+    monkeypatch.setenv("SBATCH_TIMELIMIT", "7")
+    monkeypatch.setenv("SBATCH_PARTITION", "main")
+    words = ("grid=large_batch", "largest_batch=auto", "cluster=slurm", "gpu_type=v100")
+    assert run([*words, "study=mine", "cluster.cpu_partition=cpu", "workload=digits"]) == 0
+    assert "minutes=7 cluster.partition=main" in slurm.scripts[-1]
+
+
 # ---- one of several clusters ----
 
 

@@ -239,7 +239,8 @@ def _with_clusters_of(study: Study, cluster: Cluster) -> Cluster:
     earlier = study.last_cluster()
     if earlier is None or Launcher.LOCAL in (earlier.launcher, cluster.launcher):
         return cluster
-    if earlier.clusters == cluster.clusters:
+    history = study.history()
+    if earlier.clusters == cluster.clusters or not (history.sent or history.unanswered):
         return cluster
     if earlier.clusters is None or cluster.clusters is not None:
         raise UsageError(

@@ -15,7 +15,7 @@ from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.process_times import Process
 from hpml_jobs.core.text import counted
 from hpml_jobs.plan.cells import Plan, PlannedCell
-from hpml_jobs.slurm.commands import sbatch_environment
+from hpml_jobs.slurm.commands import ask_cluster, sbatch_environment
 from hpml_jobs.status.recover import read_history
 from hpml_jobs.study.files import encode, others_can_write, take_from_others, write_whole, writing
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine, copies_of
@@ -60,6 +60,7 @@ def send(
     """
     if not requests:
         return
+    ask_cluster(plan.cluster.clusters)
     check_folder(plan.study)
     write_cells(plan.study, [planned for request in requests for planned in request.cells])
     plan.study.write_cluster(plan.cluster)

@@ -191,6 +191,17 @@ def test_study_stays_on_its_cluster(slurm, monkeypatch):
         plan_of(*words)
 
 
+def test_study_without_a_job_is_on_no_cluster(slurm, monkeypatch):
+    words = ("cluster=slurm", "gpu_type=v100", "workload=digits", "study=mine")
+    monkeypatch.setenv("SLURM_CLUSTERS", "mistyped")
+    slurm.accept_then_refuse(0, "sbatch: error: No cluster 'mistyped' known by database.")
+    assert run([*words]) == 1
+    monkeypatch.delenv("SLURM_CLUSTERS")
+    slurm.accept_then_refuse(9)
+    assert run([*words]) == 0
+    assert "SLURM_CLUSTERS" not in slurm.environment_of_call()
+
+
 def test_study_of_this_cluster_does_not_ask_that_of_the_shell(slurm, monkeypatch):
     plan = plan_with_folder("cluster=greene", "gpus=1", "study=mine")
     send_cells(plan)

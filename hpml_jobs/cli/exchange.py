@@ -1,9 +1,10 @@
 """Commands of what goes in and out: archive, import and export."""
 
+import contextlib
 import re
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
@@ -13,11 +14,13 @@ import typer
 from hpml_jobs.cli.completion import exported as completed
 from hpml_jobs.cli.console import print_json, print_note
 from hpml_jobs.cli.options import Json, Outputs, StudyName, find_study, outputs_words
+from hpml_jobs.core.cell import CellFile
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.text import counted, nearest
 from hpml_jobs.study.files import read_bytes, reading
+from hpml_jobs.study.redaction import unjudged_options
 from hpml_jobs.study.selection import check_name
 from hpml_jobs.study.study import Study
 
@@ -60,6 +63,8 @@ def archive(
     selected = find_study(study, outputs)
     file = Path(f"{selected.name}{SUFFIX}") if to is None else to.expanduser()
     options = PackOptions(anonymous=anonymous, logs=logs, traces=traces)
+    for line in _unjudged(selected):
+        print(line, file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
         report = _new_report(selected, Path(folder))
         packed = pack(selected, file, options, report)
@@ -72,6 +77,24 @@ def archive(
     if not anonymous and selected.manifest.exists():  # else it was imported
         print("host names are in it: --anonymous replaces them, too")
     print(f"to read it: hpml-jobs import {file} --outputs FOLDER")
+
+
+def _unjudged(study: Study) -> Iterator[str]:
+    """Yield a line on the arguments of scripts that may be secrets and stay in the archive."""
+    scripts = (file.cell.script for file in _cell_files(study))
+    arguments = {script.args for script in scripts if script}
+    options = sorted({option for text in arguments for option in unjudged_options(text)})
+    if options:
+        yield (
+            f"kept in args=: the values of {', '.join(options)}: if one is a secret, do not "
+            "publish this archive; give secrets to the script in variables of the environment"
+        )
+
+
+def _cell_files(study: Study) -> Iterator[CellFile]:
+    for folder in study.cells():
+        with contextlib.suppress(HpmlError):
+            yield folder.read()
 
 
 def _new_report(study: Study, folder: Path) -> Path | None:

@@ -10,6 +10,9 @@ from hpml_jobs.core.value import Value
 PLACEHOLDERS = ("batch", "gpus", "nodes", "global_batch", "seed", "folder")
 """What `args` may have in braces, filled for every cell; `folder` is one of the attempt's own."""
 
+REMOVED = "[removed]"
+"""What stands in place of a secret in the arguments of a study that others may read."""
+
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_]+)\}")
 
 
@@ -78,6 +81,11 @@ class Script(Value, frozen=True, kw_only=True):
     def has_placeholder(self, name: str) -> bool:
         """Return whether the arguments have a placeholder."""
         return name in _PLACEHOLDER.findall(self.args)
+
+    @property
+    def is_redacted(self) -> bool:
+        """Whether a secret was taken out of its arguments."""
+        return REMOVED[:-1] in self.args
 
     @property
     def takes_batch(self) -> bool:

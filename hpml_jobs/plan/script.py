@@ -139,6 +139,10 @@ def script_workload(settings: Settings, notify: Callable[[str], None]) -> Worklo
     script = settings.script_of_cell
     if script is None:
         raise ValueError("settings without a script")
+    if script.is_redacted:
+        raise UsageError(
+            f"args={script.args}: a secret was removed from this command; type it in its place"
+        )
     folder = Path.cwd()
     files = [folder / script.path] if script.module is None else []
     files += [folder / word for word in shlex.split(script.args) if word.endswith(".py")]

@@ -19,8 +19,9 @@ from hpml_jobs.report.communication.microbenchmark import points
 from hpml_jobs.report.communication.phases import phases, profiler
 from hpml_jobs.report.communication.table import communication
 from hpml_jobs.report.frame import captions, references
-from hpml_jobs.report.frame.cells import CellResult, cell_results
+from hpml_jobs.report.frame.cells import CellResult
 from hpml_jobs.report.frame.groups import ConditionGroup, complete_groups, differing
+from hpml_jobs.report.frame.public import public_study
 from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.report.lab.tables import StrategyTables, q1, strategy_tables
 from hpml_jobs.report.memory import largest, training_paths
@@ -315,4 +316,5 @@ def make_report(
 ) -> Report:
     """Return the report of a study: `snapshots` hold the records, `states` why one is missing."""
     by_slug = {state.slug: state for state in states}
-    return merge(study, cell_results(snapshots, by_slug), options)
+    public = public_study(snapshots, by_slug, options.commands)
+    return merge(study, public.results, options._replace(commands=public.commands))

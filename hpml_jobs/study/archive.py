@@ -21,11 +21,12 @@ import msgspec
 
 from hpml_jobs import __version__
 from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.core.script import REMOVED
 from hpml_jobs.core.text import counted, unix_time
 from hpml_jobs.core.value import Value, decode_json
 from hpml_jobs.study.files import MANIFEST_BYTES, encode, read_bytes, reason_of, write_whole
-from hpml_jobs.study.redaction import ACCOUNT, EMAIL, HOME, REMOVED, USER, Redactor, names_in
-from hpml_jobs.study.study import Study
+from hpml_jobs.study.redaction import ACCOUNT, EMAIL, HOME, USER, Redactor, names_in
+from hpml_jobs.study.study import COMMANDS, Study
 
 SCHEMA = 1
 """Version of the archive. 1: first."""
@@ -83,7 +84,8 @@ Replaced
   addresses {EMAIL}, passwords and tokens {REMOVED}.
   Of SLURM's environment only what describes the allocation was kept.
   {hosts}
-  The settings of a cell are not changed, because its name is their hash.
+  The settings of a cell are not changed, because its name is their hash; only secrets in the
+  arguments of a script are.
 
 Left out
   Files of submitit, Python stacks and locks; logs and traces, unless they were asked for.
@@ -256,7 +258,11 @@ def _redacted(member: _Member, redactor: Redactor) -> bytes:
         is_lines = member.name.endswith(".jsonl")
         return b"".join(map(_json_line, redacted)) if is_lines else encode(redacted[0])
     text = member.content.decode(errors="replace")
-    redact = redactor.sheet if member.name.endswith(".csv") else redactor.text
+    redact = redactor.text
+    if member.name.endswith(".csv"):
+        redact = redactor.sheet
+    elif member.name == COMMANDS:
+        redact = redactor.commands
     return redact(text, member.name).encode()
 
 

@@ -5,16 +5,18 @@ import html
 import io
 import os
 import re
+import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from operator import ne
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 
 from hpml_jobs.core.environment import CREDENTIAL_WORDS, SECRET_KEY
 from hpml_jobs.core.paths import login_name
+from hpml_jobs.core.script import REMOVED
 
-REMOVED = "[removed]"
 HOME, USER, ACCOUNT, EMAIL = "/home/user", "user", "account", "user@example.org"
 NO_ADDRESS = "0.0.0.0"  # noqa: S104 - no socket is bound to it
 
@@ -29,16 +31,34 @@ SLURM_FACTS = re.compile(
 
 _NAME = CREDENTIAL_WORDS.replace("[_-]?", r"(?:\\?[_-])?")  # Markdown and LaTeX write \_
 _VALUE = r"""(?:(?<=')[^'\n]+(?=')|(?<=")[^"\n]+(?=")|[^\s"',;}]{4,})"""
-_NO_VALUE = r"(?!(?:\d{1,7}|\d[\d.,]*[.,][\d.,]*)(?:\s|$)|\[removed\])"
+_QUOTES = r"""["'\\]*"""  # several: of a word inside of a quoted word
+_NO_VALUE = (
+    r"(?!(?:\d{1,7}|\d[\d.,]*[.,][\d.,]*|[\d.]+e[+-]?\d+|true|false|yes|no|none|null|auto|on|off)"
+    r"(?=[\s\"',;\])}]|$)|\[removed|\{\w+\})"
+)
+"""Numbers, switches, placeholders and what was removed already are no secrets."""
+
+_ENDS_A_NAME = r"(?:passw(?:or)?d|passphrase|secret|credential|token|key)s?"
+_IS_A_WORD = (
+    r"(?:o?auth|authori[sz]ation|authentication|pw|pwd|pass|licen[cs]e|cookies?|session|sid|jwt|pat"
+    r"|otp|sas|dsn|signature|webhook|bearer)"
+)
+_OPTION = (
+    rf"(?:[\w.\\-]{{0,40}}{_ENDS_A_NAME}|(?:[\w.\\-]{{0,40}}[._-])?{_IS_A_WORD})"
+    r"(?:[._-]?(?:id|value|string|header|hash|\d+))?"
+)
+"""The name of an option whose value is a secret: `--wandb-key`, `logger.auth`, `--license`."""
+
+_OPTION_VALUE = r"""(?:(?<=')[^'\n]+(?=')|(?<=")[^"\n]+(?=")|[^\s"',;}-][^\s"',;}]*)"""
 
 SECRETS: tuple[tuple[str, str], ...] = (
     (
         "NAME=value",
-        rf"(?P<keep>{_NAME}[\"']?\s*(?:=\s*|:\s*(?=[\s\"']))\s*[\"']?){_NO_VALUE}{_VALUE}",
+        rf"(?P<keep>{_NAME}[\"']?\s*(?:=\s*|:\s*(?=[\s\"']))\s*{_QUOTES}){_NO_VALUE}{_VALUE}",
     ),
     (
         "--NAME value",
-        rf"(?P<keep>--[\w-]{{0,40}}{_NAME}[\"']?(?:\s*,\s*|\s+)[\"']?){_NO_VALUE}{_VALUE}",
+        rf"(?P<keep>(?<![\w-])--?{_OPTION}[\"']?(?:\s*,\s*|\s+|=){_QUOTES}){_NO_VALUE}{_OPTION_VALUE}",
     ),
     (
         "Authorization: Bearer value",
@@ -51,16 +71,16 @@ SECRETS: tuple[tuple[str, str], ...] = (
         r"(?P<keep>\b(?:wandb|huggingface-cli|hf|hf\s+auth)\s+login\s+(?:--[\w-]+\s+)*)"
         rf"{_NO_VALUE}[^\s\"';-][^\s\"';]{{7,}}",
     ),
-    ("URL with a password", r"(?P<keep>://[^/\s:@]*:)(?!\[removed\])[^@\s/]+(?=@)"),
+    ("URL with a password", r"(?P<keep>://[^/\s:@]*:)(?!\[removed)[^@\s/]+(?=@)"),
     (
         "signature in a URL",
-        r"(?P<keep>[?&;](?:sig|signature|x-amz-signature)=)(?!\[removed\])[^\s&\"']{8,}",
+        r"(?P<keep>[?&;](?:sig|signature|x-amz-signature)=)(?!\[removed)[^\s&\"']{8,}",
     ),
     (
         "private key",
         r"(?P<keep>)-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z ]*-----|\Z)",
     ),
-    ("Slack hook", r"(?P<keep>hooks\.slack\.com/services/)(?!\[removed\])[\w/\\-]{10,}"),
+    ("Slack hook", r"(?P<keep>hooks\.slack\.com/services/)(?!\[removed)[\w/\\-]{10,}"),
     (
         "token by its form",
         r"(?P<keep>)(?-i:\b(?:hf\\?_[\w\\]{20,}|gh[pousr]\\?_[\w\\]{20,}|github\\?_pat\\?_[\w\\]{20,}"
@@ -76,8 +96,17 @@ _SECRETS = tuple(
     re.compile(pattern, re.IGNORECASE | re.DOTALL | re.MULTILINE) for _, pattern in SECRETS
 )
 
+_PAIR = re.compile(
+    rf"(?P<keep>(?<![\w-]){_OPTION}[\"']?\s*[=:]\s*{_QUOTES}){_NO_VALUE}{_OPTION_VALUE}",
+    re.IGNORECASE,
+)
+"""`logger.key=value` and `"key": "value"` in the arguments of a script; elsewhere it is common."""
+
 _KNOWN_LENGTH = 8
 """A secret with so many characters and a digit is removed wherever it is, whatever is before it."""
+
+_SEVERAL_TURNS = re.compile(r"(?i)(?![/.~]).*(?:[a-z]\W*\d.*[a-z]|\d\W*[a-z].*\d)")
+"""Letters and digits in turns, as in a secret, unlike `resnet50` and paths."""
 
 _MIXED = re.compile(r"(?i)\d.*[a-z]|[a-z].*\d")
 
@@ -94,7 +123,100 @@ _ACCOUNT_OPTION = re.compile(
 _SLURM_COLUMN = "facts_slurm_"
 _HOST_KEYS = frozenset(("host", "hosts", "node", "excluded"))
 _ACCOUNT_KEYS = frozenset(("account", "wckey", "SLURM_JOB_ACCOUNT"))
+_ARGUMENTS_KEY = "args"
 _NO_LOGINS = frozenset(("root", "user", "nobody"))
+
+
+class PublicArguments:
+    """Replaces the secrets in the arguments of scripts: `--api-key [removed]`.
+
+    Of several secrets each has a number, so that different arguments stay different.
+    """
+
+    def __init__(self, arguments: Iterable[str]) -> None:
+        secrets = {secret for text in arguments for secret in _secrets_of(text)}
+        self._marks = dict.fromkeys(secrets, REMOVED)
+        if len(secrets) > 1:
+            numbered = enumerate(sorted(secrets), start=1)
+            self._marks = {secret: f"{REMOVED[:-1]}-{number}]" for number, secret in numbered}
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """The secrets that it replaces."""
+        return frozenset(self._marks)
+
+    def text(self, arguments: str) -> str:
+        """Return arguments without secrets."""
+        return _replaced_arguments(arguments, lambda secret: self._marks.get(secret, REMOVED))
+
+    def command(self, command: str) -> str:
+        """Return a command line whose word `args=` is without secrets."""
+        try:
+            words = shlex.split(command)
+        except ValueError:  # its quotes are not closed: the line was damaged
+            return command
+        public = [self.text(word) if word.startswith(_ARGUMENTS) else word for word in words]
+        return command if public == words else shlex.join(public)
+
+
+_ARGUMENTS = "args="
+
+
+def arguments_in(command: str) -> list[str]:
+    """Return the arguments of the script in a command line that submitted it."""
+    words = (word for word in shlex.split(command) if word.startswith(_ARGUMENTS))
+    return [word.removeprefix(_ARGUMENTS) for word in words]
+
+
+def unjudged_options(arguments: str) -> list[str]:
+    """Return the options of a script whose values may be secrets, and words without an option.
+
+    Nothing before them and nothing in their form says what they are.
+
+    >>> unjudged_options("--model resnet50 --user ada:hunter2x --run=a1b2c3d4 0123ab4d --key x1y")
+    ['--user', '--run', '0123…']
+    """
+    words = shlex.split(PublicArguments([arguments]).text(arguments))
+    options = []
+    for before, word in zip(["", *words], words, strict=False):
+        name, is_pair, value = word.rpartition("=")
+        is_judged = value.startswith("-") or REMOVED[:-1] in value
+        if is_judged or not _may_be_secret(value) or not _SEVERAL_TURNS.match(value):
+            continue
+        if is_pair:
+            options.append(name)
+        elif before.startswith("-") and "=" not in before:
+            options.append(before)
+        else:
+            options.append(f"{word[:4]}…")
+    return list(dict.fromkeys(options))
+
+
+def _may_be_secret(text: str) -> bool:
+    """Return whether a text is long enough for a secret, and has letters and digits."""
+    return len(text) >= _KNOWN_LENGTH and _MIXED.search(text) is not None
+
+
+def _secrets_of(arguments: str) -> list[str]:
+    secrets = list[str]()
+
+    def noted(secret: str) -> str:
+        secrets.append(secret)
+        return REMOVED
+
+    _replaced_arguments(arguments, noted)
+    return secrets
+
+
+def _replaced_arguments(arguments: str, mark: Callable[[str], str]) -> str:
+    """Return arguments with a mark in place of each secret."""
+
+    def marked(match: re.Match[str]) -> str:
+        return match["keep"] + mark(match[0][len(match["keep"]) :])
+
+    for pattern in (*_SECRETS, _PAIR):
+        arguments = pattern.sub(marked, arguments)
+    return arguments
 
 
 class Names(NamedTuple):
@@ -104,17 +226,19 @@ class Names(NamedTuple):
     accounts: frozenset[str]
     hosts: tuple[str, ...]
     secrets: frozenset[str] = frozenset()
+    arguments: frozenset[str] = frozenset()  # of scripts
 
 
 def names_in(documents: Iterable[Any], texts: Iterable[str]) -> Names:
     """Return the names in JSON documents and texts, and the login name of this process."""
     logins, accounts, hosts = {login_name(), os.environ.get("USER", "")}, set(), set()
-    secrets: set[str] = set()
+    secrets, arguments = set[str](), set[str]()
     for key, text in (pair for document in documents for pair in _strings(document)):
         logins |= {match["login"] for match in _HOMES.finditer(text)}
         accounts |= {text} if key in _ACCOUNT_KEYS else set()
         hosts |= {text} if key in _HOST_KEYS else set()
         secrets |= {text} if SECRET_KEY.fullmatch(key) else _secrets_in(text)
+        arguments |= {text} if key == _ARGUMENTS_KEY else set()
     for text in texts:
         logins |= {match["login"] for match in _HOMES.finditer(text)}
         accounts |= {match["account"].replace("\\", "") for match in _ACCOUNT_OPTION.finditer(text)}
@@ -124,7 +248,8 @@ def names_in(documents: Iterable[Any], texts: Iterable[str]) -> Names:
         frozenset(name for name in accounts - {ACCOUNT} if name),
         tuple(sorted(filter(None, hosts))),
         # only those that cannot be a word or a number that is in other texts too
-        frozenset(s for s in secrets if len(s) >= _KNOWN_LENGTH and _MIXED.search(s)),
+        frozenset(filter(_may_be_secret, secrets)),
+        frozenset(arguments),
     )
 
 
@@ -165,6 +290,8 @@ class Redactor:
             *_account_rules(names.accounts),
         ]
         self._secrets = [*_SECRETS, *_known_secrets(names.secrets)]
+        self._public = PublicArguments(names.arguments)
+        self._arguments = [text for text in names.arguments if self._public.text(text) != text]
         self._hosts = {host: f"host-{number}" for number, host in enumerate(names.hosts, start=1)}
         longest_first = sorted(self._hosts, key=len, reverse=True)
         words = "|".join(re.escape(host) for host in longest_first)
@@ -174,6 +301,14 @@ class Redactor:
         """Return a text without personal data and secrets; `file` is where it is from."""
         self._file = file
         return self._text(text)
+
+    def commands(self, text: str, file: str) -> str:
+        """Return lines of commands without personal data and secrets."""
+        self._file = file
+        lines = text.split("\n")
+        public = [self._public.command(line) for line in lines]
+        self.secrets[file] += sum(map(ne, lines, public))
+        return self._text("\n".join(public))
 
     def document(self, value: Any, file: str) -> Any:
         """Return a JSON document without them; the identity of a cell is left as it is."""
@@ -196,6 +331,9 @@ class Redactor:
         return written.getvalue()
 
     def _text(self, text: str) -> str:
+        for arguments in self._arguments:
+            self.secrets[self._file] += text.count(arguments)
+            text = text.replace(arguments, self._public.text(arguments))
         for pattern in self._secrets:
             text, count = pattern.subn(rf"\g<keep>{REMOVED}", text)
             self.secrets[self._file] += count
@@ -219,9 +357,18 @@ class Redactor:
         if key == "slurm":
             value = {name: item for name, item in value.items() if self._keeps_fact(name)}
         return {
-            name: item if name == IDENTITY_KEY else self._value(item, name)
+            name: self._identity(item, name) if name == IDENTITY_KEY else self._value(item, name)
             for name, item in value.items()
         }
+
+    def _identity(self, value: Any, key: str) -> Any:
+        """Return what a cell is named after: of it only the arguments of a script may change."""
+        if isinstance(value, dict):
+            return {name: self._identity(item, name) for name, item in value.items()}
+        if isinstance(value, str) and key == _ARGUMENTS_KEY:
+            self.secrets[self._file] += value in self._arguments
+            return self._public.text(value)
+        return value
 
     def _keeps_fact(self, name: str) -> bool:
         is_kept = SLURM_FACTS.fullmatch(name) is not None

@@ -30,6 +30,9 @@ SCHEMA = 1
 LOCK_S = 60
 """How long a submission waits for another one to the same study, in seconds."""
 
+COMMANDS = "commands.txt"
+"""The file of the command lines of all submissions."""
+
 COMMANDS_BYTES = 1_000_000
 """The largest file of commands that is read."""
 
@@ -44,7 +47,7 @@ class Study:
         self.about = root / "study.json"
         self.lock = root / "lock"
         self.cluster = root / "cluster.json"  # of the latest submission
-        self.commands_file = root / "commands.txt"  # of every submission, one per line
+        self.commands_file = root / COMMANDS  # of every submission, one per line
         self.cells_folder = root / "cells"
         self.slurm = root / "slurm"
         self.report = root / "report"
@@ -205,12 +208,15 @@ class Study:
             file.write(" ".join(command.splitlines()) + "\n")
 
     def commands(self) -> tuple[str, ...]:
-        """Return the commands of the submissions, oldest first; none of a study before 0.7.0."""
+        """Return the commands of the submissions, oldest first; none of a study before 0.7.0.
+
+        A line whose quotes are not closed was damaged, and is left out.
+        """
         try:
             content = read_bytes(self.commands_file, COMMANDS_BYTES)
         except OSError:
             return ()
-        return tuple(content.decode(errors="replace").splitlines())
+        return tuple(filter(_is_command, content.decode(errors="replace").splitlines()))
 
     def append(self, line: ManifestLine) -> None:
         """Append a line to the manifest; it is on disk when this returns."""
@@ -223,6 +229,13 @@ class Study:
     def history(self) -> History:
         """Read the manifest and return what it says."""
         return fold(self.lines())
+
+
+def _is_command(line: str) -> bool:
+    try:
+        return bool(shlex.split(line))
+    except ValueError:
+        return False
 
 
 def natural(name: str) -> list[tuple[int, str]]:

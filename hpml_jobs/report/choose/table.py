@@ -21,7 +21,6 @@ from hpml_jobs.report.choose.cost import (
 from hpml_jobs.report.choose.rules import Candidate, Choice, Wish, choose
 from hpml_jobs.report.frame import captions, learning
 from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, filled, item_table
-from hpml_jobs.report.frame.cells import cell_results
 from hpml_jobs.report.frame.groups import ConditionGroup, complete_groups
 from hpml_jobs.report.frame.numbers import (
     accuracy,
@@ -32,6 +31,7 @@ from hpml_jobs.report.frame.numbers import (
     seconds,
     three_digits,
 )
+from hpml_jobs.report.frame.public import public_study
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.study.snapshot import FolderSnapshot
 from hpml_jobs.study.study import commands_of
@@ -256,7 +256,8 @@ def choices(
         HpmlError: epochs are wished for, and the study has rates without the samples of an epoch.
     """
     made = []
-    for group in complete_groups(cell_results(snapshots, {})):
+    public = public_study(snapshots, {}, commands)
+    for group in complete_groups(public.results):
         if wish.epochs is not None and group.work is not None:
             raise HpmlError(
                 f"epochs={wish.epochs}: the {group.work.name} of an epoch of "
@@ -264,7 +265,7 @@ def choices(
             )
         choice = choose(group, wish, cluster)
         if choice:
-            of_group = commands_of(commands, group.a_cell.script)
+            of_group = commands_of(public.commands, group.a_cell.script)
             next_cells = words.next_cells(choice, of_group)
             made.append(GroupChoice(group, choice, choice_table(group, choice, study), next_cells))
     return made

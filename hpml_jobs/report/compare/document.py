@@ -58,7 +58,7 @@ class ComparisonText(NamedTuple):
         """That it passes the limit, in words; empty if it does not, or without a limit."""
         if self.limit is None or self.failure:
             return ""
-        return words.gate_success(self.comparison, self.limit)
+        return words.gate_success(self.limit)
 
     @property
     def document(self) -> dict[str, Any]:

@@ -140,6 +140,16 @@ class ComparedCell(Value, frozen=True, kw_only=True, dict=True):
         """Return whether the runs say that the new cell is slower by more than a share."""
         return self.decision is Decision.SLOWER and self.ratio.estimate > 1 + limit
 
+    def could_hide(self, difference: float) -> bool:
+        """Return whether the new cell may be slower by more than a share, and the runs too few.
+
+        A cell that is known to be faster, or slower by more, hides nothing.
+        """
+        if self.decision in (None, Decision.FASTER, Decision.TOO_FEW):
+            return False
+        is_visible = (self.smallest_difference or 0) <= difference
+        return not is_visible and not self.is_slower_than(difference)
+
     def changes(self) -> dict[str, float]:
         """Return by part of the epoch the change of its median, in seconds, where both have it."""
         pairs = {name: (self.old.median_s(name), self.new.median_s(name)) for name in PARTS}

@@ -208,11 +208,7 @@ def _power(group: ComparedGroup, wanted: float) -> Iterator[str]:
     few = [cell for cell in group.measured if cell.decision is Decision.TOO_FEW]
     if few:
         yield f"{Decision.TOO_FEW.value}: {_labels(few, group)}: {_needed(few, wanted)}"
-    weak = [
-        cell
-        for cell in group.measured
-        if cell.decision is Decision.SAME and (cell.smallest_difference or 0) > wanted
-    ]
+    weak = [cell for cell in group.measured if cell.could_hide(wanted)]
     if weak:
         yield (
             f"a difference of {percent_text(wanted)} could not be shown: {_labels(weak, group)}: "

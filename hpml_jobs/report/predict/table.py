@@ -32,9 +32,9 @@ from hpml_jobs.report.frame.captions import (
     unit,
     units,
 )
-from hpml_jobs.report.frame.cells import cell_results
 from hpml_jobs.report.frame.groups import Charged, ConditionGroup, charged_gpus, complete_groups
 from hpml_jobs.report.frame.numbers import cost, per_second, percent, seconds
+from hpml_jobs.report.frame.public import public_study
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.predict import rules
 from hpml_jobs.report.predict.rules import forecast
@@ -324,11 +324,12 @@ def forecasts(
         HpmlError: a check calls the times of all cells wrong, or all places were measured.
     """
     made, faults = list[GroupForecast](), list[UsageError]()
-    for group in complete_groups(cell_results(snapshots, {})):
+    public = public_study(snapshots, {}, commands)
+    for group in complete_groups(public.results):
         if not group.timed:
             continue
         try:
-            of_group = forecast(group, cluster, commands, question)
+            of_group = forecast(group, cluster, public.commands, question)
         except UsageError as fault:  # several groups need not all fit the question
             faults.append(fault)
             notes = (f"not predicted: {fault}",)

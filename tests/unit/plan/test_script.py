@@ -71,6 +71,7 @@ def test_the_files_of_a_module_and_of_a_script_in_the_arguments_count(folder: Pa
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["script=train.py", "args=--b {batch} --key [removed]"], "a secret was removed from this"),
         (["script=trian.py"], "script=trian.py: no such file; .* has helper.py, train.py"),
         (["script=wrong.py"], "script=wrong.py: .* in line 1: correct it first"),
         (["script=run.sh"], "script=run.sh is not Python: name the Python file that trains"),

@@ -20,6 +20,8 @@ OLD = (8.00, 8.10, 8.05, 8.08)
 SLOWER = (8.60, 8.70, 8.65, 8.68)
 FASTER = (7.40, 7.50, 7.45, 7.48)
 SAME = (8.02, 8.12, 8.04, 8.06)
+SCATTERED = (8.0, 9.0, 7.6, 8.6)
+SCATTERED_FASTER = (5.0, 6.0, 5.5, 5.2)
 
 
 @pytest.fixture
@@ -352,6 +354,13 @@ def test_drift_study_of_other_conditions_is_refused(studies, tmp_path):
         (SLOWER, 0.1, ""),
         (FASTER, 0.05, ""),
         (SAME, 0.05, ""),
+        (
+            SCATTERED,
+            0.05,
+            "the runs scatter too much to show 5 %: 2 GPUs, batch 64 (ddp): the table names the "
+            "repeats that show it",
+        ),
+        (SCATTERED_FASTER, 0.05, ""),
         (
             SLOWER[:3],
             0.05,

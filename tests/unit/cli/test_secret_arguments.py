@@ -1,0 +1,143 @@
+"""A secret in the arguments of a script leaves neither in a file for others nor in a table."""
+
+import shlex
+import tarfile
+
+import pytest
+
+from hpml_jobs.cli.main import run
+from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.script import Script
+from hpml_jobs.study.redaction import PublicArguments, unjudged_options
+from tests.unit.builders import a_cell, a_record
+from tests.unit.study_builder import StudyBuilder
+
+SECRETS = {
+    "--wandb-key {}": "40aae51",
+    "--pw {}": "Tr0ub4dor",
+    "--auth {}": "dXNlcjpwYXNzd29yZA==",
+    "--license={}": "1A2B-3C4D-5E6F",
+    "--cookie {}": "sid=8f7e6d5c4b3a2918",
+    "--hubToken {}": "correcthorse",
+    "--oauth2-token {}": "correct-horse",
+    "--db postgres://bob:{}@db/x": "hunter2x",
+    "logger.api.key={}": "swordfish",
+    '--json \'{{"auth": "{}"}}\'': "open-sesame",
+    "--login-pass '{}'": "two words",
+    "--upload {}": "ghp_abcdefghijklmnopqrstuv1",
+}
+"""Arguments with a secret in the place of `{}`, and the secret."""
+
+ARGS = "--batch {batch} --max-tokens 4096 --lr 1e-4 --tokenizer gpt2 "
+
+
+def write_study(folder, secrets=SECRETS):
+    """A study of a script, two cells measured and one failed, whose arguments have secrets."""
+    args = ARGS + " ".join(form.format(secret) for form, secret in secrets.items())
+    script = Script(path="train.py", args=args)
+    builder = StudyBuilder(folder / "mine")
+    for gpus in (1, 2):
+        builder.with_record(a_record(a_cell(gpus=gpus, batch=32, script=script), epoch_s=8 / gpus))
+    failed = a_cell(gpus=4, batch=64, script=script)
+    builder.with_cell(failed, Outcome.FAILED).sent_as("101_0", "101_1", "101_2")
+    builder.end_attempt(64, "101_2", Outcome.FAILED, reason=f"unrecognized arguments: {args}")
+    words = ["hpml-jobs", "-m", "gpus=1,2,4", "batch=32,64", "script=train.py", f"args={args}"]
+    builder.study.add_command(shlex.join(words))
+    return builder.study
+
+
+def texts_of(folder):
+    """Every text below a folder, also inside of archives, by file."""
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        if path.name.endswith(".tar.gz"):
+            with tarfile.open(path) as tar:
+                for member in tar.getmembers():
+                    content = tar.extractfile(member).read()
+                    yield f"{path.name}/{member.name}", content.decode(errors="replace")
+        else:
+            yield str(path.relative_to(folder)), path.read_bytes().decode(errors="replace")
+
+
+COMMANDS = (
+    "collect mine --to {to}",
+    "collect mine --all --to {to}",
+    "collect mine --json --to {to}",
+    "report mine --to {to}",
+    "report mine --handin {to}/handin",
+    "compare mine --save {to}/reference.json",
+    "archive mine --logs --to {to}/mine.tar.gz",
+    "choose mine --json",
+    "choose mine",
+    "predict mine gpus=4 cluster.gpus_per_node=4",
+    "export mine tensorboard --to {to}",
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_secret_of_the_arguments_is_published(tmp_path, capfd, command):
+    write_study(tmp_path / "outputs")
+    public = tmp_path / "public"
+    public.mkdir()
+    words = command.format(to=public).split()
+    code = run([*words, "--outputs", str(tmp_path / "outputs")])
+    printed = capfd.readouterr()
+    assert code == 0, printed.err
+    texts = {"stdout": printed.out, "stderr": printed.err, **dict(texts_of(public))}
+    assert any("[removed" in text for text in texts.values()) or not any(public.iterdir())
+    for file, text in texts.items():
+        plain = text.replace("\\", "").replace("&quot;", '"').replace("\n", " ")
+        for form, secret in SECRETS.items():
+            assert secret not in plain, (file, form)
+
+
+def test_archive_of_such_a_study_is_read_again(tmp_path, capfd):
+    write_study(tmp_path / "outputs")
+    file = tmp_path / "mine.tar.gz"
+    assert run(["archive", "mine", "--to", str(file), "--outputs", str(tmp_path / "outputs")]) == 0
+    assert run(["import", str(file), "--outputs", str(tmp_path / "read")]) == 0
+    capfd.readouterr()
+    assert run(["collect", "mine", "--outputs", str(tmp_path / "read")]) == 0
+    shown = capfd.readouterr().out
+    assert "2 GPUs" in shown and "invalid" not in shown
+
+
+def test_cell_with_another_name_is_refused_unless_a_secret_is_gone():
+    cell = a_cell(script=Script(path="train.py", args="--batch {batch}"))
+    assert cell.has_slug(cell.slug) and not cell.has_slug(cell.slug[:-1] + "x")
+    public = a_cell(script=Script(path="train.py", args="--batch {batch} --key [removed]"))
+    assert public.has_slug(cell.slug) and not public.has_slug(cell.slug.replace("4gpu", "2gpu"))
+
+
+@pytest.mark.parametrize("form", SECRETS)
+def test_what_follows_the_name_of_a_secret_is_removed(form):
+    public = PublicArguments([ARGS + form.format(SECRETS[form])])
+    shown = public.text(ARGS + form.format(SECRETS[form]))
+    assert shown.startswith(ARGS) and SECRETS[form] not in shown
+    assert public.text(shown) == shown
+
+
+def test_cells_with_other_secrets_stay_apart():
+    public = PublicArguments(["--token abcd", "--token abce"])
+    assert public.text("--token abcd") == "--token [removed-1]"
+    assert public.text("--token abce") == "--token [removed-2]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        ("--user ada:hunter2x", ["--user"]),
+        ("--run-id=8f7e6d5c", ["--run-id"]),
+        ("train 40aae51b7c", ["40aa…"]),
+        ("--model resnet50 --data /scratch/c10x/1a --lr 1e-4 --tokens 1048576 --key a1b2c3d4", []),
+    ],
+)
+def test_options_that_cannot_be_judged_are_named(tmp_path, capfd, arguments, options):
+    assert unjudged_options(arguments) == options
+    write_study(tmp_path, {arguments: ""})
+    assert (
+        run(["archive", "mine", "--to", str(tmp_path / "a.tar.gz"), "--outputs", str(tmp_path)])
+        == 0
+    )
+    named = capfd.readouterr().err
+    assert all(option in named for option in options)
+    assert ("kept in args=" in named) == bool(options)

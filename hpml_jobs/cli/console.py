@@ -200,8 +200,8 @@ def show_preview(selection: "Selection", *, json: bool, all_cells: bool = False)
         f"({len(selection.left_out)} left out), up to {preview.gpu_hours:.3g} GPU-hours, "
         f"study {preview.study} in {plan.study.root}"
     )
-    if preview.overlap:
-        print(preview.overlap)
+    for sentence in filter(None, (preview.overlap, preview.unused)):
+        print(sentence)
     if preview.refused:
         print(f"it would be refused: {preview.refused}")
     shown = [row for row in preview.values if all_cells or not row.origin.startswith("conf/")]

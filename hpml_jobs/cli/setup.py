@@ -184,8 +184,10 @@ def _show_findings(findings: Iterable[Finding], out: Console) -> list[Finding]:
         shown.append(finding)
         line = Text(f"{finding.level.value:8}", SEVERITY_COLOURS[finding.level])
         line.append(f"{finding.about:14} {' '.join(finding.seen.split())}", "default")
-        line.append(f" → {finding.remedy}" if finding.remedy else "", "bold")
-        out.print(line, soft_wrap=True)
+        remedy, *commands = finding.remedy.split("\n")
+        line.append(f" → {remedy}" if remedy else "", "bold")
+        for text in (line, *map(Text, commands)):
+            out.print(text, soft_wrap=True)
     return shown
 
 

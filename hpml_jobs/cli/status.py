@@ -95,7 +95,7 @@ def status(
     current = study_status(selection.study, all_jobs=True, with_checks=True)
     states, usage = selection.chosen(current.states), usage_of(current)
     words = study_words(selection.study)
-    hints = [*_followup_job(current), *hints_of(selection, current)]
+    hints = [*_followup_job(selection.study, current), *hints_of(selection, current)]
     if current.fault:
         hints.insert(0, f"warning: {current.fault}; jobs that only it names are not shown")
     if any(in_short(state.checks) for state in states):
@@ -130,12 +130,16 @@ def _print_states(states: list[CellState], *, all_cells: bool) -> None:
     print(f"{len(states) - len(listed)} cells need no attention; --all lists every cell")
 
 
-def _followup_job(current: "StudyStatus") -> list[str]:
+def _followup_job(study: Study, current: "StudyStatus") -> list[str]:
     """Return a line on the job that follows the cells, if there is one."""
+    from hpml_jobs.status.evidence import words_of_script
+
     for job in current.history.closing[-1:]:
         job_state = current.slurm.of(job).state
         word = job_state.state.split()[0].lower() if job_state else "no longer known to SLURM"
-        return [f"follow-up job {job} (runs after all cells): {word}"]
+        words = words_of_script(study, job)
+        said = f": {words}" if words else ""
+        return [f"follow-up job {job} (runs after all cells): {word}{said}"]
     return []
 
 

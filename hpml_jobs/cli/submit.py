@@ -32,6 +32,7 @@ from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import HpmlError, InterruptError, UsageError
 from hpml_jobs.core.text import PROGRAM, counted, with_command
+from hpml_jobs.slurm.commands import has_sbatch
 from hpml_jobs.slurm.jobs import array_ids
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ def _batch_of_ladder(
     On this machine the ladder runs at once. `options` are those of the command beside its words.
     """
     from hpml_jobs.submit import largest_batch
+    from hpml_jobs.submit.explain import words_of_variables
     from hpml_jobs.submit.selection import select
 
     ladder = planned(largest_batch.ladder_words(words))
@@ -118,6 +120,7 @@ def _batch_of_ladder(
             f"batch, up to {hours:.3g} GPU-hours"
         )
         then = [largest_batch.LADDER if word == largest_batch.AUTO else word for word in words]
+        then += words_of_variables(ladder)
         ladder = ladder._replace(then=("submit", *options, *then, "--yes"), later_gpu_hours=hours)
         deliver(ladder.study, lambda: select(ladder), manner, command=repeated())
         if manner.dry_run or ladder.cluster.launcher is not Launcher.LOCAL:
@@ -174,12 +177,18 @@ def deliver(
     """
     from hpml_jobs.cli.run import run_here
     from hpml_jobs.study.snapshot import restore_records
+    from hpml_jobs.submit.explain import unused_variables
     from hpml_jobs.submit.job_requests import check_submission, make_requests
 
     if manner.dry_run:
         selection = choose()
         if selection is not None:
             print_note(*selection.notes)
+            if has_sbatch():
+                try:
+                    _refuse_before_queue(selection.plan)
+                except UsageError as error:
+                    print_note(f"it would be refused: {error}")
             show_preview(selection, json=manner.json, all_cells=manner.all_cells)
         return
     try:
@@ -198,6 +207,9 @@ def deliver(
             if not is_local:
                 requests = make_requests(selection.plan, selection.send)
                 check_submission(selection, requests)
+                if requests:
+                    print_note(unused_variables(selection.plan, requests))
+                    _refuse_before_queue(selection.plan)
                 _confirm(selection, requests, manner)
             if command and selection.send:
                 study.add_command(command)
@@ -207,6 +219,24 @@ def deliver(
         raise InterruptError(f"interrupted; nothing was submitted; again: {repeated()}") from fault
     if is_local:  # another submission does not wait for these cells
         run_here(selection, json=manner.json)
+
+
+def _refuse_before_queue(plan: "Plan") -> None:
+    """Refuse jobs that this machine knows to fail; say what only a node can tell.
+
+    Raises:
+        UsageError: the first problem, with its remedy.
+    """
+    from hpml_jobs.core.answers import Severity
+    from hpml_jobs.doctor.examine import NODES_MAY_DIFFER, before_queue
+
+    findings = before_queue(plan) if plan.cluster.launcher is not Launcher.LOCAL else ()
+    for finding in findings:
+        text = f"{finding.about}: {finding.seen}; {finding.remedy}"
+        if finding.level is Severity.PROBLEM:
+            raise UsageError(text)
+        if finding.remedy == NODES_MAY_DIFFER:
+            print_note(f"warning: {text}")
 
 
 def _confirm(selection: "Selection", requests: "Sequence[JobRequest]", manner: Manner) -> None:

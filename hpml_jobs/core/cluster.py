@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.sbatch import user_options
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted, did_you_mean
 
@@ -91,6 +92,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     shared_with_login: bool = True
     interactive_partition: str | None = None
     wckey: str | None = None
+    clusters: str | None = None
     sbatch: dict[str, Any] = {}
     setup: tuple[str, ...] = ()
     python: str | None = None
@@ -108,6 +110,11 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                     f"cluster.hosts=[{','.join(self.hosts)}]: name each machine once, as ssh knows "
                     "it, e.g. cluster.hosts=[a,b]; write user names into ~/.ssh/config"
                 )
+        if self.clusters and not re.fullmatch(r"[\w.-]+", self.clusters):
+            raise UsageError(
+                f"cluster.clusters={self.clusters} (SLURM_CLUSTERS): name one cluster; jobs of two "
+                "may have the same number"
+            )
         if self.account_rule is Rule.REQUIRED and not self.account:
             raise UsageError(
                 f"cluster={self.name} needs an account: add cluster.account={self.account_example}"
@@ -216,18 +223,17 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sbatch_options(shape: Shape, cluster: Cluster) -> dict[str, Any]:
-    """Return a shape as sbatch options by their long names."""
+    """Return a shape as sbatch options by their long names.
+
+    Raises:
+        UsageError: cluster.sbatch has what the program sets, or a value is not one line.
+    """
     options: dict[str, Any] = {
         "nodes": shape.nodes,
         "ntasks-per-node": 1,
         "cpus-per-task": shape.cpus_per_node,
         "time": shape.minutes,
-        "partition": cluster.partition,
-        "account": cluster.account,
-        "qos": cluster.qos,
-        "comment": cluster.comment,
-        "constraint": cluster.constraint,
-        "wckey": cluster.wckey,
+        **_site_options(cluster, sets_memory=shape.mem_gb_per_node is not None),
         "mem": f"{shape.mem_gb_per_node}G" if shape.mem_gb_per_node else None,
         "requeue": cluster.requeue or None,
         "no-requeue": not cluster.requeue or None,
@@ -236,17 +242,48 @@ def sbatch_options(shape: Shape, cluster: Cluster) -> dict[str, Any]:
     }
     if shape.gpus_per_node:
         options |= _gpu_options(shape, cluster)
-    options |= {name.replace("_", "-"): value for name, value in cluster.sbatch.items()}
-    if options.get("gres") and options.get("gpus-per-node"):
-        raise UsageError(
-            f"cluster.sbatch.gpus-per-node={options['gpus-per-node']}: SLURM refuses it beside "
-            f"--gres={options['gres']}, which gpus= sets; leave it out"
-        )
+    return _checked(options)
+
+
+def followup_options(cluster: Cluster, memory_gb: int) -> dict[str, Any]:
+    """Return what a job without GPUs requests: what the site wants of every job, one CPU.
+
+    It requests memory where cells do.
+    """
+    requests_memory = cluster.mem_gb_per_gpu is not None
+    options = _site_options(cluster, sets_memory=requests_memory)
+    options = {name: v for name, v in options.items() if not name.startswith(_OF_CELLS)}
+    options |= {"nodes": 1, "ntasks": 1, "cpus-per-task": 1}
+    if cluster.cpu_partition:
+        options |= {"partition": cluster.cpu_partition, "constraint": None}  # other nodes
+    if requests_memory:
+        options["mem"] = f"{memory_gb}G"
+    return _checked(options)
+
+
+_OF_CELLS = ("gpu", "gres", "hold")
+"""The beginnings of options of the cells alone: of GPUs, and a hold, which their end waits for."""
+
+
+def _site_options(cluster: Cluster, *, sets_memory: bool) -> dict[str, Any]:
+    """Return the options that a site wants of every job."""
+    return {
+        "partition": cluster.partition,
+        "account": cluster.account,
+        "qos": cluster.qos,
+        "comment": cluster.comment,
+        "constraint": cluster.constraint,
+        "wckey": cluster.wckey,
+        **user_options(cluster.sbatch, sets_memory=sets_memory),
+    }
+
+
+def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that are set, each of one line."""
     for name, value in options.items():
         if not f"{name}{value}".isprintable():
             raise UsageError(
-                f"sbatch's --{name.splitlines()[0]} has a line break or a control character: "
-                "write it in one line"
+                f"sbatch's --{name} has a line break or a control character: write it in one line"
             )
     return {name: value for name, value in options.items() if value is not None}
 

@@ -118,10 +118,22 @@ def check_account(cluster: Cluster, accounts: Sequence[Association]) -> Finding:
                 "account", f"none given, but cluster={cluster.name} requires one", remedy
             )
         return ok("account", f"none given: SLURM uses your default ({yours})")
-    if names and cluster.account not in names:
+    if names and cluster.account.lower() not in map(str.lower, names):
         observed = f"{cluster.account} is not among your accounts ({yours})"
         return problem("account", observed, f"use cluster.account={names[0]}")
     return ok("account", cluster.account + ("" if names else f" ({yours})"))
+
+
+def check_qos(cluster: Cluster, accounts: Sequence[Association]) -> Finding:
+    """Check that the QOS is one of this user's, of the account if one is given."""
+    usable = [each for each in accounts if cluster.account in (None, each.account)]
+    names = list(dict.fromkeys(name for account in usable for name in account.qos))
+    if not (cluster.qos and names):
+        return ok("qos", cluster.qos or "none given: SLURM uses your default")
+    if cluster.qos.lower() not in map(str.lower, names):
+        observed = f"{cluster.qos} is not a QOS of yours ({', '.join(names)})"
+        return problem("qos", observed, f"use cluster.qos={names[0]}")
+    return ok("qos", cluster.qos)
 
 
 def _cluster_name() -> str:

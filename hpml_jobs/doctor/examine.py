@@ -17,6 +17,7 @@ from hpml_jobs.core.built_in import DATASETS
 from hpml_jobs.core.cluster import Cluster, Launcher, Rule
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import resolve_path
+from hpml_jobs.core.text import PROGRAM, with_command
 from hpml_jobs.doctor import controller, node_job
 from hpml_jobs.doctor.controller import ASK_SUPPORT
 from hpml_jobs.plan import machine
@@ -27,8 +28,8 @@ from hpml_jobs.plan.sweep import Sweep, expand
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.commands import ASK_TIMEOUT_S, sbatch_environment
 from hpml_jobs.submit.hosts import check_hosts
-from hpml_jobs.submit.job_requests import JobRequest, make_requests
-from hpml_jobs.submit.scripts import script
+from hpml_jobs.submit.job_requests import JobRequest, lacks_partition, make_requests
+from hpml_jobs.submit.scripts import followup_script, script
 
 Notify = Callable[[str], None]
 
@@ -89,11 +90,13 @@ def _login_node_findings(sweep: Sweep, plan: Plan | None, fault: str) -> Iterato
         yield _check_data(plan)
     elif cluster.account or cluster.account_rule is not Rule.REQUIRED:  # else already reported
         yield problem("cell", fault)
-    yield from check_container(cluster)
-    yield from check_python(cluster)
+    yield from check_container(cluster, outputs)
+    yield from check_python(cluster, outputs)
     if slurm_answers and plan:
         requests = make_requests(plan, plan.cells)
         yield from (check_request(plan, request) for request in requests)
+        if plan.has_followup or not lacks_partition(cluster):
+            yield check_followup(plan)
 
 
 def _check_profile(sweep: Sweep, settings: Settings) -> Finding:
@@ -119,6 +122,8 @@ def _slurm_findings(settings: Settings, plan: Plan | None) -> Iterator[Finding]:
     accounts = controller.associations()
     yield controller.check_limits(cluster, accounts, len(plan.cells) if plan else 1)
     yield controller.check_account(cluster, accounts)
+    if cluster.qos:
+        yield controller.check_qos(cluster, accounts)
     gpu_type = plan.cells[0].shape.gpu_type if plan else settings.gpu_type
     yield from controller.check_nodes(cluster, gpu_type)
 
@@ -131,7 +136,10 @@ def _check_data(plan: Plan) -> Finding:
     for needed_workload, root in needed:
         dataset = DATASETS.get(needed_workload.data)
         if dataset is not None and dataset.is_missing(Path(root)):
-            remedy = f"run hpml-jobs fetch workload={needed_workload.name} (submission does it too)"
+            remedy = with_command(
+                "load it, which a submission does too",
+                f"{PROGRAM} fetch workload={needed_workload.name}",
+            )
             return warning("data", f"{dataset.title} is not in {root}", remedy)
     dataset = DATASETS.get(workload.data)
     where = f" in {file.data_root}" if dataset is not None and dataset.on_disk else ""
@@ -156,30 +164,40 @@ _REMEDIES = (
 
 def check_request(plan: Plan, request: JobRequest) -> Finding:
     """Check that sbatch would accept a job request; nothing is submitted."""
+    return _check_script("request", str(request), script(plan.study, plan.cluster, request))
+
+
+def check_followup(plan: Plan) -> Finding:
+    """Check that sbatch would accept the job of collect_after, retries and largest_batch=auto."""
+    return _check_script("follow-up", "the follow-up job", followup_script(plan, jobs=()))
+
+
+def _check_script(about: str, name: str, text: str) -> Finding:
+    """Check that sbatch would accept a script."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "test.sh"
-        path.write_text(script(plan.study, plan.cluster, request))
+        path.write_text(text)
         try:
             done = subprocess.run(
                 ["sbatch", "--test-only", str(path)],
                 capture_output=True,
                 text=True,
                 timeout=ASK_TIMEOUT_S,
-                env=sbatch_environment(),
+                env=sbatch_environment(text),
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             timed_out = isinstance(error, subprocess.TimeoutExpired)
             reason = f"no answer within {ASK_TIMEOUT_S} s" if timed_out else str(error)
-            return problem("request", f"sbatch --test-only: {reason}", ASK_SUPPORT)
+            return warning(about, f"sbatch --test-only: {reason}", ASK_SUPPORT)
     answer = "; ".join(line.strip() for line in done.stderr.splitlines() if line.strip())
     if done.returncode:
         remedies = (remedy for word, remedy in _REMEDIES if word in answer.lower())
-        remedy = next(remedies, "run hpml-jobs plan to see the script that sbatch rejects")
-        return problem("request", f"sbatch rejects {request}: {answer}", remedy)
+        remedy = next(remedies, "plan shows the script that sbatch rejects")
+        return problem(about, f"sbatch rejects {name}: {answer}", remedy)
     match = _ACCEPTED.search(answer)
     start = f"it could start at {match[1]} on {match[2]} ({match[3]})" if match else answer
-    return ok("request", f"sbatch accepts {request}: {start}")
+    return ok(about, f"sbatch accepts {name}: {start}")
 
 
 LEAST_FREE_GB = 1.0
@@ -209,6 +227,11 @@ class Mount(NamedTuple):
     def in_memory(self) -> bool:
         """Whether it is memory of this machine, which no node can read."""
         return self.type in ("tmpfs", "ramfs")
+
+
+def mounts() -> str:
+    """Return the table of this machine's mounts."""
+    return Path("/proc/self/mounts").read_text()
 
 
 def mount_of(folder: Path, table: str) -> Mount:
@@ -241,7 +264,7 @@ def check_outputs(folder: Path, cluster: Cluster) -> Finding:
         with tempfile.TemporaryFile(dir=existing) as file:
             file.write(b"doctor")
         free_gb = shutil.disk_usage(existing).free / 1e9
-        mount = mount_of(existing, Path("/proc/self/mounts").read_text())
+        mount = mount_of(existing, mounts())
     except OSError as error:
         remedy = "choose a folder that you may write to with outputs=PATH"
         return problem("outputs", f"{folder} cannot be written: {error.strerror}", remedy)
@@ -258,7 +281,29 @@ def check_outputs(folder: Path, cluster: Cluster) -> Finding:
     return ok("outputs", observed)
 
 
-def check_container(cluster: Cluster) -> list[Finding]:
+NODES_MAY_DIFFER = "the nodes may have it: doctor asks one of them"
+
+_NETWORK = re.compile(
+    r"nfs|lustre|gpfs|beegfs|ceph|wekafs|panfs|pvfs|orangefs|gluster|cifs|smb|9p|afs"
+)
+"""Types of file systems that nodes share with this machine."""
+
+
+def _is_of_nodes(path: Path, outputs: Path) -> bool:
+    """Return whether nodes have what this machine has at a path, as they have the studies."""
+    table = mounts()
+    place, studies = (mount_of(each.absolute(), table) for each in (path, outputs))
+    return place.place == studies.place or _NETWORK.search(place.type) is not None
+
+
+def _absent(about: str, observed: str, remedy: str, *, is_sure: bool) -> Finding:
+    """Return a problem; a warning where only a node can tell."""
+    return (
+        problem(about, observed, remedy) if is_sure else warning(about, observed, NODES_MAY_DIFFER)
+    )
+
+
+def check_container(cluster: Cluster, outputs: Path) -> list[Finding]:
     """Check that image, overlay and runtime of the container are available; none without one."""
     container = cluster.container
     if container.image is None:
@@ -267,11 +312,12 @@ def check_container(cluster: Cluster) -> list[Finding]:
     for name, text in (("image", container.image), ("overlay", container.overlay)):
         if text is None or "://" in text:
             continue
-        path = Path(os.path.expandvars(text))
+        path = Path(text)
         if not os.access(path, os.R_OK):
             fault = "cannot be read" if path.exists() else "does not exist"
             remedy = f"correct cluster.container.{name}=PATH"
-            findings.append(problem("container", f"{name} {text} {fault}", remedy))
+            is_sure = _is_of_nodes(path, outputs)
+            findings.append(_absent("container", f"{name} {text} {fault}", remedy, is_sure=is_sure))
     if shutil.which(container.runtime) is None:
         remedy = "if the nodes do not have it either, set cluster.container.runtime="
         findings.append(warning("container", f"{container.runtime} is not on PATH here", remedy))
@@ -279,14 +325,20 @@ def check_container(cluster: Cluster) -> list[Finding]:
     return findings or [ok("container", f"{container.runtime} runs {container.image}{overlay}")]
 
 
-def check_python(cluster: Cluster) -> list[Finding]:
-    """Check that the jobs' Python runs, and has this version of hpml_jobs and torch."""
+def check_python(cluster: Cluster, outputs: Path) -> list[Finding]:
+    """Check that the jobs' Python runs, and has this version of hpml_jobs and torch.
+
+    With cluster.setup, or of a Python that only this machine has, a fault is a warning.
+    """
     if cluster.container.image is not None and shutil.which(cluster.container.runtime) is None:
         return []  # already reported; the diagnostic job checks it on the node
     command = cluster.python_command(sys.executable)
     where = cluster.python or ("the container's" if cluster.container.image else sys.executable)
+    is_sure = not cluster.setup
+    if cluster.python and not cluster.container.image:
+        is_sure &= _is_of_nodes(Path(shutil.which(cluster.python) or cluster.python), outputs)
     if cluster.launcher is Launcher.LOCAL:
-        command, where = [sys.executable], sys.executable
+        command, where, is_sure = [sys.executable], sys.executable, True
     try:
         done = subprocess.run(
             [*command, "-c", _VERSIONS],
@@ -300,18 +352,40 @@ def check_python(cluster: Cluster) -> list[Finding]:
         lines = [] if isinstance(error, OSError | subprocess.TimeoutExpired) else [done.stderr]
         reason = (" ".join(lines).strip().splitlines() or [str(error)])[-1]
         remedy = "set cluster.python=PATH to a Python that the jobs can run"
-        return [problem("python", f"{where} does not run: {reason}", remedy)]
-    return [ok("python", f"{where}, Python {versions['python']}"), _check_versions(versions, where)]
+        is_sure &= not isinstance(error, subprocess.TimeoutExpired)
+        return [_absent("python", f"{where} does not run: {reason}", remedy, is_sure=is_sure)]
+    found = ok("python", f"{where}, Python {versions['python']}")
+    return [found, _check_versions(versions, where, is_sure=is_sure)]
 
 
-def _check_versions(versions: dict[str, str], where: str) -> Finding:
+def _check_versions(versions: dict[str, str], where: str, *, is_sure: bool) -> Finding:
     observed = ", ".join(f"{name} {text}" for name, text in versions.items() if name != "python")
     if versions.get("hpml-jobs") != __version__:
         installed = observed or "no hpml-jobs and no torch"
         both = f"{where} has {installed}; this is hpml-jobs {__version__}"
-        return problem("versions", both, f"install hpml-jobs {__version__} there")
+        remedy = f"install hpml-jobs {__version__} there"
+        return _absent("versions", both, remedy, is_sure=is_sure)
     missing = [name for name in ("torch", "torchvision") if name not in versions]
     if missing:
         remedy = "pip install -r locks/worker.txt there, or set cluster.python= or a container"
-        return problem("versions", f"{observed}; no {' and no '.join(missing)}", remedy)
+        both = f"{where} has {observed}; no {' and no '.join(missing)}"
+        return _absent("versions", both, remedy, is_sure=is_sure)
     return ok("versions", observed)
+
+
+def before_queue(plan: Plan) -> Iterator[Finding]:
+    """Yield what this machine knows to be wrong with the jobs of a plan, before they are queued.
+
+    It starts no container and asks SLURM only about what the user has named.
+    """
+    cluster, outputs = plan.cluster, plan.study.root
+    if cluster.account or cluster.qos:
+        accounts = controller.associations()
+        yield controller.check_account(cluster, accounts)
+        yield controller.check_qos(cluster, accounts)
+    if cluster.container.image is not None:
+        yield from check_container(cluster, outputs)
+    elif cluster.python is not None:
+        yield from check_python(cluster, outputs)
+    if plan.has_followup:
+        yield check_followup(plan)

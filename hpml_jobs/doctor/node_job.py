@@ -24,7 +24,7 @@ from hpml_jobs.slurm.pending import why_pending
 from hpml_jobs.status.query import query_slurm
 from hpml_jobs.study.files import LOG_BYTES, encode, read_json, tail, write_whole, writing
 from hpml_jobs.study.study import Study
-from hpml_jobs.submit.scripts import header, python, setup
+from hpml_jobs.submit.scripts import STEP, header, python, setup
 from hpml_jobs.submit.send import RefusedError, check_folder, sbatch
 
 STUDY = "doctor"
@@ -143,7 +143,7 @@ def _script(plan: Plan, study: Study, cell: PlannedCell, exchange: Exchange) -> 
         "dependency": None,  # it is too short to disturb a measurement
         "requeue": None,
     }
-    step = f"srun --ntasks=1 --cpus-per-task={shape.cpus_per_node} --kill-on-bad-exit=1"
+    step = f"{STEP} --ntasks=1 --cpus-per-task={shape.cpus_per_node}"
     files = shlex.join(str(path) for path in exchange)
     lines = [
         *header(options),

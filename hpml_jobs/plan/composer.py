@@ -3,6 +3,7 @@
 import functools
 import itertools
 import operator
+import os
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,9 +14,11 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.core.recipe import PLAIN
+from hpml_jobs.core.sbatch import Default, default_variables
 from hpml_jobs.plan.config_folders import GROUPS, ConfigFolders
 from hpml_jobs.plan.keys import (
     checked_value,
@@ -56,6 +59,7 @@ class Composer:
             self._extra.insert(0, f"hydra.searchpath=['file://{configs.users}']")
         self._choices: dict[str, list[str]] = {}  # that were composed, by group
         self._default_origins: dict[str, str] = {}
+        self._variables: dict[str, Default] = {}
 
     @property
     def origins(self) -> dict[str, str]:
@@ -70,7 +74,7 @@ class Composer:
         return self._default_origins | files
 
     def with_place(self, error: UsageError, given: Container[str]) -> UsageError:
-        """Return a refusal with the user's file before it where the key's value is a default of it.
+        """Return a refusal with the file or the variable before it that gives the key its default.
 
         `given` are the keys of the command line and the grid, which go over the defaults.
         """
@@ -90,6 +94,7 @@ class Composer:
             config = compose("config", overrides=[*overrides, *self._extra])
         except (HydraException, OmegaConfBaseException) as error:
             raise UsageError(f"configuration: {_first_line(error)}") from error
+        self._set_variables(config)
         is_placeholder = workload == AUTO  # composed only to learn the device
         for key, value in self._defaults.items():
             if not (is_placeholder and key.startswith("workload.")):
@@ -100,6 +105,26 @@ class Composer:
                 if (group, choice) != ("recipe", AUTO):  # which becomes another one
                     self._note_choice(group, choice)
         return config
+
+    def _set_variables(self, config: DictConfig) -> None:
+        """Set what sbatch's variables give, where neither the profile nor the user's file does."""
+        cluster: dict[str, Any] = OmegaConf.to_container(config.cluster)  # type: ignore[assignment]
+        if cluster.get("launcher") == Launcher.LOCAL:
+            return
+        for key, default in default_variables(os.environ, cluster).items():
+            if key not in self._defaults:
+                OmegaConf.update(config, key, checked_value(key, default.value))
+                self._default_origins[key] = default.variable
+                self._variables[key] = default
+
+    def variables_text(self, given: Container[str]) -> str:
+        """Return the keys that variables of sbatch give a value, in one line; else nothing.
+
+        `given` are the keys of the command line and the grid, which go over the defaults.
+        """
+        values = self._variables.items()
+        texts = [f"{key}={d.value} ({d.variable})" for key, d in values if key not in given]
+        return f"from your shell: {', '.join(texts)}" if texts else ""
 
     def with_recipe(self, config: DictConfig, workload: str, recipe: str) -> DictConfig:
         """Return a configuration that was composed with `recipe=auto` with what that becomes."""

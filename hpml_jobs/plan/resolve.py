@@ -70,12 +70,16 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
     _check_this_machine(drafts, sending=sending, notify=notify)
     _note_sizes_of_iterations(sweep.settings, notify)
     refuse_unused(sweep.settings, [draft.cell for draft in drafts])
+    if first.cluster.launcher is Launcher.SLURM:
+        commands.ask_cluster(first.cluster.clusters)
     cluster = _checked_cluster(first.cluster, can_submit=fetch) if sending else first.cluster
     drafts = [d._replace(gpu_type=_gpu_type(d.settings, cluster, notify)) for d in drafts]
     given, drafts = drafts, [with_path(draft, cluster, notify) for draft in drafts]
     of_path = origins_of_path(given, drafts)
     study = Study(resolve_path(first.outputs) / _study_name(drafts))
     study.check_schema()
+    if sending:
+        cluster = _with_clusters_of(study, cluster)
     numbers = {settings.loader_workers for settings in sweep.settings}
     choose = chooser(cluster, study if len(numbers) == 1 else None, notify)
     drafts = [placed(with_workers(draft, choose), cluster) for draft in drafts]
@@ -224,6 +228,28 @@ def _checked_cluster(cluster: Cluster, *, can_submit: bool) -> Cluster:
     if can_submit and cluster.launcher is Launcher.SLURM:
         machine.check_can_submit(cluster)
     return cluster
+
+
+def _with_clusters_of(study: Study, cluster: Cluster) -> Cluster:
+    """Return the cluster with the SLURM cluster that has the study's jobs, where none is given.
+
+    Raises:
+        UsageError: another one is given; its jobs may have the same numbers.
+    """
+    earlier = study.last_cluster()
+    if earlier is None or Launcher.LOCAL in (earlier.launcher, cluster.launcher):
+        return cluster
+    history = study.history()
+    if earlier.clusters == cluster.clusters or not (history.sent or history.unanswered):
+        return cluster
+    if earlier.clusters is None or cluster.clusters is not None:
+        raise UsageError(
+            f"cluster.clusters={cluster.clusters}: the jobs of study {study.name} are on "
+            f"{earlier.clusters or 'the cluster of this machine (SLURM_CLUSTERS was not set)'}; "
+            "use another study="
+        )
+    commands.ask_cluster(earlier.clusters)
+    return msgspec.structs.replace(cluster, clusters=earlier.clusters)
 
 
 def _listed_gpu_types() -> dict[str, int]:

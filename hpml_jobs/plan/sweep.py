@@ -125,6 +125,8 @@ def _expand(overrides: Overrides, configs: ConfigFolders) -> Sweep:
             settings += _combinations(composer, str(workload), str(recipe), values)
     if not settings:
         raise UsageError("no cell: a range is empty")
+    from_shell = composer.variables_text({key for block in blocks for key in block})
+    notes += [from_shell] if from_shell else []
     _check_size(sum(combination.repeats for combination in settings))
     _check_one_study(settings)
     return Sweep(settings, notes, composer.origins | origins, detected)

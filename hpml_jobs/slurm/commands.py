@@ -8,9 +8,11 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping
+from contextvars import ContextVar
 from typing import NamedTuple
 
 from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.core.sbatch import replacing_variables
 from hpml_jobs.slurm.nodes import SINFO_FORMAT, Node, parse_limits, parse_sinfo, parse_time_limits
 
 ASK_TIMEOUT_S = 10
@@ -33,6 +35,33 @@ class Answer(NamedTuple):
     absent: bool = False
 
 
+CLUSTER_VARIABLE = "SLURM_CLUSTERS"
+"""Environment variable with the cluster that SLURM's commands ask, at a site with several."""
+
+_cluster = ContextVar[str | None]("cluster", default=None)
+
+
+def asked_cluster() -> str:
+    """Return the cluster of the site that SLURM's commands ask; empty: this machine's."""
+    chosen = _cluster.get()
+    return os.environ.get(CLUSTER_VARIABLE, "") if chosen is None else chosen
+
+
+def ask_cluster(name: str | None) -> None:
+    """Let all SLURM commands from now on ask one cluster of the site; None: this machine's."""
+    before = asked_cluster()
+    _cluster.set(name or "")
+    if asked_cluster() != before:
+        for cached in (limits, inventory, partition_minutes):
+            cached.cache_clear()
+
+
+def _of_cluster(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment with the cluster that is asked."""
+    others = {name: v for name, v in environment.items() if name != CLUSTER_VARIABLE}
+    return others | ({CLUSTER_VARIABLE: asked_cluster()} if asked_cluster() else {})
+
+
 def ask_slurm(*command: str, timeout_s: float = ASK_TIMEOUT_S) -> Answer:
     """Run a SLURM command with a time limit, without the user's own output formats.
 
@@ -40,7 +69,7 @@ def ask_slurm(*command: str, timeout_s: float = ASK_TIMEOUT_S) -> Answer:
     """
     formats = re.compile(r"(SQUEUE|SINFO|SACCT)_")
     environment = {name: v for name, v in os.environ.items() if not formats.match(name)}
-    environment["SLURM_TIME_FORMAT"] = "%s"
+    environment = _of_cluster(environment) | {"SLURM_TIME_FORMAT": "%s"}
     try:
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
@@ -186,12 +215,15 @@ def scrubbed(environment: dict[str, str], *, inside_job: bool) -> dict[str, str]
     return {name: value for name, value in environment.items() if is_kept(name)}
 
 
-def sbatch_environment() -> dict[str, str]:
-    """Return this program's environment without a surrounding job's variables, for sbatch.
+def sbatch_environment(script: str) -> dict[str, str]:
+    """Return this program's environment for sbatch, which exports it into the job.
 
-    sbatch exports its environment into the job.
+    It is without a surrounding job's variables, and without those that would replace what the
+    script requests.
     """
-    return scrubbed(dict(os.environ), inside_job="SLURM_JOB_ID" in os.environ)
+    replacing = replacing_variables(script, os.environ)
+    kept = scrubbed(dict(os.environ), inside_job="SLURM_JOB_ID" in os.environ)
+    return _of_cluster({name: value for name, value in kept.items() if name not in replacing})
 
 
 _ALLOCATION = re.compile(

@@ -10,6 +10,9 @@ import msgspec
 
 from hpml_jobs.core.cell import Outcome
 
+JOB_WORDS = "hpml-jobs: "
+"""The beginning of what a job's script says in its log about its end."""
+
 NO_SPACE_CODE = 28
 """Exit code of a job that cannot write its exit report, because the disk is full (ENOSPC)."""
 

@@ -20,7 +20,10 @@ class Node(NamedTuple):
 SINFO_FORMAT = "%N|%G|%c|%m|%R"
 
 
-_GPU = re.compile(r"gpu:(?:(?P<type>[^:(,]+):)?(?P<count>\d{1,9})")
+_PLACES = re.compile(r"\([^)]*\)")
+"""Sockets or indices of GPUs, e.g. `(S:0-1)`."""
+
+_COUNT = re.compile(r"(\d{1,9})([KM]?)")
 
 _SIZE = re.compile(r"[0-9]{1,15}\+?")
 """CPUs or memory; `+` where nodes of one line differ."""
@@ -54,10 +57,27 @@ def parse_sinfo(text: str) -> list[Node]:
 def parse_gpus(gres: str) -> list[tuple[str | None, int]]:
     """Return the GPU types of a node with their number; (None, 0) without a GPU.
 
+    SLURM may list the GPUs of each socket by themselves. A `vgpu` or a `shard` is not a GPU.
+
     >>> parse_gpus("gpu:a100:4(S:0-1),gpu:t4:1"), parse_gpus("gpu:2"), parse_gpus("(null)")
     ([('a100', 4), ('t4', 1)], [(None, 2)], [(None, 0)])
+    >>> parse_gpus("gpu:a100:2(S:0),gpu:a100:no_consume:2(S:1),vgpu:4,shard:gpu:8")
+    [('a100', 4)]
     """
-    return [(m["type"], int(m["count"])) for m in _GPU.finditer(gres)] or [(None, 0)]
+    gpus: dict[str | None, int] = {}
+    for entry in _PLACES.sub("", gres).split(","):
+        name, *fields = (field for field in entry.strip().split(":") if field != "no_consume")
+        if name != "gpu":
+            continue
+        count = _COUNT.fullmatch(fields[-1]) if fields else None
+        kinds = fields[:-1] if count else fields
+        kind = ":".join(kinds) or None
+        number = int(count[1]) * _MULTIPLES[count[2]] if count else 1
+        gpus[kind] = gpus.get(kind, 0) + number
+    return list(gpus.items()) or [(None, 0)]
+
+
+_MULTIPLES = {"": 1, "K": 1024, "M": 1024**2}
 
 
 def parse_size(text: str) -> int | None:

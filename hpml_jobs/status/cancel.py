@@ -25,7 +25,7 @@ def cancel_jobs(jobs: Iterable[str]) -> None:
     for start in range(0, len(slurm_jobs), IDS_PER_CALL):
         answer = ask_slurm("scancel", *slurm_jobs[start : start + IDS_PER_CALL])
         if answer.code:
-            raise HpmlError(f"scancel: {answer.complaint}; check with hpml-jobs status")
+            raise HpmlError(f"scancel: {answer.complaint}; look at its status")
     for job in unique:
         if not is_slurm(job):
             _stop_local_run(job)

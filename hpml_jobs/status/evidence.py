@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.process_times import started_at
-from hpml_jobs.slurm.jobs import JobState, is_slurm
+from hpml_jobs.slurm.jobs import JOB_WORDS, JobState, is_slurm
 from hpml_jobs.status.query import SlurmAnswer, SlurmSnapshot
 from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.files import tail
@@ -29,6 +29,9 @@ LOG_BYTES = 20_000
 _MEMORY_KILL = re.compile(r"exceeded (?:job |step )?memory limit|oom[-_ ]kill", re.IGNORECASE)
 """What SLURM's step daemon writes when it, or the kernel, ends a job over its memory."""
 
+_STEP_LIMIT = re.compile(r"STEP .*DUE TO TIME LIMIT")
+"""What SLURM's step daemon writes when it ends a cell of a shared job at its time limit."""
+
 
 class SharedJobs(NamedTuple):
     """Jobs that run several cells one after another; the latest restart seen of every job."""
@@ -44,8 +47,9 @@ class CellEvidence:
     `snapshot` is the cell's folder, `study` the study's; `answer` is SLURM's on that job; `attempt`
     is the cell's latest one if it belongs to that job, and `is_of_this_run` if the job was not
     requeued since. `is_shared`: the job runs several cells.
-    `progress` is read for running cells only, `is_alive` for local runs only, and `is_memory_kill`
-    only where a process has failed: the other cells' files need not be opened.
+    `progress` is read for running cells only, `is_alive` for local runs only, and `is_memory_kill`,
+    `is_over_limit` (of a step) and `words` (of the job's script, on its end) only where a process
+    has failed: the other cells' files need not be opened.
     """
 
     snapshot: FolderSnapshot
@@ -58,6 +62,8 @@ class CellEvidence:
     is_of_this_run: bool = False
     progress: Progress | None = None
     is_memory_kill: bool = False
+    is_over_limit: bool = False
+    words: str = ""
     is_alive: bool = False
 
     @property
@@ -101,6 +107,8 @@ def evidence_of(
     is_judged = bool(snapshot.record or snapshot.record_fault)
     is_local = not (is_slurm(job) or is_judged or (attempt and attempt.end))
     is_running = answer.state.outcome is Outcome.RUNNING if answer.state else is_local
+    has_failed = not is_judged and _has_failed(answer.state, attempt)
+    log = _slurm_text(study, snapshot, job) if has_failed else ""
     return CellEvidence(
         snapshot=snapshot,
         job=job,
@@ -111,9 +119,9 @@ def evidence_of(
         attempt=attempt,
         is_of_this_run=_is_of_this_run(attempt, answer.state, shared.restarts.get(job, 0)),
         progress=attempt.folder.read_progress() if attempt and is_running else None,
-        is_memory_kill=not is_judged
-        and _may_be_memory_kill(answer.state, attempt)
-        and _is_memory_kill(study, snapshot, job),
+        is_memory_kill=_MEMORY_KILL.search(log) is not None,
+        is_over_limit=_STEP_LIMIT.search(log) is not None,
+        words=words_of_script(study, job) if has_failed else "",
         is_alive=is_local and is_local_run(job),
     )
 
@@ -138,18 +146,31 @@ def _is_of_this_run(attempt: AttemptSnapshot | None, state: JobState | None, res
     return attempt.folder.restart >= restart and not is_before
 
 
-def _may_be_memory_kill(state: JobState | None, attempt: AttemptSnapshot | None) -> bool:
-    """Return whether a process was killed, so that SLURM's log may give the reason."""
+def _has_failed(state: JobState | None, attempt: AttemptSnapshot | None) -> bool:
+    """Return whether a process has failed, so that a log may give the reason."""
     end = attempt.end if attempt else None
     outcomes = (state.outcome if state else None, end.outcome if end else None)
     return Outcome.FAILED in outcomes
 
 
-def _is_memory_kill(study: Study, snapshot: FolderSnapshot, job: str) -> bool:
-    """Return whether the step daemon's message is in the cell's logs."""
+def _slurm_text(study: Study, snapshot: FolderSnapshot, job: str) -> str:
+    """Return the ends of the cell's logs, in which the step daemon writes."""
     nodes = snapshot.file.cell.nodes if snapshot.file else 1
     logs = slurm_logs(study, snapshot.folder.slug, job, nodes)
-    return any(_MEMORY_KILL.search(tail(log, LOG_BYTES)) for log in logs)
+    return "\n".join(tail(log, LOG_BYTES) for log in logs)
+
+
+def words_of_script(study: Study, job: str) -> str:
+    """Return what a job's script says last about its end; empty if it says nothing."""
+    lines = (line for log in script_logs(study, job) for line in tail(log, LOG_BYTES).splitlines())
+    words = [line.removeprefix(JOB_WORDS) for line in lines if line.startswith(JOB_WORDS)]
+    return words[-1] if words else ""
+
+
+def script_logs(study: Study, job: str) -> list[Path]:
+    """Return what a job's script prints to stderr: of an array's task, or of another job."""
+    paths = [study.slurm_log(job, part) for part in (0, "pack", "ladder", "closing")]
+    return [path for path in paths if is_slurm(job) and path.exists()]
 
 
 def slurm_logs(study: Study, slug: str, job: str, nodes: int) -> list[Path]:

@@ -1,5 +1,6 @@
 """The rules that give a cell its state, from its job, its record and its attempt; its progress."""
 
+import signal
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -171,11 +172,8 @@ def _ended(evidence: CellEvidence, job: JobState) -> CellState:
     if has_code and end is None and job.exit_code.startswith(f"{NO_SPACE_CODE}:"):
         code += f" (no space left on device: {evidence.study})"
     reason = in_job(f"{job.state}{f' ({who})' if who else ''}{code}", job.job)
-    if evidence.is_shared and evidence.attempt is None:
-        if outcome in _BY_THE_JOB:
-            return _state(evidence, outcome, f"{reason}, before this cell started")
-        reason = f"job {job.job} ended before this cell started ({job.state})"
-        return _state(evidence, Outcome.MISSING, reason)
+    if evidence.attempt is None and (before := _ended_before_start(evidence, job, reason)):
+        return before
     if outcome is Outcome.MISSING and (end is None or end.outcome.finished):
         return _completed_without_record(evidence, job)
     if outcome is Outcome.FAILED and evidence.is_memory_kill:
@@ -192,6 +190,43 @@ def _ended(evidence: CellEvidence, job: JobState) -> CellState:
     if outcome is not Outcome.OOM:
         reason = f"{rank_reason}; {reason}"
     return _state(evidence, outcome, reason, **_fault_of_node(end, outcome))
+
+
+def _ended_before_start(evidence: CellEvidence, job: JobState, reason: str) -> CellState | None:
+    """Return the state of a cell whose job ended before it; None if only SLURM knows why."""
+    outcome = job.outcome
+    if evidence.words:
+        return _state(evidence, outcome, f"{evidence.words}; {reason}")
+    if limit := _limit_before_start(evidence, job):
+        return _state(evidence, Outcome.TIMEOUT, f"{limit}; {reason}")
+    if not evidence.is_shared:
+        return None
+    if outcome in _BY_THE_JOB:
+        return _state(evidence, outcome, f"{reason}, before this cell started")
+    reason = f"job {job.job} ended before this cell started ({job.state})"
+    return _state(evidence, Outcome.MISSING, reason)
+
+
+_BEFORE_START = "came before the job's Python was ready: use longer minutes="
+
+_WARNING_S = 240
+"""SLURM's warning comes at most so long before the time limit: it may be a minute early."""
+
+_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
+_WARNED = frozenset(code for n in _SIGNALS for code in (f"{n:d}:0", f"0:{n:d}", f"{128 + n:d}:0"))
+"""Exit codes of a job that one of the signals of `sbatch --signal` ended."""
+
+
+def _limit_before_start(evidence: CellEvidence, job: JobState) -> str:
+    """Return why the time limit ended a job before its cell had started; empty if it did not."""
+    if evidence.is_shared:
+        return f"the cell's time limit {_BEFORE_START}" if evidence.is_over_limit else ""
+    if job.state == "TIMEOUT":
+        return f"the time limit {_BEFORE_START}"
+    left_s = 60 * (job.minutes or 0) - (job.elapsed_s or 0)
+    if job.exit_code in _WARNED and left_s <= _WARNING_S:
+        return f"SLURM's warning before the time limit {_BEFORE_START}"
+    return ""
 
 
 def _fault_of_node(end: AttemptEnd, outcome: Outcome) -> dict[str, str]:

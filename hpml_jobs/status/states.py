@@ -10,6 +10,7 @@ from hpml_jobs.checks import check_study
 from hpml_jobs.core.cell import CellFile, Outcome
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.text import duration_text, unix_time
+from hpml_jobs.slurm.commands import ask_cluster
 from hpml_jobs.status.evidence import evidence_of, jobs_of_cell, shared_jobs
 from hpml_jobs.status.query import SlurmSnapshot, query_slurm
 from hpml_jobs.status.recover import RecoveredHistory, read_history
@@ -50,6 +51,9 @@ def study_status(
     With `all_jobs` SLURM is also queried for a cell's earlier jobs; `with_checks` adds the
     data-quality checks to the states. Records in `cache` are not read again while unchanged.
     """
+    cluster = study.last_cluster()
+    if cluster is not None:
+        ask_cluster(cluster.clusters)
     recovered = read_history(study)
     history = recovered.history
     snapshots = read_study(study, history, cache)

@@ -7,7 +7,7 @@ from time import monotonic, sleep
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.text import duration_text, unix_time
-from hpml_jobs.status.evidence import slurm_logs
+from hpml_jobs.status.evidence import script_logs, slurm_logs
 from hpml_jobs.status.states import StudyStatus, cell_states, study_status
 from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.study.cell_folder import CellFolder
@@ -81,6 +81,7 @@ def log_text(study: Study, state: CellState, lines: int) -> str:
         return f"rank {end.rank} failed first:\n{end.traceback}{stacks}"
     files = latest.logs() if latest else []
     files += slurm_logs(study, folder.slug, state.job or "", _nodes(folder))
+    files = files or script_logs(study, state.job or "")
     parts = [f"---- {file}\n{text}" for file in files if (text := last_lines(file, lines))]
     empty = ", ".join(str(file) for file in files)
     parts += [stacks] if stacks else []

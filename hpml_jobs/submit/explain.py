@@ -1,5 +1,6 @@
 """A preview of a plan: its cells, scripts and GPU-hours, and the origin of values."""
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from hpml_jobs.core.built_in import TOKEN_DATA
 from hpml_jobs.core.cell import Cell, Outcome
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.sbatch import OPTIONS, Option, parse_minutes, replacing_variables
 from hpml_jobs.core.value import Value
 from hpml_jobs.plan.cells import Plan
 from hpml_jobs.plan.workload_checks import IMAGE_KEYS
@@ -50,7 +52,8 @@ class ConfigValue(Value, frozen=True, kw_only=True):
 class Preview(Value, frozen=True, kw_only=True):
     """The output of `hpml-jobs plan`; `refused` is the reason why the plan cannot be submitted.
 
-    `overlap` says how long the cells take one by one, or that several would share a node.
+    `overlap` says how long the cells take one by one, or that several would share a node; `unused`
+    which variables of sbatch the jobs do not follow.
     `values` are empty where their origins are not known, as in a resubmission.
     """
 
@@ -58,6 +61,7 @@ class Preview(Value, frozen=True, kw_only=True):
     gpu_hours: float
     refused: str
     overlap: str
+    unused: str
     cells: list[CellRow]
     scripts: list[Script]
     values: list[ConfigValue]
@@ -73,6 +77,7 @@ def preview_of(selection: Selection) -> Preview:
         gpu_hours=sum(request.gpu_hours for request in requests),
         refused="" if is_local else _refusal(selection, requests),
         overlap=isolation_note(plan.cluster, requests),
+        unused=unused_variables(plan, requests),
         cells=cell_rows(selection, {}),
         scripts=[
             Script(shape=str(request), script=script(plan.study, plan.cluster, request))
@@ -84,6 +89,46 @@ def preview_of(selection: Selection) -> Preview:
             if value != _ABSENT and plan.origins
         ],
     )
+
+
+_VARIABLES = ("SBATCH_", "SLURM_")
+
+
+def words_of_variables(plan: Plan) -> list[str]:
+    """Return what variables of sbatch have given to keys, as a command line has it.
+
+    In a job these variables are not read.
+    """
+    keys = {option.default_of for option in OPTIONS.values()}
+    values = [(key, value) for key, value in _values(plan) if key in keys]
+    return [
+        f"{key}={value}"
+        for key, value in values
+        if plan.origins.get(key, "").startswith(_VARIABLES)
+    ]
+
+
+def unused_variables(plan: Plan, requests: Sequence[JobRequest]) -> str:
+    """Return which variables of sbatch the jobs do not follow, in one line; else nothing.
+
+    One that has given a key its value, or has the same value, is followed.
+    """
+    if plan.cluster.launcher is Launcher.LOCAL or not requests:
+        return ""
+    keys = {"minutes": str(plan.cells[0].shape.minutes)}
+    keys |= {f"cluster.{name}": str(value) for name, value in _cluster_values(plan)}
+    text = script(plan.study, plan.cluster, requests[0])
+    unused = []
+    for variable, name in replacing_variables(text, os.environ).items():
+        option = OPTIONS.get(name, Option(f"cluster.sbatch.{name}="))
+        given = os.environ[variable]
+        value = str(parse_minutes(given)) if name == "time" else given
+        if value != keys.get(option.default_of):
+            by = option.keys or "the program"
+            sets = "set" if " and " in by else "sets"
+            shown = f"{variable}={given}" if given else variable
+            unused.append(f"{shown} ({by} {sets} --{name})")
+    return f"not used: {', '.join(unused)}" if unused else ""
 
 
 def cell_rows(selection: Selection, jobs: Mapping[str, str]) -> list[CellRow]:

@@ -199,10 +199,7 @@ def check_submission(selection: Selection, requests: Iterable[JobRequest]) -> No
             partition, and none without GPUs is known.
     """
     cluster = selection.plan.cluster
-    by_partition = cluster.gpu_request is GpuRequest.PARTITION
-    needs_partition = by_partition or cluster.partition_rule is Rule.REQUIRED
-    has_partition = cluster.cpu_partition or cluster.partition
-    if selection.plan.has_followup and needs_partition and not has_partition:
+    if selection.plan.has_followup and lacks_partition(cluster):
         raise UsageError(
             f"cluster={cluster.name} needs a partition for the follow-up job: add "
             "cluster.cpu_partition=NAME, or leave collect_after, retries and largest_batch=auto out"
@@ -218,6 +215,13 @@ def check_submission(selection: Selection, requests: Iterable[JobRequest]) -> No
             f"these cells request up to {hours:.3g} GPU-hours{before}; cluster.gpu_hours_budget "
             f"is {budget:g}: submit fewer cells, use fewer minutes=, or raise the budget"
         )
+
+
+def lacks_partition(cluster: Cluster) -> bool:
+    """Return whether the follow-up job needs a partition, and none without GPUs is known."""
+    by_partition = cluster.gpu_request is GpuRequest.PARTITION
+    needs_partition = by_partition or cluster.partition_rule is Rule.REQUIRED
+    return needs_partition and not (cluster.cpu_partition or cluster.partition)
 
 
 def isolation_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:

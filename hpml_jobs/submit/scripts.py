@@ -1,23 +1,33 @@
 """The text of every sbatch script: of an array, of a shared allocation, of the follow-up job."""
 
+import functools
 import pickle
 import shlex
+import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from submitit.core.utils import DelayedSubmission
-from submitit.slurm.slurm import _make_sbatch_string
 
-from hpml_jobs.core.cluster import Cluster, Isolate, Shape, sbatch_options
+from hpml_jobs.core.cluster import Cluster, Isolate, Shape, followup_options, sbatch_options
+from hpml_jobs.core.processes import STACK_SIGNAL
 from hpml_jobs.job.run import OOM_CODE, run_task
 from hpml_jobs.plan.cells import Plan, PlannedCell
-from hpml_jobs.slurm.jobs import array_ids
+from hpml_jobs.slurm.jobs import JOB_WORDS, array_ids
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit.job_requests import JobKind, JobRequest
 
 FOLLOWUP_MINUTES = 15
 FOLLOWUP_MEMORY_GB = 4
+
+STEP = "srun --export=ALL --kill-on-bad-exit=1"
+"""The beginning of each step: it gets the job's environment, also after sbatch --export=NONE."""
+
+WARNING_S, WARNING_SHARE, LEAST_WARNED_MINUTES = 90, 4, 4
+"""Seconds between SLURM's warning and the time limit, at most this part of it; from so many minutes
+on. SLURM may warn a minute earlier, and a Python that is still starting dies by the signal.
+"""
 
 
 def script(study: Study, cluster: Cluster, request: JobRequest) -> str:
@@ -27,38 +37,60 @@ def script(study: Study, cluster: Cluster, request: JobRequest) -> str:
 
 
 def _array_script(study: Study, cluster: Cluster, request: JobRequest) -> str:
-    """Return the sbatch script of an array, one task per cell, as submitit writes it.
+    """Return the sbatch script of an array, one task per cell, which submitit runs.
 
-    submitit has no public dry run, and its executor refuses to exist where srun is missing.
-    sbatch's options go into `additional_parameters`, which submitit writes as they are.
+    One cell is a plain job. The logs are where submitit looks for them.
     """
     folder = shlex.quote(str(study.slurm))
     # In a folder that the group may write, slurm/ and its pickle can be exchanged after submission.
-    said = shlex.quote(f"hpml-jobs: {study.slurm} is not yours, or other users can write there")
+    said = shlex.quote(f"{JOB_WORDS}{study.slurm} is not yours, or other users can write there")
     owned = f'find {folder} -maxdepth 0 -uid "$(id -u)" ! -perm /022'
     refuse_others = f'[ -n "$({owned})" ] || {{ echo {said} >&2; exit 1; }}'
     job = '"${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"'
     link_pickle = f"ln -sf {request.pickle_name} {folder}/{job}_submitted.pkl || exit 1"
-    options = sbatch_options(request.shape, cluster)
-    options |= {"exclude": ",".join(request.exclude) or None, "job-name": None}
-    named: dict[str, Any] = {
-        "nodes": options["nodes"],  # these two submitit reads itself
-        "time": options["time"],
-        "wckey": None,  # submitit's own default is refused on some clusters
+    is_array, tasks = len(request.cells) > 1, len(request.cells)
+    at_once = 1 if cluster.isolate is Isolate.SERIAL else min(tasks, cluster.array_parallelism)
+    name = "%A_%a" if is_array else "%j"
+    options = _options(study, cluster, request, f"{study.slurm}/{name}_0_log")
+    options |= {
+        "array": f"0-{tasks - 1}%{at_once}" if is_array else None,
+        "signal": _signal(request.shape.minutes),
     }
-    is_serial = cluster.isolate is Isolate.SERIAL
-    text = _make_sbatch_string(
-        command=f"{python(cluster)} -u -m submitit.core._submit {folder}",
-        folder=study.slurm,
-        map_count=len(request.cells) if len(request.cells) > 1 else None,  # one is a plain job
-        job_name=study.job_name,
-        additional_parameters={name: value for name, value in options.items() if value is not None},
-        array_parallelism=1 if is_serial else cluster.array_parallelism,
-        setup=[refuse_others, link_pickle, *setup(request.shape, cluster)],
-        srun_args=[f"--cpus-per-task={request.shape.cpus_per_node}", "--kill-on-bad-exit=1"],
-        **named,
+    logs = shlex.quote(f"{study.slurm}/{name}_%t_log")
+    cpus = request.shape.cpus_per_node
+    step = f"{STEP} --unbuffered --cpus-per-task={cpus} --output={logs}.out --error={logs}.err"
+    return _text(
+        options,
+        refuse_others,
+        link_pickle,
+        *setup(request.shape, cluster),
+        "export SUBMITIT_EXECUTOR=slurm",
+        f"{step} {python(cluster)} -u -m submitit.core._submit {folder}",
     )
-    return str(text)
+
+
+def _options(study: Study, cluster: Cluster, request: JobRequest, log: str) -> dict[str, Any]:
+    """Return the options of a job that measures cells."""
+    options = sbatch_options(request.shape, cluster)
+    excluded = [*request.exclude, *filter(None, [options.get("exclude")])]
+    return options | {
+        "job-name": study.job_name,
+        "output": f"{log}.out",
+        "error": f"{log}.err",
+        "open-mode": "append",
+        "exclude": ",".join(map(str, excluded)) or None,
+    }
+
+
+def _signal(minutes: int) -> str | None:
+    """Return when SLURM warns a job of its time limit, at which ranks write their stacks.
+
+    >>> _signal(3), _signal(4), _signal(30)
+    (None, 'USR2@60', 'USR2@90')
+    """
+    if minutes < LEAST_WARNED_MINUTES:
+        return None
+    return f"{STACK_SIGNAL.name[3:]}@{min(WARNING_S, 60 * minutes // WARNING_SHARE)}"
 
 
 def pickled(study: Study, request: JobRequest) -> bytes:
@@ -74,7 +106,7 @@ _STEP = """\
 cell() {{
   name=$1; shift
   for attempt in 1 2 3 4 5 6; do
-    srun --ntasks-per-node=1 --kill-on-bad-exit=1 --open-mode=append --job-name="$name" \\
+    {step} --ntasks-per-node=1 --open-mode=append --job-name="$name" \\
       --output={logs}/%j_"$name"_log.out --error={logs}/%j_"$name"_log.err "$@" \\
       {python} -u -m hpml_jobs.job {cells}/"$name"
     code=$?
@@ -101,31 +133,23 @@ def _shared_script(study: Study, cluster: Cluster, request: JobRequest) -> str:
     SLURM isolates the steps: each has its cell's share of the allocation and its time limit, and
     its processes are gone before the next one starts.
     """
-    log = study.slurm / f"%j_{request.kind.value}_log"
-    options = sbatch_options(request.shape, cluster) | {
-        "job-name": study.job_name,
-        "output": f"{log}.out",
-        "error": f"{log}.err",
-        "open-mode": "append",
-        "exclude": ",".join(request.exclude) or None,
-    }
-    step = _STEP.format(
+    log = f"{study.slurm}/%j_{request.kind.value}_log"
+    run_cell = _STEP.format(
+        step=STEP,
         logs=shlex.quote(str(study.slurm)),
         cells=shlex.quote(str(study.cells_folder)),
         python=python(cluster),
     )
-    lines = [
-        *header(options),
-        "",
+    return _text(
+        _options(study, cluster, request, log),
         *setup(request.shape, cluster),
         "trap 'exit 143' TERM  # the job is ending: start no further cell",
         "failed=0",
         _AFTER[request.kind],
-        step,
+        run_cell,
         *(_step(cluster, planned) for planned in request.cells),
         "exit $failed",
-    ]
-    return "\n".join(lines) + "\n"
+    )
 
 
 def _step(cluster: Cluster, planned: PlannedCell) -> str:
@@ -139,18 +163,11 @@ def followup_script(plan: Plan, jobs: Iterable[str]) -> str:
     """Return the follow-up job's script: commands that a user could also type."""
     cluster, study = plan.cluster, plan.study
     logs = study.slurm / "%j_closing_log"
-    options = {
+    awaited = ":".join(array_ids(jobs))
+    options = followup_options(cluster, FOLLOWUP_MEMORY_GB) | {
         "job-name": study.closing_name,
-        "dependency": f"afterany:{':'.join(array_ids(jobs))}",
+        "dependency": f"afterany:{awaited}" if awaited else None,
         "kill-on-invalid-dep": "yes",
-        "partition": cluster.cpu_partition or cluster.partition,
-        "account": cluster.account,
-        "qos": cluster.qos,
-        "wckey": cluster.wckey,
-        "nodes": 1,
-        "ntasks": 1,
-        "cpus-per-task": 1,
-        "mem": f"{FOLLOWUP_MEMORY_GB}G",
         "time": FOLLOWUP_MINUTES,
         "output": f"{logs}.out",
         "error": f"{logs}.err",
@@ -158,10 +175,17 @@ def followup_script(plan: Plan, jobs: Iterable[str]) -> str:
     program = [*cluster.python_command(sys.executable), "-m", "hpml_jobs"]
     arguments = [study.name, "--outputs", str(study.root.parent)]
     resubmit = [*program, "resubmit", *arguments, "--lost", "--retries", str(plan.retries)]
-    lines = [*header(options), "", *cluster.setup]
-    lines += [shlex.join(resubmit)] if plan.retries else []
-    lines += [shlex.join([*program, *(plan.then or ("report", *arguments))])]
-    return "\n".join(lines) + "\n"
+    return _text(
+        options,
+        *_user_setup(cluster),
+        *([shlex.join(resubmit)] if plan.retries else []),
+        shlex.join([*program, *(plan.then or ("report", *arguments))]),
+    )
+
+
+def _text(options: Mapping[str, Any], *lines: str) -> str:
+    """Return a script: a line per option that is set, then the lines."""
+    return "\n".join([*header(options), "", *lines]) + "\n"
 
 
 def header(options: Mapping[str, Any]) -> list[str]:
@@ -182,8 +206,59 @@ def python(cluster: Cluster) -> str:
 
 def setup(shape: Shape, cluster: Cluster) -> list[str]:
     """Return the shell lines that come before the job's Python."""
-    lines = [*cluster.setup, "unset PYTHONPATH"] if cluster.container.image else [*cluster.setup]
+    lines = _user_setup(cluster)
     if shape.nodes > 1:
         # here, because scontrol is outside any container
         lines.append('export HPML_JOBS_HOSTS="$(scontrol show hostnames | tr "\\n" " ")"')
     return lines
+
+
+_SETUP = f"""\
+hpml_failed() {{
+  [ -n "$hpml_line" ] || return
+  hpml_words="a line of cluster.setup ended the job with exit code $1"
+  echo "{JOB_WORDS}$hpml_words: ${{hpml_line//$'\\n'/; }}" >&2
+  hpml_line=
+  exit $(($1 ? $1 : 1))
+}}
+trap 'hpml_failed $?' EXIT  # also at `exit`, `set -e` and a syntax error"""
+"""What ends a job at a line of cluster.setup that fails or exits, and names the line."""
+
+_RUN_SETUP = 'eval "$hpml_line"; hpml_code=$?; [ $hpml_code -eq 0 ] || hpml_failed $hpml_code'
+
+
+def _user_setup(cluster: Cluster) -> list[str]:
+    """Return the lines of cluster.setup, each of which must succeed; then those of a container."""
+    lines = ["unset SLURM_CLUSTERS"]  # which the job is on
+    if cluster.setup:
+        lines.append(_SETUP)
+        for command in _commands(cluster.setup):
+            lines += [f"hpml_line={shlex.quote(command)}", _RUN_SETUP]
+        lines.append("hpml_line=")
+    return lines + (["unset PYTHONPATH"] if cluster.container.image else [])
+
+
+def _commands(lines: Iterable[str]) -> Iterator[str]:
+    """Yield shell commands; lines that are one only together, as `if …` and `fi`, are joined."""
+    waiting: list[str] = []
+    for line in lines:
+        waiting.append(line)
+        if _is_complete("\n".join(waiting)):
+            yield "\n".join(waiting)
+            waiting = []
+    if waiting:
+        yield "\n".join(waiting)
+
+
+@functools.cache
+def _is_complete(command: str) -> bool:
+    """Return whether bash reads a command to its end; where there is no bash, every line is one."""
+    if command.endswith("\\"):
+        return False
+    try:
+        done = subprocess.run(
+            ["/bin/bash", "-n"], input=command, capture_output=True, text=True, check=False
+        )
+    except OSError:
+        return True
+    return not done.returncode and not done.stderr

@@ -15,7 +15,7 @@ from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.process_times import Process
 from hpml_jobs.core.text import counted
 from hpml_jobs.plan.cells import Plan, PlannedCell
-from hpml_jobs.slurm.commands import sbatch_environment
+from hpml_jobs.slurm.commands import ask_cluster, sbatch_environment
 from hpml_jobs.status.recover import read_history
 from hpml_jobs.study.files import encode, others_can_write, take_from_others, write_whole, writing
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine, copies_of
@@ -30,8 +30,10 @@ WRITERS = 16
 RESERVE_BYTES = 16_384
 """Room on the disk for what follows an sbatch call, beside twice the manifest's line."""
 
-_JOB_ID = re.compile(r"job ([0-9]{1,15})")
-"""The id in sbatch's `Submitted batch job 17`."""
+_SUBMITTED = re.compile(r"^Submitted batch job ([0-9]{1,15})\b", re.MULTILINE)
+
+_PARSABLE = re.compile(r"^([0-9]{1,15})(?:;[\w.-]+)?$", re.MULTILINE)
+"""The line of a site's sbatch that prints as `sbatch --parsable` does: the id, and the cluster."""
 
 _PREFIX = "sbatch: "
 """The beginning of sbatch's own lines on stderr."""
@@ -58,6 +60,7 @@ def send(
     """
     if not requests:
         return
+    ask_cluster(plan.cluster.clusters)
     check_folder(plan.study)
     write_cells(plan.study, [planned for request in requests for planned in request.cells])
     plan.study.write_cluster(plan.cluster)
@@ -184,7 +187,7 @@ def sbatch(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=sbatch_environment(),
+        env=sbatch_environment(script),
         encoding="utf-8",
         errors="replace",
         start_new_session=True,
@@ -198,12 +201,25 @@ def sbatch(
             raise
     if process.returncode:
         raise RefusedError(slurm_message(err or out))
-    match = _JOB_ID.search(out)
-    if match is None:
+    job = job_id(out)
+    if job is None:
         raise NoJobIdError(f"sbatch ended with exit code 0, but printed no job id ({out[:200]!r})")
     with contextlib.suppress(OSError):  # the name is for people
-        path.replace(study.slurm / f"{match[1]}_submission.sh")
-    return match[1]
+        path.replace(study.slurm / f"{job}_submission.sh")
+    return job
+
+
+def job_id(printed: str) -> str | None:
+    """Return the id in what sbatch prints: the last line of its own, whatever a banner says.
+
+    >>> job_id("your last job 4711 failed\\nSubmitted batch job 17 on cluster a\\n")
+    '17'
+    >>> job_id("Welcome!\\n17;a\\n"), job_id("see job 4711\\n")
+    ('17', None)
+    """
+    text = printed.replace("\r", "")
+    ids = _SUBMITTED.findall(text) or _PARSABLE.findall(text)
+    return ids[-1] if ids else None
 
 
 def _recovered_jobs(study: Study, slugs: tuple[str, ...], error: NoJobIdError) -> dict[str, str]:

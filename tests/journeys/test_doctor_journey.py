@@ -61,7 +61,7 @@ def test_doctor_failed_node_job_reports_end_of_log(login, rig):
     code, findings = run_doctor(login, 'cluster.setup=["echo the module is missing >&2","exit 3"]')
     assert code == 1
     assert "FAILED" in findings["job"]["seen"]
-    assert findings["job"]["seen"].endswith("the module is missing")
+    assert findings["job"]["seen"].endswith("cluster.setup ended the job with exit code 3: exit 3")
     assert rig.run("squeue", "-h", "-n", "hpml-doctor").stdout == ""
 
 

@@ -168,6 +168,7 @@ class FakeSlurm:
 def _clear_slurm_caches() -> None:
     for asked_once in (commands.limits, commands.inventory, commands.partition_minutes):
         asked_once.cache_clear()
+    commands._cluster.set(None)
 
 
 ALL_PICTURES = dict(pictures.PLOTS)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hpml_jobs import __version__
 from hpml_jobs.cli.commands import COMMANDS, REPLACED
 from hpml_jobs.study.study import Study
 from tests.unit.builders import a_record
@@ -70,7 +71,11 @@ def test_plan_submit_status_and_collect_work_without_torch(slurm, working_folder
 
     shown, end = login_node(*words)
     assert (end["code"], len(slurm.scripts)) == (2, 0)  # its own Python could not run the jobs
-    words += ("cluster.python=/opt/torch/bin/python",)
+    python = slurm.bin / "python-with-torch"
+    versions = {"python": "3.12", "hpml-jobs": __version__, "torch": "2.7", "torchvision": "0.22"}
+    python.write_text(f"#!/bin/sh\necho '{json.dumps(versions)}'\n")
+    python.chmod(0o755)
+    words += (f"cluster.python={python}",)
     shown, end = login_node(*words)
     assert (end["code"], len(slurm.scripts)) == (0, 2)
     assert "submitted 2 cells" in shown

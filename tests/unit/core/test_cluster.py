@@ -5,8 +5,15 @@ import functools
 import msgspec
 import pytest
 
-from hpml_jobs.core.cluster import Cluster, Container, Shape, sbatch_options
+from hpml_jobs.core.cluster import (
+    Cluster,
+    Container,
+    Shape,
+    followup_options,
+    sbatch_options,
+)
 from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.sbatch import OPTIONS
 from hpml_jobs.plan.cells import check_inventory
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.slurm.nodes import Node
@@ -131,7 +138,6 @@ def test_isolate_is_singleton_or_exclusive_nodes(cluster, isolate, expected):
         ({"account": "x\ntouch PWN"}, "account"),
         ({"comment": "a\x1b[2J"}, "comment"),
         ({"sbatch": {"nice": "1\r2"}}, "nice"),
-        ({"sbatch": {"a\nb": 1}}, "a"),
     ],
 )
 def test_line_break_never_reaches_a_script(cluster, change, name):
@@ -140,17 +146,70 @@ def test_line_break_never_reaches_a_script(cluster, change, name):
         sbatch_options(shape_of("h200"), torch)
 
 
-def test_other_sbatch_options_are_passed_on_last(cluster):
-    words = ("+cluster.sbatch.reservation=class", "+cluster.sbatch.time=99", "cluster.wckey=w")
+def test_other_sbatch_options_are_passed_on(cluster):
+    words = ("+cluster.sbatch.reservation=class", "+cluster.sbatch.hold=true", "cluster.wckey=w")
     asked = sbatch_options(shape_of("v100"), cluster("greene", *words))
-    assert (asked["reservation"], asked["time"], asked["wckey"]) == ("class", 99, "w")
+    assert (asked["reservation"], asked["hold"], asked["wckey"]) == ("class", True, "w")
 
 
-@pytest.mark.parametrize("name", ["gpus-per-node", "gpus_per_node"])
-def test_gpus_per_node_beside_gres_is_refused(cluster, name):
-    greene = cluster("greene", f"+cluster.sbatch.{name}=2")
-    with pytest.raises(UsageError, match="gpus-per-node=2: SLURM refuses it beside --gres=gpu:v1"):
+@pytest.mark.parametrize("name", sorted(OPTIONS))
+def test_option_that_the_program_sets_is_refused_with_its_key(cluster, name):
+    with pytest.raises(UsageError) as refused:
+        sbatch_options(shape_of("v100"), cluster("greene", f"+cluster.sbatch.{name}=2"))
+    keys = OPTIONS[name].keys
+    remedy = f"use {keys} instead" if keys else "leave it out"
+    assert str(refused.value).startswith(f"cluster.sbatch.{name}=: {remedy}")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("t", "use minutes= instead, for sbatch's --time"),
+        ("-t", "--time"),
+        ("tim", "--time"),
+        ("Time", "--time"),
+        ("gpus_per_node", "use gpus= and gpu_type= instead"),
+        ("ntasks_per", "leave it out"),
+        ("J", "--job-name"),
+        ("w", "write the long name of sbatch's -w"),
+        ("nice=0 --time", "not an option of sbatch"),
+        ("nice\n#SBATCH --time", "not an option of sbatch"),
+    ],
+)
+def test_spellings_of_what_the_program_sets_are_refused(cluster, name, words):
+    greene = msgspec.structs.replace(cluster("greene"), sbatch={name: 60})
+    with pytest.raises(UsageError, match=words):
         sbatch_options(shape_of("v100"), greene)
+
+
+def test_memory_per_cpu_is_the_users_where_the_program_requests_none(cluster):
+    slurm = cluster("slurm", "+cluster.sbatch.mem-per-cpu=2G")
+    asked = sbatch_options(shape_of("v100", mem_gb_per_node=None), slurm)
+    assert (asked["mem-per-cpu"], "mem" in asked) == ("2G", False)
+    assert followup_options(slurm, 4)["mem-per-cpu"] == "2G"
+
+
+@pytest.mark.parametrize("name", ["a,b", "all b", ""])
+def test_jobs_are_on_one_cluster(cluster, name):
+    several = msgspec.structs.replace(cluster("slurm"), clusters=name)
+    if not name:
+        several.check()
+        return
+    with pytest.raises(UsageError, match=rf"cluster.clusters={name} \(SLURM_CLUSTERS\): name one"):
+        several.check()
+
+
+def test_followup_job_has_the_options_of_the_site(cluster):
+    words = ("cluster.qos=q", "cluster.constraint=ib", "cluster.wckey=w", "cluster.partition=p")
+    site = cluster("slurm", ACCOUNT, *words, "cluster.comment=c", "+cluster.sbatch.reservation=r")
+    asked = followup_options(site, 4)
+    assert asked == {
+        **{"partition": "p", "account": "mine", "qos": "q", "comment": "c", "constraint": "ib"},
+        **{"wckey": "w", "reservation": "r", "nodes": 1, "ntasks": 1, "cpus-per-task": 1},
+    }
+    other = msgspec.structs.replace(site, cpu_partition="cpu", mem_gb_per_gpu=8)
+    asked = followup_options(other, 4)
+    assert (asked["partition"], asked["mem"], "constraint" in asked) == ("cpu", "4G", False)
 
 
 @pytest.mark.parametrize(

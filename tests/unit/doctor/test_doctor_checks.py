@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from hpml_jobs.cli.main import run
@@ -137,24 +138,42 @@ def test_outputs_not_visible_to_nodes_are_a_problem(tmp_path):
 
 def test_unreadable_container_is_a_problem(tmp_path):
     absent = Container(image=str(tmp_path / "no.sif"), overlay=str(tmp_path / "no.ext3"))
-    findings = examine.check_container(Cluster(name="greene", container=absent))
+    findings = examine.check_container(Cluster(name="greene", container=absent), tmp_path)
     assert [finding.level for finding in findings[:2]] == [Severity.PROBLEM, Severity.PROBLEM]
     assert "no.ext3 does not exist" in findings[1].seen
-    assert examine.check_container(GREENE) == []
+    assert examine.check_container(GREENE, tmp_path) == []
 
 
 def test_job_python_versions_are_checked(tmp_path):
     absent = str(tmp_path / "python")
-    (finding,) = examine.check_python(Cluster(name="greene", python=absent))
+    greene = Cluster(name="greene", python=absent)
+    (finding,) = examine.check_python(greene, tmp_path)
     assert finding.level is Severity.PROBLEM
-    ours = by_name(examine.check_python(Cluster(name="local", launcher=Launcher.LOCAL)))
+    with_setup = msgspec.structs.replace(greene, setup=("module load python",))
+    (finding,) = examine.check_python(with_setup, tmp_path)
+    assert (finding.level, finding.remedy) == (Severity.WARNING, examine.NODES_MAY_DIFFER)
+    local = Cluster(name="local", launcher=Launcher.LOCAL)
+    ours = by_name(examine.check_python(local, tmp_path))
     assert ours["versions"].level is Severity.OK
     assert "torchvision" in ours["versions"].seen
     other_version = examine._check_versions(
-        {"python": "3.12.1", "hpml-jobs": "0.0.1", "torch": "2.7.1"}, "there"
+        {"python": "3.12.1", "hpml-jobs": "0.0.1", "torch": "2.7.1"}, "there", is_sure=True
     )
     assert other_version.level is Severity.PROBLEM
     assert "0.0.1" in other_version.seen
+
+
+def test_disk_of_this_machine_alone_proves_nothing_of_nodes(tmp_path, monkeypatch):
+    """What only this machine lacks is a warning; on a shared file system it is a problem."""
+    absent = Cluster(name="greene", container=Container(image="/opt/no.sif"))
+    for place, type_name, level in (
+        ("/opt", "xfs", Severity.WARNING),
+        ("/opt", "nfs4", Severity.PROBLEM),
+        ("/other", "xfs", Severity.PROBLEM),
+    ):
+        table = f"disk / ext4 rw 0 0\nhere {place} {type_name} rw 0 0\n"
+        monkeypatch.setattr(examine, "mounts", lambda table=table: table)
+        assert examine.check_container(absent, tmp_path)[0].level is level
 
 
 def test_doctor_on_laptop_prints_json(laptop, capsys):

@@ -65,6 +65,18 @@ def test_outcome_is_active_or_finished_as_documented():
         ("gpu:a100:2,gpu:h100:1", [("a100", 2), ("h100", 1)]),
         ("shard:8,gpu:l4:1", [("l4", 1)]),
         ("(null)", [(None, 0)]),
+        ("gpu:a100:2(S:0),gpu:a100:2(S:1)", [("a100", 4)]),
+        ("gpu:2(S:0),gpu:2(S:1)", [(None, 4)]),
+        ("gpu:a100:4(S:0,2),nvme:2", [("a100", 4)]),
+        ("gpu:a100:no_consume:4", [("a100", 4)]),
+        ("gpu:no_consume:4", [(None, 4)]),
+        ("gpu:a100", [("a100", 1)]),
+        ("gpu", [(None, 1)]),
+        ("gpu:1g.5gb:7", [("1g.5gb", 7)]),
+        ("vgpu:4", [(None, 0)]),
+        ("shard:gpu:8", [(None, 0)]),
+        ("mps:gpu:100,gpu:l4:1", [("l4", 1)]),
+        ("fpga:4,craynetwork:2", [(None, 0)]),
     ],
 )
 def test_sinfo_gives_gpu_type_and_number(gres, expected):

@@ -153,7 +153,7 @@ def test_accounts_and_qos_are_read(recorded):
 
 def test_answers_of_sbatch_and_its_log_path_are_read(recorded):
     wrap = ("--wrap=true", "--output=/dev/null")
-    assert send._JOB_ID.search(recorded("sbatch", *wrap).text)[1] == "18"
+    assert send.job_id(recorded("sbatch", *wrap).text) == "18"
     start = examine._ACCEPTED.search(recorded("sbatch", "--test-only", *wrap).error)
     assert (start[1].isdecimal(), start[2], start[3]) == (True, "gr001", "main")
     refusal = send.slurm_message(recorded("sbatch", "--gres=gpu:h100:1", *wrap).error)

@@ -177,3 +177,22 @@ def test_shared_job_cell_has_its_own_times(slurm, pack):
     assert states[128].elapsed_s is None  # its turn never came
     pack.sent_as("18", batches=(64,))  # the other one is sent again, and is alone in its job
     assert (pack.states_by_batch()[32].warning, states[32].warning) == ("", "")
+
+
+@pytest.mark.parametrize("kind", ["pack", "ladder"])
+def test_script_that_ends_a_shared_job_is_the_reason_of_its_cells(slurm, pack, kind):
+    slurm.set_output("sacct", sacct_line(JOB, "FAILED", "127:0"))
+    words = "a line of cluster.setup ended the job with exit code 127: module load nosuch"
+    (pack.study.slurm / f"{JOB}_{kind}_log.err").write_text(f"hpml-jobs: {words}\n")
+    assert pack.outcomes() == [Outcome.FAILED] * 3
+    assert {state.reason for state in pack.states_by_batch().values()} == {
+        f"{words}; FAILED, exit code 127:0, job 17"
+    }
+
+
+def test_step_that_reaches_its_limit_before_the_start_is_a_timeout(slurm, pack):
+    slurm.set_output("sacct", sacct_line(JOB, "FAILED", "1:0"))
+    log = pack.study.slurm_log(JOB, pack.folder(32).slug)
+    log.write_text("slurmstepd: error: *** STEP 17.0 ON gr001 CANCELLED AT 1 DUE TO TIME LIMIT ***")
+    assert pack.outcomes() == [Outcome.TIMEOUT, Outcome.MISSING, Outcome.MISSING]
+    assert "minutes=" in pack.states_by_batch()[32].reason

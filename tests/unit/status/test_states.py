@@ -190,6 +190,42 @@ def test_oom_killer_line_in_log_turns_failed_into_oom(slurm, builder):
     )
 
 
+@pytest.mark.parametrize("code", ["12:0", "0:12", "140:0", "10:0", "0:10", "138:0"])
+def test_warning_of_the_limit_before_the_start_is_a_timeout(slurm, builder, code):
+    line = sacct_line(JOB, "FAILED", code).replace("|30|", "|3|")  # it ran 60 s of 3 minutes
+    slurm.set_output("sacct", line)
+    state = builder.state
+    assert state.outcome is Outcome.TIMEOUT
+    assert state.reason == (
+        "SLURM's warning before the time limit came before the job's Python was ready: use longer "
+        f"minutes=; FAILED, exit code {code}, job 101_0"
+    )
+    slurm.set_output("sacct", sacct_line(JOB, "FAILED", code))  # long before the limit
+    (builder.study.root / "seen.json").unlink()
+    assert builder.state.outcome is Outcome.FAILED
+
+
+def test_limit_before_the_start_names_minutes(slurm, builder):
+    slurm.set_output("sacct", sacct_line(JOB, "TIMEOUT"))
+    assert builder.state.outcome is Outcome.TIMEOUT
+    assert builder.state.reason.startswith(
+        "the time limit came before the job's Python was ready: use longer minutes=; TIMEOUT"
+    )
+
+
+def test_words_of_the_script_are_the_reason(slurm, builder, capsys):
+    slurm.set_output("sacct", sacct_line(JOB, "FAILED", "3:0"))
+    words = "a line of cluster.setup ended the job with exit code 3: exit 3"
+    log = builder.study.slurm / f"{JOB}_0_log.err"
+    log.write_text(f"bash: module: not found\nhpml-jobs: {words}\nsrun: bye\n")
+    assert builder.state.outcome is Outcome.FAILED
+    assert builder.state.reason == f"{words}; FAILED, exit code 3:0, job 101_0"
+    assert run(["logs", "mine"]) == 0
+    assert capsys.readouterr().out.count(words) == 2
+    builder.end_attempt(BATCH, JOB, Outcome.FAILED, "rank 1: ValueError: no")
+    assert builder.state.reason.startswith("rank 1: ValueError: no")
+
+
 @pytest.mark.parametrize("answers", [True, False])
 @pytest.mark.parametrize(("node", "avoided"), [("gr002", "gr002"), (None, "gr[001-002]")])
 def test_fault_of_hardware_avoids_the_node(slurm, builder, answers, node, avoided):

@@ -81,7 +81,7 @@ def test_srun_step_has_cpus_and_kill_on_bad_exit(slurm):
     plan = plan_with_folder("gpus=2")
     (array,) = requests_of(plan)
     (step,) = [line for line in script_of(plan, array).splitlines() if line.startswith("srun ")]
-    assert "--cpus-per-task=8 --kill-on-bad-exit=1" in step
+    assert {"--export=ALL", "--cpus-per-task=8", "--kill-on-bad-exit=1"} <= {*step.split()}
     assert "-u -m submitit.core._submit" in step
 
 
@@ -180,7 +180,7 @@ def test_nothing_to_send_runs_no_sbatch(slurm):
 @pytest.mark.parametrize("inside", [False, True])
 def test_surrounding_job_environment_is_not_inherited(slurm, monkeypatch, inside):
     leaking = {"SLURM_CPU_BIND": "x", "RANK": "3", "MASTER_ADDR": "h", "PET_NNODES": "2"}
-    kept = {"SLURM_CONF": "/c", "SBATCH_ACCOUNT": "mine", "MY_OWN": "1"}
+    kept = {"SLURM_CONF": "/c", "SBATCH_ACCOUNT": "mine", "MY_OWN": "1", "SBATCH_RESERVATION": "r"}
     for name, value in (leaking | kept).items():
         monkeypatch.setenv(name, value)
     if inside:
@@ -189,9 +189,10 @@ def test_surrounding_job_environment_is_not_inherited(slurm, monkeypatch, inside
     send_cells(plan)
     environment = slurm.environment_of_call()
     assert not (leaking.keys() | {"SLURM_JOB_ID"}) & environment.keys()
-    expected = kept.keys() - ({"SBATCH_ACCOUNT"} if inside else set())
-    assert expected <= environment.keys()
-    assert ("SBATCH_ACCOUNT" in environment) is not inside
+    expected = kept.keys() - {"SBATCH_ACCOUNT"} - ({"SBATCH_RESERVATION"} if inside else set())
+    assert kept.keys() & environment.keys() == expected
+    (array,) = requests_of(plan)
+    assert ("account=mine" in sbatch_lines(script_of(plan, array))) is not inside
 
 
 def test_folder_unusable_for_slurm_logs_is_refused(slurm):

@@ -1,13 +1,12 @@
 """A submission: job requests are planned once, and SLURM is asked once."""
 
-import inspect
-
 import pytest
-from submitit.slurm import slurm as submitit_slurm
+from submitit.core.utils import JobPaths
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.submit import explain, job_requests
 from hpml_jobs.submit.job_requests import make_requests
+from tests.unit.plans import plan_with_folder, requests_of, script_of
 from tests.unit.slurm_output import sacct_line
 
 WORDS = ("-m", "gpus=1,2", "workload=digits", "study=mine", "cluster=greene")
@@ -62,12 +61,14 @@ def test_each_accepted_job_is_printed_in_a_line(slurm, capsys):
     assert "submitted before it: 1 cell, see" in printed.err
 
 
-def test_submitit_has_the_private_function_we_call():
-    """`scripts.script` writes what submitit would submit with `_make_sbatch_string`."""
-    parameters = inspect.signature(submitit_slurm._make_sbatch_string).parameters
-    ours = {"command", "folder", "map_count", "additional_parameters", "srun_args", "setup"}
-    ours |= {"job_name", "nodes", "time", "wckey", "array_parallelism"}
-    assert ours <= set(parameters)
+def test_logs_are_where_submitit_looks_for_them(slurm):
+    """submitit's runner writes its result, and we read the logs, by the job's id and the task."""
+    plan = plan_with_folder("gpus=1,2", "study=mine")
+    (request, *_) = requests_of(plan)
+    paths = JobPaths(plan.study.slurm, job_id="17", task_id=0)
+    text = script_of(plan, request).replace("%j", "17")
+    assert f"#SBATCH --output={paths.stdout}\n#SBATCH --error={paths.stderr}\n" in text
+    assert plan.study.slurm_log("17", 0) == paths.stderr
 
 
 def test_preview_of_existing_study_says_that_it_is_over_budget(slurm, capsys):

@@ -60,7 +60,7 @@ def test_unknown_accounts_refuse_nothing(login, slurm):
 
 def test_python_that_setup_may_provide_is_a_warning(login, slurm, capsys):
     assert login("cluster.python=python-of-module", "cluster.setup=[module load python]") == 0
-    assert "hpml-jobs doctor asks one of them" in capsys.readouterr().err
+    assert "doctor asks one of them" in capsys.readouterr().err
     assert len(slurm.scripts) == 1
 
 

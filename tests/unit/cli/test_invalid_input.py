@@ -335,7 +335,7 @@ def a_python(folder, words, code=1):
         (
             "workload=resnet18_cifar10 data.root=images",
             ("URLError: no route to host",),
-            "no route to host; on a machine with internet and the jobs' Python, run: "
+            "no route to host; on a machine with internet and the jobs' Python, run:\n"
             "hpml-jobs fetch workload=resnet18_cifar10 data.root=",
         ),
         (

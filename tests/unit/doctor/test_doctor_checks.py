@@ -203,7 +203,7 @@ def test_data_set_not_downloaded_is_a_warning(slurm, working_folder):
         Severity.WARNING,
         f"CIFAR-10 is not in {working_folder / 'data'}",
     )
-    assert finding.remedy.startswith("run hpml-jobs fetch workload=resnet18_cifar10")
+    assert finding.remedy.endswith("\nhpml-jobs fetch workload=resnet18_cifar10")
     folder = working_folder / "data" / "cifar-10-batches-py"
     folder.mkdir(parents=True)
     for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):

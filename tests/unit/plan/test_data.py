@@ -54,7 +54,7 @@ def test_prepare_failure_names_reason(monkeypatch, tmp_path, code, stderr, reaso
 
 def test_failed_download_names_command_to_run(monkeypatch, tmp_path):
     replace_worker(monkeypatch, code=1, stderr="no route to host")
-    with pytest.raises(HpmlError, match=r"no route to host; .*hpml-jobs fetch workload=digits"):
+    with pytest.raises(HpmlError, match=r"(?s)no route to host; .*hpml-jobs fetch workload=digits"):
         data.prepare(DIGITS, tmp_path, CLUSTER, download=True)
 
 

@@ -31,7 +31,7 @@ SLURM_FACTS = re.compile(
 
 _NAME = CREDENTIAL_WORDS.replace("[_-]?", r"(?:\\?[_-])?")  # Markdown and LaTeX write \_
 _VALUE = r"""(?:(?<=')[^'\n]+(?=')|(?<=")[^"\n]+(?=")|[^\s"',;}]{4,})"""
-_QUOTES = r"""["'\\]*"""  # several: of a word inside of a quoted word
+_QUOTES = r"""["'\\]*+"""  # several: of a word inside of a quoted word
 _NO_VALUE = (
     r"(?!(?:\d{1,7}|\d[\d.,]*[.,][\d.,]*|[\d.]+e[+-]?\d+|true|false|yes|no|none|null|auto|on|off)"
     r"(?=[\s\"',;\])}]|$)|\[removed|\{\w+\})"
@@ -71,16 +71,16 @@ SECRETS: tuple[tuple[str, str], ...] = (
         r"(?P<keep>\b(?:wandb|huggingface-cli|hf|hf\s+auth)\s+login\s+(?:--[\w-]+\s+)*)"
         rf"{_NO_VALUE}[^\s\"';-][^\s\"';]{{7,}}",
     ),
-    ("URL with a password", r"(?P<keep>://[^/\s:@]*:)(?!\[removed)[^@\s/]+(?=@)"),
+    ("URL with a password", r"(?P<keep>://[^/\s:@]*:)(?!\\?\[removed)[^@\s/]+(?=@)"),
     (
         "signature in a URL",
-        r"(?P<keep>[?&;](?:sig|signature|x-amz-signature)=)(?!\[removed)[^\s&\"']{8,}",
+        r"(?P<keep>[?&;](?:sig|signature|x-amz-signature)=)(?!\\?\[removed)[^\s&\"']{8,}",
     ),
     (
         "private key",
         r"(?P<keep>)-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z ]*-----|\Z)",
     ),
-    ("Slack hook", r"(?P<keep>hooks\.slack\.com/services/)(?!\[removed)[\w/\\-]{10,}"),
+    ("Slack hook", r"(?P<keep>hooks\.slack\.com/services/)(?!\\?\[removed)[\w/\\-]{10,}"),
     (
         "token by its form",
         r"(?P<keep>)(?-i:\b(?:hf\\?_[\w\\]{20,}|gh[pousr]\\?_[\w\\]{20,}|github\\?_pat\\?_[\w\\]{20,}"

@@ -150,7 +150,7 @@ def run_workers(
     else:  # on one GPU too under torchrun, whose variables it may read
         torchrun = torchrun_command(cell, attempt, job)
         command = script_command(script, file, attempt, torchrun, job.node)
-        environment |= script_environment(script, attempt)
+        environment |= script_environment(script, file, attempt)
     orphans = Orphans()
     with log.open("ab") as output:
         workers = subprocess.Popen(

@@ -83,6 +83,11 @@ class Start(Protocol):
         """Write why this process cannot be measured."""
 
 
+def given_rank(beginning: Start) -> str | None:
+    """Return the number that torchrun or srun has given a process; None without one."""
+    return beginning.environment.get("RANK") or beginning.environment.get("SLURM_PROCID")
+
+
 start: Start
 """That of this process; `install` sets it."""
 
@@ -190,7 +195,7 @@ def _report_stacks() -> None:
     from hpml_jobs.study.cell_folder import CellFolder  # noqa: PLC0415
     from hpml_jobs.worker.failure import write_stacks_on_signals  # noqa: PLC0415
 
-    folder, rank = AttemptFolder(Path(start.folder)), start.environment.get("RANK")
+    folder, rank = AttemptFolder(Path(start.folder)), given_rank(start)
     if rank is None and multiprocessing.parent_process() is None:
         cell = CellFolder(folder.cell_folder).read().cell
         is_started_alone = cell.script and cell.script.launcher is ScriptLauncher.PYTHON

@@ -25,7 +25,7 @@ from hpml_jobs.job import card_samples
 from hpml_jobs.job import workers as job_workers
 from hpml_jobs.job.end import apply_time_limit, judge, keep_measured
 from hpml_jobs.job.run import attempt_cell
-from hpml_jobs.job.script import script_command, task_variables
+from hpml_jobs.job.script import script_command
 from hpml_jobs.job.workers import (
     Callbacks,
     Job,
@@ -758,27 +758,6 @@ def test_cell_cancelled_after_its_minutes_is_timeout():
     assert apply_time_limit(stuck, file, 121.0).reason == (
         "not finished within its 2 minutes (minutes=): rank 0 was in net.py, line 7, in forward"
     )
-
-
-def test_srun_tasks_of_a_script_have_the_variables_of_their_place():
-    torchrun = {"RANK": "5", "LOCAL_RANK": "1", "GROUP_RANK": "1", "WORLD_SIZE": "8"}
-    torchrun |= {"LOCAL_WORLD_SIZE": "4", "MASTER_ADDR": "gr001", "SLURM_JOB_ID": "7"}
-    variables = task_variables(torchrun)
-    assert (variables["SLURM_PROCID"], variables["SLURM_LOCALID"]) == ("5", "1")
-    assert (variables["SLURM_NODEID"], variables["SLURM_NNODES"]) == ("1", "2")
-    assert variables["SLURM_TASKS_PER_NODE"] == "4(x2)"
-    assert "SLURM_JOB_ID" not in variables  # SLURM's own stays
-    assert (variables["SLURM_JOBID"], variables["SLURM_GTIDS"]) == ("7", "4,5,6,7")
-
-
-def test_srun_tasks_outside_of_slurm_have_those_of_a_job_too():
-    torchrun = {"RANK": "1", "LOCAL_RANK": "1", "GROUP_RANK": "0", "WORLD_SIZE": "2"}
-    variables = task_variables(torchrun | {"LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "here"})
-    assert variables["SLURM_JOBID"] == variables["SLURM_JOB_ID"]
-    assert int(variables["SLURM_JOBID"]) > 0
-    shown = {name: variables[f"SLURM_{name}"] for name in ("STEP_ID", "STEPID", "STEP_NUM_TASKS")}
-    assert shown == {"STEP_ID": "0", "STEPID": "0", "STEP_NUM_TASKS": "2"}
-    assert variables["SLURM_STEP_GPUS"] == variables["SLURM_GTIDS"] == "0,1"
 
 
 TORCHRUN_REPORT = """train.py: error: unrecognized arguments: --local-rank=0

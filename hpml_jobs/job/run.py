@@ -28,6 +28,7 @@ from hpml_jobs.job.end import (
     killed_ranks,
     publish,
     stopped_end,
+    with_next_step,
 )
 from hpml_jobs.job.script import Merged, merge_observed
 from hpml_jobs.job.workers import Callbacks, Job, run_workers
@@ -184,6 +185,7 @@ def _measure(folder: CellFolder, file: CellFile, attempt: Attempt, job: Job) -> 
         _wait_for_other_nodes(paths, code)
     torchrun = file.cell.strategy.under_torchrun
     end = judge(attempt, paths, code, stopped=stopped, torchrun=torchrun)
+    end = with_next_step(end, file)
     if end.outcome is Outcome.OK and merged.fault:
         end = msgspec.structs.replace(end, outcome=Outcome.FAILED, reason=merged.fault)
     elif end.outcome is Outcome.OK and merged.note:

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import socket
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +10,7 @@ from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.measurements import Stage
 from hpml_jobs.core.record import Attempt
 from hpml_jobs.core.stacks import positions_text, rank_position, traceback_position
-from hpml_jobs.core.text import whole_number
+from hpml_jobs.core.text import last_error, whole_number
 from hpml_jobs.core.value import Value
 from hpml_jobs.study.files import LOG_BYTES, Inside, read_valid, tail
 
@@ -41,13 +40,8 @@ def utc_now() -> str:
 REPORT_BYTES = 20_000
 """torchrun's report is among so many last bytes of a log."""
 
-_OF_TORCHRUN = re.compile(
-    r"^[EW]\d{4} \S+ .*(?:failed \(exitcode|Sending process .* closing signal)", re.MULTILINE
-)
-"""The first line of torchrun's report on a rank that failed, in the log of what started it."""
-
 LAST_WORDS = 200
-"""Characters of the last line of a log in a reason."""
+"""Characters of the end of a log in a reason."""
 
 
 class AttemptEnd(Value, frozen=True, kw_only=True):
@@ -187,17 +181,10 @@ class AttemptFolder:
             self.stacks.rmdir()
 
     def last_words(self, local_rank: int | None = None) -> str:
-        """Return the last line that a rank, or else the worker, wrote before it ended; cut if long.
-
-        Hydra's last line says how to see more, which is in the log; that of a torchrun below the
-        script, which rank failed. A line without words says nothing.
-        """
+        """Return what a rank, or else the worker, wrote last before it ended; cut if long."""
         number = "*" if local_rank is None else local_rank
         logs = sorted(self.ranks.glob(f"*/attempt_*/{number}/stderr.log")) or self.logs()
-        texts = (_OF_TORCHRUN.split(tail(log, REPORT_BYTES))[0] for log in logs)
-        lines = (line.strip() for text in texts for line in reversed(text.splitlines()))
-        spoken = (line for line in lines if any(map(str.isalnum, line)))
-        words = next((line for line in spoken if "HYDRA_FULL_ERROR" not in line), "")
+        words = next(filter(None, (last_error(tail(log, REPORT_BYTES)) for log in logs)), "")
         return words if len(words) <= LAST_WORDS else f"{words[:LAST_WORDS]}…"
 
     def activity(self) -> str | None:

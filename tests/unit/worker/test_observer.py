@@ -463,6 +463,18 @@ SENTENCES = [
     (ranks(devices=("Tesla T4",)), {}, "device=cpu, but train.py trains on a GPU: use device=cuda"),
     (ranks(world_size=1), {}, "the 2 processes of train.py trained alone, not together: wrap"),
     (
+        ranks(world_size=1),
+        {"source": "p.add_argument('--local-rank')", "args": "-b {batch}"},
+        "trained alone, not together: torchrun passes no --local-rank: use 'script=-m "
+        "torch.distributed.launch' launcher=python 'args=--nproc_per_node {gpus} train.py -b "
+        "{batch}'",
+    ),
+    (
+        ranks(world_size=1),
+        {"source": "flags.DEFINE_integer('local_rank', 0, '')"},
+        "and let the script take add_argument('--local-rank', '--local_rank', type=int)",
+    ),
+    (
         ranks(wrapper=Strategy.FSDP),
         {},
         "strategy=ddp, but what train.py trains first has FSDP: use strategy=fsdp",
@@ -489,8 +501,9 @@ SENTENCES = [
 
 @pytest.mark.parametrize(("observed", "fields", "words"), SENTENCES)
 def test_sentence_says_why_there_is_no_record(observed, fields, words):
-    cell = script_cell("train.py", fields.pop("args", ""), gpus=2, batch=32, **fields)
-    reason = unmeasured(cell, cell.script, observed)
+    args, source = fields.get("args", ""), fields.get("source", "")
+    cell = script_cell("train.py", args, gpus=2, batch=32)
+    reason = unmeasured(cell, cell.script, observed, source)
     assert (reason is None) if words is None else words in reason
     assert "\n" not in (reason or "")
 

@@ -109,6 +109,17 @@ def counted(number: int, word: str, plural: str | None = None) -> str:
     return f"{number} {word if number == 1 else plural or f'{word}{suffix}'}"
 
 
+def few(names: Iterable[str], most: int = 5) -> str:
+    """Return the first names; more are counted.
+
+    >>> few(["a", "b", "c"], 2), few(["a"])
+    ('a, b and 1 more', 'a')
+    """
+    given = [*names]
+    more = f" and {len(given) - most} more" if len(given) > most else ""
+    return f"{', '.join(given[:most])}{more}"
+
+
 def listed(values: Iterable[object]) -> str:
     """Return one value or more as a list for people.
 

@@ -141,6 +141,14 @@ def _catches(pid: int, number: signal.Signals) -> bool:
     return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
 
+KEPT: list[object] = []
+"""What this process keeps until it leaves: its process group, and what holds it.
+
+torch 2.11 releases a tensor in gloo's thread, which waits for the interpreter's lock; whoever drops
+the last reference to the group has that lock, and waits for the thread.
+"""
+
+
 def leave(code: int) -> NoReturn:
     """Flush the output and exit without tearing the interpreter down.
 

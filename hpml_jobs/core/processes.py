@@ -11,18 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
+from hpml_jobs.core.stack_files import STACK_SIGNAL
+
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
 TERM_S, END_S = 2.0, 10.0
 """Time for processes that are ended by SIGTERM, and for all to be gone: one may wait for a disk."""
 
 POLL_S = 0.01
-
-STACK_SIGNAL = signal.SIGUSR2
-"""The signal at which a rank, or one of its DataLoader workers, writes its Python stacks.
-
-SLURM sends it before the time limit and at preemption, because submitit asks for it.
-"""
 
 STACK_PAUSE_S = 0.02
 """Time for one process to write its stacks before the next one writes to the same file."""

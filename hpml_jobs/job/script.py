@@ -14,6 +14,7 @@ from hpml_jobs.core.environment import refusal
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.script import Script, ScriptLauncher
 from hpml_jobs.core.source_files import changed_files, refuse_changed
+from hpml_jobs.core.stack_files import RANK_VARIABLE
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.slurm.commands import HOSTS_VARIABLE, LEAKING
 from hpml_jobs.study.attempt import OBSERVE_VARIABLE, AttemptFolder
@@ -73,6 +74,8 @@ def script_environment(script: Script, file: CellFile, attempt: AttemptFolder) -
     """
     path = os.pathsep.join(filter(None, (str(SITE), os.environ.get("PYTHONPATH"))))
     observed = {"PYTHONPATH": path, OBSERVE_VARIABLE: str(attempt.root.resolve())}
+    if script.launcher is ScriptLauncher.PYTHON and file.cell.processes == 1:
+        return observed | {RANK_VARIABLE: "0"}
     if script.launcher is not ScriptLauncher.SRUN:
         return observed
     number = re.search(r"\d+", attempt.job)

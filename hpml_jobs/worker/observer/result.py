@@ -24,10 +24,10 @@ from hpml_jobs.core.measurements import Role, Stage
 from hpml_jobs.core.processes import leave
 from hpml_jobs.core.record import Model, Rank
 from hpml_jobs.core.source_files import imported_code, without
+from hpml_jobs.core.stack_files import HOST_VARIABLE
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import raised
 from hpml_jobs.study.attempt import (
-    HOST_VARIABLE,
     AttemptFolder,
     Progress,
     RankError,

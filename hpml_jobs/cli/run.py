@@ -126,8 +126,8 @@ def fetch(
     fetch_data(settings, print_note, dry_run=dry_run)
 
 
-def run_here(selection: "Selection", *, json: bool) -> None:
-    """Run the selected cells one after another.
+def run_here(selection: "Selection", job: str, *, json: bool) -> None:
+    """Run the announced cells one after another.
 
     Raises:
         HpmlError: a cell did not finish.
@@ -138,7 +138,7 @@ def run_here(selection: "Selection", *, json: bool) -> None:
     total, left_out = len(selection.send), len(selection.left_out)
     left = f", {left_out} left out (finished, pending or running)" if left_out else ""
     print(f"study {plan.study.name}: {counted(total, 'cell')} to run{left}", file=out)
-    ended = _run_cells(selection, out)
+    ended = _run_cells(selection, job, out)
     status = study_status(plan.study, with_checks=json)
     ended_states = [state for state in status.states if state.slug in ended]
     if json:
@@ -161,7 +161,7 @@ def run_here(selection: "Selection", *, json: bool) -> None:
         )
 
 
-def _run_cells(selection: "Selection", out: TextIO) -> set[str]:
+def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
     """Run the cells with a progress line on stderr; return the names of those that ended."""
     from hpml_jobs.submit.local import run_all
 
@@ -178,7 +178,7 @@ def _run_cells(selection: "Selection", out: TextIO) -> set[str]:
             ended.add(folder.slug)
             print(f"  {len(ended)}/{total}  {_cell_line(folder)}", flush=True, file=out)
 
-        run_all(selection, show_progress, show_end)
+        run_all(selection, job, show_progress, show_end)
     return ended
 
 

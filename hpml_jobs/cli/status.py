@@ -130,7 +130,7 @@ def _print_states(states: list[CellState], *, all_cells: bool) -> None:
 
 def _followup_job(current: "StudyStatus") -> list[str]:
     """Return a line on the job that follows the cells, if there is one."""
-    for job in current.history.closing[-1:]:
+    for job in [*current.history.closing][-1:]:
         job_state = current.slurm.of(job).state
         word = job_state.state.split()[0].lower() if job_state else "no longer known to SLURM"
         return [f"follow-up job {job} (runs after all cells): {word}"]

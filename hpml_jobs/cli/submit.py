@@ -172,6 +172,7 @@ def deliver(
     from hpml_jobs.cli.run import run_here
     from hpml_jobs.study.snapshot import restore_records
     from hpml_jobs.submit.job_requests import check_submission, make_requests
+    from hpml_jobs.submit.local import announce
 
     if manner.dry_run:
         selection = choose()
@@ -198,12 +199,14 @@ def deliver(
                 _confirm(selection, requests, manner)
             if command and selection.send:
                 study.add_command(command)
-            if not is_local:
+            if is_local:
+                job = announce(selection)
+            else:
                 _submit(selection, requests, manner)
     except KeyboardInterrupt as fault:
         raise InterruptError(f"interrupted; nothing was submitted; again: {repeated()}") from fault
     if is_local:  # another submission does not wait for these cells
-        run_here(selection, json=manner.json)
+        run_here(selection, job, json=manner.json)
 
 
 def _confirm(selection: "Selection", requests: "Sequence[JobRequest]", manner: Manner) -> None:

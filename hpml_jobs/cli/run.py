@@ -45,8 +45,11 @@ def run(
     from hpml_jobs.core.processes import ignore_submitit_signal
     from hpml_jobs.core.validation import InvalidRecordError
     from hpml_jobs.job.run import attempt_cell
+    from hpml_jobs.job.workers import Job
     from hpml_jobs.plan.resolve import make_plan
     from hpml_jobs.plan.sweep import expand
+    from hpml_jobs.slurm.jobs import is_slurm
+    from hpml_jobs.submit.local import announce
     from hpml_jobs.submit.selection import superseding
     from hpml_jobs.submit.send import write_cells
 
@@ -64,15 +67,18 @@ def run(
     if dry_run:
         _preview_here(plan, planned, json=json)
         return
-    plan.study.create()
-    folder = plan.study.cell(planned.slug)
-    if not take_over:
-        _check_idle(plan.study, folder.slug)
-    if plan.rerun:
-        with suppress(InvalidRecordError):  # the file is no record; the attempt replaces it
-            planned = superseding(planned, folder.read_record())
-    write_cells(plan.study, [planned])
-    end = attempt_cell(folder)
+    folder, job = plan.study.cell(planned.slug), Job.current()
+    with plan.study.submitting():
+        if not take_over:
+            _check_idle(plan.study, folder.slug)
+        if plan.rerun:
+            with suppress(InvalidRecordError):  # the file is no record; the attempt replaces it
+                planned = superseding(planned, folder.read_record())
+        if is_slurm(job.id):
+            write_cells(plan.study, [planned])
+        else:
+            announce(plan, [planned], job.id)
+    end = attempt_cell(folder, job)
     if json:
         print_json(end)
     if not end.outcome.finished:

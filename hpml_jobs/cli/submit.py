@@ -1,8 +1,10 @@
 """Commands submit and plan: a submission from the typed line to its jobs, or its preview."""
 
+import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -200,7 +202,8 @@ def deliver(
             if command and selection.send:
                 study.add_command(command)
             if is_local:
-                job = announce(selection)
+                job = f"local-{os.getpid()}-{int(time.time())}"
+                announce(selection.plan, selection.send, job)
             else:
                 _submit(selection, requests, manner)
     except KeyboardInterrupt as fault:

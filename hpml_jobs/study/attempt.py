@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shutil
 import socket
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -180,6 +181,10 @@ class AttemptFolder:
                 path.unlink()
         with contextlib.suppress(OSError):  # not empty, or never made
             self.stacks.rmdir()
+
+    def remove_copies(self) -> None:
+        """Remove what each rank printed: the log of its node has the same lines."""
+        shutil.rmtree(self.ranks, ignore_errors=True)
 
     def last_words(self, local_rank: int | None = None) -> str:
         """Return what a rank, or else the worker, wrote last before it ended; cut if long."""

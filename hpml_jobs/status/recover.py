@@ -9,14 +9,12 @@ import msgspec
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.slurm.commands import ask_slurm
 from hpml_jobs.slurm.jobs import SACCT_FIELDS, array_ids, is_unknown_job, parse_sacct, table_lines
-from hpml_jobs.status.query import NO_TABLE
+from hpml_jobs.status.query import NO_TABLE, is_log_of, output_path
 from hpml_jobs.study.manifest import History, ManifestEvent, ManifestLine, fold
 from hpml_jobs.study.study import Study
 
 _JOB = re.compile(r"[0-9]{1,15}(_[0-9]{1,9})?")
 """A job, or a task of an array."""
-
-_OUTPUT = re.compile(r"^\s*StdOut=(?P<path>.*)$", re.MULTILINE)
 
 
 class RecoveredHistory(NamedTuple):
@@ -108,8 +106,8 @@ def _is_of(study: Study, line: ManifestLine, array: str, jobs: list[str]) -> boo
     answer = ask_slurm("scontrol", "show", "job", array)
     if answer.code and not is_unknown_job(array, answer.text, answer.complaint):
         raise HpmlError(f"scontrol: {answer.complaint or f'exit code {answer.code}'}")
-    output = next((match["path"] for match in _OUTPUT.finditer(answer.text)), "")
-    if not output.startswith(f"{study.slurm.resolve()}/"):
+    output = output_path(answer.text)
+    if not is_log_of(study, output):
         return False
     if output.endswith("_closing_log.out") != line.closing:
         return False

@@ -23,7 +23,7 @@ class ScriptLauncher(StrEnum):
     """The way in which the processes of a script are started."""
 
     TORCHRUN = "torchrun"  # a process per GPU, with torchrun's variables
-    SRUN = "srun"  # the same, with those of a task of srun too, such as SLURM_PROCID
+    SRUN = "srun"  # a process per GPU, with the variables of a task of srun instead
     PYTHON = "python"  # one process, which starts the others itself
 
 

@@ -45,8 +45,11 @@ def run(
     from hpml_jobs.core.processes import ignore_submitit_signal
     from hpml_jobs.core.validation import InvalidRecordError
     from hpml_jobs.job.run import attempt_cell
+    from hpml_jobs.job.workers import Job
     from hpml_jobs.plan.resolve import make_plan
     from hpml_jobs.plan.sweep import expand
+    from hpml_jobs.slurm.jobs import is_slurm
+    from hpml_jobs.submit.local import announce
     from hpml_jobs.submit.selection import superseding
     from hpml_jobs.submit.send import write_cells
 
@@ -64,15 +67,18 @@ def run(
     if dry_run:
         _preview_here(plan, planned, json=json)
         return
-    plan.study.create()
-    folder = plan.study.cell(planned.slug)
-    if not take_over:
-        _check_idle(plan.study, folder.slug)
-    if plan.rerun:
-        with suppress(InvalidRecordError):  # the file is no record; the attempt replaces it
-            planned = superseding(planned, folder.read_record())
-    write_cells(plan.study, [planned])
-    end = attempt_cell(folder)
+    folder, job = plan.study.cell(planned.slug), Job.current()
+    with plan.study.submitting():
+        if not take_over:
+            _check_idle(plan.study, folder.slug)
+        if plan.rerun:
+            with suppress(InvalidRecordError):  # the file is no record; the attempt replaces it
+                planned = superseding(planned, folder.read_record())
+        if is_slurm(job.id):
+            write_cells(plan.study, [planned])
+        else:
+            announce(plan, [planned], job.id)
+    end = attempt_cell(folder, job)
     if json:
         print_json(end)
     if not end.outcome.finished:
@@ -128,8 +134,8 @@ def fetch(
     fetch_data(settings, print_note, dry_run=dry_run)
 
 
-def run_here(selection: "Selection", *, json: bool) -> None:
-    """Run the selected cells one after another.
+def run_here(selection: "Selection", job: str, *, json: bool) -> None:
+    """Run the announced cells one after another.
 
     Raises:
         HpmlError: a cell did not finish.
@@ -140,7 +146,7 @@ def run_here(selection: "Selection", *, json: bool) -> None:
     total, left_out = len(selection.send), len(selection.left_out)
     left = f", {left_out} left out (finished, pending or running)" if left_out else ""
     print(f"study {plan.study.name}: {counted(total, 'cell')} to run{left}", file=out)
-    ended = _run_cells(selection, out)
+    ended = _run_cells(selection, job, out)
     status = study_status(plan.study, with_checks=json)
     ended_states = [state for state in status.states if state.slug in ended]
     if json:
@@ -162,7 +168,7 @@ def run_here(selection: "Selection", *, json: bool) -> None:
         raise HpmlError(with_command(sentence, f"{PROGRAM} logs {study_words(plan.study)}"))
 
 
-def _run_cells(selection: "Selection", out: TextIO) -> set[str]:
+def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
     """Run the cells with a progress line on stderr; return the names of those that ended."""
     from hpml_jobs.submit.local import run_all
 
@@ -179,7 +185,7 @@ def _run_cells(selection: "Selection", out: TextIO) -> set[str]:
             ended.add(folder.slug)
             print(f"  {len(ended)}/{total}  {_cell_line(folder)}", flush=True, file=out)
 
-        run_all(selection, show_progress, show_end)
+        run_all(selection, job, show_progress, show_end)
     return ended
 
 

@@ -134,7 +134,7 @@ def _followup_job(study: Study, current: "StudyStatus") -> list[str]:
     """Return a line on the job that follows the cells, if there is one."""
     from hpml_jobs.status.evidence import words_of_script
 
-    for job in current.history.closing[-1:]:
+    for job in [*current.history.closing][-1:]:
         job_state = current.slurm.of(job).state
         word = job_state.state.split()[0].lower() if job_state else "no longer known to SLURM"
         words = words_of_script(study, job)

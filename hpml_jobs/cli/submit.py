@@ -1,8 +1,10 @@
 """Commands submit and plan: a submission from the typed line to its jobs, or its preview."""
 
+import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -179,17 +181,12 @@ def deliver(
     from hpml_jobs.study.snapshot import restore_records
     from hpml_jobs.submit.explain import unused_variables
     from hpml_jobs.submit.job_requests import check_submission, make_requests
+    from hpml_jobs.submit.local import announce
 
     if manner.dry_run:
         selection = choose()
         if selection is not None:
-            print_note(*selection.notes)
-            if has_sbatch():
-                try:
-                    _refuse_before_queue(selection.plan)
-                except UsageError as error:
-                    print_note(f"it would be refused: {error}")
-            show_preview(selection, json=manner.json, all_cells=manner.all_cells)
+            _preview(selection, manner)
         return
     try:
         with study.submitting() as lock_note:
@@ -213,12 +210,26 @@ def deliver(
                 _confirm(selection, requests, manner)
             if command and selection.send:
                 study.add_command(command)
-            if not is_local:
+            if is_local:
+                job = f"local-{os.getpid()}-{int(time.time())}"
+                announce(selection.plan, selection.send, job)
+            else:
                 _submit(selection, requests, manner)
     except KeyboardInterrupt as fault:
         raise InterruptError(f"interrupted; nothing was submitted; again: {repeated()}") from fault
     if is_local:  # another submission does not wait for these cells
-        run_here(selection, json=manner.json)
+        run_here(selection, job, json=manner.json)
+
+
+def _preview(selection: "Selection", manner: Manner) -> None:
+    """Show what would be submitted, and what would refuse it."""
+    print_note(*selection.notes)
+    if has_sbatch():
+        try:
+            _refuse_before_queue(selection.plan)
+        except UsageError as error:
+            print_note(f"it would be refused: {error}")
+    show_preview(selection, json=manner.json, all_cells=manner.all_cells)
 
 
 def _refuse_before_queue(plan: "Plan") -> None:

@@ -479,6 +479,17 @@ class CellFile(Value, frozen=True, kw_only=True):
         script, root = self.cell.script, Path(self.code_root)
         return root if script is None or script.module else (root / script.path).parent
 
+    @property
+    def script_source(self) -> str:
+        """The text of the script; empty of a module, and where it cannot be read."""
+        script = self.cell.script
+        if script is None or script.module:
+            return ""
+        try:
+            return (Path(self.code_root) / script.path).read_text(errors="replace")
+        except OSError:
+            return ""
+
 
 def decode_cell_file(text: bytes, place: str) -> CellFile:
     """Read cell.json; a wrong file is named with the place of the fault inside it."""

@@ -11,18 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
+from hpml_jobs.core.stack_files import STACK_SIGNAL
+
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
 TERM_S, END_S = 2.0, 10.0
 """Time for processes that are ended by SIGTERM, and for all to be gone: one may wait for a disk."""
 
 POLL_S = 0.01
-
-STACK_SIGNAL = signal.SIGUSR2
-"""The signal at which a rank, or one of its DataLoader workers, writes its Python stacks.
-
-SLURM sends it before the time limit and at preemption, because submitit asks for it.
-"""
 
 STACK_PAUSE_S = 0.02
 """Time for one process to write its stacks before the next one writes to the same file."""
@@ -139,6 +135,14 @@ def _catches(pid: int, number: signal.Signals) -> bool:
         return False
     caught = next((line for line in status.splitlines() if line.startswith("SigCgt:")), "SigCgt: 0")
     return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+
+
+KEPT: list[object] = []
+"""What this process keeps until it leaves: its process group, and what holds it.
+
+torch 2.11 releases a tensor in gloo's thread, which waits for the interpreter's lock; whoever drops
+the last reference to the group has that lock, and waits for the thread.
+"""
 
 
 def leave(code: int) -> NoReturn:

@@ -15,12 +15,18 @@ REMOVED = "[removed]"
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_]+)\}")
 
+LOCAL_RANK = re.compile(r"\blocal[-_]rank\b")
+"""The option by which a script learns its GPU from torch's older launcher, in both spellings."""
+
+_OLDER_LAUNCHER = "torch.distributed.launch"
+_BOTH_SPELLINGS = "add_argument('--local-rank', '--local_rank', type=int)"
+
 
 class ScriptLauncher(StrEnum):
     """The way in which the processes of a script are started."""
 
     TORCHRUN = "torchrun"  # a process per GPU, with torchrun's variables
-    SRUN = "srun"  # the same, with those of a task of srun too, such as SLURM_PROCID
+    SRUN = "srun"  # a process per GPU, with the variables of a task of srun instead
     PYTHON = "python"  # one process, which starts the others itself
 
 
@@ -77,6 +83,23 @@ class Script(Value, frozen=True, kw_only=True):
         ['--b', '--config', 'my x.json']
         """
         return [word for word in shlex.split(self.args) if not _PLACEHOLDER.search(word)]
+
+    def local_rank_remedy(self, nodes: int, source: str) -> str:
+        """Return the next step for a script, with this source, that lacks its local rank.
+
+        >>> script = Script(path="train.py", args="--b {batch}")
+        >>> print(script.local_rank_remedy(1, "p.add_argument('--local-rank')"))
+        torchrun passes no --local-rank: use 'script=-m torch.distributed.launch' launcher=python \
+'args=--nproc_per_node {gpus} train.py --b {batch}'
+        """
+        if self.module == _OLDER_LAUNCHER:
+            return f"torch passes --local-rank: let the script take both, {_BOTH_SPELLINGS}"
+        if nodes > 1:
+            return "torchrun passes no --local-rank: let the script read LOCAL_RANK"
+        words = " ".join(filter(None, ("--nproc_per_node {gpus}", self.path, self.args)))
+        keys = (f"script=-m {_OLDER_LAUNCHER}", "launcher=python", f"args={words}")
+        other = "" if "local-rank" in source else f", and let the script take {_BOTH_SPELLINGS}"
+        return f"torchrun passes no --local-rank: use {shlex.join(keys)}{other}"
 
     def has_placeholder(self, name: str) -> bool:
         """Return whether the arguments have a placeholder."""

@@ -2,8 +2,9 @@
 
 They are found by parsing, without importing: the login node may have no torch. A module is local
 if it is below the working folder or elsewhere on sys.path, but belongs neither to Python nor to an
-installed package. Where the functions can be called, sys.modules names the modules that parsing
-does not find: those of folders added to sys.path, of editable installs, and compiled ones.
+installed package, by the metadata beside it (`installed_in`). Where the functions can be called,
+sys.modules names the modules that parsing does not find: those of folders added to sys.path, of
+editable installs, and compiled ones.
 """
 
 import ast
@@ -12,17 +13,23 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
 import hpml_jobs
 from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.core.installed import is_installed, is_of_another_project
+from hpml_jobs.core.text import few
 from hpml_jobs.core.workload import SourceFile
 
 _INSTALLED = frozenset(("site-packages", "dist-packages"))
 _PACKAGE_FILE = "__init__.py"
+
+MOST_FILES, MOST_BYTES = 1000, 10_000_000
+"""Local files that are parsed at most: it takes about 15 s."""
 
 
 class _Module(NamedTuple):
@@ -33,16 +40,18 @@ class _Module(NamedTuple):
     package: str
 
 
-def source_files(references: Iterable[str], root: Path) -> tuple[SourceFile, ...]:
+def source_files(
+    references: Iterable[str], root: Path, notify: Callable[[str], None] = lambda _: None
+) -> tuple[SourceFile, ...]:
     """Return the local files of the modules in `pkg.mod:name` references, sorted by name.
 
     `root` is the folder that is searched first, before sys.path. A module that is not local has no
-    file here.
+    file here. `notify` gets a line if there are more than are read.
 
     Raises:
         HpmlError: a file cannot be read.
     """
-    files = _local_texts(references, root)
+    files = _local_texts(references, root, notify)
     return tuple(SourceFile(name=name, sha256=_digest(files[name])) for name in sorted(files))
 
 
@@ -55,22 +64,33 @@ def has_words(words: re.Pattern[bytes], references: Iterable[str], root: Path) -
     return any(map(words.search, _local_texts(references, root).values()))
 
 
-def _local_texts(references: Iterable[str], root: Path) -> dict[str, bytes]:
+def _local_texts(
+    references: Iterable[str], root: Path, notify: Callable[[str], None] = lambda _: None
+) -> dict[str, bytes]:
     """Return the texts of the local files of modules, and of those that these import, by name."""
     folders = _import_folders(root)
     waiting = [reference.partition(":")[0] for reference in references]
     visited: set[str] = set()
     files: dict[str, bytes] = {}
+    size = 0
     while waiting:
         name = waiting.pop()
         if name in visited:
             continue
         visited.add(name)
         for module in _modules_of(name, folders):
-            if module.file not in files:
-                content = _read(module.path)
-                files[module.file] = content
-                waiting += _imports(content, module.package)
+            if module.file in files:
+                continue
+            if len(files) >= MOST_FILES or size >= MOST_BYTES:
+                notify(
+                    f"only {len(files):,} local files ({size / 1e6:.2g} MB) that are imported are "
+                    f"part of the cells, not {module.file} and others: after a change of these, "
+                    "use rerun=true; install packages of others with pip"
+                )
+                return files
+            content = files[module.file] = _read(module.path)
+            size += len(content)
+            waiting += _imports(content, module.package)
     return files
 
 
@@ -92,15 +112,19 @@ def imported_code(before: Container[str], below: Path | None = None) -> Imported
     """
     files: set[SourceFile] = set()
     packages: set[str] = set()
+    folders = _import_folders(below or Path.cwd())
+    own = (folders[0], Path.cwd())
     for name, module in list(sys.modules.items()):
         path = Path(getattr(module, "__file__", None) or "-").resolve()
-        if name.partition(".")[0] in before or not path.is_file() or not _is_local(path):
+        if name.partition(".")[0] in before or not path.is_file() or not _is_local(path, folders):
             continue  # a container may have torch in a folder of its own
         content, parts = _read(path), name.split(".")
-        folders = parts if path.name == _PACKAGE_FILE else parts[:-1]
+        packages_above = parts if path.name == _PACKAGE_FILE else parts[:-1]
         way = os.path.relpath(path, below.resolve()) if below else None
-        name_of_file = way or "/".join([*folders, path.name])
+        name_of_file = way or "/".join([*packages_above, path.name])
         files.add(SourceFile(name=name_of_file, sha256=_digest(content)))
+        if is_of_another_project(path, folders, own):
+            continue
         imports = _imports(content, getattr(module, "__package__", "") or "")
         packages |= {imported.partition(".")[0] for imported in imports}
     return ImportedCode(tuple(sorted(files, key=str)), frozenset(packages))
@@ -163,7 +187,7 @@ def refuse_changed(names: Iterable[str]) -> None:
         is_code = all(name.endswith((".py", "(missing)")) for name in changed)
         written = "" if is_code else "; what the script writes itself belongs below {folder}"
         raise HpmlError(
-            f"your code changed since submission: {', '.join(changed)}; submit again, or restore "
+            f"your code changed since submission: {few(changed)}; submit again, or restore "
             f"it and use resubmit{written}"
         )
 
@@ -202,14 +226,14 @@ def _digest(content: bytes) -> str:
 
 def _modules_of(name: str, folders: Sequence[Path]) -> Iterator[_Module]:
     """Yield the local packages above a module, and the module, for as long as they exist."""
-    parts = name.split(".")
+    parts, own = name.split("."), (folders[0], Path.cwd())
     locations = list(folders)
     for number in range(1, len(parts) + 1):
         part, dotted = parts[number - 1], ".".join(parts[:number])
         found = next((path for path in _candidates(part, locations) if path.is_file()), None)
         if found is None:  # a namespace package, or nothing
             locations = [place / part for place in locations if (place / part).is_dir()]
-        elif not _is_local(found):
+        elif not _is_local(found, folders) or is_of_another_project(found, folders, own):
             return
         else:
             is_package = found.name == _PACKAGE_FILE
@@ -228,18 +252,18 @@ def _candidates(part: str, locations: Iterable[Path]) -> Iterator[Path]:
         yield location / f"{part}.py"
 
 
-def _is_local(path: Path) -> bool:
+def _is_local(path: Path, folders: Sequence[Path]) -> bool:
     not_local = (
         sysconfig.get_path("stdlib"),
         sysconfig.get_path("platstdlib"),
         str(Path(hpml_jobs.__file__).parent),
     )
-    is_installed = not _INSTALLED.isdisjoint(path.parts)
-    return not is_installed and not any(
-        path.is_relative_to(Path(folder).resolve()) for folder in not_local
-    )
+    if not _INSTALLED.isdisjoint(path.parts) or is_installed(path, folders):
+        return False
+    return not any(path.is_relative_to(Path(folder).resolve()) for folder in not_local)
 
 
+@lru_cache(MOST_FILES)
 def _imports(content: bytes, package: str) -> list[str]:
     """Return the modules that a source may import; names of attributes may be among them.
 

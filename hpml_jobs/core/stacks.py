@@ -30,6 +30,7 @@ _COLLECTIVES = ("/torch/distributed/", _DDP)
 _WRAPPER = "wrapper"  # torch's decorator of collectives
 _EXCHANGE = ("/hpml_jobs/worker/strategies.py", "/hpml_jobs/worker/instruments/wrappers.py")
 _BACKWARD = "_engine_run_backward"
+_RENDEZVOUS = "next_rendezvous"  # of torchrun, before it starts a rank
 _LIBRARIES = re.compile(r"/(site|dist)-packages/|/lib/python\d|^<")
 _PROGRAM = re.compile(r"/hpml_jobs/(core|study|worker)/")
 
@@ -134,6 +135,8 @@ def _innermost_of(stack: Iterable[Frame], function: str) -> Frame | None:
 
 def _position(stack: tuple[Frame, ...], loader: tuple[Frame, ...]) -> Position:
     """Return the position of a rank; stacks are innermost first."""
+    if _innermost_of(stack, _RENDEZVOUS):
+        return Position(Activity.COLLECTIVE, "waiting for the other nodes")
     for frame in stack:
         if _LOADER in frame.file:
             return Position(Activity.DATA, f"waiting for its data loader{_loader_text(loader)}")

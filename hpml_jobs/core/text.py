@@ -89,6 +89,44 @@ def raised(text: str) -> str:
     return "" if place is None else first_sentence("\n".join(lines[place:]))
 
 
+_LAUNCHERS = r"(?:ChildFailedError|CalledProcessError|ProcessExitedException|SignalException)"
+_REPORT = re.compile(
+    r"^[EW]\d{4} \S+ .*(?:failed \(exitcode|Sending process .* closing signal)[\s\S]*"
+    rf"|^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*\S*{_LAUNCHERS}\b.*$",
+    re.MULTILINE,
+)
+"""What a launcher writes because a process of its own has failed, which has said why before."""
+
+_HYDRA = "HYDRA_FULL_ERROR"
+_NO_ERROR = re.compile(r"[Ww]arning\b|WARNING|warnings\.warn\(")
+_FRAME = "│┃|╰╭─ "
+_ANNOUNCES = re.compile(r"(?:error|exception|fatal):(?!\s*[-+.\d])", re.IGNORECASE)
+
+LINES = 12
+"""Last lines with words among which one that announces an error is sought."""
+
+
+def last_error(text: str) -> str:
+    """Return what a program wrote last, at the end of its log, of the error that ended it.
+
+    >>> last_error("usage: t.py [-h]\\nt.py: error: no such option: --x\\n==========\\n")
+    't.py: error: no such option: --x'
+    >>> last_error("FATAL Flags parsing error:\\n  Unknown flag 'x'.\\nPass --help to see all.\\n")
+    "FATAL Flags parsing error: Unknown flag 'x'."
+    """
+    text = _REPORT.sub("", text)
+    before, has_hydra, _ = text.rpartition(_HYDRA)
+    if has_hydra:  # its own last line says how to see more
+        text = before.rpartition("\n")[0].rstrip()
+        paragraph = text.rpartition("\n\n")[2]
+        return raised(text) or first_sentence(paragraph)
+    lines = [line.strip(_FRAME) for line in text.splitlines()]
+    lines = [line for line in lines if any(map(str.isalnum, line)) and not _NO_ERROR.search(line)]
+    last = lines[-LINES:]
+    announcing = [number for number, line in enumerate(last) if _ANNOUNCES.search(line)]
+    return first_sentence("\n".join(last[announcing[-1] :] if announcing else last[-1:]))
+
+
 def counted(number: int, word: str, plural: str | None = None) -> str:
     """Return a number with its noun, in the plural where it is not 1.
 
@@ -97,6 +135,17 @@ def counted(number: int, word: str, plural: str | None = None) -> str:
     """
     suffix = "es" if word.endswith("s") else "s"
     return f"{number} {word if number == 1 else plural or f'{word}{suffix}'}"
+
+
+def few(names: Iterable[str], most: int = 5) -> str:
+    """Return the first names; more are counted.
+
+    >>> few(["a", "b", "c"], 2), few(["a"])
+    ('a, b and 1 more', 'a')
+    """
+    given = [*names]
+    more = f" and {len(given) - most} more" if len(given) > most else ""
+    return f"{', '.join(given[:most])}{more}"
 
 
 def listed(values: Iterable[object]) -> str:

@@ -10,6 +10,7 @@ import msgspec
 from hpml_jobs.core.cell import CellFile, Outcome
 from hpml_jobs.core.gpus import node_fault
 from hpml_jobs.core.record import Attempt, Record
+from hpml_jobs.core.script import LOCAL_RANK, ScriptLauncher
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.validation import InvalidRecordError, decode
 from hpml_jobs.study.attempt import REPORT_BYTES, AttemptEnd, AttemptFolder, RankError, utc_now
@@ -24,6 +25,12 @@ _WATCHDOG = re.compile(
     r"OpType=(\w+)(?:, NumelIn=(\d+))?.{0,200}? ran for (\d+) milliseconds"
 )
 """The line of NCCL's watchdog (torch's ProcessGroupNCCL.cpp), which then aborts the process."""
+
+_UNSET = re.compile(
+    r"KeyError: '(SLURM_\w+|(?:LOCAL_)?RANK|(?:LOCAL_)?WORLD_SIZE)'"
+    r"|environment variable (\w+) expected, but not set"
+)
+"""A variable of a launcher that a script reads, in the words of Python and of torch."""
 
 NAMED_RANKS = 8
 """Number of ranks that a reason names; more are counted."""
@@ -187,6 +194,25 @@ def apply_time_limit(end: AttemptEnd, file: CellFile, elapsed_s: float) -> Attem
     if end.activity:
         reason = f"{reason}: {end.activity}"
     return msgspec.structs.replace(end, outcome=Outcome.TIMEOUT, reason=reason)
+
+
+def with_next_step(end: AttemptEnd, file: CellFile) -> AttemptEnd:
+    """Return the end of a script that lacks what its launcher does not give with what does."""
+    script, reason = file.cell.script, end.reason or ""
+    if end.outcome is not Outcome.FAILED or script is None:
+        return end
+    variable = _UNSET.search(reason)
+    if variable:
+        name = variable[1] or variable[2]
+        launcher = ScriptLauncher.SRUN if name.startswith("SLURM_") else ScriptLauncher.TORCHRUN
+        remedy = f"use launcher={launcher}, which sets it"
+        if script.launcher is launcher:
+            return end
+    elif LOCAL_RANK.search(reason):
+        remedy = script.local_rank_remedy(file.cell.nodes, file.script_source)
+    else:
+        return end
+    return msgspec.structs.replace(end, reason=f"{reason}: {remedy}")
 
 
 def keep_measured(end: AttemptEnd, paths: AttemptFolder) -> AttemptEnd:

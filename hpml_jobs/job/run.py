@@ -28,6 +28,7 @@ from hpml_jobs.job.end import (
     killed_ranks,
     publish,
     stopped_end,
+    with_next_step,
 )
 from hpml_jobs.job.script import Merged, merge_observed
 from hpml_jobs.job.workers import Callbacks, Job, run_workers
@@ -71,8 +72,8 @@ def _attempt_to_exit(folder: str) -> Outcome:
         sys.exit(NO_SPACE_CODE if isinstance(fault, NoSpaceError) else 1)
 
 
-def attempt_cell(folder: CellFolder) -> AttemptEnd:
-    """Measure a cell on this node; return how the attempt ended.
+def attempt_cell(folder: CellFolder, job: Job | None = None) -> AttemptEnd:
+    """Measure a cell on this node, in the surrounding job by default; return how it ended.
 
     A cell that has a valid record is left as it is; a requeued cell starts over. Of several nodes,
     the first one writes the attempt's files and publishes the record.
@@ -82,7 +83,7 @@ def attempt_cell(folder: CellFolder) -> AttemptEnd:
         HpmlError: the cell cannot be read, or its folder is gone.
     """
     with _explaining(folder):
-        job, started = Job.current(), utc_now()
+        job, started = job or Job.current(), utc_now()
         file = folder.read()
         record = finished_record(folder, file)
         if record is not None:
@@ -184,6 +185,10 @@ def _measure(folder: CellFolder, file: CellFile, attempt: Attempt, job: Job) -> 
         _wait_for_other_nodes(paths, code)
     torchrun = file.cell.strategy.under_torchrun
     end = judge(attempt, paths, code, stopped=stopped, torchrun=torchrun)
+    end = with_next_step(end, file)
+    others_have_ended = file.cell.nodes == 1 or code == 0
+    if job.node == 0 and code >= 0 and others_have_ended:
+        paths.remove_copies()
     if end.outcome is Outcome.OK and merged.fault:
         end = msgspec.structs.replace(end, outcome=Outcome.FAILED, reason=merged.fault)
     elif end.outcome is Outcome.OK and merged.note:

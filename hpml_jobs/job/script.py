@@ -1,6 +1,7 @@
 """A script of the user in a job: its command, its environment, and the record of what was seen."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,11 +14,22 @@ from hpml_jobs.core.environment import refusal
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.script import Script, ScriptLauncher
 from hpml_jobs.core.source_files import changed_files, refuse_changed
+from hpml_jobs.core.stack_files import RANK_VARIABLE
 from hpml_jobs.core.strategies import Device
+from hpml_jobs.slurm.commands import HOSTS_VARIABLE, LEAKING
 from hpml_jobs.study.attempt import OBSERVE_VARIABLE, AttemptFolder
 
 SITE = Path(hpml_jobs.__file__).parent / "worker" / "observer" / "site"
 """The folder whose sitecustomize.py every Python below the script's command runs first."""
+
+GIVEN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE")
+"""What the script of a job exports before srun."""
+
+_OWN_PORT = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+"""With it torchrun finds a free MASTER_PORT, on which it serves no store itself."""
+
+_ASYNC = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
+"""A variable that torchrun sets to 1 if the user has not set it."""
 
 
 def script_command(
@@ -55,15 +67,44 @@ def script_command(
     return [*checked, *torchrun, "--", *task, *command]
 
 
-def script_environment(script: Script, attempt: AttemptFolder) -> dict[str, str]:
+def script_environment(script: Script, file: CellFile, attempt: AttemptFolder) -> dict[str, str]:
     """Return the variables by which the processes of a script are observed, and SLURM's for srun.
 
     The observer comes first on Python's path, before what is there already.
     """
     path = os.pathsep.join(filter(None, (str(SITE), os.environ.get("PYTHONPATH"))))
-    of_slurm = script.launcher is ScriptLauncher.SRUN
-    slurm = {k: value for k, value in os.environ.items() if of_slurm and k.startswith("SLURM_")}
-    return slurm | {"PYTHONPATH": path, OBSERVE_VARIABLE: str(attempt.root.resolve())}
+    observed = {"PYTHONPATH": path, OBSERVE_VARIABLE: str(attempt.root.resolve())}
+    if script.launcher is ScriptLauncher.PYTHON and file.cell.processes == 1:
+        return observed | {RANK_VARIABLE: "0"}
+    if script.launcher is not ScriptLauncher.SRUN:
+        return observed
+    number = re.search(r"\d+", attempt.job)
+    hosts = os.environ.get(HOSTS_VARIABLE, "").split()
+    outside = {
+        "SLURM_JOB_ID": number[0] if number else "0",
+        **({"SLURM_JOB_NODELIST": ",".join(hosts)} if hosts else {}),
+    }
+    slurm = {name: value for name, value in os.environ.items() if name.startswith("SLURM")}
+    per_node = file.cell.processes // file.cell.nodes
+    cpus = file.shape.cpus_per_node // per_node if file.shape else file.cell.threads
+    of_task = {"SLURM_CPUS_PER_TASK": str(max(1, cpus)), _OWN_PORT: "1"}
+    return outside | slurm | of_task | observed
+
+
+def task_environment(environment: dict[str, str]) -> dict[str, str]:
+    """Return the environment of a task of srun, from that of a process of torchrun.
+
+    Nothing of torchrun's agent is left, whose store serves another port than a script may choose.
+    """
+    of_agent = {_OWN_PORT} | {name for name in environment if LEAKING.match(name)} - {*GIVEN}
+    if environment.get(_ASYNC) == "1":
+        of_agent.add(_ASYNC)
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if name not in of_agent or name.startswith("SLURM")
+    }
+    return kept | task_variables(environment)
 
 
 class Merged(NamedTuple):
@@ -98,7 +139,7 @@ def task_variables(environment: dict[str, str]) -> dict[str, str]:
     tasks = per_node if nodes == 1 else f"{per_node}(x{nodes})"
     first = int(environment["RANK"]) - int(environment["LOCAL_RANK"])
     of_node = range(first, first + int(per_node))
-    job, node = environment.get("SLURM_JOB_ID", str(os.getppid())), environment["MASTER_ADDR"]
+    job, node = environment["SLURM_JOB_ID"], environment["MASTER_ADDR"]
     names = environment.get("SLURM_JOB_NODELIST", node)
     always = {
         "SLURM_PROCID": environment["RANK"],
@@ -115,10 +156,8 @@ def task_variables(environment: dict[str, str]) -> dict[str, str]:
     }
     of_job = {
         "SLURM_GPUS_ON_NODE": per_node,
-        "SLURM_CPUS_PER_TASK": environment.get("OMP_NUM_THREADS", "1"),
         "SLURM_NNODES": str(nodes),
         "SLURM_JOB_NUM_NODES": str(nodes),
-        "SLURM_JOB_ID": job,
         "SLURM_JOBID": job,
         "SLURM_JOB_NODELIST": names,
         "SLURM_NODELIST": names,
@@ -137,5 +176,5 @@ def task_variables(environment: dict[str, str]) -> dict[str, str]:
 
 
 if __name__ == "__main__":  # a process of torchrun becomes a task of srun, and then the script
-    os.environ.update(task_variables(dict(os.environ)))
-    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])  # noqa: S606  (no shell is wanted)
+    command = [sys.executable, *sys.argv[1:]]
+    os.execve(sys.executable, command, task_environment(dict(os.environ)))  # noqa: S606  (no shell)

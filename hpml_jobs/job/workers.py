@@ -16,18 +16,17 @@ from typing import NamedTuple
 from hpml_jobs.core.cell import Cell, CellFile
 from hpml_jobs.core.process_times import process_started_s
 from hpml_jobs.core.processes import (
-    STACK_SIGNAL,
     Orphans,
     die_with_parent,
     ignore_submitit_signal,
     request_stacks,
 )
+from hpml_jobs.core.stack_files import HOST_VARIABLE, STACK_SIGNAL
 from hpml_jobs.job.script import script_command, script_environment
 from hpml_jobs.slurm import commands
 from hpml_jobs.slurm.commands import about_allocation, scrubbed
 from hpml_jobs.slurm.jobs import is_slurm
 from hpml_jobs.study.attempt import (
-    HOST_VARIABLE,
     JOB_STARTED_VARIABLE,
     SLURM_VARIABLE,
     AttemptFolder,
@@ -150,7 +149,7 @@ def run_workers(
     else:  # on one GPU too under torchrun, whose variables it may read
         torchrun = torchrun_command(cell, attempt, job)
         command = script_command(script, file, attempt, torchrun, job.node)
-        environment |= script_environment(script, attempt)
+        environment |= script_environment(script, file, attempt)
     orphans = Orphans()
     with log.open("ab") as output:
         workers = subprocess.Popen(

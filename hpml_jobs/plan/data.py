@@ -30,7 +30,7 @@ from hpml_jobs.core.data_files import (
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import resolve_path, user_folder
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.text import PROGRAM, counted, with_command
+from hpml_jobs.core.text import PROGRAM, counted, few, with_command
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan.settings import Settings
 from hpml_jobs.plan.workload_checks import check_facts, check_model_keys, check_names, count_windows
@@ -148,8 +148,7 @@ def _mark(root: Path, sample: list[Path]) -> Path:
 
 
 def _names(root: Path, paths: list[Path]) -> str:
-    names = ", ".join(str(path.relative_to(root)) for path in paths[:SHOWN])
-    return f"{names} and {len(paths) - SHOWN} more" if len(paths) > SHOWN else names
+    return few((str(path.relative_to(root)) for path in paths), SHOWN)
 
 
 PREPARE_TIMEOUT_S = 3600

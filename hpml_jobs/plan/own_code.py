@@ -38,7 +38,7 @@ def examined(
     Raises:
         HpmlError: a function raises or does not return what it should, or cannot be run here.
     """
-    code = source_files(workload.own_code, Path.cwd())
+    code = source_files(workload.own_code, Path.cwd(), notify)
     workload = msgspec.structs.replace(workload, code=code)
     # the mark says that these batches were trained; its name is the hash of what that depends on
     facts = [__version__, workload, str(root), cluster.python_command(sys.executable), trial]

@@ -32,7 +32,7 @@ from hpml_jobs.plan.data import NO_TRIAL, TrialRequest, data_root, resolve_workl
 from hpml_jobs.plan.loader import chooser
 from hpml_jobs.plan.own_code import examined, working_tree
 from hpml_jobs.plan.path import origins_of_path, with_path
-from hpml_jobs.plan.script import refuse_horovod, refuse_unread, script_workload
+from hpml_jobs.plan.script import refuse_other_exchange, refuse_unread, script_workload
 from hpml_jobs.plan.settings import QuantizeSettings, Settings
 from hpml_jobs.plan.sweep import Sweep
 from hpml_jobs.slurm import commands
@@ -302,7 +302,7 @@ def _workloads(
     result = {}
     if (first := sweep.settings[0]).script is not None:
         resolved = script_workload(first, notify)
-        refuse_horovod(sweep.settings)
+        refuse_other_exchange(sweep.settings)
         tree = working_tree(Path.cwd(), resolved.code)
         each = dict.fromkeys(_data_of(settings) for settings in sweep.settings)
         return {key: ResolvedWorkload(resolved, key[1], tree) for key in each}

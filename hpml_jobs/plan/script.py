@@ -15,6 +15,7 @@ from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.script import Script, ScriptLauncher
 from hpml_jobs.core.source_files import has_words, named_file, source_files
 from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.text import few
 from hpml_jobs.core.workload import SourceFile, Workload
 from hpml_jobs.plan.settings import Settings
 
@@ -96,22 +97,25 @@ def _check_launcher(settings: Settings) -> None:
 LARGEST_FILE = 1_000_000
 """Bytes from which a file that args= names is taken for data or weights, not for a setting."""
 
-NAMED_FILES = 5
-"""Files that a line names; more are counted."""
 
-
-_HOROVOD = re.compile(rb"^\s*(?:import|from) horovod\b", re.MULTILINE)
+_OF_OTHERS = {
+    "Horovod": re.compile(rb"^\s*(?:import|from) horovod\b", re.MULTILINE),
+    "MPI": re.compile(rb"^\s*(?:import|from) mpi4py\b", re.MULTILINE),
+}
 _OF_TORCH = re.compile(rb"torch\.distributed|DataParallel|accelerate|lightning|deepspeed")
-"""Words of a script whose processes exchange by Horovod, or by torch, which is seen."""
+"""Words of a script whose processes exchange by other libraries, or by torch, which is seen."""
 
-_LAUNCHERS = ("deepspeed", "horovodrun", "mpirun", "mpiexec", "accelerate")
+_LAUNCHERS = (
+    *("deepspeed", "horovodrun", "mpirun", "mpiexec", "orterun", "jsrun", "aprun", "accelerate"),
+    *("colossalai", "composer"),
+)
 """Commands that start the processes of scripts, and are none of `ScriptLauncher`."""
 
-_LAUNCHER_MODULES = ("deepspeed.launcher", "horovod.runner")
+_LAUNCHER_MODULES = ("deepspeed.launcher", "horovod.runner", "mpi4py")
 
 
-def refuse_horovod(sweep: Sequence[Settings]) -> None:
-    """Refuse a script whose processes exchange by Horovod alone.
+def refuse_other_exchange(sweep: Sequence[Settings]) -> None:
+    """Refuse a script whose processes exchange by Horovod or MPI alone.
 
     Raises:
         UsageError: it would be measured as processes that train alone.
@@ -121,11 +125,14 @@ def refuse_horovod(sweep: Sequence[Settings]) -> None:
         return
     path = Path.cwd() / script.path
     reference, root = (script.module, Path.cwd()) if script.module else (path.stem, path.parent)
-    if has_words(_HOROVOD, [reference], root) and not has_words(_OF_TORCH, [reference], root):
-        raise UsageError(
-            f"script={script.path} exchanges by Horovod, which is not seen: for gpus={gpus} wrap "
-            "its model in torch's DistributedDataParallel, or measure gpus=1"
-        )
+    if has_words(_OF_TORCH, [reference], root):
+        return
+    for library, words in _OF_OTHERS.items():
+        if has_words(words, [reference], root):
+            raise UsageError(
+                f"script={script.path} exchanges by {library}, which is not seen: for gpus={gpus} "
+                "wrap its model in torch's DistributedDataParallel, or measure gpus=1"
+            )
 
 
 def script_workload(settings: Settings, notify: Callable[[str], None]) -> Workload:
@@ -153,11 +160,11 @@ def script_workload(settings: Settings, notify: Callable[[str], None]) -> Worklo
         msgspec.structs.replace(source, name=_name_below(root, path.parent, source.name))
         for path in files
         if path.is_file()
-        for source in source_files([path.stem], path.parent)
+        for source in source_files([path.stem], path.parent, notify)
     }
     if script.module:
         _check_module(script.module, folder)
-        sources |= set(source_files([script.module], folder))
+        sources |= set(source_files([script.module], folder, notify))
     sources |= _named_sources(script, root, notify)
     if not script.has_placeholder("folder"):
         _warn_of_files(script, files, notify)
@@ -177,10 +184,9 @@ def _named_sources(script: Script, root: Path, notify: Callable[[str], None]) ->
     paths = (folder / name for name in names if name for folder in folders)
     named = [path for path in dict.fromkeys(paths) if path.suffix != ".py" and _is_small_file(path)]
     if named:
-        shown = ", ".join(os.path.relpath(path, folders[0]) for path in named[:NAMED_FILES])
-        more = f" and {len(named) - NAMED_FILES} more" if len(named) > NAMED_FILES else ""
+        shown = few(os.path.relpath(path, folders[0]) for path in named)
         notify(
-            f"part of the cells, named in args=: {shown}{more}; changed, they are measured again; "
+            f"part of the cells, named in args=: {shown}; changed, they are measured again; "
             "what the script writes itself belongs below {folder}"
         )
     return {named_file(path, root) for path in named}
@@ -205,9 +211,10 @@ def _check_file(path: Path, script: Script) -> None:
         raise UsageError("script= is empty: name the Python file that trains, e.g. script=train.py")
     if not path.is_file():
         first, _, rest = script.path.partition(" ")
-        if first in _LAUNCHERS:
+        launcher = Path(first).name
+        if launcher in _LAUNCHERS:
             raise UsageError(
-                f"script={script.path}: {first} is not supported: name the Python file that "
+                f"script={script.path}: {launcher} is not supported: name the Python file that "
                 "trains, which torchrun starts (launcher=torchrun), e.g. script=train.py"
             )
         if rest and first in {*ScriptLauncher, "python3"}:

@@ -1,9 +1,10 @@
 """Queries to SLURM: one squeue and one sacct for all jobs of a study, and their cached answers."""
 
 import contextlib
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from functools import cache
 from typing import NamedTuple
 
 import msgspec
@@ -166,8 +167,8 @@ def query_slurm(
 ) -> SlurmSnapshot:
     """Call squeue once, and sacct once per 100 array ids; cache their answers.
 
-    `sent` says under which names jobs were submitted, and when: a job of another name and time is
-    not the study's, but has its number, on another cluster or after the numbers began anew.
+    `sent` says under which names jobs were submitted, and when: another job may have the number of
+    the study's, on another cluster or after the numbers began anew.
     The controller is asked about each job that has left squeue without a known end. Of a study from
     an archive only the cached answers count: its jobs are another cluster's.
     """
@@ -182,7 +183,7 @@ def query_slurm(
         return SlurmSnapshot({}, {}, at=time.time())
     cached = read_answers(study)
     snapshot = _squeue(ids)
-    is_foreign = partial(_is_foreign, sent or {})
+    is_foreign = _foreign_by(study, sent or {})
     accounts, no_accounts = _sacct(ids, is_foreign)
     snapshot = snapshot._replace(
         accounts=accounts, no_accounts=no_accounts, cached=cached, at=time.time()
@@ -196,17 +197,46 @@ def query_slurm(
     return snapshot
 
 
-def _is_foreign(sent: Mapping[str, Sent], state: JobState) -> bool:
+def _foreign_by(study: Study, sent: Mapping[str, Sent]) -> Callable[[JobState], bool]:
     """Return whether a job has only its number in common with the one that was submitted.
 
-    A job that was submitted when ours was is ours, renamed by somebody.
+    If its name or its time is another one, the controller's path of its log decides: somebody may
+    rename a job, or another study may have the same name.
     """
-    ours = sent.get(state.job)
-    if ours is None or state.name in ("", UNNAMED, ours.name):
-        return False
-    if state.submitted is None or ours.at is None:
-        return True
-    return abs(state.submitted - ours.at) > SAME_SUBMISSION_S
+
+    @cache
+    def output_of(array: str) -> str | None:
+        answer = ask_slurm("scontrol", "show", "job", array)
+        return None if answer.code else output_path(answer.text)
+
+    def is_foreign(state: JobState) -> bool:
+        ours = sent.get(state.job)
+        if ours is None:
+            return False
+        has_other_name = state.name not in ("", UNNAMED, ours.name)
+        has_times = state.submitted is not None and ours.at is not None
+        apart_s = abs((state.submitted or 0) - (ours.at or 0)) if has_times else 0
+        has_other_time = apart_s > SAME_SUBMISSION_S
+        if has_other_name == has_other_time:
+            return has_other_name
+        output = output_of(*array_ids([state.job]))
+        return not is_log_of(study, output) if output else has_other_name
+
+    return is_foreign
+
+
+def output_path(text: str) -> str:
+    """Return the path of a job's log in what scontrol shows; empty if it has none."""
+    match = _OUTPUT.search(text)
+    return match["path"] if match else ""
+
+
+def is_log_of(study: Study, path: str) -> bool:
+    """Return whether the log of a job is in the study's folder."""
+    return path.startswith(f"{study.slurm.resolve()}/")
+
+
+_OUTPUT = re.compile(r"^\s*StdOut=(?P<path>.*)$", re.MULTILINE)
 
 
 def _without_foreign(

@@ -9,14 +9,12 @@ import msgspec
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.slurm.commands import ask_slurm
 from hpml_jobs.slurm.jobs import SACCT_FIELDS, array_ids, is_unknown_job, parse_sacct, table_lines
-from hpml_jobs.status.query import NO_TABLE
+from hpml_jobs.status.query import NO_TABLE, is_log_of, output_path
 from hpml_jobs.study.manifest import History, ManifestEvent, ManifestLine, fold
 from hpml_jobs.study.study import Study
 
 _JOB = re.compile(r"[0-9]{1,15}(_[0-9]{1,9})?")
 """A job, or a task of an array."""
-
-_OUTPUT = re.compile(r"^\s*StdOut=(?P<path>.*)$", re.MULTILINE)
 
 
 class RecoveredHistory(NamedTuple):
@@ -43,9 +41,9 @@ def read_history(study: Study) -> RecoveredHistory:
     except HpmlError as fault:
         return RecoveredHistory(History(), fault=str(fault))
     history = fold(lines)
-    if not history.unanswered or study.is_unpacked:
+    if not history.lost_lines or study.is_unpacked:
         return RecoveredHistory(history)
-    name = study.job_name
+    name = ",".join(dict.fromkeys(line.name or study.job_name for line in history.lost_lines))
     answer = ask_slurm("squeue", "-r", "-t", "all", "-n", name, "-o", "%i")
     queued = table_lines(answer.text)
     if answer.code or queued is None:
@@ -71,11 +69,11 @@ def read_history(study: Study) -> RecoveredHistory:
 
 
 def _accounted(name: str, history: History) -> list[str]:
-    """Return the jobs of a name that accounting has since the oldest sbatch without an answer.
+    """Return the jobs of names that accounting has since the oldest sbatch without an answer.
 
     It lists jobs that a cut answer of squeue does not; none if there is no accounting.
     """
-    oldest = min(datetime.fromisoformat(line.time) for line in history.unanswered.values())
+    oldest = min(datetime.fromisoformat(line.time) for line in history.lost_lines)
     since = (oldest.astimezone() - timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M:%S")
     answer = ask_slurm("sacct", "-X", "-P", "-n", "--name", name, "-S", since, "-o", SACCT_FIELDS)
     return [] if answer.code else list(parse_sacct(answer.text))
@@ -85,7 +83,7 @@ def _matched(study: Study, history: History, tasks: dict[str, list[str]]) -> lis
     """Return the lines that a job belongs to, with their jobs; `tasks` of each unknown array."""
     free = dict(sorted(tasks.items(), key=lambda item: int(item[0])))  # in order of submission
     recovered = []
-    for line in {line.batch: line for line in history.unanswered.values()}.values():
+    for line in history.lost_lines:
         match = next((array for array in free if _is_of(study, line, array, free[array])), None)
         if match is not None:
             recovered.append(_answered(line, free.pop(match)))
@@ -94,7 +92,8 @@ def _matched(study: Study, history: History, tasks: dict[str, list[str]]) -> lis
 
 def _answered(line: ManifestLine, jobs: list[str]) -> ManifestLine:
     ordered = sorted(jobs, key=lambda job: int(job.rpartition("_")[2]))
-    shared = ordered * len(line.cells) if len(ordered) == 1 else ordered
+    is_shared = len(ordered) == 1 and not line.closing
+    shared = ordered * len(line.cells) if is_shared else ordered
     return msgspec.structs.replace(line, happening=ManifestEvent.SENT, jobs=tuple(shared), files={})
 
 
@@ -107,8 +106,10 @@ def _is_of(study: Study, line: ManifestLine, array: str, jobs: list[str]) -> boo
     answer = ask_slurm("scontrol", "show", "job", array)
     if answer.code and not is_unknown_job(array, answer.text, answer.complaint):
         raise HpmlError(f"scontrol: {answer.complaint or f'exit code {answer.code}'}")
-    output = next((match["path"] for match in _OUTPUT.finditer(answer.text)), "")
-    if not output.startswith(f"{study.slurm.resolve()}/"):
+    output = output_path(answer.text)
+    if not is_log_of(study, output):
         return False
-    pack = re.search(r"_(pack|ladder)_log\.out$", output) is not None
-    return len(jobs) == 1 if pack else len(jobs) == len(line.cells)
+    if output.endswith("_closing_log.out") != line.closing:
+        return False
+    is_one = re.search(r"_(pack|ladder|closing)_log\.out$", output) is not None
+    return len(jobs) == 1 if is_one else len(jobs) == len(line.cells)

@@ -89,8 +89,8 @@ def log_text(study: Study, state: CellState, lines: int) -> str:
 
 
 def _stacks_text(attempt: AttemptFolder, lines: int) -> str:
-    """Return where the ranks of an attempt were, then their stacks; empty without stacks."""
-    files = attempt.stack_files().values()
+    """Return where the processes of an attempt were, then their stacks; empty without stacks."""
+    files = attempt.stack_files()
     stacks = [f"---- {file}\n{last_lines(file, lines)}" for file in files]
     return "\n".join([f"---- {attempt.activity()}", *stacks]) if stacks else ""
 

@@ -3,17 +3,21 @@
 import contextlib
 import os
 import re
+import shutil
 import socket
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.measurements import Stage
 from hpml_jobs.core.record import Attempt
-from hpml_jobs.core.stacks import positions_text, rank_position, traceback_position
-from hpml_jobs.core.text import whole_number
+from hpml_jobs.core.stack_files import HOST_VARIABLE
+from hpml_jobs.core.stacks import Position, positions_text, rank_position, traceback_position
+from hpml_jobs.core.text import last_error, natural_key, whole_number
 from hpml_jobs.core.value import Value
 from hpml_jobs.study.files import LOG_BYTES, Inside, encode, read_valid, tail, write_whole
 
@@ -22,9 +26,6 @@ SLURM_VARIABLE = "HPML_JOBS_SLURM"
 
 OBSERVE_VARIABLE = "HPML_JOBS_OBSERVE"
 """Environment variable with the folder of the attempt, in which a script is measured."""
-
-HOST_VARIABLE = "HPML_JOBS_HOST"
-"""Environment variable with SLURM's name of the node."""
 
 JOB_STARTED_VARIABLE = "HPML_JOBS_JOB_STARTED"
 """Environment variable with the start of the job's wrapper, in seconds since boot."""
@@ -43,13 +44,10 @@ def utc_now() -> str:
 REPORT_BYTES = 20_000
 """torchrun's report is among so many last bytes of a log."""
 
-_OF_TORCHRUN = re.compile(
-    r"^[EW]\d{4} \S+ .*(?:failed \(exitcode|Sending process .* closing signal)", re.MULTILINE
-)
-"""The first line of torchrun's report on a rank that failed, in the log of what started it."""
+_PROCESS = re.compile(r"process(\d{1,9})-(\d{1,9})-(.*)")
 
 LAST_WORDS = 200
-"""Characters of the last line of a log in a reason."""
+"""Characters of the end of a log in a reason."""
 
 
 class AttemptEnd(Value, frozen=True, kw_only=True):
@@ -180,40 +178,70 @@ class AttemptFolder:
         # of a rank that died while writing there is none; another rank has the reason
         return sorted(filter(None, errors), key=lambda error: error.time_ns)
 
-    def stack_files(self) -> dict[int, Path]:
-        """Return the files with stacks by rank; ranks that were not asked for them have none."""
-        paths = self.stacks.glob("rank*.txt")
-        numbers = {path: whole_number(path.stem.removeprefix("rank")) for path in paths}
-        files = {number: path for path, number in numbers.items() if number is not None}
-        return {rank: path for rank, path in sorted(files.items()) if path.stat().st_size}
+    def stack_files(self) -> list[Path]:
+        """Return the files with stacks, those of ranks in order first."""
+        paths = (path for path in self.stacks.glob("*.txt") if path.stat().st_size)
+        return sorted(paths, key=lambda path: (path.name[:1] != "r", natural_key(path.name)))
 
     def remove_empty_stacks(self) -> None:
-        """Remove the files of ranks that were not asked for their stacks."""
-        for path in self.stacks.glob("rank*.txt"):
+        """Remove the files of processes that were not asked for their stacks."""
+        for path in self.stacks.glob("*.txt"):
             if not path.stat().st_size:
                 path.unlink()
         with contextlib.suppress(OSError):  # not empty, or never made
             self.stacks.rmdir()
 
-    def last_words(self, local_rank: int | None = None) -> str:
-        """Return the last line that a rank, or else the worker, wrote before it ended; cut if long.
+    def remove_copies(self) -> None:
+        """Remove what each rank printed: the log of its node has the same lines."""
+        shutil.rmtree(self.ranks, ignore_errors=True)
 
-        Hydra's last line says how to see more, which is in the log; that of a torchrun below the
-        script, which rank failed. A line without words says nothing.
-        """
+    def last_words(self, local_rank: int | None = None) -> str:
+        """Return what a rank, or else the worker, wrote last before it ended; cut if long."""
         number = "*" if local_rank is None else local_rank
         logs = sorted(self.ranks.glob(f"*/attempt_*/{number}/stderr.log")) or self.logs()
-        texts = (_OF_TORCHRUN.split(tail(log, REPORT_BYTES))[0] for log in logs)
-        lines = (line.strip() for text in texts for line in reversed(text.splitlines()))
-        spoken = (line for line in lines if any(map(str.isalnum, line)))
-        words = next((line for line in spoken if "HYDRA_FULL_ERROR" not in line), "")
+        words = next(filter(None, (last_error(tail(log, REPORT_BYTES)) for log in logs)), "")
         return words if len(words) <= LAST_WORDS else f"{words[:LAST_WORDS]}…"
 
     def activity(self) -> str | None:
-        """Return where each rank was, by the stacks that it wrote or its error; None if unknown."""
+        """Return where each rank was, by the stacks that it wrote or its error; None if unknown.
+
+        Of processes that have no rank, those are left out that others were started by.
+        """
         positions = {
             error.rank: traceback_position(error.traceback) for error in self.rank_errors()
         }
-        for rank, path in self.stack_files().items():
-            positions.setdefault(rank, rank_position(tail(path, LOG_BYTES)))
-        return positions_text({rank: place for rank, place in positions.items() if place}) or None
+        others: dict[ScriptProcess, Position] = {}
+        for path in self.stack_files():
+            position = rank_position(tail(path, LOG_BYTES))
+            rank = whole_number(path.stem.removeprefix("rank"))
+            if rank is not None:
+                positions.setdefault(rank, position)
+            elif position and (process := ScriptProcess.of(path)):
+                others[process] = position
+        started = {process: place for process, place in others.items() if process.is_below(others)}
+        ranks = positions_text({rank: place for rank, place in positions.items() if place})
+        others = started if started or ranks else others
+        by_suspicion = sorted(others.items(), key=lambda item: item[1])
+        texts = [f"{process} was {place.text}" for process, place in by_suspicion]
+        return "; ".join(filter(None, (ranks, *texts))) or None
+
+
+class ScriptProcess(NamedTuple):
+    """A process of a script that has no rank, or none yet, by the name of its file of stacks."""
+
+    host: str
+    pid: int
+    parent: int
+
+    @classmethod
+    def of(cls, path: Path) -> "ScriptProcess | None":
+        """Return the process of `process<PID>-<PARENT>-<HOST>.txt`; None of another file."""
+        match = _PROCESS.fullmatch(path.stem)
+        return cls(match[3], int(match[1]), int(match[2])) if match else None
+
+    def is_below(self, others: Iterable["ScriptProcess"]) -> bool:
+        """Return whether one of the others has started it."""
+        return any((self.host, self.parent) == (other.host, other.pid) for other in others)
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"

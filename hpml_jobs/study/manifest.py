@@ -45,7 +45,7 @@ class ManifestLine(Value, frozen=True, kw_only=True):
     files: dict[str, msgspec.Raw] = {}
     jobs: tuple[str, ...] = ()  # for SENT: as many as cells; cells of one allocation share theirs
     shape: str = ""
-    words: str = ""  # SLURM's message, for REFUSED
+    words: str = ""  # SLURM's message, for REFUSED; the task of a follow-up job
     closing: bool = False
     retry: bool = False
     excluded: tuple[str, ...] = ()
@@ -81,11 +81,12 @@ class History:
     """The submissions of a study's cells, by slug, from the manifest.
 
     `jobs`: the latest job of each cell; `refused`: SLURM's message where the last sbatch failed;
-    `unanswered`: the line before an sbatch that has no result; `retries`: how often a follow-up job
-    resubmitted each cell; `excluded`: the nodes that resubmissions avoid; `closing`: follow-up
-    jobs; `shared`: jobs that were submitted for several cells; `sent`: every job that measures, in
-    the order of submission; `cells`: every cell that was submitted; `files`: the latest copy of
-    cell.json; `submissions`: the name and the time that a job was submitted under.
+    `unanswered`: the line before an sbatch that has no result, `lost_followups` those of follow-up
+    jobs; `retries`: how often a follow-up job resubmitted each cell; `excluded`: the nodes that
+    resubmissions avoid; `closing`: follow-up jobs, each with its task; `shared`: jobs that were
+    submitted for several cells; `sent`: every job that measures, in the order of submission;
+    `cells`: every cell that was submitted; `files`: the latest copy of cell.json; `submissions`:
+    the name and the time that a job was submitted under.
     """
 
     jobs: dict[str, str] = field(default_factory=dict)
@@ -93,12 +94,19 @@ class History:
     unanswered: dict[str, ManifestLine] = field(default_factory=dict)
     retries: Counter[str] = field(default_factory=Counter)
     excluded: Ordered = field(default_factory=dict)
-    closing: list[str] = field(default_factory=list)
+    closing: dict[str, str] = field(default_factory=dict)
+    lost_followups: list[ManifestLine] = field(default_factory=list)
     shared: frozenset[str] = frozenset()
     sent: Ordered = field(default_factory=dict)
     cells: Ordered = field(default_factory=dict)
     files: dict[str, msgspec.Raw] = field(default_factory=dict)
     submissions: dict[str, Sent] = field(default_factory=dict)
+
+    @property
+    def lost_lines(self) -> list[ManifestLine]:
+        """The lines before an sbatch that have no result, oldest first."""
+        lines = {line.batch: line for line in self.unanswered.values()}
+        return [*lines.values(), *self.lost_followups]
 
     def copy_of(self, slug: str) -> CellFile | None:
         """Return the manifest's copy of a cell.json; None without one that can be read."""
@@ -184,7 +192,7 @@ def fold(lines: Iterable[ManifestLine]) -> History:
             history.refused |= dict.fromkeys(line.cells, line.words)
         else:
             if line.closing:
-                history.closing += line.jobs
+                history.closing |= dict.fromkeys(line.jobs, line.words)
             else:
                 history.jobs |= zip(line.cells, line.jobs, strict=True)
                 history.sent |= dict.fromkeys(line.jobs)
@@ -195,4 +203,5 @@ def fold(lines: Iterable[ManifestLine]) -> History:
             history.retries.update(line.cells if line.retry else ())
             history.excluded |= dict.fromkeys(line.excluded)
     history.unanswered = {slug: line for line in unanswered.values() for slug in line.cells}
+    history.lost_followups = [line for line in unanswered.values() if line.closing]
     return history

@@ -11,6 +11,7 @@ from hpml_jobs.core.cell import Cell, Outcome
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.sbatch import OPTIONS, Option, parse_minutes, replacing_variables
+from hpml_jobs.core.text import few
 from hpml_jobs.core.value import Value
 from hpml_jobs.plan.cells import Plan
 from hpml_jobs.plan.workload_checks import IMAGE_KEYS
@@ -174,7 +175,7 @@ def _values(plan: Plan) -> list[tuple[str, str]]:
             rows += _args(cells)
         elif field in ("code", "imported"):
             sources = [getattr(cell.workload, field) for cell in cells]
-            rows.append((key, _distinct(", ".join(map(str, files)) or None for files in sources)))
+            rows.append((key, _distinct(few(map(str, files), FILES) or None for files in sources)))
         else:
             rows.append((key, _distinct(getattr(cell.workload, field) for cell in cells)))
     rows += _fields("recipe.", [cell.recipe for cell in cells])
@@ -202,6 +203,9 @@ def _fields(
     names = [name for name in parts[0].__struct_fields__ if name not in without] if parts else []
     return [(f"{prefix}{name}", _distinct(getattr(part, name) for part in parts)) for name in names]
 
+
+FILES = 20
+"""Source files that a value names; more are counted."""
 
 _NOT_SHOWN = ("known_as", "account_example", "account_rule", "partition_rule", "launcher")
 """Keys of a cluster profile that describe the cluster, and that no user sets."""

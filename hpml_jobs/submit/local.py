@@ -7,10 +7,11 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hpml_jobs.core.processes import die_with_parent
 from hpml_jobs.job.workers import JOB_VARIABLE
+from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine, copies_of
@@ -22,34 +23,41 @@ from hpml_jobs.submit.send import write_cells
 POLL_S = 0.2
 
 
+def announce(plan: Plan, cells: Sequence[PlannedCell], job: str) -> None:
+    """Write cells, and note in the study that a run of this machine has them.
+
+    The study is locked meanwhile, so that no other submission selects them too.
+    """
+    if not cells:
+        return
+    write_cells(plan.study, cells)
+    line = ManifestLine(
+        happening=ManifestEvent.SENT,
+        batch=uuid.uuid4().hex,
+        cells=tuple(planned.slug for planned in cells),
+        files=copies_of({planned.slug: planned.file for planned in cells}),
+        jobs=(job,) * len(cells),
+    )
+    plan.study.append(line)
+
+
 def run_all(
     selection: Selection,
+    job: str,
     on_progress: Callable[[int, CellFolder, Progress], None],
     on_end: Callable[[CellFolder], None],
 ) -> None:
-    """Run the selected cells one by one: ladders first, then seeded rounds of all settings.
+    """Run the announced cells one by one: ladders first, then seeded rounds of all settings.
 
     A cell that fails does not stop the next one, but it ends its own ladder.
     """
     study, cells = selection.plan.study, selection.send
-    if not cells:
-        return
     ladders = [planned for request in ladder_requests(cells) for planned in request.cells]
     others = [planned for planned in cells if not planned.file.ladder]
     cells = [*ladders, *(in_rounds(others) if others else [])]
-    job = f"local-{os.getpid()}-{int(time.time())}"
     cluster = selection.plan.cluster
-    slugs = tuple(planned.slug for planned in cells)
-    line = ManifestLine(
-        happening=ManifestEvent.SENT,
-        batch=uuid.uuid4().hex,
-        cells=slugs,
-        files=copies_of({planned.slug: planned.file for planned in cells}),
-        jobs=(job,) * len(slugs),
-    )
-    write_cells(study, cells)
-    study.write_cluster(cluster)
-    study.append(line)
+    if cells:
+        study.write_cluster(cluster)
     ended_ladders: set[str] = set()
     for number in (signal.SIGTERM, signal.SIGHUP):  # then the cell ends as with Ctrl-C
         if signal.getsignal(number) is signal.SIG_DFL:

@@ -11,7 +11,7 @@ from typing import Any
 from submitit.core.utils import DelayedSubmission
 
 from hpml_jobs.core.cluster import Cluster, Isolate, Shape, followup_options, sbatch_options
-from hpml_jobs.core.processes import STACK_SIGNAL
+from hpml_jobs.core.stack_files import STACK_SIGNAL
 from hpml_jobs.job.run import OOM_CODE, run_task
 from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.slurm.jobs import JOB_WORDS, array_ids

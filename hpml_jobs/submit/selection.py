@@ -13,7 +13,7 @@ from hpml_jobs.core.cluster import Launcher, Shape
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.source_files import changed_files, differing_names
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.text import counted, few
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan import machine
@@ -76,7 +76,7 @@ def select(plan: Plan) -> Selection:
         if state.outcome.may_run or (state.recorded and not plan.rerun and not changed):
             left_out[slug] = state
         else:
-            again = f"again ({', '.join(changed)} changed)" if changed else "again (rerun=true)"
+            again = f"again ({few(changed)} changed)" if changed else "again (rerun=true)"
             reasons[slug] = again if state.recorded else _reason(state)
             send.append(superseding(planned, records[slug]) if state.recorded else planned)
     new = [planned.cell for planned in send if reasons[planned.slug] == "new"]
@@ -111,7 +111,7 @@ def _change(old: Workload, new: Workload) -> str:
     is_known = bool(old.imported) == bool(new.imported)  # else the functions could not be called
     sources = (old.sources, new.sources) if is_known else (old.code, new.code)
     names = differing_names(*sources)
-    return f"{', '.join(names) or 'the number of samples or parameters'} changed"
+    return f"{few(names) or 'the number of samples or parameters'} changed"
 
 
 def _without_code(cell: Cell) -> Cell:
@@ -261,7 +261,7 @@ def select_again(
         changed = changed_files(file.cell.workload.code, file.import_root)
         if changed:
             raise HpmlError(
-                f"your code changed since {file.cell.slug} was submitted: {', '.join(changed)}; "
+                f"your code changed since {file.cell.slug} was submitted: {few(changed)}; "
                 "repeat the command that submitted the study, which sends the new code as new "
                 "cells, or restore the old code"
             )

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shlex
 import subprocess
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,9 +17,10 @@ from hpml_jobs.core.process_times import Process
 from hpml_jobs.core.text import counted
 from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.slurm.commands import ask_cluster, sbatch_environment
+from hpml_jobs.status.query import query_slurm
 from hpml_jobs.status.recover import read_history
 from hpml_jobs.study.files import encode, others_can_write, take_from_others, write_whole, writing
-from hpml_jobs.study.manifest import ManifestEvent, ManifestLine, copies_of
+from hpml_jobs.study.manifest import History, ManifestEvent, ManifestLine, copies_of
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit import scripts
 from hpml_jobs.submit.job_requests import JobKind, JobRequest
@@ -241,32 +243,61 @@ def send_followup(selection: Selection, jobs: Iterable[str]) -> str | None:
     """Submit the follow-up job, if the plan wants one, and return its id.
 
     It starts when `jobs` and the active jobs of cells that were left out have ended, failed or not.
+    Without new jobs the one that waits for the others already, with the same task, stays.
 
     Raises:
         HpmlError: SLURM refused it.
     """
-    plan = selection.plan
+    plan, study, new = selection.plan, selection.plan.study, [*jobs]
     earlier = [state.job for state in selection.left_out.values() if state.outcome.active]
-    awaited = [job for job in (*jobs, *earlier) if job]
+    awaited = [job for job in (*new, *earlier) if job]
     if not (plan.has_followup and awaited):
         return None
+    task = shlex.join(plan.then) if plan.then else f"report, retries={plan.retries}"
+    waiting = None if new else _waiting_followup(study, task, selection.status.history)
+    if waiting:
+        return waiting
+    line = ManifestLine(
+        happening=ManifestEvent.SENDING,
+        batch=uuid.uuid4().hex,
+        cells=(),
+        closing=True,
+        words=task,
+        name=study.closing_name,
+    )
+
+    def announce(process: Process) -> None:
+        study.append(msgspec.structs.replace(line, sbatch=process))
+
     try:
-        job = sbatch(plan.study, scripts.followup_script(plan, awaited))
+        job = sbatch(study, scripts.followup_script(plan, awaited), announce)
     except RefusedError as error:
+        refused = ManifestEvent.REFUSED
+        study.append(msgspec.structs.replace(line, happening=refused, words=str(error)))
         raise HpmlError(
             f"the cells were submitted, but sbatch refused the follow-up job: {error}; "
             "collect the study when they have finished"
         ) from error
-    plan.study.append(
-        ManifestLine(
-            happening=ManifestEvent.SENT,
-            batch=uuid.uuid4().hex,
-            cells=(),
-            jobs=(job,),
-            closing=True,
-        )
-    )
+    study.append(msgspec.structs.replace(line, happening=ManifestEvent.SENT, jobs=(job,)))
     return job
+
+
+def _waiting_followup(study: Study, task: str, history: History) -> str | None:
+    """Return the follow-up job with this task that has not ended; None if there is none.
+
+    Raises:
+        HpmlError: its sbatch is still running.
+    """
+    for line in history.lost_followups:
+        if line.words == task and line.sbatch and line.sbatch.runs:
+            raise HpmlError(
+                f"sbatch (PID {line.sbatch.pid}) of the follow-up job still waits for SLURM: "
+                "repeat the command when it has ended"
+            )
+    jobs = [job for job in history.closing if history.closing[job] == task]
+    answers = query_slurm(study, jobs, history.submissions)
+    states = ((job, answers.of(job).state) for job in reversed(jobs))
+    return next((job for job, state in states if state and state.outcome.active), None)
 
 
 def slurm_message(text: str) -> str:

@@ -5,15 +5,15 @@ import sys
 from pathlib import Path
 
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.processes import die_with_parent, leave, request_stacks
+from hpml_jobs.core.processes import KEPT, die_with_parent, leave, request_stacks
 from hpml_jobs.core.source_files import changed_files, refuse_changed
+from hpml_jobs.core.stack_files import write_stacks_on_signals
 from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.worker.failure import (
     describe,
     is_collective_timeout,
     write_report,
-    write_stacks_on_signals,
 )
 from hpml_jobs.worker.fork_safety import imports_for_life
 
@@ -23,10 +23,11 @@ def main(cell_folder: str, attempt_id: str) -> int:
     die_with_parent()
     folder = CellFolder(Path(cell_folder))
     attempt = folder.attempt(attempt_id)
-    write_stacks_on_signals(_rank(), attempt)
+    write_stacks_on_signals(str(attempt.stacks_of(_rank())))
     try:
         _measure(folder, attempt)
     except BaseException as error:  # the job's wrapper needs a report of every error
+        KEPT.append(error)  # its frames may hold the group
         _report(error, attempt)
         return 1
     return 0

@@ -1,20 +1,13 @@
 """The error report of a rank: a one-line reason, the kind of the error, and the traceback."""
 
-import faulthandler
-import fcntl
-import os
 import re
-import signal
 import sys
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import suppress
-from typing import IO
 
 from hpml_jobs.core.errors import HpmlError, NodeFaultError
 from hpml_jobs.core.gpus import node_fault
-from hpml_jobs.core.processes import STACK_SIGNAL
 from hpml_jobs.core.text import first_sentence, raised
 from hpml_jobs.study.attempt import AttemptFolder, RankError, host_name
 from hpml_jobs.study.files import encode, write_whole
@@ -174,31 +167,3 @@ def reason_of(error: BaseException) -> str:
     if _BOOTSTRAPPING in sentence:
         sentence = f"{sentence.removesuffix('.')}: {MAIN}"
     return f"{type(error).__name__}: {sentence}".removesuffix(": ")
-
-
-_files: list[IO[bytes]] = []
-"""The open file: faulthandler keeps only its descriptor."""
-
-
-HIGH = 512
-"""The least number of the open file: a program that closes all files opens its next ones below."""
-
-
-def write_stacks_on_signals(rank: int, folder: AttemptFolder) -> None:
-    """Write the stacks of all threads to `stacks/rank<R>.txt` at STACK_SIGNAL, SIGTERM or a crash.
-
-    faulthandler works in C, also while Python waits in a collective or a lock. SIGTERM ends the
-    process afterwards, as before. DataLoader workers inherit the handler and the file: they append
-    to it. It costs nothing until a signal comes. What a script handles by itself is left to it.
-    """
-    path = folder.stacks_of(rank)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = path.open("ab", buffering=0)
-    with suppress(OSError):  # so many files may not be open here
-        file = os.fdopen(fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, HIGH), "ab", buffering=0)
-    _files[:] = [file]
-    if not faulthandler.is_enabled():
-        faulthandler.enable(file)
-    if signal.getsignal(STACK_SIGNAL) in (signal.SIG_DFL, signal.SIG_IGN):
-        faulthandler.register(STACK_SIGNAL, file, all_threads=True)
-    faulthandler.register(signal.SIGTERM, file, all_threads=True, chain=True)

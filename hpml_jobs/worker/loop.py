@@ -8,6 +8,7 @@ import torch
 
 from hpml_jobs.core.cell import CellFile, Protocol
 from hpml_jobs.core.measurements import TRAINING, Role, Stage
+from hpml_jobs.core.processes import KEPT
 from hpml_jobs.core.quantization import Quantized
 from hpml_jobs.core.record import Facts, Model, Rank
 from hpml_jobs.study.attempt import AttemptFolder, host_name
@@ -58,6 +59,7 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
 
     startup.end("process_group_s")
     training = make_training(cell, strategy, Path(file.data_root), startup)
+    KEPT.append(training)
     startup.end("model_s")
     cell_facts = Facts()
     if placement.rank == 0:  # before training: after it all GPUs would wait for git

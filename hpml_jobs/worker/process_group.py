@@ -16,6 +16,7 @@ from torch.utils.data import Dataset, DistributedSampler
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import Volume
+from hpml_jobs.core.processes import KEPT
 from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.timing import Clock, Devices, clock_for
 
@@ -29,13 +30,6 @@ COLLECTIVE_SHARE = 1 / 3
 """The share of the cell's time limit that it waits at most: a hang is reported before the limit."""
 
 SETTLING_PASSES = 2
-
-GROUPS: list[Any] = []
-"""The process groups of this process, which keeps them until it leaves.
-
-torch 2.11 releases a tensor in gloo's thread, which waits for the interpreter's lock; whoever drops
-the last reference to the group has that lock, and waits for the thread.
-"""
 
 STAMPS_OF_FEW_MESSAGES = 24
 """Stamps of an iteration's messages where they are not one by one those of the gradients."""
@@ -259,7 +253,7 @@ class ProcessGroup(ParallelStrategy):
         device_id = device if self.gpus else None
         self._timeout = timeout
         dist.init_process_group(self.backend, timeout=timeout, device_id=device_id)
-        GROUPS.append(dist.group.WORLD)
+        KEPT.append(dist.group.WORLD)
 
     def shorten_timeout(self) -> None:
         """Let collectives wait no longer than ranks that have warmed up may differ."""

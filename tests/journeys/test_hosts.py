@@ -111,3 +111,28 @@ def test_ending_leaves_no_process_on_hosts(hosts, ending):
     (cell,) = json.loads(program.ok("status", ending, "--json"))["cells"]
     assert cell["outcome"] == outcome
     assert ending != "cut" or cell["reason"].startswith("b: the connection was lost")
+
+
+def test_command_given_twice_at_once_runs_each_cell_once(hosts):
+    """The second one leaves the cells out, whichever takes the lock first."""
+    program, study = hosts.program, Study(hosts.folder / "outputs" / "both")
+    words = ("cluster.hosts=[a,b]", "gpus=2", "study=both", "data.limit=512", "probe_s=0.1", *CELL)
+    command = [program.python, "-m", "hpml_jobs", *words]
+    begun = [
+        subprocess.Popen(
+            command,
+            cwd=program.folder,
+            env=program.environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=200)[0] for process in begun]
+    assert sorted(text.splitlines()[0] for text in said) == [
+        "study both: 0 cells to run, 1 left out (finished, pending or running)",
+        "study both: 1 cell to run",
+    ]
+    (cell,) = study.cells()
+    assert len([*cell.attempts.glob("*.r0")]) == 1
+    assert cell.read_record() is not None

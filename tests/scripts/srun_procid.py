@@ -1,4 +1,4 @@
-"""DDP of tasks that srun starts: rank and GPU follow from SLURM's variables."""
+"""DDP of tasks that srun starts: rank, GPU and port follow from SLURM's variables."""
 
 import os
 
@@ -11,6 +11,7 @@ def main():
     args = options()
     rank, size = int(os.environ["SLURM_PROCID"]), int(os.environ["WORLD_SIZE"])
     print(f"rank {rank} of {size}, GPU {rank % int(os.environ['SLURM_GPUS_ON_NODE'])}")
+    os.environ["MASTER_PORT"] = str(12_000 + int(os.environ["SLURM_JOBID"]) % 10_000)
     dist.init_process_group("gloo", rank=rank, world_size=size)
     loader = sharded(args.batch_size, num_workers=int(os.environ["SLURM_CPUS_PER_TASK"]))
     model = parallel(network())

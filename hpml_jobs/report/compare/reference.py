@@ -207,9 +207,7 @@ def reference_of(study: str, snapshots: Iterable[FolderSnapshot]) -> Reference:
         ),
     )
     if not reference.has_numbers:
-        raise HpmlError(
-            f"no cell of study {study} has a number; hpml-jobs status {study} shows why"
-        )
+        raise HpmlError(f"no cell of study {study} has a number (status shows why)")
     return reference
 
 

@@ -43,7 +43,7 @@ def merge(file: CellFile, attempt: AttemptFolder) -> str:
         raise HpmlError(f"{attempt.cell_folder} is not the cell of a script: use hpml_jobs.worker")
     paths = _wait_for_files(attempt, cell)
     fault = _fault(attempt)
-    if reason := unmeasured(cell, script, [*paths.values()]):
+    if reason := unmeasured(cell, script, [*paths.values()], file.script_source):
         raise HpmlError(fault or reason)
     results: list[RankResult] = []
     roles = set.intersection(*({e.role for e in o.rank.epochs} for o in paths.values()))

@@ -3,7 +3,7 @@
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Facts, Model, Rank
-from hpml_jobs.core.script import Script, ScriptLauncher
+from hpml_jobs.core.script import LOCAL_RANK, Script, ScriptLauncher
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.value import Value
@@ -35,8 +35,8 @@ class Observed(Value, frozen=True, kw_only=True):
     is_cut: bool = False
 
 
-def unmeasured(cell: Cell, script: Script, ranks: list[Observed]) -> str | None:
-    """Return the sentence why a script has no times that count; None if it has."""
+def unmeasured(cell: Cell, script: Script, ranks: list[Observed], source: str = "") -> str | None:
+    """Return the sentence why a script with this source has no times that count; None if it has."""
     name = script.path
     if not ranks:
         return (
@@ -45,7 +45,7 @@ def unmeasured(cell: Cell, script: Script, ranks: list[Observed]) -> str | None:
         )
     return (
         _elsewhere(cell, name, ranks)
-        or _not_together(cell, script, ranks)
+        or _not_together(cell, script, ranks, source)
         or _not_timed(script, ranks)
         or _not_equal(cell, name, ranks)
         or _other_batch(cell, script, ranks)
@@ -64,7 +64,7 @@ def _elsewhere(cell: Cell, name: str, ranks: list[Observed]) -> str | None:
     )
 
 
-def _not_together(cell: Cell, script: Script, ranks: list[Observed]) -> str | None:
+def _not_together(cell: Cell, script: Script, ranks: list[Observed], source: str) -> str | None:
     """Return why the processes do not train one model together."""
     name = script.path
     if len(ranks) < cell.processes:
@@ -84,10 +84,10 @@ def _not_together(cell: Cell, script: Script, ranks: list[Observed]) -> str | No
     sizes = {observed.world_size for observed in ranks}
     if sizes != {cell.processes}:
         alone = "alone" if sizes == {1} else f"in process groups of {min(sizes)}"
-        return (
-            f"the {cell.processes} processes of {name} trained {alone}, not together: wrap its "
-            "model in DistributedDataParallel, or use gpus=1"
-        )
+        remedy = "wrap its model in DistributedDataParallel, or use gpus=1"
+        if LOCAL_RANK.search(source):
+            remedy = script.local_rank_remedy(cell.nodes, source)
+        return f"the {cell.processes} processes of {name} trained {alone}, not together: {remedy}"
     wrapper, wanted = ranks[0].wrapper, cell.strategy if cell.strategy in _NAMES else None
     if wrapper != wanted:
         has = _NAMES[wrapper] if wrapper else "neither DistributedDataParallel nor FSDP"

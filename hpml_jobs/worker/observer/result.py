@@ -24,10 +24,10 @@ from hpml_jobs.core.measurements import Role, Stage
 from hpml_jobs.core.processes import leave
 from hpml_jobs.core.record import Model, Rank
 from hpml_jobs.core.source_files import imported_code, without
+from hpml_jobs.core.stack_files import HOST_VARIABLE
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import raised
 from hpml_jobs.study.attempt import (
-    HOST_VARIABLE,
     AttemptFolder,
     Progress,
     RankError,
@@ -42,7 +42,7 @@ from hpml_jobs.worker.instruments.recorder import peak_memory_bytes
 from hpml_jobs.worker.observer.meters import parameters_of
 from hpml_jobs.worker.observer.observed import Observed
 from hpml_jobs.worker.observer.together import SAMPLES
-from hpml_jobs.worker.observer.watch import Start, has_group, world_size
+from hpml_jobs.worker.observer.watch import Start, given_rank, has_group, world_size
 from hpml_jobs.worker.observer.windows import Kind
 from hpml_jobs.worker.results import Arrays, instrumented_arrays, timed_arrays
 
@@ -58,7 +58,7 @@ FINGERPRINT_BYTES = 2**26
 
 def global_rank(start: Start) -> int:
     """Return the number of this process by its process group, else by its environment."""
-    return dist.get_rank() if has_group() else int(start.environment.get("RANK") or 0)
+    return dist.get_rank() if has_group() else int(given_rank(start) or 0)
 
 
 class Writer:
@@ -84,7 +84,8 @@ class Writer:
             self._facts = msgspec.structs.replace(
                 facts.read_facts(session.file, backend), imported=imported, helpers=helpers
             )
-        local_rank = session.start.environment.get("LOCAL_RANK")
+        given = session.start.environment
+        local_rank = given.get("LOCAL_RANK") or given.get("SLURM_LOCALID")
         self._local_rank = int(local_rank or session.device.index or 0)
         self._node = facts.read_node(session.cell.device) if not self._local_rank else None
         self._folder.observed.mkdir(parents=True, exist_ok=True)

@@ -14,10 +14,10 @@ from torch import nn
 from torch.optim import Optimizer
 
 from hpml_jobs.core.measurements import Epoch, Role
+from hpml_jobs.core.stack_files import write_stacks_on_signals
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.study.cell_folder import CellFolder
-from hpml_jobs.worker.failure import write_stacks_on_signals
 from hpml_jobs.worker.instruments.phases import EpochPhases
 from hpml_jobs.worker.instruments.summary import time_epoch
 from hpml_jobs.worker.instruments.timing import Clock, HostClock, Window
@@ -120,7 +120,7 @@ class Session:
             raise ValueError(f"{folder.cell_folder} is not the cell of a script")
         self.script = self.cell.script
         self.window = self.script.window
-        write_stacks_on_signals(global_rank(start), folder)  # by now its number is known
+        write_stacks_on_signals(str(folder.stacks_of(global_rank(start))))
         self._exchange = Exchange(self._clock)
 
     @while_open

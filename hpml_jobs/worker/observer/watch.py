@@ -4,7 +4,6 @@ Nothing else is imported until a loader begins or an optimizer steps, which the 
 launchers and the workers of loaders never do.
 """
 
-import multiprocessing
 import os
 import signal
 import sys
@@ -14,7 +13,6 @@ import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from functools import partial, wraps
-from pathlib import Path
 from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
@@ -81,6 +79,11 @@ class Start(Protocol):
 
     def note(self, text: str) -> None:
         """Write why this process cannot be measured."""
+
+
+def given_rank(beginning: Start) -> str | None:
+    """Return the number that torchrun or srun has given a process; None without one."""
+    return beginning.environment.get("RANK") or beginning.environment.get("SLURM_PROCID")
 
 
 start: Start
@@ -180,23 +183,6 @@ def install(beginning: Start) -> None:
     _watch_made(DistributedDataParallel, WRAPPERS.add, is_after=True)
     _watch_made(torch.autograd.profiler.profile, _note_profiler)
     _report_exceptions()
-    _report_stacks()
-
-
-def _report_stacks() -> None:
-    """Write the stacks of this process at a signal from now on, if its number is known."""
-    from hpml_jobs.core.script import ScriptLauncher  # noqa: PLC0415
-    from hpml_jobs.study.attempt import AttemptFolder  # noqa: PLC0415
-    from hpml_jobs.study.cell_folder import CellFolder  # noqa: PLC0415
-    from hpml_jobs.worker.failure import write_stacks_on_signals  # noqa: PLC0415
-
-    folder, rank = AttemptFolder(Path(start.folder)), start.environment.get("RANK")
-    if rank is None and multiprocessing.parent_process() is None:
-        cell = CellFolder(folder.cell_folder).read().cell
-        is_started_alone = cell.script and cell.script.launcher is ScriptLauncher.PYTHON
-        rank = "0" if is_started_alone and cell.processes == 1 else None
-    if rank is not None:
-        write_stacks_on_signals(int(rank), folder)
 
 
 def _watch_made(kind: Any, see: Callable[[Any], None], *, is_after: bool = False) -> None:

@@ -51,6 +51,19 @@ CASES = {
         Activity.DATA,
         f"loading data in {NET}, line 9, in __getitem__",
     ),
+    "torchrun before it starts a rank": (
+        dump(
+            (f"{TORCH}/distributed/elastic/rendezvous/dynamic_rendezvous.py", 680, "_record"),
+            (
+                f"{TORCH}/distributed/elastic/rendezvous/dynamic_rendezvous.py",
+                1162,
+                "next_rendezvous",
+            ),
+            (f"{TORCH}/distributed/run.py", 900, "main"),
+        ),
+        Activity.COLLECTIVE,
+        "waiting for the other nodes",
+    ),
     "backward": (
         rank(BACKWARD),
         Activity.BACKWARD,

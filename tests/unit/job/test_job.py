@@ -23,9 +23,9 @@ from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.validation import decode
 from hpml_jobs.job import card_samples
 from hpml_jobs.job import workers as job_workers
-from hpml_jobs.job.end import apply_time_limit, judge, keep_measured
+from hpml_jobs.job.end import apply_time_limit, judge, keep_measured, with_next_step
 from hpml_jobs.job.run import attempt_cell
-from hpml_jobs.job.script import script_command, task_variables
+from hpml_jobs.job.script import script_command
 from hpml_jobs.job.workers import (
     Callbacks,
     Job,
@@ -760,27 +760,6 @@ def test_cell_cancelled_after_its_minutes_is_timeout():
     )
 
 
-def test_srun_tasks_of_a_script_have_the_variables_of_their_place():
-    torchrun = {"RANK": "5", "LOCAL_RANK": "1", "GROUP_RANK": "1", "WORLD_SIZE": "8"}
-    torchrun |= {"LOCAL_WORLD_SIZE": "4", "MASTER_ADDR": "gr001", "SLURM_JOB_ID": "7"}
-    variables = task_variables(torchrun)
-    assert (variables["SLURM_PROCID"], variables["SLURM_LOCALID"]) == ("5", "1")
-    assert (variables["SLURM_NODEID"], variables["SLURM_NNODES"]) == ("1", "2")
-    assert variables["SLURM_TASKS_PER_NODE"] == "4(x2)"
-    assert "SLURM_JOB_ID" not in variables  # SLURM's own stays
-    assert (variables["SLURM_JOBID"], variables["SLURM_GTIDS"]) == ("7", "4,5,6,7")
-
-
-def test_srun_tasks_outside_of_slurm_have_those_of_a_job_too():
-    torchrun = {"RANK": "1", "LOCAL_RANK": "1", "GROUP_RANK": "0", "WORLD_SIZE": "2"}
-    variables = task_variables(torchrun | {"LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "here"})
-    assert variables["SLURM_JOBID"] == variables["SLURM_JOB_ID"]
-    assert int(variables["SLURM_JOBID"]) > 0
-    shown = {name: variables[f"SLURM_{name}"] for name in ("STEP_ID", "STEPID", "STEP_NUM_TASKS")}
-    assert shown == {"STEP_ID": "0", "STEPID": "0", "STEP_NUM_TASKS": "2"}
-    assert variables["SLURM_STEP_GPUS"] == variables["SLURM_GTIDS"] == "0,1"
-
-
 TORCHRUN_REPORT = """train.py: error: unrecognized arguments: --local-rank=0
 W1126 17:05:13.700000 19 torch/distributed/elastic/multiprocessing/api.py:9] Sending process 8 \
 closing signal SIGTERM
@@ -797,14 +776,86 @@ Root Cause (first observed failure):
 """
 
 
-@pytest.mark.parametrize(
-    ("log", "words"),
-    [
-        (TORCHRUN_REPORT, "train.py: error: unrecognized arguments: --local-rank=0"),
-        ("no such option\n=====\n  ^^^^\n...\n", "no such option"),
-        ("====\n", ""),
-    ],
-)
-def test_line_without_words_is_no_reason(tmp_path, log, words):
+OF_LAUNCHER = """Traceback (most recent call last):
+  File "/x/accelerate/commands/launch.py", line 1, in simple_launcher
+    raise subprocess.CalledProcessError(returncode=process.returncode, cmd=cmd)
+subprocess.CalledProcessError: Command '['python', 'train.py']' returned non-zero exit status 2.
+"""
+HYDRA = "\nSet the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n"
+LOGS = {
+    "argparse": ("usage: t.py [-h]\nt.py: error: no such: --x\n", "t.py: error: no such: --x"),
+    "report of torchrun": (
+        TORCHRUN_REPORT,
+        "train.py: error: unrecognized arguments: --local-rank=0",
+    ),
+    "traceback of a launcher": (f"t.py: error: no --x\n{OF_LAUNCHER}", "t.py: error: no --x"),
+    "click": ("Usage: t.py\n\nError: No such option: --x\n", "Error: No such option: --x"),
+    "box of typer": (
+        "Usage: t.py\n╭─ Error ──╮\n│ No such: --x  │\n╰──────────╯\n",
+        "No such: --x",
+    ),
+    "absl": (
+        "FATAL Flags parsing error:\n  Unknown flag 'x'. Did you mean: y ?\nPass --helpshort.\n",
+        "FATAL Flags parsing error: Unknown flag 'x'. Did you mean: y ?",
+    ),
+    "fire": (
+        "ERROR: Could not consume arg: --x\nUsage: t.py\n  -\nrun:\n  t.py --help\n",
+        "ERROR: Could not consume arg: --x",
+    ),
+    "override of hydra": (
+        f"Could not override 'x'.\nTo append use +x=1\nKey 'x' is not in struct\n{HYDRA}",
+        "Could not override 'x'.",
+    ),
+    "exception in hydra": (
+        f"Error executing job with overrides: []\nTraceback\n  File t\nValueError: x\n{HYDRA}",
+        "ValueError: x",
+    ),
+    "warning at the end": (
+        "no data found\n[rank0]:[W1126] Warning: destroy_process_group() was not called\n"
+        "/x.py:254: UserWarning: leaked semaphores\n  warnings.warn('leaked')\n",
+        "no data found",
+    ),
+    "lines without words": ("no such option\n=====\n  ^^^^\n...\n", "no such option"),
+    "an error that is a figure": ("test error: 0.1\nno such folder\n", "no such folder"),
+    "nothing": ("====\n", ""),
+}
+
+
+@pytest.mark.parametrize(("log", "words"), LOGS.values(), ids=LOGS)
+def test_reason_is_what_the_program_itself_said_last(tmp_path, log, words):
     (tmp_path / "log.txt").write_text(log)
     assert AttemptFolder(tmp_path).last_words() == words
+
+
+LAUNCH = "'script=-m torch.distributed.launch' launcher=python 'args=--nproc_per_node {gpus} t.py'"
+BOTH = "let the script take both, add_argument('--local-rank', '--local_rank', type=int)"
+
+
+@pytest.mark.parametrize(
+    ("reason", "script", "nodes", "step"),
+    [
+        ("t.py: error: required: --local_rank", {}, 1, f"use {LAUNCH}"),
+        ("Error: Missing option '--local-rank'", {}, 1, f"use {LAUNCH}"),
+        ("t.py: error: required: --local_rank", {}, 2, "let the script read LOCAL_RANK"),
+        ("unrecognized: --local-rank=0", {"path": "-m torch.distributed.launch"}, 1, BOTH),
+        ("KeyError: 'SLURM_PROCID'", {}, 1, "use launcher=srun"),
+        ("KeyError: 'LOCAL_RANK'", {"launcher": ScriptLauncher.SRUN}, 1, "use launcher=torchrun"),
+        (
+            "ValueError: environment variable RANK expected, but not set",
+            {"launcher": ScriptLauncher.PYTHON},
+            1,
+            "use launcher=torchrun",
+        ),
+        ("KeyError: 'SLURM_NODEID'", {"launcher": ScriptLauncher.SRUN}, 1, None),
+        ("KeyError: 'DATA'", {}, 1, None),
+    ],
+)
+def test_next_step_names_what_gives_a_script_its_rank(tmp_path, reason, script, nodes, step):
+    (tmp_path / "t.py").write_text("p.add_argument('--local-rank', type=int)\n")
+    script = Script(**({"path": "t.py"} | script))
+    file = CellFile(
+        cell=a_cell(gpus=2, nodes=nodes, script=script), data_root="", code_root=str(tmp_path)
+    )
+    end = AttemptEnd(attempt=Attempt(id="7.r0", job="7"), outcome=Outcome.FAILED, reason=reason)
+    said = with_next_step(end, file).reason
+    assert said == reason if step is None else said.startswith(f"{reason}: ") and step in said

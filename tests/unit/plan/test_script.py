@@ -119,6 +119,8 @@ def test_the_files_of_a_module_and_of_a_script_in_the_arguments_count(folder: Pa
             "hvd.py exchanges by Horovod, which is not seen: for gpus=2",
         ),
         (["script=calls.py", "gpus=2"], "calls.py exchanges by Horovod, which is not seen"),
+        (["script=mpi.py", "gpus=2"], "mpi.py exchanges by MPI, which is not seen"),
+        (["script=/usr/bin/mpirun -n 2 train.py"], "mpirun is not supported: name the Python fil"),
         (["window=50"], "window=50: give two whole numbers, the iterations to warm up"),
         (["window=1,50"], "window=1,50: give 2 or more iterations each"),
         (["launcher=bash"], "launcher=bash: choose one of torchrun, srun, python"),
@@ -139,6 +141,8 @@ def test_what_cannot_run_is_refused_in_one_line(
     if "Horovod" in message:
         (folder / "hvd.py").write_text("import torch\nimport horovod.torch as hvd\n")
         (folder / "calls.py").write_text("import torch, hvd\n")
+    if "MPI" in message:
+        (folder / "mpi.py").write_text("import torch\nfrom mpi4py import MPI\n")
     (folder / "real.ipynb").write_text('{"cells": []}')
     (folder / "run.sh").write_text("#!/bin/bash\npython train.py\n")
     base = {"script": "script=train.py", "args": ARGS, "batch": "batch=4,8"}

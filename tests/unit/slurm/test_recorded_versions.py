@@ -33,7 +33,7 @@ from hpml_jobs.slurm.site import (
     parse_associations,
     parse_partitions,
 )
-from hpml_jobs.status import recover
+from hpml_jobs.status import query
 from hpml_jobs.submit import send
 
 RECORDED = Path(__file__).parents[2] / "data/slurm"
@@ -158,8 +158,8 @@ def test_answers_of_sbatch_and_its_log_path_are_read(recorded):
     assert (start[1].isdecimal(), start[2], start[3]) == (True, "gr001", "main")
     refusal = send.slurm_message(recorded("sbatch", "--gres=gpu:h100:1", *wrap).error)
     assert refusal.endswith("Requested node configuration is not available")
-    output = recover._OUTPUT.search(recorded("scontrol", "show", "job", "8_0").text)
-    assert output["path"] == "/tmp/8_0_log.out"
+    shown = recorded("scontrol", "show", "job", "8_0").text
+    assert query.output_path(shown) == "/tmp/8_0_log.out"
 
 
 def test_controller_hosts_and_neighbours_are_read(recorded, slurm, monkeypatch):

@@ -74,8 +74,26 @@ def test_job_of_another_name_is_not_the_cells(slurm, builder, source, state):
     manifest = builder.study.manifest
     moment = datetime.fromtimestamp(SUBMITTED, UTC).isoformat()
     manifest.write_text(re.sub(r'"time":"[^"]*"', f'"time":"{moment}"', manifest.read_text()))
+    builder.study.slurm_answers.unlink()
     slurm.set_output(source, make_line(JOB, state, node="gr001", name="urgent"))
-    assert builder.state.outcome.value == state.lower()  # submitted then: ours, and renamed
+    assert builder.state.outcome is Outcome.MISSING  # submitted then, which alone says nothing
+
+
+@pytest.mark.parametrize("name", ["hpml-mine", "urgent"])
+@pytest.mark.parametrize(("folder", "outcome"), [("", "running"), ("/elsewhere", "missing")])
+def test_log_of_a_job_says_whose_it_is(slurm, builder, name, folder, outcome):
+    """Ours was renamed; or another study of this name has a job of this number, days later."""
+    slugs = tuple(cell.slug for cell in builder.cells)
+    sent = ManifestLine(happening=ManifestEvent.SENT, batch="b2", cells=slugs, jobs=(JOB,))
+    builder.study.append(msgspec.structs.replace(sent, name="hpml-mine"))
+    if name == "urgent":
+        moment = datetime.fromtimestamp(SUBMITTED, UTC).isoformat()
+        manifest = builder.study.manifest
+        manifest.write_text(re.sub(r'"time":"[^"]*"', f'"time":"{moment}"', manifest.read_text()))
+    slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001", name=name))
+    path = f"{folder or builder.study.slurm}/101_0_log.out"
+    slurm.set_output("scontrol", f"   StdOut={path}\n")
+    assert builder.state.outcome.value == outcome
 
 
 def test_job_that_only_squeue_names_is_not_the_cells(slurm, builder):

@@ -166,7 +166,7 @@ def test_retry_is_recorded_and_adds_followup_job(finished_study, slurm, capsys):
     history = finished_study.history()
     assert dict(history.retries) == {slug_of_job(finished_study, "102"): 1}
     assert [*history.excluded] == ["gr002"]
-    assert history.closing == ["103"]
+    assert history.closing == {"103": "report, retries=1"}
 
 
 def test_followup_job_waits_for_all_and_requests_no_gpu(slurm, working_folder, capsys):

@@ -17,6 +17,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from hpml_jobs.core.cell import Cell, CellFile, Protocol
 from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.core.processes import KEPT
 from hpml_jobs.core.record import Attempt, Record
 from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Device, Strategy
@@ -198,7 +199,7 @@ def run_here(
     write_cell: Callable[..., CellFolder],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> Callable[..., WorkerResult]:
+) -> Iterator[Callable[..., WorkerResult]]:
     """Like run_cell for a single process, in this one: torch is not imported again."""
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
@@ -213,7 +214,8 @@ def run_here(
         code = rank.main(str(folder.root), "17_0")
         return WorkerResult(code, capsys.readouterr().err, folder.attempt("17_0"))
 
-    return run
+    yield run
+    KEPT.clear()
 
 
 def change_workload(workload: Workload, **values) -> Workload:

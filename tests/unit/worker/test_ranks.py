@@ -1,5 +1,6 @@
 """Ranks as processes: single, under torchrun, with user code, and failing."""
 
+import gc
 import gzip
 import json
 import os
@@ -7,6 +8,7 @@ import re
 import signal
 import subprocess
 import time
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,7 @@ from hpml_jobs.core.quantization import Quantize
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Device, Sharded, Strategy, SyncBuffers
 from hpml_jobs.core.workload import SourceFile, Workload
+from hpml_jobs.worker import loop
 from hpml_jobs.worker.instruments.phases import IterationPhases
 
 from .conftest import SMALL_DIGITS, change_workload, command_for, cpu_cell
@@ -461,6 +464,23 @@ def test_non_finite_loss_error_names_the_fix(run_here):
     assert "of the warmup epoch" in finished.error.reason
     assert "batch=64 x gpus=1, lr=1e+30" in finished.error.reason
     assert "workload.lr=1e+29" in finished.error.reason
+
+
+@pytest.mark.parametrize("lr", [0.05, 1e30], ids=["measured", "failed"])
+def test_what_holds_the_process_group_lives_until_the_process_leaves(run_here, monkeypatch, lr):
+    """Dropped before, it waits for gloo's thread, which waits for the interpreter (torch 2.11)."""
+    trainings = []
+    make = loop.make_training
+
+    def make_training(*arguments):
+        training = make(*arguments)
+        trainings.append(weakref.ref(training.model))
+        return training
+
+    monkeypatch.setattr(loop, "make_training", make_training)
+    run_here(cpu_cell(change_workload(SMALL_DIGITS, lr=lr)))
+    gc.collect()
+    assert [reference() is not None for reference in trainings] == [True]
 
 
 def test_loader_workers_die_with_killed_parent(write_cell):

@@ -1,15 +1,16 @@
 """Python's start in a script: nothing of ours and nothing of the script's replaces the other."""
 
 import os
+import re
 import subprocess
 import sys
 
 import msgspec
 import pytest
 
-from hpml_jobs.core.script import ScriptLauncher
+from hpml_jobs.core.stack_files import HOST_VARIABLE
 from hpml_jobs.job.script import SITE
-from hpml_jobs.study.attempt import OBSERVE_VARIABLE
+from hpml_jobs.study.attempt import OBSERVE_VARIABLE, AttemptFolder
 from hpml_jobs.worker.observer.observed import Observed
 from tests.unit.worker.conftest import script_cell
 
@@ -112,19 +113,48 @@ def test_script_may_change_all_that_python_has(start, change):
     assert max(of_process.steps for of_process in observed) == 12
 
 
-def test_stacks_are_written_before_the_first_training(write_cell, tmp_path):
-    """Also of a rank that waits for others, and of the one process that Python starts."""
-    script = tmp_path / "train.py"
-    script.write_text(
-        "import signal\nimport torch\n\n\ndef download():\n"
-        "    signal.raise_signal(signal.SIGUSR2)\n\n\ndownload()\n"
-    )
-    for rank, launcher in (("1", "torchrun"), (None, "python")):
-        gpus = 2 if rank else 1
-        cell = script_cell("train.py", "", gpus=gpus, batch=2, launcher=ScriptLauncher(launcher))
-        attempt = write_cell(cell).attempt("17_0")
-        environment = os.environ | {OBSERVE_VARIABLE: str(attempt.root), "PYTHONPATH": str(SITE)}
-        environment |= {"RANK": rank} if rank else {}
-        subprocess.run([sys.executable, str(script)], env=environment, check=True)
-        place = f"{script}, line 6, in download"
-        assert attempt.activity() == f"rank {rank or 0} was in {place}"
+ASK = "import signal, os, sys, time\n\n\ndef f():\n    signal.raise_signal(signal.SIGUSR2)\n\n\n"
+MAIN = "if __name__ == '__main__':\n"
+HANGS = {
+    "before torch": ("f()\n", {"RANK": "1"}, r"rank 1 was in PLACE"),
+    "after torch": ("import torch\nf()\n", {"RANK": "1"}, r"rank 1 was in PLACE"),
+    "task of srun": ("f()\n", {"SLURM_PROCID": "3"}, r"rank 3 was in PLACE"),
+    "one process": ("f()\n", {"HPML_JOBS_RANK": "0"}, r"rank 0 was in PLACE"),
+    "a launcher": ("f()\n", {}, r"process \d+ on here was in PLACE"),
+    "a program that a rank starts": (
+        "import subprocess\nif len(sys.argv) == 1:\n    f()\n"
+        "    subprocess.run([sys.executable, __file__, '-'])\nelse:\n    time.sleep(0)\n    f()\n",
+        {"RANK": "1"},
+        r"rank 1 was in PLACE",
+    ),
+    "forks": (
+        "for _ in range(2):\n    if not os.fork():\n        f()\n        os._exit(0)\n"
+        "    os.wait()\nf()\n",
+        {},
+        r"process \d+ on here was in PLACE; process \d+ on here was in PLACE",
+    ),
+    "spawned": (
+        f"from multiprocessing import get_context\n{MAIN}"
+        "    process = get_context('spawn').Process(target=f)\n"
+        "    process.start()\n    process.join()\n    f()\n",
+        {},
+        r"process \d+ on here was in PLACE",
+    ),
+    "forked by a rank": (
+        "if not os.fork():\n    os._exit(0)\nos.wait()\nf()\n",
+        {"RANK": "0"},
+        r"rank 0 was in PLACE",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "given", "activity"), HANGS.values(), ids=HANGS)
+def test_stacks_are_written_before_the_first_training(tmp_path, text, given, activity):
+    """Of each rank, of processes that have none, and of a launcher where it has started none."""
+    script, attempt = tmp_path / "train.py", AttemptFolder(tmp_path / "attempt")
+    script.write_text(ASK + text)
+    environment = os.environ | {OBSERVE_VARIABLE: str(attempt.root), "PYTHONPATH": str(SITE)}
+    environment |= {HOST_VARIABLE: "here"} | given
+    subprocess.run([sys.executable, str(script)], env=environment, check=True)
+    place = re.escape(f"{script}, line 5, in f")
+    assert re.fullmatch(activity.replace("PLACE", place), attempt.activity())

@@ -148,6 +148,14 @@ def _watch(start: Start) -> None:
         start.note(f"{sys.executable} cannot measure a script: {fault}")
 
 
+def _report_stacks(start: Start) -> None:
+    """Let this process write its stacks at a signal, also before it imports torch."""
+    with suppress(Exception), start.apart():
+        from hpml_jobs.core.stack_files import begin_script  # noqa: PLC0415
+
+        begin_script(os.path.join(start.folder, "stacks"), start.environment)  # noqa: PTH118
+
+
 def _run_next() -> None:
     """Run the sitecustomize that this one comes before, and be it for `sys.modules`."""
     spec = PathFinder.find_spec("sitecustomize", sys.path)
@@ -159,6 +167,7 @@ def _run_next() -> None:
 sys.path[:] = [path for path in sys.path if os.path.abspath(path) != HERE]  # noqa: PTH100
 if folder := os.environ.get("HPML_JOBS_OBSERVE"):
     beginning = Start(folder)
+    _report_stacks(beginning)
     if "torch" in sys.modules:
         _watch(beginning)
     sys.meta_path.insert(0, _Finder(beginning))

@@ -1,0 +1,98 @@
+"""The same command given twice: no cell runs twice, and no follow-up job is made twice."""
+
+import pytest
+
+from hpml_jobs.cli.main import run
+from hpml_jobs.status import evidence
+from hpml_jobs.study.files import hold_lock
+from hpml_jobs.study.study import Study
+from hpml_jobs.submit import local
+from tests.unit.slurm_output import squeue_line
+
+CELLS = ("-m", "gpus=1", "batch=32,64", "workload=digits", "study=mine")
+FOLLOWUPS = {
+    "report": (*CELLS, "collect_after=true"),
+    "retries": (*CELLS, "retries=2"),
+    "grid after a ladder": ("grid=mine", "--config-dir", ".", "largest_batch=auto", *CELLS[3:]),
+}
+
+
+def test_cells_of_this_machine_are_taken_while_the_study_is_locked(
+    laptop, monkeypatch, capsys
+) -> None:
+    words = ["submit", *CELLS, "cluster=local", "device=cpu"]
+    announce, begun = local.announce, []
+
+    def announced(plan, cells, job):
+        with pytest.raises(TimeoutError), hold_lock(plan.study.lock, 0):
+            pass
+        announce(plan, cells, job)
+
+    def begin(selection, job, *_):
+        begun.append([planned.slug for planned in selection.send])
+        if len(begun) == 1:  # another terminal, before the first cell has begun
+            assert run(words) == 0
+
+    monkeypatch.setattr(local, "announce", announced)
+    monkeypatch.setattr(local, "run_all", begin)
+    monkeypatch.setattr(evidence, "is_local_run", lambda _: True)  # it looks for our command
+    run(words)
+    assert [len(slugs) for slugs in begun] == [2, 0]
+    assert "0 cells to run, 2 left out (finished, pending or running)" in capsys.readouterr().out
+
+
+def queue(slurm, study) -> str:
+    """Let all jobs of a study be pending; return the follow-up job."""
+    history = study.history()
+    jobs = [*history.sent, *history.closing]
+    header = "JOBID|STATE|SUBMIT_TIME|START_TIME|TIME|TIME_LIMIT|NODELIST|REASON|NAME\n"
+    table = header + "".join(squeue_line(job, "PENDING") for job in jobs)
+    slurm.set_answers("squeue", ("%T", table), ("%i", "\n".join(["JOBID", *jobs, ""])))
+    return [*history.closing][-1]
+
+
+@pytest.fixture(params=FOLLOWUPS.values(), ids=FOLLOWUPS)
+def words(request, slurm, working_folder):
+    """A command with a follow-up job, given once."""
+    (working_folder / "grid").mkdir()
+    grid = working_folder / "grid" / "mine.yaml"
+    grid.write_text('blocks: [{batch: ["${largest_batch}"], seed: [1, 2]}]')
+    words = ["submit", *request.param, "cluster=greene"]
+    assert run(words) == 0
+    return words
+
+
+@pytest.fixture
+def study(working_folder):
+    return Study(working_folder / "outputs" / "mine")
+
+
+def test_followup_job_that_waits_already_is_not_made_again(words, slurm, study, capsys):
+    job, before = queue(slurm, study), len(slurm.scripts)
+    capsys.readouterr()
+    run(words)
+    said = capsys.readouterr()
+    assert len(slurm.scripts) == before
+    assert f"then job {job} " in said.out or "has no answer yet" in said.err
+
+
+def test_followup_job_whose_answer_was_lost_is_found(words, slurm, study):
+    """The program was killed between sbatch and the manifest's line."""
+    job, before = queue(slurm, study), len(slurm.scripts)
+    lines = study.manifest.read_text().splitlines(keepends=True)
+    study.manifest.write_text("".join(lines[:-1]))
+    slurm.keep_jobs_in_controller()
+    slurm.set_output("scontrol", f"StdOut={study.slurm}/{job}_closing_log.out\n")
+    run(words)
+    assert len(slurm.scripts) == before
+    assert [*study.history().closing] == [job]
+
+
+@pytest.mark.parametrize("more", [("batch=32,64", "retries=3"), ("batch=32,64,128", "retries=2")])
+def test_followup_job_of_another_task_or_more_cells_is_made(slurm, study, more):
+    words = ("submit", *CELLS, "cluster=greene")
+    assert run([*words, "retries=2"]) == 0
+    queue(slurm, study)
+    assert run([*(word for word in words if "batch" not in word), *more]) == 0
+    dependency = slurm.scripts[-1].partition("dependency=afterany:")[2].splitlines()[0]
+    assert dependency == ("101" if more[1] == "retries=3" else "103:101")

@@ -146,7 +146,7 @@ def test_compare_without_b_takes_the_latest_study(studies, capsys):
         ("compare before outputs/before", 2, "A and B are the same: "),
         ("compare befor after", 1, "no study or reference befor in outputs; did you mean before?"),
         ("compare ci/none.json after", 1, "no such study folder or reference file"),
-        ("compare before empty", 1, "no cell of study empty has a number; hpml-jobs status empty"),
+        ("compare before empty", 1, "no cell of study empty has a number (status shows why)"),
         ("compare both after", 2, "both is a study and a reference: give its path, outputs/both"),
         ("compare damaged after", 1, "damaged.json cannot be read: "),
         ("compare newer after", 1, "newer.json cannot be read: schema 99, this hpml_jobs"),

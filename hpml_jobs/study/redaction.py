@@ -32,34 +32,57 @@ SLURM_FACTS = re.compile(
 _NAME = CREDENTIAL_WORDS.replace("[_-]?", r"(?:\\?[_-])?")  # Markdown and LaTeX write \_
 _VALUE = r"""(?:(?<=')[^'\n]+(?=')|(?<=")[^"\n]+(?=")|[^\s"',;}]{4,})"""
 _QUOTES = r"""["'\\]*+"""  # several: of a word inside of a quoted word
-_NO_VALUE = (
-    r"(?!(?:\d{1,7}|\d[\d.,]*[.,][\d.,]*|[\d.]+e[+-]?\d+|true|false|yes|no|none|null|auto|on|off)"
-    r"(?=[\s\"',;\])}]|$)|\[removed|\{\w+\})"
-)
+_SWITCH = r"(?:true|false|yes|no|none|null|auto|on|off)(?=[\s\"',;\])}]|$)|\\?\[removed|\{\w+\}"
+_NUMBER = r"(?:\d{1,7}|\d[\d.,]*[.,][\d.,]*|[\d.]+e[+-]?\d+)(?=[\s\"',;\])}]|$)"
+_NO_VALUE = rf"(?!{_NUMBER}|{_SWITCH})"
 """Numbers, switches, placeholders and what was removed already are no secrets."""
 
-_ENDS_A_NAME = r"(?:passw(?:or)?d|passphrase|secret|credential|token|key)s?"
-_IS_A_WORD = (
-    r"(?:o?auth|authori[sz]ation|authentication|pw|pwd|pass|licen[cs]e|cookies?|session|sid|jwt|pat"
-    r"|otp|sas|dsn|signature|webhook|bearer)"
+_PASSWORDS = (
+    r"(?:[\w.\\-]{0,40}(?:passw(?:or)?d|passphrase|passcode|secret|credential)s?"
+    r"|(?:[\w.\\-]{0,40}[._-])?(?:pw|pwd|pin|otp))"
 )
-_OPTION = (
-    rf"(?:[\w.\\-]{{0,40}}{_ENDS_A_NAME}|(?:[\w.\\-]{{0,40}}[._-])?{_IS_A_WORD})"
-    r"(?:[._-]?(?:id|value|string|header|hash|\d+))?"
+_KEYS = (
+    r"(?:[\w.\\-]{0,40}(?:token|key)s?"
+    r"|(?:[\w.\\-]{0,40}[._-])?(?:o?auth|authori[sz]ation|authentication|pass|licen[cs]e|cookies?"
+    r"|session|sid|jwt|pat|sas|dsn|signature|webhook|bearer))"
 )
-"""The name of an option whose value is a secret: `--wandb-key`, `logger.auth`, `--license`."""
+"""Names of options whose values are secrets: `--db-pw`, `logger.auth`. A number is one only of a
+password: `--max-tokens 4096`.
+"""
+
+_SUFFIX = r"(?:[._-]?(?:id|value|string|header|hash|\d+))?"
 
 _OPTION_VALUE = r"""(?:(?<=')[^'\n]+(?=')|(?<=")[^"\n]+(?=")|[^\s"',;}-][^\s"',;}]*)"""
+
+
+def _option(names: str, no_value: str) -> str:
+    """Return the pattern of an option with its value in any text, also in a list of words."""
+    end = rf"[\"']?(?:\s*,\s*|\s+|=){_QUOTES}"
+    return rf"(?P<keep>(?<![\w-])--?{names}{_SUFFIX}{end}){no_value}{_OPTION_VALUE}"
+
+
+def _argument(names: str, no_value: str) -> re.Pattern[str]:
+    """Return the pattern of an option in the arguments of a script, with the rest of its word.
+
+    There it may be without a dash: `logger.key=value`, `{"key": "value"}`.
+    """
+    keep = rf"(?:--?{names}{_SUFFIX}(?:\s+|=|:)|{names}{_SUFFIX}[\"']?\s*[=:]\s*){_QUOTES}"
+    value = r"""(?:(?<=')[^'\n]+(?=')|(?<=")[^"\n]+(?=")|[^\s"'-][^\s"']*)"""
+    return re.compile(rf"(?P<keep>(?<![\w-]){keep}){no_value}{value}", re.IGNORECASE)
+
+
+_ARGUMENTS_WITH_SECRETS = (
+    _argument(_PASSWORDS, rf"(?!{_SWITCH})"),
+    _argument(_KEYS, _NO_VALUE),
+)
 
 SECRETS: tuple[tuple[str, str], ...] = (
     (
         "NAME=value",
         rf"(?P<keep>{_NAME}[\"']?\s*(?:=\s*|:\s*(?=[\s\"']))\s*{_QUOTES}){_NO_VALUE}{_VALUE}",
     ),
-    (
-        "--NAME value",
-        rf"(?P<keep>(?<![\w-])--?{_OPTION}[\"']?(?:\s*,\s*|\s+|=){_QUOTES}){_NO_VALUE}{_OPTION_VALUE}",
-    ),
+    ("--PASSWORD value", _option(_PASSWORDS, rf"(?!{_SWITCH})")),
+    ("--KEY value", _option(_KEYS, _NO_VALUE)),
     (
         "Authorization: Bearer value",
         r"(?P<keep>\bauthorization[\"']?\s*[:=]\s*[\"']?(?:(?:bearer|basic|token|digest)\s+)?+"
@@ -95,12 +118,6 @@ SECRETS: tuple[tuple[str, str], ...] = (
 _SECRETS = tuple(
     re.compile(pattern, re.IGNORECASE | re.DOTALL | re.MULTILINE) for _, pattern in SECRETS
 )
-
-_PAIR = re.compile(
-    rf"(?P<keep>(?<![\w-]){_OPTION}[\"']?\s*[=:]\s*{_QUOTES}){_NO_VALUE}{_OPTION_VALUE}",
-    re.IGNORECASE,
-)
-"""`logger.key=value` and `"key": "value"` in the arguments of a script; elsewhere it is common."""
 
 _KNOWN_LENGTH = 8
 """A secret with so many characters and a digit is removed wherever it is, whatever is before it."""
@@ -214,7 +231,7 @@ def _replaced_arguments(arguments: str, mark: Callable[[str], str]) -> str:
     def marked(match: re.Match[str]) -> str:
         return match["keep"] + mark(match[0][len(match["keep"]) :])
 
-    for pattern in (*_SECRETS, _PAIR):
+    for pattern in (*_ARGUMENTS_WITH_SECRETS, *_SECRETS):
         arguments = pattern.sub(marked, arguments)
     return arguments
 

@@ -24,6 +24,9 @@ SECRETS = {
     "logger.api.key={}": "swordfish",
     '--json \'{{"auth": "{}"}}\'': "open-sesame",
     "--login-pass '{}'": "two words",
+    "--db-password {}": "31415926",
+    "--proxy-auth {}": "ada:pass;word,and}more",
+    "--pin={}": "4711081",
     "--upload {}": "ghp_abcdefghijklmnopqrstuv1",
 }
 """Arguments with a secret in the place of `{}`, and the secret."""

@@ -508,7 +508,7 @@ def test_code_changed_after_submission_is_not_run(run_cell, tmp_path):
     error = run_cell(cpu_cell(change_workload(OWN, code=code))).error
     assert error.reason == (
         "your code changed since submission: mycode.py, parts.py (missing); submit again, or "
-        "restore it and use hpml-jobs resubmit"
+        "restore it and use resubmit"
     )
 
 

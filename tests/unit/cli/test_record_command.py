@@ -132,7 +132,7 @@ def test_record_covers_cells_without_numbers(laptop, capsys):
     study.cell(clean_record().slug).record_json.unlink()
     out = output_of(capsys, "record", "mine")
     assert f"==== {oom.slug}: oom rank 1: out of memory" in out
-    assert f"==== {clean_record().slug}: no record: hpml-jobs status shows the reason" in out
+    assert f"==== {clean_record().slug}: no record (status shows the reason)" in out
 
 
 def test_record_shows_imported_timing(laptop, capsys):

@@ -87,7 +87,7 @@ def collect(
         (show_all if all_tables else show_first)(shown, console())
     from hpml_jobs.report.folder import write_tables
     from hpml_jobs.report.page import HTML
-    from hpml_jobs.report.page.records import is_outdated, records_of
+    from hpml_jobs.report.page.contents import is_outdated, records_of
 
     written = write_report("collect", selected, to, lambda folder: write_tables(report, folder))
     if written and not json:

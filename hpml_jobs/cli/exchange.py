@@ -134,7 +134,7 @@ def _warn(
 
 
 def _is_outdated(study: Study) -> bool:
-    from hpml_jobs.report.page.records import is_outdated
+    from hpml_jobs.report.page.contents import is_outdated
     from hpml_jobs.study.snapshot import read_snapshots
 
     snapshots = read_snapshots(study.cells())
@@ -346,12 +346,7 @@ def export(
     status = study_status(study)
     content = exported(study, make_report(study.name, status.snapshots, status.states))
     if not content.runs:
-        raise HpmlError(
-            with_command(
-                f"no cell of study {study.name} has a record; to see why",
-                f"{PROGRAM} status {study_words(study)}",
-            )
-        )
+        raise HpmlError(f"no cell of study {study.name} has a record (status shows why)")
     folder = study.root / "export" / form if to is None else to.expanduser()
     try:
         written = write(content, folder)

@@ -27,7 +27,9 @@ def is_of_another_project(path: Path, folders: Iterable[Path], own: Sequence[Pat
         project = folder.parent if folder.name == SOURCES else folder
         if not _overlaps(project, own) and _is_listed(path, folder, _developed):
             return True
-    return any(path.is_relative_to(project) for project in _editable(own))
+    return any(
+        path.is_relative_to(project) and not _overlaps(project, own) for project in _projects()
+    )
 
 
 def _overlaps(project: Path, own: Iterable[Path]) -> bool:
@@ -68,11 +70,6 @@ def _text(path: Path) -> str:
         return path.read_text(errors="replace")
     except OSError:
         return ""
-
-
-def _editable(own: Sequence[Path]) -> list[Path]:
-    """Return the folders of projects that are installed in place, without the `own` ones."""
-    return [project for project in _projects() if not _overlaps(project, own)]
 
 
 @cache

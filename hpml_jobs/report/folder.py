@@ -111,12 +111,8 @@ def _tables(report: Report) -> Contents:
 
 
 def _owner(folder: Path) -> Callable[[str], bool]:
-    """Return whether an earlier report wrote a file of this name into a folder, if it is there.
-
-    The report folder of a study is ours. Elsewhere a page tells of its pictures, and tables.json of
-    the other tables.
-    """
-    if (folder.parent / "cells").is_dir():
+    """Return whether a file of this name in a folder is of an earlier report."""
+    if (folder.parent / "cells").is_dir():  # the report folder of a study
         return lambda _: True
     has = {name: mark in read_from(folder / name, 0, HEAD_BYTES) for name, mark in _MARKS.items()}
     return lambda name: has[page.HTML if name in _OF_PAGE else TABLES]

@@ -19,9 +19,8 @@ from hpml_jobs.report.communication.microbenchmark import points
 from hpml_jobs.report.communication.phases import phases, profiler
 from hpml_jobs.report.communication.table import communication
 from hpml_jobs.report.frame import captions, references
-from hpml_jobs.report.frame.cells import CellResult
+from hpml_jobs.report.frame.cells import CellResult, public_study
 from hpml_jobs.report.frame.groups import ConditionGroup, complete_groups, differing
-from hpml_jobs.report.frame.public import public_study
 from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.report.lab.tables import StrategyTables, q1, strategy_tables
 from hpml_jobs.report.memory import largest, training_paths

@@ -208,11 +208,7 @@ def _read_facts(line: bytes) -> HostFacts | _AnyFacts:
 
 
 def _read_others(line: bytes, hosts: Sequence[str]) -> dict[str, str]:
-    """Read which hosts a host cannot connect to, and why.
-
-    Raises:
-        ValueError: the line does not say that.
-    """
+    """Read which hosts a host cannot connect to, and why; ValueError: the line does not say it."""
     others = decode_json(line, dict[str, str])
     if not others.keys() <= {*hosts}:
         raise ValueError("names of others")

@@ -21,6 +21,7 @@ from hpml_jobs.report.choose.cost import (
 from hpml_jobs.report.choose.rules import Candidate, Choice, Wish, choose
 from hpml_jobs.report.frame import captions, learning
 from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, filled, item_table
+from hpml_jobs.report.frame.cells import public_study
 from hpml_jobs.report.frame.groups import ConditionGroup, complete_groups
 from hpml_jobs.report.frame.numbers import (
     accuracy,
@@ -31,7 +32,6 @@ from hpml_jobs.report.frame.numbers import (
     seconds,
     three_digits,
 )
-from hpml_jobs.report.frame.public import public_study
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.study.snapshot import FolderSnapshot
 from hpml_jobs.study.study import commands_of

@@ -18,8 +18,8 @@ from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.validation import out_of_range
 from hpml_jobs.core.value import Upgrade, Value, decode_upgraded
 from hpml_jobs.report.frame.captions import setting, work_text
+from hpml_jobs.report.frame.cells import public_study
 from hpml_jobs.report.frame.groups import ConditionGroup, complete_groups
-from hpml_jobs.report.frame.public import public_study
 from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.study.files import encode, read_bytes, reason_of, write_whole
 from hpml_jobs.study.snapshot import FolderSnapshot

@@ -1,13 +1,17 @@
-"""All cells of a study, each with its record or the reason why it has none."""
+"""All cells of a study, each with its record or the reason why it has none; as others read them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
 
 from hpml_jobs.core.cell import Cell, Outcome
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.value import Value
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import is_name
+from hpml_jobs.study.redaction import PublicArguments, arguments_in
 from hpml_jobs.study.snapshot import AttemptSnapshot, CellState, FolderSnapshot
 
 
@@ -119,3 +123,49 @@ def _short(folder: CellFolder, fault: str) -> str:
 
 def _joined(*parts: str) -> str:
     return "; ".join(part for part in parts if part)
+
+
+class PublicStudy(NamedTuple):
+    """The cells of a study and the commands that submitted them, without secrets in arguments."""
+
+    results: list[CellResult]
+    commands: tuple[str, ...]
+
+
+def public_study(
+    snapshots: Iterable[FolderSnapshot],
+    states: Mapping[str, CellState],
+    commands: Sequence[str] = (),
+) -> PublicStudy:
+    """Return what every table, page, file and printed command of a study is made from."""
+    results = cell_results(snapshots, states)
+    scripts = (result.cell.script for result in results if result.cell)
+    arguments = [script.args for script in scripts if script]
+    for command in commands:
+        arguments += arguments_in(command)
+    public = PublicArguments({*arguments})
+    if not public.secrets:
+        return PublicStudy(results, tuple(commands))
+    return PublicStudy(
+        [_public_result(result, public) for result in results],
+        tuple(public.command(command) for command in commands),
+    )
+
+
+def _public_result(result: CellResult, public: PublicArguments) -> CellResult:
+    record = result.record
+    if record is not None:
+        record = msgspec.structs.replace(record, cell=_public_cell(record.cell, public))
+    return msgspec.structs.replace(
+        result,
+        cell=result.cell and _public_cell(result.cell, public),
+        record=record,
+        reason=public.text(result.reason),
+    )
+
+
+def _public_cell(cell: Cell, public: PublicArguments) -> Cell:
+    if cell.script is None:
+        return cell
+    script = msgspec.structs.replace(cell.script, args=public.text(cell.script.args))
+    return msgspec.structs.replace(cell, script=script)

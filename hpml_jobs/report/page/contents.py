@@ -1,10 +1,14 @@
 """The contents of a study's page in the order of reading: the answer first."""
 
+import hashlib
 import operator
+import re
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 from hpml_jobs import __version__
 from hpml_jobs.checks.result import Level, Tier
+from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import counted
 from hpml_jobs.report import warnings
 from hpml_jobs.report.choose import proposal, words
@@ -36,13 +40,13 @@ from hpml_jobs.report.page.formats import (
     Text,
 )
 from hpml_jobs.report.page.method import environment
-from hpml_jobs.report.page.records import records_of, stamp
 from hpml_jobs.report.predict.table import refused
 from hpml_jobs.report.report import CHECKS, Report, ReportGroup
 from hpml_jobs.report.scaling.questions import epoch_by_batch, speedups
 from hpml_jobs.report.training.quality import large_batch, remedies
 from hpml_jobs.report.training.replicas import gradients_enough, why_set_epoch
 from hpml_jobs.report.warnings import Cause
+from hpml_jobs.study.files import read_from
 
 TRAINING = ("loss", "quantization")
 """The pictures of training, which are below those of scaling."""
@@ -338,3 +342,30 @@ def _headline(choice: Choice, group: ReportGroup, summary: Overview) -> Headline
         (cost(asked.gpu_s), f"{captions.cost_unit(choice.device)} {per_work}"),
     ]
     return Headline(f"{words.advice(choice, is_short=True)}.", tuple(figures))
+
+
+_STAMP = re.compile(rb'<meta name="records" content="(\w+)">')
+
+HEAD_BYTES = 2_000
+"""The stamp is among so many first bytes of a page."""
+
+
+def records_of(report: Report) -> list[Record]:
+    """Return the records of a report."""
+    results = (result for group in report.sources for result in group.cells)
+    return [result.record for result in results if result.record]
+
+
+def stamp(records: Iterable[Record]) -> str:
+    """Return a text of 16 characters that other records do not have."""
+    lines = []
+    for record in records:
+        words = (record.slug, record.attempt.id, record.attempt.ended, record.imported)
+        lines.append(" ".join(map(str, words)))
+    return hashlib.sha256("\n".join(sorted(set(lines))).encode()).hexdigest()[:16]
+
+
+def is_outdated(page: Path, records: Iterable[Record]) -> bool:
+    """Return whether a page is of other records; of none, and of older versions, it is unknown."""
+    match = _STAMP.search(read_from(page, 0, HEAD_BYTES))
+    return match is not None and match[1].decode() != stamp(records)

@@ -32,9 +32,9 @@ from hpml_jobs.report.frame.captions import (
     unit,
     units,
 )
+from hpml_jobs.report.frame.cells import public_study
 from hpml_jobs.report.frame.groups import Charged, ConditionGroup, charged_gpus, complete_groups
 from hpml_jobs.report.frame.numbers import cost, per_second, percent, seconds
-from hpml_jobs.report.frame.public import public_study
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.predict import rules
 from hpml_jobs.report.predict.rules import forecast

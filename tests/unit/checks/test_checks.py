@@ -351,7 +351,7 @@ ALONE = [
         "incomplete",
         WARN,
         lambda old: replace(old, attempt=replace(old.attempt, incomplete="rank 1 killed")),
-        "a step after training did not finish: rank 1 killed: see hpml-jobs logs",
+        "a step after training did not finish: rank 1 killed: read its log",
     ),
     CheckCase("short", WARN, lambda old: old, "4 iterations per epoch (at le", a_cell(batch=1280)),
     CheckCase(
@@ -705,7 +705,7 @@ def test_script_that_failed_after_its_timed_window_has_a_warning():
     found = result_of(check_record(failed), "incomplete")
     assert (found.level, found.tier) == (Level.WARN, Tier.NUMBER)
     assert Affected.TIME in found.affects
-    assert f"the script failed after its timed window: {reason}: see" in found.reason
+    assert f"the script failed after its timed window: {reason}: read" in found.reason
 
 
 def test_threads_that_a_script_sets_are_to_be_requested():

@@ -160,7 +160,7 @@ def test_sbatch_without_job_id_finds_job_by_its_log(slurm, study, capsys, listed
         return
     assert code == 1
     assert "sbatch ended with exit code 0, but printed no job id ('\ufffd hello')" in printed.err
-    assert "run hpml-jobs status mine in a minute" in printed.err
+    assert "its status finds the job in a minute" in printed.err
     assert "Could not make sense" not in printed.err
 
 

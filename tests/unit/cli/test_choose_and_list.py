@@ -140,7 +140,7 @@ def test_proposal_from_one_run_is_written_only_on_request(laptop, capsys):
     assert text.startswith(
         "hpml-jobs: no proposal from one run of 1 GPU, batch 64; 2 GPUs, batch 64 (ddp); "
     )
-    assert "repeats=3, or type hpml-jobs choose proposed epochs=N runs=N --preliminary" in text
+    assert "repeats=3, or add --preliminary to choose epochs=N runs=N" in text
     text, code = proposal_of(capsys, "--preliminary")
     assert (code, text.startswith("Preliminary: one run. Evidence of weak scaling")) == (0, True)
 
@@ -271,7 +271,7 @@ def test_study_that_may_not_be_read_hides_itself_only(study, monkeypatch, capsys
     monkeypatch.setattr(os, "stat", refusing(real_stat))
     monkeypatch.setattr(os, "open", refusing(real_open))
     listed = output_of(capsys, "list")
-    assert [line.split()[0] for line in listed.splitlines()[1:]] == ["private", "mine"]
+    assert [line.split()[0] for line in listed.splitlines()[1:]] == ["mine", "private"]
     assert "Permission denied" in listed
     assert "3 ok" in listed
     assert "2 GPUs" in output_of(capsys, "collect", "mine")

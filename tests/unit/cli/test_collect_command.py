@@ -35,7 +35,7 @@ def test_collect_prints_tables_and_names_files(builder, capsys):
 
 def test_collect_all_prints_the_tables_that_it_announces(builder, capsys):
     assert run(["collect", "mine"]) == 0
-    announced = re.search(r"--all \((\d+) tables\)", capsys.readouterr().out)
+    announced = re.search(r"All (\d+) tables", capsys.readouterr().out)
     assert run(["collect", "mine", "--all"]) == 0
     printed = capsys.readouterr().out.splitlines()
     (group,) = json.loads((builder.study.report / "tables.json").read_text())["groups"]

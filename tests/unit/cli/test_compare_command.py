@@ -152,7 +152,7 @@ def test_compare_without_b_takes_the_latest_study(studies, capsys):
         ("compare newer after", 1, "newer.json cannot be read: schema 99, this hpml_jobs"),
         ("compare negative after", 1, "epoch_s is -8 s - at `$.groups[0].cells[0].runs[0]`"),
         ("compare before after --save x", 2, "--save x stores one study: before or after?"),
-        ("compare", 2, "name the study to compare with: hpml-jobs compare A [B]"),
+        ("compare", 2, "name the study to compare with: compare A [B]"),
         ("compare before --save before", 2, "before is a study: give the reference another name"),
         ("compare before --save golden", 1, "golden.json exists: --replace saves over it"),
         ("compare after --save before", 2, "before is a study: give the reference another name"),

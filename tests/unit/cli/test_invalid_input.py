@@ -361,7 +361,7 @@ def test_missing_data_or_code_is_named_with_exit_code_1(
     desk = Path.cwd()
     arguments = [*words.split(), a_python(desk, *python)] if python else words.split()
     assert run(arguments) == 1
-    assert message in last_line(capsys)
+    assert message in capsys.readouterr().err
     assert slurm.scripts == []
     assert list(desk.iterdir()) == []
 
@@ -520,7 +520,9 @@ def test_user_without_home_folder_has_no_defaults(laptop, monkeypatch, capsys):
 def test_name_of_a_study_alone_submits_nothing_into_it(slurm, working_folder, capsys):
     StudyBuilder(working_folder / "outputs" / "mine").with_record(a_record(a_cell()))
     assert run(["study=mine"]) == 2
-    assert "study mine exists: hpml-jobs status mine shows it; to add a cell" in last_line(capsys)
+    fault = capsys.readouterr().err
+    assert "study mine exists; to add a cell to it, name the cell" in fault
+    assert fault.endswith("; to see it:\nhpml-jobs status mine\n")
     assert slurm.scripts == []
 
 

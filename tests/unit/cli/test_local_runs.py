@@ -116,7 +116,9 @@ def test_template_command_runs_one_cell(program):
 def test_local_failure_exits_1_and_logs_give_reason(program):
     done = program(*study_with_faulty_model(program, 'raise ValueError("a bad day")'))
     assert done.returncode == 1
-    assert "1 of 1 cells did not finish" in done.stderr.splitlines()[-1]
+    assert done.stderr.endswith(
+        "1 of 1 cells did not finish; to see why:\nhpml-jobs logs custom-local\n"
+    )
     assert "ValueError: a bad day" in program.ok("logs")
     (state,) = json.loads(program.ok("status", "--json"))["cells"]
     assert state["outcome"] == "failed"

@@ -248,7 +248,7 @@ def test_read_only_study_is_collected_to_the_screen(read_only, capsys):
     assert "1.25" in out
     (line,) = err.splitlines()
     assert line.startswith("no file was written: report ")
-    assert "Read-only file system; hpml-jobs collect mine --to FOLDER writes" in line
+    assert "Read-only file system; --to FOLDER writes elsewhere" in line
     assert answer(capsys, "collect", "mine")["study"] == "mine"
 
 

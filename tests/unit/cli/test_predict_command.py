@@ -163,10 +163,10 @@ def test_predict_refuses_what_no_cell_can_be(words, message, study, capsys):
         (["strategy=dpp"], "did you mean d"),
         (["strategy=single"], "strategy=single: it has one GPU, 2 or more are predicted"),
         (["link_gb_per_s=25"], "link_gb_per_s=25: this key is gone, because a network is measured"),
-        (["other_network=true"], "measure a cell on two nodes, as in hpml-jobs gpus=4 nodes=2;"),
+        (["other_network=true"], "measure a cell on two nodes (nodes=2);"),
         (["sweep=nccl.csv"], "sweep=nccl.csv: this key is gone, because a network is measured"),
         (["accumulate=1,4"], "accumulate=1,4: this key is gone, because all measured"),
-        (["accumulate=1,4"], "as in hpml-jobs -m gpus=1,2,4 accumulate=1,4"),
+        (["accumulate=1,4"], "submit the study's command with accumulate=1,4"),
     ],
 )
 def test_predict_refuses_bad_words_in_one_line(words, message, laptop, capsys):

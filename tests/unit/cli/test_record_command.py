@@ -49,7 +49,7 @@ def test_status_names_failed_checks_and_the_record_command(laptop, capsys):
     row = next(line for line in out.splitlines() if SPOILT.slug in line)
     assert row.rstrip().endswith("1 failed check: messages")  # loader-bound is under a table
     assert (
-        "2 cells: 2 ok\nsome checks failed or warn: hpml-jobs record mine shows the reasons\n"
+        "2 cells: 2 ok\nsome checks failed or warn; to see the reasons:\nhpml-jobs record mine\n"
         in out
     )
 

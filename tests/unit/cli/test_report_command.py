@@ -67,6 +67,6 @@ def test_report_of_read_only_study_says_how(study, capsys, monkeypatch):
     monkeypatch.setattr("hpml_jobs.report.folder.write_whole", refuse)
     assert report(study) == 1
     captured = capsys.readouterr()
-    assert f"hpml-jobs report {study.name} --to FOLDER writes" in captured.err
+    assert "; --to FOLDER writes elsewhere" in captured.err
     assert captured.out.startswith("Ask for 2 GPUs")
     assert report(study, "--to", str(study.root / "x")) == 1

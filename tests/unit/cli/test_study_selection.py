@@ -121,7 +121,10 @@ def test_interrupted_wait_says_that_jobs_go_on(words, slurm, monkeypatch, capsys
     monkeypatch.setattr(watch, "watch_study", interrupt)
     assert run([*words, "mine"]) == 130
     shown = capsys.readouterr().err
-    assert "the jobs go on: hpml-jobs status mine --watch shows them again" in shown
+    assert (
+        "the jobs go on; to see them again, or to end them:\nhpml-jobs status mine --watch\n"
+        in shown
+    )
     assert shown.endswith("interrupted\n")
 
 

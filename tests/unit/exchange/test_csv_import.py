@@ -345,7 +345,7 @@ def test_file_with_wrong_columns_is_named(content, message, working_folder, caps
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        ("", 2, "import needs one file, none given: hpml-jobs import FILE.csv study=NAME"),
+        ("", 2, "import needs one file, none given: import FILE.csv study=NAME"),
         ("study=x", 2, "import needs one file, none given"),
         ("a.csv b.csv study=x", 2, "import needs one file, a.csv and b.csv given"),
         ("lab.csv", 2, "import lab.csv: name the new study with study=NAME"),
@@ -370,7 +370,8 @@ def test_import_usage_error_is_one_line(words, code, message, working_folder, ca
 
 def test_import_outputs_option_is_in_suggested_command(working_folder, capsys):
     assert run_import(LAB, "outputs=my studies") == 0
-    assert "hpml-jobs collect lab --outputs 'my studies'" in capsys.readouterr().out
+    folder = working_folder.resolve() / "my studies"
+    assert f"\nhpml-jobs collect lab --outputs '{folder}'\n" in capsys.readouterr().out
     assert (working_folder / "my studies" / "lab" / "cells").is_dir()
 
 

@@ -121,7 +121,7 @@ def test_missing_package_is_named_with_pip(form, packages, builder, monkeypatch,
         (
             ["empty", "tensorboard"],
             1,
-            "no cell of study empty has a record; hpml-jobs status empty",
+            "no cell of study empty has a record (status shows why)",
         ),
         (
             ["mine", "tensorboard", "--to", "file/x"],

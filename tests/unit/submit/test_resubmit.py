@@ -208,7 +208,7 @@ def test_refused_followup_job_still_reports_sent_cells(slurm, capsys):
     assert "submitted 1 cell as 1 job (SLURM 101)" in printed.out
     last = printed.err.strip().splitlines()[-1]
     assert "sbatch refused the follow-up job: error: no CPU jobs here" in last
-    assert "hpml-jobs collect mine" in last
+    assert "collect the study when they have finished" in last
 
 
 def test_submission_where_jobs_do_not_see_the_files_needs_an_interactive_job(
@@ -274,7 +274,7 @@ def test_cancel_failure_is_reported(slurm):
     from hpml_jobs.status.cancel import cancel_jobs  # noqa: PLC0415
 
     slurm.set_output("scancel", err="scancel: error: Kill job error: Access denied\n", code=1)
-    with pytest.raises(HpmlError, match=r"Access denied; check with hpml-jobs status"):
+    with pytest.raises(HpmlError, match=r"Access denied; look at its status"):
         cancel_jobs(["101_0", "101_1"])
     assert slurm.calls("scancel") == ["101_0 101_1"]
 

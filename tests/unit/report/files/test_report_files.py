@@ -20,7 +20,7 @@ from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.files import latex
 from hpml_jobs.report.files.screen import drawn, show_all
 from hpml_jobs.report.folder import write_all, write_tables
-from hpml_jobs.report.page.records import is_outdated, records_of
+from hpml_jobs.report.page.contents import is_outdated, records_of
 from hpml_jobs.report.report import make_report
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study

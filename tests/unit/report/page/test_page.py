@@ -87,7 +87,7 @@ def test_page_begins_with_the_answer(root):
 def test_page_says_why_it_has_no_proposal_from_single_runs(root, files):
     assert not list(root.every("blockquote"))
     assert "No proposal from one run of 1 GPU, batch 512; " in files["report.md"]
-    assert "hpml-jobs choose lab-greene-v100 epochs=N runs=N --preliminary" in files["report.md"]
+    assert "or add --preliminary to choose epochs=N runs=N" in files["report.md"]
 
 
 def test_page_shows_every_table_of_the_report(published, root):

@@ -106,8 +106,8 @@ def test_predictions_table_has_band_skill_and_reason(report):
     assert table.sheet.columns[:5] == ("strategy", "gpus", "nodes", "treatment", "batch")
     assert table.notes == (
         "the band rests on one cell",
-        "not predicted: 16 GPUs on 2 nodes, batch 128 (ddp): no cell on two nodes: hpml-jobs "
-        "gpus=16 nodes=2 batch=128",
+        "not predicted: 16 GPUs on 2 nodes, batch 128 (ddp): no cell on two nodes:\n"
+        "hpml-jobs gpus=16 nodes=2 batch=128",
     )
 
 

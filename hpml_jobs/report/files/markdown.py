@@ -1,7 +1,9 @@
 """The tables as Markdown: two header rows as in the lab, padded for reading as plain text."""
 
+import re
 from collections.abc import Iterable, Sequence
 
+from hpml_jobs.core.text import is_command
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.report import Report, ReportGroup
 
@@ -84,7 +86,22 @@ def bullets(lines: Iterable[str]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return the text without Markdown emphasis: I_N and resnet18_cifar keep their underscores."""
+    """Return the text without Markdown emphasis: I_N and resnet18_cifar keep their underscores.
+
+    A command in it is on a line of its own, as it is typed.
+
+    >>> escaped("to see I_N:\\nhpml-jobs record my_study")
+    'to see I\\\\_N:  \\n`hpml-jobs record my_study`'
+    """
+    lines = text.split("\n")
+    return "\n".join(map(_line, lines)).replace("\n`", "  \n`")
+
+
+def _line(line: str) -> str:
+    """Return a line of a text, or a command as code: it may have backticks too."""
+    if is_command(line):
+        fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
+        return f"{fence}{line}{fence}"
     for character in "\\_*<>[]|`":
-        text = text.replace(character, f"\\{character}")
-    return text
+        line = line.replace(character, f"\\{character}")
+    return line

@@ -140,7 +140,7 @@ def _of_several(report: Report, pictures: dict[str, Picture]) -> tuple[Section, 
     answers_by_group = Facts(
         "Answer of each group",
         ("group", "answer"),
-        tuple((_group_title(group), _sentence(report, group)) for group in report.groups),
+        tuple((_group_title(group), _sentence(group)) for group in report.groups),
     )
     differences = Bullets(tuple(report.differences))
     intro = (answers_by_group, Text("The groups differ in:"), differences)
@@ -170,10 +170,10 @@ def _group_title(group: ReportGroup) -> str:
     return f"Group {group.number}: {group.title}"
 
 
-def _sentence(report: Report, group: ReportGroup) -> str:
+def _sentence(group: ReportGroup) -> str:
     if group.choice is None:
         return "No cell has a number yet."
-    return words.answer(group.choice, report.resubmitted)
+    return words.answer(group.choice, None)
 
 
 def _figures(pictures: dict[str, Picture]) -> tuple[tuple[Item, ...], tuple[Item, ...]]:

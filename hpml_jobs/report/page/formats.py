@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from hpml_jobs.core.text import is_command
 from hpml_jobs.report.files.markdown import bullets, escaped, grid
 from hpml_jobs.report.frame import style
 from hpml_jobs.report.frame.answers import Answer
@@ -231,8 +232,19 @@ def _environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["prose"] = _prose
     environment.globals |= {"kind": _kind, "drawing": _drawing, "looks": _looks}
     return environment
+
+
+def _prose(text: str) -> str:
+    """Return a text as HTML; a command in it is on a line of its own, and one click selects it."""
+    from markupsafe import Markup, escape  # noqa: PLC0415 - part of jinja2
+
+    command = Markup('<br><code class="command">{}</code>')
+    lines = text.split("\n")
+    parts = [command.format(line) if is_command(line) else escape(line) for line in lines]
+    return Markup("\n").join(parts)
 
 
 def _kind(item: Item) -> str:

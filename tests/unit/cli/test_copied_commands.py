@@ -1,5 +1,6 @@
 """A printed command is copied whole: it stands on a line of its own, complete, and it works."""
 
+import re
 import shlex
 import subprocess
 import sys
@@ -104,3 +105,14 @@ def test_commands_of_a_terminal_are_left_to_it(tmp_path):
     ).stdout
     lines = [line.rstrip("\r") for line in shown.splitlines()]
     assert any(LONG in line and line.strip().startswith(PROGRAM) for line in lines)
+
+
+def test_commands_of_a_page_are_code(tmp_path, laptop, capfd):
+    folder = study_of(tmp_path / "outputs", "with_numbers").study.report
+    assert run(["report", "mine", "--outputs", str(tmp_path / "outputs")]) == 0
+    capfd.readouterr()
+    page = (folder / "report.html").read_text()
+    commands = re.findall('<br><code class="command">(.*?)</code>', page)
+    assert commands and all(LONG in shlex.split(command) for command in commands)
+    for command in commands:
+        assert f":  \n`{command}`" in (folder / "report.md").read_text()

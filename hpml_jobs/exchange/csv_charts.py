@@ -4,7 +4,7 @@ from itertools import count
 from typing import NamedTuple
 
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.exchange.csv_rows import Row, Rows
+from hpml_jobs.exchange.csv_rows import FieldError, Row, Rows, number
 
 _SEPARATOR = " - "
 _BOUNDS = ("__MIN", "__MAX")
@@ -43,6 +43,7 @@ def unfolded(table: Rows) -> Rows:
             f"write '{_SEPARATOR}seconds' in place of '{_SEPARATOR}{wrong.metric}' in this line; "
             "else export the history (docs/share.md)"
         )
+    table = table._replace(rows=sorted(table.rows, key=lambda row: _place(row, axis)))
     rows = []
     for curve in curves:
         is_epoch = curve.metric.lower() in ("seconds", "epoch_s")
@@ -60,6 +61,14 @@ def unfolded(table: Rows) -> Rows:
                 rows.append(Row(row.line, fields))
     columns = tuple(dict.fromkeys(name for row in rows for name in row.fields))
     return table._replace(columns=columns, rows=rows)
+
+
+def _place(row: Row, axis: str) -> float:
+    """Return the place of a row on the axis; of one without, in the order of the file."""
+    try:
+        return number(row.fields.get(axis, ""))
+    except FieldError:
+        return row.line
 
 
 def _check_single(row: Row, curve: _Curve, header: str) -> None:

@@ -138,6 +138,12 @@ def read_history(table: Rows, rules: Rules) -> Selection:
             read.append(_run(name, rows, pattern, rules))
         except FieldError as error:
             faults.append(Fault(rows[0].line, f"run {name}: {error}"))
+    sizes = {int(run.cell["gpus"]) * int(run.cell["batch"]) for run in read}
+    if rules.iterations and len(sizes) > 1 and not rules.batch_is_global:
+        raise UsageError(
+            f"iterations={rules.iterations}: the runs have global batches of {min(sizes)} to "
+            f"{max(sizes)} samples, so their epochs differ: give images=, or a column iterations"
+        )
     by_cell: dict[tuple[str | None, ...], list[_Run]] = {}
     for run in read:
         by_cell.setdefault(_cell_key(run.cell), []).append(run)
@@ -187,6 +193,11 @@ def _check_columns(table: Rows, of_names: Sequence[str]) -> None:
         raise HpmlError(
             f"{table.header}: names of runs ({run}) are not read without a pattern: add "
             f"{columns} {' and '.join(missing)}, or e.g. {EXAMPLE}"
+        )
+    if {"seconds", "step"} <= names:
+        raise HpmlError(
+            f"{table.header}: seconds beside step are of an epoch or of a step: leave the column "
+            "step out, or give the column timestamp of each step"
         )
     if not names & {"seconds", "timestamp"}:
         raise HpmlError(

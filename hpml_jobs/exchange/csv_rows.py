@@ -285,6 +285,12 @@ def _check_spelling(name: str, absent: Mapping[str, ColumnSpec], header: str) ->
         near = base
     if _RATE.search(name):
         near = "rate" if "rate" in absent and "epoch_s" in absent else None
+    is_time = base.endswith("_s") or base == "seconds"
+    if is_time and near == base != name:
+        raise HpmlError(
+            f"{header}: unknown column {name!r}: convert it to the unit of {near} and name it so, "
+            "or leave it out"
+        )
     if near:
         raise HpmlError(
             f"{header}: unknown column {name!r}; did you mean {near}? Rename it, or leave it out"

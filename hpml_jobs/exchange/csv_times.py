@@ -30,7 +30,18 @@ FEW_INTERVALS = 3
 LEAST_RESOLUTIONS = 5
 """Over so many times their last digit, time stamps do not tell the time of a step."""
 
-USUAL_STEP_S = (1e-3, 100.0)
+USUAL_STEP_S = (2e-3, 10.0)
+
+LEFT_OUT = 1 / 3
+"""The most epochs with a pause: more may be another kind of epochs, e.g. validations."""
+
+LEAST_FRACTION, FRACTION_ERROR = 0.5, 0.02
+"""From so large an epoch its rounded fraction says the iterations, with this error."""
+
+RISE, EVEN_RISE = 0.05, 0.01
+"""The shares of its time by which each epoch is longer than the one before, if seconds are since
+some moment: of any epochs, and of four or more that rise evenly.
+"""
 
 _UNITS = ((1e17, 1e-9, "ns"), (1e14, 1e-6, "us"), (1e11, 1e-3, "ms"))
 """The least stamp that is in a unit, its seconds and its name: 1e11 s is the year 5138."""
@@ -103,6 +114,9 @@ def by_seconds(rows: Sequence[tuple[int, float, float]]) -> RunTime:
         FieldError: an epoch is given twice, there is only one, or the seconds are not of epochs.
     """
     ordered = sorted(rows, key=lambda row: row[1])
+    for line, epoch, _ in ordered:
+        if epoch % 1:
+            raise FieldError(f"line {line}: epoch={epoch:g}: give a row for each whole epoch")
     for (line, epoch, _), (other, following, _) in pairwise(ordered):
         if epoch == following:
             raise FieldError(
@@ -123,10 +137,10 @@ def by_seconds(rows: Sequence[tuple[int, float, float]]) -> RunTime:
 def _are_since_start(seconds: Sequence[float]) -> bool:
     """Return whether seconds are since the start or any other moment: they rise evenly."""
     rises = [later - earlier for earlier, later in pairwise(seconds)]
-    if median_low(rises) >= min(seconds) / 2:
+    if median_low(rises) >= min(seconds) / 2 or min(rises) > RISE * seconds[-1]:
         return True
     is_even = 0 < max(rises) <= 2 * min(rises)
-    return len(rises) > 1 and is_even and seconds[-1] > 1.3 * seconds[0]
+    return len(rises) > 2 and is_even and min(rises) > EVEN_RISE * seconds[-1]
 
 
 def _median(times: Mapping[float, float], notes: list[str]) -> float:
@@ -136,6 +150,12 @@ def _median(times: Mapping[float, float], notes: list[str]) -> float:
         raise FieldError(
             f"its epochs differ, {min(times.values()):.3g} to {max(times.values()):.3g} s: leave "
             "out those with a pause"
+        )
+    paused = [epoch for epoch, time in times.items() if time > 2 * middle]
+    if len(paused) > max(1, LEFT_OUT * len(times)):
+        raise FieldError(
+            f"{len(paused)} of its {counted(len(times), 'epoch')} are more than twice as long as "
+            "the others: leave out those that are no training"
         )
     notes += [
         f"epoch {epoch:g} was left out, {time / middle:.3g} times as long as others"
@@ -161,6 +181,7 @@ def by_steps(stamps: Sequence[Stamp], given: int | None, reason: str) -> RunTime
     _check_order(ordered)
     epochs = _by_epoch(ordered)
     iterations = _iterations(list(epochs.values()), given, reason)
+    _check_fractions(stamps, iterations, reason)
     if ordered[0].epoch is None:
         epochs = _by_epoch(_with_epochs(ordered, iterations))
     intervals = {epoch: _intervals(members) for epoch, members in epochs.items()}
@@ -186,6 +207,12 @@ def by_steps(stamps: Sequence[Stamp], given: int | None, reason: str) -> RunTime
         notes.append(f"its time is from {text} between rows, where a pause would not be noticed")
     if not USUAL_STEP_S[0] <= step_s <= USUAL_STEP_S[1]:
         notes.append(f"a step takes {step_s:.3g} s: are its time stamps in seconds?")
+    steps = sum(interval.steps for rows in by_epoch.values() for interval in rows)
+    if steps < iterations / 2:
+        notes.append(
+            f"its {counted(steps, 'step')} are a part of an epoch of {iterations} iterations: if "
+            "they are epochs, give run,epoch,seconds"
+        )
     every = max(interval.steps for rows in used.values() for interval in rows)
     return RunTime(step_s * iterations, not later, notes, iterations, every)
 
@@ -269,7 +296,7 @@ def _in_seconds(stamps: Sequence[Stamp], notes: list[str]) -> list[Stamp]:
     if name:
         notes.append(f"time stamps are in {name}")
     has_epochs = all(stamp.epoch is not None and stamp.epoch % 1 == 0 for stamp in stamps)
-    resolution_s = min(stamp.resolution_s for stamp in stamps) * unit_s
+    resolution_s = _resolution(stamps) * unit_s
     return [
         stamp._replace(
             at_s=stamp.at_s * unit_s,
@@ -278,6 +305,13 @@ def _in_seconds(stamps: Sequence[Stamp], notes: list[str]) -> list[Stamp]:
         )
         for stamp in stamps
     ]
+
+
+def _resolution(stamps: Sequence[Stamp]) -> float:
+    """Return the last digit of time stamps, which is zero in none of them."""
+    written = min(stamp.resolution_s for stamp in stamps)
+    coarse = (unit for unit in (60.0, 1.0) if all(stamp.at_s % unit == 0 for stamp in stamps))
+    return max(written, next(coarse, 0.0))
 
 
 def _check_order(stamps: Sequence[Stamp]) -> None:
@@ -301,6 +335,7 @@ def _iterations(epochs: Sequence[Sequence[Stamp]], given: int | None, reason: st
     is before it or it begins with step 0 or 1, less than one interval is missing at each end.
     """
     has_epochs = epochs[0][0].epoch is not None
+    counts_on = all(a[-1].step < b[0].step for a, b in pairwise(epochs))
     spans = [members[-1].step - members[0].step for members in epochs]
     whole = [n for n in range(len(epochs) - 1) if n or epochs[0][0].step in (0, 1)]
     every = max((i.steps for members in epochs for i in _intervals(members)), default=0)
@@ -325,7 +360,34 @@ def _iterations(epochs: Sequence[Sequence[Stamp]], given: int | None, reason: st
             f"its epochs have {counts if least != most else least} steps, but {reason} {given}: "
             "correct that, or the column step, which must count iterations"
         )
+    if has_epochs and counts_on:
+        _check_epochs(epochs, given, every, reason)
     return given
+
+
+def _check_fractions(stamps: Sequence[Stamp], iterations: int, reason: str) -> None:
+    """Check the iterations by epochs in fractions, as Hugging Face's Trainer logs them."""
+    is_fraction = any((stamp.epoch or 0) % 1 for stamp in stamps)
+    said_by_rows = [s.step / s.epoch for s in stamps if s.epoch and s.epoch >= LEAST_FRACTION]
+    if not (is_fraction and said_by_rows):
+        return
+    said = median(said_by_rows)
+    if abs(said - iterations) > max(2, FRACTION_ERROR * iterations):
+        raise FieldError(
+            f"its epochs have {said:.0f} steps, but {reason} {iterations}: correct that, or the "
+            "column step, which must count iterations"
+        )
+
+
+def _check_epochs(epochs: Sequence[Sequence[Stamp]], given: int, every: int, reason: str) -> None:
+    """Check the iterations by the first rows of the first and the last epoch."""
+    number = int((epochs[-1][0].epoch or 0) - (epochs[0][0].epoch or 0))
+    steps = epochs[-1][0].step - epochs[0][0].step
+    if abs(steps - number * given) > max(every, 1):
+        raise FieldError(
+            f"{counted(number, 'epoch')} have {steps} steps, but {reason} {given} each: correct "
+            "that, or the column step, which must count iterations"
+        )
 
 
 def _intervals(stamps: Sequence[Stamp]) -> list[Interval]:

@@ -312,7 +312,10 @@ def test_global_batch_not_divisible_by_gpus_is_named(working_folder, capsys):
             "column epoch_s is missing; required are gpus, batch, epoch_s (or r",
         ),
         (b"gpus,batch,epoch_s,node\n", "unknown column 'node'; did you mean nodes? Rename it, or"),
-        (b"gpus,batch,epoch_s (ms)\n", "unknown column 'epoch_s (ms)'; did you mean epoch_s?"),
+        (
+            b"gpus,batch,epoch_s (ms)\n",
+            "unknown column 'epoch_s (ms)': convert it to the unit of epoch_s",
+        ),
         (b"gpus,batch (global),epoch_s\n", "unknown column 'batch (global)'; did you mean batch?"),
         (b"gpus,batch,images/s\n", "unknown column 'images/s'; did you mean rate?"),
         (b"step,timestamp,loss\n", "line 1: a history needs a column run, the name of each row's"),

@@ -299,7 +299,7 @@ def test_epoch_is_the_median_without_warm_up_and_pauses(seconds, epoch_s):
         ("run,epoch,seconds\n1gpu-b1,1,3\n", "one epoch is the warm-up: add the seconds of a se"),
         ("run,epoch,seconds\n1gpu-b1,1,3\n1gpu-b1,1,4\n", "epoch 1 is given twice, in lines 2 and"),
         ("run,epoch,seconds\n1gpu-b1,1,3\n1gpu-b1,2,\n", "seconds is missing in 1 of 2 rows"),
-        ("run,step,seconds\n1gpu-b1,1,3\n", "it has no epoch: give run,epoch,seconds or run,step"),
+        ("run,step,seconds\n1gpu-b1,1,3\n", "seconds beside step are of an epoch or of a step"),
         ("run,step,loss\n1gpu-b1,0,2\n", "a history of runs without times: add the column timesta"),
         ("run,step,timestamp\n1gpu-b1,1,3\n1gpu-b1,2,\n", "timestamp is missing in 1 of 2 rows"),
         ("run,step,timestamp\n1gpu-b1,1,0e999\n", "timestamp=0e999: expected a number"),
@@ -459,3 +459,73 @@ def test_chart_of_something_else_has_a_way_on(text, fault):
 def test_timings_may_have_a_column_run():
     (record,), remarks = records_of("run,gpus,batch,epoch_s\nx,1,32,4\n", None)
     assert (record.epoch_s, remarks) == (4, ["columns that were not read: run"])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "offset"),
+    [((28.0, 28.3), 400), ((28.0, 28.3, 28.1), 0), ((8.1, 8.3, 8.2, 8.1), 300)],
+)
+def test_seconds_since_any_moment_are_refused(seconds, offset):
+    at, rows = offset, "run,epoch,seconds\n"
+    for epoch, length in enumerate((30.0, *seconds)):
+        at += length
+        rows += f"1gpu-b32,{epoch},{at}\n"
+    assert "as seconds since the start do" in fault_of(rows)
+
+
+def test_epochs_in_fractions_contradict_the_images():
+    """Two micro-batches of one step: half as many steps as batches."""
+    rows = [(step, at, step / 50) for step, at, _ in stamps(0.2, 50)]
+    text = HEADER + text_of("4gpu-b32", rows)
+    assert "its epochs have 50 steps, but 12800 images" in fault_of(text, images=12800)
+    (record,), _ = records_of(text, iterations=50)
+    assert record.epoch_s == pytest.approx(10.0, rel=1e-3)
+
+
+def test_whole_epochs_with_few_rows_contradict_the_images():
+    text = HEADER + text_of("4gpu-b32", stamps(0.2, 98, epochs=10, every=50))
+    fault = fault_of(text, images=98 * 2 * 128)
+    assert "9 epochs have" in fault and "make 196 each" in fault
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("run,epoch,seconds\n1gpu-b1,0.5,3\n1gpu-b1,1,3\n", "give a row for each whole epoch"),
+        ("run,epoch,step,seconds\n1gpu-b1,1,99,3\n1gpu-b1,2,198,3\n", "seconds beside step"),
+        (
+            "run,epoch,seconds\n"
+            + "".join(f"1gpu-b1,{n},{5 if n % 2 else 28}\n" for n in range(8)),
+            "of its 7 epochs are more than twice as long",
+        ),
+    ],
+)
+def test_rows_of_something_else_are_refused(text, fault):
+    assert fault in fault_of(text, images=12800)
+
+
+def test_iterations_of_runs_with_other_batches_differ():
+    text = without_epochs(three_sizes())
+    assert "their epochs differ" in fault_of(text, kind=UsageError, iterations=400)
+
+
+def test_steps_that_are_a_part_of_an_epoch_are_named():
+    rows = [(epoch, BEGAN + 9.3 * epoch, 0) for epoch in range(1, 9)]
+    text = without_epochs(HEADER + text_of("1gpu-b32", rows))
+    _, remarks = records_of(text, images=12800)
+    assert any("are a part of an epoch of 400 iterations" in remark for remark in remarks)
+
+
+def test_whole_seconds_are_coarse_however_they_are_written():
+    whole, fractions = (
+        records_of(three_sizes(form=form, every=20), images=12800)[0] for form in (int, float)
+    )
+    as_float = records_of(three_sizes(form=lambda at: f"{int(at)}.0", every=20), images=12800)[0]
+    assert [r.epoch_s for r in as_float] == [r.epoch_s for r in whole]
+    assert [r.epoch_s for r in fractions] == TIMES
+
+
+def test_chart_is_read_in_the_order_of_its_axis():
+    text = '"Step","1gpu-b32 - seconds"\n2,28.2\n1,28.1\n0,50\n'
+    (record,), _ = records_of(text)
+    assert record.epoch_s == pytest.approx(28.15)

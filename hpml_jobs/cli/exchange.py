@@ -20,8 +20,8 @@ from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.text import PROGRAM, counted, nearest, with_command
+from hpml_jobs.study.arguments import unjudged_options
 from hpml_jobs.study.files import read_bytes, reading
-from hpml_jobs.study.redaction import unjudged_options
 from hpml_jobs.study.selection import check_name
 from hpml_jobs.study.study import Study
 
@@ -119,8 +119,8 @@ def _warn(
 ) -> None:
     """Say what was removed or left out, and that a page is of other records."""
     for name, count in secrets.items():
-        values = counted(count, "value")
-        print(f"{name}: {values} that looks like a password or token removed", file=sys.stderr)
+        values, look = counted(count, "value"), "looks" if count == 1 else "look"
+        print(f"{name}: {values} that {look} like a password or token removed", file=sys.stderr)
     for line in left_out:
         print(f"left out: {line}", file=sys.stderr)
     if not is_new and _is_outdated(study):

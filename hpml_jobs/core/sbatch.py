@@ -53,6 +53,8 @@ OPTIONS = {
     "array": Option("", "a", "", ("SBATCH_ARRAY_INX",)),
     "ntasks": Option("", "n"),
     "ntasks-per-node": Option(),
+    "tasks-per-node": Option(),
+    "overcommit": Option("", "O"),
     "ntasks-per-core": Option(),
     "ntasks-per-gpu": Option(),
     "ntasks-per-socket": Option(),

@@ -19,6 +19,10 @@ SUMMARY = "summary"
 """Tags of key numbers begin with it: `summary/epoch_s`."""
 
 
+SUFFIX = ".hpml_jobs"
+"""The end of the names of our files, by which an export finds those of an earlier one."""
+
+
 def write(study: ExportedStudy, folder: Path) -> Written:
     """Write a folder of events per run, and the list of hyperparameters; replace earlier ones."""
     runs = study.runs
@@ -47,9 +51,9 @@ def _domain(name: str, runs: Iterable[Run]) -> hparams.Discrete:
 def _write_events(folder: Path, events: Iterable[Event]) -> None:
     """Write one file of events into a folder, in place of those of an earlier export."""
     if folder.is_dir():
-        for path in folder.glob("events.out.tfevents.*"):
+        for path in folder.glob(f"events.out.tfevents.*{SUFFIX}"):
             path.unlink()
-    writer = EventFileWriter(str(folder))
+    writer = EventFileWriter(str(folder), filename_suffix=SUFFIX)
     for event in events:
         writer.add_event(event)
     writer.close()

@@ -5,17 +5,18 @@ import html
 import io
 import os
 import re
-import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from operator import ne
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 
-from hpml_jobs.core.environment import CREDENTIAL_WORDS, SECRET_KEY
+from hpml_jobs.core.environment import SECRET_KEY
 from hpml_jobs.core.paths import login_name
 from hpml_jobs.core.script import REMOVED
+from hpml_jobs.study.arguments import PublicArguments
+from hpml_jobs.study.secret_forms import FORMS, may_be_secret
 
 HOME, USER, ACCOUNT, EMAIL = "/home/user", "user", "account", "user@example.org"
 NO_ADDRESS = "0.0.0.0"  # noqa: S104 - no socket is bound to it
@@ -28,104 +29,6 @@ SLURM_FACTS = re.compile(
     r"|(ARRAY_)?(JOB|TASK)_ID|\w*NODELIST|JOB_PARTITION|JOB_QOS|CLUSTER_NAME|NODEID)"
 )
 """The variables of SLURM that are kept: what a job was given."""
-
-_NAME = CREDENTIAL_WORDS.replace("[_-]?", r"(?:\\?[_-])?")  # Markdown and LaTeX write \_
-_VALUE = r"""(?:(?<=')[^'\n]+(?=')|(?<=")[^"\n]+(?=")|[^\s"',;}]{4,})"""
-_QUOTES = r"""["'\\]*+"""  # several: of a word inside of a quoted word
-_SWITCH = r"(?:true|false|yes|no|none|null|auto|on|off)(?=[\s\"',;\])}]|$)|\\?\[removed|\{\w+\}"
-_NUMBER = r"(?:\d{1,7}|\d[\d.,]*[.,][\d.,]*|[\d.]+e[+-]?\d+)(?=[\s\"',;\])}]|$)"
-_NO_VALUE = rf"(?!{_NUMBER}|{_SWITCH})"
-"""Numbers, switches, placeholders and what was removed already are no secrets."""
-
-_PASSWORDS = (
-    r"(?:[\w.\\-]{0,40}(?:passw(?:or)?d|passphrase|passcode|secret|credential)s?"
-    r"|(?:[\w.\\-]{0,40}[._-])?(?:pw|pwd|pin|otp))"
-)
-_KEYS = (
-    r"(?:[\w.\\-]{0,40}(?:token|key)s?"
-    r"|(?:[\w.\\-]{0,40}[._-])?(?:o?auth|authori[sz]ation|authentication|pass|licen[cs]e|cookies?"
-    r"|session|sid|jwt|pat|sas|dsn|signature|webhook|bearer))"
-)
-"""Names of options whose values are secrets: `--db-pw`, `logger.auth`. A number is one only of a
-password: `--max-tokens 4096`.
-"""
-
-_SUFFIX = r"(?:[._-]?(?:id|value|string|header|hash|\d+))?"
-
-_OPTION_VALUE = r"""(?:(?<=')[^'\n]+(?=')|(?<=")[^"\n]+(?=")|[^\s"',;}-][^\s"',;}]*)"""
-
-
-def _option(names: str, no_value: str) -> str:
-    """Return the pattern of an option with its value in any text, also in a list of words."""
-    end = rf"[\"']?(?:\s*,\s*|\s+|=){_QUOTES}"
-    return rf"(?P<keep>(?<![\w-])--?{names}{_SUFFIX}{end}){no_value}{_OPTION_VALUE}"
-
-
-def _argument(names: str, no_value: str) -> re.Pattern[str]:
-    """Return the pattern of an option in the arguments of a script, with the rest of its word.
-
-    There it may be without a dash: `logger.key=value`, `{"key": "value"}`.
-    """
-    keep = rf"(?:--?{names}{_SUFFIX}(?:\s+|=|:)|{names}{_SUFFIX}[\"']?\s*[=:]\s*){_QUOTES}"
-    value = r"""(?:(?<=')[^'\n]+(?=')|(?<=")[^"\n]+(?=")|[^\s"'-][^\s"']*)"""
-    return re.compile(rf"(?P<keep>(?<![\w-]){keep}){no_value}{value}", re.IGNORECASE)
-
-
-_ARGUMENTS_WITH_SECRETS = (
-    _argument(_PASSWORDS, rf"(?!{_SWITCH})"),
-    _argument(_KEYS, _NO_VALUE),
-)
-
-SECRETS: tuple[tuple[str, str], ...] = (
-    (
-        "NAME=value",
-        rf"(?P<keep>{_NAME}[\"']?\s*(?:=\s*|:\s*(?=[\s\"']))\s*{_QUOTES}){_NO_VALUE}{_VALUE}",
-    ),
-    ("--PASSWORD value", _option(_PASSWORDS, rf"(?!{_SWITCH})")),
-    ("--KEY value", _option(_KEYS, _NO_VALUE)),
-    (
-        "Authorization: Bearer value",
-        r"(?P<keep>\bauthorization[\"']?\s*[:=]\s*[\"']?(?:(?:bearer|basic|token|digest)\s+)?+"
-        rf"|\bbearer\s+(?=\S{{12}})){_NO_VALUE}[^\s\"',;}}]{{4,}}",
-    ),
-    ("netrc", rf"(?P<keep>(?:\blogin\s+\S+\s+|^\s*)password\s+){_NO_VALUE}[^\s\"']{{4,}}"),
-    (
-        "wandb login value",
-        r"(?P<keep>\b(?:wandb|huggingface-cli|hf|hf\s+auth)\s+login\s+(?:--[\w-]+\s+)*)"
-        rf"{_NO_VALUE}[^\s\"';-][^\s\"';]{{7,}}",
-    ),
-    ("URL with a password", r"(?P<keep>://[^/\s:@]*:)(?!\\?\[removed)[^@\s/]+(?=@)"),
-    (
-        "signature in a URL",
-        r"(?P<keep>[?&;](?:sig|signature|x-amz-signature)=)(?!\\?\[removed)[^\s&\"']{8,}",
-    ),
-    (
-        "private key",
-        r"(?P<keep>)-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z ]*-----|\Z)",
-    ),
-    ("Slack hook", r"(?P<keep>hooks\.slack\.com/services/)(?!\\?\[removed)[\w/\\-]{10,}"),
-    (
-        "token by its form",
-        r"(?P<keep>)(?-i:\b(?:hf\\?_[\w\\]{20,}|gh[pousr]\\?_[\w\\]{20,}|github\\?_pat\\?_[\w\\]{20,}"
-        r"|glpat-[\w\\-]{15,}|sk-[\w\\-]{20,}|A[KS]IA[0-9A-Z]{16}|xox[abprs]-[\w\\-]{10,}"
-        r"|eyJ[\w\\-]{10,}\.eyJ[\w\\-]+\.[\w\\-]+|AIza[\w\\-]{30,}|pypi-A[\w\\-]{20,}"
-        r"|npm\\?_(?=[a-zA-Z]*\d)[\w\\]{30,}|dckr\\?_pat\\?_[\w\\-]{20,}|hvs\.[\w\\-]{20,}"
-        r"|[rsp]k\\?_(?:live|test)\\?_[\w\\]{10,}|SG\.[\w\\-]{16,}\.[\w\\-]{16,}))",
-    ),
-)
-"""Passwords, tokens and keys: by the name before them, or by their form. `keep` stays."""
-
-_SECRETS = tuple(
-    re.compile(pattern, re.IGNORECASE | re.DOTALL | re.MULTILINE) for _, pattern in SECRETS
-)
-
-_KNOWN_LENGTH = 8
-"""A secret with so many characters and a digit is removed wherever it is, whatever is before it."""
-
-_SEVERAL_TURNS = re.compile(r"(?i)(?![/.~]).*(?:[a-z]\W*\d.*[a-z]|\d\W*[a-z].*\d)")
-"""Letters and digits in turns, as in a secret, unlike `resnet50` and paths."""
-
-_MIXED = re.compile(r"(?i)\d.*[a-z]|[a-z].*\d")
 
 _HOMES = re.compile(r"(?P<folder>/(?:home|homes|Users)/)(?P<login>[\w.@-]+)")
 _EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+")
@@ -142,98 +45,6 @@ _HOST_KEYS = frozenset(("host", "hosts", "node", "excluded"))
 _ACCOUNT_KEYS = frozenset(("account", "wckey", "SLURM_JOB_ACCOUNT"))
 _ARGUMENTS_KEY = "args"
 _NO_LOGINS = frozenset(("root", "user", "nobody"))
-
-
-class PublicArguments:
-    """Replaces the secrets in the arguments of scripts: `--api-key [removed]`.
-
-    Of several secrets each has a number, so that different arguments stay different.
-    """
-
-    def __init__(self, arguments: Iterable[str]) -> None:
-        secrets = {secret for text in arguments for secret in _secrets_of(text)}
-        self._marks = dict.fromkeys(secrets, REMOVED)
-        if len(secrets) > 1:
-            numbered = enumerate(sorted(secrets), start=1)
-            self._marks = {secret: f"{REMOVED[:-1]}-{number}]" for number, secret in numbered}
-
-    @property
-    def secrets(self) -> frozenset[str]:
-        """The secrets that it replaces."""
-        return frozenset(self._marks)
-
-    def text(self, arguments: str) -> str:
-        """Return arguments without secrets."""
-        return _replaced_arguments(arguments, lambda secret: self._marks.get(secret, REMOVED))
-
-    def command(self, command: str) -> str:
-        """Return a command line whose word `args=` is without secrets."""
-        try:
-            words = shlex.split(command)
-        except ValueError:  # its quotes are not closed: the line was damaged
-            return command
-        public = [self.text(word) if word.startswith(_ARGUMENTS) else word for word in words]
-        return command if public == words else shlex.join(public)
-
-
-_ARGUMENTS = "args="
-
-
-def arguments_in(command: str) -> list[str]:
-    """Return the arguments of the script in a command line that submitted it."""
-    words = (word for word in shlex.split(command) if word.startswith(_ARGUMENTS))
-    return [word.removeprefix(_ARGUMENTS) for word in words]
-
-
-def unjudged_options(arguments: str) -> list[str]:
-    """Return the options of a script whose values may be secrets, and words without an option.
-
-    Nothing before them and nothing in their form says what they are.
-
-    >>> unjudged_options("--model resnet50 --user ada:hunter2x --run=a1b2c3d4 0123ab4d --key x1y")
-    ['--user', '--run', '0123…']
-    """
-    words = shlex.split(PublicArguments([arguments]).text(arguments))
-    options = []
-    for before, word in zip(["", *words], words, strict=False):
-        name, is_pair, value = word.rpartition("=")
-        is_judged = value.startswith("-") or REMOVED[:-1] in value
-        if is_judged or not _may_be_secret(value) or not _SEVERAL_TURNS.match(value):
-            continue
-        if is_pair:
-            options.append(name)
-        elif before.startswith("-") and "=" not in before:
-            options.append(before)
-        else:
-            options.append(f"{word[:4]}…")
-    return list(dict.fromkeys(options))
-
-
-def _may_be_secret(text: str) -> bool:
-    """Return whether a text is long enough for a secret, and has letters and digits."""
-    return len(text) >= _KNOWN_LENGTH and _MIXED.search(text) is not None
-
-
-def _secrets_of(arguments: str) -> list[str]:
-    secrets = list[str]()
-
-    def noted(secret: str) -> str:
-        secrets.append(secret)
-        return REMOVED
-
-    _replaced_arguments(arguments, noted)
-    return secrets
-
-
-def _replaced_arguments(arguments: str, mark: Callable[[str], str]) -> str:
-    """Return arguments with a mark in place of each secret."""
-
-    def marked(match: re.Match[str]) -> str:
-        return match["keep"] + mark(match[0][len(match["keep"]) :])
-
-    for pattern in (*_ARGUMENTS_WITH_SECRETS, *_SECRETS):
-        arguments = pattern.sub(marked, arguments)
-    return arguments
 
 
 class Names(NamedTuple):
@@ -265,14 +76,14 @@ def names_in(documents: Iterable[Any], texts: Iterable[str]) -> Names:
         frozenset(name for name in accounts - {ACCOUNT} if name),
         tuple(sorted(filter(None, hosts))),
         # only those that cannot be a word or a number that is in other texts too
-        frozenset(filter(_may_be_secret, secrets)),
+        frozenset(filter(may_be_secret, secrets)) | PublicArguments(arguments).long_secrets,
         frozenset(arguments),
     )
 
 
 def _secrets_in(text: str) -> set[str]:
     """Return the values in a text that are secrets by their name or form, without escapes."""
-    matches = (match for pattern in _SECRETS for match in pattern.finditer(text))
+    matches = (match for pattern in FORMS for match in pattern.finditer(text))
     return {match[0][len(match["keep"]) :].replace("\\_", "_") for match in matches}
 
 
@@ -306,7 +117,7 @@ class Redactor:
             *_path_rules(names.logins),
             *_account_rules(names.accounts),
         ]
-        self._secrets = [*_SECRETS, *_known_secrets(names.secrets)]
+        self._secrets = [*FORMS, *_known_secrets(names.secrets)]
         self._public = PublicArguments(names.arguments)
         self._arguments = [text for text in names.arguments if self._public.text(text) != text]
         self._hosts = {host: f"host-{number}" for number, host in enumerate(names.hosts, start=1)}

@@ -214,6 +214,7 @@ def setup(shape: Shape, cluster: Cluster) -> list[str]:
 
 
 _SETUP = f"""\
+hpml_options=$(set +o)
 hpml_failed() {{
   [ -n "$hpml_line" ] || return
   hpml_words="a line of cluster.setup ended the job with exit code $1"
@@ -234,7 +235,7 @@ def _user_setup(cluster: Cluster) -> list[str]:
         lines.append(_SETUP)
         for command in _commands(cluster.setup):
             lines += [f"hpml_line={shlex.quote(command)}", _RUN_SETUP]
-        lines.append("hpml_line=")
+        lines.append('hpml_line=; eval "$hpml_options"')  # as before: set -e is for the lines only
     return lines + (["unset PYTHONPATH"] if cluster.container.image else [])
 
 
@@ -257,7 +258,12 @@ def _is_complete(command: str) -> bool:
         return False
     try:
         done = subprocess.run(
-            ["/bin/bash", "-n"], input=command, capture_output=True, text=True, check=False
+            ["/bin/bash", "-n"],
+            input=command,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={"LC_ALL": "C"},  # bash warns of a locale that is not there
         )
     except OSError:
         return True

@@ -33,10 +33,12 @@ WRITERS = 16
 RESERVE_BYTES = 16_384
 """Room on the disk for what follows an sbatch call, beside twice the manifest's line."""
 
-_SUBMITTED = re.compile(r"^Submitted batch job ([0-9]{1,15})\b", re.MULTILINE)
+_SUBMITTED = re.compile(
+    r"^(?:sbatch: )?Submitted batch job ([0-9]{1,15})(?: on cluster \S+)?\s*$", re.MULTILINE
+)
 
-_PARSABLE = re.compile(r"^([0-9]{1,15})(?:;[\w.-]+)?$", re.MULTILINE)
-"""The line of a site's sbatch that prints as `sbatch --parsable` does: the id, and the cluster."""
+_PARSABLE = re.compile(r"(?:^|\n)([0-9]{1,15})(?:;[\w.-]+)?\s*\Z")
+"""The last line of a site's sbatch that prints as `sbatch --parsable`: the id, and the cluster."""
 
 _PREFIX = "sbatch: "
 """The beginning of sbatch's own lines on stderr."""
@@ -202,9 +204,9 @@ def sbatch(
             process.kill()
             process.wait()
             raise
-    if process.returncode:
-        raise RefusedError(slurm_message(err or out))
     job = job_id(out)
+    if process.returncode and job is None:  # a site's wrapper may fail after SLURM has the job
+        raise RefusedError(slurm_message(err or out))
     if job is None:
         raise NoJobIdError(f"sbatch ended with exit code 0, but printed no job id ({out[:200]!r})")
     with contextlib.suppress(OSError):  # the name is for people
@@ -217,8 +219,10 @@ def job_id(printed: str) -> str | None:
 
     >>> job_id("your last job 4711 failed\\nSubmitted batch job 17 on cluster a\\n")
     '17'
-    >>> job_id("Welcome!\\n17;a\\n"), job_id("see job 4711\\n")
-    ('17', None)
+    >>> [job_id(text) for text in ("Welcome!\\n17;a\\n", "see job 4711\\n", "4711\\nJob 17\\n")]
+    ['17', None, None]
+    >>> job_id("Submitted batch job 17\\nSubmitted batch job 4711 (yesterday) is still pending\\n")
+    '17'
     """
     text = printed.replace("\r", "")
     ids = _SUBMITTED.findall(text) or _PARSABLE.findall(text)

@@ -9,9 +9,9 @@ import msgspec
 from hpml_jobs.core.cell import Cell, Outcome
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.value import Value
+from hpml_jobs.study.arguments import PublicArguments, arguments_in
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import is_name
-from hpml_jobs.study.redaction import PublicArguments, arguments_in
 from hpml_jobs.study.snapshot import AttemptSnapshot, CellState, FolderSnapshot
 
 
@@ -160,7 +160,7 @@ def _public_result(result: CellResult, public: PublicArguments) -> CellResult:
         result,
         cell=result.cell and _public_cell(result.cell, public),
         record=record,
-        reason=public.text(result.reason),
+        reason=public.prose(result.reason),
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.script import Script
-from hpml_jobs.study.redaction import PublicArguments, unjudged_options
+from hpml_jobs.study.arguments import PublicArguments, unjudged_options
 from tests.unit.builders import a_cell, a_record
 from tests.unit.study_builder import StudyBuilder
 
@@ -144,3 +144,38 @@ def test_options_that_cannot_be_judged_are_named(tmp_path, capfd, arguments, opt
     named = capfd.readouterr().err
     assert all(option in named for option in options)
     assert ("kept in args=" in named) == bool(options)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "public"),
+    [
+        (r'--password "Aa\"Bb9Cc" --tag x', "--password [removed] --tag x"),
+        ("--h 'Authorization: Bearer mF9abcB5f4zz'", "--h 'Authorization: Bearer [removed]'"),
+        (r'--c "{\"password\": \"correct\"}"', """--c '{"password": "[removed]"}'"""),
+        ("--dbPass x1 --sshpass x1 --basicauth x1", "--dbPass [removed] --sshpass [removed] --ba"),
+        ("--token abcd1efgh --of abcd1efghIJ", "--token [removed] --of [removed]IJ"),
+        *(
+            (text, text)
+            for text in (
+                "--password= --lr 0.1 --max-tokens 4096 --tokenizer gpt2 --keypoints coco",
+                "--monkey gorilla --author bob --monitor val_loss --passes 3 --pass true",
+                "--key {seed} 'unclosed",
+            )
+        ),
+    ],
+)
+def test_arguments_are_read_word_by_word(arguments, public):
+    assert PublicArguments([arguments]).text(arguments).startswith(public)
+
+
+def test_secret_in_the_log_of_a_script_is_not_archived(tmp_path, capfd):
+    study = write_study(tmp_path / "outputs", {"--creds {}": "correcthorse"})
+    (attempt,) = study.root.glob("cells/*/attempts/101_2.r0")
+    (attempt / "log.txt").write_text("login with correcthorse failed\n")
+    file = tmp_path / "a.tar.gz"
+    words = ["archive", "mine", "--logs", "--to", str(file), "--outputs", str(tmp_path / "outputs")]
+    assert run(words) == 0, capfd.readouterr().err
+    with tarfile.open(file) as tar:
+        texts = [tar.extractfile(member).read() for member in tar.getmembers()]
+    assert any(b"login with [removed] failed" in text for text in texts)
+    assert not any(b"correcthorse" in text for text in texts)

@@ -11,7 +11,7 @@ import pytest
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.doctor import node_job
 from hpml_jobs.study.study import Study
-from hpml_jobs.submit.scripts import followup_script
+from hpml_jobs.submit.scripts import _is_complete, followup_script
 from hpml_jobs.submit.send import job_id
 from tests.unit.plans import plan_with_folder, requests_of, script_of
 
@@ -119,6 +119,22 @@ def test_setup_that_succeeds_reaches_the_step(run_job, kind, setup):
     assert (done.returncode, done.stdout) == (0, "started with LOUD=1\n"), done.stderr
 
 
+def test_lines_are_commands_of_their_own_in_any_locale(run_job, monkeypatch):
+    monkeypatch.setenv("LC_ALL", "xx_YY.UTF-8")
+    _is_complete.cache_clear()
+    assert run_job("array", "false", "true").returncode == 1
+
+
+@pytest.mark.parametrize("kind", ["pack", "follow-up"])
+def test_options_of_the_setup_end_with_it(run_job, kind):
+    """Else `set -e` would end a shared job at its first failed cell."""
+    ended = run_job(kind, "set -euo pipefail", "export LOUD=1")
+    text = job_script(kind, 'cluster.setup=["set -e"]')
+    restored = text.index('eval "$hpml_options"')
+    assert ended.returncode == 0, ended.stderr
+    assert text.index("hpml_options=$(set +o)") < restored < text.index("-m hpml_jobs")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_step_gets_the_environment_of_its_job(slurm, kind):
     steps = [line for line in job_script(kind).splitlines() if line.strip().startswith("srun ")]
@@ -160,6 +176,9 @@ def test_excluded_nodes_of_user_and_retry_are_joined(slurm):
         ("Submitted batch job 4711 was your last\nSubmitted batch job 17\r\n", "17"),
         ("17\n", "17"),
         ("Welcome to b!\n17;b\n", "17"),
+        ("Submitted batch job 17\nSubmitted batch job 4711 (yesterday) is pending\n", "17"),
+        ("4711\nsbatch: Submitted batch job 17\n", "17"),
+        ("4711\nJob 17 submitted\n", None),
         ("job 4711\n", None),
         ("see ticket 12\nfor job 17\n", None),
         ("", None),

@@ -164,11 +164,11 @@ def default_variables(
 
     In a job only the name of SLURM's cluster counts: the others are the defaults of an outer shell.
     """
-    is_in_job = "SLURM_JOB_ID" in environment
+    if "SLURM_JOB_ID" in environment:
+        environment = {"SLURM_CLUSTERS": environment.get("SLURM_CLUSTERS", "")}
     defaults = {}
     for name, option in OPTIONS.items():
-        names = ("SLURM_CLUSTERS",) if is_in_job else variables_of(name)
-        variable = next((v for v in names if v in variables_of(name) and environment.get(v)), None)
+        variable = next(filter(environment.get, variables_of(name)), None)
         if not option.default_of or variable is None:
             continue
         value: str | int | None = environment[variable]

@@ -2,7 +2,7 @@
 
 They are found by parsing, without importing: the login node may have no torch. A module is local
 if it is below the working folder or elsewhere on sys.path, but belongs neither to Python nor to an
-installed package, by the metadata beside it (`installed_in`). Where the functions can be called,
+installed package, by the metadata beside it (`is_installed`). Where the functions can be called,
 sys.modules names the modules that parsing does not find: those of folders added to sys.path, of
 editable installs, and compiled ones.
 """

@@ -4,11 +4,12 @@ from itertools import count
 from typing import NamedTuple
 
 from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.exchange.csv_columns import SECONDS, STAMPS
 from hpml_jobs.exchange.csv_rows import FieldError, Row, Rows, number
 
 _SEPARATOR = " - "
 _BOUNDS = ("__MIN", "__MAX")
-_METRICS = ("seconds", "epoch_s", "timestamp", "_timestamp")
+_METRICS = (*SECONDS, *STAMPS)
 """What a chart may show: the name says that it is a time, and of what."""
 
 
@@ -46,19 +47,15 @@ def unfolded(table: Rows) -> Rows:
     table = table._replace(rows=sorted(table.rows, key=lambda row: _place(row, axis)))
     rows = []
     for curve in curves:
-        is_epoch = curve.metric.lower() in ("seconds", "epoch_s")
+        is_epoch = curve.metric.lower() in SECONDS
         numbers = count()
         for row in table.rows:
             if curve.column in row.fields:
                 _check_single(row, curve, table.header)
-                place = row.fields.get(axis, "")
-                x = ("epoch", str(next(numbers))) if is_epoch else ("step", place)
-                fields = {
-                    "run": curve.run,
-                    x[0]: x[1],
-                    curve.metric.lower(): row.fields[curve.column],
-                }
-                rows.append(Row(row.line, fields))
+                step = {"step": row.fields.get(axis, "")}
+                place = {"epoch": str(next(numbers))} if is_epoch else step
+                time = {curve.metric.lower(): row.fields[curve.column]}
+                rows.append(Row(row.line, {"run": curve.run} | place | time))
     columns = tuple(dict.fromkeys(name for row in rows for name in row.fields))
     return table._replace(columns=columns, rows=rows)
 

@@ -91,6 +91,9 @@ COLUMNS = {
 }
 """A column for each field: the type says how it is read."""
 
+SECONDS, STAMPS = ("seconds", "epoch_s"), ("timestamp", "_timestamp")
+"""The names of a history's and a chart's columns of times: of an epoch, and of a row's moment."""
+
 OF_AN_EPOCH = ("epoch_s", "train_s", "compute_s", "comm_s", "iterations")
 """Columns that cannot be beside a rate."""
 

@@ -9,7 +9,7 @@ from hpml_jobs.core.formulas import iterations
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import counted
 from hpml_jobs.exchange import csv_columns
-from hpml_jobs.exchange.csv_columns import Rules
+from hpml_jobs.exchange.csv_columns import SECONDS, STAMPS, Rules
 from hpml_jobs.exchange.csv_names import EXAMPLE, NamePattern, name_pattern
 from hpml_jobs.exchange.csv_rows import (
     ColumnSpec,
@@ -38,8 +38,8 @@ _STEPS = (
 )
 _ALIASES = {
     "step": _STEPS,
-    "timestamp": ("timestamp", "_timestamp"),
-    "seconds": ("seconds", "epoch_s"),
+    "timestamp": STAMPS,
+    "seconds": SECONDS,
 }
 """Other names of columns: those of W&B (_), PyTorch Lightning, Hugging Face, and of timings."""
 

@@ -108,6 +108,7 @@ class Composer:
 
     def _set_variables(self, config: DictConfig) -> None:
         """Set what sbatch's variables give, where neither the profile nor the user's file does."""
+        # to_container's type is a union: a mapping becomes a dict
         cluster: dict[str, Any] = OmegaConf.to_container(config.cluster)  # type: ignore[assignment]
         if cluster.get("launcher") == Launcher.LOCAL:
             return

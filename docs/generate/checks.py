@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from hpml_jobs.checks import GROUPS, Check, Level
-from hpml_jobs.checks.result import Affected, Tier
+from hpml_jobs.checks import GROUPS, Check
+from hpml_jobs.core.check_result import Affected, Level, Tier
 
 HEAD = """\
 # Data-quality checks

@@ -21,11 +21,15 @@ from hpml_jobs.checks import (
 )
 from hpml_jobs.checks.concurrency import concurrent_cells
 from hpml_jobs.checks.peers import Peer, PeerTable, peers_of
-from hpml_jobs.checks.result import Check, CheckResult, Level, Tier, checks_of, in_short
+from hpml_jobs.checks.result import Check, checks_of
 from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.check_result import CheckResult, Level, Tier
 from hpml_jobs.core.record import Record
+from hpml_jobs.core.strategies import Baseline
+from hpml_jobs.results.cells import CellResult
+from hpml_jobs.results.groups import ConditionGroup, complete_groups
 
-__all__ = ["GROUPS", "Check", "CheckResult", "Level", "check_record", "check_study", "in_short"]
+__all__ = ["GROUPS", "check_record", "check_study", "checked_groups"]
 
 OF_RECORD: Mapping[str, tuple[Check[Any], ...]] = {
     "Correctness": checks_of(correctness),
@@ -90,6 +94,16 @@ def check_study(records: Sequence[Record]) -> dict[str, tuple[CheckResult, ...]]
         for check in GROUPS["Concurrency"] if len(study) > 1 else ():
             results[peer.slug] += tuple(check(peer, concurrent))
     return results
+
+
+def checked_groups(
+    cells: Sequence[CellResult], baseline: Baseline = Baseline.SINGLE
+) -> list[ConditionGroup]:
+    """Return a study's condition groups in fixed order, each with its checks by slug."""
+    records = [result.record for result in cells if result.record is not None and result.measured]
+    check_results = check_study(records)
+    groups = complete_groups(cells, baseline)
+    return [msgspec.structs.replace(group, checks=check_results) for group in groups]
 
 
 def _rows(study: Iterable[Peer]) -> Iterator[list[Peer]]:

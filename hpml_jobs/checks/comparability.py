@@ -10,7 +10,8 @@ from hpml_jobs.checks.peers import (
     Peer,
     PeerTable,
 )
-from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check, names
+from hpml_jobs.checks.result import Observation, check, names
+from hpml_jobs.core.check_result import Affected, Level, Tier
 from hpml_jobs.core.conditions import CONDITIONS, REMARKS, Conditions
 from hpml_jobs.core.formulas import relative_iqr
 from hpml_jobs.core.gpus import POWER_CAP

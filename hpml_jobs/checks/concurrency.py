@@ -5,7 +5,8 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from hpml_jobs.checks.peers import Peer
-from hpml_jobs.checks.result import TIMES, Level, Observation, Tier, check, names
+from hpml_jobs.checks.result import Observation, check, names
+from hpml_jobs.core.check_result import TIMES, Level, Tier
 from hpml_jobs.core.text import counted
 
 OVERLAP_LIMIT = timedelta(seconds=1)

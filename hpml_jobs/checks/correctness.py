@@ -3,8 +3,9 @@
 import math
 
 from hpml_jobs.checks import gpu_peaks
-from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
+from hpml_jobs.checks.result import Observation, check
 from hpml_jobs.checks.waiting import late_ranks
+from hpml_jobs.core.check_result import Affected, Level, Tier
 from hpml_jobs.core.formulas import closure, flop_per_s
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record

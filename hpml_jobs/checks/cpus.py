@@ -3,7 +3,8 @@
 from collections import defaultdict
 from typing import NamedTuple
 
-from hpml_jobs.checks.result import TIMES, Affected, Level, Observation, Tier, check
+from hpml_jobs.checks.result import Observation, check
+from hpml_jobs.core.check_result import TIMES, Affected, Level, Tier
 from hpml_jobs.core.disturbance import ALLOCATED_CPUS, CauseKind, outside_causes, run_queue_share
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import Share, counted, percent_text, whole_number

@@ -3,18 +3,9 @@
 from statistics import median
 
 from hpml_jobs.checks.cpus import OVERSUBSCRIBED
-from hpml_jobs.checks.result import (
-    TIMES,
-    Affected,
-    CheckResult,
-    Level,
-    Observation,
-    Tier,
-    check,
-    limit_text,
-    names,
-)
+from hpml_jobs.checks.result import Observation, check, limit_text, names
 from hpml_jobs.core import disturbance
+from hpml_jobs.core.check_result import TIMES, Affected, CheckResult, Level, Tier
 from hpml_jobs.core.measurements import Role, Step
 from hpml_jobs.core.noise import overhead_error
 from hpml_jobs.core.record import Record

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from hpml_jobs.checks.result import TIMES, Affected, Level, Observation, Tier, check
+from hpml_jobs.checks.result import Observation, check
+from hpml_jobs.core.check_result import TIMES, Affected, Level, Tier
 from hpml_jobs.core.formulas import launch_share
 from hpml_jobs.core.gpus import HARMLESS, POWER_CAP, lane_fault, memory_fault, slowing_reasons
 from hpml_jobs.core.measurements import Card

@@ -3,8 +3,9 @@
 from hpml_jobs.checks.correctness import faster_than_peak
 from hpml_jobs.checks.peers import Peer, PeerTable
 from hpml_jobs.checks.quality import too_few_iterations
-from hpml_jobs.checks.result import TIMES, Affected, Level, Observation, Tier, check
+from hpml_jobs.checks.result import Observation, check
 from hpml_jobs.checks.waiting import loader_bound
+from hpml_jobs.core.check_result import TIMES, Affected, Level, Tier
 from hpml_jobs.core.formulas import iterations
 from hpml_jobs.core.measurements import Imported
 from hpml_jobs.core.record import Record

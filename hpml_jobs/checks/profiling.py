@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from hpml_jobs.checks.cpus import busiest_host
 from hpml_jobs.checks.disturbance import DISTURBED
-from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
+from hpml_jobs.checks.result import Observation, check
+from hpml_jobs.core.check_result import Affected, Level, Tier
 from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.measurements import (
     CollectiveKind,

@@ -2,8 +2,9 @@
 
 from hpml_jobs.checks.cpus import OVERSUBSCRIBED
 from hpml_jobs.checks.disturbance import DISTURBED
-from hpml_jobs.checks.result import Affected, Level, Observation, Tier, check
+from hpml_jobs.checks.result import Observation, check
 from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.check_result import Affected, Level, Tier
 from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.measurements import Epoch, Role
 from hpml_jobs.core.outliers import BLOCKS, ENDS, change_of_ends, kendall_s, over_ranks

@@ -1,16 +1,15 @@
-"""A check with its limit and remedy, and the result of one check of one cell."""
+"""A check with its limit and remedy: from what a function observed to the result."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cache
 from types import ModuleType
 from typing import Any, Generic, NamedTuple, ParamSpec
 
+from hpml_jobs.core.check_result import Affected, CheckResult, Level, Tier
 from hpml_jobs.core.statistics import ERRORS
-from hpml_jobs.core.text import Share, counted, percent_text
-from hpml_jobs.core.value import Value
+from hpml_jobs.core.text import Share, percent_text
 
 NAMED = 3
 """Number of cells that a message names; the others are counted."""
@@ -21,62 +20,6 @@ LOWER_END = "(lower end of 95 %)"
 """How a share of measured seconds is compared with its limit, in the words of a check's limit."""
 
 Subject = ParamSpec("Subject")
-
-
-class Level(StrEnum):
-    """The level of a result.
-
-    `warn`: the number is true, but may not mean what it seems to. `fail`: the number cannot be
-    used: it is wrong, or what it is compared with is, or this program is.
-    """
-
-    PASS = "pass"  # noqa: S105  (a level, not a password)
-    WARN = "warn"
-    FAIL = "fail"
-
-
-class Tier(StrEnum):
-    """The place where a warning is shown; a failure is always shown beside the number."""
-
-    NUMBER = "number"  # beside the number in its table: the number may be wrong
-    TABLE = "table"  # once, in one line: the number is right, its meaning is limited
-    LIST = "list"  # only in checks.csv and `record`
-
-
-class Affected(StrEnum):
-    """The numbers of a cell that a check is about."""
-
-    TIME = "time"  # Table 1: epoch time, speedup, efficiency
-    SPLIT = "split"  # Table 2: computation and communication
-    BANDWIDTH = "bandwidth"  # Table 3
-    LEARNING = "learning"  # loss, accuracy, replicas
-
-
-TIMES = (Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH)
-
-
-class CheckResult(Value, frozen=True, kw_only=True):
-    """One check of one cell, with its reason (figures, limit, remedy) in one line for people.
-
-    `remedy` is the end of the reason, empty where the check passed. `tier` is where the result is
-    shown; a failure is always shown beside the number. `affects` names the numbers it is about.
-    `share` is what was compared with a limit, `about` what it is of, such as a rank: by them the
-    runs of a row are judged together. None: every run alone.
-    """
-
-    check: str
-    level: Level
-    reason: str
-    remedy: str = ""
-    tier: Tier = Tier.NUMBER
-    affects: tuple[Affected, ...] = tuple(Affected)
-    share: float | None = None
-    about: str = ""
-
-    @property
-    def figures(self) -> str:
-        """The reason without the remedy."""
-        return self.reason.removesuffix(f": {self.remedy}")
 
 
 class Observation(NamedTuple):
@@ -198,30 +141,6 @@ _BY_MODULE: dict[str, list[Check[Any]]] = defaultdict(list)
 def checks_of(*modules: ModuleType) -> tuple[Check[Any], ...]:
     """Return the checks that modules define, in the order of their definition."""
     return tuple(check for module in modules for check in _BY_MODULE[module.__name__])
-
-
-def in_short(results: Iterable[CheckResult]) -> str:
-    """Return what makes a number doubtful by name: `1 failed check: closure; 1 warning: short`.
-
-    Warnings of a lower tier than `number` are left out.
-
-    >>> short = CheckResult(check="short", level=Level.WARN, reason="")
-    >>> buffers = CheckResult(check="buffers", level=Level.WARN, reason="", tier=Tier.TABLE)
-    >>> in_short([short, buffers]), in_short([buffers])
-    ('1 warning: short', '')
-    """
-    checked = [result for result in results if result.tier is Tier.NUMBER]
-    parts = []
-    for level, word in ((Level.FAIL, "failed check"), (Level.WARN, "warning")):
-        checks = [result.check for result in checked if result.level is level]
-        if checks:
-            parts.append(f"{counted(len(checks), word)}: {', '.join(checks)}")
-    return "; ".join(parts)
-
-
-def worst_level(results: Iterable[CheckResult]) -> Level:
-    """Return the most serious level of the results; `pass` without any."""
-    return max((result.level for result in results), key=[*Level].index, default=Level.PASS)
 
 
 def limit_text(limit: Share, error: float) -> str:

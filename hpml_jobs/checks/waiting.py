@@ -3,15 +3,8 @@
 from statistics import stdev
 
 from hpml_jobs.checks.cpus import OVERSUBSCRIBED, too_few_cpus_for_loading
-from hpml_jobs.checks.result import (
-    Affected,
-    Level,
-    Observation,
-    Tier,
-    check,
-    limit_text,
-    worst_level,
-)
+from hpml_jobs.checks.result import Observation, check, limit_text
+from hpml_jobs.core.check_result import Affected, Level, Tier, worst_level
 from hpml_jobs.core.disturbance import explains, outside_causes, run_queue_share
 from hpml_jobs.core.formulas import loader_waiting_s
 from hpml_jobs.core.measurements import Role, Stalls

@@ -13,7 +13,6 @@ from msgspec import structs
 from rich.console import Console
 from rich.text import Text
 
-from hpml_jobs.checks.result import Level
 from hpml_jobs.cli.console import console, print_json
 from hpml_jobs.cli.options import (
     REPORT_KEYS,
@@ -33,6 +32,7 @@ from hpml_jobs.cli.options import (
 )
 from hpml_jobs.cli.status import show_until_idle
 from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.text import PROGRAM, counted, with_command
 from hpml_jobs.study.snapshot import read_study

@@ -13,9 +13,9 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from hpml_jobs.checks.result import in_short
 from hpml_jobs.cli.commands import discard
 from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.check_result import in_short
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.text import counted, duration_text, printable, time_text
 from hpml_jobs.study.snapshot import CellState

@@ -16,7 +16,6 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from hpml_jobs.checks.result import in_short
 from hpml_jobs.cli.console import (
     COLOURS,
     MOST_LISTED,
@@ -43,6 +42,7 @@ from hpml_jobs.cli.options import (
     study_words,
 )
 from hpml_jobs.core.cell import Outcome, Protocol
+from hpml_jobs.core.check_result import in_short
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import PROGRAM, with_command
 from hpml_jobs.core.value import Value
@@ -398,11 +398,11 @@ def _holding(study: Study, status: "StudyStatus | HpmlError") -> Holding:
 
 def _speedup(status: "StudyStatus") -> Speedup | None:
     """Return the speedup on the most GPUs, there at the largest batch; None if there is none."""
-    from hpml_jobs.report.frame.cells import cell_results
-    from hpml_jobs.report.frame.groups import complete_groups
+    from hpml_jobs.checks import checked_groups
+    from hpml_jobs.results.cells import cell_results
 
     states = {state.slug: state for state in status.states}
-    groups = complete_groups(cell_results(status.snapshots, states))
+    groups = checked_groups(cell_results(status.snapshots, states))
     speedups = [
         Speedup(
             speedup=row.speedup,

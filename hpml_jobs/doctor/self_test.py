@@ -11,8 +11,8 @@ from typing import NamedTuple
 import msgspec
 
 from hpml_jobs import __version__
-from hpml_jobs.checks import Level
 from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.record import Facts, Record

@@ -142,7 +142,7 @@ class OpenStudy:
             HpmlError: no cell matches, none has numbers, or one has no valid iterations.npz.
         """
         from hpml_jobs.report.files import frames  # noqa: PLC0415 - tables are for reports
-        from hpml_jobs.report.frame.cells import cell_results  # noqa: PLC0415
+        from hpml_jobs.results.cells import cell_results  # noqa: PLC0415
 
         states = {state.slug: state for state in self._status.states}
         results = cell_results(self._status.snapshots, states)

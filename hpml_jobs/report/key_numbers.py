@@ -7,18 +7,18 @@ import msgspec
 
 from hpml_jobs.checks import check_study
 from hpml_jobs.checks.gpu_peaks import flop_of
-from hpml_jobs.checks.result import CheckResult
 from hpml_jobs.core import formulas
 from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.check_result import CheckResult
 from hpml_jobs.core.measurements import Communication, Purpose
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import percent_text
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.choose.cost import measured_peak
-from hpml_jobs.report.frame.figures import NAMES, PHASES, bandwidth, figures_of, gpu_figures
 from hpml_jobs.report.frame.numbers import DASH, count, gb_per_s, seconds, significant
-from hpml_jobs.report.frame.rows import gradient_bytes_of
+from hpml_jobs.results.figures import NAMES, PHASES, bandwidth, figures_of, gpu_figures
+from hpml_jobs.results.rows import gradient_bytes_of
 from hpml_jobs.study.snapshot import FolderSnapshot
 
 

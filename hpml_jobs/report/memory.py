@@ -9,8 +9,8 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import CollectiveKind, Message
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Sharded, Strategy
@@ -26,7 +26,6 @@ from hpml_jobs.report.frame.builder import (
     item_table,
     line_table,
 )
-from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import (
     count,
     gigabytes,
@@ -37,8 +36,9 @@ from hpml_jobs.report.frame.numbers import (
     seconds,
     three_digits,
 )
-from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Table
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Row
 
 WHOLE_PROCESS = (
     "with device=cpu memory is that of the whole process, with Python and its libraries: compare "

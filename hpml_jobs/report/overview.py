@@ -14,10 +14,10 @@ from hpml_jobs.report.choose.rules import Candidate, Choice, Exclusion
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.captions import mark
 from hpml_jobs.report.frame.numbers import ratio
-from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.lab.tables import StrategyTables
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.scaling.sentence import sentence
+from hpml_jobs.results.rows import Row
 from hpml_jobs.study.study import commands_of
 
 

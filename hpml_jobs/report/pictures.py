@@ -14,7 +14,6 @@ from hpml_jobs.report.choose.picture import pareto
 from hpml_jobs.report.communication.phases import phases_picture
 from hpml_jobs.report.communication.sweep import bandwidth
 from hpml_jobs.report.frame import style
-from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.picture import Picture, files_of
 from hpml_jobs.report.predict.picture import prediction
 from hpml_jobs.report.quantization.picture import quantization
@@ -22,6 +21,7 @@ from hpml_jobs.report.report import Report
 from hpml_jobs.report.scaling.gap_table import waterfall
 from hpml_jobs.report.scaling.picture import speedup
 from hpml_jobs.report.training.lines import loss
+from hpml_jobs.results.groups import ConditionGroup
 
 
 def _of_groups(

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from hpml_jobs.checks import checked_groups
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.conditions import CODE, LOADER_WORKERS, SCRIPT, UNRECORDED
 from hpml_jobs.core.place import Place
@@ -19,8 +20,6 @@ from hpml_jobs.report.communication.microbenchmark import points
 from hpml_jobs.report.communication.phases import phases, profiler
 from hpml_jobs.report.communication.table import communication
 from hpml_jobs.report.frame import captions, references
-from hpml_jobs.report.frame.cells import CellResult, public_study
-from hpml_jobs.report.frame.groups import ConditionGroup, complete_groups, differing
 from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.report.lab.tables import StrategyTables, q1, strategy_tables
 from hpml_jobs.report.memory import largest, training_paths
@@ -35,6 +34,8 @@ from hpml_jobs.report.scaling.table import scaling
 from hpml_jobs.report.training.curves import curve_ends, iterations
 from hpml_jobs.report.training.quality import evaluation, table4
 from hpml_jobs.report.training.replicas import replicas, shuffling
+from hpml_jobs.results.cells import CellResult, public_study
+from hpml_jobs.results.groups import ConditionGroup, differing
 from hpml_jobs.study.snapshot import CellState, FolderSnapshot
 
 
@@ -146,7 +147,7 @@ class Report(Value, frozen=True, kw_only=True):
 
 def merge(study: str, cells: Sequence[CellResult], options: ReportOptions = DEFAULTS) -> Report:
     """Return all cells of a study in tables; cells that cannot be read are in none."""
-    groups = complete_groups(cells, options.baseline)
+    groups = checked_groups(cells, options.baseline)
     differences = differing([group.conditions for group in groups])
     together = (make(groups) for make in TOGETHER.values())
     return Report(

@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from hpml_jobs.checks import GROUPS, Level
-from hpml_jobs.checks.result import Affected, CheckResult, Tier, names
+from hpml_jobs.checks import GROUPS
+from hpml_jobs.checks.result import names
+from hpml_jobs.core.check_result import Affected, CheckResult, Level, Tier
 from hpml_jobs.core.text import counted, listed
 from hpml_jobs.report.frame import captions
-from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Sheet, Table
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Row
 
 _ORDER = {
     name: number

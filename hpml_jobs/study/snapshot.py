@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
-from hpml_jobs.checks.result import CheckResult
 from hpml_jobs.core.cell import CellFile, Outcome
+from hpml_jobs.core.check_result import CheckResult
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.record import Attempt, Record
 from hpml_jobs.core.text import unix_time

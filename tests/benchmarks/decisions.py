@@ -12,15 +12,16 @@ from math import log, sqrt
 from random import Random
 from typing import NamedTuple
 
-from hpml_jobs.checks import Level
+from hpml_jobs.checks import checked_groups
+from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.formulas import coverage_of_range
 from hpml_jobs.core.statistics import interval, ratio_interval
 from hpml_jobs.exchange.csv_records import Rules, read_timings
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Wish, choose
-from hpml_jobs.report.frame.cells import CellResult
-from hpml_jobs.report.frame.decision import Decision, compare, compare_all, smallest_difference
-from hpml_jobs.report.frame.groups import ConditionGroup, complete_groups
+from hpml_jobs.results.cells import CellResult
+from hpml_jobs.results.decision import Decision, compare, compare_all, smallest_difference
+from hpml_jobs.results.groups import ConditionGroup
 
 BOOTSTRAPS_PER_DECISION = 8
 """A bootstrap takes 2,000 resamples, so so many fewer of them are simulated."""
@@ -143,7 +144,7 @@ def a_study(random: Random, true_s: Grid, number: int, noise: float) -> Conditio
         CellResult(slug=record.slug, cell=record.cell, record=record, outcome=record.outcome)
         for record in records
     ]
-    (group,) = complete_groups(results)
+    (group,) = checked_groups(results)
     return group
 
 

@@ -28,9 +28,9 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from hpml_jobs.checks import Level
 from hpml_jobs.checks.disturbance import epochs_disturbed, slow_iterations
 from hpml_jobs.core.cell import Cell, Outcome
+from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.disturbance import host_cpus, outside_causes
 from hpml_jobs.core.measurements import Epoch, Role
 from hpml_jobs.core.record import Attempt, Rank, Record

@@ -33,9 +33,9 @@ from hpml_jobs.predict import least_squares
 from hpml_jobs.predict.forecast import Prediction, predict
 from hpml_jobs.predict.model import errors_of
 from hpml_jobs.predict.place import Observation
-from hpml_jobs.report.frame.cells import CellResult
-from hpml_jobs.report.frame.rows import make_rows
 from hpml_jobs.report.predict import rules
+from hpml_jobs.results.cells import CellResult
+from hpml_jobs.results.rows import make_rows
 
 PUBLISHED = Path(__file__).parents[1] / "data" / "published"
 TABLES = ("transformer_xl.csv", "tf_benchmarks.csv")

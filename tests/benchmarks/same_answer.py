@@ -19,12 +19,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpml_jobs.checks import Level
-from hpml_jobs.checks.result import Tier
+from hpml_jobs.checks import checked_groups
+from hpml_jobs.core.check_result import Level, Tier
 from hpml_jobs.core.place import Place, place_of
 from hpml_jobs.report.choose.rules import Wish, choose
-from hpml_jobs.report.frame.cells import CellResult, cell_results
-from hpml_jobs.report.frame.groups import ConditionGroup, complete_groups
+from hpml_jobs.results.cells import CellResult, cell_results
+from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.study.selection import all_studies
 from hpml_jobs.study.snapshot import read_study
 
@@ -47,7 +47,7 @@ class Answer(NamedTuple):
 
 def answer_of(cells: Sequence[CellResult]) -> Answer:
     """Return the answer of a study with one group of conditions."""
-    (group,) = complete_groups(cells)
+    (group,) = checked_groups(cells)
     choice = choose(group, Wish())
     if choice is None or choice.ask is None:
         return Answer(None)
@@ -118,7 +118,7 @@ def main() -> None:
         ]
         title = f"with {number} repeats, for which {asked.count(number)} ask"
         print(line_of(title, drawn), flush=True)
-    print(warned([group for cells in studies for group in complete_groups(cells)]))
+    print(warned([group for cells in studies for group in checked_groups(cells)]))
 
 
 if __name__ == "__main__":

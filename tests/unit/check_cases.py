@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from hpml_jobs.checks import CheckResult
 from hpml_jobs.core.cell import Cell, Outcome, Protocol
+from hpml_jobs.core.check_result import CheckResult
 from hpml_jobs.core.formulas import gradient_bytes
 from hpml_jobs.core.measurements import (
     Card,

@@ -8,7 +8,6 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted
 from hpml_jobs.report.choose.rules import Candidate, Choice, Exclusion
 from hpml_jobs.report.frame import captions, series, style
-from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import cost, seconds
 from hpml_jobs.report.frame.picture import (
     Axes,
@@ -20,6 +19,7 @@ from hpml_jobs.report.frame.picture import (
     panels,
 )
 from hpml_jobs.report.frame.series import Point, Series
+from hpml_jobs.results.groups import ConditionGroup
 
 CAPTION = (
     "Timed epoch, the longest of all ranks, medians over runs; bars: intervals of the median, "

@@ -2,8 +2,9 @@
 
 from typing import Annotated, NamedTuple, Self
 
-from hpml_jobs.checks.result import Affected, Level, names
+from hpml_jobs.checks.result import names
 from hpml_jobs.core import formulas
+from hpml_jobs.core.check_result import Affected, Level
 from hpml_jobs.core.statistics import CONFIDENCE, ratio_interval
 from hpml_jobs.core.strategies import BASELINE
 from hpml_jobs.core.text import counted
@@ -11,7 +12,6 @@ from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Candidate, Choice, Exclusion
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, filled, item_table
-from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import (
     gigabytes,
     per_second,
@@ -21,6 +21,7 @@ from hpml_jobs.report.frame.numbers import (
     three_digits,
 )
 from hpml_jobs.report.frame.table import Table
+from hpml_jobs.results.groups import ConditionGroup
 
 
 def speedup_text(reference: Candidate, candidate: Candidate) -> str:

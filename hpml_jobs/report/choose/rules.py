@@ -13,11 +13,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpml_jobs.checks import Level
 from hpml_jobs.checks.disturbance import DISTURBED
-from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.check_result import Affected, Level
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.conditions import CPU_COUNT
 from hpml_jobs.core.errors import UsageError
@@ -26,7 +25,7 @@ from hpml_jobs.core.statistics import Interval, ratio_interval
 from hpml_jobs.core.strategies import BASELINE, Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame.captions import cell_label, cell_words
-from hpml_jobs.report.frame.decision import (
+from hpml_jobs.results.decision import (
     LEAST_GAP,
     LEAST_RUNS,
     Decision,
@@ -34,8 +33,8 @@ from hpml_jobs.report.frame.decision import (
     runs_to_exclude,
     scatter,
 )
-from hpml_jobs.report.frame.groups import Charged, ChargedRow, ConditionGroup, charged_gpus
-from hpml_jobs.report.frame.rows import Row
+from hpml_jobs.results.groups import Charged, ChargedRow, ConditionGroup, charged_gpus
+from hpml_jobs.results.rows import Row
 
 MIN_EFFICIENCY = 0.7
 """Least efficiency of a cell to ask for, unless the user says otherwise."""

@@ -6,7 +6,8 @@ The rules are in docs/choose_predict.md.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, NamedTuple, Self
 
-from hpml_jobs.checks.result import Affected
+from hpml_jobs.checks import checked_groups
+from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.report.choose import words
@@ -21,8 +22,6 @@ from hpml_jobs.report.choose.cost import (
 from hpml_jobs.report.choose.rules import Candidate, Choice, Wish, choose
 from hpml_jobs.report.frame import captions, learning
 from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, filled, item_table
-from hpml_jobs.report.frame.cells import public_study
-from hpml_jobs.report.frame.groups import ConditionGroup, complete_groups
 from hpml_jobs.report.frame.numbers import (
     accuracy,
     cost,
@@ -33,6 +32,8 @@ from hpml_jobs.report.frame.numbers import (
     three_digits,
 )
 from hpml_jobs.report.frame.table import Table
+from hpml_jobs.results.cells import public_study
+from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.study.snapshot import FolderSnapshot
 from hpml_jobs.study.study import commands_of
 
@@ -258,7 +259,7 @@ def choices(
     """
     made = []
     public = public_study(snapshots, {}, commands)
-    for group in complete_groups(public.results):
+    for group in checked_groups(public.results):
         if wish.epochs is not None and group.work is not None:
             raise HpmlError(
                 f"epochs={wish.epochs}: the {group.work.name} of an epoch of "

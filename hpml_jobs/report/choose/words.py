@@ -17,8 +17,8 @@ from hpml_jobs.report.frame.captions import (
     units,
     work_text,
 )
-from hpml_jobs.report.frame.decision import LEAST_RUNS, MOST_RUNS
 from hpml_jobs.report.frame.numbers import cost, per_second, percent, ratio, seconds, significant
+from hpml_jobs.results.decision import LEAST_RUNS, MOST_RUNS
 from hpml_jobs.study.study import command_with
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")

@@ -10,10 +10,10 @@ from hpml_jobs.report.frame.builder import (
     filled,
     row_sheet,
 )
-from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import count
-from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Sheet
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Row
 
 
 class Sent(NamedTuple):

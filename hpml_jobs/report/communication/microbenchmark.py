@@ -7,8 +7,8 @@ from hpml_jobs.core import formulas
 from hpml_jobs.core.disturbance import quiet_microbenchmarks
 from hpml_jobs.core.measurements import CollectiveKind, MicrobenchmarkPoint
 from hpml_jobs.core.record import Record
-from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.table import Sheet
+from hpml_jobs.results.groups import ConditionGroup
 
 FACTORS = {
     CollectiveKind.ALL_REDUCE: "2(N-1)/N",

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Self
 
 from hpml_jobs.checks.profiling import LAUNCH_MS, PROFILER_LIMIT
-from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import Phases, ProfilerSummary
 from hpml_jobs.core.place import Place
 from hpml_jobs.core.text import percent_text
@@ -22,7 +22,6 @@ from hpml_jobs.report.frame.builder import (
     rest,
     row_sheet,
 )
-from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import percent, seconds
 from hpml_jobs.report.frame.picture import (
     Axes,
@@ -32,8 +31,9 @@ from hpml_jobs.report.frame.picture import (
     marked,
     rows,
 )
-from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Sheet, Table
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Row
 
 PHASES_CAPTION = (
     "Seconds per {work} on the rank that waits least for others; below, least..most over all ranks "

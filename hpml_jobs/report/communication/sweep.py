@@ -11,7 +11,6 @@ from hpml_jobs.report.communication.microbenchmark import (
     kinds_of,
 )
 from hpml_jobs.report.frame import captions, style
-from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import gb_per_s
 from hpml_jobs.report.frame.picture import (
     Axes,
@@ -22,6 +21,7 @@ from hpml_jobs.report.frame.picture import (
     logarithmic,
     panels,
 )
+from hpml_jobs.results.groups import ConditionGroup
 
 CAPTION = (
     "{Kinds} of one message on idle devices after the last epoch: busbw = {factors} x bytes / "

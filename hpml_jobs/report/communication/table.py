@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Annotated, NamedTuple, Self
 
-from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
+from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.strategies import BandwidthKind
 from hpml_jobs.report.communication.messages import QUESTION, gradients_only
 from hpml_jobs.report.frame import captions
@@ -29,11 +29,11 @@ from hpml_jobs.report.frame.builder import (
     rest,
 )
 from hpml_jobs.report.frame.captions import cell_words, work_text
-from hpml_jobs.report.frame.figures import Figures
-from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import count, gb_per_s, percent, seconds
-from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Table
+from hpml_jobs.results.figures import Figures
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Row
 
 COMMUNICATION = (
     "Of the rank that waits least, which the other ranks wait for. Total: seconds in which any "

@@ -19,9 +19,9 @@ from hpml_jobs.report.compare.rules import (
 from hpml_jobs.report.compare.words import names_of
 from hpml_jobs.report.frame import style
 from hpml_jobs.report.frame.captions import MARK, cell_label
-from hpml_jobs.report.frame.decision import LEAST_GAP, Decision
 from hpml_jobs.report.frame.picture import Axes, Entry, Picture, files_of, rows
 from hpml_jobs.report.frame.table import Table
+from hpml_jobs.results.decision import LEAST_GAP, Decision
 from hpml_jobs.study.files import write_whole
 
 

@@ -7,9 +7,9 @@ from statistics import median
 import msgspec
 
 from hpml_jobs import __version__
-from hpml_jobs.checks import Level
-from hpml_jobs.checks.result import Affected
+from hpml_jobs.checks import checked_groups
 from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.check_result import Affected, Level
 from hpml_jobs.core.conditions import WORKLOAD
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import Card, Role
@@ -18,9 +18,9 @@ from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.validation import out_of_range
 from hpml_jobs.core.value import Upgrade, Value, decode_upgraded
 from hpml_jobs.report.frame.captions import setting, work_text
-from hpml_jobs.report.frame.cells import public_study
-from hpml_jobs.report.frame.groups import ConditionGroup, complete_groups
-from hpml_jobs.report.frame.rows import Row
+from hpml_jobs.results.cells import public_study
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Row
 from hpml_jobs.study.files import encode, read_bytes, reason_of, write_whole
 from hpml_jobs.study.snapshot import FolderSnapshot
 
@@ -203,7 +203,7 @@ def reference_of(study: str, snapshots: Iterable[FolderSnapshot]) -> Reference:
                 conditions=group.conditions,
                 cells=tuple(_cell(group, row) for row in group.rows),
             )
-            for group in complete_groups(results)
+            for group in checked_groups(results)
         ),
     )
     if not reference.has_numbers:

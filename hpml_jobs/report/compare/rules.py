@@ -28,7 +28,7 @@ from hpml_jobs.report.compare.reference import (
     ReferenceGroup,
     Work,
 )
-from hpml_jobs.report.frame.decision import (
+from hpml_jobs.results.decision import (
     LEAST_GAP,
     Comparison,
     Decision,
@@ -37,7 +37,7 @@ from hpml_jobs.report.frame.decision import (
     scatter,
     smallest_difference,
 )
-from hpml_jobs.report.frame.groups import differing
+from hpml_jobs.results.groups import differing
 
 PARTS = {
     "compute_s": "compute",

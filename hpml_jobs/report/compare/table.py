@@ -16,15 +16,15 @@ from hpml_jobs.report.compare.rules import PARTS, ComparedCell, ComparedGroup, K
 from hpml_jobs.report.compare.words import label, listed, no_number, size
 from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, item_table
 from hpml_jobs.report.frame.captions import cell_label, cell_words
-from hpml_jobs.report.frame.decision import (
+from hpml_jobs.report.frame.numbers import percent, seconds
+from hpml_jobs.report.frame.table import Table
+from hpml_jobs.results.decision import (
     LEAST_RUNS,
     MOST_RUNS,
     Decision,
     runs_to_show,
     smallest_difference,
 )
-from hpml_jobs.report.frame.numbers import percent, seconds
-from hpml_jobs.report.frame.table import Table
 
 SPLIT = "Compute and exposed communication: instrumented epoch. Stall: timed epoch."
 

@@ -9,8 +9,8 @@ from hpml_jobs.core.text import counted, percent_text
 from hpml_jobs.report.compare.reference import EPOCH, ReferenceCell, ReferenceGroup
 from hpml_jobs.report.compare.rules import ComparedCell, ComparedGroup, StudyComparison
 from hpml_jobs.report.frame.captions import cell_words
-from hpml_jobs.report.frame.decision import LEAST_RUNS, Decision, Ratio
 from hpml_jobs.report.frame.numbers import percent
+from hpml_jobs.results.decision import LEAST_RUNS, Decision, Ratio
 
 CAPTION = (
     "Medians over runs of the seconds of {timed}. Change: ratio B to A "

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hpml_jobs.checks.result import CheckResult, worst_level
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.check_result import CheckResult, worst_level
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.report.frame import learning
 from hpml_jobs.report.frame.captions import row_label
-from hpml_jobs.report.frame.cells import CellResult
-from hpml_jobs.report.frame.figures import figures_of, gpu_figures
-from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.lab.selection import LabLine
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.training import curves
 from hpml_jobs.report.training.curves import Curve, NoCurveError
+from hpml_jobs.results.cells import CellResult
+from hpml_jobs.results.figures import figures_of, gpu_figures
+from hpml_jobs.results.rows import Row
 
 if TYPE_CHECKING:
     import pandas as pd

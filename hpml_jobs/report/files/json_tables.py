@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 
-from hpml_jobs.report.frame.cells import CellResult
-from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.warnings import Cause, causes
+from hpml_jobs.results.cells import CellResult
+from hpml_jobs.results.rows import Row
 from hpml_jobs.study.files import encode
 
 SCHEMA = 4

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hpml_jobs.checks import Level
-from hpml_jobs.checks.result import Affected, names
+from hpml_jobs.checks.result import names
+from hpml_jobs.core.check_result import Affected, Level
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import counted
 from hpml_jobs.report.frame.captions import cell_words
-from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.rows import Row
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Row
 
 
 class Answer(NamedTuple):

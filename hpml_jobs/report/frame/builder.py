@@ -4,13 +4,13 @@ import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 
-from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.check_result import Affected
 from hpml_jobs.report.frame import captions
-from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import DASH
-from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Block, Line, Sheet, Table
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Row
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.built_in import DATASETS, UNREPORTED, UNREPORTED_MODEL
+from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.conditions import (
     CPU_MODEL,
     GPU_MODEL,
@@ -18,10 +18,10 @@ from hpml_jobs.core.place import Place, Setup
 from hpml_jobs.core.strategies import BASELINE, Device, Loader
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Optimizer, Workload
-from hpml_jobs.report.frame.figures import LeftOut
-from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import DASH, OOM, count
-from hpml_jobs.report.frame.rows import Row, Work
+from hpml_jobs.results.figures import LeftOut
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Row, Work
 
 NO_TRAIN = "train_s is not reported, only whole epochs"
 NO_TRAIN_OF_RATE = "train_s is not reported, only rates"

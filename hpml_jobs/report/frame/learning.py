@@ -12,9 +12,9 @@ from hpml_jobs.core.measurements import Epoch, Share
 from hpml_jobs.core.record import Rank, Record
 from hpml_jobs.report.frame.builder import Shown
 from hpml_jobs.report.frame.captions import by_reason, full_label
-from hpml_jobs.report.frame.figures import TRAINED
-from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.rows import Row
+from hpml_jobs.results.figures import TRAINED
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Row
 
 OfRun = Callable[[Record], float | None]
 """A function that returns a number of one run, or None if the run has none."""

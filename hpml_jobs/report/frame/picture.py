@@ -11,12 +11,12 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.place import Place
 from hpml_jobs.report.frame import captions, style
 from hpml_jobs.report.frame.captions import EXPLAINED, MARK
-from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.rows import Row
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Row
 from hpml_jobs.study.files import read_from
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import natural_key
 from hpml_jobs.report.frame import style
 from hpml_jobs.report.frame.captions import EXPLAINED
-from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.picture import Axes, Entry, logarithmic
+from hpml_jobs.results.groups import ConditionGroup
 
 LINES = 24
 """The most lines in a panel: a colour for each strategy, a marker for each batch."""

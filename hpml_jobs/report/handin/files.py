@@ -8,10 +8,9 @@ from collections import Counter
 from pathlib import Path
 from string import Template
 
-from hpml_jobs.checks import Level
-from hpml_jobs.checks.result import Affected, Tier
 from hpml_jobs.core.built_in import DATASETS
 from hpml_jobs.core.cell import Cell, Protocol
+from hpml_jobs.core.check_result import Affected, Level, Tier
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Loader, Strategy
 from hpml_jobs.core.text import printable

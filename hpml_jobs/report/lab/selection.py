@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, NamedTuple, Self
 
-from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.cell import Cell, Outcome, Protocol
+from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.place import Place, Setup, baseline_setup, place_of, setup_order
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Baseline, Device, Strategy
@@ -18,10 +18,10 @@ from hpml_jobs.report.frame.builder import (
     filled,
     texts_of,
 )
-from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import DASH, OOM, gb_per_s, percent, ratio, seconds
-from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Block, Line, Table
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Row
 
 
 class StrategyRows(Value, frozen=True, kw_only=True):

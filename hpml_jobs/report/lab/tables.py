@@ -3,17 +3,14 @@
 import re
 from collections.abc import Callable, Iterable
 
-from hpml_jobs.checks.result import Affected
 from hpml_jobs.checks.waiting import IMBALANCE_LIMIT
+from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.record import Record, least_waiting
 from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame import captions, references
 from hpml_jobs.report.frame.builder import TableText
-from hpml_jobs.report.frame.figures import PEAK_FROM_BYTES
-from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import DASH, count, seconds
-from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Block, Line, Table
 from hpml_jobs.report.lab.selection import (
     StrategyRows,
@@ -39,6 +36,10 @@ from hpml_jobs.report.lab.words import (
     loader_workers,
     time,
 )
+from hpml_jobs.results.figures import PEAK_FROM_BYTES
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.pairs import pairs
+from hpml_jobs.results.rows import Row
 
 
 class StrategyTables(Value, frozen=True, kw_only=True):
@@ -123,7 +124,7 @@ SAME_GLOBAL_BATCH = "speedups at the same global batch are in the table Scaling"
 
 def _elsewhere(selection: StrategyRows) -> list[str]:
     """Return where the speedups are of a strategy that has them at the same global batch only."""
-    in_strong = {pair.parallel.place for pair in references.pairs(selection.group)}
+    in_strong = {pair.parallel.place for pair in pairs(selection.group)}
     parallel = [row for row in selection.parallel_rows if row.timing]
     if any(row.speedup is not None for row in parallel):
         return []

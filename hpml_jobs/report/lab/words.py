@@ -6,8 +6,8 @@ from typing import NamedTuple
 from hpml_jobs.core.place import setup_order
 from hpml_jobs.core.strategies import BandwidthKind, Device, Strategy
 from hpml_jobs.report.frame.captions import one_work, row_label
-from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.rows import Row
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Row
 
 TIME = "Time: seconds of one epoch, the longest of all ranks, data loading included."
 WINDOW = "Time: seconds of {what} at the rate of the timed window, of the slowest process."

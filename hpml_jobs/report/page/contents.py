@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from hpml_jobs import __version__
-from hpml_jobs.checks.result import Level, Tier
+from hpml_jobs.core.check_result import Level, Tier
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import counted
 from hpml_jobs.report import warnings
@@ -17,7 +17,6 @@ from hpml_jobs.report.communication import messages
 from hpml_jobs.report.communication.table import bandwidths, communication_seconds
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.answers import Answer
-from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import cost, per_second, ratio
 from hpml_jobs.report.frame.picture import Picture
 from hpml_jobs.report.frame.table import Table
@@ -46,6 +45,7 @@ from hpml_jobs.report.scaling.questions import epoch_by_batch, speedups
 from hpml_jobs.report.training.quality import large_batch, remedies
 from hpml_jobs.report.training.replicas import gradients_enough, why_set_epoch
 from hpml_jobs.report.warnings import Cause
+from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.study.files import read_from
 
 TRAINING = ("loss", "quantization")

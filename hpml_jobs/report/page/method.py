@@ -9,7 +9,7 @@ from hpml_jobs.core.gpus import link_text
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.record import Facts, Record
 from hpml_jobs.report.frame.captions import first_few
-from hpml_jobs.report.frame.groups import ConditionGroup
+from hpml_jobs.results.groups import ConditionGroup
 
 SHOWN = 8
 """The most values of a fact that are listed."""

@@ -3,13 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.strategies import BASELINE, Strategy
 from hpml_jobs.predict.forecast import Forecast
 from hpml_jobs.predict.model import Skill
 from hpml_jobs.predict.place import Target
 from hpml_jobs.report.frame import captions, series, style
-from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import per_second, percent
 from hpml_jobs.report.frame.picture import (
     Axes,
@@ -21,6 +20,7 @@ from hpml_jobs.report.frame.picture import (
     panels,
 )
 from hpml_jobs.report.frame.series import Point, Series
+from hpml_jobs.results.groups import ConditionGroup
 
 CAPTION = (
     "{what} per {unit} in an iteration of median length, on N {units}: level is ideal. Dashed: "

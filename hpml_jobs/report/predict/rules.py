@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from hpml_jobs.checks import Level
 from hpml_jobs.checks.cpus import OVERSUBSCRIBED
-from hpml_jobs.checks.result import Affected, names
+from hpml_jobs.checks.result import names
+from hpml_jobs.core.check_result import Affected, Level
 from hpml_jobs.core.cluster import Cluster, Launcher
 from hpml_jobs.core.conditions import CPU_COUNT
 from hpml_jobs.core.errors import UsageError
@@ -12,8 +12,8 @@ from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.predict.forecast import Forecast, Prediction, Refusal, predict
 from hpml_jobs.predict.place import Observation, Target, changed, distance, series_of
 from hpml_jobs.predict.question import Question, targets_of
-from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.rows import Row
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Row
 from hpml_jobs.study.study import command_with, commands_of, has_grid
 
 ALL_MEASURED = "every place of the question was measured (collect shows it); ask for another gpus="

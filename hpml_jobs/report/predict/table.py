@@ -5,6 +5,7 @@ from typing import Annotated, Any, NamedTuple, Self
 
 import msgspec
 
+from hpml_jobs.checks import checked_groups
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.place import Setup
@@ -32,12 +33,12 @@ from hpml_jobs.report.frame.captions import (
     unit,
     units,
 )
-from hpml_jobs.report.frame.cells import public_study
-from hpml_jobs.report.frame.groups import Charged, ConditionGroup, charged_gpus, complete_groups
 from hpml_jobs.report.frame.numbers import cost, per_second, percent, seconds
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.predict import rules
 from hpml_jobs.report.predict.rules import forecast
+from hpml_jobs.results.cells import public_study
+from hpml_jobs.results.groups import Charged, ConditionGroup, charged_gpus
 from hpml_jobs.study.snapshot import FolderSnapshot
 
 NULL_SHOWN = (
@@ -325,7 +326,7 @@ def forecasts(
     """
     made, faults = list[GroupForecast](), list[UsageError]()
     public = public_study(snapshots, {}, commands)
-    for group in complete_groups(public.results):
+    for group in checked_groups(public.results):
         if not group.timed:
             continue
         try:

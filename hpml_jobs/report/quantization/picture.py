@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hpml_jobs.report.frame import style
-from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.learning import Mean
 from hpml_jobs.report.frame.picture import (
     Axes,
@@ -13,6 +12,7 @@ from hpml_jobs.report.frame.picture import (
     rows,
 )
 from hpml_jobs.report.quantization.table import quantized, results
+from hpml_jobs.results.groups import ConditionGroup
 
 ACCURACY = (
     "Accuracy on the whole test set, mean over seeds; bars: one sample standard deviation over "

@@ -19,7 +19,6 @@ from hpml_jobs.report.frame.builder import (
     item_table,
     row_name,
 )
-from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.learning import Mean
 from hpml_jobs.report.frame.numbers import (
     accuracy,
@@ -27,6 +26,7 @@ from hpml_jobs.report.frame.numbers import (
     ratio,
 )
 from hpml_jobs.report.frame.table import Sheet, Table
+from hpml_jobs.results.groups import ConditionGroup
 
 QUANTIZATION = (
     "Quantized after training, evaluated on the whole test set. int8: integers in -128..127, "

@@ -6,13 +6,13 @@ from enum import Enum
 from itertools import combinations, pairwise, product
 from typing import NamedTuple
 
-from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.place import Place
 from hpml_jobs.report.frame import captions
-from hpml_jobs.report.frame.decision import Comparison, compare, compare_all, runs_needed
-from hpml_jobs.report.frame.groups import ConditionGroup, differing
 from hpml_jobs.report.frame.numbers import ratio, seconds
-from hpml_jobs.report.frame.rows import Row
+from hpml_jobs.results.decision import Comparison, compare, compare_all, runs_needed
+from hpml_jobs.results.groups import ConditionGroup, differing
+from hpml_jobs.results.rows import Row
 
 
 def several(group: ConditionGroup) -> bool:
@@ -95,7 +95,7 @@ def in_rounds(starts: Iterable[Sequence[str]]) -> bool:
 def comparison_text(comparison: Comparison) -> str:
     """Return in words how the subject's times compare with the other's, with the ratio.
 
-    >>> from hpml_jobs.report.frame.decision import compare
+    >>> from hpml_jobs.results.decision import compare
     >>> comparison_text(compare([8.0, 8.1, 8.2, 8.1], [8.2, 8.0, 8.1, 8.1]))
     'no significant difference: 1.00 [0.976, 1.02] times the seconds'
     >>> comparison_text(compare([9.0, 9.1, 9.2, 9.3], [8.0, 8.1, 8.2, 8.1]))

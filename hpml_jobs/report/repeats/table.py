@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.checks.comparability import SCATTER_LIMIT
-from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.statistics import (
     RESAMPLES,
@@ -24,10 +24,7 @@ from hpml_jobs.report.frame.builder import (
     row_name,
     row_sheet,
 )
-from hpml_jobs.report.frame.figures import Figures, bandwidth
-from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import count, percent, ratio, seconds
-from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.report.repeats.compared import (
     Order,
@@ -38,6 +35,9 @@ from hpml_jobs.report.repeats.compared import (
     rivals,
     several,
 )
+from hpml_jobs.results.figures import Figures, bandwidth
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Row
 
 REPEATS = (
     "A run is a new launch. Interval: order statistics; it contains the true median with a "

@@ -6,16 +6,12 @@ from math import hypot
 from statistics import median
 from typing import Any, NamedTuple
 
-from hpml_jobs.checks.result import Affected, Level
 from hpml_jobs.core import formulas
+from hpml_jobs.core.check_result import Affected, Level
 from hpml_jobs.core.place import Place
 from hpml_jobs.core.record import Rank
 from hpml_jobs.core.statistics import CONFIDENCE, bootstrap, percentiles
 from hpml_jobs.core.text import listed
-from hpml_jobs.report.frame.cells import CellResult
-from hpml_jobs.report.frame.decision import LEAST_RUNS, has_largest
-from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.scaling.causes import (
     EACH_OTHER,
     SETS,
@@ -27,6 +23,10 @@ from hpml_jobs.report.scaling.causes import (
     shapley,
 )
 from hpml_jobs.report.scaling.seconds import EPOCH, late_rank, parts, seconds_of
+from hpml_jobs.results.cells import CellResult
+from hpml_jobs.results.decision import LEAST_RUNS, has_largest
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Row
 
 Times = Mapping[Any, float]
 """What is known of a run: its epoch, and seconds by name or its share without sets of causes."""

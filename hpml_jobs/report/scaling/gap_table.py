@@ -14,13 +14,13 @@ from hpml_jobs.report.frame.builder import (
     left_out,
     row_name,
 )
-from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import ratio
 from hpml_jobs.report.frame.picture import Axes, Panel, Picture, cell_label, cut, panels
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.scaling.causes import Cause
 from hpml_jobs.report.scaling.gap import Gap, Part
 from hpml_jobs.report.scaling.sentence import digits, sentence
+from hpml_jobs.results.groups import ConditionGroup
 
 
 def _with_interval(part: Part) -> str:

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from hpml_jobs.core.statistics import ratio_interval
 from hpml_jobs.report.frame import captions, series, style
-from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import percent, ratio
 from hpml_jobs.report.frame.picture import (
     Axes,
@@ -16,9 +15,10 @@ from hpml_jobs.report.frame.picture import (
     named,
     panels,
 )
-from hpml_jobs.report.frame.references import Pair, pairs
-from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.series import Point, Series
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.pairs import Pair, pairs
+from hpml_jobs.results.rows import Row
 
 GROUPS = 3
 """The most groups in a picture."""

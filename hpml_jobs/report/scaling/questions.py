@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.text import counted
 from hpml_jobs.report.frame.answers import (
     Answer,
@@ -23,10 +23,10 @@ from hpml_jobs.report.frame.captions import (
     unit,
     units,
 )
-from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import count, milliseconds, ratio, seconds
-from hpml_jobs.report.frame.references import Pair, pairs
-from hpml_jobs.report.frame.rows import Row
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.pairs import Pair, pairs
+from hpml_jobs.results.rows import Row
 
 Q1 = ("Q1", "Time on one {unit} by batch")
 Q2 = ("Q2", "Speedup, weak and strong scaling")

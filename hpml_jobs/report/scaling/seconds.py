@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.record import Record, least_waiting
-from hpml_jobs.report.frame.figures import Figures
-from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.scaling.causes import EACH_OTHER, Cause, Parts
+from hpml_jobs.results.figures import Figures
+from hpml_jobs.results.rows import Row
 
 EPOCH, COMPUTE = "epoch", "compute"
 

@@ -6,11 +6,11 @@ from hpml_jobs.checks.peers import EFFICIENCY_LIMIT
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.text import counted, listed
 from hpml_jobs.report.frame.captions import mark, unit, units
-from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import ratio, significant
-from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.scaling.causes import Cause
 from hpml_jobs.report.scaling.gap import Gap, Without
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Row
 
 NEARLY_IDEAL = 0.95
 """The share of the ideal speedup from which there is nothing to explain."""

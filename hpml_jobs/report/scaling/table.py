@@ -16,11 +16,11 @@ from hpml_jobs.report.frame.builder import (
     left_out,
     line_table,
 )
-from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import per_second, ratio, seconds
-from hpml_jobs.report.frame.references import Pair, pairs
-from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Table
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.pairs import Pair, pairs
+from hpml_jobs.results.rows import Row
 
 SCALING = (
     "{what}; in stall the device waits for a batch{sum}. {unit}/s: {processed} processed, padding "

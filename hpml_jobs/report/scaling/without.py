@@ -10,9 +10,9 @@ from hpml_jobs.core.collective_times import Array, Seconds, begins_of
 from hpml_jobs.core.measurements import Epoch, Role
 from hpml_jobs.core.record import Rank, Record
 from hpml_jobs.report.frame.arrays import NoArraysError, read_arrays
-from hpml_jobs.report.frame.cells import CellResult
 from hpml_jobs.report.scaling.causes import SETS, Cause, Causes, NoReplayError
 from hpml_jobs.report.scaling.replay import Case, Recording, recording, replay
+from hpml_jobs.results.cells import CellResult
 
 PROOF = 0.03
 """The replay with all causes deviates by at most this share from the instrumented epoch."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, NamedTuple, Self, TypeVar
 
-from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import Epoch, Role
 from hpml_jobs.core.place import Place
@@ -22,11 +22,11 @@ from hpml_jobs.report.frame.builder import (
     row_sheet,
 )
 from hpml_jobs.report.frame.captions import by_reason
-from hpml_jobs.report.frame.cells import CellResult
-from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.numbers import loss, milliseconds
-from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Sheet, Table
+from hpml_jobs.results.cells import CellResult
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Row
 
 if TYPE_CHECKING:
     from hpml_jobs.report.frame.arrays import Values

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from hpml_jobs.core.place import setup_order
 from hpml_jobs.report.frame import style
 from hpml_jobs.report.frame.captions import full_label
-from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.picture import (
     PANELS,
     Axes,
@@ -17,9 +16,10 @@ from hpml_jobs.report.frame.picture import (
     logarithmic,
     panels,
 )
-from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.training import curves
 from hpml_jobs.report.training.curves import Curve, NoCurveError
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Row
 
 POINTS, SMOOTH_POINTS = 2_000, 200
 """The most points of a thin and of a thick line: more are invisible, but enlarge the SVG."""

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, NamedTuple, Self
 
-from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.check_result import Affected
 from hpml_jobs.report.frame import captions, learning
 from hpml_jobs.report.frame.answers import (
     Answer,
@@ -25,11 +25,11 @@ from hpml_jobs.report.frame.builder import (
     row_name,
 )
 from hpml_jobs.report.frame.captions import cell_words, shown, unit, units
-from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.learning import Mean, compare_means, mean_text
 from hpml_jobs.report.frame.numbers import DASH, accuracy, bits, count, loss
-from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Block, Line, Sheet, Table
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Row
 
 TABLE_4 = (
     "After the last epoch: average training loss, training accuracy (during training), and "

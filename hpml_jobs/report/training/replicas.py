@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple, Self
 
 import msgspec
 
-from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.place import place_of
 from hpml_jobs.core.record import Rank, Record
 from hpml_jobs.report.frame import learning
@@ -20,12 +20,12 @@ from hpml_jobs.report.frame.builder import (
     rest,
 )
 from hpml_jobs.report.frame.captions import cell_words, shown
-from hpml_jobs.report.frame.groups import ConditionGroup
 from hpml_jobs.report.frame.learning import Mean, compare_means, mean_text
 from hpml_jobs.report.frame.numbers import accuracy, loss, significant
-from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.training import curves
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Row
 
 REPLICAS = (
     "Loss and accuracy of the last epoch of training, over all samples of all ranks. Test: the "

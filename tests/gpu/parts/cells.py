@@ -4,7 +4,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from hpml_jobs.checks import Level, check_record
+from hpml_jobs.checks import check_record
+from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Strategy

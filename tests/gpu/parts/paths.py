@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from hpml_jobs.checks import Level
 from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.strategies import Device, Loader
 from hpml_jobs.core.training_path import CompileMode, Precision, TrainingPath
 from tests.gpu.bench import Bench

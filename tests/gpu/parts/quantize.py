@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from hpml_jobs.checks import Level
 from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.quantization import Quantize
 from tests.gpu.bench import Bench
 from tests.gpu.figures import Figure

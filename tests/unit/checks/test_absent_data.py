@@ -3,7 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.checks import Level, check_record, check_study
+from hpml_jobs.checks import check_record, check_study
+from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.measurements import Card, Microbenchmark
 from tests.unit.check_cases import (
     change_communication,

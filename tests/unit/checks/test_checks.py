@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from hpml_jobs import checks
-from hpml_jobs.checks import Level, check_record, check_study, in_short
-from hpml_jobs.checks.result import TIMES, Affected, Tier
+from hpml_jobs.checks import check_record, check_study
 from hpml_jobs.core.cell import Cell, Outcome, Protocol
+from hpml_jobs.core.check_result import TIMES, Affected, Level, Tier, in_short
 from hpml_jobs.core.measurements import CollectiveKind, Compilation, Memory, Stalls, Step, Volume
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.script import Script

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from hpml_jobs.checks import Level, check_record, check_study
-from hpml_jobs.checks.result import Affected
+from hpml_jobs.checks import check_record, check_study
+from hpml_jobs.core.check_result import Affected, Level
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import decode
 from tests.unit.check_cases import result_of

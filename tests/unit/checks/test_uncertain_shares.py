@@ -5,8 +5,8 @@ from itertools import permutations
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.checks import Level, check_record, check_study
-from hpml_jobs.checks.result import Affected, Tier
+from hpml_jobs.checks import check_record, check_study
+from hpml_jobs.core.check_result import Affected, Level, Tier
 from hpml_jobs.core.noise import error_of_median, run_noise
 from hpml_jobs.core.strategies import Device
 from tests.unit.builders import a_cell

@@ -3,8 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.checks import Level, check_record
+from hpml_jobs.checks import check_record
 from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.measurements import Stalls
 from hpml_jobs.core.strategies import Device, Loader
 from tests.unit.builders import a_cell

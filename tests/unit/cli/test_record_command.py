@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hpml_jobs.checks import Level
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import CellFile, Outcome
+from hpml_jobs.core.check_result import Level
 from hpml_jobs.report.key_numbers import as_text, key_numbers
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.study import Study

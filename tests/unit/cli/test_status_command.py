@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from hpml_jobs.checks import CheckResult, Level
 from hpml_jobs.cli.console import states_table, usage_line
 from hpml_jobs.cli.hints import hints_for
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.check_result import CheckResult, Level
 from hpml_jobs.status.states import cell_states, study_status
 from hpml_jobs.status.usage import usage_of
 from hpml_jobs.status.watch import follow, latest_running

@@ -9,8 +9,8 @@ from hpml_jobs.core.collective_times import KINDS, PURPOSES, Begins
 from hpml_jobs.core.measurements import Exchange, Phases
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.report.frame.figures import counted_runs
 from hpml_jobs.report.key_numbers import key_numbers
+from hpml_jobs.results.figures import counted_runs
 from hpml_jobs.worker.results import split_exchange
 from tests.unit.builders import a_cell, a_record
 from tests.unit.study_builder import StudyBuilder

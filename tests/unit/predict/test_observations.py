@@ -5,9 +5,9 @@ import pytest
 
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.training_path import Precision, TrainingPath
-from hpml_jobs.report.frame.cells import CellResult
-from hpml_jobs.report.frame.rows import make_rows
 from hpml_jobs.report.predict.rules import observation
+from hpml_jobs.results.cells import CellResult
+from hpml_jobs.results.rows import make_rows
 from tests.unit.builders import a_cell, a_record
 
 

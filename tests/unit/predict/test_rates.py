@@ -15,11 +15,11 @@ from hpml_jobs.predict.forecast import Method, Prediction, Refusal, predict
 from hpml_jobs.predict.place import Observation, Target
 from hpml_jobs.predict.question import Question
 from hpml_jobs.predict.rates import GROWTH, in_node, over_nodes
-from hpml_jobs.report.frame.cells import CellResult
-from hpml_jobs.report.frame.rows import make_rows
 from hpml_jobs.report.predict.rules import forecast, observation
 from hpml_jobs.report.predict.table import predictions
 from hpml_jobs.report.report import make_report
+from hpml_jobs.results.cells import CellResult
+from hpml_jobs.results.rows import make_rows
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hpml_jobs.checks import CheckResult
+from hpml_jobs.core.check_result import CheckResult
 from tests.unit.study_builder import StudyBuilder
 
 Checks = dict[str, tuple[CheckResult, ...]]

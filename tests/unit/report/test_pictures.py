@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from hpml_jobs.checks import CheckResult, Level
 from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.check_result import CheckResult, Level
 from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.report import pictures as plots
 from hpml_jobs.report.frame import picture as picture_module

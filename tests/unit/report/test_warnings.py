@@ -7,10 +7,9 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from hpml_jobs.checks import CheckResult, Level
-from hpml_jobs.checks.result import Affected, Tier
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.check_result import Affected, CheckResult, Level, Tier
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.files import json_tables, latex, markdown
 from hpml_jobs.report.files.screen import show_all

@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 import pytest
 
 from hpml_jobs.core.record import Record
-from hpml_jobs.report.frame.cells import CellResult
-from hpml_jobs.report.frame.figures import figures_of
-from hpml_jobs.report.frame.groups import ConditionGroup
-from hpml_jobs.report.frame.rows import Row
 from hpml_jobs.report.report import make_report
 from hpml_jobs.report.scaling.causes import Cause, Causes, NoReplayError, Parts
 from hpml_jobs.report.scaling.gap import medians_of, replayed_parts
 from hpml_jobs.report.scaling.seconds import EPOCH, parts, seconds_of
 from hpml_jobs.report.scaling.without import replays
+from hpml_jobs.results.cells import CellResult
+from hpml_jobs.results.figures import figures_of
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Row
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
 from tests.conftest import Program

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hpml_jobs import checks
-from hpml_jobs.checks import Level
+from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.study.attempt import OBSERVE_VARIABLE

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.checks import CheckResult, Level
+from hpml_jobs.core.check_result import CheckResult, Level
 from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Device, Strategy

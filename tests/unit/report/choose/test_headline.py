@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.checks import CheckResult, Level
+from hpml_jobs.core.check_result import CheckResult, Level
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.choose.rules import Wish
 from hpml_jobs.report.choose.table import choices

@@ -3,14 +3,13 @@
 import msgspec
 import pytest
 
-from hpml_jobs.checks import CheckResult, Level
-from hpml_jobs.checks.result import Affected
 from hpml_jobs.core.cell import Outcome, Protocol
+from hpml_jobs.core.check_result import Affected, CheckResult, Level
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.report.compare.document import comparison_picture, make_comparison
 from hpml_jobs.report.compare.reference import reference_of
-from hpml_jobs.report.frame.decision import Decision
+from hpml_jobs.results.decision import Decision
 from hpml_jobs.study.snapshot import read_snapshots
 from tests.unit.builders import RESNET, V100, a_cell, a_record, texts_by_label
 from tests.unit.check_cases import change_scheduling, device_snapshot

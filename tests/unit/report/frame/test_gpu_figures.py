@@ -6,11 +6,11 @@ import pytest
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.measurements import Card, Startup
 from hpml_jobs.report.files.csv_tables import flat
-from hpml_jobs.report.frame.cells import CellResult
-from hpml_jobs.report.frame.figures import GpuFigures, gpu_figures
-from hpml_jobs.report.frame.groups import group
 from hpml_jobs.report.key_numbers import key_numbers, lines
 from hpml_jobs.report.page.method import environment
+from hpml_jobs.results.cells import CellResult
+from hpml_jobs.results.figures import GpuFigures, gpu_figures
+from hpml_jobs.results.groups import group
 from tests.unit.builders import a_cell, a_record
 from tests.unit.check_cases import FACTS, clean_record, imported_record, samples_at
 

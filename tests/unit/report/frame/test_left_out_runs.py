@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from hpml_jobs.checks import check_record
-from hpml_jobs.checks.result import Affected
 from hpml_jobs.cli.main import run
+from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import SlowIterations
-from hpml_jobs.report.frame.figures import counted_runs
+from hpml_jobs.results.figures import counted_runs
 from tests.unit.builders import a_cell, a_record, texts_by_label
 from tests.unit.check_cases import change_epoch, change_scheduling
 

@@ -13,7 +13,7 @@ import pytest
 
 from hpml_jobs.core.formulas import coverage_of_range
 from hpml_jobs.core.statistics import interval
-from hpml_jobs.report.frame.decision import smallest_difference
+from hpml_jobs.results.decision import smallest_difference
 
 BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "decisions.py"
 _spec = importlib.util.spec_from_file_location("decisions", BENCHMARK)

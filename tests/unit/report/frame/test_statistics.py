@@ -6,8 +6,9 @@ from random import Random
 import pytest
 
 from hpml_jobs.core.statistics import Sample, interval, ratio_interval
-from hpml_jobs.report.frame import decision
-from hpml_jobs.report.frame.decision import (
+from hpml_jobs.report.repeats.compared import comparison_text
+from hpml_jobs.results import decision
+from hpml_jobs.results.decision import (
     Decision,
     compare,
     compare_all,
@@ -17,7 +18,6 @@ from hpml_jobs.report.frame.decision import (
     paired_ratio,
     signed_ranks_p,
 )
-from hpml_jobs.report.repeats.compared import comparison_text
 
 
 def test_interval_of_one_run_is_none():

@@ -7,7 +7,7 @@ from hpml_jobs.core.cell import Outcome, Protocol
 from hpml_jobs.core.measurements import Communication, Imported, Message, Role
 from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.report.frame.figures import figures_of, medians, peak_of
+from hpml_jobs.results.figures import figures_of, medians, peak_of
 from tests.unit.builders import (
     PUBLISHED_S,
     a_cell,

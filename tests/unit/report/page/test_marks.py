@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from hpml_jobs.checks import CheckResult, Level
-from hpml_jobs.checks.result import Affected
+from hpml_jobs.core.check_result import Affected, CheckResult, Level
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.proposal import proposal
 from hpml_jobs.report.choose.rules import Wish, choose

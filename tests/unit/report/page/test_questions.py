@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from hpml_jobs.checks.result import Affected, CheckResult, Level
 from hpml_jobs.core.cell import Protocol
+from hpml_jobs.core.check_result import Affected, CheckResult, Level
 from hpml_jobs.core.measurements import Imported
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import SyncBuffers

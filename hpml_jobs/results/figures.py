@@ -8,8 +8,8 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import msgspec
 
-from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
+from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.conditions import precision_of
 from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.gpus import link_text

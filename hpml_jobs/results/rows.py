@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from hpml_jobs.checks.result import Affected
 from hpml_jobs.core import formulas
 from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.noise import error_of_median
 from hpml_jobs.core.place import Place, Setup, place_of, setup_of, setup_order
 from hpml_jobs.core.record import Record
@@ -15,8 +15,8 @@ from hpml_jobs.core.statistics import Sample
 from hpml_jobs.core.strategies import Baseline, Strategy
 from hpml_jobs.core.training_path import accumulation
 from hpml_jobs.core.value import Value
-from hpml_jobs.report.frame.cells import CellResult
-from hpml_jobs.report.frame.figures import (
+from hpml_jobs.results.cells import CellResult
+from hpml_jobs.results.figures import (
     NO_FIGURES,
     Bandwidth,
     Figures,

@@ -5,11 +5,9 @@ from functools import cached_property
 
 import msgspec
 
-from hpml_jobs import checks
-from hpml_jobs.checks import CheckResult, Level
-from hpml_jobs.checks.result import Affected, Tier, worst_level
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Cell, Protocol
+from hpml_jobs.core.check_result import Affected, CheckResult, Level, Tier, worst_level
 from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.conditions import (
     CODE,
@@ -25,8 +23,8 @@ from hpml_jobs.core.record import Model, Record
 from hpml_jobs.core.strategies import Baseline, Device
 from hpml_jobs.core.text import NaturalKey, natural_key
 from hpml_jobs.core.value import Value
-from hpml_jobs.report.frame.cells import CellResult
-from hpml_jobs.report.frame.rows import Row, Timing, Work, make_rows, place_order
+from hpml_jobs.results.cells import CellResult
+from hpml_jobs.results.rows import Row, Timing, Work, make_rows, place_order
 
 
 class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
@@ -261,15 +259,15 @@ def _follows_from_name(what: str, tables: Sequence[Mapping[str, str]]) -> bool:
 def complete_groups(
     cells: Sequence[CellResult], baseline: Baseline = Baseline.SINGLE
 ) -> list[ConditionGroup]:
-    """Return a study's condition groups with their checks, each with what other groups measured."""
-    records = [result.record for result in cells if result.record is not None and result.measured]
-    check_results = checks.check_study(records)
+    """Return a study's condition groups, each with its name and with what other groups measured.
+
+    They have no checks yet: `checks.checked_groups` returns them with their checks.
+    """
     groups = group(cells, baseline)
     return [
         msgspec.structs.replace(
             group,
             name=_name(number, group, groups),
-            checks=check_results,
             elsewhere=_elsewhere(group, groups),
         )
         for number, group in enumerate(groups, start=1)

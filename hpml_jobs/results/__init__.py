@@ -1,0 +1,1 @@
+"""Numbers of a study: cells, figures of runs, rows, groups of equal conditions, decisions."""

@@ -10,11 +10,29 @@ from hpml_jobs.core.cell import Cell, Outcome, Protocol
 from hpml_jobs.core.measurements import Message
 from hpml_jobs.core.quantization import Quantize
 from hpml_jobs.core.recipe import Recipe
-from hpml_jobs.core.record import Record
+from hpml_jobs.core.record import Rank, Record
+from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.training_path import Precision, TrainingPath
-from tests.unit.builders import LENET, LENET_BIAS, RESNET, a_cell, lab_cell, lab_record
-from tests.unit.check_cases import Change, attempt_between, clean_record, late_rank, wait_for_cpu
+from hpml_jobs.core.workload import Workload
+from tests.unit.builders import (
+    DIGITS,
+    LENET,
+    LENET_BIAS,
+    PUBLISHED_S,
+    RESNET,
+    a_cell,
+    lab_cell,
+    lab_record,
+)
+from tests.unit.check_cases import (
+    FACTS,
+    Change,
+    attempt_between,
+    clean_record,
+    late_rank,
+    wait_for_cpu,
+)
 from tests.unit.study_builder import StudyBuilder
 
 LAB = {"protocol": Protocol.LAB, "epochs": 5, "evaluate": True}
@@ -162,11 +180,109 @@ def cpus(study: StudyBuilder) -> None:
         measured(study, cell, epoch_s)
 
 
+SCRIPT = Script(path="train.py", window=(20, 40))
+
+
+def windows(study: StudyBuilder) -> None:
+    """A script, measured in windows of iterations: three runs on one and on two GPUs."""
+    for gpus, window_s in ((1, 0.40), (2, 0.44)):
+        workload = replace(DIGITS, images=40 * 16 * gpus)
+        for repeat, factor in enumerate(FACTORS[:3]):
+            cell = a_cell(gpus=gpus, batch=16, repeat=repeat, workload=workload)
+            measured(study, cell, window_s * factor, _in_windows)
+
+
+def _in_windows(record: Record) -> Record:
+    """Return the record of a script instead of that of a cell with as many images as a window."""
+    cell = replace(
+        record.cell,
+        workload=Workload(name="train", model="script", data="script"),
+        protocol=Protocol.OUTSIDE,
+        epochs=Protocol.OUTSIDE.epochs,
+        script=SCRIPT,
+    )
+    facts = replace(record.facts, in_windows=True)
+    ranks = tuple(map(_rank_in_windows, record.ranks))
+    return replace(record, cell=cell, slug=cell.slug, facts=facts, ranks=ranks, microbenchmark=None)
+
+
+def _rank_in_windows(rank: Rank) -> Rank:
+    """Return what a script's process measures: no loss, no test, no epoch without exchange."""
+    warmup, timed, instrumented = (
+        replace(epoch, loss=None, accuracy=None, order="", lr=None) for epoch in rank.epochs[:3]
+    )
+    warmup = replace(warmup, iterations=20, samples=20 * 16)
+    return replace(
+        rank,
+        epochs=(warmup, timed, instrumented),
+        test_accuracy=None,
+        test_loss=None,
+        test_samples=0,
+        profiler=None,
+    )
+
+
+def versions(study: StudyBuilder) -> None:
+    """A repeat after an update of torch: it is in a condition group of its own."""
+    for gpus, repeat, torch, epoch_s in (
+        (1, 0, "2.7.1", 60.0),
+        (2, 0, "2.7.1", 31.0),
+        (2, 1, "2.8.0", 10.0),
+    ):
+        facts = replace(FACTS, torch=torch)
+        cell = a_cell(gpus=gpus, batch=128, repeat=repeat)
+        measured(study, cell, epoch_s, lambda record, facts=facts: replace(record, facts=facts))
+
+
 BUILT: Mapping[str, Callable[[StudyBuilder], None]] = {
     function.__name__.replace("_", "-"): function
-    for function in (lab, full, repeats, slower, paths, sharded, large_batch, quantized, cpus)
+    for function in (
+        lab,
+        full,
+        repeats,
+        slower,
+        paths,
+        sharded,
+        large_batch,
+        quantized,
+        cpus,
+        windows,
+        versions,
+    )
 }
 """Studies of records that are made here."""
+
+
+def epochs_of_runs() -> str:
+    """A history with a row per epoch of the lab's published times; the first epoch is slower."""
+    lines = ["run,epoch,seconds,loss"]
+    for (gpus, batch), epoch_s in PUBLISHED_S.items():
+        for epoch, factor in enumerate((1.3, *FACTORS[:3])):
+            seconds = epoch_s * factor
+            lines.append(f"{gpus}gpu_bs{batch},{epoch},{seconds:.3f},{2.3 - 0.2 * epoch:.1f}")
+    return "\n".join(lines)
+
+
+def steps_of_runs() -> str:
+    """A history with a row per ten steps of three epochs; 2 s of testing follow each epoch."""
+    lines = ["run,gpus,batch,step,timestamp,epoch"]
+    for gpus, step_s in ((1, 0.1), (2, 0.11), (4, 0.12)):
+        iterations = 400 // gpus
+        for step in range(0, 3 * iterations, 10):
+            epoch = step // iterations
+            timestamp = START.timestamp() + step * step_s + 2 * epoch
+            lines.append(f"run{gpus},{gpus},32,{step},{timestamp:.2f},{epoch}")
+    return "\n".join(lines)
+
+
+IMPORTED: Mapping[str, tuple[str, Callable[[], str]]] = {
+    "imported": (
+        "import runs.csv study=imported images=50000 names='{gpus}gpu_bs{batch}'",
+        epochs_of_runs,
+    ),
+    "history": ("import runs.csv study=history images=12800", steps_of_runs),
+}
+"""Commands that import runs.csv, and the text of that file."""
 
 
 def build(name: str, outputs: Path) -> None:

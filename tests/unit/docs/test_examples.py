@@ -1,13 +1,18 @@
-"""Every command that --help, README.md and docs/ show runs on the study that it names."""
+"""Every command and all Python that --help, README.md and docs/ show run, in the page's order."""
 
+import doctest
 import itertools
 import re
 import shlex
 import shutil
 import webbrowser
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
+import pandas as pd
 import pytest
+from torch import nn
 
 from hpml_jobs.cli.commands import COMMANDS, function_of
 from hpml_jobs.cli.main import run
@@ -15,6 +20,7 @@ from hpml_jobs.core.cluster import Cluster, Launcher
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.files import encode, write_whole
 from tests.unit.builders import CPU, PUBLISHED_S, a_cell, lab_cell, lab_record
+from tests.unit.golden.studies import quantized
 from tests.unit.report.training.test_curves import write_curves
 from tests.unit.study_builder import StudyBuilder
 
@@ -22,11 +28,21 @@ ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def commands_of(text):
-    """Return the words of the commands in the bash blocks of a page."""
-    fences = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.M)
-    blocks = "".join(block for kind, block in fences if kind in ("", "bash"))
-    lines = re.findall(r"^(?:hpml-jobs|python -m hpml_jobs)\b.*$", blocks.replace("\\\n", ""), re.M)
+def examples_of(text):
+    """Return the words of the commands, and the blocks of Python, of a page in their order."""
+    examples = []
+    for kind, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.M):
+        if kind in ("", "bash"):
+            examples += commands_of(block)
+        elif kind in ("python", "pycon"):
+            examples.append(block)
+    return examples
+
+
+def commands_of(block):
+    """Return the words of the commands in a block."""
+    text = block.replace("\\\n", "")
+    lines = re.findall(r"^(?:hpml-jobs|python -m hpml_jobs)\b.*$", text, re.M)
     return [shlex.split(line.replace("-m hpml_jobs", ""), comments=True)[1:] for line in lines]
 
 
@@ -35,8 +51,13 @@ HELP = [
 ]
 EXAMPLES = {
     "--help": [shlex.split(" ".join(line.split()))[1:] for line in HELP],
-    **{str(page.relative_to(ROOT)): commands_of(page.read_text()) for page in PAGES},
+    **{str(page.relative_to(ROOT)): examples_of(page.read_text()) for page in PAGES},
 }
+
+RUN_OF_WANDB = SimpleNamespace(name="ddp", id="1", history=lambda keys: pd.DataFrame({"step": [1]}))
+WANDB = SimpleNamespace(Api=lambda: SimpleNamespace(runs=lambda path: [RUN_OF_WANDB]))
+IMPORTED = {"nn": nn, "pd": pd, "wandb": WANDB}
+"""Names that the Python of a page does not import itself."""
 
 
 NODES = """\
@@ -71,6 +92,8 @@ def desk(tmp_path_factory):
     """A folder with the studies that the docs name, as records and as tables of rates."""
     folder = tmp_path_factory.mktemp("examples")
     outputs = folder / "outputs"
+    quantized(StudyBuilder(outputs / "quantize"))
+    assert run(["collect", "quantize", "--outputs", str(outputs)]) == 0
     demo = StudyBuilder(outputs / "digits-local")
     for (gpus, batch), epoch_s in PUBLISHED_S.items():
         cell = a_cell(gpus=gpus, batch=batch, device=Device.CPU)
@@ -84,7 +107,7 @@ def desk(tmp_path_factory):
     for builder, name in ((demo, "local"), (large, "slurm")):
         write_whole(builder.study.cluster, encode(Cluster(name=name, launcher=Launcher(name))))
     for source, names in {
-        demo: ("table4", "quantize", "transformers"),
+        demo: ("table4", "transformers"),
         repeated: ("after", "digits-old", "digits-new"),
         large: ("STUDY",),
     }.items():
@@ -99,9 +122,41 @@ def desk(tmp_path_factory):
     runs = {"single-1gpu-b128-x1": 0.07, "ddp-4gpu-b128-x2": 0.09}
     stamps = [f"{name},{n},{n * step_s}" for name, step_s in runs.items() for n in range(500)]
     (folder / "h.csv").write_text("\n".join(["run,global_step,_timestamp", *stamps]))
+    np.savez(folder / "iterations.npz", stall_s=np.zeros((2, 10)), last_stall_s=np.zeros(2))
     (folder / "docs").symlink_to(ROOT / "docs")
     (folder / "train.py").write_text("import torch\n")
     return folder
+
+
+def fault_of_command(words, capsys):
+    """Run a command; return what it prints if it fails, else None."""
+    line = shlex.join(words)
+    if any(re.match(beginning, line) for beginning in NOT_RUN):
+        return None
+    code = run(words)
+    printed = capsys.readouterr()
+    return f"{line}: {code} {(printed.err or printed.out)[-300:]}" if code else None
+
+
+def fault_of_python(block, names):
+    """Run Python with the names of the blocks before it; return how it fails, else None."""
+    if block.startswith(">>>"):
+        return fault_of_doctest(block, names)
+    try:
+        exec(block, names)  # noqa: S102 - the page's own code
+    except Exception as fault:
+        return f"{block}: {fault!r}"
+    return None
+
+
+def fault_of_doctest(block, names):
+    """Run examples with their output; return how they fail, else None."""
+    test = doctest.DocTestParser().get_doctest(block, names, "page", None, None)
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    printed = []
+    runner.run(test, out=printed.append, clear_globs=False)
+    names.update(test.globs)
+    return "".join(printed) or None
 
 
 @pytest.mark.parametrize("page", [page for page, examples in EXAMPLES.items() if examples])
@@ -111,13 +166,11 @@ def test_examples_run_on_the_study_that_they_name(page, desk, slurm, capsys, mon
     shutil.copytree(desk, "copy", symlinks=True)
     monkeypatch.chdir("copy")
     monkeypatch.setattr(webbrowser, "open", print)
+    names = {"__name__": "page", **IMPORTED}
     faults = []
-    for words in map(words_to_run, EXAMPLES[page]):
-        line = shlex.join(words)
-        if any(re.match(beginning, line) for beginning in NOT_RUN):
-            continue
-        code = run(words)
-        printed = capsys.readouterr()
-        if code:
-            faults.append(f"{line}: {code} {(printed.err or printed.out)[-300:]}")
-    assert not faults, "\n".join(faults)
+    for example in EXAMPLES[page]:
+        if isinstance(example, str):
+            faults.append(fault_of_python(example, names))
+        else:
+            faults.append(fault_of_command(words_to_run(example), capsys))
+    assert not any(faults), "\n".join(filter(None, faults))

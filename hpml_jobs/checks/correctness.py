@@ -2,7 +2,18 @@
 
 import math
 
-from hpml_jobs.checks import gpu_peaks
+from hpml_jobs.checks.gpu_peaks import (
+    HALF_PRECISIONS,
+    PEAKS,
+    TF32_SHARE,  # noqa: F401 - in a docstring
+    WINOGRAD,  # noqa: F401 - in a docstring
+    flop_per_sample_of,
+    gpu_key,
+    gpu_model_of,
+    least_step_s,
+    passes_of,
+    peak_of,
+)
 from hpml_jobs.checks.result import Observation, check
 from hpml_jobs.checks.waiting import late_ranks
 from hpml_jobs.core.check_result import Affected, Level, Tier
@@ -205,23 +216,23 @@ def faster_than_peak(record: Record) -> Observation | None:
     Winograd's convolutions (fp32), or at an unusual share of TF32's peak.
 
     Limit: the peak of the GPU model at its precision (hpml_jobs/checks/gpu_peaks.py). On ordinary
-    cores {gpu_peaks.WINOGRAD:g} times it, because Winograd's 3 x 3 convolutions need fewer
-    multiplications than are counted, and a warning above the peak; with TF32 a warning above
-    {gpu_peaks.TF32_SHARE} of it; in half precision the highest, on GeForce cards with sums in fp16.
-    Not checked for an unknown GPU or model
+    cores {WINOGRAD:g} times it, because Winograd's 3 x 3 convolutions need fewer multiplications
+    than are counted, and a warning above the peak; with TF32 a warning above {TF32_SHARE} of it; in
+    half precision the highest, on GeForce cards with sums in fp16. Not checked for an unknown GPU
+    or model
     Fix: time with synchronization, and name the model that was trained
     """
-    flop, peak = gpu_peaks.flop_per_sample_of(record), gpu_peaks.peak_of(record)
+    flop, peak = flop_per_sample_of(record), peak_of(record)
     if peak is None or not flop or not record.samples:
         return None
     seconds = record.compute_s or record.train_s or record.epoch_s
     reached = flop_per_s(flop, record.samples // record.cell.gpus, seconds)
     text = (
-        f"{reached / 1e12:.4g} TFLOP/s per GPU, {gpu_peaks.gpu_model_of(record)} has a peak of "
+        f"{reached / 1e12:.4g} TFLOP/s per GPU, {gpu_model_of(record)} has a peak of "
         f"{peak.flop_per_s / 1e12:.4g} ({peak.precision}"
     )
     if reached > peak.impossible:
-        reason = "sums in fp16" if peak.precision in gpu_peaks.HALF_PRECISIONS else "Winograd"
+        reason = "sums in fp16" if peak.precision in HALF_PRECISIONS else "Winograd"
         limit = (
             f"; with {reason} {peak.impossible / 1e12:.4g}"
             if peak.impossible > peak.flop_per_s
@@ -262,8 +273,8 @@ def faster_than_memory(record: Record) -> Observation | None:
     (hpml_jobs/checks/gpu_peaks.py)
     Fix: do not use Table 2 of this cell; {REPORT_BUG}
     """
-    cell, gpu = record.cell, gpu_peaks.gpu_model_of(record) or ""
-    peak = gpu_peaks.PEAKS.get(gpu_peaks.gpu_key(gpu))
+    cell, gpu = record.cell, gpu_model_of(record) or ""
+    peak = PEAKS.get(gpu_key(gpu))
     if cell.device is not Device.CUDA or cell.strategy not in REPLICATED:
         return None
     if peak is None or peak.gb_per_s is None or peak.cache_mb is None:
@@ -272,8 +283,8 @@ def faster_than_memory(record: Record) -> Observation | None:
         return None
     epochs = [rank.epoch(Role.INSTRUMENTED) for rank in record.ranks]
     steps_s = [e.phases.optimizer_s / e.iterations for e in epochs if e and e.phases]
-    size, passes = record.model.gradient_bytes, gpu_peaks.passes_of(cell.workload)
-    least_s = gpu_peaks.least_step_s(size, passes, peak.gb_per_s, peak.cache_mb)
+    size, passes = record.model.gradient_bytes, passes_of(cell.workload)
+    least_s = least_step_s(size, passes, peak.gb_per_s, peak.cache_mb)
     if not steps_s:
         return None
     return Observation(

@@ -21,7 +21,6 @@ from hpml_jobs.report.frame.numbers import cost, per_second, ratio
 from hpml_jobs.report.frame.picture import Picture
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.overview import Overview, overview
-from hpml_jobs.report.page import method
 from hpml_jobs.report.page.formats import (
     Answers,
     Bullets,
@@ -38,7 +37,14 @@ from hpml_jobs.report.page.formats import (
     Sheet,
     Text,
 )
-from hpml_jobs.report.page.method import environment
+from hpml_jobs.report.page.method import (
+    FORMULA_HEADS,
+    FORMULAS,
+    METHOD,
+    METHOD_OF_IMPORTS,
+    METHOD_OF_SCRIPTS,
+    environment,
+)
 from hpml_jobs.report.predict.table import refused
 from hpml_jobs.report.report import CHECKS, Report, ReportGroup
 from hpml_jobs.report.scaling.questions import epoch_by_batch, speedups
@@ -258,10 +264,10 @@ def _endings(report: Report, groups: Iterable[ReportGroup]) -> Iterator[Section]
     yield Section("together", "Tables of all groups", tables)
     imported = [group.source.imported for group in groups]
     scripts = [group.source.a_cell.script is not None for group in groups]
-    texts = [] if all(map(operator.or_, imported, scripts)) else [method.TEXT]
-    texts += [method.OUTSIDE] if any(scripts) else []
-    texts += [method.IMPORTED] if any(imported) else []
-    formulas = Facts("Formulas", method.HEADS, method.FORMULAS)
+    texts = [] if all(map(operator.or_, imported, scripts)) else [METHOD]
+    texts += [METHOD_OF_SCRIPTS] if any(scripts) else []
+    texts += [METHOD_OF_IMPORTS] if any(imported) else []
+    formulas = Facts("Formulas", FORMULA_HEADS, FORMULAS)
     yield Section("method", "Method", (*map(Text, texts), formulas))
     yield Section("reproduce", "Reproduction", tuple(_reproduction(report)))
     yield from _unplaced(report)

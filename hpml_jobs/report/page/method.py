@@ -123,7 +123,7 @@ def _span(records: Iterable[Record]) -> tuple[str, ...]:
     return (" to ".join(dict.fromkeys((days[0], days[-1]))),) if days else ()
 
 
-HEADS = ("figure", "formula", "meaning")
+FORMULA_HEADS = ("figure", "formula", "meaning")
 
 FORMULAS: tuple[tuple[str, str, str], ...] = (
     (
@@ -173,7 +173,7 @@ FORMULAS: tuple[tuple[str, str, str], ...] = (
     ),
 )
 
-TEXT = (
+METHOD = (
     "Each cell is a new launch: a warm-up epoch, a timed epoch, and with protocol=full an epoch "
     "with instruments, one without gradient exchange, and a microbenchmark of its collectives. "
     "Records hold raw values; every figure is derived from them when the report is made. Nothing "
@@ -181,13 +181,13 @@ TEXT = (
     "formula."
 )
 
-OUTSIDE = (
+METHOD_OF_SCRIPTS = (
     "The script was started unchanged and measured from outside: its first epoch (or window of "
     "iterations) is the warm-up, the second is timed, in the third the exchange is recorded. "
     "They begin and end where the script's own iterations do; what cannot be seen is a dash."
 )
 
-IMPORTED = (
+METHOD_OF_IMPORTS = (
     "The times of this study were imported from a file: hpml_jobs has not measured them, and "
     "cannot check them."
 )

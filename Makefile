@@ -48,11 +48,12 @@ test-long: $(VENV)/ready  ## Run the long tests: both locks, every fault, repeat
 test-gpu:  ## Measure on this machine's GPU by value, and write docs/measured.md. PARTS="events": some parts.
 	$(TEST_PYTHON) -m tests.gpu $(PARTS)
 
-lint: $(VENV)/ready  ## Run ruff, mypy and the import contracts.
+lint: $(VENV)/ready  ## Run ruff, mypy, the import contracts and the check of dense functions.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m tests.benchmarks.house --check
 
 docs: $(VENV)/ready  ## Write the pages of docs/ that are generated from the code.
 	$(BIN)/python docs/generate

@@ -1,0 +1,386 @@
+"""The size and the density of the code, and its circles of imports.
+
+    python -m tests.benchmarks.house             # a report
+    python -m tests.benchmarks.house --check     # one line; fails on circles, new dense functions
+    python -m tests.benchmarks.house --shrink    # take off the list what is dense no more
+
+Tokens are those of `tokenize` without comments, line ends, indentation and docstrings; a string
+that is a statement is a docstring, and an f-string is one token, as in Python 3.11. Code lines are
+the lines that tokens are on. A function's lines begin with its `def`, and its branches are 1 and
+one for each if, loop, comprehension, conditional expression, except, case, `and` and `or`. Imports
+are those that run when a module is loaded: `from package import name` needs the package itself,
+also if the name is a module. The kernel is everything but hpml_jobs/extras/.
+"""
+
+import argparse
+import ast
+import io
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from statistics import mean, quantiles
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = "hpml_jobs"
+DENSEST = ROOT / "tests" / "data" / "densest.txt"
+FEWEST_LINES = 5
+"""Shorter functions are not judged by their density."""
+
+_NO_TOKENS = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}
+_F_STRING_BEGINS = getattr(tokenize, "FSTRING_START", None)  # from Python 3.12 on
+_F_STRING_ENDS = getattr(tokenize, "FSTRING_END", None)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_BRANCHES = (
+    ast.If,
+    ast.IfExp,
+    ast.For,
+    ast.AsyncFor,
+    ast.While,
+    ast.comprehension,
+    ast.ExceptHandler,
+    ast.match_case,
+    ast.BoolOp,
+)
+
+
+class Function(NamedTuple):
+    """A function or method; `name` is without its module, so that it stays when it is moved."""
+
+    module: str
+    name: str
+    lines: int
+    branches: int
+    tokens: int
+    code_lines: int
+
+    @property
+    def density(self) -> float:
+        """Tokens per code line."""
+        return self.tokens / self.code_lines
+
+
+class Module:
+    """A file of Python, parsed."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        self.text = text
+        self.tree = ast.parse(text)
+
+    @cached_property
+    def lines(self) -> int:
+        """Lines, empty ones too."""
+        return self.text.count("\n")
+
+    @cached_property
+    def written_lines(self) -> int:
+        """Lines that are not empty."""
+        return sum(bool(line.strip()) for line in self.text.splitlines())
+
+    @cached_property
+    def tokens(self) -> Counter[int]:
+        """The number of tokens by the line on which they begin; lines they end on have 0."""
+        counted = Counter[int]()
+        depth = 0
+        for token in tokenize.generate_tokens(io.StringIO(self.text).readline):
+            is_in_f_string = depth > 0
+            depth += token.type == _F_STRING_BEGINS
+            depth -= token.type == _F_STRING_ENDS
+            if token.type in _NO_TOKENS or token.start in self._docstrings:
+                continue
+            counted[token.start[0]] += not is_in_f_string
+            for line in range(token.start[0] + 1, token.end[0] + 1):
+                counted[line] += 0
+        return counted
+
+    @cached_property
+    def _docstrings(self) -> set[tuple[int, int]]:
+        return {
+            (node.lineno, node.col_offset)
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        }
+
+    @cached_property
+    def comments(self) -> int:
+        """Comments, noqa and others included."""
+        tokens = tokenize.generate_tokens(io.StringIO(self.text).readline)
+        return sum(token.type == tokenize.COMMENT for token in tokens)
+
+    def count(self, *kinds: type[ast.AST]) -> int:
+        """Return how many nodes of these kinds there are."""
+        return sum(isinstance(node, kinds) for node in ast.walk(self.tree))
+
+    @cached_property
+    def functions(self) -> list[Function]:
+        """All functions, those inside others too."""
+        return list(self._functions_in(self.tree, ""))
+
+    def _functions_in(self, node: ast.AST, prefix: str) -> Iterator[Function]:
+        for child in ast.iter_child_nodes(node):
+            inside = prefix
+            if isinstance(child, (*_FUNCTIONS, ast.ClassDef)):
+                inside = f"{prefix}{child.name}."
+            if isinstance(child, _FUNCTIONS):
+                yield self._measured(child, prefix + child.name)
+            yield from self._functions_in(child, inside)
+
+    def _measured(self, node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> Function:
+        end = node.end_lineno or node.lineno
+        own = [self.tokens[line] for line in range(node.lineno, end + 1) if line in self.tokens]
+        branches = sum(isinstance(part, _BRANCHES) for part in ast.walk(node))
+        return Function(self.name, name, end - node.lineno + 1, 1 + branches, sum(own), len(own))
+
+    @cached_property
+    def imported(self) -> set[str]:
+        """The names of modules that are imported when this one is loaded, and of their parts."""
+        names = set[str]()
+        for node in _loaded(self.tree):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        return names
+
+
+def _loaded(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what runs when a module is loaded: not functions, and nothing for type checkers."""
+    for child in ast.iter_child_nodes(node):
+        is_for_types = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
+        if not is_for_types and not isinstance(child, _FUNCTIONS):
+            yield child
+            yield from _loaded(child)
+
+
+def read(folder: Path) -> dict[str, Module]:
+    """Return the modules of a package by name; a package is named as its folder."""
+    modules = {}
+    for path in sorted(folder.rglob("*.py")):
+        parts = path.relative_to(folder.parent).with_suffix("").parts
+        name = ".".join(part for part in parts if part != "__init__")
+        modules[name] = Module(name, path.read_text())
+    return modules
+
+
+def circles(modules: Mapping[str, Module]) -> list[list[str]]:
+    """Return the groups of modules each of which imports all others, if only through them."""
+    reached: dict[str, set[str]] = {}
+    for start in modules:
+        seen = set[str]()
+        waiting = [start]
+        while waiting:
+            name = waiting.pop()
+            imported = (modules[name].imported & modules.keys()) - {name}
+            waiting += imported - seen
+            seen |= imported
+        reached[start] = seen
+    groups = {
+        tuple(sorted(other for other in reached[name] if name in reached[other]))
+        for name in modules
+        if name in reached[name]
+    }
+    return sorted(map(list, groups))
+
+
+def by_density(modules: Iterable[Module]) -> list[Function]:
+    """Return the functions with tokens on enough lines, the densest first."""
+    functions = [function for module in modules for function in module.functions]
+    judged = [function for function in functions if function.code_lines >= FEWEST_LINES]
+    return sorted(judged, key=lambda function: (-function.density, function.name))
+
+
+class DenseList(NamedTuple):
+    """The functions with as many tokens per line as a limit or more, and their names.
+
+    A line has what a function had when it was listed, and its name. The limit is that of the least
+    dense of the 50 with which the list began; it stays.
+    """
+
+    limit: float
+    lines: tuple[str, ...]
+
+    @classmethod
+    def read(cls, path: Path = DENSEST) -> "DenseList":
+        """Read the file: the limit, then the functions."""
+        head, *lines = path.read_text().splitlines()
+        return cls(float(head.split()[0]), tuple(lines))
+
+    @property
+    def names(self) -> Counter[str]:
+        """How many functions of a name there are on the list."""
+        return Counter(line.split()[1] for line in self.lines)
+
+    def new_in(self, functions: Iterable[Function]) -> list[Function]:
+        """Return the functions that have reached the limit and are not on the list."""
+        names = self.names
+        new = []
+        for function in functions:
+            if function.density < self.limit:
+                continue
+            if names[function.name]:
+                names[function.name] -= 1
+            else:
+                new.append(function)
+        return new
+
+    def shrunk(self, functions: Iterable[Function]) -> "DenseList":
+        """Return the list without the functions that are below the limit now."""
+        dense = Counter(function.name for function in functions if function.density >= self.limit)
+        lines = []
+        for line in self.lines:
+            name = line.split()[1]
+            if dense[name]:
+                dense[name] -= 1
+                lines.append(line)
+        return self._replace(lines=tuple(lines))
+
+    def write(self, path: Path = DENSEST) -> None:
+        """Write the file."""
+        head = f"{self.limit:.2f} tokens per line are the limit, but for:"
+        path.write_text("\n".join((head, *self.lines)) + "\n")
+
+
+def check(modules: Mapping[str, Module]) -> str:
+    """Return a line of measures.
+
+    Raises:
+        SystemExit: there is a circle of imports, or a dense function that is not on the list.
+    """
+    faults = [f"circle of imports: {' <-> '.join(names)}" for names in circles(modules)]
+    functions = by_density(modules.values())
+    listed = DenseList.read()
+    faults += [
+        f"{function.module}: {function.name} has {function.density:.2f} tokens per line (limit "
+        f"{listed.limit:.2f}): write one decision per line; {DENSEST.name} only shrinks"
+        for function in listed.new_in(functions)
+    ]
+    if faults:
+        raise SystemExit("\n".join(faults))
+    lines = sum(module.lines for module in modules.values())
+    remaining = len(listed.shrunk(functions).lines)
+    return (
+        f"{lines:,} lines, {_density(modules.values()):.2f} tokens per line, no circle of imports, "
+        f"{remaining} of {len(listed.lines)} listed functions are dense"
+    )
+
+
+def _tokens(modules: Iterable[Module]) -> int:
+    return sum(module.tokens.total() for module in modules)
+
+
+def _density(modules: Iterable[Module]) -> float:
+    modules = list(modules)
+    return _tokens(modules) / (sum(len(module.tokens) for module in modules) or 1)
+
+
+def folder_of(name: str) -> str:
+    """Return the folder below the package of a module, of an extra with its name."""
+    _, *parts = name.split(".")
+    if parts[:1] == ["extras"]:
+        return "/".join(parts[:2])
+    return parts[0] if parts else PACKAGE
+
+
+def report(modules: Mapping[str, Module], root: Path) -> Iterator[str]:
+    """Yield the lines of all measures."""
+    yield from _sizes(modules)
+    yield ""
+    yield from _functions(list(modules.values()))
+    groups = circles(modules)
+    yield f"circles between modules: {len(groups)}"
+    yield from ("  " + " <-> ".join(names) for names in groups)
+    entries = sorted(path.name for path in root.iterdir() if path.name != "__pycache__")
+    yield f"entries of {PACKAGE}/: {len(entries)}: {' '.join(entries)}"
+    homes = _homes_of_classes(modules.values())
+    yield f"class names of several modules: {len(homes)}"
+    yield from (f"  {name}: {', '.join(names)}" for name, names in homes.items())
+    yield "the densest functions, in tokens per line:"
+    for function in by_density(modules.values())[:50]:
+        yield f"  {function.density:5.2f} {function.module}: {function.name}"
+
+
+def _sizes(modules: Mapping[str, Module]) -> Iterator[str]:
+    folders = defaultdict(list)
+    for name, module in modules.items():
+        folders[folder_of(name)].append(module)
+    kernel = [
+        module for module in modules.values() if not folder_of(module.name).startswith("extras")
+    ]
+    rows = {**dict(sorted(folders.items())), "kernel": kernel, "all": list(modules.values())}
+    head = f"{'folder':24}{'files':>6}{'lines':>8}{'code':>8}{'tokens':>9}{'a line':>8}"
+    yield head + "  longest function"
+    for name, files in rows.items():
+        lines = sum(module.lines for module in files)
+        code = sum(len(module.tokens) for module in files)
+        sizes = f"{len(files):6}{lines:8,}{code:8,}{_tokens(files):9,}{_density(files):8.2f}"
+        yield f"{name:24}{sizes}  {_longest(files)}"
+
+
+def _longest(modules: Iterable[Module]) -> str:
+    functions = [function for module in modules for function in module.functions]
+    if not functions:
+        return ""
+    longest = max(functions, key=lambda function: function.lines)
+    return f"{longest.lines} {longest.module.rpartition('.')[2]}.{longest.name}"
+
+
+def _functions(modules: Sequence[Module]) -> Iterator[str]:
+    functions = [function for module in modules for function in module.functions]
+    branches = [function.branches for function in functions]
+    over_10 = sum(number > 10 for number in branches) / len(branches)
+    yield f"mean function: {mean(function.lines for function in functions):.1f} lines"
+    yield (
+        f"branches per function: mean {mean(branches):.2f}, p90 {quantiles(branches, n=10)[-1]:g}, "
+        f"over 10: {over_10:.1%}"
+    )
+    per_1000 = 1000 / sum(module.written_lines for module in modules)
+    conditionals = sum(module.count(ast.IfExp) for module in modules)
+    comprehensions = sum(module.count(*_COMPREHENSIONS) for module in modules)
+    comments = sum(module.comments for module in modules)
+    yield (
+        f"per 1,000 lines that are not empty: {conditionals * per_1000:.1f} conditional "
+        f"expressions, {comprehensions * per_1000:.1f} comprehensions, "
+        f"{comments * per_1000:.1f} comments"
+    )
+
+
+def _homes_of_classes(modules: Iterable[Module]) -> dict[str, list[str]]:
+    homes = defaultdict(list)
+    for module in modules:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef):
+                homes[node.name].append(module.name.removeprefix(f"{PACKAGE}."))
+    return {name: names for name, names in sorted(homes.items()) if len(names) > 1}
+
+
+def main() -> None:
+    """Print the report, or check or shrink the list of dense functions."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--root", type=Path, default=ROOT / PACKAGE, help="folder of the package")
+    parser.add_argument("--check", action="store_true", help="fail on circles, new dense functions")
+    parser.add_argument("--shrink", action="store_true", help="take functions off the list")
+    options = parser.parse_args()
+    modules = read(options.root)
+    if options.shrink:
+        DenseList.read().shrunk(by_density(modules.values())).write()
+    elif options.check:
+        print(check(modules))
+    else:
+        print("\n".join(report(modules, options.root)))
+
+
+if __name__ == "__main__":
+    main()

@@ -6,8 +6,8 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hpml_jobs.cli.notebook import OpenStudy, open_study
     from hpml_jobs.core.errors import HpmlError
-    from hpml_jobs.exchange.api import OpenStudy, open_study
 
 __version__ = "0.9.0"
 
@@ -21,9 +21,9 @@ def __getattr__(name: str) -> Any:
 
         return HpmlError
     if name in __all__:
-        from hpml_jobs.exchange import api  # noqa: PLC0415
+        from hpml_jobs.cli import notebook  # noqa: PLC0415
 
-        return getattr(api, name)
+        return getattr(notebook, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -33,7 +33,6 @@ from hpml_jobs.cli.options import (
 from hpml_jobs.cli.status import show_until_idle
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import Level
-from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.text import PROGRAM, counted, with_command
 from hpml_jobs.study.snapshot import read_study
 
@@ -182,14 +181,6 @@ def report(
             "--to", metavar="FOLDER", help="folder of the page; default: report/ in the study"
         ),
     ] = None,
-    handin: Annotated[
-        Path | None,
-        typer.Option(
-            "--handin",
-            metavar="FOLDER",
-            help="write into FOLDER what is handed in: page, PDF, README, script, notebook",
-        ),
-    ] = None,
     is_opened: Annotated[bool, typer.Option("--open", help="open the page in a browser")] = False,
 ) -> None:
     """Write a page that can be handed in: report.html, and the same as report.md.
@@ -202,49 +193,34 @@ def report(
     Example: hpml-jobs report digits-local --open
     """
     name, values = parse_words("report", words, REPORT_KEYS)
-    if handin and to:
-        raise UsageError("--handin and --to are both given: leave one of them out")
     study = find_study(name, outputs)
     made, _ = current_report(study, values)
-    from hpml_jobs.report.folder import write_all, write_handin
-    from hpml_jobs.report.handin.files import PDF, SCRIPT
+    from hpml_jobs.report.folder import write_all
     from hpml_jobs.report.page import HTML, MARKDOWN
 
-    write = write_handin if handin else write_all
-    written = write_report("report", study, handin or to, lambda folder: write(made, folder))
-    for line in _answers(made):
-        print(line)
+    written = write_report("report", study, to, lambda folder: write_all(made, folder))
+    show_answers(made)
     if not written:
         raise typer.Exit(1)
-    folder = written[0].parent
-    if handin:
-        files = [path.name for path in written if path.parent == folder] + ["data/*.csv"]
-    else:
-        pictures = [path.stem for path in written if path.suffix == ".png"]
-        files = [HTML, MARKDOWN, "all tables"]
-        files += [f"pictures of {', '.join(pictures)} (PNG, SVG)"] if pictures else []
-    print(f"written: {', '.join(files)} in {folder}")
-    if handin and PDF not in files:
-        print(f"no {PDF}: Chromium is not here; open {HTML} in a browser and save it as PDF")
-    if handin and SCRIPT not in files:
-        print(f"no {SCRIPT}: it repeats no cell of this study; README.md has the reason")
+    pictures = [path.stem for path in written if path.suffix == ".png"]
+    files = [HTML, MARKDOWN, "all tables"]
+    files += [f"pictures of {', '.join(pictures)} (PNG, SVG)"] if pictures else []
+    print(f"written: {', '.join(files)} in {written[0].parent}")
     if is_opened:
-        _open(folder / HTML, os.environ)
+        open_page(written[0].parent / HTML)
 
 
-def _answers(made: "Report") -> list[str]:
-    """Return the answer of every group with a number."""
+def show_answers(made: "Report") -> None:
+    """Print the answer of every group with a number."""
     from hpml_jobs.report.choose.words import answer
 
-    answers = []
     for group in made.groups:
         if group.choice:
             number = f"group {group.number}: " if made.several else ""
-            answers.append(f"{number}{answer(group.choice, made.resubmitted)}")
-    return answers
+            print(f"{number}{answer(group.choice, made.resubmitted)}")
 
 
-def _open(path: Path, environment: Mapping[str, str]) -> None:
+def open_page(path: Path, environment: Mapping[str, str] = os.environ) -> None:
     """Open a file in the user's browser; where there is none, say so."""
     has_display = sys.platform == "darwin" or any(environment.get(name) for name in DISPLAYS)
     address = path.resolve().as_uri()

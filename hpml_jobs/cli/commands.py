@@ -6,9 +6,9 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, TextIO
 
+from hpml_jobs.core.features import Command, Section, features, in_order, load, merged
 from hpml_jobs.core.text import PROGRAM, printable
 
 if TYPE_CHECKING:
@@ -18,47 +18,110 @@ if TYPE_CHECKING:
 COMPLETION_VARIABLE = "_HPML_JOBS_COMPLETE"
 """Set by the shell's completion script: this run answers the shell. typer derives the name."""
 
-COMMANDS = {
-    "submit": "cli.submit:submit",
-    "plan": "cli.submit:plan",
-    "run": "cli.run:run",
-    "fetch": "cli.run:fetch",
-    "import": "cli.exchange:import_",
-    "list": "cli.status:list_",
-    "status": "cli.status:status",
-    "logs": "cli.status:logs",
-    "record": "cli.collect:record",
-    "cancel": "cli.jobs:cancel",
-    "resubmit": "cli.jobs:resubmit",
-    "collect": "cli.collect:collect",
-    "report": "cli.collect:report",
-    "choose": "cli.choose:choose",
-    "predict": "cli.choose:predict",
-    "archive": "cli.exchange:archive",
-    "export": "cli.exchange:export",
-    "init": "cli.setup:init",
-    "compare": "cli.compare:compare",
-    "doctor": "cli.setup:doctor",
-    "completion": "cli.completion:completion",
-}
-"""The function of every command, as module:name in this package; imported only when needed."""
-
 UNNAMED = "submit"
-"""The command of a line that names none."""
+"""The command of a line that names none, which is not on the first page of help."""
+
+KERNEL = {
+    "fetch": Command(
+        "cli.run:fetch",
+        Section.SET_UP,
+        "fetch KEY=VALUE...",
+        "download the data set, once, on the login node",
+    ),
+    "completion": Command(
+        "cli.completion:completion",
+        Section.SET_UP,
+        "completion SHELL",
+        "print the completion script of bash, zsh or fish",
+    ),
+    UNNAMED: Command("cli.submit:submit", Section.SUBMIT, "", ""),
+    "plan": Command(
+        "cli.submit:plan",
+        Section.SUBMIT,
+        "plan KEY=VALUE...",
+        "show cells, job scripts and GPU-hours; submit nothing",
+    ),
+    "run": Command(
+        "cli.run:run",
+        Section.SUBMIT,
+        "run KEY=VALUE...",
+        "run one cell here: on a laptop or inside an allocation",
+    ),
+    "resubmit": Command(
+        "cli.jobs:resubmit",
+        Section.SUBMIT,
+        "resubmit [STUDY] ...",
+        "submit cells again: PATTERN, --failed, --oom, --timeout, --missing, ...",
+    ),
+    "cancel": Command(
+        "cli.jobs:cancel",
+        Section.SUBMIT,
+        "cancel [STUDY] [PATTERN]",
+        "cancel this study's jobs",
+    ),
+    "list": Command(
+        "cli.status:list_",
+        Section.FOLLOW,
+        "list [FOLDER...]",
+        "list all studies: cells by state, date, cluster, workload",
+    ),
+    "status": Command(
+        "cli.status:status",
+        Section.FOLLOW,
+        "status [STUDY] [PATTERN]",
+        "show the state of every cell and the suggested next commands;\n"
+        "--watch: live, until no cell is pending or running",
+    ),
+    "logs": Command(
+        "cli.status:logs",
+        Section.FOLLOW,
+        "logs [STUDY] [PATTERN]",
+        "show why cells failed; -f follows a running cell",
+    ),
+    "collect": Command(
+        "cli.collect:collect",
+        Section.RESULTS,
+        "collect [STUDY]",
+        "print the answer; write the tables to the study's report/",
+    ),
+    "choose": Command(
+        "cli.choose:choose",
+        Section.RESULTS,
+        "choose [STUDY] KEY=VALUE",
+        "say which cell to ask for, also with a budget or a deadline",
+    ),
+    "report": Command(
+        "cli.collect:report",
+        Section.RESULTS,
+        "report [STUDY]",
+        "write a page to hand in, and its pictures",
+    ),
+    "record": Command(
+        "cli.collect:record",
+        Section.RESULTS,
+        "record [STUDY] [PATTERN]",
+        "show the key numbers and data-quality checks of every cell",
+    ),
+}
+"""The commands of the kernel, in the order of the first page of help."""
+
+ADDED = merged(feature.commands for feature in features().values())
+"""The commands of extras."""
+
+COMMANDS = {name: {**KERNEL, **ADDED}[name] for name in in_order(KERNEL, ADDED)}
+"""All commands; the function of each is imported only when it is needed."""
 
 REPLACED = {
     "watch": "status --watch",
-    "unpack": "import FILE.tar.gz",
-    "reference": "compare --save",
     "grade": "list course/*/",
+    **merged(feature.replaced for feature in features().values()),
 }
 """Commands that are gone, with what replaces each."""
 
 
 def function_of(command: str) -> Callable[..., Any]:
     """Import and return a command's function."""
-    module, _, name = COMMANDS[command].partition(":")
-    function: Callable[..., Any] = getattr(import_module(f"hpml_jobs.{module}"), name)
+    function: Callable[..., Any] = load(COMMANDS[command].entry)
     return function
 
 

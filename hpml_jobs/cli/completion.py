@@ -118,25 +118,13 @@ def studies(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the names of studies that begin so, the most recently submitted first."""
     from hpml_jobs.study.selection import submitted_at
 
-    roots = [cells.parent for cells in _outputs(ctx).glob("*/cells")]
+    roots = [cells.parent for cells in outputs_of_words(ctx).glob("*/cells")]
     roots.sort(key=submitted_at, reverse=True)
     return [root.name for root in roots if root.name.startswith(incomplete)]
 
 
-def compared(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of studies and references that begin so."""
-    references = sorted(file.stem for file in _outputs(ctx).glob("references/*.json"))
-    return studies(ctx, incomplete) + [name for name in references if name.startswith(incomplete)]
-
-
-def exported(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of studies and the formats of an export that begin so."""
-    from hpml_jobs.cli.exchange import FORMATS
-
-    return studies(ctx, incomplete) + [form for form in FORMATS if form.startswith(incomplete)]
-
-
-def _outputs(ctx: typer.Context) -> Path:
+def outputs_of_words(ctx: typer.Context) -> Path:
+    """Return the folder of studies that the words so far select."""
     outputs = ctx.params.get("outputs")
     if outputs is None:
         from hpml_jobs.plan.user_config import user_outputs

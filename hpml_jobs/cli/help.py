@@ -1,10 +1,12 @@
 """The pages of `hpml-jobs --help` and `hpml-jobs help TOPIC`."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
+
+from hpml_jobs.core.features import Command, Section
 
 _KEY_LINE = re.compile(r"( *)(\w+):(.*)")
 _SECTION = "# ----"
@@ -66,33 +68,7 @@ Submitted again, a study skips its finished, pending and running cells. On a mac
 its cells run immediately. python -m hpml_jobs is the same as hpml-jobs.
 
 Commands (hpml-jobs COMMAND --help shows its options and an example)
- set up
-  init                       write your defaults from what this cluster says
-  doctor KEY=VALUE...        check the setup, with a short diagnostic job
-  fetch KEY=VALUE...         download the data set, once, on the login node
-  completion SHELL           print the completion script of bash, zsh or fish
- submit
-  plan KEY=VALUE...          show cells, job scripts and GPU-hours; submit nothing
-  run KEY=VALUE...           run one cell here: on a laptop or inside an allocation
-  resubmit [STUDY] ...       submit cells again: PATTERN, --failed, --oom, --timeout, --missing, ...
-  cancel [STUDY] [PATTERN]   cancel this study's jobs
- follow
-  list [FOLDER...]           list all studies: cells by state, date, cluster, workload
-  status [STUDY] [PATTERN]   show the state of every cell and the suggested next commands;
-                             --watch: live, until no cell is pending or running
-  logs [STUDY] [PATTERN]     show why cells failed; -f follows a running cell
- results
-  collect [STUDY]            print the answer; write the tables to the study's report/
-  choose [STUDY] KEY=VALUE   say which cell to ask for, also with a budget or a deadline
-  predict [STUDY] KEY=VALUE  predict sizes that were not measured, each with a band
-  report [STUDY]             write a page to hand in, and its pictures
-  record [STUDY] [PATTERN]   show the key numbers and data-quality checks of every cell
-  compare A [B]              say which cells of B are faster or slower than those of A;
-                             --save FILE stores the numbers of a study, to compare later ones
- in and out
-  import FILE                make a study from timings of another program, or from an archive
-  export [STUDY] FORMAT      write it for wandb, mlflow or tensorboard, offline
-  archive [STUDY]            pack a study into one file, without personal data
+{commands}
 
   STUDY: a study's name; without it, the most recently submitted study.
   PATTERN: cells by name, e.g. 'ddp-4gpu-*'.
@@ -107,6 +83,24 @@ More
 
 Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
 """
+
+
+def first_page(version: str, commands: Collection[Command]) -> str:
+    """Return the page of `hpml-jobs --help`."""
+    lines = []
+    for section in Section:
+        lines.append(f" {section.value}")
+        for command in commands:
+            if command.section is section and command.usage:
+                lines += _usage(command)
+    return PAGE.format(version=version, commands="\n".join(lines))
+
+
+def _usage(command: Command) -> list[str]:
+    """Return the lines of a command: what is typed on the left, its meaning on the right."""
+    first, *others = command.meaning.split("\n")
+    return [f"  {command.usage:26} {first}", *(f"{'':29}{line}" for line in others)]
+
 
 CONFIGS = """\
 Your defaults: ~/.config/hpml_jobs/config.yaml (hpml-jobs init). Your own configs:

@@ -111,7 +111,7 @@ def _refuse_misspelt(word: str) -> None:
 
 def _help(words: list[str]) -> int:
     """Print the first page, or that of a topic (`help keys`) or a command (`help collect`)."""
-    from hpml_jobs.cli.help import PAGE, TOPICS, topic
+    from hpml_jobs.cli.help import TOPICS, first_page, topic
 
     named = words[1] if len(words) > 1 and words[0] == "help" else ""
     if named in TOPICS:
@@ -123,7 +123,7 @@ def _help(words: list[str]) -> int:
         _refuse_misspelt(named)
         topics = ", ".join(TOPICS)
         raise UsageError(f"no help on {named}: name a command, or one of {topics}")
-    print(PAGE.format(version=__version__), end="")
+    print(first_page(__version__, COMMANDS.values()), end="")
     return 0
 
 

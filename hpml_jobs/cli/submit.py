@@ -239,7 +239,7 @@ def _refuse_before_queue(plan: "Plan") -> None:
         UsageError: the first problem, with its remedy.
     """
     from hpml_jobs.core.answers import Severity
-    from hpml_jobs.doctor.examine import NODES_MAY_DIFFER, before_queue
+    from hpml_jobs.submit.before_queue import NODES_MAY_DIFFER, before_queue
 
     findings = before_queue(plan) if plan.cluster.launcher is not Launcher.LOCAL else ()
     for finding in findings:

@@ -11,8 +11,6 @@
     report.html, report.md  the page (docs/tables.md)
     speedup.png, .svg, …    its pictures (docs/tables.md)
 
-`report --handin` writes the page and what `handin` makes, and no other file.
-
 A file that would not change is not written.
 """
 
@@ -26,7 +24,6 @@ from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import printable
 from hpml_jobs.report import page, pictures
 from hpml_jobs.report.files import csv_tables, json_tables, latex, markdown
-from hpml_jobs.report.handin import files as handin
 from hpml_jobs.report.report import LABELS, SHEETS, TOGETHER, Report
 from hpml_jobs.study.files import read_from, write_whole
 
@@ -45,7 +42,9 @@ _EARLIER_PICTURES = (
 )
 """Files of reports up to version 0.9.0: a new report in their folder removes them."""
 
-_SHEETS = tuple(f"{name}.csv" for name in (*LABELS, *SHEETS, *TOGETHER, "curves", *_EARLIER_SHEETS))
+SHEET_FILES = tuple(
+    f"{name}.csv" for name in (*LABELS, *SHEETS, *TOGETHER, "curves", *_EARLIER_SHEETS)
+)
 """The names of the tables' files that not every report has."""
 
 _PICTURES = (
@@ -73,30 +72,13 @@ def write_tables(report: Report, folder: Path) -> list[Path]:
         ReadOnlyError: the folder may not be written.
         HpmlError: the folder cannot be written.
     """
-    return _write(_tables(report), folder, _SHEETS)
+    return write(_tables(report), folder, SHEET_FILES)
 
 
 def write_all(report: Report, folder: Path) -> list[Path]:
     """Write the page, its pictures and the tables as `write_tables` does."""
     contents = {**_tables(report), **page.files(report)}
-    return _write(contents, folder, (*_SHEETS, *_PICTURES))
-
-
-def write_handin(report: Report, folder: Path) -> list[Path]:
-    """Write what is handed in: the page, also as PDF where a browser prints it, and `handin`.
-
-    Raises:
-        UsageError: the folder has files that are not of an earlier call.
-        HpmlError: the folder cannot be written.
-    """
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / handin.NOTEBOOK).exists():
-        raise UsageError(f"--handin {folder} has other files: name an empty or a new folder")
-    contents = {page.HTML: page.files(report)[page.HTML], **handin.files(report)}
-    sheets = (f"data/{name}" for name in _SHEETS)
-    is_ours = (folder / handin.NOTEBOOK).exists()
-    written = _write(contents, folder, (handin.SCRIPT, handin.PDF, *sheets), lambda _: is_ours)
-    pdf = folder / handin.PDF
-    return [*written, pdf] if handin.print_pdf(folder / page.HTML, pdf) else written
+    return write(contents, folder, (*SHEET_FILES, *_PICTURES))
 
 
 def _tables(report: Report) -> Contents:
@@ -118,7 +100,7 @@ def _owner(folder: Path) -> Callable[[str], bool]:
     return lambda name: has[page.HTML if name in _OF_PAGE else TABLES]
 
 
-def _write(
+def write(
     contents: Contents,
     folder: Path,
     changing: Iterable[str],

@@ -1,17 +1,17 @@
 """The report of a study: its cells in groups of equal conditions, each with its tables."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from hpml_jobs.checks import checked_groups
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.conditions import CODE, LOADER_WORKERS, SCRIPT, UNRECORDED
+from hpml_jobs.core.features import features, in_order, load, merged
 from hpml_jobs.core.place import Place
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.value import Value
-from hpml_jobs.predict.forecast import Forecast
 from hpml_jobs.report import warnings
 from hpml_jobs.report.choose.rules import Choice, Wish, choose
 from hpml_jobs.report.choose.table import choice_table
@@ -20,11 +20,10 @@ from hpml_jobs.report.communication.microbenchmark import points
 from hpml_jobs.report.communication.phases import phases, profiler
 from hpml_jobs.report.communication.table import communication
 from hpml_jobs.report.frame import captions, references
+from hpml_jobs.report.frame.builder import GroupContext
 from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.report.lab.tables import StrategyTables, q1, strategy_tables
 from hpml_jobs.report.memory import largest, training_paths
-from hpml_jobs.report.predict.rules import forecast
-from hpml_jobs.report.predict.table import predictions
 from hpml_jobs.report.quantization.table import latency, layers, quantization, spreads
 from hpml_jobs.report.repeats.compared import between
 from hpml_jobs.report.repeats.table import measured, repeats
@@ -60,8 +59,8 @@ class ReportGroup(Value, frozen=True, kw_only=True):
     """The tables of one condition group; `differences` distinguish it from the other groups.
 
     `usability` says which tables can be used; `suggestion` names `baseline=smallest` where ratios
-    are missing without it; `choice` is None if no cell has a number; `forecast` is of the next
-    two doublings of GPUs; `gaps` are those to the ideal speedup. `is_replaced`: nothing came of its
+    are missing without it; `choice` is None if no cell has a number; `results` are those of
+    features; `gaps` are those to the ideal speedup. `is_replaced`: nothing came of its
     cells, and later ones of other code have numbers. `sheets` are numbers for programs, by label.
     """
 
@@ -73,7 +72,7 @@ class ReportGroup(Value, frozen=True, kw_only=True):
     suggestion: str
     choice: Choice | None
     is_replaced: bool
-    forecast: Forecast
+    results: Mapping[str, Any]
     gaps: Mapping[Place, Gap]
     q1: Table | None
     strategies: tuple[StrategyTables, ...]
@@ -228,11 +227,14 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     choice = choose(group, Wish(), cluster)
     made = {label: make(group) for label, make in FULL.items()}
     made[CHOICE] = choice_table(group, choice) if choice else None
-    outlook = forecast(group, cluster, commands)
-    if outlook.predictions:
-        made[PREDICTIONS] = predictions(group, outlook, cluster)
     of_places = gaps(group)
     made[GAP] = gap_table(group, of_places)
+    context = GroupContext(group, cluster, commands)
+    results = {}
+    for name, feature in features().items():
+        results[name] = load(feature.result)(context) if feature.result else None
+        for label, part in feature.tables.items():
+            made[label] = load(part.entry)(context, results[name])
     full = [table for label in LABELS if (table := made.get(label)) is not None]
     first = q1(group) if any(row.is_baseline for row in group.rows) else None
     of_strategies = strategy_tables(group)
@@ -252,7 +254,7 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
         suggestion=references.suggestion(group),
         choice=choice,
         is_replaced=is_replaced,
-        forecast=outlook,
+        results=results,
         gaps=of_places,
         q1=remarked(first) if first else None,
         strategies=tuple(
@@ -295,9 +297,9 @@ FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
 }
 """The full tables by label, in the order of reading; a table without rows is None."""
 
-CHOICE, PREDICTIONS, GAP = "choice", "predictions", "gap"
+CHOICE, GAP = "choice", "gap"
 
-LABELS = (CHOICE, PREDICTIONS, GAP, *FULL)
+LABELS = in_order((CHOICE, GAP, *FULL), merged(feature.tables for feature in features().values()))
 """The labels of all full tables, in the order of reading."""
 
 SHEETS: dict[str, Callable[[ConditionGroup], Sheet | None]] = {

@@ -7,7 +7,7 @@ sent one after another while backward computes; an iteration takes as long as it
 launch differs by 0.5 to 2.5 %. All-reduces are rings over nodes with rings inside them
 (hierarchical), or one ring over all GPUs (flat); a spine that is oversubscribed has half to a
 quarter of the speed beyond 4 nodes. Prints the table of docs/predict_validation.json; the test
-tests/unit/predict/test_clusters.py runs the same functions with fewer clusters.
+tests/unit/extras/predict/test_clusters.py runs the same functions with fewer clusters.
 """
 
 import argparse
@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from hpml_jobs.core.place import Place, Setup
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.predict.forecast import Refusal, predict
-from hpml_jobs.predict.place import Observation, Target
+from hpml_jobs.extras.predict.forecast import Refusal, predict
+from hpml_jobs.extras.predict.place import Observation, Target
 
 
 class Size(NamedTuple):

@@ -16,7 +16,7 @@ from hpml_jobs.checks import checked_groups
 from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.formulas import coverage_of_range
 from hpml_jobs.core.statistics import interval, ratio_interval
-from hpml_jobs.exchange.csv_records import Rules, read_timings
+from hpml_jobs.extras.exchange.csv_records import Rules, read_timings
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Wish, choose
 from hpml_jobs.results.cells import CellResult

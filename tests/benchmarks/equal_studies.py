@@ -17,8 +17,8 @@ from statistics import median
 
 import msgspec
 
-from hpml_jobs.report.compare.document import make_comparison
-from hpml_jobs.report.compare.reference import Reference, ReferenceCell, reference_of
+from hpml_jobs.extras.compare.document import make_comparison
+from hpml_jobs.extras.compare.reference import Reference, ReferenceCell, reference_of
 from hpml_jobs.results.decision import Decision
 from hpml_jobs.study.selection import all_studies
 from hpml_jobs.study.snapshot import read_study

@@ -28,12 +28,11 @@ from typing import NamedTuple
 
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.record import Record
-from hpml_jobs.exchange.csv_records import Rules, read_timings
-from hpml_jobs.predict import least_squares
-from hpml_jobs.predict.forecast import Prediction, predict
-from hpml_jobs.predict.model import errors_of
-from hpml_jobs.predict.place import Observation
-from hpml_jobs.report.predict import rules
+from hpml_jobs.extras.exchange.csv_records import Rules, read_timings
+from hpml_jobs.extras.predict import least_squares, rules
+from hpml_jobs.extras.predict.forecast import Prediction, predict
+from hpml_jobs.extras.predict.model import errors_of
+from hpml_jobs.extras.predict.place import Observation
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.rows import make_rows
 

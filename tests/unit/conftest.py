@@ -1,4 +1,4 @@
-"""Fixtures of unit tests: an empty folder, a wheel, a laptop, a login node with fake commands."""
+"""Fixtures of unit tests: a folder, a wheel, a laptop, a login node with fake commands, a study."""
 
 import shutil
 import zipfile
@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from hpml_jobs.core.check_result import CheckResult
 from hpml_jobs.plan import machine
 from hpml_jobs.report import pictures
 from hpml_jobs.slurm import commands
+from tests.unit.study_builder import StudyBuilder
 
 SBATCH = """\
 #!/bin/sh
@@ -249,3 +251,25 @@ def wheels(tmp_path: Path) -> Path:
         for name, text in about.items():
             wheel.writestr(f"carried-1.0.dist-info/{name}", text)
     return folder
+
+
+Checks = dict[str, tuple[CheckResult, ...]]
+
+
+@pytest.fixture
+def given_checks(monkeypatch) -> Checks:
+    """Results of checks by slug, for a test to fill: no other check is made."""
+    checks: Checks = {}
+    monkeypatch.setattr("hpml_jobs.checks.check_study", lambda records: checks)
+    return checks
+
+
+@pytest.fixture
+def no_checks(given_checks) -> None:
+    """No check is made: the times of the test are beyond what its hardware can do."""
+
+
+@pytest.fixture
+def builder(tmp_path: Path) -> StudyBuilder:
+    """A study folder to fill."""
+    return StudyBuilder(tmp_path / "lab-greene-v100")

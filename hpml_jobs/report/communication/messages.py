@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from hpml_jobs.core.place import Setup
-from hpml_jobs.report.frame.answers import Answer, unanswered
 from hpml_jobs.report.frame.builder import (
     Number,
     filled,
@@ -89,19 +88,7 @@ def _answer(setup: Setup, sent_messages: list[Sent]) -> str:
     )
 
 
-Q6 = ("Q6", "Messages besides gradients")
 QUESTION = "Are gradients the only messages (lab Q6)?"
-
-
-def other_messages(group: ConditionGroup) -> Answer:
-    """Answer Q6: the messages of an iteration that are not gradients."""
-    texts = gradients_only(group)
-    if not texts:
-        remedy = "" if group.a_cell.script else " (protocol=full)"
-        return unanswered(*Q6, f"messages are counted in the instrumented epoch{remedy}")
-    text = "; ".join(texts)
-    evidence = "Table Communication; messages.csv"
-    return Answer(*Q6, f"Are gradients the only messages? {text}.", evidence)
 
 
 class BandwidthLine(NamedTuple):

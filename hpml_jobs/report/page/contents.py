@@ -3,26 +3,23 @@
 import hashlib
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hpml_jobs import __version__
 from hpml_jobs.core.check_result import Level, Tier
+from hpml_jobs.core.features import features, load
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import counted
 from hpml_jobs.report import warnings
 from hpml_jobs.report.choose import proposal, words
 from hpml_jobs.report.choose.rules import Choice
-from hpml_jobs.report.communication import messages
-from hpml_jobs.report.communication.table import bandwidths, communication_seconds
 from hpml_jobs.report.frame import captions
-from hpml_jobs.report.frame.answers import Answer
 from hpml_jobs.report.frame.numbers import cost, per_second, ratio
 from hpml_jobs.report.frame.picture import Picture
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.overview import Overview, overview
 from hpml_jobs.report.page.formats import (
-    Answers,
     Bullets,
     Commands,
     Consequence,
@@ -45,13 +42,8 @@ from hpml_jobs.report.page.method import (
     METHOD_OF_SCRIPTS,
     environment,
 )
-from hpml_jobs.report.predict.table import refused
 from hpml_jobs.report.report import CHECKS, Report, ReportGroup
-from hpml_jobs.report.scaling.questions import epoch_by_batch, speedups
-from hpml_jobs.report.training.quality import large_batch, remedies
-from hpml_jobs.report.training.replicas import gradients_enough, why_set_epoch
 from hpml_jobs.report.warnings import Cause
-from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.study.files import read_from
 
 TRAINING = ("loss", "quantization")
@@ -67,34 +59,6 @@ GLOSSARY = (
     "doubtful: see What to trust."
 )
 """The words of the tables, above the first one."""
-
-QUESTIONS: tuple[Callable[[ConditionGroup], Answer], ...] = (
-    epoch_by_batch,
-    speedups,
-    communication_seconds,
-    bandwidths,
-    large_batch,
-    remedies,
-    why_set_epoch,
-    messages.other_messages,
-    gradients_enough,
-)
-"""The questions in their order."""
-
-TIMES_ONLY = "Not known: the timings were imported, and their file does not have it."
-
-
-def answers(group: ConditionGroup) -> tuple[Answer, ...]:
-    """Return an answer to each question, or one line on what it would need."""
-    made = tuple(answer(group) for answer in QUESTIONS)
-    return tuple(map(_of_times_only, made)) if group.imported else made
-
-
-def _of_times_only(answer: Answer) -> Answer:
-    """Return the answer for imported timings, of which no other cell can be measured here."""
-    if answer.is_answered or answer.evidence:
-        return answer
-    return answer._replace(text=TIMES_ONLY)
 
 
 def contents(report: Report, pictures: dict[str, Picture]) -> Page:
@@ -133,7 +97,7 @@ def _of_one(
     scaling, training = _figures(pictures)
     return (
         before[0],
-        Section("pictures", "Scaling", (*scaling, *_not_predicted(report, [group]))),
+        Section("pictures", "Scaling", (*scaling, *_lines_below(report, [group]))),
         *before[1:],
         Section("training", "Training", training),
         *after,
@@ -165,7 +129,7 @@ def _of_several(report: Report, pictures: dict[str, Picture]) -> tuple[Section, 
         )
     return (
         Section("answer", "Answers", intro),
-        Section("pictures", "Scaling", (*scaling, *_not_predicted(report, report.groups))),
+        Section("pictures", "Scaling", (*scaling, *_lines_below(report, report.groups))),
         *groups,
         Section("training", "Training", training),
         *_endings(report, report.groups),
@@ -189,13 +153,13 @@ def _figures(pictures: dict[str, Picture]) -> tuple[tuple[Item, ...], tuple[Item
     return tuple(scaling), tuple(training)
 
 
-def _not_predicted(report: Report, groups: Iterable[ReportGroup]) -> Iterator[Item]:
-    """Yield why nothing is predicted of a group, in one line each."""
+def _lines_below(report: Report, groups: Iterable[ReportGroup]) -> Iterator[Item]:
+    """Yield the lines that features add below the pictures of scaling."""
+    entries = [feature.lines for feature in features().values() if feature.lines]
     lines = []
     for group in groups:
-        reasons = refused(group.forecast.refusals, group.source.device)
-        if not group.forecast.predictions and (reason := next(reasons, "")):
-            lines.append(f"{group.source.name}: {reason}" if report.several else reason)
+        texts = (text for entry in entries for text in load(entry)(group))
+        lines += [f"{group.source.name}: {text}" if report.several else text for text in texts]
     if lines:
         yield Bullets(tuple(f"{line[0].upper()}{line[1:]}" for line in lines))
 
@@ -214,13 +178,21 @@ def _group_sections(
         Section(f"{prefix}answer", "Answer", tuple(answer_items(report, group))),
         Section(f"{prefix}tables", "Tables 1 to 3", (Text(GLOSSARY), *shown) if shown else ()),
         Section(f"{prefix}trust", TRUST, tuple(_trust(group))),
-        Section(f"{prefix}questions", "Questions of the lab", (Answers(answers(group.source)),)),
+        *_added_sections(group, prefix),
     )
     after = (
         Section(f"{prefix}full", "Full tables", folded),
         Section(f"{prefix}environment", "Environment", tuple(_environment(group))),
     )
     return before, after
+
+
+def _added_sections(group: ReportGroup, prefix: str) -> Iterator[Section]:
+    """Yield the sections that features add to a group."""
+    for feature in features().values():
+        if feature.section:
+            title, items = load(feature.section)(group)
+            yield Section(f"{prefix}{title.partition(' ')[0].lower()}", title, items)
 
 
 def _sheet(table: Table, printed: set[str], *, is_folded: bool) -> Sheet:

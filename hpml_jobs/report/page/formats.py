@@ -11,7 +11,6 @@ import msgspec
 from hpml_jobs.core.text import is_command
 from hpml_jobs.report.files.markdown import bullets, escaped, grid
 from hpml_jobs.report.frame import style
-from hpml_jobs.report.frame.answers import Answer
 from hpml_jobs.report.frame.captions import MARK
 from hpml_jobs.report.frame.numbers import DASH, OOM
 from hpml_jobs.report.frame.picture import Picture, inline_svg
@@ -88,6 +87,21 @@ class Commands(NamedTuple):
     """Lines for a shell."""
 
     lines: tuple[str, ...]
+
+
+class Answer(NamedTuple):
+    """A question, its answer from the numbers of a study, and where these are.
+
+    `evidence` names tables and cells. Without an answer, `text` says what is missing and how to
+    measure it. `doubt` is what the checks say about the numbers, empty if nothing.
+    """
+
+    question: str
+    title: str
+    text: str
+    evidence: str = ""
+    doubt: str = ""
+    is_answered: bool = True
 
 
 class Answers(NamedTuple):

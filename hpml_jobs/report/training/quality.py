@@ -6,15 +6,6 @@ from typing import Annotated, NamedTuple, Self
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.report.frame import captions, learning
-from hpml_jobs.report.frame.answers import (
-    Answer,
-    cells,
-    doubt,
-    main_rows,
-    unanswered,
-    unusable,
-    usable,
-)
 from hpml_jobs.report.frame.builder import (
     Number,
     Shown,
@@ -24,8 +15,7 @@ from hpml_jobs.report.frame.builder import (
     line_table,
     row_name,
 )
-from hpml_jobs.report.frame.captions import cell_words, shown, unit, units
-from hpml_jobs.report.frame.learning import Mean, compare_means, mean_text
+from hpml_jobs.report.frame.learning import Mean
 from hpml_jobs.report.frame.numbers import DASH, accuracy, bits, count, loss
 from hpml_jobs.report.frame.table import Block, Line, Sheet, Table
 from hpml_jobs.results.groups import ConditionGroup
@@ -226,100 +216,3 @@ def _sheet(group: ConditionGroup, shown_rows: Sequence[Row]) -> Sheet:
                 )
             )
     return Sheet(columns=_SHEET, rows=tuple(rows))
-
-
-Q4_1 = ("Q4.1", "Training quality with a large batch")
-Q4_2 = ("Q4.2", "Remedies for large batches")
-EPOCH = 5
-"""The epoch that the lab compares."""
-
-SMALL_BATCH = 128
-"""The batch on one GPU that the lab compares with."""
-
-GOYAL = (
-    "Goyal et al. (2017) scale the learning rate linearly with the global batch (recipe=scaled) "
-    "and raise it gradually in the first epochs (recipe=warmup)"
-)
-
-
-def large_batch(group: ConditionGroup) -> Answer:
-    """Answer Q4.1: loss and accuracy of the fifth epoch, the largest batch against one GPU's."""
-    trained = [
-        row
-        for row in group.timed
-        if learning.epochs_of(group, row) >= EPOCH and row.treatment == group.main_path
-    ]
-    large = [row for row in main_rows(group) if row in trained]
-    small = [row for row in trained if row.is_baseline]
-    if not (large and small):
-        return unanswered(
-            *Q4_1,
-            f"needs {EPOCH} epochs on one and on several {units(group.device)} (grid=large_batch, "
-            f"or epochs={EPOCH} evaluate=true)",
-        )
-    most = max(large, key=lambda row: (row.gpus, row.batch_per_gpu))
-    one = min(small, key=lambda row: abs(row.batch_per_gpu - SMALL_BATCH))
-    usual = usable(group, [most, one], Affected.LEARNING)
-    if len(usual) < 2:
-        return unusable(*Q4_1, f"Table 4; {cells(group, [most, one])}")
-    parts = [_compared(group, most, one, what) for what in ("loss", "accuracy")]
-    text = f"In the {EPOCH}th epoch, {', '.join(parts)}."
-    if one.batch_per_gpu != SMALL_BATCH:
-        text += f" There is no cell of batch {SMALL_BATCH} on one {unit(group.device)}."
-    evidence = f"Table 4, table Accuracy and loss by epoch; {cells(group, [most, one])}"
-    return Answer(*Q4_1, text, evidence, doubt(group, [most, one], Affected.LEARNING))
-
-
-def _compared(group: ConditionGroup, most: Row, one: Row, what: str) -> str:
-    is_loss = what == "loss"
-    of = (learning.training_loss if is_loss else learning.training_accuracy)(EPOCH - 1)
-    words = loss if is_loss else accuracy
-    means = [learning.mean_of(group, row, of) for row in (most, one)]
-    names = [cell_words(row.place, group.device) for row in (most, one)]
-    end = "" if is_loss else " %"
-    texts = [
-        f"{shown(mean_text(mean, words), group, Affected.LEARNING, row)}{end} of {name}"
-        if mean
-        else f"unknown of {name}"
-        for mean, name, row in zip(means, names, (most, one), strict=True)
-    ]
-    first, second = means
-    judged = f" ({compare_means(first, second)})" if first and second else ""
-    return f"training {what} {texts[0]} against {texts[1]}{judged}"
-
-
-def remedies(group: ConditionGroup) -> Answer:
-    """Answer Q4.2: two remedies for large batches, with the cells that tried them."""
-    rows = main_rows(group)
-    tried = [row for row in rows if any(record.cell.recipe_label for record in group.records(row))]
-    plain = {row.place: row for row in rows if row.setup.is_plain}
-    compared = [
-        (row, beside)
-        for row in usable(group, tried, Affected.LEARNING)
-        if (beside := plain.get(row.place._replace(setup=row.setup._replace(treatment=row.path))))
-    ]
-    texts = [text for row, beside in compared if (text := _effect(group, row, beside))]
-    if tried and not usable(group, tried, Affected.LEARNING):
-        return unusable(*Q4_2, f"Table 4; {cells(group, tried)}")
-    if not texts:
-        why = "needs cells with and without a recipe (grid=large_batch)"
-        return Answer(*Q4_2, f"{GOYAL}. Not measured here: {why}.", is_answered=False)
-    evidence = f"Table 4; {cells(group, [row for row, _ in compared])}"
-    text = f"{GOYAL}. Here: {'; '.join(texts)}."
-    return Answer(*Q4_2, text, evidence, doubt(group, tried, Affected.LEARNING))
-
-
-def _effect(group: ConditionGroup, row: Row, beside: Row) -> str:
-    means = [learning.mean_of(group, each, learning.test_accuracy) for each in (row, beside)]
-    first, second = means
-    if first is None or second is None:
-        return ""
-    texts = [
-        shown(mean_text(mean, accuracy), group, Affected.LEARNING, each)
-        for mean, each in ((first, row), (second, beside))
-    ]
-    return (
-        f"{cell_words(row.place, group.device)} has a test accuracy of "
-        f"{texts[0]} %, without the recipe {texts[1]} % "
-        f"({compare_means(first, second)})"
-    )

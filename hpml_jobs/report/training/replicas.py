@@ -9,7 +9,6 @@ from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.place import place_of
 from hpml_jobs.core.record import Rank, Record
 from hpml_jobs.report.frame import learning
-from hpml_jobs.report.frame.answers import Answer, cells, doubt, unanswered, unusable, usable
 from hpml_jobs.report.frame.builder import (
     Number,
     Shown,
@@ -175,54 +174,6 @@ def _replica_text(group: ConditionGroup, row: Row) -> str:
     return f"{cell_words(row.place, group.device)}: {', '.join(parts)}"
 
 
-Q7 = ("Q7", "Gradients alone")
-
-
-def gradients_enough(group: ConditionGroup) -> Answer:
-    """Answer Q7: whether ranks that exchange gradients only hold the same model."""
-    parallel = [row for row in group.timed if row.gpus > 1]
-    rows = usable(group, parallel, Affected.LEARNING)
-    measured = [row for row in parallel if any(parameters_and_buffers(group, row))]
-    hashed = [row for row in rows if row in measured]
-    compared = buffer_comparison(group, rows)
-    if compared:
-        return Answer(
-            *Q7,
-            compared,
-            f"Table Replicas and accuracy; {cells(group, hashed)}",
-            doubt(group, hashed, Affected.LEARNING),
-        )
-    if measured and not hashed:
-        return unusable(*Q7, f"Table Replicas and accuracy; {cells(group, measured)}")
-    need = "needs cells with sync_buffers=off beside the others (grid=buffers)"
-    if not hashed:
-        return unanswered(*Q7, need)
-    text = (
-        f"Only in part: {_hashes(group, hashed)}. The effect on accuracy is not measured: {need}."
-    )
-    return Answer(
-        *Q7, text, f"Table Replicas and accuracy; {cells(group, hashed)}", is_answered=False
-    )
-
-
-def _hashes(group: ConditionGroup, rows: Sequence[Row]) -> str:
-    """Return for each strategy whether replicas end equal, by their hashes."""
-    texts: dict[str, None] = {}
-    for row in rows:
-        parameters, buffers = parameters_and_buffers(group, row)
-        epochs = learning.epochs_of(group, row)
-        strategy = row.strategy.value
-        texts[
-            f"after {epochs} epochs of {strategy} the parameters of all ranks are "
-            f"{_equal(parameters)}, their BatchNorm buffers are {_equal(buffers)}"
-        ] = None
-    return "; ".join(texts)
-
-
-def _equal(same: str | None) -> str:
-    return {"equal": "equal", "differ": "different"}.get(same or "", "unknown")
-
-
 SHUFFLING = (
     "Orders: different sequences of training {samples} among the epochs of a rank, by their "
     "hashes. DistributedSampler shuffles by seed + epoch, and only set_epoch gives it the epoch: "
@@ -333,26 +284,3 @@ def _set_epoch_answer(group: ConditionGroup, without: Row, beside: Row | None) -
             )
             parts.append(f"{against} ({compare_means(mean_without, mean_with)})")
     return f"{place}: {'; '.join(parts)}."
-
-
-Q5 = ("Q5", "Shuffling and set_epoch")
-
-
-def why_set_epoch(group: ConditionGroup) -> Answer:
-    """Answer Q5: why DDP needs `set_epoch`, by the orders that ranks have read."""
-    rows = [row for row in group.timed if learning.runs(group, row)]
-    without = [
-        row for row in rows if any(not record.cell.set_epoch for record in group.records(row))
-    ]
-    meaning = (
-        "DistributedSampler shuffles by seed + epoch, and only set_epoch gives it the epoch; a "
-        "single process, and so dp, reshuffles by itself"
-    )
-    answers = set_epoch_answers(group, rows)
-    if not answers:
-        why = "needs cells with set_epoch=false (grid=shuffling)"
-        text = f"{meaning[0].upper()}{meaning[1:]}. Not measured here: {why}."
-        return Answer(*Q5, text, is_answered=False)
-    text = f"Without it every epoch repeats one order: {' '.join(answers)} {meaning}."
-    evidence = f"Table Shuffling; {cells(group, without)}"
-    return Answer(*Q5, text, evidence, doubt(group, without, Affected.LEARNING))

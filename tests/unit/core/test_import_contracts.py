@@ -11,17 +11,15 @@ ROOT = Path(__file__).parents[3]
 
 PACKAGES = (
     "cli",
-    "exchange",
-    "doctor",
+    "extras",
     "submit",
     "plan",
     "status",
     "job",
     "report",
-    "predict",
     "study",
 )
-WITHOUT_TORCH = (*PACKAGES, "checks", "core", "slurm")
+WITHOUT_TORCH = (*PACKAGES, "checks", "results", "core", "slurm")
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ import pytest
 
 from hpml_jobs.core.answers import Severity
 from hpml_jobs.core.cell import Outcome
-from hpml_jobs.doctor import examine
-from hpml_jobs.doctor.controller import (
+from hpml_jobs.extras.setup import examine
+from hpml_jobs.extras.setup.controller import (
     QOS_FORMAT,
     STATE_FORMAT,
     check_controller,

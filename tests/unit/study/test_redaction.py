@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.extras.exchange.archive import PackOptions, pack
 from hpml_jobs.report import page
 from hpml_jobs.report.files.latex import escaped as in_latex
 from hpml_jobs.report.files.markdown import escaped as in_markdown
 from hpml_jobs.report.report import ReportOptions, make_report
-from hpml_jobs.study.archive import PackOptions, pack
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.redaction import Names, Redactor
 from hpml_jobs.study.snapshot import read_snapshots

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from hpml_jobs.core.paths import conf_folder
-from hpml_jobs.doctor import node_job
+from hpml_jobs.extras.setup import node_job
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit.scripts import _is_complete, followup_script
 from hpml_jobs.submit.send import job_id

@@ -1,0 +1,122 @@
+"""Features: what the folders of `extras/` add to the kernel, which loops over those that are there.
+
+`hpml_jobs/extras/predict/__init__.py` holds one value:
+
+    FEATURE = Feature(
+        commands={"predict": Command("extras.predict.command:predict", Section.RESULTS, …)},
+        tables={"predictions": Part("extras.predict.table:predictions", after="choice")},
+    )
+
+Every part is named by its entry, `module:name` in this package, and imported when it is first used:
+a login node imports nothing that only a report needs.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+PACKAGE = __name__.partition(".")[0]
+FOLDER = Path(__file__).parents[1] / "extras"
+
+T = TypeVar("T")
+
+
+class Section(StrEnum):
+    """The part of the first page of help in which a command is listed."""
+
+    SET_UP = "set up"
+    SUBMIT = "submit"
+    FOLLOW = "follow"
+    RESULTS = "results"
+    IN_AND_OUT = "in and out"
+
+
+class Command(NamedTuple):
+    """A command: the entry of its function, and its line on the first page of help.
+
+    `after` names the command before it on that page; empty: it is the first.
+    """
+
+    entry: str
+    section: Section
+    usage: str
+    meaning: str
+    after: str = ""
+
+
+class Part(NamedTuple):
+    """A part of a report: the entry of the function that makes it, and the part before it."""
+
+    entry: str
+    after: str
+
+
+class Feature(NamedTuple):
+    """What a folder of `extras/` adds.
+
+    `commands` may replace one of the kernel, to add an option. `replaced` are commands of earlier
+    versions, with what to type instead.
+
+    Of a report: `result` is made once of every group, from its context. `tables` are made of the
+    context and the result, `sheets` of the group, `tables_of_all` of all groups. `pictures` are
+    drawn of the report. Of each group of a report, `lines` are those below the pictures of a page,
+    and `section` is the title and the items of a section of its own.
+    """
+
+    commands: Mapping[str, Command] = {}
+    replaced: Mapping[str, str] = {}
+    result: str = ""
+    tables: Mapping[str, Part] = {}
+    sheets: Mapping[str, Part] = {}
+    tables_of_all: Mapping[str, Part] = {}
+    pictures: Mapping[str, Part] = {}
+    lines: str = ""
+    section: str = ""
+
+
+@cache
+def features() -> Mapping[str, Feature]:
+    """Return the features whose folders are there, by the name of the folder."""
+    names = sorted(path.parent.name for path in FOLDER.glob("*/__init__.py"))
+    return {name: load(f"extras.{name}:FEATURE") for name in names}
+
+
+def load(entry: str) -> Any:
+    """Import and return what an entry names."""
+    module, _, name = entry.partition(":")
+    return getattr(import_module(f"{PACKAGE}.{module}"), name)
+
+
+def merged(parts: Iterable[Mapping[str, T]]) -> dict[str, T]:
+    """Return the parts of several features in one mapping."""
+    return {name: part for by_name in parts for name, part in by_name.items()}
+
+
+class Placed(Protocol):
+    """What has a place after another one, by name."""
+
+    @property
+    def after(self) -> str:
+        """The name of the one before it."""
+
+
+def in_order(kernel: Iterable[str], added: Mapping[str, Placed]) -> list[str]:
+    """Return the names of the kernel in their order, and each added one after the one it names.
+
+    It is the first if it names none, and the last if that one is not there. One that the kernel has
+    too keeps its place.
+    """
+    names = list(kernel)
+    for name, part in added.items():
+        if name in names:
+            continue
+        place = len(names)
+        if not part.after:
+            place = 0
+        elif part.after in names:
+            place = names.index(part.after) + 1
+        names.insert(place, name)
+    return names

@@ -1,1 +1,0 @@
-"""Studies in and out: timings from CSV files, DataFrames for notebooks, files of other tools."""

@@ -1,0 +1,17 @@
+"""Two studies cell by cell, and stored references."""
+
+from hpml_jobs.core.features import Command, Feature, Section
+
+FEATURE = Feature(
+    commands={
+        "compare": Command(
+            "extras.compare.command:compare",
+            Section.RESULTS,
+            "compare A [B]",
+            "say which cells of B are faster or slower than those of A;\n"
+            "--save FILE stores the numbers of a study, to compare later ones",
+            after="record",
+        )
+    },
+    replaced={"reference": "compare --save"},
+)

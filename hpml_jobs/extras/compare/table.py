@@ -1,0 +1,248 @@
+"""Table of the comparison of two studies, with notes on what became slower and what limits it.
+
+The rules are in docs/compare.md.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, NamedTuple, Self
+
+import msgspec
+
+from hpml_jobs.core.statistics import Interval
+from hpml_jobs.core.text import counted, percent_text
+from hpml_jobs.extras.compare import words
+from hpml_jobs.extras.compare.reference import ReferenceCell, ReferenceGroup
+from hpml_jobs.extras.compare.rules import PARTS, ComparedCell, ComparedGroup, Kind, StudyComparison
+from hpml_jobs.extras.compare.words import label, listed, no_number, size
+from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, item_table
+from hpml_jobs.report.frame.captions import cell_label, cell_words
+from hpml_jobs.report.frame.numbers import percent, seconds
+from hpml_jobs.report.frame.table import Table
+from hpml_jobs.results.decision import (
+    LEAST_RUNS,
+    MOST_RUNS,
+    Decision,
+    runs_to_show,
+    smallest_difference,
+)
+
+SPLIT = "Compute and exposed communication: instrumented epoch. Stall: timed epoch."
+
+
+def _interval(interval: Interval) -> str:
+    return f"[{percent(interval.low - 1)}, {percent(interval.high - 1)}]"
+
+
+class ComparedLine(NamedTuple):
+    """Medians of a cell in both studies, A and B, and what the runs say of the change."""
+
+    epoch_a_s: Annotated[Number, Shown("A", seconds, "{time}, s", doubt="is_doubtful")]
+    epoch_b_s: Annotated[Number, Shown("B", seconds, "{time}, s")]
+    change: Annotated[float, Shown("", words.percents, "change, %")]
+    interval: Annotated[Interval | None, Shown("interval", _interval, "change, %")]
+    verdict: Annotated[str, Shown("verdict", words=True)]
+    smallest_difference: Annotated[Number, Shown("could show, %", percent)]
+    compute_a_s: Annotated[Number, Shown("A", seconds, "Compute, s")]
+    compute_b_s: Annotated[Number, Shown("B", seconds, "Compute, s")]
+    comm_exposed_a_s: Annotated[Number, Shown("A", seconds, "exposed comm., s")]
+    comm_exposed_b_s: Annotated[Number, Shown("B", seconds, "exposed comm., s")]
+    stall_a_s: Annotated[Number, Shown("A", seconds, "stall, s")]
+    stall_b_s: Annotated[Number, Shown("B", seconds, "stall, s")]
+    runs_a: Annotated[int, Shown("A", str, "runs")]
+    runs_b: Annotated[int, Shown("B", str, "runs")]
+    is_doubtful: bool
+
+    @classmethod
+    def of(cls, cell: ComparedCell) -> Self:
+        """Return the line of a cell."""
+        medians = {
+            f"{name.removesuffix('_s')}_{side}_s": of.median_s(name)
+            for name in ("epoch_s", *PARTS)
+            for side, of in (("a", cell.old), ("b", cell.new))
+        }
+        return cls(
+            **medians,
+            change=cell.ratio.estimate - 1,
+            interval=cell.ratio.interval,
+            verdict=verdict(cell),
+            smallest_difference=cell.smallest_difference,
+            runs_a=len(cell.old.runs),
+            runs_b=len(cell.new.runs),
+            is_doubtful=cell.is_doubtful,
+        )
+
+
+def comparison_table(group: ComparedGroup, limit: float | None) -> Table:
+    """Return the table of a compared group, with what became slower and what limits it below."""
+    device, cells = group.new.device, group.measured
+    known = {name for cell in cells for name in cell.changes()}
+    caption = (words.caption(group.new), *((SPLIT,) if known else ()))
+    is_imported = group.old.imported and group.new.imported
+    text = TableText("compare", "Comparison", "" if is_imported else "timed epoch", caption)
+    unknown = [name.removesuffix("_s") for name in PARTS if name not in known]
+    heads = columns_of(
+        ComparedLine,
+        without=[f"{name}_{side}_s" for name in unknown for side in ("a", "b")],
+        time=group.new.time_word,
+    )
+    items = [(cell_label(cell.place, device), ComparedLine.of(cell)) for cell in cells]
+    table = item_table([], text, items, heads, notes(group, limit))
+    return msgspec.structs.replace(table, setting=group.new.setting)
+
+
+def verdict(cell: ComparedCell) -> str:
+    """Return what the runs of a cell say, in a few words."""
+    match cell.decision:
+        case None:
+            return "a check failed"
+        case Decision.SAME:
+            return "no difference seen"
+        case decision:
+            return decision.value
+
+
+SHOWN = 0.05
+"""The difference for which the needed runs are said, without a limit of the user."""
+
+EXPLAINED = 5
+"""The most cells for which the table says what became slower or faster."""
+
+
+def days(comparison: StudyComparison) -> list[str]:
+    """Return a line if the studies were measured on other days: machines change."""
+    old, new = (side.measured[:10] for side in (comparison.old, comparison.new))
+    return [f"measured on other days (A | B): {old} | {new}"] if old and new and old != new else []
+
+
+def conditions(group: ComparedGroup) -> list[str]:
+    """Return the conditions in which two groups differ, a line per kind, the worst first."""
+    lines = []
+    for kind, pairs in group.by_kind.items():
+        values = "; ".join(f"{name}: {old} | {new}" for name, (old, new) in pairs.items())
+        mark = "unlike hardware" if kind is Kind.HARDWARE else f"other {kind.value}"
+        lines.append(f"{mark} (A | B): {values}")
+    for clock, cells in group.other_clocks.items():
+        values = "; ".join(
+            f"{label(cell, group)}: {cell.old.clocks[clock]:g} | {cell.new.clocks[clock]:g}"
+            for cell in cells
+        )
+        lines.append(f"other {clock} (A | B): {values}")
+    is_same = not lines
+    for side, missing in group.unrecorded.items():
+        where = "A" if side == "old" else "B"
+        lines.append(f"not recorded in {where}: {', '.join(missing)}")
+    if group.old.imported or group.new.imported:
+        sides = (("A", group.old), ("B", group.new))
+        where = " and ".join(side for side, values in sides if values.imported)
+        lines.append(
+            f"imported in {where}: hardware and software are known as far as they are reported"
+        )
+        return lines
+    if group.without_clocks:
+        lines.append("GPU clocks are not recorded for all cells")
+    if is_same:
+        same = "the same hardware, software and settings"
+        lines.insert(0, f"{same}, as far as recorded" if lines else same)
+    return lines
+
+
+def notes(group: ComparedGroup, limit: float | None) -> Iterator[str]:
+    """Yield what became slower, then what limits the comparison, the most serious first."""
+    changed = [c for c in group.measured if c.decision in (Decision.FASTER, Decision.SLOWER)]
+    changed.sort(key=size, reverse=True)
+    for cell in changed[:EXPLAINED]:
+        yield _what_changed(cell, group)
+    if len(changed) > EXPLAINED:
+        yield f"{len(changed) - EXPLAINED} more cells changed, by less than these"
+    yield from _checks(group)
+    for cell in group.measured:
+        yield from _left_out(cell, group)
+    yield from _power(group, limit or SHOWN)
+    for cell in group.cells:
+        if not cell.is_measured:
+            yield f"not compared: {label(cell, group)}: {_why_not(cell)}"
+
+
+def _what_changed(cell: ComparedCell, group: ComparedGroup) -> str:
+    """Return by how many seconds the parts of a changed epoch changed, the largest first."""
+    epoch = (cell.new.median_s("epoch_s") or 0) - (cell.old.median_s("epoch_s") or 0)
+    changes = sorted(cell.changes().items(), key=lambda item: -abs(item[1]))
+    parts = ", ".join(f"{PARTS[name]} {_signed(change)} s" for name, change in changes)
+    decision = cell.decision.value if cell.decision else ""
+    text = f"{decision}: {label(cell, group)}: {group.new.time_word} {_signed(epoch)} s"
+    return text + (f"; {parts}" if parts else "")
+
+
+def _signed(value_s: float) -> str:
+    text = seconds(value_s)
+    return text if text.startswith("-") or text == "0" else f"+{text}"
+
+
+def _checks(group: ComparedGroup) -> Iterator[str]:
+    """Yield a line per check with its cells and sides: failures first."""
+    for word, field, verb in (("not decided", "failed", "failed"), ("doubtful", "warned", "warns")):
+        sides: dict[str, dict[str, list[str]]] = {}
+        for cell in group.measured:
+            for side, values in (("A", cell.old), ("B", cell.new)):
+                for check in getattr(values, field):
+                    sides.setdefault(check, {}).setdefault(side, []).append(label(cell, group))
+        for check, labels in sides.items():
+            same = len({tuple(cells) for cells in labels.values()}) == 1
+            by_side = {" and ".join(labels): next(iter(labels.values()))} if same else labels
+            where = "; ".join(f"in {side}: {listed(cells)}" for side, cells in by_side.items())
+            yield f"{word}: check {check} {verb} {where} (collect has its reason)"
+
+
+def _left_out(cell: ComparedCell, group: ComparedGroup) -> Iterator[str]:
+    for side, values in (("A", cell.old), ("B", cell.new)):
+        if values.left_out:
+            total = len(values.runs) + values.left_out
+            yield (
+                f"{label(cell, group)}: {values.left_out} of {counted(total, 'run')} in {side} "
+                "left out: the timed epoch was disturbed"
+            )
+
+
+def _power(group: ComparedGroup, wanted: float) -> Iterator[str]:
+    """Yield the runs that undecided cells need to show a difference."""
+    few = [cell for cell in group.measured if cell.decision is Decision.TOO_FEW]
+    if few:
+        yield f"{Decision.TOO_FEW.value}: {_labels(few, group)}: {_needed(few, wanted)}"
+    weak = [cell for cell in group.measured if cell.could_hide(wanted)]
+    if weak:
+        yield (
+            f"a difference of {percent_text(wanted)} could not be shown: {_labels(weak, group)}: "
+            f"{_needed(weak, wanted)}"
+        )
+
+
+def _labels(cells: Sequence[ComparedCell], group: ComparedGroup) -> str:
+    return listed(label(cell, group) for cell in cells)
+
+
+def _needed(cells: Sequence[ComparedCell], wanted: float) -> str:
+    """Return the remedy in runs, for the cell that scatters most."""
+    noise = max((cell.noise for cell in cells if cell.noise is not None), default=None)
+    if noise is None:
+        return f"{LEAST_RUNS} runs of each are needed (repeats={LEAST_RUNS})"
+    runs = runs_to_show(wanted, noise)
+    scatter = f"{'largest ' if len(cells) > 1 else ''}scatter {percent(noise)} %"
+    if runs is None:
+        return (
+            f"even {MOST_RUNS} runs of each would not show {percent_text(wanted)} ({scatter}): "
+            "measure on a quiet machine"
+        )
+    shown = smallest_difference(runs, runs, noise)
+    return f"{runs} runs of each show {percent(shown or wanted)} % ({scatter}; repeats={runs})"
+
+
+def _why_not(cell: ComparedCell) -> str:
+    sides = (("A", cell.old), ("B", cell.new))
+    return ", ".join(f"{no_number(values)} in {side}" for side, values in sides if not values.runs)
+
+
+def only_in(side: str, cells: Sequence[tuple[ReferenceGroup, ReferenceCell]]) -> Iterator[str]:
+    """Yield a line with the cells that only one study has."""
+    if cells:
+        labels = [cell_words(cell.place, group.device) for group, cell in cells]
+        yield f"only in {side}: {'; '.join(labels) if len(labels) <= 10 else listed(labels)}"

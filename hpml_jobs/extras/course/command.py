@@ -1,0 +1,56 @@
+"""Command report with what is handed in."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hpml_jobs.cli import collect
+from hpml_jobs.cli.collect import current_report, open_page, show_answers
+from hpml_jobs.cli.options import REPORT_KEYS, Outputs, ReportWords, find_study, parse_words
+from hpml_jobs.core.errors import UsageError
+
+
+def report(  # noqa: D103  (its help is that of the kernel's command)
+    words: ReportWords = None,
+    outputs: Outputs = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--to", metavar="FOLDER", help="folder of the page; default: report/ in the study"
+        ),
+    ] = None,
+    handin: Annotated[
+        Path | None,
+        typer.Option(
+            "--handin",
+            metavar="FOLDER",
+            help="write into FOLDER what is handed in: page, PDF, README, script, notebook",
+        ),
+    ] = None,
+    is_opened: Annotated[bool, typer.Option("--open", help="open the page in a browser")] = False,
+) -> None:
+    if handin is None:
+        collect.report(words, outputs, to, is_opened)
+        return
+    name, values = parse_words("report", words, REPORT_KEYS)
+    if to:
+        raise UsageError("--handin and --to are both given: leave one of them out")
+    made, _ = current_report(find_study(name, outputs), values)
+    from hpml_jobs.extras.course.handin import PDF, SCRIPT, write_handin
+    from hpml_jobs.report.page import HTML
+
+    folder = handin.expanduser()
+    written = write_handin(made, folder)
+    show_answers(made)
+    files = [path.name for path in written if path.parent == folder]
+    print(f"written: {', '.join([*files, 'data/*.csv'])} in {folder}")
+    if PDF not in files:
+        print(f"no {PDF}: Chromium is not here; open {HTML} in a browser and save it as PDF")
+    if SCRIPT not in files:
+        print(f"no {SCRIPT}: it repeats no cell of this study; README.md has the reason")
+    if is_opened:
+        open_page(folder / HTML)
+
+
+report.__doc__ = collect.report.__doc__

@@ -1,0 +1,237 @@
+"""A README with all commands, a script that repeats cells, a notebook and its data."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+from string import Template
+
+from hpml_jobs.core.built_in import DATASETS
+from hpml_jobs.core.cell import Cell, Protocol
+from hpml_jobs.core.check_result import Affected, Level, Tier
+from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.record import Record
+from hpml_jobs.core.strategies import Loader, Strategy
+from hpml_jobs.core.text import printable
+from hpml_jobs.core.workload import Loss, Optimizer
+from hpml_jobs.report import page
+from hpml_jobs.report.files import csv_tables
+from hpml_jobs.report.folder import SHEET_FILES, write
+from hpml_jobs.report.frame.captions import MARK
+from hpml_jobs.report.frame.learning import training_loss
+from hpml_jobs.report.report import Report
+from hpml_jobs.study.redaction import Redactor, names_in
+
+PDF, SCRIPT, NOTEBOOK = "report.pdf", "lab.py", "tables.ipynb"
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+"""Programs that print a page as PDF without a display."""
+
+PRINT_S = 120
+"""The time limit of a browser that prints, in seconds."""
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+MODELS = ("resnet18_cifar", "resnet18", "digits_cnn")
+DATA = ("cifar10", "folder", "digits")
+"""The models and the data sets that the script has, each in a template."""
+
+_IMPORT = ("import ", "from ")
+
+_NOTEBOOK = {
+    "q1": "q1",
+    "table1": "table1",
+    "table2": "table2",
+    "table3": "table3",
+    "scaling": """\
+figure, axes = plt.subplots()
+parallel = scaling[scaling["strategy"] != "single"].dropna(subset="speedup")
+keys = ["group", "strategy", "treatment", "batch"]
+for (_, strategy, _, batch), rows in parallel.groupby(keys, dropna=False):
+    gpus = [rows["reference_gpus"].iloc[0], *rows["gpus"]]
+    axes.plot(gpus, [1, *rows["speedup"]], "o-", label=f"{strategy}, batch {batch} per GPU")
+axes.set(xlabel="GPUs", ylabel="speedup")
+if len(parallel):
+    axes.legend()""",
+    "curves": """\
+figure, axes = plt.subplots()
+timed = curves[curves["role"] == "timed"]
+for (strategy, gpus, batch), rows in timed.groupby(["strategy", "gpus", "batch"]):
+    label = f"{strategy}, {gpus} GPUs, batch {batch} per GPU"
+    axes.plot(rows["iteration"], rows["loss"], ".", label=label)
+axes.set(xlabel="iteration of the timed epoch", ylabel="training loss")
+axes.legend()""",
+}
+"""What the notebook does with a sheet, whose frame has the sheet's name."""
+
+
+def write_handin(report: Report, folder: Path) -> list[Path]:
+    """Write what is handed in: the page, also as PDF where a browser prints it, and `files`.
+
+    Raises:
+        UsageError: the folder has files that are not of an earlier call.
+        HpmlError: the folder cannot be written.
+    """
+    is_ours = (folder / NOTEBOOK).exists()
+    if folder.is_dir() and any(folder.iterdir()) and not is_ours:
+        raise UsageError(f"--handin {folder} has other files: name an empty or a new folder")
+    contents = {page.HTML: page.files(report)[page.HTML], **files(report)}
+    sheets = (f"data/{name}" for name in SHEET_FILES)
+    written = write(contents, folder, (SCRIPT, PDF, *sheets), lambda _: is_ours)
+    pdf = folder / PDF
+    return [*written, pdf] if print_pdf(folder / page.HTML, pdf) else written
+
+
+def files(report: Report) -> dict[str, str]:
+    """Return the files by name; secrets, accounts and home folders are taken out of them."""
+    sheets = csv_tables.sheets(report)
+    if curves := csv_tables.curves_csv(report):
+        sheets["curves.csv"] = curves
+    script, about = _script(report)
+    commands = "\n".join(report.commands) or "# no submission is recorded"
+    made = {
+        "README.md": _filled("README.md", study=report.study, commands=commands, script=about),
+        **({SCRIPT: script} if script else {}),
+        NOTEBOOK: _notebook(report.study, sheets),
+        **{f"data/{name}": sheet for name, sheet in sheets.items()},
+    }
+    redactor = Redactor(names_in((), report.commands), anonymous=False)
+    return {name: printable(redactor.text(text, name)) for name, text in made.items()}
+
+
+def print_pdf(page: Path, pdf: Path) -> bool:
+    """Print a page by a browser without a display; return False where none can."""
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        return False
+    options = ["--headless", "--disable-gpu", "--no-pdf-header-footer", f"--print-to-pdf={pdf}"]
+    options += ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium has none for root
+    command = [browser, *options, page.resolve().as_uri()]
+    try:
+        subprocess.run(command, capture_output=True, timeout=PRINT_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return pdf.exists()
+
+
+def _script(report: Report) -> tuple[str | None, str]:
+    """Return the script, None if it can repeat no cell, and what the README says about it.
+
+    It has the settings that most cells share.
+    """
+    results = (result for group in report.sources for result in group.cells if result.measured)
+    records = [result.record for result in results if result.record]
+    refusals = [_refusal(record.cell) for record in records]
+    lines = [f"{SCRIPT} does not repeat cells with {text}." for text in sorted({*refusals} - {""})]
+    repeated = [record for record, refusal in zip(records, refusals, strict=True) if not refusal]
+    settings = Counter(_settings(record.cell) for record in repeated).most_common()
+    if not settings:
+        lines = lines or [f"{SCRIPT} repeats measured cells, of which there is none."]
+        return None, "\n\n".join(lines)
+    kept, _ = settings[0]
+    if len(settings) > 1:
+        lines.append(f"{SCRIPT} has the settings of the cells above; other cells have others.")
+    script = _filled(SCRIPT, study=report.study, **_with_code(dict(kept)))
+    rows = [
+        f"| `{_command(record.cell)}` | {_shown(report, record, Affected.TIME)}{record.epoch_s:.3f}"
+        f" | {_shown(report, record, Affected.LEARNING)}{training_loss(1)(record):.6f} |"
+        for record in repeated
+        if _settings(record.cell) == kept
+    ]
+    about = _filled("script.md", rows="\n".join(rows)).rstrip()
+    return script, "\n\n".join([about, *lines])
+
+
+def _shown(report: Report, record: Record, affected: Affected) -> str:
+    """Return the mark of checks where one is about these numbers of a cell; else nothing."""
+    is_doubtful = any(
+        result.level is not Level.PASS and result.tier is Tier.NUMBER
+        for group in report.sources
+        for result in group.checks.get(record.slug, ())
+        if affected in result.affects
+    )
+    return MARK if is_doubtful else ""
+
+
+def _with_code(settings: dict[str, object]) -> dict[str, object]:
+    """Return the settings with the code of the model and of the data, and its imports."""
+    code, imports = {}, set()
+    for part in ("model", "data"):
+        text = (TEMPLATES / f"{settings[part]}.template").read_text()
+        lines = text.splitlines()
+        code[f"{part}_code"] = "\n".join(
+            line for line in lines if not line.startswith(_IMPORT)
+        ).strip()
+        imports |= {line for line in lines if line.startswith(_IMPORT)}
+    return {**settings, **code, "imports": "\n".join(sorted(imports, reverse=True))}
+
+
+def _settings(cell: Cell) -> tuple[tuple[str, object], ...]:
+    """Return the values that are in the script; others are its arguments."""
+    keys = ("model", "data", "classes", "image_size", "lr", "momentum", "weight_decay")
+    values = {key: getattr(cell.workload, key) for key in keys}
+    return (*values.items(), ("device", cell.device.value), ("threads", cell.threads))
+
+
+def _refusal(cell: Cell) -> str:
+    """Return the first setting that the script cannot repeat; empty if it can repeat the cell."""
+    workload, strategy = cell.workload, cell.strategy
+    repeatable = {
+        "imported timings": cell.protocol is not Protocol.IMPORTED,
+        f"workload.model={workload.model}": workload.model in MODELS,
+        f"workload.data={workload.data}": workload.data in DATA,
+        f"workload.loss={workload.loss}": workload.loss == Loss.CROSS_ENTROPY,
+        f"workload.optimizer={workload.optimizer}": workload.optimizer == Optimizer.SGD,
+        f"workload.schedule={workload.schedule}": workload.schedule is None,
+        f"strategy={strategy.value} on {cell.gpus} GPUs": strategy is Strategy.SINGLE
+        or (strategy is Strategy.DDP and cell.gpus > 1),
+        f"nodes={cell.nodes}": cell.nodes == 1,
+        f"loader={cell.loader.value}": cell.loader is Loader.WORKERS,
+        f"the treatment {cell.treatment}": not cell.treatment,
+    }
+    return next((setting for setting, is_possible in repeatable.items() if not is_possible), "")
+
+
+def _command(cell: Cell) -> str:
+    launcher = f"torchrun --standalone --nproc-per-node={cell.gpus}" if cell.gpus > 1 else "python"
+    limit = f" --limit {cell.workload.limit}" if cell.workload.limit else ""
+    seed = f" --seed {cell.seed}" if cell.seed else ""
+    data = " --data images" if DATASETS[cell.workload.data].on_disk else ""
+    numbers = f"--batch {cell.batch} --workers {cell.loader_workers}"
+    return f"{launcher} {SCRIPT} {numbers}{seed}{limit}{data}"
+
+
+def _notebook(study: str, sheets: dict[str, str]) -> str:
+    """Return a notebook (nbformat 4.5) of a cell per sheet, which reads and shows it."""
+    sources = ["import matplotlib.pyplot as plt\nimport pandas as pd"]
+    sources += [
+        f'{name} = pd.read_csv("data/{name}.csv")\n{code}'
+        for name, code in _NOTEBOOK.items()
+        if f"{name}.csv" in sheets
+    ]
+    title = {"cell_type": "markdown", "id": "title", "metadata": {}, "source": f"# Study {study}"}
+    cells: list[dict[str, object]] = [
+        {
+            "cell_type": "code",
+            "execution_count": None,
+            "id": f"cell-{number}",
+            "metadata": {},
+            "outputs": [],
+            "source": source,
+        }
+        for number, source in enumerate(sources)
+    ]
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    document = {
+        "cells": [title, *cells],
+        "metadata": {"kernelspec": kernel},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def _filled(name: str, **values: object) -> str:
+    return Template((TEMPLATES / f"{name}.template").read_text()).substitute(values)

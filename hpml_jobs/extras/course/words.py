@@ -1,0 +1,52 @@
+"""The words that all answers to questions of the lab share."""
+
+from collections.abc import Sequence
+
+from hpml_jobs.checks.result import names
+from hpml_jobs.core.check_result import Affected, Level
+from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.core.text import counted
+from hpml_jobs.report.frame.captions import cell_words
+from hpml_jobs.report.page.formats import Answer
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Row
+
+
+def unanswered(question: str, title: str, why: str) -> Answer:
+    """Return a question without an answer, with the reason and the key that would measure it."""
+    return Answer(question, title, f"Not measured: {why}.", is_answered=False)
+
+
+def unusable(question: str, title: str, evidence: str) -> Answer:
+    """Return a question whose cells were measured, and each failed a check."""
+    text = "A check failed for every cell of it: see What to trust."
+    return Answer(question, title, text, evidence, is_answered=False)
+
+
+def usable(group: ConditionGroup, rows: Sequence[Row], affected: Affected) -> list[Row]:
+    """Return the rows whose numbers of this kind no check calls wrong."""
+    return [row for row in rows if group.worst(row, affected) is not Level.FAIL]
+
+
+def doubt(group: ConditionGroup, rows: Sequence[Row], affected: Affected) -> str:
+    """Return which of these rows were left out or are doubtful, as a sentence; empty if none."""
+    levels = [group.worst(row, affected) for row in rows]
+    failed, warned = levels.count(Level.FAIL), levels.count(Level.WARN)
+    parts = [f"{counted(failed, 'cell')} left out, because a check failed"] if failed else []
+    parts += [f"a check warns of {counted(warned, 'cell')}"] if warned else []
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}: see What to trust." if text else ""
+
+
+def cells(group: ConditionGroup, rows: Sequence[Row]) -> str:
+    """Return the first cells of some rows by name, the others counted."""
+    cells = names((cell_words(row.place, group.device) for row in rows), separator="; ")
+    return f"cells {cells}"
+
+
+def main_rows(group: ConditionGroup) -> list[Row]:
+    """Return the rows on several GPUs that answers are about: ddp's, else the first strategy's."""
+    parallel = [row for row in group.timed if row.gpus > 1]
+    strategies = [row.strategy for row in parallel]
+    main = Strategy.DDP if Strategy.DDP in strategies else next(iter(strategies), None)
+    return [row for row in parallel if row.strategy is main]

@@ -1,0 +1,78 @@
+"""W&B's export of a chart, a column for each run, as rows of a history."""
+
+from itertools import count
+from typing import NamedTuple
+
+from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.extras.exchange.csv_columns import SECONDS, STAMPS
+from hpml_jobs.extras.exchange.csv_rows import FieldError, Row, Rows, number
+
+_SEPARATOR = " - "
+_BOUNDS = ("__MIN", "__MAX")
+_METRICS = (*SECONDS, *STAMPS)
+"""What a chart may show: the name says that it is a time, and of what."""
+
+
+class _Curve(NamedTuple):
+    """A column of a chart: the run and the metric of its name."""
+
+    column: str
+    run: str
+    metric: str
+
+
+def unfolded(table: Rows) -> Rows:
+    """Return the curves of a chart as rows of run,epoch,seconds or run,step,timestamp.
+
+    A table that is no chart is returned as it is.
+
+    Raises:
+        HpmlError: the chart shows no times, or the means of several runs.
+    """
+    axis, *others = table.columns
+    curves = [
+        _Curve(column, *column.rsplit(_SEPARATOR, 1))
+        for column in others
+        if _SEPARATOR in column and not column.endswith(_BOUNDS)
+    ]
+    if not curves or "run" in table.named():
+        return table
+    wrong = next((curve for curve in curves if curve.metric.lower() not in _METRICS), None)
+    if wrong:
+        raise HpmlError(
+            f"{table.header}: W&B's chart of {wrong.metric}: if these are the seconds of an epoch, "
+            f"write '{_SEPARATOR}seconds' in place of '{_SEPARATOR}{wrong.metric}' in this line; "
+            "else export the history (docs/share.md)"
+        )
+    table = table._replace(rows=sorted(table.rows, key=lambda row: _place(row, axis)))
+    rows = []
+    for curve in curves:
+        is_epoch = curve.metric.lower() in SECONDS
+        numbers = count()
+        for row in table.rows:
+            if curve.column in row.fields:
+                _check_single(row, curve, table.header)
+                step = {"step": row.fields.get(axis, "")}
+                place = {"epoch": str(next(numbers))} if is_epoch else step
+                time = {curve.metric.lower(): row.fields[curve.column]}
+                rows.append(Row(row.line, {"run": curve.run} | place | time))
+    columns = tuple(dict.fromkeys(name for row in rows for name in row.fields))
+    return table._replace(columns=columns, rows=rows)
+
+
+def _place(row: Row, axis: str) -> float:
+    """Return the place of a row on the axis; of one without, in the order of the file."""
+    try:
+        return number(row.fields.get(axis, ""))
+    except FieldError:
+        return row.line
+
+
+def _check_single(row: Row, curve: _Curve, header: str) -> None:
+    values = {row.fields.get(f"{curve.column}{bound}") for bound in _BOUNDS} - {None}
+    if values - {row.fields[curve.column]}:
+        raise HpmlError(
+            f"{header}: W&B's chart of {curve.run} has the means of several runs or rows (line "
+            f"{row.line}: {', '.join(sorted(map(str, values)))}): export it without groups, or the "
+            "history (docs/share.md)"
+        )

@@ -1,0 +1,343 @@
+"""Imported timings: rows of a CSV file become cells with records, and these become a study."""
+
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from hpml_jobs.core.built_in import RESNET18_PARAMETERS, UNREPORTED_DATA, UNREPORTED_MODEL
+from hpml_jobs.core.cell import Cell, CellFile, Outcome, Protocol
+from hpml_jobs.core.errors import HpmlError, UsageError
+from hpml_jobs.core.formulas import gradient_bytes
+from hpml_jobs.core.measurements import Imported
+from hpml_jobs.core.record import Attempt, Facts, Model, Record
+from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.core.text import counted, one_of
+from hpml_jobs.core.validation import InvalidRecordError
+from hpml_jobs.core.workload import Workload
+from hpml_jobs.extras.exchange.csv_charts import unfolded
+from hpml_jobs.extras.exchange.csv_columns import (
+    COLUMNS,
+    Fields,
+    RateUnit,
+    RowError,
+    Rules,
+    Times,
+    read_fields,
+    read_unit,
+    times,
+)
+from hpml_jobs.extras.exchange.csv_histories import is_history, read_history
+from hpml_jobs.extras.exchange.csv_rows import Fault, Row, Rows, Selection, read_rows, select
+from hpml_jobs.study.cell_folder import CellFolder
+from hpml_jobs.study.files import encode, write_whole, writing
+from hpml_jobs.study.study import Study
+
+PARAMETERS = {
+    "resnet18": RESNET18_PARAMETERS,
+    "resnet18cifar": RESNET18_PARAMETERS,
+    "resnet18cifar10": RESNET18_PARAMETERS,
+    "resnet18torchvision": 11_181_642,
+    "vgg11cifar10": 9_231_114,
+}
+"""Parameters of models with 10 classes, by the letters and digits of their names."""
+
+SHOWN_FAULTS = 10
+
+ATTEMPT = Attempt(id="imported", job="imported")
+
+
+def read_timings(
+    content: bytes, file: str, rules: Rules, notify: Callable[[str], None] = lambda _: None
+) -> list[Record]:
+    """Return the records of a CSV file's rows, or of the runs of a history, in their order.
+
+    The same bytes and rules give the same records. `notify` gets remarks on what was read.
+
+    Raises:
+        HpmlError: rows are invalid; one message names all of them by line.
+        UsageError: a pattern of names is invalid, or the file has no runs.
+    """
+    whole = unfolded(read_rows(content, file))
+    if is_history(whole):
+        table, remarks = read_history(whole, rules)
+    else:
+        table, remarks = _timings(whole, rules)
+    faults = list(table.faults)
+    records = []
+    for row in table.rows:
+        try:
+            records.append(_record(row, table.columns, file, rules))
+        except RowError as error:
+            faults += [Fault(row.line, text) for text in error.faults]
+        except UsageError as error:
+            faults.append(Fault(row.line, str(error)))
+    faults += _duplicates(records, has_repeats="repeat" in table.columns)
+    faults += _mixed_units(records)
+    if faults:
+        raise HpmlError(_message(faults, file))
+    if not records:
+        raise HpmlError(f"{file} has a header and no rows")
+    for remark in remarks:
+        notify(remark)
+    return _with_unique_slugs(records)
+
+
+def _timings(table: Rows, rules: Rules) -> Selection:
+    """Return the rows of timings."""
+    if rules.names is not None:
+        raise UsageError(f"names= is of a history of runs: {table.header} has no column run")
+    return select(table, COLUMNS)
+
+
+def _with_unique_slugs(records: list[Record]) -> list[Record]:
+    """Return the records with longer names where two cells have the same."""
+    slugs: set[str] = set()
+    result = []
+    for record in records:
+        slug = next(name for name in record.cell.slugs() if name not in slugs)
+        slugs.add(slug)
+        result.append(msgspec.structs.replace(record, slug=slug))
+    return result
+
+
+def _message(faults: list[Fault], file: str) -> str:
+    lines = [f"line {line}: {text}" for line, text in sorted(faults)]
+    more = len(lines) - SHOWN_FAULTS
+    text = "; ".join([*lines[:SHOWN_FAULTS], *([f"and {more} more"] if more > 0 else [])])
+    return f"{file}: nothing was imported, {counted(len(lines), 'fault')}: {text}"
+
+
+def _record(row: Row, columns: Collection[str], file: str, rules: Rules) -> Record:
+    """Return the record of a row.
+
+    Raises:
+        RowError: fields are missing or cannot be read.
+        UsageError: the fields contradict each other.
+    """
+    fields = read_fields(row.fields, columns)
+    if fields.rate is None and fields.unit is not None:
+        raise UsageError(f"unit={fields.unit} is of a rate: add a column rate")
+    unit = None if fields.rate is None else read_unit(fields.unit or rules.unit)
+    cell = _cell(fields, rules, unit)
+    if unit is None or fields.rate is None:
+        timed = Times(fields.epoch_s or 0.0, None, None)
+    else:
+        timed = times(fields.rate, unit, cell, per_gpu=rules.rate_is_per_gpu)
+    if fields.train_s is not None and fields.train_s > timed.epoch_s:
+        raise UsageError(
+            f"train_s={fields.train_s} is more than epoch_s={timed.epoch_s}, which contains it"
+        )
+    gpu_model = fields.gpu_model
+    return Record(
+        cell=cell,
+        slug=cell.slug,
+        attempt=ATTEMPT,
+        outcome=Outcome.OK,
+        model=_model(cell.workload.model, cell.workload.parameters),
+        facts=Facts(hpml_jobs="", gpu_model=gpu_model) if gpu_model else None,
+        imported=Imported(
+            file=file,
+            line=row.line,
+            epoch_s=timed.epoch_s,
+            rate=fields.rate,
+            unit=unit.value if unit else None,
+            rate_is_per_gpu=rules.rate_is_per_gpu and unit not in (None, RateUnit.ITERATION),
+            work_samples=timed.work_samples,
+            step_s=timed.step_s,
+            train_s=fields.train_s,
+            compute_s=fields.compute_s,
+            comm_s=fields.comm_s,
+            iterations=fields.iterations or (rules.iterations if unit is None else None),
+            loss=fields.loss,
+            accuracy=fields.accuracy,
+            gpu_model=gpu_model,
+            gpus_per_node=fields.gpus_per_node or rules.gpus_per_node,
+            date=fields.date,
+        ),
+    )
+
+
+def _model(name: str, parameters: int | None) -> Model | None:
+    """Return the model, if its size is known; tensors and buffers are not, and are 0."""
+    if parameters is None:
+        return None
+    size = gradient_bytes(parameters)
+    return Model(name=name, parameters=parameters, tensors=0, gradient_bytes=size, buffer_bytes=0)
+
+
+def _cell(fields: Fields, rules: Rules, unit: RateUnit | None) -> Cell:
+    """Return the cell of a row; loader workers, threads and seed are unknown and get minima."""
+    gpus, batch, model = fields.gpus, fields.batch, fields.model or ""
+    letters = re.sub(r"[^a-z0-9]", "", model.lower())
+    images = fields.images or fields.samples or rules.images
+    if rules.batch_is_global:
+        if batch % gpus:
+            raise UsageError(
+                f"batch={batch} does not divide over gpus={gpus}; the column is the global batch "
+                "because of batch_is=global"
+            )
+        batch //= gpus
+    return Cell(
+        gpus=gpus,
+        nodes=_nodes(fields, rules),
+        batch=batch,
+        strategy=_strategy(fields.strategy or "", gpus),
+        workload=Workload(
+            name=model or "imported",
+            model=model or UNREPORTED_MODEL,
+            data=unit.data(images) if unit else UNREPORTED_DATA,
+            images=images,
+            parameters=fields.parameters or rules.parameters or PARAMETERS.get(letters),
+        ),
+        protocol=Protocol.IMPORTED,
+        epochs=0,
+        probe_s=0.0,
+        gpu_type=fields.gpu_model,
+        threads=1,
+        loader_workers=0,
+        repeat=fields.repeat or 0,
+    )
+
+
+def _nodes(fields: Fields, rules: Rules) -> int:
+    """Return the nodes of a row: as given, as few as hold its GPUs, or one where nothing is given.
+
+    Raises:
+        UsageError: they do not hold its GPUs.
+    """
+    each = fields.gpus_per_node or rules.gpus_per_node
+    if each is None:
+        return fields.nodes or 1
+    if fields.nodes is None:
+        return math.ceil(fields.gpus / each)
+    if fields.gpus > fields.nodes * each:
+        raise UsageError(
+            f"gpus={fields.gpus} do not fit on nodes={fields.nodes} with gpus_per_node={each}"
+        )
+    return fields.nodes
+
+
+def _strategy(text: str, gpus: int) -> Strategy:
+    """Return the strategy; one GPU is the baseline whatever the row says, more default to ddp."""
+    if gpus == 1:
+        return Strategy.SINGLE
+    word = text.lower() or Strategy.DDP.value
+    choices = [strategy.value for strategy in Strategy]
+    if word not in choices:
+        raise UsageError(f"strategy={text}: {one_of(word, choices)}")
+    return Strategy(word)
+
+
+def line_of(record: Record) -> int:
+    """Return the line that a record was read from; 0 if it was measured here."""
+    return record.imported.line if record.imported else 0
+
+
+def _mixed_units(records: Iterable[Record]) -> Iterator[Fault]:
+    """Yield a fault for each row whose unit is not that of its series: model and GPU model."""
+    first: dict[tuple[str, str | None], Record] = {}
+    for record in records:
+        cell = record.cell
+        earlier = first.setdefault((cell.workload.name, cell.gpu_type), record)
+        if _unit(earlier) != _unit(record):
+            yield Fault(
+                line_of(record),
+                f"{_unit(record)} where line {line_of(earlier)} of the same series has "
+                f"{_unit(earlier)}: give all rows of a series in one unit, or name other series "
+                "in the column model",
+            )
+
+
+def _unit(record: Record) -> str:
+    """Return the unit of a row's times in words."""
+    imported = record.imported
+    return f"unit={imported.unit}" if imported and imported.unit else "epoch_s"
+
+
+def _duplicates(records: Iterable[Record], *, has_repeats: bool) -> Iterator[Fault]:
+    """Yield a fault for each row whose cell an earlier row has; they are never averaged."""
+    first: dict[str, Record] = {}
+    for record in records:
+        cell = record.cell
+        earlier = first.setdefault(cell.digest, record)
+        if earlier is record:
+            continue
+        name = f"{cell.strategy.value} gpus={cell.gpus} nodes={cell.nodes} batch={cell.batch}"
+        repeat = f" repeat={cell.repeat}" if has_repeats else ""
+        fix = "" if has_repeats else "; for several runs of a cell add a column repeat: 0, 1, 2"
+        if cell.gpus == 1:
+            fix += "; gpus=1 is one baseline for all strategies"
+        yield Fault(
+            line_of(record), f"the same cell as line {line_of(earlier)} ({name}{repeat}){fix}"
+        )
+
+
+class ImportChanges(NamedTuple):
+    """The slugs of the cells that an import added, replaced, left unchanged and removed."""
+
+    new: list[str]
+    replaced: list[str]
+    unchanged: list[str]
+    removed: list[str]
+
+
+def write_study(study: Study, records: Sequence[Record], file: str) -> ImportChanges:
+    """Write the records of `file` as the cells of a study; remove cells whose rows are gone.
+
+    Raises:
+        HpmlError: the study has measured cells, or cells of another file; nothing was changed.
+    """
+    study.check_schema()
+    before = {folder.slug: _imported_before(folder, study, file) for folder in study.cells()}
+    study.create()
+    changes = ImportChanges([], [], [], [])
+    for record in records:
+        if before.get(record.slug) == record:
+            changes.unchanged.append(record.slug)
+            continue
+        (changes.replaced if record.slug in before else changes.new).append(record.slug)
+        _write(study.cell(record.slug), record)
+    for slug in before.keys() - {record.slug for record in records}:
+        _remove(study.cell(slug))
+        changes.removed.append(slug)
+    return changes
+
+
+def _imported_before(folder: CellFolder, study: Study, file: str) -> Record | None:
+    """Return the record that an earlier import of the file wrote; None if it was interrupted."""
+    if folder.read().cell.protocol is not Protocol.IMPORTED:
+        raise HpmlError(
+            f"study {study.name} has measured cells ({folder.slug}); imported timings need a study "
+            "of their own: choose another study="
+        )
+    try:
+        record = folder.read_record()
+    except InvalidRecordError:
+        return None
+    if record is None or record.imported is None:
+        return None
+    if record.imported.file != file:
+        raise HpmlError(
+            f"study {study.name} has the timings of {record.imported.file}; a study is one file: "
+            f"choose another study=, or remove {study.root} first"
+        )
+    return record
+
+
+def _write(folder: CellFolder, record: Record) -> None:
+    file = CellFile(cell=record.cell, data_root="", code_root="")
+    with writing(folder.root):
+        write_whole(folder.cell_json, encode(file))
+        write_whole(folder.record_json, encode(record))
+
+
+def _remove(folder: CellFolder) -> None:
+    try:
+        folder.record_json.unlink(missing_ok=True)
+        folder.cell_json.unlink()
+        folder.root.rmdir()
+    except OSError as error:
+        raise HpmlError(f"{folder.root} cannot be removed: {error.strerror}") from error

@@ -1,0 +1,19 @@
+"""Predictions of iterations that were not measured, each with a band and its skill."""
+
+from hpml_jobs.core.features import Command, Feature, Part, Section
+
+FEATURE = Feature(
+    commands={
+        "predict": Command(
+            "extras.predict.command:predict",
+            Section.RESULTS,
+            "predict [STUDY] KEY=VALUE",
+            "predict sizes that were not measured, each with a band",
+            after="choose",
+        )
+    },
+    result="extras.predict.rules:next_sizes",
+    tables={"predictions": Part("extras.predict.table:of_next_sizes", after="choice")},
+    pictures={"prediction": Part("extras.predict.picture:of_report", after="pareto")},
+    lines="extras.predict.table:why_nothing_is_predicted",
+)

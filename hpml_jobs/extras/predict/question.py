@@ -1,0 +1,158 @@
+"""What to predict: the keys of `hpml-jobs predict`, and the targets that they name."""
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.strategies import BASELINE, Strategy
+from hpml_jobs.core.value import Value
+from hpml_jobs.extras.predict.forecast import CommandOf
+from hpml_jobs.extras.predict.place import Observation, Target, changed, series_of
+
+MOST_GPUS = 1024
+"""The largest number of GPUs that is predicted."""
+
+DOUBLINGS = 2
+"""Sizes beyond the largest measured one that are predicted where none is asked for."""
+
+
+class Question(Value, frozen=True, kw_only=True):
+    """What to predict; empty or None: as measured, and the next sizes."""
+
+    gpus: tuple[int, ...] = ()
+    batch: tuple[int, ...] = ()
+    strategy: tuple[Strategy, ...] = ()
+    nodes: int | None = None
+    gpus_per_node: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that no cell can have."""
+        for key in ("gpus", "batch"):
+            for value in getattr(self, key):
+                if value < 1:
+                    raise UsageError(f"{key}={value}: must be 1 or more")
+        for key in ("nodes", "gpus_per_node"):
+            value = getattr(self, key)
+            if value is not None and value < 1:
+                prefix = "cluster." if key == "gpus_per_node" else ""
+                raise UsageError(f"{prefix}{key}={value}: must be 1 or more")
+        if BASELINE in self.strategy:
+            raise UsageError(f"strategy={BASELINE.value}: it has one GPU, 2 or more are predicted")
+        for gpus in self.gpus:
+            if gpus == 1:
+                raise UsageError("gpus=1: 2 or more are predicted; measure one: hpml-jobs gpus=1")
+            if gpus > MOST_GPUS:
+                raise UsageError(f"gpus={gpus}: at most {MOST_GPUS} are predicted")
+            if self.nodes is not None and gpus % self.nodes:
+                raise UsageError(
+                    f"gpus={gpus} does not divide over nodes={self.nodes}; "
+                    f"use gpus={self.nodes * math.ceil(gpus / self.nodes)} or another nodes="
+                )
+
+
+def nodes_for(gpus: int, question: Question, gpus_per_node: int) -> int:
+    """Return the nodes of a target: as asked for, else the fewest that hold its GPUs.
+
+    Raises:
+        UsageError: they cannot hold them.
+    """
+    if question.nodes is not None:
+        if math.ceil(gpus / question.nodes) > gpus_per_node:
+            raise UsageError(
+                f"gpus={gpus} on nodes={question.nodes}: a node has {gpus_per_node}; "
+                f"use nodes={math.ceil(gpus / gpus_per_node)}, or give cluster.gpus_per_node="
+            )
+        return question.nodes
+    nodes = math.ceil(gpus / gpus_per_node)
+    if gpus % nodes:
+        raise UsageError(
+            f"gpus={gpus} does not divide over {nodes} nodes of {gpus_per_node}; "
+            f"use gpus={nodes * gpus_per_node}, or give nodes= yourself"
+        )
+    return nodes
+
+
+def targets_of(
+    question: Question,
+    observations: Sequence[Observation],
+    gpus_per_node: int,
+    command_of: CommandOf = lambda _: None,
+) -> list[Target]:
+    """Return the targets that a question names of each measured strategy, in reading order.
+
+    A place that was measured is no target.
+
+    Raises:
+        UsageError: a strategy that was not measured, or GPUs that the nodes cannot hold.
+    """
+    series = series_of(observations)
+    strategies = list(dict.fromkeys(kind.strategy for kind in series))
+    for strategy in question.strategy:
+        if strategy not in strategies:
+            smallest = min(itertools.chain(*series.values()), key=lambda cell: cell.gpus)
+            command = command_of(changed(smallest, strategy=strategy))
+            raise UsageError(
+                f"strategy={strategy.value} was not measured on several GPUs (measured: "
+                f"{', '.join(strategies)}): measure a cell of it{f': {command}' if command else ''}"
+            )
+    chosen = [
+        cells
+        for kind, cells in series.items()
+        if not question.strategy or kind.strategy in question.strategy
+    ]
+    return [target for cells in chosen for target in _of_series(question, cells, gpus_per_node)]
+
+
+def _of_series(
+    question: Question, cells: Sequence[Observation], gpus_per_node: int
+) -> Iterator[Target]:
+    """Yield the targets of a series by size and batch."""
+    measured = {cell.place for cell in cells}
+    batches = question.batch or sorted({cell.batch for cell in cells})
+    sizes = _sizes(question, cells, gpus_per_node)
+    for (gpus, nodes), batch in itertools.product(sizes, batches):
+        target = changed(cells[0], batch=batch, gpus=gpus, nodes=nodes)
+        if target.place not in measured:
+            yield target
+
+
+def _sizes(
+    question: Question, cells: Iterable[Observation], gpus_per_node: int
+) -> list[tuple[int, int]]:
+    """Return the GPUs and nodes of the targets.
+
+    Raises:
+        UsageError: nodes are given alone, and no cell was measured on so many.
+    """
+    sizes = {(cell.gpus, cell.nodes) for cell in cells}
+    if question.gpus:
+        return [
+            (gpus, nodes_for(gpus, question, gpus_per_node))
+            for gpus in dict.fromkeys(question.gpus)
+        ]
+    if question.nodes is not None:
+        on_nodes = sorted(size for size in sizes if size[1] == question.nodes)
+        if not on_nodes:
+            raise UsageError(
+                f"nodes={question.nodes}: no cell on so many nodes was measured; add gpus="
+            )
+        return on_nodes
+    if question.batch:
+        return sorted(sizes)
+    largest, nodes = max(sizes)
+    beyond = [largest * 2**step for step in range(1, DOUBLINGS + 1)]
+    return [
+        (gpus, _equal_nodes(gpus, max(nodes, math.ceil(gpus / gpus_per_node))))
+        for gpus in beyond
+        if gpus <= MOST_GPUS
+    ]
+
+
+def _equal_nodes(gpus: int, least: int) -> int:
+    """Return the fewest nodes from some number on that share the GPUs equally.
+
+    >>> [_equal_nodes(20, least) for least in (2, 3)]
+    [2, 4]
+    """
+    return next(nodes for nodes in range(least, gpus + 1) if gpus % nodes == 0)

@@ -1,0 +1,247 @@
+"""The forecast of a condition group: its rows as observations, and its targets."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from hpml_jobs.checks.cpus import OVERSUBSCRIBED
+from hpml_jobs.checks.result import names
+from hpml_jobs.core.check_result import Affected, Level
+from hpml_jobs.core.cluster import Cluster, Launcher
+from hpml_jobs.core.conditions import CPU_COUNT
+from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.extras.predict.forecast import Forecast, Prediction, Refusal, predict
+from hpml_jobs.extras.predict.place import Observation, Target, changed, distance, series_of
+from hpml_jobs.extras.predict.question import Question, targets_of
+from hpml_jobs.report.frame.builder import GroupContext
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Row
+from hpml_jobs.study.study import command_with, commands_of, has_grid
+
+ALL_MEASURED = "every place of the question was measured (collect shows it); ask for another gpus="
+
+FROM_RATES = (
+    "predicted from rates alone: docs/choose_predict.md has the error of this on published "
+    "tables (mean 3 % in a node, 5 % across nodes)"
+)
+
+OF_TOKENS = (
+    "a batch counts sequences of unreported length, so the time of an iteration is not known; "
+    "seconds of --json are those of GPUs x batch tokens"
+)
+
+UNKNOWN_NODES = (
+    "it is not known how many GPUs a node has: {most} are assumed, the most that were measured; "
+    "give predict cluster.gpus_per_node=N, or the imported file a column gpus_per_node"
+)
+
+EVERYTHING = Question()
+"""The next sizes beyond the measured ones, at the measured batches."""
+
+
+def forecast(
+    group: ConditionGroup,
+    cluster: Cluster | None = None,
+    commands: Sequence[str] = (),
+    question: Question = EVERYTHING,
+) -> Forecast:
+    """Return what a group's cells say of places that were not measured.
+
+    `cluster` says how many GPUs a node has, `commands` submitted the study.
+
+    Raises:
+        UsageError: the question does not fit the group.
+    """
+    measured = observations(group)
+    conditions, commands = group.conditions, commands_of(commands, group.a_cell.script)
+    notes = tuple(_notes(group, measured))
+    if not series_of(measured):
+        refusal = _without_series(measured, cluster, commands)
+        refusals = (refusal,) if refusal else ()
+        return Forecast(
+            conditions=conditions, observations=measured, refusals=refusals, notes=notes
+        )
+    per_node = gpus_per_node(group, measured, question, cluster)
+    if per_node is None:
+        per_node = max(cell.gpus_per_node for cell in measured)
+        if question.nodes is None:
+            notes += (UNKNOWN_NODES.format(most=per_node),)
+        else:
+            per_node = max(per_node, *question.gpus, 1)
+
+    def command(place: Target) -> str | None:
+        return command_of(place, cluster, commands)
+
+    targets = targets_of(question, measured, per_node, command)
+    made = predict(measured, targets, command)
+    predictions = tuple(item for item in made if isinstance(item, Prediction))
+    if not targets:
+        notes = (ALL_MEASURED, *notes)
+    if predictions:
+        notes += (FROM_RATES,)
+        notes += (OF_TOKENS,) if group.a_cell.workload.samples_are_tokens else ()
+    return Forecast(
+        conditions=conditions,
+        observations=measured,
+        predictions=predictions,
+        refusals=tuple(item for item in made if isinstance(item, Refusal)),
+        notes=notes,
+    )
+
+
+def observations(group: ConditionGroup) -> tuple[Observation, ...]:
+    """Return the rows of a group as observations.
+
+    Left out are those whose times a check calls wrong, and processes that took turns on CPUs.
+    """
+    made = []
+    for row in group.timed:
+        if _is_usable(group, row):
+            cells = [record.slug for record in group.counted_records(row, Affected.TIME)]
+            made.append(observation(row, cells, is_imported=group.imported))
+    return tuple(item for item in made if item is not None)
+
+
+def observation(row: Row, cells: Sequence[str], *, is_imported: bool) -> Observation | None:
+    """Return what a row measured in these cells; None without a duration of an iteration.
+
+    The rate of an imported row is enough for one. Where its samples are tokens, a batch counts
+    sequences of unreported length, and it is the time of GPUs x batch tokens: in proportion to an
+    iteration, so that rates are right.
+    """
+    timing = row.timing
+    if timing is None:
+        return None
+    step_s = timing.step_s
+    if step_s is None and is_imported and timing.samples:
+        step_s = row.global_batch * timing.epoch_s / timing.samples
+    if step_s is None:
+        return None
+    return Observation(
+        place=row.place,
+        accumulate=row.accumulate,
+        step_s=step_s,
+        runs=timing.runs,
+        cells=tuple(cells),
+    )
+
+
+def _is_usable(group: ConditionGroup, row: Row) -> bool:
+    if group.worst(row, Affected.TIME) is Level.FAIL:
+        return False
+    checks = (result for slug in row.cells for result in group.checks.get(slug, ()))
+    return not any(
+        result.check == OVERSUBSCRIBED and result.level is not Level.PASS for result in checks
+    )
+
+
+def epoch_s(group: ConditionGroup, made: Forecast, prediction: Prediction) -> float:
+    """Return the time of a predicted epoch.
+
+    It is as much longer or shorter than that of the nearest measured cell, of the same strategy if
+    there is one, as samples per second are fewer or more.
+    """
+    epochs_s = {row.place: row.timing.epoch_s for row in group.timed if row.timing}
+    path = prediction.target.kind.path
+    alike = [o for o in made.observations if o.kind.path == path]
+    alike = [o for o in alike if o.strategy is prediction.target.strategy] or alike
+    near = min(alike, key=lambda o: (distance(prediction.target, o), -o.gpus))
+    return epochs_s[near.place] * (near.samples / near.step_s) / prediction.samples_per_s
+
+
+def gpus_per_node(
+    group: ConditionGroup,
+    measured: Sequence[Observation],
+    question: Question,
+    cluster: Cluster | None,
+) -> int | None:
+    """Return how many GPUs a node has; None where neither question, cluster nor cells say it.
+
+    Of processes on CPUs it is as many as have CPUs of their own.
+
+    Raises:
+        UsageError: the question says fewer than a node had.
+    """
+    most = max((cell.gpus_per_node for cell in measured), default=1)
+    if question.gpus_per_node is not None:
+        if question.gpus_per_node < most:
+            given = f"gpus_per_node={question.gpus_per_node}"
+            remedy = f": import the file again with {given}" if group.imported else ""
+            raise UsageError(f"cluster.{given}: {most} on a node were measured{remedy}")
+        return question.gpus_per_node
+    cell = group.a_cell
+    if cell.device is Device.CPU and not group.imported:
+        cpus = group.conditions.get(CPU_COUNT, "")
+        return max(most, int(cpus) // cell.threads) if cpus.isdecimal() else None
+    of_type = cluster.gpu_types.get(cell.gpu_type or "") if cluster else None
+    if of_type is not None:
+        return max(most, of_type)
+    of_rows = _imported_gpus_per_node(group)
+    if of_rows > 1:
+        return max(most, of_rows)
+    return most if any(cell.nodes > 1 for cell in measured) else None
+
+
+def _imported_gpus_per_node(group: ConditionGroup) -> int:
+    """Return how many GPUs a node has by the imported rows; 1 if they do not say it."""
+    records = [result.record for result in group.cells if result.record is not None]
+    rows = [record.imported for record in records if record.imported is not None]
+    return max((row.gpus_per_node or 1 for row in rows), default=1)
+
+
+def command_of(place: Target, cluster: Cluster | None, commands: Sequence[str]) -> str | None:
+    """Return the command that submits the cell of a place; None where nothing can."""
+    is_local = cluster is not None and cluster.launcher is Launcher.LOCAL and not cluster.hosts
+    if place.nodes > 1 and is_local:
+        return None
+    keys: dict[str, object] = {"gpus": place.gpus, "batch": place.batch}
+    keys |= {"nodes": place.nodes} if place.nodes > 1 else {}
+    of_grid = has_grid(commands)  # which may sweep both
+    keys |= {"accumulate": place.accumulate} if place.accumulate > 1 or of_grid else {}
+    default = Strategy.DDP if place.gpus > 1 else Strategy.SINGLE
+    is_usual = place.strategy is default and not (of_grid and place.gpus > 1)
+    keys |= {} if is_usual else {"strategy": place.strategy.value}
+    return command_with(commands, keys, without=("accumulate",))
+
+
+def _notes(group: ConditionGroup, measured: Sequence[Observation]) -> Iterator[str]:
+    """Yield which cells of the group are not used, and which a check doubts."""
+    used = {slug for cell in measured for slug in cell.cells}
+    failed = [row for row in group.timed if not used & {*row.cells}]
+    if failed:
+        yield (
+            "not used, because a data-quality check failed, processes shared CPUs, or no iteration "
+            f"was timed: {names(_slugs(failed))}"
+        )
+    doubtful = [
+        row for row in group.timed if row not in failed and group.doubts(row, Affected.TIME)
+    ]
+    if doubtful:
+        yield (
+            f"a data-quality check warns of the time of {names(_slugs(doubtful))} (record shows "
+            "the reason)"
+        )
+
+
+def _slugs(rows: Iterable[Row]) -> Iterator[str]:
+    return (slug for row in rows for slug in row.cells)
+
+
+def _without_series(
+    measured: Sequence[Observation], cluster: Cluster | None, commands: Sequence[str]
+) -> Refusal | None:
+    """Return why nothing can be predicted without a cell on several GPUs; None without any cell."""
+    if not measured:
+        return None
+    target = changed(measured[0], gpus=2, strategy=Strategy.DDP, treatment=measured[0].kind.path)
+    command = command_of(target, cluster, commands)
+    remedy = "" if command else f": measure gpus=2 batch={target.batch}"
+    return Refusal(
+        target=target,
+        reason=f"no cell on several GPUs has a number, so no exchange is known{remedy}",
+        command=command,
+    )
+
+
+def next_sizes(context: GroupContext) -> Forecast:
+    """Return the forecast of the next two doublings of GPUs."""
+    return forecast(context.group, context.cluster, context.commands)

@@ -1,0 +1,218 @@
+"""Checks of SLURM: commands, controller, accounting, limits and account of this user, nodes."""
+
+import shutil
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from hpml_jobs.core.answers import Finding, ok, problem, warning
+from hpml_jobs.core.cluster import Cluster, GpuRequest
+from hpml_jobs.core.text import counted
+from hpml_jobs.slurm import commands
+from hpml_jobs.slurm.commands import ask_slurm
+from hpml_jobs.slurm.nodes import Node
+from hpml_jobs.slurm.site import Association
+from hpml_jobs.submit.before_queue import ASK_SUPPORT, cluster_name
+
+COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "sinfo", "sacct", "scancel")
+
+_UP, _NO_ACCOUNTS = "is UP", "disabled"
+"""Texts of `scontrol ping` if the controller answers, and of sacct if accounting is disabled."""
+
+_QOS_LIMITS = ("MaxJobsPU", "MaxSubmitPU", "MaxTRESPU", "MaxWall")
+QOS_FORMAT = ",".join(("Name", *_QOS_LIMITS))
+
+
+def parse_qos(text: str) -> dict[str, dict[str, str]]:
+    """Parse `sacctmgr -nP show qos format=QOS_FORMAT` into the limits that are set, by QOS.
+
+    >>> parse_qos("normal||||\\ngpu48|||gres/gpu=24|2-00:00:00\\n")["gpu48"]
+    {'MaxTRESPU': 'gres/gpu=24', 'MaxWall': '2-00:00:00'}
+    """
+    rows = [line.split("|")[:5] for line in text.splitlines() if line.count("|") >= 4]
+    return {
+        name: {limit: text for limit, text in zip(_QOS_LIMITS, values, strict=True) if text}
+        for name, *values in rows
+    }
+
+
+def check_commands() -> Finding:
+    """Check that SLURM's commands are on PATH and of one version."""
+    missing = [name for name in COMMANDS if shutil.which(name) is None]
+    answers = {
+        ask_slurm(name, "--version").text.strip() for name in COMMANDS if name not in missing
+    }
+    versions = ", ".join(sorted(answer for answer in answers if answer)) or "version not reported"
+    if {*missing} - {"sacct"}:
+        observed = f"{', '.join(missing)} not on PATH"
+        return problem("commands", observed, "load the cluster's SLURM, e.g. module load slurm")
+    if missing:
+        remedy = "add sacct to PATH; without it, states come from squeue and the files of jobs"
+        return warning("commands", f"{versions}; sacct is not on PATH", remedy)
+    if len(answers) > 1:
+        return warning("commands", versions, "keep the commands of one SLURM version on PATH")
+    return ok("commands", f"{', '.join(COMMANDS)}: {versions}")
+
+
+def check_controller() -> Finding:
+    """Check that the controller answers."""
+    start = time.monotonic()
+    answer = ask_slurm("scontrol", "ping")
+    duration = f"{time.monotonic() - start:.1f} s"
+    if _UP in answer.text:
+        return ok("controller", f"cluster {cluster_name()} answers in {duration}")
+    text = " ".join((answer.text or answer.complaint).split()) or "no output"
+    return problem("controller", f"scontrol ping: {text} ({duration})", ASK_SUPPORT)
+
+
+def check_accounting() -> Finding:
+    """Check that sacct answers: it knows the states of jobs that have left the queue."""
+    answer = ask_slurm("sacct", "-X", "-P", "-n", "-o", "JobID", "-j", "1")
+    if answer.code == 0:
+        return ok("accounting", "sacct answers")
+    if _NO_ACCOUNTS in answer.complaint:
+        remedy = "nothing to do: states of finished jobs come from squeue and the files of jobs"
+        return warning("accounting", "accounting is disabled on this cluster", remedy)
+    return warning("accounting", f"sacct: {answer.complaint}", ASK_SUPPORT)
+
+
+def check_limits(cluster: Cluster, accounts: Sequence[Association], cells: int) -> Finding:
+    """Compare SLURM's limits for this user with the number of cells."""
+    config = commands.limits()
+    parts = [f"{key} {config[key]}" for key in ("MaxArraySize", "MaxJobCount") if key in config]
+    usable = [account for account in accounts if cluster.account in (None, account.account)]
+    limits = [(f"account {account.account}", account.limits) for account in usable]
+    names = [cluster.qos] if cluster.qos else [name for account in usable for name in account.qos]
+    if names:
+        query = ("show", "qos", "where", f"name={','.join(dict.fromkeys(names))}")
+        answer = ask_slurm("sacctmgr", "-nP", *query, f"format={QOS_FORMAT}")
+        limits += [(f"QOS {name}", of_qos) for name, of_qos in parse_qos(answer.text).items()]
+    parts += [f"{owner}: {_words(values)}" for owner, values in limits if values]
+    if accounts and not any(values for _, values in limits):
+        parts.append("no limit on your jobs")
+    observed = "; ".join(parts) or "SLURM reports none"
+    most = [int(text) for _, values in limits for key, text in values.items() if "MaxSubmit" in key]
+    if most and min(most) < cells:
+        remedy = f"submit the {cells} cells in parts, or with pack=true"
+        return warning("limits", observed, remedy)
+    return ok("limits", observed)
+
+
+def _words(limits: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in limits.items())
+
+
+STATE_FORMAT = "%N|%T|%f|%E"
+_UNAVAILABLE = (
+    "down",
+    "drain",
+    "drng",
+    "fail",
+    "inval",
+    "unk",
+    "maint",
+    "no_respond",
+    "error",
+    "reboot",
+)
+
+
+class NodeState(NamedTuple):
+    """A node's SLURM state, its features, and the reason if it is unavailable."""
+
+    name: str
+    state: str
+    features: frozenset[str]
+    reason: str
+
+    @property
+    def is_unavailable(self) -> bool:
+        """Whether no job can start on it now; `*` marks a node that does not respond."""
+        return self.state.startswith(_UNAVAILABLE) or self.state.endswith("*")
+
+
+def parse_states(text: str) -> dict[str, NodeState]:
+    """Parse nodes by name from `sinfo -h -N -o '%N|%T|%f|%E'`.
+
+    >>> parse_states("gr001|drained*|rtx8000,ib|bad fan\\n")["gr001"].is_unavailable
+    True
+    """
+    rows = [line.strip().split("|", 3) for line in text.splitlines() if line.count("|") >= 3]
+    return {
+        name: NodeState(name, state, frozenset(features.split(",")), reason)
+        for name, state, features, reason in rows
+    }
+
+
+def check_nodes(cluster: Cluster, gpu_type: str | None) -> list[Finding]:
+    """Report the nodes, compare them with the profile, and report unavailable ones."""
+    inventory = commands.inventory()
+    if not inventory:
+        answer = ask_slurm("sinfo", "-h")
+        return [problem("nodes", f"sinfo lists no nodes: {answer.complaint or 'no output'}")]
+    states = parse_states(ask_slurm("sinfo", "-h", "-N", "-o", STATE_FORMAT).text)
+    partitions = sorted(frozenset().union(*(node.partitions for node in inventory)))
+    summary = ok("nodes", f"{_summary(inventory)}; partitions {', '.join(partitions)}")
+    return [
+        summary,
+        *_check_profile(cluster, inventory, states),
+        *_check_available(inventory, states, gpu_type),
+    ]
+
+
+def _summary(inventory: tuple[Node, ...]) -> str:
+    sizes = Counter((node.gpu_type, node.gpus) for node in inventory)
+    return ", ".join(
+        counted(count, "node") + (f" x {gpus} {gpu_type or 'GPU'}" if gpus else " without GPUs")
+        for (gpu_type, gpus), count in sizes.items()
+    )
+
+
+def _check_profile(
+    cluster: Cluster, inventory: tuple[Node, ...], states: dict[str, NodeState]
+) -> list[Finding]:
+    """Compare GPU models and GPUs per node of the profile with sinfo."""
+    most: dict[str, int] = {}
+    for node in inventory:
+        state = states.get(node.name)
+        features = state.features if state else frozenset[str]()
+        by_feature = cluster.gpu_request is GpuRequest.GRES_CONSTRAINT
+        for gpu_type in features if by_feature else filter(None, [node.gpu_type]):
+            most[gpu_type] = max(node.gpus, most.get(gpu_type, 0))
+    if cluster.gpu_request is GpuRequest.PARTITION or not most or not cluster.gpu_types:
+        return []
+    wrong = [
+        f"a node has {most[gpu_type]} {gpu_type}, the profile says {size}"
+        if gpu_type in most
+        else f"no node has {gpu_type}"
+        for gpu_type, size in cluster.gpu_types.items()
+        if most.get(gpu_type) != size
+    ]
+    if not wrong:
+        return []
+    actual = ", ".join(f"{gpu_type}: {size}" for gpu_type, size in sorted(most.items()) if size)
+    observed = f"cluster={cluster.name} does not agree with sinfo: {'; '.join(wrong)}"
+    return [warning("profile", observed, f"set 'cluster.gpu_types={{{actual}}}'")]
+
+
+def _check_available(
+    inventory: tuple[Node, ...], states: dict[str, NodeState], gpu_type: str | None
+) -> list[Finding]:
+    """Report unavailable nodes; a problem if no node of the requested GPU model is left."""
+    unavailable = [state for state in states.values() if state.is_unavailable]
+    if not unavailable:
+        return []
+    names = [
+        f"{node.name} {node.state}"
+        + (f" ({node.reason})" if node.reason not in ("", "none") else "")
+        for node in unavailable[:4]
+    ]
+    more = f" and {len(unavailable) - 4} more" if len(unavailable) > 4 else ""
+    number = f"{len(unavailable)} of {counted(len(states), 'node')}"
+    observed = f"{number} unavailable: {', '.join(names)}{more}"
+    usable = {node.name for node in inventory if gpu_type is None or node.gpu_type == gpu_type}
+    if usable and usable <= {node.name for node in unavailable}:
+        remedy = "choose another gpu_type=, or wait until they are available"
+        return [problem("nodes out", f"{observed}; no {gpu_type or 'node'} is left", remedy)]
+    return [warning("nodes out", observed, "nothing to do: jobs run on the other nodes")]

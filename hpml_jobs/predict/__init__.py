@@ -1,1 +1,0 @@
-"""Predictions of iterations that were not measured, each with a band and its skill."""

@@ -1,1 +1,0 @@
-"""Two studies cell by cell, and references."""

@@ -1,1 +1,0 @@
-"""The files to hand in beside the page."""

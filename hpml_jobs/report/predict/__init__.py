@@ -1,1 +1,0 @@
-"""What was not measured: predictions of a group."""

@@ -1,0 +1,273 @@
+"""What this machine knows to be wrong with the jobs of a plan, before they are queued."""
+
+import getpass
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from hpml_jobs import __version__
+from hpml_jobs.core.answers import Finding, ok, problem, warning
+from hpml_jobs.core.cluster import Cluster, Launcher, Rule
+from hpml_jobs.plan.cells import Plan
+from hpml_jobs.slurm import commands
+from hpml_jobs.slurm.commands import ASK_TIMEOUT_S, sbatch_environment
+from hpml_jobs.slurm.site import Association, ask_associations, parse_associations
+from hpml_jobs.submit.job_requests import JobRequest
+from hpml_jobs.submit.scripts import followup_script, script
+
+ASK_SUPPORT = "try again later, or ask the cluster's support"
+
+
+def before_queue(plan: Plan) -> Iterator[Finding]:
+    """Yield what this machine knows to be wrong with the jobs of a plan, before they are queued.
+
+    It starts no container and asks SLURM only about what the user has named.
+    """
+    cluster, outputs = plan.cluster, plan.study.root
+    if cluster.account or cluster.qos:
+        accounts = associations()
+        yield check_account(cluster, accounts)
+        yield check_qos(cluster, accounts)
+    if cluster.container.image is not None:
+        yield from check_container(cluster, outputs)
+    elif cluster.python is not None:
+        yield from check_python(cluster, outputs)
+    if plan.has_followup:
+        yield check_followup(plan)
+
+
+def associations() -> tuple[Association, ...]:
+    """Return this user's accounts on this cluster; none if sacctmgr does not answer."""
+    answer = ask_associations(getpass.getuser())
+    return parse_associations(answer.text, cluster_name()) if answer.code == 0 else ()
+
+
+def check_account(cluster: Cluster, accounts: Sequence[Association]) -> Finding:
+    """Check that the account is one of this user's, and given if the cluster requires one."""
+    names = list(dict.fromkeys(account.account for account in accounts))
+    yours = f"yours: {', '.join(names)}" if names else "sacctmgr lists none of yours"
+    give = f"cluster.account={names[0] if names else cluster.account_example}"
+    if cluster.account is None:
+        if cluster.account_rule is Rule.REQUIRED:
+            remedy = f"add {give}, or set it in ~/.config/hpml_jobs/config.yaml"
+            return problem(
+                "account", f"none given, but cluster={cluster.name} requires one", remedy
+            )
+        return ok("account", f"none given: SLURM uses your default ({yours})")
+    if names and cluster.account.lower() not in map(str.lower, names):
+        observed = f"{cluster.account} is not among your accounts ({yours})"
+        return problem("account", observed, f"use cluster.account={names[0]}")
+    return ok("account", cluster.account + ("" if names else f" ({yours})"))
+
+
+def check_qos(cluster: Cluster, accounts: Sequence[Association]) -> Finding:
+    """Check that the QOS is one of this user's, of the account if one is given."""
+    usable = [each for each in accounts if cluster.account in (None, each.account)]
+    names = list(dict.fromkeys(name for account in usable for name in account.qos))
+    if not (cluster.qos and names):
+        return ok("qos", cluster.qos or "none given: SLURM uses your default")
+    if cluster.qos.lower() not in map(str.lower, names):
+        observed = f"{cluster.qos} is not a QOS of yours ({', '.join(names)})"
+        return problem("qos", observed, f"use cluster.qos={names[0]}")
+    return ok("qos", cluster.qos)
+
+
+def cluster_name() -> str:
+    """Return the name of this cluster; empty if SLURM does not say it."""
+    return commands.limits().get("ClusterName", "")
+
+
+_ACCEPTED = re.compile(r"to start at (\S+).*using \d+ processors on nodes (\S+) in partition (\S+)")
+
+_REMEDIES = (
+    ("account", "set cluster.account="),
+    ("qos", "set cluster.qos="),
+    ("partition", "set cluster.partition="),
+    ("time limit", "lower minutes="),
+    ("array", "set cluster.max_array_size="),
+    ("node configuration", "lower gpus= or cluster.mem_gb_per_gpu=, or choose another gpu_type="),
+)
+"""Words of SLURM's refusal and remedies; the first word that the refusal contains counts."""
+
+
+def check_request(plan: Plan, request: JobRequest) -> Finding:
+    """Check that sbatch would accept a job request; nothing is submitted."""
+    return _check_script("request", str(request), script(plan.study, plan.cluster, request))
+
+
+def check_followup(plan: Plan) -> Finding:
+    """Check that sbatch would accept the job of collect_after, retries and largest_batch=auto."""
+    return _check_script("follow-up", "the follow-up job", followup_script(plan, jobs=()))
+
+
+def _check_script(about: str, name: str, text: str) -> Finding:
+    """Check that sbatch would accept a script."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "test.sh"
+        path.write_text(text)
+        try:
+            done = subprocess.run(
+                ["sbatch", "--test-only", str(path)],
+                capture_output=True,
+                text=True,
+                timeout=ASK_TIMEOUT_S,
+                env=sbatch_environment(text),
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            timed_out = isinstance(error, subprocess.TimeoutExpired)
+            reason = f"no answer within {ASK_TIMEOUT_S} s" if timed_out else str(error)
+            return warning(about, f"sbatch --test-only: {reason}", ASK_SUPPORT)
+    answer = "; ".join(line.strip() for line in done.stderr.splitlines() if line.strip())
+    if done.returncode:
+        remedies = (remedy for word, remedy in _REMEDIES if word in answer.lower())
+        remedy = next(remedies, "plan shows the script that sbatch rejects")
+        return problem(about, f"sbatch rejects {name}: {answer}", remedy)
+    match = _ACCEPTED.search(answer)
+    start = f"it could start at {match[1]} on {match[2]} ({match[3]})" if match else answer
+    return ok(about, f"sbatch accepts {name}: {start}")
+
+
+PYTHON_TIMEOUT_S = 90  # the first start of a container reads its image
+
+_VERSIONS = """\
+import json, platform
+from importlib.metadata import PackageNotFoundError, version
+versions = {"python": platform.python_version()}
+for name in ("hpml-jobs", "torch", "torchvision"):
+    try:
+        versions[name] = version(name)
+    except PackageNotFoundError:
+        pass
+print(json.dumps(versions))
+"""
+"""Program for the jobs' Python; it does not import torch, which takes seconds."""
+
+
+class Mount(NamedTuple):
+    """A mount point and the type of its file system."""
+
+    place: Path
+    type: str
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether it is memory of this machine, which no node can read."""
+        return self.type in ("tmpfs", "ramfs")
+
+
+def mounts() -> str:
+    """Return the table of this machine's mounts."""
+    return Path("/proc/self/mounts").read_text()
+
+
+def mount_of(folder: Path, table: str) -> Mount:
+    r"""Return the mount that contains a folder, from the text of /proc/self/mounts.
+
+    >>> mount_of(Path("/scratch/me"), "a / ext4 rw 0 0\nb /scratch lustre rw 0 0\n").type
+    'lustre'
+    """
+    rows = [line.split() for line in table.splitlines()]
+    mounts = [Mount(Path(row[1].replace("\\040", " ")), row[2]) for row in rows if len(row) > 2]
+    containing = [mount for mount in mounts if folder.is_relative_to(mount.place)]
+    deepest = max(containing, key=lambda mount: len(mount.place.parts), default=None)
+    return deepest or Mount(Path("/"), "unknown")
+
+
+NODES_MAY_DIFFER = "the nodes may have it: doctor asks one of them"
+
+_NETWORK = re.compile(
+    r"nfs|lustre|gpfs|beegfs|ceph|wekafs|panfs|pvfs|orangefs|gluster|cifs|smb|9p|afs"
+)
+"""Types of file systems that nodes share with this machine."""
+
+
+def _is_of_nodes(path: Path, outputs: Path) -> bool:
+    """Return whether nodes have what this machine has at a path, as they have the studies."""
+    table = mounts()
+    place, studies = (mount_of(each.absolute(), table) for each in (path, outputs))
+    return place.place == studies.place or _NETWORK.search(place.type) is not None
+
+
+def _absent(about: str, observed: str, remedy: str, *, is_sure: bool) -> Finding:
+    """Return a problem; a warning where only a node can tell."""
+    return (
+        problem(about, observed, remedy) if is_sure else warning(about, observed, NODES_MAY_DIFFER)
+    )
+
+
+def check_container(cluster: Cluster, outputs: Path) -> list[Finding]:
+    """Check that image, overlay and runtime of the container are available; none without one."""
+    container = cluster.container
+    if container.image is None:
+        return []
+    findings = []
+    for name, text in (("image", container.image), ("overlay", container.overlay)):
+        if text is None or "://" in text:
+            continue
+        path = Path(text)
+        if not os.access(path, os.R_OK):
+            fault = "cannot be read" if path.exists() else "does not exist"
+            remedy = f"correct cluster.container.{name}=PATH"
+            is_sure = _is_of_nodes(path, outputs)
+            findings.append(_absent("container", f"{name} {text} {fault}", remedy, is_sure=is_sure))
+    if shutil.which(container.runtime) is None:
+        remedy = "if the nodes do not have it either, set cluster.container.runtime="
+        findings.append(warning("container", f"{container.runtime} is not on PATH here", remedy))
+    overlay = f" with {container.overlay}" if container.overlay else ""
+    return findings or [ok("container", f"{container.runtime} runs {container.image}{overlay}")]
+
+
+def check_python(cluster: Cluster, outputs: Path) -> list[Finding]:
+    """Check that the jobs' Python runs, and has this version of hpml_jobs and torch.
+
+    With cluster.setup, or of a Python that only this machine has, a fault is a warning.
+    """
+    if cluster.container.image is not None and shutil.which(cluster.container.runtime) is None:
+        return []  # already reported; the diagnostic job checks it on the node
+    command = cluster.python_command(sys.executable)
+    where = cluster.python or ("the container's" if cluster.container.image else sys.executable)
+    is_sure = not cluster.setup
+    if cluster.python and not cluster.container.image:
+        is_sure &= _is_of_nodes(Path(shutil.which(cluster.python) or cluster.python), outputs)
+    if cluster.launcher is Launcher.LOCAL:
+        command, where, is_sure = [sys.executable], sys.executable, True
+    try:
+        done = subprocess.run(
+            [*command, "-c", _VERSIONS],
+            capture_output=True,
+            text=True,
+            timeout=PYTHON_TIMEOUT_S,
+            check=False,
+        )
+        versions: dict[str, str] = json.loads(done.stdout.strip().splitlines()[-1])
+    except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
+        lines = [] if isinstance(error, OSError | subprocess.TimeoutExpired) else [done.stderr]
+        reason = (" ".join(lines).strip().splitlines() or [str(error)])[-1]
+        remedy = "set cluster.python=PATH to a Python that the jobs can run"
+        is_sure &= not isinstance(error, subprocess.TimeoutExpired)
+        return [_absent("python", f"{where} does not run: {reason}", remedy, is_sure=is_sure)]
+    found = ok("python", f"{where}, Python {versions['python']}")
+    return [found, _check_versions(versions, where, is_sure=is_sure)]
+
+
+def _check_versions(versions: dict[str, str], where: str, *, is_sure: bool) -> Finding:
+    observed = ", ".join(f"{name} {text}" for name, text in versions.items() if name != "python")
+    if versions.get("hpml-jobs") != __version__:
+        installed = observed or "no hpml-jobs and no torch"
+        both = f"{where} has {installed}; this is hpml-jobs {__version__}"
+        remedy = f"install hpml-jobs {__version__} there"
+        return _absent("versions", both, remedy, is_sure=is_sure)
+    missing = [name for name in ("torch", "torchvision") if name not in versions]
+    if missing:
+        remedy = "pip install -r locks/worker.txt there, or set cluster.python= or a container"
+        both = f"{where} has {observed}; no {' and no '.join(missing)}"
+        return _absent("versions", both, remedy, is_sure=is_sure)
+    return ok("versions", observed)

@@ -1,0 +1,153 @@
+"""hpml-jobs report --handin: lab.py repeats the cells, and the notebook runs."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from PIL import Image
+
+from hpml_jobs.cli.main import run
+from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.extras.course import handin
+from hpml_jobs.worker import models
+from hpml_jobs.worker.data import datasets
+from tests.unit.builders import lab_cell, lab_record
+from tests.unit.study_builder import StudyBuilder
+
+LOCAL = ("cluster=local", "device=cpu", "workload=digits", "protocol=lab", "data.limit=512")
+
+
+def run_notebook(folder, monkeypatch):
+    """Run the code of the notebook's cells in order; return the names that they define."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    names = {}
+    for cell in json.loads(Path("tables.ipynb").read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            exec(cell["source"], names)  # noqa: S102 -- as Jupyter does it
+    names["plt"].close("all")
+    return names
+
+
+def test_script_and_notebook_repeat_a_local_study(program, monkeypatch):
+    """The losses agree to 2e-6, which are the digits of the README."""
+    program.ok("-m", "gpus=1,2", "batch=64", "loader_workers=1", "seed=3", *LOCAL)
+    program.ok("report", "--handin", "hand")
+    folder = program.folder / "hand"
+    commands = re.findall(
+        r"`((?:python|torchrun) .*)` \| .* \| (\S+) \|", (folder / "README.md").read_text()
+    )
+    assert len(commands) == 2
+    assert "gpus=1,2" in (folder / "README.md").read_text()
+    if any(map(shutil.which, handin.BROWSERS)):
+        assert (folder / handin.PDF).read_bytes().startswith(b"%PDF")
+    for command, shown in commands:
+        name, *words = shlex.split(command)
+        start = [sys.executable] if name == "python" else [Path(sys.executable).with_name(name)]
+        done = subprocess.run(
+            [*start, *words], cwd=folder, capture_output=True, text=True, check=True, timeout=300
+        )
+        loss = float(re.search(r"timed epoch: .* loss (\S+),", done.stdout)[1])
+        assert loss == pytest.approx(float(shown), rel=2e-6)
+    names = run_notebook(folder, monkeypatch)
+    assert names["scaling"]["gpus"].tolist() == [1, 2]
+    assert len(names["table1"]) == 2
+
+
+@pytest.fixture
+def handed_in(tmp_path, monkeypatch, capsys):
+    """Hand in a study of one cell with other fields; return the folder and the output."""
+    monkeypatch.setattr("hpml_jobs.report.pictures.pictures", lambda report: {})
+    monkeypatch.setenv("PATH", "")
+
+    def hand_in(workload=None, **fields):
+        cell = lab_cell(4, 32)
+        workload = msgspec.structs.replace(cell.workload, **(workload or {}))
+        cell = msgspec.structs.replace(cell, workload=workload, **fields)
+        study = StudyBuilder(tmp_path / "outputs" / "lab").with_record(lab_record(cell, 9.0)).study
+        words = ["report", "lab", "--outputs", str(study.root.parent)]
+        assert run([*words, "--handin", str(tmp_path / "hand")]) == 0
+        return tmp_path / "hand", capsys.readouterr().out
+
+    return hand_in
+
+
+@pytest.mark.parametrize(
+    ("model", "data"),
+    [("resnet18_cifar", "digits"), ("resnet18", "folder"), ("digits_cnn", "cifar10")],
+)
+def test_script_has_the_model_and_the_images_of_the_worker(
+    handed_in, tmp_path, model, data, monkeypatch
+):
+    for number in range(2):
+        file = tmp_path / "train" / str(number) / "0.png"
+        file.parent.mkdir(parents=True)
+        Image.effect_noise((40, 36), 60).convert("RGB").save(file)
+    photo = Image.open(file).resize((32, 32))
+
+    class Photos(list):
+        def __init__(self, root, train=True, transform=None, download=False):
+            if transform:
+                super().__init__([(transform(photo), 0)])
+
+    monkeypatch.setattr("torchvision.datasets.CIFAR10", Photos)
+    classes = 2 if data == "folder" else 10
+    workload = {"model": model, "data": data, "classes": classes, "parameters": None}
+    folder, _ = handed_in(workload, device=Device.CPU)
+    script = (folder / "lab.py").read_text()
+    assert script.count("\n") <= 150
+    assert "hpml_jobs" not in script
+    names = {"__name__": "lab"}
+    exec(script, names)  # noqa: S102
+    cell = msgspec.structs.replace(lab_cell(4, 32).workload, **workload)
+    torch.manual_seed(0)
+    image = datasets.open_data(cell, tmp_path).train[0][0]
+    expected = models.build(cell)(image.expand(2, -1, -1, -1))
+    torch.manual_seed(0)
+    own_image = names["training_images"](str(tmp_path))[0][0]
+    assert torch.equal(own_image, image)
+    assert torch.equal(names["make_model"]()(own_image.expand(2, -1, -1, -1)), expected)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"workload": {"model": "vgg11_bn"}}, "workload.model=vgg11_bn"),
+        ({"workload": {"optimizer": "adamw"}}, "workload.optimizer=adamw"),
+        ({"strategy": Strategy.FSDP}, "strategy=fsdp on 4 GPUs"),
+        ({"set_epoch": False}, "the treatment no set_epoch"),
+    ],
+)
+def test_script_is_left_out_where_it_cannot_repeat(handed_in, fields, reason):
+    folder, shown = handed_in(**fields)
+    assert not (folder / "lab.py").exists()
+    assert f"lab.py does not repeat cells with {reason}." in (folder / "README.md").read_text()
+    assert "no lab.py: it repeats no cell of this study; README.md has the reason" in shown
+
+
+def test_folder_with_other_files_is_refused(handed_in, tmp_path, capsys):
+    folder, _ = handed_in()
+    words = ["report", "lab", "--outputs", str(tmp_path / "outputs"), "--handin"]
+    for name in (handin.PDF, "data/quantization.csv"):
+        (folder / name).write_text("of an earlier report")
+    assert run([*words, str(folder)]) == 0
+    assert not (folder / handin.PDF).exists()
+    assert not (folder / "data/quantization.csv").exists()
+    assert run([*words, str(folder / "data")]) == 2
+    assert "data has other files: name an empty or a new folder" in capsys.readouterr().err
+    assert run([*words, str(folder), "--to", str(folder)]) == 2
+
+
+def test_page_without_a_browser_is_printed_by_hand(handed_in):
+    folder, shown = handed_in()
+    assert "no report.pdf: Chromium is not here; open report.html in a browser" in shown
+    assert {path.name for path in folder.iterdir()} == {
+        *("report.html", "README.md", "lab.py", "tables.ipynb", "data")
+    }

@@ -1,0 +1,49 @@
+"""docs/share.md has the tables that its two commands write."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hpml_jobs.cli.main import run
+from hpml_jobs.extras.exchange.csv_columns import COLUMNS
+
+DOCS = Path(__file__).parents[4] / "docs"
+
+
+@pytest.fixture
+def page():
+    return (DOCS / "share.md").read_text()
+
+
+@pytest.fixture
+def report(page, working_folder):
+    """The report that the page's commands make, typed as they stand there."""
+    (working_folder / "docs").mkdir()
+    shutil.copy(DOCS / "published.csv", working_folder / "docs")
+    words = re.findall(r"^hpml-jobs (.*published.*)$", page, re.MULTILINE)
+    assert words == ["import docs/published.csv study=published", "collect published"]
+    for command in words:
+        assert run(command.split()) == 0
+    return working_folder / "outputs" / "published" / "report"
+
+
+def test_published_page_tables_are_in_the_report(page, report):
+    made = (report / "tables.md").read_text()
+    tables = re.findall(
+        r"(?:^\|.*\n)+", page.partition("A published report")[2].partition("\n## ")[0], re.MULTILINE
+    )
+    assert [table[2:9] for table in tables] == ["Table 1", "Table 3"]
+    for table in tables:
+        assert table in made
+
+
+def test_published_report_notes_values_not_reported(report):
+    made = (report / "tables.md").read_text()
+    assert "includes data loading" in made
+    assert "DataLoader workers in total: unknown" in made
+
+
+def test_published_page_explains_every_column(page):
+    assert all(f"`{column}`" in page for column in COLUMNS)

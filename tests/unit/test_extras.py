@@ -1,0 +1,103 @@
+"""Each folder of extras/ can be deleted: the kernel works without it, and names none of them."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpml_jobs import __version__
+from hpml_jobs.core.features import Feature, features, load
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "data" / "golden"
+EXTRAS = [*features()]
+
+
+def copy_without(extras, folder):
+    """A copy of the program and of its tests, without some extras and their tests."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "hpml_jobs", folder / "hpml_jobs", ignore=ignored)
+    for name in ("conf", "sbatch", "docs", "locks", "pyproject.toml", "README.md", "Makefile"):
+        (folder / name).symlink_to(ROOT / name)
+    shutil.copytree(ROOT / "tests" / "unit", folder / "tests" / "unit", ignore=ignored)
+    for path in (ROOT / "tests").iterdir():
+        if path.name not in ("unit", "__pycache__"):
+            (folder / "tests" / path.name).symlink_to(path)
+    for name in extras:
+        shutil.rmtree(folder / "hpml_jobs" / "extras" / name)
+        shutil.rmtree(folder / "tests" / "unit" / "extras" / name)
+    return folder
+
+
+def run_in(copy, *command, folder=None):
+    """Run a command of Python in a copy, whose program is found before the installed one."""
+    environment = os.environ | {"PYTHONPATH": str(copy)}
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=folder or copy,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+ALONE = [pytest.param([name], id=name, marks=pytest.mark.long) for name in EXTRAS]
+TOGETHER = pytest.param(EXTRAS, id="all")
+"""None imports another (pyproject.toml), so that all at once are the hardest case."""
+
+
+@pytest.mark.parametrize("extras", [*ALONE, TOGETHER])
+def test_kernel_collects_the_golden_studies_without(extras, tmp_path):
+    copy = copy_without(extras, tmp_path / "copy")
+    folder = tmp_path / "work"
+    folder.mkdir()
+    done = run_in(copy, "-m", "tests.unit.golden.collected", folder=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    sheets = [*folder.glob("outputs/*/report/*.csv")]
+    assert len(sheets) > 50
+    for path in sheets:
+        golden = GOLDEN / path.parents[1].name / "report" / path.name
+        assert path.read_text().replace(__version__, "VERSION") == golden.read_text(), path
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("extras", [*ALONE, TOGETHER])
+def test_tests_of_the_kernel_pass_without(extras, tmp_path):
+    copy = copy_without(extras, tmp_path / "copy")
+    done = run_in(
+        copy, "-m", "pytest", "-q", "-n", "2", "-m", "not long and not gpu and not journey", "tests"
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
+
+
+def entries_of(feature: Feature) -> list[str]:
+    """The entries of all parts of a feature."""
+    parts = [
+        *feature.commands.values(),
+        *feature.tables.values(),
+        *feature.sheets.values(),
+        *feature.tables_of_all.values(),
+        *feature.pictures.values(),
+    ]
+    single = [feature.result, feature.lines, feature.section]
+    return [*(part.entry for part in parts), *filter(None, single)]
+
+
+@pytest.mark.parametrize("name", EXTRAS)
+def test_every_entry_names_a_function_of_the_extra(name):
+    for entry in entries_of(features()[name]):
+        assert entry.startswith(f"extras.{name}.")
+        assert callable(load(entry))
+
+
+def test_kernel_names_no_extra():
+    """Only the folder of all extras is named, where they are found."""
+    for path in (ROOT / "hpml_jobs").rglob("*.py"):
+        if path.relative_to(ROOT / "hpml_jobs").parts[0] != "extras":
+            text = path.read_text()
+            named = [name for name in EXTRAS if f"extras.{name}" in text.replace("/", ".")]
+            assert not named or path.name == "features.py", f"{path}: {named}"

@@ -6,6 +6,7 @@ from enum import StrEnum
 from functools import cached_property
 from math import ceil, inf
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -14,12 +15,11 @@ from hpml_jobs.core.built_in import GPT
 from hpml_jobs.core.cell_hash import digest_of
 from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.features import cell_parts, load
 from hpml_jobs.core.formulas import iterations
-from hpml_jobs.core.quantization import QUANTIZABLE, Quantize
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import (
-    BASELINE,
     Device,
     Loader,
     Sharded,
@@ -99,6 +99,13 @@ class Protocol(StrEnum):
         return {"lab": 2, "full": 3, "outside": 2}.get(self.value, 0)
 
 
+Unread = dict[str, Any]
+"""The settings of an extra in a cell: only the extra reads them."""
+
+PARTS = ("quantize",)
+"""The keys of a cell that belong to extras. Without its extra, a part is kept as it is."""
+
+
 class Cell(Value, frozen=True, kw_only=True, dict=True):
     """One point of a study: everything that can change its result, and nothing else.
 
@@ -130,12 +137,16 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
     set_epoch: bool = True
     sync_buffers: SyncBuffers | None = None
     evaluate: bool = False
-    quantize: Quantize | None = None
+    quantize: Unread | None = None
     loader: Loader = Loader.WORKERS
     path: TrainingPath = TrainingPath()
     reshard: bool = True
     epoch_iterations: int | None = None
     script: Script | None = None
+
+    def __hash__(self) -> int:
+        """Return a hash; a mapping has none, so that parts of extras do not take part."""
+        return hash((self.gpus, self.batch, self.strategy, self.workload, self.seed, self.repeat))
 
     def __post_init__(self) -> None:
         """Refuse cells that cannot be measured, and show the arithmetic."""
@@ -257,8 +268,9 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
                 "sync_buffers=syncbn with protocol=full: its messages inside forward and backward "
                 "are not instrumented; take protocol=lab"
             )
-        if self.quantize is not None:
-            self._check_quantize(self.quantize)
+        for name, settings in self.parts.items():
+            if name in cell_parts():
+                load(cell_parts()[name].check)(self, settings)
 
     def _check_own_optimizer(self) -> None:
         """Refuse what the user's own optimizer or schedule decides itself."""
@@ -282,27 +294,11 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
                 "optimizer decides what decays; use recipe.decay_norm=true"
             )
 
-    def _check_quantize(self, quantize: Quantize) -> None:
-        model, images = self.workload.model, self.workload.images
-        if self.strategy is not BASELINE:
-            raise UsageError(
-                f"quantize with strategy={self.strategy.value}: it works on one trained model; "
-                "take gpus=1"
-            )
-        if model not in QUANTIZABLE and ":" not in model:
-            raise UsageError(
-                f"quantize with workload.model={model}: it understands {', '.join(QUANTIZABLE)}, "
-                "or your own pkg.mod:build that returns a torch.nn.Sequential"
-            )
-        if self.workload.has_tokens:
-            raise UsageError(
-                f"quantize with workload.data={self.workload.data}: it calibrates on images; leave "
-                "quantize. out"
-            )
-        if images is not None and quantize.calibration > images:
-            raise UsageError(
-                f"quantize.calibration={quantize.calibration}: there are {images} training images"
-            )
+    @property
+    def parts(self) -> dict[str, Unread]:
+        """The settings of extras that the cell has, by key."""
+        settings = {name: getattr(self, name) for name in PARTS}
+        return {name: part for name, part in settings.items() if part is not None}
 
     @property
     def treatment(self) -> str:
@@ -408,7 +404,7 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
         parts += [] if self.set_epoch else ["no_set_epoch"]
         parts += [f"sync_{self.sync_buffers.value}"] if self.sync_buffers else []
         parts += [] if self.reshard else ["no_reshard"]
-        parts += ["quantize"] if self.quantize else []
+        parts += self.parts
         parts += ["loader_device"] if self.loader is Loader.DEVICE else []
         parts += self.path.slug_parts
         parts += [f"{self.epoch_iterations}iterations"] if self.epoch_iterations else []

@@ -23,7 +23,6 @@ HASHED_KEYS: Mapping[str, frozenset[str]] = {
     "Recipe": frozenset(
         ("name", "scaled", "reference_batch", "warmup_epochs", "drop_epochs", "decay_norm")
     ),
-    "Quantize": frozenset(("calibration", "percentile", "per_channel")),
 }
 """The keys of version 0.4.0 by the class they belong to, which are hashed in any case.
 

@@ -11,12 +11,14 @@ Every part is named by its entry, `module:name` in this package, and imported wh
 a login node imports nothing that only a report needs.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
+
+from hpml_jobs.core.errors import HpmlError
 
 PACKAGE = __name__.partition(".")[0]
 FOLDER = Path(__file__).parents[1] / "extras"
@@ -54,11 +56,27 @@ class Part(NamedTuple):
     after: str
 
 
+class CellPart(NamedTuple):
+    """A part of a cell and of its record that the kernel keeps without reading it.
+
+    `settings` is the struct of its keys, whose `for_cell` is the part of a cell. `check` refuses a
+    cell, `before_training` its model and data; `after_training` returns the part of the record,
+    whose field is `result`. `record_fault` says what is wrong with a record; None: nothing.
+    """
+
+    settings: str
+    check: str
+    before_training: str
+    after_training: str
+    result: str
+    record_fault: str
+
+
 class Feature(NamedTuple):
     """What a folder of `extras/` adds.
 
     `commands` may replace one of the kernel, to add an option. `replaced` are commands of earlier
-    versions, with what to type instead.
+    versions, with what to type instead. `cell_parts` are by their key.
 
     Of a report: `result` is made once of every group, from its context. `tables` are made of the
     context and the result, `sheets` of the group, `tables_of_all` of all groups. `pictures` are
@@ -67,6 +85,7 @@ class Feature(NamedTuple):
     """
 
     commands: Mapping[str, Command] = {}
+    cell_parts: Mapping[str, CellPart] = {}
     replaced: Mapping[str, str] = {}
     result: str = ""
     tables: Mapping[str, Part] = {}
@@ -84,6 +103,23 @@ def features() -> Mapping[str, Feature]:
     return {name: load(f"extras.{name}:FEATURE") for name in names}
 
 
+@cache
+def cell_parts() -> Mapping[str, CellPart]:
+    """Return the parts of cells that extras own, by their key."""
+    return merged(feature.cell_parts for feature in features().values())
+
+
+def cell_part(key: str) -> CellPart:
+    """Return the part of a key.
+
+    Raises:
+        HpmlError: its extra is not here.
+    """
+    if key not in cell_parts():
+        raise HpmlError(f"{key}: this hpml_jobs has no extra for it: install the whole hpml_jobs")
+    return cell_parts()[key]
+
+
 def load(entry: str) -> Any:
     """Import and return what an entry names."""
     module, _, name = entry.partition(":")
@@ -93,6 +129,24 @@ def load(entry: str) -> Any:
 def merged(parts: Iterable[Mapping[str, T]]) -> dict[str, T]:
     """Return the parts of several features in one mapping."""
     return {name: part for by_name in parts for name, part in by_name.items()}
+
+
+def with_added(
+    kernel: Mapping[str, Callable[..., T]], added: Mapping[str, Part]
+) -> dict[str, Callable[..., T]]:
+    """Return the functions of the kernel and of extras by name, in order.
+
+    What makes the part of an extra is imported when it is called.
+    """
+    makers = {**kernel, **{name: _when_called(part.entry) for name, part in added.items()}}
+    return {name: makers[name] for name in in_order(kernel, added)}
+
+
+def _when_called(entry: str) -> Callable[..., Any]:
+    def call(*arguments: Any) -> Any:
+        return load(entry)(*arguments)
+
+    return call
 
 
 class Placed(Protocol):

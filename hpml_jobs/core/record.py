@@ -5,7 +5,7 @@ from functools import cached_property
 from statistics import fmean, median
 
 from hpml_jobs import __version__
-from hpml_jobs.core.cell import Cell, Outcome
+from hpml_jobs.core.cell import Cell, Outcome, Unread
 from hpml_jobs.core.formulas import (
     bits_per_byte,
     communication_cost_s,
@@ -35,7 +35,6 @@ from hpml_jobs.core.measurements import (
     Text,
     Volume,
 )
-from hpml_jobs.core.quantization import Quantized
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.value import Document, Upgrade, Value
 from hpml_jobs.core.workload import WORK_SAMPLES, Loss, SourceFile
@@ -261,7 +260,7 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     exchange: Exchange | None = None
     microbenchmark: Microbenchmark | None = None
     imported: Imported | None = None
-    quantized: Quantized | None = None
+    quantized: Unread | None = None
     schema: int = SCHEMA
 
     @cached_property

@@ -7,13 +7,12 @@ import msgspec
 
 from hpml_jobs.core.cell import Cell, Outcome, Protocol
 from hpml_jobs.core.errors import HpmlError, UsageError
+from hpml_jobs.core.features import cell_parts, load
 from hpml_jobs.core.formulas import closure, iterations, samples_processed
 from hpml_jobs.core.measurements import TRAINING, Epoch, Role, Steps
-from hpml_jobs.core.quantization import QuantizedParts
 from hpml_jobs.core.record import SCHEMA, UPGRADES, Rank, Record
 from hpml_jobs.core.value import UnreadableSchemaError, decode_upgraded
 
-SAME_NETWORK = 0.01
 """Largest difference in accuracy of a network between the GPU and the CPU."""
 
 LONGEST_S = 1e9
@@ -75,7 +74,7 @@ def _fault(record: Record) -> str | None:
     if cell.workload.images is None and cell.script is None:
         return f"the number of training {cell.workload.samples_name} is missing"
     of_rank = next((text for rank in record.ranks if (text := _rank_fault(cell, rank))), None)
-    return of_rank or _share_fault(record) or _quantized_fault(record)
+    return of_rank or _share_fault(record) or _part_fault(record)
 
 
 def _share_fault(record: Record) -> str | None:
@@ -96,22 +95,10 @@ def _share_fault(record: Record) -> str | None:
     return None
 
 
-def _quantized_fault(record: Record) -> str | None:
-    """Return what is wrong with quantization: not done where configured, or miscounted."""
-    quantized = record.quantized
-    if (quantized is None) != (record.cell.quantize is None):
-        return "quantization was configured or done, but not both"
-    if quantized is None:
-        return None
-    if not quantized.steps or quantized.steps[0].what != QuantizedParts.NONE:
-        return "quantization begins without the fp32 network"
-    tested, trained = quantized.steps[0].accuracy, record.ranks[0].test_accuracy
-    if trained is None or abs(tested - trained) > SAME_NETWORK:
-        return f"accuracy {tested} was quantized, {trained} was trained: not the same network"
-    for step in quantized.steps:
-        if step.samples != quantized.steps[0].samples or not 0 <= step.correct <= step.samples:
-            return f"quantization: {step.correct} of {step.samples} images right in {step.what}"
-    return None
+def _part_fault(record: Record) -> str | None:
+    """Return what an extra finds wrong with its part of the record."""
+    faults = (load(part.record_fault)(record) for part in cell_parts().values())
+    return next(filter(None, faults), None)
 
 
 def _imported_fault(record: Record) -> str | None:

@@ -140,7 +140,7 @@ def _cell(settings: Settings, strategy: Strategy) -> Cell:
         set_epoch=settings.set_epoch or not has_ranks,
         sync_buffers=None if buffers is strategy.traffic.sync_buffers else buffers,
         evaluate=settings.evaluate,
-        quantize=settings.quantize.for_cell,
+        **settings.parts,
         path=path if has_ranks else path.without_buckets,
         reshard=settings.reshard or strategy.traffic.shards is not Sharded.PARAMETERS,
     )

@@ -9,6 +9,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import hydra
+import msgspec
 from hydra import compose
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
@@ -27,7 +28,7 @@ from hpml_jobs.plan.keys import (
     nearest_key,
     type_of,
 )
-from hpml_jobs.plan.settings import Settings
+from hpml_jobs.plan.settings import COMPLETE, Settings
 from hpml_jobs.plan.user_config import defaults_of_cluster, user_config_file, user_defaults
 
 
@@ -94,6 +95,8 @@ class Composer:
             config = compose("config", overrides=[*overrides, *self._extra])
         except (HydraException, OmegaConfBaseException) as error:
             raise UsageError(f"configuration: {_first_line(error)}") from error
+        for key in keys_of_absent_extras():
+            del config[key]
         self._set_variables(config)
         is_placeholder = workload == AUTO  # composed only to learn the device
         for key, value in self._defaults.items():
@@ -157,6 +160,14 @@ class Composer:
         except UsageError as error:
             raise UsageError(f"{file}: {error}") from error
         self._default_origins[key] = str(file)
+
+
+@functools.cache
+def keys_of_absent_extras() -> frozenset[str]:
+    """Return the keys of conf/config.yaml whose extras are not here."""
+    config = OmegaConf.load(conf_folder() / "config.yaml")
+    known = {field.name for field in msgspec.structs.fields(COMPLETE)}
+    return frozenset(map(str, config)) - known - {"defaults", "hydra"}
 
 
 def check_keys(config: DictConfig, keys: Iterable[str], place: str = "") -> None:

@@ -20,7 +20,7 @@ from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.text import nearest, one_of
 from hpml_jobs.core.workload import arg_text
 from hpml_jobs.plan.config_folders import GROUPS
-from hpml_jobs.plan.settings import Settings
+from hpml_jobs.plan.settings import COMPLETE, Settings
 
 LARGEST = 2**63 - 1
 """Largest whole number that cell.json and torch's seeds can hold."""
@@ -49,7 +49,7 @@ def make_settings(values: dict[str, Any], changed: dict[str, Any] | None = None)
     for key, number in _numbers(values if changed is None else changed):
         _check_number(key, number, _as_yaml(number))
     try:
-        return msgspec.convert(values, Settings)
+        return msgspec.convert(values, COMPLETE)
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(_PLACE)
         key = path.rstrip("`").lstrip(".").partition("[")[0]
@@ -105,7 +105,7 @@ def _check_inner(key: str, value: Any) -> None:
 @cache
 def type_of(key: str) -> Any:
     """Return the type of a dotted key of `Settings`; None for an unknown key."""
-    needed: Any = Settings
+    needed: Any = COMPLETE
     for part in key.split("."):
         if typing.get_origin(needed) is dict:
             needed = typing.get_args(needed)[1]

@@ -33,7 +33,7 @@ from hpml_jobs.plan.loader import chooser
 from hpml_jobs.plan.own_code import examined, working_tree
 from hpml_jobs.plan.path import origins_of_path, with_path
 from hpml_jobs.plan.script import refuse_other_exchange, refuse_unread, script_workload
-from hpml_jobs.plan.settings import QuantizeSettings, Settings
+from hpml_jobs.plan.settings import Settings
 from hpml_jobs.plan.sweep import Sweep
 from hpml_jobs.slurm import commands
 from hpml_jobs.study.selection import check_name
@@ -179,7 +179,7 @@ def _refuse_uneven_nodes(sweep: Sequence[Settings]) -> None:
 
 
 def refuse_unused(sweep: Sequence[Settings], cells: Sequence[Cell]) -> None:
-    """Refuse options that no cell would use: choices for ranks, or quantization without images.
+    """Refuse options that no cell would use: choices for ranks, workers of loader=device.
 
     In a sweep, cells of one GPU share the baseline: one cell that uses the key is enough.
     """
@@ -206,15 +206,6 @@ def refuse_unused(sweep: Sequence[Settings], cells: Sequence[Cell]) -> None:
             f"loader_workers={workers} with loader=device: the device makes the batches; leave "
             "loader_workers= out"
         )
-    default = QuantizeSettings()
-    for settings in sweep:
-        quantize = settings.quantize
-        if quantize.calibration is None and quantize != default:
-            key = "percentile" if quantize.percentile != default.percentile else "per_channel"
-            raise UsageError(
-                f"quantize.{key} without quantize.calibration: nothing would be quantized; use "
-                "quantize.calibration=1000, or grid=quantize"
-            )
 
 
 def _checked_cluster(cluster: Cluster, *, can_submit: bool) -> Cluster:

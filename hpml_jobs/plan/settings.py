@@ -9,7 +9,7 @@ import msgspec
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.quantization import Quantize
+from hpml_jobs.core.features import cell_parts, load
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.script import Script, ScriptLauncher
 from hpml_jobs.core.strategies import Device, Loader, Strategy, SyncBuffers
@@ -39,19 +39,6 @@ class Ladder(Value, frozen=True, kw_only=True):
     factor: int = 4
 
 
-class QuantizeSettings(Value, frozen=True, kw_only=True):
-    """The `quantize.` keys; without a number of calibration images nothing is quantized."""
-
-    calibration: int | None = None
-    percentile: float = 99.9
-    per_channel: bool = False
-
-    @property
-    def for_cell(self) -> Quantize | None:
-        """The quantization of a cell, or None."""
-        return None if self.calibration is None else Quantize(**msgspec.structs.asdict(self))
-
-
 class Settings(Value, frozen=True, kw_only=True):
     """conf/config.yaml, composed; its comments explain the fields."""
 
@@ -77,7 +64,6 @@ class Settings(Value, frozen=True, kw_only=True):
     sync_buffers: SyncBuffers | None
     reshard: bool
     evaluate: bool
-    quantize: QuantizeSettings
     baseline: Strategy
     path: PathChoice
     precision: Precision | None
@@ -144,6 +130,11 @@ class Settings(Value, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "batch", self._share(self.global_batch))
         if self.iterations is not None:
             msgspec.structs.force_setattr(self, "data", self._cut(self.iterations))
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """The parts of a cell that belong to extras, by key; None where one is not wanted."""
+        return {key: getattr(self, key).for_cell for key in cell_parts()}
 
     @property
     def script_of_cell(self) -> Script | None:
@@ -245,3 +236,12 @@ _LEAST = {
     "cluster.confirm_gpu_hours": 0,
 }
 """The smallest value of each number that no cell or shape checks; null is always accepted."""
+
+COMPLETE: type[Settings] = msgspec.defstruct(  # type: ignore[assignment]
+    "Settings",
+    [(key, load(part.settings)) for key, part in cell_parts().items()],
+    bases=(Settings,),
+    kw_only=True,
+    frozen=True,
+)
+"""The settings with the keys of extras."""

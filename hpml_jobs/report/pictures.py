@@ -10,13 +10,12 @@ and its style sheet gives each `style.VARIABLES` a value in the light and in the
 
 from collections.abc import Callable, Iterable, Sequence
 
-from hpml_jobs.core.features import features, in_order, load, merged
+from hpml_jobs.core.features import features, merged, with_added
 from hpml_jobs.report.choose.picture import pareto
 from hpml_jobs.report.communication.phases import phases_picture
 from hpml_jobs.report.communication.sweep import bandwidth
 from hpml_jobs.report.frame import style
 from hpml_jobs.report.frame.picture import Picture, files_of
-from hpml_jobs.report.quantization.picture import quantization
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.scaling.gap_table import waterfall
 from hpml_jobs.report.scaling.picture import speedup
@@ -47,28 +46,14 @@ KERNEL: dict[str, Callable[[Report], Picture | None]] = {
     "phases": _of_groups(phases_picture),
     "bandwidth": _of_groups(bandwidth),
     "loss": _of_groups(loss),
-    "quantization": _of_groups(quantization),
 }
 """The pictures of the kernel, in the order of reading."""
 
-ADDED = merged(feature.pictures for feature in features().values())
-"""The pictures of extras."""
-
-
-def _draw(entry: str) -> Callable[[Report], Picture | None]:
-    """Return a function that imports what draws a picture when it is called."""
-
-    def draw(report: Report) -> Picture | None:
-        picture: Picture | None = load(entry)(report)
-        return picture
-
-    return draw
-
-
-_ALL = {**KERNEL, **{name: _draw(part.entry) for name, part in ADDED.items()}}
-
-PLOTS = {name: _ALL[name] for name in in_order(KERNEL, ADDED)}
+PLOTS = with_added(KERNEL, merged(feature.pictures for feature in features().values()))
 """The pictures by name, in the order of reading; a picture without data is None."""
+
+TRAINING = tuple(PLOTS)[tuple(PLOTS).index("loss") :]
+"""The pictures of training, which are below those of scaling on a page."""
 
 
 def pictures(report: Report) -> dict[str, Picture]:

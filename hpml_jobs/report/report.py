@@ -8,7 +8,7 @@ import msgspec
 from hpml_jobs.checks import checked_groups
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.conditions import CODE, LOADER_WORKERS, SCRIPT, UNRECORDED
-from hpml_jobs.core.features import features, in_order, load, merged
+from hpml_jobs.core.features import features, in_order, load, merged, with_added
 from hpml_jobs.core.place import Place
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.value import Value
@@ -24,7 +24,6 @@ from hpml_jobs.report.frame.builder import GroupContext
 from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.report.lab.tables import StrategyTables, q1, strategy_tables
 from hpml_jobs.report.memory import largest, training_paths
-from hpml_jobs.report.quantization.table import latency, layers, quantization, spreads
 from hpml_jobs.report.repeats.compared import between
 from hpml_jobs.report.repeats.table import measured, repeats
 from hpml_jobs.report.scaling.gap import Gap, gaps
@@ -302,22 +301,22 @@ CHOICE, GAP = "choice", "gap"
 LABELS = in_order((CHOICE, GAP, *FULL), merged(feature.tables for feature in features().values()))
 """The labels of all full tables, in the order of reading."""
 
-SHEETS: dict[str, Callable[[ConditionGroup], Sheet | None]] = {
+_SHEETS: dict[str, Callable[[ConditionGroup], Sheet | None]] = {
     "repeats-measured": measured,
     "bandwidth": bandwidth,
     "messages": messages,
     "microbenchmark": points,
     "profiler": profiler,
     "curve-ends": curve_ends,
-    "latency": latency,
-    "quantization-layers": layers,
-    "spreads": spreads,
 }
+"""The sheets of the kernel."""
+
+SHEETS = with_added(_SHEETS, merged(feature.sheets for feature in features().values()))
 """Numbers that only programs read, by label: as CSV and JSON, without words."""
 
-TOGETHER: dict[str, Callable[[Sequence[ConditionGroup]], Table | None]] = {
-    "quantization": quantization,
-}
+TOGETHER: dict[str, Callable[[Sequence[ConditionGroup]], Table | None]] = with_added(
+    {}, merged(feature.tables_of_all for feature in features().values())
+)
 """The tables of all groups together, by label."""
 
 

@@ -1,13 +1,13 @@
 """A preview of a plan: its cells, scripts and GPU-hours, and the origin of values."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from hpml_jobs.core.built_in import TOKEN_DATA
-from hpml_jobs.core.cell import Cell, Outcome
+from hpml_jobs.core.cell import PARTS, Cell, Outcome
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.sbatch import OPTIONS, Option, parse_minutes, replacing_variables
@@ -161,7 +161,7 @@ def _values(plan: Plan) -> list[tuple[str, str]]:
     """Return every key of the configuration with its value; differing values are listed."""
     cells = [planned.cell for planned in plan.cells]
     rows = [("study", plan.study.name), ("outputs", str(plan.study.root.parent))]
-    parts = ("workload", "recipe", "quantize", "path", "script")
+    parts = ("workload", "recipe", "path", "script", *PARTS)
     rows += _fields("", cells, without=(*parts, "epoch_iterations"))
     rows.append(("iterations", _distinct(cell.epoch_iterations for cell in cells)))
     rows += _fields("", [cell.path for cell in cells])
@@ -179,12 +179,20 @@ def _values(plan: Plan) -> list[tuple[str, str]]:
         else:
             rows.append((key, _distinct(getattr(cell.workload, field) for cell in cells)))
     rows += _fields("recipe.", [cell.recipe for cell in cells])
-    rows += _fields("quantize.", [cell.quantize for cell in cells if cell.quantize is not None])
+    rows += _parts_of_extras(cells)
     scripts = [cell.script for cell in cells if cell.script is not None]
     rows += [("script", _distinct(script.path for script in scripts))] if scripts else []
     rows += _fields("", scripts, without=("path",))
     rows += [(f"cluster.{name}", _text(value)) for name, value in _cluster_values(plan)]
     return rows
+
+
+def _parts_of_extras(cells: Sequence[Cell]) -> Iterator[tuple[str, str]]:
+    """Yield a row per setting of an extra."""
+    for part in PARTS:
+        settings = [cell.parts[part] for cell in cells if part in cell.parts]
+        for name in settings[0] if settings else ():
+            yield f"{part}.{name}", _distinct(values[name] for values in settings)
 
 
 def _args(cells: Sequence[Cell]) -> list[tuple[str, str]]:

@@ -6,10 +6,10 @@ from pathlib import Path
 import msgspec
 import torch
 
-from hpml_jobs.core.cell import CellFile, Protocol
+from hpml_jobs.core.cell import CellFile, Protocol, Unread
+from hpml_jobs.core.features import cell_part, load
 from hpml_jobs.core.measurements import TRAINING, Role, Stage
 from hpml_jobs.core.processes import KEPT
-from hpml_jobs.core.quantization import Quantized
 from hpml_jobs.core.record import Facts, Model, Rank
 from hpml_jobs.study.attempt import AttemptFolder, host_name
 from hpml_jobs.worker import models
@@ -32,7 +32,6 @@ from hpml_jobs.worker.models import FlopCount, count_flop
 from hpml_jobs.worker.optimizer import state_bytes
 from hpml_jobs.worker.probes import probe
 from hpml_jobs.worker.process_group import collective_timeout, read_placement
-from hpml_jobs.worker.quantization.steps import quantize_replica
 from hpml_jobs.worker.results import ProgressWriter, RankResult, SharedResult, write_record
 from hpml_jobs.worker.strategies import STRATEGIES
 from hpml_jobs.worker.training import Training, make_training
@@ -77,15 +76,16 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
     progress.begin(Stage.TEST)
     rank = describe_rank(training, results)
     rank = msgspec.structs.replace(rank, startup=startup.summary(results[0].times))
-    quantized: Quantized | None = None
-    if cell.quantize is not None:  # one process; before the profiler trains the replica further
+    parts: dict[str, Unread] = {}
+    for key in cell.parts:  # one process; before the profiler trains the replica further
         progress.begin(Stage.QUANTIZING)
-        quantized = quantize_replica(training, cell.quantize)
+        part = cell_part(key)
+        parts[part.result] = load(part.after_training)(training)
     flop = FlopCount(None)
     if placement.rank == 0:  # the model is the same on all ranks
         flop = count_flop(cell.workload, training.loss, training.sample_batch)
     model = describe_model(training, flop.per_sample)
-    shared = SharedResult(model, cell_facts, None, quantized)
+    shared = SharedResult(model, cell_facts, None, parts)
     reasons = list(flop.missing)
     if cell.protocol is Protocol.FULL:
         # If the job ends in the steps that follow, the measured epochs are not lost.

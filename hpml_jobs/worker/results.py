@@ -2,14 +2,14 @@
 
 import io
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from hpml_jobs.core.cell import CellFile, Outcome
+from hpml_jobs.core.cell import CellFile, Outcome, Unread
 from hpml_jobs.core.collective_times import KINDS, PURPOSES, Begins, begins_of, paired, service_s
 from hpml_jobs.core.measurements import (
     CollectiveKind,
@@ -19,7 +19,6 @@ from hpml_jobs.core.measurements import (
     Role,
     Stage,
 )
-from hpml_jobs.core.quantization import Quantized
 from hpml_jobs.core.record import Attempt, Facts, Model, Rank, Record
 from hpml_jobs.core.validation import decode
 from hpml_jobs.study.attempt import AttemptFolder, Progress, utc_now
@@ -145,7 +144,7 @@ class SharedResult(NamedTuple):
     model: Model
     facts: Facts
     microbenchmark: Microbenchmark | None
-    quantized: Quantized | None
+    parts: Mapping[str, Unread] = {}
 
 
 def write_record(
@@ -195,8 +194,8 @@ def write_gathered(
         ranks=ranks,
         exchange=exchange,
         microbenchmark=shared.microbenchmark,
-        quantized=shared.quantized,
     )
+    record = msgspec.structs.replace(record, **shared.parts)
     text = encode(record)
     decode(text, str(folder.record))  # a reader's checks, while the log still shows the reason
     content = io.BytesIO()

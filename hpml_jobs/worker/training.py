@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import RandomSampler
 
 from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.features import cell_part, load
 from hpml_jobs.core.strategies import Loader, SyncBuffers
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data import datasets
@@ -35,7 +36,6 @@ from hpml_jobs.worker.path_steps import (
     set_modes,
 )
 from hpml_jobs.worker.process_group import ParallelStrategy, Sampler
-from hpml_jobs.worker.quantization.layers import check_quantizable
 from hpml_jobs.worker.syncbn import convert_sync_batchnorm
 
 WARM_PASSES = 2
@@ -241,8 +241,8 @@ def make_training(
     replica = models.build(workload)
     initial_hash = fingerprint(replica.parameters()) if ":" in workload.model else None
     replica = strategy.place(replica, steps.place)
-    if cell.quantize is not None:  # refuse before training, not after it
-        check_quantizable(cell, replica, data)
+    for key in cell.parts:  # refuse before training, not after it
+        load(cell_part(key).before_training)(cell, replica, data)
     if cell.sync_buffers is SyncBuffers.SYNCBN:
         replica = convert_sync_batchnorm(replica, cell.device)
     compiler = Compiler(cell.path.compile, strategy.devices[0])

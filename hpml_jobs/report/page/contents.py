@@ -42,12 +42,10 @@ from hpml_jobs.report.page.method import (
     METHOD_OF_SCRIPTS,
     environment,
 )
+from hpml_jobs.report.pictures import TRAINING
 from hpml_jobs.report.report import CHECKS, Report, ReportGroup
 from hpml_jobs.report.warnings import Cause
 from hpml_jobs.study.files import read_from
-
-TRAINING = ("loss", "quantization")
-"""The pictures of training, which are below those of scaling."""
 
 NO_CELLS = "This study has no cells yet."
 UNREADABLE = "No cell of this study can be read."

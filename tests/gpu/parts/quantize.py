@@ -6,7 +6,7 @@ import msgspec
 
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.check_result import Level
-from hpml_jobs.core.quantization import Quantize
+from hpml_jobs.extras.quantization.values import Quantize
 from tests.gpu.bench import Bench
 from tests.gpu.figures import Figure
 from tests.gpu.parts.cells import checks_of

@@ -84,14 +84,6 @@ BAD = {
         ),
         "all ranks together tested 2 images after epoch 2, not ",
     ),
-    "quantized_unasked": (
-        edit_values(
-            lambda v: v.update(
-                quantized={"calibration": 1, "bias": False, "spreads": [], "steps": []}
-            )
-        ),
-        "quantization was configured or done, but not both",
-    ),
     "older_schema": (
         edit_values(lambda v: v.update(schema=1)),
         "has record schema 1, this hpml_jobs",

@@ -6,7 +6,6 @@ import pytest
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.conditions import requested_conditions
 from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.quantization import Quantize
 from hpml_jobs.core.recipe import COSINE, Recipe, cosine_factor
 from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
 
@@ -68,29 +67,11 @@ def test_impossible_recipe_is_refused(values, words):
             {"sync_buffers": SyncBuffers.SYNCBN, "protocol": Protocol.FULL},
             "sync_buffers=syncbn with protocol=full: .* take protocol=lab",
         ),
-        ({"quantize": Quantize(calibration=9)}, "quantize with strategy=ddp: .* take gpus=1"),
-        (
-            {"quantize": Quantize(calibration=9), "gpus": 1, "strategy": Strategy.SINGLE},
-            "quantize with workload.model=digits_cnn: it understands lenet, lenet_bias, or your",
-        ),
     ],
 )
 def test_recipe_unsuitable_for_cell_is_refused(changes, words):
     with pytest.raises(UsageError, match=rf"^[^\n]*{words}[^\n]*$"):
         cell(**({"protocol": Protocol.LAB, "device": Device.CPU} | changes))
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"calibration": 0}, "quantize.calibration=0: activations are profiled on 1 training"),
-        ({"calibration": 1, "percentile": 0}, "quantize.percentile=0: must be above 0"),
-        ({"calibration": 1, "percentile": 100.5}, "quantize.percentile=100.5: must be above 0"),
-    ],
-)
-def test_quantization_without_scale_is_refused(values, words):
-    with pytest.raises(UsageError, match=words):
-        Quantize(**values)
 
 
 @pytest.mark.parametrize("scaled", [True, False])

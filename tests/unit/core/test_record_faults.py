@@ -5,14 +5,12 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.core.quantization import Quantize
 from hpml_jobs.core.validation import InvalidRecordError, decode
 from hpml_jobs.study.files import encode
-from tests.unit.builders import LENET, a_cell, a_record
+from tests.unit.builders import a_cell, a_record
 from tests.unit.check_cases import imported_record
 
 CELL = a_cell(evaluate=True)
-QUANTIZED = a_cell(gpus=1, workload=LENET, quantize=Quantize(calibration=100))
 
 
 def json_of(record, change):
@@ -55,24 +53,6 @@ CASES = {
     "other closure": (
         json_of(a_record(CELL), lambda values: values["ranks"][0]["epochs"][2].update(closure=0.5)),
         "closure 0.5 is not that of the phases",
-    ),
-    "quantization missing": (
-        json_of(a_record(QUANTIZED), lambda values: values.update(quantized=None)),
-        "quantization was configured or done, but not both",
-    ),
-    "no fp32 network": (
-        json_of(a_record(QUANTIZED), lambda values: values["quantized"]["steps"].pop(0)),
-        "quantization begins without the fp32 network",
-    ),
-    "another network": (
-        json_of(a_record(QUANTIZED), lambda values: values["ranks"][0].update(test_accuracy=0.1)),
-        "not the same network",
-    ),
-    "miscounted step": (
-        json_of(
-            a_record(QUANTIZED), lambda values: values["quantized"]["steps"][3].update(samples=9)
-        ),
-        "quantization: 6470 of 9 images right in weights",
     ),
     "timing and measurement": (
         encode(replace(imported_record(), ranks=a_record(CELL).ranks)),

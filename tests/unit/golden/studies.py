@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from hpml_jobs.core.cell import Cell, Outcome, Protocol
 from hpml_jobs.core.measurements import Message
-from hpml_jobs.core.quantization import Quantize
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.record import Rank, Record
 from hpml_jobs.core.script import Script
@@ -168,7 +167,7 @@ def _with_accuracy(record: Record, accuracy: float) -> Record:
 def quantized(study: StudyBuilder) -> None:
     """Both networks of the lab's second part."""
     for workload in (LENET, LENET_BIAS):
-        quantize = Quantize(calibration=1_000)
+        quantize = {"calibration": 1_000, "percentile": 99.9, "per_channel": False}
         cell = lab_cell(1, 32, workload=workload, protocol=Protocol.LAB, quantize=quantize)
         study.with_record(lab_record(cell, 3.0))
 

@@ -7,8 +7,7 @@ from hpml_jobs.core.built_in import TransformerShape
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.data_files import text_files, total_bytes, windows
 from hpml_jobs.core.errors import HpmlError, UsageError
-from hpml_jobs.core.quantization import Quantize
-from hpml_jobs.core.strategies import Strategy, SyncBuffers
+from hpml_jobs.core.strategies import SyncBuffers
 from hpml_jobs.core.training_path import TrainingPath
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan import data
@@ -141,17 +140,6 @@ def test_shape_is_read_by_transformers_and_own_models_only():
     [
         ({"path": TrainingPath(channels_last=True)}, r"channels_last=true .* tokens have no chan"),
         ({"sync_buffers": SyncBuffers.OFF}, r"sync_buffers=off with workload.model=gpt: it has no"),
-        (
-            {"gpus": 1, "strategy": Strategy.SINGLE, "quantize": Quantize(calibration=5)},
-            r"quantize with workload.model=gpt: it understands lenet",
-        ),
-        (
-            {
-                **{"gpus": 1, "strategy": Strategy.SINGLE, "quantize": Quantize(calibration=5)},
-                "workload": replace(NANO, model="own:build"),
-            },
-            r"quantize with workload.data=text: it calibrates on images",
-        ),
     ],
 )
 def test_settings_for_images_are_refused(settings, words):

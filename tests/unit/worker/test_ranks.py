@@ -17,7 +17,6 @@ import pytest
 from hpml_jobs.core.cell import Outcome, Protocol
 from hpml_jobs.core.formulas import expected_bytes
 from hpml_jobs.core.measurements import CollectiveKind
-from hpml_jobs.core.quantization import Quantize
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Device, Sharded, Strategy, SyncBuffers
 from hpml_jobs.core.workload import SourceFile, Workload
@@ -120,39 +119,6 @@ def test_evaluation_does_not_change_training(run_here):
     orders = [epoch.order for epoch in ranks[1].epochs]
     assert len({*orders}) == 2
     assert orders == [epoch.order for epoch in ranks[0].epochs]
-
-
-@pytest.mark.long
-def test_quantized_network_is_the_evaluated_one(run_cell):
-    """Also with protocol=full, where the profiler's iterations train the replica further."""
-    lenet = change_workload(SMALL_DIGITS, name="lenet", model="lenet", parameters=61_770)
-    settings = Quantize(calibration=32)
-    finished = run_cell(cpu_cell(lenet, protocol=Protocol.FULL, quantize=settings))
-    assert finished.code == 0, finished.stderr
-    quantized = finished.record.quantized
-    assert quantized is not None
-    assert quantized.steps[0].accuracy == finished.record.ranks[0].test_accuracy
-    assert [step.what for step in quantized.steps] == ["fp32", *["weights"] * 3, *["integers"] * 3]
-
-
-def test_unquantizable_model_is_refused_before_training(run_here, tmp_path):
-    (tmp_path / "mycode.py").write_text(
-        "import torch\nfrom torch import nn\n"
-        "def build(): return nn.Sequential(nn.Flatten(), nn.Linear(4, 2), nn.GELU())\n"
-        "def plain(): return nn.Sequential(nn.Flatten(), nn.Linear(4, 2))\n"
-        "def dataset(train): return [(torch.zeros(4), 1)] * 64 if train else None\n"
-    )
-    for model, text in (
-        ("mycode:build", "GELU"),
-        (
-            "mycode:plain",
-            "workload.data=mycode:dataset has no test images, which quantization needs",
-        ),
-    ):
-        workload = change_workload(OWN, model=model, images=64, classes=2)
-        error = run_here(cpu_cell(workload, quantize=Quantize(calibration=8))).error
-        assert text in error.reason
-        assert "\n" not in error.reason
 
 
 def test_no_set_epoch_and_no_buffer_sync_show_in_record(run_cell):

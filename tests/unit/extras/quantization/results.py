@@ -1,7 +1,10 @@
 """Hand-made results of quantization."""
 
+from typing import Any
+
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.quantization import (
+from hpml_jobs.extras.quantization.settings import QuantizeSettings
+from hpml_jobs.extras.quantization.values import (
     BINS,
     Bound,
     Latency,
@@ -11,6 +14,11 @@ from hpml_jobs.core.quantization import (
     Spread,
     Step,
 )
+
+
+def part(**settings: object) -> dict[str, Any] | None:
+    """The part of a cell with these settings."""
+    return QuantizeSettings(**settings).for_cell
 
 
 def quantized_result(of: Cell) -> Quantized:
@@ -23,7 +31,7 @@ def quantized_result(of: Cell) -> Quantized:
         (what, bound, per_channel)
         for what in ("weights", "integers")
         for bound in Bound
-        for per_channel in ((False, True) if of.quantize and of.quantize.per_channel else (False,))
+        for per_channel in ((False, True) if of.quantize["per_channel"] else (False,))
     ]
     steps = [Step(what="fp32", correct=6_500 + of.seed, samples=10_000, bytes=248_000)]
     for number, (what, bound, per_channel) in enumerate(schemes, start=1):

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.quantization import Bound
-from hpml_jobs.worker.quantization.integer import IntegerLayer, IntegerNetwork, multiply
-from hpml_jobs.worker.quantization.layers import Scheme, chain, quantize_weights
+from hpml_jobs.extras.quantization.integer import IntegerLayer, IntegerNetwork, multiply
+from hpml_jobs.extras.quantization.layers import Scheme, chain, quantize_weights
+from hpml_jobs.extras.quantization.values import Bound
 
 INPUT_SCALE, OUTPUT_SCALE = 0.02, 0.05
 
@@ -139,7 +139,7 @@ def test_products_of_largest_integers_are_exact():
 
 def test_products_are_exact_without_int8_instructions():
     code = (
-        "import torch; from hpml_jobs.worker.quantization.integer import multiply\n"
+        "import torch; from hpml_jobs.extras.quantization.integer import multiply\n"
         "torch.manual_seed(0)\n"
         "a, b = (torch.randint(-128, 128, s, dtype=torch.int8) for s in ((40, 75), (75, 30)))\n"
         "assert torch.equal(multiply(a, b), a.int() @ b.int())\n"

@@ -1,4 +1,4 @@
-"""Post-training quantization: its settings and its results (raw values only).
+"""The results of post-training quantization (raw values only).
 
 A scale is the real value of an integer step: real = scale x integer. Weights and activations are
 int8, -128 to 127, with zero point 0; biases and accumulators are int32.
@@ -6,38 +6,17 @@ int8, -128 to 127, with zero point 0; biases and accumulators are int32.
 
 from enum import StrEnum
 
-from hpml_jobs.core.errors import UsageError
+import msgspec
+
+from hpml_jobs.core.record import Record
 from hpml_jobs.core.value import Value
 
 BINS = 64
 """Number of equally wide bins of a histogram, from the smallest value to the largest."""
 
-QUANTIZABLE = ("lenet", "lenet_bias")
-"""Built-in models that can be quantized; any other model is the user's code."""
 
-
-class Quantize(Value, frozen=True, kw_only=True):
-    """Settings of quantization: `calibration` is the number of images that profile activations.
-
-    `percentile` is the share of absolute values, in percent, that the percentile bound covers.
-    `per_channel` adds steps with one weight scale per output channel instead of one per layer.
-    """
-
-    calibration: int
-    percentile: float = 99.9
-    per_channel: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse settings that give no scale."""
-        if self.calibration < 1:
-            raise UsageError(
-                f"quantize.calibration={self.calibration}: activations are profiled on 1 training "
-                "image or more"
-            )
-        if not 0 < self.percentile <= 100:
-            raise UsageError(
-                f"quantize.percentile={self.percentile:g}: must be above 0 and at most 100"
-            )
+SAME_NETWORK = 0.01
+"""The accuracy after training and that of the fp32 network differ by at most this, a share."""
 
 
 class Bound(StrEnum):
@@ -168,3 +147,33 @@ class Quantized(Value, frozen=True, kw_only=True):
     latencies: tuple[Latency, ...] = ()
     reference: Reference | None = None
     missing: tuple[str, ...] = ()
+
+
+def quantized_of(record: Record) -> Quantized | None:
+    """Return the results in a record; None if nothing was quantized.
+
+    Raises:
+        ValueError: they do not have the form of results.
+    """
+    return None if record.quantized is None else msgspec.convert(record.quantized, Quantized)
+
+
+def record_fault(record: Record) -> str | None:
+    """Return what is wrong with quantization: not done where configured, or miscounted."""
+    try:
+        quantized = quantized_of(record)
+    except ValueError as fault:
+        return f"quantized: {fault}"
+    if (quantized is None) != (record.cell.quantize is None):
+        return "quantization was configured or done, but not both"
+    if quantized is None:
+        return None
+    if not quantized.steps or quantized.steps[0].what != QuantizedParts.NONE:
+        return "quantization begins without the fp32 network"
+    tested, trained = quantized.steps[0].accuracy, record.ranks[0].test_accuracy
+    if trained is None or abs(tested - trained) > SAME_NETWORK:
+        return f"accuracy {tested} was quantized, {trained} was trained: not the same network"
+    for step in quantized.steps:
+        if step.samples != quantized.steps[0].samples or not 0 <= step.correct <= step.samples:
+            return f"quantization: {step.correct} of {step.samples} images right in {step.what}"
+    return None

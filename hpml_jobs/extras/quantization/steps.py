@@ -16,28 +16,15 @@ from textwrap import shorten
 from time import perf_counter
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Subset
 
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.quantization import (
-    Bound,
-    Implementation,
-    Latency,
-    Quantize,
-    Quantized,
-    QuantizedParts,
-    Reference,
-    Step,
-)
-from hpml_jobs.worker.data import datasets
-from hpml_jobs.worker.data.loaders import test_loader
-from hpml_jobs.worker.devices import NEWER_LOCK
-from hpml_jobs.worker.fork_safety import await_idle_threads
-from hpml_jobs.worker.quantization.integer import IntegerNetwork
-from hpml_jobs.worker.quantization.layers import (
+from hpml_jobs.extras.quantization.integer import IntegerNetwork
+from hpml_jobs.extras.quantization.layers import (
     Chain,
     Profile,
     Scheme,
@@ -49,6 +36,20 @@ from hpml_jobs.worker.quantization.layers import (
     quantize_weights,
     scales,
 )
+from hpml_jobs.extras.quantization.settings import Quantize, settings_of
+from hpml_jobs.extras.quantization.values import (
+    Bound,
+    Implementation,
+    Latency,
+    Quantized,
+    QuantizedParts,
+    Reference,
+    Step,
+)
+from hpml_jobs.worker.data import datasets
+from hpml_jobs.worker.data.loaders import test_loader
+from hpml_jobs.worker.devices import NEWER_LOCK
+from hpml_jobs.worker.fork_safety import await_idle_threads
 from hpml_jobs.worker.training import Training
 
 Batch = tuple[Tensor, Tensor]
@@ -61,8 +62,8 @@ WORD = 4
 """Bytes of a parameter in fp32, of a scale, and of a bias in int32."""
 
 
-def quantize_replica(training: Training, settings: Quantize) -> Quantized:
-    """Quantize a copy of the replica and evaluate it on the whole test set.
+def quantize_replica(training: Training) -> dict[str, Any]:
+    """Quantize a copy of the replica, evaluate it on the whole test set, and return the results.
 
     The calibration images are training images chosen by the cell's seed, cropped and flipped as in
     training.
@@ -71,13 +72,16 @@ def quantize_replica(training: Training, settings: Quantize) -> Quantized:
         HpmlError: as `quantize`.
     """
     cell, images, test = training.cell, training.loader.dataset, training.test_images
-    assert test is not None  # noqa: S101 -- check_quantizable has refused other data
+    settings = settings_of(cell)
+    assert settings is not None and test is not None  # noqa: S101 -- check_quantizable has refused other data
     generator = torch.Generator().manual_seed(cell.seed)
     order = torch.randperm(datasets.length(images), generator=generator)
     indices = order[: settings.calibration].tolist()
     model = training.copy_replica().eval()
     calibration = _batches(training, Subset(images, indices))
-    return quantize(model, calibration, _batches(training, test), settings)
+    quantized = quantize(model, calibration, _batches(training, test), settings)
+    part: dict[str, Any] = msgspec.to_builtins(quantized)
+    return part
 
 
 def _batches(training: Training, images: datasets.Images) -> list[Batch]:

@@ -4,11 +4,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 from typing import Annotated, NamedTuple, Self
 
-import msgspec
-
 from hpml_jobs.core.conditions import WORKLOAD
-from hpml_jobs.core.quantization import Bound, Layer, Quantized, Reference, Step
 from hpml_jobs.core.record import Record
+from hpml_jobs.extras.quantization.values import (
+    Bound,
+    Layer,
+    Quantized,
+    Reference,
+    Step,
+    quantized_of,
+)
 from hpml_jobs.report.frame import learning
 from hpml_jobs.report.frame.builder import (
     Number,
@@ -108,7 +113,7 @@ def quantized(groups: Sequence[ConditionGroup]) -> list[Runs]:
     networks = []
     for run_group in run_groups:
         seeds = [record.cell.seed for record in run_group.records]
-        run_results = [record.quantized for record in run_group.records if record.quantized]
+        run_results = [result for record in run_group.records if (result := quantized_of(record))]
         networks.append(Runs(_name(run_group, run_groups), seeds, run_results))
     return sorted(networks, key=lambda runs: runs.first.bias)
 
@@ -127,7 +132,7 @@ def _alike(group: ConditionGroup, prefix: str) -> Iterator[_Alike]:
 
 def _how(record: Record) -> dict[str, float]:
     """Return the requested quantization settings, and the epochs that the network was trained."""
-    settings = msgspec.structs.asdict(record.cell.quantize) if record.cell.quantize else {}
+    settings = record.cell.quantize or {}
     return settings | {"epochs": learning.epochs(record)}
 
 

@@ -9,24 +9,25 @@ import pytest
 from rich.console import Console
 
 from hpml_jobs.core.cell import Protocol
-from hpml_jobs.core.quantization import BINS, Quantize
+from hpml_jobs.extras.quantization.table import quantized
+from hpml_jobs.extras.quantization.values import BINS, quantized_of
 from hpml_jobs.report.files import latex, markdown
 from hpml_jobs.report.files.markdown import grid
 from hpml_jobs.report.files.screen import show_all
 from hpml_jobs.report.folder import write_all
 from hpml_jobs.report.pictures import PLOTS
-from hpml_jobs.report.quantization.table import quantized
 from tests.unit.builders import LENET, LENET_BIAS, lab_cell, lab_record
+from tests.unit.extras.quantization.results import part
 
 LAB, FULL = Protocol.LAB, Protocol.FULL
 
 
 def add_quantized(builder, workload, *, asked=None, protocol=LAB, seed=0, repeat=0, **changes):
     """A trained LeNet with what its quantization left."""
-    asked = Quantize(**({"calibration": 1_000} | (asked or {})))
+    asked = part(**({"calibration": 1_000} | (asked or {})))
     more = {"protocol": protocol, "quantize": asked, "seed": seed, "repeat": repeat}
     whole = lab_record(lab_cell(1, 32, workload=workload, **more), 3.0)
-    found = msgspec.structs.replace(whole.quantized, **changes)
+    found = msgspec.to_builtins(msgspec.structs.replace(quantized_of(whole), **changes))
     builder.with_record(msgspec.structs.replace(whole, quantized=found))
 
 

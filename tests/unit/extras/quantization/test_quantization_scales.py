@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.quantization import BINS, Bound
-from hpml_jobs.worker.quantization.layers import (
+from hpml_jobs.extras.quantization.layers import (
     Scheme,
     chain,
     count_clipped,
@@ -17,6 +16,7 @@ from hpml_jobs.worker.quantization.layers import (
     to_int8,
     to_int32,
 )
+from hpml_jobs.extras.quantization.values import BINS, Bound
 
 KNOWN = torch.tensor([[-1.0, 0.0, 1.0, 4.0]])  # mean 1, variance 3.5
 

@@ -9,18 +9,19 @@ from torch import nn
 from torch.utils.data import default_collate
 
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.quantization import Bound, Quantize, Quantized
-from hpml_jobs.study.files import encode
-from hpml_jobs.worker import models
-from hpml_jobs.worker.data.images import DigitImages
-from hpml_jobs.worker.quantization.layers import chain
-from hpml_jobs.worker.quantization.steps import (
+from hpml_jobs.extras.quantization.layers import chain
+from hpml_jobs.extras.quantization.settings import Quantize
+from hpml_jobs.extras.quantization.steps import (
     convert,
     measure_latencies,
     measure_latency,
     one_thread,
     quantize,
 )
+from hpml_jobs.extras.quantization.values import Bound, Quantized
+from hpml_jobs.study.files import encode
+from hpml_jobs.worker import models
+from hpml_jobs.worker.data.images import DigitImages
 
 LAYERS = ["conv1", "conv2", "fc1", "fc2", "fc3"]
 CHANNELS = {"conv1": 6, "conv2": 16, "fc1": 120, "fc2": 84, "fc3": 10}

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from hpml_jobs.extras.quantization.table import quantized, results
 from hpml_jobs.report.frame import style
 from hpml_jobs.report.frame.learning import Mean
 from hpml_jobs.report.frame.picture import (
@@ -11,7 +12,7 @@ from hpml_jobs.report.frame.picture import (
     not_drawn,
     rows,
 )
-from hpml_jobs.report.quantization.table import quantized, results
+from hpml_jobs.report.report import Report
 from hpml_jobs.results.groups import ConditionGroup
 
 ACCURACY = (
@@ -26,6 +27,11 @@ class Step(NamedTuple):
 
     label: str
     accuracies: list[tuple[int, Mean]]
+
+
+def of_report(report: Report) -> Picture | None:
+    """Return the picture of a report; None if nothing was quantized."""
+    return quantization(report.sources)
 
 
 def quantization(groups: Sequence[ConditionGroup]) -> Picture | None:

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.quantization import Layer
-from hpml_jobs.worker.quantization.layers import (
+from hpml_jobs.extras.quantization.layers import (
     INPUT,
     INT8_MIN,
     INT32_MAX,
@@ -23,6 +22,7 @@ from hpml_jobs.worker.quantization.layers import (
     to_int8,
     to_int32,
 )
+from hpml_jobs.extras.quantization.values import Layer
 
 
 def multiply(left: Tensor, right: Tensor) -> Tensor:

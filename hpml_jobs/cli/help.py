@@ -89,10 +89,11 @@ def first_page(version: str, commands: Collection[Command]) -> str:
     """Return the page of `hpml-jobs --help`."""
     lines = []
     for section in Section:
-        lines.append(f" {section.value}")
-        for command in commands:
-            if command.section is section and command.usage:
-                lines += _usage(command)
+        listed = [command for command in commands if command.section is section and command.usage]
+        if listed:
+            lines.append(f" {section.value}")
+        for command in listed:
+            lines += _usage(command)
     return PAGE.format(version=version, commands="\n".join(lines))
 
 

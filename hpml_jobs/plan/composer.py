@@ -12,7 +12,7 @@ import hydra
 import msgspec
 from hydra import compose
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from hpml_jobs.core.cluster import Launcher
@@ -95,8 +95,9 @@ class Composer:
             config = compose("config", overrides=[*overrides, *self._extra])
         except (HydraException, OmegaConfBaseException) as error:
             raise UsageError(f"configuration: {_first_line(error)}") from error
-        for key in keys_of_absent_extras():
-            del config[key]
+        with open_dict(config):
+            for key in keys_of_absent_extras():
+                del config[key]
         self._set_variables(config)
         is_placeholder = workload == AUTO  # composed only to learn the device
         for key, value in self._defaults.items():

@@ -85,6 +85,20 @@ def test_kernel_collects_the_golden_studies_without(extras, outputs, tmp_path):
         assert path.read_text().replace(__version__, "VERSION") == golden.read_text(), path
 
 
+def test_kernel_plans_without_extras(tmp_path):
+    copy = copy_without(EXTRAS, tmp_path / "copy")
+    words = "plan -m gpus=1,2 batch=32 cluster=local device=cpu workload=digits try_batch=false"
+    done = run_in(copy, "-m", "hpml_jobs", *words.split(), folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "2 cells" in done.stdout
+    done = run_in(copy, "-m", "hpml_jobs", *words.split(), "quantize.calibration=5")
+    assert done.stderr.startswith("hpml-jobs: unknown key quantize.calibration")
+    assert done.returncode == 2
+    done = run_in(copy, "-m", "hpml_jobs", "--help")
+    assert "predict" not in done.stdout
+    assert "in and out" not in done.stdout
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("extras", [*ALONE, TOGETHER])
 def test_tests_of_the_kernel_pass_without(extras, tmp_path):

@@ -16,7 +16,6 @@ from hpml_jobs.checks import checked_groups
 from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.formulas import coverage_of_range
 from hpml_jobs.core.statistics import interval, ratio_interval
-from hpml_jobs.extras.exchange.csv_records import Rules, read_timings
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Wish, choose
 from hpml_jobs.results.cells import CellResult
@@ -135,6 +134,8 @@ Grid = Mapping[tuple[int, int, str], float]
 
 def a_study(random: Random, true_s: Grid, number: int, noise: float) -> ConditionGroup:
     """Return the imported study of some runs of each cell, with its checks."""
+    from hpml_jobs.extras.exchange.csv_records import Rules, read_timings  # noqa: PLC0415
+
     rows = ["gpus,batch,strategy,repeat,epoch_s"]
     for (gpus, batch, strategy), median_s in true_s.items():
         of_cell = runs(random, number, noise, median_s)

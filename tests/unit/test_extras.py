@@ -16,6 +16,9 @@ ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "data" / "golden"
 EXTRAS = [*features()]
 
+KERNEL = "not (long or gpu or journey or whole)"
+"""The tests of the kernel alone."""
+
 
 def copy_without(extras, folder):
     """A copy of the program and of its tests, without some extras and their tests."""
@@ -103,9 +106,7 @@ def test_kernel_plans_without_extras(tmp_path):
 @pytest.mark.parametrize("extras", [*ALONE, TOGETHER])
 def test_tests_of_the_kernel_pass_without(extras, tmp_path):
     copy = copy_without(extras, tmp_path / "copy")
-    done = run_in(
-        copy, "-m", "pytest", "-q", "-n", "2", "-m", "not long and not gpu and not journey", "tests"
-    )
+    done = run_in(copy, "-m", "pytest", "-q", "-n", "2", "-m", KERNEL, "tests/unit")
     assert done.returncode == 0, done.stdout[-5000:]
 
 

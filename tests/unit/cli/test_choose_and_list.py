@@ -145,6 +145,7 @@ def test_proposal_from_one_run_is_written_only_on_request(laptop, capsys):
     assert (code, text.startswith("Preliminary: one run. Evidence of weak scaling")) == (0, True)
 
 
+@pytest.mark.whole
 def test_proposal_of_imported_times_does_not_say_that_they_were_measured_here(laptop, capsys):
     rows = ["gpus,batch,epoch_s,repeat", *(f"{g},64,{s},{r}" for g, _, s in SIZES for r in THREE)]
     Path("table.csv").write_text("\n".join(rows) + "\n")
@@ -166,6 +167,7 @@ def test_proposal_of_one_size_says_what_to_measure(laptop, capsys):
     )
 
 
+@pytest.mark.whole
 def test_imported_table_is_chosen_from(laptop, capsys):
     rows = [("gpus", "batch", "epoch_s"), (1, 512, 25.945), (2, 512, 15.664), (4, 512, 15.127)]
     with Path("table.csv").open("w", newline="") as file:
@@ -222,6 +224,7 @@ def test_list_of_a_course_shows_the_speedup_of_the_layout_that_the_program_makes
     assert studies[1]["speedup"] is None
 
 
+@pytest.mark.whole
 def test_list_marks_impossible_speedups(laptop, capsys):
     Path("times.csv").write_text("gpus,batch,epoch_s\n1,128,40\n4,128,8\n")
     words = ("study=times", "images=50000", "--outputs", "bob")
@@ -229,6 +232,7 @@ def test_list_marks_impossible_speedups(laptop, capsys):
     assert "!5.00 on 4, b128" in output_of(capsys, "list", "bob")
 
 
+@pytest.mark.whole
 def test_list_marks_imported_studies(study, capsys):
     Path("times.csv").write_text("gpus,batch,epoch_s\n1,128,40\n4,128,24\n")
     output_of(capsys, "import", "times.csv", "study=times", "images=50000")

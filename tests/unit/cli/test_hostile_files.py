@@ -181,6 +181,7 @@ def test_study_file_without_schema_is_called_damaged(builder, capsys):
     assert "study.json has no schema number: it is damaged, or not of hpml_jobs; remove it" in line
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_hostile_user_files_are_one_line(working_folder, user_config_file, kind, capsys):
     make, words = HOSTILE[kind]
@@ -403,6 +404,7 @@ def test_values_that_python_cannot_count_cost_nothing(builder, victim, capsys):
     assert "1.25" in collect
 
 
+@pytest.mark.whole
 def test_two_thousand_runs_of_a_cell_are_reported(builder, capsys):
     rows = "".join(f"1,32,10.{number:04},{number}\n" for number in range(1_030))
     Path("many.csv").write_text("gpus,batch,epoch_s,repeat\n" + rows)

@@ -76,6 +76,7 @@ COMMANDS = (
 )
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_secret_of_the_arguments_is_published(tmp_path, capfd, command):
     write_study(tmp_path / "outputs")
@@ -93,6 +94,7 @@ def test_no_secret_of_the_arguments_is_published(tmp_path, capfd, command):
             assert secret not in plain, (file, form)
 
 
+@pytest.mark.whole
 def test_archive_of_such_a_study_is_read_again(tmp_path, capfd):
     write_study(tmp_path / "outputs")
     file = tmp_path / "mine.tar.gz"
@@ -125,6 +127,7 @@ def test_cells_with_other_secrets_stay_apart():
     assert public.text("--token abce") == "--token [removed-2]"
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("arguments", "options"),
     [
@@ -168,6 +171,7 @@ def test_arguments_are_read_word_by_word(arguments, public):
     assert PublicArguments([arguments]).text(arguments).startswith(public)
 
 
+@pytest.mark.whole
 def test_secret_in_the_log_of_a_script_is_not_archived(tmp_path, capfd):
     study = write_study(tmp_path / "outputs", {"--creds {}": "correcthorse"})
     (attempt,) = study.root.glob("cells/*/attempts/101_2.r0")

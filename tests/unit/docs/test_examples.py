@@ -24,6 +24,8 @@ from tests.unit.golden.studies import quantized
 from tests.unit.report.training.test_curves import write_curves
 from tests.unit.study_builder import StudyBuilder
 
+pytestmark = pytest.mark.whole
+
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 

@@ -15,6 +15,8 @@ from hpml_jobs.report.scaling.causes import Cause
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
 
+pytestmark = pytest.mark.whole
+
 DOCS = Path(__file__).parents[3] / "docs"
 
 

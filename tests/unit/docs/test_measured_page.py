@@ -4,7 +4,11 @@ import csv
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.gpu.catalog import PARTS
+
+pytestmark = pytest.mark.whole
 
 ROOT = Path(__file__).parents[3]
 WORDS = " ".join((ROOT / "docs" / "measured.md").read_text().split())

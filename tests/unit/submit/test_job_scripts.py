@@ -9,13 +9,15 @@ import msgspec
 import pytest
 
 from hpml_jobs.core.paths import conf_folder
-from hpml_jobs.extras.setup import node_job
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit.scripts import _is_complete, followup_script
 from hpml_jobs.submit.send import job_id
 from tests.unit.plans import plan_with_folder, requests_of, script_of
 
-KINDS = ("array", "pack", "ladder", "follow-up", "doctor")
+KINDS = (
+    *("array", "pack", "ladder", "follow-up"),
+    pytest.param("doctor", marks=pytest.mark.whole),
+)
 
 SRUN = """\
 #!/bin/sh
@@ -37,6 +39,8 @@ def job_script(kind, *words):
     if kind == "follow-up":
         return followup_script(plan, ["17"])
     if kind == "doctor":
+        from hpml_jobs.extras.setup import node_job  # noqa: PLC0415
+
         study = Study(plan.study.root.parent / "doctor")
         exchange = node_job._write_request(study, plan.cells[0])
         return node_job._script(plan, study, plan.cells[0], exchange)

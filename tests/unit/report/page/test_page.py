@@ -55,6 +55,7 @@ def root(files):
     return tree
 
 
+@pytest.mark.whole
 def test_page_says_in_one_line_why_nothing_is_predicted(files):
     (line,) = [line for line in files["report.md"].splitlines() if "Not predicted:" in line]
     assert "no cell on two nodes is measured" in line
@@ -65,6 +66,7 @@ def test_page_is_valid_html_without_requests(files):
     assert faults(files["report.html"]) == []
 
 
+@pytest.mark.whole
 def test_page_sections_are_in_order_of_reading(root):
     assert [heading.text for heading in root.every("h2")] == SECTIONS
     links = [link.get("href") for link in next(root.every("nav")).every("a")]
@@ -110,6 +112,7 @@ def test_page_escapes_names_of_hosts(builder):
     assert HOSTILE in [cell.text for cell in parse(html)[0].every("td")]
 
 
+@pytest.mark.whole
 def test_markdown_has_the_same_headings_and_answers(files, root):
     text = files["report.md"]
     assert re.findall(r"^## (.*)$", text, re.M) == SECTIONS

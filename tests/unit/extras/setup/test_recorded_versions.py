@@ -36,7 +36,7 @@ from hpml_jobs.slurm.site import (
 from hpml_jobs.status import query
 from hpml_jobs.submit import send
 
-RECORDED = Path(__file__).parents[2] / "data/slurm"
+RECORDED = Path(__file__).parents[3] / "data/slurm"
 
 ENDS = {
     "ok": Outcome.MISSING,

@@ -8,7 +8,6 @@ import pytest
 
 from hpml_jobs.core.answers import Severity
 from hpml_jobs.core.cell import Outcome
-from hpml_jobs.extras.setup import examine
 from hpml_jobs.extras.setup.controller import (
     QOS_FORMAT,
     STATE_FORMAT,
@@ -34,7 +33,7 @@ from hpml_jobs.slurm.site import (
     parse_partitions,
 )
 from hpml_jobs.status import query
-from hpml_jobs.submit import send
+from hpml_jobs.submit import before_queue, send
 
 RECORDED = Path(__file__).parents[3] / "data/slurm"
 
@@ -154,7 +153,7 @@ def test_accounts_and_qos_are_read(recorded):
 def test_answers_of_sbatch_and_its_log_path_are_read(recorded):
     wrap = ("--wrap=true", "--output=/dev/null")
     assert send.job_id(recorded("sbatch", *wrap).text) == "18"
-    start = examine._ACCEPTED.search(recorded("sbatch", "--test-only", *wrap).error)
+    start = before_queue._ACCEPTED.search(recorded("sbatch", "--test-only", *wrap).error)
     assert (start[1].isdecimal(), start[2], start[3]) == (True, "gr001", "main")
     refusal = send.slurm_message(recorded("sbatch", "--gres=gpu:h100:1", *wrap).error)
     assert refusal.endswith("Requested node configuration is not available")

@@ -279,7 +279,9 @@ class Exchange:
 
 def _number(ledger: Ledger, recording: Recording, steps: Sequence[MicroStep]) -> None:
     """Give each message of a ledger its micro-step instead of the events before it."""
-    place = {id(event): number for number, event in enumerate(recording.events)}
-    starts = [place[id(step.events[0])] for step in steps]
-    for entry in ledger.collectives:
-        entry.iteration = max(0, bisect_right(starts, entry.iteration - 1) - 1)
+    places = {id(event): place for place, event in enumerate(recording.events)}
+    starts = [places[id(step.events[0])] for step in steps]
+    for collective in ledger.collectives:
+        last_event = collective.iteration - 1
+        number = bisect_right(starts, last_event) - 1
+        collective.iteration = max(0, number)

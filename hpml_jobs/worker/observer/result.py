@@ -295,9 +295,14 @@ def _arrays(seen: Seen) -> Arrays:
 
 def _sizes_of_batches(seen: Seen) -> tuple[int, ...]:
     """Return the different samples of the batches of the timed window, without a pass's last."""
-    timed = next((r for r in seen.results if r.epoch.role is Role.TIMED), None)
-    events = [event for group in timed.iterations.batches for event in group] if timed else []
-    sizes = {e.samples for e, then in pairwise(events) if e.kind is then.kind is Kind.BATCH}
+    sizes: set[int] = set()
+    for result in seen.results:
+        if result.epoch.role is not Role.TIMED:
+            continue
+        events = [event for group in result.iterations.batches for event in group]
+        for event, following in pairwise(events):
+            if event.kind is following.kind is Kind.BATCH:
+                sizes.add(event.samples)
     return tuple(sorted(sizes))
 
 

@@ -168,13 +168,22 @@ class Trace:
 
 def _collective(event: Event, steps: Sequence[IterationMarks], *, is_sharded: bool) -> Collective:
     """Return a message of the trace, of the micro-step in which it starts."""
-    start, kind, content = 1e9 * event.start_s, event.kind, content_of(event)
-    if kind is None:
+    if event.kind is None:
         raise ValueError(f"unknown collective {event.name}")
-    number = min(bisect_left([step.stepped for step in steps], start), len(steps) - 1)
-    purpose = _purpose(kind, start, steps[number], is_sharded=is_sharded)
-    size = (content.name, content.elements, content.bytes) if content else ("", 0, 0)
-    return Collective(number, kind, purpose, *size, start, 1e9 * event.end_s)
+    start_ns = 1e9 * event.start_s
+    place = bisect_left([step.stepped for step in steps], start_ns)
+    number = min(place, len(steps) - 1)
+    content = content_of(event)
+    return Collective(
+        iteration=number,
+        kind=event.kind,
+        purpose=_purpose(event.kind, start_ns, steps[number], is_sharded=is_sharded),
+        dtype=content.name if content else "",
+        elements=content.elements if content else 0,
+        bytes=content.bytes if content else 0,
+        start=start_ns,
+        end=1e9 * event.end_s,
+    )
 
 
 def _waits_by_step(

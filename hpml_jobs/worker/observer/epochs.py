@@ -8,8 +8,8 @@ from torch.optim import Optimizer
 
 from hpml_jobs.worker.observer.passes import Pass
 from hpml_jobs.worker.observer.recording import Kind, Recording
-from hpml_jobs.worker.observer.states import Counting, Machine, Open
-from hpml_jobs.worker.observer.training import Training
+from hpml_jobs.worker.observer.states import Counting, Open, SessionProtocol
+from hpml_jobs.worker.observer.training import ObservedTraining
 
 
 class OfEpochs(Counting):
@@ -75,7 +75,7 @@ class EpochBegun(Open, OfEpochs):
     def _find_owner(self) -> None:
         """Find the pass whose end is that of the window."""
         recording = self._recording
-        recording.find_outer(self._session.target.batch_sizes)
+        recording.find_outer(self._session.subject.batch_sizes)
         recording.owner = recording.outer
         if recording.owner:
             self._passes.train(recording.owner)
@@ -158,7 +158,11 @@ class AfterPass(InEpoch):
     """
 
     def __init__(
-        self, session: Machine, training: Training, recording: Recording, steps: int | None
+        self,
+        session: SessionProtocol,
+        training: ObservedTraining,
+        recording: Recording,
+        steps: int | None,
     ) -> None:
         super().__init__(session, training, recording)
         self._steps = steps

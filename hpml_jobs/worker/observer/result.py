@@ -59,7 +59,7 @@ FINGERPRINT_BYTES = 2**26
 """Parameters of at most so many bytes are compared between ranks: it takes 0.1 s."""
 
 
-class Measured(NamedTuple):
+class MeasuredWindow(NamedTuple):
     """A window that was measured; `events` were seen in it, those of tests too."""
 
     epoch: Epoch
@@ -69,7 +69,7 @@ class Measured(NamedTuple):
     phases: EpochPhases | None = None
 
 
-class Target(NamedTuple):
+class Subject(NamedTuple):
     """What a session measures: the script of a cell, in an attempt."""
 
     start: Start
@@ -78,7 +78,7 @@ class Target(NamedTuple):
     script: Script
 
     @classmethod
-    def read(cls, start: Start) -> "Target":
+    def read(cls, start: Start) -> "Subject":
         """Return that of this process."""
         folder = AttemptFolder(Path(start.folder))
         file = CellFolder(folder.cell_folder).read()
@@ -98,14 +98,14 @@ class Target(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Seen:
+class Findings:
     """What is known of a training when it is written.
 
     `results` are those of the windows that count, `passes` the batches of all, `steps` the
     iterations of all, `missing` a reason for each value that could not be measured.
     """
 
-    results: Sequence[Measured]
+    results: Sequence[MeasuredWindow]
     passes: Sequence[int]
     steps: int
     window: tuple[int, int] | None
@@ -120,21 +120,21 @@ class Seen:
 class Writer:
     """Writes what a process saw of a training; made at the first step."""
 
-    def __init__(self, target: Target, optimizer: Optimizer, device: torch.device) -> None:
-        self._target = target
-        self._folder = target.folder
+    def __init__(self, subject: Subject, optimizer: Optimizer, device: torch.device) -> None:
+        self._subject = subject
+        self._folder = subject.folder
         self._device = device
-        self._rank = global_rank(target.start)
+        self._rank = global_rank(subject.start)
         self._world_size = world_size()  # the script may leave its group
         self._first = self._parameters = parameters_of([optimizer])
         self._parameters_hash = ""
-        self._progress = Progress(epochs=target.cell.epochs)
+        self._progress = Progress(epochs=subject.cell.epochs)
         self._name = f"rank{self._rank}-{os.getpid()}"
-        self._facts = None if self._rank else _read_facts(target)
-        given = target.start.environment
+        self._facts = None if self._rank else _read_facts(subject)
+        given = subject.start.environment
         local_rank = given.get("LOCAL_RANK") or given.get("SLURM_LOCALID")
         self._local_rank = int(local_rank or device.index or 0)
-        self._node = None if self._local_rank else facts.read_node(target.cell.device)
+        self._node = None if self._local_rank else facts.read_node(subject.cell.device)
         self._folder.observed.mkdir(parents=True, exist_ok=True)
 
     def is_other(self, optimizer: Optimizer) -> bool:
@@ -149,7 +149,7 @@ class Writer:
             *(p for p in parameters_of(optimizers) if id(p) not in known),
         ]
 
-    def report(self, role: Role, results: Sequence[Measured]) -> None:
+    def report(self, role: Role, results: Sequence[MeasuredWindow]) -> None:
         """Report the window that begins for `status`; rank 0 does."""
         if self._rank == 0 and self._progress.role != Stage(role):
             self._progress = Progress(
@@ -168,52 +168,52 @@ class Writer:
         if whole and is_replica and wrapper is not Strategy.FSDP:
             self._parameters_hash = fingerprint(self._parameters)
 
-    def write(self, seen: Seen, *, has_ended: bool = False, is_cut: bool = False) -> None:
+    def write(self, findings: Findings, *, has_ended: bool = False, is_cut: bool = False) -> None:
         """Write all that is known, without waiting for the disk."""
-        arrays = _arrays(seen)
+        arrays = _arrays(findings)
         if arrays:
             content = io.BytesIO()
             np.savez(content, **arrays)  # type: ignore[arg-type]  # savez has an option that is a bool
             path = self._folder.observed / f"{self._name}.npz"
             write_whole(path, content.getvalue(), sync=False)
         observed = Observed(
-            rank=self._describe_rank(seen),
+            rank=self._describe_rank(findings),
             world_size=self._world_size,
-            wrapper=seen.wrapper,
-            model=self._describe_model(seen.model),
-            steps=seen.steps,
-            window=seen.window,
-            passes=tuple(seen.passes),
-            batches=_sizes_of_batches(seen),
+            wrapper=findings.wrapper,
+            model=self._describe_model(findings.model),
+            steps=findings.steps,
+            window=findings.window,
+            passes=tuple(findings.passes),
+            batches=_sizes_of_batches(findings),
             facts=self._facts
-            and msgspec.structs.replace(self._facts, in_windows=seen.window is not None),
-            missing=tuple(seen.missing),
+            and msgspec.structs.replace(self._facts, in_windows=findings.window is not None),
+            missing=tuple(findings.missing),
             has_ended=has_ended,
             is_cut=is_cut,
         )
         path = self._folder.observed / f"{self._name}.json"
         write_whole(path, encode(observed), sync=False)
 
-    def _describe_rank(self, seen: Seen) -> Rank:
-        epochs = tuple(result.epoch for result in seen.results)
+    def _describe_rank(self, findings: Findings) -> Rank:
+        epochs = tuple(result.epoch for result in findings.results)
         timed = next((epoch for epoch in epochs if epoch.role is Role.TIMED), None)
-        phases = next((result.phases for result in seen.results if result.phases), None)
+        phases = next((result.phases for result in findings.results if result.phases), None)
         communication = phases.communication if phases else None
         return Rank(
             rank=self._rank,
             local_rank=self._local_rank,
-            host=self._target.start.environment.get(HOST_VARIABLE) or host_name(),
+            host=self._subject.start.environment.get(HOST_VARIABLE) or host_name(),
             devices=facts.device_names((self._device,)),
             device_uuids=facts.device_uuids((self._device,)),
             affinity=facts.affinity(),
             **facts.process_identity(),
             threads=torch.get_num_threads(),
-            loader_workers=seen.loader_workers,
+            loader_workers=findings.loader_workers,
             epochs=epochs,
             peak_memory_bytes=peak_memory_bytes(timed.memory) if timed else None,
             parameters_hash=self._parameters_hash,
             communication=communication if communication and communication.messages else None,
-            cards=seen.cards,
+            cards=findings.cards,
             node=self._node,
         )
 
@@ -230,7 +230,7 @@ class Writer:
             buffer_bytes=sum(buffer.numel() * buffer.element_size() for buffer in buffers),
         )
 
-    def leave(self, seen: Seen) -> None:
+    def leave(self, findings: Findings) -> None:
         """End the process, if every process of the training comes here within `END_S`.
 
         Where one does not come, all go on with the script: its end shows why.
@@ -239,7 +239,7 @@ class Writer:
         if not is_alone and (self._world_size != world_size() or not self._all_come()):
             return
         _await_writers()
-        self.write(seen, is_cut=True)
+        self.write(findings, is_cut=True)
         if not is_alone:
             with suppress(dist.DistError):  # rank 0 may have the store: it is the last to leave
                 self._count_at("end/left", waits=self._rank == 0)
@@ -269,34 +269,34 @@ class Writer:
         return True
 
 
-def _read_facts(target: Target) -> Facts:
+def _read_facts(subject: Subject) -> Facts:
     """Return the facts of a run, with the files of the script's own code."""
     backend = dist.get_backend() if has_group() else None
-    ways = (None, target.file.import_root)
+    ways = (None, subject.file.import_root)
     imported, helpers = (
-        without(imported_code((), below).files, target.cell.workload.sources) for below in ways
+        without(imported_code((), below).files, subject.cell.workload.sources) for below in ways
     )
     return msgspec.structs.replace(
-        facts.read_facts(target.file, backend), imported=imported, helpers=helpers
+        facts.read_facts(subject.file, backend), imported=imported, helpers=helpers
     )
 
 
-def _arrays(seen: Seen) -> Arrays:
+def _arrays(findings: Findings) -> Arrays:
     arrays: Arrays = {}
-    for result in seen.results:
+    for result in findings.results:
         if name := SAMPLES.get(result.epoch.role):
             arrays[name] = np.array(result.iterations.samples)
         if result.epoch.role is Role.TIMED:
             arrays |= timed_arrays(result.iterations.times)
-        if result.phases and seen.ledger:
-            arrays |= instrumented_arrays(result.phases, seen.ledger)
+        if result.phases and findings.ledger:
+            arrays |= instrumented_arrays(result.phases, findings.ledger)
     return arrays
 
 
-def _sizes_of_batches(seen: Seen) -> tuple[int, ...]:
+def _sizes_of_batches(findings: Findings) -> tuple[int, ...]:
     """Return the different samples of the batches of the timed window, without a pass's last."""
     sizes: set[int] = set()
-    for result in seen.results:
+    for result in findings.results:
         if result.epoch.role is not Role.TIMED:
             continue
         events = [event for group in result.iterations.batches for event in group]

@@ -50,9 +50,9 @@ from hpml_jobs.worker.observer.guard import guarded
 from hpml_jobs.worker.observer.passes import Pass, Passes
 from hpml_jobs.worker.observer.process import Start, global_rank, is_capturing
 from hpml_jobs.worker.observer.recording import Kind, Recording
-from hpml_jobs.worker.observer.result import Target
+from hpml_jobs.worker.observer.result import Subject
 from hpml_jobs.worker.observer.states import NOTHING, Counting, Done, InWindow, State
-from hpml_jobs.worker.observer.training import Training, new_window
+from hpml_jobs.worker.observer.training import ObservedTraining, new_window
 
 USUAL_WINDOW = (50, 200)
 """window= of a script without a loader, or with one that does not say how long it is."""
@@ -68,7 +68,7 @@ class BeforeFirstStep(State):
     def __init__(self, session: "Session") -> None:
         self._session = session
         self._passes = session.passes
-        self._window = session.target.script.window
+        self._window = session.subject.script.window
         self._recording: Recording | None = None
 
     def begin_pass(self, loader: Any) -> Pass:
@@ -116,7 +116,7 @@ class BeforeFirstStep(State):
         one_pass = self._passes.training_pass
         if one_pass is None or not one_pass.length:
             window = window or USUAL_WINDOW
-        with session.target.start.apart():
+        with session.subject.start.apart():
             training = session.begin_training(optimizer, window, reads_loader=one_pass is not None)
         # Children of multiprocessing run no atexit, and the interpreter runs these at its end.
         Finalize(session, session.close, exitpriority=100)
@@ -133,12 +133,12 @@ class Session:
     """The state of the measurement, and what outlives it."""
 
     def __init__(self, start: Start) -> None:
-        self.target = Target.read(start)
-        write_stacks_on_signals(str(self.target.folder.stacks_of(global_rank(start))))
-        self.in_tokens = self.target.cell.workload.samples_are_tokens
+        self.subject = Subject.read(start)
+        write_stacks_on_signals(str(self.subject.folder.stacks_of(global_rank(start))))
+        self.in_tokens = self.subject.cell.workload.samples_are_tokens
         self.passes = Passes()
         self.state: State = BeforeFirstStep(self)
-        self._training: Training | None = None
+        self._training: ObservedTraining | None = None
         self._has_noted_capture = False
 
     @property
@@ -148,14 +148,14 @@ class Session:
             return self.state
         if self.state is not NOTHING and not self._has_noted_capture:
             self._has_noted_capture = True
-            self.target.start.note(
-                f"{self.target.script.path} captures training in a CUDA graph, whose replays are "
+            self.subject.start.note(
+                f"{self.subject.script.path} captures training in a CUDA graph, whose replays are "
                 "not seen: let it train without the graph"
             )
         return NOTHING
 
     @property
-    def training(self) -> Training:
+    def training(self) -> ObservedTraining:
         """The training that is measured; there is none before the first step."""
         if self._training is None:
             raise RuntimeError("no optimizer has stepped")
@@ -163,11 +163,11 @@ class Session:
 
     def begin_training(
         self, optimizer: Optimizer, window: tuple[int, int] | None, *, reads_loader: bool
-    ) -> Training:
+    ) -> ObservedTraining:
         """Learn what steps here, and forget all windows of a training before it."""
         self.release()
         calls = None if reads_loader else Calls(lambda inputs: self.now.call(inputs))  # noqa: PLW0108
-        self._training = Training(self.target, self.passes, optimizer, window, calls)
+        self._training = ObservedTraining(self.subject, self.passes, optimizer, window, calls)
         return self._training
 
     def enter(self, recording: Recording) -> Counting:
@@ -196,7 +196,7 @@ class Session:
 
     def _take(self, recording: Recording) -> None:
         training = self.training
-        with self.target.start.apart():
+        with self.subject.start.apart():
             following = training.find_next(recording)
             if following is not None:  # later the first training is measured
                 recording.role = Role.WARMUP
@@ -207,13 +207,13 @@ class Session:
                 return
             self.state = Done(self, training)
             training.model.unwatch()
-            if self.target.script.stop:
+            if self.subject.script.stop:
                 training.leave()
 
     def measure_windows(self, optimizer: Optimizer) -> None:
         """Begin anew at a step, with windows of iterations instead of epochs."""
         self.passes.latest = self.passes.left = None
-        with self.target.start.apart():
+        with self.subject.start.apart():
             self.begin_training(optimizer, USUAL_WINDOW, reads_loader=False)
         self.passes.steps += 1
         self.open()
@@ -223,8 +223,8 @@ class Session:
         self.state = NOTHING
         self.training.exchange.stop()
         self.training.results.clear()
-        with self.target.start.apart():
-            self.target.start.note(reason)
+        with self.subject.start.apart():
+            self.subject.start.note(reason)
             self.training.write()
 
     def end(self) -> None:
@@ -235,7 +235,7 @@ class Session:
     @guarded
     def close(self) -> None:
         """See that the process ends, and leave nothing behind."""
-        with self.target.start.apart():
+        with self.subject.start.apart():
             self.now.close()
         self.release()
 

@@ -11,8 +11,8 @@ from torch.optim import Optimizer
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.worker.observer.passes import Pass, Passes
 from hpml_jobs.worker.observer.recording import Kind, Recording
-from hpml_jobs.worker.observer.result import Target
-from hpml_jobs.worker.observer.training import Training
+from hpml_jobs.worker.observer.result import Subject
+from hpml_jobs.worker.observer.training import ObservedTraining
 
 StepArguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -65,10 +65,10 @@ NOTHING = State()
 """The state in which no event is seen."""
 
 
-class Machine(Protocol):
+class SessionProtocol(Protocol):
     """What a state uses of its session."""
 
-    target: Target
+    subject: Subject
     passes: Passes
     in_tokens: bool
     state: State
@@ -95,7 +95,7 @@ class Machine(Protocol):
 class Counting(State):
     """A training is known, and no window is open: passes and steps are counted."""
 
-    def __init__(self, session: Machine, training: Training) -> None:
+    def __init__(self, session: SessionProtocol, training: ObservedTraining) -> None:
         self._session = session
         self._training = training
         self._passes = session.passes
@@ -118,7 +118,7 @@ class Counting(State):
     def refuse(self) -> None:
         """End the measurement: the script reads a pass further that was taken for an epoch."""
         self._session.refuse(
-            f"{self._session.target.script.path} reads the loader that it trains on within an "
+            f"{self._session.subject.script.path} reads the loader that it trains on within an "
             "epoch of it, so its epochs cannot be told apart: give the iterations to warm up and "
             "to time, e.g. window=50,200"
         )
@@ -156,7 +156,9 @@ class Done(Counting):
 class Open(Counting):
     """A window is open, and its events are noted."""
 
-    def __init__(self, session: Machine, training: Training, recording: Recording) -> None:
+    def __init__(
+        self, session: SessionProtocol, training: ObservedTraining, recording: Recording
+    ) -> None:
         super().__init__(session, training)
         self._recording = recording
         self._most = training.most_iterations(recording.role)
@@ -235,7 +237,7 @@ class InWindow(Open):
                 self._training.exchange.profiler.count_batch()
             calls.forget()
         elif recording.outer is None or recording.outer.is_over:
-            recording.find_outer(self._session.target.batch_sizes)
+            recording.find_outer(self._session.subject.batch_sizes)
         self._passes.steps += recording.note_step(optimizer)
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from hpml_jobs.worker.observer.meters import Meters, clock_of, devices_of
 from hpml_jobs.worker.observer.passes import Passes
 from hpml_jobs.worker.observer.process import script_has_profiler
 from hpml_jobs.worker.observer.recording import Recording
-from hpml_jobs.worker.observer.result import Measured, Seen, Target, Writer
+from hpml_jobs.worker.observer.result import Findings, MeasuredWindow, Subject, Writer
 
 SPARE_SHARE = 0.1
 """Stamps to spare: an iteration may have a test of its own, or the end of a pass."""
@@ -35,7 +35,7 @@ def new_window(role: Role, clock: Clock) -> Recording:
     return Recording(Window(clock, lambda: None), role, clock)
 
 
-class Training:
+class ObservedTraining:
     """What is known of a training, and its windows, one after the other.
 
     Without `window` a window is a pass over a loader in which an optimizer steps, with it so many
@@ -47,7 +47,7 @@ class Training:
 
     def __init__(
         self,
-        target: Target,
+        subject: Subject,
         loaders: Passes,
         optimizer: Optimizer,
         window: tuple[int, int] | None,
@@ -55,19 +55,19 @@ class Training:
     ) -> None:
         self.window = window
         self.calls = calls
-        self.results: list[Measured] = []
+        self.results: list[MeasuredWindow] = []
         self.passes: list[int] = []
         self.ahead: int | None = None
         self.optimizer = id(optimizer)
         self.other: ref[Optimizer] | None = None
-        self._target = target
+        self._subject = subject
         self._loaders = loaders
         self._shorter = self._waits = ""
         self._clock: Clock = HostClock()
         self._devices = devices_of(optimizer)
         self.model = WatchedModel(optimizer, calls)
         self.exchange = Exchange(self.model)
-        self._writer = Writer(target, optimizer, self._devices[0])
+        self._writer = Writer(subject, optimizer, self._devices[0])
         self._meters = Meters(self._devices[0])
         self.write()
 
@@ -89,7 +89,7 @@ class Training:
 
     def open(self) -> Recording | None:
         """Begin the next window, and return it; None if there is none."""
-        with self._target.start.apart():
+        with self._subject.start.apart():
             self.exchange.stop()
             role = self.role
             if role is None:
@@ -172,7 +172,9 @@ class Training:
         if recording.role is not Role.WARMUP:
             epoch = self._meters.add_to(epoch)
         self._writer.add_optimizers(recording.optimizers)
-        self.results.append(Measured(epoch, iterations, batches, len(recording.events), phases))
+        self.results.append(
+            MeasuredWindow(epoch, iterations, batches, len(recording.events), phases)
+        )
 
     def _add_launches(self, clock: Clock, instrumented: Iterations) -> None:
         """Add the host's time to the timed epoch where it launches all the time."""
@@ -201,14 +203,14 @@ class Training:
 
     def write(self, *, has_ended: bool = False) -> None:
         """Write what is known."""
-        self._writer.write(self._seen(), has_ended=has_ended)
+        self._writer.write(self._findings(), has_ended=has_ended)
 
     def leave(self) -> None:
         """End the process after the last window, if all processes come to it."""
-        self._writer.leave(self._seen())
+        self._writer.leave(self._findings())
 
-    def _seen(self) -> Seen:
-        return Seen(
+    def _findings(self) -> Findings:
+        return Findings(
             results=self.results,
             passes=self.passes,
             steps=self._loaders.steps,

@@ -17,7 +17,7 @@ from .scripted_gpu import GPU, Script, ScriptedEvent, ScriptedGpu
 gpu = ScriptedGpu(Script())
 created: list[int] = []
 
-_take = training.Training.take
+_take = training.ObservedTraining.take
 
 
 def install() -> None:
@@ -26,7 +26,7 @@ def install() -> None:
     torch.cuda.synchronize = gpu.synchronize
     timing.perf_counter_ns = gpu.perf_counter_ns
     training.clock_of = lambda _: DeviceClock(GPU)
-    training.Window, training.Training.take = CountedWindow, _count
+    training.Window, training.ObservedTraining.take = CountedWindow, _count
 
 
 class CountedWindow(Window):
@@ -38,7 +38,7 @@ class CountedWindow(Window):
         return self
 
 
-def _count(measured: training.Training, recording: Recording) -> None:
+def _count(measured: training.ObservedTraining, recording: Recording) -> None:
     created.append(gpu.events - recording.window.events_before)
     _take(measured, recording)
 

@@ -108,10 +108,16 @@ class InEpoch(EpochBegun):
             self._recording.note(Kind.REQUEST, one_pass)
 
     def end_pass(self, one_pass: Pass) -> None:
-        """Note it; end the window with its pass, where no batches are left to be trained."""
+        """Note it; the window may end with its pass."""
         super().end_pass(one_pass)
-        if one_pass is not self._recording.owner:
-            return
+        if one_pass is self._recording.owner:
+            self.end_own_pass()
+
+    def end_own_pass(self) -> None:
+        """End the window, or wait for the steps of batches that were read ahead.
+
+        How many these are is known after the first epoch of a training.
+        """
         steps = self._training.ahead
         if self._training.find_next(self._recording) is not None:
             steps = None
@@ -175,9 +181,8 @@ class AfterPass(InEpoch):
         self._session.end_at_last_step(self._recording)
         return self._session.state.begin_pass(loader)
 
-    def end_pass(self, one_pass: Pass) -> None:
-        """Note it: a loader that is read ahead may be asked again."""
-        Open.end_pass(self, one_pass)
+    def end_own_pass(self) -> None:
+        """Do nothing: a loader that is read ahead is asked again."""
 
     def step(self, optimizer: Optimizer) -> None:
         """Note it, and end the window with the last one."""

@@ -38,6 +38,8 @@ from hpml_jobs.study.attempt import OBSERVE_VARIABLE
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.observer import watch
+from hpml_jobs.worker.observer.epochs import BetweenEpochs
+from hpml_jobs.worker.observer.states import Done
 
 EMPTY_STEPS = 2_000
 """Steps without work of a pass."""
@@ -69,7 +71,10 @@ class Switch:
         DataLoader.__iter__, _BaseDataLoaderIter.__next__ = make, load
         optimizers._global_optimizer_post_hooks.clear()
         optimizers._global_optimizer_post_hooks.update(hooks)
-        del watch.session().results[1:]
+        session = watch.session()
+        if isinstance(session.state, Done):
+            del session.training.results[1:]
+            session.state = BetweenEpochs(session, session.training)
 
 
 def run_pass(loader: DataLoader[Any], work: Callable[[], None], step: Callable[[], None]) -> Times:
@@ -152,7 +157,7 @@ def main() -> None:
                 for on in (True, False) if number % 2 else (False, True):
                     switch.turn(on=on)
                     times[on] = run_pass(loader, work, step)
-                    if on and len(watch.session().results) != 2:
+                    if on and len(watch.session().training.results) != 2:
                         sys.exit("a pass was not observed")
                 pairs.append((times[True], times[False]))
             return pairs
@@ -165,7 +170,7 @@ def main() -> None:
         print(f"steps, observed / not    {with_interval(steps)}")
         print(f"passes, observed / not   {with_interval(passes)}")
         switch.turn(on=True)
-        watch.session().results.clear()
+        watch.session().training.results.clear()
         empty = compare(EMPTY_STEPS, lambda: None)
         added_us = [1e6 * (on.cpu_s - off.cpu_s) / EMPTY_STEPS for on, off in empty]
         print(f"CPU added to a step, us  {median(added_us):.1f}")

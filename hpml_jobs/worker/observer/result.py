@@ -6,11 +6,12 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -20,9 +21,11 @@ from torch import nn
 from torch.distributed.distributed_c10d import _get_default_store
 from torch.optim import Optimizer
 
-from hpml_jobs.core.measurements import Role, Stage
+from hpml_jobs.core.cell import Cell, CellFile
+from hpml_jobs.core.measurements import Card, Epoch, Role, Stage
 from hpml_jobs.core.processes import leave
-from hpml_jobs.core.record import Model, Rank
+from hpml_jobs.core.record import Facts, Model, Rank
+from hpml_jobs.core.script import Script
 from hpml_jobs.core.source_files import imported_code, without
 from hpml_jobs.core.stack_files import HOST_VARIABLE
 from hpml_jobs.core.strategies import Strategy
@@ -34,20 +37,20 @@ from hpml_jobs.study.attempt import (
     host_name,
     utc_now,
 )
+from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.failure import describe, write_report
 from hpml_jobs.worker.instruments import facts
-from hpml_jobs.worker.instruments.collectives import fingerprint
+from hpml_jobs.worker.instruments.collectives import Ledger, fingerprint
+from hpml_jobs.worker.instruments.phases import EpochPhases
 from hpml_jobs.worker.instruments.recorder import peak_memory_bytes
+from hpml_jobs.worker.observer.iterations import Iterations
 from hpml_jobs.worker.observer.meters import parameters_of
 from hpml_jobs.worker.observer.observed import Observed
+from hpml_jobs.worker.observer.process import Start, global_rank, has_group, world_size
+from hpml_jobs.worker.observer.recording import Kind
 from hpml_jobs.worker.observer.together import SAMPLES
-from hpml_jobs.worker.observer.watch import Start, given_rank, has_group, world_size
-from hpml_jobs.worker.observer.windows import Kind
 from hpml_jobs.worker.results import Arrays, instrumented_arrays, timed_arrays
-
-if TYPE_CHECKING:
-    from hpml_jobs.worker.observer.session import Session
 
 END_S = 10.0
 """How long a process waits for the others before it is ended; all that was measured is written."""
@@ -56,38 +59,82 @@ FINGERPRINT_BYTES = 2**26
 """Parameters of at most so many bytes are compared between ranks: it takes 0.1 s."""
 
 
-def global_rank(start: Start) -> int:
-    """Return the number of this process by its process group, else by its environment."""
-    return dist.get_rank() if has_group() else int(given_rank(start) or 0)
+class MeasuredWindow(NamedTuple):
+    """A window that was measured; `events` were seen in it, those of tests too."""
+
+    epoch: Epoch
+    iterations: Iterations
+    batches: int
+    events: int
+    phases: EpochPhases | None = None
+
+
+class Subject(NamedTuple):
+    """What a session measures: the script of a cell, in an attempt."""
+
+    start: Start
+    folder: AttemptFolder
+    file: CellFile
+    script: Script
+
+    @classmethod
+    def read(cls, start: Start) -> "Subject":
+        """Return that of this process."""
+        folder = AttemptFolder(Path(start.folder))
+        file = CellFolder(folder.cell_folder).read()
+        if file.cell.script is None:
+            raise ValueError(f"{folder.cell_folder} is not the cell of a script")
+        return cls(start, folder, file, file.cell.script)
+
+    @property
+    def cell(self) -> Cell:
+        """The cell."""
+        return self.file.cell
+
+    @property
+    def batch_sizes(self) -> set[int]:
+        """The samples that a batch may have: of one GPU, or of all."""
+        return {self.cell.batch, self.cell.batch * self.cell.gpus}
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What is known of a training when it is written.
+
+    `results` are those of the windows that count, `passes` the batches of all, `steps` the
+    iterations of all, `missing` a reason for each value that could not be measured.
+    """
+
+    results: Sequence[MeasuredWindow]
+    passes: Sequence[int]
+    steps: int
+    window: tuple[int, int] | None
+    model: nn.Module | None
+    wrapper: Strategy | None
+    ledger: Ledger | None
+    loader_workers: int
+    cards: tuple[Card, ...]
+    missing: Sequence[str]
 
 
 class Writer:
-    """Writes what a session knows; made at the first step."""
+    """Writes what a process saw of a training; made at the first step."""
 
-    def __init__(self, session: "Session", optimizer: Optimizer) -> None:
-        self._session = session
-        self._folder = session.folder
-        self._rank = global_rank(session.start)
+    def __init__(self, subject: Subject, optimizer: Optimizer, device: torch.device) -> None:
+        self._subject = subject
+        self._folder = subject.folder
+        self._device = device
+        self._rank = global_rank(subject.start)
         self._world_size = world_size()  # the script may leave its group
         self._first = self._parameters = parameters_of([optimizer])
         self._parameters_hash = ""
-        self._progress = Progress(epochs=session.cell.epochs)
+        self._progress = Progress(epochs=subject.cell.epochs)
         self._name = f"rank{self._rank}-{os.getpid()}"
-        backend = dist.get_backend() if has_group() else None
-        self._facts = None
-        if not self._rank:
-            ways = (None, session.file.import_root)
-            imported, helpers = (
-                without(imported_code((), below).files, session.cell.workload.sources)
-                for below in ways
-            )
-            self._facts = msgspec.structs.replace(
-                facts.read_facts(session.file, backend), imported=imported, helpers=helpers
-            )
-        given = session.start.environment
+        self._facts = None if self._rank else _read_facts(subject)
+        given = subject.start.environment
         local_rank = given.get("LOCAL_RANK") or given.get("SLURM_LOCALID")
-        self._local_rank = int(local_rank or session.device.index or 0)
-        self._node = facts.read_node(session.cell.device) if not self._local_rank else None
+        self._local_rank = int(local_rank or device.index or 0)
+        self._node = None if self._local_rank else facts.read_node(subject.cell.device)
         self._folder.observed.mkdir(parents=True, exist_ok=True)
 
     def is_other(self, optimizer: Optimizer) -> bool:
@@ -102,9 +149,8 @@ class Writer:
             *(p for p in parameters_of(optimizers) if id(p) not in known),
         ]
 
-    def report(self, role: Role) -> None:
+    def report(self, role: Role, results: Sequence[MeasuredWindow]) -> None:
         """Report the window that begins for `status`; rank 0 does."""
-        results = self._session.results
         if self._rank == 0 and self._progress.role != Stage(role):
             self._progress = Progress(
                 epoch=len(results) + 1,
@@ -115,97 +161,76 @@ class Writer:
             )
             write_whole(self._folder.progress, encode(self._progress), sync=False)
 
-    def fingerprint(self) -> None:
+    def fingerprint(self, wrapper: Strategy | None) -> None:
         """Keep the fingerprint of the parameters as they are now, unless it takes long."""
         whole = sum(p.numel() * p.element_size() for p in self._parameters) <= FINGERPRINT_BYTES
         is_replica = all(type(p.data) is torch.Tensor for p in self._parameters)  # no DTensor
-        if whole and is_replica and self._session.wrapper is not Strategy.FSDP:
+        if whole and is_replica and wrapper is not Strategy.FSDP:
             self._parameters_hash = fingerprint(self._parameters)
 
-    def write(self, *, has_ended: bool = False, is_cut: bool = False) -> None:
+    def write(self, findings: Findings, *, has_ended: bool = False, is_cut: bool = False) -> None:
         """Write all that is known, without waiting for the disk."""
-        arrays = self._arrays()
+        arrays = _arrays(findings)
         if arrays:
             content = io.BytesIO()
             np.savez(content, **arrays)  # type: ignore[arg-type]  # savez has an option that is a bool
             path = self._folder.observed / f"{self._name}.npz"
             write_whole(path, content.getvalue(), sync=False)
+        observed = Observed(
+            rank=self._describe_rank(findings),
+            world_size=self._world_size,
+            wrapper=findings.wrapper,
+            model=self._describe_model(findings.model),
+            steps=findings.steps,
+            window=findings.window,
+            passes=tuple(findings.passes),
+            batches=_sizes_of_batches(findings),
+            facts=self._facts
+            and msgspec.structs.replace(self._facts, in_windows=findings.window is not None),
+            missing=tuple(findings.missing),
+            has_ended=has_ended,
+            is_cut=is_cut,
+        )
         path = self._folder.observed / f"{self._name}.json"
-        observed = msgspec.structs.replace(self._observed(), has_ended=has_ended, is_cut=is_cut)
         write_whole(path, encode(observed), sync=False)
 
-    def _arrays(self) -> Arrays:
-        arrays: Arrays = {}
-        results = self._session.results
-        for result in results:
-            if name := SAMPLES.get(result.epoch.role):
-                arrays[name] = np.array(result.iterations.samples)
-            if result.epoch.role is Role.TIMED:
-                arrays |= timed_arrays(result.iterations.times)
-            if result.phases and self._session.ledger:
-                arrays |= instrumented_arrays(result.phases, self._session.ledger)
-        return arrays
-
-    def _observed(self) -> Observed:
-        session = self._session
-        timed = next((r for r in session.results if r.epoch.role is Role.TIMED), None)
-        got = [event for group in (timed.iterations.batches if timed else []) for event in group]
-        sizes = [e.samples for e, then in pairwise(got) if e.kind is then.kind is Kind.BATCH]
-        return Observed(
-            rank=self._describe_rank(),
-            world_size=self._world_size,
-            wrapper=session.wrapper,
-            model=self._describe_model(),
-            steps=session.steps,
-            window=session.window,
-            passes=tuple(session.passes),
-            batches=tuple(sorted({*sizes})),
-            facts=self._facts
-            and msgspec.structs.replace(self._facts, in_windows=session.window is not None),
-            missing=tuple(session.missing),
-        )
-
-    def _describe_rank(self) -> Rank:
-        session, device = self._session, self._session.device
-        epochs = tuple(result.epoch for result in session.results)
+    def _describe_rank(self, findings: Findings) -> Rank:
+        epochs = tuple(result.epoch for result in findings.results)
         timed = next((epoch for epoch in epochs if epoch.role is Role.TIMED), None)
-        phases = next((result.phases for result in session.results if result.phases), None)
+        phases = next((result.phases for result in findings.results if result.phases), None)
+        communication = phases.communication if phases else None
         return Rank(
             rank=self._rank,
             local_rank=self._local_rank,
-            host=session.start.environment.get(HOST_VARIABLE) or host_name(),
-            devices=facts.device_names((device,)),
-            device_uuids=facts.device_uuids((device,)),
+            host=self._subject.start.environment.get(HOST_VARIABLE) or host_name(),
+            devices=facts.device_names((self._device,)),
+            device_uuids=facts.device_uuids((self._device,)),
             affinity=facts.affinity(),
             **facts.process_identity(),
             threads=torch.get_num_threads(),
-            loader_workers=session.loader_workers,
+            loader_workers=findings.loader_workers,
             epochs=epochs,
             peak_memory_bytes=peak_memory_bytes(timed.memory) if timed else None,
             parameters_hash=self._parameters_hash,
-            communication=(
-                phases.communication if phases and phases.communication.messages else None
-            ),
-            cards=session.cards,
+            communication=communication if communication and communication.messages else None,
+            cards=findings.cards,
             node=self._node,
         )
 
-    def _describe_model(self) -> Model:
-        model = self._session.model
+    def _describe_model(self, model: nn.Module | None) -> Model:
         module = getattr(model, "module", model)
         trained = [p for p in self._parameters if p.requires_grad]
         sizes = _flat_sizes(model) or [(p.numel(), p.element_size()) for p in trained]
+        buffers = [*module.buffers()] if module is not None else []
         return Model(
             name=type(module).__name__ if module is not None else "",
             parameters=sum(elements for elements, _ in sizes),
             tensors=len(trained),
             gradient_bytes=sum(elements * size for elements, size in sizes),
-            buffer_bytes=sum(b.numel() * b.element_size() for b in module.buffers())
-            if module is not None
-            else 0,
+            buffer_bytes=sum(buffer.numel() * buffer.element_size() for buffer in buffers),
         )
 
-    def leave(self) -> None:
+    def leave(self, findings: Findings) -> None:
         """End the process, if every process of the training comes here within `END_S`.
 
         Where one does not come, all go on with the script: its end shows why.
@@ -214,7 +239,7 @@ class Writer:
         if not is_alone and (self._world_size != world_size() or not self._all_come()):
             return
         _await_writers()
-        self.write(is_cut=True)
+        self.write(findings, is_cut=True)
         if not is_alone:
             with suppress(dist.DistError):  # rank 0 may have the store: it is the last to leave
                 self._count_at("end/left", waits=self._rank == 0)
@@ -242,6 +267,43 @@ class Writer:
                 return False
             time.sleep(0.01)  # handlers of signals run meanwhile, as they would not in store.wait
         return True
+
+
+def _read_facts(subject: Subject) -> Facts:
+    """Return the facts of a run, with the files of the script's own code."""
+    backend = dist.get_backend() if has_group() else None
+    ways = (None, subject.file.import_root)
+    imported, helpers = (
+        without(imported_code((), below).files, subject.cell.workload.sources) for below in ways
+    )
+    return msgspec.structs.replace(
+        facts.read_facts(subject.file, backend), imported=imported, helpers=helpers
+    )
+
+
+def _arrays(findings: Findings) -> Arrays:
+    arrays: Arrays = {}
+    for result in findings.results:
+        if name := SAMPLES.get(result.epoch.role):
+            arrays[name] = np.array(result.iterations.samples)
+        if result.epoch.role is Role.TIMED:
+            arrays |= timed_arrays(result.iterations.times)
+        if result.phases and findings.ledger:
+            arrays |= instrumented_arrays(result.phases, findings.ledger)
+    return arrays
+
+
+def _sizes_of_batches(findings: Findings) -> tuple[int, ...]:
+    """Return the different samples of the batches of the timed window, without a pass's last."""
+    sizes: set[int] = set()
+    for result in findings.results:
+        if result.epoch.role is not Role.TIMED:
+            continue
+        events = [event for group in result.iterations.batches for event in group]
+        for event, following in pairwise(events):
+            if event.kind is following.kind is Kind.BATCH:
+                sizes.add(event.samples)
+    return tuple(sorted(sizes))
 
 
 def _await_writers() -> None:

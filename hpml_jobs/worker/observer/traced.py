@@ -121,14 +121,34 @@ class Trace:
         of_host = Window(HostClock(), lambda: None)
         of_host.start, of_host.end = self._on_host(window.start), self._on_host(window.end)
         steps = [IterationMarks(*map(self._on_host, step)) for step in marks]
-        others = [Gaps(*map(self._pairs_on_host, gap)) for gap in gaps]
+        messages, computation = self._read(of_host)
+        collectives = [_collective(event, steps, is_sharded=is_sharded) for event in messages]
+        ledger = Ledger(HostClock())
+        ledger.collectives = collectives
+        ledger.waits = _waits_by_step(waits(messages, computation), of_host.start, steps)
+        ledger.knows_waits = True
+        phases = split_phases(
+            of_host,
+            steps,
+            ledger,
+            overlaps=True,
+            accumulate=accumulate,
+            gaps=[Gaps(*map(self._pairs_on_host, gap)) for gap in gaps],
+        )
+        if any(content_of(event) is None for event in messages):
+            communication = msgspec.structs.replace(phases.communication, messages=())
+            phases = phases._replace(communication=communication)
+        return phases, ledger
+
+    def _read(self, window: Window) -> tuple[list[Event], list[Event]]:
+        """Return the messages of a window in order, and what computes in it."""
         folder, tempfile.tempdir = tempfile.tempdir, None
         seen = read_trace(self._profiler, self._processes)
         tempfile.tempdir = folder  # the script may choose another one before it needs one
         events = [
             event
             for event in seen
-            if 1e9 * event.end_s > of_host.start and 1e9 * event.start_s < of_host.end
+            if 1e9 * event.end_s > window.start and 1e9 * event.start_s < window.end
         ]
         messages = [e for e in events if e.is_collective and e.on_device == self._on_cuda]
         computation = [e for e in events if e.computes(on_cuda=self._on_cuda)]
@@ -136,35 +156,7 @@ class Trace:
             raise ValueError(NO_DEVICE_EVENTS)
         if not messages:
             raise ValueError(f"no message of {'NCCL' if self._on_cuda else 'gloo'}")
-        ledger = Ledger(HostClock())
-        ends = [step.stepped for step in steps]
-        knows_sizes = True
-        for event in sorted(messages, key=lambda event: event.start_s):
-            start, kind, content = 1e9 * event.start_s, event.kind, content_of(event)
-            if kind is None:
-                raise ValueError(f"unknown collective {event.name}")
-            number = min(bisect_left(ends, start), len(ends) - 1)
-            purpose = _purpose(kind, start, steps[number], is_sharded=is_sharded)
-            knows_sizes = knows_sizes and content is not None
-            size = (content.name, content.elements, content.bytes) if content else ("", 0, 0)
-            ledger.collectives.append(
-                Collective(number, kind, purpose, *size, start, 1e9 * event.end_s)
-            )
-        ledger.knows_waits = True
-        waiting = waits(messages, computation)
-        for number, (start, end) in enumerate(pairwise([of_host.start, *ends])):
-            ledger.waits += [
-                Wait(number, 1e9 * first_s, 1e9 * last_s)
-                for first_s, last_s in waiting
-                if 1e9 * first_s < end and 1e9 * last_s > start
-            ]
-        phases = split_phases(
-            of_host, steps, ledger, overlaps=True, accumulate=accumulate, gaps=others
-        )
-        if not knows_sizes:
-            communication = msgspec.structs.replace(phases.communication, messages=())
-            phases = phases._replace(communication=communication)
-        return phases, ledger
+        return sorted(messages, key=lambda event: event.start_s), computation
 
     def _pairs_on_host(self, pairs: Sequence[tuple[Stamp, Stamp]]) -> list[tuple[float, float]]:
         return [(self._on_host(first), self._on_host(last)) for first, last in pairs]
@@ -172,6 +164,39 @@ class Trace:
     def _on_host(self, stamp: Stamp) -> float:
         """Return nanoseconds since the mark."""
         return 1e9 * self._clock.seconds(self._zero, stamp)
+
+
+def _collective(event: Event, steps: Sequence[IterationMarks], *, is_sharded: bool) -> Collective:
+    """Return a message of the trace, of the micro-step in which it starts."""
+    if event.kind is None:
+        raise ValueError(f"unknown collective {event.name}")
+    start_ns = 1e9 * event.start_s
+    place = bisect_left([step.stepped for step in steps], start_ns)
+    number = min(place, len(steps) - 1)
+    content = content_of(event)
+    return Collective(
+        iteration=number,
+        kind=event.kind,
+        purpose=_purpose(event.kind, start_ns, steps[number], is_sharded=is_sharded),
+        dtype=content.name if content else "",
+        elements=content.elements if content else 0,
+        bytes=content.bytes if content else 0,
+        start=start_ns,
+        end=1e9 * event.end_s,
+    )
+
+
+def _waits_by_step(
+    waits_s: Sequence[tuple[float, float]], start: float, steps: Sequence[IterationMarks]
+) -> list[Wait]:
+    """Return the waits of each micro-step; one that is in two of them is in both."""
+    ends = [start, *(step.stepped for step in steps)]
+    return [
+        Wait(number, 1e9 * first_s, 1e9 * last_s)
+        for number, (begin, end) in enumerate(pairwise(ends))
+        for first_s, last_s in waits_s
+        if 1e9 * first_s < end and 1e9 * last_s > begin
+    ]
 
 
 def _purpose(

@@ -9,14 +9,15 @@ from torch import Tensor, nn
 
 from hpml_jobs.worker.instruments import timing
 from hpml_jobs.worker.instruments.timing import DeviceClock, Window
-from hpml_jobs.worker.observer import session
+from hpml_jobs.worker.observer import training
+from hpml_jobs.worker.observer.recording import Recording
 
 from .scripted_gpu import GPU, Script, ScriptedEvent, ScriptedGpu
 
 gpu = ScriptedGpu(Script())
 created: list[int] = []
 
-_finish = session.Session._finish
+_take = training.ObservedTraining.take
 
 
 def install() -> None:
@@ -24,8 +25,8 @@ def install() -> None:
     torch.cuda.Event = lambda enable_timing: ScriptedEvent(gpu)
     torch.cuda.synchronize = gpu.synchronize
     timing.perf_counter_ns = gpu.perf_counter_ns
-    session.clock_of = lambda _: DeviceClock(GPU)
-    session.Window, session.Session._finish = CountedWindow, _count
+    training.clock_of = lambda _: DeviceClock(GPU)
+    training.Window, training.ObservedTraining.take = CountedWindow, _count
 
 
 class CountedWindow(Window):
@@ -37,9 +38,9 @@ class CountedWindow(Window):
         return self
 
 
-def _count(observer: session.Session, recording: session.Recording) -> None:
+def _count(measured: training.ObservedTraining, recording: Recording) -> None:
     created.append(gpu.events - recording.window.events_before)
-    _finish(observer, recording)
+    _take(measured, recording)
 
 
 class Network(nn.Linear):

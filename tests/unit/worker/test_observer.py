@@ -130,10 +130,7 @@ def test_collectives_beside_those_of_ddp_are_profiled(observe):
     assert record.ranks[0].communication.bytes_of("gradients") > 6 * record.model.gradient_bytes
     first, late = (rank.phases.exposed_s for rank in record.ranks)
     assert first > late + 0.15
-    unknown = (
-        "from hpml_jobs.worker.observer.exchange import Exchange\n"
-        "Exchange._most_of_ddp = lambda *_: 99\n"
-    )
+    unknown = "from hpml_jobs.worker.observer import hooks\nhooks.most_messages = lambda *_: 99\n"
     short = observe(unknown + script, "3", batch=8).record
     assert short.facts.missing[0].endswith("beside those of DDP take one more epoch to measure")
 
@@ -374,7 +371,7 @@ def test_os_exit_loses_no_window_that_is_over(observe):
 
 
 def test_fault_of_the_measurement_is_no_fault_of_the_script(observe, monkeypatch, tmp_path):
-    broken = "import hpml_jobs.worker.observer.session as s\ns.split_iterations = None\n"
+    broken = "import hpml_jobs.worker.observer.training as s\ns.split_iterations = None\n"
     seen = observe(broken + LOSSES, "3", batch=8)
     assert seen.code == 0, seen.stderr
     assert len((tmp_path / "losses0").read_text().split()) == 18

@@ -351,3 +351,84 @@ def test_iterations_of_own_batches_are_those_of_the_loop(observe, name):
     timed = record.ranks[0].timed
     assert (timed.iterations, timed.samples) == (BATCHES, BATCHES * SIZE)
     assert record.model.parameters == parameters
+
+
+AHEAD_WITH_OTHERS = """
+def cycle(batches):
+    while True:
+        yield from batches
+
+
+batches, endless = loader(), cycle(loader(8, {number}))
+for epoch in range(epochs):
+    for inputs, targets in ahead(batches):
+        next(endless)
+        train(inputs, targets)
+"""
+
+
+@pytest.mark.parametrize("number", [40, 48, 88, 96])
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_second_loader_does_not_end_the_epoch_of_one_that_is_ahead(observe, depth, number):
+    """It begins anew, or ends, while the last batches of the first one are trained."""
+    body = AHEAD_WITH_OTHERS.replace("{number}", str(number))
+    script = SCRIPT + DEQUE.format(depth=depth) + body
+    record = observe(script, "5 1", gpus=1, batch=SIZE).record
+    for epoch in record.ranks[0].epochs[1:]:
+        assert (epoch.iterations, epoch.samples) == (BATCHES, BATCHES * SIZE)
+    assert roles(record)[:2] == ["warmup", "timed"]
+    assert not any("a later epoch" in text for text in record.facts.missing)
+
+
+PRETRAINING = """
+other = nn.Linear(4, 3)
+first = torch.optim.SGD(other.parameters(), 0.1)
+for epoch in range(2):
+    for inputs, targets in {first}:
+        nn.functional.cross_entropy(other(inputs), targets).backward()
+        first.step(); first.zero_grad()
+"""
+
+
+@pytest.mark.parametrize("is_ahead", [False, True])
+def test_loader_is_ahead_after_a_pretraining_of_another_model(observe, is_ahead):
+    plain, ahead = "loader(12)", "ahead(loader(12))"
+    body = PRETRAINING.replace("{first}", plain if is_ahead else ahead)
+    epochs = EPOCHS if is_ahead else EPOCHS.replace("ahead(batches)", "batches")
+    record = observe(SCRIPT + APEX + body + epochs, "4 1", gpus=1, batch=SIZE).record
+    assert roles(record) == ["warmup", "timed", "instrumented"]
+    for epoch in record.ranks[0].epochs[1:]:
+        assert (epoch.iterations, epoch.samples) == (BATCHES, BATCHES * SIZE)
+
+
+def test_windows_are_kept_when_a_thread_reads_a_loader_after_them(observe):
+    later = EPOCHS.replace("range(epochs)", "range(2)").replace("ahead(batches)", "late(batches)")
+    thread = EXECUTOR.format(first="yield next(iterator)").replace("ahead", "late")
+    script = SCRIPT + thread + EPOCHS.replace("ahead(batches)", "batches") + later
+    record = observe(script, "4 1", gpus=1, batch=SIZE, stop=False).record
+    assert roles(record) == ["warmup", "timed", "instrumented"]
+    assert not record.facts.in_windows
+
+
+TESTED_BEFORE = """
+def test(batches):
+    with torch.no_grad():
+        for inputs, targets in batches:
+            loss(inputs, targets)
+            time.sleep(0.05)
+
+
+batches = loader()
+for inputs, targets in loader():
+    train(inputs, targets)
+test(batches)
+for epoch in range(epochs):
+    for inputs, targets in batches:
+        train(inputs, targets)
+"""
+
+
+def test_loader_that_is_tested_before_it_is_trained_has_epochs(observe):
+    record = observe(SCRIPT + TESTED_BEFORE, "3 1", gpus=1, batch=SIZE).record
+    assert roles(record) == ["warmup", "timed", "instrumented"]
+    assert record.ranks[0].timed.epoch_s < BATCHES * 0.05

@@ -13,17 +13,13 @@ from hpml_jobs.worker.instruments.recorder import IterationMarks
 from hpml_jobs.worker.instruments.timing import HostClock, Window
 from hpml_jobs.worker.instruments.trace import Event as Traced
 from hpml_jobs.worker.observer import traced
+from hpml_jobs.worker.observer.iterations import split_iterations
 from hpml_jobs.worker.observer.launches import least_launch_s
+from hpml_jobs.worker.observer.marks import mark_phases
 from hpml_jobs.worker.observer.meters import clock_of, devices_of
+from hpml_jobs.worker.observer.passes import Pass
+from hpml_jobs.worker.observer.recording import Event, Kind, Recording
 from hpml_jobs.worker.observer.traced import Trace, waits
-from hpml_jobs.worker.observer.windows import (
-    Event,
-    Kind,
-    Pass,
-    Recording,
-    mark_phases,
-    split_iterations,
-)
 
 SIZE = 4
 NAMES = {"r": Kind.REQUEST, "b": Kind.BATCH, "e": Kind.END, "s": Kind.STEPPED}
@@ -47,7 +43,7 @@ def recording(letters, *, loader=True):
         source = second if letter in "RBE" else source
         size = SIZE if letter in "bB" else 0
         events.append(Event(NAMES[letter], 10 * number, source, size, 10 * number))
-    return Recording(window, Role.TIMED, events)
+    return Recording(window, Role.TIMED, HostClock(), events)
 
 
 def split(letters, *, ahead=False, loader=True):

@@ -1,0 +1,67 @@
+"""What the observer knows of a process without a session: its start, group, wrappers, captures.
+
+Nothing but torch is imported here: launchers and the workers of loaders need no more.
+"""
+
+import weakref
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+KEY = "hpml_jobs"
+"""The key of our hooks in torch's tables: by a number of torch's those of the script would have
+other numbers, and a model that is saved with its hooks another content.
+"""
+
+WRAPPERS: "weakref.WeakSet[DistributedDataParallel]" = weakref.WeakSet()
+"""The DDP wrappers of this process."""
+
+PROFILERS: list[object] = []
+"""What the script has of torch's profiler: another one beside it would cancel it."""
+
+
+class Start(Protocol):
+    """What is held of the process since before the script began: `site/sitecustomize.py`."""
+
+    folder: str
+    environment: dict[str, str]
+
+    def apart(self) -> AbstractContextManager[None]:
+        """Import what the block imports as if the script were not there."""
+
+    def note(self, text: str) -> None:
+        """Write why this process cannot be measured."""
+
+
+def has_group() -> bool:
+    """Return whether this process is in a process group now."""
+    return dist.is_available() and dist.is_initialized()
+
+
+def world_size() -> int:
+    """Return the processes of the group; 1 without one."""
+    return dist.get_world_size() if has_group() else 1
+
+
+def global_rank(start: Start) -> int:
+    """Return the number of this process by its process group, else by its environment."""
+    return dist.get_rank() if has_group() else int(given_rank(start) or 0)
+
+
+def given_rank(start: Start) -> str | None:
+    """Return the number that torchrun or srun has given a process; None without one."""
+    return start.environment.get("RANK") or start.environment.get("SLURM_PROCID")
+
+
+def is_capturing() -> bool:
+    """Return whether what the script calls now goes into a CUDA graph instead of to the GPU."""
+    is_initialized: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return is_initialized and torch.cuda.is_current_stream_capturing()
+
+
+def script_has_profiler() -> bool:
+    """Return whether the script has made a profiler of torch in this process."""
+    return len(PROFILERS) > 0

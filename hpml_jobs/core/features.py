@@ -138,7 +138,9 @@ def with_added(
 
     What makes the part of an extra is imported when it is called.
     """
-    makers = {**kernel, **{name: _when_called(part.entry) for name, part in added.items()}}
+    makers = dict(kernel)
+    for name, part in added.items():
+        makers[name] = _when_called(part.entry)
     return {name: makers[name] for name in in_order(kernel, added)}
 
 

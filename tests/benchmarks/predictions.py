@@ -3,7 +3,7 @@
     python tests/benchmarks/predictions.py [FILE.csv …] [--series] [--nested] [--csv FILE]
 
 Each file has the columns of `hpml-jobs import`, `gpus_per_node` included. Without files, those that
-the model was made with (docs/choose_predict.md); tests/data/published has more, held_back*.csv.
+the model was made with (docs/predict.md); tests/data/published has more, held_back*.csv.
 --csv writes the points of both kinds: docs/predictions.csv. A part of each series is predicted from
 another part:
 

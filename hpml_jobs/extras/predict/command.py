@@ -83,7 +83,7 @@ def predict(
     Without keys, the next two doublings of the largest size at the measured batches. Beside each
     prediction are a band, its error on measured cells that were left out, and that of no change per
     GPU. What the measured cells cannot know is refused with the command of the cell to measure.
-    See docs/choose_predict.md.
+    See docs/predict.md.
 
     Example: hpml-jobs predict digits-local gpus=4,8 cluster.gpus_per_node=8
     """

@@ -46,7 +46,7 @@ SPREAD: Mapping[Axis, float] = {Axis.GPUS: 0.03, Axis.NODES: 0.05, Axis.TRANSFER
 """The error per doubling before any place of a study was left out.
 
 In a node and across nodes that of published tables, at another batch that of three measured times
-(docs/choose_predict.md).
+(docs/predict.md).
 """
 
 PRIOR_POINTS = 8

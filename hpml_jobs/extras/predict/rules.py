@@ -20,7 +20,7 @@ from hpml_jobs.study.study import command_with, commands_of, has_grid
 ALL_MEASURED = "every place of the question was measured (collect shows it); ask for another gpus="
 
 FROM_RATES = (
-    "predicted from rates alone: docs/choose_predict.md has the error of this on published "
+    "predicted from rates alone: docs/predict.md has the error of this on published "
     "tables (mean 3 % in a node, 5 % across nodes)"
 )
 

@@ -155,7 +155,7 @@ CAPTION = (
     "1| of the model and of no change on measured cells that were left out; where no change is "
     "better, it is the figure. Cost: {units} that are charged x s of {epoch}, that of the "
     "nearest measured cell times the ratio of their rates. What a prediction cannot know is in "
-    "docs/choose_predict.md."
+    "docs/predict.md."
 )
 
 
@@ -298,7 +298,7 @@ class GroupForecast(NamedTuple):
 
     @property
     def document(self) -> dict[str, Any]:
-        """The forecast as values for programs; docs/choose_predict.md has the schema."""
+        """The forecast as values for programs; docs/predict.md has the schema."""
         made = self.forecast
         return {
             "conditions": made.conditions,

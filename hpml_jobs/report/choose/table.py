@@ -1,6 +1,6 @@
 """The choice as a table and as values: each measured cell by speed, its cost, why it was chosen.
 
-The rules are in docs/choose_predict.md.
+The rules are in docs/choose.md.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

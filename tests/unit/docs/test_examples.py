@@ -119,7 +119,7 @@ def desk(tmp_path_factory):
     assert run(["import", archive, "--outputs", str(outputs)]) == 0
     for name in ("FILE.csv", "timings.csv"):
         shutil.copy(ROOT / "docs" / "published.csv", folder / name)
-    rates = (ROOT / "docs" / "choose_predict.md").read_text().partition("```\nmodel,")[2]
+    rates = (ROOT / "docs" / "predict.md").read_text().partition("```\nmodel,")[2]
     (folder / "rates.csv").write_text("model," + rates.partition("```")[0])
     runs = {"single-1gpu-b128-x1": 0.07, "ddp-4gpu-b128-x2": 0.09}
     stamps = [f"{name},{n},{n * step_s}" for name, step_s in runs.items() for n in range(500)]

@@ -22,7 +22,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 def shown(page, section):
     """The printed lines of a section's text blocks, without the blocks' excerpt marks."""
-    text = (DOCS / page).read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    text = (DOCS / page).read_text().partition(f"# {section}\n")[2].partition("\n## ")[0]
     blocks = re.findall(r"^```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return [[part.strip("\n") for part in block.split("…\n")] for block in blocks]
 
@@ -45,7 +45,7 @@ def outputs(tmp_path_factory):
 def test_page_shows_what_choose_says_of_the_gallery(number, words, outputs, capsys):
     assert run(["choose", "cifar10", *words, "--outputs", str(outputs)]) == 0
     text = printed(capsys)
-    parts = shown("choose_predict.md", "Choose")[number]
+    parts = shown("choose.md", "Choice of a size")[number]
     assert len(parts) > 1
     for part in parts:
         assert part in text

@@ -1,4 +1,4 @@
-"""docs/choose_predict.md: the examples of predict, and its failure, are what the command prints."""
+"""docs/predict.md: the examples of predict, and its failure, are what the command prints."""
 
 import re
 from pathlib import Path
@@ -8,8 +8,8 @@ import pytest
 from hpml_jobs.cli.main import run
 
 DOCS = Path(__file__).parents[4] / "docs"
-PAGE = (DOCS / "choose_predict.md").read_text()
-PREDICT = PAGE.partition("\n## Predict\n")[2]
+PAGE = (DOCS / "predict.md").read_text()
+PREDICT = PAGE
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", PREDICT, re.MULTILINE | re.DOTALL)
 RATES, PRINTED, REFUSED, DOUBTED = [text for kind, text in BLOCKS if not kind][:4]
 VGG = "gpus,gpus_per_node,batch,rate,unit\n" + "".join(

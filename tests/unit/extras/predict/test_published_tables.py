@@ -1,6 +1,6 @@
 """Predictions of published tables: better than no change per GPU, and honest about their error.
 
-The figures are those of tests/benchmarks/predictions.py, which docs/choose_predict.md and
+The figures are those of tests/benchmarks/predictions.py, which docs/predict.md and
 docs/predictions.csv show.
 """
 
@@ -63,7 +63,7 @@ def test_published_times_are_in_the_bands_as_often_as_meant(points):
 
 
 def tables_of_the_page():
-    page = (ROOT / "docs/choose_predict.md").read_text()
+    page = (ROOT / "docs/predict.md").read_text()
     return re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)
 
 

@@ -9,8 +9,7 @@ from hpml_jobs.cli.main import run
 
 DOCS = Path(__file__).parents[4] / "docs"
 PAGE = (DOCS / "predict.md").read_text()
-PREDICT = PAGE
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", PREDICT, re.MULTILINE | re.DOTALL)
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 RATES, PRINTED, REFUSED, DOUBTED = [text for kind, text in BLOCKS if not kind][:4]
 VGG = "gpus,gpus_per_node,batch,rate,unit\n" + "".join(
     f"{gpus},8,32,{rate},images/s\n" for gpus, rate in ((1, 144), (2, 281), (4, 549))

@@ -31,7 +31,6 @@ from hpml_jobs.report.scaling.gap_table import gap_table
 from hpml_jobs.report.scaling.table import scaling
 from hpml_jobs.report.training.curves import curve_ends, iterations
 from hpml_jobs.report.training.quality import evaluation, table4
-from hpml_jobs.report.training.replicas import replicas, shuffling
 from hpml_jobs.results.cells import CellResult, public_study
 from hpml_jobs.results.groups import ConditionGroup, differing
 from hpml_jobs.study.snapshot import CellState, FolderSnapshot
@@ -288,10 +287,8 @@ FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
     "paths": training_paths,
     "table4": table4,
     "evaluation": evaluation,
-    "shuffling": shuffling,
     "communication": communication,
     "phases": phases,
-    "replicas": replicas,
     CHECKS: warnings.checks,
 }
 """The full tables by label, in the order of reading; a table without rows is None."""

@@ -1,6 +1,6 @@
 """The lab of a course: its questions with their answers, and what is handed in."""
 
-from hpml_jobs.core.features import Command, Feature, Section
+from hpml_jobs.core.features import Command, Feature, Part, Section
 
 FEATURE = Feature(
     commands={
@@ -10,6 +10,10 @@ FEATURE = Feature(
             "report [STUDY]",
             "write a page to hand in, and its pictures",
         )
+    },
+    tables={
+        "shuffling": Part("extras.course.replicas:shuffling", after="evaluation"),
+        "replicas": Part("extras.course.replicas:replicas", after="phases"),
     },
     section="extras.course.questions:section",
 )

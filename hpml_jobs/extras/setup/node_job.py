@@ -1,4 +1,4 @@
-"""The diagnostic job: run worker.node_check on a node as a cell would run, and report."""
+"""The diagnostic job: run node_check on a node as a cell would run, and report."""
 
 import os
 import shlex
@@ -106,7 +106,7 @@ def check_this_machine(plan: Plan) -> list[Finding]:
         exchange = _write_request(study, plan.cells[0])
     except HpmlError as error:
         return [problem("process", str(error))]
-    command = [sys.executable, "-m", "hpml_jobs.worker.node_check", *map(str, exchange)]
+    command = [sys.executable, "-m", "hpml_jobs.extras.setup.node_check", *map(str, exchange)]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=60 * MINUTES, check=False
@@ -150,7 +150,7 @@ def _script(plan: Plan, study: Study, cell: PlannedCell, exchange: Exchange) -> 
         "",
         f"[ -e {shlex.quote(str(exchange.request))} ] || exit {os.EX_NOINPUT}",
         *setup(shape, plan.cluster),
-        f"{step} {python(plan.cluster)} -u -m hpml_jobs.worker.node_check {files}",
+        f"{step} {python(plan.cluster)} -u -m hpml_jobs.extras.setup.node_check {files}",
     ]
     return "\n".join(lines) + "\n"
 

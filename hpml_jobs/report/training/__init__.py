@@ -1,1 +1,1 @@
-"""Training quality: loss, accuracy, curves, shuffling, replicas."""
+"""Training quality: loss, accuracy, curves."""

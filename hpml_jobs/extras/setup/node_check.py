@@ -1,4 +1,4 @@
-"""Checks of a compute node for `hpml-jobs doctor`: `python -m hpml_jobs.worker.node_check`.
+"""Checks of a compute node for `hpml-jobs doctor`: `python -m hpml_jobs.extras.setup.node_check`.
 
 Its arguments are the file of a cell that could run here, and the file for the answer. Every error
 is a finding of the answer, so there is an answer unless this program cannot run at all.

@@ -8,14 +8,13 @@ import msgspec
 from hpml_jobs.core.answers import NodeAnswer, Severity, ok
 from hpml_jobs.core.cell import CellFile
 from hpml_jobs.core.strategies import Device
+from hpml_jobs.extras.setup import node_check
+from hpml_jobs.extras.setup.node_check import card_findings, check_node, main, required_torch
 from hpml_jobs.study.files import encode, write_whole
-from hpml_jobs.worker import node_check
 from hpml_jobs.worker.instruments import facts
 from hpml_jobs.worker.instruments.cards import CardReader
-from hpml_jobs.worker.node_check import card_findings, check_node, main, required_torch
 from tests.unit.fake_nvml import FakeGpu, FakeNvml
-
-from .conftest import change_workload, cpu_cell
+from tests.unit.worker.conftest import change_workload, cpu_cell
 
 FILE = CellFile(cell=cpu_cell(), data_root="/nowhere", code_root="/nowhere")
 

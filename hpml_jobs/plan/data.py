@@ -32,8 +32,9 @@ from hpml_jobs.core.paths import resolve_path, user_folder
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import PROGRAM, counted, few, with_command
 from hpml_jobs.core.workload import Workload
+from hpml_jobs.plan import rules
 from hpml_jobs.plan.settings import Settings
-from hpml_jobs.plan.workload_checks import check_facts, check_model_keys, check_names, count_windows
+from hpml_jobs.plan.windows import count_windows
 
 SCANNED_FILES = 2_000
 SCAN_S = 20.0
@@ -181,9 +182,8 @@ def with_facts(
         UsageError: a given number is not that of the data or the model; both are named.
     """
     dataset = DATASETS.get(workload.data)
-    check_names(workload)
-    check_facts(workload, dataset)
-    check_model_keys(workload, given)
+    rules.refuse(rules.RULES_OF_WORKLOAD, workload)
+    rules.refuse([rules.tokens_have_no_image_keys], workload, given)
     workload = _without_derived_unit(workload)
     if workload.data in BYTE_DATA:
         workload = _with_windows(workload, root, cluster, given, notify)

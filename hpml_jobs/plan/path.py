@@ -13,7 +13,7 @@ from hpml_jobs.core.data_files import TEXT
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.strategies import Device, Loader, Sharded
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.plan.cells import Draft
+from hpml_jobs.plan.cells import CellDraft
 from hpml_jobs.plan.loader import gpu_name
 from hpml_jobs.plan.settings import PathChoice, Settings
 
@@ -24,7 +24,7 @@ BYTES_PER_TOKEN = 16
 """A token of a window and its target, as loader=device stores them."""
 
 
-def with_path(draft: Draft, cluster: Cluster, notify: Callable[[str], None]) -> Draft:
+def with_path(draft: CellDraft, cluster: Cluster, notify: Callable[[str], None]) -> CellDraft:
     """Return the draft with the keys that `path=auto` becomes; keys that are given stay.
 
     Raises:
@@ -46,7 +46,7 @@ def with_path(draft: Draft, cluster: Cluster, notify: Callable[[str], None]) -> 
     return draft.with_cell(path=changed, loader=loader, loader_workers=workers)
 
 
-def origins_of_path(given: Iterable[Draft], chosen: Iterable[Draft]) -> dict[str, str]:
+def origins_of_path(given: Iterable[CellDraft], chosen: Iterable[CellDraft]) -> dict[str, str]:
     """Return the origin of the keys that `path=auto` has set in some drafts."""
     keys = ("precision", "channels_last", "loader", "loader_workers")
     return {

@@ -5,7 +5,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -14,84 +14,15 @@ import msgspec
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.script import Script, ScriptLauncher
 from hpml_jobs.core.source_files import has_words, named_file, source_files
-from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import few
 from hpml_jobs.core.workload import SourceFile, Workload
 from hpml_jobs.plan.settings import Settings
-
-OWN = ("script", "args", "launcher", "window", "stop")
-"""The keys of a script, which only a cell with one reads."""
-
-READ = frozenset(
-    [
-        *(*OWN, "workload.unit", "gpus", "nodes", "batch", "global_batch", "strategy", "gpu_type"),
-        *("device", "threads", "loader_workers", "seed", "repeats", "study", "outputs", "minutes"),
-        *("pack", "rerun", "collect_after", "retries"),
-    ]
-)
-"""The keys that a cell with a script reads, beside those of the cluster."""
-
-STRATEGIES = (Strategy.DDP, Strategy.FSDP, Strategy.DP, Strategy.ALLREDUCE)
-"""What a script may have; allreduce if it averages gradients without a wrapper."""
 
 _WRITES = re.compile(
     r"torch\.save\(|save_pretrained\(|save_state\(|save_checkpoint\(|SummaryWriter\(|to_csv\("
     r"|open\([^)\n]*,\s*['\"][awx]|\.write_text\("
 )
 """Calls by which scripts usually write files."""
-
-
-def refuse_unread(sweep: Sequence[Settings], origins: Mapping[str, str]) -> None:
-    """Refuse keys of the command line or the grid that a script, or a sweep without one, ignores.
-
-    Raises:
-        UsageError: one is there, or the cells of the sweep would be equal.
-    """
-    script = sweep[0].script_of_cell
-    given = [key for key in origins if origins[key] == "command line"]
-    given += [key for key in origins if origins[key].startswith("grid=")]
-    if script is None:
-        lone = next((key for key in given if key in OWN), None)
-        if lone:
-            raise UsageError(f"{lone}= without script=: only a script has it; add script=train.py")
-        return
-    for key in given:
-        if key not in READ and not key.startswith("cluster"):
-            raise UsageError(
-                f"{key}= with script={script.path}: the script decides it by itself; leave "
-                f"{key}= out, or pass it in args="
-            )
-    for settings in sweep:
-        _check_launcher(settings)
-    strategies = list(dict.fromkeys(settings.strategy for settings in sweep))
-    if len(strategies) > 1 or strategies[0] not in STRATEGIES:
-        raise UsageError(
-            f"strategy={','.join(strategies)} with script={script.path}: say which one it has, "
-            f"{', '.join(STRATEGIES[:-1])} or {STRATEGIES[-1]}"
-        )
-    for key, names in (("batch", ("batch", "global_batch")), ("seed", ("seed",))):
-        swept = sorted({getattr(settings, key) for settings in sweep})
-        if len(swept) > 1 and not any(map(script.has_placeholder, names)):
-            raise UsageError(
-                f"{key}={','.join(map(str, swept))}, but args has no {{{names[0]}}}: all cells "
-                f"would be equal; write it where the script takes it, e.g. args='--{key} "
-                f"{{{names[0]}}}'"
-            )
-
-
-def _check_launcher(settings: Settings) -> None:
-    """Refuse a number of processes or nodes that the launcher cannot start."""
-    if settings.launcher is not ScriptLauncher.PYTHON:
-        return
-    script, start = settings.script_of_cell, "launcher=python starts one process"
-    if (settings.nodes or 1) > 1:
-        raise UsageError(f"nodes={settings.nodes}: {start} on one node; use launcher=torchrun")
-    is_fixed = settings.device is Device.CPU and script and not script.has_placeholder("gpus")
-    if settings.gpus > 1 and is_fixed:
-        raise UsageError(
-            f"gpus={settings.gpus} with device=cpu: {start}, which does not learn how many it is "
-            "to start: write {gpus} into args=, or use launcher=torchrun"
-        )
 
 
 LARGEST_FILE = 1_000_000

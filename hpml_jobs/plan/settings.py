@@ -1,8 +1,8 @@
-"""`Settings`: the composed configuration of one combination, with every type checked."""
+"""`Settings`, the composed configuration of a combination with every type checked; `Sweep`."""
 
 import operator
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -245,3 +245,21 @@ COMPLETE: type[Settings] = msgspec.defstruct(  # type: ignore[assignment]
     frozen=True,
 )
 """The settings with the keys of extras."""
+
+
+class Sweep(NamedTuple):
+    """All combinations, the decisions made on the way as sentences, and the origin of each value.
+
+    `detected` is the sentence that says why `cluster=auto` became this profile; empty where the
+    profile was named.
+    """
+
+    settings: list[Settings]
+    notes: list[str]
+    origins: dict[str, str]
+    detected: str = ""
+
+    @property
+    def first(self) -> Settings:
+        """The first combination: all have its values of what a study has only one of."""
+        return self.settings[0]

@@ -6,7 +6,7 @@ import operator
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from hydra import initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
@@ -21,7 +21,7 @@ from hpml_jobs.plan import machine
 from hpml_jobs.plan.composer import AUTO, Composer, check_keys, settings_of
 from hpml_jobs.plan.config_folders import GROUPS, ONLY_ON, ConfigFolders
 from hpml_jobs.plan.keys import Overrides, parse_overrides
-from hpml_jobs.plan.settings import Settings
+from hpml_jobs.plan.settings import Settings, Sweep
 from hpml_jobs.plan.user_config import user_clusters, user_config_file, user_defaults
 
 Ranges = dict[str, list[Any]]
@@ -40,19 +40,6 @@ WINDOW_MEANING = (
     "give two whole numbers, the iterations to warm up and those of each measurement, e.g. "
     "window=50,200"
 )
-
-
-class Sweep(NamedTuple):
-    """All combinations, the decisions made on the way as sentences, and the origin of each value.
-
-    `detected` is the sentence that says why `cluster=auto` became this profile; empty where the
-    profile was named.
-    """
-
-    settings: list[Settings]
-    notes: list[str]
-    origins: dict[str, str]
-    detected: str = ""
 
 
 def expand(overrides: list[str], *, multirun: bool, config_dir: Path | None = None) -> Sweep:

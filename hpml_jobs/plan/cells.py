@@ -193,6 +193,7 @@ def planned_cells(
     settings, workload = draft.settings, resolved.workload
     refuse([iterations_fit_into_an_epoch], settings, workload, draft.cell.global_batch)
     shape = draft.shape(cluster)
+    code_root = str(Path.cwd())
     for batch in _batches(settings, workload):
         recipe = settings.recipe.at(settings.gpus * batch * settings.accumulate)
         for repeat in range(settings.repeats):
@@ -202,7 +203,7 @@ def planned_cells(
             file = CellFile(
                 cell=cell,
                 data_root=str(resolved.root),
-                code_root=str(Path.cwd()),
+                code_root=code_root,
                 trace=settings.trace,
                 link_gb_per_s=cluster.link_of(shape.gpu_type),
                 peak_tflop_per_s=cluster.peak_of(shape.gpu_type),
@@ -221,8 +222,10 @@ def _batches(settings: Settings, workload: Workload) -> list[int]:
         return [settings.batch]
     share = ceil((workload.images or 0) / settings.gpus)
     batches = [settings.ladder.start]
-    while (larger := batches[-1] * settings.ladder.factor) <= share:
+    larger = settings.ladder.start * settings.ladder.factor
+    while larger <= share:
         batches.append(larger)
+        larger *= settings.ladder.factor
     return batches
 
 

@@ -52,11 +52,13 @@ def with_path(draft: CellDraft, cluster: Cluster, notify: Callable[[str], None])
 
 def origins_of_path(before: Iterable[CellDraft], after: Iterable[CellDraft]) -> dict[str, str]:
     """Return the origin of the keys that `path=auto` has set in some drafts."""
-    keys: set[str] = set()
+    origins: dict[str, str] = {}
     for draft, with_keys in zip(before, after, strict=True):
         values, new_values = _values(draft.cell), _values(with_keys.cell)
-        keys.update(key for key in values if values[key] != new_values[key])
-    return dict.fromkeys(keys, "path=auto")
+        for key in values:
+            if values[key] != new_values[key]:
+                origins[key] = "path=auto"
+    return origins
 
 
 def _values(cell: Cell) -> dict[str, Any]:

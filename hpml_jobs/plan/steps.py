@@ -1,4 +1,8 @@
-"""The steps of `make_plan`, in their order: each takes what is known of a plan and adds to it."""
+"""The steps of `make_plan`, in their order: each takes what is known of a plan and adds to it.
+
+The first line of a step says what it gives; one that only refuses or notifies gives nothing new.
+What it needs beside the sweep is said after that.
+"""
 
 import os
 import sys
@@ -63,13 +67,13 @@ def say_notes_of_sweep(plan: PlanDraft) -> PlanDraft:
 
 
 def refuse_contradicting_keys(plan: PlanDraft) -> PlanDraft:
-    """Refuse keys that contradict each other, or that a script decides; needs the sweep."""
+    """Refuse keys that contradict each other, or that a script decides."""
     rules.refuse(rules.RULES_OF_SWEEP, plan.sweep)
     return plan
 
 
 def draft_cells(plan: PlanDraft) -> PlanDraft:
-    """Give the drafts of all cells, and the origins of what follows from other keys."""
+    """Give the drafts of all cells, and the origins of keys that follow from other keys."""
     first = plan.sweep.first
     drafts = [draft for settings in plan.sweep.settings for draft in drafts_of(settings)]
     origins = dict(plan.origins)
@@ -83,8 +87,7 @@ def draft_cells(plan: PlanDraft) -> PlanDraft:
 def check_this_machine(plan: PlanDraft) -> PlanDraft:
     """Say where a machine without GPUs decides the device; refuse variables that its cells inherit.
 
-    Needs the drafts. What the jobs of a cluster inherit is not known here: they refuse the
-    variables themselves.
+    Needs the drafts. The jobs of a cluster refuse the variables that they inherit themselves.
     """
     cpus = len(os.sched_getaffinity(0))
     for settings, cell, _ in plan.drafts:
@@ -125,7 +128,7 @@ def say_sizes_of_iterations(plan: PlanDraft) -> PlanDraft:
 
 
 def refuse_unused_options(plan: PlanDraft) -> PlanDraft:
-    """Refuse options that no cell would use; needs the drafts."""
+    """Refuse options that no cell would use. Needs the drafts."""
     cells = [draft.cell for draft in plan.drafts]
     rules.refuse(rules.RULES_OF_RANKS, plan.sweep.settings, cells)
     rules.refuse(rules.RULES_OF_OPTIONS, plan.sweep.settings)
@@ -138,7 +141,8 @@ def refuse_unused_options(plan: PlanDraft) -> PlanDraft:
 def check_cluster(plan: PlanDraft) -> PlanDraft:
     """Give the cluster with its GPU types; to submit, refuse one that does not accept jobs.
 
-    Without `fetch` (`hpml-jobs plan`) this machine may be one without sbatch.
+    Without `fetch` (`hpml-jobs plan`) this machine may be one without sbatch. Needs the cluster of
+    the sweep.
     """
     cluster = plan.cluster
     is_slurm = cluster.launcher is Launcher.SLURM
@@ -164,7 +168,7 @@ def _listed_gpu_types() -> dict[str, int]:
 
 
 def choose_gpu_types(plan: PlanDraft) -> PlanDraft:
-    """Give each draft the GPU type to request: as given, else the cluster's default."""
+    """Give the drafts GPU types: as given, else the cluster's default. Needs the cluster."""
     drafts = [
         draft._replace(gpu_type=_gpu_type(draft.settings, plan.cluster, plan.notify))
         for draft in plan.drafts
@@ -186,16 +190,16 @@ def _gpu_type(settings: Settings, cluster: Cluster, notify: Notify) -> str | Non
 
 
 def choose_training_path(plan: PlanDraft) -> PlanDraft:
-    """Give each draft the keys that `path=auto` becomes, and their origins; needs GPU types."""
+    """Give the drafts the keys that `path=auto` becomes, and origins. Needs GPU types."""
     drafts = tuple(with_path(draft, plan.cluster, plan.notify) for draft in plan.drafts)
     origins = origins_of_path(plan.drafts, drafts) | dict(plan.origins)
     return replace(plan, drafts=drafts, origins=origins)
 
 
 def name_study(plan: PlanDraft) -> PlanDraft:
-    """Give the study: of the given name, or WORKLOAD-CLUSTER[-GPUTYPE]; needs GPU types.
+    """Give the study: of the given name, or WORKLOAD-CLUSTER[-GPUTYPE].
 
-    A study of a newer version is refused.
+    Needs GPU types. A study of a newer version is refused.
     """
     study = Study(resolve_path(plan.sweep.first.outputs) / _study_name(plan))
     study.check_schema()
@@ -214,7 +218,9 @@ def _study_name(plan: PlanDraft) -> str:
 
 
 def keep_cluster_of_study(plan: PlanDraft) -> PlanDraft:
-    """Give the SLURM cluster that has the study's jobs, where none is given; needs the study.
+    """Give the SLURM cluster that has the study's jobs, where none is given.
+
+    Needs the study.
 
     Raises:
         UsageError: another one is given; its jobs may have the same numbers.
@@ -238,10 +244,10 @@ def keep_cluster_of_study(plan: PlanDraft) -> PlanDraft:
 
 
 def choose_workers_and_nodes(plan: PlanDraft) -> PlanDraft:
-    """Give each draft its loader workers and nodes; needs GPU types and the study.
+    """Give the drafts loader workers and nodes, cell by cell.
 
-    Cells of a study keep the number of workers that its other cells have, unless numbers are
-    compared.
+    Needs GPU types and the study, whose cells keep the number of workers that it has, unless
+    numbers are compared.
     """
     numbers = {settings.loader_workers for settings in plan.sweep.settings}
     are_compared = len(numbers) > 1
@@ -251,7 +257,10 @@ def choose_workers_and_nodes(plan: PlanDraft) -> PlanDraft:
 
 
 def leave_out_equal_workers(plan: PlanDraft) -> PlanDraft:
-    """Leave out loader_workers=null where it is the number that it was to be compared with."""
+    """Give the drafts without loader_workers=null where it is the number it is compared with.
+
+    Needs loader workers.
+    """
     given = {settings.loader_workers for settings in plan.sweep.settings}
     chosen = {draft.cell.loader_workers for draft in plan.drafts}
     is_equal = None in given and len(chosen) == 1 and len(given) > 1
@@ -266,7 +275,7 @@ def leave_out_equal_workers(plan: PlanDraft) -> PlanDraft:
 
 
 def check_capacity(plan: PlanDraft) -> PlanDraft:
-    """To submit, refuse cells that the cluster can never run; needs their nodes."""
+    """To submit, refuse cells that the cluster can never run. Needs workers and nodes."""
     if plan.sending:
         for draft in plan.drafts:
             check_shape(draft.shape(plan.cluster), draft.cell, plan.cluster)
@@ -279,7 +288,8 @@ def check_capacity(plan: PlanDraft) -> PlanDraft:
 def resolve_workloads(plan: PlanDraft) -> PlanDraft:
     """Give each workload with its images counted, and origins; each is looked at once.
 
-    To submit, a small batch of the user's code is tried for each batch of the sweep.
+    Needs the cluster. To submit, a small batch of the user's code is tried for each batch of the
+    sweep.
     """
     given = dict.fromkeys(given_workload(settings) for settings in plan.sweep.settings)
     if plan.sweep.first.script is None:
@@ -330,7 +340,7 @@ def _derived(workloads: Mapping[GivenWorkload, ResolvedWorkload]) -> dict[str, s
 
 
 def expand_cells(plan: PlanDraft) -> PlanDraft:
-    """Give the cells, complete: per batch of a ladder, per repeat; needs the workloads."""
+    """Give the complete cells: per batch of a ladder, per repeat. Needs drafts and workloads."""
     cells: list[PlannedCell] = []
     for draft in plan.drafts:
         workload = plan.workloads[given_workload(draft.settings)]
@@ -339,7 +349,7 @@ def expand_cells(plan: PlanDraft) -> PlanDraft:
 
 
 def leave_out_duplicates(plan: PlanDraft) -> PlanDraft:
-    """Give each cell once; needs the cells."""
+    """Give each cell once. Needs the cells."""
     unique = {planned.cell.digest: planned for planned in plan.cells}
     if len(unique) < len(plan.cells):
         reason = ""
@@ -353,7 +363,7 @@ def leave_out_duplicates(plan: PlanDraft) -> PlanDraft:
 
 
 def name_cells(plan: PlanDraft) -> PlanDraft:
-    """Give the cells names that are unique in the study; needs the cells, each once.
+    """Give the cells names that are unique in the study. Needs the study, and each cell once.
 
     Where 6 digits of the hash are those of another cell, of this plan or of the study, the later
     cell has more. The same cells get the same names again, because a study's cells keep theirs.

@@ -123,10 +123,14 @@ def holds_any_key(key: str) -> bool:
 
 def nearest_key(key: str, valid: set[str]) -> str | None:
     """Return the key that was probably meant: alike in its last part, or elsewhere with that."""
-    leaf = key.rpartition(".")[2]
-    alike = {name for name in valid if nearest(leaf, [name.rpartition(".")[2]])}
-    same = sorted(name for name in alike if name.rpartition(".")[2] == leaf)
-    return nearest(key, sorted(alike)) or (same[0] if same else None)
+    leaf = _leaf(key)
+    alike = sorted(name for name in valid if nearest(leaf, [_leaf(name)]))
+    elsewhere = (name for name in alike if _leaf(name) == leaf)
+    return nearest(key, alike) or next(elsewhere, None)
+
+
+def _leaf(key: str) -> str:
+    return key.rpartition(".")[2]
 
 
 def _complaint(key: str, text: str) -> str:

@@ -285,11 +285,14 @@ def _check_functions(values: Ranges) -> None:
 
 def _by_usual_recipe(config: DictConfig, values: Ranges) -> Iterator[tuple[str, Ranges]]:
     """Yield what `recipe=auto` becomes, with the values of the sweep that it is for."""
-    keys = ("workload.optimizer", "workload.schedule")
-    optimizers, schedules = (values.get(key, [OmegaConf.select(config, key)]) for key in keys)
+    optimizers = values.get("workload.optimizer", [OmegaConf.select(config, "workload.optimizer")])
+    schedules = values.get("workload.schedule", [OmegaConf.select(config, "workload.schedule")])
     for optimizer, schedule in itertools.product(optimizers, schedules):
-        chosen = {keys[0]: [optimizer], keys[1]: [schedule]}
-        part = values | {key: choice for key, choice in chosen.items() if key in values}
+        part = dict(values)
+        if "workload.optimizer" in values:
+            part["workload.optimizer"] = [optimizer]
+        if "workload.schedule" in values:
+            part["workload.schedule"] = [schedule]
         yield usual_recipe(str(optimizer), schedule), part
 
 

@@ -99,7 +99,8 @@ def test_refused_keys(slurm, working_folder, user_config_file, capsys):
 
 
 @pytest.mark.usefixtures("composed_once")
-def test_refused_files(laptop, user_config_file, capsys):
+def test_refused_files(laptop, user_config_file, monkeypatch, capsys):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})  # no note on few CPUs
     for name, content in FILES.items():
         write_whole(laptop / name, content.encode())
     user_config_file.write_text(DEFAULTS.format(cluster="local"))

@@ -56,25 +56,6 @@ def global_batch_gives_batch(sweep: Sweep) -> str | None:
     return None
 
 
-def gpus_divide_over_nodes(sweep: Sweep) -> str | None:
-    """In a sweep of gpus= and nodes=, the GPUs of each cell divide over its nodes."""
-    if len(sweep.settings) == 1:
-        return None  # the cell says it
-    with_nodes = [(s.gpus, s.nodes) for s in sweep.settings if s.nodes is not None]
-    uneven = next(((gpus, nodes) for gpus, nodes in with_nodes if gpus % nodes), None)
-    if uneven is None:
-        return None
-    gpus_by_nodes: dict[int, list[str]] = {}
-    for gpus, nodes in dict.fromkeys(with_nodes):
-        if gpus % nodes == 0:
-            gpus_by_nodes.setdefault(nodes, []).append(str(gpus))
-    lines = [f"-m gpus={','.join(gpus)} nodes={nodes}" for nodes, gpus in gpus_by_nodes.items()]
-    remedy = "leave nodes= out for as few nodes as hold the GPUs"
-    if lines:
-        remedy += f", or submit one line per nodes= to the same study: {', then '.join(lines)}"
-    return f"gpus={uneven[0]} does not divide over nodes={uneven[1]}: {remedy}"
-
-
 # ---- scripts ----
 
 KEYS_OF_SCRIPT = ("script", "args", "launcher", "window", "stop")
@@ -167,6 +148,25 @@ def script_gets_swept_values(sweep: Sweep) -> str | None:
                 f"be equal; write it where the script takes it, e.g. args='--{key} {{{key}}}'"
             )
     return None
+
+
+def gpus_divide_over_nodes(sweep: Sweep) -> str | None:
+    """In a sweep of gpus= and nodes=, the GPUs of each cell divide over its nodes."""
+    if len(sweep.settings) == 1:
+        return None  # the cell says it
+    with_nodes = [(s.gpus, s.nodes) for s in sweep.settings if s.nodes is not None]
+    uneven = next(((gpus, nodes) for gpus, nodes in with_nodes if gpus % nodes), None)
+    if uneven is None:
+        return None
+    gpus_by_nodes: dict[int, list[str]] = {}
+    for gpus, nodes in dict.fromkeys(with_nodes):
+        if gpus % nodes == 0:
+            gpus_by_nodes.setdefault(nodes, []).append(str(gpus))
+    lines = [f"-m gpus={','.join(gpus)} nodes={nodes}" for nodes, gpus in gpus_by_nodes.items()]
+    remedy = "leave nodes= out for as few nodes as hold the GPUs"
+    if lines:
+        remedy += f", or submit one line per nodes= to the same study: {', then '.join(lines)}"
+    return f"gpus={uneven[0]} does not divide over nodes={uneven[1]}: {remedy}"
 
 
 RULES_OF_SWEEP = (

@@ -208,6 +208,9 @@ def reshard_needs_fsdp(sweep: Sequence[Settings], cells: Sequence[Cell]) -> str 
     return "reshard=false: no cell gathers parameters; use strategy=fsdp with gpus=2 or more"
 
 
+RULES_OF_OPTIONS = (options_of_ranks_need_ranks, reshard_needs_fsdp)
+
+
 def workers_need_their_loader(sweep: Sequence[Settings]) -> str | None:
     """loader_workers= is given with a loader that has workers."""
     workers = next((settings.loader_workers for settings in sweep if settings.loader_workers), None)
@@ -218,9 +221,6 @@ def workers_need_their_loader(sweep: Sequence[Settings]) -> str | None:
         "loader_workers= out"
     )
 
-
-RULES_OF_RANKS = (options_of_ranks_need_ranks, reshard_needs_fsdp)
-RULES_OF_OPTIONS = (workers_need_their_loader,)
 
 # ---- a workload: what is built in, and what transformers and tokens have ----
 

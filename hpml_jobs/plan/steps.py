@@ -130,8 +130,8 @@ def say_sizes_of_iterations(plan: PlanDraft) -> PlanDraft:
 def refuse_unused_options(plan: PlanDraft) -> PlanDraft:
     """Refuse options that no cell would use. Needs the drafts."""
     cells = [draft.cell for draft in plan.drafts]
-    rules.refuse(rules.RULES_OF_RANKS, plan.sweep.settings, cells)
-    rules.refuse(rules.RULES_OF_OPTIONS, plan.sweep.settings)
+    rules.refuse(rules.RULES_OF_OPTIONS, plan.sweep.settings, cells)
+    rules.refuse([rules.workers_need_their_loader], plan.sweep.settings)
     return plan
 
 

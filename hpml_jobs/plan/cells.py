@@ -1,6 +1,6 @@
 """The cells of one combination, what each requests, and the plan that they make."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,19 +8,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hpml_jobs.core.cell import Cell, CellFile, Protocol
-from hpml_jobs.core.cluster import Cluster, GpuRequest, Launcher, Shape, sbatch_options
-from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.cluster import Cluster, Shape
 from hpml_jobs.core.formulas import gpu_hours
-from hpml_jobs.core.gpus import is_mig_type
 from hpml_jobs.core.strategies import Device, Loader, Sharded, Strategy
-from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.loader import DEFAULT_WORKERS, Choose, cpus_per_gpu
 from hpml_jobs.plan.own_code import WorkingTree
+from hpml_jobs.plan.rules import iterations_fit_into_an_epoch, refuse
 from hpml_jobs.plan.settings import Settings
 from hpml_jobs.slurm import commands
-from hpml_jobs.slurm.nodes import Node
 from hpml_jobs.study.study import Study
 
 
@@ -79,7 +76,7 @@ class ResolvedWorkload(NamedTuple):
     tree: WorkingTree
 
 
-class Draft(NamedTuple):
+class CellDraft(NamedTuple):
     """A cell on its way to the plan; `gpu_type` is requested with it.
 
     It begins with what the command line alone determines. GPU type, loader workers, derived nodes
@@ -91,7 +88,7 @@ class Draft(NamedTuple):
     cell: Cell
     gpu_type: str | None = None
 
-    def with_cell(self, **fields: Any) -> "Draft":
+    def with_cell(self, **fields: Any) -> "CellDraft":
         """Return the draft with other fields of its cell."""
         return self._replace(cell=msgspec.structs.replace(self.cell, **fields))
 
@@ -100,9 +97,9 @@ class Draft(NamedTuple):
         return make_shape(self.cell, cluster, self.gpu_type, self.settings.minutes)
 
 
-def drafts_of(settings: Settings) -> list[Draft]:
+def drafts_of(settings: Settings) -> list[CellDraft]:
     """Return the cells of one combination."""
-    return [Draft(settings, _cell(settings, strategy)) for strategy in _strategies(settings)]
+    return [CellDraft(settings, _cell(settings, strategy)) for strategy in _strategies(settings)]
 
 
 def _strategies(settings: Settings) -> list[Strategy]:
@@ -173,7 +170,7 @@ def device_of(settings: Settings) -> Device:
     return Device.CUDA if machine.local_gpus() else Device.CPU
 
 
-def with_workers(draft: Draft, choose: Choose) -> Draft:
+def with_workers(draft: CellDraft, choose: Choose) -> CellDraft:
     """Return the draft with chosen loader workers if the user gives none."""
     settings, cell = draft.settings, draft.cell
     is_given = settings.loader_workers is not None or cell.loader is not Loader.WORKERS
@@ -182,7 +179,7 @@ def with_workers(draft: Draft, choose: Choose) -> Draft:
     return draft.with_cell(loader_workers=choose(draft.gpu_type, cell.threads))
 
 
-def placed(draft: Draft, cluster: Cluster) -> Draft:
+def placed(draft: CellDraft, cluster: Cluster) -> CellDraft:
     """Return the draft with the nodes of its cell, and its GPU type."""
     nodes = draft.settings.nodes or cluster.nodes_for(draft.settings.gpus, draft.gpu_type)
     in_cell = draft.gpu_type if draft.cell.device is Device.CUDA else None
@@ -190,18 +187,13 @@ def placed(draft: Draft, cluster: Cluster) -> Draft:
 
 
 def planned_cells(
-    draft: Draft, resolved: ResolvedWorkload, cluster: Cluster
+    draft: CellDraft, resolved: ResolvedWorkload, cluster: Cluster
 ) -> Iterator[PlannedCell]:
     """Yield the cells of a draft: per batch of a ladder, per repeat."""
-    settings, workload, shape = draft.settings, resolved.workload, draft.shape(cluster)
-    if (settings.data.limit or 0) > (workload.images or 0) and settings.iterations:
-        most = (workload.images or 0) // draft.cell.global_batch
-        remedy = f"iterations<={most}, or " if most > 1 else ""
-        raise UsageError(
-            f"iterations={settings.iterations}: an epoch has {most} full ones "
-            f"({workload.images:,} {workload.samples_name}, batch={settings.batch} on "
-            f"gpus={settings.gpus}): use {remedy}a smaller batch="
-        )
+    settings, workload = draft.settings, resolved.workload
+    refuse([iterations_fit_into_an_epoch], settings, workload, draft.cell.global_batch)
+    shape = draft.shape(cluster)
+    code_root = str(Path.cwd())
     for batch in _batches(settings, workload):
         recipe = settings.recipe.at(settings.gpus * batch * settings.accumulate)
         for repeat in range(settings.repeats):
@@ -211,7 +203,7 @@ def planned_cells(
             file = CellFile(
                 cell=cell,
                 data_root=str(resolved.root),
-                code_root=str(Path.cwd()),
+                code_root=code_root,
                 trace=settings.trace,
                 link_gb_per_s=cluster.link_of(shape.gpu_type),
                 peak_tflop_per_s=cluster.peak_of(shape.gpu_type),
@@ -230,8 +222,10 @@ def _batches(settings: Settings, workload: Workload) -> list[int]:
         return [settings.batch]
     share = ceil((workload.images or 0) / settings.gpus)
     batches = [settings.ladder.start]
-    while (larger := batches[-1] * settings.ladder.factor) <= share:
+    larger = settings.ladder.start * settings.ladder.factor
+    while larger <= share:
         batches.append(larger)
+        larger *= settings.ladder.factor
     return batches
 
 
@@ -265,107 +259,3 @@ def _cpus(cell: Cell, gpu_type: str | None) -> int:
     typed = [node for node in nodes if gpu_type in (None, node.gpu_type)] or nodes
     largest = max((node.cpus for node in typed), default=wanted)
     return min(wanted, max(least, largest))
-
-
-def check_shape(
-    shape: Shape, cell: Cell, cluster: Cluster, *, minutes_option: str = "minutes="
-) -> None:
-    """Refuse a cell that this cluster, or this machine, can never run.
-
-    `minutes_option` is how the user gave the time limit, for the message.
-
-    Raises:
-        UsageError: with what is there, and a value that would work.
-    """
-    if cluster.launcher is Launcher.LOCAL:
-        _check_local(cell, cluster)
-        return
-    if shape.gpus_per_node > 1 and is_mig_type(shape.gpu_type or ""):
-        raise UsageError(
-            f"gpus={cell.gpus} with gpu_type={shape.gpu_type}: of the instances of a divided GPU "
-            "(MIG) a process sees one; use gpus=1, or a whole GPU"
-        )
-    sbatch_options(shape, cluster)  # refuses what the cluster has no options for
-    longest = machine.longest_minutes(shape, cluster)
-    if longest is not None and shape.minutes > longest:
-        raise UsageError(
-            f"{minutes_option}{shape.minutes}: the time limit of this partition is {longest:g} "
-            f"minutes, the job would never start; use {minutes_option}{longest:g} or less, or "
-            "another partition"
-        )
-    nodes = list(commands.inventory())
-    size = cluster.gpu_types.get(shape.gpu_type or "")
-    if nodes:
-        check_inventory(shape, cluster, nodes)
-    elif size and shape.gpus_per_node > size:
-        raise UsageError(
-            f"gpus={cell.gpus} on nodes={cell.nodes} are {shape.gpus_per_node} per node; "
-            f"a node of cluster={cluster.name} has {size} {shape.gpu_type}"
-        )
-
-
-def _check_local(cell: Cell, cluster: Cluster) -> None:
-    if cluster.hosts:
-        if cell.nodes > len(cluster.hosts):
-            raise UsageError(
-                f"nodes={cell.nodes}: cluster.hosts has {len(cluster.hosts)}; name more, or use "
-                f"nodes={len(cluster.hosts)} or less"
-            )
-        return
-    if cell.nodes > 1:
-        raise UsageError(f"nodes={cell.nodes}: cluster=local is one machine; use nodes=1")
-    gpus_here = len(machine.local_gpus())
-    if cell.device is Device.CUDA and cell.gpus > gpus_here:
-        raise UsageError(f"gpus={cell.gpus} with device=cuda: this machine has {gpus_here} GPUs")
-
-
-def check_inventory(shape: Shape, cluster: Cluster, nodes: list[Node]) -> None:
-    """Refuse a shape that this cluster can never start; sbatch would accept it."""
-    partition = sbatch_options(shape, cluster).get("partition")
-    inside = [n for n in nodes if not partition or partition in n.partitions]
-    if partition and not inside:
-        names = ", ".join(sorted(frozenset().union(*(n.partitions for n in nodes))))
-        raise UsageError(f"partition {partition} does not exist here: {names}")
-    if shape.gpus_per_node and shape.gpu_type:
-        inside = _of_gpu_type(shape.gpu_type, cluster, inside)
-    for unit, need, available, remedy in NEEDS:
-        needed = need(shape)
-        fitting = [node for node in inside if available(node) >= needed]
-        if len(fitting) < shape.nodes:
-            largest = max(map(available, inside), default=0)
-            with_type = f" with {shape.gpu_type}" if shape.gpus_per_node and shape.gpu_type else ""
-            able = f"{len(fitting) or 'none'} of the {counted(len(inside), 'node')} here{with_type}"
-            raise UsageError(
-                f"a cell needs {counted(shape.nodes, 'node')}{with_type} of {needed} "
-                f"{unit} each; {able} can give that (the largest has {largest:g}), so the job "
-                "would never start; "
-                f"{'use a smaller gpus= or nodes=' if fitting else remedy}"
-            )
-        inside = fitting
-
-
-NEEDS: tuple[tuple[str, Callable[[Shape], int], Callable[[Node], float], str], ...] = (
-    ("GPUs", lambda s: s.gpus_per_node, lambda n: n.gpus, "use a smaller gpus= or more nodes="),
-    (
-        "CPUs",
-        lambda shape: shape.cpus_per_node,
-        lambda node: node.cpus,
-        "use fewer loader_workers= or a smaller gpus=",
-    ),
-    (
-        "GB of memory",
-        lambda shape: shape.mem_gb_per_node or 0,
-        lambda node: node.memory_gb,
-        "lower cluster.mem_gb_per_gpu=",
-    ),
-)
-"""What a cell needs of each of its nodes, what a node has, what to do where no node has it."""
-
-
-def _of_gpu_type(gpu_type: str, cluster: Cluster, nodes: list[Node]) -> list[Node]:
-    """Return the nodes with a GPU type; all with GPUs where SLURM has no such type."""
-    typed = [node for node in nodes if node.gpu_type == gpu_type]
-    types = sorted({node.gpu_type for node in nodes if node.gpu_type})
-    if not typed and types and cluster.gpu_request is GpuRequest.GRES_TYPE:
-        raise UsageError(f"gpu_type={gpu_type}: SLURM has only {', '.join(types)} here (sinfo)")
-    return typed or [node for node in nodes if node.gpus]

@@ -71,7 +71,9 @@ class Composer:
         files = {}
         for group, choices in self._choices.items():
             names = ",".join(choices)
-            files[f"{group}."] = f"conf/{group}/{f'{{{names}}}' if ',' in names else names}.yaml"
+            if len(choices) > 1:
+                names = f"{{{names}}}"
+            files[f"{group}."] = f"conf/{group}/{names}.yaml"
         return self._default_origins | files
 
     def with_place(self, error: UsageError, given: Container[str]) -> UsageError:
@@ -127,8 +129,11 @@ class Composer:
 
         `given` are the keys of the command line and the grid, which go over the defaults.
         """
-        values = self._variables.items()
-        texts = [f"{key}={d.value} ({d.variable})" for key, d in values if key not in given]
+        texts = [
+            f"{key}={default.value} ({default.variable})"
+            for key, default in self._variables.items()
+            if key not in given
+        ]
         return f"from your shell: {', '.join(texts)}" if texts else ""
 
     def with_recipe(self, config: DictConfig, workload: str, recipe: str) -> DictConfig:
@@ -138,7 +143,8 @@ class Composer:
 
     def _note_choice(self, group: str, choice: str) -> None:
         composed = self._choices.setdefault(group, [])
-        composed += [] if choice in composed else [choice]
+        if choice not in composed:
+            composed.append(choice)
 
     def _set_default(self, config: DictConfig, key: str, value: Any) -> None:
         """Set one of the user's defaults, where this configuration has its key.

@@ -92,10 +92,12 @@ class ConfigFolders:
         devices = [block[ONLY_ON] for block in blocks if ONLY_ON in block]
         if not all(device in [*Device] for device in devices):
             raise UsageError(f"{path}: {ONLY_ON} is one of {', '.join(Device)}")
-        return [
-            {key: value if isinstance(value, list) else [value] for key, value in block.items()}
-            for block in blocks
-        ]
+        return [_with_lists(block) for block in blocks]
+
+
+def _with_lists(block: dict[str, Any]) -> dict[str, list[Any]]:
+    """Return a block in which a single value is a list of one."""
+    return {key: value if isinstance(value, list) else [value] for key, value in block.items()}
 
 
 MOST_VALUES = 100_000

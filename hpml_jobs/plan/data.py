@@ -1,14 +1,10 @@
-"""Data sets on the login node: where they are, how many images they have, and the download."""
+"""Data sets on the login node: where they are, what they have, and the download."""
 
-import hashlib
 import os
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Container, Sequence
-from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,139 +13,16 @@ import msgspec
 from hpml_jobs.core.answers import NO_TORCH_CODE, TRIAL_CODE, Counts
 from hpml_jobs.core.built_in import DATASETS
 from hpml_jobs.core.cluster import Cluster
-from hpml_jobs.core.data_files import (
-    BYTE_DATA,
-    FOLDER,
-    TRAIN,
-    class_folders,
-    data_digest,
-    fault_of,
-    images_of,
-    test_folder,
-)
+from hpml_jobs.core.data_files import BYTE_DATA, FOLDER, data_digest
 from hpml_jobs.core.errors import HpmlError, UsageError
-from hpml_jobs.core.paths import resolve_path, user_folder
+from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Device
-from hpml_jobs.core.text import PROGRAM, counted, few, with_command
+from hpml_jobs.core.text import PROGRAM, with_command
 from hpml_jobs.core.workload import Workload
+from hpml_jobs.plan import rules
+from hpml_jobs.plan.image_folder import read_image_folder
 from hpml_jobs.plan.settings import Settings
-from hpml_jobs.plan.workload_checks import check_facts, check_model_keys, check_names, count_windows
-
-SCANNED_FILES = 2_000
-SCAN_S = 20.0
-"""At most so many files are opened, evenly spread, and for so many seconds."""
-
-SHOWN = 5
-"""Number of files, classes or links that a message names."""
-
-
-def read_image_folder(root: Path, notify: Callable[[str], None]) -> tuple[list[str], int]:
-    """Return the classes and the number of training images of root/train/CLASS/**.
-
-    Raises:
-        HpmlError: it is no folder data set, a class is empty, test has other classes than train, or
-            scanned files are not images; the message names them.
-    """
-    loops: list[Path] = []
-    try:
-        train = _classes(root, root / TRAIN, loops)
-        test_root = test_folder(root)
-        test = _classes(root, test_root, loops) if test_root else None
-    except OSError as error:
-        raise HpmlError(f"data.root={root}: {error.filename}: {error.strerror}") from error
-    if test is not None and test_root is not None:
-        _compare(root, test_root.name, list(train), list(test))
-    if loops:
-        notify(f"{_names(root, loops)}: a link to a folder around it, which is not followed")
-    files = [file for part in (train, test or {}) for images in part.values() for file in images]
-    images = sum(map(len, train.values()))
-    parts = f"{counted(len(train), 'class', 'classes')}, {counted(images, 'training image')}"
-    if test is not None:
-        parts += f", {counted(sum(map(len, test.values())), 'test image')}"
-    notify(f"{root}: {parts}; {_scan(root, files)}")
-    return list(train), images
-
-
-def _classes(root: Path, folder: Path, loops: list[Path]) -> dict[str, list[Path]]:
-    """Return the images of each class."""
-    if not folder.is_dir():
-        raise HpmlError(
-            f"data.root={root} has no folder {folder.name}; workload.data=folder needs "
-            "train/CLASS/IMAGE (and test/CLASS/IMAGE)"
-        )
-    classes = {path.name: images_of(path, loops) for path in class_folders(folder)}
-    if not any(classes.values()):
-        raise HpmlError(f"data.root={root}: no images in {folder}/CLASS")
-    empty = [folder / name for name, images in classes.items() if not images]
-    if empty:
-        raise HpmlError(
-            f"data.root={root}: no images in {_names(root, empty)}: each folder is a class; add "
-            "images or remove it"
-        )
-    return classes
-
-
-def _compare(root: Path, part: str, train: Sequence[str], test: Sequence[str]) -> None:
-    missing = [name for name in train if name not in test]
-    extra = [name for name in test if name not in train]
-    if missing or extra:
-        words = [f"{', '.join(missing[:SHOWN])} only in train"] if missing else []
-        words += [f"{', '.join(extra[:SHOWN])} only in {part}"] if extra else []
-        raise HpmlError(
-            f"data.root={root}: train has {len(train)} classes and {part} {len(test)}, which must "
-            f"be the same ({'; '.join(words)})"
-        )
-
-
-def _scan(root: Path, files: list[Path]) -> str:
-    """Check files, evenly spread, for what no loader can read; return how many were checked.
-
-    Files that were found whole before, with the same sizes and times, are not opened again.
-
-    Raises:
-        HpmlError: files are empty, unreadable, truncated or no images.
-    """
-    step = -(-len(files) // SCANNED_FILES)
-    sample = files[::step]
-    mark = _mark(root, sample)
-    if mark.exists():
-        return f"{len(sample):,} of {len(files):,} files were checked before"
-    end = time.monotonic() + SCAN_S
-    faults = []
-    scanned = 0
-    for file in sample:
-        if time.monotonic() > end:
-            break
-        scanned += 1
-        fault = fault_of(file)
-        faults += [f"{file.relative_to(root)}: {fault}"] if fault else []
-    words = f"scanned {scanned:,} of {len(files):,} files"
-    if faults:
-        more = f"; and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
-        raise HpmlError(
-            f"data.root={root}: {'; '.join(islice(faults, SHOWN))}{more} ({words}): replace or "
-            "remove them"
-        )
-    if scanned == len(sample):
-        with suppress(OSError):  # without the mark, they are scanned again
-            mark.parent.mkdir(parents=True, exist_ok=True)
-            mark.touch()
-    return words
-
-
-def _mark(root: Path, sample: list[Path]) -> Path:
-    """Return the file that says that these files, as they are now, were found whole."""
-    digest = hashlib.sha256(str(root).encode(errors="surrogateescape"))
-    for file in sample:
-        with suppress(OSError):
-            status = file.stat()
-            digest.update(f"{file}|{status.st_size}|{status.st_mtime_ns}".encode(errors="replace"))
-    return user_folder("XDG_CACHE_HOME", "~/.cache") / "scanned" / digest.hexdigest()[:32]
-
-
-def _names(root: Path, paths: list[Path]) -> str:
-    return few((str(path.relative_to(root)) for path in paths), SHOWN)
-
+from hpml_jobs.plan.windows import count_windows
 
 PREPARE_TIMEOUT_S = 3600
 
@@ -181,9 +54,8 @@ def with_facts(
         UsageError: a given number is not that of the data or the model; both are named.
     """
     dataset = DATASETS.get(workload.data)
-    check_names(workload)
-    check_facts(workload, dataset)
-    check_model_keys(workload, given)
+    rules.refuse(rules.RULES_OF_WORKLOAD, workload)
+    rules.refuse([rules.tokens_have_no_image_keys], workload, given)
     workload = _without_derived_unit(workload)
     if workload.data in BYTE_DATA:
         workload = _with_windows(workload, root, cluster, given, notify)
@@ -257,10 +129,12 @@ def _with_classes(
     workload: Workload, root: Path, classes: Sequence[str], given: Container[str]
 ) -> Workload:
     if "workload.classes" in given and workload.classes != len(classes):
+        names = ", ".join(classes[:5])
+        if len(classes) > 5:
+            names += ", …"
         raise UsageError(
-            f"workload.classes={workload.classes}: {root / 'train'} has {len(classes)} "
-            f"({', '.join(classes[:5])}{', …' if len(classes) > 5 else ''}); leave "
-            "workload.classes= out"
+            f"workload.classes={workload.classes}: {root / 'train'} has {len(classes)} ({names}); "
+            "leave workload.classes= out"
         )
     return msgspec.structs.replace(workload, classes=len(classes))
 
@@ -342,16 +216,8 @@ def prepare(
         NotStartedError: the Python of the jobs has no torch here, or cannot be started.
         HpmlError: with the worker's own line, and for a download the command to type.
     """
-    command = [
-        *cluster.python_command(sys.executable),
-        *("-m", "hpml_jobs.worker.prepare"),
-        *("--workload", msgspec.json.encode(workload).decode()),
-        *("--data-root", str(root), "--code-root", str(Path.cwd())),
-        *(["--download"] if download else []),
-        *(["--as-tensors"] if trial.as_tensors else []),
-        *(["--device", trial.device.value, "--try-batch"] if trial.batches else []),
-        *map(str, trial.batches),
-    ]
+    command = _prepare_command(workload, root, cluster, trial)
+    command += ["--download"] if download else []
     try:
         done = subprocess.run(
             command,
@@ -376,6 +242,23 @@ def prepare(
         return msgspec.json.decode(done.stdout.strip().splitlines()[-1], type=Counts)
     except msgspec.MsgspecError as error:
         raise HpmlError(f"{workload.name}: prepare printed {done.stdout!r}") from error
+
+
+def _prepare_command(
+    workload: Workload, root: Path, cluster: Cluster, trial: TrialRequest
+) -> list[str]:
+    command = [
+        *cluster.python_command(sys.executable),
+        *("-m", "hpml_jobs.worker.prepare"),
+        *("--workload", msgspec.json.encode(workload).decode()),
+        *("--data-root", str(root)),
+        *("--code-root", str(Path.cwd())),
+    ]
+    if trial.as_tensors:
+        command.append("--as-tensors")
+    if trial.batches:
+        command += ["--device", trial.device.value, "--try-batch", *map(str, trial.batches)]
+    return command
 
 
 def _failure(

@@ -123,10 +123,14 @@ def holds_any_key(key: str) -> bool:
 
 def nearest_key(key: str, valid: set[str]) -> str | None:
     """Return the key that was probably meant: alike in its last part, or elsewhere with that."""
-    leaf = key.rpartition(".")[2]
-    alike = {name for name in valid if nearest(leaf, [name.rpartition(".")[2]])}
-    same = sorted(name for name in alike if name.rpartition(".")[2] == leaf)
-    return nearest(key, sorted(alike)) or (same[0] if same else None)
+    leaf = _leaf(key)
+    alike = sorted(name for name in valid if nearest(leaf, [_leaf(name)]))
+    elsewhere = (name for name in alike if _leaf(name) == leaf)
+    return nearest(key, alike) or next(elsewhere, None)
+
+
+def _leaf(key: str) -> str:
+    return key.rpartition(".")[2]
 
 
 def _complaint(key: str, text: str) -> str:
@@ -249,12 +253,12 @@ def _remedy(text: str, following: str) -> str:
         return f": a blank follows the comma; write {text}{following} as one word"
     if key != key.strip() or value != value.strip():
         return f": write {key.strip()}={value.strip()}, without blanks around ="
-    named, mark, rest = text.partition(":")
+    named, mark, after_colon = text.partition(":")
     if mark and type_of(named) is not None:
-        return f"; write {named}={rest}"
+        return f"; write {named}={after_colon}"
     if type_of(text) is not None:
-        is_value = following and "=" not in following
-        return f"; write {text}={following if is_value else 'VALUE'}"
+        next_value = following if "=" not in following else ""
+        return f"; write {text}={next_value or 'VALUE'}"
     return "" if "=" in text else "; expected key=value, or a command (hpml-jobs --help)"
 
 
@@ -282,8 +286,7 @@ def _values(override: Override, *, multirun: bool) -> list[Any]:
     values = list(itertools.islice(map(_unquoted, override.sweep_iterator()), MOST_VALUES + 1))
     if len(values) > MOST_VALUES:
         raise UsageError(f"{override.input_line} has more than {MOST_VALUES:,} values: give fewer")
-    texts: list[str | None] = list(text.split(","))
+    texts = [part.strip() for part in text.split(",")]
     if override.value_type is not ValueType.SIMPLE_CHOICE_SWEEP or len(texts) != len(values):
-        texts = [None] * len(values)  # range(1,4), or commas inside the values
-    pairs = zip(values, texts, strict=True)
-    return [checked_value(key, value, None if t is None else t.strip()) for value, t in pairs]
+        return [checked_value(key, value) for value in values]  # range(1,4), or commas inside
+    return [checked_value(key, *pair) for pair in zip(values, texts, strict=True)]

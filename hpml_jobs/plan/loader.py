@@ -51,12 +51,15 @@ def workers_for(gpu: str | None, cpus: int | None, threads: int) -> Workers:
     peak = peak_rate(gpu, "fp32") if gpu else None
     if peak is None:
         return Workers(DEFAULT_WORKERS)
-    wanted = next((n for least, n in WORKERS_BY_PEAK if peak.flop_per_s >= least), DEFAULT_WORKERS)
-    able = wanted if cpus is None else max(DEFAULT_WORKERS, cpus - cpus_per_gpu(0, threads))
-    if DEFAULT_WORKERS in (wanted, able):
+    enough = (number for least, number in WORKERS_BY_PEAK if peak.flop_per_s >= least)
+    wanted = next(enough, DEFAULT_WORKERS)
+    possible = wanted
+    if cpus is not None:
+        possible = max(DEFAULT_WORKERS, cpus - cpus_per_gpu(0, threads))
+    if DEFAULT_WORKERS in (wanted, possible):
         return Workers(DEFAULT_WORKERS)
-    if able < wanted:
-        return Workers(able, f"there are {cpus} CPUs for each {gpu}")
+    if possible < wanted:
+        return Workers(possible, f"there are {cpus} CPUs for each {gpu}")
     return Workers(wanted, f"the default for {gpu}")
 
 
@@ -119,9 +122,10 @@ def _has_default_cells(study: Study, gpu_type: str | None) -> bool:
     for folder in study.cells():
         try:
             cell = folder.read().cell
-        except HpmlError:
+        except HpmlError:  # the status of the study names it
             continue
+        has_gpu = cell.device is Device.CUDA and cell.gpu_type == gpu_type
         has_default = cell.loader is Loader.WORKERS and cell.loader_workers == DEFAULT_WORKERS
-        if cell.device is Device.CUDA and cell.gpu_type == gpu_type and has_default:
+        if has_gpu and has_default:
             return True
     return False

@@ -25,12 +25,12 @@ def check_can_submit(cluster: Cluster) -> None:
         )
     if not cluster.shared_with_login and "SLURM_JOB_ID" not in os.environ:
         options = {"account": cluster.account, "partition": cluster.interactive_partition}
-        given = [f"--{name}={value}" for name, value in options.items() if value]
+        words = [f"--{name}={value}" for name, value in options.items() if value]
+        srun = shlex.join(["srun", *words, "--pty", "/bin/bash"])
         raise UsageError(
-            f"cluster={cluster.name}: jobs do not see the files of this machine; start "
-            f"`{shlex.join(['srun', *given, '--pty', '/bin/bash'])}`, copy {Path.cwd()} there (scp "
-            f"or git clone), and repeat this command in the copy. If they do see them "
-            f"(hpml-jobs doctor), add cluster.shared_with_login=true"
+            f"cluster={cluster.name}: jobs do not see the files of this machine; start `{srun}`, "
+            f"copy {Path.cwd()} there (scp or git clone), and repeat this command in the copy. If "
+            "they do see them (hpml-jobs doctor), add cluster.shared_with_login=true"
         )
     if cluster.python is None and cluster.container.image is None and find_spec("torch") is None:
         raise UsageError(
@@ -53,8 +53,9 @@ def longest_minutes(shape: Shape, cluster: Cluster) -> float | None:
     sbatch accepts a longer one, and the job never starts.
     """
     partition = sbatch_options(shape, cluster).get("partition") or ""
-    limits = (cluster.max_minutes, partition_minutes().get(str(partition)))
-    return min((limit for limit in limits if limit is not None), default=None)
+    of_partition = partition_minutes().get(str(partition))
+    maxima = [minutes for minutes in (cluster.max_minutes, of_partition) if minutes is not None]
+    return min(maxima, default=None)
 
 
 def detect_cluster(profiles: dict[str, tuple[str, ...]]) -> tuple[str, str]:
@@ -88,8 +89,8 @@ def local_gpus() -> tuple[str, ...]:
     try:
         with nvml_session() as nvml:
             gpus = gpus_by_uuid(nvml)
-            shown = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), [*gpus])
+            visible = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), [*gpus])
             names = [nvml_text(nvml.nvmlDeviceGetName(handle)) for handle in gpus.values()]
     except NvmlError:
         return ()
-    return tuple(names[number] for number in shown)
+    return tuple(names[number] for number in visible)

@@ -13,7 +13,7 @@ from hpml_jobs.core.data_files import TEXT
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.strategies import Device, Loader, Sharded
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.plan.cells import Draft
+from hpml_jobs.plan.cells import CellDraft
 from hpml_jobs.plan.loader import gpu_name
 from hpml_jobs.plan.settings import PathChoice, Settings
 
@@ -24,7 +24,7 @@ BYTES_PER_TOKEN = 16
 """A token of a window and its target, as loader=device stores them."""
 
 
-def with_path(draft: Draft, cluster: Cluster, notify: Callable[[str], None]) -> Draft:
+def with_path(draft: CellDraft, cluster: Cluster, notify: Callable[[str], None]) -> CellDraft:
     """Return the draft with the keys that `path=auto` becomes; keys that are given stay.
 
     Raises:
@@ -37,28 +37,37 @@ def with_path(draft: Draft, cluster: Cluster, notify: Callable[[str], None]) -> 
         notify("path=auto with device=cpu is path=plain")
         return draft
     gpu = gpu_name(draft.gpu_type, cluster)
-    path, loader = _chosen(settings, cell, gpu), _loader(settings)
-    changes = {**path, "loader": loader} if loader is not cell.loader else path
-    words = " ".join(f"{key}={msgspec.to_builtins(value)}" for key, value in changes.items())
-    notify(f"path=auto on {gpu or 'this GPU'}: {words.lower() or 'the given keys'}")
-    workers = 0 if loader is Loader.DEVICE else cell.loader_workers
-    changed = msgspec.structs.replace(cell.path, **path)
-    return draft.with_cell(path=changed, loader=loader, loader_workers=workers)
+    keys = _chosen(settings, cell, gpu)
+    loader = _loader(settings)
+    words = [f"{key}={msgspec.to_builtins(value)}".lower() for key, value in keys.items()]
+    if loader is not cell.loader:
+        words.append(f"loader={loader.value}")
+    notify(f"path=auto on {gpu or 'this GPU'}: {' '.join(words) or 'the given keys'}")
+    return draft.with_cell(
+        path=msgspec.structs.replace(cell.path, **keys),
+        loader=loader,
+        loader_workers=0 if loader is Loader.DEVICE else cell.loader_workers,
+    )
 
 
-def origins_of_path(given: Iterable[Draft], chosen: Iterable[Draft]) -> dict[str, str]:
+def origins_of_path(before: Iterable[CellDraft], after: Iterable[CellDraft]) -> dict[str, str]:
     """Return the origin of the keys that `path=auto` has set in some drafts."""
-    keys = ("precision", "channels_last", "loader", "loader_workers")
+    origins: dict[str, str] = {}
+    for draft, with_keys in zip(before, after, strict=True):
+        values, new_values = _values(draft.cell), _values(with_keys.cell)
+        for key in values:
+            if values[key] != new_values[key]:
+                origins[key] = "path=auto"
+    return origins
+
+
+def _values(cell: Cell) -> dict[str, Any]:
     return {
-        key: "path=auto"
-        for before, after in zip(given, chosen, strict=True)
-        for key in keys
-        if _value(before.cell, key) != _value(after.cell, key)
+        "precision": cell.path.precision,
+        "channels_last": cell.path.channels_last,
+        "loader": cell.loader,
+        "loader_workers": cell.loader_workers,
     }
-
-
-def _value(cell: Cell, key: str) -> Any:
-    return getattr(cell.path if hasattr(cell.path, key) else cell, key)
 
 
 def _chosen(settings: Settings, cell: Cell, gpu: str | None) -> dict[str, Any]:
@@ -81,10 +90,12 @@ def _chosen(settings: Settings, cell: Cell, gpu: str | None) -> dict[str, Any]:
 
 def _loader(settings: Settings) -> Loader:
     """Return the given loader; else the device's where the data are known to fit."""
-    if settings.loader is not None or settings.loader_workers is not None:
-        return settings.loader or Loader.WORKERS
+    if settings.loader is not None:
+        return settings.loader
     size = _bytes_of(settings.workload)
-    return Loader.WORKERS if size is None or size > RESIDENT_BYTES else Loader.DEVICE
+    if settings.loader_workers is not None or size is None or size > RESIDENT_BYTES:
+        return Loader.WORKERS
+    return Loader.DEVICE
 
 
 def _bytes_of(workload: Workload) -> float | None:

@@ -1,11 +1,11 @@
-"""A training script before submission: what it can be, its files, and what its cells share."""
+"""A training script before submission: what it can be, and its source files."""
 
 import ast
 import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -14,84 +14,15 @@ import msgspec
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.script import Script, ScriptLauncher
 from hpml_jobs.core.source_files import has_words, named_file, source_files
-from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import few
 from hpml_jobs.core.workload import SourceFile, Workload
 from hpml_jobs.plan.settings import Settings
-
-OWN = ("script", "args", "launcher", "window", "stop")
-"""The keys of a script, which only a cell with one reads."""
-
-READ = frozenset(
-    [
-        *(*OWN, "workload.unit", "gpus", "nodes", "batch", "global_batch", "strategy", "gpu_type"),
-        *("device", "threads", "loader_workers", "seed", "repeats", "study", "outputs", "minutes"),
-        *("pack", "rerun", "collect_after", "retries"),
-    ]
-)
-"""The keys that a cell with a script reads, beside those of the cluster."""
-
-STRATEGIES = (Strategy.DDP, Strategy.FSDP, Strategy.DP, Strategy.ALLREDUCE)
-"""What a script may have; allreduce if it averages gradients without a wrapper."""
 
 _WRITES = re.compile(
     r"torch\.save\(|save_pretrained\(|save_state\(|save_checkpoint\(|SummaryWriter\(|to_csv\("
     r"|open\([^)\n]*,\s*['\"][awx]|\.write_text\("
 )
 """Calls by which scripts usually write files."""
-
-
-def refuse_unread(sweep: Sequence[Settings], origins: Mapping[str, str]) -> None:
-    """Refuse keys of the command line or the grid that a script, or a sweep without one, ignores.
-
-    Raises:
-        UsageError: one is there, or the cells of the sweep would be equal.
-    """
-    script = sweep[0].script_of_cell
-    given = [key for key in origins if origins[key] == "command line"]
-    given += [key for key in origins if origins[key].startswith("grid=")]
-    if script is None:
-        lone = next((key for key in given if key in OWN), None)
-        if lone:
-            raise UsageError(f"{lone}= without script=: only a script has it; add script=train.py")
-        return
-    for key in given:
-        if key not in READ and not key.startswith("cluster"):
-            raise UsageError(
-                f"{key}= with script={script.path}: the script decides it by itself; leave "
-                f"{key}= out, or pass it in args="
-            )
-    for settings in sweep:
-        _check_launcher(settings)
-    strategies = list(dict.fromkeys(settings.strategy for settings in sweep))
-    if len(strategies) > 1 or strategies[0] not in STRATEGIES:
-        raise UsageError(
-            f"strategy={','.join(strategies)} with script={script.path}: say which one it has, "
-            f"{', '.join(STRATEGIES[:-1])} or {STRATEGIES[-1]}"
-        )
-    for key, names in (("batch", ("batch", "global_batch")), ("seed", ("seed",))):
-        swept = sorted({getattr(settings, key) for settings in sweep})
-        if len(swept) > 1 and not any(map(script.has_placeholder, names)):
-            raise UsageError(
-                f"{key}={','.join(map(str, swept))}, but args has no {{{names[0]}}}: all cells "
-                f"would be equal; write it where the script takes it, e.g. args='--{key} "
-                f"{{{names[0]}}}'"
-            )
-
-
-def _check_launcher(settings: Settings) -> None:
-    """Refuse a number of processes or nodes that the launcher cannot start."""
-    if settings.launcher is not ScriptLauncher.PYTHON:
-        return
-    script, start = settings.script_of_cell, "launcher=python starts one process"
-    if (settings.nodes or 1) > 1:
-        raise UsageError(f"nodes={settings.nodes}: {start} on one node; use launcher=torchrun")
-    is_fixed = settings.device is Device.CPU and script and not script.has_placeholder("gpus")
-    if settings.gpus > 1 and is_fixed:
-        raise UsageError(
-            f"gpus={settings.gpus} with device=cpu: {start}, which does not learn how many it is "
-            "to start: write {gpus} into args=, or use launcher=torchrun"
-        )
 
 
 LARGEST_FILE = 1_000_000
@@ -120,11 +51,14 @@ def refuse_other_exchange(sweep: Sequence[Settings]) -> None:
     Raises:
         UsageError: it would be measured as processes that train alone.
     """
-    script, gpus = sweep[0].script_of_cell, max(settings.gpus for settings in sweep)
+    script = sweep[0].script_of_cell
+    gpus = max(settings.gpus for settings in sweep)
     if script is None or gpus == 1:
         return
-    path = Path.cwd() / script.path
-    reference, root = (script.module, Path.cwd()) if script.module else (path.stem, path.parent)
+    reference, root = script.module, Path.cwd()
+    if reference is None:
+        path = root / script.path
+        reference, root = path.stem, path.parent
     if has_words(_OF_TORCH, [reference], root):
         return
     for library, words in _OF_OTHERS.items():
@@ -151,25 +85,32 @@ def script_workload(settings: Settings, notify: Callable[[str], None]) -> Worklo
             f"args={script.args}: a secret was removed from this command; type it in its place"
         )
     folder = Path.cwd()
-    files = [folder / script.path] if script.module is None else []
-    files += [folder / word for word in shlex.split(script.args) if word.endswith(".py")]
-    if script.module is None:
-        _check_file(files[0], script)
-    root = folder if script.module else files[0].parent
-    sources = {
-        msgspec.structs.replace(source, name=_name_below(root, path.parent, source.name))
-        for path in files
-        if path.is_file()
-        for source in source_files([path.stem], path.parent, notify)
-    }
+    files = [folder / word for word in shlex.split(script.args) if word.endswith(".py")]
+    if script.module:
+        root = folder
+    else:
+        path = folder / script.path
+        _check_file(path, script)
+        files.insert(0, path)
+        root = path.parent
+    sources: set[SourceFile] = set()
+    for path in files:
+        if path.is_file():
+            sources.update(_sources_of_file(path, root, notify))
     if script.module:
         _check_module(script.module, folder)
-        sources |= set(source_files([script.module], folder, notify))
-    sources |= _named_sources(script, root, notify)
+        sources.update(source_files([script.module], folder, notify))
+    sources.update(_named_sources(script, root, notify))
     if not script.has_placeholder("folder"):
         _warn_of_files(script, files, notify)
     code = tuple(sorted(sources, key=str))
     return msgspec.structs.replace(settings.workload, code=code)
+
+
+def _sources_of_file(path: Path, root: Path, notify: Callable[[str], None]) -> Iterator[SourceFile]:
+    """Yield a Python file and those that it imports, named below `root`."""
+    for source in source_files([path.stem], path.parent, notify):
+        yield msgspec.structs.replace(source, name=_name_below(root, path.parent, source.name))
 
 
 def _named_sources(script: Script, root: Path, notify: Callable[[str], None]) -> set[SourceFile]:
@@ -178,15 +119,20 @@ def _named_sources(script: Script, root: Path, notify: Callable[[str], None]) ->
     They are sought in the folder of the submission, and beside the script, in `root`, which names
     them. Those with imports are found by `source_files`.
     """
-    texts = [text for word in script.fixed_words for text in (word, word.partition("=")[2])]
-    names = [name.removeprefix("@") for text in texts for name in (text, *text.split(","))]
-    folders = Path.cwd(), root
-    paths = (folder / name for name in names if name for folder in folders)
-    named = [path for path in dict.fromkeys(paths) if path.suffix != ".py" and _is_small_file(path)]
+    here = Path.cwd()
+    names: list[str] = []
+    for word in script.fixed_words:
+        for text in (word, word.partition("=")[2]):
+            names += [text, *text.split(",")]
+    paths: dict[Path, None] = {}  # each once, in their order
+    for name in (name.removeprefix("@") for name in names):
+        if name:
+            paths |= dict.fromkeys((here / name, root / name))
+    named = [path for path in paths if path.suffix != ".py" and _is_small_file(path)]
     if named:
-        shown = few(os.path.relpath(path, folders[0]) for path in named)
+        names_here = few(os.path.relpath(path, here) for path in named)
         notify(
-            f"part of the cells, named in args=: {shown}; changed, they are measured again; "
+            f"part of the cells, named in args=: {names_here}; changed, they are measured again; "
             "what the script writes itself belongs below {folder}"
         )
     return {named_file(path, root) for path in named}
@@ -201,8 +147,17 @@ def _is_small_file(path: Path) -> bool:
 
 def _name_below(root: Path, folder: Path, name: str) -> str:
     """Return the name of a file below `root`; one that is not in `folder` keeps its name."""
-    is_there = folder != root and (folder / name).is_file()
-    return os.path.relpath(folder / name, root) if is_there else name
+    path = folder / name
+    if folder == root or not path.is_file():
+        return name
+    return os.path.relpath(path, root)
+
+
+_NAME_A_FILE = (
+    "is not supported: name the Python file that trains, which torchrun starts "
+    "(launcher=torchrun), e.g. script=train.py"
+)
+"""What to write instead of a launcher that is none of `ScriptLauncher`."""
 
 
 def _check_file(path: Path, script: Script) -> None:
@@ -210,31 +165,7 @@ def _check_file(path: Path, script: Script) -> None:
     if not script.path:
         raise UsageError("script= is empty: name the Python file that trains, e.g. script=train.py")
     if not path.is_file():
-        first, _, rest = script.path.partition(" ")
-        launcher = Path(first).name
-        if launcher in _LAUNCHERS:
-            raise UsageError(
-                f"script={script.path}: {launcher} is not supported: name the Python file that "
-                "trains, which torchrun starts (launcher=torchrun), e.g. script=train.py"
-            )
-        if rest and first in {*ScriptLauncher, "python3"}:
-            raise UsageError(
-                f"script={script.path}: name the Python file that trains, and what starts it as "
-                f"launcher={first.removesuffix('3')}"
-            )
-        if rest and (path.parent / first).is_file():
-            raise UsageError(
-                f"script={script.path}: arguments belong in args=: script={first} args='{rest}'"
-            )
-        if "," in script.path:
-            raise UsageError(
-                f"script={script.path}: one script at a time; measure each in its own command"
-            )
-        if path.is_dir():
-            raise UsageError(f"script={script.path} is a folder: name the file in it that trains")
-        near = sorted(file.name for file in path.parent.glob("*.py"))[:5]
-        there = f"; {path.parent} has {', '.join(near)}" if near else ""
-        raise UsageError(f"script={script.path}: no such file{there}")
+        raise UsageError(_why_no_file(path, script.path))
     if path.suffix == ".ipynb":
         raise UsageError(
             f"script={script.path} is a notebook: jupyter nbconvert --to script {script.path} "
@@ -255,14 +186,33 @@ def _check_file(path: Path, script: Script) -> None:
         raise UsageError(f"script={script.path} cannot be read: {fault}") from fault
 
 
+def _why_no_file(path: Path, typed: str) -> str:
+    """Return what was typed instead of the path of a file, and what to write."""
+    first, _, arguments = typed.partition(" ")
+    launcher = Path(first).name
+    if launcher in _LAUNCHERS:
+        return f"script={typed}: {launcher} {_NAME_A_FILE}"
+    if arguments and first in {*ScriptLauncher, "python3"}:
+        return (
+            f"script={typed}: name the Python file that trains, and what starts it as "
+            f"launcher={first.removesuffix('3')}"
+        )
+    if arguments and (path.parent / first).is_file():
+        return f"script={typed}: arguments belong in args=: script={first} args='{arguments}'"
+    if "," in typed:
+        return f"script={typed}: one script at a time; measure each in its own command"
+    if path.is_dir():
+        return f"script={typed} is a folder: name the file in it that trains"
+    scripts = sorted(file.name for file in path.parent.glob("*.py"))[:5]
+    hint = f"; {path.parent} has {', '.join(scripts)}" if scripts else ""
+    return f"script={typed}: no such file{hint}"
+
+
 def _check_module(module: str, folder: Path) -> None:
     """Refuse a module whose first package is neither here nor installed; nothing is imported."""
     first = module.partition(".")[0]
     if module.startswith(_LAUNCHER_MODULES):
-        raise UsageError(
-            f"script=-m {module}: this launcher is not supported: name the Python file that "
-            "trains, which torchrun starts (launcher=torchrun), e.g. script=train.py"
-        )
+        raise UsageError(f"script=-m {module}: this launcher {_NAME_A_FILE}")
     if PathFinder.find_spec(first, [str(folder), *sys.path]) is None:
         raise UsageError(
             f"script=-m {module}: no module {first} in {folder} or installed: submit from the "
@@ -278,11 +228,11 @@ def _warn_of_files(script: Script, files: Sequence[Path], notify: Callable[[str]
     """Say that cells share the files which a script writes where it is started."""
     for path in files:
         lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
-        writing = next((n for n, text in enumerate(lines, 1) if _WRITES.search(text)), None)
+        writing = [number for number, text in enumerate(lines, 1) if _WRITES.search(text)]
         if writing:
             notify(
-                f"{script.path} writes files (line {writing}), and args has no {{folder}}: every "
-                "cell starts in this folder, so one may overwrite what another wrote, or resume "
-                "from it; pass {folder} as its folder for output if it has such an option"
+                f"{script.path} writes files (line {writing[0]}), and args has no {{folder}}: "
+                "every cell starts in this folder, so one may overwrite what another wrote, or "
+                "resume from it; pass {folder} as its folder for output if it has such an option"
             )
             return

@@ -1,8 +1,8 @@
-"""`Settings`: the composed configuration of one combination, with every type checked."""
+"""`Settings`, the composed configuration of a combination with every type checked; `Sweep`."""
 
 import operator
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -123,7 +123,8 @@ class Settings(Value, frozen=True, kw_only=True):
             raise UsageError(
                 "workload.data_sha256 is read from the files in data.root: leave it out"
             )
-        if script := self.script_of_cell:
+        script = self.script_of_cell
+        if script is not None:
             workload = msgspec.structs.replace(self.workload, name=script.name)
             msgspec.structs.force_setattr(self, "workload", workload)
         if self.global_batch is not None:
@@ -146,25 +147,19 @@ class Settings(Value, frozen=True, kw_only=True):
 
     def _check_cluster(self) -> None:
         cluster = self.cluster
-        for name, given, unset in (
-            ("link_gb_per_s", cluster.link_gb_per_s, "by NVML"),
-            ("peak_tflop_per_s", cluster.peak_tflop_per_s, "by GPU and precision"),
-        ):
-            for kind, value in (given if isinstance(given, dict) else {"": given}).items():
-                if value is not None and value <= 0:
-                    key = f"cluster.{name}{'.' if kind else ''}{kind}={value:g}"
-                    raise UsageError(f"{key}: must be more than 0; null: {unset}")
+        _check_speed("cluster.link_gb_per_s", cluster.link_gb_per_s, "by NVML")
+        _check_speed("cluster.peak_tflop_per_s", cluster.peak_tflop_per_s, "by GPU and precision")
         for pattern, percent in cluster.cancel_below_utilization.items():
             if not 0 < percent <= 100:
                 key = f"cluster.cancel_below_utilization={{{pattern}: {percent}}}"
                 raise UsageError(f"{key}: give a percentage from 1 to 100")
-        for gpu_type, gpus in self.cluster.gpu_types.items():
+        for gpu_type, gpus in cluster.gpu_types.items():
             if gpus < 1:
                 raise UsageError(f"cluster.gpu_types.{gpu_type}={gpus}: must be 1 or more")
-        if self.cluster.max_minutes and self.minutes > self.cluster.max_minutes:
+        if cluster.max_minutes and self.minutes > cluster.max_minutes:
             raise UsageError(
-                f"minutes={self.minutes}: cluster={self.cluster.name} allows at most "
-                f"{self.cluster.max_minutes} (cluster.max_minutes)"
+                f"minutes={self.minutes}: cluster={cluster.name} allows at most "
+                f"{cluster.max_minutes} (cluster.max_minutes)"
             )
 
     def _share(self, global_batch: int) -> int:
@@ -193,7 +188,8 @@ class Settings(Value, frozen=True, kw_only=True):
             UsageError: another key gives the length of a cell.
         """
         for key in ("data.limit", "epochs", "ladder.start"):
-            if (value := operator.attrgetter(key)(self)) is not None:
+            value = operator.attrgetter(key)(self)
+            if value is not None:
                 raise UsageError(
                     f"iterations={iterations} with {key}={value}: both give the length of a cell; "
                     "leave one out"
@@ -214,6 +210,15 @@ class Settings(Value, frozen=True, kw_only=True):
             gradient_as_bucket_view=self.gradient_as_bucket_view,
             static_graph=self.static_graph,
         )
+
+
+def _check_speed(key: str, speed: float | dict[str, float] | None, default: str) -> None:
+    """Refuse a speed that is not above zero, of all GPUs or by type; `default` is that of null."""
+    if isinstance(speed, dict):
+        for gpu_type, speed_of_type in speed.items():
+            _check_speed(f"{key}.{gpu_type}", speed_of_type, default)
+    elif speed is not None and speed <= 0:
+        raise UsageError(f"{key}={speed:g}: must be more than 0; null: {default}")
 
 
 _LEAST = {
@@ -245,3 +250,21 @@ COMPLETE: type[Settings] = msgspec.defstruct(  # type: ignore[assignment]
     frozen=True,
 )
 """The settings with the keys of extras."""
+
+
+class Sweep(NamedTuple):
+    """All combinations, the decisions made on the way as sentences, and the origin of each value.
+
+    `detected` is the sentence that says why `cluster=auto` became this profile; empty where the
+    profile was named.
+    """
+
+    settings: list[Settings]
+    notes: list[str]
+    origins: dict[str, str]
+    detected: str = ""
+
+    @property
+    def first(self) -> Settings:
+        """The first combination: all have its values of what a study has only one of."""
+        return self.settings[0]

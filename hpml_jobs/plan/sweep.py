@@ -4,9 +4,9 @@ import itertools
 import math
 import operator
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from hydra import initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
@@ -21,7 +21,7 @@ from hpml_jobs.plan import machine
 from hpml_jobs.plan.composer import AUTO, Composer, check_keys, settings_of
 from hpml_jobs.plan.config_folders import GROUPS, ONLY_ON, ConfigFolders
 from hpml_jobs.plan.keys import Overrides, parse_overrides
-from hpml_jobs.plan.settings import Settings
+from hpml_jobs.plan.settings import Settings, Sweep
 from hpml_jobs.plan.user_config import user_clusters, user_config_file, user_defaults
 
 Ranges = dict[str, list[Any]]
@@ -40,19 +40,6 @@ WINDOW_MEANING = (
     "give two whole numbers, the iterations to warm up and those of each measurement, e.g. "
     "window=50,200"
 )
-
-
-class Sweep(NamedTuple):
-    """All combinations, the decisions made on the way as sentences, and the origin of each value.
-
-    `detected` is the sentence that says why `cluster=auto` became this profile; empty where the
-    profile was named.
-    """
-
-    settings: list[Settings]
-    notes: list[str]
-    origins: dict[str, str]
-    detected: str = ""
 
 
 def expand(overrides: list[str], *, multirun: bool, config_dir: Path | None = None) -> Sweep:
@@ -97,39 +84,44 @@ def _as_meant(text: str) -> str:
 
 def _expand(overrides: Overrides, configs: ConfigFolders) -> Sweep:
     user_groups = _user_groups(overrides, configs)
-    choices = user_groups | {k: v for k, v in overrides.values.items() if k in GROUPS}
-    cluster, detected = _choose_cluster(
-        choices.get("cluster", ["ssh" if "cluster.hosts" in overrides.values else AUTO]), configs
-    )
-    notes = [detected] if detected else []
+    typed_groups = {key: options for key, options in overrides.values.items() if key in GROUPS}
+    choices = user_groups | typed_groups
+    default_cluster = "ssh" if "cluster.hosts" in overrides.values else AUTO
+    cluster, detected = _choose_cluster(choices.get("cluster", [default_cluster]), configs)
     origins = dict.fromkeys(user_groups, str(user_config_file()))
     blocks = _blocks(overrides, choices.get("grid", [None]), user_groups, configs, origins)
     composer = Composer(configs, cluster, overrides.raw)
     blocks, left_out = _blocks_of_device(composer, blocks)
-    notes += left_out
+    notes = dict.fromkeys([detected, *left_out])  # each once, in their order
     settings: list[Settings] = []
     for block in blocks:
-        values = {key: options for key, options in block.items() if key not in GROUPS}
-        workloads, recipes = block.get("workload", [AUTO]), block.get("recipe", [AUTO])
-        if values.get("script", [None]) != [None]:
-            workloads = [SCRIPT]
-        for workload, recipe in itertools.product(workloads, recipes):
-            configs.check_choice("recipe", recipe)
-            configs.check_choice("workload", workload)
+        values = _without(block, GROUPS)
+        for workload, recipe in _groups_of_block(block, configs):
+            name = workload
             if workload == AUTO:
-                workload, device = _default_workload(composer, values)  # noqa: PLW2901
-                note = f"workload=auto: {workload} with device={device}"
-                notes += [] if note in notes else [note]
+                name, device = _default_workload(composer, values)
+                notes[f"workload=auto: {name} with device={device}"] = None
                 origins.setdefault("workload", f"workload=auto with device={device}")
             _check_size(len(settings) + math.prod(map(len, values.values())))
-            settings += _combinations(composer, str(workload), str(recipe), values)
+            settings += _combinations(composer, name, recipe, values)
     if not settings:
         raise UsageError("no cell: a range is empty")
-    from_shell = composer.variables_text({key for block in blocks for key in block})
-    notes += [from_shell] if from_shell else []
+    notes[composer.variables_text({key for block in blocks for key in block})] = None
     _check_size(sum(combination.repeats for combination in settings))
     _check_one_study(settings)
-    return Sweep(settings, notes, composer.origins | origins, detected)
+    sentences = [note for note in notes if note]
+    return Sweep(settings, sentences, composer.origins | origins, detected)
+
+
+def _groups_of_block(block: Ranges, configs: ConfigFolders) -> Iterator[tuple[str, str]]:
+    """Yield each workload of a block with each recipe, which are checked when they are used."""
+    workloads = block.get("workload", [AUTO])
+    if block.get("script", [None]) != [None]:
+        workloads = [SCRIPT]
+    for workload, recipe in itertools.product(workloads, block.get("recipe", [AUTO])):
+        configs.check_choice("recipe", recipe)
+        configs.check_choice("workload", workload)
+        yield str(workload), str(recipe)
 
 
 def _check_size(cells: int) -> None:
@@ -173,14 +165,18 @@ def _blocks(
         raise UsageError("a study has one grid=; put several blocks into one grid instead")
     grid = grids[0]
     configs.check_choice("grid", grid)
-    given = {k: v for k, v in overrides.values.items() if k not in ("cluster", "grid")}
-    blocks = [{}] if grid is None else configs.grid_blocks(grid)
-    excluded = {other for key, value in given.items() for other in _replaced(key, value)}
-    blocks = [{k: v for k, v in block.items() if k not in excluded} for block in blocks]
+    typed = _without(overrides.values, ("cluster", "grid"))
+    replaced = {other for key, values in typed.items() for other in _replaced(key, values)}
+    blocks: list[Ranges] = [{}] if grid is None else configs.grid_blocks(grid)
+    blocks = [_without(block, replaced) for block in blocks]
     origins |= {key: f"grid={grid}" for block in blocks for key in block if key != ONLY_ON}
-    origins |= dict.fromkeys(given, "command line")
-    defaults = {k: v for k, v in user_groups.items() if k in ("workload", "recipe")}
-    return [defaults | block | given for block in blocks]
+    origins |= dict.fromkeys(typed, "command line")
+    defaults = _without(user_groups, ("cluster", "grid"))
+    return [defaults | block | typed for block in blocks]
+
+
+def _without(ranges: Ranges, keys: Container[str]) -> Ranges:
+    return {key: values for key, values in ranges.items() if key not in keys}
 
 
 def _replaced(key: str, values: list[Any]) -> tuple[str, ...]:
@@ -263,12 +259,7 @@ def _combinations(
     """Yield the settings of the product of `values`, with one choice of groups."""
     config = composer.compose(workload, recipe)
     check_keys(config, values)
-    for key in (key for key in values if key.removeprefix("workload.") in OWN_CODE):
-        for file in (value for value in values[key] if str(value).endswith(".py")):
-            name = file.removesuffix(".py").replace("/", ".")
-            raise UsageError(
-                f"{key}={file}: name a function of the module, e.g. {key}={name}:build"
-            )
+    _check_functions(values)
     _check_rate(config, workload, values)
     parts = [(recipe, values)] if recipe != AUTO else _by_usual_recipe(config, values)
     for name, part in parts:
@@ -279,22 +270,39 @@ def _combinations(
             raise composer.with_place(error, part) from error
 
 
+def _check_functions(values: Ranges) -> None:
+    """Refuse the file of a module in place of its function."""
+    for key, options in values.items():
+        if key.removeprefix("workload.") not in OWN_CODE:
+            continue
+        file = next((str(option) for option in options if str(option).endswith(".py")), None)
+        if file is not None:
+            module = file.removesuffix(".py").replace("/", ".")
+            raise UsageError(
+                f"{key}={file}: name a function of the module, e.g. {key}={module}:build"
+            )
+
+
 def _by_usual_recipe(config: DictConfig, values: Ranges) -> Iterator[tuple[str, Ranges]]:
     """Yield what `recipe=auto` becomes, with the values of the sweep that it is for."""
-    keys = ("workload.optimizer", "workload.schedule")
-    optimizers, schedules = (values.get(key, [OmegaConf.select(config, key)]) for key in keys)
+    optimizers = values.get("workload.optimizer", [OmegaConf.select(config, "workload.optimizer")])
+    schedules = values.get("workload.schedule", [OmegaConf.select(config, "workload.schedule")])
     for optimizer, schedule in itertools.product(optimizers, schedules):
-        chosen = {keys[0]: [optimizer], keys[1]: [schedule]}
-        part = values | {key: choice for key, choice in chosen.items() if key in values}
+        part = dict(values)
+        if "workload.optimizer" in values:
+            part["workload.optimizer"] = [optimizer]
+        if "workload.schedule" in values:
+            part["workload.schedule"] = [schedule]
         yield usual_recipe(str(optimizer), schedule), part
 
 
 def _check_rate(config: DictConfig, workload: str, values: Ranges) -> None:
     """Refuse a built-in optimizer at the learning rate that was chosen for the other one."""
-    usual, built_in = str(config.workload.get("optimizer")), [*Optimizer]
+    usual = str(config.workload.get("optimizer"))
+    if "workload.lr" in values or usual not in [*Optimizer]:
+        return
     for optimizer in values.get("workload.optimizer", []):
-        is_other = optimizer in built_in and usual in built_in and optimizer != usual
-        if is_other and "workload.lr" not in values:
+        if optimizer in [*Optimizer] and optimizer != usual:
             raise UsageError(
                 f"workload.optimizer={optimizer}: workload.lr={config.workload.lr:g} of "
                 f"workload={workload} is for {usual}; give workload.lr= too, e.g. "
@@ -316,8 +324,9 @@ def _check_one_study(sweep: list[Settings]) -> None:
     """Refuse a sweep over what a study, or a cell in it, has only one of."""
     for name in _ONE_PER_STUDY:
         value_of = operator.attrgetter(name)
-        if any(value_of(settings) != value_of(sweep[0]) for settings in sweep):
-            key = f"{name}=" if name != "cluster" else "cluster.KEY="
+        first = value_of(sweep[0])
+        if any(value_of(settings) != first for settings in sweep):
+            key = "cluster.KEY=" if name == "cluster" else f"{name}="
             raise UsageError(
                 f"{key} cannot be swept: a study has only one; submit a study for each"
             )

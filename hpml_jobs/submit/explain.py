@@ -14,7 +14,7 @@ from hpml_jobs.core.sbatch import OPTIONS, Option, parse_minutes, replacing_vari
 from hpml_jobs.core.text import few
 from hpml_jobs.core.value import Value
 from hpml_jobs.plan.cells import Plan
-from hpml_jobs.plan.workload_checks import IMAGE_KEYS
+from hpml_jobs.plan.rules import IMAGE_KEYS
 from hpml_jobs.study.snapshot import CellState
 from hpml_jobs.submit.job_requests import (
     JobRequest,

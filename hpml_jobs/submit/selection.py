@@ -17,7 +17,8 @@ from hpml_jobs.core.text import counted, few
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan import machine
-from hpml_jobs.plan.cells import Plan, PlannedCell, check_shape
+from hpml_jobs.plan.capacity import check_shape
+from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.status.states import StudyStatus, status_for_submission
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.manifest import History

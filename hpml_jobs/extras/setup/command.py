@@ -51,7 +51,7 @@ def init(
 
     Example: hpml-jobs init --print
     """
-    from hpml_jobs.extras.setup.profile import profile_text
+    from hpml_jobs.extras.setup.profile_file import profile_text
     from hpml_jobs.plan.user_config import user_config_file
 
     if show and to is not None:

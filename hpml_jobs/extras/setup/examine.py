@@ -15,8 +15,8 @@ from hpml_jobs.extras.setup import controller, node_job
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.cells import Plan
 from hpml_jobs.plan.resolve import make_plan
-from hpml_jobs.plan.settings import Settings
-from hpml_jobs.plan.sweep import Sweep, expand
+from hpml_jobs.plan.settings import Settings, Sweep
+from hpml_jobs.plan.sweep import expand
 from hpml_jobs.slurm import commands
 from hpml_jobs.submit.before_queue import (
     associations,

@@ -1,12 +1,9 @@
 """A personal profile from what SLURM, the environment and this Python say: `hpml-jobs init`."""
 
-import json
 import os
-import re
 import shutil
 import sys
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,91 +13,9 @@ from omegaconf import OmegaConf
 from hpml_jobs.core.cluster import GpuRequest, Rule
 from hpml_jobs.core.paths import conf_folder, login_name
 from hpml_jobs.core.text import counted, duration_text
+from hpml_jobs.extras.setup.profile_file import Block, Entry
 from hpml_jobs.plan.loader import cpus_per_gpu, workers_for
-from hpml_jobs.slurm.site import Association, Partition, Site
-
-INDENT = "  "
-
-_PLAIN = re.compile(r"[A-Za-z/][\w./@+-]*", re.ASCII)
-"""Texts that YAML reads as themselves, if they are none of its words."""
-
-_YAML_WORDS = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y", "n"))
-
-WIDTH = 100
-"""Columns of the file; a longer comment has lines of its own, above its key."""
-
-
-class Entry(NamedTuple):
-    """A key with its value, and where the value comes from; if not `is_set`, a commented line."""
-
-    key: str
-    value: str | int | tuple[str, ...]
-    source: str
-    is_set: bool = True
-
-    @property
-    def assignment(self) -> str:
-        """The key and the value as YAML; `# ` comes before it if it is not in effect."""
-        if isinstance(self.value, tuple):
-            text = f"[{', '.join(json.dumps(value) for value in self.value)}]"
-        else:
-            text = scalar(self.value)
-        return f"{'' if self.is_set else '# '}{self.key}: {text}"
-
-
-class Block(NamedTuple):
-    """Entries below a path of keys, e.g. ("clusters", "greene"), and a heading."""
-
-    heading: str
-    entries: tuple[Entry, ...]
-    path: tuple[str, ...] = ()
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """The entries that are in effect, as they are typed on a command line."""
-        prefix = "cluster." if self.path else ""
-        return {f"{prefix}{entry.key}": str(entry.value) for entry in self.entries if entry.is_set}
-
-
-def profile_text(head: Iterable[str], blocks: Iterable[Block]) -> str:
-    """Return the file: the lines of its head as comments, then the blocks."""
-    lines = [f"# {_one_line(line)}".rstrip() for line in head]
-    for block in blocks:
-        lines += ["", f"# ---- {_one_line(block.heading)} ----", *_block_lines(block)]
-    return "\n".join(lines) + "\n"
-
-
-def _block_lines(block: Block) -> Iterator[str]:
-    for depth, key in enumerate(block.path):
-        yield f"{INDENT * depth}{scalar(key)}:"
-    indent = INDENT * len(block.path)
-    for entry in block.entries:
-        source = _one_line(entry.source)
-        line = f"{indent}{entry.assignment}  # {source}"
-        if len(line) <= WIDTH:
-            yield line
-        else:
-            yield from textwrap.wrap(
-                source, WIDTH, initial_indent=f"{indent}## ", subsequent_indent=f"{indent}## "
-            )
-            yield indent + entry.assignment
-
-
-def scalar(value: str | int) -> str:
-    """Return a value as YAML that is read as the same value, also by OmegaConf.
-
-    >>> scalar("/scratch/me"), scalar("007"), scalar("no"), scalar(20), scalar("a: b")
-    ('/scratch/me', '"007"', '"no"', '20', '"a: b"')
-    """
-    if isinstance(value, int):
-        return str(value)
-    if _PLAIN.fullmatch(value) and value.lower() not in _YAML_WORDS:
-        return value
-    return json.dumps(value.replace("${", "\\${"), ensure_ascii=False)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+from hpml_jobs.slurm.site import Association, NodeKind, Partition, Site
 
 
 class Choice(NamedTuple):
@@ -114,25 +29,28 @@ class Choice(NamedTuple):
 _IS_DEFAULT = "SLURM's default partition"
 
 
-def choose_partition(site: Site, known: Mapping[str, Any]) -> Choice:
+def choose_partition(site: Site, profile: Mapping[str, Any]) -> Choice:
     """Return the partition: SLURM's default if it has GPUs, or the only one that has."""
-    if known["partition_rule"] == Rule.FORBIDDEN:
-        source = f"cluster={known['name']} rejects jobs that name a partition"
+    if profile["partition_rule"] == Rule.FORBIDDEN:
+        source = f"cluster={profile['name']} rejects jobs that name a partition"
         return Choice((Entry("partition", "NAME", source, is_set=False),))
     if not site.partitions:
         source = "sinfo did not answer; ask the site which partitions have GPUs"
         return Choice((Entry("partition", "NAME", source, is_set=False),))
-    chosen, reason, decision = _chosen_partition(site, is_generic=known["name"] == "slurm")
-    entries = [] if chosen is None else [Entry("partition", chosen, reason)]
-    for each in site.partitions:
-        source = f"{_IS_DEFAULT}; {_described(each)}" if each.is_default else _described(each)
-        if each.name != chosen:
-            entries.append(Entry("partition", each.name, source, is_set=False))
-        elif each.is_default and reason == _IS_DEFAULT:
-            entries[0] = Entry("partition", each.name, source)
+    chosen, reason, decision = _chosen_partition(site, is_generic=profile["name"] == "slurm")
+    first = [] if chosen is None else [Entry("partition", chosen, reason)]
+    others = []
+    for partition in site.partitions:
+        description = _described(partition)
+        is_chosen = partition.name == chosen
+        if is_chosen:
+            first = [Entry("partition", partition.name, f"{reason}; {description}")]
+        elif partition.is_default:
+            source = f"{_IS_DEFAULT}; {description}"
+            others.append(Entry("partition", partition.name, source, is_set=False))
         else:
-            entries[0] = Entry("partition", each.name, f"{reason}; {_described(each)}")
-    return Choice(tuple(entries), chosen, decision)
+            others.append(Entry("partition", partition.name, description, is_set=False))
+    return Choice((*first, *others), chosen, decision)
 
 
 def _chosen_partition(site: Site, *, is_generic: bool) -> tuple[str | None, str, str]:
@@ -141,21 +59,22 @@ def _chosen_partition(site: Site, *, is_generic: bool) -> tuple[str | None, str,
     In a profile that is made for its cluster, only the environment sets one: the site's rules
     choose it by the GPUs of a job.
     """
-    if given := os.environ.get("SBATCH_PARTITION"):
-        return given, "from SBATCH_PARTITION", ""
+    of_environment = os.environ.get("SBATCH_PARTITION")
+    if of_environment:
+        return of_environment, "from SBATCH_PARTITION", ""
     if not is_generic:
         return None, "", ""
-    up = [each for each in site.partitions if each.is_up]
-    with_gpus = [each for each in up if each.has_gpus]
-    able = [each.name for each in with_gpus or up]
-    default = next((each.name for each in site.partitions if each.is_default), None)
-    if default in able:
+    up = [partition for partition in site.partitions if partition.is_up]
+    with_gpus = [partition for partition in up if partition.has_gpus]
+    suitable = [partition.name for partition in with_gpus or up]
+    default = next((part.name for part in site.partitions if part.is_default), None)
+    if default in suitable:
         return default, _IS_DEFAULT, ""
     kind = "with GPUs " if with_gpus else ""
-    if len(able) == 1:
-        return able[0], f"the only partition {kind}that is up; SLURM's default: {default}", ""
+    if len(suitable) == 1:
+        return suitable[0], f"the only partition {kind}that is up; SLURM's default: {default}", ""
     why = "SLURM has no default" if default is None else f"SLURM's default, {default}, has no GPUs"
-    names = ", ".join(able) or "none"
+    names = ", ".join(suitable) or "none"
     return None, "", f"cluster.partition: {why}; partitions {kind}that are up: {names}"
 
 
@@ -175,35 +94,40 @@ def _gpus_text(gpu_type: str | None, gpus: int) -> str:
     return f"{gpus} {gpu_type or 'GPUs without a type'}" if gpus else "no GPU"
 
 
-def choose_gpu_type(site: Site, known: Mapping[str, Any], partition: str | None) -> Choice:
+def choose_gpu_type(site: Site, profile: Mapping[str, Any], partition: str | None) -> Choice:
     """Return the GPU type: the one with the most GPUs in the partition."""
-    types = known["gpu_types"]
+    types = profile["gpu_types"]
     if types:
-        others = ", ".join(name for name in types if name != known["gpu_type"])
-        source = f"the default of cluster={known['name']}; others: {others or 'none'}"
-        return Choice((Entry("gpu_type", known["gpu_type"], source, is_set=False),))
-    within = [each for each in site.partitions if each.name == partition] or site.partitions
+        default = profile["gpu_type"]
+        others = ", ".join(name for name in types if name != default) or "none"
+        source = f"the default of cluster={profile['name']}; others: {others}"
+        return Choice((Entry("gpu_type", default, source, is_set=False),))
+    kinds = _kinds_with_gpus(site, partition)
     totals: dict[str, int] = {}
-    has_untyped = False
-    for kind in (kind for each in within for kind in each.kinds if kind.gpus):
-        if kind.gpu_type is None:
-            has_untyped = True
-        else:
+    for kind in kinds:
+        if kind.gpu_type is not None:
             totals[kind.gpu_type] = totals.get(kind.gpu_type, 0) + kind.nodes * kind.gpus
-    where = f"in partition {partition}" if partition else "by sinfo"
     if not totals:
-        return _without_types(site, has_untyped=has_untyped)
-    order = sorted(totals, key=lambda name: (-totals[name], name))
-    rest = ", ".join(f"{totals[name]} {name}" for name in order[1:])
-    most = f"most GPUs {where} ({totals[order[0]]}); others: {rest}"
-    reason = most if rest else f"the only type {where}"
-    entries = [Entry("gpu_type", order[0], reason)]
-    entries += [
-        Entry("gpu_type", name, f"{counted(totals[name], 'GPU')} {where}", is_set=False)
-        for name in order[1:]
-    ]
-    decision = f"cluster.gpu_type={order[0]}: {reason}" if rest else ""
-    return Choice(tuple(entries), order[0], decision)
+        return _without_types(site, has_untyped=bool(kinds))
+    where = f"in partition {partition}" if partition else "by sinfo"
+    first, *rest = sorted(totals, key=lambda name: (-totals[name], name))
+    reason = f"the only type {where}"
+    decision = ""
+    if rest:
+        others = ", ".join(f"{totals[name]} {name}" for name in rest)
+        reason = f"most GPUs {where} ({totals[first]}); others: {others}"
+        decision = f"cluster.gpu_type={first}: {reason}"
+    entries = [Entry("gpu_type", first, reason)]
+    for name in rest:
+        number = counted(totals[name], "GPU")
+        entries.append(Entry("gpu_type", name, f"{number} {where}", is_set=False))
+    return Choice(tuple(entries), first, decision)
+
+
+def _kinds_with_gpus(site: Site, partition: str | None) -> list[NodeKind]:
+    """Return the kinds of nodes with GPUs of a partition; of all where that is not known."""
+    named = [part for part in site.partitions if part.name == partition]
+    return [kind for part in named or site.partitions for kind in part.kinds if kind.gpus]
 
 
 def _without_types(site: Site, *, has_untyped: bool) -> Choice:
@@ -213,7 +137,7 @@ def _without_types(site: Site, *, has_untyped: bool) -> Choice:
         return Choice((Entry("gpu_type", "TYPE", source, is_set=False),))
     if not has_untyped:
         return Choice((Entry("device", "cpu", "sinfo lists no GPU"),))
-    kinds = [kind for each in site.partitions for kind in each.kinds if kind.gpus]
+    kinds = _kinds_with_gpus(site, None)
     features = sorted({feature for kind in kinds for feature in kind.features})
     named = f"node features are {', '.join(features)}" if features else "nodes have no features"
     source = f"SLURM has no GPU types here; {named}: ask the site which of them names a GPU model"
@@ -228,11 +152,12 @@ def _without_types(site: Site, *, has_untyped: bool) -> Choice:
     )
 
 
-def choose_account(site: Site, known: Mapping[str, Any]) -> Choice:
+def choose_account(site: Site, profile: Mapping[str, Any]) -> Choice:
     """Return the account: of the environment, SLURM's default, or the only one."""
-    names = [each.account for each in site.associations]
-    if given := os.environ.get("SBATCH_ACCOUNT"):
-        chosen, source = given, "from SBATCH_ACCOUNT"
+    names = [association.account for association in site.associations]
+    of_environment = os.environ.get("SBATCH_ACCOUNT")
+    if of_environment:
+        chosen, source = of_environment, "from SBATCH_ACCOUNT"
     elif site.default_account:
         chosen, source = site.default_account, "your default account, by sacctmgr"
     elif len(names) == 1:
@@ -247,9 +172,10 @@ def choose_account(site: Site, known: Mapping[str, Any]) -> Choice:
     ]
     decision = ""
     if not entries:
-        needed = "is required here" if known["account_rule"] == Rule.REQUIRED else "may be needed"
+        is_required = profile["account_rule"] == Rule.REQUIRED
+        needed = "is required here" if is_required else "may be needed"
         source = f"{needed}; sacctmgr names none: ask the site which account you may charge"
-        entries = [Entry("account", known["account_example"], source, is_set=False)]
+        entries = [Entry("account", profile["account_example"], source, is_set=False)]
         decision = f"cluster.account {source}"
     elif not chosen:
         decision = f"cluster.account: SLURM names no default of yours: {', '.join(names)}"
@@ -258,13 +184,16 @@ def choose_account(site: Site, known: Mapping[str, Any]) -> Choice:
 
 def qos_entries(site: Site, account: str | None) -> Iterator[Entry]:
     """Yield the QOS that jobs of the account may have."""
-    empty = Association(account or "")
-    association = next((each for each in site.associations if each.account == account), empty)
-    given = os.environ.get("SBATCH_QOS")
-    if given:
-        yield Entry("qos", given, "from SBATCH_QOS")
+    association = Association(account or "")
+    for candidate in site.associations:
+        if candidate.account == account:
+            association = candidate
+            break
+    of_environment = os.environ.get("SBATCH_QOS")
+    if of_environment:
+        yield Entry("qos", of_environment, "from SBATCH_QOS")
     for qos in association.qos:
-        if qos != given:
+        if qos != of_environment:
             is_default = qos == association.default_qos
             source = "SLURM takes it by itself" if is_default else "also allowed, by sacctmgr"
             yield Entry("qos", qos, source, is_set=False)
@@ -307,17 +236,17 @@ def slurm_profile(cluster: str, why: str, site: Site) -> Profile:
     `why` says how that was chosen. Of several partitions or accounts, the one that SLURM or an
     SBATCH_ variable names as default is set, the others are comments; so is what is not known.
     """
-    known = _known(cluster)
-    partition = choose_partition(site, known)
-    gpu_type = choose_gpu_type(site, known, partition.chosen)
-    account = choose_account(site, known)
+    profile = _packaged(cluster)
+    partition = choose_partition(site, profile)
+    gpu_type = choose_gpu_type(site, profile, partition.chosen)
+    account = choose_account(site, profile)
     choices = (gpu_type, partition, account)
     entries = (
         *gpu_type.entries,
         *partition.entries,
         *account.entries,
         *qos_entries(site, account.chosen),
-        *_memory(site, partition.chosen, gpu_type.chosen or known["gpu_type"]),
+        *_memory(site, partition.chosen, gpu_type.chosen or profile["gpu_type"]),
         _BUDGET,
         *_software(),
     )
@@ -341,7 +270,7 @@ _BUDGET = Entry(
 )
 
 
-def _known(cluster: str) -> dict[str, Any]:
+def _packaged(cluster: str) -> dict[str, Any]:
     """Return the keys of a profile that comes with the program."""
     folder = conf_folder() / "cluster"
     files = [folder / "slurm.yaml", folder / f"{cluster}.yaml"]
@@ -354,25 +283,21 @@ def _known(cluster: str) -> dict[str, Any]:
 
 def _files(site: Site | None) -> Block:
     """Return the folders of studies and data, below the user's folder for large files."""
-    folders = dict(_large_folders())
-    entries = []
-    for number, (folder, source) in enumerate(folders.items()):
-        is_first = number == 0
+    entries: list[Entry] = []
+    for folder, source in dict(_large_folders()).items():
+        outputs, data = f"{folder}/hpml/outputs", f"{folder}/data"
+        is_first = not entries
         entries += [
-            Entry(
-                "outputs", f"{folder}/hpml/outputs", f"folder of the studies, {source}", is_first
-            ),
-            Entry("data.root", f"{folder}/data", f"folder of the data sets, {source}", is_first),
+            Entry("outputs", outputs, f"folder of the studies, {source}", is_first),
+            Entry("data.root", data, f"folder of the data sets, {source}", is_first),
         ]
-    if not folders:
-        ask = (
-            "ask the site for a folder that login node and compute nodes share"
-            if site is not None
-            else "default: the current folder"
-        )
-        entries += [
-            Entry("outputs", "outputs", f"folder of the studies; {ask}", is_set=False),
-            Entry("data.root", "data", f"folder of the data sets; {ask}", is_set=False),
+    if not entries:
+        remark = "default: the current folder"
+        if site is not None:
+            remark = "ask the site for a folder that login node and compute nodes share"
+        entries = [
+            Entry("outputs", "outputs", f"folder of the studies; {remark}", is_set=False),
+            Entry("data.root", "data", f"folder of the data sets; {remark}", is_set=False),
         ]
     return Block("folders", tuple(entries))
 
@@ -394,8 +319,7 @@ def _memory(site: Site, partition: str | None, gpu_type: str | None) -> Iterator
     The latter is by CPU: a cell requests one for each loader worker, whose number depends on the
     GPU, and some more.
     """
-    within = [each for each in site.partitions if each.name == partition] or site.partitions
-    kinds = [kind for each in within for kind in each.kinds if kind.gpus]
+    kinds = _kinds_with_gpus(site, partition)
     if not kinds:
         return
     share_gb = int(min(kind.memory_gb / kind.gpus for kind in kinds))
@@ -412,7 +336,7 @@ def _memory(site: Site, partition: str | None, gpu_type: str | None) -> Iterator
 
 def _minutes(site: Site, partition: str | None) -> Iterator[Entry]:
     """Yield the time limit of a cell, which a partition may not allow."""
-    limit = next((each.minutes for each in site.partitions if each.name == partition), None)
+    limit = next((part.minutes for part in site.partitions if part.name == partition), None)
     if limit is not None and limit < MINUTES:
         source = f"time limit of a cell; partition {partition} allows no more"
         yield Entry("minutes", max(1, int(limit)), source)

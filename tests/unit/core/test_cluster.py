@@ -14,7 +14,7 @@ from hpml_jobs.core.cluster import (
 )
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.sbatch import OPTIONS
-from hpml_jobs.plan.cells import check_inventory
+from hpml_jobs.plan.capacity import check_inventory
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.slurm.nodes import Node
 from tests.unit.plans import plan_of

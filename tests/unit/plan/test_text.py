@@ -11,8 +11,8 @@ from hpml_jobs.core.strategies import SyncBuffers
 from hpml_jobs.core.training_path import TrainingPath
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan import data
+from hpml_jobs.plan.rules import RULES_OF_WORKLOAD, refuse
 from hpml_jobs.plan.sweep import expand
-from hpml_jobs.plan.workload_checks import check_model_keys
 from hpml_jobs.submit.explain import preview_of
 from hpml_jobs.submit.selection import select
 from tests.unit.builders import DIGITS, a_cell
@@ -58,10 +58,10 @@ def test_synthetic_tokens_train_a_model_of_ones_own(working_folder):
     words = ("workload=custom", "workload.model=mygpt:build", "workload.data=tokens", "batch=2")
     size = ("workload.vocab=50", "workload.context=8", "workload.images=64")
     (settings,) = expand([*words, *size, "cluster=local", "device=cpu"], multirun=False).settings
-    check_model_keys(settings.workload, ())
+    refuse(RULES_OF_WORKLOAD, settings.workload)
     assert (settings.workload.vocab, settings.workload.units_per_sample) == (50, 8)
     with pytest.raises(UsageError, match=r"needs workload.layers=, .*; workload=gpt_nano has them"):
-        check_model_keys(replace(settings.workload, model="gpt"), ())
+        refuse(RULES_OF_WORKLOAD, replace(settings.workload, model="gpt"))
 
 
 def test_text_without_a_window_asks_for_text(tmp_path):
@@ -128,11 +128,11 @@ def test_keys_that_do_not_fit_are_refused(tmp_path, changes, words):
 
 def test_shape_is_read_by_transformers_and_own_models_only():
     with pytest.raises(UsageError, match=r"workload.width=8 with workload.model=digits_cnn: only"):
-        check_model_keys(replace(DIGITS, width=8), ())
+        refuse(RULES_OF_WORKLOAD, replace(DIGITS, width=8))
     with pytest.raises(UsageError, match=r"workload.data=text needs workload.context="):
-        check_model_keys(replace(NANO, model="own:build", context=None), ())
+        refuse(RULES_OF_WORKLOAD, replace(NANO, model="own:build", context=None))
     own = replace(NANO, data="own:dataset", model="own:build", layers=None)
-    check_model_keys(own, {"workload.classes"})
+    refuse(RULES_OF_WORKLOAD, own)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,385 @@
+"""Rules for the values of a command line: each returns why they are refused, or None.
+
+The rules of a tuple are applied in its order, and the first refusal is raised. Types check
+themselves (`Settings`, `Cell`, `Workload`, …). What nodes can give is checked in `capacity`, and
+what a data set has where it is read, in `data` and `own_code`.
+"""
+
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import ParamSpec
+
+from hpml_jobs.core.built_in import DATASETS, GPT, MODEL_NAMES, MODELS, SHAPE_KEYS, TOKEN_DATA
+from hpml_jobs.core.cell import Cell
+from hpml_jobs.core.data_files import BYTE_DATA, TOKENS
+from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.script import ScriptLauncher
+from hpml_jobs.core.strategies import Device, Loader, Strategy
+from hpml_jobs.core.text import did_you_mean
+from hpml_jobs.core.workload import Loss, Optimizer, Workload
+from hpml_jobs.plan.settings import Settings, Sweep
+
+Judged = ParamSpec("Judged")
+
+
+def refuse(
+    rules: Iterable[Callable[Judged, str | None]], *args: Judged.args, **kwargs: Judged.kwargs
+) -> None:
+    """Apply rules one after another.
+
+    Raises:
+        UsageError: with the refusal of the first rule that is broken.
+    """
+    for rule in rules:
+        refusal = rule(*args, **kwargs)
+        if refusal is not None:
+            raise UsageError(refusal)
+
+
+# ---- keys that contradict each other ----
+
+
+def ladder_chooses_batches(sweep: Sweep) -> str | None:
+    """A ladder is given without batch=."""
+    if sweep.first.ladder.start and "batch" in sweep.origins:
+        return "batch= with a ladder: it chooses the batches; use ladder.start=N instead"
+    return None
+
+
+def global_batch_gives_batch(sweep: Sweep) -> str | None:
+    """A global batch is given without batch=."""
+    first = sweep.first
+    if first.global_batch is not None and "batch" in sweep.origins:
+        return (
+            f"batch= with global_batch=: the batch per GPU follows from it ({first.batch} on "
+            f"gpus={first.gpus}); leave batch= out ({sweep.origins['batch']})"
+        )
+    return None
+
+
+# ---- scripts ----
+
+KEYS_OF_SCRIPT = ("script", "args", "launcher", "window", "stop")
+"""The keys that only a cell with a script reads."""
+
+READ_WITH_SCRIPT = frozenset(
+    [
+        *(*KEYS_OF_SCRIPT, "workload.unit", "gpus", "nodes", "batch", "global_batch", "strategy"),
+        *("gpu_type", "device", "threads", "loader_workers", "seed", "repeats", "study"),
+        *("outputs", "minutes", "pack", "rerun", "collect_after", "retries"),
+    ]
+)
+"""The keys that a cell with a script reads, beside those of the cluster."""
+
+STRATEGIES_OF_SCRIPT = (Strategy.DDP, Strategy.FSDP, Strategy.DP, Strategy.ALLREDUCE)
+"""What a script may have; allreduce if it averages gradients without a wrapper."""
+
+
+def _given_keys(sweep: Sweep) -> list[str]:
+    """Return the keys of the command line, then those of the grid."""
+    origins = sweep.origins.items()
+    typed = [key for key, origin in origins if origin == "command line"]
+    return typed + [key for key, origin in origins if origin.startswith("grid=")]
+
+
+def keys_of_scripts_have_a_script(sweep: Sweep) -> str | None:
+    """Keys that only scripts read are given with script=."""
+    if sweep.first.script is not None:
+        return None
+    lone = next((key for key in _given_keys(sweep) if key in KEYS_OF_SCRIPT), None)
+    if lone is None:
+        return None
+    return f"{lone}= without script=: only a script has it; add script=train.py"
+
+
+def script_reads_the_keys(sweep: Sweep) -> str | None:
+    """With script=, no key is given that the script decides by itself."""
+    script = sweep.first.script
+    if script is None:
+        return None
+    for key in _given_keys(sweep):
+        if key not in READ_WITH_SCRIPT and not key.startswith("cluster"):
+            return (
+                f"{key}= with script={script}: the script decides it by itself; leave {key}= out, "
+                "or pass it in args="
+            )
+    return None
+
+
+def python_starts_one_process(sweep: Sweep) -> str | None:
+    """launcher=python is given no more processes or nodes than it can start."""
+    start = "launcher=python starts one process"
+    for settings in sweep.settings:
+        script = settings.script_of_cell
+        if script is None or script.launcher is not ScriptLauncher.PYTHON:
+            continue
+        if (settings.nodes or 1) > 1:
+            return f"nodes={settings.nodes}: {start} on one node; use launcher=torchrun"
+        is_fixed = settings.device is Device.CPU and not script.has_placeholder("gpus")
+        if settings.gpus > 1 and is_fixed:
+            return (
+                f"gpus={settings.gpus} with device=cpu: {start}, which does not learn how many it "
+                "is to start: write {gpus} into args=, or use launcher=torchrun"
+            )
+    return None
+
+
+def script_has_one_strategy(sweep: Sweep) -> str | None:
+    """strategy= says which one the script has."""
+    strategies = list(dict.fromkeys(settings.strategy for settings in sweep.settings))
+    is_one = len(strategies) == 1 and strategies[0] in STRATEGIES_OF_SCRIPT
+    if sweep.first.script is None or is_one:
+        return None
+    return (
+        f"strategy={','.join(strategies)} with script={sweep.first.script}: say which one it has, "
+        f"{', '.join(STRATEGIES_OF_SCRIPT[:-1])} or {STRATEGIES_OF_SCRIPT[-1]}"
+    )
+
+
+def script_gets_swept_values(sweep: Sweep) -> str | None:
+    """A batch or a seed that is swept has its place in args=."""
+    script = sweep.first.script_of_cell
+    if script is None:
+        return None
+    for key, names in (("batch", ("batch", "global_batch")), ("seed", ("seed",))):
+        values = sorted({getattr(settings, key) for settings in sweep.settings})
+        if len(values) > 1 and not any(script.has_placeholder(name) for name in names):
+            return (
+                f"{key}={','.join(map(str, values))}, but args has no {{{key}}}: all cells would "
+                f"be equal; write it where the script takes it, e.g. args='--{key} {{{key}}}'"
+            )
+    return None
+
+
+def gpus_divide_over_nodes(sweep: Sweep) -> str | None:
+    """In a sweep of gpus= and nodes=, the GPUs of each cell divide over its nodes."""
+    if len(sweep.settings) == 1:
+        return None  # the cell says it
+    with_nodes = [(s.gpus, s.nodes) for s in sweep.settings if s.nodes is not None]
+    uneven = next(((gpus, nodes) for gpus, nodes in with_nodes if gpus % nodes), None)
+    if uneven is None:
+        return None
+    gpus_by_nodes: dict[int, list[str]] = {}
+    for gpus, nodes in dict.fromkeys(with_nodes):
+        if gpus % nodes == 0:
+            gpus_by_nodes.setdefault(nodes, []).append(str(gpus))
+    lines = [f"-m gpus={','.join(gpus)} nodes={nodes}" for nodes, gpus in gpus_by_nodes.items()]
+    remedy = "leave nodes= out for as few nodes as hold the GPUs"
+    if lines:
+        remedy += f", or submit one line per nodes= to the same study: {', then '.join(lines)}"
+    return f"gpus={uneven[0]} does not divide over nodes={uneven[1]}: {remedy}"
+
+
+RULES_OF_SWEEP = (
+    ladder_chooses_batches,
+    global_batch_gives_batch,
+    keys_of_scripts_have_a_script,
+    script_reads_the_keys,
+    python_starts_one_process,
+    script_has_one_strategy,
+    script_gets_swept_values,
+    gpus_divide_over_nodes,
+)
+
+# ---- options that no cell would use: one is enough, as cells of one GPU share the baseline ----
+
+
+def options_of_ranks_need_ranks(sweep: Sequence[Settings], cells: Sequence[Cell]) -> str | None:
+    """set_epoch=, sync_buffers= and options of DDP's buckets are given with several ranks."""
+    if any(cell.strategy.under_torchrun and cell.gpus > 1 for cell in cells):
+        return None
+    remedy = "use strategy=ddp with gpus=2 or more"
+    if not all(settings.set_epoch for settings in sweep):
+        return f"set_epoch=false: no cell has ranks that share the data; {remedy}"
+    buffers = next((s.sync_buffers for s in sweep if s.sync_buffers is not None), None)
+    if buffers is not None:
+        return f"sync_buffers={buffers.value}: no cell has several ranks; {remedy}"
+    if any(settings.path_on(Device.CPU).buckets_label for settings in sweep):
+        return (
+            "bucket_cap_mb, gradient_as_bucket_view and static_graph: no cell has several ranks; "
+            f"{remedy}"
+        )
+    return None
+
+
+def reshard_needs_fsdp(sweep: Sequence[Settings], cells: Sequence[Cell]) -> str | None:
+    """reshard=false is given with cells that gather parameters."""
+    if all(settings.reshard for settings in sweep) or not all(cell.reshard for cell in cells):
+        return None
+    return "reshard=false: no cell gathers parameters; use strategy=fsdp with gpus=2 or more"
+
+
+RULES_OF_OPTIONS = (options_of_ranks_need_ranks, reshard_needs_fsdp)
+
+
+def workers_need_their_loader(sweep: Sequence[Settings]) -> str | None:
+    """loader_workers= is given with a loader that has workers."""
+    workers = next((settings.loader_workers for settings in sweep if settings.loader_workers), None)
+    if workers is None or any(settings.loader is not Loader.DEVICE for settings in sweep):
+        return None
+    return (
+        f"loader_workers={workers} with loader=device: the device makes the batches; leave "
+        "loader_workers= out"
+    )
+
+
+# ---- a workload: what is built in, and what transformers and tokens have ----
+
+IMAGE_KEYS = ("classes", "image_size")
+"""The keys of a workload that nothing reads where the data are tokens."""
+
+
+def names_are_known(workload: Workload) -> str | None:
+    """Data, model, loss and optimizer are built in, or refer to the user's code."""
+    choices = {"data": DATASETS, "model": MODEL_NAMES, "loss": [*Loss], "optimizer": [*Optimizer]}
+    for key, names in choices.items():
+        name = getattr(workload, key)
+        if ":" not in name and name not in names:
+            return (
+                f"workload.{key}={name}: choose one of {', '.join(names)}, or your own pkg.mod:name"
+                f"{did_you_mean(name, names)}"
+            )
+    return None
+
+
+def unit_is_that_of_data(workload: Workload) -> str | None:
+    """The unit is that of a built-in data set."""
+    dataset = DATASETS.get(workload.data)
+    if dataset is None or workload.unit in (None, dataset.unit):
+        return None
+    return (
+        f"workload.unit={workload.unit}: workload.data={workload.data} has {dataset.unit.value}; "
+        "leave workload.unit= out"
+    )
+
+
+def facts_are_those_of_data(workload: Workload) -> str | None:
+    """The classes and the image size are those of a built-in data set."""
+    dataset = DATASETS.get(workload.data)
+    for key in IMAGE_KEYS:
+        value = getattr(workload, key)
+        fact = getattr(dataset, key, None)
+        if fact is not None and value != fact:
+            return (
+                f"workload.{key}={value}: workload.data={workload.data} has {key}={fact}; leave "
+                f"workload.{key}= out"
+            )
+    return None
+
+
+def image_size_fits_model(workload: Workload) -> str | None:
+    """A built-in model accepts the image size."""
+    model = MODELS.get(workload.model)
+    if model is None:
+        return None
+    least, most = model.image_sizes
+    if least <= workload.image_size <= most:
+        return None
+    accepted = f"{least:g}" if least == most else f"{least:g} or more"
+    return (
+        f"workload.image_size={workload.image_size}: workload.model={workload.model} accepts "
+        f"{accepted}"
+    )
+
+
+def padded_vocab_is_of_gpt(workload: Workload) -> str | None:
+    """Only the built-in transformer pads its vocabulary."""
+    if workload.padded_vocab is None or workload.model == GPT:
+        return None
+    return (
+        f"workload.padded_vocab={workload.padded_vocab} with workload.model={workload.model}: only "
+        f"workload.model={GPT} pads its vocabulary; leave workload.padded_vocab= out"
+    )
+
+
+def gpt_has_its_shape(workload: Workload) -> str | None:
+    """The built-in transformer has each number of its shape."""
+    if workload.model != GPT:
+        return None
+    what = f"workload.model={GPT}"
+    return _missing(workload, SHAPE_KEYS, what, "; workload=gpt_nano has them")
+
+
+def _missing(workload: Workload, keys: Iterable[str], what: str, remedy: str = "") -> str | None:
+    missing = [f"workload.{key}=" for key in keys if getattr(workload, key) is None]
+    return f"{what} needs {', '.join(missing)}{remedy}" if missing else None
+
+
+def gpt_reads_tokens(workload: Workload) -> str | None:
+    """The data of the built-in transformer are tokens, or the user's own."""
+    is_readable = workload.data in TOKEN_DATA or ":" in workload.data
+    if workload.model != GPT or is_readable:
+        return None
+    return (
+        f"workload.model={GPT} with workload.data={workload.data}: it reads tokens; use "
+        f"workload.data={', '.join(BYTE_DATA)}, {TOKENS} or your own pkg.mod:dataset"
+    )
+
+
+def image_model_reads_images(workload: Workload) -> str | None:
+    """The data of the other built-in models are images."""
+    if workload.model not in MODELS or workload.data not in TOKEN_DATA:
+        return None
+    return (
+        f"workload.model={workload.model} with workload.data={workload.data}: it reads images; use "
+        f"workload.model={GPT} or your own pkg.mod:build"
+    )
+
+
+def shape_is_of_gpt(workload: Workload) -> str | None:
+    """The other built-in models have no number of a transformer's shape."""
+    key = next((key for key in SHAPE_KEYS if getattr(workload, key) is not None), None)
+    if workload.model not in MODELS or key is None:
+        return None
+    return (
+        f"workload.{key}={getattr(workload, key)} with workload.model={workload.model}: only "
+        f"workload.model={GPT} reads it; leave workload.{key}= out"
+    )
+
+
+def tokens_have_a_context(workload: Workload) -> str | None:
+    """The length of a sample of tokens is given; of synthetic ones, also their number."""
+    if workload.data not in TOKEN_DATA:
+        return None
+    keys = ("context", "vocab") if workload.data == TOKENS else ("context",)
+    return _missing(workload, keys, f"workload.data={workload.data}")
+
+
+RULES_OF_WORKLOAD = (
+    names_are_known,
+    unit_is_that_of_data,
+    facts_are_those_of_data,
+    image_size_fits_model,
+    padded_vocab_is_of_gpt,
+    gpt_has_its_shape,
+    gpt_reads_tokens,
+    image_model_reads_images,
+    shape_is_of_gpt,
+    tokens_have_a_context,
+)
+
+
+def tokens_have_no_image_keys(workload: Workload, given: Container[str]) -> str | None:
+    """Keys of images are not among the `given` keys where the data are tokens."""
+    key = next((key for key in IMAGE_KEYS if f"workload.{key}" in given), None)
+    if workload.data not in TOKEN_DATA or key is None:
+        return None
+    return f"workload.{key}= with workload.data={workload.data}: tokens have no {key}; leave it out"
+
+
+# ---- cells whose data are counted ----
+
+
+def iterations_fit_into_an_epoch(
+    settings: Settings, workload: Workload, global_batch: int
+) -> str | None:
+    """An epoch has as many full iterations as iterations= asks for."""
+    images = workload.images or 0
+    if not settings.iterations or (settings.data.limit or 0) <= images:
+        return None
+    most = images // global_batch
+    remedy = f"iterations<={most}, or " if most > 1 else ""
+    return (
+        f"iterations={settings.iterations}: an epoch has {most} full ones ({images:,} "
+        f"{workload.samples_name}, batch={settings.batch} on gpus={settings.gpus}): use {remedy}a "
+        "smaller batch="
+    )

@@ -1,0 +1,388 @@
+"""The steps of `make_plan`, in their order: each takes what is known of a plan and adds to it.
+
+The first line of a step says what it gives; one that only refuses or notifies gives nothing new.
+What it needs beside the sweep is said after that.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from hpml_jobs.core.cluster import Cluster, Launcher
+from hpml_jobs.core.environment import refusal
+from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.paths import resolve_path
+from hpml_jobs.core.strategies import Device, Loader
+from hpml_jobs.plan import machine, rules
+from hpml_jobs.plan.capacity import check_shape
+from hpml_jobs.plan.cells import (
+    PlannedCell,
+    ResolvedWorkload,
+    device_of,
+    drafts_of,
+    placed,
+    planned_cells,
+    with_workers,
+)
+from hpml_jobs.plan.data import NO_TRIAL, TrialRequest, resolve_workload, with_facts
+from hpml_jobs.plan.draft import GivenWorkload, Notify, PlanDraft, given_workload
+from hpml_jobs.plan.loader import chooser
+from hpml_jobs.plan.own_code import examined, working_tree
+from hpml_jobs.plan.path import origins_of_path, with_path
+from hpml_jobs.plan.script import refuse_other_exchange, script_workload
+from hpml_jobs.plan.settings import Settings
+from hpml_jobs.slurm import commands
+from hpml_jobs.study.selection import check_name
+from hpml_jobs.study.study import Study
+
+TRIED_SAMPLES = 2
+"""Samples of a batch that is tried at submission."""
+
+# ---- from the command line alone ----
+
+
+def refuse_shadowing_files(plan: PlanDraft) -> PlanDraft:
+    """Refuse to submit from a folder in which jobs would find a file instead of Python's module."""
+    folder = Path.cwd()
+    packages = (path.parent for path in folder.glob("*/__init__.py"))
+    python_own = sys.stdlib_module_names - {"test"}  # which no program imports
+    files = [path for path in [*folder.glob("*.py"), *packages] if path.stem in python_own]
+    if files:
+        raise UsageError(
+            f"{files[0]} has the name of a module of Python, and jobs would import it instead: "
+            "rename it, or submit from another folder"
+        )
+    return plan
+
+
+def say_notes_of_sweep(plan: PlanDraft) -> PlanDraft:
+    """Say what was decided when the command line was read."""
+    for note in plan.sweep.notes:
+        plan.notify(note)
+    return plan
+
+
+def refuse_contradicting_keys(plan: PlanDraft) -> PlanDraft:
+    """Refuse keys that contradict each other, or that a script decides."""
+    rules.refuse(rules.RULES_OF_SWEEP, plan.sweep)
+    return plan
+
+
+def draft_cells(plan: PlanDraft) -> PlanDraft:
+    """Give the drafts of all cells, and the origins of keys that follow from other keys."""
+    first = plan.sweep.first
+    drafts = [draft for settings in plan.sweep.settings for draft in drafts_of(settings)]
+    origins = dict(plan.origins)
+    if first.global_batch:
+        origins["batch"] = "global_batch / gpus / accumulate"
+    if first.iterations:
+        origins["data.limit"] = "iterations x gpus x batch"
+    return replace(plan, drafts=tuple(drafts), origins=origins)
+
+
+def check_this_machine(plan: PlanDraft) -> PlanDraft:
+    """Say where a machine without GPUs decides the device; refuse variables that its cells inherit.
+
+    Needs the drafts. The jobs of a cluster refuse the variables that they inherit themselves.
+    """
+    cpus = len(os.sched_getaffinity(0))
+    for settings, cell, _ in plan.drafts:
+        cluster = settings.cluster
+        if cluster.launcher is not Launcher.LOCAL or cluster.hosts:
+            continue
+        is_default = settings.device is None and cluster.device is None
+        if is_default and cell.device is Device.CPU:
+            plan.notify("no NVIDIA GPU answers here: device=cpu")
+        if cell.device is Device.CPU and cell.processes * cell.threads > cpus:
+            plan.notify(
+                f"more processes than the {cpus} CPUs of this machine: speedups of such cells "
+                "measure the scheduler; use fewer gpus="
+            )
+        refused = refusal(os.environ, cell.device, communicates=cell.processes > 1)
+        if plan.sending and refused:
+            raise UsageError(refused)
+    return plan
+
+
+def say_sizes_of_iterations(plan: PlanDraft) -> PlanDraft:
+    """Say how to get speedups where cells of several sizes train on other numbers of samples."""
+    sweep = plan.sweep
+    if not sweep.first.iterations:
+        return plan
+    limits_of_batch: dict[int, set[int | None]] = {}
+    for settings in sweep.settings:
+        limits_of_batch.setdefault(settings.batch, set()).add(settings.data.limit)
+    has_sizes = len({settings.gpus for settings in sweep.settings}) > 1
+    if has_sizes and any(len(limits) > 1 for limits in limits_of_batch.values()):
+        largest = max(settings.data.limit or 0 for settings in sweep.settings)
+        plan.notify(
+            f"iterations={sweep.first.iterations} trains more samples on more GPUs, so there will "
+            f"be no speedups: for these use data.limit={largest} instead, which is the same for "
+            "all sizes"
+        )
+    return plan
+
+
+def refuse_unused_options(plan: PlanDraft) -> PlanDraft:
+    """Refuse options that no cell would use. Needs the drafts."""
+    cells = [draft.cell for draft in plan.drafts]
+    rules.refuse(rules.RULES_OF_OPTIONS, plan.sweep.settings, cells)
+    rules.refuse([rules.workers_need_their_loader], plan.sweep.settings)
+    return plan
+
+
+# ---- from the cluster and the study ----
+
+
+def check_cluster(plan: PlanDraft) -> PlanDraft:
+    """Give the cluster with its GPU types; to submit, refuse one that does not accept jobs.
+
+    Without `fetch` (`hpml-jobs plan`) this machine may be one without sbatch. Needs the cluster of
+    the sweep.
+    """
+    cluster = plan.cluster
+    is_slurm = cluster.launcher is Launcher.SLURM
+    if is_slurm:
+        commands.ask_cluster(cluster.clusters)
+    if not plan.sending:
+        return plan
+    if is_slurm and not cluster.gpu_types:
+        cluster = msgspec.structs.replace(cluster, gpu_types=_listed_gpu_types())
+    cluster.check()
+    if is_slurm and plan.fetch:
+        machine.check_can_submit(cluster)
+    return replace(plan, cluster=cluster)
+
+
+def _listed_gpu_types() -> dict[str, int]:
+    """Return the GPU types that sinfo lists, with the most GPUs that a node has of each."""
+    gpus_per_node: dict[str, int] = {}
+    for node in commands.inventory():
+        if node.gpu_type and node.gpus:
+            gpus_per_node[node.gpu_type] = max(node.gpus, gpus_per_node.get(node.gpu_type, 0))
+    return gpus_per_node
+
+
+def choose_gpu_types(plan: PlanDraft) -> PlanDraft:
+    """Give the drafts GPU types: as given, else the cluster's default. Needs the cluster."""
+    drafts = [
+        draft._replace(gpu_type=_gpu_type(draft.settings, plan.cluster, plan.notify))
+        for draft in plan.drafts
+    ]
+    return replace(plan, drafts=tuple(drafts))
+
+
+def _gpu_type(settings: Settings, cluster: Cluster, notify: Notify) -> str | None:
+    """Return the GPU type to request; None without GPUs, or on a local machine."""
+    wants_gpus = device_of(settings) is Device.CUDA or cluster.request_gpus_for_cpu
+    if not wants_gpus or cluster.launcher is Launcher.LOCAL:
+        return None
+    gpu_type = cluster.gpu_type_for(settings.gpu_type)
+    if settings.gpu_type is None and gpu_type is not None:
+        notify(
+            f"GPU type: {gpu_type}, the default of cluster={cluster.name} (change it: gpu_type=)"
+        )
+    return gpu_type
+
+
+def choose_training_path(plan: PlanDraft) -> PlanDraft:
+    """Give the drafts the keys that `path=auto` becomes, and origins. Needs GPU types."""
+    drafts = tuple(with_path(draft, plan.cluster, plan.notify) for draft in plan.drafts)
+    origins = origins_of_path(plan.drafts, drafts) | dict(plan.origins)
+    return replace(plan, drafts=drafts, origins=origins)
+
+
+def name_study(plan: PlanDraft) -> PlanDraft:
+    """Give the study: of the given name, or WORKLOAD-CLUSTER[-GPUTYPE].
+
+    Needs GPU types. A study of a newer version is refused.
+    """
+    study = Study(resolve_path(plan.sweep.first.outputs) / _study_name(plan))
+    study.check_schema()
+    return replace(plan, study=study)
+
+
+def _study_name(plan: PlanDraft) -> str:
+    first = plan.sweep.first
+    if first.study is not None:
+        return check_name(first.study)
+    workloads = dict.fromkeys(draft.settings.workload.name for draft in plan.drafts)
+    parts = ["_".join(workloads), first.cluster.name]
+    if first.cluster.launcher is Launcher.SLURM:
+        parts += sorted({draft.gpu_type for draft in plan.drafts if draft.gpu_type is not None})
+    return check_name("-".join(parts))
+
+
+def keep_cluster_of_study(plan: PlanDraft) -> PlanDraft:
+    """Give the SLURM cluster that has the study's jobs, where none is given.
+
+    Needs the study.
+
+    Raises:
+        UsageError: another one is given; its jobs may have the same numbers.
+    """
+    study, cluster = plan.named_study, plan.cluster
+    earlier = study.last_cluster() if plan.sending else None
+    if earlier is None or Launcher.LOCAL in (earlier.launcher, cluster.launcher):
+        return plan
+    history = study.history()
+    has_jobs = bool(history.sent or history.unanswered)
+    if earlier.clusters == cluster.clusters or not has_jobs:
+        return plan
+    if earlier.clusters is None or cluster.clusters is not None:
+        raise UsageError(
+            f"cluster.clusters={cluster.clusters}: the jobs of study {study.name} are on "
+            f"{earlier.clusters or 'the cluster of this machine (SLURM_CLUSTERS was not set)'}; "
+            "use another study="
+        )
+    commands.ask_cluster(earlier.clusters)
+    return replace(plan, cluster=msgspec.structs.replace(cluster, clusters=earlier.clusters))
+
+
+def choose_workers_and_nodes(plan: PlanDraft) -> PlanDraft:
+    """Give the drafts loader workers and nodes, cell by cell.
+
+    Needs GPU types and the study, whose cells keep the number of workers that it has, unless
+    numbers are compared.
+    """
+    numbers = {settings.loader_workers for settings in plan.sweep.settings}
+    are_compared = len(numbers) > 1
+    choose = chooser(plan.cluster, None if are_compared else plan.study, plan.notify)
+    drafts = [placed(with_workers(draft, choose), plan.cluster) for draft in plan.drafts]
+    return replace(plan, drafts=tuple(drafts))
+
+
+def leave_out_equal_workers(plan: PlanDraft) -> PlanDraft:
+    """Give the drafts without loader_workers=null where it is the number it is compared with.
+
+    Needs loader workers.
+    """
+    given = {settings.loader_workers for settings in plan.sweep.settings}
+    chosen = {draft.cell.loader_workers for draft in plan.drafts}
+    is_equal = None in given and len(chosen) == 1 and len(given) > 1
+    if not is_equal:
+        return plan
+    plan.notify(
+        f"loader_workers=null is {max(chosen)} here, so there is nothing to compare: name two "
+        "numbers, e.g. loader_workers=2,4"
+    )
+    drafts = (draft for draft in plan.drafts if draft.settings.loader_workers is not None)
+    return replace(plan, drafts=tuple(drafts))
+
+
+def check_capacity(plan: PlanDraft) -> PlanDraft:
+    """To submit, refuse cells that the cluster can never run. Needs workers and nodes."""
+    if plan.sending:
+        for draft in plan.drafts:
+            check_shape(draft.shape(plan.cluster), draft.cell, plan.cluster)
+    return plan
+
+
+# ---- from the data and the user's code ----
+
+
+def resolve_workloads(plan: PlanDraft) -> PlanDraft:
+    """Give each workload with its images counted, and origins; each is looked at once.
+
+    Needs the cluster. To submit, a small batch of the user's code is tried for each batch of the
+    sweep.
+    """
+    given = dict.fromkeys(given_workload(settings) for settings in plan.sweep.settings)
+    if plan.sweep.first.script is None:
+        workloads = {workload: _resolved(workload, plan) for workload in given}
+    else:
+        workloads = _of_script(given, plan)
+    return replace(plan, workloads=workloads, origins=dict(plan.origins) | _derived(workloads))
+
+
+def _resolved(given: GivenWorkload, plan: PlanDraft) -> ResolvedWorkload:
+    workload, root = given
+    counted = with_facts(workload, root, plan.cluster, plan.sweep.origins, plan.notify)
+    if workload.own_code:
+        request = _trial(given, plan.sweep.settings) if plan.sending else NO_TRIAL
+        counted = examined(counted, root, plan.cluster, request, plan.notify)
+    resolved = resolve_workload(counted, root, plan.cluster, fetch=plan.fetch, notify=plan.notify)
+    return ResolvedWorkload(resolved, root, working_tree(Path.cwd(), resolved.code))
+
+
+def _trial(given: GivenWorkload, sweep: Iterable[Settings]) -> TrialRequest:
+    """Return the batches to try of one workload: of two samples, where a cell has one, also one."""
+    users = [settings for settings in sweep if given_workload(settings) == given]
+    wanted = [settings for settings in users if settings.try_batch]
+    devices = {device_of(settings) for settings in wanted}
+    device = Device.CUDA if Device.CUDA in devices else Device.CPU
+    batches = {min(TRIED_SAMPLES, settings.ladder.start or settings.batch) for settings in wanted}
+    as_tensors = any(settings.loader is Loader.DEVICE for settings in users)
+    return TrialRequest(device, tuple(sorted(batches)), as_tensors)
+
+
+def _of_script(
+    given: Iterable[GivenWorkload], plan: PlanDraft
+) -> dict[GivenWorkload, ResolvedWorkload]:
+    script = script_workload(plan.sweep.first, plan.notify)
+    refuse_other_exchange(plan.sweep.settings)
+    tree = working_tree(Path.cwd(), script.code)
+    return {workload: ResolvedWorkload(script, workload.root, tree) for workload in given}
+
+
+def _derived(workloads: Mapping[GivenWorkload, ResolvedWorkload]) -> dict[str, str]:
+    """Return the origin of the keys whose values are those of the data and the model."""
+    return {
+        f"workload.{key}": "derived from data and model"
+        for given, resolved in workloads.items()
+        for key in ("classes", "parameters", "images", "context")
+        if getattr(given.workload, key) != getattr(resolved.workload, key)
+    }
+
+
+def expand_cells(plan: PlanDraft) -> PlanDraft:
+    """Give the complete cells: per batch of a ladder, per repeat. Needs drafts and workloads."""
+    cells: list[PlannedCell] = []
+    for draft in plan.drafts:
+        workload = plan.workloads[given_workload(draft.settings)]
+        cells += planned_cells(draft, workload, plan.cluster)
+    return replace(plan, cells=tuple(cells))
+
+
+def leave_out_duplicates(plan: PlanDraft) -> PlanDraft:
+    """Give each cell once. Needs the cells."""
+    unique = {planned.cell.digest: planned for planned in plan.cells}
+    if len(unique) < len(plan.cells):
+        reason = ""
+        if any(planned.cell.gpus == 1 for planned in plan.cells):
+            reason = ": with gpus=1 all strategies share one baseline (single)"
+        plan.notify(
+            f"{len(plan.cells)} combinations are {len(unique)} cells{reason}, duplicates are left "
+            "out"
+        )
+    return replace(plan, cells=tuple(unique.values()))
+
+
+def name_cells(plan: PlanDraft) -> PlanDraft:
+    """Give the cells names that are unique in the study. Needs the study, and each cell once.
+
+    Where 6 digits of the hash are those of another cell, of this plan or of the study, the later
+    cell has more. The same cells get the same names again, because a study's cells keep theirs.
+    """
+    study = plan.named_study
+    history = study.history()
+    digests: dict[str, str | None] = {}  # of the cell that has each name
+
+    def is_free(slug: str, digest: str) -> bool:
+        if slug not in digests:
+            copy = history.copy_of(slug)  # a cell without its folder keeps its name
+            digests[slug] = study.cell(slug).digest() or (copy.cell.digest if copy else None)
+        return digests[slug] in (None, digest)
+
+    cells = []
+    for planned in plan.cells:
+        digest = planned.cell.digest
+        slug = next((slug for slug in planned.cell.slugs() if is_free(slug, digest)), None)
+        if slug is not None:
+            digests[slug] = digest
+            cells.append(planned._replace(slug=slug))
+    return replace(plan, cells=tuple(cells))

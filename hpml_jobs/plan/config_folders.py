@@ -47,7 +47,8 @@ class ConfigFolders:
     def check_choice(self, group: str, choice: Any, place: str = "") -> None:
         """Refuse a choice that a group does not have; `place` says where it was made."""
         choices = self.choices(group)
-        if choice is not None and choice not in choices:
+        is_known = isinstance(choice, str) and choice in choices
+        if choice is not None and not is_known:
             raise UsageError(f"{place or group}={choice}: {one_of(str(choice), choices)}")
         if choice is not None and self.users is not None:
             read_yaml(choices[choice])  # Hydra's own complaints do not name the line

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from hpml_jobs.checks import GROUPS, Check
+from hpml_jobs.checks.result import Check
+from hpml_jobs.checks.study import GROUPS
 from hpml_jobs.core.check_result import Affected, Level, Tier
 
 HEAD = """\

@@ -1,44 +1,68 @@
 """Checks for cells of a study that ran on the same node at the same time."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from hpml_jobs.checks.peers import Peer
 from hpml_jobs.checks.result import Observation, check, names
 from hpml_jobs.core.check_result import TIMES, Level, Tier
-from hpml_jobs.core.text import counted
+from hpml_jobs.core.record import Record
+from hpml_jobs.core.text import counted, utc_time
 
 OVERLAP_LIMIT = timedelta(seconds=1)
 
 
+class Stay(NamedTuple):
+    """When a cell ran, and where."""
+
+    slug: str
+    started: datetime | None
+    ended: datetime | None
+    hosts: frozenset[str]
+    uuids: frozenset[str]
+
+
+def _stay_of(record: Record) -> Stay:
+    attempt, ranks = record.attempt, record.ranks
+    return Stay(
+        slug=record.slug,
+        started=utc_time(attempt.started),
+        ended=utc_time(attempt.ended),
+        hosts=frozenset(attempt.hosts) | {rank.host for rank in ranks},
+        uuids=frozenset(uuid for rank in ranks for uuid in rank.device_uuids),
+    )
+
+
 class Concurrent(NamedTuple):
-    """By slug, the other cells that ran on the same hosts, or GPUs, at the same time."""
+    """By slug, the stay of each cell, and the others on its hosts, or GPUs, at the same time."""
 
-    on_hosts: dict[str, list[Peer]]
-    on_devices: dict[str, list[Peer]]
+    stays: dict[str, Stay]
+    on_hosts: dict[str, list[Stay]]
+    on_devices: dict[str, list[Stay]]
 
 
-def concurrent_cells(study: Sequence[Peer]) -> Concurrent:
-    """Return which cells ran beside which; on a host for longer than 1 s."""
+def concurrent_cells(records: Iterable[Record]) -> Concurrent:
+    """Return which measured cells of a study ran beside which; on a host for longer than 1 s."""
+    stays = [_stay_of(record) for record in records if not record.imported]
     return Concurrent(
-        _concurrent(study, lambda peer: peer.hosts, OVERLAP_LIMIT),
-        _concurrent(study, lambda peer: peer.uuids, timedelta(0)),
+        {stay.slug: stay for stay in stays},
+        _concurrent(stays, lambda stay: stay.hosts, OVERLAP_LIMIT),
+        _concurrent(stays, lambda stay: stay.uuids, timedelta(0)),
     )
 
 
 def _concurrent(
-    study: Sequence[Peer], where: Callable[[Peer], frozenset[str]], least: timedelta
-) -> dict[str, list[Peer]]:
+    study: Sequence[Stay], where: Callable[[Stay], frozenset[str]], least: timedelta
+) -> dict[str, list[Stay]]:
     """Return the cells that shared a place for longer than `least`, in the study's order.
 
     One sweep from the first start to the last; its time grows with the cells, and with the pairs
     that are found.
     """
     spans = [
-        (peer.started, peer.ended, number)
-        for number, peer in enumerate(study)
-        if peer.started and peer.ended and peer.ended - peer.started > least
+        (stay.started, stay.ended, number)
+        for number, stay in enumerate(study)
+        if stay.started and stay.ended and stay.ended - stay.started > least
     ]
     running: dict[str, list[tuple[datetime, int]]] = {}
     beside: dict[int, set[int]] = {number: set() for _, _, number in spans}
@@ -56,32 +80,36 @@ def _concurrent(
 
 
 @check("overlap", Level.WARN, Tier.NUMBER, *TIMES)
-def overlapping_cells(peer: Peer, concurrent: Concurrent) -> list[Observation | None]:
+def overlapping_cells(record: Record, concurrent: Concurrent) -> list[Observation | None]:
     """Another cell of the study ran on the same node at the same time: cells on one node slow each
     other down 1.5 to 3 times. Or it used the same GPUs: the time of neither is its own.
 
     Limit: {OVERLAP_LIMIT.seconds} s of overlap on a node, none on a GPU
     Fix: resubmit the cells with cluster.isolate=serial (rerun=true), or both cells (rerun=true)
     """
-    return [_on_nodes(peer, concurrent), _on_gpus(peer, concurrent)]
+    stay = concurrent.stays.get(record.slug)
+    if stay is None:
+        return []
+    return [_on_nodes(stay, concurrent.on_hosts), _on_gpus(stay, concurrent.on_devices)]
 
 
-def _on_nodes(peer: Peer, concurrent: Concurrent) -> Observation | None:
-    if peer.record.imported or not (peer.started and peer.ended and peer.hosts):
+def _on_nodes(stay: Stay, neighbours: Mapping[str, Sequence[Stay]]) -> Observation | None:
+    if not (stay.started and stay.ended and stay.hosts):
         return None
-    others = concurrent.on_hosts.get(peer.slug)
+    others = neighbours.get(stay.slug)
     if not others:
-        return Observation(True, f"no other cell of the study ran on {names(sorted(peer.hosts))}")
-    seconds = _longest(peer.started, peer.ended, others).total_seconds()
-    where = names(host for host in sorted(peer.hosts) if any(host in o.hosts for o in others))
+        return Observation(True, f"no other cell of the study ran on {names(sorted(stay.hosts))}")
+    seconds = _longest(stay.started, stay.ended, others).total_seconds()
+    shared = stay.hosts.intersection(host for other in others for host in other.hosts)
+    beside_it, where = names(other.slug for other in others), names(sorted(shared))
     return Observation(
         False,
-        f"{names(o.slug for o in others)} ran on {where} for up to {seconds:.0f} s of it",
+        f"{beside_it} ran on {where} for up to {seconds:.0f} s of it",
         "resubmit the cells with cluster.isolate=serial (rerun=true)",
     )
 
 
-def _longest(started: datetime, ended: datetime, others: Iterable[Peer]) -> timedelta:
+def _longest(started: datetime, ended: datetime, others: Iterable[Stay]) -> timedelta:
     """Return the longest time that one of the others ran between two times."""
     longest = timedelta(0)
     for other in others:
@@ -92,12 +120,12 @@ def _longest(started: datetime, ended: datetime, others: Iterable[Peer]) -> time
     return longest
 
 
-def _on_gpus(peer: Peer, concurrent: Concurrent) -> Observation | None:
-    if not (peer.uuids and peer.started and peer.ended):
+def _on_gpus(stay: Stay, neighbours: Mapping[str, Sequence[Stay]]) -> Observation | None:
+    if not (stay.uuids and stay.started and stay.ended):
         return None
-    others = concurrent.on_devices.get(peer.slug)
+    others = neighbours.get(stay.slug)
     if not others:
-        gpus = counted(len(peer.uuids), "GPU")
+        gpus = counted(len(stay.uuids), "GPU")
         return Observation(True, f"no other cell of the study used its {gpus}")
     return Observation(
         False,

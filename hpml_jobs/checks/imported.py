@@ -1,7 +1,7 @@
 """Plausibility checks of imported timings, as a CSV file reports them."""
 
+from hpml_jobs.checks.comparison import Run
 from hpml_jobs.checks.correctness import faster_than_peak
-from hpml_jobs.checks.peers import Peer, PeerTable
 from hpml_jobs.checks.quality import too_few_iterations
 from hpml_jobs.checks.result import Observation, check
 from hpml_jobs.checks.waiting import loader_bound
@@ -17,7 +17,7 @@ LEAST_TIMINGS = 3
 
 
 @check("imported-row", Level.FAIL, Tier.NUMBER, *TIMES)
-def implausible_row(peer: Peer, table: PeerTable) -> list[Observation | None]:
+def implausible_row(run: Run) -> list[Observation | None]:
     """The numbers of an imported row contradict each other, so some of them are wrong. Its
     iterations are not those of so many images, GPUs and images per GPU (Tables 1 to 3). A part of
     the epoch is longer than the epoch (Tables 1 and 2). Computation and communication do not add up
@@ -32,15 +32,15 @@ def implausible_row(peer: Peer, table: PeerTable) -> list[Observation | None]:
     {LEAST_TIMINGS} timings or more
     Fix: correct the row as the reason says, or import measured timings with fractions of a second
     """
-    record, imported = peer.record, peer.record.imported
+    record, imported = run.record, run.record.imported
     if imported is None:
         return []
     return [
         _iterations(record, imported),
         _parts(imported),
         _sum(imported),
-        _residual(peer, imported, table),
-        _resolution(peer, imported, table),
+        _residual(run, imported),
+        _resolution(run, imported),
     ]
 
 
@@ -105,16 +105,14 @@ def _sum(imported: Imported) -> Observation | None:
     )
 
 
-def _residual(peer: Peer, imported: Imported, table: PeerTable) -> Observation | None:
-    gpus = peer.place.gpus
+def _residual(run: Run, imported: Imported) -> Observation | None:
+    gpus, baseline = run.row.gpus, run.baseline
     if imported.compute_s is None or imported.comm_s is None:
         return None
-    baselines = [other.record.imported for other in table.baselines(peer)]
-    if gpus < 2 or not baselines:
+    if gpus < 2 or baseline is None:
         return None
-    shares = [
-        t / gpus for timing in baselines if timing for t in (timing.epoch_s, timing.train_s) if t
-    ]
+    times_s = [time_s for timing in baseline.runs for time_s in (timing.epoch_s, timing.train_s)]
+    shares = [time_s / gpus for time_s in times_s if time_s]
     equal = [share for share in shares if abs(imported.compute_s / share - 1) <= RESIDUAL_MATCH]
     return Observation(
         not equal,
@@ -126,16 +124,17 @@ def _residual(peer: Peer, imported: Imported, table: PeerTable) -> Observation |
     )
 
 
-def _resolution(peer: Peer, imported: Imported, table: PeerTable) -> Observation | None:
-    timings = len(table.imported_s)
+def _resolution(run: Run, imported: Imported) -> Observation | None:
+    times_s = run.table.imported_s
+    timings = len(times_s)
     if imported.rate is not None or timings < LEAST_TIMINGS:
         return None
-    if not table.whole_seconds:
+    if any(epoch_s != round(epoch_s) for epoch_s in times_s):
         return Observation(True, f"some of {timings} timings have a fraction of a second")
     return Observation(
         False,
         f"none of {timings} timings has a fraction of a second, so this one is uncertain by "
-        f"{percent_text(0.5 / peer.epoch_s)}",
+        f"{percent_text(0.5 / imported.epoch_s)}",
         "import timings with fractions of a second",
         Level.WARN,
         Tier.TABLE,

@@ -398,7 +398,7 @@ def _holding(study: Study, status: "StudyStatus | HpmlError") -> Holding:
 
 def _speedup(status: "StudyStatus") -> Speedup | None:
     """Return the speedup on the most GPUs, there at the largest batch; None if there is none."""
-    from hpml_jobs.checks import checked_groups
+    from hpml_jobs.checks.study import checked_groups
     from hpml_jobs.results.cells import cell_results
 
     states = {state.slug: state for state in status.states}

@@ -4,7 +4,7 @@ import difflib
 import re
 import time
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 
 MOST_DIGITS = 18
 """Digits of a number that is read from a text; Python itself refuses more than 4,300."""
@@ -188,6 +188,12 @@ def iso_time(text: str) -> datetime | None:
     except (ValueError, OverflowError, OSError):  # a year out of range
         return None
     return moment if is_sound else None
+
+
+def utc_time(text: str) -> datetime | None:
+    """Return an ISO 8601 time, in UTC where it names no zone; None where the text is none."""
+    moment = iso_time(text)
+    return moment if moment is None or moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def unix_time(text: str) -> float | None:

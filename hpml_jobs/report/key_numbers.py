@@ -1,12 +1,12 @@
 """Key numbers of one record with their units, as the command `record` shows them."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from hpml_jobs.checks import check_study
 from hpml_jobs.checks.gpu_peaks import flop_of
+from hpml_jobs.checks.study import check_study
 from hpml_jobs.core import formulas
 from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.cell import Outcome
@@ -17,7 +17,9 @@ from hpml_jobs.core.text import percent_text
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.choose.cost import measured_peak
 from hpml_jobs.report.frame.numbers import DASH, count, gb_per_s, seconds, significant
+from hpml_jobs.results.cells import cell_results
 from hpml_jobs.results.figures import NAMES, PHASES, bandwidth, figures_of, gpu_figures
+from hpml_jobs.results.groups import group
 from hpml_jobs.results.rows import gradient_bytes_of
 from hpml_jobs.study.snapshot import FolderSnapshot
 
@@ -35,12 +37,12 @@ class CellSummary(Value, frozen=True, kw_only=True):
     checks: tuple[CheckResult, ...] = ()
 
 
-def summarize(snapshots: Iterable[FolderSnapshot]) -> list[CellSummary]:
+def summarize(snapshots: Sequence[FolderSnapshot]) -> list[CellSummary]:
     """Return the key numbers of every cell of a study; its records are checked with each other."""
     records = {snapshot.folder.slug: _record_of(snapshot) for snapshot in snapshots}
-    checks = check_study([record for record in records.values() if isinstance(record, Record)])
+    checks = check_study(group(cell_results(snapshots, {})), records)
     return [
-        record if isinstance(record, CellSummary) else _summary(record, checks[slug])
+        record if isinstance(record, CellSummary) else _summary(record, checks.get(slug, ()))
         for slug, record in records.items()
     ]
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from hpml_jobs.checks import checked_groups
+from hpml_jobs.checks.study import checked_groups
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.conditions import CODE, LOADER_WORKERS, SCRIPT, UNRECORDED
 from hpml_jobs.core.features import features, in_order, load, merged, with_added

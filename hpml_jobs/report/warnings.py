@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from hpml_jobs.checks import GROUPS
 from hpml_jobs.checks.result import names
+from hpml_jobs.checks.study import GROUPS
 from hpml_jobs.core.check_result import Affected, CheckResult, Level, Tier
 from hpml_jobs.core.text import counted, listed
 from hpml_jobs.report.frame import captions

@@ -166,6 +166,11 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
             return None
         return self._by_place.get(Place(row.reference, row.batch_per_gpu))
 
+    def plain_loop(self, row: Row) -> Row | None:
+        """Return the plain loop on one GPU that a row's ratios are against; None without it."""
+        reference = self.reference(row)
+        return reference if reference is not None and reference.is_baseline else None
+
 
 def group(
     cells: Iterable[CellResult], baseline: Baseline = Baseline.SINGLE

@@ -6,10 +6,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpml_jobs.checks import check_study
+from hpml_jobs.checks.study import check_study
 from hpml_jobs.core.cell import CellFile, Outcome
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.text import duration_text, unix_time
+from hpml_jobs.results.cells import cell_results
+from hpml_jobs.results.groups import group
 from hpml_jobs.slurm.commands import ask_cluster
 from hpml_jobs.status.evidence import evidence_of, jobs_of_cell, shared_jobs
 from hpml_jobs.status.query import SlurmSnapshot, query_slurm
@@ -145,7 +147,7 @@ def _with_checks(
     states: Mapping[str, CellState], snapshots: Sequence[FolderSnapshot]
 ) -> list[CellState]:
     """Return the states with the checks of their records, compared with each other."""
-    checks = check_study([snapshot.record for snapshot in snapshots if snapshot.record])
+    checks = check_study(group(cell_results(snapshots, states)), states)
     return [
         msgspec.structs.replace(state, checks=checks.get(slug, ())) if state.recorded else state
         for slug, state in states.items()

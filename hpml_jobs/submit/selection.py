@@ -6,8 +6,8 @@ from typing import NamedTuple
 import msgspec
 
 from hpml_jobs import __version__
-from hpml_jobs.checks import check_record
 from hpml_jobs.checks.disturbance import is_worth_repeating
+from hpml_jobs.checks.study import check_record
 from hpml_jobs.core.cell import Cell, CellFile, Outcome
 from hpml_jobs.core.cluster import Launcher, Shape
 from hpml_jobs.core.errors import HpmlError, UsageError

@@ -12,7 +12,7 @@ from math import log, sqrt
 from random import Random
 from typing import NamedTuple
 
-from hpml_jobs.checks import checked_groups
+from hpml_jobs.checks.study import checked_groups
 from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.formulas import coverage_of_range
 from hpml_jobs.core.statistics import interval, ratio_interval

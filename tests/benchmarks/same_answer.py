@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from hpml_jobs.checks import checked_groups
+from hpml_jobs.checks.study import checked_groups
 from hpml_jobs.core.check_result import Level, Tier
 from hpml_jobs.core.place import Place, place_of
 from hpml_jobs.report.choose.rules import Wish, choose

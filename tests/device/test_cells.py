@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hpml_jobs import checks
+from hpml_jobs.checks import study as checks
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.strategies import Loader
 from tests import device

@@ -1,10 +1,11 @@
 """Clean records, which every check passes, and changes of them that make one fire."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
+from hpml_jobs.checks.study import check_study
 from hpml_jobs.core.cell import Cell, Outcome, Protocol
 from hpml_jobs.core.check_result import CheckResult
 from hpml_jobs.core.formulas import gradient_bytes
@@ -19,6 +20,8 @@ from hpml_jobs.core.measurements import (
 )
 from hpml_jobs.core.record import Attempt, Facts, Model, Neighbours, Record
 from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.results.cells import CellResult
+from hpml_jobs.results.groups import group
 from tests.unit.builders import DIGITS, MODEL, a_cell, a_record
 
 Change = Callable[[Record], Record]
@@ -83,6 +86,12 @@ def clean_record(of: Cell = DDP4, epoch_s: float = 8.0, **changes: Any) -> Recor
         memory = Memory(allocated_bytes=2**30, reserved_bytes=2**31, retries=0, ooms=0)
         clean = change_epoch("timed", launch_s=0.01, memory=memory)(clean)
     return replace(clean, **changes)
+
+
+def check_records(records: Sequence[Record]) -> dict[str, tuple[CheckResult, ...]]:
+    """The results of the checks of a study of these records, by slug."""
+    cells = [CellResult(slug=r.slug, cell=r.cell, record=r, outcome=r.outcome) for r in records]
+    return check_study(group(cells), [record.slug for record in records])
 
 
 def baseline_record(**changes: Any) -> Record:

@@ -260,7 +260,7 @@ Checks = dict[str, tuple[CheckResult, ...]]
 def given_checks(monkeypatch) -> Checks:
     """Results of checks by slug, for a test to fill: no other check is made."""
     checks: Checks = {}
-    monkeypatch.setattr("hpml_jobs.checks.check_study", lambda records: checks)
+    monkeypatch.setattr("hpml_jobs.checks.study.check_study", lambda groups, slugs: checks)
     return checks
 
 

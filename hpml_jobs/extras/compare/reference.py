@@ -7,7 +7,7 @@ from statistics import median
 import msgspec
 
 from hpml_jobs import __version__
-from hpml_jobs.checks import checked_groups
+from hpml_jobs.checks.study import checked_groups
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import Affected, Level
 from hpml_jobs.core.conditions import WORKLOAD

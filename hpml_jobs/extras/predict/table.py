@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple, Self
 
 import msgspec
 
-from hpml_jobs.checks import checked_groups
+from hpml_jobs.checks.study import checked_groups
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.place import Setup

@@ -6,7 +6,7 @@ The rules are in docs/choose.md.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, NamedTuple, Self
 
-from hpml_jobs.checks import checked_groups
+from hpml_jobs.checks.study import checked_groups
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import HpmlError

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from hpml_jobs.checks.peers import EFFICIENCY_LIMIT
+from hpml_jobs.checks.efficiency import EFFICIENCY_LIMIT
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.text import counted, listed
 from hpml_jobs.report.frame.captions import mark, unit, units

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from hpml_jobs.checks import check_record
+from hpml_jobs.checks.study import check_record
 from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.checks import check_record, check_study
+from hpml_jobs.checks.study import check_record
 from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.measurements import Card, Microbenchmark
 from tests.unit.check_cases import (
@@ -11,6 +11,7 @@ from tests.unit.check_cases import (
     change_facts,
     change_rank,
     change_trace,
+    check_records,
     clean_record,
     imported_record,
     result_of,
@@ -116,5 +117,5 @@ PARTS_OF_A_ROW = {"s of an epoch of", "compute_s and comm_s are"}
 )
 def test_imported_timing_without_its_data_gives_no_result(changes, present):
     row = imported_record(**changes)
-    reasons = [r.reason for r in check_study([row])[row.slug] if r.check == "imported-row"]
+    reasons = [r.reason for r in check_records([row])[row.slug] if r.check == "imported-row"]
     assert {words for words in PARTS_OF_A_ROW if any(words in r for r in reasons)} == present

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs import checks
-from hpml_jobs.checks import check_record, check_study
+from hpml_jobs.checks import study as checks
+from hpml_jobs.checks.study import check_record
 from hpml_jobs.core.cell import Cell, Outcome, Protocol
 from hpml_jobs.core.check_result import TIMES, Affected, Level, Tier, in_short
 from hpml_jobs.core.measurements import CollectiveKind, Compilation, Memory, Stalls, Step, Volume
@@ -34,6 +34,7 @@ from tests.unit.check_cases import (
     change_scheduling,
     change_step,
     change_trace,
+    check_records,
     clean_record,
     imported_record,
     late_rank,
@@ -588,22 +589,6 @@ BESIDE = [
         "2 loader workers in total for 4 GPUs; single-1gpu-b32-digits-",
     ),
     CheckCase(
-        "power-cap",
-        WARN,
-        change_card(samples=samples_at(1100, "sw_power_cap")),
-        "1 GPU at the power limit, at 1100 MHz or more; the median of ddp-4gpu",
-    ),
-    CheckCase(
-        "threads",
-        WARN,
-        lambda old: replace(
-            old,
-            cell=replace(old.cell, threads=4),
-            ranks=tuple(replace(r, threads=4) for r in old.ranks),
-        ),
-        "4 threads per process, single-1gpu-b32-digits-",
-    ),
-    CheckCase(
         "other-days",
         WARN,
         with_attempt_times("2026-10-04T10:00", "2026-10-04T10:05"),
@@ -639,7 +624,7 @@ def test_record_check_fires_on_its_case(case):
 @pytest.mark.parametrize("case", BESIDE, ids=case_id)
 def test_peer_check_fires_on_its_case(case):
     one = case.change(clean_record(case.cell))
-    results = check_study([one, baseline_record()])[one.slug]
+    results = check_records([one, baseline_record()])[one.slug]
     (result,) = [r for r in results if r.check == case.check and case.words in r.reason]
     assert result.level is case.level
 
@@ -661,7 +646,7 @@ def test_each_violated_part_of_a_check_has_its_own_line():
 
 def test_threads_other_than_requested_and_than_the_baseline_are_two_lines():
     four = replace(clean_record(), ranks=tuple(replace(r, threads=4) for r in clean_record().ranks))
-    results = check_study([four, baseline_record()])[four.slug]
+    results = check_records([four, baseline_record()])[four.slug]
     assert [(r.level, r.remedy) for r in results if r.check == "threads"] == [
         (WARN, "unset OMP_NUM_THREADS in the job's environment"),
         (WARN, "resubmit all cells with one threads="),
@@ -669,16 +654,28 @@ def test_threads_other_than_requested_and_than_the_baseline_are_two_lines():
 
 
 @pytest.mark.parametrize(
-    ("changes", "tiers"),
+    ("changes", "differing"),
     [
-        ({"container": "new.sif"}, [Tier.TABLE]),
-        ({"container": "new.sif", "driver": "535.1"}, [Tier.TABLE, Tier.LIST]),
+        ({"container": "new.sif"}, "container new.sif"),
+        ({"container": "new.sif", "driver": "535.1"}, "driver 535.1"),
     ],
 )
-def test_another_system_is_listed_only_where_a_condition_differs(changes, tiers):
+def test_other_systems_are_compared_within_a_table(changes, differing):
     other = change_facts(**changes)(clean_record())
-    results = check_study([other, baseline_record()])[other.slug]
-    assert [r.tier for r in results if r.check == "conditions"] == tiers
+    results = check_records([other, baseline_record()])[other.slug]
+    (result,) = [r for r in results if r.check == "conditions"]
+    assert result.tier is Tier.TABLE
+    assert f"in {differing} (theirs" in result.reason
+    assert result.reason.count("theirs") == 1
+
+
+def test_gpu_at_its_power_limit_is_compared_with_its_table():
+    capped = change_card(samples=samples_at(1100, "sw_power_cap"))(clean_record())
+    usual = change_card(0, samples=samples_at(1410, "none"))(baseline_record())
+    result = result_of(check_records([capped, usual])[DDP4.slug], "power-cap")
+    assert result.level is Level.WARN
+    text = "1 GPU at the power limit, at 1100 MHz or more; the median of ddp-4gpu"
+    assert text in result.reason
 
 
 def test_few_lanes_leave_what_was_learned_alone():
@@ -711,7 +708,7 @@ def test_script_that_failed_after_its_timed_window_has_a_warning():
 def test_threads_that_a_script_sets_are_to_be_requested():
     record = clean_record(a_cell(batch=32, script=Script(path="train.py")))
     ranks = tuple(replace(rank, threads=5) for rank in record.ranks)
-    found = result_of(check_study([replace(record, ranks=ranks)])[record.slug], "threads")
+    found = result_of(check_records([replace(record, ranks=ranks)])[record.slug], "threads")
     assert found.reason.endswith(": set threads=5, as the script does")
 
 
@@ -747,7 +744,7 @@ def test_script_whose_processes_all_pass_over_all_data_is_found():
         for rank in shared.ranks
     )
     same, other = (
-        check_study([alone, each])[shared.slug] for each in (shared, replace(shared, ranks=ranks))
+        check_records([alone, each])[shared.slug] for each in (shared, replace(shared, ranks=ranks))
     )
     assert result_of(same, "epoch-samples").level is Level.PASS
     found = result_of(other, "epoch-samples")
@@ -773,7 +770,7 @@ def test_clean_record_passes_every_check():
 
 def test_clean_study_passes_and_every_check_has_a_case():
     """A clean study passes every check, and each check has a case that makes it fire."""
-    by_slug = check_study(clean_study())
+    by_slug = check_records(clean_study())
     assert [in_short(results) for results in by_slug.values()] == ["", "", ""]
     names = {result.check for results in by_slug.values() for result in results}
     assert (
@@ -787,7 +784,7 @@ def test_clean_study_passes_and_every_check_has_a_case():
         - OF_OTHERS
     )
     assert names | OF_OTHERS == {case.check for case in [*ALONE, *BESIDE]} | {
-        *("scatter", "epoch-samples"),
+        *("scatter", "epoch-samples", "power-cap"),
     }
 
 
@@ -824,7 +821,7 @@ def test_reason_of_few_samples_does_not_count():
 def test_out_of_memory_record_is_not_checked():
     oom = a_record(a_cell(), outcome=Outcome.OOM, reason="out of memory", ranks=(), model=None)
     assert check_record(oom) == ()
-    assert check_study([oom, clean_record()])[oom.slug] == ()
+    assert check_records([oom, clean_record()]).keys() == {DDP4.slug}
 
 
 def test_unknown_gpu_and_cpu_skip_the_flops_check():
@@ -871,7 +868,7 @@ def test_conditions_check_warns_only_the_outlier():
     others = [clean_record(a_cell(batch=batch)) for batch in (32, 128, 256, 512)]
     levels = {
         slug: result_of(results, "conditions").level
-        for slug, results in check_study([odd, *others]).items()
+        for slug, results in check_records([odd, *others]).items()
     }
     assert levels.pop(odd.slug) is Level.WARN
     assert {*levels.values()} == {Level.PASS}
@@ -880,21 +877,21 @@ def test_conditions_check_warns_only_the_outlier():
 def test_conditions_check_warns_cell_unlike_its_baseline():
     others = [clean_record(a_cell(batch=batch)) for batch in (64, 128, 256, 512)]
     odd = change_facts(torch="2.7.1")(baseline_record())
-    by_slug = check_study([clean_record(), odd, *others])
+    by_slug = check_records([clean_record(), odd, *others])
     assert result_of(by_slug[DDP4.slug], "conditions").level is Level.WARN
     assert result_of(by_slug[others[0].slug], "conditions").level is Level.PASS
 
 
 def test_efficiency_above_one_due_to_data_loading_warns():
     waiting = change_epoch("timed", stall_s=14.0)(baseline_record(epoch_s=44.0))
-    result = result_of(check_study([clean_record(), waiting])[DDP4.slug], "efficiency")
+    result = result_of(check_records([clean_record(), waiting])[DDP4.slug], "efficiency")
     assert result.level is Level.WARN
     assert "1.38 over 4 GPUs (limit 1.05), 0.957 without data loading" in result.reason
 
 
 def test_differing_loader_workers_of_dp_and_ddp_warn():
     dp = clean_record(a_cell(batch=32, strategy=Strategy.DP), attempt=attempt_an_hour_later())
-    by_slug = check_study([clean_record(), dp])
+    by_slug = check_records([clean_record(), dp])
     result = result_of(by_slug[DDP4.slug], "loader-workers")
     assert result.level is Level.WARN
     assert f"8 loader workers in total for 4 GPUs; {dp.slug} has 2" in result.reason
@@ -904,9 +901,9 @@ def test_differing_loader_workers_of_dp_and_ddp_warn():
 def test_cells_of_both_loaders_are_not_compared():
     settings = {"loader": Loader.DEVICE, "loader_workers": 0}
     one = clean_record(a_cell(gpus=1, batch=32, strategy=Strategy.SINGLE, **settings), epoch_s=99.0)
-    results = check_study([clean_record(), one])[DDP4.slug]
+    results = check_records([clean_record(), one])[DDP4.slug]
     assert not {"efficiency", "loader-workers"} & {result.check for result in results}
-    both = check_study([clean_record(a_cell(batch=32, **settings)), one])
+    both = check_records([clean_record(a_cell(batch=32, **settings)), one])
     assert result_of(both[one.slug], "efficiency").level is Level.WARN
 
 
@@ -919,7 +916,7 @@ def test_comparisons_need_plain_baseline_and_same_treatment():
         a_cell(batch=32, strategy=Strategy.DP, recipe=scaled), attempt=attempt_an_hour_later()
     )
     result = {
-        result.check: result.level for result in check_study([clean_record(), one, dp])[DDP4.slug]
+        result.check: result.level for result in check_records([clean_record(), one, dp])[DDP4.slug]
     }
     assert "efficiency" not in result
     assert "loader-workers" not in result
@@ -927,14 +924,16 @@ def test_comparisons_need_plain_baseline_and_same_treatment():
 
 def test_overlap_of_one_second_is_ignored():
     later = with_attempt_times("2026-10-01T10:05", "2026-10-01T10:10")(baseline_record())
-    assert result_of(check_study([clean_record(), later])[DDP4.slug], "overlap").level is Level.PASS
+    assert (
+        result_of(check_records([clean_record(), later])[DDP4.slug], "overlap").level is Level.PASS
+    )
 
 
 def test_overlap_is_checked_across_tables_other_checks_not():
     other = clean_record(
         a_cell(batch=32, workload=replace(DIGITS, lr=0.1)), facts=replace(FACTS, torch="1")
     )
-    results = check_study([clean_record(), other])[DDP4.slug]
+    results = check_records([clean_record(), other])[DDP4.slug]
     assert result_of(results, "overlap").level is Level.WARN
     assert "conditions" not in {result.check for result in results}
 
@@ -944,7 +943,7 @@ def test_overlap_is_checked_across_tables_other_checks_not():
 
 def results_of_row(record):
     """The results of a row that is alone in its study."""
-    return check_study([record])[record.slug]
+    return check_records([record])[record.slug]
 
 
 ELSEWHERE = [
@@ -995,7 +994,7 @@ def test_parts_of_an_imported_row_mark_their_own_tables():
         imported_record(2, epoch_s=15.0),
         imported_record(4, epoch_s=10.0, compute_s=6.0, comm_s=12.0, iterations=400),
     ]
-    results = check_study(rows)[rows[2].slug]
+    results = check_records(rows)[rows[2].slug]
     assert [(r.level, r.tier, r.affects) for r in results if r.check == "imported-row"] == [
         (FAIL, Tier.NUMBER, (times, split, bandwidth)),  # iterations
         (FAIL, Tier.NUMBER, (times, split)),  # comm_s
@@ -1011,11 +1010,11 @@ def test_imported_compute_equal_to_baseline_over_n_warns():
         imported_record(1, epoch_s=24.0),
         imported_record(4, epoch_s=10.5, compute_s=6.0, comm_s=4.5),
     )
-    result = result_of(check_study([one, four])[four.slug], "imported-row")
+    result = result_of(check_records([one, four])[four.slug], "imported-row")
     assert result.level is Level.WARN
     assert "compute_s is 6 s, the baseline's time / 4 is 6 s" in result.reason
     measured = imported_record(4, epoch_s=10.5, compute_s=6.5, comm_s=4.0)
-    assert result_of(check_study([one, measured])[four.slug], "imported-row").level is Level.PASS
+    assert result_of(check_records([one, measured])[four.slug], "imported-row").level is Level.PASS
 
 
 def test_imported_whole_seconds_are_flagged_as_coarse():
@@ -1023,23 +1022,23 @@ def test_imported_whole_seconds_are_flagged_as_coarse():
         imported_record(gpus, epoch_s=seconds)
         for gpus, seconds in ((1, 24.0), (2, 15.0), (4, 10.0))
     ]
-    result = result_of(check_study(rows)[rows[2].slug], "imported-row")
+    result = result_of(check_records(rows)[rows[2].slug], "imported-row")
     assert result.level is Level.WARN
     assert "uncertain by 5 %" in result.reason
     rows[0] = imported_record(1, epoch_s=24.3)
-    assert result_of(check_study(rows)[rows[2].slug], "imported-row").level is Level.PASS
+    assert result_of(check_records(rows)[rows[2].slug], "imported-row").level is Level.PASS
 
 
 def test_imported_dates_are_compared():
     rows = [imported_record(1, date="2023-03-01"), imported_record(4, date="2023-03-09")]
-    assert result_of(check_study(rows)[rows[0].slug], "other-days").level is Level.WARN
+    assert result_of(check_records(rows)[rows[0].slug], "other-days").level is Level.WARN
 
 
 def test_scattered_repeats_are_flagged():
     runs = [
         clean_record(a_cell(batch=32, repeat=n), epoch_s=s) for n, s in enumerate((8.0, 7.2, 9.12))
     ]
-    for results in check_study(runs).values():
+    for results in check_records(runs).values():
         result = result_of(results, "scatter")
         assert result.level is Level.WARN
         assert "3 runs from 7.2 to 9.12 s, IQR is 12 % of the median (limit 10 %)" in result.reason
@@ -1047,7 +1046,7 @@ def test_scattered_repeats_are_flagged():
 
 def test_failed_checks_have_a_short_summary():
     worse = change_messages(count=1)(change_rank(1, threads=8)(clean_record()))
-    results = check_study([worse])[worse.slug]
+    results = check_records([worse])[worse.slug]
     assert in_short(results) == "1 failed check: messages; 1 warning: threads"
 
 

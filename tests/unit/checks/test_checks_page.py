@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from hpml_jobs.checks import GROUPS, MEASURED, check_study, imported
-from tests.unit.check_cases import baseline_record, clean_record, imported_record
+from hpml_jobs.checks import imported
+from hpml_jobs.checks.study import GROUPS, MEASURED
+from tests.unit.check_cases import baseline_record, check_records, clean_record, imported_record
 
 PAGE = (Path(__file__).parents[3] / "docs" / "checks.md").read_text()
 CHECKS = [check for group in GROUPS.values() for check in group]
@@ -38,7 +39,7 @@ def test_limits_on_the_page_are_those_of_the_messages():
     clean = [clean_record(), baseline_record()]
     whole = {"train_s": 10.2, "compute_s": 8.2, "comm_s": 2.0, "iterations": 391}
     elsewhere = imported_record(**whole)
-    results = [*check_study(clean)[clean[0].slug], *check_study([elsewhere])[elsewhere.slug]]
+    results = [*check_records(clean)[clean[0].slug], *check_records([elsewhere])[elsewhere.slug]]
     with_limit = [result for result in results if LIMIT.search(result.reason)]
     assert len({result.check for result in with_limit}) >= 12
     for result in with_limit:

@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.checks import check_record
 from hpml_jobs.checks.disturbance import MEASURE_AGAIN, is_worth_repeating
+from hpml_jobs.checks.study import check_record
 from hpml_jobs.core.check_result import TIMES, Affected, Level, Tier
 from hpml_jobs.core.measurements import CollectiveKind, Step
 from tests.unit.builders import a_cell

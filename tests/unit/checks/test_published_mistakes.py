@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.checks import check_record, check_study
+from hpml_jobs.checks.study import check_record
 from hpml_jobs.core import formulas
 from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.errors import UsageError
@@ -25,6 +25,7 @@ from tests.unit.check_cases import (
     change_model,
     change_phases,
     change_rank,
+    check_records,
     clean_record,
     imported_record,
     result_of,
@@ -103,7 +104,7 @@ def test_e6_speedup_is_not_multiplied_by_number_of_gpus(builder):
         )
         for repeat in (0, 1)
     ]
-    beyond = result_of(check_study(runs)[DDP4.slug], "efficiency")
+    beyond = result_of(check_records(runs)[DDP4.slug], "efficiency")
     assert fails_with(beyond, "efficiency is 4.2 [4.2, 4.2] over 4 GPUs (limit 1.05)")
 
 
@@ -112,7 +113,7 @@ def test_e7_global_batch_is_not_taken_as_batch_per_gpu():
     with pytest.raises(InvalidRecordError, match=r"counted 640 iterations .* not 160"):
         decode(encode(as_global), "record.json")
     row = imported_record(gpus=4, batch=128, iterations=391)
-    result = result_of(check_study([row])[row.slug], "imported-row")
+    result = result_of(check_records([row])[row.slug], "imported-row")
     assert fails_with(result, "use batch_is=global")
 
 
@@ -135,7 +136,7 @@ def test_e9_time_in_no_phase_or_wrong_phase_is_flagged():
         result_of(check_record(unaccounted), "closure"), "phases miss the epoch by 30"
     )
     row = imported_record(epoch_s=10.0, compute_s=3.0, comm_s=2.9)
-    result = result_of(check_study([row])[row.slug], "imported-row")
+    result = result_of(check_records([row])[row.slug], "imported-row")
     assert result.level is Level.WARN
     assert "41 % less than epoch_s" in result.reason
     whole = clean_record().phases
@@ -160,7 +161,7 @@ def test_e11_residual_is_labelled_next_to_measured_values(builder):
         imported_record(1, epoch_s=24.0),
         imported_record(4, epoch_s=10.5, compute_s=6.0, comm_s=4.5),
     ]
-    result = result_of(check_study(rows)[rows[1].slug], "imported-row")
+    result = result_of(check_records(rows)[rows[1].slug], "imported-row")
     assert result.level is Level.WARN
     assert "import measured compute_s" in result.reason
 
@@ -177,17 +178,17 @@ def test_e12_epoch_is_timed_in_nanoseconds(monkeypatch):
         pass
     assert window.epoch_s == 1.234567891
     rows = [imported_record(gpus, epoch_s=float(s)) for gpus, s in ((1, 24), (2, 15), (4, 10))]
-    result = result_of(check_study(rows)[rows[2].slug], "imported-row")
+    result = result_of(check_records(rows)[rows[2].slug], "imported-row")
     assert "has a fraction of a second, so this one is uncertain by 5 %" in result.reason
 
 
 def test_e13_cells_days_apart_or_overlapping_are_flagged():
     later = with_attempt_times("2026-10-03T11:00", "2026-10-03T11:05")(baseline_record())
-    days = result_of(check_study([clean_record(), later])[DDP4.slug], "other-days")
+    days = result_of(check_records([clean_record(), later])[DDP4.slug], "other-days")
     assert days.level is Level.WARN
     assert "started up to 2 d 1 h from single-1gpu-b32-digits-" in days.reason
     beside = with_attempt_times("2026-10-01T10:01", "2026-10-01T10:06")(baseline_record())
-    together = result_of(check_study([clean_record(), beside])[DDP4.slug], "overlap")
+    together = result_of(check_records([clean_record(), beside])[DDP4.slug], "overlap")
     assert together.level is Level.WARN
     assert "ran on gr001 for up to 240 s of it" in together.reason
 
@@ -199,7 +200,7 @@ def test_e14_single_and_scattered_runs_are_flagged(builder):
     runs = [
         clean_record(a_cell(batch=32, repeat=n), epoch_s=s) for n, s in enumerate((8.0, 7.2, 9.12))
     ]
-    result = result_of(check_study(runs)[runs[0].slug], "scatter")
+    result = result_of(check_records(runs)[runs[0].slug], "scatter")
     assert result.level is Level.WARN
     assert "3 runs from 7.2 to 9.12 s" in result.reason
 

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from hpml_jobs.checks import check_record, check_study
+from hpml_jobs.checks.study import check_record
 from hpml_jobs.core.check_result import Affected, Level
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import decode
-from tests.unit.check_cases import result_of
+from tests.unit.check_cases import check_records, result_of
 
 RECORDED = Path(__file__).parents[2] / "data" / "recorded"
 
@@ -26,7 +26,7 @@ def test_compilation_in_the_timed_epoch_fails():
 
 def test_script_without_distributed_sampler_fails():
     alone, both = recorded("every-sample-1.json"), recorded("every-sample-2.json")
-    results = check_study([alone, both])
+    results = check_records([alone, both])
     result = result_of(results[both.slug], "epoch-samples")
     assert (result.level, result.affects) == (Level.FAIL, (Affected.TIME,))
     assert "an epoch has 4,096 samples, on one GPU 2,048: let the script share" in result.reason

@@ -5,12 +5,12 @@ from itertools import permutations
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.checks import check_record, check_study
+from hpml_jobs.checks.study import check_record
 from hpml_jobs.core.check_result import Affected, Level, Tier
 from hpml_jobs.core.noise import error_of_median, run_noise
 from hpml_jobs.core.strategies import Device
 from tests.unit.builders import a_cell
-from tests.unit.check_cases import change_epoch, clean_record, late_rank
+from tests.unit.check_cases import change_epoch, check_records, clean_record, late_rank
 
 PAIR = a_cell(gpus=2, batch=32, device=Device.CPU, loader_workers=2)
 RISING = tuple(1 + 0.1 * (number % 2) for number in range(10))
@@ -128,7 +128,7 @@ def test_row_is_judged_by_its_median_once(runs, is_shown):
     """A warning is of the row, with the figures of its middle run, or in the list of its run."""
     for order in permutations(runs):
         records = runs_of_row(order)
-        results = check_study(records)
+        results = check_records(records)
         shown = {
             result.reason
             for of_run in results.values()

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.checks import check_record
+from hpml_jobs.checks.study import check_record
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.measurements import Stalls

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpml_jobs import checks
+from hpml_jobs.checks import study as checks
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.status import watch

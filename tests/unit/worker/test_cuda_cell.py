@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from hpml_jobs import checks
+from hpml_jobs.checks import study as checks
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.strategies import Loader, Strategy

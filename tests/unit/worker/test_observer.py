@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from hpml_jobs import checks
+from hpml_jobs.checks import study as checks
 from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Strategy

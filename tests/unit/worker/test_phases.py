@@ -4,7 +4,7 @@ import msgspec
 import pytest
 import torch
 
-from hpml_jobs import checks
+from hpml_jobs.checks import study as checks
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.measurements import CollectiveKind, Purpose
 from hpml_jobs.core.validation import InvalidRecordError, decode

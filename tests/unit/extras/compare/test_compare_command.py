@@ -36,7 +36,7 @@ def drawn_studies(laptop, given_checks):
 @pytest.fixture
 def given_checks(monkeypatch):
     """No check is made."""
-    monkeypatch.setattr("hpml_jobs.checks.check_study", lambda records: {})
+    monkeypatch.setattr("hpml_jobs.checks.study.check_study", lambda groups, slugs: {})
 
 
 def output_of(capsys, *words):

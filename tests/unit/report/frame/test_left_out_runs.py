@@ -5,7 +5,7 @@ import csv
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.checks import check_record
+from hpml_jobs.checks.study import check_record
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import SlowIterations

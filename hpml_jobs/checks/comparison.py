@@ -1,0 +1,263 @@
+"""The runs of a condition group with their rows, and what checks compare them by."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from fractions import Fraction
+from functools import cached_property
+from itertools import chain
+from statistics import median
+from typing import Any, NamedTuple
+
+from hpml_jobs.checks.efficiency import Efficiency, efficiencies
+from hpml_jobs.checks.result import NAMED
+from hpml_jobs.core.check_result import Affected
+from hpml_jobs.core.conditions import Conditions, remarked_conditions
+from hpml_jobs.core.place import Place
+from hpml_jobs.core.record import Record
+from hpml_jobs.core.text import utc_time
+from hpml_jobs.results.groups import ConditionGroup
+from hpml_jobs.results.rows import Row
+
+APART_LIMIT = timedelta(days=1)
+
+
+class Run(NamedTuple):
+    """A measured cell with its row and with the runs of its condition group.
+
+    `number` is its place in the study, by which the first of several runs are named.
+    """
+
+    number: int
+    record: Record
+    row: Row
+    table: "GroupRuns"
+
+    @property
+    def slug(self) -> str:
+        """The cell's name."""
+        return self.record.slug
+
+    @property
+    def threads(self) -> tuple[int, ...]:
+        """The numbers of threads that its processes computed with, each once."""
+        return tuple(sorted({rank.threads for rank in self.record.ranks}))
+
+    @property
+    def loader_workers(self) -> int:
+        """The loader workers of all its processes."""
+        return sum(rank.loader_workers for rank in self.record.ranks)
+
+    @property
+    def started(self) -> datetime | None:
+        """When it started; of an imported timing the day, where it is reported."""
+        imported = self.record.imported
+        day = imported.date if imported else None
+        return utc_time(day or self.record.attempt.started)
+
+    @property
+    def comparison(self) -> tuple[int, str]:
+        """Batch and training path: speedups are ratios of equal ones."""
+        return self.row.batch_per_gpu, self.row.path
+
+    @property
+    def baseline(self) -> Row | None:
+        """The row of the plain loop on one GPU that its speedup is against, if there is one."""
+        return self.table.group.plain_loop(self.row)
+
+
+class Differing(NamedTuple):
+    """The runs that differ from one: the first of them, to be named, and their number."""
+
+    first: Sequence[Run]
+    number: int
+    of_baseline: bool  # its baseline is one of them
+
+    def is_outlier_of(self, runs: int) -> bool:
+        """Return whether the run differs from its baseline, or from half of the others or more.
+
+        `runs` is the number of all, this one included. The rule names one outlier instead of all
+        the others.
+        """
+        return self.of_baseline or (self.number > 0 and 2 * self.number >= runs - 1)
+
+
+class ByValue:
+    """Runs by a value that they should have in common; runs without a value are left out."""
+
+    def __init__(self, runs: Iterable[Run], value: Callable[[Run], tuple[Any, ...]]) -> None:
+        self._value = value
+        self._values: dict[str, tuple[Any, ...]] = {}
+        self._runs: dict[tuple[Any, ...], list[tuple[int, Run]]] = {}
+        self._others: dict[tuple[Any, ...], tuple[list[Run], set[tuple[int, str]]]] = {}
+        for position, run in enumerate(runs):
+            if own := value(run):
+                self._values[run.slug] = own
+                self._runs.setdefault(own, []).append((position, run))
+
+    def __len__(self) -> int:
+        """The number of runs that have a value."""
+        return len(self._values)
+
+    def of(self, run: Run) -> tuple[Any, ...]:
+        """Return the value of a run, one of these or not; empty if it has none."""
+        return self._values.get(run.slug) or self._value(run)
+
+    def differing(self, run: Run) -> Differing:
+        """Return the runs with another value."""
+        own = self.of(run)
+        if own not in self._others:
+            others = [members for value, members in self._runs.items() if value != own]
+            in_order = [other for _, other in sorted(chain.from_iterable(others))]
+            baselines = {other.comparison for other in in_order if other.row.is_baseline}
+            self._others[own] = in_order, baselines
+        runs, baselines = self._others[own]
+        return Differing(runs[:NAMED], len(runs), run.comparison in baselines)
+
+    def other_values(self, run: Run) -> list[tuple[Any, ...]]:
+        """Return the values that other runs have, each once."""
+        own = self.of(run)
+        return [value for value in self._runs if value != own]
+
+
+class Starts:
+    """When the runs of a group started; a day apart is different."""
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        moments = ((run.started, number) for number, run in enumerate(runs))
+        ordered = sorted((started, number) for started, number in moments if started)
+        self._runs = runs
+        self._times = [started for started, _ in ordered]
+        self._numbers = [number for _, number in ordered]
+
+    def __len__(self) -> int:
+        """The number of runs whose start is known."""
+        return len(self._times)
+
+    def farthest(self, started: datetime) -> timedelta:
+        """Return the time to the start that is the farthest."""
+        return max(started - self._times[0], self._times[-1] - started)
+
+    def differing(self, started: datetime, baseline: Row | None) -> Differing:
+        """Return the runs that started more than a day before or after."""
+        before = bisect_left(self._times, started - APART_LIMIT)
+        after = bisect_right(self._times, started + APART_LIMIT)
+        numbers = sorted(self._numbers[:before] + self._numbers[after:])
+        others = [self._runs[number] for number in numbers]
+        of_baseline = any(other.row is baseline for other in others)
+        return Differing(others[:NAMED], len(others), of_baseline)
+
+
+class GroupRuns:
+    """The runs of a condition group, which share a table, in the study's order."""
+
+    def __init__(self, group: ConditionGroup, numbers: Mapping[str, int]) -> None:
+        self.group = group
+        self.runs = sorted(
+            Run(numbers[record.slug], record, row, self)
+            for row in group.timed
+            for record in group.records(row)
+        )
+        self._loaders: dict[tuple[int, int, str], ByValue] = {}
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What groups have in common that could be one table under the same conditions."""
+        cell = self.group.a_cell
+        settings = cell.workload, cell.device, cell.gpu_type, cell.loader, cell.script
+        return *settings, self.group.imported
+
+    @property
+    def conditions(self) -> Conditions:
+        """The hardware and software of all its runs; none of imported timings."""
+        return () if self.group.imported else self.group.measured_as
+
+    @cached_property
+    def remarks(self) -> ByValue:
+        """Its runs by what a remark compares; none of imported timings."""
+        measured = [] if self.group.imported else self.runs
+        return ByValue(measured, lambda run: remarked_conditions(run.record))
+
+    @cached_property
+    def threads(self) -> ByValue:
+        """Its runs by their numbers of threads."""
+        return ByValue(self.runs, lambda run: run.threads)
+
+    @cached_property
+    def starts(self) -> Starts:
+        """When its runs started."""
+        return Starts(self.runs)
+
+    @cached_property
+    def clocks_mhz(self) -> dict[str, float]:
+        """By run, the median clock of the SMs of its GPUs in the timed epoch."""
+        clocks = {run.slug: _clocks_mhz(run.record) for run in self.runs}
+        return {slug: median(of_run) for slug, of_run in clocks.items() if of_run}
+
+    @cached_property
+    def usual_clock_mhz(self) -> float | None:
+        """The median of these clocks; None of a single run."""
+        clocks = self.clocks_mhz.values()
+        return median(clocks) if len(clocks) > 1 else None
+
+    @cached_property
+    def imported_s(self) -> list[float]:
+        """The imported timings that were not computed from a rate."""
+        timings = [run.record.imported for run in self.runs]
+        return [timing.epoch_s for timing in timings if timing and timing.rate is None]
+
+    @cached_property
+    def efficiencies(self) -> list[Efficiency]:
+        """Those of its rows with more than one GPU."""
+        return efficiencies(self.group)
+
+    @cached_property
+    def counted(self) -> dict[Place, list[Run]]:
+        """By place, the runs that count for the time of their row."""
+        counted: dict[Place, list[Run]] = {}
+        for run in self.runs:
+            if run.row.counts(run.slug, Affected.TIME):
+                counted.setdefault(run.row.place, []).append(run)
+        return counted
+
+    def loaders(self, run: Run) -> ByValue:
+        """Return the runs of a run's baseline, and its rivals, by their loader workers per GPU."""
+        key = _rivalry(run.row)
+        if key not in self._loaders:
+            baselines = self.counted[run.baseline.place] if run.baseline else []
+            compared = [*baselines, *self._rivals.get(key, ())]
+            self._loaders[key] = ByValue(compared, _workers_per_gpu)
+        return self._loaders[key]
+
+    @cached_property
+    def _rivals(self) -> dict[tuple[int, int, str], list[Run]]:
+        rivals: dict[tuple[int, int, str], list[Run]] = {}
+        for run in self.runs:
+            if not run.row.is_baseline:
+                rivals.setdefault(_rivalry(run.row), []).append(run)
+        return rivals
+
+
+def _rivalry(row: Row) -> tuple[int, int, str]:
+    """Return batch, GPUs, treatment: rows that have the same are compared with each other."""
+    return row.batch_per_gpu, row.gpus, row.treatment
+
+
+def _workers_per_gpu(run: Run) -> tuple[Fraction, ...]:
+    return (Fraction(run.loader_workers, run.row.gpus),) if run.record.ranks else ()
+
+
+def _clocks_mhz(record: Record) -> list[int]:
+    return [card.clock_mhz for card in record.cards if card.clock_mhz is not None]
+
+
+def by_conditions(tables: Iterable[GroupRuns]) -> dict[GroupRuns, ByValue]:
+    """Return for each group the runs of all groups of its kind, by their conditions."""
+    kinds: dict[tuple[object, ...], list[GroupRuns]] = {}
+    for table in tables:
+        kinds.setdefault(table.kind, []).append(table)
+    related: dict[GroupRuns, ByValue] = {}
+    for same_kind in kinds.values():
+        runs = sorted(run for table in same_kind for run in table.runs)
+        related |= dict.fromkeys(same_kind, ByValue(runs, lambda run: run.table.conditions))
+    return related

@@ -1,0 +1,73 @@
+"""Were other cells of the workload measured with other hardware or software?"""
+
+from collections.abc import Iterable
+
+from hpml_jobs.checks.comparison import ByValue, Differing, Run
+from hpml_jobs.checks.result import Observation, check, names
+from hpml_jobs.core.check_result import Affected, Level, Tier
+from hpml_jobs.core.conditions import CONDITIONS, REMARKS
+from hpml_jobs.core.text import counted
+
+CONDITION_NAMES = ", ".join(condition.name for condition in CONDITIONS)
+REMARK_NAMES = ", ".join(remark.name for remark in REMARKS)
+
+
+@check("conditions", Level.WARN, Tier.TABLE, Affected.TIME)
+def other_conditions(run: Run, kin: ByValue) -> list[Observation | None]:
+    """The cell was measured with other hardware or software than cells of the same workload, which
+    are in another table: no ratio of the two is a speedup. One outlier is named, not all the others
+    with it. Another patch of Python, operating system, kernel or container hardly changes a number,
+    so the cells share the table. No other check compares a cell with those of another table.
+
+    Limit: the same {CONDITION_NAMES}; and the same {REMARK_NAMES}
+    Fix: measure again what differs (rerun=true), or measure the table in one go, with one
+    installation (rerun=true)
+    """
+    conditions = _differing(
+        run, kin, "hardware and software", "measure again what differs (rerun=true)"
+    )
+    remarks = _differing(
+        run,
+        run.table.remarks,
+        "Python and operating system",
+        "measure the table in one go, with one installation (rerun=true)",
+    )
+    return [conditions, remarks]
+
+
+def _differing(run: Run, values: ByValue, what: str, remedy: str) -> Observation | None:
+    """Return in which conditions a run differs from others."""
+    own = values.of(run)
+    if not own:
+        return None
+    others = [dict(value) for value in values.other_values(run)]
+    if not others:
+        return _same(run, what)
+    differing = values.differing(run)
+    differences = [
+        f"{name} {value} (theirs {distinct(other[name] for other in others)})"
+        for name, value in own
+        if any(other[name] != value for other in others)
+    ]
+    return Observation(
+        not differing.is_outlier_of(len(values)),
+        f"differs from {names_of(differing)} in {', '.join(differences)}",
+        remedy,
+    )
+
+
+def _same(run: Run, what: str) -> Observation | None:
+    others = len(run.table.runs) - 1
+    if not others:
+        return None
+    return Observation(True, f"the same {what} as {counted(others, 'other cell')} of the table")
+
+
+def names_of(differing: Differing) -> str:
+    """Return the runs that differ: the first few by name, the others counted."""
+    return names((run.slug for run in differing.first), differing.number)
+
+
+def distinct(values: Iterable[object]) -> str:
+    """Return values in words, each once."""
+    return " | ".join(dict.fromkeys(map(str, values)))

@@ -1,0 +1,158 @@
+"""All checks of a study: of each record alone, of a row, and of the runs of a table."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+import msgspec
+
+from hpml_jobs.checks import (
+    communication,
+    comparability,
+    concurrency,
+    conditions,
+    correctness,
+    cpus,
+    disturbance,
+    gpus,
+    imported,
+    profiling,
+    quality,
+    waiting,
+)
+from hpml_jobs.checks.comparison import GroupRuns, by_conditions
+from hpml_jobs.checks.concurrency import concurrent_cells
+from hpml_jobs.checks.result import Check, checks_of
+from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.check_result import CheckResult, Level, Tier
+from hpml_jobs.core.record import Record
+from hpml_jobs.core.strategies import Baseline
+from hpml_jobs.results.cells import CellResult
+from hpml_jobs.results.groups import ConditionGroup, complete_groups
+
+OF_RECORD: Mapping[str, tuple[Check[Any], ...]] = {
+    "Correctness": checks_of(correctness),
+    "Communication": checks_of(communication),
+    "Waiting": checks_of(waiting),
+    "Disturbance": checks_of(disturbance),
+    "Data quality": checks_of(cpus, gpus, quality, profiling),
+}
+MEASURED = tuple(check for checks in OF_RECORD.values() for check in checks)
+"""Those that a measured record alone allows."""
+
+GROUPS = {
+    **OF_RECORD,
+    "Comparability": checks_of(conditions, comparability),
+    "Concurrency": checks_of(concurrency),
+    "Imported timings": checks_of(imported),
+}
+"""Every check once, by what it is about, in the order of the report."""
+
+ACROSS_TABLES = checks_of(conditions)
+"""Those that compare a run with those of all tables of its kind."""
+
+WITHIN_TABLE = checks_of(comparability, imported)
+"""Those that compare it with those of its own table."""
+
+
+def check_record(record: Record) -> tuple[CheckResult, ...]:
+    """Return the results of the checks that one record alone allows."""
+    if record.outcome is not Outcome.OK:
+        return ()
+    checks = imported.CHECKS if record.imported else MEASURED
+    results = [(check, result) for check in checks for result in check(record)]
+    violated = [result for _, result in results if result.level is not Level.PASS]
+    return tuple(
+        msgspec.structs.replace(result, tier=Tier.LIST)
+        if result.level is Level.WARN and _is_explained(result, check, violated)
+        else result
+        for check, result in results
+    )
+
+
+def _is_explained(
+    result: CheckResult, check: Check[[Record]], violated: Sequence[CheckResult]
+) -> bool:
+    """Return whether the line of another violated check says enough about the same numbers."""
+    return any(
+        other.check in check.explained_by
+        and other.tier is not Tier.LIST
+        and {*result.affects} <= {*other.affects}
+        for other in violated
+    )
+
+
+def check_study(
+    groups: Sequence[ConditionGroup], slugs: Iterable[str]
+) -> dict[str, tuple[CheckResult, ...]]:
+    """Return by slug the results of each record's own checks and of those beside others.
+
+    `slugs` is the order of the study, by which the first of several cells are named.
+    """
+    numbers = {slug: number for number, slug in enumerate(slugs)}
+    tables = [GroupRuns(group, numbers) for group in groups]
+    runs = sorted(run for table in tables for run in table.runs)
+    results = {run.slug: check_record(run.record) for run in runs}
+    for table in tables:
+        for counted in table.counted.values():
+            if len(counted) > 1:
+                results |= judge_row({run.slug: results[run.slug] for run in counted})
+    related = by_conditions(tables)
+    for run in runs:
+        for check in ACROSS_TABLES:
+            results[run.slug] += tuple(check(run, related[run.table]))
+        for check in WITHIN_TABLE:
+            results[run.slug] += tuple(check(run))
+    concurrent = concurrent_cells(run.record for run in runs)
+    for run in runs if len(runs) > 1 else ():
+        for check in GROUPS["Concurrency"]:
+            results[run.slug] += tuple(check(run.record, concurrent))
+    return results
+
+
+def checked_groups(
+    cells: Sequence[CellResult], baseline: Baseline = Baseline.SINGLE
+) -> list[ConditionGroup]:
+    """Return a study's condition groups in fixed order, each with its checks by slug."""
+    groups = complete_groups(cells, baseline)
+    check_results = check_study(groups, [cell_result.slug for cell_result in cells])
+    return [msgspec.structs.replace(group, checks=check_results) for group in groups]
+
+
+def judge_row(
+    results: Mapping[str, tuple[CheckResult, ...]],
+) -> dict[str, tuple[CheckResult, ...]]:
+    """Return the results of a row's runs, where what has a share is judged by its median, once.
+
+    The warning of the run in the middle holds for all runs; those of others are only in the list.
+    Shares of something else, of another rank for example, count as negative.
+    """
+    shares: dict[str, list[CheckResult]] = {}
+    for of_run in results.values():
+        for result in of_run:
+            if result.share is not None:
+                shares.setdefault(result.check, []).append(result)
+    middle = {check: _middle(of_runs) for check, of_runs in shares.items()}
+    return {
+        slug: tuple(_of_row(result, middle.get(result.check)) for result in of_run)
+        for slug, of_run in results.items()
+    }
+
+
+def _middle(results: Sequence[CheckResult]) -> CheckResult | None:
+    """Return the warning of a row by its median share; None without one."""
+    warnings = {result.about: result for result in results if result.level is not Level.PASS}
+    for about in warnings:
+        signed = [(r.share if r.about == about else -(r.share or 0), r) for r in results]
+        _, middle = sorted(signed, key=itemgetter(0))[(len(results) - 1) // 2]
+        if middle.level is not Level.PASS and middle.about == about:
+            return middle
+    return None
+
+
+def _of_row(result: CheckResult, middle: CheckResult | None) -> CheckResult:
+    if result.share is None:
+        return result
+    if middle or result.level is Level.PASS:
+        return middle or result
+    return msgspec.structs.replace(result, tier=Tier.LIST)

@@ -1,0 +1,98 @@
+"""Checks compare the runs of one table: cells under other conditions never share a row."""
+
+from msgspec.structs import replace
+
+from hpml_jobs.checks.study import checked_groups
+from hpml_jobs.core.cell import Outcome
+from hpml_jobs.core.check_result import Affected, Level, Tier
+from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.results.cells import CellResult
+from tests.unit.builders import a_cell
+from tests.unit.check_cases import (
+    attempt_between,
+    change_facts,
+    check_records,
+    clean_record,
+    result_of,
+)
+
+
+def measured(gpus, repeat, torch, epoch_s):
+    """One run with a version of torch; each of a study has an hour of its own."""
+    strategy = Strategy.SINGLE if gpus == 1 else Strategy.DDP
+    cell = a_cell(gpus=gpus, strategy=strategy, batch=32, repeat=repeat)
+    hour = f"2026-10-01T1{2 * repeat + gpus}"
+    attempt = attempt_between(f"{hour}:00", f"{hour}:05")
+    return change_facts(torch=torch)(clean_record(cell, epoch_s, attempt=attempt))
+
+
+def groups_of(records):
+    return checked_groups(
+        [CellResult(slug=r.slug, cell=r.cell, record=r, outcome=Outcome.OK) for r in records]
+    )
+
+
+def warnings(group, check):
+    """The reasons of the violations of a check by the runs of a group."""
+    return [
+        result.reason
+        for cell_result in group.cells
+        for result in group.checks[cell_result.slug]
+        if result.check == check and result.level is not Level.PASS
+    ]
+
+
+def test_repeat_after_an_update_marks_no_number():
+    one, two = measured(1, 0, "2.7.1", 60.0), measured(2, 0, "2.7.1", 31.0)
+    again = measured(2, 1, "2.8.0", 10.0)
+    before, after = groups_of([one, two, again])
+    single, pair = before.timed
+    assert (pair.cells, after.timed[0].cells) == ((two.slug,), (again.slug,))
+    efficiency = result_of(before.checks[two.slug], "efficiency")
+    assert efficiency.level is Level.PASS
+    assert efficiency.reason.startswith("efficiency is 0.968 over 2 GPUs (limit 1.05)")
+    baseline = result_of(before.checks[one.slug], "efficiency")
+    assert f"{two.slug} reaches an efficiency of 0.968" in baseline.reason
+    assert "efficiency" not in {result.check for result in after.checks[again.slug]}
+    for group, rows in ((before, (single, pair)), (after, after.timed)):
+        assert warnings(group, "scatter") == warnings(group, "efficiency") == []
+        assert not any(group.doubts(row, Affected.TIME) for row in rows)
+    assert "in torch 2.7.1 (theirs 2.8.0)" in warnings(before, "conditions")[0]
+    assert "in torch 2.8.0 (theirs 2.7.1)" in warnings(after, "conditions")[0]
+
+
+def test_efficiency_above_one_in_a_group_is_not_hidden_by_another():
+    """The median of all runs of 2 GPUs is an efficiency of 0.98; in one group it is 1.46."""
+    old = [measured(gpus, n, "2.7.1", s) for gpus, s in ((1, 60.0), (2, 20.5)) for n in (0, 1)]
+    new = [measured(2, repeat, "2.8.0", 40.5) for repeat in (2, 3)]
+    before, after = groups_of([*old, *new])
+    single, pair = before.timed
+    failed = result_of(before.checks[pair.cells[0]], "efficiency")
+    assert failed.level is Level.FAIL
+    assert "efficiency is 1.46 [1.46, 1.46] over 2 GPUs (limit 1.05)" in failed.reason
+    assert before.worst(pair, Affected.TIME) is before.worst(single, Affected.TIME) is Level.FAIL
+    assert warnings(after, "efficiency") == []
+    assert not after.doubts(after.timed[0], Affected.TIME)
+
+
+def test_scatter_is_that_of_the_runs_of_a_row():
+    quiet = [measured(2, repeat, "2.7.1", 31.0) for repeat in (0, 1)]
+    scattered = [measured(2, 2 + n, "2.8.0", s) for n, s in enumerate((8.0, 7.2, 9.12))]
+    before, after = groups_of([*quiet, *scattered])
+    assert warnings(before, "scatter") == []
+    assert {reason[:23] for reason in warnings(after, "scatter")} == {"3 runs from 7.2 to 9.12"}
+
+
+def test_cells_that_request_other_threads_are_in_another_table():
+    cell = a_cell(batch=32, threads=4)
+    ranks = tuple(replace(rank, threads=4) for rank in clean_record(cell).ranks)
+    four = clean_record(cell, ranks=ranks)
+    results = check_records([four, measured(1, 0, "2.14.1", 30.0)])[four.slug]
+    threads = result_of(results, "threads")
+    assert (threads.level, threads.reason) == (Level.PASS, "4 threads per process, threads=4")
+
+
+def test_other_conditions_limit_the_meaning_and_mark_no_number():
+    records = [measured(1, 0, "2.7.1", 60.0), measured(2, 0, "2.8.0", 31.0)]
+    for results in check_records(records).values():
+        assert result_of(results, "conditions").tier is Tier.TABLE

@@ -19,7 +19,8 @@ from hpml_jobs.core.measurements import (
     Role,
     Step,
 )
-from hpml_jobs.core.record import Model, Rank, Record
+from hpml_jobs.core.rank import Rank
+from hpml_jobs.core.record import Model, Record
 from hpml_jobs.core.strategies import BUS_BANDWIDTHS, Device, Strategy
 
 EXPOSED_LIMIT = 1.01

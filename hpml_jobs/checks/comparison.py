@@ -51,9 +51,7 @@ class Run(NamedTuple):
     @property
     def started(self) -> datetime | None:
         """When it started; of an imported timing the day, where it is reported."""
-        imported = self.record.imported
-        day = imported.date if imported else None
-        return utc_time(day or self.record.attempt.started)
+        return utc_time(self.record.source.date or self.record.attempt.started)
 
     @property
     def comparison(self) -> tuple[int, str]:
@@ -175,8 +173,7 @@ class GroupRuns:
     @cached_property
     def remarks(self) -> ByValue:
         """Its runs by what a remark compares; none of imported timings."""
-        measured = [] if self.group.imported else self.runs
-        return ByValue(measured, lambda run: remarked_conditions(run.record))
+        return ByValue(self.runs, lambda run: remarked_conditions(run.record))
 
     @cached_property
     def threads(self) -> ByValue:

@@ -43,7 +43,7 @@ class Concurrent(NamedTuple):
 
 def concurrent_cells(records: Iterable[Record]) -> Concurrent:
     """Return which measured cells of a study ran beside which; on a host for longer than 1 s."""
-    stays = [_stay_of(record) for record in records if not record.imported]
+    stays = list(map(_stay_of, records))
     return Concurrent(
         {stay.slug: stay for stay in stays},
         _concurrent(stays, lambda stay: stay.hosts, OVERLAP_LIMIT),
@@ -87,9 +87,7 @@ def overlapping_cells(record: Record, concurrent: Concurrent) -> list[Observatio
     Limit: {OVERLAP_LIMIT.seconds} s of overlap on a node, none on a GPU
     Fix: resubmit the cells with cluster.isolate=serial (rerun=true), or both cells (rerun=true)
     """
-    stay = concurrent.stays.get(record.slug)
-    if stay is None:
-        return []
+    stay = concurrent.stays[record.slug]
     return [_on_nodes(stay, concurrent.on_hosts), _on_gpus(stay, concurrent.on_devices)]
 
 

@@ -7,7 +7,8 @@ from hpml_jobs.core.check_result import TIMES, Affected, Level, Tier
 from hpml_jobs.core.formulas import launch_share
 from hpml_jobs.core.gpus import HARMLESS, POWER_CAP, lane_fault, memory_fault, slowing_reasons
 from hpml_jobs.core.measurements import Card
-from hpml_jobs.core.record import Rank, Record
+from hpml_jobs.core.rank import Rank
+from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import Share, counted, percent_text, whole_number
 
 GIVEN_GPUS = "SLURM_GPUS_ON_NODE"

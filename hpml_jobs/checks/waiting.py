@@ -10,7 +10,8 @@ from hpml_jobs.core.formulas import loader_waiting_s
 from hpml_jobs.core.measurements import Role, Stalls
 from hpml_jobs.core.noise import lateness_error
 from hpml_jobs.core.outliers import Late, Lateness, Work, lateness_of
-from hpml_jobs.core.record import Rank, Record
+from hpml_jobs.core.rank import Rank
+from hpml_jobs.core.record import Record
 from hpml_jobs.core.statistics import is_above
 from hpml_jobs.core.strategies import Loader
 from hpml_jobs.core.text import Share, percent_text

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpml_jobs.core.measurements import CollectiveKind, Purpose, Role
-from hpml_jobs.core.record import Rank
+from hpml_jobs.core.rank import Rank
 
 Array = NDArray[Any]
 Seconds = NDArray[np.float64]

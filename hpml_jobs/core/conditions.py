@@ -10,8 +10,9 @@ from hpml_jobs.core import environment
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.data_files import FOLDER, IMAGE_FOLDER
 from hpml_jobs.core.measurements import Card
+from hpml_jobs.core.rank import Node
 from hpml_jobs.core.recipe import COSINE, usual_recipe
-from hpml_jobs.core.record import Facts, Node, Record
+from hpml_jobs.core.record import Facts, Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.training_path import TORCH_TF32
 from hpml_jobs.core.workload import Workload
@@ -47,11 +48,10 @@ WORKLOAD_CONDITIONS = frozenset(
 
 
 class Condition(NamedTuple):
-    """One property of the hardware or software; a CSV row has the `imported` ones too."""
+    """One property of the hardware or software."""
 
     name: str
     value: Callable[[Record, Facts], object]
-    imported: bool = False
 
 
 def _parameters(record: Record, _facts: Facts | None = None) -> int | None:
@@ -61,8 +61,6 @@ def _parameters(record: Record, _facts: Facts | None = None) -> int | None:
 
 def _gpu_model(record: Record, facts: Facts) -> str | None:
     """Return the model of the GPUs; all models where one cell ran on several."""
-    if record.imported is not None:
-        return record.imported.gpu_model
     if record.cell.device is Device.CPU:
         return None
     models = sorted({device for rank in record.ranks for device in rank.devices})
@@ -129,8 +127,8 @@ def _cudnn_benchmark(record: Record, facts: Facts) -> bool | None:
 
 
 CONDITIONS = (
-    Condition(PARAMETERS, _parameters, imported=True),
-    Condition(GPU_MODEL, _gpu_model, imported=True),
+    Condition(PARAMETERS, _parameters),
+    Condition(GPU_MODEL, _gpu_model),
     Condition(CPU_MODEL, _of_nodes(lambda node: node.cpu_model, lambda facts: facts.cpu_model)),
     Condition(CPU_COUNT, lambda _, facts: facts.cpu_count),
     Condition("text", lambda _, facts: facts.text.sha256[:12] if facts.text else None),
@@ -179,7 +177,7 @@ REMARKS = (
 
 def remarked_conditions(record: Record) -> Conditions:
     """Return the properties of a measurement that a remark compares; none of imported timings."""
-    facts = record.facts
+    facts = record.measured_facts
     if facts is None:
         return ()
     return tuple((remark.name, in_words(remark.value(record, facts))) for remark in REMARKS)
@@ -188,16 +186,16 @@ def remarked_conditions(record: Record) -> Conditions:
 def measured_conditions(record: Record) -> Conditions | None:
     """Return the hardware and software of a measurement; None if the record does not say.
 
-    An imported timing has only the `imported` conditions.
+    An imported timing reports no others than the model and the GPU.
     """
-    facts = record.facts or (Facts() if record.imported else None)
-    if facts is None or (_parameters(record) is None and not record.imported):
+    if record.imported is not None:
+        reported = ((PARAMETERS, _parameters(record)), (GPU_MODEL, record.imported.gpu_model))
+        return tuple((name, in_words(value)) for name, value in reported)
+    facts = record.facts
+    if facts is None or _parameters(record) is None:
         return None
-    return tuple(
-        (condition.name, in_words(condition.value(record, facts)))
-        for condition in CONDITIONS
-        if condition.imported or not record.imported
-    ) + _timed(record, facts)
+    conditions = [(condition.name, condition.value(record, facts)) for condition in CONDITIONS]
+    return tuple((name, in_words(value)) for name, value in conditions) + _timed(record, facts)
 
 
 def requested_conditions(cell: Cell) -> Conditions:
@@ -285,9 +283,11 @@ def precision_of(record: Record) -> str:
 
     Own models may compute in any format; an imported timing does not say its own.
     """
-    facts = record.facts
-    if facts is None or record.imported or facts.precision != "fp32":
-        return facts.precision if facts and not record.imported else UNKNOWN
+    facts = record.measured_facts
+    if facts is None:
+        return UNKNOWN
+    if facts.precision != "fp32":
+        return facts.precision
     if record.cell.device is Device.CPU:
         return "fp32"
     if not record.cell.workload.has_convolutions:

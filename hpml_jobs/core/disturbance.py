@@ -10,7 +10,8 @@ from math import inf, sqrt
 from typing import NamedTuple
 
 from hpml_jobs.core.measurements import Epoch, Role, Scheduling, Step
-from hpml_jobs.core.record import Rank, Record
+from hpml_jobs.core.rank import Rank
+from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import Share, percent_text, whole_number
 

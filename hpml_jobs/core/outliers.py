@@ -8,7 +8,8 @@ from statistics import fmean, median, quantiles
 from typing import NamedTuple
 
 from hpml_jobs.core.measurements import Phases, Role, SlowIterations
-from hpml_jobs.core.record import Rank, Record
+from hpml_jobs.core.rank import Rank
+from hpml_jobs.core.record import Record
 
 LEAST_ITERATIONS = 5
 """With fewer iterations one slow one shifts the quartiles that it is compared with."""

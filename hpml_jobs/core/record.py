@@ -1,8 +1,7 @@
 """The record of a finished cell: raw values only, written once, atomically."""
 
-from collections.abc import Sequence
 from functools import cached_property
-from statistics import fmean, median
+from statistics import fmean
 
 from hpml_jobs import __version__
 from hpml_jobs.core.cell import Cell, Outcome, Unread
@@ -11,33 +10,28 @@ from hpml_jobs.core.formulas import (
     communication_cost_s,
     cost_resolution_s,
     interpolated_s,
-    iterations,
     overhead,
-    samples_processed,
     waiting_s,
 )
 from hpml_jobs.core.gpus import link_gb_per_s
 from hpml_jobs.core.measurements import (
     Card,
     Communication,
-    Compilation,
-    Epoch,
     Exchange,
     Imported,
     Microbenchmark,
     Phases,
-    ProfilerSummary,
     Purpose,
     Role,
-    Scheduling,
     Startup,
-    StoredImages,
     Text,
     Volume,
 )
+from hpml_jobs.core.rank import Rank, longest_epoch_s, most_stalled, timed_s
+from hpml_jobs.core.source import Measured, Observed, Reported, Source
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.value import Document, Upgrade, Value
-from hpml_jobs.core.workload import WORK_SAMPLES, Loss, SourceFile
+from hpml_jobs.core.workload import Loss, SourceFile
 
 SCHEMA = 6
 """Version of record.json.
@@ -65,13 +59,6 @@ def _add_optional_fields(record: Document) -> Document:
     """Upgrade schema 4 to 5, and 5 to 6: new fields are None where they were not measured."""
     return record
 
-
-EQUAL_WAITING = 0.02
-"""Ranks whose exposed communication differs by at most this share of the epoch wait equally.
-
-More than balanced ranks differ by, and less than half of the limit of the check `imbalance`: of
-ranks that wait for each other in turn, microseconds must not decide which one is shown.
-"""
 
 UPGRADES: dict[int, Upgrade] = {
     3: _name_instruments,
@@ -107,75 +94,6 @@ class Attempt(Value, frozen=True, kw_only=True):
     ended: str = ""
     neighbours: Neighbours | None = None  # None where SLURM was not asked or did not answer
     incomplete: str | None = None
-
-
-class Node(Value, frozen=True, kw_only=True):
-    """The software and hardware of one node that may differ from that of the first one."""
-
-    cpu_model: str = ""
-    kernel: str = ""
-    driver: str | None = None
-
-
-class Rank(Value, frozen=True, kw_only=True):
-    """The measurements of one process; dp is one process that drives several devices.
-
-    `pid`, `boot_id` and `started_ticks` (the process's start after boot, /proc/self/stat) name the
-    process: no two cells and no two ranks have the same. None before schema 5. `held_elements` are
-    the elements of the parameters that it alone keeps (fsdp) or whose optimizer state it alone
-    keeps (zero1); None where every rank keeps all. `optimizer_state_bytes` are those of the tensors
-    that the optimizer keeps between two iterations: of SGD with momentum one value for each element
-    that this rank updates, of AdamW two and a count for each tensor; None before version 0.8.0.
-    `microbenchmark_scheduling` are the system's accounts of it; None before version 0.9.0.
-    """
-
-    rank: int
-    local_rank: int
-    host: str
-    devices: tuple[str, ...]  # names of the devices, 'cpu' with device=cpu
-    device_uuids: tuple[str, ...] = ()
-    affinity: tuple[int, ...] = ()  # CPU ids this process may run on
-    threads: int
-    loader_workers: int
-    epochs: tuple[Epoch, ...]
-    test_loss: float | None = None
-    test_accuracy: float | None = None
-    test_samples: int = 0
-    peak_memory_bytes: int | None = None  # of the timed epoch; before 0.8.0 on GPUs of the process
-    held_elements: int | None = None
-    optimizer_state_bytes: int | None = None
-    parameters_hash: str = ""  # sha256 of the replica after the last epoch of training
-    buffers_hash: str = ""
-    initial_hash: str | None = None  # sha256 of an own model's parameters before training
-    compilation: Compilation | None = None  # by torch.compile; None without compile=
-    communication: Communication | None = None
-    profiler: ProfilerSummary | None = None
-    cards: tuple[Card, ...] = ()
-    stored_images: StoredImages | None = None  # with loader=device
-    pid: int | None = None
-    boot_id: str | None = None
-    started_ticks: int | None = None
-    startup: Startup | None = None  # None before version 0.8.0
-    microbenchmark_scheduling: Scheduling | None = None
-    node: Node | None = None  # on the first rank of each node; None before version 0.9.0
-
-    def epoch(self, role: Role) -> Epoch | None:
-        """The first epoch of a role, if it was run."""
-        for epoch in self.epochs:  # many times for each record, so no generator
-            if epoch.role == role:
-                return epoch
-        return None
-
-    @property
-    def timed(self) -> Epoch:
-        """The epoch whose time is reported."""
-        return next(epoch for epoch in self.epochs if epoch.role == Role.TIMED)
-
-    @property
-    def phases(self) -> Phases | None:
-        """The phases of its instrumented epoch."""
-        epoch = self.epoch(Role.INSTRUMENTED)
-        return epoch.phases if epoch else None
 
 
 class Model(Value, frozen=True, kw_only=True):
@@ -264,6 +182,21 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     schema: int = SCHEMA
 
     @cached_property
+    def source(self) -> Source:
+        """Where its numbers come from."""
+        if self.imported is not None:
+            return Reported(self.cell, self.imported)
+        if self.cell.script is not None:
+            in_windows = self.facts is not None and self.facts.in_windows
+            return Observed(self.ranks, in_windows=in_windows)
+        return Measured(self.ranks)
+
+    @property
+    def measured_facts(self) -> Facts | None:
+        """The software and hardware; None of an imported timing, which reports little of them."""
+        return None if self.imported else self.facts
+
+    @property
     def least_waiting(self) -> Rank | None:
         """The rank that waits least in the instrumented epoch; the cell's phases are its own.
 
@@ -271,7 +204,7 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
         that waits least is the one the others wait for. Its phases add up to its epoch, and its
         communication belongs to the same epoch.
         """
-        return self.rank_of(least_waiting([self]))
+        return self.source.least_waiting
 
     def rank_of(self, number: int | None) -> Rank | None:
         """Return the rank with a number."""
@@ -285,12 +218,7 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     @property
     def most_stalled(self) -> Rank:
         """The rank with the largest stall of the timed epoch (ties: the smallest number)."""
-        return max(self.ranks, key=lambda rank: (rank.timed.stall_s, -rank.rank))
-
-    def _epoch_s(self, role: Role) -> float | None:
-        """Return the longest epoch of a role over the ranks, if it was run."""
-        epochs = [rank.epoch(role) for rank in self.ranks]
-        return max((epoch.epoch_s for epoch in epochs if epoch), default=None)
+        return most_stalled(self.ranks)
 
     @property
     def epoch_s(self) -> float:
@@ -298,49 +226,37 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
 
         Of a row with `work_samples`, those of this work.
         """
-        if self.imported:
-            return self.imported.epoch_s
-        return self.per_work * self.timed_s
+        return self.source.epoch_s
 
     @property
     def work_samples(self) -> int | None:
         """Samples that `epoch_s` is the time of where these are not an epoch, else None."""
-        if self.imported:
-            return self.imported.work_samples
-        return WORK_SAMPLES if self.facts and self.facts.in_windows else None
+        return self.source.work_samples
 
-    @cached_property
+    @property
     def per_work(self) -> float:
         """How often a measured window fits into the work; 1 where an epoch was measured."""
-        return self._times_in_work(Role.TIMED)
+        return self.source.per_work
 
-    @cached_property
+    @property
     def per_instrumented(self) -> float:
         """How often the instrumented window fits into the work; 1 where it was an epoch."""
-        return self._times_in_work(Role.INSTRUMENTED)
-
-    def _times_in_work(self, role: Role) -> float:
-        counted = sum(epoch.samples for rank in self.ranks if (epoch := rank.epoch(role)))
-        work = self.samples if self.cell.script else None  # of other cells each is an epoch
-        return work / counted if work and counted else 1.0
+        return self.source.times_in_work(Role.INSTRUMENTED)
 
     @property
     def timed_s(self) -> float:
         """Seconds of the timed epoch or window as it was measured: the maximum over ranks."""
-        return max(rank.timed.epoch_s for rank in self.ranks)
+        return timed_s(self.ranks)
 
     @property
     def stall_s(self) -> float | None:
         """Seconds of the timed epoch in which the device waited for a batch, on `most_stalled`."""
-        return None if self.imported else self.per_work * self.most_stalled.timed.stall_s
+        return self.source.stall_s
 
     @property
     def train_s(self) -> float | None:
         """Seconds of the timed epoch without data loading, epoch_s - stall_s of `most_stalled`."""
-        if self.imported:
-            return self.imported.train_s
-        timed = self.most_stalled.timed
-        return self.per_work * (timed.epoch_s - timed.stall_s)
+        return self.source.train_s
 
     @property
     def joules(self) -> float | None:
@@ -381,13 +297,7 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
         None where an imported row has neither them nor the number of images, and where samples are
         tokens: a batch counts sequences.
         """
-        if self.imported is None:
-            return round(self.per_work * self.ranks[0].timed.iterations)
-        workload = self.cell.workload
-        images = workload.images
-        if self.imported.iterations or images is None or workload.samples_are_tokens:
-            return self.imported.iterations
-        return iterations(images, self.cell.gpus, self.cell.batch)
+        return self.source.iterations
 
     @property
     def instrumented_iterations(self) -> int | None:
@@ -401,12 +311,7 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
 
         Where `epoch_s` is the time of other samples, it is those.
         """
-        if self.work_samples is not None:
-            return self.work_samples
-        if self.imported is None:
-            return sum(rank.timed.samples for rank in self.ranks)
-        images = self.cell.workload.images
-        return None if images is None else samples_processed(images, self.cell.processes)
+        return self.source.samples
 
     @property
     def units(self) -> int | None:
@@ -419,7 +324,7 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     @property
     def phases(self) -> Phases | None:
         """The phases of the instrumented epoch, of the rank that waits least."""
-        return self.least_waiting.phases if self.least_waiting else None
+        return self.source.phases
 
     @property
     def communication(self) -> Communication | None:
@@ -429,16 +334,12 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     @property
     def compute_s(self) -> float | None:
         """Seconds of computation in the instrumented epoch (imported: as reported)."""
-        if self.imported:
-            return self.imported.compute_s
-        return self.phases.compute_s if self.phases else None
+        return self.source.compute_s
 
     @property
     def comm_exposed_s(self) -> float | None:
         """Seconds of exposed communication in it (imported: as reported)."""
-        if self.imported:
-            return self.imported.comm_s
-        return self.phases.exposed_s if self.phases else None
+        return self.source.comm_exposed_s
 
     @property
     def exchange_s(self) -> float | None:
@@ -491,9 +392,7 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     @property
     def comm_s(self) -> float | None:
         """Seconds of communication in it: exposed, and packing by hand (imported: as reported)."""
-        if self.imported:
-            return self.imported.comm_s
-        return self.phases.comm_s if self.phases else None
+        return self.source.comm_s
 
     @property
     def startup(self) -> Startup | None:
@@ -508,10 +407,7 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
         Ranks end each iteration together; it is of the rank with the longest. Before schema 5
         a smaller last batch is included. Of an imported rate it is the mean.
         """
-        if self.imported:
-            return self.imported.step_s
-        steps = [rank.timed.steps for rank in self.ranks]
-        return max((s.full_median_s or s.median_s for s in steps if s), default=None)
+        return self.source.step_s
 
     @property
     def comm_total_s(self) -> float | None:
@@ -547,7 +443,7 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     @property
     def comm_cost_s(self) -> float | None:
         """The timed epoch less the epoch without gradient exchange."""
-        unsynced = self._epoch_s(Role.UNSYNCED)
+        unsynced = longest_epoch_s(self.ranks, Role.UNSYNCED)
         return None if unsynced is None else communication_cost_s(self.timed_s, unsynced)
 
     @property
@@ -567,7 +463,7 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     @property
     def overhead(self) -> float | None:
         """Return the overhead of the instruments: instrumented epoch / timed epoch - 1."""
-        instrumented = self._epoch_s(Role.INSTRUMENTED)
+        instrumented = longest_epoch_s(self.ranks, Role.INSTRUMENTED)
         if instrumented is None:
             return None
         return overhead(self.per_instrumented * instrumented, self.per_work * self.timed_s)
@@ -575,7 +471,7 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     @property
     def loss(self) -> float | None:
         """Mean training loss of the timed epoch over all samples (imported: as reported)."""
-        return self.imported.loss if self.imported else self._mean("loss")
+        return self.source.loss
 
     @property
     def test_loss(self) -> float | None:
@@ -602,30 +498,4 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     @property
     def accuracy(self) -> float | None:
         """Mean training accuracy of the timed epoch over all samples, 0 to 1 (imported: too)."""
-        return self.imported.accuracy if self.imported else self._mean("accuracy")
-
-    def _mean(self, field: str) -> float | None:
-        epochs = [rank.timed for rank in self.ranks]
-        total = sum(epoch.samples for epoch in epochs)
-        values = [getattr(epoch, field) for epoch in epochs]
-        if not total or None in values:
-            return None
-        pairs = zip(values, epochs, strict=True)
-        return float(sum(value * epoch.samples for value, epoch in pairs) / total)
-
-
-def least_waiting(runs: Sequence[Record]) -> int | None:
-    """Return the number of the rank that waits least in the instrumented epochs of a cell's runs.
-
-    It has the smallest exposed communication, the part in forward included, by the median over the
-    runs; of ranks that wait equally, the smallest number. None without phases.
-    """
-    shares: dict[int, list[float]] = {}
-    for run in runs:
-        epoch_s = run._epoch_s(Role.INSTRUMENTED)
-        for rank in run.ranks:
-            if rank.phases and epoch_s:
-                shares.setdefault(rank.rank, []).append(rank.phases.exposed_s / epoch_s)
-    waits = {number: median(of_runs) for number, of_runs in shares.items()}
-    least = min(waits.values(), default=0.0) + EQUAL_WAITING
-    return min((number for number, wait in waits.items() if wait <= least), default=None)
+        return self.source.accuracy

@@ -10,7 +10,8 @@ from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.features import cell_parts, load
 from hpml_jobs.core.formulas import closure, iterations, samples_processed
 from hpml_jobs.core.measurements import TRAINING, Epoch, Role, Steps
-from hpml_jobs.core.record import SCHEMA, UPGRADES, Rank, Record
+from hpml_jobs.core.rank import Rank
+from hpml_jobs.core.record import SCHEMA, UPGRADES, Record
 from hpml_jobs.core.value import UnreadableSchemaError, decode_upgraded
 
 """Largest difference in accuracy of a network between the GPU and the CPU."""

@@ -24,7 +24,8 @@ from hpml_jobs.core.gpus import (
     visible_gpus,
 )
 from hpml_jobs.core.measurements import CardSamples
-from hpml_jobs.core.record import Rank, Record
+from hpml_jobs.core.rank import Rank
+from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import InvalidRecordError, decode
 from hpml_jobs.core.value import Value
 from hpml_jobs.study.attempt import AttemptFolder

@@ -23,7 +23,8 @@ from hpml_jobs.core.measurements import (
     Step,
 )
 from hpml_jobs.core.noise import run_noise
-from hpml_jobs.core.record import Rank, Record, least_waiting
+from hpml_jobs.core.rank import Rank, least_waiting
+from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import BandwidthKind, Strategy
 from hpml_jobs.core.value import Value
 
@@ -290,7 +291,7 @@ def counted_runs(records: Sequence[Record]) -> CountedRuns:
     reasons = _reasons_to_leave_out(records, Role.TIMED)
     counted = [record for record in records if record.slug not in reasons]
     without_split = _reasons_to_leave_out(counted, Role.INSTRUMENTED)
-    number = least_waiting([record for record in counted if record.slug not in without_split])
+    number = least_waiting(record.ranks for record in counted if record.slug not in without_split)
     values = {record.slug: figures_of(record, number) for record in counted}
     left_out = [_left_out(reasons, Role.TIMED)]
     for role in (Role.INSTRUMENTED, Role.UNSYNCED, Step.MICROBENCHMARK):
@@ -337,7 +338,7 @@ class GpuFigures(NamedTuple):
 
 def gpu_figures(record: Record) -> GpuFigures:
     """Return the figures of a cell; of one on the CPU only its number format."""
-    if record.facts is None:
+    if record.measured_facts is None:
         return GpuFigures()
     cards = [card for rank in record.ranks for card in rank.cards]
     samples = [card.samples for card in cards if card.samples]
@@ -351,7 +352,7 @@ def gpu_figures(record: Record) -> GpuFigures:
     reasons = sorted({reason for card in cards for reason in card.reasons})
     is_known = any(card.samples or card.throttle_reasons is not None for card in cards)
     return GpuFigures(
-        precision=None if record.imported else precision_of(record),
+        precision=precision_of(record),
         sm_clock_mhz=median(clocks) if clocks else None,
         least_sm_clock_mhz=min(least, default=None),
         memory_clock_mhz=median(memory) if memory else None,

@@ -77,7 +77,7 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
     def rate_units(self) -> tuple[str, ...]:
         """The units of imported rates that times were computed from; empty without rates."""
         records = (cell_result.record for cell_result in self.cells if cell_result.record)
-        units = (record.imported.unit for record in records if record.imported)
+        units = (record.source.rate_unit for record in records)
         return tuple(dict.fromkeys(unit for unit in units if unit))
 
     @cached_property

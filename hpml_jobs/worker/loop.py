@@ -10,7 +10,8 @@ from hpml_jobs.core.cell import CellFile, Protocol, Unread
 from hpml_jobs.core.features import cell_part, load
 from hpml_jobs.core.measurements import TRAINING, Role, Stage
 from hpml_jobs.core.processes import KEPT
-from hpml_jobs.core.record import Facts, Model, Rank
+from hpml_jobs.core.rank import Rank
+from hpml_jobs.core.record import Facts, Model
 from hpml_jobs.study.attempt import AttemptFolder, host_name
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data import datasets

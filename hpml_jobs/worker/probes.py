@@ -8,7 +8,7 @@ import msgspec
 import torch
 
 from hpml_jobs.core.measurements import Epoch, Microbenchmark, ProfilerSummary, Role
-from hpml_jobs.core.record import Rank
+from hpml_jobs.core.rank import Rank
 from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.worker.epochs import train_epoch
 from hpml_jobs.worker.instruments.microbenchmark import (

@@ -19,7 +19,8 @@ from hpml_jobs.core.measurements import (
     Role,
     Stage,
 )
-from hpml_jobs.core.record import Attempt, Facts, Model, Rank, Record
+from hpml_jobs.core.rank import Rank
+from hpml_jobs.core.record import Attempt, Facts, Model, Record
 from hpml_jobs.core.validation import decode
 from hpml_jobs.study.attempt import AttemptFolder, Progress, utc_now
 from hpml_jobs.study.files import encode, write_whole

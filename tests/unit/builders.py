@@ -20,7 +20,8 @@ from hpml_jobs.core.measurements import (
     Stalls,
     Steps,
 )
-from hpml_jobs.core.record import Attempt, Facts, Model, Rank, Record
+from hpml_jobs.core.rank import Rank
+from hpml_jobs.core.record import Attempt, Facts, Model, Record
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.workload import Workload
 from tests.unit.communication_results import (

@@ -7,7 +7,8 @@ import msgspec
 
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.place import place_of
-from hpml_jobs.core.record import Rank, Record
+from hpml_jobs.core.rank import Rank
+from hpml_jobs.core.record import Record
 from hpml_jobs.extras.course.words import cells, doubt, unanswered, unusable, usable
 from hpml_jobs.report.frame import learning
 from hpml_jobs.report.frame.builder import (

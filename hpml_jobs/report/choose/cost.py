@@ -84,9 +84,10 @@ def measured_peak(record: Record) -> PeakRate | None:
     It is that of the cluster's config, else of the GPU at the precision of the cell. None of an
     imported timing, whose precision is not known.
     """
-    if record.imported or record.facts is None:
+    facts = record.measured_facts
+    if facts is None:
         return None
-    given = record.facts.peak_tflop_per_s
+    given = facts.peak_tflop_per_s
     if given is None:
         return peak_of(record)
     rate = 1e12 * given

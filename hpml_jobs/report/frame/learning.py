@@ -9,7 +9,8 @@ from statistics import fmean, stdev
 from typing import NamedTuple
 
 from hpml_jobs.core.measurements import Epoch, Share
-from hpml_jobs.core.record import Rank, Record
+from hpml_jobs.core.rank import Rank
+from hpml_jobs.core.record import Record
 from hpml_jobs.report.frame.builder import Shown
 from hpml_jobs.report.frame.captions import by_reason, full_label
 from hpml_jobs.results.figures import TRAINED

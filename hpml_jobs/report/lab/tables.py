@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable
 
 from hpml_jobs.checks.waiting import IMBALANCE_LIMIT
 from hpml_jobs.core.check_result import Affected
-from hpml_jobs.core.record import Record, least_waiting
+from hpml_jobs.core.rank import least_waiting
+from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Baseline, Device, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.frame import captions, references
@@ -200,7 +201,7 @@ def _changing_ranks(selection: StrategyRows) -> list[str]:
     texts = []
     for row in selection.parallel_rows:
         records = selection.group.counted_records(row, Affected.SPLIT)
-        shown = least_waiting(records)
+        shown = least_waiting(record.ranks for record in records)
         others = sum(record.least_waiting != record.rank_of(shown) for record in records)
         if others:
             label = captions.row_label(row.setup, selection.group.device)

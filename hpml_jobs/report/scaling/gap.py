@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from hpml_jobs.core import formulas
 from hpml_jobs.core.check_result import Affected, Level
 from hpml_jobs.core.place import Place
-from hpml_jobs.core.record import Rank
+from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.statistics import CONFIDENCE, bootstrap, percentiles
 from hpml_jobs.core.text import listed
 from hpml_jobs.report.scaling.causes import (

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from hpml_jobs.core import formulas
-from hpml_jobs.core.record import Record, least_waiting
+from hpml_jobs.core.rank import least_waiting
+from hpml_jobs.core.record import Record
 from hpml_jobs.report.scaling.causes import EACH_OTHER, Cause, Parts
 from hpml_jobs.results.figures import Figures
 from hpml_jobs.results.rows import Row
@@ -65,7 +66,7 @@ def parts(of: Seconds, reference: Seconds, ideal: float) -> Parts:
 
 def late_rank(figures: Figures, records: Sequence[Record]) -> str:
     """Return the rank that the others wait for, or that they wait for each other."""
-    number = least_waiting(records)
+    number = least_waiting(record.ranks for record in records)
     if number is None or figures.waiting_s is None or figures.others_waiting_s is None:
         return ""
     if figures.waiting_s > figures.others_waiting_s / 2:

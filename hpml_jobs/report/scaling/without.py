@@ -8,7 +8,8 @@ import numpy as np
 
 from hpml_jobs.core.collective_times import Array, Seconds, begins_of
 from hpml_jobs.core.measurements import Epoch, Role
-from hpml_jobs.core.record import Rank, Record
+from hpml_jobs.core.rank import Rank
+from hpml_jobs.core.record import Record
 from hpml_jobs.report.frame.arrays import NoArraysError, read_arrays
 from hpml_jobs.report.scaling.causes import SETS, Cause, Causes, NoReplayError
 from hpml_jobs.report.scaling.replay import Case, Recording, recording, replay

@@ -20,7 +20,8 @@ from hpml_jobs.core.cell import Cell, CellFile
 from hpml_jobs.core.cluster import limit_of_host
 from hpml_jobs.core.gpus import is_mig, nvml_session, nvml_text
 from hpml_jobs.core.process_times import Process
-from hpml_jobs.core.record import Facts, Node
+from hpml_jobs.core.rank import Node
+from hpml_jobs.core.record import Facts
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.attempt import SLURM_VARIABLE, host_name
 from hpml_jobs.worker.instruments.timing import Devices

@@ -2,7 +2,8 @@
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.measurements import Role
-from hpml_jobs.core.record import Facts, Model, Rank
+from hpml_jobs.core.rank import Rank
+from hpml_jobs.core.record import Facts, Model
 from hpml_jobs.core.script import LOCAL_RANK, Script, ScriptLauncher
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import counted

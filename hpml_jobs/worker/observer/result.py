@@ -24,7 +24,8 @@ from torch.optim import Optimizer
 from hpml_jobs.core.cell import Cell, CellFile
 from hpml_jobs.core.measurements import Card, Epoch, Role, Stage
 from hpml_jobs.core.processes import leave
-from hpml_jobs.core.record import Facts, Model, Rank
+from hpml_jobs.core.rank import Rank
+from hpml_jobs.core.record import Facts, Model
 from hpml_jobs.core.script import Script
 from hpml_jobs.core.source_files import imported_code, without
 from hpml_jobs.core.stack_files import HOST_VARIABLE

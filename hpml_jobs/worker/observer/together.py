@@ -11,7 +11,7 @@ from hpml_jobs.core.collective_times import KINDS, PURPOSES
 from hpml_jobs.core.formulas import closure
 from hpml_jobs.core.measurements import Communication, Phases, Role
 from hpml_jobs.core.outliers import slow_iterations
-from hpml_jobs.core.record import Rank
+from hpml_jobs.core.rank import Rank
 from hpml_jobs.worker.instruments.phases import IterationPhases
 from hpml_jobs.worker.instruments.summary import step_percentiles
 from hpml_jobs.worker.instruments.timing import Seconds

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from hpml_jobs.core.cell import Cell, Outcome, Protocol
 from hpml_jobs.core.measurements import Message
+from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.recipe import Recipe
-from hpml_jobs.core.record import Rank, Record
+from hpml_jobs.core.record import Record
 from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.training_path import Precision, TrainingPath

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from hpml_jobs.core.cell import Outcome, Protocol
-from hpml_jobs.core.record import Node
+from hpml_jobs.core.rank import Node
 from hpml_jobs.core.workload import SourceFile
 from hpml_jobs.report.files.markdown import document
 from tests.unit.builders import DIGITS, RESNET, V100, lab_cell, lab_record

@@ -58,6 +58,11 @@ class CheckResult(Value, frozen=True, kw_only=True):
     about: str = ""
 
     @property
+    def is_doubt(self) -> bool:
+        """Whether the numbers that it is about are doubtful and have the mark."""
+        return self.level is not Level.PASS and self.tier is Tier.NUMBER
+
+    @property
     def figures(self) -> str:
         """The reason without the remedy."""
         return self.reason.removesuffix(f": {self.remedy}")
@@ -73,10 +78,10 @@ def in_short(results: Iterable[CheckResult]) -> str:
     >>> in_short([short, buffers]), in_short([buffers])
     ('1 warning: short', '')
     """
-    checked = [result for result in results if result.tier is Tier.NUMBER]
+    doubts = [result for result in results if result.is_doubt]
     parts = []
     for level, word in ((Level.FAIL, "failed check"), (Level.WARN, "warning")):
-        checks = [result.check for result in checked if result.level is level]
+        checks = [result.check for result in doubts if result.level is level]
         if checks:
             parts.append(f"{counted(len(checks), word)}: {', '.join(checks)}")
     return "; ".join(parts)

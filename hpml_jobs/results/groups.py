@@ -7,7 +7,7 @@ import msgspec
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Cell, Protocol
-from hpml_jobs.core.check_result import Affected, CheckResult, Level, Tier, worst_level
+from hpml_jobs.core.check_result import Affected, CheckResult, Level, worst_level
 from hpml_jobs.core.cluster import Cluster, Isolate
 from hpml_jobs.core.conditions import (
     CODE,
@@ -114,33 +114,27 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
         """Return the records that the row's numbers of this kind are medians of."""
         return [record for record in self.records(row) if row.counts(record.slug, affected)]
 
-    def checks_of(self, row: Row, affected: Affected) -> list[CheckResult]:
-        """Return the results of the checks that can make these numbers of a row doubtful."""
+    def doubts_of(self, row: Row, affected: Affected) -> list[CheckResult]:
+        """Return the results of the checks that make these numbers of a row doubtful."""
         return [
             result
             for slug in row.cells
             for result in self.checks.get(slug, ())
-            if result.tier is Tier.NUMBER
-            and affected in result.affects
-            and row.counts(slug, affected)
+            if result.is_doubt and affected in result.affects and row.counts(slug, affected)
         ]
 
     def worst(self, row: Row, affected: Affected) -> Level:
         """Return the worst level of the checks that make these numbers of a row doubtful."""
-        return worst_level(self.checks_of(row, affected))
+        return worst_level(self.doubts_of(row, affected))
 
     def doubts(self, row: Row, affected: Affected) -> bool:
         """Return whether a check makes these numbers of a row doubtful."""
-        return self.worst(row, affected) is not Level.PASS
+        return bool(self.doubts_of(row, affected))
 
     def fails(self, row: Row, check: str) -> bool:
         """Return whether a run of a row fails a check of its time."""
-        return any(
-            result.check == check and result.level is Level.FAIL
-            for slug in row.cells
-            if row.counts(slug, Affected.TIME)
-            for result in self.checks.get(slug, ())
-        )
+        doubts = self.doubts_of(row, Affected.TIME)
+        return any(doubt.check == check and doubt.level is Level.FAIL for doubt in doubts)
 
     def doubts_ratio(self, row: Row, reference: Row | None = None) -> bool:
         """Return whether a check makes a row's time doubtful, or that which it is compared with.

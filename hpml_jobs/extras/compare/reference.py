@@ -172,7 +172,7 @@ def _cell(group: ConditionGroup, row: Row) -> ReferenceCell:
 
 def _violated(group: ConditionGroup, row: Row, level: Level) -> Iterator[str]:
     """Return the checks at this level that make the times of counted runs doubtful."""
-    checks = group.checks_of(row, Affected.TIME)
+    checks = group.doubts_of(row, Affected.TIME)
     return (result.check for result in checks if result.level is level)
 
 

@@ -10,7 +10,7 @@ from string import Template
 
 from hpml_jobs.core.built_in import DATASETS
 from hpml_jobs.core.cell import Cell, Protocol
-from hpml_jobs.core.check_result import Affected, Level, Tier
+from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Loader, Strategy
@@ -147,7 +147,7 @@ def _script(report: Report) -> tuple[str | None, str]:
 def _shown(report: Report, record: Record, affected: Affected) -> str:
     """Return the mark of checks where one is about these numbers of a cell; else nothing."""
     is_doubtful = any(
-        result.level is not Level.PASS and result.tier is Tier.NUMBER
+        result.is_doubt
         for group in report.sources
         for result in group.checks.get(record.slug, ())
         if affected in result.affects

@@ -110,8 +110,7 @@ def _preliminary(group: ConditionGroup, series: Series) -> str:
     doubts = [
         (result, candidate)
         for candidate in series.cells
-        for result in group.checks_of(candidate.row, Affected.TIME)
-        if result.level is not Level.PASS
+        for result in group.doubts_of(candidate.row, Affected.TIME)
     ]
     if doubts:
         result, candidate = max(doubts, key=lambda doubt: [*Level].index(doubt[0].level))

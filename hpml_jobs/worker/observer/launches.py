@@ -19,12 +19,13 @@ def least_launch_s(iterations: Iterations) -> float | None:
     Of the host's times the least is taken, since a host far ahead of the device waits for it. None
     where no iteration has a batch and a step.
     """
-    launches_s = [
-        seconds
-        for group in iterations.groups
-        if sum(event.kind is Kind.BATCH for event in group) >= iterations.accumulate
-        and (seconds := _launch_s(group))
-    ]
+    launches_s = []
+    for group in iterations.groups:
+        batches = sum(event.kind is Kind.BATCH for event in group)
+        if batches < iterations.accumulate:
+            continue
+        if launch_s := _launch_s(group):
+            launches_s.append(launch_s)
     return min(launches_s, default=None)
 
 

@@ -153,7 +153,8 @@ def _ranks_text(ranks: Sequence[int]) -> str:
     >>> _ranks_text([3]), _ranks_text([0, 2])
     ('rank 3', 'ranks 0, 2')
     """
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+    word = "rank" if len(ranks) == 1 else "ranks"
+    return f"{word} {', '.join(map(str, ranks))}"
 
 
 def stopped_end(attempt: Attempt, paths: AttemptFolder) -> AttemptEnd:
@@ -270,7 +271,8 @@ def publish(
         return msgspec.structs.replace(end, outcome=Outcome.INVALID, reason=str(fault))
     current = folder.latest_attempt()
     if current is None or current.id != paths.id:
-        reason = f"superseded by attempt {current.id if current else '?'}; its record is not used"
+        latest = current.id if current else "?"
+        reason = f"superseded by attempt {latest}; its record is not used"
         return msgspec.structs.replace(end, outcome=Outcome.CANCELLED, reason=reason)
     if finished_record(folder, file) is None:
         if end.attempt.neighbours is not None:

@@ -171,7 +171,8 @@ def _ended(evidence: CellEvidence, job: JobState) -> CellState:
     code = f", exit code {job.exit_code}" if has_code else ""
     if has_code and end is None and job.exit_code.startswith(f"{NO_SPACE_CODE}:"):
         code += f" (no space left on device: {evidence.study})"
-    reason = in_job(f"{job.state}{f' ({who})' if who else ''}{code}", job.job)
+    by_whom = f" ({who})" if who else ""
+    reason = in_job(f"{job.state}{by_whom}{code}", job.job)
     if evidence.attempt is None and (before := _ended_before_start(evidence, job, reason)):
         return before
     if outcome is Outcome.MISSING and (end is None or end.outcome.finished):

@@ -41,8 +41,9 @@ def quantization(groups: Sequence[ConditionGroup]) -> Picture | None:
     steps: dict[str, Step] = {}
     for network, runs in enumerate(drawn_runs):
         for result in results(runs):
-            what = result.what.replace(", int32 bias", "")  # the label is the same for all networks
-            label = f"{what} ({result.bound}, {result.scales})" if result.bound else what
+            label = result.what  # not its title: the label is the same for all networks
+            if result.bound:
+                label += f" ({result.bound}, {result.scales})"
             step = steps.setdefault(label, Step(label, []))
             if mean := result.accuracy:
                 step.accuracies.append((network, mean))

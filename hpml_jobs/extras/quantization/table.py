@@ -10,6 +10,7 @@ from hpml_jobs.extras.quantization.values import (
     Bound,
     Layer,
     Quantized,
+    QuantizedParts,
     Reference,
     Step,
     quantized_of,
@@ -62,13 +63,22 @@ class Runs(NamedTuple):
 
 
 class Result(NamedTuple):
-    """One line: what was quantized, and each run's results; accuracies are of 1."""
+    """One line: what was quantized, and each run's results; accuracies are of 1.
+
+    `has_bias`: a bias is quantized with it, which `title` says beside `what`.
+    """
 
     runs: Runs
     what: str
     bound: str
     scales: str
     steps: list[Step | Reference]
+    has_bias: bool = False
+
+    @property
+    def title(self) -> str:
+        """What was quantized, in the words of the table."""
+        return f"{self.what}, int32 bias" if self.has_bias else self.what
 
     @property
     def accuracy(self) -> Mean | None:
@@ -161,7 +171,9 @@ def results(runs: Runs) -> Iterator[Result]:
         if step.bound is not None:
             bound = BOUNDS[step.bound]
             scales = "channel" if step.per_channel else "layer"
-        yield Result(runs, _what(runs, step.what), bound, scales, list(of_runs))
+        what = _WORDS.get(step.what, step.what)
+        has_bias = step.what == QuantizedParts.ALL and runs.first.bias
+        yield Result(runs, what, bound, scales, list(of_runs), has_bias)
     references = [run.reference for run in runs.quantized if run.reference]
     if len(references) == len(runs.quantized):
         yield Result(runs, TORCHS, "", "", list(references))
@@ -175,10 +187,10 @@ def _fp32(runs: Runs) -> list[Step]:
     return [run.steps[0] for run in runs.quantized]
 
 
-def _what(runs: Runs, what: str) -> str:
-    bias = ", int32 bias" if runs.first.bias else ""
-    words = {"weights": "int8 weights", "integers": f"int8 weights + activations{bias}"}
-    return words.get(what, what)
+_WORDS: dict[str, str] = {
+    QuantizedParts.WEIGHTS: "int8 weights",
+    QuantizedParts.ALL: "int8 weights + activations",
+}
 
 
 def _points(mean: Mean) -> str:
@@ -213,7 +225,7 @@ class QuantizationLine(NamedTuple):
         reached, lost = result.accuracy, result.drop
         return cls(
             network=result.runs.name,
-            quantized=result.what,
+            quantized=result.title,
             bound=result.bound or None,
             scales=result.scales or None,
             over_seeds=reached,

@@ -225,9 +225,9 @@ def show_answers(report: "Report") -> None:
 def open_page(path: Path, environment: Mapping[str, str] = os.environ) -> None:
     """Open a file in the user's browser; where there is none, say so."""
     has_display = sys.platform == "darwin" or any(environment.get(name) for name in DISPLAYS)
-    address = path.resolve().as_uri()
-    if not (has_display and webbrowser.open(address)):
-        print(f"no browser here: copy {path.resolve()} to your computer and open it there")
+    file = path.resolve()
+    if not (has_display and webbrowser.open(file.as_uri())):
+        print(f"no browser here: copy {file} to your computer and open it there")
 
 
 LEVEL_COLOURS = {Level.FAIL: "red", Level.WARN: "yellow", Level.PASS: "green"}

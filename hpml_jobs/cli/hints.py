@@ -41,8 +41,9 @@ def hints_for(
 def _next(cells: list[CellState], study: str) -> list[str]:
     if any(state.outcome.active for state in cells):
         return [next_commands(study, watch=True)]
-    has_record = any(state.recorded for state in cells)
-    return [next_commands(study, watch=False)] if has_record else []
+    if any(state.recorded for state in cells):
+        return [next_commands(study, watch=False)]
+    return []
 
 
 def _blocked(cells: list[CellState], study: str) -> Iterator[str]:

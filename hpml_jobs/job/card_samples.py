@@ -169,8 +169,8 @@ def _with_samples(rank: Rank, by_uuid: Mapping[str, Sequence[Sample]]) -> Rank:
     end_s = timed.started_s + timed.epoch_s
     cards = []
     for card in rank.cards:
-        inside = [s for s in by_uuid.get(card.uuid, ()) if timed.started_s <= s.at_s <= end_s]
-        summary = summarize(inside)
+        samples = by_uuid.get(card.uuid, ())
+        summary = summarize([s for s in samples if timed.started_s <= s.at_s <= end_s])
         cards.append(msgspec.structs.replace(card, samples=summary) if summary else card)
     return msgspec.structs.replace(rank, cards=tuple(cards))
 

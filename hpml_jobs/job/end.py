@@ -91,7 +91,9 @@ def judge(
         return _raised_end(attempt, paths, errors, primary)
     name, code = (f"rank {first.rank}", first.code) if first else ("the workers", code)
     words = paths.last_words(first.local_rank if first else None)
-    reason = f"{name} ended with exit code {code}" + (f": {words}" if words else "")
+    reason = f"{name} ended with exit code {code}"
+    if words:
+        reason += f": {words}"
     return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason)
 
 
@@ -104,7 +106,9 @@ def _killed_end(attempt: Attempt, paths: AttemptFolder, rank: int, number: int) 
         if fault:  # NCCL's watchdog met the error before the rank's own code
             reason = f"{reason}: {fault}"
             return AttemptEnd(attempt=attempt, outcome=Outcome.NODE_FAIL, reason=reason, rank=rank)
-        reason = ": ".join(filter(None, (watchdog_text(logs) or reason, paths.activity())))
+        reason = watchdog_text(logs) or reason
+        if activity := paths.activity():
+            reason += f": {activity}"
     return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason, rank=rank)
 
 

@@ -143,11 +143,12 @@ def _completed(state: JobState, other: JobState | None) -> JobState:
     names: tuple[str, ...] = ("submitted", "minutes")
     if _is_later_run(state, other):
         state = after_run(other, state)
-        names += ("gpus",) if state.started else ()
+        if state.started:
+            names += ("gpus",)
     else:
         state = msgspec.structs.replace(state, earlier_s=state.earlier_s or other.earlier_s)
-        is_pending = state.outcome is Outcome.PENDING
-        names += () if is_pending else ("node", "started", "elapsed_s", "gpus", "suspended_s")
+        if state.outcome is not Outcome.PENDING:
+            names += ("node", "started", "elapsed_s", "gpus", "suspended_s")
     missing = {n: getattr(other, n) for n in names if getattr(state, n) in (None, "")}
     return msgspec.structs.replace(state, **missing)
 
@@ -156,8 +157,9 @@ def _is_later_run(state: JobState, other: JobState) -> bool:
     """Return whether `other` is an ended run of the job, before the requeue that `state` is of."""
     if other.ended is None or other.started is None:
         return False
-    has_started = state.started is not None
-    return (state.started or 0) > other.started + _CLOCK_S if has_started else not state.over
+    if state.started is None:
+        return not state.over
+    return state.started > other.started + _CLOCK_S
 
 
 _CLOCK_S = 2.0

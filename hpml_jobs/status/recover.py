@@ -120,5 +120,5 @@ def _is_of(study: Study, line: ManifestLine, array: str, jobs: list[str]) -> boo
         return False
     if output.endswith("_closing_log.out") != line.closing:
         return False
-    is_one = re.search(r"_(pack|ladder|closing)_log\.out$", output) is not None
-    return len(jobs) == 1 if is_one else len(jobs) == len(line.cells)
+    is_single = re.search(r"_(pack|ladder|closing)_log\.out$", output) is not None
+    return len(jobs) == (1 if is_single else len(line.cells))

@@ -279,9 +279,12 @@ def _gone(evidence: CellEvidence) -> CellState:
 def _silent(evidence: CellEvidence) -> CellState:
     """Return the last known state and its time, because SLURM does not say how the job is."""
     answered, last = evidence.slurm.cached.answered, evidence.answer.last
-    since = f" since {time_text(answered, evidence.at)}" if answered else ""
-    then = f" ({last.outcome.value} then)" if last and last.state and answered else ""
-    reason = f"unknown{since}{then}: {evidence.answer.doubt}"
+    state = "unknown"
+    if answered:
+        state += f" since {time_text(answered, evidence.at)}"
+    if answered and last and last.state:
+        state += f" ({last.outcome.value} then)"
+    reason = f"{state}: {evidence.answer.doubt}"
     return _state(evidence, Outcome.UNKNOWN, in_job(reason, evidence.job))
 
 

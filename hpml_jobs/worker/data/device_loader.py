@@ -304,12 +304,14 @@ class DeviceLoader:
         if self._generator is None and isinstance(self._order, RecordedSampler):
             # Drawn where a DataLoader draws the seed of its workers, so the order is the same,
             # also of images that nothing augments.
-            seed = int(torch.empty((), dtype=torch.int64).random_().item())
-            self._generator = torch.Generator(self._images.pixels.device).manual_seed(seed)
+            seed = torch.empty((), dtype=torch.int64).random_()
+            self._generator = torch.Generator(self._images.pixels.device)
+            self._generator.manual_seed(int(seed.item()))
         order = list(self._order)
         draws = self._images.draw(order, self._generator)
         for start in range(0, len(order), self._batch):
-            yield DeviceBatch(draws, start, min(start + self._batch, len(order)))
+            end = min(start + self._batch, len(order))
+            yield DeviceBatch(draws, start, end)
 
     def to_device(self, batch: DeviceBatch) -> Batch:
         """Return the inputs and targets of a batch; the host does not wait."""

@@ -52,7 +52,8 @@ def waits_for_device(clock: Clock, iterations: Iterations) -> bool:
     passes = [*_forward_passes(iterations)]
     host_s = sum(last.host_ns - first.host_ns for first, last in passes) / 1e9
     device_s = sum(clock.seconds(first.stamp, last.stamp) for first, last in passes)
-    work_s = float(np.median(iterations.times.step_s - iterations.times.stall_s))
+    times = iterations.times
+    work_s = float(np.median(times.step_s - times.stall_s))
     needs_all = (least_launch_s(iterations) or 0.0) > AHEAD * work_s
     return needs_all and host_s < AHEAD * device_s
 

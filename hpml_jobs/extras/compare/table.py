@@ -252,7 +252,7 @@ def _why_not(cell: ComparedCell) -> str:
 
 def only_in(side: str, cells: Sequence[tuple[ReferenceGroup, ReferenceCell]]) -> Iterator[str]:
     """Yield a line with the cells that only one study has."""
-    if cells:
-        labels = [cell_words(cell.place, group.device) for group, cell in cells]
+    labels = [cell_words(cell.place, group.device) for group, cell in cells]
+    if labels:
         text = "; ".join(labels) if len(labels) <= 10 else listed(labels)
         yield f"only in {side}: {text}"

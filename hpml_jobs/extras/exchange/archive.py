@@ -241,9 +241,13 @@ def _parsed(name: str, content: bytes) -> _Member | None:
 
 
 def _redactor(members: Sequence[_Member], options: PackOptions) -> Redactor:
-    documents = [document for member in members for document in member.documents]
-    plain = (member for member in members if not member.documents and member.is_text)
-    texts = (member.content.decode(errors="replace") for member in plain)
+    documents: list[Any] = []
+    texts = []
+    for member in members:
+        if member.documents:
+            documents += member.documents
+        elif member.is_text:
+            texts.append(member.content.decode(errors="replace"))
     return Redactor(names_in(documents, texts), anonymous=options.anonymous)
 
 

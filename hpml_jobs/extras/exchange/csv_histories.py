@@ -212,7 +212,8 @@ def _run(name: str, rows: Sequence[Row], pattern: NamePattern | None, rules: Rul
     Raises:
         FieldError: its name does not fit the pattern, its cell changes, or its time is not known.
     """
-    texts = Row(rows[0].line, (pattern.read(name) if pattern else {}) | _common_fields(rows))
+    fields = pattern.read(name) if pattern else {}
+    texts = Row(rows[0].line, fields | _common_fields(rows))
     cell = {column: str(_read(_OF_CELL[column], column, texts)) for column in texts.fields}
     missing = [column for column in ("gpus", "batch") if column not in cell]
     if missing:

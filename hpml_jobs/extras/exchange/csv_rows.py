@@ -311,7 +311,9 @@ def _check_required(names: Collection[str], columns: Mapping[str, ColumnSpec], h
     required = {name: column.instead for name, column in columns.items() if column.required}
     missing = [name for name, instead in required.items() if not {name, instead} & {*names}]
     if missing:
-        words = [f"{name} (or {other})" if other else name for name, other in required.items()]
+        words = []
+        for name, instead in required.items():
+            words.append(f"{name} (or {instead})" if instead else name)
         raise HpmlError(
             f"{header}: column {', '.join(missing)} is missing; required are {', '.join(words)}, "
             f"the file has {names_text(names)}"

@@ -236,7 +236,8 @@ def _check_resolution(
     epochs: Iterable[Sequence[Interval]], resolution_s: float, notes: list[str]
 ) -> None:
     """Refuse time stamps whose last digit is too coarse, and note where it matters."""
-    shortest = min(sum(interval.seconds for interval in intervals) for intervals in epochs)
+    epochs_s = [sum(interval.seconds for interval in intervals) for intervals in epochs]
+    shortest = min(epochs_s)
     if shortest < LEAST_RESOLUTIONS * resolution_s:
         raise FieldError(
             f"{shortest:g} s between its rows is not enough where the last digit of time stamps is "

@@ -145,7 +145,11 @@ def epoch_s(group: ConditionGroup, forecast: Forecast, prediction: Prediction) -
     epochs_s = {row.place: row.timing.epoch_s for row in group.timed if row.timing}
     alike = [o for o in forecast.observations if o.kind.path == target.kind.path]
     of_strategy = [o for o in alike if o.strategy is target.strategy]
-    near = min(of_strategy or alike, key=lambda o: (distance(target, o), -o.gpus))
+
+    def nearness(observation: Observation) -> tuple[float, int]:
+        return distance(target, observation), -observation.gpus
+
+    near = min(of_strategy or alike, key=nearness)
     samples_per_s = near.samples / near.step_s
     return epochs_s[near.place] * samples_per_s / prediction.samples_per_s
 

@@ -76,7 +76,8 @@ def _places(refusals: Iterable[Refusal], device: Device) -> str:
     batches: dict[Setup, list[int]] = {}
     for refusal in refusals:
         batches.setdefault(refusal.target.place.setup, []).append(refusal.target.batch)
-    return "; ".join(setup_words(setup, listed(sizes), device) for setup, sizes in batches.items())
+    places = [setup_words(setup, listed(sizes), device) for setup, sizes in batches.items()]
+    return "; ".join(places)
 
 
 def answer(forecast: Forecast, device: Device, workload: Workload) -> str:

@@ -225,9 +225,10 @@ def _no_answer(study: Study, last: JobState, patience_s: float) -> Finding:
 def _last_line(study: Study, job: str) -> str:
     """Return the last line of the job's error log that is not SLURM's own."""
     text = tail(study.slurm / f"{job}_{STUDY}_log.err", LOG_BYTES)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [*filter(None, map(str.strip, text.splitlines()))]
     of_program = [line for line in lines if not line.startswith(_SLURM_PREFIXES)]
-    return (of_program or lines or [""])[-1]
+    last_lines = of_program or lines
+    return last_lines[-1] if last_lines else ""
 
 
 def _check_clock(written_s: float, absent_s: float, read_s: float) -> Finding:

@@ -75,24 +75,31 @@ def choose(
     snapshots = read_study(study, history_of(study))
     cluster, commands = study.last_cluster(), commands_here(study, study.commands_to_repeat())
     resubmitted = None if study.is_unpacked else study_words(study)
-    made = choices(snapshots, wish, cluster, commands, study=resubmitted)
-    if not made:
+    of_groups = choices(snapshots, wish, cluster, commands, study=resubmitted)
+    if not of_groups:
         raise no_number(study)
-    reasons = [refusal(m.choice, is_preliminary=preliminary) if wish.runs else "" for m in made]
-    proposals = [
-        proposal(m.group, m.choice) if wish.runs and not reason else None
-        for m, reason in zip(made, reasons, strict=True)
-    ]
+    reasons: list[str] = []
+    proposals: list[str | None] = []
+    for of_group in of_groups:
+        paragraph = None
+        if wish.runs:
+            reasons.append(refusal(of_group.choice, is_preliminary=preliminary))
+            if not reasons[-1]:
+                paragraph = proposal(of_group.group, of_group.choice)
+        proposals.append(paragraph)
     from hpml_jobs.report.files.screen import show_text
 
     if json:
-        groups = [m.document | {"proposal": p} for m, p in zip(made, proposals, strict=True)]
+        groups = [
+            of_group.document | {"proposal": paragraph}
+            for of_group, paragraph in zip(of_groups, proposals, strict=True)
+        ]
         print_json({"study": study.name, "wish": wish, "groups": groups})
     else:
         out = console()
-        for choice, paragraph in zip(made, proposals, strict=True):
-            show_group(out, choice.group, choice.table, several=len(made) > 1)
-            for text in (*choice.next_cells, *filter(None, [paragraph])):
+        for of_group, paragraph in zip(of_groups, proposals, strict=True):
+            show_group(out, of_group.group, of_group.table, several=len(of_groups) > 1)
+            for text in (*of_group.next_cells, *filter(None, [paragraph])):
                 show_text(text, out)
     if refusals := dict.fromkeys(filter(None, reasons)):
         raise HpmlError("; ".join(refusals))

@@ -82,8 +82,9 @@ def collect(
 
         # as commands select it, --outputs included
         commands = commands_here(selected, report.commands)
-        shown = structs.replace(report, study=study_words(selected), commands=commands)
-        (show_all if all_tables else show_first)(shown, console())
+        report_here = structs.replace(report, study=study_words(selected), commands=commands)
+        show = show_all if all_tables else show_first
+        show(report_here, console())
     from hpml_jobs.report.folder import write_tables
     from hpml_jobs.report.page import HTML
     from hpml_jobs.report.page.contents import is_outdated, records_of
@@ -194,38 +195,39 @@ def report(
     """
     name, values = parse_words("report", words, REPORT_KEYS)
     study = find_study(name, outputs)
-    made, _ = current_report(study, values)
+    contents, _ = current_report(study, values)
     from hpml_jobs.report.folder import write_all
     from hpml_jobs.report.page import HTML, MARKDOWN
 
-    written = write_report("report", study, to, lambda folder: write_all(made, folder))
-    show_answers(made)
+    written = write_report("report", study, to, lambda folder: write_all(contents, folder))
+    show_answers(contents)
     if not written:
         raise typer.Exit(1)
     pictures = [path.stem for path in written if path.suffix == ".png"]
     files = [HTML, MARKDOWN, "all tables"]
-    files += [f"pictures of {', '.join(pictures)} (PNG, SVG)"] if pictures else []
+    if pictures:
+        files.append(f"pictures of {', '.join(pictures)} (PNG, SVG)")
     print(f"written: {', '.join(files)} in {written[0].parent}")
     if is_opened:
         open_page(written[0].parent / HTML)
 
 
-def show_answers(made: "Report") -> None:
+def show_answers(report: "Report") -> None:
     """Print the answer of every group with a number."""
     from hpml_jobs.report.choose.words import answer
 
-    for group in made.groups:
+    for group in report.groups:
         if group.choice:
-            number = f"group {group.number}: " if made.several else ""
-            print(f"{number}{answer(group.choice, made.resubmitted)}")
+            number = f"group {group.number}: " if report.several else ""
+            print(f"{number}{answer(group.choice, report.resubmitted)}")
 
 
 def open_page(path: Path, environment: Mapping[str, str] = os.environ) -> None:
     """Open a file in the user's browser; where there is none, say so."""
     has_display = sys.platform == "darwin" or any(environment.get(name) for name in DISPLAYS)
-    address = path.resolve().as_uri()
-    if not (has_display and webbrowser.open(address)):
-        print(f"no browser here: copy {path.resolve()} to your computer and open it there")
+    file = path.resolve()
+    if not (has_display and webbrowser.open(file.as_uri())):
+        print(f"no browser here: copy {file} to your computer and open it there")
 
 
 LEVEL_COLOURS = {Level.FAIL: "red", Level.WARN: "yellow", Level.PASS: "green"}

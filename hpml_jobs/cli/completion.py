@@ -157,7 +157,11 @@ def _key_docs() -> Iterator[KeyDoc]:
 def _choices(key: str, config_dir: Path | None) -> Sequence[str]:
     """Return the values that a key can have; those of a group are files, the user's included."""
     if key in GROUPS:
-        folders = [conf_folder(), *([Path(config_dir)] if config_dir else [])]
+        folders = [conf_folder()]
+        if config_dir:
+            folders.append(Path(config_dir))
         return sorted({file.stem for folder in folders for file in (folder / key).glob("*.yaml")})
+    if key in CHOICES:
+        return CHOICES[key]
     switches = {doc.key for doc in _key_docs() if doc.value in TRUE_OR_FALSE}
-    return CHOICES.get(key, TRUE_OR_FALSE if key in switches else ())
+    return TRUE_OR_FALSE if key in switches else ()

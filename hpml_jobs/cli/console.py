@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 from rich.console import Console as RichConsole
+from rich.console import OverflowMethod
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -89,17 +90,21 @@ def states_table(states: Iterable[CellState], rows: int | None = None) -> Table:
     With `rows` it has at most so many rows: the most urgent cells, and the number of others.
     """
     cells = list(states)
-    shown = cells if rows is None else _most_urgent(cells, rows)
-    timed = any(s.queued_s is not None or s.elapsed_s is not None for s in cells)
-    table = plain_table(("cell", "state", "job", *(("waited", "ran") if timed else ())), ("",))
-    for state in shown:
-        times = (_span(state.queued_s), _span(state.elapsed_s)) if timed else ()
-        reason = Text(
-            _reason(state), no_wrap=rows is not None, overflow="ellipsis" if rows else "fold"
-        )
-        table.add_row(state.slug, coloured(state.outcome), state.job or "–", *times, reason)
-    if len(shown) < len(cells):
-        table.add_row(Text(f"… and {len(cells) - len(shown)} more", style="dim"))
+    listed = cells if rows is None else _most_urgent(cells, rows)
+    has_times = any(s.queued_s is not None or s.elapsed_s is not None for s in cells)
+    headings = ["cell", "state", "job"]
+    if has_times:
+        headings += ["waited", "ran"]
+    table = plain_table(headings, ("",))
+    overflow: OverflowMethod = "ellipsis" if rows else "fold"
+    for state in listed:
+        columns: list[str | Text] = [state.slug, coloured(state.outcome), state.job or "–"]
+        if has_times:
+            columns += [_span(state.queued_s), _span(state.elapsed_s)]
+        reason = Text(_reason(state), no_wrap=rows is not None, overflow=overflow)
+        table.add_row(*columns, reason)
+    if len(listed) < len(cells):
+        table.add_row(Text(f"… and {len(cells) - len(listed)} more", style="dim"))
     return table
 
 
@@ -132,8 +137,8 @@ def _span(seconds: float | None) -> str:
 def totals(states: Iterable[CellState]) -> str:
     """Return the number of cells by outcome, e.g. `9 cells: 7 ok, 2 running`."""
     counts = Counter(state.outcome for state in states)
-    each = ", ".join(f"{counts[outcome]} {outcome.value}" for outcome in Outcome if counts[outcome])
-    return f"{counted(counts.total(), 'cell')}: {each or 'none'}"
+    numbers = [f"{counts[outcome]} {outcome.value}" for outcome in Outcome if counts[outcome]]
+    return f"{counted(counts.total(), 'cell')}: {', '.join(numbers) or 'none'}"
 
 
 def usage_line(used: "Usage") -> str:
@@ -176,7 +181,8 @@ def _sent_summary(rows: "Iterable[CellRow]") -> Table:
     """Return a table of the cells of a plan by what they request and why: a line per kind."""
     table = plain_table((), ("cells", "resources", ""))
     table.columns[0].justify = "right"
-    for (shape, why), number in Counter((row.shape, row.why) for row in rows).items():
+    kinds = Counter((row.shape, row.why) for row in rows)
+    for (shape, why), number in kinds.items():
         table.add_row(str(number), shape, Text(why, style="dim"))
     return table
 
@@ -204,14 +210,14 @@ def show_preview(selection: "Selection", *, json: bool, all_cells: bool = False)
         print(sentence)
     if preview.refused:
         print(f"it would be refused: {preview.refused}")
-    shown = [row for row in preview.values if all_cells or not row.origin.startswith("conf/")]
-    if shown:
+    rows = [row for row in preview.values if all_cells or not row.origin.startswith("conf/")]
+    if rows:
         print()
         values = plain_table((), ("key", "value", "from"))
-        for row in shown:
+        for row in rows:
             values.add_row(row.key, Text(row.value), Text(row.origin, style="dim"))
         out.print(values)
-        if hidden := len(preview.values) - len(shown):
+        if hidden := len(preview.values) - len(rows):
             print(f"{counted(hidden, 'other value')} are defaults: --all shows them")
     for script in preview.scripts:
         print(f"\n---- {script.shape}\n{script.script}", end="")

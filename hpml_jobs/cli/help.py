@@ -99,8 +99,8 @@ def first_page(version: str, commands: Collection[Command]) -> str:
 
 def _usage(command: Command) -> list[str]:
     """Return the lines of a command: what is typed on the left, its meaning on the right."""
-    first, *others = command.meaning.split("\n")
-    return [f"  {command.usage:26} {first}", *(f"{'':29}{line}" for line in others)]
+    first, *following = command.meaning.split("\n")
+    return [f"  {command.usage:26} {first}", *(f"{'':29}{line}" for line in following)]
 
 
 CONFIGS = """\
@@ -135,8 +135,12 @@ TOPICS: Mapping[str, Sequence[str]] = {
 def topic(name: str, folders: Folders) -> str:
     """Return the page of a topic."""
     groups = TOPICS[name]
-    parts = [f"{_choices(group, folders)}\n" for group in groups] or [*_keys(folders)]
-    parts += [_keys_of(group, file, folders) for group in groups if (file := GROUPS[group])]
+    if not groups:
+        return "\n".join([*_keys(folders), CONFIGS])
+    parts = [f"{_choices(group, folders)}\n" for group in groups]
+    for group in groups:
+        if file := GROUPS[group]:
+            parts.append(_keys_of(group, file, folders))
     return "\n".join([*parts, CONFIGS])
 
 

@@ -41,8 +41,9 @@ def hints_for(
 def _next(cells: list[CellState], study: str) -> list[str]:
     if any(state.outcome.active for state in cells):
         return [next_commands(study, watch=True)]
-    has_record = any(state.recorded for state in cells)
-    return [next_commands(study, watch=False)] if has_record else []
+    if any(state.recorded for state in cells):
+        return [next_commands(study, watch=False)]
+    return []
 
 
 def _blocked(cells: list[CellState], study: str) -> Iterator[str]:
@@ -131,14 +132,14 @@ def _unfinished(cells: list[CellState], study: str, changed: frozenset[str]) -> 
 def _disturbed(cells: list[CellState], study: str) -> Iterator[str]:
     """Yield a hint on measured cells that were disturbed, or whose timed epoch has outliers."""
     names = {"disturbed", "outliers"}
-    hit = [
-        state
-        for state in cells
-        if any(check.check in names and is_worth_repeating(check) for check in state.checks)
-    ]
+    hit = 0
+    for state in cells:
+        checks = [check for check in state.checks if check.check in names]
+        hit += any(map(is_worth_repeating, checks))
     if hit:
         epochs = "a disturbed epoch or microbenchmark, or slow iterations"
-        number, has = counted(len(hit), "cell"), "has" if len(hit) == 1 else "have"
+        number = counted(hit, "cell")
+        has = "has" if hit == 1 else "have"
         yield with_command(f"{number} {has} {epochs}", f"{PROGRAM} resubmit {study} --disturbed")
 
 

@@ -158,18 +158,21 @@ def _in_one_form(words: list[str]) -> list[str]:
     have the option, those with the keys of a study the key.
     """
     options = inspect.signature(function_of(words[0])).parameters
-    made, given = [words[0]], iter(words[1:])
-    for word in given:
+    command, *arguments = words
+    changed = [command]
+    remaining = iter(arguments)
+    for word in remaining:
         name, is_pair, value = word.partition("=")
         if name in ("outputs", "minutes") and is_pair and name in options:
             if not value:
                 raise UsageError(f"{word}: it has no value")
-            made += [f"--{name}", value]
+            changed += [f"--{name}", value]
         elif name == "--outputs" and "outputs" not in options:
-            made.append(f"outputs={value if is_pair else next(given, '')}")
+            folder = value if is_pair else next(remaining, "")
+            changed.append(f"outputs={folder}")
         else:
-            made.append(word)
-    return made
+            changed.append(word)
+    return changed
 
 
 _PYDANTIC = re.compile(r"Input should be a valid integer.*")
@@ -190,6 +193,8 @@ def _remedy(words: list[str]) -> str:
         if option in REPLACED_OPTIONS:
             return f"Write {REPLACED_OPTIONS[option]}"
         if option.startswith("--") and type_of(key) is not None:
-            is_value = following and not following.startswith("-")
-            return f"Write {key}={value if is_pair else following if is_value else 'VALUE'}"
+            if not is_pair:
+                is_value = following and not following.startswith("-")
+                value = following if is_value else "VALUE"
+            return f"Write {key}={value}"
     return ""

@@ -188,12 +188,13 @@ class OpenStudy:
             deadline_min=deadline_min,
         )
         study = self._study
-        commands, name = study.commands_to_repeat(), None if study.is_unpacked else study.name
+        commands = study.commands_to_repeat()
+        name = None if study.is_unpacked else study.name
         cluster = study.last_cluster()
-        made = choices(self._status.snapshots, wish, cluster, commands, study=name)
-        if not made:
+        of_groups = choices(self._status.snapshots, wish, cluster, commands, study=name)
+        if not of_groups:
             raise HpmlError(f"no cell of study {self.name} has a number; states() shows why")
-        return frames.choice(self._report, (choice.document for choice in made))
+        return frames.choice(self._report, (of_group.document for of_group in of_groups))
 
     @cached_property
     def _report(self) -> "Report":

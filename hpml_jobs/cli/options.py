@@ -140,8 +140,9 @@ def study_words(study: Study) -> str:
     from hpml_jobs.plan.user_config import user_outputs
 
     folder = study.root.parent
-    is_default = resolve_path(folder) == resolve_path(user_outputs())
-    return f"{study.name}{outputs_words(None if is_default else folder)}"
+    if resolve_path(folder) == resolve_path(user_outputs()):
+        return study.name
+    return f"{study.name}{outputs_words(folder)}"
 
 
 def commands_here(study: Study, commands: Iterable[str]) -> tuple[str, ...]:

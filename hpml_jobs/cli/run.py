@@ -195,11 +195,12 @@ def _cell_line(folder: CellFolder) -> str:
     record = folder.read_record() if end and end.outcome.finished else None
     if record is not None and record.ranks:
         accuracies = {"training accuracy": record.accuracy, "test": record.ranks[0].test_accuracy}
-        shown = (f"{name} {share:.3f}" for name, share in accuracies.items() if share is not None)
+        texts = [f"{name} {share:.3f}" for name, share in accuracies.items() if share is not None]
         in_windows = record.facts is not None and record.facts.in_windows
         what = counted(record.ranks[0].timed.iterations, "iteration") if in_windows else "epoch"
         note = (end.reason or "") if end else ""
-        words = ", ".join(shown) or note
+        words = ", ".join(texts) or note
         return f"{folder.slug:44} {what} {record.timed_s:8.3f} s   {words}".rstrip()
-    outcome = end.outcome.value if end else "failed"
-    return f"{folder.slug:44} {outcome}: {end.reason if end else 'ended without an exit report'}"
+    if end is None:
+        return f"{folder.slug:44} failed: ended without an exit report"
+    return f"{folder.slug:44} {end.outcome.value}: {end.reason}"

@@ -425,24 +425,24 @@ def _workloads(status: "StudyStatus") -> tuple[str, ...]:
 def _studies_table(listed: list[Listed], holdings: Sequence[Holding] = ()) -> Table:
     headings = ("folder", "owner", "size", "ready", "speedup") if holdings else ()
     table = plain_table((*headings, "study", "submitted", "cluster"), ("workload", "cells"))
-    for one, holding in zip_longest(listed, holdings):
-        cells = Text(one.fault, style="red") if one.fault else _cells_by_state(one.cells)
-        if one.imported:
-            cells.append(f", imported ({', '.join(one.imported)})")
-        workloads = ", ".join(one.workloads) or "\N{EN DASH}"
-        cluster = one.cluster or "\N{EN DASH}"
+    for study, holding in zip_longest(listed, holdings):
+        cells = Text(study.fault, style="red") if study.fault else _cells_by_state(study.cells)
+        if study.imported:
+            cells.append(f", imported ({', '.join(study.imported)})")
+        workloads = ", ".join(study.workloads) or "\N{EN DASH}"
+        cluster = study.cluster or "\N{EN DASH}"
         first: tuple[str, ...] = ()
         if holding:
             size = f"{holding.bytes / 1e6:.3g} MB"
-            first = (holding.folder, holding.owner, size, _ready(one), _words(holding.speedup))
-        table.add_row(*first, one.study, one.submitted, cluster, workloads, cells)
+            first = (holding.folder, holding.owner, size, _ready(study), _words(holding.speedup))
+        table.add_row(*first, study.study, study.submitted, cluster, workloads, cells)
     return table
 
 
-def _ready(one: Listed) -> str:
-    if one.unfinished is None:
+def _ready(study: Listed) -> str:
+    if study.unfinished is None:
         return "\N{EN DASH}"
-    return f"{one.unfinished} unfinished" if one.unfinished else "yes"
+    return f"{study.unfinished} unfinished" if study.unfinished else "yes"
 
 
 def _words(speedup: Speedup | None) -> str:

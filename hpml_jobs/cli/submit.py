@@ -88,12 +88,14 @@ def submit(
 
     if {largest_batch.AUTO, largest_batch.LADDER} & set(words):
         options = ["--config-dir", str(config_dir.resolve())] if config_dir else []
-        batch = _batch_of_ladder(words, planned, manner, [*options, *(["-m"] if multirun else [])])
+        if multirun:
+            options.append("-m")
+        batch = _batch_of_ladder(words, planned, manner, options)
         if batch is None:  # the ladder's follow-up job submits the cells
             return
         words = largest_batch.with_batch(words, batch)
-    made = planned(words)
-    deliver(made.study, lambda: select(made), manner, command=repeated())
+    plan = planned(words)
+    deliver(plan.study, lambda: select(plan), manner, command=repeated())
 
 
 def _batch_of_ladder(

@@ -101,11 +101,14 @@ class CardSampler:
 def _handles(nvml: Any, gpus: int) -> dict[str, Any]:
     """Return the handles of the first GPUs that CUDA shows, by UUID, as the workers take them."""
     by_uuid = gpus_by_uuid(nvml)  # the others may be other jobs', and a query may take 20 ms
-    shown = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), [*by_uuid])
-    handles = {uuid: by_uuid[uuid] for uuid in ([*by_uuid][number] for number in shown)}
+    uuids = [*by_uuid]
+    visible = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
+    visible_uuids = [uuids[number] for number in visible]
     # NVML counts by bus, CUDA begins with the fastest: of several models read all
-    models = {nvml_text(nvml.nvmlDeviceGetName(handle)) for handle in handles.values()}
-    return handles if len(models) > 1 else dict([*handles.items()][:gpus])
+    models = {nvml_text(nvml.nvmlDeviceGetName(by_uuid[uuid])) for uuid in visible_uuids}
+    if len(models) == 1:
+        visible_uuids = visible_uuids[:gpus]
+    return {uuid: by_uuid[uuid] for uuid in visible_uuids}
 
 
 def _sample(nvml: Any, handle: Any) -> Sample:
@@ -167,8 +170,8 @@ def _with_samples(rank: Rank, by_uuid: Mapping[str, Sequence[Sample]]) -> Rank:
     end_s = timed.started_s + timed.epoch_s
     cards = []
     for card in rank.cards:
-        inside = [s for s in by_uuid.get(card.uuid, ()) if timed.started_s <= s.at_s <= end_s]
-        summary = summarize(inside)
+        samples = by_uuid.get(card.uuid, ())
+        summary = summarize([s for s in samples if timed.started_s <= s.at_s <= end_s])
         cards.append(msgspec.structs.replace(card, samples=summary) if summary else card)
     return msgspec.structs.replace(rank, cards=tuple(cards))
 

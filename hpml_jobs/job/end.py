@@ -91,7 +91,9 @@ def judge(
         return _raised_end(attempt, paths, errors, primary)
     name, code = (f"rank {first.rank}", first.code) if first else ("the workers", code)
     words = paths.last_words(first.local_rank if first else None)
-    reason = f"{name} ended with exit code {code}" + (f": {words}" if words else "")
+    reason = f"{name} ended with exit code {code}"
+    if words:
+        reason += f": {words}"
     return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason)
 
 
@@ -104,7 +106,9 @@ def _killed_end(attempt: Attempt, paths: AttemptFolder, rank: int, number: int) 
         if fault:  # NCCL's watchdog met the error before the rank's own code
             reason = f"{reason}: {fault}"
             return AttemptEnd(attempt=attempt, outcome=Outcome.NODE_FAIL, reason=reason, rank=rank)
-        reason = ": ".join(filter(None, (watchdog_text(logs) or reason, paths.activity())))
+        reason = watchdog_text(logs) or reason
+        if activity := paths.activity():
+            reason += f": {activity}"
     return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason, rank=rank)
 
 
@@ -153,7 +157,8 @@ def _ranks_text(ranks: Sequence[int]) -> str:
     >>> _ranks_text([3]), _ranks_text([0, 2])
     ('rank 3', 'ranks 0, 2')
     """
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+    word = "rank" if len(ranks) == 1 else "ranks"
+    return f"{word} {', '.join(map(str, ranks))}"
 
 
 def stopped_end(attempt: Attempt, paths: AttemptFolder) -> AttemptEnd:
@@ -270,7 +275,8 @@ def publish(
         return msgspec.structs.replace(end, outcome=Outcome.INVALID, reason=str(fault))
     current = folder.latest_attempt()
     if current is None or current.id != paths.id:
-        reason = f"superseded by attempt {current.id if current else '?'}; its record is not used"
+        latest = current.id if current else "?"
+        reason = f"superseded by attempt {latest}; its record is not used"
         return msgspec.structs.replace(end, outcome=Outcome.CANCELLED, reason=reason)
     if finished_record(folder, file) is None:
         if end.attempt.neighbours is not None:

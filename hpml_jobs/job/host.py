@@ -63,12 +63,14 @@ def answer(marker: Path, port: int) -> None:
     Listens on `port` (0: any free port) until the end of standard input.
     """
     with socket.create_server(("", port)) as server:
-        _print(msgspec.json.encode(_facts(marker, server.getsockname()[1])))
+        _, listened_port = server.getsockname()
+        _print(msgspec.json.encode(_facts(marker, listened_port)))
         addresses = json.loads(sys.stdin.readline() or "{}")
         with ThreadPoolExecutor(max(1, len(addresses))) as pool:
             faults = pool.map(_connection_fault, addresses.items())
         by_host = zip(addresses, faults, strict=True)
-        _print(msgspec.json.encode({host: fault for host, fault in by_host if fault}))
+        unconnected = {host: fault for host, fault in by_host if fault}
+        _print(msgspec.json.encode(unconnected))
         sys.stdin.read()
 
 
@@ -106,8 +108,9 @@ def run(job: str, node: int, hosts: list[str], folder: str) -> int:
         HOSTS_VARIABLE: " ".join(hosts),
         "SLURMD_NODENAME": hosts[node],
     }
-    if others := [host for host in hosts if host != hosts[node]]:
-        environment |= _interfaces(others[0])
+    other_hosts = [host for host in hosts if host != hosts[node]]
+    if other_hosts:
+        environment |= _interfaces(other_hosts[0])
     cell = subprocess.Popen(
         [sys.executable, "-m", "hpml_jobs.job", folder],
         stdin=subprocess.DEVNULL,

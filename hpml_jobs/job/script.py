@@ -72,7 +72,8 @@ def script_environment(script: Script, file: CellFile, attempt: AttemptFolder) -
 
     The observer comes first on Python's path, before what is there already.
     """
-    path = os.pathsep.join(filter(None, (str(SITE), os.environ.get("PYTHONPATH"))))
+    folders = (str(SITE), os.environ.get("PYTHONPATH"))
+    path = os.pathsep.join(filter(None, folders))
     observed = {"PYTHONPATH": path, OBSERVE_VARIABLE: str(attempt.root.resolve())}
     if script.launcher is ScriptLauncher.PYTHON and file.cell.processes == 1:
         return observed | {RANK_VARIABLE: "0"}
@@ -80,10 +81,9 @@ def script_environment(script: Script, file: CellFile, attempt: AttemptFolder) -
         return observed
     number = re.search(r"\d+", attempt.job)
     hosts = os.environ.get(HOSTS_VARIABLE, "").split()
-    outside = {
-        "SLURM_JOB_ID": number[0] if number else "0",
-        **({"SLURM_JOB_NODELIST": ",".join(hosts)} if hosts else {}),
-    }
+    outside = {"SLURM_JOB_ID": number[0] if number else "0"}
+    if hosts:
+        outside["SLURM_JOB_NODELIST"] = ",".join(hosts)
     slurm = {name: value for name, value in os.environ.items() if name.startswith("SLURM")}
     per_node = file.cell.processes // file.cell.nodes
     cpus = file.shape.cpus_per_node // per_node if file.shape else file.cell.threads

@@ -58,8 +58,11 @@ def ask_cluster(name: str | None) -> None:
 
 def _of_cluster(environment: Mapping[str, str]) -> dict[str, str]:
     """Return an environment with the cluster that is asked."""
-    others = {name: v for name, v in environment.items() if name != CLUSTER_VARIABLE}
-    return others | ({CLUSTER_VARIABLE: asked_cluster()} if asked_cluster() else {})
+    of_cluster = dict(environment)
+    of_cluster.pop(CLUSTER_VARIABLE, None)
+    if cluster := asked_cluster():
+        of_cluster[CLUSTER_VARIABLE] = cluster
+    return of_cluster
 
 
 def ask_slurm(*command: str, timeout_s: float = ASK_TIMEOUT_S) -> Answer:
@@ -208,7 +211,9 @@ def scrubbed(environment: dict[str, str], *, inside_job: bool) -> dict[str, str]
     """
 
     def is_kept(name: str) -> bool:
-        if name == "SLURM_CONF" or (name.startswith("SBATCH_") and not inside_job):
+        if name == "SLURM_CONF":
+            return True
+        if name.startswith("SBATCH_") and not inside_job:
             return True
         return LEAKING.match(name) is None
 

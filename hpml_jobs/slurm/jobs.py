@@ -121,10 +121,12 @@ def table_lines(text: str) -> list[str] | None:
     >>> table_lines("JOBID\\n17_0\\n17_"), table_lines("JOBID\\n"), table_lines("")
     (['17_0'], [], None)
     """
-    whole = text[: text.rfind("\n") + 1].split("\n")[:-1]
+    *whole, _ = text.split("\n")
     lines = [line.strip() for line in whole]
-    header = next((i for i, line in enumerate(lines) if line.split("|")[0] == _HEADER), None)
-    return None if header is None else lines[header + 1 :]
+    for number, line in enumerate(lines):
+        if line.partition("|")[0] == _HEADER:
+            return lines[number + 1 :]
+    return None
 
 
 def parse_squeue(text: str) -> dict[str, JobState] | None:
@@ -321,10 +323,15 @@ def _gpus(tres: str) -> int | None:
     """
     if not tres:
         return None
-    amounts = dict(part.partition("=")[::2] for part in tres.split(","))
-    typed = sum(_number(n) or 0 for name, n in amounts.items() if name.startswith("gres/gpu:"))
-    total = _number(amounts["gres/gpu"]) if "gres/gpu" in amounts else typed
-    return None if total is None else int(total)
+    typed = 0.0
+    for part in tres.split(","):
+        name, _, amount = part.partition("=")
+        if name == "gres/gpu":
+            total = _number(amount)
+            return None if total is None else int(total)
+        if name.startswith("gres/gpu:"):
+            typed += _number(amount) or 0
+    return int(typed)
 
 
 def canceller(state: str) -> str:

@@ -85,8 +85,10 @@ def shared_jobs(
     """Return which jobs have several cells; `jobs` are those of each cell, by slug."""
     cells_of = Counter(job for cell_jobs in jobs.values() for job in cell_jobs)
     restarts: dict[str, int] = {}
-    for latest in (snapshot.latest.folder for snapshot in snapshots if snapshot.latest):
-        restarts[latest.job] = max(latest.restart, restarts.get(latest.job, 0))
+    for snapshot in snapshots:
+        if snapshot.latest:
+            latest = snapshot.latest.folder
+            restarts[latest.job] = max(latest.restart, restarts.get(latest.job, 0))
     shared = history.shared | {job for job, cells in cells_of.items() if cells > 1}
     return SharedJobs(shared, restarts)
 
@@ -134,7 +136,9 @@ def _deciding_job(snapshot: FolderSnapshot, jobs: list[str], slurm: SlurmSnapsho
             return job
     if snapshot.record is not None:
         return snapshot.record.attempt.job
-    return jobs[0] if jobs else ("" if snapshot.record_fault else None)
+    if jobs:
+        return jobs[0]
+    return "" if snapshot.record_fault else None
 
 
 def _is_of_this_run(attempt: AttemptSnapshot | None, state: JobState | None, restart: int) -> bool:

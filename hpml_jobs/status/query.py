@@ -111,8 +111,10 @@ class SlurmSnapshot(NamedTuple):
         that sacct calls active is, unless the controller does not know it: accounting can lose the
         end of a job.
         """
-        queued, accounted = self.queue.get(job), self.accounts.get(job)
-        last, gone = self.cached.jobs.get(job), self.is_gone(job)
+        queued = self.queue.get(job)
+        accounted = self.accounts.get(job)
+        last = self.cached.jobs.get(job)
+        gone = self.is_gone(job)
         if queued and not (
             queued.over and accounted and accounted.over and not _is_later_run(queued, accounted)
         ):
@@ -141,11 +143,12 @@ def _completed(state: JobState, other: JobState | None) -> JobState:
     names: tuple[str, ...] = ("submitted", "minutes")
     if _is_later_run(state, other):
         state = after_run(other, state)
-        names += ("gpus",) if state.started else ()
+        if state.started:
+            names += ("gpus",)
     else:
         state = msgspec.structs.replace(state, earlier_s=state.earlier_s or other.earlier_s)
-        is_pending = state.outcome is Outcome.PENDING
-        names += () if is_pending else ("node", "started", "elapsed_s", "gpus", "suspended_s")
+        if state.outcome is not Outcome.PENDING:
+            names += ("node", "started", "elapsed_s", "gpus", "suspended_s")
     missing = {n: getattr(other, n) for n in names if getattr(state, n) in (None, "")}
     return msgspec.structs.replace(state, **missing)
 
@@ -154,8 +157,9 @@ def _is_later_run(state: JobState, other: JobState) -> bool:
     """Return whether `other` is an ended run of the job, before the requeue that `state` is of."""
     if other.ended is None or other.started is None:
         return False
-    has_started = state.started is not None
-    return (state.started or 0) > other.started + _CLOCK_S if has_started else not state.over
+    if state.started is None:
+        return not state.over
+    return state.started > other.started + _CLOCK_S
 
 
 _CLOCK_S = 2.0
@@ -243,15 +247,16 @@ def _without_foreign(
     snapshot: SlurmSnapshot, is_foreign: Callable[[JobState], bool]
 ) -> SlurmSnapshot:
     """Return the snapshot without the states of jobs that are not what was submitted."""
-    others = {job for job, state in snapshot.queue.items() if is_foreign(state)}
-    queue = {job: state for job, state in snapshot.queue.items() if job not in others}
+    of_others = {job for job, state in snapshot.queue.items() if is_foreign(state)}
+    queue = {job: state for job, state in snapshot.queue.items() if job not in of_others}
     accounts = {
         job: state
         for job, state in snapshot.accounts.items()
-        if not is_foreign(state) and not (state.name == UNNAMED and job in others)
+        if not is_foreign(state) and not (state.name == UNNAMED and job in of_others)
     }
-    told = (*snapshot.accounts.values(), *snapshot.queue.values())
-    foreign = {s.job: s.name for s in told if s.job not in queue and s.job not in accounts}
+    states = (*snapshot.accounts.values(), *snapshot.queue.values())
+    kept = queue.keys() | accounts.keys()
+    foreign = {state.job: state.name for state in states if state.job not in kept}
     return snapshot._replace(
         queue=queue, accounts=accounts, gone=snapshot.gone | foreign.keys(), foreign=foreign
     )
@@ -310,8 +315,11 @@ def _with_proofs(snapshot: SlurmSnapshot, jobs: list[str]) -> SlurmSnapshot:
 def _states_to_cache(snapshot: SlurmSnapshot, jobs: Iterable[str]) -> Iterator[JobState]:
     """Yield the known states, and of jobs that are gone the last ones."""
     for job in jobs:
-        answer, gone = snapshot.of(job), snapshot.is_gone(job)
-        state = answer.state or (answer.last or JobState(job=job, state="") if gone else None)
+        answer = snapshot.of(job)
+        gone = snapshot.is_gone(job)
+        state = answer.state
+        if state is None and gone:
+            state = answer.last or JobState(job=job, state="")
         if state is not None:
             yield msgspec.structs.replace(state, gone=gone)
 

@@ -74,27 +74,36 @@ def _accounted(name: str, history: History) -> list[str]:
     It lists jobs that a cut answer of squeue does not; none if there is no accounting.
     """
     oldest = min(datetime.fromisoformat(line.time) for line in history.lost_lines)
-    since = (oldest.astimezone() - timedelta(minutes=1)).strftime("%Y-%m-%dT%H:%M:%S")
-    answer = ask_slurm("sacct", "-X", "-P", "-n", "--name", name, "-S", since, "-o", SACCT_FIELDS)
-    return [] if answer.code else list(parse_sacct(answer.text))
+    since = oldest.astimezone() - timedelta(minutes=1)
+    day_and_time = since.strftime("%Y-%m-%dT%H:%M:%S")
+    selected = ("--name", name, "-S", day_and_time)
+    answer = ask_slurm("sacct", "-X", "-P", "-n", *selected, "-o", SACCT_FIELDS)
+    if answer.code:
+        return []
+    return list(parse_sacct(answer.text))
 
 
 def _matched(study: Study, history: History, tasks: dict[str, list[str]]) -> list[ManifestLine]:
     """Return the lines that a job belongs to, with their jobs; `tasks` of each unknown array."""
-    free = dict(sorted(tasks.items(), key=lambda item: int(item[0])))  # in order of submission
+    free = sorted(tasks, key=int)  # in order of submission
     recovered = []
     for line in history.lost_lines:
-        match = next((array for array in free if _is_of(study, line, array, free[array])), None)
+        matches = (array for array in free if _is_of(study, line, array, tasks[array]))
+        match = next(matches, None)
         if match is not None:
-            recovered.append(_answered(line, free.pop(match)))
+            free.remove(match)
+            recovered.append(_answered(line, tasks[match]))
     return recovered
 
 
 def _answered(line: ManifestLine, jobs: list[str]) -> ManifestLine:
     ordered = sorted(jobs, key=lambda job: int(job.rpartition("_")[2]))
     is_shared = len(ordered) == 1 and not line.closing
-    shared = ordered * len(line.cells) if is_shared else ordered
-    return msgspec.structs.replace(line, happening=ManifestEvent.SENT, jobs=tuple(shared), files={})
+    if is_shared:
+        ordered *= len(line.cells)
+    return msgspec.structs.replace(
+        line, happening=ManifestEvent.SENT, jobs=tuple(ordered), files={}
+    )
 
 
 def _is_of(study: Study, line: ManifestLine, array: str, jobs: list[str]) -> bool:
@@ -111,5 +120,5 @@ def _is_of(study: Study, line: ManifestLine, array: str, jobs: list[str]) -> boo
         return False
     if output.endswith("_closing_log.out") != line.closing:
         return False
-    is_one = re.search(r"_(pack|ladder|closing)_log\.out$", output) is not None
-    return len(jobs) == 1 if is_one else len(jobs) == len(line.cells)
+    is_single = re.search(r"_(pack|ladder|closing)_log\.out$", output) is not None
+    return len(jobs) == (1 if is_single else len(line.cells))

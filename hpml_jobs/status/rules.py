@@ -171,7 +171,8 @@ def _ended(evidence: CellEvidence, job: JobState) -> CellState:
     code = f", exit code {job.exit_code}" if has_code else ""
     if has_code and end is None and job.exit_code.startswith(f"{NO_SPACE_CODE}:"):
         code += f" (no space left on device: {evidence.study})"
-    reason = in_job(f"{job.state}{f' ({who})' if who else ''}{code}", job.job)
+    by_whom = f" ({who})" if who else ""
+    reason = in_job(f"{job.state}{by_whom}{code}", job.job)
     if evidence.attempt is None and (before := _ended_before_start(evidence, job, reason)):
         return before
     if outcome is Outcome.MISSING and (end is None or end.outcome.finished):
@@ -278,9 +279,12 @@ def _gone(evidence: CellEvidence) -> CellState:
 def _silent(evidence: CellEvidence) -> CellState:
     """Return the last known state and its time, because SLURM does not say how the job is."""
     answered, last = evidence.slurm.cached.answered, evidence.answer.last
-    since = f" since {time_text(answered, evidence.at)}" if answered else ""
-    then = f" ({last.outcome.value} then)" if last and last.state and answered else ""
-    reason = f"unknown{since}{then}: {evidence.answer.doubt}"
+    state = "unknown"
+    if answered:
+        state += f" since {time_text(answered, evidence.at)}"
+    if answered and last and last.state:
+        state += f" ({last.outcome.value} then)"
+    reason = f"{state}: {evidence.answer.doubt}"
     return _state(evidence, Outcome.UNKNOWN, in_job(reason, evidence.job))
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -60,9 +61,10 @@ def study_status(
     history = recovered.history
     snapshots = read_study(study, history, cache)
     jobs = {snapshot.folder.slug: jobs_of_cell(snapshot, history) for snapshot in snapshots}
-    more = (*history.sent, *history.closing) if all_jobs else ()
-    asked = [*(job for jobs_of_one in jobs.values() for job in jobs_of_one), *more]
-    slurm = query_slurm(study, asked, history.submissions)
+    queried = [*chain.from_iterable(jobs.values())]
+    if all_jobs:
+        queried += [*history.sent, *history.closing]
+    slurm = query_slurm(study, queried, history.submissions)
     shared = shared_jobs(snapshots, jobs, history)
     states = {}
     for snapshot in snapshots:
@@ -148,10 +150,11 @@ def _with_checks(
 ) -> list[CellState]:
     """Return the states with the checks of their records, compared with each other."""
     checks = check_study(group(cell_results(snapshots, states)), states)
-    return [
-        msgspec.structs.replace(state, checks=checks.get(slug, ())) if state.recorded else state
-        for slug, state in states.items()
-    ]
+    checked = dict(states)
+    for slug, state in states.items():
+        if state.recorded:
+            checked[slug] = msgspec.structs.replace(state, checks=checks.get(slug, ()))
+    return [*checked.values()]
 
 
 _LADDER_GOES_ON = (

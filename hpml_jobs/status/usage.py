@@ -52,8 +52,9 @@ def usage_of(status: StudyStatus) -> Usage | None:
         source = _SOURCES.get(status.slurm.no_accounts, "squeue, without accounting")
         return _total(runs, source)
     state_of = {state.slug: state for state in status.states}
-    here = (_local_run(snapshot, state_of[snapshot.folder.slug]) for snapshot in status.snapshots)
-    runs = [run for run in here if run]
+    for snapshot in status.snapshots:
+        if run := _local_run(snapshot, state_of[snapshot.folder.slug]):
+            runs.append(run)
     return _total(runs, "the attempts' own times") if runs else None
 
 
@@ -104,6 +105,9 @@ def _local_run(snapshot: FolderSnapshot, state: CellState) -> _Run | None:
 def _total(runs: list[_Run], source: str) -> Usage:
     limited = [run for run in runs if run.requested_s]
     requested_s = sum(run.requested_s or 0 for run in limited)
+    used_share = None
+    if requested_s:
+        used_share = formulas.used_share(sum(run.used_s for run in limited), requested_s)
     waits = [run.queued_s for run in runs if run.queued_s is not None]
     with_gpus = [(run.gpus, run) for run in runs if run.gpus is not None]
     hours = formulas.gpu_hours
@@ -113,9 +117,7 @@ def _total(runs: list[_Run], source: str) -> Usage:
         runs=len(runs),
         used_s=sum(run.used_s for run in runs),
         asked_s=requested_s or None,
-        used_share=formulas.used_share(sum(run.used_s for run in limited), requested_s)
-        if requested_s
-        else None,
+        used_share=used_share,
         gpu_hours_used=used if with_gpus else None,
         gpu_hours_asked=gpu_hours_requested if with_gpus and limited else None,
         queue_median_s=median(waits) if waits else None,

@@ -58,7 +58,9 @@ def latest_running(study: Study, states: Iterable[CellState]) -> CellState | Non
     def began(state: CellState) -> float:
         latest = study.cell(state.slug).latest_attempt()
         about = latest.read_about() if latest else None
-        return (unix_time(about.started) if about else None) or 0.0
+        if about is None:
+            return 0.0
+        return unix_time(about.started) or 0.0
 
     running = (state for state in states if state.outcome is Outcome.RUNNING)
     return max(running, key=began, default=None)
@@ -82,10 +84,16 @@ def log_text(study: Study, state: CellState, lines: int) -> str:
     files = latest.logs() if latest else []
     files += slurm_logs(study, folder.slug, state.job or "", _nodes(folder))
     files = files or script_logs(study, state.job or "")
-    parts = [f"---- {file}\n{text}" for file in files if (text := last_lines(file, lines))]
+    if not files and not stacks:
+        return "there is no log"
+    parts = []
+    for file in files:
+        if text := last_lines(file, lines):
+            parts.append(f"---- {file}\n{text}")
+    if stacks:
+        parts.append(stacks)
     empty = ", ".join(str(file) for file in files)
-    parts += [stacks] if stacks else []
-    return "\n".join(parts) or (f"the logs are empty ({empty})" if files else "there is no log")
+    return "\n".join(parts) or f"the logs are empty ({empty})"
 
 
 def _stacks_text(attempt: AttemptFolder, lines: int) -> str:
@@ -137,7 +145,9 @@ def _attempt(study: Study, state: CellState) -> AttemptFolder | None:
 
 def _end_of(log: Path, lines: int) -> tuple[str, int]:
     """Return the last lines of a log, and the position after them."""
-    start = max(0, log.stat().st_size - END_BYTES) if log.exists() else 0
+    size = log.stat().st_size if log.exists() else 0
+    start = max(0, size - END_BYTES)
     content = read_from(log, start)
-    last = b"".join(content.splitlines(keepends=True)[-lines:])
-    return last.decode(errors="replace"), start + len(content)
+    last = content.splitlines(keepends=True)[-lines:]
+    text = b"".join(last).decode(errors="replace")
+    return text, start + len(content)

@@ -199,8 +199,10 @@ class AttemptFolder:
         """Return what a rank, or else the worker, wrote last before it ended; cut if long."""
         number = "*" if local_rank is None else local_rank
         logs = sorted(self.ranks.glob(f"*/attempt_*/{number}/stderr.log")) or self.logs()
-        words = next(filter(None, (last_error(tail(log, REPORT_BYTES)) for log in logs)), "")
-        return words if len(words) <= LAST_WORDS else f"{words[:LAST_WORDS]}…"
+        for log in logs:
+            if words := last_error(tail(log, REPORT_BYTES)):
+                return words if len(words) <= LAST_WORDS else f"{words[:LAST_WORDS]}…"
+        return ""
 
     def activity(self) -> str | None:
         """Return where each rank was, by the stacks that it wrote or its error; None if unknown.
@@ -210,18 +212,22 @@ class AttemptFolder:
         positions = {
             error.rank: traceback_position(error.traceback) for error in self.rank_errors()
         }
-        others: dict[ScriptProcess, Position] = {}
+        without_rank: dict[ScriptProcess, Position] = {}
         for path in self.stack_files():
             position = rank_position(tail(path, LOG_BYTES))
             rank = whole_number(path.stem.removeprefix("rank"))
             if rank is not None:
                 positions.setdefault(rank, position)
             elif position and (process := ScriptProcess.of(path)):
-                others[process] = position
-        started = {process: place for process, place in others.items() if process.is_below(others)}
+                without_rank[process] = position
+        started = {
+            process: place
+            for process, place in without_rank.items()
+            if process.is_below(without_rank)
+        }
         ranks = positions_text({rank: place for rank, place in positions.items() if place})
-        others = started if started or ranks else others
-        by_suspicion = sorted(others.items(), key=lambda item: item[1])
+        processes = started if started or ranks else without_rank
+        by_suspicion = sorted(processes.items(), key=lambda item: item[1])
         texts = [f"{process} was {place.text}" for process, place in by_suspicion]
         return "; ".join(filter(None, (ranks, *texts))) or None
 
@@ -239,9 +245,9 @@ class ScriptProcess(NamedTuple):
         match = _PROCESS.fullmatch(path.stem)
         return cls(match[3], int(match[1]), int(match[2])) if match else None
 
-    def is_below(self, others: Iterable["ScriptProcess"]) -> bool:
-        """Return whether one of the others has started it."""
-        return any((self.host, self.parent) == (other.host, other.pid) for other in others)
+    def is_below(self, processes: Iterable["ScriptProcess"]) -> bool:
+        """Return whether one of these processes has started it."""
+        return any((self.host, self.parent) == (other.host, other.pid) for other in processes)
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"

@@ -160,15 +160,15 @@ def _try_flock(handle: int) -> bool | None:
 def _try_link(held: Path) -> bool:
     """Make the file that is the lock, with this process in it; return whether it is ours."""
     handle, name = tempfile.mkstemp(prefix=f".{held.name}.", dir=held.parent)
-    own = Path(name)
+    temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(msgspec.json.encode(Process.of(os.getpid())))
         with contextlib.suppress(OSError):  # over NFS an error may hide that it was made
-            held.hardlink_to(own)
-        return own.stat().st_nlink == 2
+            held.hardlink_to(temporary)
+        return temporary.stat().st_nlink == 2
     finally:
-        own.unlink()
+        temporary.unlink()
 
 
 JSON_BYTES = 16 * 2**20
@@ -275,7 +275,9 @@ def is_name(text: str) -> bool:
 
 def reason_of(fault: OSError | ValueError) -> str:
     """Return why a file could not be read or written, without its path."""
-    return (isinstance(fault, OSError) and fault.strerror) or str(fault)
+    if isinstance(fault, OSError) and fault.strerror:
+        return fault.strerror
+    return str(fault)
 
 
 def owner(path: Path) -> str:

@@ -7,6 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from operator import ne
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -59,14 +60,18 @@ class Names(NamedTuple):
 
 def names_in(documents: Iterable[Any], texts: Iterable[str]) -> Names:
     """Return the names in JSON documents and texts, and the login name of this process."""
-    logins, accounts, hosts = {login_name(), os.environ.get("USER", "")}, set(), set()
+    logins = {login_name(), os.environ.get("USER", "")}
+    accounts, hosts = set[str](), set[str]()
     secrets, arguments = set[str](), set[str]()
-    for key, text in (pair for document in documents for pair in _strings(document)):
+    for key, text in chain.from_iterable(map(_strings, documents)):
         logins |= {match["login"] for match in _HOMES.finditer(text)}
-        accounts |= {text} if key in _ACCOUNT_KEYS else set()
-        hosts |= {text} if key in _HOST_KEYS else set()
+        if key in _ACCOUNT_KEYS:
+            accounts.add(text)
+        if key in _HOST_KEYS:
+            hosts.add(text)
+        if key == _ARGUMENTS_KEY:
+            arguments.add(text)
         secrets |= {text} if SECRET_KEY.fullmatch(key) else _secrets_in(text)
-        arguments |= {text} if key == _ARGUMENTS_KEY else set()
     for text in texts:
         logins |= {match["login"] for match in _HOMES.finditer(text)}
         accounts |= {match["account"].replace("\\", "") for match in _ACCOUNT_OPTION.finditer(text)}
@@ -149,9 +154,13 @@ class Redactor:
         rows = list(csv.reader(io.StringIO(text)))
         keys = [_key_of_column(name) for name in rows[0]] if rows else []
         kept = [n for n, (facts, key) in enumerate(keys) if not facts or self._keeps_fact(key)]
-        changed = [[row[n] for n in kept if n < len(row)] for row in rows[:1]]
-        for row in rows[1:]:
-            changed.append([self._string(row[n], keys[n][1]) for n in kept if n < len(row)])
+        changed: list[list[str]] = []
+        for row in rows:
+            columns = [n for n in kept if n < len(row)]
+            if not changed:  # the names of the columns
+                changed.append([row[n] for n in columns])
+            else:
+                changed.append([self._string(row[n], keys[n][1]) for n in columns])
         if changed == rows:
             return text
         written = io.StringIO()
@@ -184,10 +193,11 @@ class Redactor:
             return value
         if key == "slurm":
             value = {name: item for name, item in value.items() if self._keeps_fact(name)}
-        return {
-            name: self._identity(item, name) if name == IDENTITY_KEY else self._value(item, name)
-            for name, item in value.items()
-        }
+        redacted = {}
+        for name, item in value.items():
+            redact = self._identity if name == IDENTITY_KEY else self._value
+            redacted[name] = redact(item, name)
+        return redacted
 
     def _identity(self, value: Any, key: str) -> Any:
         """Return what a cell is named after: of it only the arguments of a script may change."""

@@ -308,18 +308,18 @@ def command_with(
     """
     if not commands:
         return None
-    program, *given = shlex.split(commands[-1])
+    program, *words = shlex.split(commands[-1])
     if is_whole:
-        kept = [word for word in given if word.partition("=")[0] not in {*keys} - PLACE_KEYS]
+        kept = [word for word in words if word.partition("=")[0] not in {*keys} - PLACE_KEYS]
         added = [f"{key}={value}" for key, value in keys.items() if key not in PLACE_KEYS]
         return shlex.join([program, *kept, *added])
     replaced = PLACE_KEYS | {*keys} | {*without, "rerun"}
     left_out = {*MULTIRUN, LADDER}
     kept = [
-        word for word in given if word.partition("=")[0] not in replaced and word not in left_out
+        word for word in words if word.partition("=")[0] not in replaced and word not in left_out
     ]
-    has_several = any("," in word for word in kept) and {*given} & {*MULTIRUN}
-    several = ["-m"] if has_several or any("," in str(value) for value in keys.values()) else []
-    return shlex.join(
-        [program, *several, *(f"{key}={value}" for key, value in keys.items()), *kept]
-    )
+    added = [f"{key}={value}" for key, value in keys.items()]
+    has_several = any("," in word for word in kept) and {*words} & {*MULTIRUN}
+    if has_several or any("," in str(value) for value in keys.values()):
+        added.insert(0, "-m")
+    return shlex.join([program, *added, *kept])

@@ -53,7 +53,8 @@ def check_account(cluster: Cluster, accounts: Sequence[Association]) -> Finding:
     """Check that the account is one of this user's, and given if the cluster requires one."""
     names = list(dict.fromkeys(account.account for account in accounts))
     yours = f"yours: {', '.join(names)}" if names else "sacctmgr lists none of yours"
-    give = f"cluster.account={names[0] if names else cluster.account_example}"
+    example = names[0] if names else cluster.account_example
+    give = f"cluster.account={example}"
     if cluster.account is None:
         if cluster.account_rule is Rule.REQUIRED:
             remedy = f"add {give}, or set it in ~/.config/hpml_jobs/config.yaml"
@@ -64,12 +65,14 @@ def check_account(cluster: Cluster, accounts: Sequence[Association]) -> Finding:
     if names and cluster.account.lower() not in map(str.lower, names):
         observed = f"{cluster.account} is not among your accounts ({yours})"
         return problem("account", observed, f"use cluster.account={names[0]}")
-    return ok("account", cluster.account + ("" if names else f" ({yours})"))
+    if not names:
+        return ok("account", f"{cluster.account} ({yours})")
+    return ok("account", cluster.account)
 
 
 def check_qos(cluster: Cluster, accounts: Sequence[Association]) -> Finding:
     """Check that the QOS is one of this user's, of the account if one is given."""
-    usable = [each for each in accounts if cluster.account in (None, each.account)]
+    usable = [account for account in accounts if cluster.account in (None, account.account)]
     names = list(dict.fromkeys(name for account in usable for name in account.qos))
     if not (cluster.qos and names):
         return ok("qos", cluster.qos or "none given: SLURM uses your default")
@@ -174,9 +177,15 @@ def mount_of(folder: Path, table: str) -> Mount:
     >>> mount_of(Path("/scratch/me"), "a / ext4 rw 0 0\nb /scratch lustre rw 0 0\n").type
     'lustre'
     """
-    rows = [line.split() for line in table.splitlines()]
-    mounts = [Mount(Path(row[1].replace("\\040", " ")), row[2]) for row in rows if len(row) > 2]
-    containing = [mount for mount in mounts if folder.is_relative_to(mount.place)]
+    containing = []
+    for line in table.splitlines():
+        fields = line.split()
+        if len(fields) < 3:
+            continue
+        _, place, kind, *_ = fields
+        mount = Mount(Path(place.replace("\\040", " ")), kind)
+        if folder.is_relative_to(mount.place):
+            containing.append(mount)
     deepest = max(containing, key=lambda mount: len(mount.place.parts), default=None)
     return deepest or Mount(Path("/"), "unknown")
 
@@ -192,7 +201,8 @@ _NETWORK = re.compile(
 def _is_of_nodes(path: Path, outputs: Path) -> bool:
     """Return whether nodes have what this machine has at a path, as they have the studies."""
     table = mounts()
-    place, studies = (mount_of(each.absolute(), table) for each in (path, outputs))
+    place = mount_of(path.absolute(), table)
+    studies = mount_of(outputs.absolute(), table)
     return place.place == studies.place or _NETWORK.search(place.type) is not None
 
 
@@ -254,8 +264,8 @@ def check_python(cluster: Cluster, outputs: Path) -> list[Finding]:
         remedy = "set cluster.python=PATH to a Python that the jobs can run"
         is_sure &= not isinstance(error, subprocess.TimeoutExpired)
         return [_absent("python", f"{where} does not run: {reason}", remedy, is_sure=is_sure)]
-    found = ok("python", f"{where}, Python {versions['python']}")
-    return [found, _check_versions(versions, where, is_sure=is_sure)]
+    runs = ok("python", f"{where}, Python {versions['python']}")
+    return [runs, _check_versions(versions, where, is_sure=is_sure)]
 
 
 def _check_versions(versions: dict[str, str], where: str, *, is_sure: bool) -> Finding:

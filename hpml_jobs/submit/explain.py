@@ -73,6 +73,7 @@ def preview_of(selection: Selection) -> Preview:
     plan = selection.plan
     requests = make_requests(plan, selection.send)
     is_local = plan.cluster.launcher is Launcher.LOCAL
+    submitted = () if is_local else requests
     return Preview(
         study=plan.study.name,
         gpu_hours=sum(request.gpu_hours for request in requests),
@@ -82,7 +83,7 @@ def preview_of(selection: Selection) -> Preview:
         cells=cell_rows(selection, {}),
         scripts=[
             Script(shape=str(request), script=script(plan.study, plan.cluster, request))
-            for request in (() if is_local else requests)
+            for request in submitted
         ],
         values=[
             ConfigValue(key=key, value=value, origin=_origin(plan.origins, key))
@@ -122,13 +123,13 @@ def unused_variables(plan: Plan, requests: Sequence[JobRequest]) -> str:
     unused = []
     for variable, name in replacing_variables(text, os.environ).items():
         option = OPTIONS.get(name, Option(f"cluster.sbatch.{name}="))
-        given = os.environ[variable]
-        value = str(parse_minutes(given)) if name == "time" else given
+        text_of_variable = os.environ[variable]
+        value = str(parse_minutes(text_of_variable)) if name == "time" else text_of_variable
         if value != keys.get(option.default_of):
             by = option.keys or "the program"
             sets = "set" if " and " in by else "sets"
-            shown = f"{variable}={given}" if given else variable
-            unused.append(f"{shown} ({by} {sets} --{name})")
+            words = f"{variable}={text_of_variable}" if text_of_variable else variable
+            unused.append(f"{words} ({by} {sets} --{name})")
     return f"not used: {', '.join(unused)}" if unused else ""
 
 
@@ -169,19 +170,22 @@ def _values(plan: Plan) -> list[tuple[str, str]]:
     rows.append(("data.root", _distinct(planned.file.data_root for planned in plan.cells)))
     has_images = any(cell.workload.data not in TOKEN_DATA for cell in cells)
     unread = () if has_images else IMAGE_KEYS
-    for field in (name for name in cells[0].workload.__struct_fields__ if name not in unread):
+    for field in cells[0].workload.__struct_fields__:
+        if field in unread:
+            continue
         key = "data.limit" if field == "limit" else f"workload.{field}"
+        values = [getattr(cell.workload, field) for cell in cells]
         if field == "args":
             rows += _args(cells)
-        elif field in ("code", "imported"):
-            sources = [getattr(cell.workload, field) for cell in cells]
-            rows.append((key, _distinct(few(map(str, files), FILES) or None for files in sources)))
-        else:
-            rows.append((key, _distinct(getattr(cell.workload, field) for cell in cells)))
+            continue
+        if field in ("code", "imported"):
+            values = [few(map(str, files), FILES) or None for files in values]
+        rows.append((key, _distinct(values)))
     rows += _fields("recipe.", [cell.recipe for cell in cells])
     rows += _parts_of_extras(cells)
     scripts = [cell.script for cell in cells if cell.script is not None]
-    rows += [("script", _distinct(script.path for script in scripts))] if scripts else []
+    if scripts:
+        rows.append(("script", _distinct(script.path for script in scripts)))
     rows += _fields("", scripts, without=("path",))
     rows += [(f"cluster.{name}", _text(value)) for name, value in _cluster_values(plan)]
     return rows
@@ -191,25 +195,32 @@ def _parts_of_extras(cells: Sequence[Cell]) -> Iterator[tuple[str, str]]:
     """Yield a row per setting of an extra."""
     for part in PARTS:
         settings = [cell.parts[part] for cell in cells if part in cell.parts]
-        for name in settings[0] if settings else ():
+        if not settings:
+            continue
+        for name in settings[0]:
             yield f"{part}.{name}", _distinct(values[name] for values in settings)
 
 
 def _args(cells: Sequence[Cell]) -> list[tuple[str, str]]:
     """Return a row per arg of the user's functions."""
-    names = sorted({name for cell in cells for name in cell.workload.args})
-    return [
-        (f"workload.args.{name}", _distinct(cell.workload.args.get(name) for cell in cells))
-        for name in names
-    ]
+    args = [cell.workload.args for cell in cells]
+    rows = []
+    for name in sorted({name for values in args for name in values}):
+        rows.append((f"workload.args.{name}", _distinct(values.get(name) for values in args)))
+    return rows
 
 
 def _fields(
     prefix: str, parts: Sequence[msgspec.Struct], without: Sequence[str] = ()
 ) -> list[tuple[str, str]]:
     """Return a row per field of a part that cells have."""
-    names = [name for name in parts[0].__struct_fields__ if name not in without] if parts else []
-    return [(f"{prefix}{name}", _distinct(getattr(part, name) for part in parts)) for name in names]
+    if not parts:
+        return []
+    rows = []
+    for name in parts[0].__struct_fields__:
+        if name not in without:
+            rows.append((f"{prefix}{name}", _distinct(getattr(part, name) for part in parts)))
+    return rows
 
 
 FILES = 20
@@ -223,9 +234,11 @@ def _cluster_values(plan: Plan) -> list[tuple[str, Any]]:
     """Return what is set of the cluster; the container's keys only with an image."""
     values: dict[str, Any] = msgspec.to_builtins(plan.cluster)
     container = values.pop("container")
+    for name in _NOT_SHOWN:
+        values.pop(name)
     if container["image"] is not None:
         values |= {f"container.{name}": value for name, value in container.items()}
-    return [(name, value) for name, value in values.items() if value and name not in _NOT_SHOWN]
+    return [(name, value) for name, value in values.items() if value]
 
 
 _ABSENT = "–"

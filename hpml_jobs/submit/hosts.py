@@ -209,10 +209,10 @@ def _read_facts(line: bytes) -> HostFacts | _AnyFacts:
 
 def _read_others(line: bytes, hosts: Sequence[str]) -> dict[str, str]:
     """Read which hosts a host cannot connect to, and why; ValueError: the line does not say it."""
-    others = decode_json(line, dict[str, str])
-    if not others.keys() <= {*hosts}:
+    faults = decode_json(line, dict[str, str])
+    if not faults.keys() <= {*hosts}:
         raise ValueError("names of others")
-    return others
+    return faults
 
 
 def _why_silent(host: str, process: Any, tail: _Tail) -> str:
@@ -246,8 +246,11 @@ def _differences(
         compared["torch"] = {host: fact.torch for host, fact in facts.items()}
     for name, by_host in compared.items():
         if len(set(by_host.values())) > 1 or not all(by_host.values()):
-            each = ", ".join(f"{host} {_shown(text) or 'none'}" for host, text in by_host.items())
-            yield f"{name} differs ({each}): install the same on all, or set cluster.python="
+            texts = [f"{host} {_shown(text) or 'none'}" for host, text in by_host.items()]
+            yield (
+                f"{name} differs ({', '.join(texts)}): install the same on all, or set "
+                "cluster.python="
+            )
     if absent := [host for host, fact in facts.items() if fact.marker != marker]:
         yield (
             f"{Path(marker).parent} is not shared with {', '.join(absent)}: mount it there, e.g. "
@@ -261,12 +264,11 @@ def _differences(
 
 def _unreachable(answers: Mapping[str, Mapping[str, str] | None]) -> list[str]:
     """Return which hosts cannot connect to which others, in one line; none where all can."""
-    silent = {"others": "no answer"}
-    faults = [
-        f"{host} cannot connect to {other} ({_shown(fault)})"
-        for host, others in answers.items()
-        for other, fault in (silent if others is None else others).items()
-    ]
+    faults = []
+    for host, answer in answers.items():
+        unreached = {"others": "no answer"} if answer is None else answer
+        for other, reason in unreached.items():
+            faults.append(f"{host} cannot connect to {other} ({_shown(reason)})")
     remedy = "open the TCP ports between the hosts in their firewalls"
     return [f"{', '.join(faults)}: {remedy}"] if faults else []
 

@@ -86,9 +86,12 @@ class JobRequest(NamedTuple):
 
 def make_requests(plan: Plan, cells: list[PlannedCell]) -> list[JobRequest]:
     """Return the job requests of cells: ladders, then packs or an array per shape."""
-    others = [planned for planned in cells if not planned.file.ladder]
     ladders = [_within_time_limit(request, plan.cluster) for request in ladder_requests(cells)]
-    requests = [*ladders, *(_packs if plan.pack else _arrays)(others, plan.cluster)]
+    not_ladders = [planned for planned in cells if not planned.file.ladder]
+    if plan.pack:
+        requests = [*ladders, *_packs(not_ladders, plan.cluster)]
+    else:
+        requests = [*ladders, *_arrays(not_ladders, plan.cluster)]
     return [request._replace(is_retry=plan.is_retry, exclude=plan.exclude) for request in requests]
 
 
@@ -116,9 +119,11 @@ def in_rounds(cells: list[PlannedCell]) -> list[PlannedCell]:
         for number, planned in enumerate(ordered):
             rounds.setdefault(number, []).append(planned)
     order = random.Random(min(planned.cell.seed for planned in cells))  # noqa: S311  (an order)
-    return [
-        planned for _, runs in sorted(rounds.items()) for planned in order.sample(runs, len(runs))
-    ]
+    shuffled = []
+    for number in sorted(rounds):
+        runs = rounds[number]
+        shuffled += order.sample(runs, len(runs))
+    return shuffled
 
 
 def _grouped(
@@ -132,15 +137,21 @@ def _grouped(
 
 def _arrays(cells: list[PlannedCell], cluster: Cluster) -> list[JobRequest]:
     """Return one array per shape, in seeded rounds, split at MaxArraySize."""
-    limit = "" if cluster.max_array_size else commands.limits().get("MaxArraySize", "")
-    is_number = re.fullmatch(r"[1-9][0-9]{0,8}", limit)
-    size = cluster.max_array_size or (int(limit) if is_number else DEFAULT_MAX_ARRAY_SIZE)
+    size = cluster.max_array_size or _max_array_size()
     requests = []
     for group in _grouped(cells, lambda planned: msgspec.json.encode(planned.shape)):
         order = in_rounds(group)
-        chunks = (order[start : start + size] for start in range(0, len(group), size))
-        requests += [JobRequest(JobKind.ARRAY, chunk[0].shape, chunk) for chunk in chunks]
+        for start in range(0, len(order), size):
+            chunk = order[start : start + size]
+            requests.append(JobRequest(JobKind.ARRAY, chunk[0].shape, chunk))
     return requests
+
+
+def _max_array_size() -> int:
+    """Return the site's MaxArraySize, or the usual one if SLURM does not say it."""
+    limit = commands.limits().get("MaxArraySize", "")
+    is_number = re.fullmatch(r"[1-9][0-9]{0,8}", limit)
+    return int(limit) if is_number else DEFAULT_MAX_ARRAY_SIZE
 
 
 def _packs(cells: list[PlannedCell], cluster: Cluster) -> list[JobRequest]:

@@ -33,14 +33,20 @@ def ladder_words(words: Sequence[str]) -> list[str]:
     if not any(word.startswith("grid=") for word in words):
         raise UsageError(f"{AUTO} is for a grid: add grid=large_batch, or give batch=N")
     kept = [word for word in words if word.partition("=")[0].strip("+") not in _NOT_OF_LADDER]
-    is_sized = any(word.startswith("gpus=") for word in kept)
-    return ["grid=ladder", *([] if is_sized else ["gpus=4"]), *kept]
+    if not any(word.startswith("gpus=") for word in kept):
+        kept.insert(0, "gpus=4")
+    return ["grid=ladder", *kept]
 
 
 def with_batch(words: Iterable[str], batch: int) -> list[str]:
     """Return a grid's command line with this batch, and without keys of the ladder."""
-    others = (word for word in words if not word.startswith("ladder."))
-    return [f"{KEY}{batch}" if word.startswith(KEY) else word for word in others]
+    replaced = []
+    for word in words:
+        if word.startswith(KEY):
+            replaced.append(f"{KEY}{batch}")
+        elif not word.startswith("ladder."):
+            replaced.append(word)
+    return replaced
 
 
 def largest_that_fits(selection: Selection, *, may_submit: bool) -> int | None:
@@ -58,11 +64,8 @@ def largest_that_fits(selection: Selection, *, may_submit: bool) -> int | None:
             f"{AUTO} needs one ladder, and these keys make {ladders}: give one value of each key, "
             f"or {KEY}N"
         )
-    states = {state.slug: state for state in selection.status.states}
-    outcomes = {
-        planned.cell.batch: states[planned.slug].outcome if planned.slug in states else None
-        for planned in plan.cells
-    }
+    by_slug = {state.slug: state.outcome for state in selection.status.states}
+    outcomes = {planned.cell.batch: by_slug.get(planned.slug) for planned in plan.cells}
     active = [outcome for outcome in outcomes.values() if outcome and outcome.may_run]
     lacking = [outcome for outcome in outcomes.values() if not outcome or not outcome.finished]
     if lacking and may_submit and not active:

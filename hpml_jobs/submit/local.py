@@ -53,8 +53,8 @@ def run_all(
     """
     study, cells = selection.plan.study, selection.send
     ladders = [planned for request in ladder_requests(cells) for planned in request.cells]
-    others = [planned for planned in cells if not planned.file.ladder]
-    cells = [*ladders, *(in_rounds(others) if others else [])]
+    not_ladders = [planned for planned in cells if not planned.file.ladder]
+    cells = [*ladders, *(in_rounds(not_ladders) if not_ladders else [])]
     cluster = selection.plan.cluster
     if cells:
         study.write_cluster(cluster)

@@ -97,16 +97,17 @@ def _notes_on_code(new: Iterable[Cell], status: StudyStatus) -> Iterator[str]:
         old = earlier.get(_without_code(cell))
         if old is not None and (cell.workload.sources or cell.workload.data_sha256):
             slugs.setdefault(_change(old.workload, cell.workload), []).append(old.slug)
-    for change, (first, *others) in slugs.items():
-        since = f"{first} and {counted(len(others), 'other')} were" if others else f"{first} was"
-        be = "are" if others else "is"
-        yield f"{change} since {since} sent: {counted(1 + len(others), 'cell')} {be} new"
+    for change, (first, *following) in slugs.items():
+        since, be = f"{first} was", "is"
+        if following:
+            since, be = f"{first} and {counted(len(following), 'other')} were", "are"
+        yield f"{change} since {since} sent: {counted(1 + len(following), 'cell')} {be} new"
 
 
 def _change(old: Workload, new: Workload) -> str:
     """Return what differs between the code or the data of two workloads."""
     if old.data_sha256 != new.data_sha256:
-        return f"the data {'changed' if old.data_sha256 else 'were not recorded'}"
+        return "the data changed" if old.data_sha256 else "the data were not recorded"
     if not old.sources:
         return "code was not recorded"
     is_known = bool(old.imported) == bool(new.imported)  # else the functions could not be called
@@ -194,7 +195,8 @@ def within_retries(
     lost = with_outcomes(states, ("lost",))
     failed = [state.node for state in lost if state.outcome is Outcome.NODE_FAIL and state.node]
     nodes = tuple(dict.fromkeys([*history.excluded, *failed]))
-    return [state for state in lost if history.retries.get(state.slug, 0) < retries], nodes
+    with_retries = [state for state in lost if history.retries.get(state.slug, 0) < retries]
+    return with_retries, nodes
 
 
 def files_of(

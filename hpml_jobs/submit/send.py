@@ -162,8 +162,9 @@ def _send(study: Study, cluster: Cluster, request: JobRequest, submitted: int) -
         raise RefusedError(f"sbatch refused {cells}: {words}; {before}") from error
     except NoJobIdError as error:
         return _recovered_jobs(study, slugs, error)
-    is_plain = not is_array or len(slugs) == 1
-    jobs = tuple(job if is_plain else f"{job}_{index}" for index in range(len(slugs)))
+    jobs = (job,) * len(slugs)
+    if is_array and len(slugs) > 1:
+        jobs = tuple(f"{job}_{index}" for index in range(len(slugs)))
     try:
         study.append(msgspec.structs.replace(answered, happening=ManifestEvent.SENT, jobs=jobs))
     except HpmlError as error:  # the job is found again by its log path

@@ -95,15 +95,16 @@ def check_number(needed: int, visible: int, allocation: Mapping[str, str]) -> No
             "check the job's GPUs (scontrol show job) and CUDA_VISIBLE_DEVICES"
         )
     number = allocation.get("SLURM_GPUS_ON_NODE", "")
-    given = int(number) if number.isdigit() else None
-    if given is not None and given < needed:
+    allocated = int(number) if number.isdigit() else None
+    if allocated is not None and allocated < needed:
         raise HpmlError(
-            f"the cell needs {needed} GPU(s) on this node, but SLURM gave {given} of the {visible} "
-            "that torch sees: check the job's GPUs (scontrol show job)"
+            f"the cell needs {needed} GPU(s) on this node, but SLURM gave {allocated} of the "
+            f"{visible} that torch sees: check the job's GPUs (scontrol show job)"
         )
     ids = allocation.get("SLURM_STEP_GPUS") or allocation.get("SLURM_JOB_GPUS") or ""
-    own = [int(word) for word in ids.split(",") if word.isdigit()]
-    if given is not None and visible > given and own and not {*range(needed)} <= {*own}:
+    allocated_ids = {int(word) for word in ids.split(",") if word.isdigit()}
+    sees_more = allocated is not None and visible > allocated
+    if sees_more and allocated_ids and not allocated_ids.issuperset(range(needed)):
         raise HpmlError(
             f"SLURM gave GPU {ids} of this node, but nothing hides the others: torch sees "
             f"{visible}, and the cell would use 0 to {needed - 1}; add "
@@ -173,7 +174,10 @@ def supports(capability: tuple[int, int], architectures: list[str]) -> bool:
     (False, True)
     """
     matches = [re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", name) for name in architectures]
-    targets = [(m[1] + m[4], (int(m[2]), int(m[3]))) for m in matches if m]
+    targets = []
+    for match in filter(None, matches):
+        kind, major, minor, suffix = match.groups()
+        targets.append((kind + suffix, (int(major), int(minor))))
     if not targets:
         return True  # ROCm has other names
     return any(_target_supports(code, target, capability) for code, target in targets)

@@ -166,4 +166,5 @@ def reason_of(error: BaseException) -> str:
         return raised(str(error)) or lines[-1].strip()
     if _BOOTSTRAPPING in sentence:
         sentence = f"{sentence.removesuffix('.')}: {MAIN}"
-    return f"{type(error).__name__}: {sentence}".removesuffix(": ")
+    name = type(error).__name__
+    return f"{name}: {sentence}" if sentence else name

@@ -52,7 +52,8 @@ def resnet18_cifar(classes: int) -> nn.Module:
     widths = [64, 64, 128, 256, 512]
     layers: list[nn.Module] = [*_convolution(3, 64)]
     for number, (inputs, outputs) in enumerate(pairwise(widths)):
-        layers += [_Block(inputs, outputs, 2 if number else 1), _Block(outputs, outputs, 1)]
+        stride = 2 if number else 1
+        layers += [_Block(inputs, outputs, stride), _Block(outputs, outputs, 1)]
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes)]
     return nn.Sequential(*layers)
 

@@ -90,8 +90,8 @@ def _zero_momentum(optimizer: Optimizer) -> None:
 
 def _of_rank(optimizer: Optimizer) -> Optimizer:
     """Return the optimizer of this rank's share in a ZeroRedundancyOptimizer; another as it is."""
-    own: Optimizer = getattr(optimizer, "optim", optimizer)
-    return own
+    of_rank: Optimizer = getattr(optimizer, "optim", optimizer)
+    return of_rank
 
 
 def _groups(cell: Cell, model: nn.Module, *, only_matrices: bool) -> list[dict[str, object]]:
@@ -101,7 +101,10 @@ def _groups(cell: Cell, model: nn.Module, *, only_matrices: bool) -> list[dict[s
     undecayed: list[nn.Parameter] = []
     for parameter in model.parameters():
         is_small = only_matrices and parameter.ndim < MATRIX_DIMENSIONS
-        (undecayed if is_small or id(parameter) in norms else decayed).append(parameter)
+        if is_small or id(parameter) in norms:
+            undecayed.append(parameter)
+        else:
+            decayed.append(parameter)
     groups: list[dict[str, object]] = [
         {"params": decayed, "weight_decay": cell.workload.weight_decay},
         {"params": undecayed, "weight_decay": 0.0},
@@ -159,13 +162,13 @@ def state_bytes(optimizer: Optimizer) -> int:
     SGD with momentum keeps one value for each element, AdamW two (and a count for each tensor).
     """
     states = _of_rank(optimizer).state.values()
-    values = (value for state in states for value in state.values())
-    tensors = (
-        value.to_local() if hasattr(value, "to_local") else value  # fsdp's shards
-        for value in values
-        if isinstance(value, torch.Tensor)
-    )
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    total = 0
+    for value in (value for state in states for value in state.values()):
+        if not isinstance(value, torch.Tensor):
+            continue
+        tensor = value.to_local() if hasattr(value, "to_local") else value  # fsdp's shards
+        total += tensor.numel() * tensor.element_size()
+    return total
 
 
 def make_schedule(cell: Cell, optimizer: Optimizer, iterations: int) -> LRScheduler | None:

@@ -97,12 +97,13 @@ class RankResult(NamedTuple):
             "loss": timed.losses.numpy(),
             "curve_loss": np.concatenate([result.losses.numpy() for result in results]),
             "curve_step_s": np.concatenate([result.times.step_s for result in results]),
-            "curve_lr": np.array([rate for result in results for rate in result.rates]),
+            "curve_lr": np.concatenate([result.rates for result in results]),
         }
         for result in results:
             if result.phases and result.ledger:
                 arrays |= instrumented_arrays(result.phases, result.ledger)
-        return cls(rank, arrays, tuple(f"rank {rank.rank}: {reason}" for reason in missing))
+        reasons = tuple(f"rank {rank.rank}: {reason}" for reason in missing)
+        return cls(rank, arrays, reasons)
 
 
 def timed_arrays(times: "IterationTimes") -> Arrays:
@@ -175,11 +176,13 @@ def write_gathered(
     Raises:
         InvalidRecordError: the measured values are not valid.
     """
-    missing = (*shared.facts.missing, *(reason for each in results for reason in each.missing))
+    missing = shared.facts.missing
+    for result in results:
+        missing += result.missing
     attempt = msgspec.json.decode(folder.about.read_bytes(), type=Attempt)
-    ranks = tuple(each.rank for each in results)
+    ranks = tuple(result.rank for result in results)
     hosts = tuple(dict.fromkeys(rank.host for rank in ranks))
-    arrays = stack_ranks([each.arrays for each in results])
+    arrays = stack_ranks([result.arrays for result in results])
     if "collective_kind" in arrays:
         arrays |= {"kinds": np.array(KINDS), "purposes": np.array(PURPOSES)}
     exchange = split_exchange(arrays, begins_of(ranks, meet=file.cell.script is None))
@@ -207,16 +210,13 @@ def write_gathered(
 
 def stack_ranks(rank_arrays: Sequence[Arrays]) -> Arrays:
     """Stack each array that all ranks have in one shape over them, (ranks, …)."""
-    shared = {
-        name: [arrays[name] for arrays in rank_arrays]
-        for name in rank_arrays[0]
-        if all(name in arrays for arrays in rank_arrays)
-    }
-    return {
-        name: np.stack(of_ranks)
-        for name, of_ranks in shared.items()
-        if len({array.shape for array in of_ranks}) == 1
-    }
+    stacked = {}
+    for name in rank_arrays[0]:
+        of_ranks = [arrays[name] for arrays in rank_arrays if name in arrays]
+        shapes = {array.shape for array in of_ranks}
+        if len(of_ranks) == len(rank_arrays) and len(shapes) == 1:
+            stacked[name] = np.stack(of_ranks)
+    return stacked
 
 
 def split_exchange(arrays: Arrays, begins: Begins | None) -> Exchange | None:

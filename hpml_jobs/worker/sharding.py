@@ -118,15 +118,16 @@ class FSDP(ProcessGroup):
         mesh = init_device_mesh(self.devices[0].type, (self.placement.world_size,))
         for modules in filter(None, (norms, *([module] for module in inner), [model])):
             parameters = {id(p): p for module in modules for p in module.parameters()}
-            own = [p for number, p in parameters.items() if number not in taken]
+            untaken = [p for number, p in parameters.items() if number not in taken]
             taken |= parameters.keys()
-            ranks, is_root = self.placement.world_size, modules == [model]
+            ranks = self.placement.world_size
+            is_root = modules == [model]
             if dtype is None or modules is norms:
                 policy = MixedPrecisionPolicy(cast_forward_inputs=False)
             else:  # the model's outputs are fp32, for the loss
                 output = torch.float32 if is_root else None
                 policy = MixedPrecisionPolicy(dtype, torch.float32, output)
-            self.groups.append(_group(modules, policy, own, ranks, is_root=is_root))
+            self.groups.append(_group(modules, policy, untaken, ranks, is_root=is_root))
         for modules, policy, *_ in self.groups:  # this changes the parameters
             fully_shard(modules, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy)
 
@@ -266,9 +267,9 @@ def shard_groups(model: nn.Module) -> list[nn.Module]:
     Raises:
         HpmlError: the model names groups that are not modules inside it.
     """
-    own = getattr(model, OWN_GROUPS, None)
-    if own is not None:
-        return _own_groups(model, own)
+    modules = getattr(model, OWN_GROUPS, None)
+    if modules is not None:
+        return _own_groups(model, modules)
     candidates = list(_blocks(model, _elements(model)))
     owners = _owners(model)
     return [module for module in candidates if not _shares_parameters(module, owners)]
@@ -308,9 +309,9 @@ def _shares_parameters(module: nn.Module, owners: Counter[int]) -> bool:
 
 
 def _own_groups(
-    model: nn.Module, own: Iterable[nn.Module] | Callable[[], Iterable[nn.Module]]
+    model: nn.Module, modules: Iterable[nn.Module] | Callable[[], Iterable[nn.Module]]
 ) -> list[nn.Module]:
-    groups = list(own() if callable(own) else own)
+    groups = list(modules() if callable(modules) else modules)
     inside = {id(module): number for number, module in enumerate(model.modules())}
     strangers = [group for group in groups if inside.get(id(cast(object, group)), 0) == 0]
     if strangers:

@@ -228,9 +228,9 @@ def _described(value: Any) -> str:
     if isinstance(value, dict):
         return f"a {type(value).__name__} with {', '.join(map(str, list(value)[:8]))}"
     if isinstance(value, tuple | list):
-        kinds = ", ".join(
-            _described(part) if isinstance(part, Tensor) else type(part).__name__
-            for part in value[:4]
-        )
-        return f"a {type(value).__name__} of {len(value)} ({kinds})"
+        kinds = []
+        for part in value[:4]:
+            is_tensor = isinstance(part, Tensor)
+            kinds.append(_described(part) if is_tensor else type(part).__name__)
+        return f"a {type(value).__name__} of {len(value)} ({', '.join(kinds)})"
     return f"a {type(value).__name__}"

@@ -177,8 +177,11 @@ def _write_picture(text: "ComparisonText", new: "Side", to: Path | None, *, json
     from hpml_jobs.extras.compare.document import PICTURES, write_picture
     from hpml_jobs.report.frame.picture import is_ours
 
-    folder = to.expanduser() if to else new.study.report if new.study else None
-    if folder is None:
+    if to:
+        folder = to.expanduser()
+    elif new.study:
+        folder = new.study.report
+    else:
         return
     there = [name for name in PICTURES if os.path.lexists(folder / name)]
     if to is not None and there and not is_ours(folder / PICTURES[0]):

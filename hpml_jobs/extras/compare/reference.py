@@ -102,8 +102,9 @@ class ReferenceCell(Value, frozen=True, kw_only=True, omit_defaults=True):
 
     def median_s(self, name: str) -> float | None:
         """Return the median over the runs that have this number; None if none has."""
-        values = [value for run in self.runs if (value := getattr(run, name)) is not None]
-        return median(values) if values else None
+        values = [getattr(run, name) for run in self.runs]
+        measured = [value for value in values if value is not None]
+        return median(measured) if measured else None
 
 
 class ReferenceGroup(Value, frozen=True, kw_only=True):
@@ -178,9 +179,14 @@ def _violated(group: ConditionGroup, row: Row, level: Level) -> Iterator[str]:
 
 def _clocks(group: ConditionGroup, row: Row) -> dict[str, float]:
     records = group.counted_records(row, Affected.TIME)
-    cards = [card for record in records for rank in record.ranks for card in rank.cards]
-    values = {name: [value for card in cards if (value := of(card))] for name, of in CLOCKS.items()}
-    return {name: float(median(clocks)) for name, clocks in values.items() if clocks}
+    ranks = [rank for record in records for rank in record.ranks]
+    cards = [card for rank in ranks for card in rank.cards]
+    clocks = {}
+    for name, read in CLOCKS.items():
+        values = [value for value in map(read, cards) if value]
+        if values:
+            clocks[name] = float(median(values))
+    return clocks
 
 
 def reference_of(study: str, snapshots: Iterable[FolderSnapshot]) -> Reference:

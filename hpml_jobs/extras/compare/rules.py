@@ -176,34 +176,35 @@ class ComparedGroup(NamedTuple):
     @property
     def by_kind(self) -> dict[Kind, dict[str, tuple[str, str]]]:
         """The differences by what they are about, the most serious first."""
-        kinds: dict[Kind, dict[str, tuple[str, str]]] = {kind: {} for kind in Kind}
-        for name, values in self.differences.items():
-            kinds[kind_of(name)][name] = values
-        return {kind: conditions for kind, conditions in kinds.items() if conditions}
+        kinds = {}
+        for kind in Kind:
+            names = [name for name in self.differences if kind_of(name) is kind]
+            if names:
+                kinds[kind] = {name: self.differences[name] for name in names}
+        return kinds
 
     @property
     def unrecorded(self) -> dict[str, list[str]]:
         """The hardware and software conditions that one side does not have: `old`, `new`."""
-        tables = {"old": self.old.conditions, "new": self.new.conditions}
-        names = dict.fromkeys((*self.old.conditions, *self.new.conditions))
-        absent = {
-            side: [
-                name
-                for name in names
-                if name not in table and kind_of(name) in (Kind.HARDWARE, Kind.SOFTWARE)
-            ]
-            for side, table in tables.items()
-        }
-        return {side: missing for side, missing in absent.items() if missing}
+        conditions_of_both = dict.fromkeys((*self.old.conditions, *self.new.conditions))
+        kinds = (Kind.HARDWARE, Kind.SOFTWARE)
+        names = [name for name in conditions_of_both if kind_of(name) in kinds]
+        unrecorded = {}
+        for side, conditions in (("old", self.old.conditions), ("new", self.new.conditions)):
+            absent = [name for name in names if name not in conditions]
+            if absent:
+                unrecorded[side] = absent
+        return unrecorded
 
     @property
     def other_clocks(self) -> dict[str, list[ComparedCell]]:
         """The clocks and limits of GPUs that differ by more than 2 %, with the cells."""
-        cells = {
-            name: [cell for cell in self.measured if _differ(cell.old, cell.new, name)]
-            for name in CLOCKS
-        }
-        return {name: differing_cells for name, differing_cells in cells.items() if differing_cells}
+        cells_by_name = {}
+        for name in CLOCKS:
+            cells = [cell for cell in self.measured if _differ(cell.old, cell.new, name)]
+            if cells:
+                cells_by_name[name] = cells
+        return cells_by_name
 
     @property
     def without_clocks(self) -> bool:
@@ -214,10 +215,11 @@ class ComparedGroup(NamedTuple):
 
 
 def _differ(old: ReferenceCell, new: ReferenceCell, clock: str) -> bool:
-    values = (old.clocks.get(clock), new.clocks.get(clock))
-    if not values[0] or not values[1]:
+    old_value = old.clocks.get(clock)
+    new_value = new.clocks.get(clock)
+    if not old_value or not new_value:
         return False
-    return max(values[0] / values[1], values[1] / values[0]) > 1 + LEAST_GAP
+    return max(old_value / new_value, new_value / old_value) > 1 + LEAST_GAP
 
 
 class StudyComparison(NamedTuple):
@@ -263,10 +265,12 @@ def compare_studies(old: Reference, new: Reference) -> StudyComparison:
     shared = set()
     for new_number, cell in _cells(new):
         group = new.groups[new_number]
-        others = places.get((group.work, cell.place))
-        if others:
-            number, other = min(others, key=lambda pair: _unlikeness(old.groups[pair[0]], group))
-            compared = ComparedCell(old=other, new=cell)
+        candidates = places.get((group.work, cell.place))
+        if candidates:
+            number, old_cell = min(
+                candidates, key=lambda pair: _unlikeness(old.groups[pair[0]], group)
+            )
+            compared = ComparedCell(old=old_cell, new=cell)
             pairs.setdefault((number, new_number), []).append(compared)
             shared.add((group.work, cell.place))
     return StudyComparison(

@@ -55,11 +55,11 @@ class ComparedLine(NamedTuple):
     @classmethod
     def of(cls, cell: ComparedCell) -> Self:
         """Return the line of a cell."""
-        medians = {
-            f"{name.removesuffix('_s')}_{side}_s": of.median_s(name)
-            for name in ("epoch_s", *PARTS)
-            for side, of in (("a", cell.old), ("b", cell.new))
-        }
+        medians = {}
+        for name in ("epoch_s", *PARTS):
+            part = name.removesuffix("_s")
+            medians[f"{part}_a_s"] = cell.old.median_s(name)
+            medians[f"{part}_b_s"] = cell.new.median_s(name)
         return cls(
             **medians,
             change=cell.ratio.estimate - 1,
@@ -75,11 +75,14 @@ class ComparedLine(NamedTuple):
 def comparison_table(group: ComparedGroup, limit: float | None) -> Table:
     """Return the table of a compared group, with what became slower and what limits it below."""
     device, cells = group.new.device, group.measured
-    known = {name for cell in cells for name in cell.changes()}
-    caption = (words.caption(group.new), *((SPLIT,) if known else ()))
+    compared_parts = {name for cell in cells for name in cell.changes()}
+    caption = [words.caption(group.new)]
+    if compared_parts:
+        caption.append(SPLIT)
     is_imported = group.old.imported and group.new.imported
-    text = TableText("compare", "Comparison", "" if is_imported else "timed epoch", caption)
-    unknown = [name.removesuffix("_s") for name in PARTS if name not in known]
+    what = "" if is_imported else "timed epoch"
+    text = TableText("compare", "Comparison", what, tuple(caption))
+    unknown = [name.removesuffix("_s") for name in PARTS if name not in compared_parts]
     heads = columns_of(
         ComparedLine,
         without=[f"{name}_{side}_s" for name in unknown for side in ("a", "b")],
@@ -167,10 +170,12 @@ def _what_changed(cell: ComparedCell, group: ComparedGroup) -> str:
     """Return by how many seconds the parts of a changed epoch changed, the largest first."""
     epoch = (cell.new.median_s("epoch_s") or 0) - (cell.old.median_s("epoch_s") or 0)
     changes = sorted(cell.changes().items(), key=lambda item: -abs(item[1]))
-    parts = ", ".join(f"{PARTS[name]} {_signed(change)} s" for name, change in changes)
+    parts = [f"{PARTS[name]} {_signed(change)} s" for name, change in changes]
     decision = cell.decision.value if cell.decision else ""
     text = f"{decision}: {label(cell, group)}: {group.new.time_word} {_signed(epoch)} s"
-    return text + (f"; {parts}" if parts else "")
+    if parts:
+        text += f"; {', '.join(parts)}"
+    return text
 
 
 def _signed(value_s: float) -> str:
@@ -186,10 +191,13 @@ def _checks(group: ComparedGroup) -> Iterator[str]:
             for side, values in (("A", cell.old), ("B", cell.new)):
                 for check in getattr(values, field):
                     sides.setdefault(check, {}).setdefault(side, []).append(label(cell, group))
-        for check, labels in sides.items():
-            same = len({tuple(cells) for cells in labels.values()}) == 1
-            by_side = {" and ".join(labels): next(iter(labels.values()))} if same else labels
-            where = "; ".join(f"in {side}: {listed(cells)}" for side, cells in by_side.items())
+        for check, by_side in sides.items():
+            first, *following = by_side.values()
+            if all(labels == first for labels in following):
+                where = f"in {' and '.join(by_side)}: {listed(first)}"
+            else:
+                texts = [f"in {side}: {listed(labels)}" for side, labels in by_side.items()]
+                where = "; ".join(texts)
             yield f"{word}: check {check} {verb} {where} (collect has its reason)"
 
 
@@ -226,14 +234,15 @@ def _needed(cells: Sequence[ComparedCell], wanted: float) -> str:
     if noise is None:
         return f"{LEAST_RUNS} runs of each are needed (repeats={LEAST_RUNS})"
     runs = runs_to_show(wanted, noise)
-    scatter = f"{'largest ' if len(cells) > 1 else ''}scatter {percent(noise)} %"
+    word = "largest scatter" if len(cells) > 1 else "scatter"
+    scatter = f"{word} {percent(noise)} %"
     if runs is None:
         return (
             f"even {MOST_RUNS} runs of each would not show {percent_text(wanted)} ({scatter}): "
             "measure on a quiet machine"
         )
-    shown = smallest_difference(runs, runs, noise)
-    return f"{runs} runs of each show {percent(shown or wanted)} % ({scatter}; repeats={runs})"
+    smallest = smallest_difference(runs, runs, noise)
+    return f"{runs} runs of each show {percent(smallest or wanted)} % ({scatter}; repeats={runs})"
 
 
 def _why_not(cell: ComparedCell) -> str:
@@ -243,6 +252,7 @@ def _why_not(cell: ComparedCell) -> str:
 
 def only_in(side: str, cells: Sequence[tuple[ReferenceGroup, ReferenceCell]]) -> Iterator[str]:
     """Yield a line with the cells that only one study has."""
-    if cells:
-        labels = [cell_words(cell.place, group.device) for group, cell in cells]
-        yield f"only in {side}: {'; '.join(labels) if len(labels) <= 10 else listed(labels)}"
+    labels = [cell_words(cell.place, group.device) for group, cell in cells]
+    if labels:
+        text = "; ".join(labels) if len(labels) <= 10 else listed(labels)
+        yield f"only in {side}: {text}"

@@ -161,13 +161,11 @@ def _absent(comparison: StudyComparison) -> str:
     without = len(comparison.unmeasured)
     parts = []
     if number:
-        parts.append(
-            f"{counted(number, 'cell')} {'is' if number == 1 else 'are'} in only one of them"
-        )
+        be = "is" if number == 1 else "are"
+        parts.append(f"{counted(number, 'cell')} {be} in only one of them")
     if without:
-        parts.append(
-            f"{counted(without, 'shared cell')} {'has' if without == 1 else 'have'} no number"
-        )
+        has = "has" if without == 1 else "have"
+        parts.append(f"{counted(without, 'shared cell')} {has} no number")
     return "".join(f"; {part}" for part in parts)
 
 

@@ -36,13 +36,13 @@ def report(  # noqa: D103  (its help is that of the kernel's command)
     name, values = parse_words("report", words, REPORT_KEYS)
     if to:
         raise UsageError("--handin and --to are both given: leave one of them out")
-    made, _ = current_report(find_study(name, outputs), values)
+    contents, _ = current_report(find_study(name, outputs), values)
     from hpml_jobs.extras.course.handin import PDF, SCRIPT, write_handin
     from hpml_jobs.report.page import HTML
 
     folder = handin.expanduser()
-    written = write_handin(made, folder)
-    show_answers(made)
+    written = write_handin(contents, folder)
+    show_answers(contents)
     files = [path.name for path in written if path.parent == folder]
     print(f"written: {', '.join([*files, 'data/*.csv'])} in {folder}")
     if PDF not in files:

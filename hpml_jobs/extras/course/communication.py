@@ -50,11 +50,12 @@ def communication_seconds(group: ConditionGroup) -> Answer:
     """Answer Q3.1: seconds of computation and communication of every parallel cell."""
     rows = main_rows(group)
     split = [row for row in rows if _split(row)]
-    shown = usable(group, split, Affected.SPLIT)
-    if not shown:
+    answered = usable(group, split, Affected.SPLIT)
+    if not answered:
         return _by_residual(group, usable(group, rows, Affected.TIME), split)
-    least, most = (of(shown, key=_comm_share) for of in (min, max))
-    text = f"Seconds per epoch, computation + communication: {_listed(group, shown)}."
+    least = min(answered, key=_comm_share)
+    most = max(answered, key=_comm_share)
+    text = f"Seconds per epoch, computation + communication: {_listed(group, answered)}."
     shares = [
         captions.shown(percent(_comm_share(row)), group, Affected.SPLIT, row)
         for row in (least, most)
@@ -65,7 +66,7 @@ def communication_seconds(group: ConditionGroup) -> Answer:
         where = cell_words(most.place, group.device)
         text += f" Communication is {' to '.join(shares)} % of the two, most on {where}."
     text += " As the imported file reports them." if group.imported else f" {HOW}"
-    evidence = f"Table 2 of {shown[0].strategy.value}; {cells(group, shown)}"
+    evidence = f"Table 2 of {answered[0].strategy.value}; {cells(group, answered)}"
     return Answer(*SECONDS, text, evidence, doubt(group, split, Affected.SPLIT))
 
 
@@ -109,14 +110,11 @@ def _by_residual(group: ConditionGroup, rows: Sequence[Row], split: Sequence[Row
         return unusable(*SECONDS, f"Table 2 of {split[0].strategy.value}; {cells(group, split)}")
     if not derived:
         return unanswered(*SECONDS, _why_missing(group))
-    texts = [
-        f"{cell_words(row.place, group.device)}: "
-        + " + ".join(
-            captions.shown(seconds(s), group, Affected.TIME, row)
-            for s in (residual.compute_s, residual.comm_s)
-        )
-        for row, residual in derived
-    ]
+    texts = []
+    for row, residual in derived:
+        compute = captions.shown(seconds(residual.compute_s), group, Affected.TIME, row)
+        comm = captions.shown(seconds(residual.comm_s), group, Affected.TIME, row)
+        texts.append(f"{cell_words(row.place, group.device)}: {compute} + {comm}")
     before = "A check failed for every cell" if split else f"Not measured: {_why_missing(group)}"
     text = (
         f"{before}. The lab's residual estimate, derived from whole times, in seconds "
@@ -132,24 +130,23 @@ def _by_residual(group: ConditionGroup, rows: Sequence[Row], split: Sequence[Row
 def bandwidths(group: ConditionGroup) -> Answer:
     """Answer Q3.2: the bandwidth of the gradients' all-reduce in every parallel cell."""
     rows = [row for row in main_rows(group) if row.bandwidth and row.bandwidth.lab_gb_per_s]
-    shown = usable(group, rows, Affected.BANDWIDTH)
-    if rows and not shown:
+    answered = usable(group, rows, Affected.BANDWIDTH)
+    if rows and not answered:
         return unusable(*BANDWIDTH, f"Table 3 of {rows[0].strategy.value}; {cells(group, rows)}")
-    if not shown:
+    if not answered:
         return unanswered(*BANDWIDTH, _why_missing(group))
     texts = [
         f"{cell_words(row.place, group.device)}: "
         + captions.shown(gb_per_s(row.bandwidth.lab_gb_per_s), group, Affected.BANDWIDTH, row)
         + " GB/s"
-        for row in shown
+        for row in answered
         if row.bandwidth and row.bandwidth.lab_gb_per_s
     ]
-    kind = shown[0].strategy.traffic.bandwidth
-    timing = shown[0].timing
+    strategy, timing = answered[0].strategy, answered[0].timing
     size = "?" if timing is None or timing.gradient_bytes is None else count(timing.gradient_bytes)
-    formula = FORMULAS.get(kind, "Not a bus bandwidth (see Table 3): ")
+    formula = FORMULAS.get(strategy.traffic.bandwidth, "Not a bus bandwidth (see Table 3): ")
     before = formula.format(size=size)
-    evidence = f"Table 3 of {shown[0].strategy.value}; {cells(group, shown)}"
+    evidence = f"Table 3 of {strategy.value}; {cells(group, answered)}"
     text = f"{before}{captions.first_few(texts, '; ')}. 1 GB = 1e9 bytes."
     return Answer(*BANDWIDTH, text, evidence, doubt(group, rows, Affected.BANDWIDTH))
 

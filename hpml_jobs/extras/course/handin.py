@@ -81,7 +81,9 @@ def write_handin(report: Report, folder: Path) -> list[Path]:
     sheets = (f"data/{name}" for name in SHEET_FILES)
     written = write(contents, folder, (SCRIPT, PDF, *sheets), lambda _: is_ours)
     pdf = folder / PDF
-    return [*written, pdf] if print_pdf(folder / page.HTML, pdf) else written
+    if print_pdf(folder / page.HTML, pdf):
+        written.append(pdf)
+    return written
 
 
 def files(report: Report) -> dict[str, str]:
@@ -91,14 +93,14 @@ def files(report: Report) -> dict[str, str]:
         sheets["curves.csv"] = curves
     script, about = _script(report)
     commands = "\n".join(report.commands) or "# no submission is recorded"
-    made = {
-        "README.md": _filled("README.md", study=report.study, commands=commands, script=about),
-        **({SCRIPT: script} if script else {}),
-        NOTEBOOK: _notebook(report.study, sheets),
-        **{f"data/{name}": sheet for name, sheet in sheets.items()},
-    }
+    readme = _filled("README.md", study=report.study, commands=commands, script=about)
+    texts = {"README.md": readme}
+    if script:
+        texts[SCRIPT] = script
+    texts[NOTEBOOK] = _notebook(report.study, sheets)
+    texts |= {f"data/{name}": sheet for name, sheet in sheets.items()}
     redactor = Redactor(names_in((), report.commands), anonymous=False)
-    return {name: printable(redactor.text(text, name)) for name, text in made.items()}
+    return {name: printable(redactor.text(text, name)) for name, text in texts.items()}
 
 
 def print_pdf(page: Path, pdf: Path) -> bool:

@@ -47,31 +47,32 @@ def large_batch(group: ConditionGroup) -> Answer:
             f"or epochs={EPOCH} evaluate=true)",
         )
     most = max(large, key=lambda row: (row.gpus, row.batch_per_gpu))
-    one = min(small, key=lambda row: abs(row.batch_per_gpu - SMALL_BATCH))
-    usual = usable(group, [most, one], Affected.LEARNING)
+    baseline = min(small, key=lambda row: abs(row.batch_per_gpu - SMALL_BATCH))
+    usual = usable(group, [most, baseline], Affected.LEARNING)
     if len(usual) < 2:
-        return unusable(*Q4_1, f"Table 4; {cells(group, [most, one])}")
-    parts = [_compared(group, most, one, what) for what in ("loss", "accuracy")]
+        return unusable(*Q4_1, f"Table 4; {cells(group, [most, baseline])}")
+    parts = [_compared(group, most, baseline, what) for what in ("loss", "accuracy")]
     text = f"In the {EPOCH}th epoch, {', '.join(parts)}."
-    if one.batch_per_gpu != SMALL_BATCH:
+    if baseline.batch_per_gpu != SMALL_BATCH:
         text += f" There is no cell of batch {SMALL_BATCH} on one {unit(group.device)}."
-    evidence = f"Table 4, table Accuracy and loss by epoch; {cells(group, [most, one])}"
-    return Answer(*Q4_1, text, evidence, doubt(group, [most, one], Affected.LEARNING))
+    evidence = f"Table 4, table Accuracy and loss by epoch; {cells(group, [most, baseline])}"
+    return Answer(*Q4_1, text, evidence, doubt(group, [most, baseline], Affected.LEARNING))
 
 
-def _compared(group: ConditionGroup, most: Row, one: Row, what: str) -> str:
+def _compared(group: ConditionGroup, most: Row, baseline: Row, what: str) -> str:
     is_loss = what == "loss"
-    of = (learning.training_loss if is_loss else learning.training_accuracy)(EPOCH - 1)
+    training_value = learning.training_loss if is_loss else learning.training_accuracy
+    value_of = training_value(EPOCH - 1)
     words = loss if is_loss else accuracy
-    means = [learning.mean_of(group, row, of) for row in (most, one)]
-    names = [cell_words(row.place, group.device) for row in (most, one)]
     end = "" if is_loss else " %"
-    texts = [
-        f"{shown(mean_text(mean, words), group, Affected.LEARNING, row)}{end} of {name}"
-        if mean
-        else f"unknown of {name}"
-        for mean, name, row in zip(means, names, (most, one), strict=True)
-    ]
+    means, texts = [], []
+    for row in (most, baseline):
+        mean = learning.mean_of(group, row, value_of)
+        text = "unknown"
+        if mean:
+            text = f"{shown(mean_text(mean, words), group, Affected.LEARNING, row)}{end}"
+        means.append(mean)
+        texts.append(f"{text} of {cell_words(row.place, group.device)}")
     first, second = means
     judged = f" ({compare_means(first, second)})" if first and second else ""
     return f"training {what} {texts[0]} against {texts[1]}{judged}"
@@ -82,33 +83,33 @@ def remedies(group: ConditionGroup) -> Answer:
     rows = main_rows(group)
     tried = [row for row in rows if any(record.cell.recipe_label for record in group.records(row))]
     plain = {row.place: row for row in rows if row.setup.is_plain}
-    compared = [
-        (row, beside)
-        for row in usable(group, tried, Affected.LEARNING)
-        if (beside := plain.get(row.place._replace(setup=row.setup._replace(treatment=row.path))))
-    ]
-    texts = [text for row, beside in compared if (text := _effect(group, row, beside))]
+    compared, texts = [], []
+    for row in usable(group, tried, Affected.LEARNING):
+        without_recipe = row.setup._replace(treatment=row.path)
+        beside = plain.get(row.place._replace(setup=without_recipe))
+        if beside is None:
+            continue
+        compared.append(row)
+        if text := _effect(group, row, beside):
+            texts.append(text)
     if tried and not usable(group, tried, Affected.LEARNING):
         return unusable(*Q4_2, f"Table 4; {cells(group, tried)}")
     if not texts:
         why = "needs cells with and without a recipe (grid=large_batch)"
         return Answer(*Q4_2, f"{GOYAL}. Not measured here: {why}.", is_answered=False)
-    evidence = f"Table 4; {cells(group, [row for row, _ in compared])}"
+    evidence = f"Table 4; {cells(group, compared)}"
     text = f"{GOYAL}. Here: {'; '.join(texts)}."
     return Answer(*Q4_2, text, evidence, doubt(group, tried, Affected.LEARNING))
 
 
 def _effect(group: ConditionGroup, row: Row, beside: Row) -> str:
-    means = [learning.mean_of(group, each, learning.test_accuracy) for each in (row, beside)]
-    first, second = means
-    if first is None or second is None:
+    mean = learning.mean_of(group, row, learning.test_accuracy)
+    mean_beside = learning.mean_of(group, beside, learning.test_accuracy)
+    if mean is None or mean_beside is None:
         return ""
-    texts = [
-        shown(mean_text(mean, accuracy), group, Affected.LEARNING, each)
-        for mean, each in ((first, row), (second, beside))
-    ]
+    text = shown(mean_text(mean, accuracy), group, Affected.LEARNING, row)
+    text_beside = shown(mean_text(mean_beside, accuracy), group, Affected.LEARNING, beside)
     return (
-        f"{cell_words(row.place, group.device)} has a test accuracy of "
-        f"{texts[0]} %, without the recipe {texts[1]} % "
-        f"({compare_means(first, second)})"
+        f"{cell_words(row.place, group.device)} has a test accuracy of {text} %, without the "
+        f"recipe {text_beside} % ({compare_means(mean, mean_beside)})"
     )

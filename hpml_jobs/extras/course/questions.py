@@ -32,8 +32,10 @@ TIMES_ONLY = "Not known: the timings were imported, and their file does not have
 
 def answers(group: ConditionGroup) -> tuple[Answer, ...]:
     """Return an answer to each question, or one line on what it would need."""
-    made = tuple(answer(group) for answer in QUESTIONS)
-    return tuple(map(_of_times_only, made)) if group.imported else made
+    answers_of_group = tuple(answer(group) for answer in QUESTIONS)
+    if group.imported:
+        return tuple(map(_of_times_only, answers_of_group))
+    return answers_of_group
 
 
 def _of_times_only(answer: Answer) -> Answer:

@@ -275,20 +275,21 @@ def set_epoch_answers(group: ConditionGroup, rows: Sequence[Row]) -> list[str]:
 
 def _set_epoch_answer(group: ConditionGroup, without: Row, beside: Row | None) -> str:
     """Return `4 GPUs, batch 128 (ddp, no set_epoch): 1 of 5 orders, with it 5 of 5; …`."""
-    place, orders = cell_words(without.place, group.device), _orders(group, without) or "unknown"
+    place = cell_words(without.place, group.device)
+    orders = _orders(group, without) or "unknown"
     if beside is None:
         return f"{place}: {orders} orders of a rank; no cell with set_epoch to compare with."
     parts = [f"{orders} orders of a rank, with it {_orders(group, beside) or 'unknown'}"]
-    for what, of, words in (
+    for what, value_of, words in (
         ("training loss", learning.training_loss(-1), loss),
         ("test accuracy in %", learning.test_accuracy, accuracy),
     ):
-        mean_without, mean_with = (learning.mean_of(group, e, of) for e in (without, beside))
+        mean_without = learning.mean_of(group, without, value_of)
+        mean_with = learning.mean_of(group, beside, value_of)
         if mean_without and mean_with:
-            against = (
-                f"{what} {mean_text(mean_without, words)} against {mean_text(mean_with, words)}"
-            )
-            parts.append(f"{against} ({compare_means(mean_without, mean_with)})")
+            text, text_with = mean_text(mean_without, words), mean_text(mean_with, words)
+            compared = compare_means(mean_without, mean_with)
+            parts.append(f"{what} {text} against {text_with} ({compared})")
     return f"{place}: {'; '.join(parts)}."
 
 

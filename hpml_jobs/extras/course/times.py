@@ -37,16 +37,16 @@ SIZES = 4
 
 def epoch_by_batch(group: ConditionGroup) -> Answer:
     """Answer Q1: the time of one epoch on one GPU for every batch, up to the memory's limit."""
-    one = unit(group.device)
-    question, title = Q1[0], Q1[1].format(unit=one)
+    gpu = unit(group.device)
+    question, title = Q1[0], Q1[1].format(unit=gpu)
     rows = [row for row in group.rows if row.is_baseline and row.path == group.main_path]
     measured = [row for row in rows if row.timing]
     timed = usable(group, measured, Affected.TIME)
     if measured and not timed:
         return unusable(question, title, f"Table Q1; {cells(group, measured)}")
     if not timed:
-        return unanswered(question, title, f"needs single-{one} cells (gpus=1 batch=32,128,512)")
-    limit = [] if group.imported else [_limit(rows, timed, one)]
+        return unanswered(question, title, f"needs single-{gpu} cells (gpus=1 batch=32,128,512)")
+    limit = [] if group.imported else [_limit(rows, timed, gpu)]
     parts = [_times(group, timed), *_change(group, timed), *limit]
     return Answer(
         question,
@@ -100,12 +100,12 @@ def _change(group: ConditionGroup, timed: Sequence[Row]) -> list[str]:
     return [f"{text}."]
 
 
-def _limit(rows: Sequence[Row], timed: Sequence[Row], one: str) -> str:
+def _limit(rows: Sequence[Row], timed: Sequence[Row], gpu: str) -> str:
     """Return which batch the memory cannot hold."""
     too_large = [row.batch_per_gpu for row in rows if row.outcome is Outcome.OOM]
     if too_large:
         return (
-            f"Batch {min(too_large)} does not fit into the memory of one {one}; the largest "
+            f"Batch {min(too_large)} does not fit into the memory of one {gpu}; the largest "
             f"batch that was measured is {timed[-1].batch_per_gpu}."
         )
     return (
@@ -116,29 +116,31 @@ def _limit(rows: Sequence[Row], timed: Sequence[Row], one: str) -> str:
 
 def speedups(group: ConditionGroup) -> Answer:
     """Answer Q2: speedups at a fixed batch per GPU, and what strong scaling gives."""
-    one, many = unit(group.device), units(group.device)
+    gpu, gpus = unit(group.device), units(group.device)
     rows = main_rows(group)
     if not rows:
-        return unanswered(*Q2, f"needs cells of several {many} (gpus=1,2,4)")
+        return unanswered(*Q2, f"needs cells of several {gpus} (gpus=1,2,4)")
     strategy = rows[0].strategy.value
     measured = [row for row in rows if group.reference(row) not in (None, row)]
     if not measured:
         return unanswered(*Q2, "no cell has a smaller one to compare with at its batch (gpus=1)")
-    compared = [
-        row
-        for row in usable(group, measured, Affected.TIME)
-        if (reference := group.reference(row)) and usable(group, [reference], Affected.TIME)
-    ]
+    compared = []
+    for row in usable(group, measured, Affected.TIME):
+        reference = group.reference(row)
+        if reference and usable(group, [reference], Affected.TIME):
+            compared.append(row)
     if not compared:
         return unusable(*Q2, f"Table 1 of {rows[0].strategy.value}; {cells(group, measured)}")
     is_single = all(row.reference and row.reference.is_baseline for row in compared)
-    over = f"one {one}" if is_single else "the smallest size"
+    over = f"one {gpu}" if is_single else "the smallest size"
     text = (
-        f"Speedup over {over} at the same batch per {one}, {strategy}: "
-        f"{_by_size(group, compared)}. With a fixed batch per {one} the global batch grows with "
-        f"the number of {many}: this is weak scaling. {_strong(group, compared)}"
+        f"Speedup over {over} at the same batch per {gpu}, {strategy}: "
+        f"{_by_size(group, compared)}. With a fixed batch per {gpu} the global batch grows with "
+        f"the number of {gpus}: this is weak scaling. {_strong(group, compared)}"
     )
-    tables = f"Table 1 of {strategy}" + (", table Scaling" if pairs(group) else "")
+    tables = f"Table 1 of {strategy}"
+    if pairs(group):
+        tables += ", table Scaling"
     return Answer(
         *Q2, text, f"{tables}; {cells(group, compared)}", doubt(group, rows, Affected.TIME)
     )
@@ -168,7 +170,7 @@ def _more(number: int, what: str, plural: str) -> str:
 
 def _strong(group: ConditionGroup, compared: Sequence[Row]) -> str:
     """Return what strong scaling gives, by a data point that weak scaling has too."""
-    one = unit(group.device)
+    gpu = unit(group.device)
     points = [
         pair
         for pair in pairs(group)
@@ -194,7 +196,7 @@ def _strong(group: ConditionGroup, compared: Sequence[Row]) -> str:
     return (
         f"Strong scaling, with a fixed global batch, looks {looks}: "
         f"{cell_words(point.parallel.place, group.device)} has a speedup of {weak} at the same "
-        f"batch per {one}, and of {strong} at the same global batch of "
+        f"batch per {gpu}, and of {strong} at the same global batch of "
         f"{point.global_batch} ({times_s[0]} s against "
         f"{times_s[1]} s of {cell_words(point.reference.place, group.device)}). "
         f"It is lower in {lower} of {counted(len(points), 'pair')} of cells."

@@ -47,6 +47,8 @@ def cells(group: ConditionGroup, rows: Sequence[Row]) -> str:
 def main_rows(group: ConditionGroup) -> list[Row]:
     """Return the rows on several GPUs that answers are about: ddp's, else the first strategy's."""
     parallel = [row for row in group.timed if row.gpus > 1]
-    strategies = [row.strategy for row in parallel]
-    main = Strategy.DDP if Strategy.DDP in strategies else next(iter(strategies), None)
+    if not parallel:
+        return []
+    has_ddp = any(row.strategy is Strategy.DDP for row in parallel)
+    main = Strategy.DDP if has_ddp else parallel[0].strategy
     return [row for row in parallel if row.strategy is main]

@@ -241,9 +241,13 @@ def _parsed(name: str, content: bytes) -> _Member | None:
 
 
 def _redactor(members: Sequence[_Member], options: PackOptions) -> Redactor:
-    documents = [document for member in members for document in member.documents]
-    plain = (member for member in members if not member.documents and member.is_text)
-    texts = (member.content.decode(errors="replace") for member in plain)
+    documents: list[Any] = []
+    texts = []
+    for member in members:
+        if member.documents:
+            documents += member.documents
+        elif member.is_text:
+            texts.append(member.content.decode(errors="replace"))
     return Redactor(names_in(documents, texts), anonymous=options.anonymous)
 
 
@@ -290,20 +294,20 @@ def _note(
     study: Study, members: Sequence[_Member], options: PackOptions, left_out: Sequence[str]
 ) -> ArchiveNote:
     records = [m.documents[0] for m in members if m.name.endswith("/record.json") and m.documents]
-    facts = [facts for record in records if isinstance(facts := record.get("facts"), dict)]
-    versions = {
-        f"{name} {facts[name]}"
-        for facts in facts
-        for name in ("hpml_jobs", "torch")
-        if name in facts
-    }
-    attempts = [a for record in records if isinstance(a := record.get("attempt"), dict)]
-    ended = sorted(str(attempt["ended"]) for attempt in attempts if attempt.get("ended"))
+    versions, ended = set(), []
+    for record in records:
+        facts, attempt = record.get("facts"), record.get("attempt")
+        if isinstance(facts, dict):
+            versions |= {
+                f"{name} {facts[name]}" for name in ("hpml_jobs", "torch") if name in facts
+            }
+        if isinstance(attempt, dict) and attempt.get("ended"):
+            ended.append(str(attempt["ended"]))
     return ArchiveNote(
         study=study.name,
         cells=sum(member.name.endswith("/cell.json") for member in members),
         records=len(records),
-        measured=(ended[0], ended[-1]) if ended else None,
+        measured=(min(ended), max(ended)) if ended else None,
         measured_with=tuple(sorted(versions)),
         anonymous=options.anonymous,
         left_out=tuple(left_out),

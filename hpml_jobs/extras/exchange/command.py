@@ -262,8 +262,8 @@ def _parsed(words: list[str]) -> tuple[Path, dict[str, str]]:
         else:
             values[key] = value
     if len(files) != 1:
-        given = " and ".join(files) or "none"
-        raise UsageError(f"import needs one file, {given} given: import FILE.csv study=NAME")
+        names = " and ".join(files) or "none"
+        raise UsageError(f"import needs one file, {names} given: import FILE.csv study=NAME")
     file = Path(files[0])
     if is_archive(file) and values:
         raise UsageError(

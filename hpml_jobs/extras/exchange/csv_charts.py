@@ -29,10 +29,10 @@ def unfolded(table: Rows) -> Rows:
     Raises:
         HpmlError: the chart shows no times, or the means of several runs.
     """
-    axis, *others = table.columns
+    axis, *columns_of_curves = table.columns
     curves = [
         _Curve(column, *column.rsplit(_SEPARATOR, 1))
-        for column in others
+        for column in columns_of_curves
         if _SEPARATOR in column and not column.endswith(_BOUNDS)
     ]
     if not curves or "run" in table.named():

@@ -125,12 +125,12 @@ def read_history(table: Rows, rules: Rules) -> Selection:
     pattern = None if rules.names is None else name_pattern(rules.names, _OF_CELL)
     of_names = pattern.columns if pattern else ()
     _check_columns(table, of_names)
-    given, remarks = select(table, _OF_RUN | _OF_CELL, {"loss", "accuracy", *of_names})
+    selected, remarks = select(table, _OF_RUN | _OF_CELL, {"loss", "accuracy", *of_names})
     runs: dict[str, list[Row]] = {}
-    for row in given.rows:
+    for row in selected.rows:
         name = " ".join(row.fields.get("run", "").split())  # in one line
         runs.setdefault(name, []).append(row)
-    faults, read = [*given.faults], list[_Run]()
+    faults, read = [*selected.faults], list[_Run]()
     for name, rows in runs.items():
         try:
             if not name:
@@ -152,7 +152,7 @@ def read_history(table: Rows, rules: Rules) -> Selection:
     columns = tuple(csv_columns.COLUMNS)
     remarks += [_cell_text(members) for members in by_cell.values()]
     return Selection(
-        given._replace(columns=columns, rows=rows, faults=faults), remarks + list(_remarks(read))
+        selected._replace(columns=columns, rows=rows, faults=faults), remarks + list(_remarks(read))
     )
 
 
@@ -174,10 +174,10 @@ def _with_aliases(table: Rows) -> Rows:
                 f"{table.header}: {' and '.join(users)} are both a column {column}: leave one out"
             )
         renamed |= {lower[alias]: column for alias in users}
-    rows = [
-        Row(row.line, {renamed.get(name, name): text for name, text in row.fields.items()})
-        for row in table.rows
-    ]
+    rows = []
+    for row in table.rows:
+        fields = {renamed.get(name, name): text for name, text in row.fields.items()}
+        rows.append(Row(row.line, fields))
     return table._replace(columns=tuple(renamed.get(n, n) for n in table.columns), rows=rows)
 
 
@@ -212,7 +212,8 @@ def _run(name: str, rows: Sequence[Row], pattern: NamePattern | None, rules: Rul
     Raises:
         FieldError: its name does not fit the pattern, its cell changes, or its time is not known.
     """
-    texts = Row(rows[0].line, (pattern.read(name) if pattern else {}) | _common_fields(rows))
+    fields = pattern.read(name) if pattern else {}
+    texts = Row(rows[0].line, fields | _common_fields(rows))
     cell = {column: str(_read(_OF_CELL[column], column, texts)) for column in texts.fields}
     missing = [column for column in ("gpus", "batch") if column not in cell]
     if missing:
@@ -227,16 +228,11 @@ def _run(name: str, rows: Sequence[Row], pattern: NamePattern | None, rules: Rul
     else:
         steps, times = _numbers(rows, "step"), _numbers(rows, "timestamp")
         order = list(zip(epochs, map(int, steps), strict=True))
-        stamps = [
-            Stamp(
-                row.line,
-                epoch if has_epochs else None,
-                step,
-                at,
-                resolution(row.fields["timestamp"]),
-            )
-            for row, (epoch, step), at in zip(rows, order, times, strict=True)
-        ]
+        stamps = []
+        for row, (epoch, step), at in zip(rows, order, times, strict=True):
+            epoch_of_stamp = epoch if has_epochs else None
+            last_digit = resolution(row.fields["timestamp"])
+            stamps.append(Stamp(row.line, epoch_of_stamp, step, at, last_digit))
         time = by_steps(stamps, *_iterations(cell, rules))
     last = max(zip(order, rows, strict=True))[1]
     return _Run(name, rows[0].line, cell, last.fields, time)
@@ -293,10 +289,10 @@ def _iterations(cell: Mapping[str, str], rules: Rules) -> tuple[int | None, str]
 
 def _cell_key(cell: Mapping[str, str]) -> tuple[str | None, ...]:
     """Return what is equal for repeats of a cell; one GPU has no strategy."""
-    is_single = cell["gpus"] == "1"
-    return tuple(
-        None if is_single and column == "strategy" else cell.get(column) for column in _CELL_COLUMNS
-    )
+    values = {column: cell.get(column) for column in _CELL_COLUMNS}
+    if cell["gpus"] == "1":
+        values["strategy"] = None
+    return tuple(values.values())
 
 
 def _row(run: _Run, repeat: int) -> Row:
@@ -304,8 +300,10 @@ def _row(run: _Run, repeat: int) -> Row:
     figures = {"epoch_s": str(run.time.epoch_s)}
     if run.time.iterations is not None:
         figures["iterations"] = str(run.time.iterations)
-    ends = {name: run.last[name] for name in ("loss", "accuracy") if name in run.last}
-    return Row(run.line, {"repeat": str(repeat)} | run.cell | figures | ends)
+    for name in ("loss", "accuracy"):
+        if name in run.last:
+            figures[name] = run.last[name]
+    return Row(run.line, {"repeat": str(repeat)} | run.cell | figures)
 
 
 def _cell_text(runs: Sequence[_Run]) -> str:

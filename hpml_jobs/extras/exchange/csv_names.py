@@ -38,11 +38,12 @@ class NamePattern(NamedTuple):
         if longest is None or shortest is None:
             raise FieldError(f"its name does not fit names='{self.text}'")
         if longest.groups() != shortest.groups():
-            ways = " or ".join(
-                ", ".join(f"{column}={match[column]}" for column in self.columns)
-                for match in (shortest, longest)
+            ways = []
+            for match in (shortest, longest):
+                ways.append(", ".join(f"{column}={match[column]}" for column in self.columns))
+            raise FieldError(
+                f"its name fits names='{self.text}' in several ways ({' or '.join(ways)})"
             )
-            raise FieldError(f"its name fits names='{self.text}' in several ways ({ways})")
         return {column: longest[column] for column in self.columns}
 
 

@@ -105,9 +105,11 @@ def _with_unique_slugs(records: list[Record]) -> list[Record]:
 
 def _message(faults: list[Fault], file: str) -> str:
     lines = [f"line {line}: {text}" for line, text in sorted(faults)]
-    more = len(lines) - SHOWN_FAULTS
-    text = "; ".join([*lines[:SHOWN_FAULTS], *([f"and {more} more"] if more > 0 else [])])
-    return f"{file}: nothing was imported, {counted(len(lines), 'fault')}: {text}"
+    texts = lines[:SHOWN_FAULTS]
+    if len(lines) > SHOWN_FAULTS:
+        texts.append(f"and {len(lines) - SHOWN_FAULTS} more")
+    number = counted(len(lines), "fault")
+    return f"{file}: nothing was imported, {number}: {'; '.join(texts)}"
 
 
 def _record(row: Row, columns: Collection[str], file: str, rules: Rules) -> Record:
@@ -208,14 +210,14 @@ def _nodes(fields: Fields, rules: Rules) -> int:
     Raises:
         UsageError: they do not hold its GPUs.
     """
-    each = fields.gpus_per_node or rules.gpus_per_node
-    if each is None:
+    per_node = fields.gpus_per_node or rules.gpus_per_node
+    if per_node is None:
         return fields.nodes or 1
     if fields.nodes is None:
-        return math.ceil(fields.gpus / each)
-    if fields.gpus > fields.nodes * each:
+        return math.ceil(fields.gpus / per_node)
+    if fields.gpus > fields.nodes * per_node:
         raise UsageError(
-            f"gpus={fields.gpus} do not fit on nodes={fields.nodes} with gpus_per_node={each}"
+            f"gpus={fields.gpus} do not fit on nodes={fields.nodes} with gpus_per_node={per_node}"
         )
     return fields.nodes
 

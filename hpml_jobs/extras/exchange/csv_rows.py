@@ -94,8 +94,10 @@ class ColumnSpec(NamedTuple):
         value = self.parse(text)
         if isinstance(value, str):
             return value
-        if value < 0 or (value == 0 and not self.may_be_zero):
-            raise FieldError(f"must be {'0 or more' if self.may_be_zero else 'more than 0'}")
+        if self.may_be_zero and value < 0:
+            raise FieldError("must be 0 or more")
+        if not self.may_be_zero and value <= 0:
+            raise FieldError("must be more than 0")
         return value
 
 
@@ -242,30 +244,27 @@ def select(
         HpmlError: a name is misspelt or given twice, or a required column is missing.
     """
     names = {name: _normal(name) for name in table.columns}
-    given = [*map(_normal, table.columns)]
-    for name in given:
-        if name in columns and given.count(name) > 1:
-            raise HpmlError(f"{table.header}: column {name} is given {given.count(name)} times")
-    absent = {n: column for n, column in columns.items() if n not in {*given, *elsewhere}}
-    for name in given:
+    present = [*map(_normal, table.columns)]
+    for name in present:
+        if name in columns and present.count(name) > 1:
+            raise HpmlError(f"{table.header}: column {name} is given {present.count(name)} times")
+    absent = {n: column for n, column in columns.items() if n not in {*present, *elsewhere}}
+    for name in present:
         if name not in columns:
             _check_spelling(name, absent, table.header)
     _check_nameless(table)
-    _check_required(given, columns, table.header)
-    rows = [
-        Row(
-            row.line,
-            {names[name]: text for name, text in row.fields.items() if names[name] in columns},
-        )
-        for row in table.rows
-    ]
+    _check_required(present, columns, table.header)
+    rows = []
+    for row in table.rows:
+        fields = {names[name]: text for name, text in row.fields.items() if names[name] in columns}
+        rows.append(Row(row.line, fields))
     remarks = []
     if table.comments:
         remarks.append(f"comments were left out: lines {ranges_text(table.comments)}")
     if unread := [name for name in table.columns if name and names[name] not in columns]:
         remarks.append(f"columns that were not read: {names_text(unread)}")
-    known = tuple(name for name in given if name in columns)
-    return Selection(table._replace(columns=known, rows=rows), remarks)
+    selected = tuple(name for name in present if name in columns)
+    return Selection(table._replace(columns=selected, rows=rows), remarks)
 
 
 def _normal(name: str) -> str:
@@ -308,22 +307,25 @@ def _check_nameless(table: Rows) -> None:
             )
 
 
-def _check_required(given: Collection[str], columns: Mapping[str, ColumnSpec], header: str) -> None:
+def _check_required(names: Collection[str], columns: Mapping[str, ColumnSpec], header: str) -> None:
     required = {name: column.instead for name, column in columns.items() if column.required}
-    missing = [name for name, instead in required.items() if not {name, instead} & {*given}]
+    missing = [name for name, instead in required.items() if not {name, instead} & {*names}]
     if missing:
-        words = [f"{name} (or {other})" if other else name for name, other in required.items()]
+        words = []
+        for name, instead in required.items():
+            words.append(f"{name} (or {instead})" if instead else name)
         raise HpmlError(
             f"{header}: column {', '.join(missing)} is missing; required are {', '.join(words)}, "
-            f"the file has {names_text(given)}"
+            f"the file has {names_text(names)}"
         )
 
 
 def names_text(names: Iterable[str]) -> str:
     """Return the names of columns as a list, cut where it is long."""
-    shown = [name[:_SHOWN_CHARACTERS] for name in names if name]
-    more = len(shown) - _SHOWN_COLUMNS
-    return ", ".join(shown[:_SHOWN_COLUMNS]) + (f" and {more} more" if more > 0 else "")
+    texts = [name[:_SHOWN_CHARACTERS] for name in names if name]
+    more = len(texts) - _SHOWN_COLUMNS
+    listed = ", ".join(texts[:_SHOWN_COLUMNS])
+    return f"{listed} and {more} more" if more > 0 else listed
 
 
 def _wrong_width(fields: Sequence[str], header: Sequence[str], delimiter: str) -> str:

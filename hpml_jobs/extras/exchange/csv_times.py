@@ -137,10 +137,12 @@ def by_seconds(rows: Sequence[tuple[int, float, float]]) -> RunTime:
 def _are_since_start(seconds: Sequence[float]) -> bool:
     """Return whether seconds are since the start or any other moment: they rise evenly."""
     rises = [later - earlier for earlier, later in pairwise(seconds)]
-    if median_low(rises) >= min(seconds) / 2 or min(rises) > RISE * seconds[-1]:
+    least, most = min(rises), max(rises)
+    last = seconds[-1]
+    if median_low(rises) >= min(seconds) / 2 or least > RISE * last:
         return True
-    is_even = 0 < max(rises) <= 2 * min(rises)
-    return len(rises) > 2 and is_even and min(rises) > EVEN_RISE * seconds[-1]
+    is_even = 0 < most <= 2 * least
+    return len(rises) > 2 and is_even and least > EVEN_RISE * last
 
 
 def _median(times: Mapping[float, float], notes: list[str]) -> float:
@@ -165,12 +167,12 @@ def _median(times: Mapping[float, float], notes: list[str]) -> float:
     return median(time for time in times.values() if time <= 2 * middle)
 
 
-def by_steps(stamps: Sequence[Stamp], given: int | None, reason: str) -> RunTime:
+def by_steps(stamps: Sequence[Stamp], given_iterations: int | None, reason: str) -> RunTime:
     """Return the time of a step times the iterations of an epoch.
 
     The time of a step is the mean over the intervals between the rows of an epoch without those
     that have a gap, and the median of the epochs without the first, the warm-up. The iterations are
-    `given` by `reason`, else counted in whole epochs.
+    given by `reason`, else counted in whole epochs.
 
     Raises:
         FieldError: steps are given twice, times go back or are too coarse, gaps cannot be told from
@@ -180,7 +182,7 @@ def by_steps(stamps: Sequence[Stamp], given: int | None, reason: str) -> RunTime
     ordered = sorted(_in_seconds(stamps, notes), key=lambda stamp: (stamp.epoch or 0, stamp.step))
     _check_order(ordered)
     epochs = _by_epoch(ordered)
-    iterations = _iterations(list(epochs.values()), given, reason)
+    iterations = _iterations(list(epochs.values()), given_iterations, reason)
     _check_fractions(stamps, iterations, reason)
     if ordered[0].epoch is None:
         epochs = _by_epoch(_with_epochs(ordered, iterations))
@@ -194,10 +196,10 @@ def by_steps(stamps: Sequence[Stamp], given: int | None, reason: str) -> RunTime
     resolution_s = ordered[0].resolution_s
     kept, gaps = _without_gaps(used, resolution_s)
     _check_resolution(kept.values(), resolution_s, notes)
-    times = {
-        epoch: sum(i.seconds for i in rows) / sum(i.steps for i in rows)
-        for epoch, rows in kept.items()
-    }
+    times = {}
+    for epoch, rows in kept.items():
+        seconds = sum(interval.seconds for interval in rows)
+        times[epoch] = seconds / sum(interval.steps for interval in rows)
     step_s = _median(times, notes)
     _check_slowdown(step_s, [i for rows in by_epoch.values() for i in rows], resolution_s)
     if gaps:
@@ -234,7 +236,8 @@ def _check_resolution(
     epochs: Iterable[Sequence[Interval]], resolution_s: float, notes: list[str]
 ) -> None:
     """Refuse time stamps whose last digit is too coarse, and note where it matters."""
-    shortest = min(sum(interval.seconds for interval in intervals) for intervals in epochs)
+    epochs_s = [sum(interval.seconds for interval in intervals) for intervals in epochs]
+    shortest = min(epochs_s)
     if shortest < LEAST_RESOLUTIONS * resolution_s:
         raise FieldError(
             f"{shortest:g} s between its rows is not enough where the last digit of time stamps is "
@@ -255,8 +258,11 @@ def _without_gaps(
     Raises:
         FieldError: there are too many, or some are much shorter.
     """
-    medians = {epoch: median_low(i.step_s for i in rows) for epoch, rows in epochs.items()}
-    pairs = [(interval, medians[epoch]) for epoch, rows in epochs.items() for interval in rows]
+    medians = {}
+    pairs: list[tuple[Interval, float]] = []
+    for epoch, rows in epochs.items():
+        medians[epoch] = median_low(interval.step_s for interval in rows)
+        pairs += [(interval, medians[epoch]) for interval in rows]
     scatter = median_low(abs(i.step_s - middle) / (middle or 1) for i, middle in pairs)
     ratio = 1 + max(TOLERANCE, SCATTER * scatter)
 
@@ -266,10 +272,13 @@ def _without_gaps(
     gaps = [interval for interval, middle in pairs if has_gap(interval, middle)]
     short = [i for i, middle in pairs if i.seconds + resolution_s < SHORT * middle * i.steps]
     steps = sum(interval.steps for interval, _ in pairs)
-    if len(gaps) > len(epochs) + steps / STEPS_PER_GAP or len(short) > len(pairs) / 10:
+    most_gaps = len(epochs) + steps / STEPS_PER_GAP
+    if len(gaps) > most_gaps or len(short) > len(pairs) / 10:
         times = [interval.step_s for interval, _ in pairs]
         raise _too_many_gaps(min(times), max(times))
-    kept = {e: [i for i in rows if not has_gap(i, medians[e])] for e, rows in epochs.items()}
+    kept = {}
+    for epoch, rows in epochs.items():
+        kept[epoch] = [interval for interval in rows if not has_gap(interval, medians[epoch])]
     return kept, gaps
 
 
@@ -297,21 +306,21 @@ def _in_seconds(stamps: Sequence[Stamp], notes: list[str]) -> list[Stamp]:
         notes.append(f"time stamps are in {name}")
     has_epochs = all(stamp.epoch is not None and stamp.epoch % 1 == 0 for stamp in stamps)
     resolution_s = _resolution(stamps) * unit_s
-    return [
-        stamp._replace(
-            at_s=stamp.at_s * unit_s,
-            resolution_s=resolution_s,
-            epoch=stamp.epoch if has_epochs else None,
-        )
-        for stamp in stamps
-    ]
+    in_seconds = []
+    for stamp in stamps:
+        epoch = stamp.epoch if has_epochs else None
+        at_s = stamp.at_s * unit_s
+        in_seconds.append(stamp._replace(at_s=at_s, resolution_s=resolution_s, epoch=epoch))
+    return in_seconds
 
 
 def _resolution(stamps: Sequence[Stamp]) -> float:
     """Return the last digit of time stamps, which is zero in none of them."""
     written = min(stamp.resolution_s for stamp in stamps)
-    coarse = (unit for unit in (60.0, 1.0) if all(stamp.at_s % unit == 0 for stamp in stamps))
-    return max(written, next(coarse, 0.0))
+    for unit in (60.0, 1.0):
+        if all(stamp.at_s % unit == 0 for stamp in stamps):
+            return max(written, unit)
+    return written
 
 
 def _check_order(stamps: Sequence[Stamp]) -> None:
@@ -328,7 +337,9 @@ def _check_order(stamps: Sequence[Stamp]) -> None:
             )
 
 
-def _iterations(epochs: Sequence[Sequence[Stamp]], given: int | None, reason: str) -> int:
+def _iterations(
+    epochs: Sequence[Sequence[Stamp]], given_iterations: int | None, reason: str
+) -> int:
     """Return the iterations of an epoch: as given, else as the steps of whole epochs say.
 
     An epoch has at least the steps from its first row to its last. If another one follows, and one
@@ -341,7 +352,7 @@ def _iterations(epochs: Sequence[Sequence[Stamp]], given: int | None, reason: st
     every = max((i.steps for members in epochs for i in _intervals(members)), default=0)
     least = max(spans) + 1
     most = min((spans[n] + 2 * every - 1 for n in whole), default=None) if every else None
-    if given is None:
+    if given_iterations is None:
         if most is None:
             raise FieldError(
                 "the iterations of an epoch are not in the file: give images= or iterations=, or a "
@@ -354,15 +365,18 @@ def _iterations(epochs: Sequence[Sequence[Stamp]], given: int | None, reason: st
                 "column iterations"
             )
         return least
-    if has_epochs and (given < least or (most is not None and given > most + every)):
+    is_too_large = most is not None and given_iterations > most + every
+    if has_epochs and (given_iterations < least or is_too_large):
         counts = f"{least} or more" if most is None else f"{least} to {most}"
+        if least == most:
+            counts = str(least)
         raise FieldError(
-            f"its epochs have {counts if least != most else least} steps, but {reason} {given}: "
+            f"its epochs have {counts} steps, but {reason} {given_iterations}: "
             "correct that, or the column step, which must count iterations"
         )
     if has_epochs and counts_on:
-        _check_epochs(epochs, given, every, reason)
-    return given
+        _check_epochs(epochs, given_iterations, every, reason)
+    return given_iterations
 
 
 def _check_fractions(stamps: Sequence[Stamp], iterations: int, reason: str) -> None:
@@ -379,14 +393,16 @@ def _check_fractions(stamps: Sequence[Stamp], iterations: int, reason: str) -> N
         )
 
 
-def _check_epochs(epochs: Sequence[Sequence[Stamp]], given: int, every: int, reason: str) -> None:
+def _check_epochs(
+    epochs: Sequence[Sequence[Stamp]], iterations: int, every: int, reason: str
+) -> None:
     """Check the iterations by the first rows of the first and the last epoch."""
     number = int((epochs[-1][0].epoch or 0) - (epochs[0][0].epoch or 0))
     steps = epochs[-1][0].step - epochs[0][0].step
-    if abs(steps - number * given) > max(every, 1):
+    if abs(steps - number * iterations) > max(every, 1):
         raise FieldError(
-            f"{counted(number, 'epoch')} have {steps} steps, but {reason} {given} each: correct "
-            "that, or the column step, which must count iterations"
+            f"{counted(number, 'epoch')} have {steps} steps, but {reason} {iterations} each: "
+            "correct that, or the column step, which must count iterations"
         )
 
 

@@ -168,11 +168,10 @@ def _config(study: Study, group: ReportGroup, record: Record) -> dict[str, Setti
 def _summary(record: Record, row: Row | None) -> dict[str, float]:
     """Return the key numbers that are one number, phases, parts of the start, and the speedup."""
     numbers = key_numbers(record)
-    parts = {
-        f"{prefix}_{name}_s": seconds
-        for prefix, of in (("phase", "phases"), ("startup", "startup"))
-        for name, seconds in (numbers[of] or {}).items()
-    }
+    parts = {}
+    for prefix, key in (("phase", "phases"), ("startup", "startup")):
+        for name, seconds in (numbers[key] or {}).items():
+            parts[f"{prefix}_{name}_s"] = seconds
     of_row: dict[str, Any] = {
         "speedup": row.speedup if row else None,
         "efficiency": row.scaling.efficiency if row and row.scaling else None,
@@ -195,6 +194,7 @@ def _history(result: CellResult) -> Iterator[Iteration]:
     ends_s = list(accumulate(curve.step_s.tolist()))
     every = max(1, ceil(count / HISTORY_ROWS))
     epochs = [n for n, epoch in enumerate(curve.epochs, 1) for _ in range(epoch.iterations)]
+    arrays = (curve.loss, curve.step_s, curve.lr)
     for at in range(0, count, every):
-        values = (float(array[at]) for array in (curve.loss, curve.step_s, curve.lr))
+        values = (float(array[at]) for array in arrays)
         yield Iteration(at + 1, epochs[at], ends_s[at], *values)

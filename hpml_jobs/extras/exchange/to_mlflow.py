@@ -45,10 +45,12 @@ def write(study: ExportedStudy, folder: Path) -> Written:
 def _write_run(client: MlflowClient, experiment: str, run: Run) -> None:
     earlier = client.search_runs([experiment], f"tags.`{RUN_ID}` = '{run.id}'")
     if earlier:
-        number, logged = earlier[0].info.run_id, earlier[0].data.metrics
+        number = earlier[0].info.run_id
+        logged = earlier[0].data.metrics
         moment_s = time.time()  # the latest value of a metric is shown
     else:
-        number, logged = _new_run(client, experiment, run), {}
+        number = _new_run(client, experiment, run)
+        logged = {}
         moment_s = run.ended_s
     changed = {name: value for name, value in run.summary.items() if logged.get(name) != value}
     _log(client, number, [_metric(name, value, moment_s) for name, value in changed.items()])
@@ -59,13 +61,13 @@ def _write_run(client: MlflowClient, experiment: str, run: Run) -> None:
 def _new_run(client: MlflowClient, experiment: str, run: Run) -> str:
     """Return MLflow's id of a new run with its parameters and history."""
     tags = {RUN_ID: run.id, "study": run.study, "workload": run.workload}
-    made = client.create_run(
+    new_run = client.create_run(
         experiment,
         start_time=round(1_000 * run.started_s),
         tags={**tags, "outcome": run.outcome.value},
         run_name=run.name,
     )
-    number: str = made.info.run_id
+    number: str = new_run.info.run_id
     params = [Param(name, str(value)) for name, value in run.config.items()]
     for at in range(0, len(params), PARAMS):
         client.log_batch(number, params=params[at : at + PARAMS])

@@ -94,16 +94,16 @@ def predict(
     study = find_study(name, outputs)
     snapshots = read_study(study, history_of(study))
     commands = commands_here(study, study.commands_to_repeat())
-    made = forecasts(snapshots, question, study.last_cluster(), commands)
-    if not made:
+    of_groups = forecasts(snapshots, question, study.last_cluster(), commands)
+    if not of_groups:
         raise no_number(study)
     if json:
-        print_json({"study": study.name, "groups": [forecast.document for forecast in made]})
+        print_json({"study": study.name, "groups": [of_group.document for of_group in of_groups]})
     else:
         out = console()
-        for forecast in made:
-            show_group(out, forecast.group, forecast.table, several=len(made) > 1)
-    if not any(forecast.forecast.predictions for forecast in made):
+        for of_group in of_groups:
+            show_group(out, of_group.group, of_group.table, several=len(of_groups) > 1)
+    if not any(of_group.forecast.predictions for of_group in of_groups):
         raise typer.Exit(1)
 
 
@@ -119,4 +119,5 @@ def _question(words: list[str] | None) -> "tuple[str | None, Question]":
         if reason := GONE.get(word.partition("=")[0]):
             raise UsageError(f"{word}: {reason.format(word=word)}")
     study, values = parse_words("predict", words, PREDICT_KEYS)
-    return study, Question(**{k.removeprefix("cluster."): value for k, value in values.items()})
+    fields = {key.removeprefix("cluster."): value for key, value in values.items()}
+    return study, Question(**fields)

@@ -123,12 +123,12 @@ def predict(
     def predicted(target: Target) -> Prediction | Refusal:
         kind = target.kind
         try:
-            made = estimate(cells_of(kind), target)
+            by_model = estimate(cells_of(kind), target)
             null_s = no_change_s(cells_of(kind), target)
         except CannotPredictError as fault:
             return refusal(target, fault)
-        skills = [skill_of(kind, step.axis) for step in made.steps]
-        return _prediction(target, made, null_s, skills)
+        skills = [skill_of(kind, step.axis) for step in by_model.steps]
+        return _prediction(target, by_model, null_s, skills)
 
     return [predicted(target) for target in targets]
 
@@ -152,38 +152,40 @@ def _left_out(cells: Sequence[Observation], axis: Axis) -> Iterator[LeftOut]:
             or (other.batch == cell.batch and other.gpus < cell.gpus)
         ]
         try:
-            made, null_s = estimate(rest, cell), no_change_s(rest, cell)
+            by_model = estimate(rest, cell)
+            null_s = no_change_s(rest, cell)
         except CannotPredictError:
             continue
-        if not made.is_null and [step.axis for step in made.steps] == [axis]:
+        if not by_model.is_null and [step.axis for step in by_model.steps] == [axis]:
             yield LeftOut(
                 observation=cell,
-                model_s=made.step_s,
+                model_s=by_model.step_s,
                 null_s=null_s,
-                distance=made.steps[0].distance,
+                distance=by_model.steps[0].distance,
             )
 
 
 def _prediction(
-    target: Target, made: Estimate, null_s: float, skills: Sequence[Skill | None]
+    target: Target, by_model: Estimate, null_s: float, skills: Sequence[Skill | None]
 ) -> Prediction:
     """Return a prediction of an estimate with the skills along its steps."""
     skill = _together([along for along in skills if along])
-    is_null = made.is_null or (
-        skill is not None and skill.is_null_better and len(skill.points) >= FEWEST_POINTS
-    )
-    step_s = null_s if is_null else made.step_s
-    factor = _band_factor(made, skills, of_null=is_null)
+    is_null = by_model.is_null
+    if skill is not None and skill.is_null_better and len(skill.points) >= FEWEST_POINTS:
+        is_null = True
+    step_s = null_s if is_null else by_model.step_s
+    times_s = [step_s, *by_model.other_times_s]
+    factor = _band_factor(by_model, skills, of_null=is_null)
     return Prediction(
         target=target,
         method=Method.NULL if is_null else Method.MODEL,
         step_s=step_s,
-        model_s=made.step_s,
+        model_s=by_model.step_s,
         null_s=null_s,
-        low_s=min([step_s, *made.others]) / factor,
-        high_s=max([step_s, *made.others]) * factor,
+        low_s=min(times_s) / factor,
+        high_s=max(times_s) * factor,
         skill=skill,
-        remarks=made.remarks,
+        remarks=by_model.remarks,
     )
 
 
@@ -194,13 +196,13 @@ def _together(skills: Sequence[Skill]) -> Skill | None:
     return Skill(how=how, points=tuple(point for skill in skills for point in skill.points))
 
 
-def _band_factor(made: Estimate, skills: Sequence[Skill | None], *, of_null: bool) -> float:
+def _band_factor(by_model: Estimate, skills: Sequence[Skill | None], *, of_null: bool) -> float:
     """Return the upper end of the band over the prediction.
 
     The widths of the steps and the doubt are independent of each other.
     """
-    logs = [made.doubt]
-    for step, skill in zip(made.steps, skills, strict=True):
+    logs = [by_model.doubt]
+    for step, skill in zip(by_model.steps, skills, strict=True):
         points = skill.points if skill else ()
         errors = [*log_errors_per_step(points, of_null=of_null), *step.errors]
         logs.append(width(step.distance, errors))

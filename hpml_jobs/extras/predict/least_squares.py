@@ -40,13 +40,15 @@ def fit(
     Raises:
         ValueError: there is no row, or there are more than four columns.
     """
-    if not rows or len(rows[0]) > MOST_COLUMNS:
-        raise ValueError(f"{len(rows)} rows of {len(rows[0]) if rows else 0} columns")
+    if not rows:
+        raise ValueError("0 rows of 0 columns")
+    if len(rows[0]) > MOST_COLUMNS:
+        raise ValueError(f"{len(rows)} rows of {len(rows[0])} columns")
     weights = weights or [1.0] * len(rows)
     right = [w * value for w, value in zip(weights, values, strict=True)]
-    columns = [
-        [w * row[j] for w, row in zip(weights, rows, strict=True)] for j in range(len(rows[0]))
-    ]
+    columns = []
+    for column in zip(*rows, strict=True):
+        columns.append([w * value for w, value in zip(weights, column, strict=True)])
     best = Fit((0.0,) * len(columns), _dot(right, right))
     tolerance = _NEGLIGIBLE**2 * max(best.squares, 1e-300)
     for size in range(1, len(columns) + 1):
@@ -67,10 +69,10 @@ def _squares(
     columns: Sequence[Sequence[float]], coefficients: Sequence[float], right: Sequence[float]
 ) -> float:
     """Return the sum of the squared residuals."""
-    residuals = (
-        math.fsum(c * column[i] for c, column in zip(coefficients, columns, strict=True)) - value
-        for i, value in enumerate(right)
-    )
+    residuals = []
+    for row, value in zip(zip(*columns, strict=True), right, strict=True):
+        fitted = math.fsum(c * x for c, x in zip(coefficients, row, strict=True))
+        residuals.append(fitted - value)
     return math.fsum(r * r for r in residuals)
 
 
@@ -97,8 +99,8 @@ def _solved(columns: Sequence[Sequence[float]], right: Sequence[float]) -> list[
         remaining = [r - part * v for r, v in zip(remaining, vector, strict=True)]
     solution = [0.0] * len(columns)
     for j in reversed(range(len(columns))):
-        known = math.fsum(upper[k][j] * solution[k] for k in range(j + 1, len(columns)))
-        solution[j] = (along[j] - known) / upper[j][j]
+        of_later_columns = math.fsum(upper[k][j] * solution[k] for k in range(j + 1, len(columns)))
+        solution[j] = (along[j] - of_later_columns) / upper[j][j]
     return solution
 
 

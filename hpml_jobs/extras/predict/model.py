@@ -59,14 +59,14 @@ class Estimate(NamedTuple):
     """A time of an iteration with the way to it from what was measured, and what it rests on.
 
     `doubt` is |log| of the ratio to the time of another form that the cells do not rule out, of
-    several ones the root of the sum of squares. `others` are times that the band holds as well.
-    `is_null`: it is no more than no change per GPU.
+    several ones the root of the sum of squares. `other_times_s` are times that the band holds as
+    well. `is_null`: it is no more than no change per GPU.
     """
 
     step_s: float
     steps: tuple[Step, ...] = ()
     doubt: float = 0.0
-    others: tuple[float, ...] = ()
+    other_times_s: tuple[float, ...] = ()
     remarks: tuple[str, ...] = ()
     is_null: bool = False
 
@@ -198,8 +198,9 @@ def width(distance: float, errors: Sequence[float]) -> float:
 
 def log_errors_per_step(points: Iterable[LeftOut], *, of_null: bool = False) -> list[float]:
     """Return the logarithms of measured over predicted per step, of the model or of the null."""
-    return [
-        math.log(point.observation.step_s / (point.null_s if of_null else point.model_s))
-        / math.sqrt(max(point.distance, 1.0))
-        for point in points
-    ]
+    errors = []
+    for point in points:
+        predicted_s = point.null_s if of_null else point.model_s
+        error = math.log(point.observation.step_s / predicted_s)
+        errors.append(error / math.sqrt(max(point.distance, 1.0)))
+    return errors

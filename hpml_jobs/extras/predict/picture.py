@@ -66,13 +66,13 @@ def of_report(report: Report) -> Picture | None:
 
 def prediction(groups: Sequence[ConditionGroup], forecasts: Sequence[Forecast]) -> Picture | None:
     """Plot what is predicted beside what was measured; None where nothing is predicted."""
-    every = [
+    all_panels = [
         Panel(batch_title(group, batch), [*_lines(group, forecast, batch)])
         for group, forecast in zip(groups, forecasts, strict=True)
         for batch in sorted({p.target.batch for p in forecast.predictions})
     ]
-    shown, missing = cut(every)
-    if not shown:
+    first_panels, missing = cut(all_panels)
+    if not first_panels:
         return None
     keys, device = series.keys(groups), groups[0].device
     gpu, gpus = captions.unit(device), captions.units(device)
@@ -92,19 +92,18 @@ def prediction(groups: Sequence[ConditionGroup], forecasts: Sequence[Forecast]) 
             for last in line.predicted[-1:]
         ]
 
-    unit = shown[0].data[0].unit
-    lines = [line for panel in shown for line in panel.data]
-    errors = [
-        f"{panel.title}, {line.measured.name} {percent(skill.model.mean)} % and "
-        f"{percent(skill.null.mean)} %"
-        for panel in shown
-        for line in panel.data
-        if (skill := line.predicted[-1].skill)
-    ]
-    beyond = [line.measured.label for panel in shown for line in panel.data[series.LINES :]]
+    unit = first_panels[0].data[0].unit
+    lines, errors = [], []
+    for panel in first_panels:
+        lines += panel.data
+        missing += [line.measured.label for line in panel.data[series.LINES :]]
+        for line in panel.data:
+            if skill := line.predicted[-1].skill:
+                means = f"{percent(skill.model.mean)} % and {percent(skill.null.mean)} %"
+                errors.append(f"{panel.title}, {line.measured.name} {means}")
     return panels(
         "Predicted throughput",
-        shown,
+        first_panels,
         draw,
         alt=f"Predicted {unit}/s per {gpu}; ",
         caption=[
@@ -112,7 +111,7 @@ def prediction(groups: Sequence[ConditionGroup], forecasts: Sequence[Forecast]) 
             ERRORS.format(listed=captions.first_few(errors, "; ")) if errors else "",
         ],
         legend=series.legend([line.measured for line in lines], keys) | LEGEND,
-        missing=missing + beyond,
+        missing=missing,
         file="predictions.csv",
         height=3.0,
     )
@@ -121,19 +120,19 @@ def prediction(groups: Sequence[ConditionGroup], forecasts: Sequence[Forecast]) 
 def _lines(group: ConditionGroup, forecast: Forecast, batch: int) -> Iterator[Line]:
     """Yield a line for each strategy and treatment of which something is predicted at a batch."""
     workload = group.a_cell.workload
-    known = workload.units_per_sample  # of a custom workload of tokens it may not be
-    unit = workload.samples_name if known is None else workload.throughput_unit.value
+    per_sample = workload.units_per_sample  # None: a custom workload of tokens may not say it
+    unit = workload.samples_name if per_sample is None else workload.throughput_unit.value
 
     def rate(target: Target, step_s: float) -> float:
-        return target.batch * target.accumulate * (known or 1) / step_s
+        return target.batch * target.accumulate * (per_sample or 1) / step_s
 
     by_line: dict[tuple[Strategy, str], list[Predicted]] = {}
     for p in forecast.predictions:
         at = p.target
         if at.batch == batch:
             band = (rate(at, p.high_s), rate(at, p.low_s))
-            of = Predicted(at.gpus, rate(at, p.step_s), band, rate(at, p.null_s), p.skill)
-            by_line.setdefault((at.strategy, at.kind.treatment), []).append(of)
+            point = Predicted(at.gpus, rate(at, p.step_s), band, rate(at, p.null_s), p.skill)
+            by_line.setdefault((at.strategy, at.kind.treatment), []).append(point)
     doubtful = {
         slug for row in group.timed if group.doubts(row, Affected.TIME) for slug in row.cells
     }
@@ -145,20 +144,21 @@ def _lines(group: ConditionGroup, forecast: Forecast, batch: int) -> Iterator[Li
             and (o.strategy is strategy or (o.strategy is BASELINE and o.gpus == 1))
             and o.kind.treatment == treatment
         ]
-        predicted.sort(key=lambda of: of.gpus)
+        predicted.sort(key=lambda point: point.gpus)
         yield Line(series.make(strategy.value, treatment, batch, points), predicted, unit)
 
 
 def _draw(axis: Axes, line: Line, keys: series.Keys) -> None:
     """Draw what was measured, and from its last point below them what is predicted."""
     series.draw(axis, [line.measured], keys)
-    colour, predicted = keys.look(line.measured).colour, line.predicted
-    last = [p for p in line.measured.points if p.gpus < predicted[0].gpus][-1:]
-    sizes = [*(p.gpus for p in last), *(p.gpus for p in predicted)]
-    rates = [*(p.value for p in last), *(p.rate for p in predicted)]
+    colour = keys.look(line.measured).colour
+    smaller = [p for p in line.measured.points if p.gpus < line.predicted[0].gpus]
+    points = []  # size, rate, ends of the band, rate without a change
+    for last in smaller[-1:]:
+        points.append((last.gpus, last.value, last.value, last.value, line.predicted[0].no_change))
+    for p in line.predicted:
+        points.append((p.gpus, p.rate, *p.band, p.no_change))
+    sizes, rates, low, high, no_change = zip(*points, strict=True)
     axis.plot(sizes, rates, color=colour, marker="x", ms=4.5, **PREDICTED)
-    no_change = [p.no_change for p in predicted]
-    axis.plot(sizes, [*no_change[: len(last)], *no_change], **NO_CHANGE)
-    bands = [(p.gpus, p.value, p.value) for p in last] + [(p.gpus, *p.band) for p in predicted]
-    at, low, high = zip(*bands, strict=True)
-    axis.fill_between(at, low, high, color=colour, alpha=0.16, lw=0)
+    axis.plot(sizes, no_change, **NO_CHANGE)
+    axis.fill_between(sizes, low, high, color=colour, alpha=0.16, lw=0)

@@ -91,10 +91,12 @@ def targets_of(
     for strategy in question.strategy:
         if strategy not in strategies:
             smallest = min(itertools.chain(*series.values()), key=lambda cell: cell.gpus)
-            command = command_of(changed(smallest, strategy=strategy))
+            remedy = "measure a cell of it"
+            if command := command_of(changed(smallest, strategy=strategy)):
+                remedy += f": {command}"
             raise UsageError(
                 f"strategy={strategy.value} was not measured on several GPUs (measured: "
-                f"{', '.join(strategies)}): measure a cell of it{f': {command}' if command else ''}"
+                f"{', '.join(strategies)}): {remedy}"
             )
     chosen = [
         cells

@@ -114,10 +114,12 @@ def _from_another_batch(
             step = Step(Axis.TRANSFER, doublings, known_errors(Axis.TRANSFER))
             other_base_s = sizes[base.gpus, base.nodes]
             here = at_batch(base.step_s, other_base_s, there.step_s)
-            others = [at_batch(base.step_s, other_base_s, other_s) for other_s in there.others]
+            other_times_s = [
+                at_batch(base.step_s, other_base_s, time_s).step_s for time_s in there.other_times_s
+            ]
             way = there._replace(
                 step_s=here.step_s,
-                others=tuple(other.step_s for other in others),
+                other_times_s=tuple(other_times_s),
                 steps=(*there.steps, step),
                 doubt=math.hypot(there.doubt, here.doubt),
                 remarks=(*there.remarks, *_transfer_remarks(target, batch, step, here.doubt)),
@@ -128,14 +130,17 @@ def _from_another_batch(
 
 def _transfer_remarks(target: Target, batch: int, step: Step, doubt: float) -> Iterator[str]:
     """Yield that the cost of another batch decides, where the other form is outside the band."""
-    if doubt > width(step.distance, step.errors):
-        share = percent_text(-math.expm1(-doubt) if target.batch < batch else math.expm1(doubt))
-        yield (
-            f"what more GPUs cost is taken over from batch {batch} in seconds: if it is in "
-            f"proportion to the batch, this time is {share} "
-            f"{'shorter' if target.batch < batch else 'longer'}: "
-            f"measure {target.gpus} GPUs at batch {target.batch}"
-        )
+    if doubt <= width(step.distance, step.errors):
+        return
+    if target.batch < batch:
+        share, word = -math.expm1(-doubt), "shorter"
+    else:
+        share, word = math.expm1(doubt), "longer"
+    yield (
+        f"what more GPUs cost is taken over from batch {batch} in seconds: if it is in "
+        f"proportion to the batch, this time is {percent_text(share)} {word}: "
+        f"measure {target.gpus} GPUs at batch {target.batch}"
+    )
 
 
 def _there(series: Sequence[Observation], target: Target) -> Estimate | None:
@@ -155,29 +160,32 @@ def _grown(series: Sequence[Observation], target: Target) -> Estimate:
     Raises:
         CannotPredictError: they do not reach it.
     """
-    across = target.nodes > 1
-    alike = [
-        o for o in series if (o.gpus_per_node == target.gpus_per_node if across else o.nodes == 1)
-    ]
-    times_s = {(o.nodes if across else o.gpus): o.step_s for o in alike}
-    size = target.nodes if across else target.gpus
-    _check_sizes(series, target, sorted(times_s))
-    grown = (over_nodes if across else in_node)(times_s, size)
-    remarks = _remarks(times_s, size, "nodes" if across else "GPUs")
+    if target.nodes > 1:
+        times_s = {o.nodes: o.step_s for o in series if o.gpus_per_node == target.gpus_per_node}
+        _check_sizes(series, target, sorted(times_s))
+        grown = over_nodes(times_s, target.nodes)
+        remarks = _remarks(times_s, target.nodes, "nodes")
+    else:
+        times_s = {o.gpus: o.step_s for o in series if o.nodes == 1}
+        _check_sizes(series, target, sorted(times_s))
+        grown = in_node(times_s, target.gpus)
+        remarks = _remarks(times_s, target.gpus, "GPUs")
     return grown._replace(remarks=(*grown.remarks, *remarks))
 
 
 def _check_sizes(series: Sequence[Observation], target: Target, counts: Sequence[int]) -> None:
     """Refuse a target that the measured numbers of GPUs, or of nodes, do not reach."""
-    each = target.gpus_per_node
+    per_node = target.gpus_per_node
     if target.nodes > 1 and (not counts or counts[-1] == 1):
-        alike = f" with {each} GPUs on each" if any(o.nodes > 1 for o in series) else ""
+        alike = f" with {per_node} GPUs on each" if any(o.nodes > 1 for o in series) else ""
         raise CannotPredictError(
             f"no cell on two nodes{alike} is measured, and one node says nothing about a network",
-            changed(target, gpus=2 * each, nodes=2),
+            changed(target, gpus=2 * per_node, nodes=2),
         )
     if len(counts) < 2:
-        gpus = each if target.nodes > 1 else 2 if counts == [1] else 1
+        gpus = 2 if counts == [1] else 1
+        if target.nodes > 1:
+            gpus = per_node
         raise CannotPredictError(
             f"one size is measured at batch {target.batch}, which does not show how time grows",
             alone(target) if gpus == 1 else changed(target, gpus=gpus, nodes=1),
@@ -220,7 +228,9 @@ def in_node(times_s: Mapping[int, float], gpus: int) -> Estimate:
         remark = f"two sizes up to {last} GPUs show no trend: this is the time on {last} GPUs"
         step = Step(Axis.GPUS, doublings, known_errors(Axis.GPUS))
         most_s = _more_gpus(times_s, gpus)
-        return Estimate(times_s[last], (step,), others=(most_s,), remarks=(remark,), is_null=True)
+        return Estimate(
+            times_s[last], (step,), other_times_s=(most_s,), remarks=(remark,), is_null=True
+        )
     width = min(len(sizes), FEWEST_SIZES)
     fit = least_squares.fit(
         [_ring(size)[:width] for size in sizes],
@@ -240,8 +250,8 @@ def in_node(times_s: Mapping[int, float], gpus: int) -> Estimate:
             doubt = abs(math.log(step_s / _by_doublings(times_s, gpus)))
     errors = (*_residuals(fit, len(sizes)), *known_errors(Axis.GPUS))
     step = Step(Axis.GPUS, doublings, errors)
-    others = (times_s[last], _more_gpus(times_s, gpus)) if beyond else ()
-    return Estimate(step_s, (step,), doubt, others, tuple(remarks))
+    other_times_s = (times_s[last], _more_gpus(times_s, gpus)) if beyond else ()
+    return Estimate(step_s, (step,), doubt, other_times_s, tuple(remarks))
 
 
 def _more_gpus(times_s: Mapping[int, float], gpus: int) -> float:
@@ -313,10 +323,10 @@ def over_nodes(times_s: Mapping[int, float], nodes: int) -> Estimate:
     )
     step_s = fit.at(_border(nodes))
     remarks, doubt = [], 0.0
-    others: tuple[float, ...] = ()
+    other_times_s: tuple[float, ...] = ()
     if nodes > counts[-1]:
         grown_s = _more_nodes(times_s, nodes)
-        others = (last_s, grown_s)
+        other_times_s = (last_s, grown_s)
         if counts[-2] > 1:  # the growth is across nodes, without the step to a network
             step_s = max(step_s, grown_s)
     if nodes > counts[-1] and len(counts) < FEWEST_SIZES:
@@ -328,7 +338,7 @@ def over_nodes(times_s: Mapping[int, float], nodes: int) -> Estimate:
         )
     doublings = math.log2(nodes / largest_below(times_s, nodes))
     step = Step(Axis.NODES, doublings**2, known_errors(Axis.NODES))
-    return Estimate(step_s, (step,), doubt, others, tuple(remarks))
+    return Estimate(step_s, (step,), doubt, other_times_s, tuple(remarks))
 
 
 def _border(nodes: int) -> tuple[float, float, float]:

@@ -72,18 +72,19 @@ def forecast(
         return command_of(place, cluster, commands)
 
     targets = targets_of(question, measured, per_node, command)
-    made = predict(measured, targets, command)
-    predictions = tuple(item for item in made if isinstance(item, Prediction))
+    answers = predict(measured, targets, command)
+    predictions = tuple(answer for answer in answers if isinstance(answer, Prediction))
     if not targets:
         notes = (ALL_MEASURED, *notes)
     if predictions:
         notes += (FROM_RATES,)
-        notes += (OF_TOKENS,) if group.a_cell.workload.samples_are_tokens else ()
+    if predictions and group.a_cell.workload.samples_are_tokens:
+        notes += (OF_TOKENS,)
     return Forecast(
         conditions=conditions,
         observations=measured,
         predictions=predictions,
-        refusals=tuple(item for item in made if isinstance(item, Refusal)),
+        refusals=tuple(answer for answer in answers if isinstance(answer, Refusal)),
         notes=notes,
     )
 
@@ -93,12 +94,12 @@ def observations(group: ConditionGroup) -> tuple[Observation, ...]:
 
     Left out are those whose times a check calls wrong, and processes that took turns on CPUs.
     """
-    made = []
+    of_rows = []
     for row in group.timed:
         if _is_usable(group, row):
             cells = [record.slug for record in group.counted_records(row, Affected.TIME)]
-            made.append(observation(row, cells, is_imported=group.imported))
-    return tuple(item for item in made if item is not None)
+            of_rows.append(observation(row, cells, is_imported=group.imported))
+    return tuple(of_row for of_row in of_rows if of_row is not None)
 
 
 def observation(row: Row, cells: Sequence[str], *, is_imported: bool) -> Observation | None:
@@ -134,18 +135,23 @@ def _is_usable(group: ConditionGroup, row: Row) -> bool:
     )
 
 
-def epoch_s(group: ConditionGroup, made: Forecast, prediction: Prediction) -> float:
+def epoch_s(group: ConditionGroup, forecast: Forecast, prediction: Prediction) -> float:
     """Return the time of a predicted epoch.
 
     It is as much longer or shorter than that of the nearest measured cell, of the same strategy if
     there is one, as samples per second are fewer or more.
     """
+    target = prediction.target
     epochs_s = {row.place: row.timing.epoch_s for row in group.timed if row.timing}
-    path = prediction.target.kind.path
-    alike = [o for o in made.observations if o.kind.path == path]
-    alike = [o for o in alike if o.strategy is prediction.target.strategy] or alike
-    near = min(alike, key=lambda o: (distance(prediction.target, o), -o.gpus))
-    return epochs_s[near.place] * (near.samples / near.step_s) / prediction.samples_per_s
+    alike = [o for o in forecast.observations if o.kind.path == target.kind.path]
+    of_strategy = [o for o in alike if o.strategy is target.strategy]
+
+    def nearness(observation: Observation) -> tuple[float, int]:
+        return distance(target, observation), -observation.gpus
+
+    near = min(of_strategy or alike, key=nearness)
+    samples_per_s = near.samples / near.step_s
+    return epochs_s[near.place] * samples_per_s / prediction.samples_per_s
 
 
 def gpus_per_node(
@@ -164,9 +170,9 @@ def gpus_per_node(
     most = max((cell.gpus_per_node for cell in measured), default=1)
     if question.gpus_per_node is not None:
         if question.gpus_per_node < most:
-            given = f"gpus_per_node={question.gpus_per_node}"
-            remedy = f": import the file again with {given}" if group.imported else ""
-            raise UsageError(f"cluster.{given}: {most} on a node were measured{remedy}")
+            key = f"gpus_per_node={question.gpus_per_node}"
+            remedy = f": import the file again with {key}" if group.imported else ""
+            raise UsageError(f"cluster.{key}: {most} on a node were measured{remedy}")
         return question.gpus_per_node
     cell = group.a_cell
     if cell.device is Device.CPU and not group.imported:
@@ -194,12 +200,15 @@ def command_of(place: Target, cluster: Cluster | None, commands: Sequence[str]) 
     if place.nodes > 1 and is_local:
         return None
     keys: dict[str, object] = {"gpus": place.gpus, "batch": place.batch}
-    keys |= {"nodes": place.nodes} if place.nodes > 1 else {}
+    if place.nodes > 1:
+        keys["nodes"] = place.nodes
     of_grid = has_grid(commands)  # which may sweep both
-    keys |= {"accumulate": place.accumulate} if place.accumulate > 1 or of_grid else {}
+    if place.accumulate > 1 or of_grid:
+        keys["accumulate"] = place.accumulate
     default = Strategy.DDP if place.gpus > 1 else Strategy.SINGLE
     is_usual = place.strategy is default and not (of_grid and place.gpus > 1)
-    keys |= {} if is_usual else {"strategy": place.strategy.value}
+    if not is_usual:
+        keys["strategy"] = place.strategy.value
     return command_with(commands, keys, without=("accumulate",))
 
 

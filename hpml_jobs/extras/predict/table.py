@@ -76,7 +76,8 @@ def _places(refusals: Iterable[Refusal], device: Device) -> str:
     batches: dict[Setup, list[int]] = {}
     for refusal in refusals:
         batches.setdefault(refusal.target.place.setup, []).append(refusal.target.batch)
-    return "; ".join(setup_words(setup, listed(sizes), device) for setup, sizes in batches.items())
+    places = [setup_words(setup, listed(sizes), device) for setup, sizes in batches.items()]
+    return "; ".join(places)
 
 
 def answer(forecast: Forecast, device: Device, workload: Workload) -> str:
@@ -130,9 +131,9 @@ def errors(forecast: Forecast, device: Device) -> Iterator[str]:
     series = {_series(p): None for p in forecast.predictions}
     skills = {(_series(p), p.skill.how): p.skill for p in forecast.predictions if p.skill}
     for (name, how), skill in skills.items():
+        prefix = f"{name}: " if len(series) > 1 else ""
         yield (
-            f"{name + ': ' if len(series) > 1 else ''}error on "
-            f"{counted(len(skill.points), 'left-out cell')} ({how}), mean / 90th "
+            f"{prefix}error on {counted(len(skill.points), 'left-out cell')} ({how}), mean / 90th "
             f"percentile / worst: model {_three(skill.model)} %, no change {_three(skill.null)} %"
         )
     if any(p.method is Method.NULL and p.skill for p in forecast.predictions):
@@ -145,8 +146,8 @@ def _series(prediction: Prediction) -> str:
     return ", ".join(filter(None, (kind.strategy.value, kind.treatment)))
 
 
-def _three(of: Errors) -> str:
-    return " / ".join(percent(error) for error in (of.mean, of.p90, of.worst))
+def _three(errors: Errors) -> str:
+    return " / ".join(percent(error) for error in (errors.mean, errors.p90, errors.worst))
 
 
 CAPTION = (
@@ -194,11 +195,12 @@ class PredictionLine(NamedTuple):
 
     @classmethod
     def of(
-        cls, group: ConditionGroup, made: Forecast, prediction: Prediction, charged: Charged
+        cls, group: ConditionGroup, forecast: Forecast, prediction: Prediction, charged: Charged
     ) -> Self:
-        """Return the line of a prediction among those `made`."""
+        """Return the line of a prediction of a forecast."""
         workload, target, skill = group.a_cell.workload, prediction.target, prediction.skill
-        setup, epoch_s = target.place.setup, rules.epoch_s(group, made, prediction)
+        setup = target.place.setup
+        epoch_s = rules.epoch_s(group, forecast, prediction)
 
         def rate(time_s: float) -> Number:
             return workload.units_of(target.samples / time_s)
@@ -231,10 +233,12 @@ RATES_OF_TOKENS = tuple(f"{end}_units_per_s" for end in ("low", "high", "null", 
 """The columns of which a table has one or the other."""
 
 
-def lines(group: ConditionGroup, made: Forecast, cluster: Cluster | None) -> list[PredictionLine]:
+def lines(
+    group: ConditionGroup, forecast: Forecast, cluster: Cluster | None
+) -> list[PredictionLine]:
     """Return the lines of predictions; `cluster` says which are charged whole nodes."""
     charged = charged_gpus(group, cluster)
-    return [PredictionLine.of(group, made, p, charged) for p in made.predictions]
+    return [PredictionLine.of(group, forecast, p, charged) for p in forecast.predictions]
 
 
 def predictions(
@@ -248,8 +252,8 @@ def predictions(
         units=captions.units(group.device),
         epoch=captions.an_epoch(group.work),
     )
-    shown = (caption,) if forecast.predictions else ()
-    text = TableText("predictions", "Predictions", "", shown)
+    captions_of_table = (caption,) if forecast.predictions else ()
+    text = TableText("predictions", "Predictions", "", captions_of_table)
     labels = [cell_label(p.target.place, group.device) for p in forecast.predictions]
     items = zip(labels, lines(group, forecast, cluster), strict=True)
     has_tokens = group.a_cell.workload.samples_are_tokens
@@ -299,9 +303,9 @@ class GroupForecast(NamedTuple):
     @property
     def document(self) -> dict[str, Any]:
         """The forecast as values for programs; docs/predict.md has the schema."""
-        made = self.forecast
+        forecast = self.forecast
         return {
-            "conditions": made.conditions,
+            "conditions": forecast.conditions,
             "answer": self.table.answer,
             "predictions": [
                 {
@@ -311,7 +315,7 @@ class GroupForecast(NamedTuple):
                     "epoch_s": line.epoch_s,
                     "charged_gpu_s": line.charged_gpu_s,
                 }
-                for prediction, line in zip(made.predictions, self.lines, strict=True)
+                for prediction, line in zip(forecast.predictions, self.lines, strict=True)
             ],
             "not_predicted": [
                 {
@@ -319,10 +323,10 @@ class GroupForecast(NamedTuple):
                     "reason": refusal.reason,
                     "command": refusal.command,
                 }
-                for refusal in made.refusals
+                for refusal in forecast.refusals
             ],
-            "measured": [_measured(observation) for observation in made.observations],
-            "notes": made.notes,
+            "measured": [_measured(observation) for observation in forecast.observations],
+            "notes": forecast.notes,
         }
 
 
@@ -341,7 +345,7 @@ def forecasts(
         UsageError: the question fits no group.
         HpmlError: a check calls the times of all cells wrong, or all places were measured.
     """
-    made, faults = list[GroupForecast](), list[UsageError]()
+    of_groups, faults = list[GroupForecast](), list[UsageError]()
     public = public_study(snapshots, {}, commands)
     for group in checked_groups(public.results):
         if not group.timed:
@@ -354,16 +358,17 @@ def forecasts(
             of_group = Forecast(conditions=group.conditions, observations=(), notes=notes)
         table = predictions(group, of_group, cluster)
         if table is not None:
-            shown = _with_words(table, group, of_group)
+            table = _with_words(table, group, of_group)
             costs = lines(group, of_group, cluster)
-            made.append(GroupForecast(group, of_group, shown, costs))
-    forecasts_made = [of_group.forecast for of_group in made]
-    if any(each.predictions or each.refusals for each in forecasts_made):
-        return made
+            of_groups.append(GroupForecast(group, of_group, table, costs))
+    contents = [of_group.forecast for of_group in of_groups]
+    if any(content.predictions or content.refusals for content in contents):
+        return of_groups
     if faults:
         raise faults[0]
-    if made:
-        raise HpmlError("; ".join(dict.fromkeys(n for each in forecasts_made for n in each.notes)))
+    if of_groups:
+        all_notes = dict.fromkeys(note for content in contents for note in content.notes)
+        raise HpmlError("; ".join(all_notes))
     return []
 
 

@@ -66,9 +66,10 @@ def unfold(images: Tensor, layer: nn.Conv2d) -> Tensor:
     (stride_y, stride_x), (kernel_y, kernel_x) = layer.stride, layer.kernel_size
     pad_y, pad_x = (int(size) for size in layer.padding)
     padded = pad(images, (pad_x, pad_x, pad_y, pad_y))
-    # n, c, height, width, kernel_y, kernel_x
-    windows = padded.unfold(2, kernel_y, stride_y).unfold(3, kernel_x, stride_x)
-    return windows.permute(1, 4, 5, 0, 2, 3).flatten(0, 2)
+    rows = padded.unfold(2, kernel_y, stride_y)
+    windows = rows.unfold(3, kernel_x, stride_x)  # n, c, height, width, kernel_y, kernel_x
+    by_kernel = windows.permute(1, 4, 5, 0, 2, 3)
+    return by_kernel.flatten(0, 2)
 
 
 @dataclass

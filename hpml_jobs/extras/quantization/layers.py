@@ -289,8 +289,10 @@ def quantize_weights(name: str, layer: Weighted, scheme: Scheme) -> Weights:
     Raises:
         HpmlError: they contain NaN or infinity, or a scale would be 0.
     """
-    title, weight = f"the weights of {name}", layer.weight.detach()
-    rows = weight.reshape(len(weight) if scheme.per_channel else 1, -1)
+    title = f"the weights of {name}"
+    weight = layer.weight.detach()
+    channels = len(weight) if scheme.per_channel else 1
+    rows = weight.reshape(channels, -1)
     scale = scales(title, statistics(title, rows, scheme.percentile), scheme.bound)
     integers = nearest(weight, per_output_channel(scale, weight.ndim))
     return Weights(to_int8(title, integers), scale, count_clipped(integers))

@@ -37,12 +37,13 @@ def of_report(report: Report) -> Picture | None:
 def quantization(groups: Sequence[ConditionGroup]) -> Picture | None:
     """Plot the accuracy by step, a colour per network; None if none was quantized."""
     networks = quantized(groups)
-    shown = networks[: len(style.COLOURS)]
+    drawn_runs = networks[: len(style.COLOURS)]
     steps: dict[str, Step] = {}
-    for network, runs in enumerate(shown):
+    for network, runs in enumerate(drawn_runs):
         for result in results(runs):
-            what = result.what.replace(", int32 bias", "")  # the label is the same for all networks
-            label = f"{what} ({result.bound}, {result.scales})" if result.bound else what
+            label = result.what  # not its title: the label is the same for all networks
+            if result.bound:
+                label += f" ({result.bound}, {result.scales})"
             step = steps.setdefault(label, Step(label, []))
             if mean := result.accuracy:
                 step.accuracies.append((network, mean))
@@ -50,8 +51,8 @@ def quantization(groups: Sequence[ConditionGroup]) -> Picture | None:
     def draw(axis: Axes, steps: Sequence[Step]) -> list[str]:
         axis.grid(visible=True, axis="y")
         texts = []
-        for network, (runs, colour) in enumerate(zip(shown, style.COLOURS, strict=False)):
-            aside = 0.16 * (network - (len(shown) - 1) / 2)
+        for network, (runs, colour) in enumerate(zip(drawn_runs, style.COLOURS, strict=False)):
+            aside = 0.16 * (network - (len(drawn_runs) - 1) / 2)
             points = [
                 (100 * mean.mean, at, 100 * (mean.deviation or 0.0))
                 for at, step in enumerate(steps)
@@ -83,8 +84,8 @@ def quantization(groups: Sequence[ConditionGroup]) -> Picture | None:
         alt="Test accuracy by step of quantization: ",
         caption=[
             ACCURACY,
-            not_drawn([runs.name for runs in networks[len(shown) :]], "quantization.csv"),
+            not_drawn([runs.name for runs in networks[len(drawn_runs) :]], "quantization.csv"),
         ],
-        legend=dict(zip((runs.name for runs in shown), style.COLOURS, strict=False)),
+        legend=dict(zip((runs.name for runs in drawn_runs), style.COLOURS, strict=False)),
         between=", ",
     )

@@ -10,6 +10,7 @@ from hpml_jobs.extras.quantization.values import (
     Bound,
     Layer,
     Quantized,
+    QuantizedParts,
     Reference,
     Step,
     quantized_of,
@@ -62,13 +63,22 @@ class Runs(NamedTuple):
 
 
 class Result(NamedTuple):
-    """One line: what was quantized, and each run's results; accuracies are of 1."""
+    """One line: what was quantized, and each run's results; accuracies are of 1.
+
+    `has_bias`: a bias is quantized with it, which `title` says beside `what`.
+    """
 
     runs: Runs
     what: str
     bound: str
     scales: str
     steps: list[Step | Reference]
+    has_bias: bool = False
+
+    @property
+    def title(self) -> str:
+        """What was quantized, in the words of the table."""
+        return f"{self.what}, int32 bias" if self.has_bias else self.what
 
     @property
     def accuracy(self) -> Mean | None:
@@ -105,15 +115,14 @@ def quantized(groups: Sequence[ConditionGroup]) -> list[Runs]:
 
     Where the names of networks meet, their places and what differs in the way tell them apart.
     """
-    run_groups = [
-        run_group
-        for number, group in enumerate(groups, start=1)
-        for run_group in _alike(group, f"group {number}, " if len(groups) > 1 else "")
-    ]
+    run_groups: list[_Alike] = []
+    for number, group in enumerate(groups, start=1):
+        place = f"group {number}, " if len(groups) > 1 else ""
+        run_groups += _alike(group, place)
     networks = []
     for run_group in run_groups:
         seeds = [record.cell.seed for record in run_group.records]
-        run_results = [result for record in run_group.records if (result := quantized_of(record))]
+        run_results = [*filter(None, map(quantized_of, run_group.records))]
         networks.append(Runs(_name(run_group, run_groups), seeds, run_results))
     return sorted(networks, key=lambda runs: runs.first.bias)
 
@@ -140,11 +149,15 @@ def _name(run_group: _Alike, run_groups: Iterable[_Alike]) -> str:
     """Return `lenet_cifar10`, or with what sets it apart `lenet_cifar10, calibration 100`."""
     same_workload = [other for other in run_groups if other.workload == run_group.workload]
     parts = [run_group.workload]
-    parts += [run_group.place] if len({other.place for other in same_workload}) > 1 else []
+    if len({other.place for other in same_workload}) > 1:
+        parts.append(run_group.place)
     for key, value in run_group.how.items():
-        if len({other.how.get(key) for other in same_workload}) > 1:
-            word = value if not isinstance(value, bool) else "yes" if value else "no"
-            parts.append(f"{key} {word}")
+        if len({other.how.get(key) for other in same_workload}) == 1:
+            continue
+        word = str(value)
+        if isinstance(value, bool):
+            word = "yes" if value else "no"
+        parts.append(f"{key} {word}")
     return ", ".join(parts)
 
 
@@ -152,10 +165,15 @@ def results(runs: Runs) -> Iterator[Result]:
     """Return the runs' steps in the order of the lab, then torch's own."""
     for step in runs.first.steps:
         of_runs = [s for run in runs.quantized for s in run.steps if _scheme(s) == _scheme(step)]
-        if len(of_runs) == len(runs.quantized):
-            scales = "" if step.bound is None else "channel" if step.per_channel else "layer"
-            bound = BOUNDS[step.bound] if step.bound else ""
-            yield Result(runs, _what(runs, step.what), bound, scales, list(of_runs))
+        if len(of_runs) != len(runs.quantized):
+            continue
+        bound, scales = "", ""
+        if step.bound is not None:
+            bound = BOUNDS[step.bound]
+            scales = "channel" if step.per_channel else "layer"
+        what = _WORDS.get(step.what, step.what)
+        has_bias = step.what == QuantizedParts.ALL and runs.first.bias
+        yield Result(runs, what, bound, scales, list(of_runs), has_bias)
     references = [run.reference for run in runs.quantized if run.reference]
     if len(references) == len(runs.quantized):
         yield Result(runs, TORCHS, "", "", list(references))
@@ -169,10 +187,10 @@ def _fp32(runs: Runs) -> list[Step]:
     return [run.steps[0] for run in runs.quantized]
 
 
-def _what(runs: Runs, what: str) -> str:
-    bias = ", int32 bias" if runs.first.bias else ""
-    words = {"weights": "int8 weights", "integers": f"int8 weights + activations{bias}"}
-    return words.get(what, what)
+_WORDS: dict[str, str] = {
+    QuantizedParts.WEIGHTS: "int8 weights",
+    QuantizedParts.ALL: "int8 weights + activations",
+}
 
 
 def _points(mean: Mean) -> str:
@@ -207,7 +225,7 @@ class QuantizationLine(NamedTuple):
         reached, lost = result.accuracy, result.drop
         return cls(
             network=result.runs.name,
-            quantized=result.what,
+            quantized=result.title,
             bound=result.bound or None,
             scales=result.scales or None,
             over_seeds=reached,
@@ -245,9 +263,12 @@ def _notes(networks: Iterable[Runs]) -> Iterator[str]:
     """Return the notes on the networks; a note that several share names them."""
     names_by_note: dict[str, dict[str, None]] = {}
     for runs in networks:
-        of_runs = [learning.ONE_SEED] if len(set(runs.seeds)) == 1 else []
+        of_runs = []
+        if len(set(runs.seeds)) == 1:
+            of_runs.append(learning.ONE_SEED)
         of_runs += [f"{TORCHS}: {run.reference.how}" for run in runs.quantized if run.reference]
-        of_runs += [f"not measured: {missing}" for run in runs.quantized for missing in run.missing]
+        for run in runs.quantized:
+            of_runs += [f"not measured: {missing}" for missing in run.missing]
         for what in of_runs:
             names_by_note.setdefault(what, {})[runs.name] = None
     return (f"{what} ({', '.join(names)})" for what, names in names_by_note.items())
@@ -310,13 +331,12 @@ class SpreadLine(NamedTuple):
 
 def layers(group: ConditionGroup) -> Sheet | None:
     """Return scales, clipped shares and largest sums by layer; None without integers."""
-    lines = [
-        LayerLine.of(runs.name, result, layer)
-        for runs in quantized([group])
-        for result in results(runs)
-        if isinstance(step := result.steps[0], Step)
-        for layer in step.layers
-    ]
+    lines = []
+    for runs in quantized([group]):
+        for result in results(runs):
+            step = result.steps[0]
+            if isinstance(step, Step):
+                lines += [LayerLine.of(runs.name, result, layer) for layer in step.layers]
     return Sheet(columns=LayerLine._fields, rows=tuple(lines)) if lines else None
 
 

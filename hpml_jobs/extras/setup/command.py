@@ -179,16 +179,16 @@ def _examine(
 
 def _show_findings(findings: Iterable[Finding], out: Console) -> list[Finding]:
     """Print each finding when it comes; return all."""
-    shown = []
+    shown_findings = []
     for finding in findings:
-        shown.append(finding)
+        shown_findings.append(finding)
         line = Text(f"{finding.level.value:8}", SEVERITY_COLOURS[finding.level])
         line.append(f"{finding.about:14} {' '.join(finding.seen.split())}", "default")
         remedy, *commands = finding.remedy.split("\n")
         line.append(f" → {remedy}" if remedy else "", "bold")
         for text in (line, *map(Text, commands)):
             out.print(text, soft_wrap=True)
-    return shown
+    return shown_findings
 
 
 def _summary(findings: list[Finding]) -> str:

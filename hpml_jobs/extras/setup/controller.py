@@ -30,11 +30,14 @@ def parse_qos(text: str) -> dict[str, dict[str, str]]:
     >>> parse_qos("normal||||\\ngpu48|||gres/gpu=24|2-00:00:00\\n")["gpu48"]
     {'MaxTRESPU': 'gres/gpu=24', 'MaxWall': '2-00:00:00'}
     """
-    rows = [line.split("|")[:5] for line in text.splitlines() if line.count("|") >= 4]
-    return {
-        name: {limit: text for limit, text in zip(_QOS_LIMITS, values, strict=True) if text}
-        for name, *values in rows
-    }
+    limits = {}
+    for line in text.splitlines():
+        name, *values = line.split("|")[:5]
+        if len(values) < 4:
+            continue
+        pairs = zip(_QOS_LIMITS, values, strict=True)
+        limits[name] = {limit: value for limit, value in pairs if value}
+    return limits
 
 
 def check_commands() -> Finding:
@@ -138,11 +141,13 @@ def parse_states(text: str) -> dict[str, NodeState]:
     >>> parse_states("gr001|drained*|rtx8000,ib|bad fan\\n")["gr001"].is_unavailable
     True
     """
-    rows = [line.strip().split("|", 3) for line in text.splitlines() if line.count("|") >= 3]
-    return {
-        name: NodeState(name, state, frozenset(features.split(",")), reason)
-        for name, state, features, reason in rows
-    }
+    states = {}
+    for line in text.splitlines():
+        fields = line.strip().split("|", 3)
+        if len(fields) == 4:
+            name, state, features, reason = fields
+            states[name] = NodeState(name, state, frozenset(features.split(",")), reason)
+    return states
 
 
 def check_nodes(cluster: Cluster, gpu_type: str | None) -> list[Finding]:
@@ -163,10 +168,11 @@ def check_nodes(cluster: Cluster, gpu_type: str | None) -> list[Finding]:
 
 def _summary(inventory: tuple[Node, ...]) -> str:
     sizes = Counter((node.gpu_type, node.gpus) for node in inventory)
-    return ", ".join(
-        counted(count, "node") + (f" x {gpus} {gpu_type or 'GPU'}" if gpus else " without GPUs")
-        for (gpu_type, gpus), count in sizes.items()
-    )
+    texts = []
+    for (gpu_type, gpus), count in sizes.items():
+        of_node = f"x {gpus} {gpu_type or 'GPU'}" if gpus else "without GPUs"
+        texts.append(f"{counted(count, 'node')} {of_node}")
+    return ", ".join(texts)
 
 
 def _check_profile(
@@ -182,13 +188,12 @@ def _check_profile(
             most[gpu_type] = max(node.gpus, most.get(gpu_type, 0))
     if cluster.gpu_request is GpuRequest.PARTITION or not most or not cluster.gpu_types:
         return []
-    wrong = [
-        f"a node has {most[gpu_type]} {gpu_type}, the profile says {size}"
-        if gpu_type in most
-        else f"no node has {gpu_type}"
-        for gpu_type, size in cluster.gpu_types.items()
-        if most.get(gpu_type) != size
-    ]
+    wrong = []
+    for gpu_type, size in cluster.gpu_types.items():
+        if gpu_type not in most:
+            wrong.append(f"no node has {gpu_type}")
+        elif most[gpu_type] != size:
+            wrong.append(f"a node has {most[gpu_type]} {gpu_type}, the profile says {size}")
     if not wrong:
         return []
     actual = ", ".join(f"{gpu_type}: {size}" for gpu_type, size in sorted(most.items()) if size)
@@ -203,11 +208,11 @@ def _check_available(
     unavailable = [state for state in states.values() if state.is_unavailable]
     if not unavailable:
         return []
-    names = [
-        f"{node.name} {node.state}"
-        + (f" ({node.reason})" if node.reason not in ("", "none") else "")
-        for node in unavailable[:4]
-    ]
+    names = []
+    for node in unavailable[:4]:
+        has_reason = node.reason not in ("", "none")
+        reason = f" ({node.reason})" if has_reason else ""
+        names.append(f"{node.name} {node.state}{reason}")
     more = f" and {len(unavailable) - 4} more" if len(unavailable) > 4 else ""
     number = f"{len(unavailable)} of {counted(len(states), 'node')}"
     observed = f"{number} unavailable: {', '.join(names)}{more}"

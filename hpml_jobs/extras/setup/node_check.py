@@ -219,7 +219,9 @@ def _data(file: CellFile) -> Finding:
         text += f"; its model has {counts.parameters:,} parameters"
     if counts.untried:
         return warning("node data", f"{text}; no batch was tried: {counts.untried}")
-    return ok("node data", f"{text}{', and trained on a batch' if batches else ''}")
+    if batches:
+        text += ", and trained on a batch"
+    return ok("node data", text)
 
 
 def _scratch(_file: CellFile) -> Finding:

@@ -127,7 +127,8 @@ def _write_request(study: Study, cell: PlannedCell) -> Exchange:
         study.slurm.mkdir(mode=0o700, parents=True, exist_ok=True)
         name = uuid.uuid4().hex[:12]
         exchange = Exchange(study.slurm / f"{name}_asked.json", study.slurm / f"{name}_answer.json")
-        write_whole(exchange.request, encode(msgspec.structs.replace(cell.file, shape=cell.shape)))
+        request = msgspec.structs.replace(cell.file, shape=cell.shape)
+        write_whole(exchange.request, encode(request))
     return exchange
 
 
@@ -178,7 +179,8 @@ def _wait(
             slurm = query_slurm(study, [job]).of(job)
             last = slurm.state or last
             unanswered = not (slurm.state or slurm.gone)
-            notify(f"job {job}: {'squeue does not answer' if unanswered else _words(last)}")
+            text = "squeue does not answer" if unanswered else _words(last)
+            notify(f"job {job}: {text}")
             if slurm.gone or last.state == "COMPLETED":
                 over_since = now  # its answer may not be visible yet
             elif last.over:
@@ -223,9 +225,10 @@ def _no_answer(study: Study, last: JobState, patience_s: float) -> Finding:
 def _last_line(study: Study, job: str) -> str:
     """Return the last line of the job's error log that is not SLURM's own."""
     text = tail(study.slurm / f"{job}_{STUDY}_log.err", LOG_BYTES)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [*filter(None, map(str.strip, text.splitlines()))]
     of_program = [line for line in lines if not line.startswith(_SLURM_PREFIXES)]
-    return (of_program or lines or [""])[-1]
+    last_lines = of_program or lines
+    return last_lines[-1] if last_lines else ""
 
 
 def _check_clock(written_s: float, absent_s: float, read_s: float) -> Finding:
@@ -236,7 +239,8 @@ def _check_clock(written_s: float, absent_s: float, read_s: float) -> Finding:
     """
     ahead_s, behind_s = written_s - read_s, absent_s - written_s
     if ahead_s > CLOCK_TOLERANCE_S or behind_s > CLOCK_TOLERANCE_S + FILE_LAG_S:
-        difference = f"{max(ahead_s, behind_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'}"
+        where = "ahead of" if ahead_s > 0 else "behind"
+        difference = f"{max(ahead_s, behind_s):.0f} s {where}"
         remedy = "report it to the cluster's support; start times are wrong, epoch times are right"
         return warning("clock", f"the node's clock is {difference} this machine's", remedy)
     within_s = max(1.0, read_s - absent_s)

@@ -39,7 +39,7 @@ def choose_partition(site: Site, profile: Mapping[str, Any]) -> Choice:
         return Choice((Entry("partition", "NAME", source, is_set=False),))
     chosen, reason, decision = _chosen_partition(site, is_generic=profile["name"] == "slurm")
     first = [] if chosen is None else [Entry("partition", chosen, reason)]
-    others = []
+    comments = []
     for partition in site.partitions:
         description = _described(partition)
         is_chosen = partition.name == chosen
@@ -47,10 +47,10 @@ def choose_partition(site: Site, profile: Mapping[str, Any]) -> Choice:
             first = [Entry("partition", partition.name, f"{reason}; {description}")]
         elif partition.is_default:
             source = f"{_IS_DEFAULT}; {description}"
-            others.append(Entry("partition", partition.name, source, is_set=False))
+            comments.append(Entry("partition", partition.name, source, is_set=False))
         else:
-            others.append(Entry("partition", partition.name, description, is_set=False))
-    return Choice((*first, *others), chosen, decision)
+            comments.append(Entry("partition", partition.name, description, is_set=False))
+    return Choice((*first, *comments), chosen, decision)
 
 
 def _chosen_partition(site: Site, *, is_generic: bool) -> tuple[str | None, str, str]:
@@ -99,8 +99,8 @@ def choose_gpu_type(site: Site, profile: Mapping[str, Any], partition: str | Non
     types = profile["gpu_types"]
     if types:
         default = profile["gpu_type"]
-        others = ", ".join(name for name in types if name != default) or "none"
-        source = f"the default of cluster={profile['name']}; others: {others}"
+        names = ", ".join(name for name in types if name != default) or "none"
+        source = f"the default of cluster={profile['name']}; others: {names}"
         return Choice((Entry("gpu_type", default, source, is_set=False),))
     kinds = _kinds_with_gpus(site, partition)
     totals: dict[str, int] = {}
@@ -114,8 +114,8 @@ def choose_gpu_type(site: Site, profile: Mapping[str, Any], partition: str | Non
     reason = f"the only type {where}"
     decision = ""
     if rest:
-        others = ", ".join(f"{totals[name]} {name}" for name in rest)
-        reason = f"most GPUs {where} ({totals[first]}); others: {others}"
+        numbers = ", ".join(f"{totals[name]} {name}" for name in rest)
+        reason = f"most GPUs {where} ({totals[first]}); others: {numbers}"
         decision = f"cluster.gpu_type={first}: {reason}"
     entries = [Entry("gpu_type", first, reason)]
     for name in rest:

@@ -88,8 +88,8 @@ def _dp_on_one_gpu(plan: Plan) -> PlannedCell:
 
 def _with_defaults(words: list[str], defaults: dict[str, str]) -> list[str]:
     """Return the words with defaults for the keys that they do not give."""
-    given = {word.partition("=")[0] for word in words}
-    return [*(f"{key}={value}" for key, value in defaults.items() if key not in given), *words]
+    keys = {word.partition("=")[0] for word in words}
+    return [*(f"{key}={value}" for key, value in defaults.items() if key not in keys), *words]
 
 
 class SelfTestResult(NamedTuple):
@@ -107,7 +107,8 @@ class SelfTestResult(NamedTuple):
 
 def self_test_result(plan: Plan, gpus: int) -> SelfTestResult:
     """Read the study's cells and report their checks."""
-    slugs, jobs = {cell.slug for cell in plan.cells}, plan.study.history().jobs
+    slugs = {cell.slug for cell in plan.cells}
+    jobs = plan.study.history().jobs
     cells = [
         _of_this_run(plan, state, jobs.get(state.slug))
         for state in cell_states(plan.study, with_checks=True)
@@ -197,12 +198,15 @@ def _cell(state: CellState, record: Record | None) -> list[str]:
 
 def _private_words(plan: Plan, cells: Iterable[CellState]) -> dict[str, str]:
     """Return words that identify a user or a place, with their replacements."""
-    slurm = plan.cluster.launcher is Launcher.SLURM
-    words = dict.fromkeys((node.name for node in (commands.inventory() if slurm else ())), "NODE")
-    words |= {host: "NODE" for state in cells for host in state.node.split(",")}
+    words: dict[str, str] = {}
+    if plan.cluster.launcher is Launcher.SLURM:
+        words |= {node.name: "NODE" for node in commands.inventory()}
+    for state in cells:
+        words |= dict.fromkeys(state.node.split(","), "NODE")
     words |= {str(plan.study.root.parent): "OUTPUTS", os.environ.get("HOME", ""): "HOME"}
     words |= {getpass.getuser(): "USER", plan.cluster.account or "": "ACCOUNT"}
-    return {word: name for word, name in words.items() if word}
+    words.pop("", None)
+    return words
 
 
 _FOLDERS = re.compile(r"(?<![\w/…])(?:/[\w.@+~-]+)+/")

@@ -115,8 +115,9 @@ def first_batch(images: Images, number: int) -> Any:
 def tokens_of_input(samples: Images) -> int | None:
     """Return the length of the first input; None if it does not have one dimension."""
     item = samples[0]
-    inputs = item[0] if isinstance(item, tuple | list) and item else None
-    shape: Sequence[int] = getattr(inputs, "shape", ())
+    if not isinstance(item, tuple | list) or not item:
+        return None
+    shape: Sequence[int] = getattr(item[0], "shape", ())
     return int(shape[0]) if len(shape) == 1 else None
 
 

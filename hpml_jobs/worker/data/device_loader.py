@@ -236,8 +236,10 @@ class DeviceImages:
         RandomCrop draws both offsets from 0 to 2 x padding, RandomHorizontalFlip flips every other
         image.
         """
-        device, number = self.pixels.device, len(order)
-        numbers, offsets, flip = torch.tensor(order, dtype=torch.int64), None, None
+        device = self.pixels.device
+        number = len(order)
+        offsets = flip = None
+        numbers = torch.tensor(order, dtype=torch.int64)
         if device.type != "cpu":
             numbers = numbers.pin_memory()
         rows = self.rows[numbers.to(device, non_blocking=True)]
@@ -302,12 +304,14 @@ class DeviceLoader:
         if self._generator is None and isinstance(self._order, RecordedSampler):
             # Drawn where a DataLoader draws the seed of its workers, so the order is the same,
             # also of images that nothing augments.
-            seed = int(torch.empty((), dtype=torch.int64).random_().item())
-            self._generator = torch.Generator(self._images.pixels.device).manual_seed(seed)
+            seed = torch.empty((), dtype=torch.int64).random_()
+            self._generator = torch.Generator(self._images.pixels.device)
+            self._generator.manual_seed(int(seed.item()))
         order = list(self._order)
         draws = self._images.draw(order, self._generator)
         for start in range(0, len(order), self._batch):
-            yield DeviceBatch(draws, start, min(start + self._batch, len(order)))
+            end = min(start + self._batch, len(order))
+            yield DeviceBatch(draws, start, end)
 
     def to_device(self, batch: DeviceBatch) -> Batch:
         """Return the inputs and targets of a batch; the host does not wait."""
@@ -325,7 +329,8 @@ class DeviceLoading:
         self._train = _images_of(data.train, cell, train=True)
         self._test = None if data.test is None else _images_of(data.test, cell, train=False)
         sets = [images for images in (self._train, self._test) if images is not None]
-        number, needed = sum(each.number for each in sets), sum(each.bytes for each in sets)
+        number = sum(images.number for images in sets)
+        needed = sum(images.bytes for images in sets)
         check_memory(cell, number, needed, free_bytes(cell, device))
         start = time.perf_counter()
         for images in sets:
@@ -353,11 +358,13 @@ def _images_of(images: Images, cell: Cell, *, train: bool) -> DeviceImages:
 def free_bytes(cell: Cell, device: torch.device) -> float:
     """Return the free memory of a device; of the host's, this process's part."""
     if device.type != "cpu":
-        free: int = torch.get_device_module(device).mem_get_info(device)[0]
+        free: int
+        free, _ = torch.get_device_module(device).mem_get_info(device)
         return free
     lines = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
+    free_kib, *_ = lines["MemAvailable"].split()
     processes = cell.gpus_per_node if cell.strategy.under_torchrun else 1
-    return int(lines["MemAvailable"].split()[0]) * 1024 / processes
+    return int(free_kib) * 1024 / processes
 
 
 def check_memory(cell: Cell, images: int, needed_bytes: int, free: float) -> None:

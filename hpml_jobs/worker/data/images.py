@@ -120,8 +120,10 @@ def read_digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     package = find_spec("sklearn")
     if package is None or package.origin is None:
         raise HpmlError("workload.data=digits needs scikit-learn: install hpml-jobs[worker]")
-    table = np.loadtxt(Path(package.origin).parent / "datasets/data/digits.csv.gz", delimiter=",")
-    return table[:, :-1], table[:, -1].astype(np.int64)
+    path = Path(package.origin).parent / "datasets/data/digits.csv.gz"
+    table = np.loadtxt(path, delimiter=",")
+    pixels, labels = table[:, :-1], table[:, -1]
+    return pixels, labels.astype(np.int64)
 
 
 class DigitImages(Dataset[tuple[Tensor, int]]):
@@ -135,14 +137,18 @@ class DigitImages(Dataset[tuple[Tensor, int]]):
         pixels, labels = read_digits()
         order = np.random.default_rng(0).permutation(len(labels))
         indices = order[DIGITS_HELD_OUT:] if train else order[:DIGITS_HELD_OUT]
-        small = torch.tensor(pixels[indices] / 16, dtype=torch.float32).reshape(-1, 1, 8, 8)
+        values = torch.tensor(pixels[indices] / 16, dtype=torch.float32)
+        small = values.reshape(-1, 1, 8, 8)
         large = interpolate(small, size=(32, 32), mode="bilinear", align_corners=False)
         self._train = train
         self._labels: list[int] = labels[indices].tolist()
         self.images = large.expand(-1, 3, -1, -1)
         self.targets = torch.tensor(self._labels)
-        mean, std = (DIGITS_MEAN,) * 3, (DIGITS_STD,) * 3
-        self.transform = Transform(padding=MAX_SHIFT if train else 0, mean=mean, std=std)
+        self.transform = Transform(
+            padding=MAX_SHIFT if train else 0,
+            mean=(DIGITS_MEAN,) * 3,
+            std=(DIGITS_STD,) * 3,
+        )
         # With a margin, so that a shifted image is a view and costs no computation.
         padded = (pad(large, (MAX_SHIFT,) * 4) - DIGITS_MEAN) / DIGITS_STD
         self._padded = padded.expand(-1, 3, -1, -1)

@@ -61,11 +61,15 @@ def open_text(workload: Workload, root: Path) -> tuple[TokenWindows, TokenWindow
     Raises:
         HpmlError: there is no text, or the vocabulary has fewer than 256 tokens.
     """
-    context, vocab = _context(workload), workload.vocab
+    context = _context(workload)
+    vocab = workload.vocab
     if vocab is not None and vocab < BYTES:
         raise HpmlError(f"workload.vocab={vocab}: bytes need {BYTES} or more")
     train, test = text_files(workload.data, root)
-    return _of_bytes(read(train), context), _of_bytes(read(test), context) if test else None
+    training = _of_bytes(read(train), context)
+    if not test:
+        return training, None
+    return training, _of_bytes(read(test), context)
 
 
 def open_tokens(workload: Workload, _root: Path) -> tuple[TokenWindows, TokenWindows]:

@@ -55,12 +55,11 @@ def check_imports(
     if not workload.own_code:
         return (), {}
     code = imported_code(before)
-    others = without(code.files, workload.sources)
-    refuse_changed(
-        sorted({file.name for file in others} & {file.name for file in workload.imported})
-    )
+    unnamed = without(code.files, workload.sources)
+    imported = {file.name for file in workload.imported}
+    refuse_changed(sorted({file.name for file in unnamed} & imported))
     references = {reference.partition(".")[0].partition(":")[0] for reference in workload.own_code}
-    return others, versions_of(code.packages | references)
+    return unnamed, versions_of(code.packages | references)
 
 
 def call(function: Callable[..., Any], *arguments: Any, **optional: Any) -> Any:

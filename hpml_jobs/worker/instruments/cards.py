@@ -100,9 +100,12 @@ def bind_to_near_cpus(mine: tuple[str, ...], of_node: CardReader, workers: int) 
         workers: loader workers of a rank.
     """
     near = of_node.near_cpus()
-    of_mine: set[int] = set().union(*(near.get(uuid, set()) for uuid in mine))
-    cpus = os.sched_getaffinity(0) & of_mine
-    sharing = sum(not cpus.isdisjoint(of_gpu) for of_gpu in near.values()) // max(1, len(mine))
+    near_mine = set[int]()
+    for uuid in mine:
+        near_mine |= near.get(uuid, set())
+    cpus = os.sched_getaffinity(0) & near_mine
+    gpus_sharing = sum(not cpus.isdisjoint(of_gpu) for of_gpu in near.values())
+    sharing = gpus_sharing // max(1, len(mine))
     if cpus and len(cpus) >= sharing * (workers + SPARE_CPUS):
         os.sched_setaffinity(0, cpus)
 
@@ -134,10 +137,12 @@ def _ecc(nvml: Any, handle: Any) -> dict[str, Any]:
 
 def _remapped_rows(nvml: Any, handle: Any) -> dict[str, Any]:
     corrected, uncorrected, is_pending, has_failed = nvml.nvmlDeviceGetRemappedRows(handle)
-    return {
-        "remapped_rows": int(corrected) + int(uncorrected),
-        "row_remapping": "failed" if has_failed else "pending" if is_pending else "done",
-    }
+    state = "done"
+    if is_pending:
+        state = "pending"
+    if has_failed:
+        state = "failed"
+    return {"remapped_rows": int(corrected) + int(uncorrected), "row_remapping": state}
 
 
 def _nvlinks(nvml: Any, handle: Any) -> dict[str, Any]:

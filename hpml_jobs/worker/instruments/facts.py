@@ -125,10 +125,15 @@ def device_uuids(devices: Devices) -> tuple[str, ...]:
 
     That of a MIG instance is its own.
     """
-    gpus = [torch.cuda.get_device_properties(d) for d in devices if d.type == "cuda"]
-    return tuple(
-        f"{'MIG' if is_mig(gpu.name) else 'GPU'}-{gpu.uuid}" for gpu in gpus if hasattr(gpu, "uuid")
-    )
+    uuids = []
+    for device in devices:
+        if device.type != "cuda":
+            continue
+        gpu = torch.cuda.get_device_properties(device)
+        if hasattr(gpu, "uuid"):
+            prefix = "MIG" if is_mig(gpu.name) else "GPU"
+            uuids.append(f"{prefix}-{gpu.uuid}")
+    return tuple(uuids)
 
 
 def process_identity() -> dict[str, Any]:

@@ -60,7 +60,8 @@ def sizes_sent(communication: Communication | None) -> dict[CollectiveKind, set[
     They are those that carry gradients or parameters; without any, the all-reduce.
     """
     sizes: dict[CollectiveKind, set[int]] = {}
-    for message in communication.messages if communication else ():
+    messages = communication.messages if communication else ()
+    for message in messages:
         if message.kind in SWEPT and message.purpose is not Purpose.BUFFERS:
             sizes.setdefault(message.kind, set()).add(message.bytes)
     return sizes or {CollectiveKind.ALL_REDUCE: set()}
@@ -207,10 +208,11 @@ class _Timer:
         values = [[trial.seconds, float(trial.is_late or 0)] for trial in trials]
         slowest = torch.tensor(values, dtype=torch.float64).to(self._device)
         dist.all_reduce(slowest, dist.ReduceOp.MAX)
-        return [
-            Trial(seconds, None if trial.is_late is None else late > 0)
-            for (seconds, late), trial in zip(slowest.tolist(), trials, strict=True)
-        ]
+        of_slowest = []
+        for (seconds, late), trial in zip(slowest.tolist(), trials, strict=True):
+            is_late = None if trial.is_late is None else late > 0
+            of_slowest.append(Trial(seconds, is_late))
+        return of_slowest
 
     def max_over_ranks(self, value: float) -> float:
         """Return the maximum over all ranks, on every rank."""

@@ -102,7 +102,7 @@ def split_phases(  # noqa: PLR0913  (one epoch, as it was recorded)
     replica_waits, waits = _by_iteration(ledger.replica_waits), _by_iteration(ledger.waits)
     previous_end, rows = window.start, []
     exposed_s: list[float] = []
-    others: list[Other] = []
+    unaccounted: list[Other] = []
     for index, iteration in enumerate(marks):
         events = _Events(
             collectives=collectives[index],
@@ -115,12 +115,12 @@ def split_phases(  # noqa: PLR0913  (one epoch, as it was recorded)
             clock, previous_end, iteration, events, overlaps=overlaps
         )
         rows.append(row)
-        others.append(other)
+        unaccounted.append(other)
         exposed_s += parts_s
         previous_end = iteration.stepped
     iterations_s = np.add.reduceat(np.array(rows), np.arange(0, len(rows), accumulate), axis=0)
     total = IterationPhases(*iterations_s.sum(axis=0).tolist())
-    other = Other(*np.sum(others, axis=0).tolist())
+    other = Other(*np.sum(unaccounted, axis=0).tolist())
     last_stall_s = clock.seconds(previous_end, window.end)
     durations_s = ledger.durations_s()
     for entry in ledger.collectives:
@@ -209,21 +209,24 @@ def _split_iteration(
 ) -> tuple[IterationPhases, list[float], Other]:
     """Split one iteration; return its phases, the exposed part of each collective, and `Other`."""
 
+    def since_batch(start: Stamp, end: Stamp) -> Interval:
+        """Return an interval on a time axis that starts at the `batch` mark, like that of `at`."""
+        return clock.seconds(marks.batch, start), clock.seconds(marks.batch, end)
+
     def interval(entry: Collective | Wait) -> Interval:
-        """Return its ends on a time axis that starts at the `batch` mark, like those of `at`."""
-        return clock.seconds(marks.batch, entry.start), clock.seconds(marks.batch, entry.end)
+        return since_batch(entry.start, entry.end)
 
     at = IterationMarks(0.0, *(clock.seconds(marks.batch, stamp) for stamp in marks[1:]))
     busy = [(interval(entry), entry.purpose) for entry in events.collectives]
     gradients = [part for part, purpose in busy if purpose is Purpose.GRADIENTS]
-    others = [part for part, purpose in busy if purpose is not Purpose.GRADIENTS]
+    not_gradients = [part for part, purpose in busy if purpose is not Purpose.GRADIENTS]
     waits = [interval(wait) for wait in events.waits]
     for_replicas = [interval(wait) for wait in events.replica_waits]
     if events.knows_waits:
         parts = ((at.copied, at.forward), (at.forward, at.exchanged), (at.exchanged, at.stepped))
         exposed = [_clipped(waits, *part) for part in parts]
     else:
-        exposed = [*_exposed(at, gradients, others, waits, overlaps=overlaps)]
+        exposed = [*_exposed(at, gradients, not_gradients, waits, overlaps=overlaps)]
     in_forward_s, exposed_s, in_optimizer_s = map(union_s, exposed)
     packs = gradients and not overlaps and not waits
     phases = IterationPhases(
@@ -235,7 +238,7 @@ def _split_iteration(
         optimizer_s=at.stepped - at.exchanged,
         comm_forward_s=in_forward_s,
         pack_s=max(0.0, at.exchanged - at.backward - exposed_s) if packs else 0.0,
-        comm_total_s=union_s([*gradients, *others]),
+        comm_total_s=union_s([*gradients, *not_gradients]),
         gradients_s=union_s(gradients),
         replicas_forward_s=union_s(_clipped(for_replicas, at.copied, at.forward)),
         replicas_backward_s=union_s(_clipped(for_replicas, at.forward, at.exchanged)),
@@ -244,10 +247,8 @@ def _split_iteration(
     )
     other = Other()
     if events.gaps:
-        waits, after = (
-            [(clock.seconds(marks.batch, a), clock.seconds(marks.batch, b)) for a, b in pairs]
-            for pairs in events.gaps
-        )
+        waits = [since_batch(start, end) for start, end in events.gaps.waits]
+        after = [since_batch(start, end) for start, end in events.gaps.after]
         phases, other = _with_gaps(phases, at, waits, after, exposed[2])
     return phases, _exposed_parts([part for part, _ in busy], exposed), other
 
@@ -287,7 +288,7 @@ def _with_gaps(
 def _exposed(
     at: IterationMarks,
     gradients: Sequence[Interval],
-    others: Sequence[Interval],
+    not_gradients: Sequence[Interval],
     waits: Sequence[Interval],
     *,
     overlaps: bool,
@@ -299,9 +300,10 @@ def _exposed(
     waits for one: inside the recorded waits, and after the last gradient, whose reduce-scatter
     begins as soon as it is ready.
     """
-    optimizer = _clipped(others, at.exchanged, at.stepped)
+    optimizer = _clipped(not_gradients, at.exchanged, at.stepped)
     if waits:
-        waiting = [part for wait in waits for part in _clipped([*gradients, *others], *wait)]
+        busy = [*gradients, *not_gradients]
+        waiting = [part for wait in waits for part in _clipped(busy, *wait)]
         if gradients:
             waiting += _clipped([max(gradients)], at.forward, at.exchanged)
         forward = _clipped(waiting, at.copied, at.forward)
@@ -312,7 +314,7 @@ def _exposed(
         # With overlap the last bucket is sent as soon as the last gradient is ready.
         last_gradient = max(starts) if overlaps else min(starts)
         exchange = _clipped(gradients, max(last_gradient, at.forward), at.exchanged)
-    return _clipped(others, at.copied, at.forward), exchange, optimizer
+    return _clipped(not_gradients, at.copied, at.forward), exchange, optimizer
 
 
 def _exposed_parts(

@@ -195,14 +195,16 @@ def events_in_window(trace: bytes, processes: int = 1) -> list[Event]:
     window = max(windows, key=lambda event: event.dur)
     start, end = window.ts, window.ts + window.dur
     events = [Event("window", MARK, 0.0, window.dur / 1e6, {})]
-    for each in complete:
-        first, last = max(each.ts, start), min(each.ts + each.dur, end)
-        if each is not window and first <= last:
-            times = ((first - start) / 1e6, (last - start) / 1e6)
-            event = Event(each.cat, str(each.name), *times, {}, processes)
-            if event.is_collective:
-                event = event._replace(details=msgspec.json.decode(each.args))
-            events.append(event)
+    for entry in complete:
+        first = max(entry.ts, start)
+        last = min(entry.ts + entry.dur, end)
+        if entry is window or first > last:
+            continue
+        start_s, end_s = (first - start) / 1e6, (last - start) / 1e6
+        event = Event(entry.cat, str(entry.name), start_s, end_s, {}, processes)
+        if event.is_collective:
+            event = event._replace(details=msgspec.json.decode(entry.args))
+        events.append(event)
     return events
 
 
@@ -237,10 +239,13 @@ def content_of(event: Event) -> Content | None:
         elements = details.get("Out msg nelems" if is_output else "In msg nelems")
         name = details.get("dtype")
     else:
-        shapes, dtypes = details.get("Input Dims"), details.get("Input type")
-        shares = event.processes if event.kind is CollectiveKind.ALL_GATHER else 1
-        several = event.kind is CollectiveKind.ALL_REDUCE  # coalesced ones are one call
-        elements = shares * sum(map(math.prod, shapes if several else shapes[:1])) if shapes else 0
+        shapes = details.get("Input Dims") or []
+        dtypes = details.get("Input type")
+        if event.kind is not CollectiveKind.ALL_REDUCE:  # coalesced ones are one call
+            shapes = shapes[:1]
+        elements = sum(map(math.prod, shapes))
+        if event.kind is CollectiveKind.ALL_GATHER:
+            elements *= event.processes
         name = dtypes[0] if dtypes else None
     dtype = _DTYPES.get(str(name).lower())
     return Content(elements, dtype) if elements and dtype else None

@@ -94,13 +94,13 @@ class InstrumentedDataParallel(nn.DataParallel[nn.Module]):
         """Send parameters and buffers to every other device, in one call of torch."""
         start = self._stamp()
         replicas = super().replicate(module, device_ids)
-        others = len(replicas) - 1
-        self._record(
-            CollectiveKind.BROADCAST, Purpose.PARAMETERS, [*module.parameters()] * others, start
-        )
-        self._record(CollectiveKind.BROADCAST, Purpose.BUFFERS, [*module.buffers()] * others, start)
-        if others and self._strategy.ledger:
-            self._time_reduction(module, replicas[1], others)
+        copies = len(replicas) - 1
+        parameters = [*module.parameters()] * copies
+        self._record(CollectiveKind.BROADCAST, Purpose.PARAMETERS, parameters, start)
+        buffers = [*module.buffers()] * copies
+        self._record(CollectiveKind.BROADCAST, Purpose.BUFFERS, buffers, start)
+        if copies and self._strategy.ledger:
+            self._time_reduction(module, replicas[1], copies)
         return replicas
 
     def gather(self, outputs: Any, output_device: Any) -> Any:
@@ -110,12 +110,12 @@ class InstrumentedDataParallel(nn.DataParallel[nn.Module]):
         self._record(CollectiveKind.GATHER, Purpose.OUTPUTS, flatten_tensors(outputs[1:]), start)
         return gathered
 
-    def _time_reduction(self, module: nn.Module, replica: nn.Module, others: int) -> None:
+    def _time_reduction(self, module: nn.Module, replica: nn.Module, copies: int) -> None:
         """Time the node of the backward graph that adds the replicas' gradients on device 0."""
         node = _broadcast_node(replica)
         if node is None:
             return
-        gradients = [p for p in module.parameters() if p.requires_grad] * others
+        gradients = [p for p in module.parameters() if p.requires_grad] * copies
         starts: list[Stamp] = []
         node.register_prehook(lambda _: starts.append(self._wait_for_replicas()))
         node.register_hook(

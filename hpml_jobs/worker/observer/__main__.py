@@ -46,7 +46,8 @@ def merge(file: CellFile, attempt: AttemptFolder) -> str:
     if reason := unmeasured(cell, script, [*paths.values()], file.script_source):
         raise HpmlError(fault or reason)
     results: list[RankResult] = []
-    roles = set.intersection(*({e.role for e in o.rank.epochs} for o in paths.values()))
+    roles_of_ranks = [{epoch.role for epoch in o.rank.epochs} for o in paths.values()]
+    roles = set.intersection(*roles_of_ranks)
     for path, observed in sorted(paths.items(), key=lambda item: item[1].rank.rank):
         with np.load(path.with_suffix(".npz")) as content:
             arrays = {name: content[name] for name in content}
@@ -67,10 +68,14 @@ def merge(file: CellFile, attempt: AttemptFolder) -> str:
 
 def _wait_for_files(attempt: AttemptFolder, cell: Cell) -> dict[Path, Observed]:
     """Return what each process wrote; those of other nodes may come late."""
-    deadline = time.monotonic() + (FILE_LAG_S if cell.nodes > 1 else 0)
+    deadline = time.monotonic()
+    if cell.nodes > 1:
+        deadline += FILE_LAG_S
     while True:
-        files = {p: read_valid(p, Observed) for p in attempt.observed.glob("rank*.json")}
-        observed = {path: content for path, content in files.items() if content}
+        observed = {}
+        for path in attempt.observed.glob("rank*.json"):
+            if content := read_valid(path, Observed):
+                observed[path] = content
         if len(observed) >= cell.processes or time.monotonic() >= deadline:
             return observed
         time.sleep(0.5)

@@ -162,7 +162,8 @@ def _watch_calls(
     returns. No hook is in the model: it would be saved and copied with it, and comes after those of
     FSDP.
     """
-    kind, own = type(model), vars(type(model)).get("__call__")
+    kind = type(model)
+    defined = vars(kind).get("__call__")
     call, before, after = kind.__call__, guarded(before), guarded(after)
 
     @wraps(call)
@@ -175,4 +176,6 @@ def _watch_calls(
         return outputs
 
     kind.__call__ = __call__  # type: ignore[method-assign]
-    return partial(setattr, kind, "__call__", own) if own else partial(delattr, kind, "__call__")
+    if defined:
+        return partial(setattr, kind, "__call__", defined)
+    return partial(delattr, kind, "__call__")

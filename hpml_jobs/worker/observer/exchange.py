@@ -261,8 +261,8 @@ class Exchange:
         self, recording: Recording, iterations: Iterations, steps: Sequence[MicroStep]
     ) -> EpochPhases | None:
         ledger = self.ledger or Ledger(recording.clock)
-        own = _collectives_called() - self._called_before - len(ledger.collectives)
-        if world_size() > 1 and own > OWN_LIMIT * len(iterations.samples):
+        of_script = _collectives_called() - self._called_before - len(ledger.collectives)
+        if world_size() > 1 and of_script > OWN_LIMIT * len(iterations.samples):
             self._profile_next(iterations)
             self.postponed = POSTPONED
             return None

@@ -174,8 +174,9 @@ def most_messages(accumulate: int) -> float:
     most = 0.0
     for wrapper in wrappers():
         # torch annotates neither of the two
-        known: dict[str, Any] = wrapper._get_ddp_logging_data()  # type: ignore[no-untyped-call]
-        most += known.get("num_buckets_reduced", inf)
+        logged: dict[str, Any] = wrapper._get_ddp_logging_data()  # type: ignore[no-untyped-call]
+        most += logged.get("num_buckets_reduced", inf)
         if wrapper.will_sync_module_buffers():  # type: ignore[no-untyped-call]
-            most += max(1, accumulate) * len({buffer.dtype for buffer in wrapper.buffers()})
+            dtypes = {buffer.dtype for buffer in wrapper.buffers()}
+            most += max(1, accumulate) * len(dtypes)
     return most

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -51,11 +51,15 @@ def split_iterations(clock: Clock, recording: Recording, *, ahead: bool = False)
     sizes = [_sizes(group) for group in batches]
     accumulate = _usual([*map(len, sizes)], ahead=ahead)
     last_stall_s = clock.seconds(ends[-1], window.end) if tail else 0.0
-    waits = [[(event, clock.seconds(*s)) for event, *s in timed_waits(group)] for group in groups]
-    by_batch_s = [wait_s for group in waits for wait_s in _by_batch(group)]
+    stalls_s: list[float] = []
+    by_batch_s: list[float] = []
+    for group in groups:
+        waits = [(event, clock.seconds(first, last)) for event, first, last in timed_waits(group)]
+        stalls_s.append(sum(wait_s for _, wait_s in waits))
+        by_batch_s += _by_batch(waits)
     times = IterationTimes(
         np.array([clock.seconds(*of_step) for of_step in pairwise([window.start, *ends])]),
-        np.array([sum(wait_s for _, wait_s in group) for group in waits]),
+        np.array(stalls_s),
         last_stall_s,
         np.array(by_batch_s) if by_batch_s and accumulate > 1 else None,
     )
@@ -98,7 +102,7 @@ def _trained_sizes(
 
     `sizes` are those of the batches that each iteration fetches.
     """
-    flat = [*recording.fetched, *(size for fetched in sizes for size in fetched)]
+    flat = [*recording.fetched, *chain.from_iterable(sizes)]
     starts = [accumulate * number for number in range(len(sizes))]
     is_whole = recording.owner is not None and recording.owner.is_over
     end = len(flat) if is_whole else starts[-1] + accumulate

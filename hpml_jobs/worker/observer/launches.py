@@ -19,12 +19,13 @@ def least_launch_s(iterations: Iterations) -> float | None:
     Of the host's times the least is taken, since a host far ahead of the device waits for it. None
     where no iteration has a batch and a step.
     """
-    launches_s = [
-        seconds
-        for group in iterations.groups
-        if sum(event.kind is Kind.BATCH for event in group) >= iterations.accumulate
-        and (seconds := _launch_s(group))
-    ]
+    launches_s = []
+    for group in iterations.groups:
+        batches = sum(event.kind is Kind.BATCH for event in group)
+        if batches < iterations.accumulate:
+            continue
+        if launch_s := _launch_s(group):
+            launches_s.append(launch_s)
     return min(launches_s, default=None)
 
 
@@ -51,7 +52,8 @@ def waits_for_device(clock: Clock, iterations: Iterations) -> bool:
     passes = [*_forward_passes(iterations)]
     host_s = sum(last.host_ns - first.host_ns for first, last in passes) / 1e9
     device_s = sum(clock.seconds(first.stamp, last.stamp) for first, last in passes)
-    work_s = float(np.median(iterations.times.step_s - iterations.times.stall_s))
+    times = iterations.times
+    work_s = float(np.median(times.step_s - times.stall_s))
     needs_all = (least_launch_s(iterations) or 0.0) > AHEAD * work_s
     return needs_all and host_s < AHEAD * device_s
 

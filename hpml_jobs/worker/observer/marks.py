@@ -58,7 +58,8 @@ def _mark(part: list[Event], start: Stamp, end: Stamp) -> MicroStep | str:
     if forward is None:
         return NO_FORWARD
     step = part[steps[0]].stamp if steps else end
-    marks = IterationMarks(part[place].stamp if has_loader else start, *forward, step, step, end)
+    batch = part[place].stamp if has_loader else start
+    marks = IterationMarks(batch, *forward, step, step, end)
     waits = [(first, last) for _, first, last in timed_waits(part)]
     stepped = [event.stamp for event in part if event.kind in STEPS]
     next_steps = [*(part[number].stamp for number in steps[1:]), end]
@@ -87,7 +88,10 @@ def _forward(part: Sequence[Event], batch: int, *, before_step: bool) -> tuple[S
     """Return when the first forward pass after the batch begins, and when the last ends."""
     after = part[batch + 1 :]
     if before_step:
-        after = after[: next((n for n, e in enumerate(after) if e.kind is Kind.STEP), 0)]
+        steps = [number for number, event in enumerate(after) if event.kind is Kind.STEP]
+        after = after[: steps[0]] if steps else []
     begins = [event.stamp for event in after if event.kind is Kind.FORWARD]
     ends = [event.stamp for event in after if event.kind is Kind.FORWARDED]
-    return (begins[0], ends[-1]) if begins and ends else None
+    if not begins or not ends:
+        return None
+    return begins[0], ends[-1]

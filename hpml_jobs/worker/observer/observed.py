@@ -103,7 +103,7 @@ def _not_together(cell: Cell, script: Script, ranks: list[Observed], source: str
 
 def _not_timed(script: Script, ranks: list[Observed]) -> str | None:
     """Return why there is no timed window."""
-    untimed = [o for o in ranks if all(epoch.role != Role.TIMED for epoch in o.rank.epochs)]
+    untimed = [observed for observed in ranks if observed.rank.epoch(Role.TIMED) is None]
     if not untimed:
         return None
     name, first = script.path, untimed[0]

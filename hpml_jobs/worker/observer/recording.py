@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import takewhile
+from math import prod
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
@@ -214,8 +215,8 @@ def size_of(batch: Any, *, tokens: bool = False, depth: int = 0) -> int:
     """
     shape = getattr(batch, "shape", None)
     if isinstance(shape, tuple):
-        has_tokens = tokens and len(shape) > 1
-        return int(shape[0] * (shape[1] if has_tokens else 1)) if shape else 0
+        counted = 2 if tokens else 1
+        return int(prod(shape[:counted])) if shape else 0
     if depth == DEPTH or isinstance(batch, str | bytes):
         return 0
     sizes = (size_of(part, tokens=tokens, depth=depth + 1) for part in parts_of(batch))

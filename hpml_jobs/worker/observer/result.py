@@ -132,8 +132,8 @@ class Writer:
         self._progress = Progress(epochs=subject.cell.epochs)
         self._name = f"rank{self._rank}-{os.getpid()}"
         self._facts = None if self._rank else _read_facts(subject)
-        given = subject.start.environment
-        local_rank = given.get("LOCAL_RANK") or given.get("SLURM_LOCALID")
+        environment = subject.start.environment
+        local_rank = environment.get("LOCAL_RANK") or environment.get("SLURM_LOCALID")
         self._local_rank = int(local_rank or device.index or 0)
         self._node = None if self._local_rank else facts.read_node(subject.cell.device)
         self._folder.observed.mkdir(parents=True, exist_ok=True)
@@ -144,10 +144,10 @@ class Writer:
 
     def add_optimizers(self, optimizers: Iterable[Optimizer]) -> None:
         """Add the parameters that the optimizers of a window train."""
-        known = {*map(id, self._parameters)}
+        trained = {*map(id, self._parameters)}
         self._parameters = [
             *self._parameters,
-            *(p for p in parameters_of(optimizers) if id(p) not in known),
+            *(p for p in parameters_of(optimizers) if id(p) not in trained),
         ]
 
     def report(self, role: Role, results: Sequence[MeasuredWindow]) -> None:
@@ -164,9 +164,11 @@ class Writer:
 
     def fingerprint(self, wrapper: Strategy | None) -> None:
         """Keep the fingerprint of the parameters as they are now, unless it takes long."""
-        whole = sum(p.numel() * p.element_size() for p in self._parameters) <= FINGERPRINT_BYTES
+        if wrapper is Strategy.FSDP:
+            return
+        size = sum(p.numel() * p.element_size() for p in self._parameters)
         is_replica = all(type(p.data) is torch.Tensor for p in self._parameters)  # no DTensor
-        if whole and is_replica and wrapper is not Strategy.FSDP:
+        if is_replica and size <= FINGERPRINT_BYTES:
             self._parameters_hash = fingerprint(self._parameters)
 
     def write(self, findings: Findings, *, has_ended: bool = False, is_cut: bool = False) -> None:
@@ -326,10 +328,16 @@ def _await_writers() -> None:
 
 def _flat_sizes(model: nn.Module | None) -> list[tuple[int, int]]:
     """Return elements, and bytes of each, of FSDP1's shards: its parameters are a rank's part."""
-    modules = () if model is None else model.modules()
-    handles = (getattr(module, "_handle", None) for module in modules)
-    flat = [handle.flat_param for handle in handles if handle is not None]
-    return [(p._unpadded_unsharded_size.numel(), p.element_size()) for p in flat if p.requires_grad]
+    if model is None:
+        return []
+    sizes = []
+    for module in model.modules():
+        handle = getattr(module, "_handle", None)
+        if handle is None or not handle.flat_param.requires_grad:
+            continue
+        elements = handle.flat_param._unpadded_unsharded_size.numel()
+        sizes.append((elements, handle.flat_param.element_size()))
+    return sizes
 
 
 _WORKER_ENDED = "exited unexpectedly"
@@ -352,5 +360,6 @@ def _describe(error: BaseException, rank: int) -> RankError:
     report = describe(error, rank)
     if type(error).__name__ != "ProcessRaisedException":
         return report
-    rank, last = getattr(error, "error_index", 0), raised(str(error)) or report.reason
+    rank = getattr(error, "error_index", 0)
+    last = raised(str(error)) or report.reason
     return msgspec.structs.replace(report, rank=rank, reason=last, oom="OutOfMemoryError" in last)

@@ -40,12 +40,11 @@ def begin_together(results: Sequence[RankResult]) -> list[RankResult]:
     for role in SAMPLES:
         waits_s = early_s([result.rank for result in together], role)
         together = [_later(*of_rank, role) for of_rank in zip(together, waits_s, strict=True)]
-    return [
-        result._replace(
-            arrays={k: a for k, a in result.arrays.items() if k not in SAMPLES.values()}
-        )
-        for result in together
-    ]
+    return [result._replace(arrays=_without_samples(result.arrays)) for result in together]
+
+
+def _without_samples(arrays: Arrays) -> Arrays:
+    return {name: array for name, array in arrays.items() if name not in SAMPLES.values()}
 
 
 def early_s(ranks: Sequence[Rank], role: Role) -> list[float]:
@@ -54,18 +53,20 @@ def early_s(ranks: Sequence[Rank], role: Role) -> list[float]:
     The processes of a host have one clock. Hosts are compared by their last end, because ranks that
     train together end together.
     """
-    epochs = [rank.epoch(role) for rank in ranks]
-    windows = [
-        (rank.host, epoch.started_s, epoch.started_s + epoch.epoch_s)
-        for rank, epoch in zip(ranks, epochs, strict=True)
-        if epoch and epoch.started_s is not None
-    ]
-    if len(windows) < len(ranks):
-        return [0.0] * len(ranks)
-    begins_s = {host: max(b for h, b, _ in windows if h == host) for host, *_ in windows}
-    ends_s = {host: max(e for h, _, e in windows if h == host) for host, *_ in windows}
+    starts = []
+    begins_s: dict[str, float] = {}
+    ends_s: dict[str, float] = {}
+    for rank in ranks:
+        epoch = rank.epoch(role)
+        if epoch is None or epoch.started_s is None:
+            return [0.0] * len(ranks)
+        begin_s = epoch.started_s
+        end_s = begin_s + epoch.epoch_s
+        starts.append((rank.host, begin_s))
+        begins_s[rank.host] = max(begin_s, begins_s.get(rank.host, begin_s))
+        ends_s[rank.host] = max(end_s, ends_s.get(rank.host, end_s))
     epoch_s = min(ends_s[host] - begins_s[host] for host in begins_s)
-    return [ends_s[host] - epoch_s - begin_s for host, begin_s, _ in windows]
+    return [ends_s[host] - epoch_s - begin_s for host, begin_s in starts]
 
 
 def _later(result: RankResult, wait_s: float, role: Role) -> RankResult:

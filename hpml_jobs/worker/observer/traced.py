@@ -143,11 +143,11 @@ class Trace:
     def _read(self, window: Window) -> tuple[list[Event], list[Event]]:
         """Return the messages of a window in order, and what computes in it."""
         folder, tempfile.tempdir = tempfile.tempdir, None
-        seen = read_trace(self._profiler, self._processes)
+        traced = read_trace(self._profiler, self._processes)
         tempfile.tempdir = folder  # the script may choose another one before it needs one
         events = [
             event
-            for event in seen
+            for event in traced
             if 1e9 * event.end_s > window.start and 1e9 * event.start_s < window.end
         ]
         messages = [e for e in events if e.is_collective and e.on_device == self._on_cuda]
@@ -155,7 +155,8 @@ class Trace:
         if self._on_cuda and not messages and not computation:
             raise ValueError(NO_DEVICE_EVENTS)
         if not messages:
-            raise ValueError(f"no message of {'NCCL' if self._on_cuda else 'gloo'}")
+            backend = "NCCL" if self._on_cuda else "gloo"
+            raise ValueError(f"no message of {backend}")
         return sorted(messages, key=lambda event: event.start_s), computation
 
     def _pairs_on_host(self, pairs: Sequence[tuple[Stamp, Stamp]]) -> list[tuple[float, float]]:
@@ -212,13 +213,14 @@ def _purpose(
 
 def waits(messages: Iterable[Event], computation: Iterable[Event]) -> list[tuple[float, float]]:
     """Return when a message is under way and nothing computes, in seconds."""
-    changes = [
-        (at_s, of_computation, change)
-        for of_computation, events in enumerate((messages, computation))
-        for event in events
-        for at_s, change in ((event.start_s, 1), (event.end_s, -1))
-    ]
-    under_way, since_s, is_between, result = [0, 0], None, False, []
+    changes = []
+    for of_computation, events in enumerate((messages, computation)):
+        for event in events:
+            changes.append((event.start_s, of_computation, 1))
+            changes.append((event.end_s, of_computation, -1))
+    result: list[tuple[float, float]] = []
+    under_way = [0, 0]
+    since_s, is_between = None, False
     for at_s, of_computation, change in sorted(changes):
         under_way[of_computation] += change
         is_wait = under_way[0] > 0 and not under_way[1]
@@ -226,6 +228,7 @@ def waits(messages: Iterable[Event], computation: Iterable[Event]) -> list[tuple
             since_s, is_between = at_s, bool(of_computation)
         elif since_s is not None and not is_wait:
             is_pause = is_between and of_computation and at_s - since_s < LEAST_WAIT_S
-            result += [] if is_pause else [(since_s, at_s)]
+            if not is_pause:
+                result.append((since_s, at_s))
             since_s = None
     return result

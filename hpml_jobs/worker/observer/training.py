@@ -81,11 +81,13 @@ class ObservedTraining:
 
     def most_iterations(self, role: Role) -> float:
         """Return the iterations after which a window ends; a pass that is profiled may go on."""
-        warm_up, others = self.window or (inf, inf)
+        warm_up, measured = self.window or (inf, inf)
+        if role is Role.WARMUP:
+            return warm_up
         profiled = self.exchange.profiler.most_iterations
         if role is Role.INSTRUMENTED and profiled:
-            return min(others, profiled)
-        return warm_up if role is Role.WARMUP else others
+            return min(measured, profiled)
+        return measured
 
     def open(self) -> Recording | None:
         """Begin the next window, and return it; None if there is none."""
@@ -199,7 +201,9 @@ class ObservedTraining:
         if recording.role is Role.WARMUP or not recording.owner or self.has_trained(recording):
             return None
         other = self.other() if self.other else None
-        return other if other is not None and self._writer.is_other(other) else None
+        if other is None or not self._writer.is_other(other):
+            return None
+        return other
 
     def write(self, *, has_ended: bool = False) -> None:
         """Write what is known."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hpml_jobs.checks.comparison import APART_LIMIT, Run
+from hpml_jobs.checks.comparison import APART_LIMIT, ComparedRun
 from hpml_jobs.checks.conditions import distinct, names_of
 from hpml_jobs.checks.efficiency import EFFICIENCY_LIMIT
 from hpml_jobs.checks.result import Observation, check, names
@@ -16,7 +16,7 @@ SCATTER_LIMIT = Share(0.10)
 
 
 @check("efficiency", Level.FAIL, Tier.NUMBER, Affected.TIME)
-def too_efficient(run: Run) -> Observation | None:
+def too_efficient(run: ComparedRun) -> Observation | None:
     """N GPUs are more than N times as fast as one: the baseline was disturbed, or the batches
     differ. Medians over the runs of a row and of its baseline are compared. A warning if data
     loading of the baseline explains it, with a single run, and if the bootstrap interval of the
@@ -56,7 +56,7 @@ def too_efficient(run: Run) -> Observation | None:
 
 
 @check("loader-workers", Level.WARN, Tier.TABLE, Affected.TIME)
-def other_loader_workers(run: Run) -> Observation | None:
+def other_loader_workers(run: ComparedRun) -> Observation | None:
     """The cell has another number of loader workers per GPU than its baseline, or than other
     strategies on as many GPUs (dp has them for all its GPUs together, ddp for each).
 
@@ -86,7 +86,7 @@ def threads_text(counts: Sequence[int]) -> str:
 
 
 @check("threads", Level.WARN, Tier.NUMBER, Affected.TIME, Affected.SPLIT)
-def other_threads(run: Run) -> list[Observation | None]:
+def other_threads(run: ComparedRun) -> list[Observation | None]:
     """Processes computed with another number of threads than the cell asks for: ranks differ in
     compute time. Or with another number than in the other cells of the table: more threads compute
     faster, so no ratio is a speedup.
@@ -116,7 +116,7 @@ def other_threads(run: Run) -> list[Observation | None]:
 
 
 @check("scatter", Level.WARN, Tier.NUMBER, Affected.TIME)
-def scattered_repeats(run: Run) -> Observation | None:
+def scattered_repeats(run: ComparedRun) -> Observation | None:
     """Repeats of the cell differ widely: a single run means little.
 
     Limit: IQR is {SCATTER_LIMIT} of the median
@@ -134,7 +134,7 @@ def scattered_repeats(run: Run) -> Observation | None:
 
 
 @check("power-cap", Level.WARN, Tier.TABLE, Affected.TIME, Affected.SPLIT)
-def slow_by_power(run: Run) -> Observation | None:
+def slow_by_power(run: ComparedRun) -> Observation | None:
     """A GPU at its power limit was slower than those of the other cells: its limit is lower, or it
     is warmer. At the limit alone nothing is wrong, many GPUs are under load.
 
@@ -156,7 +156,7 @@ def slow_by_power(run: Run) -> Observation | None:
 
 
 @check("other-days", Level.WARN, Tier.TABLE, Affected.TIME)
-def measured_on_another_day(run: Run) -> Observation | None:
+def measured_on_another_day(run: ComparedRun) -> Observation | None:
     """The cell was measured on another day than the others of its table: machines change from day
     to day.
 
@@ -176,7 +176,7 @@ def measured_on_another_day(run: Run) -> Observation | None:
 
 
 @check("epoch-samples", Level.FAIL, Tier.NUMBER, Affected.TIME)
-def other_epoch(run: Run) -> Observation | None:
+def other_epoch(run: ComparedRun) -> Observation | None:
     """An epoch of a script has another number of samples than on one GPU, mostly because each
     process passes over all of the data: the speedup compares epochs of different work.
 

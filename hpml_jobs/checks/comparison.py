@@ -22,7 +22,7 @@ from hpml_jobs.results.rows import Row
 APART_LIMIT = timedelta(days=1)
 
 
-class Run(NamedTuple):
+class ComparedRun(NamedTuple):
     """A measured cell with its row and with the runs of its condition group.
 
     `number` is its place in the study, by which the first of several runs are named.
@@ -67,7 +67,7 @@ class Run(NamedTuple):
 class Differing(NamedTuple):
     """The runs that differ from one: the first of them, to be named, and their number."""
 
-    first: Sequence[Run]
+    first: Sequence[ComparedRun]
     number: int
     of_baseline: bool  # its baseline is one of them
 
@@ -83,11 +83,13 @@ class Differing(NamedTuple):
 class ByValue:
     """Runs by a value that they should have in common; runs without a value are left out."""
 
-    def __init__(self, runs: Iterable[Run], value: Callable[[Run], tuple[Any, ...]]) -> None:
+    def __init__(
+        self, runs: Iterable[ComparedRun], value: Callable[[ComparedRun], tuple[Any, ...]]
+    ) -> None:
         self._value = value
         self._values: dict[str, tuple[Any, ...]] = {}
-        self._runs: dict[tuple[Any, ...], list[tuple[int, Run]]] = {}
-        self._others: dict[tuple[Any, ...], tuple[list[Run], set[tuple[int, str]]]] = {}
+        self._runs: dict[tuple[Any, ...], list[tuple[int, ComparedRun]]] = {}
+        self._others: dict[tuple[Any, ...], tuple[list[ComparedRun], set[tuple[int, str]]]] = {}
         for position, run in enumerate(runs):
             if own := value(run):
                 self._values[run.slug] = own
@@ -97,11 +99,11 @@ class ByValue:
         """The number of runs that have a value."""
         return len(self._values)
 
-    def of(self, run: Run) -> tuple[Any, ...]:
+    def of(self, run: ComparedRun) -> tuple[Any, ...]:
         """Return the value of a run, one of these or not; empty if it has none."""
         return self._values.get(run.slug) or self._value(run)
 
-    def differing(self, run: Run) -> Differing:
+    def differing(self, run: ComparedRun) -> Differing:
         """Return the runs with another value."""
         own = self.of(run)
         if own not in self._others:
@@ -112,7 +114,7 @@ class ByValue:
         runs, baselines = self._others[own]
         return Differing(runs[:NAMED], len(runs), run.comparison in baselines)
 
-    def other_values(self, run: Run) -> list[tuple[Any, ...]]:
+    def other_values(self, run: ComparedRun) -> list[tuple[Any, ...]]:
         """Return the values that other runs have, each once."""
         own = self.of(run)
         return [value for value in self._runs if value != own]
@@ -121,7 +123,7 @@ class ByValue:
 class Starts:
     """When the runs of a group started; a day apart is different."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[ComparedRun]) -> None:
         moments = ((run.started, number) for number, run in enumerate(runs))
         ordered = sorted((started, number) for started, number in moments if started)
         self._runs = runs
@@ -152,7 +154,7 @@ class GroupRuns:
     def __init__(self, group: ConditionGroup, numbers: Mapping[str, int]) -> None:
         self.group = group
         self.runs = sorted(
-            Run(numbers[record.slug], record, row, self)
+            ComparedRun(numbers[record.slug], record, row, self)
             for row in group.timed
             for record in group.records(row)
         )
@@ -209,15 +211,15 @@ class GroupRuns:
         return efficiencies(self.group)
 
     @cached_property
-    def counted(self) -> dict[Place, list[Run]]:
+    def counted(self) -> dict[Place, list[ComparedRun]]:
         """By place, the runs that count for the time of their row."""
-        counted: dict[Place, list[Run]] = {}
+        counted: dict[Place, list[ComparedRun]] = {}
         for run in self.runs:
             if run.row.counts(run.slug, Affected.TIME):
                 counted.setdefault(run.row.place, []).append(run)
         return counted
 
-    def loaders(self, run: Run) -> ByValue:
+    def loaders(self, run: ComparedRun) -> ByValue:
         """Return the runs of a run's baseline, and its rivals, by their loader workers per GPU."""
         key = _rivalry(run.row)
         if key not in self._loaders:
@@ -227,8 +229,8 @@ class GroupRuns:
         return self._loaders[key]
 
     @cached_property
-    def _rivals(self) -> dict[tuple[int, int, str], list[Run]]:
-        rivals: dict[tuple[int, int, str], list[Run]] = {}
+    def _rivals(self) -> dict[tuple[int, int, str], list[ComparedRun]]:
+        rivals: dict[tuple[int, int, str], list[ComparedRun]] = {}
         for run in self.runs:
             if not run.row.is_baseline:
                 rivals.setdefault(_rivalry(run.row), []).append(run)
@@ -240,7 +242,7 @@ def _rivalry(row: Row) -> tuple[int, int, str]:
     return row.batch_per_gpu, row.gpus, row.treatment
 
 
-def _workers_per_gpu(run: Run) -> tuple[Fraction, ...]:
+def _workers_per_gpu(run: ComparedRun) -> tuple[Fraction, ...]:
     return (Fraction(run.loader_workers, run.row.gpus),) if run.record.ranks else ()
 
 

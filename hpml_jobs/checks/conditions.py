@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from hpml_jobs.checks.comparison import ByValue, Differing, Run
+from hpml_jobs.checks.comparison import ByValue, ComparedRun, Differing
 from hpml_jobs.checks.result import Observation, check, names
 from hpml_jobs.core.check_result import Affected, Level, Tier
 from hpml_jobs.core.conditions import CONDITIONS, REMARKS
@@ -13,7 +13,7 @@ REMARK_NAMES = ", ".join(remark.name for remark in REMARKS)
 
 
 @check("conditions", Level.WARN, Tier.TABLE, Affected.TIME)
-def other_conditions(run: Run, kin: ByValue) -> list[Observation | None]:
+def other_conditions(run: ComparedRun, kin: ByValue) -> list[Observation | None]:
     """The cell was measured with other hardware or software than cells of the same workload, which
     are in another table: no ratio of the two is a speedup. One outlier is named, not all the others
     with it. Another patch of Python, operating system, kernel or container hardly changes a number,
@@ -35,7 +35,7 @@ def other_conditions(run: Run, kin: ByValue) -> list[Observation | None]:
     return [conditions, remarks]
 
 
-def _differing(run: Run, values: ByValue, what: str, remedy: str) -> Observation | None:
+def _differing(run: ComparedRun, values: ByValue, what: str, remedy: str) -> Observation | None:
     """Return in which conditions a run differs from others."""
     own = values.of(run)
     if not own:
@@ -56,7 +56,7 @@ def _differing(run: Run, values: ByValue, what: str, remedy: str) -> Observation
     )
 
 
-def _same(run: Run, what: str) -> Observation | None:
+def _same(run: ComparedRun, what: str) -> Observation | None:
     others = len(run.table.runs) - 1
     if not others:
         return None

@@ -1,6 +1,6 @@
 """Plausibility checks of imported timings, as a CSV file reports them."""
 
-from hpml_jobs.checks.comparison import Run
+from hpml_jobs.checks.comparison import ComparedRun
 from hpml_jobs.checks.correctness import faster_than_peak
 from hpml_jobs.checks.quality import too_few_iterations
 from hpml_jobs.checks.result import Observation, check
@@ -17,7 +17,7 @@ LEAST_TIMINGS = 3
 
 
 @check("imported-row", Level.FAIL, Tier.NUMBER, *TIMES)
-def implausible_row(run: Run) -> list[Observation | None]:
+def implausible_row(run: ComparedRun) -> list[Observation | None]:
     """The numbers of an imported row contradict each other, so some of them are wrong. Its
     iterations are not those of so many images, GPUs and images per GPU (Tables 1 to 3). A part of
     the epoch is longer than the epoch (Tables 1 and 2). Computation and communication do not add up
@@ -105,7 +105,7 @@ def _sum(imported: Imported) -> Observation | None:
     )
 
 
-def _residual(run: Run, imported: Imported) -> Observation | None:
+def _residual(run: ComparedRun, imported: Imported) -> Observation | None:
     gpus, baseline = run.row.gpus, run.baseline
     if imported.compute_s is None or imported.comm_s is None:
         return None
@@ -124,7 +124,7 @@ def _residual(run: Run, imported: Imported) -> Observation | None:
     )
 
 
-def _resolution(run: Run, imported: Imported) -> Observation | None:
+def _resolution(run: ComparedRun, imported: Imported) -> Observation | None:
     times_s = run.table.imported_s
     timings = len(times_s)
     if imported.rate is not None or timings < LEAST_TIMINGS:

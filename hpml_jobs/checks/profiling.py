@@ -27,7 +27,7 @@ PHASES_LIMIT = Share(0.05)
 COPIES_LIMIT = Share(0.05)
 
 
-class Gap(NamedTuple):
+class ProfilerGap(NamedTuple):
     """A time of communication by the profiler and by the instruments, and what may differ.
 
     On a GPU it is that of one kind of collective, on the CPU of all together.
@@ -50,7 +50,7 @@ class Gap(NamedTuple):
         return max(PROFILER_LIMIT * self.seconds, 1e-3 * LAUNCH_MS[self.device] * self.messages)
 
 
-def communication_gaps(trace: ProfilerSummary, device: Device) -> Iterator[Gap]:
+def communication_gaps(trace: ProfilerSummary, device: Device) -> Iterator[ProfilerGap]:
     """Yield the times of communication to compare.
 
     Not those of broadcasts on a GPU: around NCCL's kernel DDP copies every buffer, which our time
@@ -59,11 +59,13 @@ def communication_gaps(trace: ProfilerSummary, device: Device) -> Iterator[Gap]:
     if trace.collectives is None:
         if trace.comm_s > 0:
             ours_s = trace.instruments_comm_s
-            yield Gap("communication", trace.comm_s, ours_s, trace.messages, device)
+            yield ProfilerGap("communication", trace.comm_s, ours_s, trace.messages, device)
         return
     for c in trace.collectives:
         if c.kind is not CollectiveKind.BROADCAST and c.seconds > 0:
-            yield Gap(f"time of {c.kind.words}s", c.seconds, c.instruments_s, c.messages, device)
+            yield ProfilerGap(
+                f"time of {c.kind.words}s", c.seconds, c.instruments_s, c.messages, device
+            )
 
 
 @check("profiler", Level.WARN, Tier.TABLE, Affected.SPLIT, explained_by={DISTURBED})

@@ -9,7 +9,7 @@ from hpml_jobs.core.disturbance import explains, outside_causes, run_queue_share
 from hpml_jobs.core.formulas import loader_waiting_s
 from hpml_jobs.core.measurements import Role, Stalls
 from hpml_jobs.core.noise import lateness_error
-from hpml_jobs.core.outliers import Late, Lateness, Work, lateness_of
+from hpml_jobs.core.outliers import Late, Lateness, WorkPhase, lateness_of
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.statistics import is_above
@@ -100,14 +100,14 @@ def _name(rank: Rank) -> str:
 def _remedy(record: Record, late: Late) -> str:
     host = late.rank.host
     match late.phase:
-        case Work.LOADING:
+        case WorkPhase.LOADING:
             return (
                 f"check the storage and CPUs of {host} and the data of that rank, or increase "
                 "loader_workers="
             )
-        case Work.COPIES:
+        case WorkPhase.COPIES:
             return f"check what else uses the memory and the bus of {host}"
-        case Work.PACKING:
+        case WorkPhase.PACKING:
             return "use strategy=ddp or allreduce, where all ranks average"
         case _:
             device = "CPUs" if record.cell.device == "cpu" else "GPU"
@@ -151,7 +151,7 @@ def loader_bound(record: Record) -> Observation | None:
         return Observation(True, text, share=share)
     lateness = late_ranks(record)
     is_late = lateness is not None and any(
-        late.rank is rank and late.phase is Work.LOADING for late in lateness.late
+        late.rank is rank and late.phase is WorkPhase.LOADING for late in lateness.late
     )
     explained = is_late or explains(record, share)  # by the line of imbalance or disturbed
     return Observation(False, text, tier=Tier.LIST if explained else None, share=share)

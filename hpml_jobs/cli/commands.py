@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
-from hpml_jobs.core.features import Command, Section, features, in_order, load, merged
+from hpml_jobs.core.features import Command, HelpSection, features, in_order, load, merged
 from hpml_jobs.core.text import PROGRAM, printable
 
 if TYPE_CHECKING:
@@ -24,81 +24,81 @@ UNNAMED = "submit"
 KERNEL = {
     "fetch": Command(
         "cli.run:fetch",
-        Section.SET_UP,
+        HelpSection.SET_UP,
         "fetch KEY=VALUE...",
         "download the data set, once, on the login node",
     ),
     "completion": Command(
         "cli.completion:completion",
-        Section.SET_UP,
+        HelpSection.SET_UP,
         "completion SHELL",
         "print the completion script of bash, zsh or fish",
     ),
-    UNNAMED: Command("cli.submit:submit", Section.SUBMIT, "", ""),
+    UNNAMED: Command("cli.submit:submit", HelpSection.SUBMIT, "", ""),
     "plan": Command(
         "cli.submit:plan",
-        Section.SUBMIT,
+        HelpSection.SUBMIT,
         "plan KEY=VALUE...",
         "show cells, job scripts and GPU-hours; submit nothing",
     ),
     "run": Command(
         "cli.run:run",
-        Section.SUBMIT,
+        HelpSection.SUBMIT,
         "run KEY=VALUE...",
         "run one cell here: on a laptop or inside an allocation",
     ),
     "resubmit": Command(
         "cli.jobs:resubmit",
-        Section.SUBMIT,
+        HelpSection.SUBMIT,
         "resubmit [STUDY] ...",
         "submit cells again: PATTERN, --failed, --oom, --timeout, --missing, ...",
     ),
     "cancel": Command(
         "cli.jobs:cancel",
-        Section.SUBMIT,
+        HelpSection.SUBMIT,
         "cancel [STUDY] [PATTERN]",
         "cancel this study's jobs",
     ),
     "list": Command(
         "cli.status:list_",
-        Section.FOLLOW,
+        HelpSection.FOLLOW,
         "list [FOLDER...]",
         "list all studies: cells by state, date, cluster, workload",
     ),
     "status": Command(
         "cli.status:status",
-        Section.FOLLOW,
+        HelpSection.FOLLOW,
         "status [STUDY] [PATTERN]",
         "show the state of every cell and the suggested next commands;\n"
         "--watch: live, until no cell is pending or running",
     ),
     "logs": Command(
         "cli.status:logs",
-        Section.FOLLOW,
+        HelpSection.FOLLOW,
         "logs [STUDY] [PATTERN]",
         "show why cells failed; -f follows a running cell",
     ),
     "collect": Command(
         "cli.collect:collect",
-        Section.RESULTS,
+        HelpSection.RESULTS,
         "collect [STUDY]",
         "print the answer; write the tables to the study's report/",
     ),
     "choose": Command(
         "cli.choose:choose",
-        Section.RESULTS,
+        HelpSection.RESULTS,
         "choose [STUDY] KEY=VALUE",
         "say which cell to ask for, also with a budget or a deadline",
     ),
     "report": Command(
         "cli.collect:report",
-        Section.RESULTS,
+        HelpSection.RESULTS,
         "report [STUDY]",
         "write a page to hand in, and its pictures",
     ),
     "record": Command(
         "cli.collect:record",
-        Section.RESULTS,
+        HelpSection.RESULTS,
         "record [STUDY] [PATTERN]",
         "show the key numbers and data-quality checks of every cell",
     ),

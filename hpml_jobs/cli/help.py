@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from hpml_jobs.core.features import Command, Section
+from hpml_jobs.core.features import Command, HelpSection
 
 _KEY_LINE = re.compile(r"( *)(\w+):(.*)")
 _SECTION = "# ----"
@@ -88,7 +88,7 @@ Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
 def first_page(version: str, commands: Collection[Command]) -> str:
     """Return the page of `hpml-jobs --help`."""
     lines = []
-    for section in Section:
+    for section in HelpSection:
         listed = [command for command in commands if command.section is section and command.usage]
         if listed:
             lines.append(f" {section.value}")

@@ -10,7 +10,7 @@ from hpml_jobs.core import environment
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.data_files import FOLDER, IMAGE_FOLDER
 from hpml_jobs.core.measurements import Card
-from hpml_jobs.core.rank import Node
+from hpml_jobs.core.rank import NodeSystem
 from hpml_jobs.core.recipe import COSINE, usual_recipe
 from hpml_jobs.core.record import Facts, Record
 from hpml_jobs.core.strategies import Device
@@ -79,7 +79,7 @@ def _of_cards(value: Callable[[Card], float | None], unit: str) -> Callable[...,
 
 
 def _of_nodes(
-    value: Callable[[Node], str | None], of_first: Callable[[Facts], str | None]
+    value: Callable[[NodeSystem], str | None], of_first: Callable[[Facts], str | None]
 ) -> Callable[[Record, Facts], str | None]:
     """Return a fact of the nodes; all values where the nodes differ."""
 

@@ -80,7 +80,7 @@ class CauseKind(StrEnum):
     RUN_QUEUE = "run_queue"
 
 
-class Cause(NamedTuple):
+class OutsideCause(NamedTuple):
     """A measured outside cause, and the figures in words.
 
     `share` is the most that it can have taken of the epoch: CPU-seconds per second, which can
@@ -142,18 +142,18 @@ def run_queue_share(record: Record, role: Role = Role.TIMED) -> float | None:
     return max(shares, default=None)
 
 
-def outside_causes(record: Record, role: Role | Step = Role.TIMED) -> tuple[Cause, ...]:
+def outside_causes(record: Record, role: Role | Step = Role.TIMED) -> tuple[OutsideCause, ...]:
     """Return the measured outside causes that disturbed an epoch or a step, the gravest first.
 
     They are kept in the record: nine checks ask for them.
     """
-    known: dict[str, tuple[Cause, ...]] = record.__dict__.setdefault("outside_causes", {})
+    known: dict[str, tuple[OutsideCause, ...]] = record.__dict__.setdefault("outside_causes", {})
     if role not in known:
         known[role] = _outside_causes(record, role)
     return known[role]
 
 
-def _outside_causes(record: Record, role: Role | Step) -> tuple[Cause, ...]:
+def _outside_causes(record: Record, role: Role | Step) -> tuple[OutsideCause, ...]:
     accounts = _accounts(record, role)
     hosts = host_cpus(record, role)
     return (
@@ -269,7 +269,7 @@ def _total(values: Iterable[float | None]) -> float | None:
     return total
 
 
-def _stops(accounts: Sequence[_Account]) -> list[Cause]:
+def _stops(accounts: Sequence[_Account]) -> list[OutsideCause]:
     """Return the ranks that were stopped: continued by a signal, and with a pause to show for it.
 
     SLURM sends SIGCONT with other signals to processes that were not stopped.
@@ -287,7 +287,7 @@ def _stops(accounts: Sequence[_Account]) -> list[Cause]:
             lasted = f", {longest}for about {slow.longest_s - steps.median_s:.2g} s"
             share = max(a.epoch.slow_share for a in accounts if a.epoch)  # others wait for it
         text = f"rank {account.rank.rank} on {account.rank.host} was stopped{times}{lasted}"
-        causes.append(Cause(CauseKind.STOPPED, text, share, share))
+        causes.append(OutsideCause(CauseKind.STOPPED, text, share, share))
     return causes
 
 
@@ -299,7 +299,7 @@ def _longest_pause_s(epoch: Epoch | None) -> float:
     return max(epoch.slow.longest_s - epoch.steps.median_s, first_s)
 
 
-def _foreign(accounts: Sequence[_Account], hosts: Iterable[HostCpu]) -> list[Cause]:
+def _foreign(accounts: Sequence[_Account], hosts: Iterable[HostCpu]) -> list[OutsideCause]:
     """Return the hosts on whose CPUs other processes used too much of the time.
 
     Where CPUs are free that takes nothing from the cell: its ranks do not wait.
@@ -320,14 +320,14 @@ def _foreign(accounts: Sequence[_Account], hosts: Iterable[HostCpu]) -> list[Cau
         most = max(queues_s) / host.window_s if queues_s else inf
         text, share = _loss("other processes used", host, host.foreign_s)
         withheld = min(host.foreign_s / host.capacity_s, max(waits, default=0.0))
-        causes.append(Cause(CauseKind.FOREIGN, text, min(share, most), withheld))
+        causes.append(OutsideCause(CauseKind.FOREIGN, text, min(share, most), withheld))
     return causes
 
 
-def _stolen(hosts: Iterable[HostCpu]) -> list[Cause]:
+def _stolen(hosts: Iterable[HostCpu]) -> list[OutsideCause]:
     """Return the hosts whose hypervisor withheld too much of the time in demand."""
     return [
-        Cause(
+        OutsideCause(
             CauseKind.STOLEN,
             *_loss("the hypervisor withheld", host, host.stolen_s),
             host.stolen_s / (host.busy_s + host.stolen_s),
@@ -346,7 +346,7 @@ def _loss(words: str, host: HostCpu, seconds: float) -> tuple[str, float]:
     return f"{words} {share:.2g} of {host.cpus} CPUs of {host.host}", share
 
 
-def _throttled(accounts: Iterable[_Account]) -> list[Cause]:
+def _throttled(accounts: Iterable[_Account]) -> list[OutsideCause]:
     """Return the rank whose control group withheld the most, if it withheld too much."""
     withheld = []
     for account in accounts:
@@ -362,12 +362,14 @@ def _throttled(accounts: Iterable[_Account]) -> list[Cause]:
         f"a CPU quota (cgroup) of rank {account.rank.rank} on {account.rank.host} withheld "
         f"{throttled_s:.2g} CPU-seconds"
     )
-    return [Cause(CauseKind.THROTTLED, text, throttled_s / account.scheduling.window_s, share)]
+    return [
+        OutsideCause(CauseKind.THROTTLED, text, throttled_s / account.scheduling.window_s, share)
+    ]
 
 
 def _run_queues(
     record: Record, accounts: Sequence[_Account], hosts: Iterable[HostCpu]
-) -> list[Cause]:
+) -> list[OutsideCause]:
     """Return the rank that waited longest for a CPU, where the cell alone does not explain it.
 
     A thread that wakes up often waits for each wake-up: what others used of the CPUs is the most
@@ -387,7 +389,7 @@ def _run_queues(
             part = percent_text(round(share, 2))
             text = f"rank {rank.rank} on {rank.host} waited for a CPU for {part} of it"
             causes.append(
-                Cause(CauseKind.RUN_QUEUE, text, share, min(account.waited or 0.0, share))
+                OutsideCause(CauseKind.RUN_QUEUE, text, share, min(account.waited or 0.0, share))
             )
     return [max(causes, key=lambda cause: cause.share)] if causes else []
 

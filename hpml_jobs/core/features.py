@@ -3,7 +3,7 @@
 `hpml_jobs/extras/predict/__init__.py` holds one value:
 
     FEATURE = Feature(
-        commands={"predict": Command("extras.predict.command:predict", Section.RESULTS, …)},
+        commands={"predict": Command("extras.predict.command:predict", HelpSection.RESULTS, …)},
         tables={"predictions": Part("extras.predict.table:predictions", after="choice")},
     )
 
@@ -26,7 +26,7 @@ FOLDER = Path(__file__).parents[1] / "extras"
 T = TypeVar("T")
 
 
-class Section(StrEnum):
+class HelpSection(StrEnum):
     """The part of the first page of help in which a command is listed."""
 
     SET_UP = "set up"
@@ -43,7 +43,7 @@ class Command(NamedTuple):
     """
 
     entry: str
-    section: Section
+    section: HelpSection
     usage: str
     meaning: str
     after: str = ""

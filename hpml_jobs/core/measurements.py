@@ -230,7 +230,7 @@ class Compilation(Value, frozen=True, kw_only=True):
     graph_breaks: dict[str, int] = {}
 
 
-class Share(Value, frozen=True, kw_only=True):
+class EvaluationShare(Value, frozen=True, kw_only=True):
     """The test result of one rank on its share of the test set; shares are disjoint.
 
     `loss_sum` is summed over its `samples`; `correct` is None where outputs are not class scores.
@@ -362,7 +362,7 @@ class Epoch(Value, frozen=True, kw_only=True):
     closure: float | None = None
     order: str = ""
     lr: tuple[float, float] | None = None
-    share: Share | None = None
+    share: EvaluationShare | None = None
     scheduling: Scheduling | None = None
     slow: SlowIterations | None = None
     stalls: Stalls | None = None

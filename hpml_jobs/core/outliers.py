@@ -99,7 +99,7 @@ def over_ranks(blocks: Sequence[Sequence[float]]) -> list[float]:
     return [median(of_ranks) for of_ranks in zip(*blocks, strict=True)]
 
 
-class Work(StrEnum):
+class WorkPhase(StrEnum):
     """A phase in which a rank works: everything but exposed communication."""
 
     LOADING = "data loading"
@@ -110,13 +110,13 @@ class Work(StrEnum):
     OPTIMIZER = "optimizer"
 
 
-SECONDS: Mapping[Work, Callable[[Phases], float]] = {
-    Work.LOADING: lambda phases: phases.stall_s,
-    Work.COPIES: lambda phases: phases.h2d_s,
-    Work.FORWARD: lambda phases: phases.forward_s - phases.comm_forward_s,
-    Work.BACKWARD: lambda phases: phases.backward_s - phases.pack_s,
-    Work.PACKING: lambda phases: phases.pack_s,
-    Work.OPTIMIZER: lambda phases: phases.optimizer_s - phases.comm_optimizer_s,
+SECONDS: Mapping[WorkPhase, Callable[[Phases], float]] = {
+    WorkPhase.LOADING: lambda phases: phases.stall_s,
+    WorkPhase.COPIES: lambda phases: phases.h2d_s,
+    WorkPhase.FORWARD: lambda phases: phases.forward_s - phases.comm_forward_s,
+    WorkPhase.BACKWARD: lambda phases: phases.backward_s - phases.pack_s,
+    WorkPhase.PACKING: lambda phases: phases.pack_s,
+    WorkPhase.OPTIMIZER: lambda phases: phases.optimizer_s - phases.comm_optimizer_s,
 }
 """Seconds of each phase in which a rank works.
 
@@ -128,7 +128,7 @@ class Late(NamedTuple):
     """A rank that others wait for, and the phase in which it works longer by `late_s`."""
 
     rank: Rank
-    phase: Work
+    phase: WorkPhase
     late_s: float
 
 
@@ -170,7 +170,7 @@ def lateness_of(record: Record, limit: float) -> Lateness | None:
     late_s = work_s[late.rank] - least_s
     is_late = {number: work_s[number] - least_s > late_s / 2 for number in work_s}
     waits_s = phases[late.rank].exposed_s - (record.exchange_s or math.inf)
-    in_phases = [_longest_in(phase, record.ranks, phases) for phase in Work]
+    in_phases = [_longest_in(phase, record.ranks, phases) for phase in WorkPhase]
     limit_s = max(limit * whole_s, max(longest.late_s for longest in in_phases) / 4)
     several = [
         longest
@@ -193,7 +193,7 @@ def lateness_of(record: Record, limit: float) -> Lateness | None:
     )
 
 
-def _longest_in(phase: Work, ranks: Sequence[Rank], phases: Mapping[int, Phases]) -> Late:
+def _longest_in(phase: WorkPhase, ranks: Sequence[Rank], phases: Mapping[int, Phases]) -> Late:
     """Return the rank with the longest phase, compared with the shortest."""
     seconds = {number: SECONDS[phase](of_rank) for number, of_rank in phases.items()}
     rank = max(ranks, key=lambda rank: (seconds[rank.rank], -rank.rank))

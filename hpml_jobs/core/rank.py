@@ -25,7 +25,7 @@ ranks that wait for each other in turn, microseconds must not decide which one i
 """
 
 
-class Node(Value, frozen=True, kw_only=True):
+class NodeSystem(Value, frozen=True, kw_only=True):
     """The software and hardware of one node that may differ from that of the first one."""
 
     cpu_model: str = ""
@@ -73,7 +73,7 @@ class Rank(Value, frozen=True, kw_only=True):
     started_ticks: int | None = None
     startup: Startup | None = None  # None before version 0.8.0
     microbenchmark_scheduling: Scheduling | None = None
-    node: Node | None = None  # on the first rank of each node; None before version 0.9.0
+    node: NodeSystem | None = None  # on the first rank of each node; None before version 0.9.0
 
     def epoch(self, role: Role) -> Epoch | None:
         """The first epoch of a role, if it was run."""

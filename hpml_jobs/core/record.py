@@ -28,7 +28,7 @@ from hpml_jobs.core.measurements import (
     Volume,
 )
 from hpml_jobs.core.rank import Rank, longest_epoch_s, most_stalled, timed_s
-from hpml_jobs.core.source import Measured, Observed, Reported, Source
+from hpml_jobs.core.source import Measured, ObservedScript, Reported, Source
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.value import Document, Upgrade, Value
 from hpml_jobs.core.workload import Loss, SourceFile
@@ -188,7 +188,7 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
             return Reported(self.cell, self.imported)
         if self.cell.script is not None:
             in_windows = self.facts is not None and self.facts.in_windows
-            return Observed(self.ranks, in_windows=in_windows)
+            return ObservedScript(self.ranks, in_windows=in_windows)
         return Measured(self.ranks)
 
     @property

@@ -112,7 +112,7 @@ class Measured:
         return total / sum(samples)
 
 
-class Observed(Measured):
+class ObservedScript(Measured):
     """A script that was measured from outside: passes over its loader, or windows of iterations.
 
     Times of a window are converted to those of a fixed number of samples.

@@ -41,7 +41,7 @@ OTHER_NODES_S = 5.0
 """How long to wait for the files of other nodes, which a shared file system may show late."""
 
 
-class Sample(Value, frozen=True, kw_only=True):
+class CardSample(Value, frozen=True, kw_only=True):
     """One reading of a GPU; `at_s` is of the node's monotonic clock."""
 
     at_s: float
@@ -56,7 +56,7 @@ class Sample(Value, frozen=True, kw_only=True):
 class NodeSamples(Value, frozen=True, kw_only=True):
     """All readings of a node's GPUs, by UUID."""
 
-    by_uuid: dict[str, tuple[Sample, ...]] = {}
+    by_uuid: dict[str, tuple[CardSample, ...]] = {}
 
 
 class CardSampler:
@@ -67,7 +67,7 @@ class CardSampler:
 
     def __init__(self, gpus: int) -> None:
         self._gpus = gpus
-        self._samples: dict[str, list[Sample]] = {}
+        self._samples: dict[str, list[CardSample]] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="card-samples", daemon=True)
 
@@ -111,8 +111,8 @@ def _handles(nvml: Any, gpus: int) -> dict[str, Any]:
     return {uuid: by_uuid[uuid] for uuid in visible_uuids}
 
 
-def _sample(nvml: Any, handle: Any) -> Sample:
-    return Sample(
+def _sample(nvml: Any, handle: Any) -> CardSample:
+    return CardSample(
         at_s=time.monotonic(),
         sm_clock_mhz=nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
         memory_clock_mhz=nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
@@ -153,7 +153,7 @@ def add_samples(paths: AttemptFolder, nodes: int, samples: NodeSamples) -> None:
 
 def _of_other_node(
     paths: AttemptFolder, node: int, deadline: float
-) -> Mapping[str, tuple[Sample, ...]]:
+) -> Mapping[str, tuple[CardSample, ...]]:
     while True:
         try:
             return read_json(paths.samples_of(node), NodeSamples).by_uuid
@@ -163,7 +163,7 @@ def _of_other_node(
             time.sleep(0.2)
 
 
-def _with_samples(rank: Rank, by_uuid: Mapping[str, Sequence[Sample]]) -> Rank:
+def _with_samples(rank: Rank, by_uuid: Mapping[str, Sequence[CardSample]]) -> Rank:
     timed = rank.timed
     if timed.started_s is None:
         return rank
@@ -176,7 +176,7 @@ def _with_samples(rank: Rank, by_uuid: Mapping[str, Sequence[Sample]]) -> Rank:
     return msgspec.structs.replace(rank, cards=tuple(cards))
 
 
-def summarize(samples: Sequence[Sample]) -> CardSamples | None:
+def summarize(samples: Sequence[CardSample]) -> CardSamples | None:
     """Return the summary of one GPU's readings; None without any."""
     if not samples:
         return None

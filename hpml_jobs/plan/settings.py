@@ -25,7 +25,7 @@ class PathChoice(StrEnum):
     AUTO = "auto"  # by the type of GPU
 
 
-class Data(Value, frozen=True, kw_only=True):
+class DataSettings(Value, frozen=True, kw_only=True):
     """The folder of the data sets, and the number of images to use of one."""
 
     root: str | None = None
@@ -75,7 +75,7 @@ class Settings(Value, frozen=True, kw_only=True):
     bucket_cap_mb: float | None
     gradient_as_bucket_view: bool
     static_graph: bool
-    data: Data
+    data: DataSettings
     study: str | None
     outputs: str
     minutes: int
@@ -181,7 +181,7 @@ class Settings(Value, frozen=True, kw_only=True):
             )
         return global_batch // parts
 
-    def _cut(self, iterations: int) -> Data:
+    def _cut(self, iterations: int) -> DataSettings:
         """Return the data with the samples of so many iterations.
 
         Raises:

@@ -107,7 +107,7 @@ SHARDING = (
 )
 
 
-class Site(NamedTuple):
+class PathPlace(NamedTuple):
     """What rows have in common that differ in their path; `treatment` is that apart from it."""
 
     gpus: int
@@ -120,7 +120,7 @@ class Site(NamedTuple):
 class _PathRow(NamedTuple):
     """A row of the group with its site and its training path."""
 
-    site: Site
+    site: PathPlace
     path: TrainingPath
     row: Row
 
@@ -195,7 +195,7 @@ def _site(row: Row) -> tuple[int, int, int, str]:
 
 def _lines(group: ConditionGroup, rows: list[_PathRow]) -> Iterator[tuple[Row, PathLine]]:
     """Yield the line of each row; numbers of records are medians over its runs."""
-    defaults: dict[Site, Row] = {}
+    defaults: dict[PathPlace, Row] = {}
     for site, path, row in sorted(rows, key=lambda path_row: path_row.path != TrainingPath()):
         if path in (TrainingPath(), TrainingPath(precision=Precision.FP32)):
             defaults.setdefault(site, row)
@@ -239,7 +239,7 @@ def _lines(group: ConditionGroup, rows: list[_PathRow]) -> Iterator[tuple[Row, P
 def _of_row(group: ConditionGroup, row: Row) -> _PathRow:
     cell = group.records(row)[0].cell
     treatment = msgspec.structs.replace(cell, path=TrainingPath()).treatment
-    site = Site(row.gpus, row.nodes, row.strategy, row.global_batch, treatment)
+    site = PathPlace(row.gpus, row.nodes, row.strategy, row.global_batch, treatment)
     return _PathRow(site, cell.path, row)
 
 

@@ -35,7 +35,7 @@ class Overview(NamedTuple):
     trust: tuple[str, ...]
 
 
-class Bar(NamedTuple):
+class SpeedupBar(NamedTuple):
     """The speedup of a size beside the ideal one; both are against the reference's size."""
 
     label: str
@@ -49,11 +49,11 @@ class Bar(NamedTuple):
         return mark(ratio(self.speedup), is_doubtful=self.is_doubtful)
 
 
-class Bars(NamedTuple):
+class SpeedupBars(NamedTuple):
     """The speedups of a strategy at one batch per GPU."""
 
     title: str
-    bars: tuple[Bar, ...]
+    bars: tuple[SpeedupBar, ...]
 
 
 def overview(report: Report, group: ReportGroup) -> Overview:
@@ -151,7 +151,7 @@ def main_strategy(group: ReportGroup) -> StrategyTables | None:
     return tables.get(asked) if asked in tables else next(iter(group.strategies), None)
 
 
-def speedup_bars(group: ReportGroup) -> Bars | None:
+def speedup_bars(group: ReportGroup) -> SpeedupBars | None:
     """Return the speedups at the batch of the fastest cell; None if there are not two."""
     tables = main_strategy(group)
     if tables is None:
@@ -171,7 +171,7 @@ def speedup_bars(group: ReportGroup) -> Bars | None:
         (row for row in rows if row.batch_per_gpu == batch), key=lambda row: setup_order(row.setup)
     )
     bars = tuple(
-        Bar(
+        SpeedupBar(
             captions.row_label(row.setup, device),
             row.speedup,
             _ideal(row),
@@ -182,7 +182,7 @@ def speedup_bars(group: ReportGroup) -> Bars | None:
     )
     unit = captions.unit(device)
     title = f"Speedup at batch {batch} per {unit}, {tables.strategy.value}"
-    return Bars(title, bars) if len(bars) > 1 else None
+    return SpeedupBars(title, bars) if len(bars) > 1 else None
 
 
 def _ideal(row: Row) -> float:

@@ -210,7 +210,7 @@ def _delayed(points: Sequence[MicrobenchmarkPoint]) -> float | None:
     return sum(counts) / trials if trials and len(counts) == len(points) else None
 
 
-class Peak(NamedTuple):
+class PeakBandwidth(NamedTuple):
     """The best bus bandwidth of the microbenchmark (1e9 bytes/s), and the size that reached it."""
 
     gb_per_s: float
@@ -219,7 +219,7 @@ class Peak(NamedTuple):
 
 def peak_of(
     benchmark: Microbenchmark, processes: int, kind: CollectiveKind = CollectiveKind.ALL_REDUCE
-) -> Peak | None:
+) -> PeakBandwidth | None:
     """Return a collective's best bus bandwidth in messages of 64 MiB and more.
 
     If there are no such messages, of the largest.
@@ -230,7 +230,9 @@ def peak_of(
     largest = max(point.bytes for point in points)
     least = min(largest, PEAK_FROM_BYTES)
     peaks = [
-        Peak(formulas.bus_gb_per_s(point.bytes, point.typical_s, processes, kind), point.bytes)
+        PeakBandwidth(
+            formulas.bus_gb_per_s(point.bytes, point.typical_s, processes, kind), point.bytes
+        )
         for point in points
         if point.bytes >= least and point.typical_s > 0
     ]

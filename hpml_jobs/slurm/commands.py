@@ -23,7 +23,7 @@ ANSWER_BYTES = 64_000_000
 _CHUNK_BYTES = 1 << 16
 
 
-class Answer(NamedTuple):
+class CommandAnswer(NamedTuple):
     """The output of a SLURM command; `complaint` is the first line of its error message, or ours.
 
     `absent`: there is no such command on PATH, so that a later call would fail too.
@@ -65,7 +65,7 @@ def _of_cluster(environment: Mapping[str, str]) -> dict[str, str]:
     return of_cluster
 
 
-def ask_slurm(*command: str, timeout_s: float = ASK_TIMEOUT_S) -> Answer:
+def ask_slurm(*command: str, timeout_s: float = ASK_TIMEOUT_S) -> CommandAnswer:
     """Run a SLURM command with a time limit, without the user's own output formats.
 
     It prints times as seconds since 1970.
@@ -78,20 +78,20 @@ def ask_slurm(*command: str, timeout_s: float = ASK_TIMEOUT_S) -> Answer:
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
         )
     except FileNotFoundError:
-        return Answer(1, "", "not on PATH", absent=True)
+        return CommandAnswer(1, "", "not on PATH", absent=True)
     except OSError as fault:
-        return Answer(1, "", str(fault))
+        return CommandAnswer(1, "", str(fault))
     with process:
         try:
             out, err = _read_bounded(process, time.monotonic() + timeout_s)
             code = process.wait(timeout_s)
         except (TimeoutError, subprocess.TimeoutExpired):
-            return Answer(1, "", f"no answer within {timeout_s:g} s")
+            return CommandAnswer(1, "", f"no answer within {timeout_s:g} s")
         except OverflowError as fault:
-            return Answer(1, "", str(fault))
+            return CommandAnswer(1, "", str(fault))
         finally:
             process.kill()  # no effect on a process that has ended
-    return Answer(code, _text(out), (_text(err).strip().splitlines() or [""])[0])
+    return CommandAnswer(code, _text(out), (_text(err).strip().splitlines() or [""])[0])
 
 
 def _read_bounded(process: "subprocess.Popen[bytes]", deadline: float) -> tuple[bytes, bytes]:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from hpml_jobs.slurm.commands import ASK_TIMEOUT_S, Answer, ask_slurm, limits
+from hpml_jobs.slurm.commands import ASK_TIMEOUT_S, CommandAnswer, ask_slurm, limits
 from hpml_jobs.slurm.jobs import parse_duration_s
 from hpml_jobs.slurm.nodes import parse_gpus, parse_size
 
@@ -112,7 +112,7 @@ def read_site(user: str) -> Site:
     )
 
 
-def _complaint(command: str, answer: Answer, otherwise: str) -> str:
+def _complaint(command: str, answer: CommandAnswer, otherwise: str) -> str:
     """Return what is wrong with an answer, with the command's name once."""
     return f"{command}: {answer.complaint.removeprefix(f'{command}: ') or otherwise}"
 
@@ -154,7 +154,7 @@ def parse_accounts(text: str) -> tuple[Association, ...]:
     return tuple(Association(word) for word in rows if _NAME.fullmatch(word))
 
 
-def ask_associations(user: str, timeout_s: float = ASK_TIMEOUT_S) -> Answer:
+def ask_associations(user: str, timeout_s: float = ASK_TIMEOUT_S) -> CommandAnswer:
     """Ask sacctmgr for the accounts of a user, for `parse_associations`."""
     what = ("show", "associations", f"user={user}", f"format={ASSOCIATION_FIELDS}")
     return ask_slurm("sacctmgr", "-n", "-P", *what, timeout_s=timeout_s)

@@ -35,7 +35,7 @@ class CellRow(Value, frozen=True, kw_only=True):
     why: str
 
 
-class Script(Value, frozen=True, kw_only=True):
+class JobScript(Value, frozen=True, kw_only=True):
     """The sbatch script of a job request."""
 
     shape: str
@@ -64,7 +64,7 @@ class Preview(Value, frozen=True, kw_only=True):
     overlap: str
     unused: str
     cells: list[CellRow]
-    scripts: list[Script]
+    scripts: list[JobScript]
     values: list[ConfigValue]
 
 
@@ -82,7 +82,7 @@ def preview_of(selection: Selection) -> Preview:
         unused=unused_variables(plan, requests),
         cells=cell_rows(selection, {}),
         scripts=[
-            Script(shape=str(request), script=script(plan.study, plan.cluster, request))
+            JobScript(shape=str(request), script=script(plan.study, plan.cluster, request))
             for request in submitted
         ],
         values=[

@@ -12,7 +12,15 @@ from torch import Tensor
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.measurements import Energy, Epoch, Memory, Phases, Role, Scheduling, Share
+from hpml_jobs.core.measurements import (
+    Energy,
+    Epoch,
+    EvaluationShare,
+    Memory,
+    Phases,
+    Role,
+    Scheduling,
+)
 from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.loaders import BatchLoader
 from hpml_jobs.worker.fork_safety import await_idle_threads
@@ -288,7 +296,7 @@ def evaluate(training: Training) -> Evaluation:
     return Evaluation(total.loss_sum / total.samples, accuracy, total.samples)
 
 
-def evaluate_share(training: Training) -> Share | None:
+def evaluate_share(training: Training) -> EvaluationShare | None:
     """Evaluate this rank's replica on its share of the test set; return None without a test set.
 
     Training is not affected: buffers and random state are restored.
@@ -302,7 +310,7 @@ def evaluate_share(training: Training) -> Share | None:
         return _evaluate_on(training, share)
 
 
-def _evaluate_on(training: Training, images: BatchLoader) -> Share:
+def _evaluate_on(training: Training, images: BatchLoader) -> EvaluationShare:
     """Return summed loss and correct samples of the replica; 0 samples without images.
 
     Ranks may have different numbers of batches: no rank waits for another one in forward.
@@ -325,4 +333,4 @@ def _evaluate_on(training: Training, images: BatchLoader) -> Share:
             samples += len(labels)
             classifies = classifies and are_class_scores(outputs, labels)
         hits = int(correct.item()) if classifies else None
-        return Share(loss_sum=loss_sum.item(), correct=hits, samples=samples)
+        return EvaluationShare(loss_sum=loss_sum.item(), correct=hits, samples=samples)

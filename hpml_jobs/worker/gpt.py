@@ -51,7 +51,7 @@ class MLP(nn.Module):
         return outputs
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Attention, then the MLP, each of normalized inputs and added to them."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -82,7 +82,9 @@ class GPT(nn.Module):
         self.vocab = shape.vocab
         self.tokens = nn.Embedding(padded_vocab or shape.vocab, width)
         self.positions = nn.Embedding(shape.context, width)
-        self.blocks = nn.ModuleList(Block(width, shape.heads) for _ in range(shape.layers))
+        self.blocks = nn.ModuleList(
+            TransformerBlock(width, shape.heads) for _ in range(shape.layers)
+        )
         self.norm = nn.LayerNorm(width)
         self._initialize(shape.layers)
 

@@ -38,7 +38,7 @@ _THREADS = 4
 _POLL_S = 0.05
 
 
-class TrialRequest(NamedTuple):
+class BatchTrial(NamedTuple):
     """Batches to try: the device of the cells, sizes, and the device to try them on.
 
     With `has_bounds` the process prints its answer and ends if the trial reaches a limit.
@@ -80,7 +80,7 @@ def main(arguments: list[str]) -> int:
                 workload,
                 options.data_root,
                 download=options.download,
-                request=TrialRequest(
+                request=BatchTrial(
                     device, tuple(options.try_batch), has_bounds=True, as_tensors=options.as_tensors
                 ),
             )
@@ -102,7 +102,7 @@ def prepare(
     data_root: Path,
     *,
     download: bool = False,
-    request: TrialRequest | None = None,
+    request: BatchTrial | None = None,
 ) -> Counts:
     """Open the data and build the model as a job does, count both, and try the batches asked for.
 
@@ -125,7 +125,7 @@ def prepare(
     data = datasets.open_data(workload, data_root)
     models.build_loss(workload)
     counts = Counts(images=data.total, effective=datasets.length(data.train), parameters=None)
-    request = request or TrialRequest()
+    request = request or BatchTrial()
     if request.as_tensors:
         check_tensors(data, workload)
     trial = Trial(workload, request.device, request.on)

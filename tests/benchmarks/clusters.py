@@ -21,7 +21,7 @@ from typing import NamedTuple
 from hpml_jobs.core.place import Place, Setup
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.extras.predict.forecast import Refusal, predict
-from hpml_jobs.extras.predict.place import Observation, Target
+from hpml_jobs.extras.predict.place import MeasuredPlace, Target
 
 
 class Size(NamedTuple):
@@ -90,11 +90,11 @@ class Cluster:
         sending_s = min(2 / 3 * alone_s, self.buckets * self.message_s(BUCKET_BYTES, size))
         return alone_s + self.exposed_s(batch, size) + self.contention * sending_s
 
-    def observation(self, batch: int, size: Size) -> Observation:
+    def observation(self, batch: int, size: Size) -> MeasuredPlace:
         """Return the median of three launches."""
         launch = self.random.lognormvariate(0.0, self.launch_noise / sqrt(2))
         step_s = launch * self.step_s(batch, size)
-        return Observation(place=_place(batch, size), step_s=step_s)
+        return MeasuredPlace(place=_place(batch, size), step_s=step_s)
 
 
 def _ring_s(sent: int, ranks: int, latency_s: float, bytes_per_s: float) -> float:

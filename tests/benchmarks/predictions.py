@@ -32,7 +32,7 @@ from hpml_jobs.extras.exchange.csv_records import Rules, read_timings
 from hpml_jobs.extras.predict import least_squares, rules
 from hpml_jobs.extras.predict.forecast import Prediction, predict
 from hpml_jobs.extras.predict.model import errors_of
-from hpml_jobs.extras.predict.place import Observation
+from hpml_jobs.extras.predict.place import MeasuredPlace
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.rows import make_rows
 
@@ -63,7 +63,7 @@ class Series(NamedTuple):
     """The measured places of one model on one kind of GPU."""
 
     name: str
-    observations: tuple[Observation, ...]
+    observations: tuple[MeasuredPlace, ...]
 
 
 class Point(NamedTuple):
@@ -71,7 +71,7 @@ class Point(NamedTuple):
 
     group: str
     series: str
-    observation: Observation
+    observation: MeasuredPlace
     prediction: Prediction
 
     @property
@@ -92,7 +92,7 @@ class Point(NamedTuple):
 
 def all_series(files: Iterable[Path]) -> list[Series]:
     """Return the series of some files, in their order."""
-    series: dict[tuple[str, str | None], list[Observation]] = {}
+    series: dict[tuple[str, str | None], list[MeasuredPlace]] = {}
     for file in files:
         for record in read_timings(file.read_bytes(), file.name, Rules()):
             name = record.cell.workload.name, record.cell.gpu_type
@@ -106,7 +106,7 @@ def all_series(files: Iterable[Path]) -> list[Series]:
     ]
 
 
-def observation_of(record: Record) -> Observation | None:
+def observation_of(record: Record) -> MeasuredPlace | None:
     """Return what one imported row says; None without a duration of an iteration."""
     cell = CellResult(slug=record.slug, cell=record.cell, record=record, outcome=Outcome.OK)
     (row,) = make_rows([cell])
@@ -133,14 +133,14 @@ def points(series: Series) -> Iterator[Point]:
             yield from _from_batch(series, alike, other)
 
 
-def _whole_nodes(observations: Sequence[Observation]) -> list[Observation]:
+def _whole_nodes(observations: Sequence[MeasuredPlace]) -> list[MeasuredPlace]:
     """Return the observations with as many GPUs on each node as the largest has."""
     largest = max(observations, key=lambda o: o.gpus)
     each = largest.gpus_per_node
     return [o for o in observations if o.gpus_per_node == each and largest.nodes > 1]
 
 
-def _from_batch(series: Series, alike: Sequence[Observation], other: int) -> Iterator[Point]:
+def _from_batch(series: Series, alike: Sequence[MeasuredPlace], other: int) -> Iterator[Point]:
     """Yield the places on several nodes that another batch has as well."""
     single = [o for o in series.observations if o.nodes == 1]
     others = {(o.gpus, o.nodes): o for o in series.observations if o.batch == other}
@@ -151,7 +151,7 @@ def _from_batch(series: Series, alike: Sequence[Observation], other: int) -> Ite
 
 
 def _point(
-    group: str, series: Series, given: Sequence[Observation], observation: Observation
+    group: str, series: Series, given: Sequence[MeasuredPlace], observation: MeasuredPlace
 ) -> Iterator[Point]:
     """Yield a place with its prediction; print the reason where it is refused."""
     (prediction,) = predict(given, [observation])

@@ -6,7 +6,7 @@ import pytest
 
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.report.report import make_report
-from hpml_jobs.report.scaling.causes import Cause
+from hpml_jobs.report.scaling.causes import GapCause
 from hpml_jobs.report.scaling.without import read_run, without_causes
 from hpml_jobs.study.snapshot import read_snapshots
 from tests.conftest import Program
@@ -26,7 +26,7 @@ class Pair(NamedTuple):
     """A study with causes, and the same one without each set of them."""
 
     sleeps: dict[str, Any]
-    without: dict[tuple[Cause, ...], dict[str, Any]]
+    without: dict[tuple[GapCause, ...], dict[str, Any]]
     gpus: int = 2
     link: bool = False
     loader_workers: int = 0
@@ -35,22 +35,22 @@ class Pair(NamedTuple):
 PAIRS = {
     "prefetching loader and exchange": Pair(
         {"item": 40},
-        {(Cause.EXCHANGE,): {"item": 40}, (Cause.LOADER,): {}},
+        {(GapCause.EXCHANGE,): {"item": 40}, (GapCause.LOADER,): {}},
         link=True,
         loader_workers=1,
     ),
     "two causes side by side": Pair(
         {"0": {"item": 12}, "1": {"forward": 196}},
         {
-            (Cause.LOADER,): {"1": {"forward": 196}},
-            (Cause.WAITING,): {"0": {"item": 12}},
-            (Cause.LOADER, Cause.WAITING): {},
+            (GapCause.LOADER,): {"1": {"forward": 196}},
+            (GapCause.WAITING,): {"0": {"item": 12}},
+            (GapCause.LOADER, GapCause.WAITING): {},
         },
     ),
     "two of four late": Pair(
-        {"1": {"forward": 250}, "2": {"forward": 250}}, {(Cause.WAITING,): {}}, gpus=4
+        {"1": {"forward": 250}, "2": {"forward": 250}}, {(GapCause.WAITING,): {}}, gpus=4
     ),
-    "link of known speed": Pair({}, {(Cause.EXCHANGE,): {}}, link=True),
+    "link of known speed": Pair({}, {(GapCause.EXCHANGE,): {}}, link=True),
 }
 
 
@@ -81,7 +81,7 @@ def test_epoch_without_a_cause_is_that_of_the_study_without_it(name, program, ca
     result, epoch_s = measured_s(program, "whole", pair, pair.sleeps, link=pair.link)
     shares = without_causes(read_run(result))
     for number, (causes, sleeps) in enumerate(pair.without.items()):
-        link = pair.link and Cause.EXCHANGE not in causes
+        link = pair.link and GapCause.EXCHANGE not in causes
         _, without_s = measured_s(program, f"without{number}", pair, sleeps, link=link)
         said_s = shares[frozenset(causes)] * epoch_s
         with capsys.disabled():

@@ -12,10 +12,10 @@ from hpml_jobs.core.cell import Cell, Outcome, Protocol
 from hpml_jobs.core.formulas import samples_processed
 from hpml_jobs.core.measurements import (
     Epoch,
+    EvaluationShare,
     Exchange,
     Phases,
     Scheduling,
-    Share,
     SlowIterations,
     Stalls,
     Steps,
@@ -230,7 +230,9 @@ def with_training_quality(of: Cell, number: int, epochs: list[Epoch]) -> list[Ep
             accuracy=0.5 + 0.05 * more[e],
             order=f"r{number}" + (f"e{e}" if of.set_epoch else ""),
             lr=(lr, lr),
-            share=Share(loss_sum=1.2 * tested, correct=tested * (3 + e) // 10, samples=tested)
+            share=EvaluationShare(
+                loss_sum=1.2 * tested, correct=tested * (3 + e) // 10, samples=tested
+            )
             if of.evaluate
             else None,
         )

@@ -1,12 +1,12 @@
 """Two studies cell by cell, and stored references."""
 
-from hpml_jobs.core.features import Command, Feature, Section
+from hpml_jobs.core.features import Command, Feature, HelpSection
 
 FEATURE = Feature(
     commands={
         "compare": Command(
             "extras.compare.command:compare",
-            Section.RESULTS,
+            HelpSection.RESULTS,
             "compare A [B]",
             "say which cells of B are faster or slower than those of A;\n"
             "--save FILE stores the numbers of a study, to compare later ones",

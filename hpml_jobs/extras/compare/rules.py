@@ -47,7 +47,7 @@ PARTS = {
 """The parts of an epoch that say what became slower."""
 
 
-class Kind(StrEnum):
+class ConditionKind(StrEnum):
     """What a condition is about, the most serious first."""
 
     HARDWARE = "hardware"
@@ -64,17 +64,17 @@ _SETTINGS = frozenset(
 _SOFTWARE = frozenset(condition.name for condition in CONDITIONS) - _HARDWARE - {PARAMETERS}
 
 
-def kind_of(condition: str) -> Kind:
+def kind_of(condition: str) -> ConditionKind:
     """Return what a condition is about; conditions of the workload are the work.
 
     >>> [kind_of(name).value for name in ("GPU model", "torch", "your code a.py", "lr", "measured")]
     ['hardware', 'software', 'software', 'work', 'settings']
     """
     if condition in _HARDWARE:
-        return Kind.HARDWARE
+        return ConditionKind.HARDWARE
     if condition in _SOFTWARE or condition.startswith(CODE):
-        return Kind.SOFTWARE
-    return Kind.SETTING if condition in _SETTINGS else Kind.WORK
+        return ConditionKind.SOFTWARE
+    return ConditionKind.SETTING if condition in _SETTINGS else ConditionKind.WORK
 
 
 class ComparedCell(Value, frozen=True, kw_only=True, dict=True):
@@ -174,10 +174,10 @@ class ComparedGroup(NamedTuple):
         return [cell for cell in self.cells if cell.is_measured]
 
     @property
-    def by_kind(self) -> dict[Kind, dict[str, tuple[str, str]]]:
+    def by_kind(self) -> dict[ConditionKind, dict[str, tuple[str, str]]]:
         """The differences by what they are about, the most serious first."""
         kinds = {}
-        for kind in Kind:
+        for kind in ConditionKind:
             names = [name for name in self.differences if kind_of(name) is kind]
             if names:
                 kinds[kind] = {name: self.differences[name] for name in names}
@@ -187,7 +187,7 @@ class ComparedGroup(NamedTuple):
     def unrecorded(self) -> dict[str, list[str]]:
         """The hardware and software conditions that one side does not have: `old`, `new`."""
         conditions_of_both = dict.fromkeys((*self.old.conditions, *self.new.conditions))
-        kinds = (Kind.HARDWARE, Kind.SOFTWARE)
+        kinds = (ConditionKind.HARDWARE, ConditionKind.SOFTWARE)
         names = [name for name in conditions_of_both if kind_of(name) in kinds]
         unrecorded = {}
         for side, conditions in (("old", self.old.conditions), ("new", self.new.conditions)):
@@ -245,7 +245,7 @@ class StudyComparison(NamedTuple):
     def unlike_hardware(self) -> list[str]:
         """The hardware conditions that differ in any group; the clocks too."""
         names = dict.fromkeys(
-            name for group in self.groups for name in group.by_kind.get(Kind.HARDWARE, {})
+            name for group in self.groups for name in group.by_kind.get(ConditionKind.HARDWARE, {})
         )
         clocks = dict.fromkeys(
             name.partition(",")[0] for group in self.groups for name in group.other_clocks
@@ -305,7 +305,7 @@ def _cells(reference: Reference) -> Iterator[tuple[int, ReferenceCell]]:
 def _unlikeness(old: ReferenceGroup, new: ReferenceGroup) -> tuple[int, ...]:
     """Return the number of differences by kind, the most serious first."""
     kinds = [kind_of(name) for name in _differences(old, new)]
-    return tuple(kinds.count(kind) for kind in Kind)
+    return tuple(kinds.count(kind) for kind in ConditionKind)
 
 
 def _differences(old: ReferenceGroup, new: ReferenceGroup) -> dict[str, tuple[str, str]]:

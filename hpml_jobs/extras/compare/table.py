@@ -12,7 +12,13 @@ from hpml_jobs.core.statistics import Interval
 from hpml_jobs.core.text import counted, percent_text
 from hpml_jobs.extras.compare import words
 from hpml_jobs.extras.compare.reference import ReferenceCell, ReferenceGroup
-from hpml_jobs.extras.compare.rules import PARTS, ComparedCell, ComparedGroup, Kind, StudyComparison
+from hpml_jobs.extras.compare.rules import (
+    PARTS,
+    ComparedCell,
+    ComparedGroup,
+    ConditionKind,
+    StudyComparison,
+)
 from hpml_jobs.extras.compare.words import label, listed, no_number, size
 from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, item_table
 from hpml_jobs.report.frame.captions import cell_label, cell_words
@@ -122,7 +128,7 @@ def conditions(group: ComparedGroup) -> list[str]:
     lines = []
     for kind, pairs in group.by_kind.items():
         values = "; ".join(f"{name}: {old} | {new}" for name, (old, new) in pairs.items())
-        mark = "unlike hardware" if kind is Kind.HARDWARE else f"other {kind.value}"
+        mark = "unlike hardware" if kind is ConditionKind.HARDWARE else f"other {kind.value}"
         lines.append(f"{mark} (A | B): {values}")
     for clock, cells in group.other_clocks.items():
         values = "; ".join(

@@ -26,17 +26,17 @@ def caption(group: ReferenceGroup) -> str:
     return CAPTION.format(timed=timed)
 
 
-class Names(NamedTuple):
+class StudyNames(NamedTuple):
     """The names of both studies."""
 
     old: str
     new: str
 
 
-def names_of(comparison: StudyComparison) -> Names:
+def names_of(comparison: StudyComparison) -> StudyNames:
     """Return the names of both studies, with A and B where they are equal."""
     old, new = comparison.old.study, comparison.new.study
-    return Names(f"{old} (A)", f"{new} (B)") if old == new else Names(old, new)
+    return StudyNames(f"{old} (A)", f"{new} (B)") if old == new else StudyNames(old, new)
 
 
 def percents(share: float) -> str:
@@ -91,7 +91,7 @@ def answer(comparison: StudyComparison) -> str:
     return f"{prefix}{text}{_absent(comparison)}."
 
 
-def _single(title: Names, group: ComparedGroup, cell: ComparedCell) -> str:
+def _single(title: StudyNames, group: ComparedGroup, cell: ComparedCell) -> str:
     """Return the result of the only shared cell."""
     name = label(cell, group)
     pair = f"{title.new} and {title.old}"

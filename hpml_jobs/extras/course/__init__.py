@@ -1,12 +1,12 @@
 """The lab of a course: its questions with their answers, and what is handed in."""
 
-from hpml_jobs.core.features import Command, Feature, Part, Section
+from hpml_jobs.core.features import Command, Feature, HelpSection, Part
 
 FEATURE = Feature(
     commands={
         "report": Command(
             "extras.course.command:report",
-            Section.RESULTS,
+            HelpSection.RESULTS,
             "report [STUDY]",
             "write a page to hand in, and its pictures",
         )

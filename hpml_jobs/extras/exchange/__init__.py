@@ -1,26 +1,26 @@
 """Studies in and out: timings from CSV files, archives, files of other tools."""
 
-from hpml_jobs.core.features import Command, Feature, Section
+from hpml_jobs.core.features import Command, Feature, HelpSection
 
 FEATURE = Feature(
     commands={
         "import": Command(
             "extras.exchange.command:import_",
-            Section.IN_AND_OUT,
+            HelpSection.IN_AND_OUT,
             "import FILE",
             "make a study from timings of another program, or from an archive",
             after="record",
         ),
         "export": Command(
             "extras.exchange.command:export",
-            Section.IN_AND_OUT,
+            HelpSection.IN_AND_OUT,
             "export [STUDY] FORMAT",
             "write it for wandb, mlflow or tensorboard, offline",
             after="import",
         ),
         "archive": Command(
             "extras.exchange.command:archive",
-            Section.IN_AND_OUT,
+            HelpSection.IN_AND_OUT,
             "archive [STUDY]",
             "pack a study into one file, without personal data",
             after="export",

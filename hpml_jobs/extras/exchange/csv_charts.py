@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.extras.exchange.csv_columns import SECONDS, STAMPS
-from hpml_jobs.extras.exchange.csv_rows import FieldError, Row, Rows, number
+from hpml_jobs.extras.exchange.csv_rows import CsvRow, FieldError, Rows, number
 
 _SEPARATOR = " - "
 _BOUNDS = ("__MIN", "__MAX")
@@ -55,12 +55,12 @@ def unfolded(table: Rows) -> Rows:
                 step = {"step": row.fields.get(axis, "")}
                 place = {"epoch": str(next(numbers))} if is_epoch else step
                 time = {curve.metric.lower(): row.fields[curve.column]}
-                rows.append(Row(row.line, {"run": curve.run} | place | time))
+                rows.append(CsvRow(row.line, {"run": curve.run} | place | time))
     columns = tuple(dict.fromkeys(name for row in rows for name in row.fields))
     return table._replace(columns=columns, rows=rows)
 
 
-def _place(row: Row, axis: str) -> float:
+def _place(row: CsvRow, axis: str) -> float:
     """Return the place of a row on the axis; of one without, in the order of the file."""
     try:
         return number(row.fields.get(axis, ""))
@@ -68,7 +68,7 @@ def _place(row: Row, axis: str) -> float:
         return row.line
 
 
-def _check_single(row: Row, curve: _Curve, header: str) -> None:
+def _check_single(row: CsvRow, curve: _Curve, header: str) -> None:
     values = {row.fields.get(f"{curve.column}{bound}") for bound in _BOUNDS} - {None}
     if values - {row.fields[curve.column]}:
         raise HpmlError(

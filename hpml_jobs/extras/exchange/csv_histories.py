@@ -13,11 +13,11 @@ from hpml_jobs.extras.exchange.csv_columns import SECONDS, STAMPS, Rules
 from hpml_jobs.extras.exchange.csv_names import EXAMPLE, NamePattern, name_pattern
 from hpml_jobs.extras.exchange.csv_rows import (
     ColumnSpec,
+    CsvRow,
+    CsvSelection,
     Fault,
     FieldError,
-    Row,
     Rows,
-    Selection,
     names_text,
     number,
     select,
@@ -82,7 +82,7 @@ _CELL_COLUMNS = ("gpus", "batch", "strategy", "nodes", "gpus_per_node", "model",
 """Columns that tell the cells of runs apart."""
 
 
-class _Run(NamedTuple):
+class _History(NamedTuple):
     """A run: its name, its first line, the fields of its cell and of its last row, its time."""
 
     name: str
@@ -111,7 +111,7 @@ def is_history(table: Rows) -> bool:
     return False
 
 
-def read_history(table: Rows, rules: Rules) -> Selection:
+def read_history(table: Rows, rules: Rules) -> CsvSelection:
     """Return the runs of a history as rows of timings, with remarks on them.
 
     What a run's cell is comes from columns, or from its name by the pattern of `rules`. Its time is
@@ -126,11 +126,11 @@ def read_history(table: Rows, rules: Rules) -> Selection:
     of_names = pattern.columns if pattern else ()
     _check_columns(table, of_names)
     selected, remarks = select(table, _OF_RUN | _OF_CELL, {"loss", "accuracy", *of_names})
-    runs: dict[str, list[Row]] = {}
+    runs: dict[str, list[CsvRow]] = {}
     for row in selected.rows:
         name = " ".join(row.fields.get("run", "").split())  # in one line
         runs.setdefault(name, []).append(row)
-    faults, read = [*selected.faults], list[_Run]()
+    faults, read = [*selected.faults], list[_History]()
     for name, rows in runs.items():
         try:
             if not name:
@@ -144,14 +144,14 @@ def read_history(table: Rows, rules: Rules) -> Selection:
             f"iterations={rules.iterations}: the runs have global batches of {min(sizes)} to "
             f"{max(sizes)} samples, so their epochs differ: give images=, or a column iterations"
         )
-    by_cell: dict[tuple[str | None, ...], list[_Run]] = {}
+    by_cell: dict[tuple[str | None, ...], list[_History]] = {}
     for run in read:
         by_cell.setdefault(_cell_key(run.cell), []).append(run)
     rows = [_row(run, n) for members in by_cell.values() for n, run in enumerate(members)]
     rows.sort(key=lambda row: row.line)
     columns = tuple(csv_columns.COLUMNS)
     remarks += [_cell_text(members) for members in by_cell.values()]
-    return Selection(
+    return CsvSelection(
         selected._replace(columns=columns, rows=rows, faults=faults), remarks + list(_remarks(read))
     )
 
@@ -177,7 +177,7 @@ def _with_aliases(table: Rows) -> Rows:
     rows = []
     for row in table.rows:
         fields = {renamed.get(name, name): text for name, text in row.fields.items()}
-        rows.append(Row(row.line, fields))
+        rows.append(CsvRow(row.line, fields))
     return table._replace(columns=tuple(renamed.get(n, n) for n in table.columns), rows=rows)
 
 
@@ -206,14 +206,14 @@ def _check_columns(table: Rows, of_names: Sequence[str]) -> None:
         )
 
 
-def _run(name: str, rows: Sequence[Row], pattern: NamePattern | None, rules: Rules) -> _Run:
+def _run(name: str, rows: Sequence[CsvRow], pattern: NamePattern | None, rules: Rules) -> _History:
     """Return a run.
 
     Raises:
         FieldError: its name does not fit the pattern, its cell changes, or its time is not known.
     """
     fields = pattern.read(name) if pattern else {}
-    texts = Row(rows[0].line, fields | _common_fields(rows))
+    texts = CsvRow(rows[0].line, fields | _common_fields(rows))
     cell = {column: str(_read(_OF_CELL[column], column, texts)) for column in texts.fields}
     missing = [column for column in ("gpus", "batch") if column not in cell]
     if missing:
@@ -235,10 +235,10 @@ def _run(name: str, rows: Sequence[Row], pattern: NamePattern | None, rules: Rul
             stamps.append(Stamp(row.line, epoch_of_stamp, step, at, last_digit))
         time = by_steps(stamps, *_iterations(cell, rules))
     last = max(zip(order, rows, strict=True))[1]
-    return _Run(name, rows[0].line, cell, last.fields, time)
+    return _History(name, rows[0].line, cell, last.fields, time)
 
 
-def _common_fields(rows: Sequence[Row]) -> dict[str, str]:
+def _common_fields(rows: Sequence[CsvRow]) -> dict[str, str]:
     """Return the fields of a run's cell, which must be the same in all rows that have them."""
     common: dict[str, tuple[int, str]] = {}
     for row in rows:
@@ -252,7 +252,7 @@ def _common_fields(rows: Sequence[Row]) -> dict[str, str]:
     return {column: text for column, (_, text) in common.items()}
 
 
-def _numbers(rows: Sequence[Row], column: str) -> list[float]:
+def _numbers(rows: Sequence[CsvRow], column: str) -> list[float]:
     """Return the numbers of a column, which each of a run's rows must have."""
     missing = sum(column not in row.fields for row in rows)
     if missing == len(rows):
@@ -265,7 +265,7 @@ def _numbers(rows: Sequence[Row], column: str) -> list[float]:
     return [float(_read(_OF_RUN[column], column, row)) for row in rows]
 
 
-def _read(spec: ColumnSpec, column: str, row: Row) -> float | int | str:
+def _read(spec: ColumnSpec, column: str, row: CsvRow) -> float | int | str:
     text = row.fields[column]
     try:
         return spec.read(text)
@@ -295,7 +295,7 @@ def _cell_key(cell: Mapping[str, str]) -> tuple[str | None, ...]:
     return tuple(values.values())
 
 
-def _row(run: _Run, repeat: int) -> Row:
+def _row(run: _History, repeat: int) -> CsvRow:
     """Return a run as a row of timings."""
     figures = {"epoch_s": str(run.time.epoch_s)}
     if run.time.iterations is not None:
@@ -303,10 +303,10 @@ def _row(run: _Run, repeat: int) -> Row:
     for name in ("loss", "accuracy"):
         if name in run.last:
             figures[name] = run.last[name]
-    return Row(run.line, {"repeat": str(repeat)} | run.cell | figures)
+    return CsvRow(run.line, {"repeat": str(repeat)} | run.cell | figures)
 
 
-def _cell_text(runs: Sequence[_Run]) -> str:
+def _cell_text(runs: Sequence[_History]) -> str:
     """Return the cell of runs, and their names."""
     cell = runs[0].cell
     words = [counted(int(cell["gpus"]), "GPU"), f"batch {cell['batch']}"]
@@ -319,7 +319,7 @@ def _cell_text(runs: Sequence[_Run]) -> str:
     return f"{', '.join(words)}: {names} {', '.join(run.name for run in runs)}"
 
 
-def _remarks(runs: Sequence[_Run]) -> Iterator[str]:
+def _remarks(runs: Sequence[_History]) -> Iterator[str]:
     """Yield how the times of runs were found."""
     by_note: dict[str, list[str]] = {}
     for run in runs:

@@ -30,7 +30,7 @@ from hpml_jobs.extras.exchange.csv_columns import (
     times,
 )
 from hpml_jobs.extras.exchange.csv_histories import is_history, read_history
-from hpml_jobs.extras.exchange.csv_rows import Fault, Row, Rows, Selection, read_rows, select
+from hpml_jobs.extras.exchange.csv_rows import CsvRow, CsvSelection, Fault, Rows, read_rows, select
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole, writing
 from hpml_jobs.study.study import Study
@@ -85,7 +85,7 @@ def read_timings(
     return _with_unique_slugs(records)
 
 
-def _timings(table: Rows, rules: Rules) -> Selection:
+def _timings(table: Rows, rules: Rules) -> CsvSelection:
     """Return the rows of timings."""
     if rules.names is not None:
         raise UsageError(f"names= is of a history of runs: {table.header} has no column run")
@@ -112,7 +112,7 @@ def _message(faults: list[Fault], file: str) -> str:
     return f"{file}: nothing was imported, {number}: {'; '.join(texts)}"
 
 
-def _record(row: Row, columns: Collection[str], file: str, rules: Rules) -> Record:
+def _record(row: CsvRow, columns: Collection[str], file: str, rules: Rules) -> Record:
     """Return the record of a row.
 
     Raises:

@@ -101,7 +101,7 @@ class ColumnSpec(NamedTuple):
         return value
 
 
-class Row(NamedTuple):
+class CsvRow(NamedTuple):
     """A row: its first line (from 1), and its fields by column; blank fields are absent."""
 
     line: int
@@ -123,7 +123,7 @@ class Rows(NamedTuple):
 
     header: str
     columns: tuple[str, ...]
-    rows: list[Row]
+    rows: list[CsvRow]
     faults: list[Fault]
     comments: list[int]
 
@@ -144,7 +144,7 @@ def read_rows(content: bytes, file: str) -> Rows:
     comments = list[int]()
     lines = list(_lines(text, comments))
     delimiter = _delimiter(next((line for line in lines if line.strip()), ""))
-    rows, faults, header, place = list[Row](), list[Fault](), None, ""
+    rows, faults, header, place = list[CsvRow](), list[Fault](), None, ""
     line = 0
     try:
         for line, fields in _records(lines, delimiter):
@@ -157,7 +157,7 @@ def read_rows(content: bytes, file: str) -> Rows:
                 faults.append(Fault(line, _wrong_width(fields, header, delimiter)))
             else:
                 pairs = zip(header, fields, strict=False)
-                rows.append(Row(line, {name: field for name, field in pairs if field}))
+                rows.append(CsvRow(line, {name: field for name, field in pairs if field}))
     except csv.Error as error:
         faults.append(Fault(line + 1, f"cannot be read from here on: {error}"))
     if header is None:
@@ -225,7 +225,7 @@ def _header(fields: Sequence[str], place: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-class Selection(NamedTuple):
+class CsvSelection(NamedTuple):
     """The rows of a file with the fields of the columns that are read, and remarks on the rest."""
 
     table: Rows
@@ -234,7 +234,7 @@ class Selection(NamedTuple):
 
 def select(
     table: Rows, columns: Mapping[str, ColumnSpec], elsewhere: Collection[str] = ()
-) -> Selection:
+) -> CsvSelection:
     """Return the fields of these columns, which may be in any order.
 
     Other columns are ignored, but not one that is probably misspelt: a name that is like that of a
@@ -257,14 +257,14 @@ def select(
     rows = []
     for row in table.rows:
         fields = {names[name]: text for name, text in row.fields.items() if names[name] in columns}
-        rows.append(Row(row.line, fields))
+        rows.append(CsvRow(row.line, fields))
     remarks = []
     if table.comments:
         remarks.append(f"comments were left out: lines {ranges_text(table.comments)}")
     if unread := [name for name in table.columns if name and names[name] not in columns]:
         remarks.append(f"columns that were not read: {names_text(unread)}")
     selected = tuple(name for name in present if name in columns)
-    return Selection(table._replace(columns=selected, rows=rows), remarks)
+    return CsvSelection(table._replace(columns=selected, rows=rows), remarks)
 
 
 def _normal(name: str) -> str:

@@ -76,7 +76,7 @@ class Stamp(NamedTuple):
     resolution_s: float
 
 
-class Interval(NamedTuple):
+class TimeInterval(NamedTuple):
     """The seconds and steps between two rows of an epoch, and the step of the second one."""
 
     seconds: float
@@ -233,7 +233,7 @@ def _with_epochs(stamps: Sequence[Stamp], iterations: int) -> list[Stamp]:
 
 
 def _check_resolution(
-    epochs: Iterable[Sequence[Interval]], resolution_s: float, notes: list[str]
+    epochs: Iterable[Sequence[TimeInterval]], resolution_s: float, notes: list[str]
 ) -> None:
     """Refuse time stamps whose last digit is too coarse, and note where it matters."""
     epochs_s = [sum(interval.seconds for interval in intervals) for intervals in epochs]
@@ -248,8 +248,8 @@ def _check_resolution(
 
 
 def _without_gaps(
-    epochs: Mapping[float, Sequence[Interval]], resolution_s: float
-) -> tuple[dict[float, list[Interval]], list[Interval]]:
+    epochs: Mapping[float, Sequence[TimeInterval]], resolution_s: float
+) -> tuple[dict[float, list[TimeInterval]], list[TimeInterval]]:
     """Return the intervals of each epoch without those that have a gap, and these.
 
     An interval has one if its steps are longer than the median of its epoch by more than the
@@ -259,14 +259,14 @@ def _without_gaps(
         FieldError: there are too many, or some are much shorter.
     """
     medians = {}
-    pairs: list[tuple[Interval, float]] = []
+    pairs: list[tuple[TimeInterval, float]] = []
     for epoch, rows in epochs.items():
         medians[epoch] = median_low(interval.step_s for interval in rows)
         pairs += [(interval, medians[epoch]) for interval in rows]
     scatter = median_low(abs(i.step_s - middle) / (middle or 1) for i, middle in pairs)
     ratio = 1 + max(TOLERANCE, SCATTER * scatter)
 
-    def has_gap(interval: Interval, middle: float) -> bool:
+    def has_gap(interval: TimeInterval, middle: float) -> bool:
         return interval.step_s > ratio * middle + 2 * resolution_s / interval.steps
 
     gaps = [interval for interval, middle in pairs if has_gap(interval, middle)]
@@ -282,7 +282,7 @@ def _without_gaps(
     return kept, gaps
 
 
-def _check_slowdown(step_s: float, intervals: Sequence[Interval], resolution_s: float) -> None:
+def _check_slowdown(step_s: float, intervals: Sequence[TimeInterval], resolution_s: float) -> None:
     """Refuse a time of a step that the fastest intervals of the run contradict."""
     fastest = sorted((i.seconds + resolution_s) / i.steps for i in intervals)
     if step_s > SLOWDOWN * fastest[len(fastest) // 10]:
@@ -406,15 +406,15 @@ def _check_epochs(
         )
 
 
-def _intervals(stamps: Sequence[Stamp]) -> list[Interval]:
+def _intervals(stamps: Sequence[Stamp]) -> list[TimeInterval]:
     """Return the intervals between the rows of an epoch."""
     return [
-        Interval(after.at_s - before.at_s, after.step - before.step, after.step)
+        TimeInterval(after.at_s - before.at_s, after.step - before.step, after.step)
         for before, after in pairwise(stamps)
     ]
 
 
-def _gaps_text(gaps: Sequence[Interval], step_s: float) -> str:
+def _gaps_text(gaps: Sequence[TimeInterval], step_s: float) -> str:
     """Return how long the gaps were without the steps in them, and where the longest was."""
     seconds = [gap.seconds - gap.steps * step_s for gap in gaps]
     longest = max(seconds)

@@ -65,7 +65,7 @@ class Iteration(NamedTuple):
         return {f"iteration/{name}": value for name, value in numbers.items()}
 
 
-class Run(Value, frozen=True, kw_only=True):
+class ExportedRun(Value, frozen=True, kw_only=True):
     """One record as a run. The same record of the same study has the same `id`.
 
     `started_s` is in seconds since 1970; of imported timings it is the time of the import. `config`
@@ -97,13 +97,13 @@ class ExportedStudy(NamedTuple):
     """A study to export; `notes` say what is not in it."""
 
     name: str
-    runs: list[Run]
+    runs: list[ExportedRun]
     notes: list[str]
 
 
 def exported(study: Study, report: Report) -> ExportedStudy:
     """Return a study's records as runs, in the order of the report."""
-    runs: dict[str, Run] = {}
+    runs: dict[str, ExportedRun] = {}
     notes, without = [], list(report.unplaced)
     for group in report.groups:
         rows = {slug: row for row in group.source.rows for slug in row.cells}
@@ -133,9 +133,9 @@ def _run(
     row: Row | None,
     record: Record,
     history: tuple[Iteration, ...],
-) -> Run:
+) -> ExportedRun:
     identity = f"{study.name}/{record.slug}/{record.attempt.id}"
-    return Run(
+    return ExportedRun(
         id=hashlib.sha256(identity.encode()).hexdigest()[:16],
         name=record.slug,
         study=study.name,

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from hpml_jobs.core.cell import Outcome
-from hpml_jobs.extras.exchange.runs import ExportedStudy, Run, Written, needs
+from hpml_jobs.extras.exchange.runs import ExportedRun, ExportedStudy, Written, needs
 
 # Read when the package is imported: it would report its use, and each step of making the store.
 os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_LOGGING_LEVEL": "WARNING"}
@@ -42,7 +42,7 @@ def write(study: ExportedStudy, folder: Path) -> Written:
     return Written(f"{len(study.runs)} runs", f"mlflow ui --backend-store-uri {shlex.quote(uri)}")
 
 
-def _write_run(client: MlflowClient, experiment: str, run: Run) -> None:
+def _write_run(client: MlflowClient, experiment: str, run: ExportedRun) -> None:
     earlier = client.search_runs([experiment], f"tags.`{RUN_ID}` = '{run.id}'")
     if earlier:
         number = earlier[0].info.run_id
@@ -58,7 +58,7 @@ def _write_run(client: MlflowClient, experiment: str, run: Run) -> None:
     client.set_terminated(number, status, end_time=round(1_000 * run.ended_s))
 
 
-def _new_run(client: MlflowClient, experiment: str, run: Run) -> str:
+def _new_run(client: MlflowClient, experiment: str, run: ExportedRun) -> str:
     """Return MLflow's id of a new run with its parameters and history."""
     tags = {RUN_ID: run.id, "study": run.study, "workload": run.workload}
     new_run = client.create_run(

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
-from hpml_jobs.extras.exchange.runs import ExportedStudy, Run, Written, needs
+from hpml_jobs.extras.exchange.runs import ExportedRun, ExportedStudy, Written, needs
 
 with needs("tensorboard"):
     from tensorboard.compat.proto.event_pb2 import Event
@@ -40,7 +40,7 @@ def write(study: ExportedStudy, folder: Path) -> Written:
     return Written(f"{len(runs)} runs as event files", command)
 
 
-def _domain(name: str, runs: Iterable[Run]) -> hparams.Discrete:
+def _domain(name: str, runs: Iterable[ExportedRun]) -> hparams.Discrete:
     """Return the values of a setting in all runs: TensorBoard offers them as filters."""
     values = {run.config[name] for run in runs if name in run.config}
     if not all(isinstance(value, bool | str) for value in values):
@@ -59,7 +59,7 @@ def _write_events(folder: Path, events: Iterable[Event]) -> None:
     writer.close()
 
 
-def _events(run: Run) -> Iterable[Event]:
+def _events(run: ExportedRun) -> Iterable[Event]:
     start_s, end_s = run.started_s, run.ended_s
     session = hparams.hparams_pb(run.config, trial_id=run.id, start_time_secs=start_s)
     yield Event(wall_time=start_s, summary=session)

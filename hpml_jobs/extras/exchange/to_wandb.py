@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 from hpml_jobs.core.cell import Outcome
-from hpml_jobs.extras.exchange.runs import ExportedStudy, Run, Written, needs
+from hpml_jobs.extras.exchange.runs import ExportedRun, ExportedStudy, Written, needs
 
 # Read when the package is imported; with error reporting it looks up a host even if offline.
 os.environ |= {"WANDB_MODE": "offline", "WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true"}
@@ -29,7 +29,7 @@ def write(study: ExportedStudy, folder: Path) -> Written:
     return Written(f"{len(study.runs)} offline runs", f"wandb sync {files}")
 
 
-def _write_run(run: Run, folder: Path) -> None:
+def _write_run(run: ExportedRun, folder: Path) -> None:
     settings = wandb.Settings(
         console="off",
         disable_code=True,

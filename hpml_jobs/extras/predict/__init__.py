@@ -1,12 +1,12 @@
 """Predictions of iterations that were not measured, each with a band and its skill."""
 
-from hpml_jobs.core.features import Command, Feature, Part, Section
+from hpml_jobs.core.features import Command, Feature, HelpSection, Part
 
 FEATURE = Feature(
     commands={
         "predict": Command(
             "extras.predict.command:predict",
-            Section.RESULTS,
+            HelpSection.RESULTS,
             "predict [STUDY] KEY=VALUE",
             "predict sizes that were not measured, each with a band",
             after="choose",

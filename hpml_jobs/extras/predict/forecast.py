@@ -12,13 +12,13 @@ from hpml_jobs.extras.predict.model import (
     Axis,
     CannotPredictError,
     Estimate,
-    LeftOut,
+    LeftOutCell,
     Skill,
     log_errors_per_step,
     no_change_s,
     width,
 )
-from hpml_jobs.extras.predict.place import Kind, Observation, Target, series_of, singles_of
+from hpml_jobs.extras.predict.place import MeasuredPlace, SeriesKind, Target, series_of, singles_of
 from hpml_jobs.extras.predict.rates import estimate
 
 COVERAGE = 0.9
@@ -77,7 +77,7 @@ class Forecast(Value, frozen=True, kw_only=True):
     """
 
     conditions: dict[str, str]
-    observations: tuple[Observation, ...]
+    observations: tuple[MeasuredPlace, ...]
     predictions: tuple[Prediction, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     notes: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ CommandOf = Callable[[Target], str | None]
 
 
 def predict(
-    observations: Sequence[Observation],
+    observations: Sequence[MeasuredPlace],
     targets: Iterable[Target],
     command_of: CommandOf = lambda _: None,
 ) -> list[Prediction | Refusal]:
@@ -98,14 +98,14 @@ def predict(
     to measure, by a command where there is one.
     """
     series = series_of(observations)
-    first: dict[tuple[Kind, str, Setup], Target] = {}
+    first: dict[tuple[SeriesKind, str, Setup], Target] = {}
 
     @cache
-    def cells_of(kind: Kind) -> list[Observation]:
+    def cells_of(kind: SeriesKind) -> list[MeasuredPlace]:
         return [*singles_of(observations, kind.path), *series.get(kind, ())]
 
     @cache
-    def skill_of(kind: Kind, axis: Axis) -> Skill | None:
+    def skill_of(kind: SeriesKind, axis: Axis) -> Skill | None:
         return skill_along(cells_of(kind), axis)
 
     def refusal(target: Target, fault: CannotPredictError) -> Refusal:
@@ -133,13 +133,13 @@ def predict(
     return [predicted(target) for target in targets]
 
 
-def skill_along(cells: Sequence[Observation], axis: Axis) -> Skill | None:
+def skill_along(cells: Sequence[MeasuredPlace], axis: Axis) -> Skill | None:
     """Return the errors along one axis; None where nothing can be left out."""
     points = tuple(_left_out(cells, axis))
     return Skill(how=HOW[axis], points=points) if points else None
 
 
-def _left_out(cells: Sequence[Observation], axis: Axis) -> Iterator[LeftOut]:
+def _left_out(cells: Sequence[MeasuredPlace], axis: Axis) -> Iterator[LeftOutCell]:
     """Yield every cell that smaller ones at its batch predict along an axis alone.
 
     At another batch, it is predicted from all cells there, too.
@@ -157,7 +157,7 @@ def _left_out(cells: Sequence[Observation], axis: Axis) -> Iterator[LeftOut]:
         except CannotPredictError:
             continue
         if not by_model.is_null and [step.axis for step in by_model.steps] == [axis]:
-            yield LeftOut(
+            yield LeftOutCell(
                 observation=cell,
                 model_s=by_model.step_s,
                 null_s=null_s,

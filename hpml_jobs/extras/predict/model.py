@@ -24,7 +24,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from hpml_jobs.core.value import Value
-from hpml_jobs.extras.predict.place import Observation, Target
+from hpml_jobs.extras.predict.place import MeasuredPlace, Target
 
 
 class Axis(StrEnum):
@@ -43,7 +43,7 @@ HOW = {
 """What is left out to try an axis and what it is predicted from, in words."""
 
 
-class Step(NamedTuple):
+class ModelStep(NamedTuple):
     """A part of the way from the measured places to a target: along an axis, so far.
 
     `errors` per root of the distance (see `width`) are known before any cell is left out: of the
@@ -64,7 +64,7 @@ class Estimate(NamedTuple):
     """
 
     step_s: float
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ModelStep, ...] = ()
     doubt: float = 0.0
     other_times_s: tuple[float, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class CannotPredictError(Exception):
         self.wanted = wanted
 
 
-def no_change_s(cells: Iterable[Observation], target: Target) -> float:
+def no_change_s(cells: Iterable[MeasuredPlace], target: Target) -> float:
     """Return the null: the time of the largest measured size that is not larger, at this batch.
 
     Raises:
@@ -110,13 +110,13 @@ _QUANTILES = (
 """95 % quantiles of Student's t for 1, 2, … 20 degrees of freedom."""
 
 
-class LeftOut(Value, frozen=True, kw_only=True):
+class LeftOutCell(Value, frozen=True, kw_only=True):
     """A measured place that was predicted from others only, by the model and by the null.
 
     `distance` is how far it lies from those others, as `Step.distance`.
     """
 
-    observation: Observation
+    observation: MeasuredPlace
     model_s: float
     null_s: float
     distance: float = 1.0
@@ -163,7 +163,7 @@ class Skill(Value, frozen=True, kw_only=True):
     """
 
     how: str
-    points: tuple[LeftOut, ...]
+    points: tuple[LeftOutCell, ...]
 
     @property
     def model(self) -> Errors:
@@ -196,7 +196,7 @@ def width(distance: float, errors: Sequence[float]) -> float:
     return quantile * spread * math.sqrt(max(distance, 1.0))
 
 
-def log_errors_per_step(points: Iterable[LeftOut], *, of_null: bool = False) -> list[float]:
+def log_errors_per_step(points: Iterable[LeftOutCell], *, of_null: bool = False) -> list[float]:
     """Return the logarithms of measured over predicted per step, of the model or of the null."""
     errors = []
     for point in points:

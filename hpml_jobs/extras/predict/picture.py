@@ -51,7 +51,7 @@ class Predicted(NamedTuple):
     skill: Skill | None
 
 
-class Line(NamedTuple):
+class PredictedLine(NamedTuple):
     """The throughput of a strategy at one batch, by GPUs; `unit` is what it counts."""
 
     measured: Series
@@ -77,7 +77,7 @@ def prediction(groups: Sequence[ConditionGroup], forecasts: Sequence[Forecast]) 
     keys, device = series.keys(groups), groups[0].device
     gpu, gpus = captions.unit(device), captions.units(device)
 
-    def draw(axis: Axes, panel: Panel[list[Line]]) -> list[str]:
+    def draw(axis: Axes, panel: Panel[list[PredictedLine]]) -> list[str]:
         for line in panel.data[: series.LINES]:
             _draw(axis, line, keys)
         sizes = [p.gpus for line in panel.data for p in line.measured.points]
@@ -117,7 +117,7 @@ def prediction(groups: Sequence[ConditionGroup], forecasts: Sequence[Forecast]) 
     )
 
 
-def _lines(group: ConditionGroup, forecast: Forecast, batch: int) -> Iterator[Line]:
+def _lines(group: ConditionGroup, forecast: Forecast, batch: int) -> Iterator[PredictedLine]:
     """Yield a line for each strategy and treatment of which something is predicted at a batch."""
     workload = group.a_cell.workload
     per_sample = workload.units_per_sample  # None: a custom workload of tokens may not say it
@@ -145,10 +145,10 @@ def _lines(group: ConditionGroup, forecast: Forecast, batch: int) -> Iterator[Li
             and o.kind.treatment == treatment
         ]
         predicted.sort(key=lambda point: point.gpus)
-        yield Line(series.make(strategy.value, treatment, batch, points), predicted, unit)
+        yield PredictedLine(series.make(strategy.value, treatment, batch, points), predicted, unit)
 
 
-def _draw(axis: Axes, line: Line, keys: series.Keys) -> None:
+def _draw(axis: Axes, line: PredictedLine, keys: series.Keys) -> None:
     """Draw what was measured, and from its last point below them what is predicted."""
     series.draw(axis, [line.measured], keys)
     colour = keys.look(line.measured).colour

@@ -12,7 +12,7 @@ from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.value import Value
 
 
-class Kind(NamedTuple):
+class SeriesKind(NamedTuple):
     """What all observations of a series share: strategy, training path and treatment."""
 
     strategy: Strategy
@@ -47,10 +47,10 @@ class Target(Value, frozen=True, kw_only=True):
         return self.place.setup.strategy
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> SeriesKind:
         """What it shares with the observations of its series."""
         setup = self.place.setup
-        return Kind(setup.strategy, setup.path, setup.treatment)
+        return SeriesKind(setup.strategy, setup.path, setup.treatment)
 
     @property
     def gpus_per_node(self) -> int:
@@ -63,7 +63,7 @@ class Target(Value, frozen=True, kw_only=True):
         return self.gpus * self.batch * self.accumulate
 
 
-class Observation(Target, frozen=True, kw_only=True):
+class MeasuredPlace(Target, frozen=True, kw_only=True):
     """A measured place, which is a target too once it is left out: medians over its runs."""
 
     step_s: float
@@ -105,16 +105,16 @@ def distance(target: Target, nearest: Target) -> float:
     return (gpus + nodes) * max(nodes, 1.0) + batch
 
 
-def series_of(observations: Sequence[Observation]) -> dict[Kind, list[Observation]]:
+def series_of(observations: Sequence[MeasuredPlace]) -> dict[SeriesKind, list[MeasuredPlace]]:
     """Return the measured cells on several GPUs by strategy, path and treatment."""
-    series: dict[Kind, list[Observation]] = {}
+    series: dict[SeriesKind, list[MeasuredPlace]] = {}
     for cell in observations:
         if cell.gpus > 1:
             series.setdefault(cell.kind, []).append(cell)
     return series
 
 
-def singles_of(observations: Sequence[Observation], path: str) -> list[Observation]:
+def singles_of(observations: Sequence[MeasuredPlace], path: str) -> list[MeasuredPlace]:
     """Return the plain loop on one GPU with a training path."""
     baseline = baseline_setup(path)
     return [cell for cell in observations if cell.place.setup == baseline]

@@ -8,7 +8,7 @@ from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.strategies import BASELINE, Strategy
 from hpml_jobs.core.value import Value
 from hpml_jobs.extras.predict.forecast import CommandOf
-from hpml_jobs.extras.predict.place import Observation, Target, changed, series_of
+from hpml_jobs.extras.predict.place import MeasuredPlace, Target, changed, series_of
 
 MOST_GPUS = 1024
 """The largest number of GPUs that is predicted."""
@@ -75,7 +75,7 @@ def nodes_for(gpus: int, question: Question, gpus_per_node: int) -> int:
 
 def targets_of(
     question: Question,
-    observations: Sequence[Observation],
+    observations: Sequence[MeasuredPlace],
     gpus_per_node: int,
     command_of: CommandOf = lambda _: None,
 ) -> list[Target]:
@@ -107,7 +107,7 @@ def targets_of(
 
 
 def _of_series(
-    question: Question, cells: Sequence[Observation], gpus_per_node: int
+    question: Question, cells: Sequence[MeasuredPlace], gpus_per_node: int
 ) -> Iterator[Target]:
     """Yield the targets of a series by size and batch."""
     measured = {cell.place for cell in cells}
@@ -120,7 +120,7 @@ def _of_series(
 
 
 def _sizes(
-    question: Question, cells: Iterable[Observation], gpus_per_node: int
+    question: Question, cells: Iterable[MeasuredPlace], gpus_per_node: int
 ) -> list[tuple[int, int]]:
     """Return the GPUs and nodes of the targets.
 

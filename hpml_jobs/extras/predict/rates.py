@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from hpml_jobs.core.text import percent_text
 from hpml_jobs.extras.predict import least_squares
-from hpml_jobs.extras.predict.model import Axis, CannotPredictError, Estimate, Step, width
-from hpml_jobs.extras.predict.place import Observation, Target, alone, changed
+from hpml_jobs.extras.predict.model import Axis, CannotPredictError, Estimate, ModelStep, width
+from hpml_jobs.extras.predict.place import MeasuredPlace, Target, alone, changed
 
 FAR = 4
 """Ratio to the measured size from which on a prediction is marked."""
@@ -53,7 +53,7 @@ PRIOR_POINTS = 8
 """Left-out places that `SPREAD` counts as."""
 
 
-def estimate(observations: Sequence[Observation], target: Target) -> Estimate:
+def estimate(observations: Sequence[MeasuredPlace], target: Target) -> Estimate:
     """Return the time of a target by the shortest way to it.
 
     `observations` are those of its series and the plain loop, of which no two are at one place.
@@ -87,20 +87,20 @@ def estimate(observations: Sequence[Observation], target: Target) -> Estimate:
         raise
 
 
-def _smaller(observations: Iterable[Observation], target: Target) -> list[Observation]:
+def _smaller(observations: Iterable[MeasuredPlace], target: Target) -> list[MeasuredPlace]:
     """Return the observations at the batch of the target on fewer GPUs, the largest last."""
     fewer = [o for o in observations if o.batch == target.batch and o.gpus < target.gpus]
     return sorted(fewer, key=lambda o: o.gpus)
 
 
 def _from_another_batch(
-    observations: Sequence[Observation], target: Target, smaller: Sequence[Observation]
+    observations: Sequence[MeasuredPlace], target: Target, smaller: Sequence[MeasuredPlace]
 ) -> Estimate | None:
     """Return the time from the nearest other batch that has, or lets predict, the target's size.
 
     A batch at which this size is measured is preferred.
     """
-    by_batch: dict[int, list[Observation]] = {}
+    by_batch: dict[int, list[MeasuredPlace]] = {}
     for observation in observations:
         by_batch.setdefault(observation.batch, []).append(observation)
     by_batch.pop(target.batch)
@@ -111,7 +111,7 @@ def _from_another_batch(
         there = _there(by_batch[batch], changed(target, batch=batch))
         if base and there:
             doublings = abs(math.log2(target.batch / batch))
-            step = Step(Axis.TRANSFER, doublings, known_errors(Axis.TRANSFER))
+            step = ModelStep(Axis.TRANSFER, doublings, known_errors(Axis.TRANSFER))
             other_base_s = sizes[base.gpus, base.nodes]
             here = at_batch(base.step_s, other_base_s, there.step_s)
             other_times_s = [
@@ -128,7 +128,7 @@ def _from_another_batch(
     return min(ways, key=lambda way: len(way.steps), default=None)
 
 
-def _transfer_remarks(target: Target, batch: int, step: Step, doubt: float) -> Iterator[str]:
+def _transfer_remarks(target: Target, batch: int, step: ModelStep, doubt: float) -> Iterator[str]:
     """Yield that the cost of another batch decides, where the other form is outside the band."""
     if doubt <= width(step.distance, step.errors):
         return
@@ -143,7 +143,7 @@ def _transfer_remarks(target: Target, batch: int, step: Step, doubt: float) -> I
     )
 
 
-def _there(series: Sequence[Observation], target: Target) -> Estimate | None:
+def _there(series: Sequence[MeasuredPlace], target: Target) -> Estimate | None:
     """Return the time of a target at its batch: as measured, or from other sizes."""
     for observation in series:
         if (observation.gpus, observation.nodes) == (target.gpus, target.nodes):
@@ -154,7 +154,7 @@ def _there(series: Sequence[Observation], target: Target) -> Estimate | None:
         return None
 
 
-def _grown(series: Sequence[Observation], target: Target) -> Estimate:
+def _grown(series: Sequence[MeasuredPlace], target: Target) -> Estimate:
     """Return the time from other sizes at the batch of the target.
 
     Raises:
@@ -173,7 +173,7 @@ def _grown(series: Sequence[Observation], target: Target) -> Estimate:
     return grown._replace(remarks=(*grown.remarks, *remarks))
 
 
-def _check_sizes(series: Sequence[Observation], target: Target, counts: Sequence[int]) -> None:
+def _check_sizes(series: Sequence[MeasuredPlace], target: Target, counts: Sequence[int]) -> None:
     """Refuse a target that the measured numbers of GPUs, or of nodes, do not reach."""
     per_node = target.gpus_per_node
     if target.nodes > 1 and (not counts or counts[-1] == 1):
@@ -226,7 +226,7 @@ def in_node(times_s: Mapping[int, float], gpus: int) -> Estimate:
     beyond, is_short = gpus > last, len(sizes) < FEWEST_SIZES
     if beyond and is_short and last < LEAST_OF_TWO:
         remark = f"two sizes up to {last} GPUs show no trend: this is the time on {last} GPUs"
-        step = Step(Axis.GPUS, doublings, known_errors(Axis.GPUS))
+        step = ModelStep(Axis.GPUS, doublings, known_errors(Axis.GPUS))
         most_s = _more_gpus(times_s, gpus)
         return Estimate(
             times_s[last], (step,), other_times_s=(most_s,), remarks=(remark,), is_null=True
@@ -249,7 +249,7 @@ def in_node(times_s: Mapping[int, float], gpus: int) -> Estimate:
             remarks.append(_no_levelling(linear_s / step_s, last, gpus))
             doubt = abs(math.log(step_s / _by_doublings(times_s, gpus)))
     errors = (*_residuals(fit, len(sizes)), *known_errors(Axis.GPUS))
-    step = Step(Axis.GPUS, doublings, errors)
+    step = ModelStep(Axis.GPUS, doublings, errors)
     other_times_s = (times_s[last], _more_gpus(times_s, gpus)) if beyond else ()
     return Estimate(step_s, (step,), doubt, other_times_s, tuple(remarks))
 
@@ -337,7 +337,7 @@ def over_nodes(times_s: Mapping[int, float], nodes: int) -> Estimate:
             f"measured: measure {2 * counts[-1]} nodes"
         )
     doublings = math.log2(nodes / largest_below(times_s, nodes))
-    step = Step(Axis.NODES, doublings**2, known_errors(Axis.NODES))
+    step = ModelStep(Axis.NODES, doublings**2, known_errors(Axis.NODES))
     return Estimate(step_s, (step,), doubt, other_times_s, tuple(remarks))
 
 

@@ -10,7 +10,7 @@ from hpml_jobs.core.conditions import CPU_COUNT
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.extras.predict.forecast import Forecast, Prediction, Refusal, predict
-from hpml_jobs.extras.predict.place import Observation, Target, changed, distance, series_of
+from hpml_jobs.extras.predict.place import MeasuredPlace, Target, changed, distance, series_of
 from hpml_jobs.extras.predict.question import Question, targets_of
 from hpml_jobs.report.frame.builder import GroupContext
 from hpml_jobs.results.groups import ConditionGroup
@@ -89,7 +89,7 @@ def forecast(
     )
 
 
-def observations(group: ConditionGroup) -> tuple[Observation, ...]:
+def observations(group: ConditionGroup) -> tuple[MeasuredPlace, ...]:
     """Return the rows of a group as observations.
 
     Left out are those whose times a check calls wrong, and processes that took turns on CPUs.
@@ -102,7 +102,7 @@ def observations(group: ConditionGroup) -> tuple[Observation, ...]:
     return tuple(of_row for of_row in of_rows if of_row is not None)
 
 
-def observation(row: Row, cells: Sequence[str], *, is_imported: bool) -> Observation | None:
+def observation(row: Row, cells: Sequence[str], *, is_imported: bool) -> MeasuredPlace | None:
     """Return what a row measured in these cells; None without a duration of an iteration.
 
     The rate of an imported row is enough for one. Where its samples are tokens, a batch counts
@@ -117,7 +117,7 @@ def observation(row: Row, cells: Sequence[str], *, is_imported: bool) -> Observa
         step_s = row.global_batch * timing.epoch_s / timing.samples
     if step_s is None:
         return None
-    return Observation(
+    return MeasuredPlace(
         place=row.place,
         accumulate=row.accumulate,
         step_s=step_s,
@@ -146,7 +146,7 @@ def epoch_s(group: ConditionGroup, forecast: Forecast, prediction: Prediction) -
     alike = [o for o in forecast.observations if o.kind.path == target.kind.path]
     of_strategy = [o for o in alike if o.strategy is target.strategy]
 
-    def nearness(observation: Observation) -> tuple[float, int]:
+    def nearness(observation: MeasuredPlace) -> tuple[float, int]:
         return distance(target, observation), -observation.gpus
 
     near = min(of_strategy or alike, key=nearness)
@@ -156,7 +156,7 @@ def epoch_s(group: ConditionGroup, forecast: Forecast, prediction: Prediction) -
 
 def gpus_per_node(
     group: ConditionGroup,
-    measured: Sequence[Observation],
+    measured: Sequence[MeasuredPlace],
     question: Question,
     cluster: Cluster | None,
 ) -> int | None:
@@ -212,7 +212,7 @@ def command_of(place: Target, cluster: Cluster | None, commands: Sequence[str]) 
     return command_with(commands, keys, without=("accumulate",))
 
 
-def _notes(group: ConditionGroup, measured: Sequence[Observation]) -> Iterator[str]:
+def _notes(group: ConditionGroup, measured: Sequence[MeasuredPlace]) -> Iterator[str]:
     """Yield which cells of the group are not used, and which a check doubts."""
     used = {slug for cell in measured for slug in cell.cells}
     failed = [row for row in group.timed if not used & {*row.cells}]
@@ -236,7 +236,7 @@ def _slugs(rows: Iterable[Row]) -> Iterator[str]:
 
 
 def _without_series(
-    measured: Sequence[Observation], cluster: Cluster | None, commands: Sequence[str]
+    measured: Sequence[MeasuredPlace], cluster: Cluster | None, commands: Sequence[str]
 ) -> Refusal | None:
     """Return why nothing can be predicted without a cell on several GPUs; None without any cell."""
     if not measured:

@@ -16,7 +16,7 @@ from hpml_jobs.core.workload import Workload
 from hpml_jobs.extras.predict import rules
 from hpml_jobs.extras.predict.forecast import COVERAGE, Forecast, Method, Prediction, Refusal
 from hpml_jobs.extras.predict.model import Errors
-from hpml_jobs.extras.predict.place import Observation, Target
+from hpml_jobs.extras.predict.place import MeasuredPlace, Target
 from hpml_jobs.extras.predict.question import Question
 from hpml_jobs.extras.predict.rules import forecast
 from hpml_jobs.report.frame import captions
@@ -394,7 +394,7 @@ def _place(target: Target) -> dict[str, Any]:
     }
 
 
-def _measured(observation: Observation) -> dict[str, Any]:
+def _measured(observation: MeasuredPlace) -> dict[str, Any]:
     return {
         **_place(observation),
         "step_s": observation.step_s,

@@ -13,7 +13,7 @@ from hpml_jobs.extras.quantization.layers import (
     INT8_MIN,
     INT32_MAX,
     Chain,
-    Stage,
+    LayerStage,
     Weights,
     apply,
     count_clipped,
@@ -102,7 +102,7 @@ class IntegerLayer:
     """
 
     def __init__(
-        self, stage: Stage, weights: Weights, input_scale: Tensor, output_scale: Tensor
+        self, stage: LayerStage, weights: Weights, input_scale: Tensor, output_scale: Tensor
     ) -> None:
         self.name, self.layer, self.then = stage.name, stage.layer, stage.then
         self.weights, self.input_scale, self.output_scale = weights, input_scale, output_scale

@@ -29,7 +29,7 @@ CALIBRATION_BYTES = 500_000_000
 """Memory for the calibration images at most; the outputs of every layer are kept too."""
 
 
-class Stage(NamedTuple):
+class LayerStage(NamedTuple):
     """A layer with weights, and the modules between it and the next such layer."""
 
     name: str
@@ -45,7 +45,7 @@ class Chain(NamedTuple):
     """A network as a sequence of stages; `entry` are the modules before the first layer."""
 
     entry: tuple[nn.Module, ...]
-    stages: tuple[Stage, ...]
+    stages: tuple[LayerStage, ...]
 
     def enter(self, images: Tensor) -> Tensor:
         """Return the input of the first layer in fp32."""
@@ -86,7 +86,7 @@ def chain(model: nn.Module) -> Chain:
     if not layers:
         raise HpmlError(f"the network has no layer with weights: {SUPPORTED}")
     return Chain(
-        tuple(entry), tuple(Stage(name, layer, tuple(then)) for name, layer, then in layers)
+        tuple(entry), tuple(LayerStage(name, layer, tuple(then)) for name, layer, then in layers)
     )
 
 
@@ -298,7 +298,7 @@ def quantize_weights(name: str, layer: Weighted, scheme: Scheme) -> Weights:
     return Weights(to_int8(title, integers), scale, count_clipped(integers))
 
 
-def dequantize(stage: Stage, weights: Weights) -> Stage:
+def dequantize(stage: LayerStage, weights: Weights) -> LayerStage:
     """Return the stage in fp32 with the values of the integer weights."""
     layer = copy.deepcopy(stage.layer)
     layer.weight = nn.Parameter(weights.values, requires_grad=False)
@@ -308,7 +308,7 @@ def dequantize(stage: Stage, weights: Weights) -> Stage:
 INPUT = "input"
 
 
-class Profile(NamedTuple):
+class ActivationProfile(NamedTuple):
     """The spreads, weights first, and by name the statistics of the input and of layer outputs."""
 
     spreads: tuple[Spread, ...]
@@ -316,7 +316,7 @@ class Profile(NamedTuple):
 
 
 @torch.no_grad()
-def profile(network: Chain, images: Sequence[Tensor], percentile: float) -> Profile:
+def profile(network: Chain, images: Sequence[Tensor], percentile: float) -> ActivationProfile:
     """Run the network layer by layer on batches of calibration images.
 
     Raises:
@@ -335,7 +335,7 @@ def profile(network: Chain, images: Sequence[Tensor], percentile: float) -> Prof
         values = torch.cat([batch.reshape(-1) for batch in batches]).reshape(1, -1)
         activations[name] = statistics(describe_outputs(name), values, percentile)
         spreads.append(_spread(name, SpreadOf.ACTIVATIONS, values, activations[name]))
-    return Profile(tuple(spreads), activations)
+    return ActivationProfile(tuple(spreads), activations)
 
 
 def describe_outputs(name: str) -> str:

@@ -22,7 +22,7 @@ ACCURACY = (
 )
 
 
-class Step(NamedTuple):
+class PlottedStep(NamedTuple):
     """A step of quantization, and the accuracies after it, each with the number of its network."""
 
     label: str
@@ -38,17 +38,17 @@ def quantization(groups: Sequence[ConditionGroup]) -> Picture | None:
     """Plot the accuracy by step, a colour per network; None if none was quantized."""
     networks = quantized(groups)
     drawn_runs = networks[: len(style.COLOURS)]
-    steps: dict[str, Step] = {}
+    steps: dict[str, PlottedStep] = {}
     for network, runs in enumerate(drawn_runs):
         for result in results(runs):
             label = result.what  # not its title: the label is the same for all networks
             if result.bound:
                 label += f" ({result.bound}, {result.scales})"
-            step = steps.setdefault(label, Step(label, []))
+            step = steps.setdefault(label, PlottedStep(label, []))
             if mean := result.accuracy:
                 step.accuracies.append((network, mean))
 
-    def draw(axis: Axes, steps: Sequence[Step]) -> list[str]:
+    def draw(axis: Axes, steps: Sequence[PlottedStep]) -> list[str]:
         axis.grid(visible=True, axis="y")
         texts = []
         for network, (runs, colour) in enumerate(zip(drawn_runs, style.COLOURS, strict=False)):

@@ -25,8 +25,8 @@ from torch.utils.data import Subset
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.extras.quantization.integer import IntegerNetwork
 from hpml_jobs.extras.quantization.layers import (
+    ActivationProfile,
     Chain,
-    Profile,
     Scheme,
     Weights,
     chain,
@@ -41,10 +41,10 @@ from hpml_jobs.extras.quantization.values import (
     Bound,
     Implementation,
     Latency,
+    QuantizationStep,
     Quantized,
     QuantizedParts,
-    Reference,
-    Step,
+    TorchReference,
 )
 from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.loaders import test_loader
@@ -118,7 +118,9 @@ def quantize(
     variants, impossible = _possible_variants(network, distributions, settings)
     size = WORD * sum(parameter.numel() for parameter in model.parameters())
     correct, samples = _count_correct(model, test), _count_images(test)
-    steps = [Step(what=QuantizedParts.NONE, correct=correct, samples=samples, bytes=size)]
+    steps = [
+        QuantizationStep(what=QuantizedParts.NONE, correct=correct, samples=samples, bytes=size)
+    ]
     for what in (QuantizedParts.WEIGHTS, QuantizedParts.ALL):
         steps += [variant_step(network, variant, test, what) for variant in variants]
     with one_thread():
@@ -137,7 +139,7 @@ def quantize(
 
 
 def _possible_variants(
-    network: Chain, distributions: Profile, settings: Quantize
+    network: Chain, distributions: ActivationProfile, settings: Quantize
 ) -> tuple[list[Variant], list[str]]:
     """Return the network under every possible scheme, and the reasons why others are impossible.
 
@@ -157,7 +159,7 @@ def _possible_variants(
     return variants, list(dict.fromkeys(map(str, errors)))
 
 
-def make_variant(network: Chain, distributions: Profile, scheme: Scheme) -> Variant:
+def make_variant(network: Chain, distributions: ActivationProfile, scheme: Scheme) -> Variant:
     """Quantize the network's weights and activations under one scheme.
 
     Raises:
@@ -175,7 +177,7 @@ def make_variant(network: Chain, distributions: Profile, scheme: Scheme) -> Vari
 
 def variant_step(
     network: Chain, variant: Variant, test: Sequence[Batch], what: QuantizedParts
-) -> Step:
+) -> QuantizationStep:
     """Evaluate int8 weights; with QuantizedParts.ALL also int8 activations and int32 biases.
 
     The stored bytes are 1 per weight, 4 per bias and per scale of weights; with all parts also per
@@ -190,7 +192,7 @@ def variant_step(
     else:
         dequantized = tuple(dequantize(stage, variant.weights[stage.name]) for stage in stages)
         outputs = network._replace(stages=dequantized).outputs
-    return Step(
+    return QuantizationStep(
         what=what,
         bound=variant.scheme.bound,
         per_channel=variant.scheme.per_channel,
@@ -203,14 +205,14 @@ def variant_step(
 
 def compare_with_torch(
     model: nn.Module, ours: IntegerNetwork, calibration: Sequence[Batch], test: Sequence[Batch]
-) -> tuple[Reference | None, list[Latency], list[str]]:
+) -> tuple[TorchReference | None, list[Latency], list[str]]:
     """Return torch's own quantization, the latency of all networks, and reasons for what failed."""
     batches = batches_of(test[0][0])
     latencies = [measure_latency(Implementation.FP32, model, batch) for batch in batches]
     latencies += [measure_latency(Implementation.OURS, ours, batch) for batch in batches]
     try:
         converted = convert(model, [images for images, _ in calibration])
-        torch_result = Reference(
+        torch_result = TorchReference(
             how=converted.how,
             correct=_count_correct(converted.graph, test),
             samples=_count_images(test),

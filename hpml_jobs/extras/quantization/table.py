@@ -9,10 +9,10 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.extras.quantization.values import (
     Bound,
     Layer,
+    QuantizationStep,
     Quantized,
     QuantizedParts,
-    Reference,
-    Step,
+    TorchReference,
     quantized_of,
 )
 from hpml_jobs.report.frame import learning
@@ -72,7 +72,7 @@ class Result(NamedTuple):
     what: str
     bound: str
     scales: str
-    steps: list[Step | Reference]
+    steps: list[QuantizationStep | TorchReference]
     has_bias: bool = False
 
     @property
@@ -179,11 +179,11 @@ def results(runs: Runs) -> Iterator[Result]:
         yield Result(runs, TORCHS, "", "", list(references))
 
 
-def _scheme(step: Step) -> tuple[str, Bound | None, bool]:
+def _scheme(step: QuantizationStep) -> tuple[str, Bound | None, bool]:
     return step.what, step.bound, step.per_channel
 
 
-def _fp32(runs: Runs) -> list[Step]:
+def _fp32(runs: Runs) -> list[QuantizationStep]:
     return [run.steps[0] for run in runs.quantized]
 
 
@@ -335,7 +335,7 @@ def layers(group: ConditionGroup) -> Sheet | None:
     for runs in quantized([group]):
         for result in results(runs):
             step = result.steps[0]
-            if isinstance(step, Step):
+            if isinstance(step, QuantizationStep):
                 lines += [LayerLine.of(runs.name, result, layer) for layer in step.layers]
     return Sheet(columns=LayerLine._fields, rows=tuple(lines)) if lines else None
 

@@ -89,7 +89,7 @@ class Layer(Value, frozen=True, kw_only=True):
     bias_most: int | None = None
 
 
-class Step(Value, frozen=True, kw_only=True):
+class QuantizationStep(Value, frozen=True, kw_only=True):
     """One line of the lab's table: the quantized parts, and the accuracy on the test set.
 
     `bytes` is the size of the stored parameters, scales included.
@@ -109,7 +109,7 @@ class Step(Value, frozen=True, kw_only=True):
         return self.correct / self.samples
 
 
-class Reference(Value, frozen=True, kw_only=True):
+class TorchReference(Value, frozen=True, kw_only=True):
     """torch's post-training quantization of the same network with the same calibration images."""
 
     how: str  # the path and its version
@@ -143,9 +143,9 @@ class Quantized(Value, frozen=True, kw_only=True):
     calibration: int
     bias: bool
     spreads: tuple[Spread, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[QuantizationStep, ...]
     latencies: tuple[Latency, ...] = ()
-    reference: Reference | None = None
+    reference: TorchReference | None = None
     missing: tuple[str, ...] = ()
 
 

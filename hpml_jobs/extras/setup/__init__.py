@@ -1,18 +1,18 @@
 """Checks of the setup, by a short diagnostic job too, and a profile of your defaults."""
 
-from hpml_jobs.core.features import Command, Feature, Section
+from hpml_jobs.core.features import Command, Feature, HelpSection
 
 FEATURE = Feature(
     commands={
         "init": Command(
             "extras.setup.command:init",
-            Section.SET_UP,
+            HelpSection.SET_UP,
             "init",
             "write your defaults from what this cluster says",
         ),
         "doctor": Command(
             "extras.setup.command:doctor",
-            Section.SET_UP,
+            HelpSection.SET_UP,
             "doctor KEY=VALUE...",
             "check the setup, with a short diagnostic job",
             after="init",

@@ -206,13 +206,13 @@ def _parts(card: Card) -> Iterator[str]:
 
 def _data(file: CellFile) -> Finding:
     """Check that the data set opens, the model is built, and the user's code trains a batch."""
-    from hpml_jobs.worker.prepare import TrialRequest, prepare  # noqa: PLC0415
+    from hpml_jobs.worker.prepare import BatchTrial, prepare  # noqa: PLC0415
 
     workload, device = file.cell.workload, file.cell.device
     on = "cuda:0" if device is Device.CUDA else "cpu"
     batches = (min(2, file.cell.batch),) if workload.own_code else ()
     on_device = file.cell.loader is Loader.DEVICE
-    request = TrialRequest(device, batches, on, as_tensors=on_device)
+    request = BatchTrial(device, batches, on, as_tensors=on_device)
     counts = prepare(workload, Path(file.data_root), request=request)
     text = f"opened {counts.images:,} {workload.samples_name} of {workload.name}"
     if counts.parameters is not None:

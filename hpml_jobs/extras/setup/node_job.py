@@ -48,7 +48,7 @@ _SLURM_PREFIXES = ("srun:", "slurmstepd:")
 """Prefixes of SLURM's own lines in a job's error log."""
 
 
-class Exchange(NamedTuple):
+class NodeFiles(NamedTuple):
     """The files that are exchanged with the node: the cell to check for, and the answer."""
 
     request: Path
@@ -122,17 +122,19 @@ def check_this_machine(plan: Plan) -> list[Finding]:
     return list(answer.findings)
 
 
-def _write_request(study: Study, cell: PlannedCell) -> Exchange:
+def _write_request(study: Study, cell: PlannedCell) -> NodeFiles:
     with writing(study.slurm):
         study.slurm.mkdir(mode=0o700, parents=True, exist_ok=True)
         name = uuid.uuid4().hex[:12]
-        exchange = Exchange(study.slurm / f"{name}_asked.json", study.slurm / f"{name}_answer.json")
+        exchange = NodeFiles(
+            study.slurm / f"{name}_asked.json", study.slurm / f"{name}_answer.json"
+        )
         request = msgspec.structs.replace(cell.file, shape=cell.shape)
         write_whole(exchange.request, encode(request))
     return exchange
 
 
-def _script(plan: Plan, study: Study, cell: PlannedCell, exchange: Exchange) -> str:
+def _script(plan: Plan, study: Study, cell: PlannedCell, exchange: NodeFiles) -> str:
     """Return a job script for one node with the resources of the cell, for a few minutes."""
     minutes = min(MINUTES, cell.shape.minutes)
     shape = msgspec.structs.replace(cell.shape, nodes=1, minutes=minutes)
@@ -157,7 +159,7 @@ def _script(plan: Plan, study: Study, cell: PlannedCell, exchange: Exchange) -> 
 
 
 def _wait(
-    study: Study, job: str, exchange: Exchange, patience_s: float, notify: Callable[[str], None]
+    study: Study, job: str, exchange: NodeFiles, patience_s: float, notify: Callable[[str], None]
 ) -> tuple[NodeAnswer | None, float, JobState]:
     """Wait until the answer is there, the job has ended without one, or `patience_s` is over.
 

@@ -13,12 +13,12 @@ from omegaconf import OmegaConf
 from hpml_jobs.core.cluster import GpuRequest, Rule
 from hpml_jobs.core.paths import conf_folder, login_name
 from hpml_jobs.core.text import counted, duration_text
-from hpml_jobs.extras.setup.profile_file import Block, Entry
+from hpml_jobs.extras.setup.profile_file import Entry, ProfileBlock
 from hpml_jobs.plan.loader import cpus_per_gpu, workers_for
 from hpml_jobs.slurm.site import Association, NodeKind, Partition, Site
 
 
-class Choice(NamedTuple):
+class ProfileChoice(NamedTuple):
     """The entries of one key; `chosen` is the value in effect, `decision` what is left open."""
 
     entries: tuple[Entry, ...]
@@ -29,14 +29,14 @@ class Choice(NamedTuple):
 _IS_DEFAULT = "SLURM's default partition"
 
 
-def choose_partition(site: Site, profile: Mapping[str, Any]) -> Choice:
+def choose_partition(site: Site, profile: Mapping[str, Any]) -> ProfileChoice:
     """Return the partition: SLURM's default if it has GPUs, or the only one that has."""
     if profile["partition_rule"] == Rule.FORBIDDEN:
         source = f"cluster={profile['name']} rejects jobs that name a partition"
-        return Choice((Entry("partition", "NAME", source, is_set=False),))
+        return ProfileChoice((Entry("partition", "NAME", source, is_set=False),))
     if not site.partitions:
         source = "sinfo did not answer; ask the site which partitions have GPUs"
-        return Choice((Entry("partition", "NAME", source, is_set=False),))
+        return ProfileChoice((Entry("partition", "NAME", source, is_set=False),))
     chosen, reason, decision = _chosen_partition(site, is_generic=profile["name"] == "slurm")
     first = [] if chosen is None else [Entry("partition", chosen, reason)]
     comments = []
@@ -50,7 +50,7 @@ def choose_partition(site: Site, profile: Mapping[str, Any]) -> Choice:
             comments.append(Entry("partition", partition.name, source, is_set=False))
         else:
             comments.append(Entry("partition", partition.name, description, is_set=False))
-    return Choice((*first, *comments), chosen, decision)
+    return ProfileChoice((*first, *comments), chosen, decision)
 
 
 def _chosen_partition(site: Site, *, is_generic: bool) -> tuple[str | None, str, str]:
@@ -94,14 +94,14 @@ def _gpus_text(gpu_type: str | None, gpus: int) -> str:
     return f"{gpus} {gpu_type or 'GPUs without a type'}" if gpus else "no GPU"
 
 
-def choose_gpu_type(site: Site, profile: Mapping[str, Any], partition: str | None) -> Choice:
+def choose_gpu_type(site: Site, profile: Mapping[str, Any], partition: str | None) -> ProfileChoice:
     """Return the GPU type: the one with the most GPUs in the partition."""
     types = profile["gpu_types"]
     if types:
         default = profile["gpu_type"]
         names = ", ".join(name for name in types if name != default) or "none"
         source = f"the default of cluster={profile['name']}; others: {names}"
-        return Choice((Entry("gpu_type", default, source, is_set=False),))
+        return ProfileChoice((Entry("gpu_type", default, source, is_set=False),))
     kinds = _kinds_with_gpus(site, partition)
     totals: dict[str, int] = {}
     for kind in kinds:
@@ -121,7 +121,7 @@ def choose_gpu_type(site: Site, profile: Mapping[str, Any], partition: str | Non
     for name in rest:
         number = counted(totals[name], "GPU")
         entries.append(Entry("gpu_type", name, f"{number} {where}", is_set=False))
-    return Choice(tuple(entries), first, decision)
+    return ProfileChoice(tuple(entries), first, decision)
 
 
 def _kinds_with_gpus(site: Site, partition: str | None) -> list[NodeKind]:
@@ -130,19 +130,19 @@ def _kinds_with_gpus(site: Site, partition: str | None) -> list[NodeKind]:
     return [kind for part in named or site.partitions for kind in part.kinds if kind.gpus]
 
 
-def _without_types(site: Site, *, has_untyped: bool) -> Choice:
+def _without_types(site: Site, *, has_untyped: bool) -> ProfileChoice:
     """Return what is known of the GPUs where SLURM has no type of them."""
     if not site.partitions:
         source = "sinfo did not answer; ask the site which GPU types there are"
-        return Choice((Entry("gpu_type", "TYPE", source, is_set=False),))
+        return ProfileChoice((Entry("gpu_type", "TYPE", source, is_set=False),))
     if not has_untyped:
-        return Choice((Entry("device", "cpu", "sinfo lists no GPU"),))
+        return ProfileChoice((Entry("device", "cpu", "sinfo lists no GPU"),))
     kinds = _kinds_with_gpus(site, None)
     features = sorted({feature for kind in kinds for feature in kind.features})
     named = f"node features are {', '.join(features)}" if features else "nodes have no features"
     source = f"SLURM has no GPU types here; {named}: ask the site which of them names a GPU model"
     per_node = max(kind.gpus for kind in kinds)
-    return Choice(
+    return ProfileChoice(
         (
             Entry("gpu_request", GpuRequest.GRES_CONSTRAINT.value, source, is_set=False),
             Entry("gpu_type", "FEATURE", "that feature", is_set=False),
@@ -152,7 +152,7 @@ def _without_types(site: Site, *, has_untyped: bool) -> Choice:
     )
 
 
-def choose_account(site: Site, profile: Mapping[str, Any]) -> Choice:
+def choose_account(site: Site, profile: Mapping[str, Any]) -> ProfileChoice:
     """Return the account: of the environment, SLURM's default, or the only one."""
     names = [association.account for association in site.associations]
     of_environment = os.environ.get("SBATCH_ACCOUNT")
@@ -179,7 +179,7 @@ def choose_account(site: Site, profile: Mapping[str, Any]) -> Choice:
         decision = f"cluster.account {source}"
     elif not chosen:
         decision = f"cluster.account: SLURM names no default of yours: {', '.join(names)}"
-    return Choice(tuple(entries), chosen, decision)
+    return ProfileChoice(tuple(entries), chosen, decision)
 
 
 def qos_entries(site: Site, account: str | None) -> Iterator[Entry]:
@@ -212,7 +212,7 @@ THREADS = 1
 class Profile(NamedTuple):
     """The blocks of the file, and what the user still has to decide, in sentences."""
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[ProfileBlock, ...]
     decisions: tuple[str, ...] = ()
 
 
@@ -227,7 +227,7 @@ def local_profile(why: str, gpus: tuple[str, ...]) -> Profile:
         Entry("device", "cuda" if gpus else "cpu", f"NVIDIA GPUs: {devices}", is_set=False),
         Entry("threads", THREADS, f"CPU threads per process; CPUs: {os.cpu_count()}", is_set=False),
     )
-    return Profile((_files(None), Block("this machine, without SLURM", entries)))
+    return Profile((_files(None), ProfileBlock("this machine, without SLURM", entries)))
 
 
 def slurm_profile(cluster: str, why: str, site: Site) -> Profile:
@@ -255,8 +255,10 @@ def slurm_profile(cluster: str, why: str, site: Site) -> Profile:
     return Profile(
         (
             _files(site),
-            Block("studies", study),
-            Block(f"jobs on this cluster (cluster={cluster})", entries, ("clusters", cluster)),
+            ProfileBlock("studies", study),
+            ProfileBlock(
+                f"jobs on this cluster (cluster={cluster})", entries, ("clusters", cluster)
+            ),
         ),
         tuple(choice.decision for choice in choices if choice.decision),
     )
@@ -281,7 +283,7 @@ def _packaged(cluster: str) -> dict[str, Any]:
 # ---- files ----
 
 
-def _files(site: Site | None) -> Block:
+def _files(site: Site | None) -> ProfileBlock:
     """Return the folders of studies and data, below the user's folder for large files."""
     entries: list[Entry] = []
     for folder, source in dict(_large_folders()).items():
@@ -299,7 +301,7 @@ def _files(site: Site | None) -> Block:
             Entry("outputs", "outputs", f"folder of the studies; {remark}", is_set=False),
             Entry("data.root", "data", f"folder of the data sets; {remark}", is_set=False),
         ]
-    return Block("folders", tuple(entries))
+    return ProfileBlock("folders", tuple(entries))
 
 
 def _large_folders() -> Iterator[tuple[str, str]]:

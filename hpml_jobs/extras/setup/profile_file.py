@@ -36,7 +36,7 @@ class Entry(NamedTuple):
         return f"{mark}{self.key}: {text}"
 
 
-class Block(NamedTuple):
+class ProfileBlock(NamedTuple):
     """Entries below a path of keys, e.g. ("clusters", "greene"), and a heading."""
 
     heading: str
@@ -50,7 +50,7 @@ class Block(NamedTuple):
         return {f"{prefix}{entry.key}": str(entry.value) for entry in self.entries if entry.is_set}
 
 
-def profile_text(head: Iterable[str], blocks: Iterable[Block]) -> str:
+def profile_text(head: Iterable[str], blocks: Iterable[ProfileBlock]) -> str:
     """Return the file: the lines of its head as comments, then the blocks."""
     lines = [f"# {_one_line(line)}".rstrip() for line in head]
     for block in blocks:
@@ -58,7 +58,7 @@ def profile_text(head: Iterable[str], blocks: Iterable[Block]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _block_lines(block: Block) -> Iterator[str]:
+def _block_lines(block: ProfileBlock) -> Iterator[str]:
     for depth, key in enumerate(block.path):
         yield f"{INDENT * depth}{scalar(key)}:"
     indent = INDENT * len(block.path)

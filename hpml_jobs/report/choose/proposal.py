@@ -37,14 +37,14 @@ def speedup_text(reference: Candidate, candidate: Candidate) -> str:
     return f"{text} [{ratio(interval.low)}, {ratio(interval.high)}]{covers}"
 
 
-class Series(NamedTuple):
+class SizeSeries(NamedTuple):
     """The cells by size that have the batch and the strategy of the cell to ask for."""
 
     kind: str  # weak: one batch per GPU; strong: one global batch
     cells: tuple[Candidate, ...]
 
 
-def _series(choice: Choice, asked: Candidate) -> Series:
+def _series(choice: Choice, asked: Candidate) -> SizeSeries:
     """Return the weak or the strong series, whichever has more sizes; a single GPU is in both.
 
     The strategy of a single GPU's plain loop is that of the fastest cell beside it.
@@ -65,7 +65,7 @@ def _series(choice: Choice, asked: Candidate) -> Series:
     }
     strong = {c.row.gpus: c for c in cells if c.row.global_batch == batch}
     kind, by_size = ("strong", strong) if len(strong) > len(weak) else ("weak", weak)
-    return Series(kind, tuple(by_size[size] for size in sorted(by_size)))
+    return SizeSeries(kind, tuple(by_size[size] for size in sorted(by_size)))
 
 
 def refusal(choice: Choice, *, is_preliminary: bool = False) -> str:
@@ -104,7 +104,7 @@ def proposal(group: ConditionGroup, choice: Choice) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _preliminary(group: ConditionGroup, series: Series) -> str:
+def _preliminary(group: ConditionGroup, series: SizeSeries) -> str:
     """Return what speaks against the figures: a single run, and the most serious check."""
     reasons = ["one run"] if any(c.timing.runs == 1 for c in series.cells) else []
     doubts = [
@@ -121,7 +121,7 @@ def _preliminary(group: ConditionGroup, series: Series) -> str:
     return f"Preliminary: {'; '.join(reasons)}." if reasons else ""
 
 
-def _measured(group: ConditionGroup, series: Series, asked: Candidate) -> str:
+def _measured(group: ConditionGroup, series: SizeSeries, asked: Candidate) -> str:
     setting = captions.setting(group).removesuffix(".")
     records = [cell.record for cell in group.cells if cell.record and not cell.record.imported]
     versions = {record.facts.hpml_jobs for record in records if record.facts}
@@ -199,7 +199,7 @@ def _machine(group: ConditionGroup, asked: Candidate) -> str:
     return ", ".join(parts)
 
 
-def _how(group: ConditionGroup, series: Series) -> str:
+def _how(group: ConditionGroup, series: SizeSeries) -> str:
     runs = captions.runs(candidate.row for candidate in series.cells)
     if group.rate_units:
         units = " and ".join(group.rate_units)

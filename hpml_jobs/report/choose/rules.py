@@ -126,7 +126,7 @@ class Winner(NamedTuple):
         return tuple(other for other in same if other not in self.rivals)
 
 
-class Step(NamedTuple):
+class SizeStep(NamedTuple):
     """From the fastest cell of one size to that of the next."""
 
     smaller: Candidate
@@ -186,7 +186,7 @@ class Choice(Value, frozen=True, kw_only=True):
     ask: Winner | None
     undecided: Undecided | None
     measure_again: tuple[Candidate, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[SizeStep, ...]
     edges: tuple[Edge, ...]
 
     @property
@@ -417,10 +417,10 @@ def _deciding_runs(subject: Candidate, other: Candidate, ratio: float) -> int | 
     return runs and max(runs, 1 + min(map(len, runs_s)))
 
 
-def _steps(sound: Sequence[Candidate]) -> Iterator[Step]:
+def _steps(sound: Sequence[Candidate]) -> Iterator[SizeStep]:
     """Yield the steps between the fastest cells of growing sizes."""
     for smaller, larger in itertools.pairwise(_by_size(sound)):
-        yield Step(smaller, larger)
+        yield SizeStep(smaller, larger)
 
 
 def _sound(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -7,7 +7,15 @@ from hpml_jobs.checks.result import names
 from hpml_jobs.core.disturbance import WITHHELD_MOST
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import PROGRAM, counted, percent_text, with_command
-from hpml_jobs.report.choose.rules import USUAL, Candidate, Choice, Edge, Exclusion, Step, Winner
+from hpml_jobs.report.choose.rules import (
+    USUAL,
+    Candidate,
+    Choice,
+    Edge,
+    Exclusion,
+    SizeStep,
+    Winner,
+)
 from hpml_jobs.report.frame.captions import (
     cost_unit,
     hours_unit,
@@ -268,7 +276,7 @@ def _beaten(candidate: Candidate, choice: Choice) -> str:
     return "slower" if slower else "costs more"
 
 
-def step_text(step: Step) -> str:
+def step_text(step: SizeStep) -> str:
     """Return what more GPUs bring: `the second GPU saves 4.2 s and costs 1.1 GPU-seconds more`."""
     device = step.larger.device
     first, last = step.smaller.row.gpus + 1, step.larger.row.gpus

@@ -15,7 +15,7 @@ from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 
 
-class Sent(NamedTuple):
+class SentMessages(NamedTuple):
     """Messages of one kind and size of a row; the last two are per iteration."""
 
     gpus: int
@@ -33,10 +33,10 @@ class Sent(NamedTuple):
 def messages(group: ConditionGroup) -> Sheet | None:
     """Return every kind of message; None if none was counted."""
     rows = [sent for messages in _messages_by_setup(group).values() for sent in messages]
-    return Sheet(columns=Sent._fields, rows=tuple(rows)) if rows else None
+    return Sheet(columns=SentMessages._fields, rows=tuple(rows)) if rows else None
 
 
-def _messages_by_setup(group: ConditionGroup) -> dict[Setup, list[Sent]]:
+def _messages_by_setup(group: ConditionGroup) -> dict[Setup, list[SentMessages]]:
     return {
         row.setup: sent_messages
         for row in group.timed
@@ -50,7 +50,7 @@ def gradients_only(group: ConditionGroup) -> list[str]:
     return list(dict.fromkeys(answers))
 
 
-def _sent(group: ConditionGroup, row: Row) -> Iterator[Sent]:
+def _sent(group: ConditionGroup, row: Row) -> Iterator[SentMessages]:
     """Yield the messages of a row's first run that has them, the largest of each purpose first."""
     for record in group.records(row):
         iterations = record.instrumented_iterations
@@ -61,7 +61,7 @@ def _sent(group: ConditionGroup, row: Row) -> Iterator[Sent]:
             for message in sent_messages:
                 times = message.count / iterations
                 yield filled(
-                    Sent,
+                    SentMessages,
                     message,
                     gpus=row.gpus,
                     nodes=row.nodes,
@@ -73,7 +73,7 @@ def _sent(group: ConditionGroup, row: Row) -> Iterator[Sent]:
             return
 
 
-def _answer(setup: Setup, sent_messages: list[Sent]) -> str:
+def _answer(setup: Setup, sent_messages: list[SentMessages]) -> str:
     """Return `ddp: no, every iteration sends 104,616 B of gradients and 904 B of buffers`."""
     volumes: dict[str, float] = {}
     for sent in sent_messages:

@@ -37,7 +37,7 @@ SENT: Any = {"ls": "none", "marker": "|", "ms": 7, "mew": 1.6}
 """The marks of sizes that are sent."""
 
 
-class Curve(NamedTuple):
+class MessageCurve(NamedTuple):
     """The bus bandwidth of one allocation by message bytes: median, and of every cell."""
 
     name: str
@@ -48,7 +48,7 @@ class Curve(NamedTuple):
 class Sweeps(NamedTuple):
     """The curves of a group, and the message sizes that its strategies send."""
 
-    curves: list[Curve]
+    curves: list[MessageCurve]
     sent: dict[str, list[int]]
 
 
@@ -120,7 +120,9 @@ def _sweeps(group: ConditionGroup, places: list[Allocation]) -> Sweeps:
     )
 
 
-def _curve(group: ConditionGroup, place: Allocation, kinds: Collection[CollectiveKind]) -> Curve:
+def _curve(
+    group: ConditionGroup, place: Allocation, kinds: Collection[CollectiveKind]
+) -> MessageCurve:
     nodes = f" on {place.nodes} nodes" if place.nodes > 1 else ""
     collective = f", {place.kind.words}" if len(kinds) > 1 else ""
     of_cells: dict[int, list[float]] = {}
@@ -128,7 +130,7 @@ def _curve(group: ConditionGroup, place: Allocation, kinds: Collection[Collectiv
         if point.typical_s > 0:
             speed = place.bus_gb_per_s(point.bytes, point.typical_s)
             of_cells.setdefault(point.bytes, []).append(speed)
-    return Curve(
+    return MessageCurve(
         f"{place.gpus} {captions.units(group.device)}{nodes}{collective}",
         {size: place.bus_gb_per_s(size, time_s) for size, time_s in place.times_s.items()},
         of_cells,

@@ -16,7 +16,7 @@ from hpml_jobs.report.frame.captions import EXPLAINED, MARK
 from hpml_jobs.report.frame.numbers import DASH, OOM
 from hpml_jobs.report.frame.table import Block, Table
 from hpml_jobs.report.lab.tables import StrategyTables
-from hpml_jobs.report.overview import Bars, main_strategy, overview, speedup_bars
+from hpml_jobs.report.overview import SpeedupBars, main_strategy, overview, speedup_bars
 from hpml_jobs.report.report import Report, ReportGroup
 
 _STYLES = {DASH: "dim", OOM: "bold red"}
@@ -389,7 +389,7 @@ def _show_lines(texts: Iterable[str], console: Console, style: str = "") -> None
         show_text(text, console, style)
 
 
-def _show_bars(bars: Bars, console: Console) -> None:
+def _show_bars(bars: SpeedupBars, console: Console) -> None:
     """Print a bar per size, with dots up to the ideal speedup."""
     console.print()
     console.print(Text(f"{bars.title} (· ideal)", style="bold cyan"))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from hpml_jobs.core.measurements import Epoch, Share
+from hpml_jobs.core.measurements import Epoch, EvaluationShare
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
 from hpml_jobs.report.frame.builder import Shown
@@ -148,7 +148,7 @@ def evaluated_bits_per_byte(number: int) -> OfRun:
     return lambda record: record.bits_per_byte(loss(record))
 
 
-def _over_shares(number: int, total: Callable[[Share], float | None]) -> OfRun:
+def _over_shares(number: int, total: Callable[[EvaluationShare], float | None]) -> OfRun:
     def value(record: Record) -> float | None:
         shares = [
             epochs_of_rank[number].share

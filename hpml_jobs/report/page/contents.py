@@ -23,16 +23,16 @@ from hpml_jobs.report.page.formats import (
     Bullets,
     Commands,
     Consequence,
-    Facts,
+    FactTable,
     Figure,
     Headline,
     Item,
     Notices,
     Page,
+    Paragraph,
     Quote,
     Section,
-    Sheet,
-    Text,
+    ShownTable,
 )
 from hpml_jobs.report.page.method import (
     FORMULA_HEADS,
@@ -67,7 +67,7 @@ def contents(report: Report, pictures: dict[str, Picture]) -> Page:
         sections = _of_one(report, report.groups[0], pictures)
     else:
         text = UNREADABLE if report.unplaced else NO_CELLS
-        answer = Section("answer", "Answer", (Text(text, is_lead=True),))
+        answer = Section("answer", "Answer", (Paragraph(text, is_lead=True),))
         sections = (answer, *_unplaced(report))
     return Page(
         title=report.study,
@@ -105,23 +105,25 @@ def _of_one(
 
 def _of_several(report: Report, pictures: dict[str, Picture]) -> tuple[Section, ...]:
     scaling, training = _figures(pictures)
-    answers_by_group = Facts(
+    answers_by_group = FactTable(
         "Answer of each group",
         ("group", "answer"),
         tuple((_group_title(group), _sentence(group)) for group in report.groups),
     )
     differences = Bullets(tuple(report.differences))
-    intro = (answers_by_group, Text("The groups differ in:"), differences)
+    intro = (answers_by_group, Paragraph("The groups differ in:"), differences)
     groups = []
     for group in report.groups:
         before, after = _group_sections(report, group, f"group{group.number}-")
-        items = (Text(f"Separated because of: {group.differences}."),) if group.differences else ()
+        items = (
+            (Paragraph(f"Separated because of: {group.differences}."),) if group.differences else ()
+        )
         shown = [section for section in (*before, *after) if section.items]
         groups.append(
             Section(
                 f"group{group.number}",
                 _group_title(group),
-                (*map(Text, overview(report, group).measured), *items),
+                (*map(Paragraph, overview(report, group).measured), *items),
                 tuple(shown),
             )
         )
@@ -174,7 +176,7 @@ def _group_sections(
     folded = tuple(_sheet(table, {group.setting}, is_folded=True) for table in full)
     before = (
         Section(f"{prefix}answer", "Answer", tuple(answer_items(report, group))),
-        Section(f"{prefix}tables", "Tables 1 to 3", (Text(GLOSSARY), *shown) if shown else ()),
+        Section(f"{prefix}tables", "Tables 1 to 3", (Paragraph(GLOSSARY), *shown) if shown else ()),
         Section(f"{prefix}trust", TRUST, tuple(_trust(group))),
         *_added_sections(group, prefix),
     )
@@ -193,17 +195,17 @@ def _added_sections(group: ReportGroup, prefix: str) -> Iterator[Section]:
             yield Section(f"{prefix}{title.partition(' ')[0].lower()}", title, items)
 
 
-def _sheet(table: Table, printed: set[str], *, is_folded: bool) -> Sheet:
+def _sheet(table: Table, printed: set[str], *, is_folded: bool) -> ShownTable:
     caption = tuple(table.caption_after(printed, [table.setting]))
-    return Sheet(table, caption, tuple(table.notes_after(printed)), is_folded)
+    return ShownTable(table, caption, tuple(table.notes_after(printed)), is_folded)
 
 
 def _trust(group: ReportGroup) -> Iterator[Item]:
     """Yield which tables can be used, then the causes of doubt, the most serious first."""
     if group.usability:
-        yield Text(group.usability, is_lead=True)
+        yield Paragraph(group.usability, is_lead=True)
     if group.suggestion:
-        yield Text(group.suggestion)
+        yield Paragraph(group.suggestion)
     source = group.source
     notices = [
         (_consequence(cause), warnings.cause_text(source, cause))
@@ -213,7 +215,7 @@ def _trust(group: ReportGroup) -> Iterator[Item]:
         yield Notices(tuple(notices))
     checks = next((table for table in group.full if table.label == CHECKS), None)
     if checks is not None:
-        yield Text(" ".join(checks.caption))
+        yield Paragraph(" ".join(checks.caption))
 
 
 def _consequence(cause: Cause) -> Consequence:
@@ -225,7 +227,7 @@ def _consequence(cause: Cause) -> Consequence:
 def _environment(group: ReportGroup) -> Iterator[Item]:
     rows = tuple((fact.name, fact.text) for fact in environment(group.source))
     if rows:
-        yield Facts("Hardware and software", ("property", "value"), rows)
+        yield FactTable("Hardware and software", ("property", "value"), rows)
 
 
 def _endings(report: Report, groups: Iterable[ReportGroup]) -> Iterator[Section]:
@@ -237,8 +239,8 @@ def _endings(report: Report, groups: Iterable[ReportGroup]) -> Iterator[Section]
     texts = [] if all(map(operator.or_, imported, scripts)) else [METHOD]
     texts += [METHOD_OF_SCRIPTS] if any(scripts) else []
     texts += [METHOD_OF_IMPORTS] if any(imported) else []
-    formulas = Facts("Formulas", FORMULA_HEADS, FORMULAS)
-    yield Section("method", "Method", (*map(Text, texts), formulas))
+    formulas = FactTable("Formulas", FORMULA_HEADS, FORMULAS)
+    yield Section("method", "Method", (*map(Paragraph, texts), formulas))
     yield Section("reproduce", "Reproduction", tuple(_reproduction(report)))
     yield from _unplaced(report)
 
@@ -248,19 +250,19 @@ def _unplaced(report: Report) -> Iterator[Section]:
     if report.unplaced:
         lines = tuple(f"{result.slug}: {result.reason}" for result in report.unplaced)
         text = f"{counted(len(lines), 'cell')} in no table:"
-        yield Section("unplaced", "Not in any table", (Text(text), Bullets(lines)))
+        yield Section("unplaced", "Not in any table", (Paragraph(text), Bullets(lines)))
 
 
 def _reproduction(report: Report) -> Iterator[Item]:
     if report.commands:
-        yield Text("The commands that submitted the cells, and the one that wrote this page:")
+        yield Paragraph("The commands that submitted the cells, and the one that wrote this page:")
     else:
-        yield Text(
+        yield Paragraph(
             "The commands of the submissions are not recorded: the study was imported, or "
             "submitted by a version before 0.7.0. This page was written by:"
         )
     yield Commands((*report.commands, f"hpml-jobs report {report.study}"))
-    yield Text(
+    yield Paragraph(
         "Cells that are finished are not submitted again. The raw values are in record.json of "
         "each cell, the unrounded figures in tables.json and the CSV files of hpml-jobs collect."
     )
@@ -275,7 +277,7 @@ def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
     """Yield the answer, what limits it, the speedup by size, and the paragraph for a proposal."""
     choice = group.choice
     if choice is None:
-        yield Text(NO_NUMBER, is_lead=True)
+        yield Paragraph(NO_NUMBER, is_lead=True)
         return
     summary = overview(report, group)
     yield _headline(choice, group, summary)
@@ -288,13 +290,13 @@ def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
     lines += [f"{line[0].upper()}{line[1:]}" for line in summary.next_cells]
     yield from [Bullets(tuple(lines))] if lines else []
     table = proposal.sizes(group.source, choice)
-    yield Sheet(table, table.caption, table.notes)
+    yield ShownTable(table, table.caption, table.notes)
     is_of_rates = group.source.work is not None  # choose takes no epochs= of them
     if reason := proposal.refusal(choice, is_preliminary=is_of_rates):
-        yield Text(f"{reason[0].upper()}{reason[1:]}")
+        yield Paragraph(f"{reason[0].upper()}{reason[1:]}")
     else:
         yield Quote(PROPOSAL, proposal.proposal(group.source, choice))
-        yield from [] if is_of_rates else [Text(TOTAL.format(study=report.study))]
+        yield from [] if is_of_rates else [Paragraph(TOTAL.format(study=report.study))]
 
 
 def _headline(choice: Choice, group: ReportGroup, summary: Overview) -> Headline:

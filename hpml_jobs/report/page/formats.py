@@ -42,7 +42,7 @@ def with_texts(value: Any, change: Callable[[str], str]) -> Any:
     return value
 
 
-class Text(NamedTuple):
+class Paragraph(NamedTuple):
     """A paragraph; a lead is larger."""
 
     text: str
@@ -75,7 +75,7 @@ class Notices(NamedTuple):
     lines: tuple[tuple[Consequence, str], ...]
 
 
-class Facts(NamedTuple):
+class FactTable(NamedTuple):
     """A table of words."""
 
     title: str
@@ -110,7 +110,7 @@ class Answers(NamedTuple):
     answers: tuple[Answer, ...]
 
 
-class Sheet(NamedTuple):
+class ShownTable(NamedTuple):
     """A table of the report, with the part of its caption and notes that is shown below it."""
 
     table: Table
@@ -125,7 +125,18 @@ class Figure(NamedTuple):
     picture: Picture
 
 
-Item = Text | Headline | Quote | Bullets | Notices | Facts | Commands | Answers | Sheet | Figure
+Item = (
+    Paragraph
+    | Headline
+    | Quote
+    | Bullets
+    | Notices
+    | FactTable
+    | Commands
+    | Answers
+    | ShownTable
+    | Figure
+)
 
 
 class Section(NamedTuple):
@@ -167,7 +178,7 @@ def _section(section: Section, level: int) -> Iterator[str]:
 def _item(item: Item, level: int) -> Iterable[str]:
     head = "#" * level
     match item:
-        case Text(text):
+        case Paragraph(text):
             return [escaped(text)]
         case Headline(text, figures):
             shown = ", ".join(f"{value} {name}" for value, name in figures)
@@ -178,7 +189,7 @@ def _item(item: Item, level: int) -> Iterable[str]:
             return [bullets(lines)]
         case Notices(notices):
             return [bullets(f"{consequence.value}: {text}" for consequence, text in notices)]
-        case Facts(title, heads, rows):
+        case FactTable(title, heads, rows):
             return [f"{head} {escaped(title)}", _grid(heads, rows)]
         case Commands(lines):
             longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
@@ -186,7 +197,7 @@ def _item(item: Item, level: int) -> Iterable[str]:
             return [f"{fence}bash\n" + "\n".join(lines) + f"\n{fence}"]
         case Answers(answers):
             return [part for answer in answers for part in _answer(answer, head)]
-        case Sheet():
+        case ShownTable():
             return _sheet(item, head)
         case Figure(picture):
             image = f"![{escaped(picture.alt)}]({picture.name}.svg)"
@@ -202,7 +213,7 @@ def _answer(answer: Answer, head: str) -> Iterator[str]:
         yield escaped(f"Evidence: {answer.evidence}.")
 
 
-def _sheet(sheet: Sheet, head: str) -> list[str]:
+def _sheet(sheet: ShownTable, head: str) -> list[str]:
     table = sheet.table
     return [
         f"{head} {escaped(table.title)}",

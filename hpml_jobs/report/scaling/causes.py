@@ -8,7 +8,7 @@ from math import comb
 from hpml_jobs.core.errors import HpmlError
 
 
-class Cause(StrEnum):
+class GapCause(StrEnum):
     """What takes a part of the ideal speedup."""
 
     EXCHANGE = "exchange"
@@ -18,10 +18,10 @@ class Cause(StrEnum):
     UNEXPLAINED = "unexplained"
 
 
-CAUSES = (Cause.EXCHANGE, Cause.LOADER, Cause.WAITING, Cause.CPUS)
+CAUSES = (GapCause.EXCHANGE, GapCause.LOADER, GapCause.WAITING, GapCause.CPUS)
 """The causes that an epoch can be replayed without."""
 
-Causes = frozenset[Cause]
+Causes = frozenset[GapCause]
 
 EACH_OTHER = "each other"
 """What ranks wait for where none of them is late."""
@@ -31,7 +31,7 @@ class NoReplayError(HpmlError):
     """A run that cannot be replayed; the message says why."""
 
 
-Parts = dict[Cause, float]
+Parts = dict[GapCause, float]
 """What each known cause takes of the ideal speedup, and what is unexplained."""
 
 
@@ -69,10 +69,12 @@ def shapley(speedup_without: Mapping[Causes, float], ideal: float) -> Parts:
         )
         for cause, steps in _STEPS.items()
     }
-    return parts | {Cause.UNEXPLAINED: ideal - speedup_without[SETS[-1]]}
+    return parts | {GapCause.UNEXPLAINED: ideal - speedup_without[SETS[-1]]}
 
 
-def removable(speedup_without: Mapping[Causes, float], cause: Cause, part: float) -> Causes | None:
+def removable(
+    speedup_without: Mapping[Causes, float], cause: GapCause, part: float
+) -> Causes | None:
     """Return the cause alone, or with another one where the two run side by side; None for neither.
 
     Its removal alone must gain at least half of its part. Otherwise another cause hides it, and

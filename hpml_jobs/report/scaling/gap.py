@@ -15,8 +15,8 @@ from hpml_jobs.core.text import listed
 from hpml_jobs.report.scaling.causes import (
     EACH_OTHER,
     SETS,
-    Cause,
     Causes,
+    GapCause,
     NoReplayError,
     Parts,
     removable,
@@ -32,7 +32,7 @@ Times = Mapping[Any, float]
 """What is known of a run: its epoch, and seconds by name or its share without sets of causes."""
 
 
-class Part(NamedTuple):
+class GapPart(NamedTuple):
     """A part of the ideal speedup; it has an interval if both cells have repeats."""
 
     value: float
@@ -65,7 +65,7 @@ class Gap(NamedTuple):
     """
 
     speedup: float
-    parts: Mapping[Cause, Part]
+    parts: Mapping[GapCause, GapPart]
     late: str
     runs: int
     is_decided: bool
@@ -89,7 +89,7 @@ class Gap(NamedTuple):
     @property
     def is_split(self) -> bool:
         """Whether exchange is known, and with it what nothing explains."""
-        return Cause.EXCHANGE in self.parts
+        return GapCause.EXCHANGE in self.parts
 
 
 def gaps(group: ConditionGroup) -> dict[Place, Gap]:
@@ -103,7 +103,7 @@ def gaps(group: ConditionGroup) -> dict[Place, Gap]:
     }
 
 
-class Estimate(NamedTuple):
+class GapEstimate(NamedTuple):
     """The known times of the runs of a row and of its reference, and what makes parts of them."""
 
     of_row: Sequence[Times]
@@ -121,7 +121,7 @@ def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
         estimate, unproven = _from_seconds(group, row, reference), str(fault)
     times, reference_times = medians_of(estimate.of_row), medians_of(estimate.of_reference)
     values = estimate.parts(times, reference_times, ideal)
-    if [*values] == [Cause.UNEXPLAINED]:
+    if [*values] == [GapCause.UNEXPLAINED]:
         return None
     if not unproven:
         without = _without(values, speedups_without(times, reference_times), is_measured)
@@ -136,7 +136,7 @@ def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
         is_doubtful=is_doubtful,
         doubts_parts=is_doubtful or group.doubts(row, Affected.SPLIT),
         has_failed=Level.FAIL in (group.worst(each, Affected.TIME) for each in (row, reference)),
-        has_waiting=Cause.EXCHANGE in values and bool(unproven) and _has_waiting(row),
+        has_waiting=GapCause.EXCHANGE in values and bool(unproven) and _has_waiting(row),
         without=without,
         unproven=unproven,
     )
@@ -146,16 +146,16 @@ def _has_waiting(row: Row) -> bool:
     return row.figures.others_exchange_s is None
 
 
-def _from_seconds(group: ConditionGroup, row: Row, reference: Row) -> Estimate:
+def _from_seconds(group: ConditionGroup, row: Row, reference: Row) -> GapEstimate:
     """Return sums of seconds, where the epochs cannot be replayed."""
     of_row, of_reference = ([seconds_of(of, run) for run in of.runs] for of in (row, reference))
     late = late_rank(row.figures, group.counted_records(row, Affected.SPLIT))
-    return Estimate(of_row, of_reference, parts, late)
+    return GapEstimate(of_row, of_reference, parts, late)
 
 
 def _from_replays(
     group: ConditionGroup, row: Row, reference: Row, ideal: float
-) -> tuple[Estimate, bool]:
+) -> tuple[GapEstimate, bool]:
     """Return replays of the epochs, and whether those without exchange are measured.
 
     Raises:
@@ -165,7 +165,7 @@ def _from_replays(
 
     results, references = _split_runs(group, row), _split_runs(group, reference)
     replayed = replays(results, references, ideal)
-    estimate = Estimate(
+    estimate = GapEstimate(
         _times(row, group, replayed.of_row),
         _times(reference, group, replayed.of_reference),
         replayed_parts,
@@ -214,7 +214,7 @@ def replayed_parts(times: Times, reference: Times, ideal: float) -> Parts:
 
 def _without(values: Parts, speedups: Mapping[Causes, float], is_measured: bool) -> Without | None:
     """Return the speedup without the largest known cause, alone or with what hides it."""
-    known = {cause: value for cause, value in values.items() if cause is not Cause.UNEXPLAINED}
+    known = {cause: value for cause, value in values.items() if cause is not GapCause.UNEXPLAINED}
     largest = max(known, key=known.__getitem__)
     causes = removable(speedups, largest, known[largest])
     if causes is None:
@@ -222,8 +222,8 @@ def _without(values: Parts, speedups: Mapping[Causes, float], is_measured: bool)
     return Without(
         causes,
         speedups[causes],
-        is_measured=is_measured and causes == {Cause.EXCHANGE},
-        is_least=Cause.EXCHANGE in causes and not is_measured,
+        is_measured=is_measured and causes == {GapCause.EXCHANGE},
+        is_least=GapCause.EXCHANGE in causes and not is_measured,
     )
 
 
@@ -244,11 +244,11 @@ def _is_decided(values: Parts, drawn: Sequence[Parts], row: Row, reference: Row)
     return has_largest(values, speedup * hypot(row.error, reference.error))
 
 
-def _runs(estimate: Estimate) -> int:
+def _runs(estimate: GapEstimate) -> int:
     return min(len(estimate.of_row), len(estimate.of_reference))
 
 
-def _resampled(estimate: Estimate, ideal: float) -> list[Parts]:
+def _resampled(estimate: GapEstimate, ideal: float) -> list[Parts]:
     """Return the parts of resamples of both cells' runs; none of single runs."""
     if _runs(estimate) < 2:
         return []
@@ -269,9 +269,9 @@ def _resampled(estimate: Estimate, ideal: float) -> list[Parts]:
     return bootstrap(range(len(estimate.of_row)), range(len(estimate.of_reference)), resample)
 
 
-def _part(cause: Cause, value: float, drawn: Sequence[Parts], estimate: Estimate) -> Part:
+def _part(cause: GapCause, value: float, drawn: Sequence[Parts], estimate: GapEstimate) -> GapPart:
     values = [of_draw[cause] for of_draw in drawn if cause in of_draw]
-    return Part(value, *percentiles(values, _runs(estimate))[:2]) if values else Part(value)
+    return GapPart(value, *percentiles(values, _runs(estimate))[:2]) if values else GapPart(value)
 
 
 def late_ranks(of_runs: Sequence[Sequence[Rank]]) -> str:

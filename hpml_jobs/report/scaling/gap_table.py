@@ -17,13 +17,13 @@ from hpml_jobs.report.frame.builder import (
 from hpml_jobs.report.frame.numbers import ratio
 from hpml_jobs.report.frame.picture import Axes, Panel, Picture, cell_label, cut, panels
 from hpml_jobs.report.frame.table import Table
-from hpml_jobs.report.scaling.causes import Cause
-from hpml_jobs.report.scaling.gap import Gap, Part
+from hpml_jobs.report.scaling.causes import GapCause
+from hpml_jobs.report.scaling.gap import Gap, GapPart
 from hpml_jobs.report.scaling.sentence import digits, sentence
 from hpml_jobs.results.groups import ConditionGroup
 
 
-def _with_interval(part: Part) -> str:
+def _with_interval(part: GapPart) -> str:
     if part.low is None or part.high is None:
         return digits(part.value)
     return f"{digits(part.value)} [{digits(part.low)}, {digits(part.high)}]"
@@ -65,11 +65,11 @@ class GapLine(NamedTuple):
     speedup: Annotated[float, Shown("speedup", ratio, doubt="is_doubtful")]
     ideal: Annotated[float, Shown("ideal", ratio)]
     missing: Annotated[float, Shown("missing", digits, doubt="is_doubtful")]
-    exchange: Annotated[Part | None, PART._replace(head="exchange")]
-    loader: Annotated[Part | None, PART._replace(head="loader")]
-    waiting: Annotated[Part | None, PART._replace(head="waiting")]
-    cpus: Annotated[Part | None, PART._replace(head="CPUs")]
-    unexplained: Annotated[Part | None, PART._replace(head="unexplained")]
+    exchange: Annotated[GapPart | None, PART._replace(head="exchange")]
+    loader: Annotated[GapPart | None, PART._replace(head="loader")]
+    waiting: Annotated[GapPart | None, PART._replace(head="waiting")]
+    cpus: Annotated[GapPart | None, PART._replace(head="CPUs")]
+    unexplained: Annotated[GapPart | None, PART._replace(head="unexplained")]
     late: Annotated[str, Shown("waiting for", words=True)]
     sentence: str
     is_doubtful: bool
@@ -88,7 +88,7 @@ def gap_table(group: ConditionGroup, gaps_by_place: Mapping[Place, Gap]) -> Tabl
             GapLine,
             gap,
             **{name: getattr(row, name) for name in ("gpus", "nodes", "treatment")},
-            **{cause.lower(): gap.parts.get(cause) for cause in Cause},
+            **{cause.lower(): gap.parts.get(cause) for cause in GapCause},
             strategy=row.strategy.value,
             batch=row.batch_per_gpu,
             sentence=sentence(group, row, gap),
@@ -136,7 +136,7 @@ def waterfall(cells: Sequence[tuple[ConditionGroup, Place, Gap]]) -> Picture | N
             if part.low is not None and part.high is not None:
                 axis.hlines(len(bars), at - part.high, at - part.low, color=style.TEXT, zorder=3)
             at -= part.value
-            colour = style.MIDDLE_GREY if cause is Cause.UNEXPLAINED else style.RED
+            colour = style.MIDDLE_GREY if cause is GapCause.UNEXPLAINED else style.RED
             bars.append((f"{cause} {digits(part.value)}", at, part.value, colour))
         bars.append((f"measured {ratio(gap.speedup)}", 0.0, gap.speedup, style.BLUE))
         labels, lefts, widths, colours = zip(*bars, strict=True)

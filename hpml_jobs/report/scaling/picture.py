@@ -31,7 +31,7 @@ SPEEDUP_CAPTION = (
 )
 
 
-class Scaling(NamedTuple):
+class ScalingLines(NamedTuple):
     """Strong or weak scaling of a group as lines: their speedups, and their efficiencies."""
 
     kind: str
@@ -47,14 +47,14 @@ def speedup(groups: Sequence[ConditionGroup]) -> Picture | None:
     if not scaled:
         return None
     keys = series.keys(groups)
-    drawn: list[Panel[tuple[Scaling, bool]]] = []
+    drawn: list[Panel[tuple[ScalingLines, bool]]] = []
     for group, scalings in scaled[:GROUPS]:  # speedups above efficiencies, if there are both kinds
         for of in scalings:
             title = named(group, f"{of.kind}: same {of.at_the_same}")
             drawn.append(Panel(title, (of, True)))
         drawn += [Panel("", (of, False)) for of in scalings]
 
-    def draw(axis: Axes, panel: Panel[tuple[Scaling, bool]]) -> list[str]:
+    def draw(axis: Axes, panel: Panel[tuple[ScalingLines, bool]]) -> list[str]:
         of, is_speedup = panel.data
         lines = (of.speedups if is_speedup else of.efficiencies)[: series.LINES]
         series.draw(axis, lines, keys)
@@ -96,7 +96,7 @@ def speedup(groups: Sequence[ConditionGroup]) -> Picture | None:
     )
 
 
-def _scalings(group: ConditionGroup) -> list[Scaling]:
+def _scalings(group: ConditionGroup) -> list[ScalingLines]:
     """Return strong and weak scaling, without the one that the grid has no cells for."""
     unit, units = captions.unit(group.device), captions.units(group.device)
     weak = [
@@ -106,7 +106,7 @@ def _scalings(group: ConditionGroup) -> list[Scaling]:
         if row.gpus >= reference.gpus
     ]
     return [
-        Scaling(kind, at_the_same, units, *_speedup_lines(group, members, batch_of))
+        ScalingLines(kind, at_the_same, units, *_speedup_lines(group, members, batch_of))
         for kind, at_the_same, members, batch_of in (
             ("strong scaling", "global batch", pairs(group), attrgetter("global_batch")),
             ("weak scaling", f"batch per {unit}", weak, attrgetter("batch_per_gpu")),

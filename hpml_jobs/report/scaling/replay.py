@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hpml_jobs.core.collective_times import Array, Begins, Collectives, Seconds, paired, service_s
-from hpml_jobs.report.scaling.causes import Cause
+from hpml_jobs.report.scaling.causes import GapCause
 
 STALL, H2D, FORWARD, BACKWARD, EXPOSED, OPTIMIZER, IN_FORWARD, IN_OPTIMIZER = (
     *range(7),
@@ -30,7 +30,7 @@ ROUNDING = 1e-6
 """Shares of an iteration that differ by less are the same moment."""
 
 
-class Recording(NamedTuple):
+class RecordedRanks(NamedTuple):
     """The instrumented epoch of a run in seconds; arrays are (ranks, iterations) unless said.
 
     `compute_s` is computation after the batch. `ready_s` is when a batch was ready, since the
@@ -53,7 +53,7 @@ class Recording(NamedTuple):
 
 def recording(
     arrays: Mapping[str, Array], workers: Sequence[int], begins: Begins | None
-) -> Recording | None:
+) -> RecordedRanks | None:
     """Return the recording of a run; None where its collectives cannot be put on one timeline.
 
     `arrays` are those of iterations.npz; `workers` are the loader's workers of each rank,
@@ -82,7 +82,7 @@ def recording(
         issued, needed = _shares(
             collectives, compute_s[:, iteration], until_optimizer_s[:, iteration]
         )
-    return Recording(
+    return RecordedRanks(
         stall_s=parts_s[:, :, STALL],
         ready_s=_ready_s(parts_s, workers),
         compute_s=compute_s,
@@ -154,12 +154,12 @@ class Case(NamedTuple):
     `is_alone`: it has no collectives, so that no rank waits for another.
     """
 
-    without: Collection[Cause]
+    without: Collection[GapCause]
     compute_s: Seconds
     is_alone: bool
 
 
-def replay(of: Recording, cases: Sequence[Case]) -> Seconds:
+def replay(of: RecordedRanks, cases: Sequence[Case]) -> Seconds:
     """Return the seconds of the epoch in each case, (cases).
 
     Inside, arrays are (cases, ranks), and of collectives (cases, ranks, collectives).
@@ -168,8 +168,8 @@ def replay(of: Recording, cases: Sequence[Case]) -> Seconds:
     programs = np.array([_programs(case, ranks) for case in cases])
     wanted_s = np.array([case.compute_s for case in cases])
     scale = np.take_along_axis(wanted_s / of.compute_s.sum(axis=1), programs, axis=1)
-    never_stalls = np.array([[Cause.LOADER in case.without] for case in cases])
-    takes_time = np.array([Cause.EXCHANGE not in case.without for case in cases], float)
+    never_stalls = np.array([[GapCause.LOADER in case.without] for case in cases])
+    takes_time = np.array([GapCause.EXCHANGE not in case.without for case in cases], float)
     is_alone = np.array([case.is_alone for case in cases])
     columns_of = {int(of.iteration[columns.start]): columns for columns in _columns(of.iteration)}
     now_s, free_s = np.zeros((len(cases), ranks)), np.full(len(cases), -np.inf)
@@ -193,12 +193,12 @@ def replay(of: Recording, cases: Sequence[Case]) -> Seconds:
 
 def _programs(case: Case, ranks: int) -> list[int]:
     """Return the rank whose computation each rank has: its own, or that of the fastest rank."""
-    if Cause.WAITING not in case.without:
+    if GapCause.WAITING not in case.without:
         return [*range(ranks)]
     return [int(case.compute_s.argmin())] * ranks
 
 
-def _begin_s(of: Recording, number: int, now_s: Seconds) -> Seconds:
+def _begin_s(of: RecordedRanks, number: int, now_s: Seconds) -> Seconds:
     """Return when each rank has the batch of an iteration for which it asks now."""
     ready_s = of.ready_s[:, number]
     return np.where(np.isfinite(ready_s), np.maximum(now_s, ready_s), now_s + of.stall_s[:, number])

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from hpml_jobs.core import formulas
 from hpml_jobs.core.rank import least_waiting
 from hpml_jobs.core.record import Record
-from hpml_jobs.report.scaling.causes import EACH_OTHER, Cause, Parts
+from hpml_jobs.report.scaling.causes import EACH_OTHER, GapCause, Parts
 from hpml_jobs.results.figures import Figures
 from hpml_jobs.results.rows import Row
 
@@ -22,22 +22,22 @@ def seconds_of(row: Row, figures: Figures) -> Seconds:
     packing by hand in it; without phases it is what the epoch without exchange saves, waiting too.
     """
     instrumented_s = {
-        Cause.EXCHANGE: figures.others_exchange_s,
-        Cause.WAITING: figures.others_waiting_s,
+        GapCause.EXCHANGE: figures.others_exchange_s,
+        GapCause.WAITING: figures.others_waiting_s,
         COMPUTE: figures.others_compute_s,
     }
     known_s: dict[str, float | None] = {
         EPOCH: figures.epoch_s,
-        Cause.LOADER: figures.others_stall_s,
-        Cause.CPUS: figures.others_run_queue_s,
+        GapCause.LOADER: figures.others_stall_s,
+        GapCause.CPUS: figures.others_run_queue_s,
     }
     if figures.overhead is not None:
         of_timed = 1 / (1 + figures.overhead)
         known_s |= {name: s and s * of_timed for name, s in instrumented_s.items()}
     else:
-        known_s[Cause.EXCHANGE] = figures.comm_cost_s
+        known_s[GapCause.EXCHANGE] = figures.comm_cost_s
     if row.gpus == 1:
-        known_s |= {Cause.EXCHANGE: 0.0, Cause.WAITING: 0.0}
+        known_s |= {GapCause.EXCHANGE: 0.0, GapCause.WAITING: 0.0}
     return {name: s for name, s in known_s.items() if s is not None}
 
 
@@ -53,14 +53,14 @@ def parts(of: Seconds, reference: Seconds, ideal: float) -> Parts:
         if name in reference
     }
     whole_s, longer_s = beyond_s.pop(EPOCH), beyond_s.pop(COMPUTE, None)
-    if Cause.CPUS in beyond_s:
-        queued_s = beyond_s.pop(Cause.CPUS)
-        beyond_s |= {} if longer_s is None else {Cause.CPUS: min(queued_s, longer_s)}
-    if Cause.WAITING in beyond_s and longer_s is not None:
+    if GapCause.CPUS in beyond_s:
+        queued_s = beyond_s.pop(GapCause.CPUS)
+        beyond_s |= {} if longer_s is None else {GapCause.CPUS: min(queued_s, longer_s)}
+    if GapCause.WAITING in beyond_s and longer_s is not None:
         # What the late rank does, the reference does as well: the others compute less instead.
-        beyond_s[Cause.WAITING] += min(0.0, longer_s)
-    lost_s = {cause: max(0.0, beyond_s[cause]) for cause in Cause if cause in beyond_s}
-    lost_s[Cause.UNEXPLAINED] = whole_s - sum(lost_s.values())
+        beyond_s[GapCause.WAITING] += min(0.0, longer_s)
+    lost_s = {cause: max(0.0, beyond_s[cause]) for cause in GapCause if cause in beyond_s}
+    lost_s[GapCause.UNEXPLAINED] = whole_s - sum(lost_s.values())
     return {cause: formulas.lost_speedup(s, of[EPOCH], ideal) for cause, s in lost_s.items()}
 
 

@@ -7,7 +7,7 @@ from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.text import counted, listed
 from hpml_jobs.report.frame.captions import mark, unit, units
 from hpml_jobs.report.frame.numbers import ratio, significant
-from hpml_jobs.report.scaling.causes import Cause
+from hpml_jobs.report.scaling.causes import GapCause
 from hpml_jobs.report.scaling.gap import Gap, Without
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
@@ -21,10 +21,10 @@ that is more than `LEAST` is named.
 """
 
 WORDS: dict[str, tuple[str, str]] = {
-    Cause.EXCHANGE: ("exchange", "without exchange"),
-    Cause.LOADER: ("the loader", "with a loader that never stalls"),
-    Cause.WAITING: ("waiting for {late}", "without waiting"),
-    Cause.CPUS: ("waiting for CPUs", "with enough CPUs"),
+    GapCause.EXCHANGE: ("exchange", "without exchange"),
+    GapCause.LOADER: ("the loader", "with a loader that never stalls"),
+    GapCause.WAITING: ("waiting for {late}", "without waiting"),
+    GapCause.CPUS: ("waiting for CPUs", "with enough CPUs"),
 }
 """Each known cause in a sentence, and an epoch without it."""
 
@@ -52,7 +52,7 @@ def sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
         which = f"the {'other' if clauses else 'missing'} {digits(gap.missing - known)}"
         is_lab = group.a_cell.protocol is Protocol.LAB
         ends.append(f"protocol=full splits {which}" if is_lab else f"{which} is not split")
-    elif (unexplained := named.get(Cause.UNEXPLAINED, 0.0)) < 0:
+    elif (unexplained := named.get(GapCause.UNEXPLAINED, 0.0)) < 0:
         ends.append(f"computation, faster than on {reference}, gives {digits(-unexplained)} back")
     ends += [] if gap.is_decided else ["too few runs to tell which part is largest"]
     if gap.without and gap.without.causes & named.keys():
@@ -64,7 +64,7 @@ def sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
 
 def _would_be(gap: Gap, without: Without) -> str:
     """Return the speedup without the largest cause, as the measured one and what is gained."""
-    causes = [cause for cause in Cause if cause in without.causes]
+    causes = [cause for cause in GapCause if cause in without.causes]
     measured, speedup = ratio(gap.speedup), ratio(without.speedup)
     gained = digits(float(speedup) - float(measured))
     least = "at least " if without.is_least else ""
@@ -104,7 +104,7 @@ def _clauses(gap: Gap, named: Mapping[str, float]) -> Iterator[str]:
     for cause, value in named.items():
         text = mark(digits(value), is_doubtful=gap.doubts_parts)
         if cause in WORDS:
-            waits = " with waiting" if cause == Cause.EXCHANGE and gap.has_waiting else ""
+            waits = " with waiting" if cause == GapCause.EXCHANGE and gap.has_waiting else ""
             yield f"{_words(cause, gap)}{waits} {verb}{text}"
             verb = ""
         elif gap.is_split and value > 0 and digits(value) != "0":

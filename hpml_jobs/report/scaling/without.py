@@ -11,8 +11,8 @@ from hpml_jobs.core.measurements import Epoch, Role
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
 from hpml_jobs.report.frame.arrays import NoArraysError, read_arrays
-from hpml_jobs.report.scaling.causes import SETS, Cause, Causes, NoReplayError
-from hpml_jobs.report.scaling.replay import Case, Recording, recording, replay
+from hpml_jobs.report.scaling.causes import SETS, Causes, GapCause, NoReplayError
+from hpml_jobs.report.scaling.replay import Case, RecordedRanks, recording, replay
 from hpml_jobs.results.cells import CellResult
 
 PROOF = 0.03
@@ -25,11 +25,11 @@ PARTS = 14
 """Values of an iteration in `parts_s`."""
 
 
-class Run(NamedTuple):
+class ReplayableRun(NamedTuple):
     """A run whose instrumented epoch can be replayed; `alone` are its epochs without exchange."""
 
     record: Record
-    recording: Recording
+    recording: RecordedRanks
     alone: list[Epoch]
 
     @property
@@ -50,14 +50,14 @@ class Run(NamedTuple):
         return [self.record.ranks[rank] for rank in np.flatnonzero(later_s > later_s.max() / 2)]
 
 
-class Share(NamedTuple):
+class ComputeShare(NamedTuple):
     """What ideally each rank would compute, in seconds, and how long its threads wait for CPUs."""
 
     compute_s: float
     queued_s: float
 
 
-def read_run(result: CellResult) -> Run:
+def read_run(result: CellResult) -> ReplayableRun:
     """Return a run's recording.
 
     Raises:
@@ -71,7 +71,7 @@ def read_run(result: CellResult) -> Run:
     recorded = recording(_arrays(result, record), workers, begins)
     if recorded is None:
         raise NoReplayError("the collectives of the ranks cannot be put on one timeline")
-    return Run(record, recorded, _epochs(record, Role.UNSYNCED))
+    return ReplayableRun(record, recorded, _epochs(record, Role.UNSYNCED))
 
 
 def _arrays(result: CellResult, record: Record) -> dict[str, Array]:
@@ -100,14 +100,14 @@ def _longest_s(record: Record, role: Role) -> float:
     return max(epoch.epoch_s for epoch in _epochs(record, role))
 
 
-def ideal_share(references: Sequence[Run], ideal: float) -> Share:
+def ideal_share(references: Sequence[ReplayableRun], ideal: float) -> ComputeShare:
     """Return the share of each rank where `ideal` times as many as in these runs do the work."""
     computed_s = median(float(run.compute_s.mean()) for run in references)
     queued_s = median(float(_queued_s(run, Role.INSTRUMENTED).mean()) for run in references)
-    return Share(computed_s / ideal, queued_s / ideal)
+    return ComputeShare(computed_s / ideal, queued_s / ideal)
 
 
-def _queued_s(run: Run, role: Role) -> Seconds:
+def _queued_s(run: ReplayableRun, role: Role) -> Seconds:
     """Return how long a thread of each rank waited for a CPU in an epoch; 0 if not known."""
     queued_s = []
     for rank in run.record.ranks:
@@ -118,7 +118,7 @@ def _queued_s(run: Run, role: Role) -> Seconds:
     return np.array(queued_s)
 
 
-def without_causes(run: Run, share: Share | None = None) -> dict[Causes, float]:
+def without_causes(run: ReplayableRun, share: ComputeShare | None = None) -> dict[Causes, float]:
     """Return the epoch of a run without each set of causes, as a share of the measured epoch.
 
     A rank waits for CPUs only as long as it does beyond its ideal `share`, and as its computation
@@ -140,24 +140,24 @@ def without_causes(run: Run, share: Share | None = None) -> dict[Causes, float]:
         return shares
     # The measured epoch counts, and the replay only for what is removed beside the exchange.
     measured = _longest_s(run.record, Role.UNSYNCED) / run.record.timed_s
-    scale = measured / shares[frozenset({Cause.EXCHANGE})]
+    scale = measured / shares[frozenset({GapCause.EXCHANGE})]
     return {
-        causes: scale * of_epoch if Cause.EXCHANGE in causes else of_epoch
+        causes: scale * of_epoch if GapCause.EXCHANGE in causes else of_epoch
         for causes, of_epoch in shares.items()
     }
 
 
-def _case(run: Run, causes: Causes, share: Share | None) -> Case:
+def _case(run: ReplayableRun, causes: Causes, share: ComputeShare | None) -> Case:
     """Return the computation of the ranks without some causes.
 
     Exchange also takes CPUs and memory from computation: the epoch without exchange has the
     computation without that, and the waiting for CPUs that is left.
     """
-    is_alone = Cause.EXCHANGE in causes and bool(run.alone)
+    is_alone = GapCause.EXCHANGE in causes and bool(run.alone)
     compute_s = run.compute_s
     if is_alone:
         compute_s = np.array([epoch.epoch_s - epoch.stall_s for epoch in run.alone])
-    if Cause.CPUS in causes and share is not None:
+    if GapCause.CPUS in causes and share is not None:
         queued_s = _queued_s(run, Role.UNSYNCED if run.alone else Role.INSTRUMENTED)
         beyond_s = np.minimum(queued_s - share.queued_s, compute_s - share.compute_s)
         compute_s = compute_s - np.maximum(0.0, beyond_s)

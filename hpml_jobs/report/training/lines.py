@@ -33,7 +33,7 @@ CAPTION = (
 )
 
 
-class Run(NamedTuple):
+class LossRun(NamedTuple):
     """The values of a run by iteration, and its thick line: iterations and their values."""
 
     label: str
@@ -52,7 +52,7 @@ def loss(groups: Sequence[ConditionGroup]) -> Picture | None:
     spans = [_span(panel) for panel in shown]
     is_wide = any(0 < least < most / WIDE_RANGE for least, most in spans)
 
-    def draw(axis: Axes, panel: Panel[list[Run]]) -> list[str]:
+    def draw(axis: Axes, panel: Panel[list[LossRun]]) -> list[str]:
         texts = []
         axis.set(xlabel="iteration", ylabel="training loss")
         for label, values, at, smooth in panel.data:
@@ -123,15 +123,15 @@ def _curve(group: ConditionGroup, row: Row) -> Curve | None:
     return None
 
 
-def _run(label: str, values: Any) -> Run:
+def _run(label: str, values: Any) -> LossRun:
     """Return a run with its moving mean over a fortieth of its iterations."""
     half = max(1, len(values) // 80)
     at = range(0, len(values), ceil(len(values) / SMOOTH_POINTS))
     smooth = [float(values[max(0, i - half) : i + half + 1].mean()) for i in at]
-    return Run(label, values, [i + 1 for i in at], smooth)
+    return LossRun(label, values, [i + 1 for i in at], smooth)
 
 
-def _span(panel: Panel[list[Run]]) -> tuple[float, float]:
+def _span(panel: Panel[list[LossRun]]) -> tuple[float, float]:
     """Return the least and the greatest value of a panel's thick lines."""
     values = [value for run in panel.data for value in run.smooth]
     return min(values), max(values)
@@ -142,7 +142,7 @@ def _every(values: Any) -> int:
     return ceil(len(values) / POINTS)
 
 
-def _thin(runs: Sequence[Run]) -> str:
+def _thin(runs: Sequence[LossRun]) -> str:
     """Return in words which iterations the thin lines show."""
     steps = sorted({_every(run.values) for run in runs} - {1})
     if not steps:

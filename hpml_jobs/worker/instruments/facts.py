@@ -20,7 +20,7 @@ from hpml_jobs.core.cell import Cell, CellFile
 from hpml_jobs.core.cluster import limit_of_host
 from hpml_jobs.core.gpus import is_mig, nvml_session, nvml_text
 from hpml_jobs.core.process_times import Process
-from hpml_jobs.core.rank import Node
+from hpml_jobs.core.rank import NodeSystem
 from hpml_jobs.core.record import Facts
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.attempt import SLURM_VARIABLE, host_name
@@ -72,9 +72,9 @@ def read_facts(file: CellFile, backend: str | None) -> Facts:
     )
 
 
-def read_node(device: Device) -> Node:
+def read_node(device: Device) -> NodeSystem:
     """Return the facts of this node; what cannot be read is empty."""
-    node = Node(kernel=platform.release())
+    node = NodeSystem(kernel=platform.release())
     with contextlib.suppress(Exception):  # no fact is worth a failed run
         node = msgspec.structs.replace(node, cpu_model=_cpu_model())
         if device is Device.CUDA:

@@ -157,7 +157,7 @@ def prepare(kind: CollectiveKind, size: int, device: torch.device) -> Call:
     return Call(whole, share, lambda: _REDUCE_SCATTER(share, whole))
 
 
-class Trial(NamedTuple):
+class MessageTrial(NamedTuple):
     """The seconds of one collective; late if its launch is in them, None if nothing is queued."""
 
     seconds: float
@@ -179,7 +179,7 @@ class _Timer:
         self._ahead_s = AHEAD_S
         self._small = torch.ones(1, device=device)
 
-    def time(self, call: Call) -> Trial:
+    def time(self, call: Call) -> MessageTrial:
         """Return one trial on this rank, started when all ranks are ready."""
         clock = self._clock
         clock.prepare(2)
@@ -198,9 +198,9 @@ class _Timer:
         if is_late:
             self._ahead_s = min(2 * self._ahead_s, AHEAD_LIMIT_S)
         clock.synchronize()
-        return Trial(clock.seconds(start, end), is_late)
+        return MessageTrial(clock.seconds(start, end), is_late)
 
-    def trials(self, call: Call) -> list[Trial]:
+    def trials(self, call: Call) -> list[MessageTrial]:
         """Return the trials of a call after the warm-ups; a trial counts as its slowest rank."""
         for _ in range(WARMUPS):
             self.time(call)
@@ -211,7 +211,7 @@ class _Timer:
         of_slowest = []
         for (seconds, late), trial in zip(slowest.tolist(), trials, strict=True):
             is_late = None if trial.is_late is None else late > 0
-            of_slowest.append(Trial(seconds, is_late))
+            of_slowest.append(MessageTrial(seconds, is_late))
         return of_slowest
 
     def max_over_ranks(self, value: float) -> float:
@@ -222,7 +222,7 @@ class _Timer:
 
 
 def summarize_trials(
-    kind: CollectiveKind, size: int, trials: Sequence[Trial], *, sent: bool
+    kind: CollectiveKind, size: int, trials: Sequence[MessageTrial], *, sent: bool
 ) -> MicrobenchmarkPoint:
     """Return the point of one size; late trials are left out, unless all are late."""
     in_time = [trial.seconds for trial in trials if not trial.is_late]

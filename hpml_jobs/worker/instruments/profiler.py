@@ -16,7 +16,7 @@ from hpml_jobs.worker.fork_safety import await_idle_threads
 from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.trace import (
     NO_DEVICE_EVENTS,
-    Event,
+    TraceEvent,
     content_of,
     measured_window,
     read_trace,
@@ -73,7 +73,7 @@ def _start_on_all_ranks(training: Training) -> profile:
     raise ProfilerError(reason or "the profiler did not start on another rank")
 
 
-def without_overflow_messages(events: list[Event], cell: Cell) -> list[Event]:
+def without_overflow_messages(events: list[TraceEvent], cell: Cell) -> list[TraceEvent]:
     """Return the events without those by which ranks with shards tell each other of an overflow.
 
     In fp16 torch all-reduces 4 bytes between backward and the step, which no ledger has; fsdp sends
@@ -85,7 +85,7 @@ def without_overflow_messages(events: list[Event], cell: Cell) -> list[Event]:
 
 
 def summarize_trace(
-    events: Sequence[Event], result: EpochResult, *, on_cuda: bool
+    events: Sequence[TraceEvent], result: EpochResult, *, on_cuda: bool
 ) -> ProfilerSummary:
     """Return computation, communication, overlap and idle time of the profiler, beside ours.
 
@@ -124,7 +124,9 @@ def summarize_trace(
     )
 
 
-def _by_kind(collectives: Sequence[Event], ledger: Ledger | None) -> Iterator[ProfiledCollective]:
+def _by_kind(
+    collectives: Sequence[TraceEvent], ledger: Ledger | None
+) -> Iterator[ProfiledCollective]:
     """Yield the kinds of collectives that the profiler or the instruments have."""
     recorded = ledger.collectives if ledger else []
     intervals = ledger.intervals() if ledger else []
@@ -147,7 +149,7 @@ def _by_kind(collectives: Sequence[Event], ledger: Ledger | None) -> Iterator[Pr
             )
 
 
-def _total_bytes(collectives: Sequence[Event]) -> int | None:
+def _total_bytes(collectives: Sequence[TraceEvent]) -> int | None:
     """Return the bytes of some collectives; None if the profiler has not those of each."""
     contents = [content_of(event) for event in collectives]
     return None if None in contents else sum(content.bytes for content in contents if content)

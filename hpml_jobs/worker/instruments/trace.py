@@ -61,7 +61,7 @@ NO_DEVICE_EVENTS = (
 )
 
 
-class Event(NamedTuple):
+class TraceEvent(NamedTuple):
     """One event of a trace; times are in seconds since the start of the window.
 
     `processes` is the number of ranks of a collective, which alone has `details`.
@@ -147,7 +147,7 @@ def measured_window(devices: Devices) -> Iterator[None]:
         synchronize(devices)
 
 
-def read_trace(profiler: profile, processes: int, keep: Path | None = None) -> list[Event]:
+def read_trace(profiler: profile, processes: int, keep: Path | None = None) -> list[TraceEvent]:
     """Return the events in the marked window of a profiler that is stopped; the first is it.
 
     The trace is written to `keep` (a .json.gz for Perfetto or chrome://tracing), or discarded.
@@ -177,7 +177,7 @@ class _Trace(msgspec.Struct):
     traceEvents: list[_Raw]  # noqa: N815  (the format's name)
 
 
-def events_in_window(trace: bytes, processes: int = 1) -> list[Event]:
+def events_in_window(trace: bytes, processes: int = 1) -> list[TraceEvent]:
     """Return a trace's complete events, clipped to the window; the first one is the window.
 
     That is the longest one with its mark. On CUDA it is in the trace twice. The other one
@@ -194,14 +194,14 @@ def events_in_window(trace: bytes, processes: int = 1) -> list[Event]:
         raise ValueError("the profiler's trace has no window")
     window = max(windows, key=lambda event: event.dur)
     start, end = window.ts, window.ts + window.dur
-    events = [Event("window", MARK, 0.0, window.dur / 1e6, {})]
+    events = [TraceEvent("window", MARK, 0.0, window.dur / 1e6, {})]
     for entry in complete:
         first = max(entry.ts, start)
         last = min(entry.ts + entry.dur, end)
         if entry is window or first > last:
             continue
         start_s, end_s = (first - start) / 1e6, (last - start) / 1e6
-        event = Event(entry.cat, str(entry.name), start_s, end_s, {}, processes)
+        event = TraceEvent(entry.cat, str(entry.name), start_s, end_s, {}, processes)
         if event.is_collective:
             event = event._replace(details=msgspec.json.decode(entry.args))
         events.append(event)
@@ -225,7 +225,7 @@ class Content(NamedTuple):
         return self.elements * self.dtype.itemsize
 
 
-def content_of(event: Event) -> Content | None:
+def content_of(event: TraceEvent) -> Content | None:
     """Return the content of a collective's message; None if the profiler does not report it.
 
     A call of gloo has the shapes of its inputs (of an all-gather the share of a rank), a kernel of

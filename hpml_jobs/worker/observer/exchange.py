@@ -104,7 +104,7 @@ class Profiler:
         self.trace = None
 
 
-class Exchange:
+class ExchangeRecorder:
     """The instruments of a script's instrumented window.
 
     `missing` is the reason why phases and exchange are not split; None where they are. `postponed`

@@ -22,7 +22,7 @@ from hpml_jobs.worker.instruments.timing import Clock, HostClock, Stamp, Window
 from hpml_jobs.worker.instruments.trace import (
     MARK,
     NO_DEVICE_EVENTS,
-    Event,
+    TraceEvent,
     content_of,
     read_trace,
     record_numbers,
@@ -140,7 +140,7 @@ class Trace:
             phases = phases._replace(communication=communication)
         return phases, ledger
 
-    def _read(self, window: Window) -> tuple[list[Event], list[Event]]:
+    def _read(self, window: Window) -> tuple[list[TraceEvent], list[TraceEvent]]:
         """Return the messages of a window in order, and what computes in it."""
         folder, tempfile.tempdir = tempfile.tempdir, None
         traced = read_trace(self._profiler, self._processes)
@@ -167,7 +167,9 @@ class Trace:
         return 1e9 * self._clock.seconds(self._zero, stamp)
 
 
-def _collective(event: Event, steps: Sequence[IterationMarks], *, is_sharded: bool) -> Collective:
+def _collective(
+    event: TraceEvent, steps: Sequence[IterationMarks], *, is_sharded: bool
+) -> Collective:
     """Return a message of the trace, of the micro-step in which it starts."""
     if event.kind is None:
         raise ValueError(f"unknown collective {event.name}")
@@ -211,7 +213,9 @@ def _purpose(
     return Purpose.GRADIENTS if step.forward <= start < step.exchanged else Purpose.OUTPUTS
 
 
-def waits(messages: Iterable[Event], computation: Iterable[Event]) -> list[tuple[float, float]]:
+def waits(
+    messages: Iterable[TraceEvent], computation: Iterable[TraceEvent]
+) -> list[tuple[float, float]]:
     """Return when a message is under way and nothing computes, in seconds."""
     changes = []
     for of_computation, events in enumerate((messages, computation)):

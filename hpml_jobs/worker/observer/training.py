@@ -11,7 +11,7 @@ from hpml_jobs.worker.instruments.phases import EpochPhases
 from hpml_jobs.worker.instruments.summary import time_epoch
 from hpml_jobs.worker.instruments.timing import Clock, HostClock, Window
 from hpml_jobs.worker.observer.calls import Calls, WatchedModel
-from hpml_jobs.worker.observer.exchange import Exchange
+from hpml_jobs.worker.observer.exchange import ExchangeRecorder
 from hpml_jobs.worker.observer.iterations import Iterations, split_iterations
 from hpml_jobs.worker.observer.launches import least_launch_s, waits_for_device
 from hpml_jobs.worker.observer.meters import Meters, clock_of, devices_of
@@ -66,7 +66,7 @@ class ObservedTraining:
         self._clock: Clock = HostClock()
         self._devices = devices_of(optimizer)
         self.model = WatchedModel(optimizer, calls)
-        self.exchange = Exchange(self.model)
+        self.exchange = ExchangeRecorder(self.model)
         self._writer = Writer(subject, optimizer, self._devices[0])
         self._meters = Meters(self._devices[0])
         self.write()

@@ -41,7 +41,7 @@ QUEUED = "JOBID|STATE\n" + squeue_line("17_3", "RUNNING", node="gr001")
 def without_processes(*command):
     """What SLURM answers, without a process for every question."""
     texts = {"sacct": ACCOUNTED, "squeue": QUEUED}
-    return commands.Answer(0, texts.get(command[0], ""), "")
+    return commands.CommandAnswer(0, texts.get(command[0], ""), "")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hpml_jobs.cli.main import run
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.report.pictures import PLOTS
 from hpml_jobs.report.report import LABELS, SHEETS, TOGETHER, make_report
-from hpml_jobs.report.scaling.causes import Cause
+from hpml_jobs.report.scaling.causes import GapCause
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
 
@@ -76,7 +76,7 @@ def test_speedup_without_exchange_is_that_of_the_epochs_without_exchange(batch, 
         for record in of_batch
         if record.cell.gpus == 2
     ]
-    assert gap.without.causes == {Cause.EXCHANGE}
+    assert gap.without.causes == {GapCause.EXCHANGE}
     assert gap.without.is_measured
     assert alone_s / max(unsynced_s) <= gap.without.speedup <= alone_s / min(unsynced_s)
 

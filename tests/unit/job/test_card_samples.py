@@ -10,9 +10,9 @@ from hpml_jobs.core.measurements import Card, CardSamples
 from hpml_jobs.core.validation import decode
 from hpml_jobs.job import card_samples
 from hpml_jobs.job.card_samples import (
+    CardSample,
     CardSampler,
     NodeSamples,
-    Sample,
     add_samples,
     summarize,
     write_samples,
@@ -25,7 +25,7 @@ from tests.unit.fake_nvml import FakeGpu, FakeNvml
 
 def sample(at_s, **changes):
     values = {"sm_clock_mhz": 1400, "memory_clock_mhz": 1200, "power_w": 300.0}
-    return Sample(**({"at_s": at_s, "temperature_c": 60, "reasons": 0, **values} | changes))
+    return CardSample(**({"at_s": at_s, "temperature_c": 60, "reasons": 0, **values} | changes))
 
 
 def test_summary_has_spread_and_share_of_reasons():

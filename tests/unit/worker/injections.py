@@ -15,7 +15,7 @@ import pytest
 
 from hpml_jobs.core.record import Record
 from hpml_jobs.report.report import make_report
-from hpml_jobs.report.scaling.causes import Cause, Causes, NoReplayError, Parts
+from hpml_jobs.report.scaling.causes import Causes, GapCause, NoReplayError, Parts
 from hpml_jobs.report.scaling.gap import medians_of, replayed_parts
 from hpml_jobs.report.scaling.seconds import EPOCH, parts, seconds_of
 from hpml_jobs.report.scaling.without import replays
@@ -120,7 +120,7 @@ class Loss(NamedTuple):
     Injected are sleeps, and a shell command before Python. `keys` make another row of the report.
     """
 
-    cause: Cause
+    cause: GapCause
     words: str
     keys: dict[str, str]
     sleeps: dict[str, Any]
@@ -139,16 +139,18 @@ NO_LOSS = {"width": 100, "forward": 40}
 """Sleeping for the time of an iteration: other programs on the machine do not change it."""
 
 LOSSES = (
-    Loss(Cause.LOADER, "the loader", {"strategy": "ddp"}, {"item": 5}),
+    Loss(GapCause.LOADER, "the loader", {"strategy": "ddp"}, {"item": 5}),
     Loss(
-        Cause.WAITING,
+        GapCause.WAITING,
         "waiting for rank 1 on ",
         {"strategy": "allreduce_flat"},
         {"1": {"forward": 80}},
     ),
-    Loss(Cause.EXCHANGE, "exchange", {"strategy": "allreduce"}, {}, ON_LINK.format(rate="10mbit")),
     Loss(
-        Cause.CPUS,
+        GapCause.EXCHANGE, "exchange", {"strategy": "allreduce"}, {}, ON_LINK.format(rate="10mbit")
+    ),
+    Loss(
+        GapCause.CPUS,
         "waiting for CPUs",
         {"strategy": "ddp", "sync_buffers": "off"},
         {"forward": 0, "computing": 40},
@@ -169,7 +171,7 @@ def python_after(folder: Path, command: str) -> Path:
     return python
 
 
-def lost_speedup(program: Program, repeats: int = 1) -> list[list[Cause]]:
+def lost_speedup(program: Program, repeats: int = 1) -> list[list[GapCause]]:
     """Measure 1 process, and 2 with each loss; return the largest part of the gap in each launch.
 
     The study is called `lost`.
@@ -186,7 +188,7 @@ def lost_speedup(program: Program, repeats: int = 1) -> list[list[Cause]]:
     return [_causes(group, loss) for loss in LOSSES]
 
 
-def _causes(group: ConditionGroup, loss: Loss) -> list[Cause]:
+def _causes(group: ConditionGroup, loss: Loss) -> list[GapCause]:
     (row,) = (
         row for row in group.timed if row.gpus == 2 and loss.is_of(row.strategy, row.treatment)
     )

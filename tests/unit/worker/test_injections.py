@@ -3,7 +3,7 @@
 import pytest
 
 from hpml_jobs.checks.waiting import IMBALANCE_LIMIT
-from hpml_jobs.core.outliers import SECONDS, Work, lateness_of
+from hpml_jobs.core.outliers import SECONDS, WorkPhase, lateness_of
 from tests.unit.worker.injections import (
     CROSSED,
     EVERYWHERE,
@@ -78,7 +78,11 @@ def test_table_2_is_of_late_rank_not_of_waiting_one(injected, where, phase, prog
         assert checks["loader-bound"][0] == "pass"
 
 
-MUTUAL = (("item", Work.LOADING), ("forward", Work.FORWARD), ("backward", Work.BACKWARD))
+MUTUAL = (
+    ("item", WorkPhase.LOADING),
+    ("forward", WorkPhase.FORWARD),
+    ("backward", WorkPhase.BACKWARD),
+)
 """The sleep and the phase of each late rank, in the order of their numbers."""
 
 

@@ -128,7 +128,10 @@ def test_every_collective_is_measured_within_any_budget(eight_ranks):
 
 
 def test_late_trials_are_left_out_of_the_times():
-    trials = [microbenchmark.Trial(1e-3, is_late=False), microbenchmark.Trial(9e-3, is_late=True)]
+    trials = [
+        microbenchmark.MessageTrial(1e-3, is_late=False),
+        microbenchmark.MessageTrial(9e-3, is_late=True),
+    ]
     point = microbenchmark.summarize_trials(ALL_REDUCE, 1024, trials, sent=False)
     assert (point.trials, point.launched_late, point.max_s) == (1, 1, 1e-3)
 
@@ -202,7 +205,7 @@ def choices_with(eight_ranks, monkeypatch, tmp_path):
 
         monkeypatch.setattr(microbenchmark, "nccl_log", log)
         point = microbenchmark.summarize_trials(
-            ALL_REDUCE, 1024, [microbenchmark.Trial(1e-3, is_late=False)], sent=False
+            ALL_REDUCE, 1024, [microbenchmark.MessageTrial(1e-3, is_late=False)], sent=False
         )
         benchmark = Microbenchmark(points=(point,), largest_asked_bytes=1024, seconds=1.0)
         path = tmp_path / "nccl.log"

@@ -19,7 +19,7 @@ from hpml_jobs.worker.instruments.profiler import (
 )
 from hpml_jobs.worker.instruments.timing import HostClock, IterationTimes
 from hpml_jobs.worker.instruments.trace import (
-    Event,
+    TraceEvent,
     events_in_window,
     record_numbers,
     start_profiler,
@@ -209,7 +209,7 @@ def test_gpu_trace_without_kernels_is_missing_not_the_host_s():
     ],
 )
 def test_event_kind_is_by_torch_then_by_kernel(name, details, kind):
-    assert Event("kernel", name, 0.0, 1.0, details).kind == kind
+    assert TraceEvent("kernel", name, 0.0, 1.0, details).kind == kind
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from hpml_jobs.core.place import Place, Setup
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.extras.predict.forecast import Prediction, Refusal, predict
-from hpml_jobs.extras.predict.place import Observation, Target, changed
+from hpml_jobs.extras.predict.place import MeasuredPlace, Target, changed
 from tests.unit.extras.predict.truth import Machine
 
 ONE_NODE = ((1, 1), (2, 1), (4, 1))
@@ -45,7 +45,7 @@ def test_node_border_without_a_fact_of_it_is_refused():
 
 def test_strategy_of_one_node_has_no_cell_across_nodes():
     cells = [
-        Observation(place=changed(cell, strategy=Strategy.DP).place, step_s=cell.step_s)
+        MeasuredPlace(place=changed(cell, strategy=Strategy.DP).place, step_s=cell.step_s)
         for cell in Machine().cells(ONE_NODE[1:], (32,))
     ]
     made = refused(cells, target(8, 32, nodes=2, strategy=Strategy.DP))
@@ -97,7 +97,7 @@ def test_accumulations_are_predicted_apart():
     path = "accumulate 4"
     cells = Machine().cells(ONE_NODE, (32,))
     held = [
-        Observation(
+        MeasuredPlace(
             place=changed(cell, treatment=path, path=path).place,
             accumulate=4,
             step_s=3 * cell.step_s,

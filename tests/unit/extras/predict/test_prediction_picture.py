@@ -12,8 +12,8 @@ from hpml_jobs.cli.main import run
 from hpml_jobs.core.place import Place, Setup
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.extras.predict.forecast import Forecast, Method, Prediction, Refusal
-from hpml_jobs.extras.predict.model import LeftOut, Skill
-from hpml_jobs.extras.predict.place import Observation, Target, changed
+from hpml_jobs.extras.predict.model import LeftOutCell, Skill
+from hpml_jobs.extras.predict.place import MeasuredPlace, Target, changed
 from hpml_jobs.extras.predict.table import errors, predictions
 from hpml_jobs.report.pictures import PLOTS
 from hpml_jobs.report.report import Report, make_report
@@ -25,10 +25,10 @@ from tests.unit.study_builder import StudyBuilder
 STEPS_S = {1: 0.10, 2: 0.11, 4: 0.12}
 
 
-def observed(gpus: int, step_s: float, cells: tuple[str, ...] = ()) -> Observation:
+def observed(gpus: int, step_s: float, cells: tuple[str, ...] = ()) -> MeasuredPlace:
     strategy = Strategy.SINGLE if gpus == 1 else Strategy.DDP
     place = Place(Setup(gpus, 1, strategy), 128)
-    return Observation(place=place, step_s=step_s, cells=cells)
+    return MeasuredPlace(place=place, step_s=step_s, cells=cells)
 
 
 def target(gpus: int, nodes: int = 1) -> Target:
@@ -43,7 +43,7 @@ def report(tmp_path_factory) -> Report:
         builder.with_record(lab_record(lab_cell(gpus, 128), 391 * step_s / gpus))
     slugs = {cell.gpus: cell.slug for cell in builder.cells}
     places = tuple(observed(gpus, step_s, (slugs[gpus],)) for gpus, step_s in STEPS_S.items())
-    left_out = LeftOut(observation=places[2], model_s=0.117, null_s=0.11)
+    left_out = LeftOutCell(observation=places[2], model_s=0.117, null_s=0.11)
     eight = Prediction(
         target=target(8),
         method=Method.MODEL,

@@ -13,7 +13,7 @@ import pytest
 from hpml_jobs.core.place import Place, Setup
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.extras.predict.model import errors_of
-from hpml_jobs.extras.predict.place import Observation
+from hpml_jobs.extras.predict.place import MeasuredPlace
 
 ROOT = Path(__file__).parents[4]
 FILE = ROOT / "tests" / "benchmarks" / "predictions.py"
@@ -85,7 +85,7 @@ def test_validation_page_shows_the_tables_that_were_not_used(capsys):
 
 def test_series_that_cannot_be_predicted_is_printed_and_left_out(capsys):
     observations = [
-        Observation(place=Place(Setup(8 * nodes, nodes, Strategy.DDP), batch), step_s=1.0)
+        MeasuredPlace(place=Place(Setup(8 * nodes, nodes, Strategy.DDP), batch), step_s=1.0)
         for nodes, batch in ((2, 32), (2, 64))
     ]
     series = predictions.Series("ResNet-50 on V100", tuple(observations))

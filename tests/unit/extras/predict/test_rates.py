@@ -12,7 +12,7 @@ from hpml_jobs.core.place import Place, Setup
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.extras.exchange.csv_records import Rules, read_timings
 from hpml_jobs.extras.predict.forecast import Method, Prediction, Refusal, predict
-from hpml_jobs.extras.predict.place import Observation, Target
+from hpml_jobs.extras.predict.place import MeasuredPlace, Target
 from hpml_jobs.extras.predict.question import Question
 from hpml_jobs.extras.predict.rates import GROWTH, in_node, over_nodes
 from hpml_jobs.extras.predict.rules import forecast, observation
@@ -30,7 +30,7 @@ def place(gpus, batch=32, nodes=1):
 
 
 def measured(gpus, step_s, **fields):
-    return Observation(place=place(gpus, **fields), step_s=step_s)
+    return MeasuredPlace(place=place(gpus, **fields), step_s=step_s)
 
 
 def target(gpus, **fields):

@@ -7,7 +7,7 @@ from math import log2
 from hpml_jobs.core.formulas import ring_factor
 from hpml_jobs.core.place import Place, Setup
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.extras.predict.place import Observation
+from hpml_jobs.extras.predict.place import MeasuredPlace
 
 BUCKETS = (1_000_000, 24_000_000, 20_000_000)
 """Bytes of DDP's buckets, the first one that is sent first."""
@@ -45,12 +45,14 @@ class Machine:
             return self.compute_s(batch)
         return self.compute_s(batch) + self.exposed_s(batch, gpus, nodes) + self.interference_s
 
-    def observation(self, gpus: int, batch: int, nodes: int = 1) -> Observation:
+    def observation(self, gpus: int, batch: int, nodes: int = 1) -> MeasuredPlace:
         strategy = Strategy.DDP if gpus > 1 else Strategy.SINGLE
         place = Place(Setup(gpus, nodes, strategy), batch)
-        return Observation(place=place, step_s=self.step_s(batch, gpus, nodes))
+        return MeasuredPlace(place=place, step_s=self.step_s(batch, gpus, nodes))
 
-    def cells(self, sizes: Iterable[tuple[int, int]], batches: Iterable[int]) -> list[Observation]:
+    def cells(
+        self, sizes: Iterable[tuple[int, int]], batches: Iterable[int]
+    ) -> list[MeasuredPlace]:
         """Cells of every size (GPUs, nodes) at every batch."""
         listed = list(batches)
         return [self.observation(gpus, b, nodes) for gpus, nodes in sizes for b in listed]

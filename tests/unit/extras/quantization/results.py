@@ -9,10 +9,10 @@ from hpml_jobs.extras.quantization.values import (
     Bound,
     Latency,
     Layer,
+    QuantizationStep,
     Quantized,
-    Reference,
     Spread,
-    Step,
+    TorchReference,
 )
 
 
@@ -33,11 +33,11 @@ def quantized_result(of: Cell) -> Quantized:
         for bound in Bound
         for per_channel in ((False, True) if of.quantize["per_channel"] else (False,))
     ]
-    steps = [Step(what="fp32", correct=6_500 + of.seed, samples=10_000, bytes=248_000)]
+    steps = [QuantizationStep(what="fp32", correct=6_500 + of.seed, samples=10_000, bytes=248_000)]
     for number, (what, bound, per_channel) in enumerate(schemes, start=1):
         layers = (quantized_layer("conv1", bias=False), quantized_layer("fc3", bias=bias))
         steps.append(
-            Step(
+            QuantizationStep(
                 what=what,
                 bound=bound,
                 per_channel=per_channel,
@@ -64,7 +64,7 @@ def quantized_result(of: Cell) -> Quantized:
             a_latency("ours int8", 5e-3),
             a_latency("torch int8", 1e-3),
         ),
-        reference=Reference(how="pt2e 0.18", correct=6_480, samples=10_000, bytes=63_000),
+        reference=TorchReference(how="pt2e 0.18", correct=6_480, samples=10_000, bytes=63_000),
     )
 
 

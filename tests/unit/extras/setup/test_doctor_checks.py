@@ -208,7 +208,7 @@ def test_node_job_without_answer_reports_end_of_log(tmp_path):
 
 
 def test_node_answer_is_read_whole_or_not_at_all(tmp_path):
-    exchange = node_job.Exchange(tmp_path / "asked.json", tmp_path / "answer.json")
+    exchange = node_job.NodeFiles(tmp_path / "asked.json", tmp_path / "answer.json")
     assert exchange.read() is None
     answer = NodeAnswer(written_s=1.5, findings=(Finding(about="x", level=Severity.OK, seen="y"),))
     write_whole(exchange.answer, encode(answer))

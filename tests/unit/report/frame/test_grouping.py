@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from hpml_jobs.core.cell import Outcome, Protocol
-from hpml_jobs.core.rank import Node
+from hpml_jobs.core.rank import NodeSystem
 from hpml_jobs.core.workload import SourceFile
 from hpml_jobs.report.files.markdown import document
 from tests.unit.builders import DIGITS, RESNET, V100, lab_cell, lab_record
@@ -119,7 +119,9 @@ def test_hosts_of_one_type_and_backend_share_a_group(builder):
 def test_cell_whose_second_node_differs_gets_its_own_group(builder):
     builder.with_published_study(but=((4, 32),))
     record = lab_record(lab_cell(4, 32), 20.0)
-    nodes = [Node(cpu_model=model, driver=V100.driver) for model in (V100.cpu_model, "AMD EPYC")]
+    nodes = [
+        NodeSystem(cpu_model=model, driver=V100.driver) for model in (V100.cpu_model, "AMD EPYC")
+    ]
     ranks = [
         msgspec.structs.replace(rank, node=node)
         for rank, node in zip(record.ranks, [*nodes, None, None], strict=True)

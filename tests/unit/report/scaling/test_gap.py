@@ -17,7 +17,7 @@ from hpml_jobs.report.files import json_tables
 from hpml_jobs.report.files.csv_tables import sheets
 from hpml_jobs.report.overview import overview
 from hpml_jobs.report.pictures import PLOTS
-from hpml_jobs.report.scaling.causes import Cause
+from hpml_jobs.report.scaling.causes import GapCause
 from hpml_jobs.report.scaling.replay import IN_FORWARD, IN_OPTIMIZER
 from hpml_jobs.report.scaling.seconds import COMPUTE, EPOCH, parts
 from hpml_jobs.report.scaling.without import PARTS
@@ -95,7 +95,7 @@ def late_rank_3():
 
 def test_parts_sum_to_the_gap_whatever_is_measured():
     random = Random(1)
-    names = (EPOCH, COMPUTE, *(cause for cause in Cause if cause is not Cause.UNEXPLAINED))
+    names = (EPOCH, COMPUTE, *(cause for cause in GapCause if cause is not GapCause.UNEXPLAINED))
     for _ in range(200):
         of, reference = ({name: random.expovariate(1) for name in names} for _ in range(2))
         ideal = random.choice((2, 4, 128 / 48))
@@ -108,11 +108,11 @@ def test_parts_sum_to_the_gap_whatever_is_measured():
 def test_each_cause_has_its_lost_seconds(builder):
     group = group_of(builder, a_run(**ONE), late_rank_3())
     assert values_of(group) == {
-        Cause.EXCHANGE: 0.9,
-        Cause.LOADER: 0.4,  # 2 s, of which 1 s scales
-        Cause.WAITING: 0.1,
-        Cause.CPUS: 0.0,
-        Cause.UNEXPLAINED: 0.0,
+        GapCause.EXCHANGE: 0.9,
+        GapCause.LOADER: 0.4,  # 2 s, of which 1 s scales
+        GapCause.WAITING: 0.1,
+        GapCause.CPUS: 0.0,
+        GapCause.UNEXPLAINED: 0.0,
     }
     assert sentences(group) == [
         "4 GPUs are 2.60 times as fast as 1 GPU at batch 128 (one run), not 4: of the missing "
@@ -132,7 +132,7 @@ def test_instrumented_epoch_counts_by_its_shares(builder):
     ranks = [replace(rank, epochs=tuple(map(slower, rank.epochs))) for rank in record.ranks]
     exchange = replace(record.exchange, exchange_s=6.0)
     record = replace(record, ranks=tuple(ranks), exchange=exchange)
-    assert values_of(group_of(builder, a_run(1, 12.0), record))[Cause.EXCHANGE] == 0.8
+    assert values_of(group_of(builder, a_run(1, 12.0), record))[GapCause.EXCHANGE] == 0.8
 
 
 def test_without_phases_exchange_is_what_the_epoch_without_it_saves(builder):
@@ -148,7 +148,11 @@ def test_without_phases_exchange_is_what_the_epoch_without_it_saves(builder):
     of_script = a_run(2, 10.0, **outside)
     record = replace(of_script, ranks=tuple(ranks), exchange=None)
     group = group_of(builder, a_run(1, 12.0, **outside), record)
-    assert values_of(group) == {Cause.EXCHANGE: 0.6, Cause.LOADER: 0.0, Cause.UNEXPLAINED: 0.2}
+    assert values_of(group) == {
+        GapCause.EXCHANGE: 0.6,
+        GapCause.LOADER: 0.0,
+        GapCause.UNEXPLAINED: 0.2,
+    }
     assert (
         "exchange with waiting takes 0.60 and 0.20 is unexplained; not replayed"
         in sentences(group)[0]
@@ -176,7 +180,7 @@ def test_late_rank_of_repeats_on_other_hosts_has_no_host(builder):
 def test_waiting_for_cpus_is_at_most_what_computation_takes_longer(builder):
     """6 s of 10 s in the run queue, but computation is only 3.5 s longer than on one GPU."""
     group = group_of(builder, a_run(1, 26.0), a_run(4, 10.0, queued_s=6.0))
-    assert values_of(group)[Cause.CPUS] == 1.4
+    assert values_of(group)[GapCause.CPUS] == 1.4
     assert "waiting for CPUs takes 1.40; not replayed: " in sentences(group)[0]
 
 
@@ -187,7 +191,7 @@ def test_waiting_for_cpus_that_is_not_recorded_is_unexplained(builder):
         for rank in record.ranks
     ]
     group = group_of(builder, a_run(1, 26.0), replace(record, ranks=tuple(older)))
-    assert Cause.CPUS not in values_of(group)
+    assert GapCause.CPUS not in values_of(group)
     assert "of the missing 1.40, 1.40 is unexplained (see the table Phases);" in sentences(group)[0]
 
 
@@ -213,7 +217,7 @@ def test_unexplained_part_is_first_only_if_it_is_the_largest(run, text, builder)
 
 def test_faster_computation_is_negative(builder):
     group = group_of(builder, a_run(1, 26.0), a_run(4, 10.0, exchange_s=4.5))
-    assert values_of(group)[Cause.UNEXPLAINED] == -0.4
+    assert values_of(group)[GapCause.UNEXPLAINED] == -0.4
     assert (
         "; computation, faster than on 1 GPU, gives 0.40 back; not replayed" in sentences(group)[0]
     )
@@ -233,7 +237,7 @@ def test_against_smallest_size_only_what_it_does_not_spend_is_lost(builder):
     """On 2 GPUs 2 s of exchange; ideally 4 take 1 s."""
     runs = a_run(2, 10.0, exchange_s=2.0), a_run(4, 6.0, exchange_s=2.0)
     group = group_of(builder, *runs, baseline=Baseline.SMALLEST)
-    assert values_of(group)[Cause.EXCHANGE] == pytest.approx(2 * 1.0 / 6.0, abs=1e-3)
+    assert values_of(group)[GapCause.EXCHANGE] == pytest.approx(2 * 1.0 / 6.0, abs=1e-3)
     assert sentences(group)[0].startswith("4 GPUs are 1.67 times as fast as 2 GPUs at batch 128")
 
 
@@ -243,7 +247,7 @@ def test_against_smallest_size_only_what_it_does_not_spend_is_lost(builder):
 def test_protocol_lab_splits_off_the_loader_only(builder):
     lab = {"protocol": Protocol.LAB}
     group = group_of(builder, a_run(1, 26.0, **lab), a_run(4, 10.0, stall_s=2.0, **lab))
-    assert values_of(group) == {Cause.LOADER: 0.8, Cause.UNEXPLAINED: 0.6}
+    assert values_of(group) == {GapCause.LOADER: 0.8, GapCause.UNEXPLAINED: 0.6}
     assert (
         ": of the missing 1.40, the loader takes 0.80; protocol=full splits the other 0.60."
         in (sentences(group)[0])
@@ -266,8 +270,8 @@ def test_records_before_0_6_0_are_not_split(builder):
 def test_one_process_with_all_gpus_waits_for_no_rank(builder):
     run = a_run(4, 10.0, exchange_s=2.0, strategy=Strategy.DP)
     group = group_of(builder, a_run(1, 26.0), run)
-    assert values_of(group)[Cause.EXCHANGE] == 0.8
-    assert Cause.WAITING not in values_of(group)
+    assert values_of(group)[GapCause.EXCHANGE] == 0.8
+    assert GapCause.WAITING not in values_of(group)
 
 
 def test_without_smaller_cell_there_is_no_gap(builder):
@@ -291,7 +295,7 @@ def test_intervals_come_from_repeats_of_both_cells(builder):
     (gap,) = group.gaps.values()
     for part in gap.parts.values():
         assert part.low <= part.value <= part.high
-    assert gap.parts[Cause.EXCHANGE].low < 1.2 < gap.parts[Cause.EXCHANGE].high
+    assert gap.parts[GapCause.EXCHANGE].low < 1.2 < gap.parts[GapCause.EXCHANGE].high
     assert "too few runs" not in sentences(group)[0]
     texts = texts_by_label(next(table for table in group.tables if table.label == "gap"))
     assert texts["ddp 4-GPU b128"][3] == "1.20 [1.18, 1.21]"
@@ -457,7 +461,7 @@ def test_waiting_for_cpus_that_ends_with_the_exchange_is_of_the_exchange(builder
     replayable(builder, simulate(1, 391, **SINGLE), gpus=1)
     replayable(builder, simulate(2, 196, **busy, exchange=0.025), gpus=2, alone_s=9.8)
     (group,) = builder.collect().groups
-    assert values_of(group)[Cause.CPUS] == 0.0
+    assert values_of(group)[GapCause.CPUS] == 0.0
     assert sentences(group)[0].endswith(
         "without exchange it would be 1.14 + 0.85 = 1.99 (measured)."
     )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hpml_jobs.core.collective_times import Begins
-from hpml_jobs.report.scaling.causes import SETS, Cause, removable, shapley
+from hpml_jobs.report.scaling.causes import SETS, GapCause, removable, shapley
 from hpml_jobs.report.scaling.replay import Case, recording, replay
 from tests.unit.report.scaling.simulated_ranks import simulate
 
@@ -24,8 +24,8 @@ class Example(NamedTuple):
     """
 
     ranks: int
-    causes: dict[Cause, Callable]
-    alone: dict[Cause, Callable] = {}
+    causes: dict[GapCause, Callable]
+    alone: dict[GapCause, Callable] = {}
     workers: int = 0
     always: dict[str, float] = {}
 
@@ -93,7 +93,7 @@ def loading(seconds, loading_ranks=None):
     return change
 
 
-LOADER, WAITING, EXCHANGE = Cause.LOADER, Cause.WAITING, Cause.EXCHANGE
+LOADER, WAITING, EXCHANGE = GapCause.LOADER, GapCause.WAITING, GapCause.EXCHANGE
 EXAMPLES = {
     **{
         f"{name}, {ranks} ranks": example._replace(ranks=ranks)

@@ -1,6 +1,7 @@
 """Data sets on the login node: where they are, what they have, and the download."""
 
 import os
+import platform
 import shlex
 import subprocess
 import sys
@@ -13,7 +14,15 @@ import msgspec
 from hpml_jobs.core.answers import NO_TORCH_CODE, TRIAL_CODE, Counts
 from hpml_jobs.core.built_in import DATASETS
 from hpml_jobs.core.cluster import Cluster
-from hpml_jobs.core.data_files import BYTE_DATA, FOLDER, data_digest
+from hpml_jobs.core.data_files import (
+    BYTE_DATA,
+    FOLDER,
+    TEXT,
+    data_digest,
+    text_files,
+    total_bytes,
+    windows,
+)
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Device
@@ -22,7 +31,6 @@ from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan import rules
 from hpml_jobs.plan.image_folder import read_image_folder
 from hpml_jobs.plan.settings import Settings
-from hpml_jobs.plan.windows import count_windows
 
 PREPARE_TIMEOUT_S = 3600
 
@@ -278,3 +286,29 @@ def _failure(
         )
     kind = NotStartedError if code in (NO_TORCH_CODE, *_NOT_STARTED_CODES) else HpmlError
     return kind(f"{workload.name}: {reason}{remedy}")
+
+
+def count_windows(workload: Workload, root: Path, notify: Callable[[str], None]) -> int:
+    """Return the windows of training text, by the sizes of its files.
+
+    Raises:
+        HpmlError: there is no text.
+        UsageError: no window fits in the training text or in the held-out text.
+    """
+    files = text_files(workload.data, root)
+    context = workload.context or 1
+    parts = {"training": files.train, "held-out": files.test}
+    sizes = {name: total_bytes(of_part) for name, of_part in parts.items() if of_part}
+    for name, size in sizes.items():
+        if windows(size, context) < 1:
+            remedy = f"use workload.context={size - 1} or less" if size > 1 else "add text"
+            raise UsageError(
+                f"workload.context={context} is longer than the {name} text of "
+                f"workload.data={workload.data} ({size:,} bytes); {remedy}"
+            )
+    is_library = workload.data == TEXT
+    where = f"Python {platform.python_version()}'s standard library" if is_library else str(root)
+    texts = [f"{size:,} bytes of {name} text" for name, size in sizes.items()]
+    number = windows(sizes["training"], context)
+    notify(f"{where}: {', '.join(texts)}; {number:,} windows of {context} tokens per epoch")
+    return number

@@ -45,10 +45,14 @@ def split_iterations(clock: Clock, recording: Recording, *, ahead: bool = False)
         ahead = ahead or any(_is_without_batch(group) for group in groups[1:])
     groups = list(_divided(groups, ahead=ahead))
     tail = _cut_tail(groups)
-    ends = [_end_of(group, following) for group, following in pairwise(groups)]
+    ends = []
+    for group, following in pairwise(groups):
+        ends.append(following[0].stamp if asks(following[0]) else group[-1].stamp)
     ends.append(tail[0].stamp if tail else window.end)
     batches = [_trained(group) for group in groups]
-    sizes = [_sizes(group) for group in batches]
+    sizes = []
+    for group in batches:
+        sizes.append([event.samples for event in group if event.kind is Kind.BATCH])
     accumulate = _usual([*map(len, sizes)], ahead=ahead)
     last_stall_s = clock.seconds(ends[-1], window.end) if tail else 0.0
     stalls_s: list[float] = []
@@ -83,16 +87,6 @@ def _cut_tail(groups: list[list[Event]]) -> list[Event]:
         return tail
     groups[-1] += tail
     return []
-
-
-def _end_of(group: Sequence[Event], following: Sequence[Event]) -> Stamp:
-    """Return when an iteration ends that another one follows."""
-    return following[0].stamp if asks(following[0]) else group[-1].stamp
-
-
-def _sizes(events: Sequence[Event]) -> list[int]:
-    """Return the samples of each batch."""
-    return [event.samples for event in events if event.kind is Kind.BATCH]
 
 
 def _trained_sizes(

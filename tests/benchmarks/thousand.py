@@ -62,7 +62,10 @@ class CommandTimer:
 def time_study(rig: Rig, folder: Path, cells: int, runs: int) -> dict[str, float]:
     """Return the seconds of each command on a study of this size, from submission to its tables."""
     python = folder / "job-python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).resolve()} "$@"\n')
+    real = sys.executable
+    lines = ["#!/bin/sh", f'[ "$1" = -c ] && exec {real} "$@"']  # the versions that jobs would have
+    lines.append(f'exec {real} {Path(__file__).resolve()} "$@"')
+    python.write_text("\n".join(lines) + "\n")
     python.chmod(0o755)
     name = f"cells{cells}"
     timer = CommandTimer(folder, rig.env | {"XDG_CONFIG_HOME": str(folder)}, runs)

@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from hpml_jobs.core.cell import Cell  # noqa: E402
+from hpml_jobs.core.cell import CellFile  # noqa: E402
 from hpml_jobs.study.attempt import AttemptFolder  # noqa: E402  (needs the root on the path)
 from hpml_jobs.study.files import encode, write_whole  # noqa: E402
 from tests.rig import Rig, missing_requirement  # noqa: E402
@@ -105,8 +105,8 @@ def run_as_job_python(arguments: list[str]) -> None:
     from hpml_jobs.job import run as job  # noqa: PLC0415
     from tests.unit.builders import a_record  # noqa: PLC0415
 
-    def run_workers(cell: Cell, _folder: object, attempt: AttemptFolder, *_: object):
-        write_whole(attempt.record, encode(a_record(cell, attempt=attempt.id)))
+    def run_workers(file: CellFile, _folder: object, attempt: AttemptFolder, *_: object):
+        write_whole(attempt.record, encode(a_record(file.cell, attempt=attempt.id)))
         return 0, False
 
     job.run_workers = run_workers  # type: ignore[assignment]

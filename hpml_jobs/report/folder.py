@@ -135,9 +135,9 @@ def _refuse_others(paths: Iterable[Path]) -> None:
     Raises:
         UsageError: one of them exists.
     """
-    others = [path.name for path in paths if os.path.lexists(path)]
-    if others:
+    names = [path.name for path in paths if os.path.lexists(path)]
+    if names:
         raise UsageError(
-            f"{', '.join(others)} would be written over, and no report wrote it: name an empty or "
+            f"{', '.join(names)} would be written over, and no report wrote it: name an empty or "
             "a new folder with --to"
         )

@@ -55,20 +55,20 @@ KINDS = (
 
 def _median_of(records: Iterable[Record], number: Callable[[Record], Number]) -> Number:
     """Return the median over the runs that have a number; None if none has."""
-    known = [value for value in map(number, records) if value is not None]
-    return median(known) if known else None
+    numbers = [value for value in map(number, records) if value is not None]
+    return median(numbers) if numbers else None
 
 
-def _over(value: Number, of: Number) -> Number:
+def _over(value: Number, reference: Number) -> Number:
     """Return the ratio of two numbers; None where one is not known."""
-    return value / of if value is not None and of else None
+    return value / reference if value is not None and reference else None
 
 
 def _most(of_ranks: Iterable[int | None]) -> int | None:
     """Return the most of any rank; None if a rank did not report it."""
     values = list(of_ranks)
-    known = [value for value in values if value is not None]
-    return max(known, default=None) if len(known) == len(values) else None
+    numbers = [value for value in values if value is not None]
+    return max(numbers, default=None) if len(numbers) == len(values) else None
 
 
 def _peak_bytes(record: Record) -> int | None:
@@ -163,8 +163,9 @@ def training_paths(group: ConditionGroup) -> Table | None:
     rows = [_of_row(group, row) for row in group.timed]
     counts = Counter(path_row.site for path_row in rows)
     sharded = _sharded_sites(group)
-    shown = sorted((r for r in rows if counts[r.site] > 1 or _site(r.row) in sharded), key=_order)
-    if not shown:
+    path_rows = [r for r in rows if counts[r.site] > 1 or _site(r.row) in sharded]
+    path_rows.sort(key=_order)
+    if not path_rows:
         return None
     text = TableText(
         "paths",
@@ -173,13 +174,13 @@ def training_paths(group: ConditionGroup) -> Table | None:
         (
             PATHS.format(units=captions.units(group.device)),
             *([SHARDING] if sharded else []),
-            captions.runs([row for *_, row in shown]),
+            captions.runs([row for *_, row in path_rows]),
         ),
         affected=Affected.TIME,
     )
     notes = [WHOLE_PROCESS] if group.device is Device.CPU else []
     heads = columns_of(PathLine, without=[] if sharded else SHARDING_FIELDS)
-    return line_table(group, text, list(_lines(group, shown)), heads, notes)
+    return line_table(group, text, list(_lines(group, path_rows)), heads, notes)
 
 
 def _sharded_sites(group: ConditionGroup) -> set[tuple[int, int, int, str]]:

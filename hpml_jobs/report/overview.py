@@ -105,8 +105,8 @@ def _answer(report: Report, group: ReportGroup) -> Iterator[str]:
     if not choice.has_rivals:
         only = choice.reference
         has_failed = only.exclusion is Exclusion.FAILED_CHECK
-        one = "Not reliable yet: one" if has_failed else "One"
-        yield f"{one} cell has a number: {words.name(only)}: {words.figures(only, choice)}."
+        start = "Not reliable yet: one" if has_failed else "One"
+        yield f"{start} cell has a number: {words.name(only)}: {words.figures(only, choice)}."
         return
     fastest = choice.fastest.candidate if choice.fastest else None
     if fastest and fastest is not choice.reference:
@@ -117,14 +117,14 @@ def _answer(report: Report, group: ReportGroup) -> Iterator[str]:
     if group.gaps and not group.main_gaps:
         more = captions.units(group.source.device)
         yield f"Whether more {more} are faster cannot be said: data-quality checks failed."
-    asked = choice.ask.candidate if choice.ask else None
-    is_fastest = asked and asked is fastest and fastest is not choice.reference
+    winner = choice.ask.candidate if choice.ask else None
+    is_fastest = winner and winner is fastest and fastest is not choice.reference
     if is_fastest and not choice.undecided:
         ask = words.advice(choice, "it")
         yield f"{ask}, because it has {words.rule(choice)}{words.undecided(choice)}."
     else:
         yield words.answer(choice, report.resubmitted)
-    beyond = (step for step in choice.steps if asked and step.smaller.row.gpus >= asked.row.gpus)
+    beyond = (step for step in choice.steps if winner and step.smaller.row.gpus >= winner.row.gpus)
     if step := next(beyond, None):
         would = "may" if choice.undecided else "would"
         yield f"More {would} not be efficient: {words.step_text(step)}."
@@ -146,9 +146,11 @@ def _fastest(fastest: Candidate, choice: Choice) -> str:
 def main_strategy(group: ReportGroup) -> StrategyTables | None:
     """Return the tables of the strategy to ask for; else of the first one with several GPUs."""
     choice = group.choice
-    asked = choice.ask.candidate.row.strategy if choice and choice.ask else None
+    winner_strategy = choice.ask.candidate.row.strategy if choice and choice.ask else None
     tables = {strategy.strategy: strategy for strategy in group.strategies}
-    return tables.get(asked) if asked in tables else next(iter(group.strategies), None)
+    if winner_strategy in tables:
+        return tables[winner_strategy]
+    return next(iter(group.strategies), None)
 
 
 def speedup_bars(group: ReportGroup) -> SpeedupBars | None:
@@ -167,7 +169,7 @@ def speedup_bars(group: ReportGroup) -> SpeedupBars | None:
     if not batches:
         return None
     batch = fastest if fastest in batches else max(batches)
-    shown = sorted(
+    rows_of_batch = sorted(
         (row for row in rows if row.batch_per_gpu == batch), key=lambda row: setup_order(row.setup)
     )
     bars = tuple(
@@ -177,7 +179,7 @@ def speedup_bars(group: ReportGroup) -> SpeedupBars | None:
             _ideal(row),
             row.reference != row.setup and group.source.doubts_ratio(row),
         )
-        for row in shown
+        for row in rows_of_batch
         if row.speedup is not None
     )
     unit = captions.unit(device)

@@ -35,7 +35,11 @@ def _pareto(report: Report) -> Picture | None:
 
 def _gap(report: Report) -> Picture | None:
     return waterfall(
-        [(group.source, *shown) for group in report.groups for shown in group.main_gaps.items()]
+        [
+            (group.source, place, gap)
+            for group in report.groups
+            for place, gap in group.main_gaps.items()
+        ]
     )
 
 

@@ -223,17 +223,17 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     args = f" ({cell.workload.args_text})" if cell.workload.args else ""
     commands = options.commands if options.gets_cells else ()
     choice = choose(group, Wish(), cluster)
-    made = {label: make(group) for label, make in FULL.items()}
-    made[CHOICE] = choice_table(group, choice) if choice else None
+    tables = {label: make(group) for label, make in FULL.items()}
+    tables[CHOICE] = choice_table(group, choice) if choice else None
     of_places = gaps(group)
-    made[GAP] = gap_table(group, of_places)
+    tables[GAP] = gap_table(group, of_places)
     context = GroupContext(group, cluster, commands)
     results = {}
     for name, feature in features().items():
         results[name] = load(feature.result)(context) if feature.result else None
         for label, part in feature.tables.items():
-            made[label] = load(part.entry)(context, results[name])
-    full = [table for label in LABELS if (table := made.get(label)) is not None]
+            tables[label] = load(part.entry)(context, results[name])
+    full = [table for label in LABELS if (table := tables.get(label)) is not None]
     first = q1(group) if any(row.is_baseline for row in group.rows) else None
     of_strategies = strategy_tables(group)
     lab = [table for strategy in of_strategies for table in strategy.tables]

@@ -37,13 +37,13 @@ def causes(group: ConditionGroup, tiers: Iterable[Tier] = Tier) -> list[Cause]:
 
     Checks of a run that medians leave out are no cause: a note under the table names the run.
     """
-    shown = {*tiers}
+    tier_set = {*tiers}
     results: dict[tuple[object, ...], list[tuple[CheckResult, Row, str]]] = {}
     for row in group.rows:
         for slug in row.cells:
             for result in group.checks.get(slug, ()):
                 is_counted = any(row.counts(slug, affected) for affected in result.affects)
-                if result.level is not Level.PASS and result.tier in shown and is_counted:
+                if result.level is not Level.PASS and result.tier in tier_set and is_counted:
                     key = (result.check, result.level, result.remedy)
                     results.setdefault(key, []).append((result, row, slug))
     causes_by_fix = [

@@ -87,10 +87,10 @@ def measured_peak(record: Record) -> PeakRate | None:
     facts = record.measured_facts
     if facts is None:
         return None
-    given = facts.peak_tflop_per_s
-    if given is None:
+    peak_tflop_per_s = facts.peak_tflop_per_s
+    if peak_tflop_per_s is None:
         return peak_of(record)
-    rate = 1e12 * given
+    rate = 1e12 * peak_tflop_per_s
     return PeakRate(rate, precision_of(record), GIVEN, doubtful=rate, impossible=rate)
 
 
@@ -120,10 +120,10 @@ def flop_text(group: ConditionGroup, costs: Sequence[Cost]) -> str:
     flop_of_shape = next((cost.flop for cost in costs if cost.flop.by_formula), None)
     if shape is not None and flop_of_shape is not None:
         return _formula_text(group.device, shape, flop_of_shape)
-    known = sorted({cost.flop.figure for cost in costs if cost.flop.figure})
-    if not known:
+    figures = sorted({cost.flop.figure for cost in costs if cost.flop.figure})
+    if not figures:
         return ""
-    flop = " or ".join(significant(value / 1e9, 4) for value in known)
+    flop = " or ".join(significant(value / 1e9, 4) for value in figures)
     return (
         f"TFLOP/s: {flop} GFLOP of a sample (forward and backward of the model, 2 per "
         f"multiply-add) x samples / ({captions.units(group.device)} x seconds of the epoch)."
@@ -206,5 +206,5 @@ def _span(values: Sequence[float]) -> str:
 
 
 def _optional_span(text: str, values: Sequence[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    return text.format(_span(known)) if known else ""
+    numbers = [value for value in values if value is not None]
+    return text.format(_span(numbers)) if numbers else ""

@@ -34,14 +34,14 @@ TICKS = (1, 1.5, 2, 3, 5, 7)
 
 def pareto(groups: Sequence[ConditionGroup], choices: Sequence[Choice | None]) -> Picture | None:
     """Plot time against cost of every cell; None with fewer than two cells in every group."""
-    shown, missing = cut(
+    pareto_panels, missing = cut(
         [
             Panel(group.name, (group, choice))
             for group, choice in zip(groups, choices, strict=True)
             if choice and choice.has_rivals
         ]
     )
-    if not shown:
+    if not pareto_panels:
         return None
     keys = series.keys(groups)
 
@@ -68,16 +68,16 @@ def pareto(groups: Sequence[ConditionGroup], choices: Sequence[Choice | None]) -
         text = f"{answer}; on the Pareto front {captions.first_few(on_front) or 'none'}"
         return [named(group, text)]
 
-    candidates = [c for panel in shown for c in panel.data[1].candidates]
+    candidates = [c for panel in pareto_panels for c in panel.data[1].candidates]
     candidates.sort(key=lambda c: setup_order(c.row.setup)[2:])
-    works = {group.work for _, (group, _) in shown}
+    works = {group.work for _, (group, _) in pareto_panels}
     of_what = "equal work" if len(works) > 1 else captions.an_epoch(works.pop())
     return panels(
         f"Time and cost of {of_what}",
-        shown,
+        pareto_panels,
         draw,
         alt=f"Time against cost of {of_what}. ",
-        caption=[CAPTION.format(units=captions.units(shown[0].data[0].device))],
+        caption=[CAPTION.format(units=captions.units(pareto_panels[0].data[0].device))],
         legend=series.legend([_series(c) for c in candidates], keys, "batch"),
         missing=missing,
         file="choice.csv",

@@ -44,24 +44,25 @@ class SizeSeries(NamedTuple):
     cells: tuple[Candidate, ...]
 
 
-def _series(choice: Choice, asked: Candidate) -> SizeSeries:
+def _series(choice: Choice, winner: Candidate) -> SizeSeries:
     """Return the weak or the strong series, whichever has more sizes; a single GPU is in both.
 
     The strategy of a single GPU's plain loop is that of the fastest cell beside it.
     """
-    strategies = (c.row.strategy for c in (asked, *choice.candidates) if not c.row.is_baseline)
+    strategies = (c.row.strategy for c in (winner, *choice.candidates) if not c.row.is_baseline)
     allowed = (BASELINE, next(strategies, BASELINE))
+    slowest_first = (*choice.candidates[::-1], winner)  # the last one of a size remains
     cells = [
         c
-        for c in (*choice.candidates[::-1], asked)  # the last of a size remains: asked, the fastest
+        for c in slowest_first
         if c.exclusion is not Exclusion.FAILED_CHECK
         and c.row.strategy in allowed
-        and c.row.treatment == asked.row.treatment
-        and c.row.path_of_batch == asked.row.path_of_batch
+        and c.row.treatment == winner.row.treatment
+        and c.row.path_of_batch == winner.row.path_of_batch
     ]
-    batch = asked.row.global_batch
+    batch = winner.row.global_batch
     weak = {
-        c.row.gpus: c for c in cells if c.row.global_batch * asked.row.gpus == batch * c.row.gpus
+        c.row.gpus: c for c in cells if c.row.global_batch * winner.row.gpus == batch * c.row.gpus
     }
     strong = {c.row.gpus: c for c in cells if c.row.global_batch == batch}
     kind, by_size = ("strong", strong) if len(strong) > len(weak) else ("weak", weak)
@@ -95,12 +96,12 @@ def proposal(group: ConditionGroup, choice: Choice) -> str:
     """
     if choice.ask is None:
         raise ValueError("no cell to ask for")
-    asked = choice.ask.candidate
-    series = _series(choice, asked)
+    winner = choice.ask.candidate
+    series = _series(choice, winner)
     reference, *larger = series.cells
-    parts = [_preliminary(group, series), _measured(group, series, asked), _reference(reference)]
+    parts = [_preliminary(group, series), _measured(group, series, winner), _reference(reference)]
     parts += [_size(reference, candidate) for candidate in larger]
-    parts += [_request(group, choice, asked), _how(group, series)]
+    parts += [_request(group, choice, winner), _how(group, series)]
     return " ".join(part for part in parts if part)
 
 
@@ -121,15 +122,15 @@ def _preliminary(group: ConditionGroup, series: SizeSeries) -> str:
     return f"Preliminary: {'; '.join(reasons)}." if reasons else ""
 
 
-def _measured(group: ConditionGroup, series: SizeSeries, asked: Candidate) -> str:
+def _measured(group: ConditionGroup, series: SizeSeries, winner: Candidate) -> str:
     setting = captions.setting(group).removesuffix(".")
     records = [cell.record for cell in group.cells if cell.record and not cell.record.imported]
     versions = {record.facts.hpml_jobs for record in records if record.facts}
     program = f", measured with hpml_jobs {' and '.join(sorted(versions))}" if versions else ""
-    batch, caveat = f"global batch {asked.row.global_batch}", ""
+    batch, caveat = f"global batch {winner.row.global_batch}", ""
     if series.kind == "weak":
-        batch = f"batch {asked.row.batch_per_gpu} per {captions.unit(asked.device)}"
-        equal = "times" if asked.timing.work else "epochs"
+        batch = f"batch {winner.row.batch_per_gpu} per {captions.unit(winner.device)}"
+        equal = "times" if winner.timing.work else "epochs"
         caveat = f" The global batch grows with the size: equal {equal} are not equal training."
     strategy = series.cells[-1].row.strategy.value
     return f"Evidence of {series.kind} scaling ({batch}, {strategy}){program}: {setting}.{caveat}"
@@ -162,26 +163,26 @@ def _size(reference: Candidate, candidate: Candidate) -> str:
     )
 
 
-def _request(group: ConditionGroup, choice: Choice, asked: Candidate) -> str:
+def _request(group: ConditionGroup, choice: Choice, winner: Candidate) -> str:
     """Return the request: the total if epochs and runs are given, and what a job needs."""
-    wish, hours = choice.wish, captions.hours_unit(asked.device)
+    wish, hours = choice.wish, captions.hours_unit(winner.device)
     total = ""
     if wish.runs and wish.epochs:
-        cost = wish.runs * wish.epochs * asked.gpu_hours
+        cost = wish.runs * wish.epochs * winner.gpu_hours
         total = (
             f"{significant(cost, 3)} {hours} ({counted(wish.runs, 'run')} x "
-            f"{counted(wish.epochs, 'epoch')} x {significant(asked.gpu_hours, 3)} {hours}), with "
+            f"{counted(wish.epochs, 'epoch')} x {significant(winner.gpu_hours, 3)} {hours}), with "
         )
     against = "" if wish.has_limit else f" against {choice.reference.words}"
     return (
-        f"We request {total}{words.size(asked)} per job at batch {asked.row.batch_per_gpu} per "
-        f"{captions.unit(asked.device)}{_machine(group, asked)}: {words.rule(choice)}{against}."
+        f"We request {total}{words.size(winner)} per job at batch {winner.row.batch_per_gpu} per "
+        f"{captions.unit(winner.device)}{_machine(group, winner)}: {words.rule(choice)}{against}."
     )
 
 
-def _machine(group: ConditionGroup, asked: Candidate) -> str:
+def _machine(group: ConditionGroup, winner: Candidate) -> str:
     """Return cluster, partition, nodes and memory that the records report."""
-    row, device = asked.row, asked.device
+    row, device = winner.row, winner.device
     records = group.counted_records(row, Affected.TIME)
     slurm = next((r.facts.slurm for r in records if r.facts), {})
     size = counted(row.gpus // row.nodes, captions.unit(device), captions.units(device))
@@ -274,8 +275,8 @@ def sizes(group: ConditionGroup, choice: Choice) -> Table:
         hours=captions.hours_unit(device),
         work=captions.work_text(group.work),
     )
-    shown = choice.by_size or [reference]
-    runs = captions.runs([candidate.row for candidate in shown])
+    candidates = choice.by_size or [reference]
+    runs = captions.runs([candidate.row for candidate in candidates])
     heads = columns_of(
         SizeLine,
         work=captions.work_text(group.work),
@@ -283,6 +284,6 @@ def sizes(group: ConditionGroup, choice: Choice) -> Table:
         against=words.against(choice),
         hours=captions.hours_unit(device),
     )
-    items = [(c.label, SizeLine.of(c, choice)) for c in shown]
+    items = [(c.label, SizeLine.of(c, choice)) for c in candidates]
     text = TableText("sizes", "Speedup against the smallest size", "cell", (caption, runs))
     return item_table([group], text, items, heads)

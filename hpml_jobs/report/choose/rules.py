@@ -310,14 +310,14 @@ def preferred(able: Sequence[Candidate], wish: Wish) -> Candidate:
     return min(able, key=lambda c: (-c.row.gpus, c.epoch_s, c.gpu_s))
 
 
-def _winner(fastest: Candidate, others: Sequence[Candidate]) -> Winner:
+def _winner(fastest: Candidate, candidates: Sequence[Candidate]) -> Winner:
     """Return the cheapest of the fastest cell and those as fast by their runs.
 
     Among equal ones of its size it is one with ddp or the plain loop, if there is one.
     """
     decided = True
     equal, near = [fastest], []
-    for other in others:
+    for other in candidates:
         is_same_size = other.row.gpus == fastest.row.gpus
         if other is fastest or not (is_same_size or other.gpu_s < fastest.gpu_s):
             continue
@@ -345,8 +345,8 @@ def _is_faster(subject: Candidate, other: Candidate) -> tuple[bool, bool | None]
     decision = compare(subject.epochs_s, other.epochs_s).decision
     if decision is not Decision.TOO_FEW:
         return decision is Decision.FASTER, True
-    place, others = (c.row.setup._replace(strategy=BASELINE) for c in (subject, other))
-    is_one_place = place == others and subject.row.batch_per_gpu == other.row.batch_per_gpu
+    place, other_place = (c.row.setup._replace(strategy=BASELINE) for c in (subject, other))
+    is_one_place = place == other_place and subject.row.batch_per_gpu == other.row.batch_per_gpu
     is_doubtful = is_one_place and (subject.doubtful or other.doubtful)
     interval = times_as_fast(subject, other)
     least = 1 + LEAST_GAP
@@ -368,23 +368,23 @@ def _undecided(
 
     The efficiency in question is that of the cell to ask for, or of the next larger size.
     """
-    asked, by_size = ask.candidate, _by_size(sound)
-    larger = [c for c in by_size if c.row.gpus > asked.row.gpus][:1]
-    smaller = [c for c in by_size if c.row.gpus < asked.row.gpus][-1:]
+    winner, by_size = ask.candidate, _by_size(sound)
+    larger = [c for c in by_size if c.row.gpus > winner.row.gpus][:1]
+    smaller = [c for c in by_size if c.row.gpus < winner.row.gpus][-1:]
     if not wish.has_limit:
-        pairs = [(asked, rival) for rival in smaller] + [(rival, rival) for rival in larger]
+        pairs = [(winner, rival) for rival in smaller] + [(rival, rival) for rival in larger]
         for candidate, rival in pairs:
             interval = _efficiency_interval(candidate, reference)
             if interval and interval.low < wish.min_efficiency <= interval.high:
                 distance = candidate.efficiency / wish.min_efficiency
                 runs = _deciding_runs(candidate, reference, distance)
                 return Undecided(candidate, rival, interval, runs)
-    for rival in sorted(ask.rivals, key=lambda rival: abs(rival.epoch_s - asked.epoch_s))[:1]:
-        interval = times_as_fast(asked, rival)
+    for rival in sorted(ask.rivals, key=lambda rival: abs(rival.epoch_s - winner.epoch_s))[:1]:
+        interval = times_as_fast(winner, rival)
         if interval:
-            ratio = rival.epoch_s / asked.epoch_s
-            runs = _deciding_runs(asked, rival, max(ratio, 1 / ratio) / (1 + LEAST_GAP))
-            return Undecided(asked, rival, interval, runs, by_time=True)
+            ratio = rival.epoch_s / winner.epoch_s
+            runs = _deciding_runs(winner, rival, max(ratio, 1 / ratio) / (1 + LEAST_GAP))
+            return Undecided(winner, rival, interval, runs, by_time=True)
     return None
 
 
@@ -392,9 +392,9 @@ def _efficiency_interval(candidate: Candidate, reference: Candidate) -> Interval
     """Return the interval of an efficiency: of repeats by the bootstrap, else by their noise."""
     runs_s = reference.epochs_s, candidate.epochs_s
     errors = reference.row.error, candidate.row.error
-    known = known_interval(candidate.efficiency, *errors)
-    if candidate is reference or (known and min(map(len, runs_s)) < LEAST_RUNS):
-        return None if candidate is reference else known
+    interval = known_interval(candidate.efficiency, *errors)
+    if candidate is reference or (interval and min(map(len, runs_s)) < LEAST_RUNS):
+        return None if candidate is reference else interval
     of_speedup = ratio_interval(*runs_s)
     size = candidate.row.gpus / reference.row.gpus
     return of_speedup.divided_by(size) if of_speedup else None
@@ -408,8 +408,8 @@ def _deciding_runs(subject: Candidate, other: Candidate, ratio: float) -> int | 
     """
     runs_s = subject.epochs_s, other.epochs_s
     noises = [run.noise for candidate in (subject, other) for run in candidate.row.runs]
-    known = [noise**2 for noise in noises if noise is not None]
-    noise = max(scatter(*runs_s) or 0.0, math.sqrt(fmean(known)) if known else 0.0)
+    variances = [noise**2 for noise in noises if noise is not None]
+    noise = max(scatter(*runs_s) or 0.0, math.sqrt(fmean(variances)) if variances else 0.0)
     distance = max(ratio, 1 / ratio) - 1
     if min(map(len, runs_s)) == 1:
         distance = max(distance, math.sqrt(2) * noise)
@@ -436,9 +436,9 @@ def _by_size(candidates: Sequence[Candidate]) -> list[Candidate]:
     return [fastest[gpus] for gpus in sorted(fastest)]
 
 
-def _edges(group: ConditionGroup, asked: Candidate) -> Iterator[Edge]:
+def _edges(group: ConditionGroup, winner: Candidate) -> Iterator[Edge]:
     """Yield the cells beyond the edges of the grid on which the cell to ask for lies."""
-    row = asked.row
+    row = winner.row
     strategy = Strategy.DDP if row.is_baseline else row.strategy
     if row.is_baseline and group.a_cell.script:  # whose strategy is not ours to choose
         strategy = next((other.strategy for other in group.rows if not other.is_baseline), strategy)

@@ -98,10 +98,10 @@ class ChoiceLine(NamedTuple):
     doubtful_ratio: bool
 
     @classmethod
-    def of(cls, candidate: Candidate, choice: Choice, made: Cost) -> Self:
+    def of(cls, candidate: Candidate, choice: Choice, cell_cost: Cost) -> Self:
         """Return the line of a cell with what an epoch of it costs."""
         row, timing, reference = candidate.row, candidate.timing, choice.reference.row
-        flop, peak = made.flop, made.peak
+        flop, peak = cell_cost.flop, cell_cost.peak
         return filled(
             cls,
             candidate,
@@ -121,11 +121,11 @@ class ChoiceLine(NamedTuple):
             charged_gpu_hours=candidate.gpu_hours,
             joules_per_1000_units=timing.per_thousand_units(candidate.joules),
             joules_per_1000_samples=timing.per_thousand_samples(candidate.joules),
-            flop_per_s_per_gpu=made.flop_per_s,
-            utilization=made.utilization,
+            flop_per_s_per_gpu=cell_cost.flop_per_s,
+            utilization=cell_cost.utilization,
             charged_gpu_s_per_1000_units=timing.per_thousand_units(candidate.gpu_s),
             charged_gpu_s_per_1000_samples=timing.per_thousand_samples(candidate.gpu_s),
-            train_flop_per_s_per_gpu=made.train_flop_per_s,
+            train_flop_per_s_per_gpu=cell_cost.train_flop_per_s,
             flop_per_sample=flop.figure,
             counted_flop_per_sample=flop.counted,
             formula_flop_per_sample=flop.by_formula,
@@ -153,8 +153,8 @@ def choice_table(group: ConditionGroup, choice: Choice, study: str | None = None
     )
     costs = [cost_of(group, candidate) for candidate in choice.candidates]
     items = [
-        (candidate.label, ChoiceLine.of(candidate, choice, made))
-        for candidate, made in zip(choice.candidates, costs, strict=True)
+        (candidate.label, ChoiceLine.of(candidate, choice, cell_cost))
+        for candidate, cell_cost in zip(choice.candidates, costs, strict=True)
     ]
     has_energy = any(line.joules is not None for _, line in items)
     lines = (
@@ -191,10 +191,10 @@ def _accuracies(group: ConditionGroup, choice: Choice) -> Iterator[str]:
     if choice.ask is None or choice.ask.candidate is choice.reference:
         return
     cells = (choice.ask.candidate, choice.reference)
-    asked, reference = (learning.mean_of(group, c.row, learning.test_accuracy) for c in cells)
-    if asked and reference and asked.mean < reference.mean - ACCURACY_GAP:
+    winner, reference = (learning.mean_of(group, c.row, learning.test_accuracy) for c in cells)
+    if winner and reference and winner.mean < reference.mean - ACCURACY_GAP:
         yield (
-            f"equal epochs are not equal training: test accuracy {accuracy(asked.mean)} % of "
+            f"equal epochs are not equal training: test accuracy {accuracy(winner.mean)} % of "
             f"{cells[0].words} and {accuracy(reference.mean)} % of {cells[1].words} after as many "
             "epochs"
         )
@@ -237,8 +237,8 @@ class GroupChoice(NamedTuple):
         """Return a cell as values."""
         if candidate is None:
             return None
-        made = cost_of(self.group, candidate)
-        return ChoiceLine.of(candidate, self.choice, made)._asdict()
+        cell_cost = cost_of(self.group, candidate)
+        return ChoiceLine.of(candidate, self.choice, cell_cost)._asdict()
 
 
 def choices(
@@ -257,7 +257,7 @@ def choices(
     Raises:
         HpmlError: epochs are wished for, and the study has rates without the samples of an epoch.
     """
-    made = []
+    group_choices = []
     public = public_study(snapshots, {}, commands)
     for group in checked_groups(public.results):
         if wish.epochs is not None and group.work is not None:
@@ -269,5 +269,7 @@ def choices(
         if choice:
             of_group = commands_of(public.commands, group.a_cell.script)
             next_cells = words.next_cells(choice, of_group)
-            made.append(GroupChoice(group, choice, choice_table(group, choice, study), next_cells))
-    return made
+            group_choices.append(
+                GroupChoice(group, choice, choice_table(group, choice, study), next_cells)
+            )
+    return group_choices

@@ -56,8 +56,8 @@ def efficiency(candidate: Candidate, choice: Choice) -> str:
     batch = choice.reference.row.batch_per_gpu
     is_same = batch == candidate.row.batch_per_gpu
     other = against(choice) or ("" if is_same else f" (against batch {batch})")
-    shown = mark(ratio(candidate.efficiency), is_doubtful=choice.doubts_ratio(candidate))
-    return f"{shown}{other}"
+    efficiency_text = mark(ratio(candidate.efficiency), is_doubtful=choice.doubts_ratio(candidate))
+    return f"{efficiency_text}{other}"
 
 
 def against(choice: Choice) -> str:
@@ -95,11 +95,11 @@ def answer(choice: Choice, study: str | None) -> str:
         return with_command(sentence, f"{PROGRAM} resubmit {study} --disturbed")
     if choice.ask is None:
         return f"No cell can be recommended: {_none(choice)}."
-    asked = choice.ask.candidate
+    winner = choice.ask.candidate
     has = "" if choice.undecided is None else "the first has "
-    text = f"{advice(choice)}: {has}{figures(asked, choice)}"
+    text = f"{advice(choice)}: {has}{figures(winner, choice)}"
     if choice.wish.epochs:
-        text += f"; {training(asked, choice.wish.epochs)}"
+        text += f"; {training(winner, choice.wish.epochs)}"
     return f"{text}{undecided(choice)}."
 
 
@@ -119,8 +119,8 @@ def undecided(choice: Choice) -> str:
             is_doubtful=candidate.doubtful or rival.doubtful,
         )
         return f"; the first is {faster} {between} times as fast: not decided, {needed}"
-    shown = mark(ratio(candidate.efficiency), is_doubtful=choice.doubts_ratio(candidate))
-    return f"; {size(candidate)} {have} {shown} {between}: not decided, {needed}"
+    efficiency_text = mark(ratio(candidate.efficiency), is_doubtful=choice.doubts_ratio(candidate))
+    return f"; {size(candidate)} {have} {efficiency_text} {between}: not decided, {needed}"
 
 
 def advice(choice: Choice, cell: str = "", *, is_short: bool = False) -> str:
@@ -131,19 +131,19 @@ def advice(choice: Choice, cell: str = "", *, is_short: bool = False) -> str:
     """
     if choice.ask is None:
         return ""
-    asked, reference, verb = choice.ask.candidate, choice.reference, "Ask for"
+    winner, reference, verb = choice.ask.candidate, choice.reference, "Ask for"
     if is_provisional(choice):
         number = "single" if reference.row.gpus == 1 else reference.row.gpus
         verb = f"Not reliable yet (the {number}-{unit(choice.device)} time is doubtful): ask for"
     if choice.undecided is None:
-        return f"{verb} {cell or name(asked)}"
+        return f"{verb} {cell or name(winner)}"
     verb = "Not decided" if verb == "Ask for" else f"{verb.partition(':')[0]}, not decided"
     rival = choice.undecided.rival
     if not is_short:
-        return f"{verb}: {name(asked)} or {name(rival)}"
-    is_same_batch = asked.row.batch_per_gpu == rival.row.batch_per_gpu
-    is_by_size = is_same_batch and asked.row.gpus != rival.row.gpus
-    return f"{verb}: {size(asked) if is_by_size else asked.words} or {rival.words}"
+        return f"{verb}: {name(winner)} or {name(rival)}"
+    is_same_batch = winner.row.batch_per_gpu == rival.row.batch_per_gpu
+    is_by_size = is_same_batch and winner.row.gpus != rival.row.gpus
+    return f"{verb}: {size(winner) if is_by_size else winner.words} or {rival.words}"
 
 
 def is_provisional(choice: Choice) -> bool:
@@ -262,15 +262,15 @@ def _instead(winner: Winner) -> str:
 def _beaten(candidate: Candidate, choice: Choice) -> str:
     if choice.ask is None:
         return ""
-    asked = choice.ask.candidate
+    winner = choice.ask.candidate
     if candidate in choice.ask.instead_of:
-        if candidate.row.gpus == asked.row.gpus:
-            return f"not told apart from {asked.label}"
-        return f"no faster than {asked.label}, and costs more"
-    if candidate.row.gpus < asked.row.gpus and not choice.wish.has_limit:
+        if candidate.row.gpus == winner.row.gpus:
+            return f"not told apart from {winner.label}"
+        return f"no faster than {winner.label}, and costs more"
+    if candidate.row.gpus < winner.row.gpus and not choice.wish.has_limit:
         return f"fewer {units(choice.device)} than can be used efficiently"
-    costs_more = candidate.gpu_s > asked.gpu_s
-    slower = candidate.epoch_s > asked.epoch_s
+    costs_more = candidate.gpu_s > winner.gpu_s
+    slower = candidate.epoch_s > winner.epoch_s
     if slower and costs_more:
         return "slower and costs more"
     return "slower" if slower else "costs more"

@@ -82,10 +82,8 @@ def _answer(setup: Setup, sent_messages: list[SentMessages]) -> str:
     name = setup.strategy.value + (f" ({setup.treatment})" if setup.treatment else "")
     if not volumes:
         return f"{name}: yes"
-    others = " and ".join(f"{count(round(size))} B of {what}" for what, size in volumes.items())
-    return (
-        f"{name}: no, every iteration sends {count(round(gradients))} B of gradients and {others}"
-    )
+    rest = " and ".join(f"{count(round(size))} B of {what}" for what, size in volumes.items())
+    return f"{name}: no, every iteration sends {count(round(gradients))} B of gradients and {rest}"
 
 
 QUESTION = "Are gradients the only messages (lab Q6)?"

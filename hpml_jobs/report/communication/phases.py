@@ -263,11 +263,11 @@ def phases_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
         texts = []
         for bar, parts_s in zip(cells, times, strict=True):
             shares = [part_s / sum(parts_s) for part_s in parts_s]
-            of = dict(zip(legend, shares, strict=True))
-            longest = max(of, key=lambda name: of[name])
+            share_of = dict(zip(legend, shares, strict=True))
+            longest = max(share_of, key=lambda name: share_of[name])
             texts.append(
-                f"{bar.label} {seconds(sum(parts_s))} s, {percent(of[longest])} % {longest}, "
-                f"{percent(of['exposed communication'])} % exposed communication"
+                f"{bar.label} {seconds(sum(parts_s))} s, {percent(share_of[longest])} % {longest}, "
+                f"{percent(share_of['exposed communication'])} % exposed communication"
             )
         return texts
 

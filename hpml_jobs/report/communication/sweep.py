@@ -55,8 +55,14 @@ class Sweeps(NamedTuple):
 def bandwidth(groups: Sequence[ConditionGroup]) -> Picture | None:
     """Plot the bus bandwidth by message size; None without a microbenchmark."""
     places = [(group, allocations(group)) for group in groups]
-    shown, missing = cut([Panel(group.name, _sweeps(group, of)) for group, of in places if of])
-    names = list(dict.fromkeys(curve.name for panel in shown for curve in panel.data.curves))
+    sweep_panels, missing = cut(
+        [
+            Panel(group.name, _sweeps(group, group_places))
+            for group, group_places in places
+            if group_places
+        ]
+    )
+    names = list(dict.fromkeys(curve.name for panel in sweep_panels for curve in panel.data.curves))
     looks = {  # allocations belong to no strategy, so they share one colour
         name: style.Look(style.GREY, style.DASHES[n % 4], style.MARKERS[n % len(style.MARKERS)])
         for n, name in enumerate(names)
@@ -67,7 +73,8 @@ def bandwidth(groups: Sequence[ConditionGroup]) -> Picture | None:
         texts, ends = [], []
         for curve in curves:
             look, sizes = looks[curve.name], list(curve.gb_per_s)
-            least, most = ([of(curve.of_cells[size]) for size in sizes] for of in (min, max))
+            least = [min(curve.of_cells[size]) for size in sizes]
+            most = [max(curve.of_cells[size]) for size in sizes]
             if least != most:
                 axis.fill_between(sizes, least, most, color=look.colour, alpha=0.18, lw=0)
             axis.plot(sizes, list(curve.gb_per_s.values()), **look.line, ms=3.5, lw=1.4)
@@ -88,14 +95,14 @@ def bandwidth(groups: Sequence[ConditionGroup]) -> Picture | None:
 
     marks: dict[str, Entry] = {
         f"sent by {strategy}": {"color": style.strategy_colour(strategy), **SENT}
-        for panel in shown
+        for panel in sweep_panels
         for strategy in panel.data.sent
     }
-    kinds = kinds_of(place for _, of in places for place in of)
+    kinds = kinds_of(place for _, group_places in places for place in group_places)
     words = captions.first_few([kind.words for kind in kinds])
     return panels(
         "Bus bandwidth by message size",
-        shown,
+        sweep_panels,
         draw,
         alt=f"Bus bandwidth of {words}, most: ",
         caption=[CAPTION.format(Kinds=words.capitalize(), factors=factors_text(kinds))],

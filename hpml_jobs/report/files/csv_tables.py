@@ -49,23 +49,23 @@ def frames(report: Report) -> "dict[str, pd.DataFrame]":
     import pandas as pd  # noqa: PLC0415 - the slowest import of a report; only writing needs it
 
     q1 = pd.DataFrame(list(_q1(report)), dtype=object)
-    made = {"q1": q1 if len(q1) else pd.DataFrame(columns=_Q1, dtype=object)}
+    frame_of = {"q1": q1 if len(q1) else pd.DataFrame(columns=_Q1, dtype=object)}
     places = pd.DataFrame(_places(report), columns=[*_PLACE, "batch", *_QUANTITIES], dtype=object)
     for label, (least, quantities) in _SHEETS.items():
-        made[label] = _wide(places[places["gpus"] >= least], quantities)
+        frame_of[label] = _wide(places[places["gpus"] >= least], quantities)
     for label, rows in _full(report).items():
-        made[label] = pd.DataFrame(rows, dtype=object)
-    made[CELLS] = pd.DataFrame(_cells(report), dtype=object)
-    return made
+        frame_of[label] = pd.DataFrame(rows, dtype=object)
+    frame_of[CELLS] = pd.DataFrame(_cells(report), dtype=object)
+    return frame_of
 
 
 def sheets(report: Report) -> dict[str, str]:
     """Return the CSV files by name, one per sheet; cells.csv without the columns that are empty."""
-    made = frames(report)
-    made[CELLS] = made[CELLS].dropna(axis="columns", how="all")
+    frame_of = frames(report)
+    frame_of[CELLS] = frame_of[CELLS].dropna(axis="columns", how="all")
     return {
         f"{label}.csv": frame.map(no_formula).to_csv(index=False, lineterminator="\n")
-        for label, frame in made.items()
+        for label, frame in frame_of.items()
     }
 
 

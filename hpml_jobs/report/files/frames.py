@@ -158,8 +158,10 @@ def _typed(frame: "pd.DataFrame") -> "pd.DataFrame":
     for name in typed:
         values = typed[name]
         if values.dtype == object:
-            known = values.dropna()
-            is_number = known.map(lambda v: isinstance(v, int | float) and not isinstance(v, bool))
+            entries = values.dropna()
+            is_number = entries.map(
+                lambda v: isinstance(v, int | float) and not isinstance(v, bool)
+            )
             if is_number.all():
                 typed[name] = values.astype(float)
     return typed

@@ -280,10 +280,10 @@ ALWAYS, ANSWER, TRUST, TABLE, BARS, OTHER_TABLE = range(6)
 def show_first(report: Report, console: Console) -> None:
     """Print the first screen of a report."""
     replaced = [group for group in report.groups if group.is_replaced]
-    shown = report.first_screen
-    parts = [*_parts(shown), *_replaced_part(shown.study, replaced)]
+    first_screen = report.first_screen
+    parts = [*_parts(first_screen), *_replaced_part(first_screen.study, replaced)]
     left = LINES - FILE_LINES - _height(_Part(ALWAYS, lambda out: _show_rest(report, out)), console)
-    left -= shown.several  # a line on groups that are not shown
+    left -= first_screen.several  # a line on groups that are not shown
     kept: set[int] = set()
     hidden: set[int | None] = set()
     for number, part in sorted(enumerate(parts), key=lambda item: item[1].rank):

@@ -100,35 +100,36 @@ def columns_of(
     fields. A field that says whether another one is doubtful is no column.
     """
     columns: list[Columns[T]] = []
-    shown_by_field = {
+    display_by_field = {
         field: next(
             (item for item in getattr(hint, "__metadata__", ()) if type(item) is Shown), None
         )
         for field, hint in get_type_hints(line, include_extras=True).items()
     }
-    doubts = {shown.doubt for shown in shown_by_field.values() if shown}
-    for field, shown in shown_by_field.items():
+    doubts = {display.doubt for display in display_by_field.values() if display}
+    for field, display in display_by_field.items():
         if field in without or field in doubts:
             continue
         name, value = in_csv.get(field, field), operator.attrgetter(field)
-        if shown is None:
+        if display is None:
             columns.append(Columns("", (column(name, "", value),)))
             continue
-        head, under = shown.head.format(**names), shown.under.format(**names)
-        made: Column[T] = column(
-            "" if shown.on_page_only or shown.parts else name,
+        head, under = display.head.format(**names), display.under.format(**names)
+        field_column: Column[T] = column(
+            "" if display.on_page_only or display.parts else name,
             head if under else "",
             value,
-            shown.text,
+            display.text,
         )
-        if shown.doubt:
-            made = made._replace(is_doubtful=operator.attrgetter(shown.doubt))
+        if display.doubt:
+            field_column = field_column._replace(is_doubtful=operator.attrgetter(display.doubt))
         if under and columns and columns[-1].head == under:
-            columns[-1] = columns[-1]._replace(columns=(*columns[-1].columns, made))
+            columns[-1] = columns[-1]._replace(columns=(*columns[-1].columns, field_column))
         else:
-            columns.append(Columns(under or head, (made,), words=shown.words))
-        if shown.parts:
-            columns.append(Columns("", tuple(_part(field, *part) for part in shown.parts.items())))
+            columns.append(Columns(under or head, (field_column,), words=display.words))
+        if display.parts:
+            parts = tuple(_part(field, *part) for part in display.parts.items())
+            columns.append(Columns("", parts))
     return tuple(columns)
 
 
@@ -268,9 +269,9 @@ def row_name(group: ConditionGroup, row: Row) -> str:
     return captions.cell_label(row.place, group.device)
 
 
-def rest(rows: Iterable[Row], shown: Iterable[Row]) -> list[Row]:
-    """Return the rows at places that `shown` has not."""
-    places = {row.place for row in shown}
+def rest(rows: Iterable[Row], table_rows: Iterable[Row]) -> list[Row]:
+    """Return the rows at places that `table_rows` has not."""
+    places = {row.place for row in table_rows}
     return [row for row in rows if row.place not in places]
 
 

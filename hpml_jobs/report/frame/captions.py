@@ -307,11 +307,14 @@ def by_reason(
     for reason, place in reasons:
         of_setup = batches.setdefault(reason, {}).setdefault(place.setup, {})
         of_setup[place.batch_per_gpu] = None
-    return [
-        f"{reason}: "
-        + "; ".join(f"{label(at, device)} at batch {', '.join(map(str, of[at]))}" for at in of)
-        for reason, of in batches.items()
-    ]
+    lines = []
+    for reason, batches_of_setup in batches.items():
+        places = [
+            f"{label(setup, device)} at batch {', '.join(map(str, sizes))}"
+            for setup, sizes in batches_of_setup.items()
+        ]
+        lines.append(f"{reason}: {'; '.join(places)}")
+    return lines
 
 
 def left_out_runs(rows: Iterable[Row], device: Device) -> list[str]:

@@ -58,14 +58,14 @@ def runs(group: ConditionGroup, row: Row) -> list[Record]:
     return longest(group.records(row))
 
 
-def over_seeds(records: Iterable[Record], of: OfRun) -> Mean | None:
+def over_seeds(records: Iterable[Record], quantity: OfRun) -> Mean | None:
     """Return the mean over seeds of a number of each run."""
-    return Mean.of((record.cell.seed, of(record)) for record in records)
+    return Mean.of((record.cell.seed, quantity(record)) for record in records)
 
 
-def mean_of(group: ConditionGroup, row: Row, of: OfRun) -> Mean | None:
+def mean_of(group: ConditionGroup, row: Row, quantity: OfRun) -> Mean | None:
     """Return the mean over the seeds of a row of a number of each run."""
-    return over_seeds(runs(group, row), of)
+    return over_seeds(runs(group, row), quantity)
 
 
 def training(rank: Rank) -> list[Epoch]:
@@ -156,9 +156,11 @@ def _over_shares(number: int, total: Callable[[EvaluationShare], float | None]) 
             if (epochs_of_rank := training(rank))[number:]
         ]
         totals = [(total(share), share.samples) for share in shares if share]
-        known = [(of_share, tested) for of_share, tested in totals if of_share is not None]
-        samples = sum(tested for _, tested in known)
-        return sum(of_share for of_share, _ in known) / samples if samples else None
+        tested_shares = [(of_share, tested) for of_share, tested in totals if of_share is not None]
+        samples = sum(tested for _, tested in tested_shares)
+        if not samples:
+            return None
+        return sum(of_share for of_share, _ in tested_shares) / samples
 
     return value
 

@@ -28,15 +28,15 @@ class Point(NamedTuple):
 class Series(NamedTuple):
     """The numbers of one strategy, treatment and batch.
 
-    `points` are joined by a line: growing numbers of GPUs, each on the fewest nodes. `others` are
-    as many GPUs on more nodes.
+    `points` are joined by a line: growing numbers of GPUs, each on the fewest nodes. `extra_points`
+    are as many GPUs on more nodes.
     """
 
     strategy: str
     treatment: str
     batch: int
     points: tuple[Point, ...]
-    others: tuple[Point, ...] = ()
+    extra_points: tuple[Point, ...] = ()
 
     @property
     def name(self) -> str:
@@ -56,8 +56,8 @@ def make(strategy: str, treatment: str, batch: int, points: Iterable[Point]) -> 
     for point in ordered:
         fewest.setdefault(point.gpus, point)
     joined = tuple(fewest.values())
-    others = tuple(point for point in ordered if point not in joined)
-    return Series(strategy, treatment, batch, joined, others)
+    extra_points = tuple(point for point in ordered if point not in joined)
+    return Series(strategy, treatment, batch, joined, extra_points)
 
 
 class Keys(NamedTuple):
@@ -105,9 +105,9 @@ def draw(axis: Axes, lines: Sequence[Series], keys: Keys) -> None:
         aside = 1 + step * (number - (len(lines) - 1) / 2)
         look = keys.look(line)
         _draw_points(axis, line.points, look, aside)
-        if line.others:
-            _draw_points(axis, line.others, look._replace(dashes="none"), aside)
-        for point in line.others:
+        if line.extra_points:
+            _draw_points(axis, line.extra_points, look._replace(dashes="none"), aside)
+        for point in line.extra_points:
             axis.annotate(
                 f"{point.nodes} nodes",
                 (point.gpus * aside, point.value),
@@ -153,7 +153,7 @@ def legend(lines: Sequence[Series], keys: Keys, batch: str = "") -> dict[str, En
     for size in sorted({line.batch for line in lines}) if batch else ():
         colour = keys.colours.get(size, style.GREY)
         entries[f"{batch} {size}"] = {"color": colour, "marker": keys.marker(size), **marker}
-    if any(point.is_doubtful for line in lines for point in (*line.points, *line.others)):
+    if any(point.is_doubtful for line in lines for point in (*line.points, *line.extra_points)):
         face = {"color": style.GREY, "marker": "o", "mfc": style.PAPER}
         entries[f"hollow: {EXPLAINED}"] = face | marker
     return entries

@@ -131,15 +131,15 @@ def _not_requested(
     places: Collection[Place], device: Device, elsewhere: Mapping[Place, int]
 ) -> list[str]:
     lines = []
-    others = []
+    reasons = []
     for place in sorted(places, key=lambda place: (setup_order(place.setup), place.batch_per_gpu)):
         group = elsewhere.get(place)
         why = f"measured under other conditions (group {group})" if group else "not requested"
         if place.setup.is_baseline:
             lines.append(f"{_no_baseline(place, device)}: {why}")
         else:
-            others.append((why, place))
-    return lines + captions.by_reason(others, device)
+            reasons.append((why, place))
+    return lines + captions.by_reason(reasons, device)
 
 
 def dash_or_oom(row: Row) -> str:
@@ -204,9 +204,9 @@ def strategy_table(
     heads = [head for head in columns_of(LabLine) if head.columns[0].name in names]
 
     def texts(row: Row) -> tuple[str, ...]:
-        first, *others = texts_of(heads, LabLine.of(group, row))
+        first, *rest = texts_of(heads, LabLine.of(group, row))
         first = dash_or_oom(row) if first == DASH else first
-        return captions.marked(group, row, (first, *others), text.affected)
+        return captions.marked(group, row, (first, *rest), text.affected)
 
     at = {row.place: texts(row) for row in selection.rows}
     names_of_block = tuple(head.head for head in heads) if len(heads) > 1 else ()
@@ -223,9 +223,9 @@ def strategy_table(
             Line(
                 label=captions.row_label(setup, group.device),
                 texts=tuple(
-                    shown
+                    column_text
                     for batch in selection.batches
-                    for shown in at.get(Place(setup, batch), (DASH,) * len(heads))
+                    for column_text in at.get(Place(setup, batch), (DASH,) * len(heads))
                 ),
             )
             for setup in setups

@@ -201,13 +201,13 @@ def _changing_ranks(selection: StrategyRows) -> list[str]:
     texts = []
     for row in selection.parallel_rows:
         records = selection.group.counted_records(row, Affected.SPLIT)
-        shown = least_waiting(record.ranks for record in records)
-        others = sum(record.least_waiting != record.rank_of(shown) for record in records)
-        if others:
+        shown_rank = least_waiting(record.ranks for record in records)
+        exceptions = sum(record.least_waiting != record.rank_of(shown_rank) for record in records)
+        if exceptions:
             label = captions.row_label(row.setup, selection.group.device)
             texts.append(
-                f"{label} at batch {row.batch_per_gpu}: rank {shown} is shown, another one waits "
-                f"least in {others} of {len(records)}"
+                f"{label} at batch {row.batch_per_gpu}: rank {shown_rank} is shown, another one "
+                f"waits least in {exceptions} of {len(records)}"
             )
     return [f"runs whose late ranks differ: {'; '.join(texts)}"] if texts else []
 

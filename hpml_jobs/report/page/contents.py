@@ -118,13 +118,13 @@ def _of_several(report: Report, pictures: dict[str, Picture]) -> tuple[Section, 
         items = (
             (Paragraph(f"Separated because of: {group.differences}."),) if group.differences else ()
         )
-        shown = [section for section in (*before, *after) if section.items]
+        sections = [section for section in (*before, *after) if section.items]
         groups.append(
             Section(
                 f"group{group.number}",
                 _group_title(group),
                 (*map(Paragraph, overview(report, group).measured), *items),
-                tuple(shown),
+                tuple(sections),
             )
         )
     return (
@@ -172,11 +172,12 @@ def _group_sections(
     lab = [table for strategy in group.strategies for table in strategy.tables]
     main = [*([group.q1] if group.q1 else []), *lab]
     full = [table for table in group.full if table.label != CHECKS]
-    shown = tuple(_sheet(table, printed, is_folded=False) for table in main)
+    main_sheets = tuple(_sheet(table, printed, is_folded=False) for table in main)
+    tables: tuple[Item, ...] = (Paragraph(GLOSSARY), *main_sheets) if main_sheets else ()
     folded = tuple(_sheet(table, {group.setting}, is_folded=True) for table in full)
     before = (
         Section(f"{prefix}answer", "Answer", tuple(answer_items(report, group))),
-        Section(f"{prefix}tables", "Tables 1 to 3", (Paragraph(GLOSSARY), *shown) if shown else ()),
+        Section(f"{prefix}tables", "Tables 1 to 3", tables),
         Section(f"{prefix}trust", TRUST, tuple(_trust(group))),
         *_added_sections(group, prefix),
     )
@@ -304,20 +305,20 @@ def _headline(choice: Choice, group: ReportGroup, summary: Overview) -> Headline
         return Headline(" ".join(summary.answer))
     if choice.ask is None:
         return Headline(summary.answer[-1])
-    asked = choice.ask.candidate
-    per_work = f"per {captions.work_text(asked.timing.work)}"
-    figures = [(f"{words.time(asked)} s", per_work)]
-    if (rate := asked.timing.units_per_s) is not None:
-        figures.append((per_second(rate), f"{asked.timing.unit.value} per second"))
-    if asked is not choice.reference:
+    winner = choice.ask.candidate
+    per_work = f"per {captions.work_text(winner.timing.work)}"
+    figures = [(f"{words.time(winner)} s", per_work)]
+    if (rate := winner.timing.units_per_s) is not None:
+        figures.append((per_second(rate), f"{winner.timing.unit.value} per second"))
+    if winner is not choice.reference:
         over = words.size(choice.reference)
-        speedup = ratio(choice.speedup(asked))
-        is_doubtful = choice.doubts_ratio(asked)
+        speedup = ratio(choice.speedup(winner))
+        is_doubtful = choice.doubts_ratio(winner)
         figures.append((captions.mark(speedup, is_doubtful=is_doubtful), f"speedup over {over}"))
-    efficiency, gap, against = words.efficiency(asked, choice).partition(" ")
+    efficiency, gap, against = words.efficiency(winner, choice).partition(" ")
     figures += [
         (efficiency, f"parallel efficiency{gap}{against}"),
-        (cost(asked.gpu_s), f"{captions.cost_unit(choice.device)} {per_work}"),
+        (cost(winner.gpu_s), f"{captions.cost_unit(choice.device)} {per_work}"),
     ]
     return Headline(f"{words.advice(choice, is_short=True)}.", tuple(figures))
 

@@ -181,8 +181,11 @@ def _item(item: Item, level: int) -> Iterable[str]:
         case Paragraph(text):
             return [escaped(text)]
         case Headline(text, figures):
-            shown = ", ".join(f"{value} {name}" for value, name in figures)
-            return [f"**{escaped(text)}**", *([escaped(f"{shown}.")] if shown else [])]
+            figures_text = ", ".join(f"{value} {name}" for value, name in figures)
+            parts = [f"**{escaped(text)}**"]
+            if figures:
+                parts.append(escaped(f"{figures_text}."))
+            return parts
         case Quote(title, text):
             return [f"{head} {escaped(title)}", f"> {escaped(text)}"]
         case Bullets(lines):

@@ -86,10 +86,10 @@ def environment(group: ConditionGroup) -> list[Fact]:
     cards = [card for record in records for rank in record.ranks for card in rank.cards]
     listed = [
         Fact("hosts", _distinct(host for record in records for host in _hosts(record))),
-        *(Fact(name, _distinct(map(of, facts))) for name, of in _OF_FACTS.items()),
+        *(Fact(name, _distinct(map(value_of, facts))) for name, value_of in _OF_FACTS.items()),
         Fact("specified link, GB/s", _distinct(record.link_gb_per_s for record in records)),
         Fact("precision", _distinct(precision_of(r) for r in records if r.facts)),
-        *(Fact(name, _distinct(map(of, cards))) for name, of in _OF_CARDS.items()),
+        *(Fact(name, _distinct(map(value_of, cards))) for name, value_of in _OF_CARDS.items()),
         Fact("GPU utilization, % (site cancels below)", _distinct(map(_utilization_text, records))),
         Fact("start of the job to the first iteration, s", _startups(records)),
         Fact("measured", _span(records)),

@@ -127,6 +127,7 @@ def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
         without = _without(values, speedups_without(times, reference_times), is_measured)
     drawn = _resampled(estimate, ideal)
     is_doubtful = group.doubts_ratio(row)
+    levels = [group.worst(row, Affected.TIME), group.worst(reference, Affected.TIME)]
     return Gap(
         speedup=formulas.speedup(reference.epochs.median, row.epochs.median),
         parts={cause: _part(cause, value, drawn, estimate) for cause, value in values.items()},
@@ -135,7 +136,7 @@ def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
         is_decided=_is_decided(values, drawn, row, reference),
         is_doubtful=is_doubtful,
         doubts_parts=is_doubtful or group.doubts(row, Affected.SPLIT),
-        has_failed=Level.FAIL in (group.worst(each, Affected.TIME) for each in (row, reference)),
+        has_failed=Level.FAIL in levels,
         has_waiting=GapCause.EXCHANGE in values and bool(unproven) and _has_waiting(row),
         without=without,
         unproven=unproven,
@@ -148,7 +149,8 @@ def _has_waiting(row: Row) -> bool:
 
 def _from_seconds(group: ConditionGroup, row: Row, reference: Row) -> GapEstimate:
     """Return sums of seconds, where the epochs cannot be replayed."""
-    of_row, of_reference = ([seconds_of(of, run) for run in of.runs] for of in (row, reference))
+    of_row = [seconds_of(row, run) for run in row.runs]
+    of_reference = [seconds_of(reference, run) for run in reference.runs]
     late = late_rank(row.figures, group.counted_records(row, Affected.SPLIT))
     return GapEstimate(of_row, of_reference, parts, late)
 
@@ -214,9 +216,9 @@ def replayed_parts(times: Times, reference: Times, ideal: float) -> Parts:
 
 def _without(values: Parts, speedups: Mapping[Causes, float], is_measured: bool) -> Without | None:
     """Return the speedup without the largest known cause, alone or with what hides it."""
-    known = {cause: value for cause, value in values.items() if cause is not GapCause.UNEXPLAINED}
-    largest = max(known, key=known.__getitem__)
-    causes = removable(speedups, largest, known[largest])
+    part_of = {cause: value for cause, value in values.items() if cause is not GapCause.UNEXPLAINED}
+    largest = max(part_of, key=part_of.__getitem__)
+    causes = removable(speedups, largest, part_of[largest])
     if causes is None:
         return None
     return Without(
@@ -259,12 +261,12 @@ def _resampled(estimate: GapEstimate, ideal: float) -> list[Parts]:
         return medians_of([runs[number] for number in numbers])
 
     @cache
-    def parts_of(numbers: tuple[int, ...], others: tuple[int, ...]) -> Parts:
-        reference = medians(others, of_reference=True)
+    def parts_of(numbers: tuple[int, ...], reference_numbers: tuple[int, ...]) -> Parts:
+        reference = medians(reference_numbers, of_reference=True)
         return estimate.parts(medians(numbers, of_reference=False), reference, ideal)
 
-    def resample(numbers: list[int], others: list[int]) -> Parts:
-        return parts_of(tuple(sorted(numbers)), tuple(sorted(others)))
+    def resample(numbers: list[int], reference_numbers: list[int]) -> Parts:
+        return parts_of(tuple(sorted(numbers)), tuple(sorted(reference_numbers)))
 
     return bootstrap(range(len(estimate.of_row)), range(len(estimate.of_reference)), resample)
 

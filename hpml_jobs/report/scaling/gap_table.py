@@ -121,13 +121,13 @@ PICTURE = (
 
 def waterfall(cells: Sequence[tuple[ConditionGroup, Place, Gap]]) -> Picture | None:
     """Plot the parts between the ideal and the measured speedup; None without a cell."""
-    shown, missing = cut(
+    gap_panels, missing = cut(
         [
             Panel(cell_label(group, place, is_doubtful=gap.doubts_parts), gap)
             for group, place, gap in cells
         ]
     )
-    has_doubts = any(panel.data.doubts_parts for panel in shown)
+    has_doubts = any(panel.data.doubts_parts for panel in gap_panels)
 
     def draw(axis: Axes, panel: Panel[Gap]) -> list[str]:
         gap, at = panel.data, panel.data.ideal
@@ -149,7 +149,7 @@ def waterfall(cells: Sequence[tuple[ConditionGroup, Place, Gap]]) -> Picture | N
 
     return panels(
         "Gap to the ideal speedup",
-        shown,
+        gap_panels,
         draw,
         alt="Speedup: ",
         caption=[PICTURE, f"{captions.EXPLAINED}." if has_doubts else ""],

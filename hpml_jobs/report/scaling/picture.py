@@ -49,17 +49,17 @@ def speedup(groups: Sequence[ConditionGroup]) -> Picture | None:
     keys = series.keys(groups)
     drawn: list[Panel[tuple[ScalingLines, bool]]] = []
     for group, scalings in scaled[:GROUPS]:  # speedups above efficiencies, if there are both kinds
-        for of in scalings:
-            title = named(group, f"{of.kind}: same {of.at_the_same}")
-            drawn.append(Panel(title, (of, True)))
-        drawn += [Panel("", (of, False)) for of in scalings]
+        for scaling in scalings:
+            title = named(group, f"{scaling.kind}: same {scaling.at_the_same}")
+            drawn.append(Panel(title, (scaling, True)))
+        drawn += [Panel("", (scaling, False)) for scaling in scalings]
 
     def draw(axis: Axes, panel: Panel[tuple[ScalingLines, bool]]) -> list[str]:
-        of, is_speedup = panel.data
-        lines = (of.speedups if is_speedup else of.efficiencies)[: series.LINES]
+        scaling, is_speedup = panel.data
+        lines = (scaling.speedups if is_speedup else scaling.efficiencies)[: series.LINES]
         series.draw(axis, lines, keys)
         gpus = [point.gpus for line in lines for point in line.points]
-        series.gpu_axis(axis, gpus, of.units)
+        series.gpu_axis(axis, gpus, scaling.units)
         ends = axis.get_xlim()
         if not is_speedup:
             axis.set_ylabel("efficiency")
@@ -68,16 +68,19 @@ def speedup(groups: Sequence[ConditionGroup]) -> Picture | None:
             return []
         logarithmic(axis, "y", "speedup", at=(1,), base=2)
         axis.plot(ends, [end / min(gpus) for end in ends], **style.IDEAL)
-        return [
-            f"{of.kind}, {line.label}: {ratio(line.points[-1].value)} at {line.points[-1].gpus} "
-            f"(efficiency {percent(shares.points[-1].value)} %)"
-            for line, shares in zip(of.speedups, of.efficiencies, strict=True)
-        ]
+        texts = []
+        for line, shares in zip(scaling.speedups, scaling.efficiencies, strict=True):
+            largest, share = line.points[-1], shares.points[-1]
+            texts.append(
+                f"{scaling.kind}, {line.label}: {ratio(largest.value)} at {largest.gpus} "
+                f"(efficiency {percent(share.value)} %)"
+            )
+        return texts
 
     scalings = [panel.data[0] for panel in drawn if panel.data[1]]
-    lines = [line for of in scalings for line in of.speedups]
+    lines = [line for scaling in scalings for line in scaling.speedups]
     missing = [group.name for group, _ in scaled[GROUPS:]]
-    missing += [line.label for of in scalings for line in of.speedups[series.LINES :]]
+    missing += [line.label for scaling in scalings for line in scaling.speedups[series.LINES :]]
     works = {group.work for group in groups}
     time = captions.time_word(works.pop()) if len(works) == 1 else "time"
     device = scaled[0][0].device

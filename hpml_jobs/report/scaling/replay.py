@@ -159,34 +159,36 @@ class Case(NamedTuple):
     is_alone: bool
 
 
-def replay(of: RecordedRanks, cases: Sequence[Case]) -> Seconds:
+def replay(epoch: RecordedRanks, cases: Sequence[Case]) -> Seconds:
     """Return the seconds of the epoch in each case, (cases).
 
     Inside, arrays are (cases, ranks), and of collectives (cases, ranks, collectives).
     """
-    ranks, iterations = of.stall_s.shape
+    ranks, iterations = epoch.stall_s.shape
     programs = np.array([_programs(case, ranks) for case in cases])
     wanted_s = np.array([case.compute_s for case in cases])
-    scale = np.take_along_axis(wanted_s / of.compute_s.sum(axis=1), programs, axis=1)
+    scale = np.take_along_axis(wanted_s / epoch.compute_s.sum(axis=1), programs, axis=1)
     never_stalls = np.array([[GapCause.LOADER in case.without] for case in cases])
     takes_time = np.array([GapCause.EXCHANGE not in case.without for case in cases], float)
     is_alone = np.array([case.is_alone for case in cases])
-    columns_of = {int(of.iteration[columns.start]): columns for columns in _columns(of.iteration)}
+    columns_of = {
+        int(epoch.iteration[columns.start]): columns for columns in _columns(epoch.iteration)
+    }
     now_s, free_s = np.zeros((len(cases), ranks)), np.full(len(cases), -np.inf)
     for number in range(iterations):
-        begin_s = np.where(never_stalls, now_s, _begin_s(of, number, now_s))
-        compute_s = of.compute_s[:, number][programs] * scale
+        begin_s = np.where(never_stalls, now_s, _begin_s(epoch, number, now_s))
+        compute_s = epoch.compute_s[:, number][programs] * scale
         now_s = begin_s + compute_s
         if columns := columns_of.get(number):
             calls = _Calls(
-                issued=of.issued[:, columns],
-                needed=of.needed[:, columns],
-                service_s=np.outer(takes_time, of.service_s[columns]),
+                issued=epoch.issued[:, columns],
+                needed=epoch.needed[:, columns],
+                service_s=np.outer(takes_time, epoch.service_s[columns]),
                 programs=programs,
             )
             waits_s, free_s = _waits_s(calls, begin_s, compute_s, free_s)
             now_s += np.where(is_alone[:, np.newaxis], 0.0, waits_s)
-    last_s = np.where(never_stalls[:, 0], 0.0, of.last_stall_s)
+    last_s = np.where(never_stalls[:, 0], 0.0, epoch.last_stall_s)
     longest_s: Seconds = now_s.max(axis=1) + last_s
     return longest_s
 
@@ -198,10 +200,12 @@ def _programs(case: Case, ranks: int) -> list[int]:
     return [int(case.compute_s.argmin())] * ranks
 
 
-def _begin_s(of: RecordedRanks, number: int, now_s: Seconds) -> Seconds:
+def _begin_s(epoch: RecordedRanks, number: int, now_s: Seconds) -> Seconds:
     """Return when each rank has the batch of an iteration for which it asks now."""
-    ready_s = of.ready_s[:, number]
-    return np.where(np.isfinite(ready_s), np.maximum(now_s, ready_s), now_s + of.stall_s[:, number])
+    ready_s = epoch.ready_s[:, number]
+    return np.where(
+        np.isfinite(ready_s), np.maximum(now_s, ready_s), now_s + epoch.stall_s[:, number]
+    )
 
 
 class _Calls(NamedTuple):

@@ -41,15 +41,15 @@ def seconds_of(row: Row, figures: Figures) -> Seconds:
     return {name: s for name, s in known_s.items() if s is not None}
 
 
-def parts(of: Seconds, reference: Seconds, ideal: float) -> Parts:
+def parts(times: Seconds, reference: Seconds, ideal: float) -> Parts:
     """Return what each known cause takes of the ideal speedup; they sum to ideal - speedup.
 
     Only what the reference does not spend as well is lost, and waiting for a CPU only where it
     makes computation longer: a rank that waits for others needs no CPU meanwhile.
     """
     beyond_s = {
-        name: formulas.beyond_ideal_s(of[name], reference[name], ideal)
-        for name in of
+        name: formulas.beyond_ideal_s(times[name], reference[name], ideal)
+        for name in times
         if name in reference
     }
     whole_s, longer_s = beyond_s.pop(EPOCH), beyond_s.pop(COMPUTE, None)
@@ -61,7 +61,7 @@ def parts(of: Seconds, reference: Seconds, ideal: float) -> Parts:
         beyond_s[GapCause.WAITING] += min(0.0, longer_s)
     lost_s = {cause: max(0.0, beyond_s[cause]) for cause in GapCause if cause in beyond_s}
     lost_s[GapCause.UNEXPLAINED] = whole_s - sum(lost_s.values())
-    return {cause: formulas.lost_speedup(s, of[EPOCH], ideal) for cause, s in lost_s.items()}
+    return {cause: formulas.lost_speedup(s, times[EPOCH], ideal) for cause, s in lost_s.items()}
 
 
 def late_rank(figures: Figures, records: Sequence[Record]) -> str:

@@ -48,8 +48,8 @@ def sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
     clauses = list(_clauses(gap, named))
     ends = [f"of the missing {digits(gap.missing)}, {listed(clauses)}"] if clauses else []
     if not gap.is_split:
-        known = sum(part for cause, part in named.items() if cause in WORDS)
-        which = f"the {'other' if clauses else 'missing'} {digits(gap.missing - known)}"
+        known_sum = sum(part for cause, part in named.items() if cause in WORDS)
+        which = f"the {'other' if clauses else 'missing'} {digits(gap.missing - known_sum)}"
         is_lab = group.a_cell.protocol is Protocol.LAB
         ends.append(f"protocol=full splits {which}" if is_lab else f"{which} is not split")
     elif (unexplained := named.get(GapCause.UNEXPLAINED, 0.0)) < 0:
@@ -92,10 +92,10 @@ def _named(gap: Gap) -> dict[str, float]:
     some = {cause for cause in small if abs(values[cause]) > LEAST * gap.ideal}
     small -= some if len(some) == 1 else set()
     large = [cause for cause in sorted(values, key=lambda c: -values[c]) if cause not in small]
-    known: dict[str, float] = {cause: values[cause] for cause in large if cause in WORDS}
-    known["rest"] = sum(values[cause] for cause in small)
-    others = {cause: values[cause] for cause in large if cause not in WORDS}
-    return others | known if large[0] in others else known | others
+    known_parts: dict[str, float] = {cause: values[cause] for cause in large if cause in WORDS}
+    known_parts["rest"] = sum(values[cause] for cause in small)
+    other_parts = {cause: values[cause] for cause in large if cause not in WORDS}
+    return other_parts | known_parts if large[0] in other_parts else known_parts | other_parts
 
 
 def _clauses(gap: Gap, named: Mapping[str, float]) -> Iterator[str]:

@@ -185,7 +185,8 @@ def replays(
     Raises:
         NoReplayError: one of them cannot be replayed.
     """
-    runs, reference_runs = ([read_run(result) for result in of] for of in (results, references))
+    runs = [read_run(result) for result in results]
+    reference_runs = [read_run(result) for result in references]
     if not runs or not reference_runs:
         raise NoReplayError("there is no instrumented epoch")
     share = ideal_share(reference_runs, ideal)

@@ -45,11 +45,11 @@ class LossRun(NamedTuple):
 def loss(groups: Sequence[ConditionGroup]) -> Picture | None:
     """Plot the training loss by iteration; None if no run has curves."""
     places, looks, missing = _choose(groups)
-    shown = [
+    loss_panels = [
         Panel(title, [_run(label, curve.loss) for label, curve in runs.items()])
         for title, runs in places
     ]
-    spans = [_span(panel) for panel in shown]
+    spans = [_span(panel) for panel in loss_panels]
     is_wide = any(0 < least < most / WIDE_RANGE for least, most in spans)
 
     def draw(axis: Axes, panel: Panel[list[LossRun]]) -> list[str]:
@@ -70,11 +70,11 @@ def loss(groups: Sequence[ConditionGroup]) -> Picture | None:
             axis.set_ylim(top=1.3 * most)
         return texts
 
-    runs = [run for panel in shown for run in panel.data]
+    runs = [run for panel in loss_panels for run in panel.data]
     labels = {run.label for run in runs}
     return panels(
         "Loss by iteration",
-        shown,
+        loss_panels,
         draw,
         alt="Training loss by iteration, mean over the last fortieth: ",
         caption=[CAPTION.format(thin=_thin(runs))],
@@ -101,7 +101,9 @@ def _choose(
                 label = full_label(row.setup, group.device)
                 places.append((title, label, group, row))
     setups = {label: row.setup for _, label, _, row in places}
-    first = sorted(sorted(setups), key=lambda of: (not setups[of].is_baseline, -setups[of].gpus))
+    first = sorted(
+        sorted(setups), key=lambda label: (not setups[label].is_baseline, -setups[label].gpus)
+    )
     kept = sorted(first[: style.LINES], key=lambda label: setup_order(setups[label]))
     titles = list(dict.fromkeys(title for title, label, _, _ in places if label in kept))
     panels: dict[str, dict[str, Curve]] = {}

@@ -137,11 +137,11 @@ def evaluation(group: ConditionGroup) -> Table | None:
     if not shown_rows:
         return None
     most = max(learning.epochs_of(group, row) for row in shown_rows)
-    shown = shown_epochs(most)
+    epochs = shown_epochs(most)
     is_text = _has_text(group, shown_rows)
     tested = learning.evaluated_bits_per_byte if is_text else learning.evaluated
     heads = [
-        tuple(str(n + 1) for n in shown[i : i + ABREAST]) for i in range(0, len(shown), ABREAST)
+        tuple(str(n + 1) for n in epochs[i : i + ABREAST]) for i in range(0, len(epochs), ABREAST)
     ]
     return Table(
         label="evaluation",
@@ -158,9 +158,9 @@ def evaluation(group: ConditionGroup) -> Table | None:
                 texts=(
                     *(
                         _mean_text(group, row, tested(n), bits if is_text else accuracy)
-                        for n in shown
+                        for n in epochs
                     ),
-                    *(_mean_text(group, row, learning.training_loss(n), loss) for n in shown),
+                    *(_mean_text(group, row, learning.training_loss(n), loss) for n in epochs),
                 ),
             )
             for row in shown_rows
@@ -184,9 +184,9 @@ def shown_epochs(epochs: int) -> list[int]:
 
 
 def _mean_text(
-    group: ConditionGroup, row: Row, of: learning.OfRun, words: Callable[[float], str]
+    group: ConditionGroup, row: Row, quantity: learning.OfRun, words: Callable[[float], str]
 ) -> str:
-    mean = learning.mean_of(group, row, of)
+    mean = learning.mean_of(group, row, quantity)
     return learning.mean_text(mean, words) if mean else DASH
 
 

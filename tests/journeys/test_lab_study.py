@@ -6,7 +6,7 @@ import json
 import pytest
 
 from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes, residual_communication_s
-from hpml_jobs.core.record import EQUAL_WAITING
+from hpml_jobs.core.rank import EQUAL_WAITING
 
 pytestmark = pytest.mark.journey
 

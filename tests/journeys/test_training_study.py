@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from hpml_jobs.extras.quantization.values import quantized_of
+
 pytestmark = pytest.mark.journey
 
 SMALL = ("workload.data=digits", "data.limit=512", "loader_workers=0", "minutes=5")
@@ -55,7 +57,7 @@ def test_quantized_network_is_measured_by_job_and_collected(studies, login):
     integers = studies["integers"]
     assert {state["outcome"] for state in integers.wait_until_finished().values()} == {"ok"}
     (record,) = integers.records().values()
-    quantized = record.quantized
+    quantized = quantized_of(record)
     assert quantized is not None
     assert quantized.bias
     assert quantized.calibration == 64

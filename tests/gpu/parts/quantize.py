@@ -6,7 +6,8 @@ import msgspec
 
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.check_result import Level
-from hpml_jobs.extras.quantization.values import Quantize
+from hpml_jobs.extras.quantization.settings import QuantizeSettings
+from hpml_jobs.extras.quantization.values import quantized_of
 from tests.gpu.bench import Bench
 from tests.gpu.figures import Figure
 from tests.gpu.parts.cells import checks_of
@@ -25,9 +26,9 @@ def measure(bench: Bench) -> Iterator[Figure]:
         workload=workload,
         batch=BATCH,
         protocol=Protocol.LAB,
-        quantize=Quantize(calibration=CALIBRATION, per_channel=True),
+        quantize=QuantizeSettings(calibration=CALIBRATION, per_channel=True).for_cell,
     )
-    quantized = run.record.quantized if run.record else None
+    quantized = quantized_of(run.record) if run.record else None
     note = "" if quantized else run.reason
     yield Figure(key="ok", value=float(quantized is not None), note=note)
     if run.record is None or quantized is None:

@@ -11,7 +11,7 @@ from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.phases import Gaps, split_phases
 from hpml_jobs.worker.instruments.recorder import IterationMarks
 from hpml_jobs.worker.instruments.timing import HostClock, Window
-from hpml_jobs.worker.instruments.trace import Event as Traced
+from hpml_jobs.worker.instruments.trace import TraceEvent
 from hpml_jobs.worker.observer import traced
 from hpml_jobs.worker.observer.iterations import split_iterations
 from hpml_jobs.worker.observer.launches import least_launch_s
@@ -257,7 +257,7 @@ def test_phases_that_cannot_be_told_apart_have_a_reason():
 
 def test_messages_without_computation_are_waits():
     def events(*times_ms):
-        return [Traced("cpu_op", "", a / 1e3, b / 1e3, {}) for a, b in times_ms]
+        return [TraceEvent("cpu_op", "", a / 1e3, b / 1e3, {}) for a, b in times_ms]
 
     messages = events((0, 4), (3, 9), (20, 21), (30, 30.01))
     computation = events((1, 2), (5, 5.5), (5.51, 6))
@@ -267,7 +267,7 @@ def test_messages_without_computation_are_waits():
 
 
 def kernel(start_ms, end_ms, name="gemm", **details):
-    return Traced("kernel", name, start_ms / 1e3, end_ms / 1e3, details)
+    return TraceEvent("kernel", name, start_ms / 1e3, end_ms / 1e3, details)
 
 
 def nccl(start_ms, end_ms, collective, elements=4):

@@ -423,10 +423,13 @@ def _slug_text(text: str, most: int) -> str:
 
 def _slug_parts(workload: Workload) -> list[str]:
     """Return the workload's args and, where they are not the default, optimizer and schedule."""
-    own = [workload.optimizer] if workload.optimizer != Optimizer.SGD else []
-    own += [workload.schedule] if workload.schedule is not None else []
-    args = (f"{name}{arg_text(value)}" for name, value in workload.args.items())
-    parts = [*(reference.rpartition(":")[2] for reference in own), *args]
+    references = []
+    if workload.optimizer != Optimizer.SGD:
+        references.append(workload.optimizer)
+    if workload.schedule is not None:
+        references.append(workload.schedule)
+    parts = [reference.rpartition(":")[2] for reference in references]
+    parts += [f"{name}{arg_text(value)}" for name, value in workload.args.items()]
     return [_slug_text(part, 20) for part in parts][:6]
 
 

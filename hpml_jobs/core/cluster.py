@@ -189,9 +189,9 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return [*command, box.image or "", "/bin/bash", "-c", start, "python"]
 
 
-def _of_type(given: float | dict[str, float] | None, gpu_type: str | None) -> float | None:
+def _of_type(limit: float | dict[str, float] | None, gpu_type: str | None) -> float | None:
     """Return what is given for a GPU type, or for all."""
-    return given.get(gpu_type or "") if isinstance(given, dict) else given
+    return limit.get(gpu_type or "") if isinstance(limit, dict) else limit
 
 
 def limit_of_host(limits: Mapping[str, int], host: str) -> int | None:

@@ -90,9 +90,13 @@ def begins_of(ranks: Sequence[Rank], *, meet: bool) -> Begins | None:
     """
     epochs = [rank.epoch(Role.INSTRUMENTED) for rank in ranks]
     begun_s = [epoch.started_s for epoch in epochs if epoch and epoch.started_s is not None]
-    if len({rank.host for rank in ranks}) == 1 and len(begun_s) == len(ranks):
-        return Begins([begin_s - min(begun_s) for begin_s in begun_s], is_one_clock=True)
-    return Begins([0.0] * len(ranks), is_one_clock=False) if meet else None
+    hosts = {rank.host for rank in ranks}
+    if len(hosts) == 1 and len(begun_s) == len(ranks):
+        first_s = min(begun_s)
+        return Begins([begin_s - first_s for begin_s in begun_s], is_one_clock=True)
+    if not meet:
+        return None
+    return Begins([0.0] * len(ranks), is_one_clock=False)
 
 
 def service_s(collectives: Collectives, parts_s: Seconds, begins: Begins | None) -> Seconds | None:
@@ -115,7 +119,8 @@ def service_s(collectives: Collectives, parts_s: Seconds, begins: Begins | None)
         begin_s = np.median(together_s[0] - together_s, axis=1)
     else:
         begin_s = np.array(begins.seconds)
-    start_s, end_s = start_s + begin_s[:, np.newaxis], end_s + begin_s[:, np.newaxis]
+    start_s = start_s + begin_s[:, np.newaxis]
+    end_s = end_s + begin_s[:, np.newaxis]
     until_s = np.where(is_rooted, end_s.max(axis=0), end_s.mean(axis=0))
     before_s = np.concatenate([[-np.inf], np.maximum.accumulate(until_s)[:-1]])
     between_s = until_s - np.maximum(start_s.max(axis=0), before_s)

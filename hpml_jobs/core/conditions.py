@@ -71,9 +71,12 @@ def _of_cards(value: Callable[[Card], float | None], unit: str) -> Callable[...,
     """Return a value of the GPUs in words; all values where the GPUs differ."""
 
     def in_words_of(record: Record, _facts: Facts) -> str | None:
-        values = {value(card) for card in record.cards} - {None}
+        values = {value(card) for card in record.cards}
         numbers = sorted(number for number in values if number is not None)
-        return f"{' + '.join(f'{number:.0f}' for number in numbers)} {unit}" if numbers else None
+        if not numbers:
+            return None
+        texts = [f"{number:.0f}" for number in numbers]
+        return f"{' + '.join(texts)} {unit}"
 
     return in_words_of
 
@@ -189,7 +192,10 @@ def measured_conditions(record: Record) -> Conditions | None:
     An imported timing reports no others than the model and the GPU.
     """
     if record.imported is not None:
-        reported = ((PARAMETERS, _parameters(record)), (GPU_MODEL, record.imported.gpu_model))
+        reported = (
+            (PARAMETERS, _parameters(record)),
+            (GPU_MODEL, record.imported.gpu_model),
+        )
         return tuple((name, in_words(value)) for name, value in reported)
     facts = record.facts
     if facts is None or _parameters(record) is None:
@@ -216,7 +222,7 @@ def requested_conditions(cell: Cell) -> Conditions:
     workload.append(("args", cell.workload.args_text or None))
     is_usual = cell.recipe.is_usual(cell.workload)
     cosine = usual_recipe(cell.workload.optimizer, cell.workload.schedule) == COSINE.name
-    others = [
+    settings = [
         # the workload's usual cosine; ours for a cell with another recipe: it shares its table
         (RECIPE, (cell.recipe if is_usual else COSINE).label if cosine else None),
         ("device", cell.device.value),
@@ -227,7 +233,7 @@ def requested_conditions(cell: Cell) -> Conditions:
         ("loader", cell.loader.value),
         (LOADER_WORKERS, cell.loader_workers),
     ]
-    pairs = tuple((name, in_words(value)) for name, value in [*workload, *others])
+    pairs = tuple((name, in_words(value)) for name, value in [*workload, *settings])
     script = ((SCRIPT, cell.script.text),) if cell.script else ()
     return pairs + script + _data(cell.workload) + _code(cell)
 

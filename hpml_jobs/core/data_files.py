@@ -86,7 +86,8 @@ def files_digest(root: Path, files: Sequence[Path]) -> str:
     with _readable():
         for file in files[:: -(-len(files) // SAMPLED_FILES) or 1]:
             with file.open("rb") as stream:
-                digest.update(b"%d " % os.fstat(stream.fileno()).st_size + stream.read(HEAD_BYTES))
+                size = os.fstat(stream.fileno()).st_size
+                digest.update(b"%d " % size + stream.read(HEAD_BYTES))
     return digest.hexdigest()
 
 

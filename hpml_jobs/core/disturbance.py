@@ -147,10 +147,10 @@ def outside_causes(record: Record, role: Role | Step = Role.TIMED) -> tuple[Outs
 
     They are kept in the record: nine checks ask for them.
     """
-    known: dict[str, tuple[OutsideCause, ...]] = record.__dict__.setdefault("outside_causes", {})
-    if role not in known:
-        known[role] = _outside_causes(record, role)
-    return known[role]
+    causes: dict[str, tuple[OutsideCause, ...]] = record.__dict__.setdefault("outside_causes", {})
+    if role not in causes:
+        causes[role] = _outside_causes(record, role)
+    return causes[role]
 
 
 def _outside_causes(record: Record, role: Role | Step) -> tuple[OutsideCause, ...]:

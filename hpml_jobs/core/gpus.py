@@ -78,8 +78,9 @@ def throttle_reasons(bits: int) -> tuple[str, ...]:
     (('sw_power_cap', 'sw_thermal_slowdown'), ('gpu_idle', 'reliability'), ('reason_0x800', \
 'reason_0x1000'))
     """
-    each = (1 << place for place in range(bits.bit_length()))
-    return tuple(THROTTLE_REASONS.get(bit, f"reason_{bit:#x}") for bit in each if bits & bit)
+    single_bits = (1 << place for place in range(bits.bit_length()))
+    set_bits = [bit for bit in single_bits if bits & bit]
+    return tuple(THROTTLE_REASONS.get(bit, f"reason_{bit:#x}") for bit in set_bits)
 
 
 def slowing_reasons(card: Card) -> list[str]:
@@ -147,11 +148,11 @@ def link_gb_per_s(cards: Sequence[Card]) -> float | None:
     for card in cards:
         if card.nvlink_to is None or card.bus_id is None:
             return None
-        others = buses - {_bus(card.bus_id)}
+        other_buses = buses - {_bus(card.bus_id)}
         through_switch = SWITCH in card.nvlink_to
-        ends = [end for end in map(_bus, card.nvlink_to) if end in others or end == SWITCH]
+        ends = [end for end in map(_bus, card.nvlink_to) if end in other_buses or end == SWITCH]
         is_linked.append(bool(ends))
-        if ends and not (through_switch or others <= set(ends)):
+        if ends and not (through_switch or other_buses <= set(ends)):
             return None
         speed = NVLINK_GB_PER_S.get(card.nvlink_version or 0) if ends else _pcie_gb_per_s(card)
         if speed is None:

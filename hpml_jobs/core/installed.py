@@ -18,28 +18,32 @@ def is_installed(path: Path, folders: Iterable[Path]) -> bool:
     return any(_is_listed(path, folder, _installed) for folder in folders)
 
 
-def is_of_another_project(path: Path, folders: Iterable[Path], own: Sequence[Path]) -> bool:
-    """Return whether a file is of a project that is developed elsewhere than in the `own` folders.
+def is_of_another_project(path: Path, folders: Iterable[Path], own_folders: Sequence[Path]) -> bool:
+    """Return whether a file is of a project that is developed elsewhere than in `own_folders`.
 
     It is installed in place: metadata names its package (`pip install -e`, `setup.py develop`).
     """
     for folder in folders:
         project = folder.parent if folder.name == SOURCES else folder
-        if not _overlaps(project, own) and _is_listed(path, folder, _developed):
+        if not _overlaps(project, own_folders) and _is_listed(path, folder, _developed):
             return True
     return any(
-        path.is_relative_to(project) and not _overlaps(project, own) for project in _projects()
+        path.is_relative_to(project) and not _overlaps(project, own_folders)
+        for project in _projects()
     )
 
 
-def _overlaps(project: Path, own: Iterable[Path]) -> bool:
-    return any(place.is_relative_to(project) or project.is_relative_to(place) for place in own)
+def _overlaps(project: Path, folders: Iterable[Path]) -> bool:
+    return any(
+        folder.is_relative_to(project) or project.is_relative_to(folder) for folder in folders
+    )
 
 
 def _is_listed(path: Path, folder: Path, names_in: Callable[[Path], frozenset[str]]) -> bool:
     if not path.is_relative_to(folder):
         return False
-    way, names = path.relative_to(folder), names_in(folder)
+    way = path.relative_to(folder)
+    names = names_in(folder)
     return way.as_posix() in names or way.parts[0].removesuffix(".py") in names
 
 
@@ -51,7 +55,8 @@ def _installed(folder: Path) -> frozenset[str]:
         rows = csv.reader(_text(about / "RECORD").splitlines())
         names |= {row[0] for row in rows if row} or _packages(about)
     for about in folder.glob("*.egg-info"):
-        names |= _packages(about) if (about / "installed-files.txt").exists() else set()
+        if (about / "installed-files.txt").exists():
+            names |= _packages(about)
     return frozenset(names | _packages(folder / "EGG-INFO"))
 
 

@@ -27,7 +27,8 @@ def block_scatter(blocks_s: Sequence[float]) -> float:
 def epoch_error(record: Record, role: Role) -> float | None:
     """Return the relative error of an epoch's time; None below ten iterations."""
     epochs = [rank.epoch(role) for rank in record.ranks]
-    blocks = [e.steps.block_medians_s for e in epochs if e and e.steps and e.steps.block_medians_s]
+    steps = [epoch.steps for epoch in epochs if epoch and epoch.steps]
+    blocks = [step.block_medians_s for step in steps if step.block_medians_s]
     return block_scatter(over_ranks(blocks)) if blocks else None
 
 
@@ -80,10 +81,15 @@ def error_of_median(runs_s: Sequence[float], noises: Iterable[float | None]) -> 
     >>> round(error_of_median([10.0, 12.0], [0.04, 0.04]), 3)
     0.091
     """
-    known = [noise**2 for noise in noises if noise is not None]
-    errors = [sqrt(fmean(known))] if known else []
-    errors += [stdev(map(log, runs_s))] if len(runs_s) > 1 else []
-    return max(errors) / sqrt(len(runs_s)) if errors else None
+    squares = [noise**2 for noise in noises if noise is not None]
+    errors = []
+    if squares:
+        errors.append(sqrt(fmean(squares)))
+    if len(runs_s) > 1:
+        errors.append(stdev(map(log, runs_s)))
+    if not errors:
+        return None
+    return max(errors) / sqrt(len(runs_s))
 
 
 def known_interval(ratio: float, *errors: float | None) -> Interval | None:

@@ -165,11 +165,11 @@ def lateness_of(record: Record, limit: float) -> Lateness | None:
         for rank, epoch in zip(record.ranks, epochs, strict=True)
         if epoch
     }
-    late = max(record.ranks, key=lambda rank: (work_s[rank.rank], -rank.rank))
+    latest = max(record.ranks, key=lambda rank: (work_s[rank.rank], -rank.rank))
     least_s = min(work_s.values())
-    late_s = work_s[late.rank] - least_s
+    late_s = work_s[latest.rank] - least_s
     is_late = {number: work_s[number] - least_s > late_s / 2 for number in work_s}
-    waits_s = phases[late.rank].exposed_s - (record.exchange_s or math.inf)
+    waits_s = phases[latest.rank].exposed_s - (record.exchange_s or math.inf)
     in_phases = [_longest_in(phase, record.ranks, phases) for phase in WorkPhase]
     limit_s = max(limit * whole_s, max(longest.late_s for longest in in_phases) / 4)
     several = [
@@ -178,16 +178,16 @@ def lateness_of(record: Record, limit: float) -> Lateness | None:
         if longest.late_s > limit_s
         and (waits_s > limit * whole_s or (late_s > limit * whole_s and is_late[longest.rank.rank]))
     ]
-    if {longest.rank.rank for longest in several} <= {late.rank}:
-        others = [of_rank for number, of_rank in phases.items() if number != late.rank]
+    if {longest.rank.rank for longest in several} <= {latest.rank}:
+        other_phases = [of_rank for number, of_rank in phases.items() if number != latest.rank]
         excess_s = {
-            phase: seconds(phases[late.rank]) - median(map(seconds, others))
+            phase: seconds(phases[latest.rank]) - median(map(seconds, other_phases))
             for phase, seconds in SECONDS.items()
         }
-        several = [Late(late, max(excess_s, key=excess_s.__getitem__), late_s)]
+        several = [Late(latest, max(excess_s, key=excess_s.__getitem__), late_s)]
     return Lateness(
-        late=tuple(sorted(several, key=lambda each: each.rank.rank)),
-        share=max(each.late_s for each in several) / whole_s,
+        late=tuple(sorted(several, key=lambda late: late.rank.rank)),
+        share=max(late.late_s for late in several) / whole_s,
         late_ranks=sum(is_late.values()),
         iterations=max(1, *(epoch.iterations for epoch in epochs if epoch)),
     )

@@ -113,15 +113,15 @@ class Orphans:
     def end(self) -> None:
         """End them by SIGTERM, after `TERM_S` by SIGKILL, until none is left."""
         began_s = time.monotonic()
-        told: set[int] = set()
+        signalled: set[int] = set()
         passed_s = 0.0
         while (left := {*children(os.getpid())} - self.others) and passed_s < END_S:
             passed_s = time.monotonic() - began_s
             is_late = passed_s > TERM_S
-            for pid in left if is_late else left - told:
+            for pid in left if is_late else left - signalled:
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL if is_late else signal.SIGTERM)
-            told |= left
+            signalled |= left
             self.reap()
             time.sleep(POLL_S)
         self._adopt(is_on=False)

@@ -276,9 +276,9 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     @property
     def gpu_utilization_percent(self) -> float | None:
         """Mean utilization of the GPUs in the timed epoch, by NVML; None if it is not known."""
-        of_cards = [card.utilization_percent for card in self.cards]
-        known = [percent for percent in of_cards if percent is not None]
-        return fmean(known) if known else None
+        percents = [card.utilization_percent for card in self.cards]
+        reported = [percent for percent in percents if percent is not None]
+        return fmean(reported) if reported else None
 
     @property
     def link_gb_per_s(self) -> float | None:

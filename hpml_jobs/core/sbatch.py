@@ -92,7 +92,7 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _WRITTEN = re.compile(r"^#SBATCH --([a-z0-9-]+)", re.MULTILINE)
 
 
-def user_options(given: Mapping[str, Any], *, sets_memory: bool) -> dict[str, Any]:
+def user_options(typed_options: Mapping[str, Any], *, sets_memory: bool) -> dict[str, Any]:
     """Return `cluster.sbatch` by sbatch's names; `sets_memory`: the program sets the memory.
 
     Raises:
@@ -100,7 +100,7 @@ def user_options(given: Mapping[str, Any], *, sets_memory: bool) -> dict[str, An
             short name, or cut off, which sbatch takes too.
     """
     options = {}
-    for typed, value in given.items():
+    for typed, value in typed_options.items():
         name = typed.replace("_", "-").strip("-")
         if not _NAME.fullmatch(name.lower()):
             raise UsageError(f"cluster.sbatch.{typed.splitlines()[0]}: not an option of sbatch")

@@ -126,4 +126,5 @@ class Script(Value, frozen=True, kw_only=True):
             _PLACEHOLDER.sub(lambda match: values[match[1]], word)
             for word in shlex.split(self.args)
         ]
-        return [*(["-m", self.module] if self.module else [self.path]), *words]
+        program = ["-m", self.module] if self.module else [self.path]
+        return [*program, *words]

@@ -105,11 +105,12 @@ class Measured:
     def _mean(self, values: Sequence[float | None]) -> float | None:
         """Return the mean over all samples of what each rank has; None unless all have it."""
         samples = [rank.timed.samples for rank in self.ranks]
-        known = [value for value in values if value is not None]
-        if not sum(samples) or len(known) < len(values):
+        total_samples = sum(samples)
+        reported = [value for value in values if value is not None]
+        if not total_samples or len(reported) < len(values):
             return None
-        total = sum(value * count for value, count in zip(known, samples, strict=True))
-        return total / sum(samples)
+        total = sum(value * count for value, count in zip(reported, samples, strict=True))
+        return total / total_samples
 
 
 class ObservedScript(Measured):

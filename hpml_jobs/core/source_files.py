@@ -113,26 +113,29 @@ def imported_code(before: Container[str], below: Path | None = None) -> Imported
     files: set[SourceFile] = set()
     packages: set[str] = set()
     folders = _import_folders(below or Path.cwd())
-    own = (folders[0], Path.cwd())
+    own_folders = (folders[0], Path.cwd())
     for name, module in list(sys.modules.items()):
         path = Path(getattr(module, "__file__", None) or "-").resolve()
         if name.partition(".")[0] in before or not path.is_file() or not _is_local(path, folders):
             continue  # a container may have torch in a folder of its own
-        content, parts = _read(path), name.split(".")
+        content = _read(path)
+        parts = name.split(".")
         packages_above = parts if path.name == _PACKAGE_FILE else parts[:-1]
         way = os.path.relpath(path, below.resolve()) if below else None
         name_of_file = way or "/".join([*packages_above, path.name])
         files.add(SourceFile(name=name_of_file, sha256=_digest(content)))
-        if is_of_another_project(path, folders, own):
+        if is_of_another_project(path, folders, own_folders):
             continue
         imports = _imports(content, getattr(module, "__package__", "") or "")
         packages |= {imported.partition(".")[0] for imported in imports}
     return ImportedCode(tuple(sorted(files, key=str)), frozenset(packages))
 
 
-def without(files: Iterable[SourceFile], others: Iterable[SourceFile]) -> tuple[SourceFile, ...]:
+def without(
+    files: Iterable[SourceFile], other_files: Iterable[SourceFile]
+) -> tuple[SourceFile, ...]:
     """Return the files whose text none of the others has."""
-    digests = {file.sha256 for file in others}
+    digests = {file.sha256 for file in other_files}
     return tuple(file for file in files if file.sha256 not in digests)
 
 
@@ -168,7 +171,8 @@ def changed_files(files: Iterable[SourceFile], root: Path) -> list[str]:
     folders = _import_folders(root)
     changed = []
     for file in files:
-        path = next((path for folder in folders if (path := folder / file.name).is_file()), None)
+        places = (folder / file.name for folder in folders)
+        path = next(filter(Path.is_file, places), None)
         if path is None:
             changed.append(f"{file.name} (missing)")
         elif _digest(_read(path)) != file.sha256:
@@ -192,14 +196,14 @@ def refuse_changed(names: Iterable[str]) -> None:
         )
 
 
-def differing_names(files: Iterable[SourceFile], others: Iterable[SourceFile]) -> list[str]:
+def differing_names(files: Iterable[SourceFile], other_files: Iterable[SourceFile]) -> list[str]:
     """Return the names of the files that are not the same in both, sorted.
 
     >>> old, new = SourceFile(name="a.py", sha256="1"), SourceFile(name="a.py", sha256="2")
     >>> differing_names([old], [new, SourceFile(name="b.py", sha256="3")])
     ['a.py', 'b.py']
     """
-    return sorted({file.name for file in set(files) ^ set(others)})
+    return sorted({file.name for file in set(files) ^ set(other_files)})
 
 
 def _import_folders(root: Path) -> list[Path]:
@@ -226,21 +230,23 @@ def _digest(content: bytes) -> str:
 
 def _modules_of(name: str, folders: Sequence[Path]) -> Iterator[_Module]:
     """Yield the local packages above a module, and the module, for as long as they exist."""
-    parts, own = name.split("."), (folders[0], Path.cwd())
+    parts = name.split(".")
+    own_folders = (folders[0], Path.cwd())
     locations = list(folders)
     for number in range(1, len(parts) + 1):
-        part, dotted = parts[number - 1], ".".join(parts[:number])
-        found = next((path for path in _candidates(part, locations) if path.is_file()), None)
-        if found is None:  # a namespace package, or nothing
+        part = parts[number - 1]
+        dotted = ".".join(parts[:number])
+        path = next(filter(Path.is_file, _candidates(part, locations)), None)
+        if path is None:  # a namespace package, or nothing
             locations = [place / part for place in locations if (place / part).is_dir()]
-        elif not _is_local(found, folders) or is_of_another_project(found, folders, own):
+        elif not _is_local(path, folders) or is_of_another_project(path, folders, own_folders):
             return
         else:
-            is_package = found.name == _PACKAGE_FILE
+            is_package = path.name == _PACKAGE_FILE
             file = "/".join(parts[:number]) + (f"/{_PACKAGE_FILE}" if is_package else ".py")
             package = dotted if is_package else ".".join(parts[: number - 1])
-            yield _Module(found, file, package)
-            locations = [found.parent] if is_package else []
+            yield _Module(path, file, package)
+            locations = [path.parent] if is_package else []
         if not locations:
             return
 
@@ -292,5 +298,7 @@ def _absolute(node: ast.ImportFrom, package: str) -> str:
     if not node.level:
         return node.module or ""
     parts = package.split(".") if package else []
-    above = parts[: len(parts) - node.level + 1] if node.level > 1 else parts
-    return ".".join([*above, *([node.module] if node.module else [])])
+    names = parts[: len(parts) - node.level + 1]
+    if node.module:
+        names.append(node.module)
+    return ".".join(names)

@@ -66,8 +66,8 @@ def begin_script(folder: str, environment: Mapping[str, str]) -> None:
     """
     if any(helper in word for word in sys.orig_argv for helper in _HELPERS):
         return
-    given = (environment.get(name) for name in ("RANK", "SLURM_PROCID", RANK_VARIABLE))
-    rank = next(filter(None, given), "")
+    ranks = (environment.get(name) for name in ("RANK", "SLURM_PROCID", RANK_VARIABLE))
+    rank = next(filter(None, ranks), "")
     path = f"{folder}/rank{rank}.txt"
     if not rank.isdecimal():
         _begin_other(folder, environment.get(HOST_VARIABLE, ""))

@@ -165,6 +165,10 @@ def _collective(stack: tuple[Frame, ...]) -> str:
     end = stack.index(caller) if caller else len(stack)
     inside = [frame for frame in stack[:end] if any(part in frame.file for part in _COLLECTIVES)]
     names = [frame.function for frame in inside if frame.function != _WRAPPER]
-    is_of_ddp = any(_DDP in frame.file for frame in inside)
-    name = "the collectives of ddp" if is_of_ddp else names[-1] if names else "a collective"
+    if any(_DDP in frame.file for frame in inside):
+        name = "the collectives of ddp"
+    elif names:
+        name = names[-1]
+    else:
+        name = "a collective"
     return f"{name} ({caller.place})" if caller and caller.is_user_code else name

@@ -91,7 +91,7 @@ def ratio_interval(numerator: tuple[float, ...], denominator: tuple[float, ...])
         return None
     # In order of size, so that the numbers of the repeats change no digit.
     runs = sorted(numerator), sorted(denominator)
-    ratios = bootstrap(*runs, lambda one, other: median(one) / median(other))
+    ratios = bootstrap(*runs, lambda above, below: median(above) / median(below))
     return percentiles(ratios, min(len(numerator), len(denominator)))
 
 

@@ -84,9 +84,13 @@ def raised(text: str) -> str:
     "KeyError: 'b'"
     """
     _, header, after = text.rpartition("Traceback")
-    lines = after.splitlines()[1:] if header else []
-    place = next((n for n, line in enumerate(lines) if line and not line[0].isspace()), None)
-    return "" if place is None else first_sentence("\n".join(lines[place:]))
+    if not header:
+        return ""
+    lines = after.splitlines()[1:]
+    for number, line in enumerate(lines):
+        if line and not line[0].isspace():
+            return first_sentence("\n".join(lines[number:]))
+    return ""
 
 
 _LAUNCHERS = r"(?:ChildFailedError|CalledProcessError|ProcessExitedException|SignalException)"
@@ -124,7 +128,8 @@ def last_error(text: str) -> str:
     lines = [line for line in lines if any(map(str.isalnum, line)) and not _NO_ERROR.search(line)]
     last = lines[-LINES:]
     announcing = [number for number, line in enumerate(last) if _ANNOUNCES.search(line)]
-    return first_sentence("\n".join(last[announcing[-1] :] if announcing else last[-1:]))
+    begin = announcing[-1] if announcing else -1
+    return first_sentence("\n".join(last[begin:]))
 
 
 def counted(number: int, word: str, plural: str | None = None) -> str:
@@ -143,9 +148,11 @@ def few(names: Iterable[str], most: int = 5) -> str:
     >>> few(["a", "b", "c"], 2), few(["a"])
     ('a, b and 1 more', 'a')
     """
-    given = [*names]
-    more = f" and {len(given) - most} more" if len(given) > most else ""
-    return f"{', '.join(given[:most])}{more}"
+    all_names = [*names]
+    text = ", ".join(all_names[:most])
+    if len(all_names) > most:
+        text += f" and {len(all_names) - most} more"
+    return text
 
 
 def listed(values: Iterable[object]) -> str:

@@ -80,7 +80,8 @@ def _fault(record: Record) -> str | None:
 
 def _share_fault(record: Record) -> str | None:
     """Return what is wrong with the ranks' shares of the test set; together they are all of it."""
-    name, whole = record.cell.workload.samples_name, record.ranks[0].test_samples
+    name = record.cell.workload.samples_name
+    whole = record.ranks[0].test_samples
     for number, epoch in enumerate(record.ranks[0].epochs, start=1):
         epochs = [rank.epochs[number - 1] for rank in record.ranks if len(rank.epochs) >= number]
         shares = [epoch.share for epoch in epochs if epoch.share is not None]
@@ -188,13 +189,17 @@ def difference(record: Record, other: Record) -> str:
 
 def _difference(value: Any, other: Any, place: str) -> str:
     if isinstance(value, dict) and isinstance(other, dict) and value.keys() == other.keys():
-        inner = [(f"{place}.{key}" if place else key, value[key], other[key]) for key in value]
+        prefix = f"{place}." if place else ""
+        inner = [(f"{prefix}{key}", value[key], other[key]) for key in value]
     elif isinstance(value, list) and isinstance(other, list) and len(value) == len(other):
         pairs = enumerate(zip(value, other, strict=True))
         inner = [(f"{place}[{index}]", *pair) for index, pair in pairs]
+    elif value == other:
+        return ""
     else:
-        return "" if value == other else f"{place} is {_short(value)}, not {_short(other)}"
-    return next((text for name, a, b in inner if (text := _difference(a, b, name))), "")
+        return f"{place} is {_short(value)}, not {_short(other)}"
+    differences = (_difference(first, second, name) for name, first, second in inner)
+    return next(filter(None, differences), "")
 
 
 def _short(value: Any) -> str:

@@ -131,13 +131,14 @@ class Workload(Value, frozen=True, kw_only=True):
         """Return whether all is equal, also the types of the args: 1, 1.0 and true differ."""
         if not isinstance(other, Workload):
             return NotImplemented
-        types, others = (map(type, workload.args.values()) for workload in (self, other))
-        return super().__eq__(other) and [*types] == [*others]
+        types = [type(arg) for arg in self.args.values()]
+        other_types = [type(arg) for arg in other.args.values()]
+        return super().__eq__(other) and types == other_types
 
     def __hash__(self) -> int:
         """Return a hash; a mapping has none, so the args take part by their items."""
-        own = tuple(self.args.items())
-        return hash((self.name, self.model, self.data, self.optimizer, self.lr, own, self.code))
+        args = tuple(self.args.items())
+        return hash((self.name, self.model, self.data, self.optimizer, self.lr, args, self.code))
 
     def _check_args(self) -> None:
         """Refuse args that no function can take, and put them in the order of their names."""

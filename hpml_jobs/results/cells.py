@@ -111,8 +111,10 @@ def _why(state: CellState | None) -> str:
 
 def _out_of_memory(record: Record) -> str:
     lines = (record.reason or "").strip().splitlines()
-    if not lines or lines[0].lower().startswith(("oom", "out of memory")):
-        return lines[0] if lines else "out of memory"
+    if not lines:
+        return "out of memory"
+    if lines[0].lower().startswith(("oom", "out of memory")):
+        return lines[0]
     return f"out of memory: {lines[0]}"
 
 

@@ -126,7 +126,8 @@ def compare_all(
     tests = len(pairs)
     single = {(i, j): compare(samples[i], samples[j], paired=paired) for i, j in pairs}
     tested = sorted((c.p, pair) for pair, c in single.items() if c.p is not None)
-    corrected, largest = {}, 0.0
+    corrected = {}
+    largest = 0.0
     for place, (p, pair) in enumerate(tested):
         largest = max(largest, min(1.0, (tests - place) * p))
         corrected[pair] = largest
@@ -154,10 +155,12 @@ def mann_whitney_p(first: Sequence[float], second: Sequence[float]) -> float:
     doubled = _doubled_ranks([*first, *second])
     observed = sum(doubled[: len(first)])
     # all in integers: twice the rank sum times the number of runs
-    center, total = len(first) * sum(doubled), len(doubled)
+    total = len(doubled)
+    center = len(first) * sum(doubled)
     far = abs(observed * total - center)
     if total > EXACT_RUNS:
-        return _normal_p(far / total, len(first) * len(second) * variance(doubled) / total)
+        variance_of_sum = len(first) * len(second) * variance(doubled) / total
+        return _normal_p(far / total, variance_of_sum)
     counts = _rank_sums(tuple(sorted(doubled)), len(first))
     extreme = sum(count for at, count in counts.items() if abs(at * total - center) >= far)
     return extreme / comb(total, len(first))
@@ -219,7 +222,9 @@ def paired_ratio(subject: Sequence[float], other: Sequence[float]) -> Ratio:
     ratios = [a / b for a, b in zip(subject, other, strict=True)]
     means = sorted(sqrt(a * b) for a, b in combinations_with_replacement(ratios, 2))
     k, tail = _paired_interval_rank(len(ratios))
-    interval = Interval(means[k - 1], means[-k], 1 - 2 * tail) if k else None
+    interval = None
+    if k:
+        interval = Interval(means[k - 1], means[-k], 1 - 2 * tail)
     return Ratio(median(means), interval)
 
 
@@ -227,12 +232,14 @@ def paired_ratio(subject: Sequence[float], other: Sequence[float]) -> Ratio:
 def _paired_interval_rank(pairs: int) -> tuple[int, float]:
     """Return the k of the interval of so many pairs, 0 if there is none, and P(T <= k - 1)."""
     if 2 * pairs > EXACT_RUNS:
-        return _normal_interval_rank(
-            pairs * (pairs + 1) / 4, pairs * (pairs + 1) * (2 * pairs + 1) / 24
-        )
-    counts, k, tail = _signed_sums(tuple(range(1, pairs + 1))), 0, 0
+        mean = pairs * (pairs + 1) / 4
+        variance_of_sum = pairs * (pairs + 1) * (2 * pairs + 1) / 24
+        return _normal_interval_rank(mean, variance_of_sum)
+    counts = _signed_sums(tuple(range(1, pairs + 1)))
+    k, tail = 0, 0
     while 2 * (tail + counts[k]) / 2**pairs <= 1 - CONFIDENCE:
-        tail, k = tail + counts[k], k + 1
+        tail += counts[k]
+        k += 1
     return k, tail / 2**pairs
 
 
@@ -263,12 +270,9 @@ def _rank_sums(doubled_ranks: tuple[int, ...], chosen: int) -> dict[int, int]:
         for size in range(chosen, 0, -1):
             sums[size] += sums[size - 1] << (8 * field * rank)
     content = sums[chosen].to_bytes((sum(doubled_ranks) + 1) * field, "little")
-    counts = (content[at : at + field] for at in range(0, len(content), field))
-    return {
-        total: count
-        for total, part in enumerate(counts)
-        if (count := int.from_bytes(part, "little"))
-    }
+    parts = (content[at : at + field] for at in range(0, len(content), field))
+    counts = (int.from_bytes(part, "little") for part in parts)
+    return {total: count for total, count in enumerate(counts) if count}
 
 
 def hodges_lehmann(subject: Sequence[float], other: Sequence[float]) -> Ratio:
@@ -303,7 +307,8 @@ def interval_rank(first: int, second: int) -> tuple[int, float]:
     True
     """
     if first + second > EXACT_RUNS:
-        return _normal_interval_rank(first * second / 2, first * second * (first + second + 1) / 12)
+        mean = first * second / 2
+        return _normal_interval_rank(mean, first * second * (first + second + 1) / 12)
     choices = comb(first + second, first)
     counts = _rank_sums(tuple(range(1, first + second + 1)), first)
     least_sum = first * (first + 1) // 2  # U = 0
@@ -324,8 +329,8 @@ def has_largest(parts: Mapping[T, float], error: float) -> bool:
     >>> has_largest({"exchange": 0.4, "waiting": 0.2}, 0.1)
     False
     """
-    first, *others = sorted(parts.values(), reverse=True)
-    return not others or first - others[0] > ERRORS * sqrt(2) * error
+    largest, *smaller = sorted(parts.values(), reverse=True)
+    return not smaller or largest - smaller[0] > ERRORS * sqrt(2) * error
 
 
 POWER = 0.8
@@ -379,8 +384,8 @@ def runs_to_show(difference: float, noise: float) -> int | None:
     ([4, 5, 20], None)
     """
     for runs in range(LEAST_RUNS, MOST_RUNS + 1):
-        shown = smallest_difference(runs, runs, noise)
-        if shown is not None and shown <= difference:
+        smallest = smallest_difference(runs, runs, noise)
+        if smallest is not None and smallest <= difference:
             return runs
     return None
 

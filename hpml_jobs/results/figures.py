@@ -170,19 +170,20 @@ def _of_rank(rank: Rank, exchange_s: float | None) -> dict[str, float | None]:
 
 def _of_others(record: Record, rank: Rank | None) -> dict[str, float]:
     """Return the means of the ranks that wait for a rank; without it, or of it alone, of all."""
-    others = [other for other in record.ranks if other is not rank] or [*record.ranks]
-    queued_s = [
-        account.run_queue_s / other.threads
-        for other in others
-        if (account := other.timed.scheduling) and account.run_queue_s is not None
-    ]
-    stall_s = mean(other.timed.stall_s for other in others)
+    other_ranks = [other for other in record.ranks if other is not rank] or [*record.ranks]
+    queued_s = []
+    for other in other_ranks:
+        account = other.timed.scheduling
+        if account and account.run_queue_s is not None:
+            queued_s.append(account.run_queue_s / other.threads)
+    stall_s = mean(other.timed.stall_s for other in other_ranks)
     figures = {"others_stall_s": record.per_work * stall_s}
-    figures |= {"others_run_queue_s": record.per_work * mean(queued_s)} if queued_s else {}
-    if phases := [other.phases for other in others if other.phases]:
-        exposed_s = mean(each.exposed_s for each in phases)
-        pack_s = mean(each.pack_s for each in phases)
-        figures["others_compute_s"] = mean(each.compute_s for each in phases)
+    if queued_s:
+        figures["others_run_queue_s"] = record.per_work * mean(queued_s)
+    if phases := [other.phases for other in other_ranks if other.phases]:
+        exposed_s = mean(rank_phases.exposed_s for rank_phases in phases)
+        pack_s = mean(rank_phases.pack_s for rank_phases in phases)
+        figures["others_compute_s"] = mean(rank_phases.compute_s for rank_phases in phases)
         if (exchange_s := record.exchange_s) is not None:
             figures["others_waiting_s"] = formulas.waiting_s(exposed_s, exchange_s)
             figures["others_exchange_s"] = exchange_s + pack_s
@@ -241,16 +242,19 @@ def peak_of(
 
 def medians(runs: Sequence[Figures]) -> Figures:
     """Return each figure's median over the runs that have it. Needs one run or more."""
-    columns = {name: [getattr(run, name) for run in runs] for name in NAMES}
-    known = {name: [value for value in of if value is not None] for name, of in columns.items()}
-    return Figures(**{name: float(median(values)) for name, values in known.items() if values})
+    figures = {}
+    for name in NAMES:
+        column = [getattr(run, name) for run in runs]
+        values = [value for value in column if value is not None]
+        if values:
+            figures[name] = float(median(values))
+    return Figures(**figures)
 
 
 def without(figures: Figures, epoch: Role | Step) -> Figures:
     """Return the figures of a run without those of one epoch, or of a step after the epochs."""
-    return msgspec.structs.replace(
-        figures, **{name: None for name, of in EPOCHS.items() if of is epoch}
-    )
+    names = [name for name, epoch_of_figure in EPOCHS.items() if epoch_of_figure is epoch]
+    return msgspec.structs.replace(figures, **dict.fromkeys(names))
 
 
 class LeftOut(Value, frozen=True, kw_only=True):
@@ -347,10 +351,12 @@ def gpu_figures(record: Record) -> GpuFigures:
     clocks = [card.clock_mhz for card in cards if card.clock_mhz is not None]
     least = [sample.sm_clock_mhz[0] for sample in samples] or clocks
     memory = [card.memory_clock_mhz for card in cards if card.memory_clock_mhz is not None]
-    watts = [s.power_w[1] for s in samples] or [c.power_w for c in cards if c.power_w is not None]
-    heat = [s.temperature_c for s in samples] or [
-        card.temperature_c for card in cards if card.temperature_c is not None
-    ]
+    watts = [sample.power_w[1] for sample in samples]
+    if not watts:
+        watts = [card.power_w for card in cards if card.power_w is not None]
+    heat = [sample.temperature_c for sample in samples]
+    if not heat:
+        heat = [card.temperature_c for card in cards if card.temperature_c is not None]
     reasons = sorted({reason for card in cards for reason in card.reasons})
     is_known = any(card.samples or card.throttle_reasons is not None for card in cards)
     return GpuFigures(

@@ -171,19 +171,19 @@ def group(
 ) -> list[ConditionGroup]:
     """Return the cells whose settings are known in groups that may share tables, in fixed order."""
     measured: dict[tuple[Conditions, Conditions], list[CellResult]] = {}
-    others: list[tuple[Conditions, CellResult]] = []
+    unmeasured: list[tuple[Conditions, CellResult]] = []
     for result in cells:
         if result.cell is None:
             continue
         key = requested_conditions(result.cell)
         conditions = measured_conditions(result.record) if result.record else None
         if conditions is None:
-            others.append((key, result))
+            unmeasured.append((key, result))
         else:
             measured.setdefault((key, conditions), []).append(result)
     recorded_conditions = list(measured)
     uncertain = set()
-    for key, result in others:
+    for key, result in unmeasured:
         homes = [pair for pair in recorded_conditions if pair[0] == key] or [(key, ())]
         for home in homes:
             measured.setdefault(home, []).append(result)
@@ -274,10 +274,11 @@ def complete_groups(
 
 
 def _name(number: int, group: ConditionGroup, groups: Sequence[ConditionGroup]) -> str:
+    if len(groups) == 1:
+        return ""
     workloads = [other.conditions[WORKLOAD] for other in groups]
     workload = group.conditions[WORKLOAD]
-    unique = workload if workloads.count(workload) == 1 else f"group {number}"
-    return unique if len(groups) > 1 else ""
+    return workload if workloads.count(workload) == 1 else f"group {number}"
 
 
 def _elsewhere(group: ConditionGroup, groups: Sequence[ConditionGroup]) -> dict[Place, int]:
@@ -296,12 +297,12 @@ Charged = Callable[[Setup], int]
 
 def charged_gpus(group: ConditionGroup, cluster: Cluster | None) -> Charged:
     """Return how many GPUs a setup is charged: those of its nodes if it has them exclusively."""
-    per_node = None
+    per_node = 0
     if cluster is not None:
         is_exclusive = cluster.isolate is Isolate.EXCLUSIVE or "exclusive" in cluster.sbatch
-        known = cluster.gpu_types.get(group.a_cell.gpu_type or "")
-        per_node = known if is_exclusive else None
-    return lambda setup: max(setup.gpus, setup.nodes * (per_node or 0))
+        if is_exclusive:
+            per_node = cluster.gpu_types.get(group.a_cell.gpu_type or "", 0)
+    return lambda setup: max(setup.gpus, setup.nodes * per_node)
 
 
 class ChargedRow(Value, frozen=True, kw_only=True):

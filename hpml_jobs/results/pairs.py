@@ -65,10 +65,10 @@ def pairs(group: ConditionGroup) -> list[Pair]:
         by_global_batch.setdefault((row.global_batch, row.path_of_batch), []).append(row)
     same_batch = []
     for row in group.timed:
-        others = by_global_batch[row.global_batch, row.path_of_batch]
+        candidates = by_global_batch[row.global_batch, row.path_of_batch]
         # The same global batch may be a batch on N GPUs and N accumulated batches on one.
-        others.sort(key=lambda other: other.path != row.path)
-        reference = reference_among(row, others, group.baseline)
+        candidates.sort(key=lambda candidate: candidate.path != row.path)
+        reference = reference_among(row, candidates, group.baseline)
         if row.gpus > 1 and reference and reference.gpus < row.gpus:
             same_batch.append(Pair(reference, row))
     return same_batch

@@ -244,7 +244,13 @@ def _timed(place: Place, runs: Sequence[CellResult], uncertain: Collection[str])
     records = [run.record for run in runs if run.record is not None and run.measured]
     counted = counted_runs(records)
     values = medians(counted.values) if counted.values else None
-    timing = _timing(counted.records, values) if values else None
+    timing = None
+    row_bandwidth = None
+    if values:
+        timing = _timing(counted.records, values)
+        row_bandwidth = bandwidth(
+            values, setup.strategy, setup.gpus, timing.iterations, timing.gradient_bytes
+        )
     outcomes = [Outcome.UNKNOWN if run.slug in uncertain else run.outcome for run in runs]
     without = Outcome.OOM if Outcome.OOM in outcomes else outcomes[0]
     return Row(
@@ -257,11 +263,7 @@ def _timed(place: Place, runs: Sequence[CellResult], uncertain: Collection[str])
         batch_per_gpu=place.batch_per_gpu,
         outcome=Outcome.OK if timing else without,
         timing=timing,
-        bandwidth=bandwidth(
-            values, setup.strategy, setup.gpus, timing.iterations, timing.gradient_bytes
-        )
-        if values and timing
-        else None,
+        bandwidth=row_bandwidth,
         values=values,
         # By their times, so that the numbers of the repeats change no digit of a resample.
         runs=tuple(sorted(counted.values, key=lambda run: run.epoch_s)),
@@ -312,7 +314,9 @@ def _derived(row: Row, reference: Row | None) -> Row:
         return row
     speedup = formulas.speedup(reference.timing.epoch_s, row.timing.epoch_s)
     efficiency = formulas.efficiency(speedup, row.gpus, reference.gpus)
-    steps = reference.timing.step_s, row.timing.step_s
+    weak_efficiency = None
+    if reference.timing.step_s and row.timing.step_s:
+        weak_efficiency = formulas.weak_efficiency(reference.timing.step_s, row.timing.step_s)
     against_plain_loop = row.gpus > 1 and reference.is_baseline
     return msgspec.structs.replace(
         row,
@@ -320,9 +324,7 @@ def _derived(row: Row, reference: Row | None) -> Row:
         speedup=speedup,
         scaling=Scaling(
             efficiency=efficiency,
-            weak_efficiency=formulas.weak_efficiency(steps[0], steps[1])
-            if steps[0] and steps[1]
-            else None,
+            weak_efficiency=weak_efficiency,
             cost_per_compute=formulas.cost_per_compute(efficiency) if against_plain_loop else None,
         ),
         residual=_residual(row, row.timing, reference.timing) if against_plain_loop else None,

@@ -120,8 +120,8 @@ def _answer(report: Report, group: ReportGroup) -> Iterator[str]:
     winner = choice.ask.candidate if choice.ask else None
     is_fastest = winner and winner is fastest and fastest is not choice.reference
     if is_fastest and not choice.undecided:
-        ask = words.advice(choice, "it")
-        yield f"{ask}, because it has {words.rule(choice)}{words.undecided(choice)}."
+        reason = f"{words.advice(choice, 'it')}, because it has {words.rule(choice)}"
+        yield f"{'; '.join([reason, *words.undecided(choice)])}."
     else:
         yield words.answer(choice, report.resubmitted)
     beyond = (step for step in choice.steps if winner and step.smaller.row.gpus >= winner.row.gpus)

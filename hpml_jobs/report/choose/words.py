@@ -98,17 +98,19 @@ def answer(choice: Choice, study: str | None) -> str:
     winner = choice.ask.candidate
     has = "" if choice.undecided is None else "the first has "
     text = f"{advice(choice)}: {has}{figures(winner, choice)}"
+    parts = [text]
     if choice.wish.epochs:
-        text += f"; {training(winner, choice.wish.epochs)}"
-    return f"{text}{undecided(choice)}."
+        parts.append(training(winner, choice.wish.epochs))
+    parts += undecided(choice)
+    return f"{'; '.join(parts)}."
 
 
-def undecided(choice: Choice) -> str:
-    """Return the clause on what the runs do not decide, with the runs that would; or nothing."""
+def undecided(choice: Choice) -> list[str]:
+    """Return the clause on what the runs do not decide, with the runs that would; none else."""
     if choice.undecided is None:
         equals = choice.ask.equals if choice.ask else ()
-        cells = names((c.words for c in equals), separator="; ")
-        return f"; the runs do not tell it apart from {cells}" if equals else ""
+        cells = names((candidate.words for candidate in equals), separator="; ")
+        return [f"the runs do not tell it apart from {cells}"] if equals else []
     candidate, rival, interval, runs, by_time = choice.undecided
     have = "has" if candidate.row.gpus == 1 else "have"
     needed = f"{runs} runs of each would decide" if runs else f"{MOST_RUNS} runs do not decide"
@@ -118,9 +120,9 @@ def undecided(choice: Choice) -> str:
             ratio(rival.epoch_s / candidate.epoch_s),
             is_doubtful=candidate.doubtful or rival.doubtful,
         )
-        return f"; the first is {faster} {between} times as fast: not decided, {needed}"
+        return [f"the first is {faster} {between} times as fast: not decided, {needed}"]
     efficiency_text = mark(ratio(candidate.efficiency), is_doubtful=choice.doubts_ratio(candidate))
-    return f"; {size(candidate)} {have} {efficiency_text} {between}: not decided, {needed}"
+    return [f"{size(candidate)} {have} {efficiency_text} {between}: not decided, {needed}"]
 
 
 def advice(choice: Choice, cell: str = "", *, is_short: bool = False) -> str:

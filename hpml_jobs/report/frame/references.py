@@ -32,8 +32,9 @@ def size_text(rows: Iterable[Row], device: Device) -> str:
 
 def head(rows: Iterable[Row], device: Device, same: str = "batch") -> str:
     """Return the heading of columns of ratios: `against 16 GPUs, same batch`."""
-    text = size_text(rows, device)
-    return f"against {text.removesuffix(f' {unit(device)}')}, same {same}"
+    rows = list(rows)
+    size = "1" if sizes(rows) in ([], [1]) else size_text(rows, device)
+    return f"against {size}, same {same}"
 
 
 def baseline(group: ConditionGroup, rows: Sequence[Row], batches: Sequence[int]) -> str:

@@ -284,9 +284,8 @@ def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
     yield _headline(choice, group, summary)
     sentences = summary.answer if choice.has_rivals else ()
     lines = [line for line in sentences if line != words.answer(choice, report.resubmitted)]
-    undecided = words.undecided(choice).removeprefix("; ")
-    limits = [undecided, *words.doubts(choice)]
-    lines += [f"{line[0].upper()}{line[1:]}." for line in limits if line]
+    limits = [*words.undecided(choice), *words.doubts(choice)]
+    lines += [f"{line[0].upper()}{line[1:]}." for line in limits]
     # no full stop after a command
     lines += [f"{line[0].upper()}{line[1:]}" for line in summary.next_cells]
     yield from [Bullets(tuple(lines))] if lines else []

@@ -57,7 +57,7 @@ def shapley(speedup_without: Mapping[Causes, float], ideal: float) -> Parts:
     `speedup_without` is the speedup without each of `SETS`. A cause takes the mean of what its
     removal gains over all orders in which the causes may be removed. Shapley, 1953.
 
-    >>> both = {Cause.LOADER, Cause.WAITING}
+    >>> both = {GapCause.LOADER, GapCause.WAITING}
     >>> side_by_side = {causes: 2.0 if causes >= both else 1.0 for causes in SETS}
     >>> [round(part, 2) for part in shapley(side_by_side, 2.2).values()]
     [0.0, 0.5, 0.5, 0.0, 0.2]

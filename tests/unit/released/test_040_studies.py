@@ -184,6 +184,10 @@ def test_record_gives_the_same_numbers(desk, name, capsys):
                 assert cells[slug]["numbers"][key] == pytest.approx(value), (slug, key)
 
 
+COMPARED = ("conditions", "efficiency", "loader-workers", "other-days", "threads")
+"""Checks that compare the runs of a condition group."""
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_checks_of_records_give_the_same_levels(desk, name, capsys):
     cells = {cell["slug"]: cell for cell in answer(capsys, "record", name)["cells"]}
@@ -193,6 +197,8 @@ def test_checks_of_records_give_the_same_levels(desk, name, capsys):
         for check, level in levels.items():
             if check not in CHANGED_CHECKS:
                 kept.setdefault(JOINED_CHECKS.get(check, check), set()).add(level)
+        if name == "local-040":  # its groups of loader workers and threads are not compared now
+            kept = {check: levels for check, levels in kept.items() if check not in COMPARED}
         violated = {check: levels - {"pass"} or levels for check, levels in kept.items()}
         wanted = sorted((check, level) for check, levels in violated.items() for level in levels)
         assert [result for result in results if result[0] in kept] == wanted, slug

@@ -110,7 +110,9 @@ def test_communication_phases_add_up_to_epoch(lab_study, login):
         longest_s = max(rank.epoch("instrumented").epoch_s for rank in record.ranks)
         least_s = min(rank.phases.exposed_s for rank in record.ranks)
         assert shown.phases.exposed_s <= least_s + EQUAL_WAITING * longest_s
-        assert record.exchange_s + record.waiting_s == pytest.approx(record.comm_exposed_s)
+        # on a busy machine clocks of ranks make the exchange longer than what is exposed
+        waiting_s = max(0.0, record.comm_exposed_s - record.exchange_s)
+        assert record.waiting_s == pytest.approx(waiting_s)
         whole = shown.epoch("instrumented").epoch_s - record.phases.stall_s
         assert record.compute_s + record.comm_s == pytest.approx(whole, rel=0.01)
         assert entry["values"]["compute_s"] == record.compute_s

@@ -173,16 +173,23 @@ DISPLAYS = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 browser, which takes the terminal."""
 
 
+PageFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--to", metavar="FOLDER", help="folder of the page; default: report/ in the study"
+    ),
+]
+"""The option of where a page is written."""
+
+IsOpened = Annotated[bool, typer.Option("--open", help="open the page in a browser")]
+"""The option that opens a page."""
+
+
 def report(
     words: ReportWords = None,
     outputs: Outputs = None,
-    to: Annotated[
-        Path | None,
-        typer.Option(
-            "--to", metavar="FOLDER", help="folder of the page; default: report/ in the study"
-        ),
-    ] = None,
-    is_opened: Annotated[bool, typer.Option("--open", help="open the page in a browser")] = False,
+    to: PageFolder = None,
+    is_opened: IsOpened = False,
 ) -> None:
     """Write a page that can be handed in: report.html, and the same as report.md.
 

@@ -79,9 +79,9 @@ class Feature(NamedTuple):
     versions, with what to type instead. `cell_parts` are by their key.
 
     Of a report: `result` is made once of every group, from its context. `tables` are made of the
-    context and the result, `sheets` of the group, `tables_of_all` of all groups. `pictures` are
+    context with the result, `sheets` of the group, `tables_of_all` of all groups. `pictures` are
     drawn of the report. Of each group of a report, `lines` are those below the pictures of a page,
-    and `section` is the title and the items of a section of its own.
+    and `sections`, by the name of a link to them, are the title and the items of one of its own.
     """
 
     commands: Mapping[str, Command] = {}
@@ -93,7 +93,7 @@ class Feature(NamedTuple):
     tables_of_all: Mapping[str, Part] = {}
     pictures: Mapping[str, Part] = {}
     lines: str = ""
-    section: str = ""
+    sections: Mapping[str, str] = {}
 
 
 @cache

@@ -242,6 +242,7 @@ _LEAST = {
 }
 """The smallest value of each number that no cell or shape checks; null is always accepted."""
 
+# defstruct says that it returns a Struct; with these bases it is one of Settings
 COMPLETE: type[Settings] = msgspec.defstruct(  # type: ignore[assignment]
     "Settings",
     [(key, load(part.settings)) for key, part in cell_parts().items()],

@@ -232,7 +232,7 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     for name, feature in features().items():
         results[name] = load(feature.result)(context) if feature.result else None
         for label, part in feature.tables.items():
-            tables[label] = load(part.entry)(context, results[name])
+            tables[label] = load(part.entry)(context._replace(result=results[name]))
     full = [table for label in LABELS if (table := tables.get(label)) is not None]
     first = q1(group) if any(row.is_baseline for row in group.rows) else None
     of_strategies = strategy_tables(group)

@@ -15,5 +15,5 @@ FEATURE = Feature(
         "shuffling": Part("extras.course.replicas:shuffling", after="evaluation"),
         "replicas": Part("extras.course.replicas:replicas", after="phases"),
     },
-    section="extras.course.questions:section",
+    sections={"questions": "extras.course.questions:section"},
 )

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from hpml_jobs.cli import collect
-from hpml_jobs.cli.collect import current_report, open_page, show_answers
+from hpml_jobs.cli.collect import IsOpened, PageFolder, current_report, open_page, show_answers
 from hpml_jobs.cli.options import REPORT_KEYS, Outputs, ReportWords, find_study, parse_words
 from hpml_jobs.core.errors import UsageError
 
@@ -14,12 +14,7 @@ from hpml_jobs.core.errors import UsageError
 def report(  # noqa: D103  (its help is that of the kernel's command)
     words: ReportWords = None,
     outputs: Outputs = None,
-    to: Annotated[
-        Path | None,
-        typer.Option(
-            "--to", metavar="FOLDER", help="folder of the page; default: report/ in the study"
-        ),
-    ] = None,
+    to: PageFolder = None,
     handin: Annotated[
         Path | None,
         typer.Option(
@@ -28,7 +23,7 @@ def report(  # noqa: D103  (its help is that of the kernel's command)
             help="write into FOLDER what is handed in: page, PDF, README, script, notebook",
         ),
     ] = None,
-    is_opened: Annotated[bool, typer.Option("--open", help="open the page in a browser")] = False,
+    is_opened: IsOpened = False,
 ) -> None:
     if handin is None:
         collect.report(words, outputs, to, is_opened)

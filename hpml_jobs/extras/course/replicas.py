@@ -86,7 +86,7 @@ class ReplicaLine(NamedTuple):
         )
 
 
-def replicas(context: GroupContext, _result: None = None) -> Table | None:
+def replicas(context: GroupContext) -> Table | None:
     """Return loss, accuracy, and whether replicas are equal; None if no record has ranks."""
     group = context.group
     rows = [row for row in group.timed if learning.runs(group, row)]
@@ -211,7 +211,7 @@ class ShufflingLine(NamedTuple):
         )
 
 
-def shuffling(context: GroupContext, _result: None = None) -> Table | None:
+def shuffling(context: GroupContext) -> Table | None:
     """Return the runs with and without set_epoch; None if every cell has it."""
     group = context.group
     if not any(numbers.cell and not numbers.cell.set_epoch for numbers in group.cells):

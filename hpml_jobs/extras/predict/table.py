@@ -273,8 +273,9 @@ def predictions(
     return item_table([group], text, items, heads, notes)
 
 
-def of_next_sizes(context: GroupContext, forecast: Forecast) -> Table | None:
+def of_next_sizes(context: GroupContext) -> Table | None:
     """Return the table of a report: None where nothing is predicted."""
+    forecast: Forecast = context.result
     if not forecast.predictions:
         return None
     return predictions(context.group, forecast, context.cluster)

@@ -191,9 +191,9 @@ def _group_sections(
 def _added_sections(group: ReportGroup, prefix: str) -> Iterator[Section]:
     """Yield the sections that features add to a group."""
     for feature in features().values():
-        if feature.section:
-            title, items = load(feature.section)(group)
-            yield Section(f"{prefix}{title.partition(' ')[0].lower()}", title, items)
+        for name, entry in feature.sections.items():
+            title, items = load(entry)(group)
+            yield Section(f"{prefix}{name}", title, items)
 
 
 def _sheet(table: Table, printed: set[str], *, is_folded: bool) -> ShownTable:

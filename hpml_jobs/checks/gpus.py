@@ -9,6 +9,7 @@ from hpml_jobs.core.gpus import HARMLESS, POWER_CAP, lane_fault, memory_fault, s
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import Share, counted, percent_text, whole_number
 
 GIVEN_GPUS = "SLURM_GPUS_ON_NODE"
@@ -18,6 +19,7 @@ NO_FAULT = ", ".join(sorted(HARMLESS | {POWER_CAP}))
 """Reasons for lower clocks that the check `throttled` allows."""
 
 LAUNCH_LIMIT = Share(0.9)
+BUSY_LIMIT = Share(0.8)
 
 
 @check("throttled", Level.WARN, Tier.TABLE, Affected.TIME, Affected.SPLIT)
@@ -150,18 +152,20 @@ def _far_card(rank: Rank) -> Card | None:
 def little_used(record: Record) -> list[Observation | None]:
     """The timed epoch was not limited by the GPUs' speed. They ran kernels for a smaller share of
     the time than the site wants, which may cancel such jobs: judged where
-    cluster.cancel_below_utilization has the cell's host. Or the host needs as long to launch the
-    kernels of an iteration as the iteration takes: the epoch measures Python and the CPU, and a
-    faster GPU would not be faster. Or a GPU was full, and torch's allocator had to free cached
-    memory: each time the GPU waits, and this is shown beside the number. Only with device=cuda.
+    cluster.cancel_below_utilization has the cell's host. Or they wait for the host, which launches
+    their kernels: the epoch measures Python and the CPU, and a faster GPU would not be faster. By
+    the profiler where it ran, else by the host's least time to launch an iteration. Or a GPU was
+    full, and torch's allocator had to free cached memory: each time the GPU waits, and this is
+    shown beside the number. Only with device=cuda.
 
-    Limit: cluster.cancel_below_utilization of the cell's first host; the least time of the host for
-    an iteration is {LAUNCH_LIMIT} of the median iteration without stall, on every rank; no retry of
-    an allocation
+    Limit: cluster.cancel_below_utilization of the cell's first host; the GPU is busy for
+    {BUSY_LIMIT} of an iteration without stall, or the host launches it in {LAUNCH_LIMIT} of the
+    median one, on every rank; no retry of an allocation
     Fix: use a larger batch= or fewer gpus=; where memory was freed, a smaller batch=; where the
     host launches, compile=true, which launches fewer kernels
     """
-    return [_utilization(record), _launches(record), _allocations(record)]
+    launches = _busy_time(record) or _launch_time(record)
+    return [_utilization(record), launches, _allocations(record)]
 
 
 def _utilization(record: Record) -> Observation | None:
@@ -176,7 +180,50 @@ def _utilization(record: Record) -> Observation | None:
     )
 
 
-def _launches(record: Record) -> Observation | None:
+def _busy_time(record: Record) -> Observation | None:
+    """Compare the time of the GPU's kernels, by the profiler, with that of a timed iteration.
+
+    Not under dp, where one process has several GPUs; nor of a script, whose epoch may have more
+    than training in it; nor where ranks exchange without kernels, as gloo does.
+    """
+    if record.cell.strategy is Strategy.DP or record.cell.script:
+        return None
+    if len(record.ranks) > 1 and any(map(_exchanges_without_kernels, record.ranks)):
+        return None
+    shares = [(share, rank) for rank in record.ranks if (share := _busy_share(rank)) is not None]
+    if not shares:
+        return None
+    share, rank = min(shares, key=lambda pair: pair[0])
+    return Observation(
+        share >= BUSY_LIMIT,
+        f"the GPU of rank {rank.rank} is busy for {percent_text(min(1.0, share))} of an iteration "
+        f"without stall (limit {BUSY_LIMIT}); in the rest it waits for the host to launch kernels",
+        _launch_remedy(record),
+    )
+
+
+def _busy_share(rank: Rank) -> float | None:
+    """Return the share of a timed iteration without stall in which kernels ran."""
+    trace, timed = rank.profiler, rank.timed
+    train_s = timed.epoch_s - timed.stall_s
+    if trace is None or not trace.iterations or not trace.window_s or train_s <= 0:
+        return None
+    busy_s = (trace.window_s - trace.idle_s) / trace.iterations
+    return busy_s * timed.iterations / train_s
+
+
+def _exchanges_without_kernels(rank: Rank) -> bool:
+    trace = rank.profiler
+    return trace is not None and trace.instruments_messages > 0 and trace.messages == 0
+
+
+def _launch_remedy(record: Record) -> str:
+    if record.cell.script:
+        return "use a larger batch=, or torch.compile in the script"
+    return "use a larger batch=, or compile=true, which launches fewer kernels"
+
+
+def _launch_time(record: Record) -> Observation | None:
     shares = [(share, rank) for rank in record.ranks if (share := _launch_share(rank)) is not None]
     if not shares:
         return None
@@ -185,9 +232,7 @@ def _launches(record: Record) -> Observation | None:
         share <= LAUNCH_LIMIT,
         f"the host takes {1e3 * (rank.timed.launch_s or 0):.3g} ms to launch an iteration on rank "
         f"{rank.rank}, {percent_text(share)} of its time (limit {LAUNCH_LIMIT})",
-        "use a larger batch=, or torch.compile in the script"
-        if record.cell.script
-        else "use a larger batch=, or compile=true, which launches fewer kernels",
+        _launch_remedy(record),
     )
 
 

@@ -111,6 +111,15 @@ def _copies_s(broadcasts: ProfiledCollective | None) -> float:
     return broadcasts.instruments_s - broadcasts.seconds if broadcasts else 0.0
 
 
+def _launches_s(trace: ProfilerSummary) -> float:
+    """Return our time of collectives for which NCCL launched no kernel, as with one process."""
+    return sum(
+        collective.instruments_s
+        for collective in trace.collectives or ()
+        if collective.kind is not CollectiveKind.BROADCAST and not collective.messages
+    )
+
+
 @check("buffer-copies", Level.WARN, Tier.TABLE, Affected.SPLIT)
 def buffers_are_copied(record: Record) -> Observation | None:
     """Copies of BatchNorm's buffers around their broadcasts take a large part of the iterations.
@@ -185,7 +194,7 @@ def _phase_difference(trace: ProfilerSummary) -> tuple[float, str] | None:
     if not trace.window_s or busy_s is None or stall_s is None:
         return None
     busy_s += max(0.0, _copies_s(trace.collective(CollectiveKind.BROADCAST)))
-    gaps_s, idle_gaps_s = busy_s - trace.compute_s, trace.idle_s - stall_s
+    gaps_s, idle_gaps_s = busy_s - trace.compute_s, trace.idle_s - stall_s - _launches_s(trace)
     differences = {  # what is impossible, then what is inconsistent
         f"computation takes {busy_s:.3g} s, the GPU computed for {trace.compute_s:.3g} s": -gaps_s,
         f"stall is {stall_s:.3g} s, the GPU was idle for {trace.idle_s:.3g} s": -idle_gaps_s,

@@ -31,7 +31,14 @@ INTERRUPTED = "interrupted by a signal"
 LOOK_S = 1.0
 """How often a running part's figures are looked for: a visit that is killed loses this much."""
 
-CELL_FILES = ("record.json", "end.json", "iterations.npz", "log*.txt", "trace-rank*.json.gz")
+CELL_FILES = (
+    "cell.json",
+    "record.json",
+    "end.json",
+    "iterations.npz",
+    "log*.txt",
+    "trace-rank*.json.gz",
+)
 """What is kept of cells."""
 
 

@@ -195,7 +195,7 @@ def a_rank(of: Cell, number: int, epoch_s: float, model: Model = MODEL) -> Rank:
         communication=communication_of(of, 1.005 * (longest_s - min(number, 1) / 1000), model)
         if has_communication(of)
         else None,
-        profiler=a_trace(of) if of.protocol is Protocol.FULL else None,
+        profiler=a_trace(of, step_s) if of.protocol is Protocol.FULL else None,
     )
 
 

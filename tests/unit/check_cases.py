@@ -237,6 +237,16 @@ def change_communication(**fields: Any) -> Change:
     return change
 
 
+def without_traces(change: Change) -> Change:
+    """A change of a record whose ranks were not profiled."""
+
+    def changed(old: Record) -> Record:
+        ranks = tuple(replace(rank, profiler=None) for rank in old.ranks)
+        return change(replace(old, ranks=ranks))
+
+    return changed
+
+
 def change_trace(**fields: Any) -> Change:
     def change(old: Record) -> Record:
         return change_rank(3, profiler=replace(old.ranks[3].profiler, **fields))(old)

@@ -64,10 +64,10 @@ def communication_of(of: Cell, epoch_s: float, model: Model) -> Communication:
     )
 
 
-def a_trace(of: Cell) -> ProfilerSummary:
-    """A trace of 10 iterations; on a GPU with what the profiler knows of NCCL's kernels."""
+def a_trace(of: Cell, step_s: float) -> ProfilerSummary:
+    """A trace of 10 iterations, at most 2 s; on a GPU with what is known of NCCL's kernels."""
     return ProfilerSummary(
-        iterations=10,
+        iterations=min(10, max(1, int(2.0 / step_s))),
         window_s=2.0,
         compute_s=1.7,
         comm_s=0.2,

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -56,6 +57,7 @@ def _small(bench: Bench, iterations: int = 2) -> Any:
 
 def _stalls(bench: Bench) -> Iterator[Figure]:
     count, late_s = bench.sizes.iterations, bench.sizes.late_s
+    slept_s: list[float] = []
 
     class LateBatches(ResidentBatches):
         """Batches of which one in `LATE_EVERY` comes late, once the device has no work left."""
@@ -64,16 +66,21 @@ def _stalls(bench: Bench) -> Iterator[Figure]:
             for index, batch in enumerate(super().__iter__()):
                 if index % LATE_EVERY == 0:
                     bench.synchronize()
+                    begin = time.perf_counter()
                     time.sleep(late_s)
+                    slept_s.append(time.perf_counter() - begin)  # a host may wake up late
                 yield batch
 
     training = bench.training(_small(bench, count), bench.resident_batches(count))
     prompt = (train_epoch(training, 1, Role.PLAIN), instrumented_epoch(training, 2))
     training.loader = bench.resident_batches(count, LateBatches)
-    late = (train_epoch(training, 3, Role.PLAIN), instrumented_epoch(training, 4))
-    made_s = late_s * -(-count // LATE_EVERY)
-    for key, before, after in zip(("stall_timed", "stall_split"), prompt, late, strict=True):
-        yield Figure(key=key, value=(_stall_s(after) - _stall_s(before)) / made_s)
+    for key, train, before in (
+        ("stall_timed", partial(train_epoch, training, 3, Role.PLAIN), prompt[0]),
+        ("stall_split", partial(instrumented_epoch, training, 4), prompt[1]),
+    ):
+        slept_s.clear()
+        late = train()
+        yield Figure(key=key, value=(_stall_s(late) - _stall_s(before)) / sum(slept_s))
     timed = prompt[0]
     device_s = float(timed.times.step_s.sum()) + timed.times.last_stall_s
     yield Figure(key="clocks", value=timed.epoch.epoch_s / device_s)

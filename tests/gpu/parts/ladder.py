@@ -21,8 +21,9 @@ def measure(bench: Bench) -> Iterator[Figure]:
     outcomes = {batch: end.outcome for batch, end in sorted(ends.items()) if end}
     note = ", ".join(f"{batch}: {outcome}" for batch, outcome in outcomes.items()) or "no cell ran"
     yield Figure(key="oom", value=float(Outcome.OOM in outcomes.values()), note=note)
-    records = [folder.read_record() for folder in folders if (folder.record_json).exists()]
-    most = max(records, key=lambda record: record.cell.batch, default=None)
+    records = [folder.read_record() for folder in folders if folder.record_json.exists()]
+    trained = [record for record in records if record.ranks]  # that of the largest batch has none
+    most = max(trained, key=lambda record: record.cell.batch, default=None)
     peak_bytes = most.ranks[0].peak_memory_bytes if most else None
     yield Figure(key="largest", value=float(most.cell.batch) if most else None, note=note)
     reason = "" if peak_bytes else "no statistics of memory"

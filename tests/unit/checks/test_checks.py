@@ -43,6 +43,7 @@ from tests.unit.check_cases import (
     wait_for_cpu,
     with_attempt_times,
     with_neighbours,
+    without_traces,
 )
 
 
@@ -545,8 +546,14 @@ ALONE = [
     CheckCase(
         "gpu-utilization",
         WARN,
-        change_epoch("timed", 1, launch_s=0.0485),
+        without_traces(change_epoch("timed", 1, launch_s=0.0485)),
         "the host takes 48.5 ms to launch an iteration on rank 1, 97",
+    ),
+    CheckCase(
+        "gpu-utilization",
+        WARN,
+        change_trace(idle_s=1.7),
+        "the GPU of rank 3 is busy for ",
     ),
     CheckCase(
         "gpu-utilization",
@@ -630,7 +637,9 @@ def test_peer_check_fires_on_its_case(case):
 
 
 def test_each_violated_part_of_a_check_has_its_own_line():
-    slow_host = change_epoch("timed", 1, launch_s=0.0485, memory=FULL_MEMORY)(clean_record())
+    slow_host = without_traces(change_epoch("timed", 1, launch_s=0.0485, memory=FULL_MEMORY))(
+        clean_record()
+    )
     results = [r for r in check_record(slow_host) if r.check == "gpu-utilization"]
     assert [(r.level, r.tier, r.affects, r.remedy) for r in results] == [
         (
@@ -640,7 +649,7 @@ def test_each_violated_part_of_a_check_has_its_own_line():
         (WARN, Tier.NUMBER, (Affected.TIME,), "use a smaller batch="),
     ]
     (passed,) = [r for r in check_record(clean_record()) if r.check == "gpu-utilization"]
-    assert "launch an iteration" in passed.reason
+    assert "is busy for" in passed.reason
     assert "; 0 allocations freed cached memory first" in passed.reason
 
 

@@ -140,6 +140,22 @@ def test_recorded_all_gather_has_the_bytes_of_all_ranks():
     assert gathered.seconds == pytest.approx(21.953e-6, abs=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("name", "gpu_s", "window_s"),
+    [
+        ("h100-ddp-resnet18.json.gz", 7.557011e-3, 20.181785e-3),
+        ("h100-single-resnet18.json.gz", 7.264658e-3, 22.090969e-3),
+    ],
+)
+def test_recorded_iteration_of_one_process_has_no_kernel_of_nccl(name, gpu_s, window_s):
+    """One stream: the GPU is busy for the sum of its kernels and copies, up to their overlap."""
+    summary = summarize_trace(recorded(name, WINDOW["name"]), epoch_result(), on_cuda=True)
+    assert (summary.messages, summary.comm_s, summary.collectives) == (0, 0.0, ())
+    assert summary.window_s == pytest.approx(window_s)
+    assert summary.compute_s == pytest.approx(gpu_s, rel=0.003)
+    assert summary.idle_s == pytest.approx(window_s - summary.compute_s)
+
+
 TRACES = Path(__file__).parents[2] / "data" / "traces"
 
 

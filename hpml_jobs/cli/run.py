@@ -141,11 +141,14 @@ def run_here(selection: "Selection", job: str, *, json: bool) -> None:
         HpmlError: a cell did not finish.
     """
     from hpml_jobs.status.states import study_status
+    from hpml_jobs.submit.load import wait_until_quiet
 
     plan, out = selection.plan, sys.stderr if json else sys.stdout
     total, left_out = len(selection.send), len(selection.left_out)
     left = f", {left_out} left out (finished, pending or running)" if left_out else ""
     print(f"study {plan.study.name}: {counted(total, 'cell')} to run{left}", file=out)
+    if total and not plan.cluster.hosts:
+        wait_until_quiet(plan.quiet_minutes, lambda sentence: print(sentence, file=out, flush=True))
     ended = _run_cells(selection, job, out)
     status = study_status(plan.study, with_checks=json)
     ended_states = [state for state in status.states if state.slug in ended]

@@ -59,6 +59,7 @@ def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify:
         rerun=first.rerun,
         origins=dict(draft.origins),
         pack=first.pack,
+        quiet_minutes=first.quiet_minutes,
         collect_after=first.collect_after,
         retries=first.retries,
     )

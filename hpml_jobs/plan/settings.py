@@ -85,6 +85,7 @@ class Settings(Value, frozen=True, kw_only=True):
     collect_after: bool
     retries: int
     trace: bool
+    quiet_minutes: int
     rerun: bool
     try_batch: bool
     script: str | None
@@ -223,6 +224,7 @@ def _check_speed(key: str, speed: float | dict[str, float] | None, default: str)
 
 _LEAST = {
     "minutes": 1,
+    "quiet_minutes": 0,
     "retries": 0,
     "repeats": 1,
     "iterations": 2,

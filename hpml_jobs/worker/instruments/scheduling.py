@@ -15,25 +15,13 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, TypeVar
 
+from hpml_jobs.core.cpu_times import PROC, TICK_S, CpuTimes, UnreadableError, busy_times
 from hpml_jobs.core.measurements import Scheduling
 from hpml_jobs.worker.fork_safety import start_loader_worker
 
-PROC = Path("/proc")
 NANOSECONDS = 1e9
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 Value = TypeVar("Value")
-
-
-class UnreadableError(Exception):
-    """The system does not report a value; the message says why."""
-
-
-class CpuTimes(NamedTuple):
-    """CPU-seconds of some CPUs: of all processes, and taken by a hypervisor."""
-
-    busy_s: float
-    stolen_s: float
 
 
 class Reading(NamedTuple):
@@ -222,28 +210,6 @@ def _process_cpu_s(process: int) -> float:
     except (FileNotFoundError, ProcessLookupError):
         return 0.0
     return sum(map(int, fields[11:15])) * TICK_S  # utime, stime, cutime, cstime (proc(5))
-
-
-def busy_times() -> CpuTimes:
-    """Return the CPU time on the CPUs of this process's affinity mask: user, nice and system.
-
-    Interrupts are left out: those of the cell's own network traffic are not foreign.
-
-    Raises:
-        UnreadableError: /proc/stat does not have these CPUs, as in some containers.
-    """
-    cpus = {f"cpu{number}" for number in os.sched_getaffinity(0)}
-    busy = stolen = 0
-    for line in (PROC / "stat").read_text().splitlines():
-        name, *fields = line.split()
-        if name in cpus:
-            cpus.remove(name)
-            ticks = [int(field) for field in fields]
-            busy += ticks[0] + ticks[1] + ticks[2]
-            stolen += ticks[7]
-    if cpus:
-        raise UnreadableError(f"/proc/stat has no line {min(cpus)}")
-    return CpuTimes(busy * TICK_S, stolen * TICK_S)
 
 
 def throttled_s() -> float:

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from hpml_jobs.core import cpu_times
+from hpml_jobs.core.cpu_times import UnreadableError
 from hpml_jobs.worker.instruments import scheduling
-from hpml_jobs.worker.instruments.scheduling import SchedulingReader, UnreadableError
+from hpml_jobs.worker.instruments.scheduling import SchedulingReader
 
 SPIN = "import time\nend = time.monotonic() + {seconds}\nwhile time.monotonic() < end: pass"
 
@@ -120,7 +122,8 @@ def _work(number, waits, done, end):
 
 
 def test_system_without_accounts_gives_none_with_reason(tmp_path, monkeypatch):
-    monkeypatch.setattr(scheduling, "PROC", tmp_path)
+    for module in (scheduling, cpu_times):
+        monkeypatch.setattr(module, "PROC", tmp_path)
     reader = SchedulingReader(0)
     account = reader.since(reader.read())
     values = (account.run_queue_s, account.busy_s, account.throttled_s, account.cpu_s)

@@ -1,0 +1,140 @@
+"""The load of this machine before cells run on it: how much other programs use, and which."""
+
+import os
+import pwd
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from hpml_jobs.core.cpu_times import PROC, TICK_S, UnreadableError, busy_times
+from hpml_jobs.core.disturbance import FOREIGN_LIMIT, WITHHELD_LIMIT
+from hpml_jobs.core.text import counted
+
+WINDOW_S = 1.0
+"""How long the load is measured."""
+
+
+class Program(NamedTuple):
+    """A process of others: its command, its user, and the CPUs that it used."""
+
+    name: str
+    user: str
+    cpus: float
+
+
+class Load(NamedTuple):
+    """What others took of this process's CPUs in a window, in CPUs.
+
+    `used` is what other programs used, `withheld` what the hypervisor gave to other machines.
+    `program` is the one that used most; None where none is known.
+    """
+
+    cpus: int
+    used: float
+    withheld: float
+    program: Program | None = None
+
+    @property
+    def is_withheld(self) -> bool:
+        """Whether the hypervisor takes so much that a cell would be marked."""
+        return self.withheld > WITHHELD_LIMIT * self.cpus
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether a cell would not be marked for it: the limits of the check `disturbed`."""
+        return self.used <= FOREIGN_LIMIT * self.cpus and not self.is_withheld
+
+    @property
+    def words(self) -> str:
+        """What others take, in words."""
+        text = f"other programs use {self.used:.1f} of {counted(self.cpus, 'CPU')}"
+        if self.program and not self.is_quiet:
+            text += f", most of it {self.program.name} of {self.program.user}"
+        if self.is_withheld:
+            text += f"; the hypervisor takes {self.withheld:.1f}"
+        return text
+
+
+def measured_load(window_s: float = WINDOW_S) -> Load | None:
+    """Return the load over a window in which this process sleeps; None where it cannot be read."""
+    try:
+        before = busy_times()
+    except (OSError, UnreadableError):
+        return None
+    processes = {process.number: process for process in _processes()}
+    begin_s = time.monotonic()
+    time.sleep(window_s)
+    after = busy_times()
+    seconds = time.monotonic() - begin_s
+    programs = [
+        Program(process.name, process.user, (process.cpu_s - earlier.cpu_s) / seconds)
+        for process in _processes()
+        if (earlier := processes.get(process.number))
+    ]
+    return Load(
+        cpus=len(os.sched_getaffinity(0)),
+        used=(after.busy_s - before.busy_s) / seconds,
+        withheld=(after.stolen_s - before.stolen_s) / seconds,
+        program=max(programs, key=lambda program: program.cpus, default=None),
+    )
+
+
+class _Process(NamedTuple):
+    number: int
+    name: str
+    user: str
+    cpu_s: float
+
+
+def _processes() -> Iterator[_Process]:
+    """Yield the processes of others that can be seen, with the CPU time that they have used."""
+    for folder in PROC.glob("[0-9]*"):
+        if int(folder.name) == os.getpid():
+            continue
+        with suppress(OSError, ValueError, IndexError):  # it has ended
+            before_name, _, fields = (folder / "stat").read_text().rpartition(")")
+            ticks = fields.split()[11:13]  # utime, stime (proc(5))
+            yield _Process(
+                int(folder.name),
+                before_name.partition("(")[2],
+                _user_name(folder.stat().st_uid),
+                sum(map(int, ticks)) * TICK_S,
+            )
+
+
+def _user_name(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
+
+
+MARKED = "Times may be longer, and are then marked with !"
+
+
+def wait_until_quiet(
+    minutes: int,
+    tell: Callable[[str], None],
+    measure: Callable[[], Load | None] = measured_load,
+) -> None:
+    """Say how busy this machine is; with `minutes` wait so long at most until it is quiet."""
+    load = measure()
+    if load is None:
+        return
+    if load.is_quiet:
+        tell(f"this machine is quiet: {load.words}")
+        return
+    busy = f"this machine is busy: {load.words}"
+    if not minutes:
+        tell(f"{busy}. {MARKED}; quiet_minutes=10 waits for a quiet machine, 10 minutes at most")
+        return
+    limit = counted(minutes, "minute")
+    tell(f"{busy}. Waiting {limit} at most")
+    begin_s = time.monotonic()
+    while time.monotonic() - begin_s < 60 * minutes:
+        load = measure() or load
+        if load.is_quiet:
+            tell(f"quiet after {time.monotonic() - begin_s:.0f} s: {load.words}")
+            return
+    tell(f"still busy after {limit}: {load.words}. {MARKED}")

@@ -43,8 +43,9 @@ class Plan(NamedTuple):
     """All cells of one submission in the order of the command line, and how to submit them.
 
     `pack`: cells share allocations. `quiet_minutes`: how long cells of this machine wait at most
-    until other programs leave its CPUs. `collect_after`: a follow-up job writes the report. `retries`:
-    the follow-up job resubmits cells that were lost to the cluster, at most this many times each.
+    until other programs leave its CPUs. `collect_after`: a follow-up job writes the report.
+    `retries`: the follow-up job resubmits cells that were lost to the cluster, at most this many
+    times each.
     `then`: the words of a submission that the follow-up job makes, of `later_gpu_hours`.
     `is_retry`: a follow-up job makes this submission. `exclude`: nodes that jobs must avoid.
     `origins`: where the value of each key comes from.

@@ -24,13 +24,16 @@ from hpml_jobs.study.study import commands_of
 class Overview(NamedTuple):
     """Sentences on a group, in the order of reading.
 
-    `measured`: the workload, the hardware and the cells. `answer`: the fastest cell and the one to
-    ask for. `next_cells`: cells worth a run, with their commands. `trust`: which tables can be
-    used, then a line per cause of wrong, doubtful or limited numbers, the most serious first.
+    `answer`: the cell to ask for, then what more GPUs bring and what the missing part is.
+    `deciding`: the command of the runs that decide between two cells. `measured`: the workload, the
+    hardware and the cells. `next_cells`: cells worth a run, with their commands. `trust`: which
+    tables can be used, then a line per cause of wrong, doubtful or limited numbers, the most
+    serious first.
     """
 
-    measured: tuple[str, ...]
     answer: tuple[str, ...]
+    deciding: tuple[str, ...]
+    measured: tuple[str, ...]
     next_cells: tuple[str, ...]
     trust: tuple[str, ...]
 
@@ -70,8 +73,9 @@ def overview(report: Report, group: ReportGroup) -> Overview:
         *(text for _, text in warnings.remarks(group.source)),
     )
     return Overview(
-        measured=(group.setting, _cells(group)),
         answer=tuple(_answer(report, group)),
+        deciding=tuple(words.deciding(choice, commands)) if choice else (),
+        measured=(group.setting, _cells(group)),
         next_cells=words.next_cells(choice, commands) if choice else (),
         trust=trust,
     )
@@ -83,7 +87,7 @@ def _cells(group: ReportGroup) -> str:
     measured = sum(result.measured for result in source.cells)
     sizes = listed(sorted({row.gpus for row in source.rows}))
     batches = listed(sorted({row.batch_per_gpu for row in source.rows}))
-    strategies = listed(dict.fromkeys(row.strategy.value for row in source.rows))
+    strategies = listed(dict.fromkeys(captions.strategy_word(row.strategy) for row in source.rows))
     most = max(row.gpus for row in source.rows)
     unit = captions.unit(device) if most == 1 else captions.units(device)
     cpus = source.conditions.get(CPU_COUNT, "") if device is Device.CPU else ""
@@ -103,13 +107,13 @@ def _answer(report: Report, group: ReportGroup) -> Iterator[str]:
         yield words.answer(choice, report.resubmitted)
         return
     if not choice.has_rivals:
-        only = choice.reference
-        has_failed = only.exclusion is Exclusion.FAILED_CHECK
-        start = "Not reliable yet: one" if has_failed else "One"
-        yield f"{start} cell has a number: {words.name(only)}: {words.figures(only, choice)}."
+        yield _only(choice)
         return
+    yield words.answer(choice, report.resubmitted)
+    winner = choice.ask.candidate if choice.ask else None
     fastest = choice.fastest.candidate if choice.fastest else None
-    if fastest and fastest is not choice.reference:
+    is_explained = fastest and fastest.row.place in group.main_gaps
+    if fastest and fastest not in (winner, choice.reference) and not is_explained:
         yield _fastest(fastest, choice)
     rows = {row.place: row for row in group.source.timed}
     for place, gap in group.main_gaps.items():
@@ -117,21 +121,23 @@ def _answer(report: Report, group: ReportGroup) -> Iterator[str]:
     if group.gaps and not group.main_gaps:
         more = captions.units(group.source.device)
         yield f"Whether more {more} are faster cannot be said: data-quality checks failed."
-    winner = choice.ask.candidate if choice.ask else None
-    is_fastest = winner and winner is fastest and fastest is not choice.reference
-    if is_fastest and not choice.undecided:
-        reason = f"{words.advice(choice, 'it')}, because it has {words.rule(choice)}"
-        yield f"{'; '.join([reason, *words.undecided(choice)])}."
-    else:
-        yield words.answer(choice, report.resubmitted)
     beyond = (step for step in choice.steps if winner and step.smaller.row.gpus >= winner.row.gpus)
-    if step := next(beyond, None):
+    step = next(beyond, None)
+    if step and not words.is_smallest(choice):
         would = "may" if choice.undecided else "would"
         yield f"More {would} not be efficient: {words.step_text(step)}."
 
 
+def _only(choice: Choice) -> str:
+    """Return the only cell with a number, and what it takes."""
+    only = choice.reference
+    has_failed = only.exclusion is Exclusion.FAILED_CHECK
+    start = "Not reliable yet: one" if has_failed else "One"
+    return f"{start} cell has a number: {words.name(only)}. It takes {words.figures(only, choice)}."
+
+
 def _fastest(fastest: Candidate, choice: Choice) -> str:
-    """Return the speedup of the fastest cell, and what it takes."""
+    """Return the speedup of the fastest cell."""
     is_doubtful = choice.doubts_ratio(fastest)
     faster = mark(ratio(choice.speedup(fastest)), is_doubtful=is_doubtful)
     rivals = choice.fastest.rivals if choice.fastest else ()
@@ -139,7 +145,7 @@ def _fastest(fastest: Candidate, choice: Choice) -> str:
     beside = f" (not told apart from {near})" if near else ""
     return (
         f"Fastest: {words.name(fastest)}{beside}, {faster} times the speed of "
-        f"{choice.reference.words}: {words.figures(fastest, choice)}."
+        f"{choice.reference.words}, efficiency {words.efficiency(fastest, choice)}."
     )
 
 

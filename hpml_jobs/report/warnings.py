@@ -111,8 +111,10 @@ def _judgement(group: ConditionGroup, rows: Sequence[Row], affected: Affected) -
         where = "" if failed == len(rows) else f" for {counted(failed, 'cell')}"
         parts.append(f"cannot be used{where}")
     if warned:
-        where = "all cells" if warned == len(rows) > 1 else counted(warned, "cell")
-        parts.append(f"can be used with a warning for {where}")
+        is_all = warned == len(rows) > 1
+        where = "all cells" if is_all else counted(warned, "cell")
+        have = "has" if warned == 1 else "have"
+        parts.append(f"can be used, but {where} {have} a warning (!)")
     return ", ".join(parts) or CAN
 
 
@@ -157,16 +159,23 @@ def doubts(group: ConditionGroup) -> list[str]:
 
 def _doubt(group: ConditionGroup, cause: Cause) -> str:
     word = "cannot be used" if cause.result.level is Level.FAIL else "warning"
-    return f"{word}: {cause_text(group, cause)}"
+    return f"{word} ({cause.result.check}): {cause_text(group, cause)}"
 
 
 def cause_text(group: ConditionGroup, cause: Cause) -> str:
     """Return which numbers of which cells a cause is about, and its figures with the fix."""
+    tables = _tables_of(group, cause.result.affects)
+    return f"{tables} of {_cells(group, cause)}: {_reason(cause)}"
+
+
+def _reason(cause: Cause) -> str:
+    """Return the figures of a cause, of several cells those of the first, then the fix."""
     result = cause.result
-    return (
-        f"{_tables_of(group, result.affects)} of {_cells(group, cause)}: {result.check}: "
-        f"{result.reason}"
-    )
+    several = len({row.place for row in cause.rows}) > 1
+    figures = f"{result.figures} (the first)" if several else result.figures
+    if not result.remedy:
+        return figures
+    return f"{figures}. {result.remedy[0].upper()}{result.remedy[1:]}"
 
 
 def remarks(group: ConditionGroup) -> list[tuple[Affected, str]]:
@@ -174,7 +183,7 @@ def remarks(group: ConditionGroup) -> list[tuple[Affected, str]]:
     return [
         (
             cause.result.affects[0],
-            f"{cause.result.check}: {_cells(group, cause)}: {cause.result.reason}",
+            f"{cause.result.check}: {_cells(group, cause)}: {_reason(cause)}",
         )
         for cause in causes(group, [Tier.TABLE])
     ]
@@ -183,16 +192,14 @@ def remarks(group: ConditionGroup) -> list[tuple[Affected, str]]:
 def _cells(group: ConditionGroup, cause: Cause) -> str:
     """Return the cells of a cause: the first few by name, the others counted.
 
-    Of a row with several runs it says how many runs are meant, of several that the figures are
-    those of the first.
+    Of a row with several runs it says how many runs are meant.
     """
     rows = {row.place: row for row in cause.rows}
     runs = sum(len(row.cells) for row in rows.values())
     labels = names(
         (captions.cell_words(row.place, group.device) for row in rows.values()), separator="; "
     )
-    labels += f" ({len(cause.slugs)} of {runs} runs)" if runs != len(cause.slugs) else ""
-    return f"{labels}, figures of the first" if len(rows) > 1 else labels
+    return f"{labels} ({len(cause.slugs)} of {runs} runs)" if runs != len(cause.slugs) else labels
 
 
 def checks(group: ConditionGroup) -> Table:

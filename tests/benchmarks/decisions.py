@@ -194,7 +194,7 @@ def mistakes(efficiency: float, noise: float, number: int, simulations: int) -> 
         assert choice and choice.ask
         asked = choice.ask.candidate.row
         text = " ".join([words.answer(choice, "study"), *words.doubts(choice)])
-        is_marked = any(mark in text for mark in ("Provisional", "not decided", "too few runs"))
+        is_marked = any(mark in text for mark in ("Not reliable", "Not decided", "too few runs"))
         others = [c.row.batch_per_gpu for c in choice.ask.instead_of if c.row.gpus == asked.gpus]
         counts[0] += asked.gpus != right
         counts[1] += asked.gpus != right and not is_marked

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from hpml_jobs.checks.result import names
 from hpml_jobs.core.disturbance import WITHHELD_MOST
-from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import PROGRAM, counted, percent_text, with_command
 from hpml_jobs.report.choose.rules import (
     USUAL,
@@ -25,7 +25,15 @@ from hpml_jobs.report.frame.captions import (
     units,
     work_text,
 )
-from hpml_jobs.report.frame.numbers import cost, per_second, percent, ratio, seconds, significant
+from hpml_jobs.report.frame.numbers import (
+    cost,
+    per_second,
+    percent,
+    ratio,
+    seconds,
+    share_text,
+    significant,
+)
 from hpml_jobs.results.decision import LEAST_RUNS, MOST_RUNS
 from hpml_jobs.study.study import command_with
 
@@ -36,9 +44,10 @@ def name(candidate: Candidate) -> str:
     """Return a cell's name in a sentence: `2 GPUs at batch 512 per GPU (ddp)`."""
     row = candidate.row
     nodes = f" on {row.nodes} nodes" if row.nodes > 1 else ""
-    how = ", ".join(part for part in (row.strategy.value, row.treatment) if part)
+    strategy = "" if row.strategy is Strategy.SINGLE else row.strategy.value
+    how = ", ".join(filter(None, (strategy, row.treatment)))
     batch = f"batch {row.batch_per_gpu} per {unit(candidate.device)}"
-    return f"{size(candidate)}{nodes} at {batch} ({how})"
+    return f"{size(candidate)}{nodes} at {batch}" + (f" ({how})" if how else "")
 
 
 def size(candidate: Candidate) -> str:
@@ -52,12 +61,21 @@ def time(candidate: Candidate) -> str:
 
 
 def efficiency(candidate: Candidate, choice: Choice) -> str:
-    """Return an efficiency, with what it is against unless that is its batch on a single GPU."""
+    """Return an efficiency, with what it is against unless that is its batch on one GPU."""
+    return f"{efficiency_figure(candidate, choice)}{efficiency_reference(candidate, choice)}"
+
+
+def efficiency_figure(candidate: Candidate, choice: Choice) -> str:
+    """Return an efficiency in percent, with the mark of checks."""
+    text = share_text(candidate.efficiency)
+    return mark(text, is_doubtful=choice.doubts_ratio(candidate))
+
+
+def efficiency_reference(candidate: Candidate, choice: Choice) -> str:
+    """Return ` (against batch 64)` where an efficiency is not against its batch on one GPU."""
     batch = choice.reference.row.batch_per_gpu
     is_same = batch == candidate.row.batch_per_gpu
-    other = against(choice) or ("" if is_same else f" (against batch {batch})")
-    efficiency_text = mark(ratio(candidate.efficiency), is_doubtful=choice.doubts_ratio(candidate))
-    return f"{efficiency_text}{other}"
+    return against(choice) or ("" if is_same else f" (against batch {batch})")
 
 
 def against(choice: Choice) -> str:
@@ -87,42 +105,47 @@ def answer(choice: Choice, study: str | None) -> str:
     if choice.measure_again:
         cells = names((c.words for c in choice.measure_again), separator="; ")
         sentence = (
-            "Measure again: something outside of the cells withheld more than "
-            f"{percent_text(WITHHELD_MOST)} of the timed epoch of {cells}"
+            f"No answer yet: other programs or the machine took more than "
+            f"{percent_text(WITHHELD_MOST)} of the time of {cells}"
         )
         if study is None:
-            return sentence
+            return f"{sentence}."
+        sentence += ". Measure them again when the machine is quiet"
         return with_command(sentence, f"{PROGRAM} resubmit {study} --disturbed")
     if choice.ask is None:
         return f"No cell can be recommended: {_none(choice)}."
     winner = choice.ask.candidate
-    has = "" if choice.undecided is None else "the first has "
-    text = f"{advice(choice)}: {has}{figures(winner, choice)}"
-    parts = [text]
+    figures_text = figures(winner, choice)
+    if choice.undecided is None:
+        sentences = [f"{advice(choice)}: {rule(choice)}", f"It takes {figures_text}"]
+    else:
+        sentences = [advice(choice), f"The first takes {figures_text}"]
     if choice.wish.epochs:
-        parts.append(training(winner, choice.wish.epochs))
-    parts += undecided(choice)
-    return f"{'; '.join(parts)}."
+        sentences.append(training(winner, choice.wish.epochs))
+    sentences += undecided(choice)
+    return f"{'. '.join(sentences)}."
 
 
 def undecided(choice: Choice) -> list[str]:
-    """Return the clause on what the runs do not decide, with the runs that would; none else."""
+    """Return the sentence on what the runs do not decide, with the runs that would; none else."""
     if choice.undecided is None:
         equals = choice.ask.equals if choice.ask else ()
         cells = names((candidate.words for candidate in equals), separator="; ")
-        return [f"the runs do not tell it apart from {cells}"] if equals else []
+        return [f"The runs do not tell it apart from {cells}"] if equals else []
     candidate, rival, interval, runs, by_time = choice.undecided
     have = "has" if candidate.row.gpus == 1 else "have"
-    needed = f"{runs} runs of each would decide" if runs else f"{MOST_RUNS} runs do not decide"
-    between = f"[{ratio(interval.low)}, {ratio(interval.high)}]"
+    decides = f"{runs} runs of each would decide (repeats={runs})"
+    needed = decides if runs else f"{MOST_RUNS} runs do not decide"
     if by_time:
         faster = mark(
             ratio(rival.epoch_s / candidate.epoch_s),
             is_doubtful=candidate.doubtful or rival.doubtful,
         )
-        return [f"the first is {faster} {between} times as fast: not decided, {needed}"]
-    efficiency_text = mark(ratio(candidate.efficiency), is_doubtful=choice.doubts_ratio(candidate))
-    return [f"{size(candidate)} {have} {efficiency_text} {between}: not decided, {needed}"]
+        between = f"[{ratio(interval.low)}, {ratio(interval.high)}]"
+        return [f"It is {faster} {between} times as fast as the second: {needed}"]
+    efficiency_text = efficiency_figure(candidate, choice)
+    between = f"[{share_text(interval.low)}, {share_text(interval.high)}]"
+    return [f"{size(candidate)} {have} an efficiency of {efficiency_text} {between}: {needed}"]
 
 
 def advice(choice: Choice, cell: str = "", *, is_short: bool = False) -> str:
@@ -133,13 +156,14 @@ def advice(choice: Choice, cell: str = "", *, is_short: bool = False) -> str:
     """
     if choice.ask is None:
         return ""
-    winner, reference, verb = choice.ask.candidate, choice.reference, "Ask for"
+    winner = choice.ask.candidate
+    reliability = ""
     if is_provisional(choice):
-        number = "single" if reference.row.gpus == 1 else reference.row.gpus
-        verb = f"Not reliable yet (the {number}-{unit(choice.device)} time is doubtful): ask for"
+        reliability = f"Not reliable yet (a check failed for {size(choice.reference)}): "
     if choice.undecided is None:
-        return f"{verb} {cell or name(winner)}"
-    verb = "Not decided" if verb == "Ask for" else f"{verb.partition(':')[0]}, not decided"
+        verb = "ask for" if reliability else "Ask for"
+        return f"{reliability}{verb} {cell or name(winner)}"
+    verb = f"{reliability}not decided" if reliability else "Not decided yet"
     rival = choice.undecided.rival
     if not is_short:
         return f"{verb}: {name(winner)} or {name(rival)}"
@@ -151,13 +175,6 @@ def advice(choice: Choice, cell: str = "", *, is_short: bool = False) -> str:
 def is_provisional(choice: Choice) -> bool:
     """Return whether a check failed of what the cell to ask for is compared with."""
     return choice.reference.exclusion is Exclusion.FAILED_CHECK
-
-
-def doubtful_names(choice: Choice) -> list[str]:
-    """Return the cells behind the choice of whose times a check warns."""
-    winners = [winner.candidate for winner in (choice.ask, choice.fastest) if winner]
-    candidates = (choice.reference, *winners, choice.cheapest)
-    return list(dict.fromkeys(c.words for c in candidates if c and c.doubtful))
 
 
 def training(candidate: Candidate, epochs: int) -> str:
@@ -182,7 +199,8 @@ def _none(choice: Choice) -> str:
     if not wish.has_limit:
         best = max(sound, key=lambda candidate: candidate.efficiency)
         return (
-            f"the best efficiency is {efficiency(best, choice)}, below {ratio(wish.min_efficiency)}"
+            f"the best efficiency is {efficiency(best, choice)}, below "
+            f"{share_text(wish.min_efficiency)}"
         )
     epochs = wish.epochs or 1
 
@@ -212,8 +230,19 @@ def rule(choice: Choice) -> str:
         return f"the cheapest that meets {limits(choice)}"
     if wish.gpu_hours_budget is not None:
         return f"the fastest within {limits(choice)}"
-    most = f"the most {units(choice.device)}"
-    return f"{most} with an efficiency of {ratio(wish.min_efficiency)} or more"
+    least = share_text(wish.min_efficiency)
+    if is_smallest(choice):
+        return f"more {units(choice.device)} have an efficiency below {least}"
+    return f"the most {units(choice.device)} with an efficiency of {least} or more"
+
+
+def is_smallest(choice: Choice) -> bool:
+    """Return whether the cell to ask for is of the smallest size, and larger ones inefficient."""
+    if choice.ask is None or choice.ask.candidate.row.gpus != choice.reference.row.gpus:
+        return False
+    smallest = choice.reference.row.gpus
+    larger = [candidate for candidate in choice.candidates if candidate.row.gpus > smallest]
+    return bool(larger) and all(c.exclusion is Exclusion.INEFFICIENT for c in larger)
 
 
 def why(candidate: Candidate, choice: Choice) -> str:
@@ -237,7 +266,7 @@ def _exclusion(candidate: Candidate, choice: Choice) -> str:
             minutes = significant(epochs * candidate.epoch_s / 60, 3)
             return f"needs {minutes} of {wish.deadline_min:g} min"
         case Exclusion.INEFFICIENT:
-            return f"efficiency below {ratio(wish.min_efficiency)}"
+            return f"efficiency below {share_text(wish.min_efficiency)}"
         case _:
             return _beaten(candidate, choice)
 
@@ -312,23 +341,16 @@ def _added(first: int, last: int, device: Device) -> str:
 
 
 def doubts(choice: Choice) -> Iterator[str]:
-    """Yield what limits the choice: too few runs, doubtful times, no single-GPU cell."""
+    """Yield what limits the choice: too few runs, no cell on one GPU."""
     winners = [winner for winner in (choice.ask, choice.fastest) if winner]
     if any(not winner.is_decided for winner in winners) and not choice.undecided:
         yield (
-            f"too few runs to tell cells apart: medians were compared; {LEAST_RUNS} runs of each "
+            f"too few runs: small differences may be chance; {LEAST_RUNS} runs of each cell "
             f"decide (repeats={LEAST_RUNS})"
-        )
-    doubtful = doubtful_names(choice)
-    if doubtful:
-        yield (
-            f"a data-quality check warns of the time of {'; '.join(doubtful)} (record shows the "
-            "reason)"
         )
     if choice.reference.row.gpus > 1:
         yield (
-            f"no single-{unit(choice.device)} cell: efficiencies are against "
-            f"{choice.reference.words}"
+            f"no cell on 1 {unit(choice.device)}: efficiencies are against {choice.reference.words}"
         )
 
 
@@ -339,7 +361,7 @@ def next_cells(choice: Choice, commands: Sequence[str]) -> tuple[str, ...]:
 
 
 def deciding(choice: Choice, commands: Sequence[str]) -> Iterator[str]:
-    """Yield the command of the repeats that decide between two cells; without it their number."""
+    """Yield the command of the repeats that decide between two cells, if there is one."""
     if choice.undecided is None or choice.undecided.runs is None:
         return
     candidate, rival, _, runs, by_time = choice.undecided
@@ -353,8 +375,8 @@ def deciding(choice: Choice, commands: Sequence[str]) -> Iterator[str]:
     is_plain = all(c.row.strategy in USUAL and c.row.accumulate == 1 for c in cells)
     has_grid = any(key in command for key in ("strategy=", "grid=") for command in commands[-1:])
     command = command_with(commands, keys, is_whole=has_grid or not is_plain)
-    sentence = f"{runs} runs of each decide"
-    yield with_command(sentence, command) if command else f"{sentence} (repeats={runs})"
+    if command:
+        yield with_command("To run them", command)
 
 
 def command_of(edge: Edge, commands: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The report in the terminal: all tables, or a first screen of at most 60 lines."""
+"""The report in the terminal: all tables, or a first screen of at most 30 lines."""
 
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -247,13 +247,13 @@ def _line(label: Text, blocks: Sequence[Text]) -> Text:
 NARROWEST = 16
 """Characters of wrapped words, however narrow the screen is."""
 
-LINES = 60
+LINES = 30
 """The most lines of a first screen, those on files after it included."""
 
-FILE_LINES = 4
+FILE_LINES = 2
 """Lines on the files that are written, after the first screen."""
 
-CAUSES = 4
+CAUSES = 2
 """The most causes of doubtful numbers that are named."""
 
 NOTES = 3
@@ -273,8 +273,8 @@ class _Part(NamedTuple):
     group: int | None = None
 
 
-ALWAYS, ANSWER, TRUST, TABLE, BARS, OTHER_TABLE = range(6)
-"""The ranks of parts."""
+ALWAYS, TRUST, TABLE, ANSWER, LATER_TRUST, LATER_TABLE, BARS, OTHER_TABLE = range(8)
+"""The ranks of parts: those of the first group come before the answers of the others."""
 
 
 def show_first(report: Report, console: Console) -> None:
@@ -336,9 +336,11 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
     def show_answer(out: Console) -> None:
         if report.several:
             show_title(group, out, several=True)
+        _show_lines(summary.answer[:1], out, "bold")
+        _show_lines(summary.answer[1:], out)
+        _show_lines(summary.deciding, out)
+        out.print()
         _show_lines(summary.measured, out, "dim")
-        _show_lines(summary.answer, out, "bold")
-        _show_lines(summary.next_cells, out)
 
     def show_reasons(out: Console) -> None:
         reasons = [f"{r.slug}: {r.reason}" for r in group.source.cells if r.reason]
@@ -347,26 +349,29 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
     def show_trust(out: Console) -> None:
         out.print()
         usability, *causes = summary.trust
-        show_text(f"What to trust: {usability}", out, "bold")
+        show_text(f"What to trust: {usability}", out)
         bullets(first_lines(causes, CAUSES), out)
 
     number = group.number
-    yield _Part(ALWAYS if group is report.groups[0] else ANSWER, show_answer, number)
+    is_first = group is report.groups[0]
+    trust, main_table = (TRUST, TABLE) if is_first else (LATER_TRUST, LATER_TABLE)
+    yield _Part(ALWAYS if is_first else ANSWER, show_answer, number)
     if any(result.record for result in group.source.cells):
         if bars:
             yield _Part(BARS, lambda out: _show_bars(bars, out), number)
+        of_iterations = [table for table in group.full if table.label == "iterations"]
         if main:
-            yield from _first_tables(group, main, TABLE)
-        elif group.q1:
-            yield _Part(TABLE, _table_printer(group, group.q1), number)
-        for table in (table for table in group.full if table.label == "iterations"):
-            yield _Part(TABLE, _table_printer(group, table), number)
+            yield from _first_tables(group, main, main_table)
+        elif group.q1 and not of_iterations:
+            yield _Part(main_table, _table_printer(group, group.q1), number)
+        for table in of_iterations:
+            yield _Part(main_table, _table_printer(group, table), number)
         for tables in group.strategies:
             if tables is not main:
                 yield from _first_tables(group, tables, OTHER_TABLE)
-        yield _Part(TRUST, show_trust, number)
+        yield _Part(trust, show_trust, number)
     else:
-        yield _Part(TRUST, show_reasons, number)
+        yield _Part(trust, show_reasons, number)
 
 
 def _first_tables(group: ReportGroup, tables: StrategyTables, rank: int) -> Iterator[_Part]:
@@ -416,10 +421,8 @@ def _bar(length: float) -> str:
 
 
 def _show_rest(report: Report, console: Console) -> None:
-    """Print which commands show the rest."""
+    """Print which command shows the rest."""
     number = sum(len(group.tables) for group in report.groups) + len(report.tables)
     console.print()
-    commands = (f"collect {report.study} --all", f"report {report.study}", f"choose {report.study}")
-    lines = [f"All {number} tables, a page, a choice by budget or deadline:"]
-    lines += [f"{PROGRAM} {command}" for command in commands]
-    show_text("\n".join(lines), console)
+    sentence = f"All {counted(number, 'table')} and the pictures, on a page"
+    show_text(with_command(sentence, f"{PROGRAM} report {report.study}"), console)

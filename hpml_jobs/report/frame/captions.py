@@ -15,7 +15,7 @@ from hpml_jobs.core.conditions import (
 )
 from hpml_jobs.core.measurements import Role, Step
 from hpml_jobs.core.place import Place, Setup
-from hpml_jobs.core.strategies import BASELINE, Device, Loader
+from hpml_jobs.core.strategies import BASELINE, Device, Loader, Strategy
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.workload import Optimizer, Workload
 from hpml_jobs.report.frame.numbers import DASH, OOM, count
@@ -171,9 +171,10 @@ def setting(group: ConditionGroup) -> str:
         return f"{named}, {parameters}; {_data(workload)}; {where}."
     what = "parameters" if group.a_cell.script is None else "trained parameters"
     parameters = f"{count(model.parameters)} {what}" if model else f"{what} unknown (no record yet)"
-    on_device = (
-        f"; {workload.samples_name} on the device" if group.a_cell.loader is Loader.DEVICE else ""
-    )
+    on_device = ""
+    if group.a_cell.loader is Loader.DEVICE:
+        where = "kept in memory" if group.device is Device.CPU else "on the GPU"
+        on_device = f"; {workload.samples_name} {where}"
     script = group.a_cell.script
     version = group.conditions.get(TORCH)
     torch = f"torch {version}" if version is not None else "torch unknown (no record yet)"
@@ -241,11 +242,16 @@ def _data(workload: Workload) -> str:
     if workload.images is None:
         return workload.data
     images = count(workload.images)
-    limited = ", limited" if workload.limit is not None else ""
+    limited = " (data.limit)" if workload.limit is not None else ""
     dataset = DATASETS.get(workload.data)
     if dataset is None:
         return f"{workload.data}, {images} {workload.samples_text} per epoch{limited}"
     return dataset.caption.format(images=images, limited=limited, samples=workload.samples_text)
+
+
+def strategy_word(strategy: Strategy) -> str:
+    """Return a strategy in a sentence: without one it is the plain loop."""
+    return "plain loop" if strategy is Strategy.SINGLE else strategy.value
 
 
 def runs(rows: Iterable[Row]) -> str:

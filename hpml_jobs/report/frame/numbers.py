@@ -81,6 +81,15 @@ def per_second(value: float) -> str:
     return count(round(value)) if value >= 100 else significant(value, 3)
 
 
+def share_text(share: float) -> str:
+    """Return a share in percent for a sentence.
+
+    >>> share_text(0.6562), share_text(0.7)
+    ('65.6 %', '70 %')
+    """
+    return f"{round(100 * share, 1):g} %"
+
+
 def percent(share: float) -> str:
     """Return a share as a number of percent: one decimal, two below 1 %.
 

@@ -303,7 +303,7 @@ def _headline(choice: Choice, group: ReportGroup, summary: Overview) -> Headline
     if not choice.has_rivals:
         return Headline(" ".join(summary.answer))
     if choice.ask is None:
-        return Headline(summary.answer[-1])
+        return Headline(summary.answer[0])
     winner = choice.ask.candidate
     per_work = f"per {captions.work_text(winner.timing.work)}"
     figures = [(f"{words.time(winner)} s", per_work)]
@@ -314,9 +314,9 @@ def _headline(choice: Choice, group: ReportGroup, summary: Overview) -> Headline
         speedup = ratio(choice.speedup(winner))
         is_doubtful = choice.doubts_ratio(winner)
         figures.append((captions.mark(speedup, is_doubtful=is_doubtful), f"speedup over {over}"))
-    efficiency, gap, against = words.efficiency(winner, choice).partition(" ")
+    against = words.efficiency_reference(winner, choice)
     figures += [
-        (efficiency, f"parallel efficiency{gap}{against}"),
+        (words.efficiency_figure(winner, choice), f"parallel efficiency{against}"),
         (cost(winner.gpu_s), f"{captions.cost_unit(choice.device)} {per_work}"),
     ]
     return Headline(f"{words.advice(choice, is_short=True)}.", tuple(figures))

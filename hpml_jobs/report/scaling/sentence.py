@@ -33,47 +33,44 @@ def sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
     """Return the speedup, what is missing and what takes it, and the speedup without that."""
     names = unit(group.device), units(group.device)
     reference = counted(round(row.gpus / gap.ideal), *names)
-    one_run = " (one run)" if gap.runs == 1 else ""
+    one_run = "one run, " if gap.runs == 1 else ""
     text = (
         f"{counted(row.gpus, *names)} are "
         f"{mark(ratio(gap.speedup), is_doubtful=gap.is_doubtful)} times as fast as {reference} at "
-        f"batch {row.batch_per_gpu}{one_run}"
+        f"batch {row.batch_per_gpu} ({one_run}ideal: {gap.ideal:.3g})"
     )
     if gap.speedup > EFFICIENCY_LIMIT * gap.ideal:
-        why = "this needs an explanation; measure both cells again"
-        return f"{text}, of {gap.ideal:.3g} possible: {why}."
+        return f"{text}. This needs an explanation; measure both cells again."
     if gap.speedup >= NEARLY_IDEAL * gap.ideal:
-        return f"{text}, of {gap.ideal:.3g} possible: nothing to explain."
+        return f"{text}: nothing to explain."
     named = _named(gap)
     clauses = list(_clauses(gap, named))
-    ends = [f"of the missing {digits(gap.missing)}, {listed(clauses)}"] if clauses else []
+    ends = [f"Of the missing {digits(gap.missing)}, {listed(clauses)}"] if clauses else []
     if not gap.is_split:
         known_sum = sum(part for cause, part in named.items() if cause in WORDS)
-        which = f"the {'other' if clauses else 'missing'} {digits(gap.missing - known_sum)}"
+        which = f"The {'other' if clauses else 'missing'} {digits(gap.missing - known_sum)}"
         is_lab = group.a_cell.protocol is Protocol.LAB
-        ends.append(f"protocol=full splits {which}" if is_lab else f"{which} is not split")
+        ends.append(f"{which} is not split{'; protocol=full splits it' if is_lab else ''}")
     elif (unexplained := named.get(GapCause.UNEXPLAINED, 0.0)) < 0:
-        ends.append(f"computation, faster than on {reference}, gives {digits(-unexplained)} back")
-    ends += [] if gap.is_decided else ["too few runs to tell which part is largest"]
+        ends.append(f"Computation, faster than on {reference}, gives {digits(-unexplained)} back")
+    ends += [] if gap.is_decided else ["Too few runs to tell which part is largest"]
     if gap.without and gap.without.causes & named.keys():
         ends.append(_would_be(gap, gap.without))
     elif gap.unproven and gap.is_split:
-        ends.append(f"not replayed: {gap.unproven}")
-    return f"{text}, not {gap.ideal:.3g}: {'; '.join(ends)}."
+        ends.append(f"Not replayed: {gap.unproven}")
+    return f"{'. '.join([text, *ends])}."
 
 
 def _would_be(gap: Gap, without: Without) -> str:
-    """Return the speedup without the largest cause, as the measured one and what is gained."""
+    """Return the speedup without the largest cause: as it was measured, or as it was replayed."""
     causes = [cause for cause in GapCause if cause in without.causes]
-    measured, speedup = ratio(gap.speedup), ratio(without.speedup)
-    gained = digits(float(speedup) - float(measured))
     least = "at least " if without.is_least else ""
-    total = f"{least}{measured} + {gained} = {mark(speedup, is_doubtful=gap.doubts_parts)}"
+    speedup = f"{least}{mark(ratio(without.speedup), is_doubtful=gap.doubts_parts)}"
+    how = "Measured" if without.is_measured else "Replayed"
     if len(causes) > 1:
         both = listed([_words(cause, gap) for cause in causes])
-        return f"{both} run side by side, so both must go: it would be {total} without them"
-    how = " (measured)" if without.is_measured else ""
-    return f"{WORDS[causes[0]][1]} it would be {total}{how}"
+        return f"{how} without {both}, which run side by side: {speedup}"
+    return f"{how} {WORDS[causes[0]][1]}: {speedup}"
 
 
 def _words(cause: str, gap: Gap) -> str:
@@ -100,7 +97,7 @@ def _named(gap: Gap) -> dict[str, float]:
 
 def _clauses(gap: Gap, named: Mapping[str, float]) -> Iterator[str]:
     """Yield what takes how much of the ideal speedup."""
-    verb = "takes "
+    verb = "costs "
     for cause, value in named.items():
         text = mark(digits(value), is_doubtful=gap.doubts_parts)
         if cause in WORDS:

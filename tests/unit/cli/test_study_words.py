@@ -55,4 +55,4 @@ def test_collect_compares_with_the_smallest_size(laptop, capsys):
 def test_commands_that_collect_suggests_find_the_study(laptop, capsys):
     StudyBuilder(Path("elsewhere") / "mine").with_record(a_record(a_cell(gpus=1), "101_0.r0", 8.0))
     assert run(["collect", "mine", "--outputs", "elsewhere"]) == 0
-    assert "  hpml-jobs collect mine --outputs elsewhere --all\n" in capsys.readouterr().out
+    assert "  hpml-jobs report mine --outputs elsewhere\n" in capsys.readouterr().out

@@ -95,7 +95,7 @@ def test_remark_is_once_under_its_table(builder, given_checks, affected, home):
     (group,) = builder.collect().groups
     line = (
         "made-up: 2 GPUs, batch 32 (ddp); 4 GPUs, batch 32 (ddp); 4 GPUs, batch 128 (ddp) and 1 "
-        "more, figures of the first: 37 % apart: measure again"
+        "more: 37 % apart (the first). Measure again"
     )
     assert [table.label for table in group.tables if line in table.notes] == [home]
 
@@ -105,7 +105,7 @@ def test_remark_without_its_table_is_with_the_checks(builder, given_checks):
     slug = builder.slug
     given_checks[slug] = (a_result("made-up", tier=Tier.TABLE, affects=(Affected.SPLIT,)),)
     assert builder.table("checks").notes == (
-        "made-up: 2 GPUs, batch 32 (ddp): 37 % apart: measure again",
+        "made-up: 2 GPUs, batch 32 (ddp): 37 % apart. Measure again",
     )
 
 
@@ -117,8 +117,8 @@ def test_remark_of_several_strategies_is_said_once(builder, given_checks):
     (group,) = builder.collect().groups
     lines = [note for table in group.tables for note in table.notes if "made-up" in note]
     assert lines == [
-        "made-up: 2 GPUs, batch 32 (allreduce); 2 GPUs, batch 32 (allreduce_flat), figures of "
-        "the first: 37 % apart: measure again"
+        "made-up: 2 GPUs, batch 32 (allreduce); 2 GPUs, batch 32 (allreduce_flat): 37 % apart (the "
+        "first). Measure again"
     ]
 
 
@@ -135,18 +135,18 @@ def test_each_cause_has_one_line_the_most_serious_first(builder, given_checks):
     table = builder.table("checks")
     many = "and 2 more"
     assert table.notes == (
-        "cannot be used: Table 2 of 4 GPUs, batch 512 (ddp): closure: 37 % apart: measure again",
-        "warning: Table 1 of 1 GPU, batch 32; 2 GPUs, batch 32 (ddp); 2 GPUs, batch 128 (ddp) "
-        f"{many}, figures of the first: short: 0 iterations: measure again",
-        "warning: Table 2 of 1 GPU, batch 32; 2 GPUs, batch 32 (ddp); 2 GPUs, batch 128 (ddp) "
-        f"{many}, figures of the first: split: 37 % apart: measure again",
+        "cannot be used (closure): Table 2 of 4 GPUs, batch 512 (ddp): 37 % apart. Measure again",
+        "warning (short): Table 1 of 1 GPU, batch 32; 2 GPUs, batch 32 (ddp); 2 GPUs, batch 128 "
+        f"(ddp) {many}: 0 iterations (the first). Measure again",
+        "warning (split): Table 2 of 1 GPU, batch 32; 2 GPUs, batch 32 (ddp); 2 GPUs, batch 128 "
+        f"(ddp) {many}: 37 % apart (the first). Measure again",
     )
     assert table.caption[0] == (
         "5 checks passed in 6 cells; 5 warnings without effect on a table: see checks.csv."
     )
     assert builder.collect().groups[0].usability == (
-        "Table 1 can be used with a warning for 5 cells; Table 2 cannot be used for 1 cell, can be "
-        "used with a warning for 4 cells; Table 3 can be used."
+        "Table 1 can be used, but 5 cells have a warning (!); Table 2 cannot be used for 1 cell, "
+        "can be used, but 4 cells have a warning (!); Table 3 can be used."
     )
 
 
@@ -157,8 +157,8 @@ def test_other_fix_is_another_cause(builder, given_checks):
             a_result("made-up", reason=f"bad: {fix}", remedy=fix),
         )
     assert builder.table("checks").notes == (
-        "warning: Table 1 of 2 GPUs, batch 32 (ddp): made-up: bad: do this",
-        "warning: Table 1 of 2 GPUs, batch 128 (ddp): made-up: bad: do that",
+        "warning (made-up): Table 1 of 2 GPUs, batch 32 (ddp): bad. Do this",
+        "warning (made-up): Table 1 of 2 GPUs, batch 128 (ddp): bad. Do that",
     )
 
 
@@ -167,7 +167,7 @@ def test_doubtful_run_of_several_is_counted(builder, given_checks):
         builder.with_record(lab_record(lab_cell(2, 32, repeat=repeat), 20.0))
     given_checks[builder.slug] = (a_result("made-up"),)
     assert builder.table("checks").notes == (
-        "warning: Table 1 of 2 GPUs, batch 32 (ddp) (1 of 3 runs): made-up: 37 % apart: measure "
+        "warning (made-up): Table 1 of 2 GPUs, batch 32 (ddp) (1 of 3 runs): 37 % apart. Measure "
         "again",
     )
 
@@ -220,15 +220,17 @@ def test_collect_shows_which_table_can_be_used(laptop, capsys):
     assert run(["collect", "mine"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "Tables 1 and 3 can be used; Table 2 cannot be used." in out
-    assert "cannot be used: Table 2 of 4 GPUs, batch 32 (ddp): exposed: 0.64" in out
-    assert out.count("exposed: 0.64") == 1
+    assert "cannot be used (exposed): Table 2 of 4 GPUs, batch 32 (ddp): 0.64" in out
+    assert out.count("(exposed)") == 1
 
 
 def test_collect_strict_ignores_warnings(laptop, capsys):
     """Checks decide what is marked; --strict is about cells that did not finish."""
     write_study(change_messages(count=1)(clean_record()), baseline_record())
     assert run(["collect", "mine", "--strict"]) == 0
-    assert "cannot be used: Table 3 of 4 GPUs, batch 32 (ddp): messages" in capsys.readouterr().out
+    assert (
+        "cannot be used (messages): Table 3 of 4 GPUs, batch 32 (ddp): " in capsys.readouterr().out
+    )
 
 
 def test_superlinear_speedup_marks_the_baseline_too(laptop, capsys):
@@ -241,7 +243,7 @@ def test_superlinear_speedup_marks_the_baseline_too(laptop, capsys):
     assert "!5.000" in table1
     line = " ".join(out.split())
     cells = "1 GPU, batch 32; 4 GPUs, batch 32 (ddp)"
-    assert f"Table 1 of {cells}, figures of the first: efficiency:" in line
+    assert f"(efficiency): Table 1 of {cells}: " in line
 
 
 def test_reason_is_figures_and_remedy():

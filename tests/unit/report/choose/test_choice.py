@@ -54,8 +54,9 @@ def test_published_study_asks_for_two_gpus(builder):
     made = chosen(builder.with_published_study())
     assert places(made) == ((2, 512), (4, 512), (1, 512))
     assert made.table.answer.startswith(
-        "Ask for 2 GPUs at batch 512 per GPU (ddp): 15.66 s per epoch, 3,192 images/s, "
-        "efficiency 0.828, 31.3 GPU-seconds per epoch"
+        "Ask for 2 GPUs at batch 512 per GPU (ddp): the most GPUs with an efficiency of 70 % or "
+        "more. It takes 15.66 s per epoch, 3,192 images/s, efficiency 82.8 %, 31.3 GPU-seconds per "
+        "epoch"
     )
     assert made.choice.reference.epoch_s == PUBLISHED_S[1, 512]
     first, second = made.choice.steps
@@ -68,7 +69,7 @@ def test_published_study_asks_for_two_gpus(builder):
         for note in made.table.notes
     )
     assert why_of(made, 4, 512) == "fastest"
-    assert why_of(made, 4, 32) == "efficiency below 0.700"
+    assert why_of(made, 4, 32) == "efficiency below 70 %"
     assert why_of(made, 1, 128) == "fewer GPUs than can be used efficiently"
 
 
@@ -80,7 +81,7 @@ def test_least_efficiency_decides_how_many_gpus(limit, asked, builder):
     assert places(made)[0] == asked
     if asked is None:
         assert made.table.answer == (
-            "No cell can be recommended: the best efficiency is 1.00, below 1.10."
+            "No cell can be recommended: the best efficiency is 100 %, below 110 %."
         )
 
 
@@ -90,7 +91,7 @@ def test_deadline_takes_the_cheapest_in_time(builder):
     assert places(chosen(builder, epochs=90, deadline_min=40))[0] == (1, 512)
     made = chosen(builder, epochs=90, deadline_min=24)
     assert places(made)[0] == (2, 512)
-    assert "; 90 epochs take 23.5 min and cost 0.783 GPU-hours." in made.table.answer
+    assert ". 90 epochs take 23.5 min and cost 0.783 GPU-hours." in made.table.answer
     assert why_of(made, 1, 512) == "cheapest; needs 38.9 of 24 min"
     assert why_of(made, 1, 32) == "needs 72.9 of 24 min"
     assert places(chosen(builder, epochs=90, deadline_min=23))[0] == (4, 512)
@@ -128,8 +129,10 @@ def test_few_runs_compare_medians_and_say_so(builder):
     made = chosen(builder)
     assert places(made)[1] == (2, 128)
     assert not made.choice.fastest.is_decided
-    assert made.table.answer.startswith("Not decided: 2 GPUs at batch 128 per GPU (ddp) or 4 GPUs")
-    assert made.next_cells[0] == "6 runs of each decide (repeats=6)"
+    assert made.table.answer.startswith(
+        "Not decided yet: 2 GPUs at batch 128 per GPU (ddp) or 4 GPUs"
+    )
+    assert "6 runs of each would decide (repeats=6)." in made.table.answer
 
 
 def test_exclusive_cells_are_charged_whole_nodes(builder):
@@ -149,7 +152,7 @@ def test_reference_is_the_smallest_size_where_one_gpu_is_missing(builder):
     made = chosen(builder)
     assert place(made.choice.reference) == (2, 128)
     assert [round(c.efficiency, 3) for c in made.choice.candidates] == [0.8, 1.0]
-    assert any(note.startswith("no single-GPU cell: effic") for note in made.table.notes)
+    assert any(note.startswith("no cell on 1 GPU: effic") for note in made.table.notes)
 
 
 def test_efficiency_says_what_it_is_against(builder):
@@ -157,13 +160,13 @@ def test_efficiency_says_what_it_is_against(builder):
     add_runs(builder, 2, 8.0)
     add_runs(builder, 4, 5.0)
     made = chosen(builder)
-    assert "efficiency 0.800 (against 2 GPUs)," in made.table.answer
+    assert "efficiency 80 % (against 2 GPUs)," in made.table.answer
     assert "effic. (against 2 GPUs)" in [block.head for block in made.table.blocks]
     sheet = made.table.sheet
     row = dict(zip(sheet.columns, sheet.rows[0], strict=True))
     assert (row["reference_gpus"], row["reference_batch"]) == (2, 128)
     add_runs(builder, 1, 15.0, batch=64)
-    assert "efficiency 0.750 (against batch 64)," in chosen(builder).table.answer
+    assert "efficiency 75 % (against batch 64)," in chosen(builder).table.answer
 
 
 def test_failed_baseline_stays_the_reference(builder, given_checks):
@@ -175,17 +178,17 @@ def test_failed_baseline_stays_the_reference(builder, given_checks):
     made = chosen(builder)
     assert place(made.choice.reference) == (1, 128)
     assert made.table.answer.startswith(
-        "Not reliable yet (the single-GPU time is doubtful): ask for 4 GPUs"
+        "Not reliable yet (a check failed for 1 GPU): ask for 4 GPUs"
     )
-    assert "efficiency !0.833," in made.table.answer
-    assert not any("no single-GPU cell" in note for note in made.table.notes)
+    assert "efficiency !83.3 %," in made.table.answer
+    assert not any("no cell on 1 GPU" in note for note in made.table.notes)
 
 
 @pytest.mark.parametrize(
     ("four_s", "clause"),
     [
-        ((2.9, 2.8, 3.0, 2.95), "4 GPUs have 0.688 [0.671, 0.719]: not decided, 39 runs of each"),
-        ((2.8, 2.7, 2.9, 2.85), "4 GPUs have 0.712 [0.694, 0.745]: not decided, 40 runs of each"),
+        ((2.9, 2.8, 3.0, 2.95), "an efficiency of 68.8 % [67.1 %, 71.9 %]: 39 runs of each"),
+        ((2.8, 2.7, 2.9, 2.85), "an efficiency of 71.2 % [69.4 %, 74.5 %]: 40 runs of each"),
         ((2.4, 2.5, 2.4, 2.5), ""),
         ((4.0, 4.1, 4.0, 4.1), ""),
     ],
@@ -195,9 +198,9 @@ def test_efficiency_near_the_limit_is_called_not_decided(four_s, clause, builder
     add_runs(builder, 2, 4.5, 4.6, 4.4, 4.5)
     add_runs(builder, 4, *four_s)
     answer = chosen(builder).table.answer
-    assert ("not decided" in answer) == bool(clause)
+    assert ("Not decided yet" in answer) == bool(clause)
     assert clause in answer
-    assert "not decided" not in chosen(builder, epochs=90, deadline_min=24).table.answer
+    assert "Not decided yet" not in chosen(builder, epochs=90, deadline_min=24).table.answer
 
 
 def test_equal_cells_of_one_size_are_not_called_different(builder):
@@ -302,7 +305,7 @@ def test_processes_are_not_called_gpus(builder):
         add_runs(builder, gpus, epoch_s, device=Device.CPU)
     answer = chosen(builder).table.answer
     assert answer.startswith(
-        "Ask for 2 processes at batch 128 per process (ddp): 4.200 s per epoch"
+        "Ask for 2 processes at batch 128 per process (ddp): the most processes with an efficiency"
     )
     assert answer.endswith("8.40 process-seconds per epoch.")
 

@@ -58,20 +58,21 @@ def test_limit_inside_of_the_interval_is_not_decided(two_s, noise, is_decided, b
     add(builder, 2, two_s, noise=noise)
     made = made_of(builder)
     answer, first = made.table.answer, made.next_cells[0]
-    names = ("2 GPUs at batch 128 per GPU (ddp)", "1 GPU at batch 128 per GPU (single)")
+    names = ("2 GPUs at batch 128 per GPU (ddp)", "1 GPU at batch 128 per GPU")
     asked, other = names if two_s < 8 / 1.4 else names[::-1]
     if is_decided:
         assert answer.startswith(f"Ask for {asked}: ")
-        assert "not decided" not in answer
+        assert "decide" not in answer
         return
-    assert answer.startswith(f"Not decided: {asked} or {other}: the first has ")
-    clause = re.search(r"2 GPUs have (\S+) \[(\S+), (\S+)\]: not decided, (\d+) runs", answer)
+    assert answer.startswith(f"Not decided yet: {asked} or {other}. The first takes ")
+    interval = r"an efficiency of (\S+) % \[(\S+) %, (\S+) %\]: (\d+) runs of each would decide"
+    clause = re.search(interval, answer)
     assert clause
-    assert float(clause[2]) < 0.7 < float(clause[3])
+    assert float(clause[2]) < 70 < float(clause[3])
     runs = int(clause[4])
     assert runs >= 4
     expected = f"hpml-jobs -m gpus=1,2 batch=128 repeats={runs} workload=digits study=hw5"
-    assert first == f"{runs} runs of each decide:\n{expected}"
+    assert first == f"To run them:\n{expected}"
 
 
 def test_cells_of_one_size_within_their_noise_are_both_named(builder):
@@ -80,9 +81,9 @@ def test_cells_of_one_size_within_their_noise_are_both_named(builder):
     add(builder, 2, 4.5, noise=0.10, batch=32)
     made = made_of(builder)
     assert made.table.answer.startswith(
-        "Not decided: 2 GPUs at batch 128 per GPU (ddp) or 2 GPUs at batch 32 per GPU (ddp): "
+        "Not decided yet: 2 GPUs at batch 128 per GPU (ddp) or 2 GPUs at batch 32 per GPU (ddp). "
     )
-    assert "; the first is 1.07 [" in made.table.answer
+    assert ". It is 1.07 [" in made.table.answer
     assert " -m gpus=2 batch=32,128 repeats=" in made.next_cells[0]
     add(builder, 2, 6.5, noise=0.10, batch=64)  # outside of the noise
     assert made_of(builder).table.answer == made.table.answer
@@ -93,7 +94,7 @@ def test_more_noise_asks_for_more_repeats_and_one_study_for_few(builder):
     for noise in (0.05, 0.10, 0.30):
         add(builder, 1, 8.0, noise=noise)
         add(builder, 2, 5.6, noise=noise)
-        runs.append(int(made_of(builder).next_cells[0].partition(" ")[0]))
+        runs.append(int(made_of(builder).next_cells[0].partition("repeats=")[2].split()[0]))
     assert runs == sorted(runs)
     assert runs[-1] <= 20  # what one run says of the distance is not taken to the letter
 
@@ -107,7 +108,7 @@ def test_repeats_decide_by_their_tests_whatever_each_run_scatters(builder):
 def test_few_repeats_are_known_no_better_than_they_scatter(builder):
     add(builder, 1, 8.0, 8.0)
     add(builder, 2, 4.6, 5.6)
-    assert made_of(builder).table.answer.startswith("Not decided: 2 GPUs")
+    assert made_of(builder).table.answer.startswith("Not decided yet: 2 GPUs")
 
 
 def test_equal_cells_by_their_tests_are_named_beside_the_answer(builder):
@@ -115,7 +116,7 @@ def test_equal_cells_by_their_tests_are_named_beside_the_answer(builder):
     add(builder, 2, 4.5, 4.6, 4.4, 4.5)
     add(builder, 2, 4.4, 4.5, 4.3, 4.5, strategy=Strategy.ALLREDUCE)
     assert made_of(builder).table.answer.endswith(
-        "; the runs do not tell it apart from 2 GPUs, batch 128 (allreduce)."
+        ". The runs do not tell it apart from 2 GPUs, batch 128 (allreduce)."
     )
 
 
@@ -124,8 +125,9 @@ def test_submission_with_strategies_is_repeated_as_a_whole(builder):
     add(builder, 2, 5.0, noise=0.10, strategy=Strategy.ALLREDUCE)
     command = "hpml-jobs -m gpus=1,2 batch=128 strategy=allreduce study=hw5"
     (first, *_) = made_of(builder, (command,)).next_cells
-    runs = first.partition(" ")[0]
-    assert first == f"{runs} runs of each decide:\n{command} repeats={runs}"
+    runs = first.partition("repeats=")[2]
+    assert int(runs) > 1
+    assert first == f"To run them:\n{command} repeats={runs}"
 
 
 @pytest.mark.parametrize("level", [Level.WARN, Level.FAIL])
@@ -136,14 +138,14 @@ def test_warning_is_a_mark_and_a_failure_a_headline(level, builder, given_checks
     given_checks[slug] = (CheckResult(check="efficiency", level=level, reason="others"),)
     answer = made_of(builder, epochs=10, min_efficiency=0.8).table.answer
     if level is Level.FAIL:
-        assert answer.startswith("Not reliable yet (the single-GPU time is doubtful): ask for 2")
+        assert answer.startswith("Not reliable yet (a check failed for 1 GPU): ask for 2")
         return
-    assert answer.startswith("Ask for 2 GPUs at batch 128 per GPU (ddp): 4.200 s per epoch")
-    assert "efficiency !0.952" in answer
+    assert answer.startswith("Ask for 2 GPUs at batch 128 per GPU (ddp): the most")
+    assert "efficiency !95.2 %" in answer
     slug = a_cell(gpus=2, batch=128).slug
     given_checks[slug] = (CheckResult(check="disturbed", level=level, reason="others"),)
     answer = made_of(builder, epochs=10, min_efficiency=0.8).table.answer
-    assert "(ddp): !4.200 s per epoch" in answer
+    assert "It takes !4.200 s per epoch" in answer
     assert "10 epochs take !0.700 min and cost !0.0233 GPU-hours" in answer
 
 

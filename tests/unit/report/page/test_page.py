@@ -81,7 +81,7 @@ def test_page_begins_with_the_answer(root):
         "per epoch": "15.66 s",
         "images per second": "3,192",
         "speedup over 1 GPU": "1.66",
-        "parallel efficiency": "0.828",
+        "parallel efficiency": "82.8 %",
         "GPU-seconds per epoch": "31.3",
     }
 

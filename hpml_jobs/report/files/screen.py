@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from hpml_jobs.report.frame.table import Block, Table
 from hpml_jobs.report.lab.tables import StrategyTables
 from hpml_jobs.report.overview import SpeedupBars, main_strategy, overview, speedup_bars
 from hpml_jobs.report.report import Report, ReportGroup
+from hpml_jobs.report.scaling.strong import strong_table
 
 _STYLES = {DASH: "dim", OOM: "bold red"}
 
@@ -273,7 +275,7 @@ class _Part(NamedTuple):
     group: int | None = None
 
 
-ALWAYS, TRUST, TABLE, ANSWER, LATER_TRUST, LATER_TABLE, BARS, OTHER_TABLE = range(8)
+ALWAYS, TRUST, TABLE, MORE, ANSWER, LATER_TRUST, LATER_TABLE, BARS, OTHER_TABLE = range(9)
 """The ranks of parts: those of the first group come before the answers of the others."""
 
 
@@ -337,7 +339,8 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
         if report.several:
             show_title(group, out, several=True)
         _show_lines(summary.answer[:1], out, "bold")
-        _show_lines(summary.answer[1:], out)
+
+    def show_measured(out: Console) -> None:
         _show_lines(summary.deciding, out)
         out.print()
         _show_lines(summary.measured, out, "dim")
@@ -355,12 +358,19 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
     number = group.number
     is_first = group is report.groups[0]
     trust, main_table = (TRUST, TABLE) if is_first else (LATER_TRUST, LATER_TABLE)
-    yield _Part(ALWAYS if is_first else ANSWER, show_answer, number)
+    answer = ALWAYS if is_first else ANSWER
+    yield _Part(answer, show_answer, number)
+    for sentence in summary.answer[1:]:
+        yield _Part(MORE, partial(_show_lines, [sentence]), number)
+    yield _Part(answer, show_measured, number)
     if any(result.record for result in group.source.cells):
         if bars:
             yield _Part(BARS, lambda out: _show_bars(bars, out), number)
         of_iterations = [table for table in group.full if table.label == "iterations"]
-        if main:
+        strong = strong_table(group.source)
+        if strong:
+            yield _Part(main_table, _table_printer(group, strong), number)
+        elif main:
             yield from _first_tables(group, main, main_table)
         elif group.q1 and not of_iterations:
             yield _Part(main_table, _table_printer(group, group.q1), number)

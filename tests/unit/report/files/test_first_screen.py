@@ -17,6 +17,7 @@ from hpml_jobs.report.files.csv_tables import sheets
 from hpml_jobs.report.files.markdown import document
 from hpml_jobs.report.files.screen import BAR_WIDTH, LINES, show_first
 from hpml_jobs.report.overview import overview, speedup_bars
+from hpml_jobs.report.scaling.strong import strong_table
 from hpml_jobs.study.files import encode, write_whole
 from tests.unit.builders import RESNET, lab_cell, lab_record, texts_by_label
 from tests.unit.check_cases import change_scheduling, wait_for_cpu
@@ -243,3 +244,35 @@ def test_dead_cells_of_older_code_are_one_line(fixed_later, outcome, fields, bui
     with_numbers = [bool(group.source.timed) for group in report.first_screen.groups]
     assert with_numbers == ([True] if is_replaced else [True, False])
     assert "ValueError" in document(report)
+
+
+def test_strong_scaling_study_shows_its_own_table(builder):
+    """No batch per GPU has two sizes: Table 1 would be times and dashes."""
+    for gpus, epoch_s in ((1, 100.0), (2, 58.1), (4, 38.0)):
+        builder.with_record(lab_record(lab_cell(gpus, 32 // gpus), epoch_s))
+    report = builder.collect()
+    table = strong_table(report.groups[0].source)
+    assert [line.texts for line in table.lines] == [
+        ("32", "100.0", "1.00", "100 %"),
+        ("32", "58.10", "1.72", "86.1 %"),
+        ("32", "38.00", "2.63", "65.8 %"),
+    ]
+    lines = screen(report, 80)
+    assert "Strong scaling: time and speedup" in lines
+    assert not any(line.startswith("Table 1") for line in lines)
+
+
+def test_study_with_a_speedup_in_table_1_has_no_other_table(builder):
+    builder.with_published_study()
+    assert strong_table(builder.collect().groups[0].source) is None
+
+
+def test_smallest_size_is_asked_for_because_more_is_inefficient(builder):
+    builder.with_record(lab_record(lab_cell(1, 32), 40.0))
+    builder.with_record(lab_record(lab_cell(2, 32), 36.0))
+    report = builder.collect()
+    ask, gap = overview(report, report.groups[0]).answer
+    assert ask.startswith(
+        "Ask for 1 GPU at batch 32 per GPU: more GPUs have an efficiency below 70 %."
+    )
+    assert gap.startswith("2 GPUs are 1.11 times as fast")

@@ -1,12 +1,15 @@
-"""Processes of a machine: when they started, in time since boot, and whether they still run."""
+"""Processes of a machine: when they started, whether they run, and the CPU time they all use."""
 
 import os
 import socket
 import time
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from hpml_jobs.core.value import Value
+
+PROC = Path("/proc")
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def since_boot_s() -> float | None:
@@ -20,7 +23,7 @@ def started_at(pid: int) -> float | None:
     ticks, now_s = started_ticks(pid), since_boot_s()
     if ticks is None or now_s is None:
         return None
-    return time.time() - now_s + ticks / os.sysconf("SC_CLK_TCK")
+    return time.time() - now_s + ticks * TICK_S
 
 
 def started_ticks(pid: int | str = "self") -> int | None:
@@ -69,4 +72,37 @@ def boot_id() -> str | None:
 def process_started_s() -> float | None:
     """Return the start of this process in seconds since boot, to 10 ms; None without /proc."""
     ticks = started_ticks()
-    return None if ticks is None else ticks / os.sysconf("SC_CLK_TCK")
+    return None if ticks is None else ticks * TICK_S
+
+
+class UnreadableError(Exception):
+    """The system does not report a value; the message says why."""
+
+
+class CpuTimes(NamedTuple):
+    """CPU-seconds of some CPUs: of all processes, and taken by a hypervisor."""
+
+    busy_s: float
+    stolen_s: float
+
+
+def busy_times() -> CpuTimes:
+    """Return the CPU time on the CPUs of this process's affinity mask: user, nice and system.
+
+    Interrupts are left out: those of the cell's own network traffic are not foreign.
+
+    Raises:
+        UnreadableError: /proc/stat does not have these CPUs, as in some containers.
+    """
+    cpus = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+    busy = stolen = 0
+    for line in (PROC / "stat").read_text().splitlines():
+        name, *fields = line.split()
+        if name in cpus:
+            cpus.remove(name)
+            ticks = [int(field) for field in fields]
+            busy += ticks[0] + ticks[1] + ticks[2]
+            stolen += ticks[7]
+    if cpus:
+        raise UnreadableError(f"/proc/stat has no line {min(cpus)}")
+    return CpuTimes(busy * TICK_S, stolen * TICK_S)

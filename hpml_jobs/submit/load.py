@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from hpml_jobs.core.cpu_times import PROC, TICK_S, UnreadableError, busy_times
 from hpml_jobs.core.disturbance import FOREIGN_LIMIT, WITHHELD_LIMIT
+from hpml_jobs.core.process_times import PROC, TICK_S, UnreadableError, busy_times
 from hpml_jobs.core.text import counted
 
 WINDOW_S = 1.0

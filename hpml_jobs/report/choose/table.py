@@ -27,8 +27,8 @@ from hpml_jobs.report.frame.numbers import (
     cost,
     per_second,
     percent,
-    ratio,
     seconds,
+    share_text,
     three_digits,
 )
 from hpml_jobs.report.frame.table import Table
@@ -73,7 +73,7 @@ class ChoiceLine(NamedTuple):
     units_per_s: Annotated[Number, Shown("{unit}/s", per_second)]
     unit: str
     samples_per_s: Number
-    efficiency: Annotated[float, Shown("effic.{against}", ratio, doubt="doubtful_ratio")]
+    efficiency: Annotated[float, Shown("effic.{against}", share_text, doubt="doubtful_ratio")]
     reference_gpus: int
     reference_batch: int
     charged_gpu_s: Annotated[float, Shown("{seconds}", cost, "{cost}")]

@@ -19,7 +19,7 @@ from hpml_jobs.report.frame.table import Block, Table
 from hpml_jobs.report.lab.tables import StrategyTables
 from hpml_jobs.report.overview import SpeedupBars, main_strategy, overview, speedup_bars
 from hpml_jobs.report.report import Report, ReportGroup
-from hpml_jobs.report.scaling.strong import strong_table
+from hpml_jobs.report.scaling.table import strong_table
 
 _STYLES = {DASH: "dim", OOM: "bold red"}
 

@@ -1,7 +1,7 @@
 """The table of time, throughput and scaling: weak, and strong where the grid has pairs."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, Self
 
 from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.place import Place
@@ -16,7 +16,7 @@ from hpml_jobs.report.frame.builder import (
     left_out,
     line_table,
 )
-from hpml_jobs.report.frame.numbers import per_second, ratio, seconds
+from hpml_jobs.report.frame.numbers import count, per_second, ratio, seconds, share_text
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.pairs import Pair, pairs
@@ -136,8 +136,8 @@ class ScalingLine(NamedTuple):
     unit: str
     images_per_s: Number
     speedup: Annotated[Number, Shown("speedup", ratio, "{against}", doubt="is_doubtful")]
-    efficiency: Annotated[Number, Shown("effic.", ratio, "{against}", doubt="is_doubtful")]
-    weak_efficiency: Annotated[Number, Shown("weak", ratio, "{against}", doubt="is_doubtful")]
+    efficiency: Annotated[Number, Shown("effic.", share_text, "{against}", doubt="is_doubtful")]
+    weak_efficiency: Annotated[Number, Shown("weak", share_text, "{against}", doubt="is_doubtful")]
     cost_per_compute: Annotated[Number, Shown("cost/t", ratio, "{against}", doubt="is_doubtful")]
     reference_gpus: int | None
     work_samples: int | None
@@ -146,7 +146,7 @@ class ScalingLine(NamedTuple):
         Number, Shown("speedup", ratio, "{against_global}", doubt="doubts_strong")
     ]
     strong_efficiency: Annotated[
-        Number, Shown("effic.", ratio, "{against_global}", doubt="doubts_strong")
+        Number, Shown("effic.", share_text, "{against_global}", doubt="doubts_strong")
     ]
     karp_flatt: Annotated[
         Number, Shown("Karp-Flatt", ratio, "{against_global}", doubt="doubts_strong")
@@ -236,3 +236,47 @@ def _no_fractions(group: ConditionGroup, shown_pairs: Iterable[Pair]) -> Iterato
             yield f"{label} at global batch {pair.global_batch}: {text}"
     if without_single:
         yield NO_SINGLE.format(unit=unit)
+
+
+STRONG_CAPTION = (
+    "The same global batch on more {units}. Time: seconds of one epoch, the longest of all ranks. "
+    "Speedup: against the smallest size. Efficiency: speedup / ideal."
+)
+
+
+class StrongLine(NamedTuple):
+    """A size of a global batch; its speedup and efficiency are 1 for the smallest one."""
+
+    global_batch: Annotated[int, Shown("global batch", count)]
+    time_s: Annotated[float, Shown("Time(s)", seconds)]
+    speedup: Annotated[float, Shown("Speedup", ratio)]
+    efficiency: Annotated[float, Shown("efficiency", share_text)]
+
+    @classmethod
+    def of_reference(cls, pair: Pair) -> Self:
+        """Return the line of the smallest size."""
+        return cls(pair.global_batch, pair.reference_s, 1.0, 1.0)
+
+    @classmethod
+    def of(cls, pair: Pair) -> Self:
+        """Return the line of a larger size."""
+        return cls(pair.global_batch, pair.parallel_s, pair.speedup, pair.efficiency)
+
+
+def strong_table(group: ConditionGroup) -> Table | None:
+    """Return times and speedups by global batch; None where Table 1 has a speedup, or none is."""
+    if any(row.speedup is not None and row.reference != row.setup for row in group.timed):
+        return None
+    lines = {}
+    for pair in pairs(group):
+        lines[pair.reference.place] = (pair.reference, StrongLine.of_reference(pair))
+        lines[pair.parallel.place] = (pair.parallel, StrongLine.of(pair))
+    if not lines:
+        return None
+    caption = (
+        STRONG_CAPTION.format(units=captions.units(group.device)),
+        captions.runs(group.timed),
+    )
+    text = TableText("strong", "Strong scaling: time and speedup", "", caption)
+    ordered = sorted(lines.values(), key=lambda item: (item[1].global_batch, item[0].gpus))
+    return line_table(group, text, ordered, columns_of(StrongLine))

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, TypeVar
 
-from hpml_jobs.core.cpu_times import PROC, TICK_S, CpuTimes, UnreadableError, busy_times
 from hpml_jobs.core.measurements import Scheduling
+from hpml_jobs.core.process_times import PROC, TICK_S, CpuTimes, UnreadableError, busy_times
 from hpml_jobs.worker.fork_safety import start_loader_worker
 
 NANOSECONDS = 1e9

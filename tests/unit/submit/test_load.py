@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpml_jobs.core import cpu_times
+from hpml_jobs.core import process_times
 from hpml_jobs.submit.load import Load, Program, measured_load, wait_until_quiet
 
 BUSY = Load(cpus=2, used=1.7, withheld=0.0, program=Program("python", "alice", 0.9))
@@ -56,7 +56,7 @@ def test_load_of_this_machine_can_be_read():
 
 
 def test_nothing_is_said_where_the_load_cannot_be_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(cpu_times, "PROC", tmp_path)
+    monkeypatch.setattr(process_times, "PROC", tmp_path)
     lines = []
     wait_until_quiet(0, lines.append, lambda: measured_load(0.0))
     assert lines == []

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hpml_jobs.core import cpu_times
-from hpml_jobs.core.cpu_times import UnreadableError
+from hpml_jobs.core import process_times
+from hpml_jobs.core.process_times import UnreadableError
 from hpml_jobs.worker.instruments import scheduling
 from hpml_jobs.worker.instruments.scheduling import SchedulingReader
 
@@ -122,7 +122,7 @@ def _work(number, waits, done, end):
 
 
 def test_system_without_accounts_gives_none_with_reason(tmp_path, monkeypatch):
-    for module in (scheduling, cpu_times):
+    for module in (scheduling, process_times):
         monkeypatch.setattr(module, "PROC", tmp_path)
     reader = SchedulingReader(0)
     account = reader.since(reader.read())

@@ -11,7 +11,7 @@ from hpml_jobs.extras.course.times import epoch_by_batch, speedups
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.proposal import proposal
 from hpml_jobs.report.choose.rules import Wish, choose
-from hpml_jobs.report.frame.numbers import gb_per_s, ratio, seconds
+from hpml_jobs.report.frame.numbers import gb_per_s, ratio, seconds, share_text
 from hpml_jobs.report.overview import overview
 from hpml_jobs.report.page.contents import answer_items
 from tests.unit.builders import a_cell, a_record
@@ -49,7 +49,7 @@ def test_sentences_of_times_and_ratios_are_marked(report):
     assert asked.row is four
     for text in (answer, paragraph, speedups(source).text):
         assert is_marked(time_s, text), text
-    assert is_marked(ratio(asked.efficiency), answer)
+    assert is_marked(share_text(asked.efficiency), answer)
     assert is_marked(ratio(40.11 / 11.55 / 4), paragraph)
     assert is_marked(speedup, speedups(source).text)
     assert is_marked(seconds(38.22 * 0.98), epoch_by_batch(source).text)

@@ -17,7 +17,7 @@ from hpml_jobs.report.files.csv_tables import sheets
 from hpml_jobs.report.files.markdown import document
 from hpml_jobs.report.files.screen import BAR_WIDTH, LINES, show_first
 from hpml_jobs.report.overview import overview, speedup_bars
-from hpml_jobs.report.scaling.strong import strong_table
+from hpml_jobs.report.scaling.table import strong_table
 from hpml_jobs.study.files import encode, write_whole
 from tests.unit.builders import RESNET, lab_cell, lab_record, texts_by_label
 from tests.unit.check_cases import change_scheduling, wait_for_cpu

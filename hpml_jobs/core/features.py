@@ -76,7 +76,8 @@ class Feature(NamedTuple):
     """What a folder of `extras/` adds.
 
     `commands` may replace one of the kernel, to add an option. `replaced` are commands of earlier
-    versions, with what to type instead. `cell_parts` are by their key.
+    versions, with what to type instead. `cell_parts` are by their key. `api` are names that Python
+    programs import from `hpml_jobs`, with their entries.
 
     Of a report: `result` is made once of every group, from its context. `tables` are made of the
     context with the result, `sheets` of the group, `tables_of_all` of all groups. `pictures` are
@@ -87,6 +88,7 @@ class Feature(NamedTuple):
     commands: Mapping[str, Command] = {}
     cell_parts: Mapping[str, CellPart] = {}
     replaced: Mapping[str, str] = {}
+    api: Mapping[str, str] = {}
     result: str = ""
     tables: Mapping[str, Part] = {}
     sheets: Mapping[str, Part] = {}
@@ -107,6 +109,12 @@ def features() -> Mapping[str, Feature]:
 def cell_parts() -> Mapping[str, CellPart]:
     """Return the parts of cells that extras own, by their key."""
     return merged(feature.cell_parts for feature in features().values())
+
+
+@cache
+def api() -> Mapping[str, str]:
+    """Return the entries of the names that extras add to the package."""
+    return merged(feature.api for feature in features().values())
 
 
 def cell_part(key: str) -> CellPart:

@@ -13,7 +13,6 @@ import pytest
 
 from hpml_jobs.core.formulas import coverage_of_range
 from hpml_jobs.core.statistics import interval
-from hpml_jobs.results.decision import smallest_difference
 
 BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "decisions.py"
 _spec = importlib.util.spec_from_file_location("decisions", BENCHMARK)
@@ -78,15 +77,6 @@ def test_true_difference_of_10_percent_is_found_at_6_runs(simulations):
     rate = decisions.decision_rate(6, 0.05, 0.1, simulations)
     assert rate >= 0.78 - band(0.78, simulations)
     assert decisions.decision_rate(6, 0.02, 0.05, simulations) >= 0.9
-
-
-@pytest.mark.parametrize("simulations", SIMULATIONS)
-def test_smallest_difference_is_shown_in_80_percent(simulations):
-    for number in (4, 6, 12):
-        for noise in (0.005, 0.03):
-            gap = smallest_difference(number, number, noise)
-            rate = decisions.decision_rate(number, noise, gap, simulations)
-            assert rate == pytest.approx(0.8, abs=0.03 + band(0.8, simulations)), (number, noise)
 
 
 def test_three_runs_never_decide():

@@ -33,6 +33,7 @@ from hpml_jobs.cli.options import (
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.errors import HpmlError, InterruptError, UsageError
+from hpml_jobs.core.features import load, runner
 from hpml_jobs.core.text import PROGRAM, counted, with_command
 from hpml_jobs.slurm.commands import has_sbatch
 from hpml_jobs.slurm.jobs import array_ids
@@ -200,9 +201,7 @@ def deliver(
             print_note(*selection.notes)
             is_local = selection.plan.cluster.launcher is Launcher.LOCAL
             if selection.plan.cluster.hosts and selection.send:
-                from hpml_jobs.submit.hosts import check_hosts
-
-                check_hosts(selection.plan.cluster, study.root)
+                load(runner("cluster.hosts").check)(selection.plan.cluster, study.root)
             if not is_local:
                 requests = make_requests(selection.plan, selection.send)
                 check_submission(selection, requests)

@@ -72,11 +72,23 @@ class CellPart(NamedTuple):
     record_fault: str
 
 
+class Runner(NamedTuple):
+    """What runs cells on the machines that a key of a cluster names: the entries of its functions.
+
+    `check` refuses machines that cannot run cells of a study; `run` runs a cell on so many of them,
+    and returns its exit code.
+    """
+
+    check: str
+    run: str
+
+
 class Feature(NamedTuple):
     """What a folder of `extras/` adds.
 
     `commands` may replace one of the kernel, to add an option. `replaced` are commands of earlier
-    versions, with what to type instead. `cell_parts` are by their key.
+    versions, with what to type instead. `cell_parts` and `runners` are by their key. `api` has the
+    names that Python programs import from `hpml_jobs`, with their entries.
 
     Of a report: `result` is made once of every group, from its context. `tables` are made of the
     context with the result, `sheets` of the group, `tables_of_all` of all groups. `pictures` are
@@ -86,7 +98,9 @@ class Feature(NamedTuple):
 
     commands: Mapping[str, Command] = {}
     cell_parts: Mapping[str, CellPart] = {}
+    runners: Mapping[str, Runner] = {}
     replaced: Mapping[str, str] = {}
+    api: Mapping[str, str] = {}
     result: str = ""
     tables: Mapping[str, Part] = {}
     sheets: Mapping[str, Part] = {}
@@ -109,15 +123,34 @@ def cell_parts() -> Mapping[str, CellPart]:
     return merged(feature.cell_parts for feature in features().values())
 
 
+@cache
+def api() -> Mapping[str, str]:
+    """Return the entries of the names that extras add to the package."""
+    return merged(feature.api for feature in features().values())
+
+
 def cell_part(key: str) -> CellPart:
     """Return the part of a key.
 
     Raises:
         HpmlError: its extra is not here.
     """
-    if key not in cell_parts():
+    return _of_extra(cell_parts(), key)
+
+
+def runner(key: str) -> Runner:
+    """Return what runs cells on the machines of a key.
+
+    Raises:
+        HpmlError: its extra is not here.
+    """
+    return _of_extra(merged(feature.runners for feature in features().values()), key)
+
+
+def _of_extra(parts: Mapping[str, T], key: str) -> T:
+    if key not in parts:
         raise HpmlError(f"{key}: this hpml_jobs has no extra for it: install the whole hpml_jobs")
-    return cell_parts()[key]
+    return parts[key]
 
 
 def load(entry: str) -> Any:

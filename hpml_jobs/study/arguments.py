@@ -1,4 +1,4 @@
-"""The arguments of a script without the secrets in them, and the options that cannot be judged."""
+"""The arguments of a script without the secrets in them."""
 
 import re
 import shlex
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 
 from hpml_jobs.core.script import REMOVED
-from hpml_jobs.study.secret_forms import FORMS, LEAST_LENGTH, NUMBER, SWITCH, may_be_secret
+from hpml_jobs.study.secret_forms import FORMS, LEAST_LENGTH, NUMBER, SWITCH
 
 _ARGUMENTS = re.compile(r"[+~]{0,2}args=")
 
@@ -37,12 +37,6 @@ _PAIR = re.compile(
 )
 """`key=value` and `"key": "value"` within a word."""
 
-_SEVERAL_TURNS = re.compile(r"(?i)(?![/.~]).*(?:[a-z]\W*\d.*[a-z]|\d\W*[a-z].*\d)")
-"""Letters and digits in turns, as in a secret, unlike `resnet50` and paths."""
-
-_LOGIN = re.compile(r"[\w.@-]+:[^/\s]{4,}")
-"""`user:password`, perhaps."""
-
 _PLAIN = re.compile(r"[\w@%+=:,./{}\[\]-]+")
 """A word that needs no quotes; placeholders are read by us, not by a shell."""
 
@@ -72,7 +66,7 @@ class PublicArguments:
 
     def text(self, arguments: str) -> str:
         """Return arguments without secrets, as they were typed if there is none."""
-        words = _words(arguments)
+        words = words_of(arguments)
         public = [self.known(w) for w in _replaced(words, lambda s: self._marks.get(s, REMOVED))]
         return arguments if public == words else " ".join(map(_quoted, public))
 
@@ -108,38 +102,7 @@ def arguments_in(command: str) -> list[str]:
     return [word[key.end() :] for word, key in keys if key]
 
 
-def unjudged_options(arguments: str) -> list[str]:
-    """Return the options of a script whose values may be secrets, and words without an option.
-
-    Nothing before them and nothing in their form says what they are.
-
-    >>> unjudged_options("--model resnet50 --user ada:hunter2x --run=a1b2c3d4 0123ab4d --key x1y")
-    ['--user', '--run', '0123…']
-    """
-    words = _words(PublicArguments([arguments]).text(arguments))
-    options = []
-    for before, word in zip(["", *words], words, strict=False):
-        name, is_pair, value = word.partition("=")
-        if not (is_pair and value.strip("=") and re.fullmatch(r"[\w.+~-]+", name)):
-            name, value = "", word
-        if value.startswith("-") or REMOVED[:-1] in value or not _is_unjudged(value):
-            continue
-        if name:
-            options.append(name)
-        elif before.startswith("-") and "=" not in before:
-            options.append(before)
-        else:
-            options.append(f"{word[:4]}…")
-    return list(dict.fromkeys(options))
-
-
-def _is_unjudged(value: str) -> bool:
-    if _LOGIN.fullmatch(value):
-        return True
-    return may_be_secret(value) and _SEVERAL_TURNS.match(value) is not None
-
-
-def _words(arguments: str) -> list[str]:
+def words_of(arguments: str) -> list[str]:
     """Return the words of arguments; where quotes are not closed, what blanks separate."""
     try:
         return shlex.split(arguments)
@@ -158,7 +121,7 @@ def _secrets_of(arguments: str) -> list[str]:
         secrets.append(secret)
         return REMOVED
 
-    _replaced(_words(arguments), noted)
+    _replaced(words_of(arguments), noted)
     return secrets
 
 

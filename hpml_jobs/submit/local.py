@@ -1,4 +1,4 @@
-"""Cells run here or on hosts of ssh: one by one, in fresh processes, with the same records."""
+"""Cells run here or on named hosts: one by one, in fresh processes, with the same records."""
 
 import functools
 import os
@@ -9,13 +9,13 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 
+from hpml_jobs.core.features import load, runner
 from hpml_jobs.core.processes import die_with_parent
 from hpml_jobs.job.workers import JOB_VARIABLE
 from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.study.attempt import Progress
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine, copies_of
-from hpml_jobs.submit.hosts import run_on_hosts
 from hpml_jobs.submit.job_requests import in_rounds, ladder_requests
 from hpml_jobs.submit.selection import Selection
 from hpml_jobs.submit.send import write_cells
@@ -69,7 +69,8 @@ def run_all(
         report = functools.partial(on_progress, index, folder)
         try:
             if cluster.hosts:
-                code = run_on_hosts(cluster, planned.cell.nodes, job, folder, report)
+                run = load(runner("cluster.hosts").run)
+                code = run(cluster, planned.cell.nodes, job, folder, report)
             else:
                 code = _run(folder, job, report)
         except KeyboardInterrupt:  # what was measured before counts

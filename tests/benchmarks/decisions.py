@@ -19,7 +19,7 @@ from hpml_jobs.core.statistics import interval, ratio_interval
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Wish, choose
 from hpml_jobs.results.cells import CellResult
-from hpml_jobs.results.decision import Decision, compare, compare_all, smallest_difference
+from hpml_jobs.results.decision import Decision, compare, compare_all
 from hpml_jobs.results.groups import ConditionGroup
 
 BOOTSTRAPS_PER_DECISION = 8
@@ -290,6 +290,8 @@ def _families(strategies: int, simulations: int) -> tuple[object, ...]:
 
 
 def _smallest(number: int, noise: float, simulations: int) -> tuple[object, ...]:
+    from hpml_jobs.extras.compare.power import smallest_difference  # noqa: PLC0415 - an extra
+
     gap = smallest_difference(number, number, noise)
     assert gap is not None
     rate = decision_rate(number, noise, gap, simulations)

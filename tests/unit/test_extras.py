@@ -97,6 +97,9 @@ def test_kernel_plans_without_extras(tmp_path):
     done = run_in(copy, "-m", "hpml_jobs", *words.split(), "quantize.calibration=5")
     assert done.stderr.startswith("hpml-jobs: unknown key quantize.calibration")
     assert done.returncode == 2
+    words = "gpus=2 batch=32 hosts=a,b device=cpu workload=digits try_batch=false"
+    done = run_in(copy, "-m", "hpml_jobs", *words.split(), folder=tmp_path)
+    assert done.stderr.startswith("hpml-jobs: cluster.hosts: this hpml_jobs has no extra for it")
     done = run_in(copy, "-m", "hpml_jobs", "--help")
     assert "predict" not in done.stdout
     assert "in and out" not in done.stdout
@@ -119,8 +122,9 @@ def entries_of(feature: Feature) -> list[str]:
         *feature.tables_of_all.values(),
         *feature.pictures.values(),
     ]
-    single = [feature.result, feature.lines, *feature.sections.values()]
-    of_cells = [entry for part in feature.cell_parts.values() for entry in part if ":" in entry]
+    single = [feature.result, feature.lines, *feature.sections.values(), *feature.api.values()]
+    groups = [*feature.cell_parts.values(), *feature.runners.values()]
+    of_cells = [entry for group in groups for entry in group if ":" in entry]
     return [*(part.entry for part in parts), *filter(None, single), *of_cells]
 
 

@@ -21,6 +21,7 @@ from hpml_jobs.core.conditions import (
 from hpml_jobs.core.place import Place, setup_order
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.value import Value
+from hpml_jobs.extras.compare.power import smallest_difference
 from hpml_jobs.extras.compare.reference import (
     CLOCKS,
     Reference,
@@ -35,7 +36,6 @@ from hpml_jobs.results.decision import (
     Ratio,
     compare,
     scatter,
-    smallest_difference,
 )
 from hpml_jobs.results.groups import differing
 

@@ -11,6 +11,7 @@ import msgspec
 from hpml_jobs.core.statistics import Interval
 from hpml_jobs.core.text import counted, percent_text
 from hpml_jobs.extras.compare import words
+from hpml_jobs.extras.compare.power import runs_to_show, smallest_difference
 from hpml_jobs.extras.compare.reference import ReferenceCell, ReferenceGroup
 from hpml_jobs.extras.compare.rules import (
     PARTS,
@@ -24,13 +25,7 @@ from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of,
 from hpml_jobs.report.frame.captions import cell_label, cell_words
 from hpml_jobs.report.frame.numbers import percent, seconds
 from hpml_jobs.report.frame.table import Table
-from hpml_jobs.results.decision import (
-    LEAST_RUNS,
-    MOST_RUNS,
-    Decision,
-    runs_to_show,
-    smallest_difference,
-)
+from hpml_jobs.results.decision import LEAST_RUNS, MOST_RUNS, Decision
 
 SPLIT = "Compute and exposed communication: instrumented epoch. Stall: timed epoch."
 

@@ -20,7 +20,7 @@ from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.text import PROGRAM, counted, nearest, with_command
-from hpml_jobs.study.arguments import unjudged_options
+from hpml_jobs.extras.exchange.unjudged import unjudged_options
 from hpml_jobs.study.files import read_bytes, reading
 from hpml_jobs.study.selection import check_name
 from hpml_jobs.study.study import Study

@@ -82,10 +82,10 @@ def _profile() -> "tuple[Profile, str]":
     """Return the profile of this machine, and its sources; warn of commands without an answer."""
     from hpml_jobs.core.paths import login_name
     from hpml_jobs.extras.setup.profile import local_profile, slurm_profile
+    from hpml_jobs.extras.setup.site import read_site
     from hpml_jobs.plan.config_folders import ConfigFolders
     from hpml_jobs.plan.machine import detect_cluster, local_gpus
     from hpml_jobs.slurm.commands import has_sbatch
-    from hpml_jobs.slurm.site import read_site
 
     cluster, why = detect_cluster(ConfigFolders(None).cluster_names())
     reason = why.partition(": ")[0]

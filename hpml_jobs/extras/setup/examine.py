@@ -9,6 +9,7 @@ from hpml_jobs.core.answers import Finding, Severity, ok, problem, warning
 from hpml_jobs.core.built_in import DATASETS
 from hpml_jobs.core.cluster import Cluster, Launcher, Rule
 from hpml_jobs.core.errors import HpmlError, UsageError
+from hpml_jobs.core.features import load, runner
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.text import PROGRAM, with_command
 from hpml_jobs.extras.setup import controller, node_job
@@ -29,7 +30,6 @@ from hpml_jobs.submit.before_queue import (
     mount_of,
     mounts,
 )
-from hpml_jobs.submit.hosts import check_hosts
 from hpml_jobs.submit.job_requests import lacks_partition, make_requests
 
 Notify = Callable[[str], None]
@@ -157,7 +157,7 @@ def _check_hosts(cluster: Cluster, hosts: Sequence[str], folder: Path) -> Findin
     """Check that the machines of cluster=ssh can run cells of studies in the folder."""
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     try:
-        check_hosts(cluster, existing)
+        load(runner("cluster.hosts").check)(cluster, existing)
     except HpmlError as error:
         return problem("hosts", str(error))
     return ok("hosts", f"{', '.join(hosts)} answer, share {existing} and reach each other")

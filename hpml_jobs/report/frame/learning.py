@@ -207,19 +207,3 @@ def mean_text(mean: Mean, words: Callable[[float], str]) -> str:
     if mean.deviation is None:
         return words(mean.mean)
     return f"{words(mean.mean)} ± {words(mean.deviation)}"
-
-
-def compare_means(first: Mean, second: Mean) -> str:
-    """Return in words whether two means differ by more than their deviations together.
-
-    >>> compare_means(Mean(0.60, 0.01), Mean(0.65, 0.02))
-    'more than the deviations'
-    >>> compare_means(Mean(0.60, 0.01), Mean(0.62, 0.02))
-    'within the deviations'
-    >>> compare_means(Mean(0.60, None), Mean(0.65, 0.02))
-    'single seed, not comparable'
-    """
-    if first.deviation is None or second.deviation is None:
-        return "single seed, not comparable"
-    beyond = abs(first.mean - second.mean) > first.deviation + second.deviation
-    return "more than the deviations" if beyond else "within the deviations"

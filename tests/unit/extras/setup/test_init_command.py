@@ -4,8 +4,8 @@ import pytest
 import yaml
 
 from hpml_jobs.cli.main import run
+from hpml_jobs.extras.setup import site
 from hpml_jobs.plan.user_config import user_defaults
-from hpml_jobs.slurm import site
 
 PARTITIONS = """\
 main*|up|1:00:00|2|48|190000|gpu:rtx8000:4(S:0-1)|rtx8000,ib

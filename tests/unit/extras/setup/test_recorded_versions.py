@@ -15,6 +15,8 @@ from hpml_jobs.extras.setup.controller import (
     parse_qos,
     parse_states,
 )
+from hpml_jobs.extras.setup.site import PARTITIONS_FORMAT, parse_partitions
+from hpml_jobs.slurm.accounts import ASSOCIATION_FIELDS, parse_associations
 from hpml_jobs.slurm.commands import hosts_of_job, neighbour_jobs
 from hpml_jobs.slurm.jobs import (
     SACCT_FIELDS,
@@ -26,12 +28,6 @@ from hpml_jobs.slurm.jobs import (
 )
 from hpml_jobs.slurm.nodes import SINFO_FORMAT, parse_limits, parse_sinfo, parse_time_limits
 from hpml_jobs.slurm.pending import YOU, why_pending
-from hpml_jobs.slurm.site import (
-    ASSOCIATION_FIELDS,
-    PARTITIONS_FORMAT,
-    parse_associations,
-    parse_partitions,
-)
 from hpml_jobs.status import query
 from hpml_jobs.submit import before_queue, send
 

@@ -3,6 +3,7 @@
 import json
 
 import pandas as pd
+import pytest
 
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Strategy, SyncBuffers
@@ -71,6 +72,7 @@ def test_strategies_are_compared_within_one_treatment(builder):
     assert compared == [("allreduce", "warmup 2", "ddp")]
 
 
+@pytest.mark.whole
 def test_csv_tables_and_json_name_the_treatment(builder):
     add_batch_512_cells(builder)
     write_tables(builder.collect(), builder.study.report)

@@ -1,6 +1,6 @@
 """The part of a host of `cluster=ssh`: its answers before the first cell, and its node of a cell.
 
-`python -m hpml_jobs.job.host answer MARKER PORT` and `... run JOB NODE HOSTS CELL_FOLDER`.
+`python -m hpml_jobs.extras.hosts.host answer MARKER PORT` and `... run JOB NODE HOSTS CELL_FOLDER`.
 """
 
 import fcntl
@@ -85,7 +85,7 @@ def _facts(marker: Path, port: int) -> HostFacts:
 
 
 def _print(text: bytes) -> None:
-    print(text.decode(), flush=True)
+    print(text.decode(), flush=True)  # noqa: T201 - what the submitting machine reads
 
 
 def _connection_fault(address: tuple[str, int]) -> str:

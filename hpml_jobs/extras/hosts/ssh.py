@@ -26,7 +26,7 @@ from hpml_jobs.core.processes import die_with_parent
 from hpml_jobs.core.record import Attempt
 from hpml_jobs.core.text import printable
 from hpml_jobs.core.value import decode_json
-from hpml_jobs.job.host import BEAT_S, HostFacts
+from hpml_jobs.extras.hosts.host import BEAT_S, HostFacts
 from hpml_jobs.job.workers import RENDEZVOUS_PORTS
 from hpml_jobs.study.attempt import AttemptEnd, Progress, utc_now
 from hpml_jobs.study.cell_folder import CellFolder
@@ -104,12 +104,14 @@ class _Tail(threading.Thread):
 
 
 def _start(cluster: Cluster, host: str, words: tuple[str, ...], output: int) -> Any:
-    """Start `hpml_jobs.job.host` on a host; it ends with its standard input.
+    """Start `hpml_jobs.extras.hosts.host` on a host; it ends with its standard input.
 
     Raises:
         HpmlError: there is no ssh here.
     """
-    command = shlex.join([cluster.python or sys.executable, "-m", "hpml_jobs.job.host", *words])
+    command = shlex.join(
+        [cluster.python or sys.executable, "-m", "hpml_jobs.extras.hosts.host", *words]
+    )
     options = [word for key, value in _OPTIONS.items() for word in ("-o", f"{key}={value}")]
     try:
         return subprocess.Popen(

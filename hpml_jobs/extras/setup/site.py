@@ -1,11 +1,11 @@
 """A site as SLURM describes it: partitions with their GPUs, the user's accounts, and defaults."""
 
 import itertools
-import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from hpml_jobs.slurm.commands import ASK_TIMEOUT_S, CommandAnswer, ask_slurm, limits
+from hpml_jobs.slurm.accounts import ACCOUNT, Association, ask_associations, parse_associations
+from hpml_jobs.slurm.commands import CommandAnswer, ask_slurm, limits
 from hpml_jobs.slurm.jobs import parse_duration_s
 from hpml_jobs.slurm.nodes import parse_gpus, parse_size
 
@@ -16,12 +16,6 @@ SITE_TIMEOUT_S = 5.0
 """How long each command may take; the user waits for all of them."""
 
 PARTITIONS_FORMAT = "%P|%a|%l|%D|%c|%m|%G|%f"
-
-LIMITS = ("MaxJobs", "MaxSubmit", "GrpTRES", "MaxTRES")
-ASSOCIATION_FIELDS = ",".join(("Cluster", "Account", "QOS", "DefaultQOS", *LIMITS))
-
-_NAME = re.compile(r"\w[\w.+-]*", re.ASCII)
-"""An account."""
 
 
 class NodeKind(NamedTuple):
@@ -48,15 +42,6 @@ class Partition(NamedTuple):
     def has_gpus(self) -> bool:
         """Whether any of its nodes has a GPU."""
         return any(kind.gpus for kind in self.kinds)
-
-
-class Association(NamedTuple):
-    """An account that the user may charge, the QOS that jobs of it may have, and its limits."""
-
-    account: str
-    qos: tuple[str, ...] = ()
-    default_qos: str = ""
-    limits: Mapping[str, str] = {}  # of those in LIMITS what is set, as SLURM prints it
 
 
 class Site(NamedTuple):
@@ -106,7 +91,7 @@ def read_site(user: str) -> Site:
         config,
         partitions,
         associations,
-        account if default.code == 0 and _NAME.fullmatch(account) else "",
+        account if default.code == 0 and ACCOUNT.fullmatch(account) else "",
         tuple(complaints),
         source,
     )
@@ -151,39 +136,4 @@ def parse_accounts(text: str) -> tuple[Association, ...]:
     """
     words = [line.split()[0] for line in text.splitlines() if line.strip()]
     rows = itertools.dropwhile(lambda word: not word.startswith("--"), words)
-    return tuple(Association(word) for word in rows if _NAME.fullmatch(word))
-
-
-def ask_associations(user: str, timeout_s: float = ASK_TIMEOUT_S) -> CommandAnswer:
-    """Ask sacctmgr for the accounts of a user, for `parse_associations`."""
-    what = ("show", "associations", f"user={user}", f"format={ASSOCIATION_FIELDS}")
-    return ask_slurm("sacctmgr", "-n", "-P", *what, timeout_s=timeout_s)
-
-
-def parse_associations(text: str, cluster: str) -> tuple[Association, ...]:
-    """Parse the answer of `ask_associations`; each account of this cluster once.
-
-    Of an account with several partitions, the first one that sets a limit gives it.
-
-    >>> (lab,) = parse_associations("rig|lab|normal,long|normal|8|100||\\nold|x||||||\\n", "rig")
-    >>> lab.qos, lab.default_qos, lab.limits
-    (('normal', 'long'), 'normal', {'MaxJobs': '8', 'MaxSubmit': '100'})
-    """
-    rows = [line.strip().split("|") for line in text.splitlines()]
-    clusters = (cluster.lower(), "")
-    accounts: dict[str, Association] = {}
-    for row in rows:
-        if len(row) != 4 + len(LIMITS) or row[0].lower() not in clusters:
-            continue
-        _, account, qos, default_qos, *values = row
-        if _NAME.fullmatch(account):
-            earlier = accounts.get(account, Association(account))
-            every = dict.fromkeys((*earlier.qos, *filter(None, qos.split(","))))
-            are_set = {name: text for name, text in zip(LIMITS, values, strict=True) if text}
-            accounts[account] = Association(
-                account,
-                tuple(every),
-                earlier.default_qos or default_qos,
-                are_set | dict(earlier.limits),
-            )
-    return tuple(accounts.values())
+    return tuple(Association(word) for word in rows if ACCOUNT.fullmatch(word))

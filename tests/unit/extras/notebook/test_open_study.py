@@ -14,7 +14,7 @@ from tests.unit.builders import RESNET, a_cell, a_record, lab_cell, lab_record
 from tests.unit.report.training.test_curves import write_curves
 from tests.unit.study_builder import StudyBuilder
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture

@@ -18,16 +18,19 @@ from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.core.text import counted
+from hpml_jobs.extras.notebook import frames
+from hpml_jobs.plan.user_config import user_outputs
+from hpml_jobs.report.choose.rules import MIN_EFFICIENCY, Wish
+from hpml_jobs.report.choose.table import choices
+from hpml_jobs.report.report import Report, ReportOptions, make_report
+from hpml_jobs.results.cells import cell_results
+from hpml_jobs.status.states import study_status
 from hpml_jobs.study.selection import find, matching
 from hpml_jobs.study.snapshot import RecordCache
 from hpml_jobs.study.study import Study
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from hpml_jobs.report.report import Report
-
-__all__ = ["OpenStudy", "open_study"]
 
 
 def open_study(
@@ -51,12 +54,7 @@ def open_study(
     word = None if study is None else str(study)
     if isinstance(study, PathLike) and "/" not in str(study):
         word = f"./{study}"
-    if outputs is None:
-        from hpml_jobs.plan.user_config import user_outputs
-
-        folder = user_outputs()
-    else:
-        folder = Path(outputs).expanduser()
+    folder = user_outputs() if outputs is None else Path(outputs)
     if word and "/" in word and not (Path(word).expanduser() / "cells").is_dir():
         raise HpmlError(f"no study in {word}: it has no folder cells/")
     return OpenStudy(find(folder.expanduser(), word), Baseline(baseline))
@@ -66,7 +64,7 @@ class OpenStudy:
     """A study as it was when it was opened; `refresh()` reads it again.
 
     Every DataFrame is the caller's own: it may be changed. Columns have their units in their names
-    and are explained in docs/share.md; a number that is not known is NaN.
+    and are explained in docs/notebook.md; a number that is not known is NaN.
     """
 
     def __init__(self, study: Study, baseline: Baseline = Baseline.SINGLE) -> None:
@@ -91,8 +89,6 @@ class OpenStudy:
         Records that did not change are not decoded again. If the manifest cannot be read, a warning
         says so: jobs that only it names are missing.
         """
-        from hpml_jobs.status.states import study_status
-
         self._status = study_status(self._study, cache=self._cache)
         for name in ("_report", "_sheets"):
             self.__dict__.pop(name, None)
@@ -114,8 +110,6 @@ class OpenStudy:
 
     def tables(self) -> "pd.DataFrame":
         """Return the tables of the report: label, title, number of rows."""
-        from hpml_jobs.report.files import frames
-
         return frames.titles(self._report, self._sheets)
 
     def table(self, label: str) -> "pd.DataFrame":
@@ -127,8 +121,6 @@ class OpenStudy:
         Raises:
             HpmlError: the study has no such table.
         """
-        from hpml_jobs.report.files import frames
-
         return frames.table(self._sheets, label)
 
     def iterations(self, cell: str) -> "pd.DataFrame":
@@ -141,9 +133,6 @@ class OpenStudy:
         Raises:
             HpmlError: no cell matches, none has numbers, or one has no valid iterations.npz.
         """
-        from hpml_jobs.report.files import frames
-        from hpml_jobs.results.cells import cell_results
-
         states = {state.slug: state for state in self._status.states}
         results = cell_results(self._status.snapshots, states)
         return frames.iterations(matching(results, cell, self.name))
@@ -155,8 +144,6 @@ class OpenStudy:
         queued_s and elapsed_s are seconds of the cell's job, done is the finished share of the
         training, left_s the extrapolated rest.
         """
-        from hpml_jobs.report.files import frames
-
         return frames.states(self._status.states)
 
     def choose(
@@ -177,10 +164,6 @@ class OpenStudy:
             HpmlError: a number is not above zero, a limit is given without epochs, or no cell has
                 numbers.
         """
-        from hpml_jobs.report.choose.rules import MIN_EFFICIENCY, Wish
-        from hpml_jobs.report.choose.table import choices
-        from hpml_jobs.report.files import frames
-
         wish = Wish(
             min_efficiency=MIN_EFFICIENCY if min_efficiency is None else min_efficiency,
             epochs=epochs,
@@ -197,12 +180,7 @@ class OpenStudy:
         return frames.choice(self._report, (of_group.document for of_group in of_groups))
 
     @cached_property
-    def _report(self) -> "Report":
-        from hpml_jobs.report.report import (
-            ReportOptions,
-            make_report,
-        )
-
+    def _report(self) -> Report:
         study = self._study
         options = ReportOptions(
             study.last_cluster(), study.commands(), self._baseline, not study.is_unpacked
@@ -211,8 +189,6 @@ class OpenStudy:
 
     @cached_property
     def _sheets(self) -> "dict[str, pd.DataFrame]":
-        from hpml_jobs.report.files import frames
-
         return frames.sheets(self._report)
 
     def __repr__(self) -> str:

@@ -7,8 +7,8 @@ import pytest
 from hpml_jobs import __version__
 from hpml_jobs.core.cluster import Cluster, Launcher
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.submit import hosts
-from hpml_jobs.submit.hosts import check_hosts
+from hpml_jobs.extras.hosts import ssh
+from hpml_jobs.extras.hosts.ssh import check_hosts
 
 FACTS = (
     f'{{"hpml_jobs":"{__version__}","torch":"2","python":"3","machine":"m","marker":"","port":%s}}'
@@ -26,9 +26,9 @@ def check(tmp_path, monkeypatch):
     def run(before, *, answers=True, printed=b""):
         (tmp_path / "printed").write_bytes(printed)
         last = 'eval "${@: -1}"' if answers else "exit 3"
-        ssh = tmp_path / "bin/ssh"
-        ssh.write_text(f"#!/bin/bash\nF={tmp_path}/printed\n{before}\n{last}\n")
-        ssh.chmod(0o755)
+        program = tmp_path / "bin/ssh"
+        program.write_text(f"#!/bin/bash\nF={tmp_path}/printed\n{before}\n{last}\n")
+        program.chmod(0o755)
         cluster = Cluster(
             name="ssh", launcher=Launcher.LOCAL, hosts=("localhost",), python=sys.executable
         )
@@ -79,7 +79,7 @@ def test_what_is_no_answer_is_one_line(check, printed):
     ["yes '{'", "yes", "yes >&2", "cat /dev/zero", "exec sleep 60", "exec >&-; exec sleep 60"],
 )
 def test_endless_output_and_silence_end(check, endless, monkeypatch):
-    monkeypatch.setattr(hosts, "ANSWER_S", 0.5)
+    monkeypatch.setattr(ssh, "ANSWER_S", 0.5)
     with pytest.raises(HpmlError, match=r"localhost: no answer within 0\.5 s or 10000 lines"):
         check(f"exec {endless}" if endless.startswith(("yes", "cat")) else endless)
 

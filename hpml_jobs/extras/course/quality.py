@@ -3,6 +3,7 @@
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.extras.course.words import (
     cells,
+    compare_means,
     doubt,
     main_rows,
     unanswered,
@@ -11,7 +12,7 @@ from hpml_jobs.extras.course.words import (
 )
 from hpml_jobs.report.frame import learning
 from hpml_jobs.report.frame.captions import cell_words, shown, unit, units
-from hpml_jobs.report.frame.learning import compare_means, mean_text
+from hpml_jobs.report.frame.learning import mean_text
 from hpml_jobs.report.frame.numbers import accuracy, loss
 from hpml_jobs.report.page.formats import Answer
 from hpml_jobs.results.groups import ConditionGroup

@@ -7,6 +7,7 @@ from hpml_jobs.core.check_result import Affected, Level
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import counted
 from hpml_jobs.report.frame.captions import cell_words
+from hpml_jobs.report.frame.learning import Mean
 from hpml_jobs.report.page.formats import Answer
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
@@ -52,3 +53,19 @@ def main_rows(group: ConditionGroup) -> list[Row]:
     has_ddp = any(row.strategy is Strategy.DDP for row in parallel)
     main = Strategy.DDP if has_ddp else parallel[0].strategy
     return [row for row in parallel if row.strategy is main]
+
+
+def compare_means(first: Mean, second: Mean) -> str:
+    """Return in words whether two means differ by more than their deviations together.
+
+    >>> compare_means(Mean(0.60, 0.01), Mean(0.65, 0.02))
+    'more than the deviations'
+    >>> compare_means(Mean(0.60, 0.01), Mean(0.62, 0.02))
+    'within the deviations'
+    >>> compare_means(Mean(0.60, None), Mean(0.65, 0.02))
+    'single seed, not comparable'
+    """
+    if first.deviation is None or second.deviation is None:
+        return "single seed, not comparable"
+    beyond = abs(first.mean - second.mean) > first.deviation + second.deviation
+    return "more than the deviations" if beyond else "within the deviations"

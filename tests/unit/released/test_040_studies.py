@@ -209,6 +209,7 @@ def without_prose(value):
     return "" if isinstance(value, str) and " " in value else value
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", NAMES)
 def test_collect_writes_the_same_numbers(desk, name, capsys):
     assert run(["collect", name]) == 0, capsys.readouterr().err

@@ -307,13 +307,13 @@ def test_named_folder_keeps_tables_of_its_owner(builder, tmp_path, write, name):
     assert [(path.name, path.read_bytes()) for path in folder.iterdir()] == [(name, b"mine")]
 
 
-@pytest.mark.parametrize("name", ["loss.png", "phases.svg", "report.html", "report.md"])
+@pytest.mark.parametrize("name", ["bandwidth.png", "phases.svg", "report.html", "report.md"])
 def test_named_folder_keeps_pictures_of_its_owner(builder, tmp_path, name):
     builder.with_published_study()
     folder = tmp_path / "to"
     write_tables(builder.collect(), folder)
     (folder / name).write_bytes(b"mine")
-    if name != "loss.png":  # of this study there is no such picture
+    if name != "bandwidth.png":  # of this study there is no such picture
         with pytest.raises(UsageError, match=f"{name} would be written over"):
             write_all(builder.collect(), folder)
     else:

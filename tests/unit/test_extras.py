@@ -119,7 +119,7 @@ def entries_of(feature: Feature) -> list[str]:
         *feature.tables_of_all.values(),
         *feature.pictures.values(),
     ]
-    single = [feature.result, feature.lines]
+    single = [feature.result, feature.answer, feature.lines]
     single += [*feature.sections.values(), *feature.csv_files.values()]
     of_cells = [entry for part in feature.cell_parts.values() for entry in part if ":" in entry]
     return [*(part.entry for part in parts), *filter(None, single), *of_cells]

@@ -269,6 +269,7 @@ def test_cells_with_own_code_are_new(words, cells, desk, request, capsys):
     assert kept(desk / "outputs") == before
 
 
+@pytest.mark.whole
 @pytest.mark.usefixtures("desk")
 def test_proposal_names_machine_and_check_that_a_record_has(capsys):
     run(["choose", "slurm-040", "epochs=90", "runs=5", "--preliminary"])

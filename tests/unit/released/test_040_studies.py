@@ -19,8 +19,21 @@ STUDIES = ROOT / "tests" / "data" / "studies-0.4.0"
 EXPECTED = ROOT / "tests" / "data" / "expected-0.4.0"
 NAMES = ("import-040", "learning-040", "local-040", "slurm-040")
 SLUGS: dict[str, Any] = json.loads((EXPECTED / "slugs.json").read_text())
+
+
+def marks_of(words):
+    """The marks of a command line: of those of extras, that it needs them."""
+    is_of_extra = words.startswith("import ") or "quantize." in words
+    return [pytest.mark.whole] if is_of_extra else []
+
+
 COMMANDS = [
-    pytest.param(command["words"], command["cells"], id=f"{name}-{number}")
+    pytest.param(
+        command["words"],
+        command["cells"],
+        id=f"{name}-{number}",
+        marks=marks_of(command["words"]),
+    )
     for name in NAMES
     for number, command in enumerate(SLUGS[name]["finished"])
 ]

@@ -101,12 +101,14 @@ def test_equal_strategies_have_5_percent_false_alarms(simulations):
         assert rate <= 0.05 + band(0.05, simulations), strategies
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("simulations", [100, pytest.param(1_000, marks=pytest.mark.long)])
 def test_scatter_hardly_ever_fails_the_efficiency(simulations):
     """Judged by run, 79 % of these studies had a cell that failed."""
     assert decisions.false_failures(0.97, 0.05, 6, 4, simulations) < 0.02
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("simulations", [60, pytest.param(1_000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("efficiency", [0.68, 0.72])
 def test_wrong_size_is_hardly_ever_unmarked(efficiency, simulations):

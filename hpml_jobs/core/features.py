@@ -92,8 +92,9 @@ class Feature(NamedTuple):
 
     Of a report: `result` is made once of every group, from its context. `tables` are made of the
     context with the result, `sheets` of the group, `tables_of_all` of all groups. `pictures` are
-    drawn of the report. Of each group of a report, `lines` are those below the pictures of a page,
-    and `sections`, by the name of a link to them, are the title and the items of one of its own.
+    drawn of the report, `csv_files` are texts of the report or None, by name. Of each group of a
+    report, `answer` are the items below the answer of a page, `lines` those below its pictures, and
+    `sections`, by the name of a link to them, are the title and the items of one of its own.
     """
 
     commands: Mapping[str, Command] = {}
@@ -106,6 +107,8 @@ class Feature(NamedTuple):
     sheets: Mapping[str, Part] = {}
     tables_of_all: Mapping[str, Part] = {}
     pictures: Mapping[str, Part] = {}
+    csv_files: Mapping[str, str] = {}
+    answer: str = ""
     lines: str = ""
     sections: Mapping[str, str] = {}
 

@@ -6,7 +6,6 @@
     tables.json             unrounded numbers, units in their names; notes and missing cells
     q1.csv, table1.csv, …   the lab's tables as sheets: a column per batch and quantity, unrounded
     scaling.csv, …          a full table each, unrounded, units in the names, all groups in one
-    curves.csv              loss, seconds and learning rate of every iteration of every run
     cells.csv               one row per cell, those without numbers too: raw values and facts
     report.html, report.md  the page (docs/tables.md)
     speedup.png, .svg, …    its pictures (docs/tables.md)
@@ -42,8 +41,9 @@ _EARLIER_PICTURES = (
 )
 """Files of reports up to version 0.9.0: a new report in their folder removes them."""
 
-SHEET_FILES = tuple(
-    f"{name}.csv" for name in (*LABELS, *SHEETS, *TOGETHER, "curves", *_EARLIER_SHEETS)
+SHEET_FILES = (
+    *(f"{label}.csv" for label in (*LABELS, *SHEETS, *TOGETHER, *_EARLIER_SHEETS)),
+    *csv_tables.ADDED,
 )
 """The names of the tables' files that not every report has."""
 
@@ -82,13 +82,11 @@ def write_all(report: Report, folder: Path) -> list[Path]:
 
 
 def _tables(report: Report) -> Contents:
-    curves = csv_tables.curves_csv(report)
     return {
         "tables.md": markdown.document(report),
         "tables.tex": latex.document(report),
         TABLES: json_tables.document(report),
         **csv_tables.sheets(report),
-        **({"curves.csv": curves} if curves else {}),
     }
 
 

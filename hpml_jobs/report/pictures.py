@@ -19,7 +19,6 @@ from hpml_jobs.report.frame.picture import Picture, files_of
 from hpml_jobs.report.report import Report
 from hpml_jobs.report.scaling.gap_table import waterfall
 from hpml_jobs.report.scaling.picture import speedup
-from hpml_jobs.report.training.lines import loss
 from hpml_jobs.results.groups import ConditionGroup
 
 
@@ -49,15 +48,14 @@ KERNEL: dict[str, Callable[[Report], Picture | None]] = {
     "pareto": _pareto,
     "phases": _of_groups(phases_picture),
     "bandwidth": _of_groups(bandwidth),
-    "loss": _of_groups(loss),
 }
 """The pictures of the kernel, in the order of reading."""
 
 PLOTS = with_added(KERNEL, merged(feature.pictures for feature in features().values()))
 """The pictures by name, in the order of reading; a picture without data is None."""
 
-TRAINING = tuple(PLOTS)[tuple(PLOTS).index("loss") :]
-"""The pictures of training, which are below those of scaling on a page."""
+TRAINING = tuple(PLOTS)[tuple(PLOTS).index("bandwidth") + 1 :]
+"""The pictures of training, all of features: on a page they are below those of scaling."""
 
 
 def pictures(report: Report) -> dict[str, Picture]:

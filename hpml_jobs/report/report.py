@@ -22,6 +22,7 @@ from hpml_jobs.report.communication.table import communication
 from hpml_jobs.report.frame import captions, references
 from hpml_jobs.report.frame.builder import GroupContext
 from hpml_jobs.report.frame.table import Sheet, Table
+from hpml_jobs.report.iterations import iterations
 from hpml_jobs.report.lab.tables import StrategyTables, q1, strategy_tables
 from hpml_jobs.report.memory import largest, training_paths
 from hpml_jobs.report.repeats.compared import between
@@ -29,8 +30,6 @@ from hpml_jobs.report.repeats.table import measured, repeats
 from hpml_jobs.report.scaling.gap import Gap, gaps
 from hpml_jobs.report.scaling.gap_table import gap_table
 from hpml_jobs.report.scaling.table import scaling
-from hpml_jobs.report.training.curves import curve_ends, iterations
-from hpml_jobs.report.training.quality import evaluation, table4
 from hpml_jobs.results.cells import CellResult, public_study
 from hpml_jobs.results.groups import ConditionGroup, differing
 from hpml_jobs.study.snapshot import CellState, FolderSnapshot
@@ -285,8 +284,6 @@ FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
     "largest": largest,
     "repeats": repeats,
     "paths": training_paths,
-    "table4": table4,
-    "evaluation": evaluation,
     "communication": communication,
     "phases": phases,
     CHECKS: warnings.checks,
@@ -304,7 +301,6 @@ _SHEETS: dict[str, Callable[[ConditionGroup], Sheet | None]] = {
     "messages": messages,
     "microbenchmark": points,
     "profiler": profiler,
-    "curve-ends": curve_ends,
 }
 """The sheets of the kernel."""
 

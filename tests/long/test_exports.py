@@ -14,8 +14,8 @@ import pytest
 
 from tests.conftest import Program
 from tests.unit.builders import a_cell, a_record, lab_cell, lab_record
-from tests.unit.report.training.test_curves import write_curves
 from tests.unit.study_builder import StudyBuilder
+from tests.unit.training_runs import write_curves
 
 ROOT = Path(__file__).parents[2]
 

@@ -122,7 +122,8 @@ def entries_of(feature: Feature) -> list[str]:
         *feature.tables_of_all.values(),
         *feature.pictures.values(),
     ]
-    single = [feature.result, feature.lines, *feature.sections.values(), *feature.api.values()]
+    single = [feature.result, feature.answer, feature.lines, *feature.sections.values()]
+    single += [*feature.csv_files.values(), *feature.api.values()]
     groups = [*feature.cell_parts.values(), *feature.runners.values()]
     of_cells = [entry for group in groups for entry in group if ":" in entry]
     return [*(part.entry for part in parts), *filter(None, single), *of_cells]

@@ -89,8 +89,6 @@ def write_handin(report: Report, folder: Path) -> list[Path]:
 def files(report: Report) -> dict[str, str]:
     """Return the files by name; secrets, accounts and home folders are taken out of them."""
     sheets = csv_tables.sheets(report)
-    if curves := csv_tables.curves_csv(report):
-        sheets["curves.csv"] = curves
     script, about = _script(report)
     commands = "\n".join(report.commands) or "# no submission is recorded"
     readme = _filled("README.md", study=report.study, commands=commands, script=about)

@@ -9,8 +9,15 @@ from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.place import place_of
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
-from hpml_jobs.extras.course.words import cells, compare_means, doubt, unanswered, unusable, usable
-from hpml_jobs.report.frame import learning
+from hpml_jobs.extras.course.words import (
+    cells,
+    compare_means,
+    doubt,
+    unanswered,
+    unusable,
+    usable,
+)
+from hpml_jobs.report.frame import curves, learning
 from hpml_jobs.report.frame.builder import (
     GroupContext,
     Number,
@@ -26,7 +33,6 @@ from hpml_jobs.report.frame.learning import Mean, mean_text
 from hpml_jobs.report.frame.numbers import accuracy, loss, significant
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.page.formats import Answer
-from hpml_jobs.report.training import curves
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 

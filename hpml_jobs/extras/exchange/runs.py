@@ -13,9 +13,9 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import unix_time
 from hpml_jobs.core.value import Value
 from hpml_jobs.report.files.csv_tables import flat
+from hpml_jobs.report.frame import curves
 from hpml_jobs.report.key_numbers import key_numbers
 from hpml_jobs.report.report import Report, ReportGroup
-from hpml_jobs.report.training import curves
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.rows import Row
 from hpml_jobs.study.selection import submitted_at

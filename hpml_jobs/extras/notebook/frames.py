@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.files import csv_tables
+from hpml_jobs.report.frame import curves
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.report import Report
-from hpml_jobs.report.training import curves
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.figures import NAMES
 from hpml_jobs.study.snapshot import CellState

@@ -1,12 +1,9 @@
-"""CSV files for pandas and spreadsheets: a file per table, cells.csv with every cell, curves.csv.
+"""CSV files for pandas and spreadsheets: a file per table, cells.csv with every cell.
 
 Numbers are unrounded. A missing number is empty; cells.csv has the reason.
 """
 
-import csv
-import io
 from collections.abc import Iterator, Mapping, Sequence
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,14 +11,12 @@ import msgspec
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.check_result import CheckResult, worst_level
+from hpml_jobs.core.features import features, load, merged
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
-from hpml_jobs.report.frame import learning
 from hpml_jobs.report.frame.captions import row_label
 from hpml_jobs.report.lab.selection import LabLine
 from hpml_jobs.report.report import Report
-from hpml_jobs.report.training import curves
-from hpml_jobs.report.training.curves import Curve, NoCurveError
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.figures import figures_of, gpu_figures
 from hpml_jobs.results.rows import Row
@@ -31,6 +26,9 @@ if TYPE_CHECKING:
 
 CELLS = "cells"
 """The sheet of all cells."""
+
+ADDED = merged(feature.csv_files for feature in features().values())
+"""The entries of CSV files of features, by name."""
 
 _PLACE = ["group", "strategy", "row", "gpus", "nodes", "treatment"]
 _SHEETS = {
@@ -60,13 +58,20 @@ def frames(report: Report) -> "dict[str, pd.DataFrame]":
 
 
 def sheets(report: Report) -> dict[str, str]:
-    """Return the CSV files by name, one per sheet; cells.csv without the columns that are empty."""
+    """Return the CSV files by name, one per sheet, then those that features add.
+
+    cells.csv is without the columns that are empty.
+    """
     frame_of = frames(report)
     frame_of[CELLS] = frame_of[CELLS].dropna(axis="columns", how="all")
-    return {
+    texts = {
         f"{label}.csv": frame.map(no_formula).to_csv(index=False, lineterminator="\n")
         for label, frame in frame_of.items()
     }
+    for name, entry in ADDED.items():
+        if text := load(entry)(report):
+            texts[name] = text
+    return texts
 
 
 def no_formula(value: Any) -> Any:
@@ -256,50 +261,3 @@ def _in_one(field: Any) -> Any:
     if isinstance(field, dict):
         return " ".join(f"{name}={value}" for name, value in field.items())
     return " ".join(map(str, field)) if isinstance(field, list | tuple) else field
-
-
-ROWS = 200_000
-"""The approximate maximum of rows; `every` is k if each k-th iteration is listed."""
-
-_HEAD = (
-    *("group", "strategy", "treatment", "gpus", "nodes", "batch", "seed", "repeat"),
-    *("epoch", "role", "iteration", "loss", "step_s", "lr", "every"),
-)
-
-
-def curves_csv(report: Report, max_rows: int = ROWS) -> str | None:
-    """Return curves.csv of all runs with curves, 7 digits per value; None if no run has any."""
-    runs = [
-        (g.number, result)
-        for g in report.groups
-        for result in g.source.cells
-        if curves.has_curve(result)
-    ]
-    iterations = sum(_iterations(result) for _, result in runs)
-    step = max(1, ceil(iterations / max_rows))
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(_HEAD)
-    empty = text.tell()
-    for group, result in runs:
-        try:
-            curve = curves.read(result)
-        except NoCurveError:  # reported in the notes of the table of curves
-            continue
-        if result.cell is not None:
-            table.writerows((group, *row, step) for row in _rows(result.cell, curve, step))
-    return text.getvalue() if text.tell() > empty else None
-
-
-def _iterations(result: CellResult) -> int:
-    ranks = result.record.ranks if result.record else ()
-    return sum(epoch.iterations for epoch in learning.training(ranks[0])) if ranks else 0
-
-
-def _rows(cell: Cell, curve: Curve, step: int) -> Iterator[tuple[object, ...]]:
-    place = (cell.strategy.value, cell.treatment, cell.gpus, cell.nodes, cell.batch, cell.seed)
-    for number, (epoch, start) in enumerate(zip(curve.epochs, curve.starts, strict=True), start=1):
-        first = -start % step
-        for at in range(start + first, start + epoch.iterations, step):
-            values = (f"{array[at]:.7g}" for array in (curve.loss, curve.step_s, curve.lr))
-            yield (*place, cell.repeat, number, epoch.role, at + 1, *values)

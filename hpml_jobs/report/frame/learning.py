@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from hpml_jobs.core.measurements import Epoch, EvaluationShare
+from hpml_jobs.core.measurements import Epoch
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
 from hpml_jobs.report.frame.builder import Shown
@@ -120,49 +120,6 @@ def test_accuracy(record: Record) -> float | None:
     """Return the accuracy on the whole test set after the last epoch: the mean over ranks."""
     accuracies = [rank.test_accuracy for rank in record.ranks if rank.test_accuracy is not None]
     return fmean(accuracies) if accuracies else None
-
-
-def test_loss(record: Record) -> float | None:
-    """Return the loss on the whole test set after the last epoch, where there is no accuracy."""
-    return None if test_accuracy(record) is not None else record.test_loss
-
-
-def bits_per_byte(record: Record) -> float | None:
-    """Return the loss on the held-out text in bits per byte; None without text."""
-    return record.bits_per_byte(record.test_loss)
-
-
-def was_evaluated(record: Record) -> bool:
-    """Return whether the run was tested after its epochs of training."""
-    return any(epoch.share for rank in record.ranks for epoch in training(rank))
-
-
-def evaluated(number: int) -> OfRun:
-    """Return the accuracy after an epoch (from 0), over all ranks' shares of the test set."""
-    return _over_shares(number, lambda share: share.correct)
-
-
-def evaluated_bits_per_byte(number: int) -> OfRun:
-    """Return the loss after an epoch (from 0) in bits per byte, over all ranks' shares."""
-    loss = _over_shares(number, lambda share: share.loss_sum)
-    return lambda record: record.bits_per_byte(loss(record))
-
-
-def _over_shares(number: int, total: Callable[[EvaluationShare], float | None]) -> OfRun:
-    def value(record: Record) -> float | None:
-        shares = [
-            epochs_of_rank[number].share
-            for rank in record.ranks
-            if (epochs_of_rank := training(rank))[number:]
-        ]
-        totals = [(total(share), share.samples) for share in shares if share]
-        tested_shares = [(of_share, tested) for of_share, tested in totals if of_share is not None]
-        samples = sum(tested for _, tested in tested_shares)
-        if not samples:
-            return None
-        return sum(of_share for of_share, _ in tested_shares) / samples
-
-    return value
 
 
 OVER_SEEDS = (

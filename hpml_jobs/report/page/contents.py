@@ -12,8 +12,9 @@ from hpml_jobs.core.features import features, load
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import counted
 from hpml_jobs.report import warnings
-from hpml_jobs.report.choose import proposal, words
+from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Choice
+from hpml_jobs.report.choose.sizes import sizes
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.numbers import cost, per_second, ratio
 from hpml_jobs.report.frame.picture import Picture
@@ -30,7 +31,6 @@ from hpml_jobs.report.page.formats import (
     Notices,
     Page,
     Paragraph,
-    Quote,
     Section,
     ShownTable,
 )
@@ -270,12 +270,10 @@ def _reproduction(report: Report) -> Iterator[Item]:
 
 
 NO_NUMBER = "No cell has a number yet: the notes under the tables, and hpml-jobs status, say why."
-PROPOSAL = "Paragraph for a proposal"
-TOTAL = "With the total of a whole project: hpml-jobs choose {study} epochs=N runs=N"
 
 
 def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
-    """Yield the answer, what limits it, the speedup by size, and the paragraph for a proposal."""
+    """Yield the answer, what limits it, the speedup by size, and what features add."""
     choice = group.choice
     if choice is None:
         yield Paragraph(NO_NUMBER, is_lead=True)
@@ -289,14 +287,11 @@ def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
     # no full stop after a command
     lines += [f"{line[0].upper()}{line[1:]}" for line in summary.next_cells]
     yield from [Bullets(tuple(lines))] if lines else []
-    table = proposal.sizes(group.source, choice)
+    table = sizes(group.source, choice)
     yield ShownTable(table, table.caption, table.notes)
-    is_of_rates = group.source.work is not None  # choose takes no epochs= of them
-    if reason := proposal.refusal(choice, is_preliminary=is_of_rates):
-        yield Paragraph(f"{reason[0].upper()}{reason[1:]}")
-    else:
-        yield Quote(PROPOSAL, proposal.proposal(group.source, choice))
-        yield from [] if is_of_rates else [Paragraph(TOTAL.format(study=report.study))]
+    for feature in features().values():
+        if feature.answer:
+            yield from load(feature.answer)(report.study, group.source, choice)
 
 
 def _headline(choice: Choice, group: ReportGroup, summary: Overview) -> Headline:

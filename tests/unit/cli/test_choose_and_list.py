@@ -7,12 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from hpml_jobs.cli.main import run
-from hpml_jobs.core.strategies import Strategy
 from tests.unit.builders import a_cell, a_record
-from tests.unit.golden.studies import measured
 from tests.unit.study_builder import StudyBuilder
 
 
@@ -56,8 +53,6 @@ def test_choose_json_has_every_cell_with_its_reason(study, capsys):
     [
         (["min_efficency=0.5"], "did you mean min_efficiency=?"),
         (["deadline_min=10"], "add epochs=N"),
-        (["runs=5"], "runs= are of whole trainings: add epochs=N"),
-        (["epochs=5", "--preliminary"], "--preliminary is of a proposal: add epochs=N runs=N"),
         (["epochs=2.5", "deadline_min=10"], "epochs=2.5: must be a whole number"),
         (["min_efficiency=nan"], "min_efficiency=nan: must be more than 0"),
         (["gpu_hours_budget=-1", "epochs=3"], "gpu_hours_budget=-1: must be more than 0"),
@@ -76,95 +71,6 @@ def test_choose_without_numbers_says_so(laptop, capsys):
     StudyBuilder(Path("outputs") / "empty").with_cell(a_cell())
     code, err = fault_of(capsys, "choose", "empty")
     assert (code, "no cell of study empty has a number" in err) == (1, True)
-
-
-def measure(cells, change=lambda record: record):
-    """Make the study `proposed` of GPUs, batch, strategy, repeat and seconds."""
-    builder = StudyBuilder(Path("outputs") / "proposed")
-    for gpus, batch, strategy, repeat, epoch_s in cells:
-        cell = a_cell(gpus=gpus, batch=batch, strategy=strategy, repeat=repeat)
-        measured(builder, cell, epoch_s, change)
-
-
-def proposal_of(capsys, *words):
-    """The paragraph of the study `proposed`, or why there is none, and the exit code."""
-    code = run(["choose", "proposed", "epochs=90", "runs=5", *words])
-    printed = capsys.readouterr()
-    starts = ("Evidence", "Preliminary")
-    lines = printed.out.splitlines()
-    first = next((n for n, line in enumerate(lines) if line.startswith(starts)), len(lines))
-    return " ".join(" ".join(lines[first:]).split()) + printed.err.strip(), code
-
-
-SINGLE, DDP, ALLREDUCE = Strategy.SINGLE, Strategy.DDP, Strategy.ALLREDUCE
-THREE = range(3)
-SIZES = ((1, SINGLE, 20), (2, DDP, 11), (4, DDP, 6))
-WEAK = [(gpus, 64, how, repeat, s) for gpus, how, s in SIZES for repeat in THREE]
-
-
-def on_slurm(record):
-    slurm = {"CLUSTER_NAME": "torch", "JOB_PARTITION": "h200", "MEM_PER_NODE": "65536"}
-    slurm = {f"SLURM_{name}": value for name, value in slurm.items()}
-    ranks = tuple(replace(rank, peak_memory_bytes=8 * 10**9) for rank in record.ranks)
-    return replace(record, facts=replace(record.facts, slurm=slurm), ranks=ranks)
-
-
-def test_proposal_requests_a_total_on_a_machine_at_one_batch_and_strategy(laptop, capsys):
-    measure([*WEAK, (1, 128, SINGLE, 0, 19.0), (2, 64, ALLREDUCE, 0, 10.5)], on_slurm)
-    text, code = proposal_of(capsys)
-    assert code == 0
-    assert text.startswith("Evidence of weak scaling (batch 64 per GPU, ddp), measured with")
-    assert "On 1 GPU at batch 64 per GPU, the smallest size measured" in text
-    assert "speedup 3.33 [3.33, 3.33] (75 %), parallel efficiency 0.833" in text
-    assert "batch 128 per GPU" not in text
-    assert "(allreduce)" not in text
-    assert "We request 3.00 GPU-hours (5 runs x 90 epochs x 0.00667 GPU-hours), with 4 GPUs" in text
-    assert "1 node, 4 GPUs per node (" in text
-    assert "cluster torch, partition h200, 68.7 GB requested per node" in text
-    assert "peak memory 8.00 GB per GPU" in text
-    assert text.endswith("Median of 3 runs.")
-
-
-def test_proposal_says_strong_where_the_global_batch_is_kept(laptop, capsys):
-    times = ((1, 256, SINGLE, 20), (2, 128, DDP, 11), (4, 64, DDP, 6))
-    measure([(g, b, how, r, s) for g, b, how, s in times for r in THREE])
-    text, _ = proposal_of(capsys)
-    assert text.startswith("Evidence of strong scaling (global batch 256, ddp)")
-    assert "equal epochs" not in text
-
-
-def test_proposal_from_one_run_is_written_only_on_request(laptop, capsys):
-    measure(WEAK[::3])
-    text, code = proposal_of(capsys)
-    assert code == 1
-    assert text.startswith(
-        "hpml-jobs: no proposal from one run of 1 GPU, batch 64; 2 GPUs, batch 64 (ddp); "
-    )
-    assert "repeats=3, or add --preliminary to choose epochs=N runs=N" in text
-    text, code = proposal_of(capsys, "--preliminary")
-    assert (code, text.startswith("Preliminary: one run. Evidence of weak scaling")) == (0, True)
-
-
-@pytest.mark.whole
-def test_proposal_of_imported_times_does_not_say_that_they_were_measured_here(laptop, capsys):
-    rows = ["gpus,batch,epoch_s,repeat", *(f"{g},64,{s},{r}" for g, _, s in SIZES for r in THREE)]
-    Path("table.csv").write_text("\n".join(rows) + "\n")
-    assert run(["import", "table.csv", "study=proposed", "images=50000"]) == 0
-    capsys.readouterr()
-    text, code = proposal_of(capsys)
-    assert code == 0
-    assert text.startswith("Evidence of weak scaling (batch 64 per GPU, ddp): ")
-    assert "measured with hpml_jobs" not in text
-
-
-def test_proposal_of_one_size_says_what_to_measure(laptop, capsys):
-    measure(WEAK[:3])
-    text, code = proposal_of(capsys)
-    assert (code, text) == (
-        1,
-        "hpml-jobs: no proposal from one size: measure another one at the batch and strategy of "
-        "1 GPU, batch 64",
-    )
 
 
 @pytest.mark.whole

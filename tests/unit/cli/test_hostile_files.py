@@ -350,6 +350,7 @@ def markdown(builder):
     return " ".join(text.replace("\\", "").split())
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("kind", ARRAYS)
 def test_hostile_arrays_cost_their_curves_only(builder, victim, kind, capsys):
     make, words = ARRAYS[kind]
@@ -368,6 +369,7 @@ def test_hostile_file_of_arrays_costs_its_curves_only(builder, victim, kind, cap
     assert "1.67" in collect
 
 
+@pytest.mark.whole
 def test_arrays_that_agree_with_the_record_are_shown(builder, victim, capsys):
     victim.iterations.write_bytes(saved(curves_of(victim.read_record(), last_stall_s=np.zeros(4))))
     texts(capsys, "collect")

@@ -48,12 +48,9 @@ def test_sequences_without_test_set_are_trained_and_collected(program):
     (numbers,) = [cell["numbers"] for cell in cells]
     assert numbers["unit"] == "tokens"
     assert numbers["accuracy"] is None
+    assert 0 < numbers["loss"] < 6
     assert numbers["units_per_s"] == pytest.approx(160 * 64 / numbers["epoch_s"])
     report = program.folder / "outputs" / "gpt" / "report"
-    with (report / "table4.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert [(row["train_accuracy"], row["test_accuracy"]) for row in rows] == [("", "")]
-    assert all(0 < float(row["train_loss"]) < 6 for row in rows)
     for name in ("tables.md", "tables.tex", "tables.json", "cells.csv"):
         assert (report / name).stat().st_size
     with (report / "cells.csv").open() as file:

@@ -21,8 +21,8 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.study.files import encode, write_whole
 from tests.unit.builders import CPU, PUBLISHED_S, a_cell, lab_cell, lab_record
 from tests.unit.golden.studies import quantized
-from tests.unit.report.training.test_curves import write_curves
 from tests.unit.study_builder import StudyBuilder
+from tests.unit.training_runs import write_curves
 
 pytestmark = pytest.mark.whole
 

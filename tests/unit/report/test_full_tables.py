@@ -307,6 +307,7 @@ def test_messages_count_gradient_and_other_messages(builder):
     )
 
 
+@pytest.mark.whole
 def test_replicas_table_has_accuracy_deviation_over_seeds(builder):
     for seed, accuracy in ((0, 0.60), (1, 0.62)):
         whole = lab_record(lab_cell(2, 128, seed=seed), 20.0)
@@ -367,6 +368,7 @@ def test_profiler_difference_is_in_percent(builder):
     assert row["instruments_comm_s"] == pytest.approx(0.202)
 
 
+@pytest.mark.whole
 def test_protocol_lab_omits_empty_tables(builder):
     builder.with_record(lab_record(lab_cell(1, 128, protocol=Protocol.LAB), 30.0))
     builder.with_record(lab_record(lab_cell(2, 128, protocol=Protocol.LAB), 20.0))

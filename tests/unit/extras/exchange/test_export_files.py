@@ -18,8 +18,8 @@ from hpml_jobs.cli.main import run
 from hpml_jobs.extras.exchange.command import studies_and_formats
 from hpml_jobs.report.key_numbers import key_numbers
 from tests.unit.builders import a_cell, a_record, lab_cell, lab_record
-from tests.unit.report.training.test_curves import write_curves
 from tests.unit.study_builder import StudyBuilder
+from tests.unit.training_runs import write_curves
 
 PAGE = Path(__file__).parents[4] / "docs" / "share.md"
 

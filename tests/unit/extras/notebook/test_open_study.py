@@ -11,8 +11,8 @@ import pytest
 import hpml_jobs
 from hpml_jobs.report.files.csv_tables import sheets
 from tests.unit.builders import RESNET, a_cell, a_record, lab_cell, lab_record
-from tests.unit.report.training.test_curves import write_curves
 from tests.unit.study_builder import StudyBuilder
+from tests.unit.training_runs import write_curves
 
 ROOT = Path(__file__).parents[4]
 

@@ -12,7 +12,6 @@ from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.script import Script
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.workload import SourceFile
-from hpml_jobs.report.choose.proposal import proposal
 from hpml_jobs.report.files.csv_tables import sheets
 from hpml_jobs.report.files.markdown import document
 from hpml_jobs.report.files.screen import BAR_WIDTH, LINES, show_first
@@ -108,9 +107,6 @@ def test_warning_of_the_reference_is_a_mark_and_no_headline(builder):
     assert "efficiency !93.8 %" in ask
     warning = "warning (disturbed): Table 1 of 1 GPU, batch 128: "
     assert any(line.startswith(warning) for line in overview(report, group).trust)
-    paragraph = proposal(group.source, group.choice)
-    check = "the data-quality check disturbed warns for 1 GPU, batch 128: "
-    assert paragraph.startswith(f"Preliminary: one run; {check}")
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,7 @@ def screen_text(report, width):
     return console.file.getvalue()
 
 
+@pytest.mark.whole
 def test_collect_twice_writes_identical_bytes(incomplete_study):
     folder = incomplete_study.study.report
     paths = write_tables(incomplete_study.collect(), folder)
@@ -161,6 +162,7 @@ def test_cells_csv_has_every_cell_with_its_outcome(incomplete_study):
     assert measured["train_s"].equals(measured["epoch_s"] - measured["stall_s"])
 
 
+@pytest.mark.whole
 def test_latex_tables_are_complete_and_escaped(incomplete_study):
     write_tables(incomplete_study.collect(), incomplete_study.study.report)
     text = (incomplete_study.study.report / "tables.tex").read_text()
@@ -187,6 +189,7 @@ DOCUMENT = r"""\documentclass{article}
 """
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="pdflatex is not installed")
 @pytest.mark.parametrize("name", ["incomplete", "gallery"])
 def test_latex_tables_compile_and_fit_on_a4(name, incomplete_study, gallery, tmp_path):
@@ -202,6 +205,7 @@ def test_latex_tables_compile_and_fit_on_a4(name, incomplete_study, gallery, tmp
     ] == []
 
 
+@pytest.mark.whole
 def test_latex_tables_are_as_wide_as_the_page_at_most(incomplete_study, gallery):
     """Tables of all widths keep all their columns, in parts that fit, also with long names."""
     incomplete_study.with_record(lab_record(lab_cell(64, 512, nodes=16, repeat=1), 9.0))
@@ -307,13 +311,13 @@ def test_named_folder_keeps_tables_of_its_owner(builder, tmp_path, write, name):
     assert [(path.name, path.read_bytes()) for path in folder.iterdir()] == [(name, b"mine")]
 
 
-@pytest.mark.parametrize("name", ["loss.png", "phases.svg", "report.html", "report.md"])
+@pytest.mark.parametrize("name", ["bandwidth.png", "phases.svg", "report.html", "report.md"])
 def test_named_folder_keeps_pictures_of_its_owner(builder, tmp_path, name):
     builder.with_published_study()
     folder = tmp_path / "to"
     write_tables(builder.collect(), folder)
     (folder / name).write_bytes(b"mine")
-    if name != "loss.png":  # of this study there is no such picture
+    if name != "bandwidth.png":  # of this study there is no such picture
         with pytest.raises(UsageError, match=f"{name} would be written over"):
             write_all(builder.collect(), folder)
     else:

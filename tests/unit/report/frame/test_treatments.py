@@ -76,7 +76,7 @@ def test_strategies_are_compared_within_one_treatment(builder):
 def test_csv_tables_and_json_name_the_treatment(builder):
     add_batch_512_cells(builder)
     write_tables(builder.collect(), builder.study.report)
-    for name in ("table1", "table2", "table3", "scaling", "messages", "replicas", "cells"):
+    for name in ("table1", "table2", "table3", "scaling", "messages", "cells"):
         found = pd.read_csv(builder.study.report / f"{name}.csv", keep_default_na=False)
         assert "warmup 2" in set(found["treatment"]), name
     (group,) = json.loads((builder.study.report / "tables.json").read_text())["groups"]

@@ -86,12 +86,6 @@ def test_page_begins_with_the_answer(root):
     }
 
 
-def test_page_says_why_it_has_no_proposal_from_single_runs(root, files):
-    assert not list(root.every("blockquote"))
-    assert "No proposal from one run of 1 GPU, batch 512; " in files["report.md"]
-    assert "or add --preliminary to choose epochs=N runs=N" in files["report.md"]
-
-
 def test_page_shows_every_table_of_the_report(published, root):
     captions = {caption.text for caption in root.every("caption")}
     titles = {table.title for table in published.groups[0].tables if table.lines}

@@ -1,4 +1,4 @@
-"""What was learnt: Table 4, accuracy by epoch, shuffling and buffers, with their deviations."""
+"""What was learnt: Table 4 and accuracy by epoch, with their deviations."""
 
 import io
 from math import log
@@ -9,39 +9,11 @@ from rich.console import Console
 
 from hpml_jobs.core.cell import Outcome, Protocol
 from hpml_jobs.core.measurements import Text
-from hpml_jobs.core.recipe import Recipe
-from hpml_jobs.core.strategies import Strategy, SyncBuffers
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.report.files import latex, markdown
 from hpml_jobs.report.files.markdown import grid
 from hpml_jobs.report.files.screen import show_all
 from tests.unit.builders import lab_cell, lab_record
-
-LAB = {"protocol": Protocol.LAB, "epochs": 5}
-SCALED = Recipe(name="scaled", scaled=True)
-
-
-def with_test_accuracy(record, *accuracies):
-    """A record whose ranks test with these accuracies."""
-    ranks = tuple(
-        msgspec.structs.replace(rank, test_accuracy=accuracy)
-        for rank, accuracy in zip(record.ranks, accuracies, strict=True)
-    )
-    return msgspec.structs.replace(record, ranks=ranks)
-
-
-def add_large_batch_study(builder, seeds=(0, 1)):
-    """Batch 128 on 1 GPU beside 512 on 2, plain and with a recipe, 5 epochs, two seeds."""
-    for seed in seeds:
-        more = {**LAB, "evaluate": True, "seed": seed}
-        one = lab_record(lab_cell(1, 128, **more), 27.0)
-        builder.with_record(with_test_accuracy(one, 0.70 + 0.01 * seed))
-        for recipe, accuracy in ((Recipe(), 0.60), (SCALED, 0.64)):
-            cell = lab_cell(2, 512, recipe=recipe, **more)
-            builder.with_record(
-                with_test_accuracy(lab_record(cell, 15.0), accuracy, accuracy + 0.02 * seed)
-            )
-
+from tests.unit.training_runs import LAB, add_large_batch_study, with_test_accuracy
 
 TABLE_4 = """\
 | Table 4                   | global batch |  lr | epochs | seeds | training loss | training acc., % |  test acc., % |
@@ -95,6 +67,7 @@ def test_repeats_of_one_seed_count_once_without_deviation(builder):
         assert "a single seed has no deviation" in builder.table(label).caption[-1]
 
 
+@pytest.mark.whole
 def test_runs_of_fewer_epochs_are_omitted_and_noted(builder):
     full = {"protocol": Protocol.FULL, "epochs": 3}
     for seed, more, accuracy in ((0, full, 0.60), (1, full, 0.62), (2, {**LAB, "epochs": 2}, 0.1)):
@@ -115,6 +88,7 @@ def test_runs_of_fewer_epochs_are_omitted_and_noted(builder):
     ]
 
 
+@pytest.mark.whole
 def test_outputs_without_classes_show_dash_for_accuracy(builder):
     whole = lab_record(lab_cell(2, 128, **LAB, evaluate=True), 15.0)
     ranks = tuple(
@@ -168,95 +142,6 @@ def with_last_epoch_counts(rank, counted):
     share = msgspec.structs.replace(rank.epochs[-1].share, correct=correct, samples=samples)
     last = msgspec.structs.replace(rank.epochs[-1], share=share)
     return msgspec.structs.replace(rank, epochs=(*rank.epochs[:-1], last))
-
-
-def test_shuffling_table_counts_orders_and_answers_q5(builder):
-    """The answer to lab question Q5 uses the numbers of this study."""
-    for seed in (0, 1):
-        builder.with_record(lab_record(lab_cell(1, 128, **LAB, seed=seed), 27.0))
-        for set_epoch, accuracy in ((True, 0.70), (False, 0.60)):
-            cell = lab_cell(2, 128, **LAB, seed=seed, set_epoch=set_epoch)
-            accuracies = (accuracy, accuracy + 0.02 * seed)
-            builder.with_record(with_test_accuracy(lab_record(cell, 15.0), *accuracies))
-    table = builder.table("shuffling")
-    assert [(line.label, *line.texts[:3]) for line in table.lines] == [
-        ("single 1-GPU b128", "not needed", "5 of 5", "2"),
-        ("ddp 2-GPU b128", "yes", "5 of 5", "2"),
-        ("ddp 2-GPU (no set_epoch) b128", "no", "1 of 5", "2"),
-    ]
-    assert table.answer == (
-        "Why does ddp need set_epoch (lab Q5)? 2 GPUs, batch 128 (ddp, no set_epoch): 1 of 5 "
-        "orders of a rank, with it 5 of 5; training loss 1.2000 ± 0.0000 against 1.2000 ± 0.0000 "
-        "(within the deviations); test accuracy in % 60.50 ± 0.71 against 70.50 ± 0.71 (more than "
-        "the deviations)."
-    )
-
-
-def test_shuffling_single_seed_with_repeats_claims_nothing(builder):
-    for repeat, set_epoch in ((0, True), (1, True), (0, False), (1, False)):
-        cell = lab_cell(2, 128, **LAB, repeat=repeat, set_epoch=set_epoch)
-        accuracy = (0.70 if set_epoch else 0.60) + 0.01 * repeat
-        builder.with_record(with_test_accuracy(lab_record(cell, 15.0), accuracy, accuracy))
-    assert builder.table("shuffling").answer.endswith(
-        "test accuracy in % 60.50 against 70.50 (single seed, not comparable)."
-    )
-
-
-def test_shuffling_unknown_order_is_not_counted(builder):
-    whole = lab_record(lab_cell(2, 128, **LAB, set_epoch=False), 15.0)
-    bare = tuple(msgspec.structs.replace(epoch, order="") for epoch in whole.ranks[0].epochs)
-    first = msgspec.structs.replace(whole.ranks[0], epochs=bare)
-    builder.with_record(msgspec.structs.replace(whole, ranks=(first, whole.ranks[1])))
-    table = builder.table("shuffling")
-    assert table.lines[0].texts[1] == "–"
-    assert table.answer.endswith(
-        "unknown orders of a rank; no cell with set_epoch to compare with."
-    )
-
-
-def test_replicas_table_with_sync_buffers_answers_q7(builder):
-    """Cells with sync_buffers= set answer lab question Q7: are gradients alone enough?"""
-    equal = lab_record(lab_cell(2, 512, **LAB), 15.0)
-    ranks = tuple(msgspec.structs.replace(rank, buffers_hash="0ff") for rank in equal.ranks)
-    builder.with_record(msgspec.structs.replace(equal, ranks=ranks))
-    off = lab_record(lab_cell(2, 512, **LAB, sync_buffers=SyncBuffers.OFF), 15.0)
-    builder.with_record(with_test_accuracy(off, 0.52, 0.58))
-    builder.with_record(lab_record(lab_cell(2, 512, **LAB, strategy=Strategy.ALLREDUCE), 15.0))
-    table = builder.table("replicas")
-    assert table.answer == (
-        "Would gradients alone be enough (lab Q7)? They keep parameters equal, but not BatchNorm's "
-        "buffers. 2 GPUs, batch 512 (ddp): parameters equal, buffers equal, training loss 1.2000, "
-        "test accuracy 60.00 %, ranks of one run differ by 0.00 points at most; 2 GPUs, batch 512 "
-        "(ddp, buffers off): parameters equal, buffers differ, training loss 1.2000, test accuracy "
-        "55.00 %, ranks of one run differ by 6.00 points at most."
-    )
-
-
-def test_replicas_caption_gives_means_over_seeds(builder):
-    for repeat in range(5):
-        builder.with_record(lab_record(lab_cell(2, 512, **LAB, repeat=repeat), 15.0))
-    caption = " ".join(builder.table("replicas").caption)
-    assert "Mean and sample standard deviation over seeds" in caption
-    assert "Median" not in caption
-
-
-def test_replicas_table_without_sync_buffers_has_no_answer(builder):
-    builder.with_published_study()
-    assert builder.table("replicas").answer == ""
-
-
-def test_answer_precedes_its_table_in_every_format(builder):
-    add_large_batch_study(builder)
-    builder.with_record(lab_record(lab_cell(2, 128, **LAB, set_epoch=False), 15.0))
-    report = builder.collect()
-    console = Console(width=110, file=io.StringIO())
-    show_all(report, console)
-    for text in (markdown.document(report), console.file.getvalue()):
-        below = text[text.index("Shuffling\n") :]
-        assert 0 < below.index("Why does ddp need set") < below.index("not needed")
-    tex = latex.document(report)
-    assert tex.isascii()
-    assert r"70.50 \ensuremath{\pm} 0.71" in tex
 
 
 @pytest.mark.parametrize("width", [80, 110])

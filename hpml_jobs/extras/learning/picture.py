@@ -5,8 +5,9 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from hpml_jobs.core.place import setup_order
-from hpml_jobs.report.frame import style
+from hpml_jobs.report.frame import curves, style
 from hpml_jobs.report.frame.captions import full_label
+from hpml_jobs.report.frame.curves import Curve, NoCurveError
 from hpml_jobs.report.frame.picture import (
     PANELS,
     Axes,
@@ -16,8 +17,7 @@ from hpml_jobs.report.frame.picture import (
     logarithmic,
     panels,
 )
-from hpml_jobs.report.training import curves
-from hpml_jobs.report.training.curves import Curve, NoCurveError
+from hpml_jobs.report.report import Report
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 
@@ -42,9 +42,9 @@ class LossRun(NamedTuple):
     smooth: list[float]
 
 
-def loss(groups: Sequence[ConditionGroup]) -> Picture | None:
+def loss(report: Report) -> Picture | None:
     """Plot the training loss by iteration; None if no run has curves."""
-    places, looks, missing = _choose(groups)
+    places, looks, missing = _choose(report.sources)
     loss_panels = [
         Panel(title, [_run(label, curve.loss) for label, curve in runs.items()])
         for title, runs in places
@@ -120,7 +120,7 @@ def _curve(group: ConditionGroup, row: Row) -> Curve | None:
     for result in group.runs(row):
         try:
             return curves.read(result)
-        except NoCurveError:  # reported in the notes of the table of curves
+        except NoCurveError:  # the table of replicas has it in its notes
             continue
     return None
 
@@ -128,9 +128,12 @@ def _curve(group: ConditionGroup, row: Row) -> Curve | None:
 def _run(label: str, values: Any) -> LossRun:
     """Return a run with its moving mean over a fortieth of its iterations."""
     half = max(1, len(values) // 80)
-    at = range(0, len(values), ceil(len(values) / SMOOTH_POINTS))
-    smooth = [float(values[max(0, i - half) : i + half + 1].mean()) for i in at]
-    return LossRun(label, values, [i + 1 for i in at], smooth)
+    iterations, means = [], []
+    for index in range(0, len(values), ceil(len(values) / SMOOTH_POINTS)):
+        near = values[max(0, index - half) : index + half + 1]
+        iterations.append(index + 1)
+        means.append(float(near.mean()))
+    return LossRun(label, values, iterations, means)
 
 
 def _span(panel: Panel[list[LossRun]]) -> tuple[float, float]:

@@ -1,0 +1,13 @@
+"""What training learns: Table 4, accuracy by epoch, loss by iteration."""
+
+from hpml_jobs.core.features import Feature, Part
+
+FEATURE = Feature(
+    tables={
+        "table4": Part("extras.learning.quality:table4", after="paths"),
+        "evaluation": Part("extras.learning.evaluation:evaluation", after="table4"),
+    },
+    sheets={"curve-ends": Part("extras.learning.ends:curve_ends", after="profiler")},
+    pictures={"loss": Part("extras.learning.picture:loss", after="bandwidth")},
+    csv_files={"curves.csv": "extras.learning.curves_file:curves_csv"},
+)

@@ -1,0 +1,15 @@
+"""A paragraph for a proposal for computing time."""
+
+from hpml_jobs.core.features import Command, Feature, HelpSection
+
+FEATURE = Feature(
+    commands={
+        "choose": Command(
+            "extras.proposal.command:choose",
+            HelpSection.RESULTS,
+            "choose [STUDY] KEY=VALUE",
+            "say which cell to ask for, also with a budget or a deadline",
+        )
+    },
+    answer="extras.proposal.page:below_answer",
+)

@@ -1,0 +1,97 @@
+"""The evidence of scaling: the fastest cell of each size with its speedup."""
+
+from typing import Annotated, NamedTuple, Self
+
+from hpml_jobs.core import formulas
+from hpml_jobs.core.statistics import CONFIDENCE, ratio_interval
+from hpml_jobs.report.choose import words
+from hpml_jobs.report.choose.rules import Candidate, Choice
+from hpml_jobs.report.frame import captions
+from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, filled, item_table
+from hpml_jobs.report.frame.numbers import per_second, ratio, seconds, share_text, three_digits
+from hpml_jobs.report.frame.table import Table
+from hpml_jobs.results.groups import ConditionGroup
+
+
+def speedup_text(reference: Candidate, candidate: Candidate) -> str:
+    """Return the speedup over the reference with its interval, if both have repeats.
+
+    Few runs cover less than 95 %, which is said.
+    """
+    text = ratio(formulas.speedup(reference.epoch_s, candidate.epoch_s))
+    interval = ratio_interval(reference.epochs_s, candidate.epochs_s)
+    if interval is None or candidate is reference:
+        return text
+    covers = "" if interval.coverage >= CONFIDENCE else f" ({100 * interval.coverage:.0f} %)"
+    return f"{text} [{ratio(interval.low)}, {ratio(interval.high)}]{covers}"
+
+
+SIZES = (
+    "The fastest cell of each size. Speedup: seconds of {reference} / seconds; efficiency: "
+    "speedup x {size} / {units}. {hours}: those charged per {work}."
+)
+
+
+class SizeLine(NamedTuple):
+    """The fastest cell of a size; the speedup is in words, with its interval."""
+
+    strategy: str
+    gpus: int
+    nodes: int
+    treatment: str
+    epoch_s: Annotated[float, Shown("s per {work}", seconds, doubt="doubtful")]
+    units_per_s: Annotated[Number, Shown("{unit}/s", per_second)]
+    unit: str
+    samples_per_s: Number
+    speedup: Annotated[str, Shown("speedup", doubt="doubtful_ratio")]
+    efficiency: Annotated[float, Shown("efficiency{against}", share_text, doubt="doubtful_ratio")]
+    reference_gpus: int
+    reference_batch: int
+    charged_gpu_hours: Annotated[float, Shown("{hours}", three_digits)]
+    doubtful: bool
+    doubtful_ratio: bool
+
+    @classmethod
+    def of(cls, candidate: Candidate, choice: Choice) -> Self:
+        """Return the line of a cell."""
+        row, reference = candidate.row, choice.reference.row
+        return filled(
+            cls,
+            candidate,
+            strategy=row.strategy.value,
+            gpus=row.gpus,
+            nodes=row.nodes,
+            treatment=row.treatment,
+            units_per_s=candidate.timing.units_per_s,
+            unit=candidate.timing.unit.value,
+            samples_per_s=candidate.timing.samples_per_s,
+            speedup=speedup_text(choice.reference, candidate),
+            reference_gpus=reference.gpus,
+            reference_batch=reference.batch_per_gpu,
+            charged_gpu_hours=candidate.gpu_hours,
+            doubtful_ratio=choice.doubts_ratio(candidate),
+        )
+
+
+def sizes(group: ConditionGroup, choice: Choice) -> Table:
+    """Return the fastest cell of each size with its speedup over the smallest size."""
+    device, reference = group.device, choice.reference
+    caption = SIZES.format(
+        reference=reference.words,
+        size=reference.row.gpus,
+        units=captions.units(device),
+        hours=captions.hours_unit(device),
+        work=captions.work_text(group.work),
+    )
+    candidates = choice.by_size or [reference]
+    runs = captions.runs([candidate.row for candidate in candidates])
+    heads = columns_of(
+        SizeLine,
+        work=captions.work_text(group.work),
+        unit=reference.timing.unit.value,
+        against=words.against(choice),
+        hours=captions.hours_unit(device),
+    )
+    items = [(c.label, SizeLine.of(c, choice)) for c in candidates]
+    text = TableText("sizes", "Speedup against the smallest size", "cell", (caption, runs))
+    return item_table([group], text, items, heads)

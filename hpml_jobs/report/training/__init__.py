@@ -1,1 +1,0 @@
-"""Training quality: loss, accuracy, curves."""

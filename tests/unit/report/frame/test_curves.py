@@ -1,0 +1,68 @@
+"""Curves from iterations.npz: damage is a note, and the curves of other runs are kept."""
+
+import zipfile
+
+import numpy as np
+import pytest
+
+from hpml_jobs.report.frame import curves
+from tests.unit.training_runs import two_gpu_cell_with_curves, write_curves
+
+
+def notes(builder):
+    """The notes on curves of a study of one group that cannot be read."""
+    return curves.unreadable(builder.collect().groups[0].source)
+
+
+def corrupt_first_array(path):
+    """Damage the bytes of the first array."""
+    with zipfile.ZipFile(path) as file:
+        at = file.infolist()[0].header_offset + 200
+    content = bytearray(path.read_bytes())
+    content[at : at + 4] = b"\xff\xff\xff\xff"
+    path.write_bytes(content)
+
+
+def write_single_array(path):
+    with path.open("wb") as file:
+        np.save(file, np.zeros(3))
+
+
+def arrays_of(value):
+    """The right names, with one value."""
+    return dict.fromkeys(("curve_loss", "curve_step_s", "curve_lr"), value)
+
+
+NO_NUMBERS = "iterations.npz is not a file of numbers per iteration"
+DAMAGE = {
+    "gone": (lambda path: path.unlink(), "is missing"),
+    "half": (lambda path: path.write_bytes(path.read_bytes()[:300]), "cannot be read: "),
+    "flipped": (corrupt_first_array, "cannot be read: Bad CRC-32"),
+    "not arrays": (lambda path: path.write_bytes(b"no arrays at all"), NO_NUMBERS),
+    "one array": (write_single_array, NO_NUMBERS),
+    "pickles": (lambda path: np.savez(path, **arrays_of(np.array([{}]))), NO_NUMBERS),
+    "text": (lambda path: np.savez(path, **arrays_of(np.array(["x"]))), NO_NUMBERS),
+    "others": (lambda path: np.savez(path, step_s=np.zeros(3)), "has no curve_loss, curve_s"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_curves_damaged_file_is_noted_and_others_are_kept(builder, kind):
+    two_gpu_cell_with_curves(builder)
+    bad = two_gpu_cell_with_curves(builder, batch=128)
+    damage, words = DAMAGE[kind]
+    damage(builder.study.cell(bad).iterations)
+    (note,) = notes(builder)
+    assert note.startswith("no curves: ")
+    assert words in note
+    assert note.endswith(": ddp 2-GPU at batch 128")
+    readable, _ = curves.by_run(builder.collect().groups[0].source, lambda curve: curve.epochs)
+    assert [slug.split("-")[2] for slug in readable] == ["b512"]
+
+
+def test_curves_of_other_length_than_record_are_rejected(builder):
+    write_curves(builder, two_gpu_cell_with_curves(builder), curve_lr=np.zeros(3))
+    assert notes(builder) == [
+        "no curves: iterations.npz: curve_lr is 3, its record has 2 x 147 (ranks x iterations): "
+        "ddp 2-GPU at batch 512",
+    ]

@@ -16,8 +16,8 @@ ALL_TESTS = -m "not long and not gpu" -n 4 --dist loadfile --no-loadscope-reorde
 .PHONY: demo test coverage test-unit test-long test-gpu lint docs gallery golden env lock wheelhouse clean
 
 demo: $(VENV)/ready  ## Run a small study on this machine's CPU, print the tables, write a page.
-	$(BIN)/hpml-jobs -m gpus=$(DEMO_SIZES) batch=16,64,256 cluster=local device=cpu \
-	  workload=digits data.limit=5120 probe_s=2 loader=device
+	$(BIN)/hpml-jobs -m gpus=$(DEMO_SIZES) batch=64 repeats=4 cluster=local device=cpu \
+	  workload=digits data.limit=5120 probe_s=1 loader=device
 	$(BIN)/hpml-jobs collect digits-local
 	$(BIN)/hpml-jobs report digits-local
 	@echo "the page: $(CURDIR)/outputs/digits-local/report/report.html, its pictures are beside it"

@@ -275,7 +275,8 @@ class _Part(NamedTuple):
     group: int | None = None
 
 
-ALWAYS, TRUST, TABLE, MORE, ANSWER, LATER_TRUST, LATER_TABLE, BARS, OTHER_TABLE = range(9)
+ALWAYS, TRUST, TABLE, MORE, ANSWER, LATER_TRUST, LATER_TABLE = range(7)
+TABLE_NOTES, BARS, OTHER_TABLE = range(7, 10)
 """The ranks of parts: those of the first group come before the answers of the others."""
 
 
@@ -290,6 +291,8 @@ def show_first(report: Report, console: Console) -> None:
     hidden: set[int | None] = set()
     for number, part in sorted(enumerate(parts), key=lambda item: item[1].rank):
         height = _height(part, console)
+        if part.rank == TABLE_NOTES and number - 1 not in kept:  # the table before them
+            continue
         if part.rank == ALWAYS or (height <= left and part.group not in hidden):
             kept.add(number)
             left -= height
@@ -343,7 +346,7 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
     def show_measured(out: Console) -> None:
         _show_lines(summary.deciding, out)
         out.print()
-        _show_lines(summary.measured, out, "dim")
+        show_text(" ".join(summary.measured), out, "dim")
 
     def show_reasons(out: Console) -> None:
         reasons = [f"{r.slug}: {r.reason}" for r in group.source.cells if r.reason]
@@ -369,13 +372,13 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
         of_iterations = [table for table in group.full if table.label == "iterations"]
         strong = strong_table(group.source)
         if strong:
-            yield _Part(main_table, _table_printer(group, strong), number)
+            yield from _table_parts(group, strong, main_table)
         elif main:
             yield from _first_tables(group, main, main_table)
         elif group.q1 and not of_iterations:
-            yield _Part(main_table, _table_printer(group, group.q1), number)
+            yield from _table_parts(group, group.q1, main_table)
         for table in of_iterations:
-            yield _Part(main_table, _table_printer(group, table), number)
+            yield from _table_parts(group, table, main_table)
         for tables in group.strategies:
             if tables is not main:
                 yield from _first_tables(group, tables, OTHER_TABLE)
@@ -388,15 +391,17 @@ def _first_tables(group: ReportGroup, tables: StrategyTables, rank: int) -> Iter
     """Yield Table 1 of a strategy, if it has one."""
     for table in tables.tables:
         if table.label.startswith("table1"):
-            yield _Part(rank, _table_printer(group, table), group.number)
+            yield from _table_parts(group, table, rank)
 
 
-def _table_printer(group: ReportGroup, table: Table) -> Callable[[Console], None]:
-    """Return the printer of a table with what is needed to read it."""
+def _table_parts(group: ReportGroup, table: Table, rank: int) -> Iterator[_Part]:
+    """Yield a table without its caption, which the page has, then its notes."""
     said = {EXPLAINED, *(text for _, text in warnings.remarks(group.source))}
     notes = first_lines([note for note in table.notes if note not in said], NOTES)
-    short = msgspec.structs.replace(table, caption=table.caption[:1], notes=tuple(notes))
-    return lambda out: show_table(short, out)
+    short = msgspec.structs.replace(table, caption=(), notes=())
+    yield _Part(rank, partial(show_table, short), group.number)
+    if notes:
+        yield _Part(TABLE_NOTES, partial(bullets, notes), group.number)
 
 
 def _show_lines(texts: Iterable[str], console: Console, style: str = "") -> None:

@@ -110,21 +110,45 @@ def _refuse_misspelt(word: str) -> None:
 
 
 def _help(words: list[str]) -> int:
-    """Print the first page, or that of a topic (`help keys`) or a command (`help collect`)."""
+    """Print the first page, or that of a topic (`help keys`), a command, a key or a value."""
     from hpml_jobs.cli.help import TOPICS, first_page, topic
 
     named = words[1] if len(words) > 1 and words[0] == "help" else ""
+    folders = [conf_folder(), *_config_dirs(words)]
     if named in TOPICS:
-        print(topic(named, [conf_folder(), *_config_dirs(words)]), end="")
-        return 0
-    if named in COMMANDS:
+        print(topic(named, folders), end="")
+    elif named in COMMANDS:
         return _run_command([named, "--help"])
-    if named and not named.startswith("-"):
-        _refuse_misspelt(named)
-        topics = ", ".join(TOPICS)
-        raise UsageError(f"no help on {named}: name a command, or one of {topics}")
-    print(first_page(__version__, COMMANDS.values()), end="")
+    elif named and not named.startswith("-"):
+        print(_entry(named, folders), end="")
+    else:
+        print(first_page(__version__, COMMANDS.values()), end="")
     return 0
+
+
+def _entry(word: str, folders: list[Path]) -> str:
+    """Return the entry of a key or of a value.
+
+    Raises:
+        UsageError: the word is neither; the message names the most alike that is.
+    """
+    from hpml_jobs.cli.entries import Entries
+    from hpml_jobs.cli.help import TOPICS
+
+    entries = Entries(folders)
+    if entry := entries.entry(word):
+        return entry
+    if word in REPLACED:
+        _refuse_misspelt(word)
+    if word == "help":
+        raise UsageError(
+            f"help on what? e.g. {PROGRAM} help gpus; {PROGRAM} --help lists the commands"
+        )
+    near = nearest(word, (*COMMANDS, *TOPICS, *entries.words()), cutoff=0.7)
+    guess = f"{PROGRAM} help {near}" if near else ""
+    topics = ", ".join(TOPICS)
+    instead = f"did you mean {guess}?" if guess else f"name a command, a key, a value, or {topics}"
+    raise UsageError(f"no help on {word}: {instead}")
 
 
 def _config_dirs(words: list[str]) -> list[Path]:
@@ -185,7 +209,7 @@ REPLACED_OPTIONS = {"--dryrun": "--dry-run", "--predicted": "hpml-jobs predict"}
 
 def _remedy(words: list[str]) -> str:
     """Return what to type instead of an option that is a key elsewhere; empty if none is."""
-    from hpml_jobs.plan.keys import type_of
+    from hpml_jobs.plan.key_types import type_of
 
     for word, following in itertools.pairwise([*words, ""]):
         option, is_pair, value = word.partition("=")

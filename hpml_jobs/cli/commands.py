@@ -5,7 +5,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 from hpml_jobs.core.features import Command, HelpSection, features, in_order, load, merged
@@ -148,9 +148,9 @@ def remember(words: list[str]) -> None:
     _words[:] = words
 
 
-def repeated() -> str:
-    """Return the present command as it can be typed again."""
-    return shlex.join([PROGRAM, *_words])
+def repeated(replaced: Mapping[str, str] = {}) -> str:
+    """Return the present command as it can be typed again, with other words for some."""
+    return shlex.join([PROGRAM, *(replaced.get(word, word) for word in _words)])
 
 
 _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")

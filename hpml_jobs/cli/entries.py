@@ -197,6 +197,12 @@ class Entries:
             parts += [self._value(name, choice) for name, choice in self._matches(self.docs, word)]
         return "\n".join(parts)
 
+    def pairs(self, word: str) -> list[str]:
+        """Return each key that has a word as a value, with it."""
+        if word in SWITCH:
+            return []
+        return [f"{key}={choice.word}" for key, choice in self._matches(self.docs, word)]
+
     def _keys_of(self, word: str) -> list[str]:
         """Return the key of this name, else those that end so, else those below it."""
         for name in (word, _singular(word)):

@@ -212,8 +212,14 @@ _WORD = re.compile(r"[^\s,'\"\\\[\](){}]+")
 """A value that can stand in quotes as it is: ~ and accents need them in Hydra's grammar."""
 
 
+_WITHOUT_QUOTES = dict.fromkeys(map(ord, "‘’‚“”„«»"))
+
+
 def _remedy(text: str, following: str) -> str:
     key, _, value = text.partition("=")
+    plain = text.translate(_WITHOUT_QUOTES)
+    if plain != text:
+        return f": its quotes are those of a text document; write {plain}"
     if value.endswith(",") and following and "=" not in following:
         return f": a blank follows the comma; write {text}{following} as one word"
     if key != key.strip() or value != value.strip():

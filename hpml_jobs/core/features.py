@@ -11,7 +11,7 @@ Every part is named by its entry, `module:name` in this package, and imported wh
 a login node imports nothing that only a report needs.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
 from importlib import import_module
@@ -95,6 +95,7 @@ class Feature(NamedTuple):
     drawn of the report, `csv_files` are texts of the report or None, by name. Of each group of a
     report, `answer` are the items below the answer of a page, `lines` those below its pictures, and
     `sections`, by the name of a link to them, are the title and the items of one of its own.
+    `report_files` are the names of more files in a report's folder.
     """
 
     commands: Mapping[str, Command] = {}
@@ -111,6 +112,7 @@ class Feature(NamedTuple):
     answer: str = ""
     lines: str = ""
     sections: Mapping[str, str] = {}
+    report_files: Sequence[str] = ()
 
 
 @cache

@@ -2,6 +2,9 @@
 
 from hpml_jobs.core.features import Command, Feature, HelpSection
 
+PICTURES = ("compare.png", "compare.svg")
+"""The files of the picture."""
+
 FEATURE = Feature(
     commands={
         "compare": Command(
@@ -14,4 +17,5 @@ FEATURE = Feature(
         )
     },
     replaced={"reference": "compare --save"},
+    report_files=PICTURES,
 )

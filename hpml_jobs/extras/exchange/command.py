@@ -355,7 +355,7 @@ def export(
     content = exported(study, make_report(study.name, status.snapshots, status.states))
     if not content.runs:
         raise HpmlError(f"no cell of study {study.name} has a record (status shows why)")
-    folder = study.root / "export" / form if to is None else to.expanduser()
+    folder = study.export / form if to is None else to.expanduser()
     try:
         written = write(content, folder)
     except OSError as fault:

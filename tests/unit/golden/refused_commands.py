@@ -107,6 +107,16 @@ OF_COMMANDS = {
         gpus=1 study=newer
         study=full
         """,
+    "Removal": """
+        remove
+        remove nothing --yes
+        remove full
+        remove full full --yes
+        remove 'f*' --yes
+        remove damaged --yes
+        remove newer --yes
+        delete full
+        """,
     "Keys of a report": """
         collect full baseline=smalest
         collect full baseline=

@@ -217,8 +217,10 @@ REPLACED_OPTIONS = {"--dryrun": "--dry-run", "--predicted": "hpml-jobs predict"}
 
 def _remedy(words: list[str]) -> str:
     """Return what to type instead of an option that is a key elsewhere; empty if none is."""
+    from hpml_jobs.cli.completion import keys_of
     from hpml_jobs.plan.key_types import type_of
 
+    keys = keys_of(words[0])
     for word, following in itertools.pairwise([*words, ""]):
         option, is_pair, value = word.partition("=")
         key = option.removeprefix("--").replace("-", "_")
@@ -226,7 +228,7 @@ def _remedy(words: list[str]) -> str:
             return f"Write {REPLACED_OPTIONS[option]}"
         if key in COMMANDS and option.startswith("--"):
             return f"Write {PROGRAM} {key}"
-        if option.startswith("--") and type_of(key) is not None:
+        if option.startswith("--") and (key in keys or type_of(key) is not None):
             if not is_pair:
                 is_value = following and not following.startswith("-")
                 value = following if is_value else "VALUE"

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import typer
 
 from hpml_jobs.cli.commands import repeated
-from hpml_jobs.cli.completion import keys, studies
+from hpml_jobs.cli.completion import StudiesAndKeys, cells, keys, studies
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Baseline
@@ -58,7 +58,9 @@ StudyName = Annotated[
 Pattern = Annotated[
     str | None,
     typer.Argument(
-        metavar="PATTERN", help="only cells whose name matches, e.g. 'ddp-4gpu-*'; default: all"
+        metavar="PATTERN",
+        help="only cells whose name matches, e.g. 'ddp-4gpu-*'; default: all",
+        autocompletion=cells,
     ),
 ]
 ReportWords = Annotated[
@@ -66,7 +68,7 @@ ReportWords = Annotated[
     typer.Argument(
         metavar="[STUDY] [KEY=VALUE]",
         help="study, default: the most recently submitted; key: baseline=smallest",
-        autocompletion=studies,
+        autocompletion=StudiesAndKeys({"baseline": [*Baseline]}).complete,
     ),
 ]
 Outputs = Annotated[

@@ -87,8 +87,8 @@ class Feature(NamedTuple):
     """What a folder of `extras/` adds.
 
     `commands` may replace one of the kernel, to add an option. `replaced` are commands of earlier
-    versions, with what to type instead. `cell_parts` and `runners` are by their key. `api` has the
-    names that Python programs import from `hpml_jobs`, with their entries.
+    versions and words of other tools, with what to type instead. `cell_parts` and `runners` are by
+    their key. `api` has the names that Python programs import from `hpml_jobs`, with their entries.
 
     Of a report: `result` is made once of every group, from its context. `tables` are made of the
     context with the result, `sheets` of the group, `tables_of_all` of all groups. `pictures` are

@@ -16,6 +16,6 @@ FEATURE = Feature(
             after="record",
         )
     },
-    replaced={"reference": "compare --save"},
+    replaced={"reference": "compare --save", "diff": "compare", "regression": "compare"},
     report_files=PICTURES,
 )

@@ -156,6 +156,9 @@ ALL_KEYS_PAGE = "docs/commands.md#keys-of-a-study"
 
 SWITCH = ["true", "false"]
 
+MUST_BE_GIVEN = "???"
+"""The default, in Hydra's words, of a key that has none."""
+
 WORD_WIDTH = 20
 
 
@@ -276,7 +279,8 @@ def _pages(doc: KeyDoc) -> str:
 
 def _default(doc: KeyDoc) -> str:
     """Return the default of a key; of one of a group, with the choice that has this default."""
-    return f"{doc.value} (with {doc.section})" if "=" in doc.section else doc.value
+    value = "none: it must be given" if doc.value == MUST_BE_GIVEN else doc.value
+    return f"{value} (with {doc.section})" if "=" in doc.section else value
 
 
 def _type(key: str) -> str:

@@ -1,10 +1,11 @@
 """What was meant by a line that names no command and is no submission: a guess in one line."""
 
+import inspect
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from hpml_jobs.cli.commands import COMMANDS, REPLACED, UNNAMED
+from hpml_jobs.cli.commands import COMMANDS, REPLACED, UNNAMED, function_of
 from hpml_jobs.cli.help import TOPICS
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import PROGRAM, nearest
@@ -143,7 +144,8 @@ def _refuse_late_command(words: Sequence[str]) -> None:
     before = ""
     for word in words:
         if word in COMMANDS and before != "--config-dir":
-            rest = [other for other in words if other != word]
+            takes_keys = "overrides" in inspect.signature(function_of(word)).parameters
+            rest = [other for other in words if other != word and takes_keys]
             line = shlex.join([PROGRAM, word, *rest])
             raise UsageError(f"{word} is a command and comes first: {line}")
         before = word

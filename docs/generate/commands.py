@@ -22,6 +22,7 @@ INTRODUCTION = f"""\
 {PROGRAM} [-m] KEY=VALUE...      submit a study
 {PROGRAM} COMMAND ...            run a command
 {PROGRAM} --help                 list commands; hpml-jobs help keys: keys
+{PROGRAM} help WORD              explain a key or a value: help gpus, help ddp
 {PROGRAM} --version              print the version
 {PROGRAM} --cfg job KEY=VALUE... print the composed configuration (Hydra)
 ```

@@ -1,6 +1,6 @@
 """Command choose, and how a group of cells is shown."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.rule import Rule
 from rich.text import Text
 
-from hpml_jobs.cli.completion import studies
+from hpml_jobs.cli.completion import StudiesAndKeys
 from hpml_jobs.cli.console import console, print_json
 from hpml_jobs.cli.options import (
     Json,
@@ -42,12 +42,12 @@ CHOOSE_KEYS: Mapping[str, Reader] = {
 }
 
 
-def choice_words(keys: Iterable[str]) -> Any:
+def choice_words(keys: Collection[str]) -> Any:
     """Return the argument of the words of choose, which may have these keys."""
     return typer.Argument(
         metavar="[STUDY] [KEY=VALUE]...",
         help=f"study, default: the most recently submitted; keys: {', '.join(keys)}",
-        autocompletion=studies,
+        autocompletion=StudiesAndKeys(dict.fromkeys(keys, ())).complete,
     )
 
 

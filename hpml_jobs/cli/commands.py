@@ -5,7 +5,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 from hpml_jobs.core.features import Command, HelpSection, features, in_order, load, merged
@@ -78,6 +78,12 @@ KERNEL = {
         "logs [STUDY] [PATTERN]",
         "show why cells failed; -f follows a running cell",
     ),
+    "remove": Command(
+        "cli.remove:remove",
+        HelpSection.FOLLOW,
+        "remove STUDY",
+        "delete a study that has no pending or running job; asks first",
+    ),
     "collect": Command(
         "cli.collect:collect",
         HelpSection.RESULTS,
@@ -148,9 +154,9 @@ def remember(words: list[str]) -> None:
     _words[:] = words
 
 
-def repeated() -> str:
-    """Return the present command as it can be typed again."""
-    return shlex.join([PROGRAM, *_words])
+def repeated(replaced: Mapping[str, str] = {}) -> str:
+    """Return the present command as it can be typed again, with other words for some."""
+    return shlex.join([PROGRAM, *(replaced.get(word, word) for word in _words)])
 
 
 _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")

@@ -4,38 +4,22 @@ A shell waits for every answer, so neither Hydra nor torch is imported.
 """
 
 import contextlib
+import inspect
 import io
 import os
-from collections.abc import Callable, Iterator, Sequence
+import string
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hpml_jobs.cli.commands import COMMANDS, COMPLETION_VARIABLE, UNNAMED
-from hpml_jobs.cli.help import GROUPS, KeyDoc
-from hpml_jobs.cli.help import keys as keys_of_config
-from hpml_jobs.core.cell import Protocol
+from hpml_jobs.cli.commands import COMMANDS, COMPLETION_VARIABLE, UNNAMED, function_of
+from hpml_jobs.cli.help import GROUPS, TOPICS, Folders, all_keys, files_of
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.paths import conf_folder
-from hpml_jobs.core.script import ScriptLauncher
-from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
 from hpml_jobs.core.text import PROGRAM
-from hpml_jobs.core.training_path import CompileMode, Precision
-
-CHOICES = {
-    "strategy": tuple(strategy.value for strategy in Strategy),
-    "device": tuple(device.value for device in Device),
-    "protocol": (Protocol.LAB.value, Protocol.FULL.value),
-    "launcher": tuple(launcher.value for launcher in ScriptLauncher),
-    "sync_buffers": tuple(buffers.value for buffers in SyncBuffers),
-    "precision": tuple(precision.value for precision in Precision),
-    "cudnn_benchmark": ("true", "false"),
-    "compile": ("true", "false", *(mode.value for mode in CompileMode)),
-    "baseline": (Strategy.SINGLE.value, Strategy.DDP.value),
-}
-
-TRUE_OR_FALSE = ("true", "false")
 
 
 class Shell(StrEnum):
@@ -55,16 +39,17 @@ def completion(
     Example: hpml-jobs completion bash >> ~/.bashrc
     """
     _, script = _ask_typer(ctx.find_root().command, f"source_{shell.value}")
-    if shell is Shell.BASH:  # after `gpus=` comes its value, not a blank
+    if shell is Shell.BASH:  # after `gpus=` and `folder/` no blank follows
         script = script.replace("    return 0\n", f"    {_NO_BLANK}\n    return 0\n")
     print(script)
 
 
-_NO_BLANK = "[[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace"
+_NO_BLANK = "[[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *[=/] ]] && compopt -o nospace"
 
 
-def answer(program: Callable[..., object]) -> int:
+def answer(program: typer.Typer) -> int:
     """Print the completions of the shell's last word; exit code 1 means none (fish)."""
+    program.command("help")(_help)
     prefix = _prepare_words()
     code, completions = _ask_typer(program, os.environ[COMPLETION_VARIABLE])
     print("\n".join(line.removeprefix(prefix) for line in completions.splitlines()))
@@ -109,9 +94,24 @@ def _prepare_words() -> str:
 
 def _with_command(typed: list[str]) -> list[str]:
     """Return the words up to the cursor, with the unnamed command if no other is typed or begun."""
-    first = typed[1] if len(typed) > 1 else ""
-    begun = len(typed) <= 2 and any(name.startswith(first) for name in COMMANDS)
-    return typed if begun or first in COMMANDS else [typed[0], UNNAMED, *typed[1:]]
+    names = (*COMMANDS, "help")
+    first = "".join(typed[1:2])
+    is_begun = len(typed) <= 2 and any(name.startswith(first) for name in names)
+    if is_begun or first in names:
+        return typed
+    return [typed[0], UNNAMED, *typed[1:]]
+
+
+def _help_words(incomplete: str) -> list[str]:
+    """Return the words that have a page or an entry of help and begin so."""
+    from hpml_jobs.cli.entries import Entries
+
+    words = {*TOPICS, *COMMANDS, *Entries([conf_folder()]).words()}
+    return sorted(word for word in words if word.startswith(incomplete))
+
+
+def _help(word: Annotated[str, typer.Argument(autocompletion=_help_words)]) -> None:
+    """Show a page of help."""
 
 
 def studies(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -133,35 +133,93 @@ def outputs_of_words(ctx: typer.Context) -> Path:
     return Path(outputs).expanduser()
 
 
+class StudiesAndKeys:
+    """Completion of `[STUDY] [KEY=VALUE]...`: studies, and a command's keys with their words."""
+
+    def __init__(self, keys: Mapping[str, Sequence[str]]) -> None:
+        self.keys = keys
+
+    def complete(self, ctx: typer.Context, incomplete: str) -> list[str]:
+        """Return what begins so: a name if none was typed, `key=`, or the values of a key."""
+        key, equals, value = incomplete.partition("=")
+        if equals:
+            words = self.keys.get(key, ())
+            return [f"{key}={word}" for word in words if word.startswith(value)]
+        typed = ctx.params.get("words") or ()
+        has_name = any("=" not in word for word in typed)
+        names = [] if has_name else studies(ctx, incomplete)
+        return names + [f"{name}=" for name in self.keys if name.startswith(incomplete)]
+
+
+def keys_of(command: str) -> Collection[str]:
+    """Return the keys that a command takes beside its study."""
+    for parameter in inspect.signature(function_of(command)).parameters.values():
+        for argument in getattr(parameter.annotation, "__metadata__", ()):
+            complete = getattr(argument, "autocompletion", None)
+            words = getattr(complete, "__self__", None)
+            if isinstance(words, StudiesAndKeys):
+                return [*words.keys]
+    return ()
+
+
+def cells(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the names of cells that begin so, of the study that was named, else of the latest."""
+    from hpml_jobs.study.selection import find
+
+    try:
+        study = find(outputs_of_words(ctx), ctx.params.get("study"))
+    except HpmlError:
+        return []
+    return [cell.slug for cell in study.cells() if cell.slug.startswith(incomplete)]
+
+
+def files(*suffixes: str) -> Callable[[str], list[str]]:
+    """Return the completion of a path of a file with one of these suffixes, by way of folders."""
+
+    def begun(incomplete: str) -> list[str]:
+        folder, slash, name = incomplete.rpartition("/")
+        try:
+            paths = sorted(Path(f"{folder}{slash}" or ".").expanduser().iterdir())
+        except OSError:
+            return []
+        listed = [path for path in paths if path.name.startswith(name or _NOT_HIDDEN)]
+        names = [f"{path.name}/" for path in listed if path.is_dir()]
+        names += [path.name for path in listed if path.name.endswith(suffixes)]
+        return [f"{folder}{slash}{name}" for name in names]
+
+    return begun
+
+
+_NOT_HIDDEN = tuple(f"{string.ascii_letters}{string.digits}_-")
+
+VALUES: Mapping[str, Callable[[str], list[str]]] = {
+    "script": files(".py"),
+    "data.root": files(),
+    "outputs": files(),
+}
+"""The completion of the values of keys that are paths."""
+
+
 def keys(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return `key=` of every key that begins so; after `=` or a comma, the key's choices."""
+    """Return `key=` of every key that begins so; after `=` or a comma, the key's values."""
+    folders = [conf_folder()]
+    if config_dir := ctx.params.get("config_dir"):
+        folders.append(Path(config_dir))
     key, equals, value = incomplete.partition("=")
     if not equals:
-        names = [*GROUPS, *(doc.key for doc in _key_docs())]
-        return [f"{name}=" for name in names if name.startswith(incomplete)]
+        return [f"{name}=" for name in all_keys(folders) if name.startswith(incomplete)]
     before, comma, last = value.rpartition(",")
-    choices = _choices(key, ctx.params.get("config_dir"))
-    return [f"{key}={before}{comma}{choice}" for choice in choices if choice.startswith(last)]
+    if key == "study":
+        words = studies(ctx, last)
+    elif key in VALUES:
+        words = VALUES[key](last)
+    else:
+        words = [word for word in _words(key, folders) if word.startswith(last)]
+    return [f"{key}={before}{comma}{word}" for word in words]
 
 
-def _key_docs() -> Iterator[KeyDoc]:
-    """Yield all keys, those of groups with the group's name before them."""
-    conf = conf_folder()
-    yield from keys_of_config((conf / "config.yaml").read_text())
-    for group, file in GROUPS.items():
-        if file:
-            for doc in keys_of_config((conf / group / f"{file}.yaml").read_text()):
-                yield doc._replace(key=f"{group}.{doc.key}")
+def _words(key: str, folders: Folders) -> list[str]:
+    """Return the words that a key accepts; those of a group are files, the user's included."""
+    from hpml_jobs.plan.key_types import choices_of
 
-
-def _choices(key: str, config_dir: Path | None) -> Sequence[str]:
-    """Return the values that a key can have; those of a group are files, the user's included."""
-    if key in GROUPS:
-        folders = [conf_folder()]
-        if config_dir:
-            folders.append(Path(config_dir))
-        return sorted({file.stem for folder in folders for file in (folder / key).glob("*.yaml")})
-    if key in CHOICES:
-        return CHOICES[key]
-    switches = {doc.key for doc in _key_docs() if doc.value in TRUE_OR_FALSE}
-    return TRUE_OR_FALSE if key in switches else ()
+    return sorted(files_of(key, folders)) if key in GROUPS else choices_of(key)

@@ -1,7 +1,7 @@
 """The pages of `hpml-jobs --help` and `hpml-jobs help TOPIC`."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -9,17 +9,23 @@ from typing import NamedTuple
 from hpml_jobs.core.features import Command, HelpSection
 
 _KEY_LINE = re.compile(r"( *)(\w+):(.*)")
+_GROUP_LINE = re.compile(r" *- (\w+): (\w+) *#(.*)")
+_PAGE = re.compile(r" *\((docs/[^)]*)\)")
 _SECTION = "# ----"
 _OF_HYDRA = ("defaults", "hydra")
 
 
 class KeyDoc(NamedTuple):
-    """A key of a config: the section that it is listed in, its dotted name, value and comment."""
+    """A key of a config: the section that it is listed in, its dotted name, value and comment.
+
+    `page` is where docs/ say more: the page in the comment, else that in the section's heading.
+    """
 
     section: str
     key: str
     value: str
     comment: str
+    page: str = ""
 
 
 def keys(text: str) -> list[KeyDoc]:
@@ -28,22 +34,47 @@ def keys(text: str) -> list[KeyDoc]:
     `defaults` and `hydra`, which only Hydra reads, are left out, and so is the comment of a key
     that has keys below it.
 
-    >>> keys("# ---- study: its keys ----\\ndata:\\n  limit: null  # use N images, none: all\\n")
-    [KeyDoc(section='study', key='data.limit', value='null', comment='use N images, none: all')]
+    >>> keys("# ---- study: its keys ----\\ndata:\\n  limit: null  # use N, none: all\\n")[0][1:]
+    ('data.limit', 'null', 'use N, none: all', '')
     """
     docs = []
-    section = parent = ""
+    section = parent = page = ""
     for line in text.splitlines():
         if line.startswith(_SECTION):
-            section = line.strip("# -").partition(":")[0]
+            heading, page = _without_page(line.strip("# -"))
+            section = heading.partition(":")[0]
         elif match := _KEY_LINE.match(line):
             indent, name, rest = match.groups()
-            value, _, comment = rest.partition(" #")
+            value, _, remark = rest.partition(" #")
             if not indent:
                 parent = "" if value.strip() else name
             if value.strip() and name not in _OF_HYDRA and parent not in _OF_HYDRA:
                 key = f"{parent}.{name}" if indent else name
-                docs.append(KeyDoc(section, key, value.strip(), comment.strip()))
+                comment, own_page = _without_page(remark)
+                docs.append(KeyDoc(section, key, value.strip(), comment, own_page or page))
+    return docs
+
+
+def _without_page(comment: str) -> tuple[str, str]:
+    """Return a comment without the page that it names, and the page.
+
+    >>> _without_page("first batch per GPU (docs/start.md)")
+    ('first batch per GPU', 'docs/start.md')
+    """
+    page = _PAGE.search(comment)
+    return _PAGE.sub("", comment).strip(), page[1] if page else ""
+
+
+def groups(text: str) -> list[KeyDoc]:
+    """Return the groups of configs that a config of ours names under `defaults`.
+
+    >>> groups("defaults:\\n  - grid: null  # a predefined study (docs/keys.md#grids)\\n")[0][1:]
+    ('grid', 'null', 'a predefined study', 'docs/keys.md#grids')
+    """
+    docs = []
+    for name, value, remark in _GROUP_LINE.findall(text):
+        comment, page = _without_page(remark)
+        docs.append(KeyDoc("groups", name, value, comment, page))
     return docs
 
 
@@ -74,6 +105,7 @@ Commands (hpml-jobs COMMAND --help shows its options and an example)
   PATTERN: cells by name, e.g. 'ddp-4gpu-*'.
 
 More
+  hpml-jobs help WORD        a key, or one of its values: help gpus, help ddp, help lab
   hpml-jobs help keys        every key of a cell and of a study, with its default
   hpml-jobs help workloads   models and data, and the keys of a workload
   hpml-jobs help clusters    clusters, and the keys of a cluster
@@ -132,6 +164,38 @@ TOPICS: Mapping[str, Sequence[str]] = {
 """The groups on each page; that without groups has the other keys."""
 
 
+def all_keys(folders: Folders) -> dict[str, KeyDoc]:
+    """Return every key by its dotted name: the groups, then those of a study and of each group.
+
+    A key of a group is that of the group's file in GROUPS, else of the first file that explains it.
+    """
+    text = (folders[0] / "config.yaml").read_text()
+    docs = {doc.key: doc for doc in [*groups(text), *keys(text)]}
+    for group, first in GROUPS.items():
+        files = sorted((folders[0] / group).glob("*.yaml")) if first else []
+        files.sort(key=lambda file: file.stem != first)
+        for doc in _dotted(group, files):
+            if doc.comment:
+                page = doc.page or docs[group].page
+                docs.setdefault(doc.key, doc._replace(page=page))
+    return docs
+
+
+def _dotted(group: str, files: Iterable[Path]) -> Iterator[KeyDoc]:
+    """Yield the keys of a group's files with the group's name before them."""
+    for file in files:
+        for doc in keys(file.read_text()):
+            if doc.key != "name":
+                yield doc._replace(key=f"{group}.{doc.key}", section=f"{group}={file.stem}")
+
+
+def files_of(group: str, folders: Folders) -> dict[str, Path]:
+    """Return the choices of a group, each with its file; those of the user's configs follow."""
+    return {
+        file.stem: file for folder in folders for file in sorted((folder / group).glob("*.yaml"))
+    }
+
+
 def topic(name: str, folders: Folders) -> str:
     """Return the page of a topic."""
     groups = TOPICS[name]
@@ -146,8 +210,7 @@ def topic(name: str, folders: Folders) -> str:
 
 def _keys_of(group: str, file: str, folders: Folders) -> str:
     """Return the keys of a group, with the defaults in one of its files of conf/."""
-    docs = keys((folders[0] / group / f"{file}.yaml").read_text())
-    named = [doc._replace(key=f"{group}.{doc.key}") for doc in docs if doc.key != "name"]
+    named = _dotted(group, [folders[0] / group / f"{file}.yaml"])
     return f"Keys of a {group}, with the values of {group}={file}\n{_lines(named)}\n"
 
 
@@ -157,8 +220,8 @@ def _lines(docs: Iterable[KeyDoc]) -> str:
 
 def _choices(group: str, folders: Folders) -> str:
     """Return a group's choices, each with the description in its file."""
-    files = [file for folder in folders for file in sorted((folder / group).glob("*.yaml"))]
-    lines = [
-        f"  {f'{group}={file.stem}':30} {description(file.read_text())}".rstrip() for file in files
-    ]
+    lines = []
+    for name, file in files_of(group, folders).items():
+        meaning = description(file.read_text())
+        lines.append(f"  {f'{group}={name}':30} {meaning}".rstrip())
     return "\n".join(lines)

@@ -9,12 +9,12 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpml_jobs import __version__
 from hpml_jobs.cli.commands import (
     COMMANDS,
     COMPLETION_VARIABLE,
-    REPLACED,
     UNNAMED,
     discard,
     function_of,
@@ -22,9 +22,13 @@ from hpml_jobs.cli.commands import (
     typer_program,
     without_control_characters,
 )
+from hpml_jobs.cli.guesses import LIKENESS, MEANT, refuse_dashes, refuse_misspelt, refuse_other
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.core.text import PROGRAM, in_one_line, nearest
+
+if TYPE_CHECKING:
+    from typer.exceptions import TyperException
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as in shells."""
@@ -84,9 +88,10 @@ def _dispatch(words: list[str]) -> int:
 
         return answer(typer_program())
     names_command = bool(words) and words[0] in COMMANDS
-    if words and words[0] in REPLACED:
-        _refuse_misspelt(words[0])  # also before its --help
+    refuse_dashes(words)
     if not words or (not names_command and any(word in HELP for word in words)):
+        if words and words[0] in MEANT:
+            refuse_misspelt(words[0])
         return _help(words)
     if words[0] in ("-V", "--version", "version"):
         print(f"hpml_jobs {__version__}")
@@ -98,33 +103,50 @@ def _dispatch(words: list[str]) -> int:
         sys.argv[1:] = [word for word in words[names_command:] if word not in multirun]
         hydra_page()
         return 0
-    if not names_command and "=" not in words[0]:
-        _refuse_misspelt(words[0])
+    if not names_command:
+        refuse_other(words)
     return _run_command(words if names_command else [UNNAMED, *words])
 
 
-def _refuse_misspelt(word: str) -> None:
-    """Raise UsageError if a word is almost a command, or one that another command replaces."""
-    if near := nearest(word, (*COMMANDS, *REPLACED)):
-        raise UsageError(f"{word} is not a command; did you mean {REPLACED.get(near, near)}?")
-
-
 def _help(words: list[str]) -> int:
-    """Print the first page, or that of a topic (`help keys`) or a command (`help collect`)."""
+    """Print the first page, or that of a topic (`help keys`), a command, a key or a value."""
     from hpml_jobs.cli.help import TOPICS, first_page, topic
 
     named = words[1] if len(words) > 1 and words[0] == "help" else ""
+    folders = [conf_folder(), *_config_dirs(words)]
     if named in TOPICS:
-        print(topic(named, [conf_folder(), *_config_dirs(words)]), end="")
-        return 0
-    if named in COMMANDS:
+        print(topic(named, folders), end="")
+    elif named in COMMANDS:
         return _run_command([named, "--help"])
-    if named and not named.startswith("-"):
-        _refuse_misspelt(named)
-        topics = ", ".join(TOPICS)
-        raise UsageError(f"no help on {named}: name a command, or one of {topics}")
-    print(first_page(__version__, COMMANDS.values()), end="")
+    elif named and not named.startswith("-"):
+        print(_entry(named, folders), end="")
+    else:
+        print(first_page(__version__, COMMANDS.values()), end="")
     return 0
+
+
+def _entry(word: str, folders: list[Path]) -> str:
+    """Return the entry of a key or of a value.
+
+    Raises:
+        UsageError: the word is neither; the message names the most alike that is.
+    """
+    from hpml_jobs.cli.entries import Entries
+    from hpml_jobs.cli.help import TOPICS
+
+    entries = Entries(folders)
+    if entry := entries.entry(word):
+        return entry
+    if word == "help":
+        raise UsageError(
+            f"help on what? e.g. {PROGRAM} help gpus; {PROGRAM} --help lists the commands"
+        )
+    near = nearest(word, (*COMMANDS, *TOPICS, *entries.words()), cutoff=0.7)
+    if near:
+        raise UsageError(f"no help on {word}: did you mean {PROGRAM} help {near}?")
+    refuse_misspelt(word)
+    topics = ", ".join(TOPICS)
+    raise UsageError(f"no help on {word}: name a command, a key, a value, or {topics}")
 
 
 def _config_dirs(words: list[str]) -> list[Path]:
@@ -141,6 +163,7 @@ def _run_command(words: list[str]) -> int:
     try:
         code: int = program(words, prog_name=PROGRAM, standalone_mode=False) or 0
     except TyperException as error:
+        _forget_unlike(error)
         text = error.format_message() if hasattr(error, "format_message") else str(error)
         text = _PYDANTIC.sub("a whole number is needed", text)
         remedy = _remedy(words) if "No such option" in text else ""
@@ -175,6 +198,15 @@ def _in_one_form(words: list[str]) -> list[str]:
     return changed
 
 
+def _forget_unlike(error: "TyperException") -> None:
+    """Leave only options that are much like the one that does not exist: not --wait for --quiet."""
+    option = getattr(error, "option_name", "")
+    possible = getattr(error, "possibilities", None) or ()
+    likely = nearest(option.lstrip("-"), [name.lstrip("-") for name in possible], LIKENESS)
+    if possible:
+        vars(error)["possibilities"] = [f"--{likely}"] if likely else []
+
+
 _PYDANTIC = re.compile(r"Input should be a valid integer.*")
 """The words of typer's own dependency."""
 
@@ -185,14 +217,18 @@ REPLACED_OPTIONS = {"--dryrun": "--dry-run", "--predicted": "hpml-jobs predict"}
 
 def _remedy(words: list[str]) -> str:
     """Return what to type instead of an option that is a key elsewhere; empty if none is."""
-    from hpml_jobs.plan.keys import type_of
+    from hpml_jobs.cli.completion import keys_of
+    from hpml_jobs.plan.key_types import type_of
 
+    keys = keys_of(words[0])
     for word, following in itertools.pairwise([*words, ""]):
         option, is_pair, value = word.partition("=")
         key = option.removeprefix("--").replace("-", "_")
         if option in REPLACED_OPTIONS:
             return f"Write {REPLACED_OPTIONS[option]}"
-        if option.startswith("--") and type_of(key) is not None:
+        if key in COMMANDS and option.startswith("--"):
+            return f"Write {PROGRAM} {key}"
+        if option.startswith("--") and (key in keys or type_of(key) is not None):
             if not is_pair:
                 is_value = following and not following.startswith("-")
                 value = following if is_value else "VALUE"

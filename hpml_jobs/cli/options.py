@@ -1,5 +1,6 @@
 """Options and arguments that commands share, and the study and cells that they select."""
 
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,13 +10,14 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
-from hpml_jobs.cli.completion import keys, studies
+from hpml_jobs.cli.commands import repeated
+from hpml_jobs.cli.completion import StudiesAndKeys, cells, keys, studies
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Baseline
-from hpml_jobs.core.text import nearest, one_of
+from hpml_jobs.core.text import nearest, one_of, with_command
 from hpml_jobs.study.manifest import History
-from hpml_jobs.study.selection import OfCell, find, matching
+from hpml_jobs.study.selection import NoStudyError, OfCell, find, is_path, matching
 from hpml_jobs.study.study import Study
 
 
@@ -56,7 +58,9 @@ StudyName = Annotated[
 Pattern = Annotated[
     str | None,
     typer.Argument(
-        metavar="PATTERN", help="only cells whose name matches, e.g. 'ddp-4gpu-*'; default: all"
+        metavar="PATTERN",
+        help="only cells whose name matches, e.g. 'ddp-4gpu-*'; default: all",
+        autocompletion=cells,
     ),
 ]
 ReportWords = Annotated[
@@ -64,7 +68,7 @@ ReportWords = Annotated[
     typer.Argument(
         metavar="[STUDY] [KEY=VALUE]",
         help="study, default: the most recently submitted; key: baseline=smallest",
-        autocompletion=studies,
+        autocompletion=StudiesAndKeys({"baseline": [*Baseline]}).complete,
     ),
 ]
 Outputs = Annotated[
@@ -245,8 +249,19 @@ REPORT_KEYS: Mapping[str, Reader] = {"baseline": choice_of(Baseline)}
 
 
 def find_study(study: str | None, outputs: Path | None) -> Study:
-    """Return the study of that name; without a name the most recently submitted one, and say so."""
-    selected = find(outputs_of(outputs), study)
+    """Return the study of that name; without a name the most recently submitted one, and say so.
+
+    Raises:
+        HpmlError: there is none; of one in a folder nearby, the message has the command for it.
+    """
+    try:
+        selected = find(outputs_of(outputs), study)
+    except NoStudyError as fault:
+        if fault.elsewhere is None or study is None or outputs is not None:
+            raise
+        path = os.path.relpath(fault.elsewhere)
+        command = repeated({study: path if is_path(path) else f"./{path}"})
+        raise HpmlError(with_command(f"{fault}; there is one elsewhere", command)) from fault
     if study is None:
         print(f"study {selected.name} (most recently submitted)", file=sys.stderr)
     return selected

@@ -11,7 +11,7 @@ Every part is named by its entry, `module:name` in this package, and imported wh
 a login node imports nothing that only a report needs.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
 from importlib import import_module
@@ -87,14 +87,15 @@ class Feature(NamedTuple):
     """What a folder of `extras/` adds.
 
     `commands` may replace one of the kernel, to add an option. `replaced` are commands of earlier
-    versions, with what to type instead. `cell_parts` and `runners` are by their key. `api` has the
-    names that Python programs import from `hpml_jobs`, with their entries.
+    versions and words of other tools, with what to type instead. `cell_parts` and `runners` are by
+    their key. `api` has the names that Python programs import from `hpml_jobs`, with their entries.
 
     Of a report: `result` is made once of every group, from its context. `tables` are made of the
     context with the result, `sheets` of the group, `tables_of_all` of all groups. `pictures` are
     drawn of the report, `csv_files` are texts of the report or None, by name. Of each group of a
     report, `answer` are the items below the answer of a page, `lines` those below its pictures, and
     `sections`, by the name of a link to them, are the title and the items of one of its own.
+    `report_files` are the names of more files in a report's folder.
     """
 
     commands: Mapping[str, Command] = {}
@@ -111,6 +112,7 @@ class Feature(NamedTuple):
     answer: str = ""
     lines: str = ""
     sections: Mapping[str, str] = {}
+    report_files: Sequence[str] = ()
 
 
 @cache

@@ -21,13 +21,8 @@ from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.core.recipe import PLAIN
 from hpml_jobs.core.sbatch import Default, default_variables
 from hpml_jobs.plan.config_folders import GROUPS, ConfigFolders
-from hpml_jobs.plan.keys import (
-    checked_value,
-    holds_any_key,
-    make_settings,
-    nearest_key,
-    type_of,
-)
+from hpml_jobs.plan.key_types import holds_any_key, type_of
+from hpml_jobs.plan.keys import checked_value, make_settings, nearest_key
 from hpml_jobs.plan.settings import COMPLETE, Settings
 from hpml_jobs.plan.user_config import defaults_of_cluster, user_config_file, user_defaults
 

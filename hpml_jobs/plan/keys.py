@@ -3,12 +3,8 @@
 import itertools
 import math
 import re
-import types
-import typing
 from collections.abc import Iterator
 from contextlib import suppress
-from enum import Enum
-from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,6 +16,14 @@ from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.text import nearest, one_of
 from hpml_jobs.core.workload import arg_text
 from hpml_jobs.plan.config_folders import GROUPS
+from hpml_jobs.plan.key_types import (
+    NAMES_OF_TYPES,
+    holds_any_key,
+    members_of,
+    type_of,
+    type_words,
+    words_of_type,
+)
 from hpml_jobs.plan.settings import COMPLETE, Settings
 
 LARGEST = 2**63 - 1
@@ -27,15 +31,6 @@ LARGEST = 2**63 - 1
 
 _PLACE = " - at `$"
 """In msgspec's messages, the text before the path of a key."""
-
-_NEEDS = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "a word",
-    tuple: "a list, e.g. [a,b],",
-}
-
 
 _UNKNOWN = re.compile(r"unknown field `([^`]*)`")
 
@@ -82,7 +77,7 @@ def checked_value(key: str, value: Any, text: str | None = None) -> Any:
     is_group = isinstance(needed, type) and issubclass(needed, msgspec.Struct)
     if needed is None or is_group or "${" in text or text == "???":
         return value
-    members = _members(needed)
+    members = members_of(needed)
     if str in members and isinstance(value, int | float) and type(value) not in members:
         return text
     _check_inner(key, value)
@@ -102,25 +97,6 @@ def _check_inner(key: str, value: Any) -> None:
             checked_value(f"{key}.{name}", inner)
 
 
-@cache
-def type_of(key: str) -> Any:
-    """Return the type of a dotted key of `Settings`; None for an unknown key."""
-    needed: Any = COMPLETE
-    for part in key.split("."):
-        if typing.get_origin(needed) is dict:
-            needed = typing.get_args(needed)[1]
-        elif isinstance(needed, type) and issubclass(needed, msgspec.Struct):
-            needed = typing.get_type_hints(needed).get(part)
-        else:
-            return None
-    return needed
-
-
-def holds_any_key(key: str) -> bool:
-    """Whether any name may stand below a key, as below cluster.sbatch."""
-    return typing.get_origin(type_of(key)) is dict
-
-
 def nearest_key(key: str, valid: set[str]) -> str | None:
     """Return the key that was probably meant: alike in its last part, or elsewhere with that."""
     leaf = _leaf(key)
@@ -135,26 +111,15 @@ def _leaf(key: str) -> str:
 
 def _complaint(key: str, text: str) -> str:
     """Return what a key needs instead of a wrong value, quoted as it was typed."""
-    members = _members(type_of(key))
-    enums = (kind for kind in members if isinstance(kind, type) and issubclass(kind, Enum))
-    choices = [str(choice.value) for kind in enums for choice in kind]
-    if choices:
-        choices += ["true", "false"] if bool in members else []
-        return f"{key}={text}: {one_of(text, choices)}"
-    kinds = [typing.get_origin(kind) or kind for kind in members]
-    words = " or ".join(_NEEDS.get(kind, "a group of keys and values") for kind in kinds)
+    if words := words_of_type(key):
+        return f"{key}={text}: {one_of(text, words)}"
+    needed = type_words(key)
     if key == "minutes":
-        words += " of minutes"
+        needed += " of minutes"
     hint = ""
-    if text.startswith("[") and tuple not in kinds:
+    if text.startswith("[") and NAMES_OF_TYPES[tuple] not in needed:
         hint = f"; for several cells, sweep it: -m {key}={text.strip('[]').replace(' ', '')}"
-    return f"{key}={text}: {words} is needed{hint}"
-
-
-def _members(needed: Any) -> tuple[Any, ...]:
-    """Return the types that a key accepts, apart from null."""
-    members = typing.get_args(needed) if isinstance(needed, types.UnionType) else (needed,)
-    return tuple(member for member in members if member is not type(None))
+    return f"{key}={text}: {needed} is needed{hint}"
 
 
 def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
@@ -247,8 +212,14 @@ _WORD = re.compile(r"[^\s,'\"\\\[\](){}]+")
 """A value that can stand in quotes as it is: ~ and accents need them in Hydra's grammar."""
 
 
+_WITHOUT_QUOTES = dict.fromkeys(map(ord, "‘’‚“”„«»"))
+
+
 def _remedy(text: str, following: str) -> str:
     key, _, value = text.partition("=")
+    plain = text.translate(_WITHOUT_QUOTES)
+    if plain != text:
+        return f": its quotes are those of a text document; write {plain}"
     if value.endswith(",") and following and "=" not in following:
         return f": a blank follows the comma; write {text}{following} as one word"
     if key != key.strip() or value != value.strip():

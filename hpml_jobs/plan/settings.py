@@ -17,6 +17,12 @@ from hpml_jobs.core.training_path import CompileMode, Precision, TrainingPath
 from hpml_jobs.core.value import Value
 from hpml_jobs.core.workload import Workload
 
+BASELINES = (Strategy.SINGLE, Strategy.DDP)
+"""The strategies of a cell on one GPU."""
+
+PROTOCOLS = (Protocol.LAB, Protocol.FULL)
+"""The protocols that a submission chooses; script= and import have their own."""
+
 
 class PathChoice(StrEnum):
     """What the keys of the training path and the loader are where they are not given."""
@@ -109,11 +115,11 @@ class Settings(Value, frozen=True, kw_only=True):
                 f"ladder.start={self.ladder.start} ladder.factor={self.ladder.factor}: a ladder "
                 "starts at 1 or more and grows by 2 or more"
             )
-        if self.baseline not in (Strategy.SINGLE, Strategy.DDP):
+        if self.baseline not in BASELINES:
             raise UsageError(
                 f"baseline={self.baseline.value}: the baseline is single (the plain loop) or ddp"
             )
-        if self.protocol not in (Protocol.LAB, Protocol.FULL):
+        if self.protocol not in PROTOCOLS:
             raise UsageError(
                 f"protocol={self.protocol.value}: use lab or full; hpml-jobs import reads a CSV, "
                 "and script= measures from outside"

@@ -54,6 +54,16 @@ _PICTURES = (
 """The names of the pictures' files that not every report has."""
 
 
+FILES = frozenset(
+    (
+        *("tables.md", "tables.tex", TABLES, page.HTML, page.MARKDOWN),
+        *(f"{name}.csv" for name in csv_tables.ALWAYS),
+        *SHEET_FILES,
+        *_PICTURES,
+    )
+)
+"""The names of all files of the kernel in a report's folder."""
+
 _OF_PAGE = frozenset((page.HTML, page.MARKDOWN, *_PICTURES))
 
 _MARKS = {page.HTML: b'name="generator" content="hpml_jobs', TABLES: b'"schema":'}

@@ -3,11 +3,13 @@
 import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from hpml_jobs.core.errors import HpmlError, UsageError
+from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.study.files import reading
 from hpml_jobs.study.manifest import last_time
 from hpml_jobs.study.study import Study
@@ -17,6 +19,9 @@ SHOWN_CELLS = 10
 
 OUTPUTS = "outputs"
 """The default of outputs=: the folder of the studies, in the folder of a submission."""
+
+LEVELS = 5
+"""How many folders above the current one are searched for a study."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LONGEST_NAME = 100
@@ -74,38 +79,94 @@ def studies_in(folder: Path) -> list[Study]:
 
 def no_study(outputs: Path) -> HpmlError:
     """Return the error of a folder without studies."""
-    return HpmlError(
-        f"no study in {outputs}: submit one first, or name the folder with --outputs FOLDER"
-    )
+    if (Path.cwd() / "cells").is_dir():
+        remedy = "; the current folder is a study: name it as ."
+    else:
+        remedy = ": submit one first, or name the folder with --outputs FOLDER"
+    return HpmlError(f"no study in {outputs.absolute()}{remedy}")
+
+
+class NoStudyError(HpmlError):
+    """There is no study of that name; `elsewhere` is the folder of one in another folder, if any.
+
+    That is a folder beside the current one or above it, and the only one there with the name.
+    """
+
+    def __init__(self, message: str, elsewhere: Path | None) -> None:
+        super().__init__(message)
+        self.elsewhere = elsewhere
 
 
 def find(outputs: Path, word: str | None) -> Study:
     """Return the study of a word; without one, the most recently submitted study.
 
-    The word is the study's name, study=NAME, or the study's folder.
+    The word is the study's name, study=NAME, or a path: the study's folder, or FOLDER/NAME of a
+    study in FOLDER/outputs.
 
     Raises:
-        HpmlError: it does not exist; the message lists the studies of the folder.
+        NoStudyError: it does not exist; the message names the folder, and the studies in it.
+        HpmlError: nothing was submitted, or the study cannot be read.
     """
-    name = word.removeprefix("study=") if word else word
-    folder = Path(word or "").expanduser()
-    if word and "/" in word and (folder / "cells").is_dir():
-        outputs, name = folder.resolve().parent, folder.resolve().name
+    name = word.removeprefix("study=") if word else None
+    if name and is_path(name):
+        return _checked(_by_path(name))
     if (outputs / "cells").is_dir() and name in (None, outputs.name):  # one level too deep
         outputs, name = outputs.resolve().parent, outputs.resolve().name
     folders = _roots(outputs)
-    names = ", ".join(sorted(path.name for path in folders)) or "none"
     if name is not None:
-        root = outputs / check_name(name)
+        name = check_name(name.rstrip("/"))
+        root = outputs / name
         if root not in folders:
-            raise HpmlError(f"no study {name} in {outputs} (studies: {names})")
+            names = ", ".join(sorted(path.name for path in folders)) or "none"
+            message = f"no study {name} in {outputs.absolute()} (studies: {names})"
+            raise NoStudyError(message, _elsewhere(name))
     else:
         if not folders:
             raise no_study(outputs)
         root = max(folders, key=lambda folder: (os.access(folder, os.X_OK), submitted_at(folder)))
+    return _checked(root)
+
+
+def _checked(root: Path) -> Study:
     study = Study(root)
     study.check_schema()
     return study
+
+
+def is_path(word: str) -> bool:
+    """Return whether a word is a path; NAME/, which a shell completes, may be a name.
+
+    >>> is_path("outputs/mine"), is_path("."), is_path("mine/"), is_path("mine")
+    (True, True, False, False)
+    """
+    return "/" in word.rstrip("/") or word in (".", "..", "~")
+
+
+def _by_path(word: str) -> Path:
+    """Return the folder of the study that a path names."""
+    folder = resolve_path(word)
+    for root in (folder, folder.parent / OUTPUTS / folder.name):
+        if (root / "cells").is_dir():
+            return root
+    studies = [*_roots(folder), *_roots(folder / OUTPUTS)]
+    names = ", ".join(sorted(path.name for path in studies))
+    inside = f"; name a study in it: {names}" if studies else ""
+    raise NoStudyError(f"no study in {folder}: it has no folder cells/{inside}", None)
+
+
+def _elsewhere(name: str) -> Path | None:
+    """Return the folder of the only study of a name in folders of studies near the current one.
+
+    These are the current folder and those above it, and `outputs` in each and in its neighbours.
+    """
+    here = Path.cwd()
+    folders = [here, *here.parents[:LEVELS]]
+    folders += [folder / OUTPUTS for folder in folders]
+    for parent in (here, here.parent):
+        with suppress(OSError):  # it cannot be listed
+            folders += [path / OUTPUTS for path in parent.iterdir()]
+    with_name = {(folder / name).resolve() for folder in folders if is_study(folder / name)}
+    return with_name.pop() if len(with_name) == 1 else None
 
 
 def _roots(outputs: Path) -> list[Path]:

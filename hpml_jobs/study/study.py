@@ -36,6 +36,9 @@ LOCK_S = 60
 COMMANDS = "commands.txt"
 """The file of the command lines of all submissions."""
 
+OF_ARCHIVE = README, SUMS = "README.txt", "SHA256SUMS"
+"""Files of a study that was unpacked from an archive, beside `archive.json`."""
+
 COMMANDS_BYTES = 1_000_000
 """The largest file of commands that is read."""
 
@@ -54,6 +57,7 @@ class Study:
         self.cells_folder = root / "cells"
         self.slurm = root / "slurm"
         self.report = root / "report"
+        self.export = root / "export"  # for other programs
         self.archive = root / "archive.json"  # of a study that was unpacked from an archive
         self.slurm_answers = root / "seen.json"  # SLURM's last answers, for when it does not answer
 

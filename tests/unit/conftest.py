@@ -3,12 +3,13 @@
 import shutil
 import zipfile
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
 
 from hpml_jobs.core.check_result import CheckResult
-from hpml_jobs.plan import machine
+from hpml_jobs.plan import composer, machine
 from hpml_jobs.report import pictures
 from hpml_jobs.slurm import commands
 from tests.unit.study_builder import StudyBuilder
@@ -273,3 +274,17 @@ def no_checks(given_checks) -> None:
 def builder(tmp_path: Path) -> StudyBuilder:
     """A study folder to fill."""
     return StudyBuilder(tmp_path / "lab-greene-v100")
+
+
+@pytest.fixture
+def composed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compose each choice of config groups once: it takes longer than the rest of a refusal."""
+    compose, composed = composer.compose, {}
+
+    def compose_once(name: str, overrides: list[str]) -> object:
+        key = tuple(overrides)
+        if key not in composed:
+            composed[key] = compose(name, overrides=overrides)
+        return deepcopy(composed[key])
+
+    monkeypatch.setattr(composer, "compose", compose_once)

@@ -2,6 +2,9 @@
 
 from hpml_jobs.core.features import Command, Feature, HelpSection
 
+PICTURES = ("compare.png", "compare.svg")
+"""The files of the picture."""
+
 FEATURE = Feature(
     commands={
         "compare": Command(
@@ -13,5 +16,6 @@ FEATURE = Feature(
             after="record",
         )
     },
-    replaced={"reference": "compare --save"},
+    replaced={"reference": "compare --save", "diff": "compare", "regression": "compare"},
+    report_files=PICTURES,
 )

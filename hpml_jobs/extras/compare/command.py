@@ -16,6 +16,7 @@ from hpml_jobs.cli.console import console, print_json
 from hpml_jobs.cli.options import Json, Outputs, find_study, history_of, outputs_of
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import counted, did_you_mean
+from hpml_jobs.extras.compare import PICTURES
 from hpml_jobs.study.selection import all_studies, check_name
 from hpml_jobs.study.study import Study
 
@@ -174,7 +175,7 @@ def _write_picture(text: "ComparisonText", new: "Side", to: Path | None, *, json
         UsageError: the folder that was named has pictures of these names that are not ours.
         HpmlError: the folder that was named cannot be written.
     """
-    from hpml_jobs.extras.compare.document import PICTURES, write_picture
+    from hpml_jobs.extras.compare.document import write_picture
     from hpml_jobs.report.frame.picture import is_ours
 
     if to:

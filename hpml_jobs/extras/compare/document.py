@@ -159,10 +159,6 @@ def _measured(side: Reference) -> str:
     return "; ".join(dict.fromkeys(parts))
 
 
-PICTURES = ("compare.png", "compare.svg")
-"""The files of the picture."""
-
-
 def write_picture(text: ComparisonText, folder: Path) -> list[Path]:
     """Write compare.png and compare.svg; the same comparison gives the same bytes.
 

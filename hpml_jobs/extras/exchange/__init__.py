@@ -26,5 +26,9 @@ FEATURE = Feature(
             after="export",
         ),
     },
-    replaced={"unpack": "import FILE.tar.gz"},
+    replaced={
+        **dict.fromkeys(("unpack", "untar", "unzip", "load"), "import FILE.tar.gz"),
+        **dict.fromkeys(("pack", "zip", "tar"), "archive"),
+        **dict.fromkeys(("save", "wandb", "mlflow", "tensorboard"), "export"),
+    },
 )

@@ -26,12 +26,10 @@ from hpml_jobs.core.text import counted, unix_time
 from hpml_jobs.core.value import Value, decode_json
 from hpml_jobs.study.files import MANIFEST_BYTES, encode, read_bytes, reason_of, write_whole
 from hpml_jobs.study.redaction import ACCOUNT, EMAIL, HOME, USER, Redactor, names_in
-from hpml_jobs.study.study import COMMANDS, Study
+from hpml_jobs.study.study import COMMANDS, README, SUMS, Study
 
 SCHEMA = 1
 """Version of the archive. 1: first."""
-
-README, SUMS = "README.txt", "SHA256SUMS"
 
 
 class ArchiveNote(Value, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from hpml_jobs.cli.completion import studies
+from hpml_jobs.cli.completion import files, studies
 from hpml_jobs.cli.console import print_json, print_note
 from hpml_jobs.cli.options import Json, Outputs, StudyName, find_study, study_words
 from hpml_jobs.core.cell import CellFile
@@ -176,6 +176,16 @@ KEYS = (
 WORDS = {"batch_is": ("per_gpu", "global"), "rate_of": ("all", "gpu")}
 """The values of keys that are words; the first is the default."""
 
+
+def files_and_keys(incomplete: str) -> list[str]:
+    """Return the files that can be imported, and the keys of timings, that begin so."""
+    key, equals, value = incomplete.partition("=")
+    if equals:
+        return [f"{key}={word}" for word in WORDS.get(key, ()) if word.startswith(value)]
+    names = [f"{name}=" for name in KEYS if name.startswith(incomplete)]
+    return files(".csv", SUFFIX)(incomplete) + names
+
+
 FileAndKeys = Annotated[
     list[str] | None,
     typer.Argument(
@@ -183,6 +193,7 @@ FileAndKeys = Annotated[
         help="timings (study=NAME is needed) or an archive (.tar.gz); of timings also: "
         "batch_is=per_gpu|global rate_of=all|gpu unit=images/s|samples/s|tokens/s|s/iteration "
         "images=N samples=N iterations=N parameters=N gpus_per_node=N names=PATTERN",
+        autocompletion=files_and_keys,
     ),
 ]
 
@@ -355,7 +366,7 @@ def export(
     content = exported(study, make_report(study.name, status.snapshots, status.states))
     if not content.runs:
         raise HpmlError(f"no cell of study {study.name} has a record (status shows why)")
-    folder = study.root / "export" / form if to is None else to.expanduser()
+    folder = study.export / form if to is None else to.expanduser()
     try:
         written = write(content, folder)
     except OSError as fault:

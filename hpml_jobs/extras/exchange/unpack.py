@@ -14,10 +14,10 @@ from typing import Self
 
 from hpml_jobs import __version__
 from hpml_jobs.core.errors import HpmlError, UsageError
-from hpml_jobs.extras.exchange.archive import MEMBERS, SCHEMA, SUMS, ArchiveNote
+from hpml_jobs.extras.exchange.archive import MEMBERS, SCHEMA, ArchiveNote
 from hpml_jobs.study.files import open_regular, read_bytes, read_json, reason_of
 from hpml_jobs.study.selection import check_name
-from hpml_jobs.study.study import Study
+from hpml_jobs.study.study import SUMS, Study
 
 MOST_FILES = 200_000
 """Files of an archive; a cell has about 6."""

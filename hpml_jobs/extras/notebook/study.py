@@ -55,8 +55,6 @@ def open_study(
     if isinstance(study, PathLike) and "/" not in str(study):
         word = f"./{study}"
     folder = user_outputs() if outputs is None else Path(outputs)
-    if word and "/" in word and not (Path(word).expanduser() / "cells").is_dir():
-        raise HpmlError(f"no study in {word}: it has no folder cells/")
     return OpenStudy(find(folder.expanduser(), word), Baseline(baseline))
 
 

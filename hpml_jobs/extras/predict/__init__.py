@@ -12,6 +12,7 @@ FEATURE = Feature(
             after="choose",
         )
     },
+    replaced={"extrapolate": "predict", "forecast": "predict"},
     result="extras.predict.rules:next_sizes",
     tables={"predictions": Part("extras.predict.table:of_next_sizes", after="choice")},
     pictures={"prediction": Part("extras.predict.picture:of_report", after="pareto")},

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hpml_jobs.cli.choose import no_number, show_group
-from hpml_jobs.cli.completion import studies
+from hpml_jobs.cli.completion import StudiesAndKeys
 from hpml_jobs.cli.console import console, print_json
 from hpml_jobs.cli.options import (
     Json,
@@ -72,7 +72,7 @@ def predict(
         typer.Argument(
             metavar="[STUDY] [KEY=VALUE]...",
             help=f"study, default: the most recently submitted; keys: {', '.join(PREDICT_KEYS)}",
-            autocompletion=studies,
+            autocompletion=StudiesAndKeys(dict.fromkeys(PREDICT_KEYS, ())).complete,
         ),
     ] = None,
     outputs: Outputs = None,

@@ -18,4 +18,8 @@ FEATURE = Feature(
             after="init",
         ),
     },
+    replaced={
+        **dict.fromkeys(("config", "configure", "setup", "settings"), "init"),
+        **dict.fromkeys(("check", "test", "diagnose", "sinfo", "verify"), "doctor"),
+    },
 )

@@ -41,13 +41,18 @@ _SHEETS = {
 }
 """The sheet of each table: the least number of GPUs of a row, and the quantities at each batch."""
 
+_Q1_SHEET = "q1"
+
+ALWAYS = (_Q1_SHEET, *_SHEETS, CELLS)
+"""The sheets that every report has."""
+
 
 def frames(report: Report) -> "dict[str, pd.DataFrame]":
     """Return the sheets by label: Tables 1 to 3 in the lab's layout, the others by row; `cells`."""
     import pandas as pd  # noqa: PLC0415 - the slowest import of a report; only writing needs it
 
     q1 = pd.DataFrame(list(_q1(report)), dtype=object)
-    frame_of = {"q1": q1 if len(q1) else pd.DataFrame(columns=_Q1, dtype=object)}
+    frame_of = {_Q1_SHEET: q1 if len(q1) else pd.DataFrame(columns=_Q1, dtype=object)}
     places = pd.DataFrame(_places(report), columns=[*_PLACE, "batch", *_QUANTITIES], dtype=object)
     for label, (least, quantities) in _SHEETS.items():
         frame_of[label] = _wide(places[places["gpus"] >= least], quantities)

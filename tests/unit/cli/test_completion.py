@@ -1,5 +1,6 @@
 """Shell completion of commands, options, studies, keys and choices, in a real bash."""
 
+import inspect
 import os
 import pty
 import shutil
@@ -8,7 +9,9 @@ import sys
 
 import pytest
 
-from hpml_jobs.cli.commands import COMPLETION_VARIABLE, PROGRAM
+from hpml_jobs.cli.commands import COMMANDS, COMPLETION_VARIABLE, PROGRAM, function_of
+from hpml_jobs.cli.main import run
+from hpml_jobs.study.files import write_whole
 
 BASH = shutil.which("bash")
 
@@ -64,7 +67,10 @@ def _read_terminal(terminal):
 
 
 def test_bash_completes_commands_options_studies_and_keys(program):
-    (program.folder / "outputs" / "mine-2026" / "cells").mkdir(parents=True)
+    cells = program.folder / "outputs" / "mine-2026" / "cells"
+    (cells / "single-1gpu-b32-x").mkdir(parents=True)
+    for name in ("train.py", "sub/part.py", "sub/notes.txt", "timings.csv"):
+        write_whole(program.folder / name, b"")
     assert complete_in_bash(
         program,
         "hpml-jobs stat",
@@ -75,6 +81,20 @@ def test_bash_completes_commands_options_studies_and_keys(program):
         "hpml-jobs -m gpus=1,2 strategy=ddp,gath",
         "hpml-jobs probe",
         "hpml-jobs plan cluster.acco",
+        "hpml-jobs grid=lad",
+        "hpml-jobs workload=syn",
+        "hpml-jobs cluster.isolate=ex",
+        "hpml-jobs script=tr",
+        "hpml-jobs script=su",
+        "hpml-jobs script=sub/",
+        "hpml-jobs study=mi",
+        "hpml-jobs help zer",
+        "hpml-jobs status mine-2026 sing",
+        "hpml-jobs remove ",
+        "hpml-jobs choose mine-2026 min",
+        "hpml-jobs collect baseline=sm",
+        "hpml-jobs import tim",
+        "hpml-jobs import timings.csv batch",
     ) == [
         "hpml-jobs status ",
         "hpml-jobs status --strict ",
@@ -84,7 +104,37 @@ def test_bash_completes_commands_options_studies_and_keys(program):
         "hpml-jobs -m gpus=1,2 strategy=ddp,gather_scatter ",
         "hpml-jobs probe_s=",
         "hpml-jobs plan cluster.account",
+        "hpml-jobs grid=ladder ",
+        "hpml-jobs workload=synthetic ",
+        "hpml-jobs cluster.isolate=exclusive ",
+        "hpml-jobs script=train.py ",
+        "hpml-jobs script=sub/",
+        "hpml-jobs script=sub/part.py ",
+        "hpml-jobs study=mine-2026 ",
+        "hpml-jobs help zero1 ",
+        "hpml-jobs status mine-2026 single-1gpu-b32-x ",
+        "hpml-jobs remove mine-2026 ",
+        "hpml-jobs choose mine-2026 min_efficiency=",
+        "hpml-jobs collect baseline=smallest ",
+        "hpml-jobs import timings.csv ",
+        "hpml-jobs import timings.csv batch_is=",
     ]
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_argument_of_a_study_completes(command):
+    """An argument named STUDY, or with keys, has a completion."""
+    for parameter in inspect.signature(function_of(command)).parameters.values():
+        for argument in getattr(parameter.annotation, "__metadata__", ()):
+            named = {"STUDY", "[STUDY]", "KEY=VALUE", "PATTERN"} & {*str(argument.metavar).split()}
+            is_option = bool(argument.param_decls)
+            assert not named or is_option or argument.autocompletion, parameter
+
+
+def test_keys_of_a_command_that_are_typed_as_options(capsys):
+    assert run(["choose", "--min-efficiency", "0.5"]) == 2
+    assert capsys.readouterr().err.endswith("Write min_efficiency=0.5\n")
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

@@ -229,9 +229,9 @@ def test_study_of_newer_schema_is_refused_and_unchanged(words, slurm, working_fo
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["status"], 1, "no study in outputs: submit one first"),
-        (["status", "nothing"], 1, "no study nothing in outputs (studies: none)"),
-        (["collect", "../x"], 2, "study='../x' is not a name"),
+        (["status"], 1, "/outputs: submit one first"),
+        (["status", "nothing"], 1, "/outputs (studies: none)"),
+        (["collect", "../x"], 1, "/x: it has no folder cells/"),
         (["run", "-m", "gpus=1,2", DIGITS], 2, "run is for one cell, these are 2"),
         (["run", "--index", "3", DIGITS], 2, "--index 3: this sweep has cells 0 to 0"),
     ],

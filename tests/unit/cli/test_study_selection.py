@@ -1,5 +1,6 @@
 """Selection of a study and its cells by the arguments [STUDY] [PATTERN]."""
 
+import shlex
 from typing import NamedTuple
 
 import pytest
@@ -64,6 +65,76 @@ def test_two_patterns_are_refused():
 def test_study_is_named_as_other_commands_name_it(word, capsys):
     assert run(["status", word]) == 0
     assert select_study(word, None, None).study.name == "mine"
+
+
+def folders_of_studies(folder):
+    """A folder with outputs of its own, an empty one beside it, and a study in the first."""
+    for name in ("first/outputs", "second"):
+        (folder / name).mkdir(parents=True)
+    Study(folder / "first" / "outputs" / "hw5").create()
+    return folder / "first"
+
+
+@pytest.mark.parametrize(
+    "word", ["first/outputs/hw5", "first/hw5", "first/outputs/hw5/", "~/f/hw5"]
+)
+def test_study_of_another_folder_is_named_by_a_path(word, tmp_path, monkeypatch, capsys):
+    folders_of_studies(tmp_path).parent.joinpath("f").symlink_to(tmp_path / "first")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert run(["status", word]) == 0
+    assert select_study(word, None, None).study.name == "hw5"
+
+
+@pytest.mark.parametrize(
+    ("here", "path"),
+    [
+        ("second", "../first/outputs/hw5"),  # a neighbour
+        (".", "first/outputs/hw5"),
+        ("first/outputs", "hw5"),
+        ("first/outputs/hw5", "."),
+        ("first/outputs/hw5/cells", ".."),
+    ],
+)
+def test_study_nearby_is_named_with_the_command_that_finds_it(
+    here, path, tmp_path, monkeypatch, capsys
+):
+    folders_of_studies(tmp_path)
+    monkeypatch.chdir(tmp_path / here)
+    assert run(["status", "hw5", "--all"]) == 1
+    words, command = capsys.readouterr().err.splitlines()
+    assert f"no study hw5 in {tmp_path / here}/outputs (studies: none)" in words
+    assert command.startswith("hpml-jobs status ")
+    assert run(shlex.split(command)[1:]) == 0
+
+
+def test_two_studies_nearby_get_no_command(tmp_path, monkeypatch, capsys):
+    folders_of_studies(tmp_path)
+    Study(tmp_path / "third" / "outputs" / "hw5").create()
+    monkeypatch.chdir(tmp_path / "second")
+    assert run(["status", "hw5"]) == 1
+    assert "hpml-jobs status" not in capsys.readouterr().err
+
+
+def test_name_as_a_shell_completes_it_is_found(capsys):
+    assert run(["status", "mine/"]) == 0
+
+
+def test_folder_of_studies_names_them(outputs, capsys):
+    assert run(["status", "./outputs"]) == 1
+    assert f"no study in {outputs}: it has no folder cells/; name a" in capsys.readouterr().err
+
+
+def test_in_the_folder_of_a_study_its_name_is_a_dot(outputs, monkeypatch, capsys):
+    monkeypatch.chdir(outputs / "mine")
+    assert run(["status"]) == 1
+    assert "the current folder is a study: name it as ." in capsys.readouterr().err
+    assert run(["status", "."]) == 0
+
+
+def test_home_folder_that_does_not_exist_is_refused(capsys):
+    assert run(["status", "~nobody-here/mine"]) == 2
+    assert "there is no such home folder" in capsys.readouterr().err
 
 
 COMMANDS = "status logs record list collect choose predict report cancel archive export plan"

@@ -16,6 +16,37 @@ OF_COMMANDS = {
         graed
         help grade
         help nothing
+        help help
+        help gpu
+        help stratgy
+        help results
+        train.py
+        train.py --epochs 3
+        python train.py --lr 0.1
+        torchrun --nproc_per_node=2 train.py
+        python
+        results
+        results --help
+        start
+        ls
+        squeue
+        strategies
+        lab
+        ddp
+        batch 64
+        full
+        full collect
+        outputs/full
+        full.csv
+        x.tar.gz
+        m gpus=1,2
+        −m gpus=1,2
+        gpus=2 –dry-run
+        gpus=‘1,2’
+        gpus=2 plan
+        gpus=2 --plan
+        --status full
+        collect --quiet
         --gpus 2
         --loader-workers=2
         --dryrun gpus=2
@@ -75,6 +106,16 @@ OF_COMMANDS = {
         export failed tensorboard
         gpus=1 study=newer
         study=full
+        """,
+    "Removal": """
+        remove
+        remove nothing --yes
+        remove full
+        remove full full --yes
+        remove 'f*' --yes
+        remove damaged --yes
+        remove newer --yes
+        delete full
         """,
     "Keys of a report": """
         collect full baseline=smalest

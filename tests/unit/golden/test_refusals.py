@@ -7,14 +7,12 @@ import difflib
 import os
 import shlex
 from collections.abc import Iterable, Mapping
-from copy import deepcopy
 from pathlib import Path
 
 import pytest
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Outcome
-from hpml_jobs.plan import composer
 from hpml_jobs.study.files import write_whole
 from tests.unit.builders import a_cell
 from tests.unit.golden.refused_commands import OF_COMMANDS
@@ -76,20 +74,6 @@ def compare(name: str, text: str) -> None:
     golden, now = path.read_text().splitlines(), text.splitlines()
     changes = list(difflib.unified_diff(golden, now, path.name, "now", n=3))
     assert not changes, "\n".join(changes[:200])
-
-
-@pytest.fixture
-def composed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compose each choice of config groups once: it takes longer than the rest of a refusal."""
-    compose, composed = composer.compose, {}
-
-    def compose_once(name: str, overrides: list[str]) -> object:
-        key = tuple(overrides)
-        if key not in composed:
-            composed[key] = compose(name, overrides=overrides)
-        return deepcopy(composed[key])
-
-    monkeypatch.setattr(composer, "compose", compose_once)
 
 
 @pytest.mark.usefixtures("composed_once")

@@ -10,7 +10,7 @@ from hpml_jobs.cli.main import run
 from hpml_jobs.core.built_in import SHAPE_KEYS
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import conf_folder
-from hpml_jobs.plan.keys import type_of
+from hpml_jobs.plan.key_types import type_of
 from hpml_jobs.plan.sweep import expand
 
 PROFILES = sorted(path.stem for path in (conf_folder() / "cluster").glob("*.yaml"))

@@ -147,5 +147,7 @@ def test_study_is_found_by_name_or_most_recently_submitted(tmp_path):
 def test_missing_study_is_named_with_next_step(tmp_path):
     with pytest.raises(HpmlError, match=r"no study in .*: submit one first, or name the folder"):
         find(tmp_path / "nothing", None)
+    with pytest.raises(HpmlError, match=r"no study in /x: it has no folder cells/"):
+        find(tmp_path, "/x")
     with pytest.raises(UsageError, match=r"is not a name"):
-        find(tmp_path, "../x")
+        find(tmp_path, "x..")

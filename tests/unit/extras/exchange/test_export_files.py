@@ -117,7 +117,7 @@ def test_missing_package_is_named_with_pip(form, packages, builder, monkeypatch,
         (["mine", "csv"], 2, "give a study, then wandb"),
         (["mine", "extrap"], 2, "hpml-jobs collect writes CSV files, report/cells.csv with every"),
         (["mine", "yours", "mlflow"], 2, "give a study, then wandb"),
-        (["yours", "tensorboard"], 1, "no study yours in outputs"),
+        (["yours", "tensorboard"], 1, "no study yours in "),
         (
             ["empty", "tensorboard"],
             1,

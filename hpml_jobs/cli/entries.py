@@ -1,0 +1,325 @@
+"""Entries of `hpml-jobs help WORD`: a key of a study, or a word that is a value of one."""
+
+import re
+import shlex
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from hpml_jobs.cli.help import GROUPS, Folders, KeyDoc, all_keys, description, files_of
+from hpml_jobs.core.strategies import TRAFFIC
+from hpml_jobs.core.text import PROGRAM
+from hpml_jobs.plan.key_types import choices_of, type_of, type_words, words_of_type
+
+UNITS = (
+    *("minutes", "seconds", "GB", "MB", "samples", "pixels", "%"),
+    *("1e9 bytes/s", "1e12 FLOP/s", "GPU-hours"),
+)
+"""The units that comments of keys name, each between commas."""
+
+MEANINGS: Mapping[str, Mapping[str, str]] = {
+    "strategy": {strategy.value: traffic.meaning for strategy, traffic in TRAFFIC.items()}
+}
+"""What the words of a key mean, where they say it; those of a group are in its files."""
+
+OWN_CODE = "workload=custom workload.model=mine:build workload.data=mine:data"
+
+EXAMPLES = {
+    "cluster": "cluster=local",
+    "workload": "workload=digits",
+    "recipe": "-m recipe=plain,warmup",
+    "grid": "grid=smoke",
+    "gpus": "-m gpus=1,2,4",
+    "batch": "-m gpus=1,2 batch=32,128",
+    "strategy": "-m gpus=1,2 strategy=ddp,fsdp",
+    "gpu_type": "gpu_type=v100",
+    "device": "device=cpu",
+    "loader_workers": "loader_workers=4",
+    "protocol": "protocol=lab",
+    "epochs": "epochs=5",
+    "iterations": "iterations=40",
+    "seed": "-m seed=0,1,2",
+    "repeats": "repeats=4",
+    "data.root": "data.root=/scratch/me/data",
+    "data.limit": "data.limit=1000",
+    "study": "study=first",
+    "outputs": "outputs=/scratch/me/outputs",
+    "minutes": "minutes=60",
+    "script": "script=train.py",
+    "args": "script=train.py 'args=--batch-size {batch}'",
+    "launcher": "script=train.py launcher=srun",
+    "window": "script=train.py window=50,200",
+    "stop": "script=train.py stop=false",
+    "nodes": "gpus=2 nodes=1",
+    "threads": "threads=2",
+    "loader": "loader=device",
+    "sync_buffers": "gpus=2 sync_buffers=off",
+    "path": "path=auto gpu_type=v100",
+    "cudnn_benchmark": "cudnn_benchmark=false",
+    "compile": "-m compile=false,true",
+    "accumulate": "accumulate=2",
+    "global_batch": "-m gpus=1,2,4 global_batch=512",
+    "bucket_cap_mb": "-m gpus=2 bucket_cap_mb=1,25",
+    "gradient_as_bucket_view": "gpus=2 gradient_as_bucket_view=true",
+    "static_graph": "gpus=2 static_graph=true",
+    "set_epoch": "gpus=2 set_epoch=false",
+    "reshard": "gpus=2 strategy=fsdp reshard=false",
+    "quantize.calibration": "grid=quantize quantize.calibration=1000",
+    "quantize.percentile": "grid=quantize quantize.percentile=99.99",
+    "quantize.per_channel": "grid=quantize quantize.per_channel=true",
+    "ladder.start": "grid=ladder ladder.start=16",
+    "ladder.factor": "grid=ladder ladder.factor=2",
+    "largest_batch": "grid=large_batch largest_batch=1024",
+    "retries": "collect_after=true retries=2",
+    "cluster.gpu_types": "'cluster.gpu_types={a100: 4}'",
+    "cluster.gpu_type": "cluster.gpu_type=a100",
+    "cluster.partition": "cluster.partition=gpu",
+    "cluster.account": "cluster.account=ACCOUNT",
+    "cluster.account_example": "cluster.account_example=pr_123",
+    "cluster.qos": "cluster.qos=normal",
+    "cluster.comment": "'cluster.comment=class project'",
+    "cluster.constraint": "cluster.constraint=a100",
+    "cluster.max_minutes": "cluster.max_minutes=240",
+    "cluster.mem_gb_per_gpu": "cluster.mem_gb_per_gpu=64",
+    "cluster.array_parallelism": "cluster.array_parallelism=8",
+    "cluster.link_gb_per_s": "cluster.link_gb_per_s=450",
+    "cluster.peak_tflop_per_s": "cluster.peak_tflop_per_s=989",
+    "cluster.cancel_below_utilization": "+cluster.cancel_below_utilization.gpu01=50",
+    "cluster.max_array_size": "cluster.max_array_size=100",
+    "cluster.gpu_hours_budget": "cluster.gpu_hours_budget=10",
+    "cluster.confirm_gpu_hours": "cluster.confirm_gpu_hours=5",
+    "cluster.cpu_partition": "collect_after=true cluster.cpu_partition=cpu",
+    "cluster.interactive_partition": "cluster.interactive_partition=short",
+    "cluster.wckey": "cluster.wckey=class",
+    "cluster.clusters": "cluster.clusters=main",
+    "cluster.sbatch": "+cluster.sbatch.reservation=class",
+    "cluster.setup": "'cluster.setup=[module load cuda]'",
+    "cluster.python": "cluster.python=/scratch/me/venv/bin/python",
+    "cluster.container.image": "cluster.container.image=/scratch/me/torch.sif",
+    "cluster.container.overlay": "cluster.container.overlay=/scratch/me/overlay.ext3",
+    "cluster.container.binds": "'cluster.container.binds=[/scratch]'",
+    "cluster.container.runtime": "cluster.container.runtime=apptainer",
+    "cluster.data_root": "cluster.data_root=/scratch/me/data",
+    "cluster.hosts": "cluster=ssh 'cluster.hosts=[a,b]'",
+    "workload.images": "workload=synthetic workload.images=10000",
+    "workload.classes": "workload=synthetic workload.classes=100",
+    "workload.image_size": "workload=synthetic workload.image_size=64",
+    "workload.data": "workload=resnet18_cifar10 workload.data=synthetic workload.images=10000",
+    "workload.model": "workload=resnet18_cifar10 workload.model=resnet18",
+    "workload.loss": "workload.loss=mine:loss",
+    "workload.optimizer": "workload.optimizer=adamw workload.lr=0.001",
+    "workload.unit": f"{OWN_CODE} workload.unit=tokens",
+    "workload.schedule": "workload.schedule=mine:schedule",
+    "workload.parameters": "workload.parameters=null",
+    "workload.lr": "workload.lr=0.05",
+    "workload.momentum": "workload.momentum=0.8",
+    "workload.weight_decay": "workload.weight_decay=0.001",
+    "workload.args": "workload.model=mine:build +workload.args.width=8",
+    "workload.layers": "workload=gpt_nano workload.layers=6",
+    "workload.heads": "workload=gpt_nano workload.heads=8",
+    "workload.width": "workload=gpt_nano workload.width=128",
+    "workload.context": "workload=gpt_nano workload.context=256",
+    "workload.vocab": "workload=gpt_nano workload.vocab=512",
+    "workload.padded_vocab": "workload=gpt_nano workload.padded_vocab=384",
+    "recipe.reference_batch": "recipe=scaled recipe.reference_batch=256",
+    "recipe.warmup_epochs": "recipe=warmup recipe.warmup_epochs=1",
+    "recipe.drop_epochs": "epochs=8 'recipe.drop_epochs=[4,6]'",
+    "recipe.final_share": "recipe=cosine recipe.final_share=0.05",
+    "strategy=single": "gpus=1 strategy=single",
+    "sync_buffers=syncbn": "gpus=2 protocol=lab sync_buffers=syncbn",
+    "workload.data=synthetic": "workload=synthetic",
+    "workload.data=folder": "workload=resnet18_cifar10 workload.data=folder data.root=FOLDER",
+    "workload.data=text": "workload=gpt_nano workload.data=text",
+    "workload.data=text_folder": "workload=gpt_nano workload.data=text_folder data.root=FOLDER",
+    "workload.data=tokens": "workload=gpt2_124m",
+    "workload.model=gpt": "workload=gpt_nano",
+    "workload.optimizer=adamw": "workload.optimizer=adamw workload.lr=0.001",
+    "cluster=ssh": "cluster=ssh 'cluster.hosts=[a,b]'",
+    "workload=custom": OWN_CODE,
+    "workload=script": "script=train.py",
+}
+"""Words of the example of a key, or a value, which alone is refused or does not show its use.
+
+Without an example here, a key has its first value that is not the default.
+"""
+
+TOGETHER = {
+    "strategy": "gpus=2",
+    "launcher": "script=train.py",
+    "sync_buffers": "gpus=2",
+    "workload.unit": OWN_CODE,
+}
+"""What the example of a value of a key has before it."""
+
+
+ALL_KEYS_PAGE = "docs/commands.md#keys-of-a-study"
+
+SWITCH = ["true", "false"]
+
+MUST_BE_GIVEN = "???"
+"""The default, in Hydra's words, of a key that has none."""
+
+WORD_WIDTH = 20
+
+
+class Choice(NamedTuple):
+    """A word that a key accepts, with what it means; empty: the comment of the key says it."""
+
+    word: str
+    meaning: str = ""
+
+
+class Entries:
+    """Every key, its choices and their entries."""
+
+    def __init__(self, folders: Folders) -> None:
+        self.folders = folders
+        self.docs = all_keys(folders)
+
+    def words(self) -> set[str]:
+        """Return every word that has an entry."""
+        words = {doc.key for doc in self.docs.values()}
+        words |= {_leaf(key) for key in self.docs}
+        for key in self.docs:
+            words |= {choice.word for choice in self._choices(key)}
+        return words - {*SWITCH}
+
+    def entry(self, word: str) -> str:
+        """Return the entries of a word, each after a blank line; empty if it has none.
+
+        The word is a key, the last part of one, a value, or a key with a value.
+        """
+        key, _, value = word.partition("=")
+        if value in SWITCH:
+            value = ""
+        keys = self._keys_of(key)
+        parts = [self._value(name, choice) for name, choice in self._matches(keys, value)]
+        if not parts:
+            parts = [self._key(self.docs[name]) for name in keys]
+        if not value and word not in SWITCH:
+            parts += [self._value(name, choice) for name, choice in self._matches(self.docs, word)]
+        return "\n".join(parts)
+
+    def pairs(self, word: str) -> list[str]:
+        """Return each key that has a word as a value, with it."""
+        if word in SWITCH:
+            return []
+        return [f"{key}={choice.word}" for key, choice in self._matches(self.docs, word)]
+
+    def _keys_of(self, word: str) -> list[str]:
+        """Return the key of this name, else those that end so, else those below it."""
+        for name in (word, _singular(word)):
+            if name in self.docs:
+                return [name]
+            ends = [key for key in self.docs if _leaf(key) == name]
+            if ends:
+                return ends
+        return [key for key in self.docs if f".{word}." in f".{key}"]
+
+    def _matches(self, keys: Iterable[str], word: str) -> Iterator[tuple[str, Choice]]:
+        """Yield the keys that have a word among their choices, with that choice."""
+        for key in keys:
+            for choice in self._choices(key):
+                if choice.word == word:
+                    yield key, choice
+
+    def _choices(self, key: str) -> list[Choice]:
+        if key in GROUPS:
+            files = files_of(key, self.folders)
+            return [Choice(name, description(file.read_text())) for name, file in files.items()]
+        meanings = MEANINGS.get(key, {})
+        return [Choice(word, meanings.get(word, "")) for word in choices_of(key)]
+
+    def _key(self, doc: KeyDoc) -> str:
+        """Return the entry of a key."""
+        rows = [("meaning", doc.comment), ("type", _type(doc.key)), ("default", _default(doc))]
+        if unit := _unit(doc.comment):
+            rows.append(("unit", unit))
+        rows += self._value_rows(doc.key)
+        rows += [("example", _command(self._example(doc))), ("more", _pages(doc))]
+        return _table(doc.key, rows)
+
+    def _value_rows(self, key: str) -> Iterator[tuple[str, str]]:
+        choices = self._choices(key)
+        name = "values"
+        if [choice.word for choice in choices] == SWITCH:  # the type says them
+            return
+        if not any(choice.meaning for choice in choices):
+            words = " ".join(choice.word for choice in choices)
+            choices = [Choice(words)] if words else []
+        for choice in choices:
+            yield name, f"{choice.word:{WORD_WIDTH}} {choice.meaning}".rstrip()
+            name = ""
+
+    def _value(self, key: str, choice: Choice) -> str:
+        """Return the entry of a value of a key."""
+        doc = self.docs[key]
+        pair = f"{key}={choice.word}"
+        words = EXAMPLES.get(pair) or f"{TOGETHER.get(key, '')} {pair}".strip()
+        pages = f"{_pages(doc)}; {PROGRAM} help {key}"
+        meaning = choice.meaning or doc.comment
+        return _table(pair, [("meaning", meaning), ("example", _command(words)), ("more", pages)])
+
+    def _example(self, doc: KeyDoc) -> str:
+        """Return the words of a submission with a key: with another value than the default."""
+        if doc.key in EXAMPLES:
+            return EXAMPLES[doc.key]
+        others = [choice.word for choice in self._choices(doc.key) if choice.word != doc.value]
+        value = others[0] if others else doc.value
+        return shlex.quote(f"{doc.key}={value}")
+
+
+def _command(words: str) -> str:
+    return f"{PROGRAM} plan {words}"
+
+
+def _pages(doc: KeyDoc) -> str:
+    return doc.page or ALL_KEYS_PAGE
+
+
+def _default(doc: KeyDoc) -> str:
+    """Return the default of a key; of one of a group, with the choice that has this default."""
+    value = "none: it must be given" if doc.value == MUST_BE_GIVEN else doc.value
+    return f"{value} (with {doc.section})" if "=" in doc.section else value
+
+
+def _type(key: str) -> str:
+    """Return the type of a key in words.
+
+    >>> _type("gpus"), _type("epochs"), _type("strategy"), _type("workload.loss")
+    ('a whole number', 'a whole number, or null', 'one of the values', 'a word')
+    """
+    if key in GROUPS or words_of_type(key):
+        words = "one of the values"
+    else:
+        words = type_words(key).rstrip(",")
+    may_be_null = type(None) in typing.get_args(type_of(key))
+    return f"{words}, or null" if may_be_null else words
+
+
+def _unit(comment: str) -> str:
+    """Return the unit that a comment names between commas; empty without one.
+
+    >>> _unit("size of a bucket, MB; null: torch's default")
+    'MB'
+    """
+    parts = (part.strip() for part in re.split("[,;]", comment))
+    return next((part for part in parts if part in UNITS), "")
+
+
+def _table(title: str, rows: Iterable[tuple[str, str]]) -> str:
+    lines = [f"  {name:9} {text}".rstrip() for name, text in rows]
+    return "\n".join([title, *lines, ""])
+
+
+def _leaf(key: str) -> str:
+    return key.rpartition(".")[2]
+
+
+def _singular(word: str) -> str:
+    """Return a noun without its plural ending: `strategies` is asked for, too.
+
+    >>> _singular("strategies"), _singular("recipes")
+    ('strategy', 'recipe')
+    """
+    return f"{word[:-3]}y" if word.endswith("ies") else word.removesuffix("s")

@@ -1,0 +1,151 @@
+"""What was meant by a line that names no command and is no submission: a guess in one line."""
+
+import inspect
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from hpml_jobs.cli.commands import COMMANDS, REPLACED, UNNAMED, function_of
+from hpml_jobs.cli.help import TOPICS
+from hpml_jobs.core.errors import HpmlError, UsageError
+from hpml_jobs.core.text import PROGRAM, nearest
+
+_SUBMIT = f"{UNNAMED} KEY=VALUE..."
+_SCRIPT = "script=train.py"
+
+MEANT: Mapping[str, str] = {
+    "m": "-m",
+    **dict.fromkeys(("start", "launch", "train", "sbatch", "new", "create"), _SUBMIT),
+    **dict.fromkeys(("python", "python3", "torchrun", "accelerate", "deepspeed"), _SCRIPT),
+    **dict.fromkeys(("srun", "mpirun"), _SCRIPT),
+    **dict.fromkeys(("preview", "dryrun", "dry-run", "estimate"), "plan"),
+    **dict.fromkeys(("retry", "rerun", "restart", "requeue"), "resubmit"),
+    **dict.fromkeys(("scancel", "kill", "stop", "abort"), "cancel"),
+    **dict.fromkeys(("rm", "delete", "del", "clean", "purge", "erase"), "remove"),
+    **dict.fromkeys(("ls", "dir", "studies"), "list"),
+    **dict.fromkeys(("squeue", "sacct", "ps", "jobs", "queue", "progress", "state"), "status"),
+    **dict.fromkeys(("log", "tail", "cat", "errors", "why"), "logs"),
+    **dict.fromkeys(("results", "result", "show", "table", "tables", "summary"), "collect"),
+    **dict.fromkeys(("analyze", "analyse", "gather"), "collect"),
+    **dict.fromkeys(("plot", "plots", "page", "html", "pdf", "figures"), "report"),
+    **dict.fromkeys(("recommend", "best", "advise"), "choose"),
+    **dict.fromkeys(("download", "data"), "fetch"),
+    **dict.fromkeys(("man", "info", "usage", "commands"), "--help"),
+    "strategies": "help strategy",
+    **{topic: f"help {topic}" for topic in TOPICS},
+    **REPLACED,
+}
+"""Commands of earlier versions and words of other tools, each with what to type here."""
+
+LIKENESS = 0.65
+"""How much a misspelt word is like the word that is meant, at least."""
+
+OF_HYDRA = ("~", "+")
+"""What a key begins with that is removed or added."""
+
+DASHES = "‐‑‒–—−"
+"""What text documents make of the - of an option."""
+
+
+def refuse_dashes(words: Sequence[str]) -> None:
+    """Raise UsageError if an option begins with a dash that is not the one of a keyboard."""
+    for word in words:
+        if word[:1] and word[0] in DASHES:
+            name = word.lstrip(f"-{DASHES}")
+            option = f"-{name}" if len(name) == 1 else f"--{name}"
+            raise UsageError(f"{word} begins with the dash of a text document: write {option}")
+
+
+def refuse_other(words: Sequence[str]) -> None:
+    """Raise UsageError if the words of a submission are something else; it says what was meant."""
+    first = words[0]
+    if first.startswith("-"):
+        near = nearest(first.lstrip("-"), COMMANDS, cutoff=0.75)
+        if near and "=" not in first:
+            raise UsageError(_not_a_command(first, near))
+    elif "=" not in first and first[:1] not in OF_HYDRA and (meant := _meant(words)):
+        raise UsageError(meant)
+    _refuse_late_command(words)
+
+
+def refuse_misspelt(word: str) -> None:
+    """Raise UsageError if a word stands for a command, or is almost one."""
+    if meant := _command_meant(word):
+        raise UsageError(_not_a_command(word, meant))
+
+
+def _not_a_command(word: str, meant: str) -> str:
+    return f"{word} is not a command; did you mean {meant}?"
+
+
+def _command_meant(word: str) -> str:
+    near = nearest(word, (*COMMANDS, *MEANT), LIKENESS)
+    return MEANT.get(near, near) if near else ""
+
+
+def _meant(words: Sequence[str]) -> str:
+    """Return what was meant by words of which the first is no key=value; empty: not known."""
+    from hpml_jobs.plan.key_types import type_of
+
+    first = words[0]
+    if script := _script(words):
+        return _not_a_command(first, script)
+    if study := _study(first):
+        command = next((word for word in words[1:] if word in COMMANDS), "status")
+        return f"{first} is a study; did you mean {command} {study}?"
+    if first.endswith((".tar.gz", ".csv")):
+        name = "" if first.endswith(".gz") else " study=NAME"
+        return _not_a_command(first, f"import {shlex.quote(first)}{name}")
+    if type_of(first) is not None:  # the parser says how to write a key
+        return ""
+    if first not in MEANT and (pair := _pair(first)):
+        return _not_a_command(first, pair)
+    meant = _command_meant(first)
+    return _not_a_command(first, meant) if meant else ""
+
+
+def _script(words: Sequence[str]) -> str:
+    """Return the keys that start the script that words name, as a shell does; empty: none."""
+    index = 0
+    if MEANT.get(words[0]) == _SCRIPT:
+        files = [number for number, word in enumerate(words) if word.endswith(".py")]
+        if not files:
+            return ""
+        index = files[0]
+    if not words[index].endswith(".py"):
+        return ""
+    script = shlex.quote(f"script={words[index]}")
+    options = words[index + 1 :]
+    has_options = bool(options) and options[0].startswith("--")
+    return f"{script} {shlex.quote(f'args={shlex.join(options)}')}" if has_options else script
+
+
+def _study(word: str) -> str:
+    """Return the word by which a command finds a study of this name or folder; empty: none."""
+    from hpml_jobs.plan.user_config import user_outputs
+    from hpml_jobs.study.selection import find
+
+    with suppress(HpmlError):
+        find(user_outputs().expanduser(), word)
+        return shlex.quote(word)
+    return ""
+
+
+def _pair(word: str) -> str:
+    """Return the key with a word that is a value of it; empty if it is none."""
+    from hpml_jobs.cli.entries import Entries
+    from hpml_jobs.core.paths import conf_folder
+
+    return next(iter(Entries([conf_folder()]).pairs(word)), "")
+
+
+def _refuse_late_command(words: Sequence[str]) -> None:
+    """Raise UsageError if a command comes after keys: the first word alone names it."""
+    before = ""
+    for word in words:
+        if word in COMMANDS and before != "--config-dir":
+            takes_keys = "overrides" in inspect.signature(function_of(word)).parameters
+            rest = [other for other in words if other != word and takes_keys]
+            line = shlex.join([PROGRAM, word, *rest])
+            raise UsageError(f"{word} is a command and comes first: {line}")
+        before = word

@@ -1,0 +1,95 @@
+"""The types of keys, and the words that a key accepts; without Hydra, for which a shell waits."""
+
+import types
+import typing
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from hpml_jobs.core.built_in import DATASETS, MODEL_NAMES
+from hpml_jobs.core.workload import Loss, Optimizer
+from hpml_jobs.plan.settings import BASELINES, COMPLETE, PROTOCOLS
+
+NAMES_OF_TYPES = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a word",
+    tuple: "a list, e.g. [a,b],",
+}
+"""What a message calls the types of values."""
+
+SOME_OF_THEIR_TYPE = {
+    "baseline": tuple(strategy.value for strategy in BASELINES),
+    "protocol": tuple(protocol.value for protocol in PROTOCOLS),
+}
+"""The words of keys that accept some of their type's only."""
+
+BUILT_IN: Mapping[str, tuple[str, ...]] = {
+    "workload.data": tuple(DATASETS),
+    "workload.model": MODEL_NAMES,
+    "workload.loss": tuple(Loss),
+    "workload.optimizer": tuple(Optimizer),
+}
+"""The words of keys that also accept the name of a user's own function."""
+
+
+@cache
+def type_of(key: str) -> Any:
+    """Return the type of a dotted key of `Settings`; None for an unknown key."""
+    needed: Any = COMPLETE
+    for part in key.split("."):
+        if typing.get_origin(needed) is dict:
+            needed = typing.get_args(needed)[1]
+        elif isinstance(needed, type) and issubclass(needed, msgspec.Struct):
+            needed = typing.get_type_hints(needed).get(part)
+        else:
+            return None
+    return needed
+
+
+def holds_any_key(key: str) -> bool:
+    """Whether any name may stand below a key, as below cluster.sbatch."""
+    return typing.get_origin(type_of(key)) is dict
+
+
+def members_of(needed: Any) -> tuple[Any, ...]:
+    """Return the types that a key accepts, apart from null."""
+    members = typing.get_args(needed) if isinstance(needed, types.UnionType) else (needed,)
+    return tuple(member for member in members if member is not type(None))
+
+
+def words_of_type(key: str) -> list[str]:
+    """Return the words that the type of a key lists; none where it is a number or any word."""
+    if key in SOME_OF_THEIR_TYPE:
+        return [*SOME_OF_THEIR_TYPE[key]]
+    members = members_of(type_of(key))
+    enums = (kind for kind in members if isinstance(kind, type) and issubclass(kind, StrEnum))
+    words = [choice.value for kind in enums for choice in kind]
+    if words and bool in members:
+        words += ["true", "false"]
+    return words
+
+
+def choices_of(key: str) -> list[str]:
+    """Return the words that a key accepts; none where it is a number or any word.
+
+    >>> choices_of("device"), choices_of("reshard"), choices_of("gpus")
+    (['cuda', 'cpu'], ['true', 'false'], [])
+    """
+    if members_of(type_of(key)) == (bool,):
+        return ["true", "false"]
+    return words_of_type(key) or [*BUILT_IN.get(key, ())]
+
+
+def type_words(key: str) -> str:
+    """Return what a key needs, in words.
+
+    >>> type_words("gpus"), type_words("largest_batch")
+    ('a whole number', 'a whole number')
+    """
+    kinds = [typing.get_origin(kind) or kind for kind in members_of(type_of(key))]
+    return " or ".join(NAMES_OF_TYPES.get(kind, "a group of keys and values") for kind in kinds)

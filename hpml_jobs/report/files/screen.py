@@ -396,12 +396,14 @@ def _first_tables(group: ReportGroup, tables: StrategyTables, rank: int) -> Iter
 
 def _table_parts(group: ReportGroup, table: Table, rank: int) -> Iterator[_Part]:
     """Yield a table without its caption, which the page has, then its notes."""
-    said = {EXPLAINED, *(text for _, text in warnings.remarks(group.source))}
-    notes = first_lines([note for note in table.notes if note not in said], NOTES)
     short = msgspec.structs.replace(table, caption=(), notes=())
     yield _Part(rank, partial(show_table, short), group.number)
+    printed_above = {text for _, text in warnings.remarks(group.source)}
+    printed_above.add(EXPLAINED)
+    notes = [note for note in table.notes if note not in printed_above]
     if notes:
-        yield _Part(TABLE_NOTES, partial(bullets, notes), group.number)
+        few_notes = first_lines(notes, NOTES)
+        yield _Part(TABLE_NOTES, partial(bullets, few_notes), group.number)
 
 
 def _show_lines(texts: Iterable[str], console: Console, style: str = "") -> None:

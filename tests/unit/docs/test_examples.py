@@ -110,7 +110,7 @@ def desk(tmp_path_factory):
     for builder, name in ((demo, "local"), (large, "slurm")):
         write_whole(builder.study.cluster, encode(Cluster(name=name, launcher=Launcher(name))))
     for source, names in {
-        demo: ("table4", "transformers"),
+        demo: ("table4", "transformers", "hw5"),
         repeated: ("after", "digits-old", "digits-new"),
         large: ("STUDY",),
     }.items():

@@ -249,7 +249,7 @@ def record(
 ) -> None:
     """Show the key numbers of every cell, and each data-quality check with its reason.
 
-    Example: hpml-jobs record digits-local 'ddp-4proc-*'
+    Example: hpml-jobs record digits-local 'ddp-2proc-*'
     """
     from hpml_jobs.report.key_numbers import summarize
 

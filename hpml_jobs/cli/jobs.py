@@ -65,7 +65,7 @@ def cancel(
 ) -> None:
     """Cancel the jobs of a study, by job id. A job that several cells share ends for all of them.
 
-    Example: hpml-jobs cancel digits-local 'ddp-4*'
+    Example: hpml-jobs cancel digits-local 'ddp-2*'
     """
     from hpml_jobs.status.cancel import active_jobs, cancel_jobs, queued_jobs
     from hpml_jobs.status.states import study_status

@@ -17,8 +17,13 @@ from hpml_jobs.core.answers import Finding, ok, problem, warning
 from hpml_jobs.core.cluster import Cluster, Launcher, Rule
 from hpml_jobs.plan.cells import Plan
 from hpml_jobs.slurm import commands
-from hpml_jobs.slurm.accounts import Association, ask_associations, parse_associations
-from hpml_jobs.slurm.commands import ASK_TIMEOUT_S, sbatch_environment
+from hpml_jobs.slurm.commands import (
+    ASK_TIMEOUT_S,
+    Association,
+    ask_associations,
+    parse_associations,
+    sbatch_environment,
+)
 from hpml_jobs.submit.job_requests import JobRequest
 from hpml_jobs.submit.scripts import followup_script, script
 

@@ -10,8 +10,7 @@ from hpml_jobs.core.answers import Finding, ok, problem, warning
 from hpml_jobs.core.cluster import Cluster, GpuRequest
 from hpml_jobs.core.text import counted
 from hpml_jobs.slurm import commands
-from hpml_jobs.slurm.accounts import Association
-from hpml_jobs.slurm.commands import ask_slurm
+from hpml_jobs.slurm.commands import Association, ask_slurm
 from hpml_jobs.slurm.nodes import Node
 from hpml_jobs.submit.before_queue import ASK_SUPPORT, cluster_name
 

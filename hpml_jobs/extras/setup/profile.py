@@ -16,7 +16,7 @@ from hpml_jobs.core.text import counted, duration_text
 from hpml_jobs.extras.setup.profile_file import Entry, ProfileBlock
 from hpml_jobs.extras.setup.site import NodeKind, Partition, Site
 from hpml_jobs.plan.loader import cpus_per_gpu, workers_for
-from hpml_jobs.slurm.accounts import Association
+from hpml_jobs.slurm.commands import Association
 
 
 class ProfileChoice(NamedTuple):

@@ -4,8 +4,15 @@ import itertools
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from hpml_jobs.slurm.accounts import ACCOUNT, Association, ask_associations, parse_associations
-from hpml_jobs.slurm.commands import CommandAnswer, ask_slurm, limits
+from hpml_jobs.slurm.commands import (
+    ACCOUNT,
+    Association,
+    CommandAnswer,
+    ask_associations,
+    ask_slurm,
+    limits,
+    parse_associations,
+)
 from hpml_jobs.slurm.jobs import parse_duration_s
 from hpml_jobs.slurm.nodes import parse_gpus, parse_size
 

@@ -115,7 +115,7 @@ def test_slow_iteration_of_own_code_is_flagged_and_kept(results, program):
     assert record.ranks[0].timed.scheduling.continued_s == ()
     # other load on this machine is an outside cause, and then the one that is named
     assert warned.keys() & {"outliers", "disturbed"}
-    assert f"{record.epoch_s:.4g}" in program.ok("collect", "mine")
+    assert f"{record.epoch_s:.4g}" in program.ok("collect", "mine", "--all")
 
 
 def test_busy_processes_beside_a_cell_are_named(results):

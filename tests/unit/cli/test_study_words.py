@@ -48,7 +48,7 @@ def test_collect_compares_with_the_smallest_size(laptop, capsys):
     assert "baseline=other: choose one of single, smallest" in capsys.readouterr().err
     assert run(["collect", "mine", "baseline=smallest"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "Speedup: Time of 2 GPUs / Time." in out
+    assert "!1.60 times as fast as 2 GPUs" in out
     assert "baseline=smallest compares" not in out
 
 

@@ -7,7 +7,7 @@ from hpml_jobs.core.answers import Severity
 from hpml_jobs.core.cluster import Cluster, Container, Launcher, Rule
 from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.sweep import expand
-from hpml_jobs.slurm.accounts import Association
+from hpml_jobs.slurm.commands import Association
 from hpml_jobs.submit import before_queue
 from tests.unit.plans import requests_of
 

@@ -13,7 +13,7 @@ from hpml_jobs.extras.setup import controller, examine, node_job
 from hpml_jobs.extras.setup.self_test import self_test_plan, self_test_result
 from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.sweep import expand
-from hpml_jobs.slurm.accounts import Association
+from hpml_jobs.slurm.commands import Association
 from hpml_jobs.slurm.jobs import JobState
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.manifest import ManifestEvent, ManifestLine

@@ -16,8 +16,12 @@ from hpml_jobs.extras.setup.controller import (
     parse_states,
 )
 from hpml_jobs.extras.setup.site import PARTITIONS_FORMAT, parse_partitions
-from hpml_jobs.slurm.accounts import ASSOCIATION_FIELDS, parse_associations
-from hpml_jobs.slurm.commands import hosts_of_job, neighbour_jobs
+from hpml_jobs.slurm.commands import (
+    ASSOCIATION_FIELDS,
+    hosts_of_job,
+    neighbour_jobs,
+    parse_associations,
+)
 from hpml_jobs.slurm.jobs import (
     SACCT_FIELDS,
     SQUEUE_FORMAT,

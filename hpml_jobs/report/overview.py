@@ -160,11 +160,14 @@ def main_strategy(group: ReportGroup) -> StrategyTables | None:
 
 
 def speedup_bars(group: ReportGroup) -> SpeedupBars | None:
-    """Return the speedups at the batch of the fastest cell; None if there are not two."""
+    """Return the speedups at the batch of the fastest cell; None if there are not two.
+
+    None too where there is no answer yet: a bar would say more than the disturbed times know.
+    """
     tables = main_strategy(group)
-    if tables is None:
-        return None
     device, choice = group.source.device, group.choice
+    if tables is None or (choice and choice.measure_again):
+        return None
     rows = [
         row
         for row in tables.rows

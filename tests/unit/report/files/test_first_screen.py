@@ -126,6 +126,7 @@ def test_answer_on_cells_that_waited_too_long_is_to_measure_again(gpus, label, b
         "hpml-jobs resubmit lab-greene-v100 --disturbed"
     )
     assert answer == (expected,)
+    assert not any("█" in line for line in screen(report))
     assert report.groups[0].choice.ask is None
     assert "cannot be used for 1 cell" in report.groups[0].usability
 

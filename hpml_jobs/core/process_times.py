@@ -26,11 +26,19 @@ def started_at(pid: int) -> float | None:
     return time.time() - now_s + ticks * TICK_S
 
 
+def stat_fields(pid: int | str) -> list[str]:
+    """Return the fields of a process after its name, which may hold anything (proc(5)).
+
+    Raises:
+        OSError: it has ended, or there is no /proc.
+    """
+    return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+
+
 def started_ticks(pid: int | str = "self") -> int | None:
     """Return the start of a process after boot in clock ticks; None: it has ended, or no /proc."""
     try:
-        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return int(after_name[19])
+        return int(stat_fields(pid)[19])
     except (OSError, ValueError, IndexError):
         return None
 

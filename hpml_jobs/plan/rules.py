@@ -65,8 +65,7 @@ READ_WITH_SCRIPT = frozenset(
     [
         *(*KEYS_OF_SCRIPT, "workload.unit", "gpus", "nodes", "batch", "global_batch", "strategy"),
         *("gpu_type", "device", "threads", "loader_workers", "seed", "repeats", "study"),
-        *("outputs", "minutes", "pack", "quiet_minutes", "rerun"),
-        *("collect_after", "retries"),
+        *("outputs", "minutes", "pack", "quiet_minutes", "rerun", "collect_after", "retries"),
     ]
 )
 """The keys that a cell with a script reads, beside those of the cluster."""

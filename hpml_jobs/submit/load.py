@@ -1,14 +1,14 @@
 """The load of this machine before cells run on it: how much other programs use, and which."""
 
 import os
-import pwd
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from hpml_jobs.core.disturbance import FOREIGN_LIMIT, WITHHELD_LIMIT
-from hpml_jobs.core.process_times import PROC, TICK_S, UnreadableError, busy_times
+from hpml_jobs.core.process_times import PROC, TICK_S, UnreadableError, busy_times, stat_fields
 from hpml_jobs.core.text import counted
 
 WINDOW_S = 1.0
@@ -93,21 +93,20 @@ def _processes() -> Iterator[_Process]:
         if int(folder.name) == os.getpid():
             continue
         with suppress(OSError, ValueError, IndexError):  # it has ended
-            before_name, _, fields = (folder / "stat").read_text().rpartition(")")
-            ticks = fields.split()[11:13]  # utime, stime (proc(5))
+            ticks = stat_fields(folder.name)[11:13]  # utime, stime
             yield _Process(
                 int(folder.name),
-                before_name.partition("(")[2],
-                _user_name(folder.stat().st_uid),
+                (folder / "comm").read_text().strip(),
+                _owner(folder),
                 sum(map(int, ticks)) * TICK_S,
             )
 
 
-def _user_name(number: int) -> str:
+def _owner(folder: Path) -> str:
     try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return str(number)
+        return folder.owner()
+    except KeyError:  # the system has no name for the user
+        return str(folder.stat().st_uid)
 
 
 MARKED = "Times may be longer, and are then marked with !"

@@ -148,11 +148,11 @@ def undecided(choice: Choice) -> list[str]:
     return [f"{size(candidate)} {have} an efficiency of {efficiency_text} {between}: {needed}"]
 
 
-def advice(choice: Choice, cell: str = "", *, is_short: bool = False) -> str:
+def advice(choice: Choice, *, is_short: bool = False) -> str:
     """Return what to ask for, or between which two cells the runs do not decide.
 
-    `cell` stands for the name of the cell to ask for; `is_short` shortens two names. It is not
-    reliable yet where a check failed of what it is compared with.
+    `is_short` shortens two names. It is not reliable yet where a check failed of what it is
+    compared with.
     """
     if choice.ask is None:
         return ""
@@ -162,7 +162,7 @@ def advice(choice: Choice, cell: str = "", *, is_short: bool = False) -> str:
         reliability = f"Not reliable yet (a check failed for {size(choice.reference)}): "
     if choice.undecided is None:
         verb = "ask for" if reliability else "Ask for"
-        return f"{reliability}{verb} {cell or name(winner)}"
+        return f"{reliability}{verb} {name(winner)}"
     verb = f"{reliability}not decided" if reliability else "Not decided yet"
     rival = choice.undecided.rival
     if not is_short:

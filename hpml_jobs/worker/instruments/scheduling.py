@@ -16,7 +16,14 @@ from types import FrameType
 from typing import NamedTuple, TypeVar
 
 from hpml_jobs.core.measurements import Scheduling
-from hpml_jobs.core.process_times import PROC, TICK_S, CpuTimes, UnreadableError, busy_times
+from hpml_jobs.core.process_times import (
+    PROC,
+    TICK_S,
+    CpuTimes,
+    UnreadableError,
+    busy_times,
+    stat_fields,
+)
 from hpml_jobs.worker.fork_safety import start_loader_worker
 
 NANOSECONDS = 1e9
@@ -206,10 +213,10 @@ def _descendants(process: int) -> Iterator[int]:
 def _process_cpu_s(process: int) -> float:
     """Return the CPU time of a process and of its ended children; 0 if it has just ended."""
     try:
-        fields = (PROC / str(process) / "stat").read_text().rpartition(")")[2].split()
+        fields = stat_fields(process)
     except (FileNotFoundError, ProcessLookupError):
         return 0.0
-    return sum(map(int, fields[11:15])) * TICK_S  # utime, stime, cutime, cstime (proc(5))
+    return sum(map(int, fields[11:15])) * TICK_S  # utime, stime, cutime, cstime
 
 
 def throttled_s() -> float:

@@ -83,12 +83,27 @@ class Runner(NamedTuple):
     run: str
 
 
+class Observer(NamedTuple):
+    """What measures a program of the user from outside: the entries of its functions.
+
+    On the login node `workload` refuses what cannot be measured, and returns what is trained. In a
+    job `command` starts the processes with the variables of `environment`, and `merge` writes the
+    record of what was seen in them.
+    """
+
+    workload: str
+    command: str
+    environment: str
+    merge: str
+
+
 class Feature(NamedTuple):
     """What a folder of `extras/` adds.
 
     `commands` may replace one of the kernel, to add an option. `replaced` are commands of earlier
-    versions and words of other tools, with what to type instead. `cell_parts` and `runners` are by
-    their key. `api` has the names that Python programs import from `hpml_jobs`, with their entries.
+    versions and words of other tools, with what to type instead. `cell_parts`, `runners` and
+    `observers` are by their key. `api` has the names that Python programs import from `hpml_jobs`,
+    with their entries.
 
     Of a report: `result` is made once of every group, from its context. `tables` are made of the
     context with the result, `sheets` of the group, `tables_of_all` of all groups. `pictures` are
@@ -101,6 +116,7 @@ class Feature(NamedTuple):
     commands: Mapping[str, Command] = {}
     cell_parts: Mapping[str, CellPart] = {}
     runners: Mapping[str, Runner] = {}
+    observers: Mapping[str, Observer] = {}
     replaced: Mapping[str, str] = {}
     api: Mapping[str, str] = {}
     result: str = ""
@@ -150,6 +166,15 @@ def runner(key: str) -> Runner:
         HpmlError: its extra is not here.
     """
     return _of_extra(merged(feature.runners for feature in features().values()), key)
+
+
+def observer(key: str) -> Observer:
+    """Return what measures the program that a key of a cell names.
+
+    Raises:
+        HpmlError: its extra is not here.
+    """
+    return _of_extra(merged(feature.observers for feature in features().values()), key)
 
 
 def _of_extra(parts: Mapping[str, T], key: str) -> T:

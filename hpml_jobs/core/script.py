@@ -3,6 +3,7 @@
 import re
 import shlex
 from enum import StrEnum
+from typing import NamedTuple
 
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.value import Value
@@ -20,6 +21,13 @@ LOCAL_RANK = re.compile(r"\blocal[-_]rank\b")
 
 _OLDER_LAUNCHER = "torch.distributed.launch"
 _BOTH_SPELLINGS = "add_argument('--local-rank', '--local_rank', type=int)"
+
+
+class Merged(NamedTuple):
+    """Why there is no record of a script, and what is to be said of one that there is."""
+
+    fault: str = ""
+    note: str = ""
 
 
 class ScriptLauncher(StrEnum):

@@ -64,8 +64,6 @@ def begin_script(folder: str, environment: Mapping[str, str]) -> None:
     Of the processes that have the same number in their environment the first one has the rank, and
     what multiprocessing starts for it. Others are told apart by their number in the system.
     """
-    if any(helper in word for word in sys.orig_argv for helper in _HELPERS):
-        return
     ranks = (environment.get(name) for name in ("RANK", "SLURM_PROCID", RANK_VARIABLE))
     rank = next(filter(None, ranks), "")
     path = f"{folder}/rank{rank}.txt"
@@ -77,9 +75,6 @@ def begin_script(folder: str, environment: Mapping[str, str]) -> None:
 
 _FORK = "--multiprocessing-fork"
 """A word of the command by which multiprocessing starts a process."""
-
-_HELPERS = ("multiprocessing.resource_tracker", "hpml_jobs.job.script")
-"""Modules of processes that are none of the script: the latter becomes one."""
 
 
 def _begin_other(folder: str, host: str) -> None:

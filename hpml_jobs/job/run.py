@@ -14,8 +14,10 @@ import msgspec
 from hpml_jobs import __version__
 from hpml_jobs.core.cell import CellFile, Outcome
 from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.core.features import load, observer
 from hpml_jobs.core.processes import die_with_parent, ignore_submitit_signal
 from hpml_jobs.core.record import Attempt, Neighbours
+from hpml_jobs.core.script import Merged
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.job.card_samples import CardSampler, add_samples, write_samples
 from hpml_jobs.job.end import (
@@ -30,7 +32,6 @@ from hpml_jobs.job.end import (
     stopped_end,
     with_next_step,
 )
-from hpml_jobs.job.script import Merged, merge_observed
 from hpml_jobs.job.workers import Callbacks, Job, run_workers
 from hpml_jobs.slurm.commands import neighbour_jobs
 from hpml_jobs.slurm.jobs import NO_SPACE_CODE, is_slurm
@@ -172,8 +173,9 @@ def _measure(folder: CellFolder, file: CellFile, attempt: Attempt, job: Job) -> 
     sampler = CardSampler(file.cell.gpus_per_node if file.cell.device is Device.CUDA else 0)
     callbacks = Callbacks(sampler.start, report_stop)
     code, stopped = run_workers(file, folder, paths, job, callbacks)
-    is_script = file.cell.script is not None and job.node == 0
-    merged = merge_observed(paths, paths.log_of(0)) if is_script else Merged()
+    merged = Merged()
+    if file.cell.script is not None and job.node == 0:
+        merged = load(observer("script").merge)(paths, paths.log_of(0))
     samples = sampler.stop()
     if samples.by_uuid and code == 0:
         if job.node == 0:

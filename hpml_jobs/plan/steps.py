@@ -15,8 +15,10 @@ import msgspec
 from hpml_jobs.core.cluster import Cluster, Launcher
 from hpml_jobs.core.environment import refusal
 from hpml_jobs.core.errors import UsageError
+from hpml_jobs.core.features import load, observer
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Device, Loader
+from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan import machine, rules
 from hpml_jobs.plan.capacity import check_shape
 from hpml_jobs.plan.cells import (
@@ -33,7 +35,6 @@ from hpml_jobs.plan.draft import GivenWorkload, Notify, PlanDraft, given_workloa
 from hpml_jobs.plan.loader import chooser
 from hpml_jobs.plan.own_code import examined, working_tree
 from hpml_jobs.plan.path import origins_of_path, with_path
-from hpml_jobs.plan.script import refuse_other_exchange, script_workload
 from hpml_jobs.plan.settings import Settings
 from hpml_jobs.slurm import commands
 from hpml_jobs.study.selection import check_name
@@ -323,8 +324,7 @@ def _trial(given: GivenWorkload, sweep: Iterable[Settings]) -> TrialRequest:
 def _of_script(
     given: Iterable[GivenWorkload], plan: PlanDraft
 ) -> dict[GivenWorkload, ResolvedWorkload]:
-    script = script_workload(plan.sweep.first, plan.notify)
-    refuse_other_exchange(plan.sweep.settings)
+    script: Workload = load(observer("script").workload)(plan.sweep.settings, plan.notify)
     tree = working_tree(Path.cwd(), script.code)
     return {workload: ResolvedWorkload(script, workload.root, tree) for workload in given}
 

@@ -124,7 +124,11 @@ def entries_of(feature: Feature) -> list[str]:
     ]
     single = [feature.result, feature.answer, feature.lines, *feature.sections.values()]
     single += [*feature.csv_files.values(), *feature.api.values()]
-    groups = [*feature.cell_parts.values(), *feature.runners.values()]
+    groups = [
+        *feature.cell_parts.values(),
+        *feature.runners.values(),
+        *feature.observers.values(),
+    ]
     of_cells = [entry for group in groups for entry in group if ":" in entry]
     return [*(part.entry for part in parts), *filter(None, single), *of_cells]
 

@@ -19,13 +19,12 @@ from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.record import Attempt, Neighbours
 from hpml_jobs.core.script import Script, ScriptLauncher
-from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.validation import decode
 from hpml_jobs.job import card_samples
 from hpml_jobs.job import workers as job_workers
 from hpml_jobs.job.end import apply_time_limit, judge, keep_measured, with_next_step
 from hpml_jobs.job.run import attempt_cell
-from hpml_jobs.job.script import script_command
 from hpml_jobs.job.workers import (
     Callbacks,
     Job,
@@ -130,41 +129,6 @@ def test_ddp_on_one_node_uses_standalone_torchrun():
     assert command[command.index("--nproc-per-node") + 1] == "4"
     assert command[command.index("--log-dir") + 1] == "/s/c/attempts/101_0.r0/ranks"
     assert command[-4:] == ["-m", "hpml_jobs.worker", "/s/c", "101_0.r0"]
-
-
-def test_options_of_a_script_are_not_torchruns(tmp_path):
-    script = Script(path="train.py", args="--n {batch}")
-    cell = a_cell(gpus=1, strategy=Strategy.SINGLE, batch=32, script=script, device=Device.CPU)
-    file = CellFile(cell=cell, data_root="", code_root=str(tmp_path))
-    command = script_command(script, file, AttemptFolder(tmp_path), ["torchrun"])
-    assert command == ["torchrun", "--", "train.py", "--n", "32"]
-
-
-@pytest.mark.parametrize("launcher", [*ScriptLauncher])
-def test_gpus_of_a_script_are_checked_on_each_node(tmp_path, launcher):
-    script = Script(path="train.py", args="", launcher=launcher)
-    file = CellFile(cell=a_cell(gpus=4, nodes=2, script=script), data_root="", code_root="")
-    attempt = AttemptFolder(tmp_path / "c" / "attempts" / "101_0.r0")
-    command = script_command(script, file, attempt, [sys.executable, "torchrun"], 1)
-    check = ["-m", "hpml_jobs.worker.devices", str(tmp_path / "c"), "101_0.r0"]
-    assert command[:6] == [sys.executable, *check, "2"]
-    assert command[6] == sys.executable
-    assert command[-1] == "train.py"
-
-
-@pytest.mark.parametrize(
-    ("variable", "device"),
-    [
-        ("CUDA_LAUNCH_BLOCKING=1", Device.CUDA),
-        ("TORCH_DISTRIBUTED_DEBUG=DETAIL", Device.CPU),
-    ],
-)
-def test_script_is_refused_in_an_environment_that_slows(tmp_path, monkeypatch, variable, device):
-    monkeypatch.setenv(*variable.split("="))
-    script = Script(path="train.py", args="")
-    file = CellFile(cell=a_cell(device=device, script=script), data_root="", code_root="")
-    with pytest.raises(HpmlError, match=f"{variable}: every .* unset it"):
-        script_command(script, file, AttemptFolder(tmp_path), ["torchrun"])
 
 
 @pytest.mark.parametrize("node", [0, 1])

@@ -7,18 +7,18 @@ import msgspec
 from torch.optim import Optimizer
 
 from hpml_jobs.core.measurements import Role
+from hpml_jobs.extras.scripts.observer.calls import Calls, WatchedModel
+from hpml_jobs.extras.scripts.observer.exchange import ExchangeRecorder
+from hpml_jobs.extras.scripts.observer.iterations import Iterations, split_iterations
+from hpml_jobs.extras.scripts.observer.launches import least_launch_s, waits_for_device
+from hpml_jobs.extras.scripts.observer.meters import Meters, clock_of, devices_of
+from hpml_jobs.extras.scripts.observer.passes import Passes
+from hpml_jobs.extras.scripts.observer.process import script_has_profiler
+from hpml_jobs.extras.scripts.observer.recording import Recording
+from hpml_jobs.extras.scripts.observer.result import Findings, MeasuredWindow, Subject, Writer
 from hpml_jobs.worker.instruments.phases import EpochPhases
 from hpml_jobs.worker.instruments.summary import time_epoch
 from hpml_jobs.worker.instruments.timing import Clock, HostClock, Window
-from hpml_jobs.worker.observer.calls import Calls, WatchedModel
-from hpml_jobs.worker.observer.exchange import ExchangeRecorder
-from hpml_jobs.worker.observer.iterations import Iterations, split_iterations
-from hpml_jobs.worker.observer.launches import least_launch_s, waits_for_device
-from hpml_jobs.worker.observer.meters import Meters, clock_of, devices_of
-from hpml_jobs.worker.observer.passes import Passes
-from hpml_jobs.worker.observer.process import script_has_profiler
-from hpml_jobs.worker.observer.recording import Recording
-from hpml_jobs.worker.observer.result import Findings, MeasuredWindow, Subject, Writer
 
 SPARE_SHARE = 0.1
 """Stamps to spare: an iteration may have a test of its own, or the end of a pass."""

@@ -23,12 +23,12 @@ from torch.optim.optimizer import Optimizer
 from torch.utils.data import DataLoader, get_worker_info
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from hpml_jobs.worker.observer.guard import call_on_fault, guarded
-from hpml_jobs.worker.observer.process import KEY, PROFILERS, WRAPPERS, Start
+from hpml_jobs.extras.scripts.observer.guard import call_on_fault, guarded
+from hpml_jobs.extras.scripts.observer.process import KEY, PROFILERS, WRAPPERS, Start
 
 if TYPE_CHECKING:
-    from hpml_jobs.worker.observer.passes import Pass
-    from hpml_jobs.worker.observer.session import Session
+    from hpml_jobs.extras.scripts.observer.passes import Pass
+    from hpml_jobs.extras.scripts.observer.session import Session
 
 OLDEST = (2, 7)
 """The first version of torch that scripts may have."""
@@ -56,7 +56,7 @@ def session() -> "Session":
     """Return the session of this process; the first call begins it."""
     if os.getpid() not in _sessions:
         with start.apart():
-            from hpml_jobs.worker.observer.session import Session  # noqa: PLC0415
+            from hpml_jobs.extras.scripts.observer.session import Session  # noqa: PLC0415
 
             _sessions.clear()
             _sessions[os.getpid()] = Session(start)
@@ -226,7 +226,7 @@ def _report(kind: type[BaseException], error: BaseException) -> None:
     if not issubclass(kind, Exception) or kind.__name__ in _SECONDARY:
         return
     with start.apart():
-        from hpml_jobs.worker.observer.result import report_error  # noqa: PLC0415
+        from hpml_jobs.extras.scripts.observer.result import report_error  # noqa: PLC0415
 
         report_error(error, start)
     for observer in _sessions.values():

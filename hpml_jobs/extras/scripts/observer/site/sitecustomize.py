@@ -141,15 +141,21 @@ def _watch(start: Start) -> None:
             missing = [name for name in ("msgspec", "numpy") if find_spec(name) is None]
             if missing:
                 raise ImportError(f"no {missing[0]} there; install hpml-jobs[worker] for it")
-            from hpml_jobs.worker.observer.watch import install  # noqa: PLC0415
+            from hpml_jobs.extras.scripts.observer.watch import install  # noqa: PLC0415
 
             install(start)
     except Exception as fault:
         start.note(f"{sys.executable} cannot measure a script: {fault}")
 
 
+_HELPERS = ("multiprocessing.resource_tracker", "hpml_jobs.extras.scripts.job")
+"""Modules of processes that are none of the script: the latter becomes one."""
+
+
 def _report_stacks(start: Start) -> None:
     """Let this process write its stacks at a signal, also before it imports torch."""
+    if any(helper in word for word in sys.orig_argv for helper in _HELPERS):
+        return
     with suppress(Exception), start.apart():
         from hpml_jobs.core.stack_files import begin_script  # noqa: PLC0415
 

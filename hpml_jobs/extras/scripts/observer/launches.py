@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from hpml_jobs.extras.scripts.observer.iterations import Iterations
+from hpml_jobs.extras.scripts.observer.recording import STEPS, Event, Kind
 from hpml_jobs.worker.instruments.timing import Clock
-from hpml_jobs.worker.observer.iterations import Iterations
-from hpml_jobs.worker.observer.recording import STEPS, Event, Kind
 
 AHEAD = 0.9
 """The host is ahead of its device where it needs less than this share of the device's time."""

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from hpml_jobs.core.stack_files import HOST_VARIABLE
-from hpml_jobs.job.script import SITE
+from hpml_jobs.extras.scripts.job import SITE
+from hpml_jobs.extras.scripts.observer.observed import Observed
 from hpml_jobs.study.attempt import OBSERVE_VARIABLE, AttemptFolder
-from hpml_jobs.worker.observer.observed import Observed
-from tests.unit.worker.conftest import script_cell
+from tests.unit.extras.scripts.conftest import script_cell
 
 TRAINING = """
 def train(epochs=3):

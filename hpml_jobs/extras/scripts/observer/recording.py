@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from hpml_jobs.core.measurements import Role
+from hpml_jobs.extras.scripts.observer.passes import Pass
 from hpml_jobs.worker.instruments import timing
 from hpml_jobs.worker.instruments.timing import Clock, Stamp, Window
-from hpml_jobs.worker.observer.passes import Pass
 
 DEPTH = 4
 """How deep a batch may be nested."""

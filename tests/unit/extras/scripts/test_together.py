@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from hpml_jobs.core.measurements import Role
-from hpml_jobs.worker.observer.together import begin_together, early_s
+from hpml_jobs.extras.scripts.observer.together import begin_together, early_s
 from hpml_jobs.worker.results import RankResult
 from tests.unit.builders import a_cell, a_record
 

@@ -17,11 +17,11 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import (
 from torch.nn.parallel import DistributedDataParallel
 
 from hpml_jobs.core.measurements import CollectiveKind, Purpose
+from hpml_jobs.extras.scripts.observer.guard import guarded
+from hpml_jobs.extras.scripts.observer.process import WRAPPERS, world_size
 from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.timing import Stamp
 from hpml_jobs.worker.instruments.wrappers import record_all_reduce
-from hpml_jobs.worker.observer.guard import guarded
-from hpml_jobs.worker.observer.process import WRAPPERS, world_size
 
 _DIST: Any = dist  # torch exports no type of what is called of it
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.worker.test_observer import roles
+from tests.unit.extras.scripts.test_observer import roles
 
 BATCHES, SIZE = 12, 8
 

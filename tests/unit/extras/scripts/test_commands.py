@@ -1,24 +1,26 @@
-"""launcher=srun: a process of torchrun becomes a task that has what srun gives, and no more."""
+"""A script in a job: its command; as a task of srun it has what srun gives, and no more."""
 
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from hpml_jobs.core.cell import CellFile
 from hpml_jobs.core.cluster import Shape
+from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.script import Script, ScriptLauncher
 from hpml_jobs.core.strategies import Device, Strategy
-from hpml_jobs.job.script import GIVEN, script_command, script_environment, task_environment
+from hpml_jobs.extras.scripts.job import GIVEN, script_command, script_environment, task_environment
 from hpml_jobs.job.workers import Job, torchrun_command, worker_environment
 from hpml_jobs.slurm.commands import HOSTS_VARIABLE
 from hpml_jobs.study.attempt import AttemptFolder
 from tests.unit.builders import a_cell
 
 SCRIPT = Script(path="srun_meets.py", args="{folder}", launcher=ScriptLauncher.SRUN)
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+SCRIPTS = Path(__file__).parents[3] / "scripts"
 
 
 @pytest.fixture
@@ -100,3 +102,38 @@ def test_job_is_the_same_in_every_task(
         monkeypatch.setenv(name, value)
     environment = script_environment(SCRIPT, file, attempt)
     assert {name: environment.get(name) for name in expected} == expected
+
+
+def test_options_of_a_script_are_not_torchruns(tmp_path):
+    script = Script(path="train.py", args="--n {batch}")
+    cell = a_cell(gpus=1, strategy=Strategy.SINGLE, batch=32, script=script, device=Device.CPU)
+    file = CellFile(cell=cell, data_root="", code_root=str(tmp_path))
+    command = script_command(script, file, AttemptFolder(tmp_path), ["torchrun"])
+    assert command == ["torchrun", "--", "train.py", "--n", "32"]
+
+
+@pytest.mark.parametrize("launcher", [*ScriptLauncher])
+def test_gpus_of_a_script_are_checked_on_each_node(tmp_path, launcher):
+    script = Script(path="train.py", args="", launcher=launcher)
+    file = CellFile(cell=a_cell(gpus=4, nodes=2, script=script), data_root="", code_root="")
+    attempt = AttemptFolder(tmp_path / "c" / "attempts" / "101_0.r0")
+    command = script_command(script, file, attempt, [sys.executable, "torchrun"], 1)
+    check = ["-m", "hpml_jobs.worker.devices", str(tmp_path / "c"), "101_0.r0"]
+    assert command[:6] == [sys.executable, *check, "2"]
+    assert command[6] == sys.executable
+    assert command[-1] == "train.py"
+
+
+@pytest.mark.parametrize(
+    ("variable", "device"),
+    [
+        ("CUDA_LAUNCH_BLOCKING=1", Device.CUDA),
+        ("TORCH_DISTRIBUTED_DEBUG=DETAIL", Device.CPU),
+    ],
+)
+def test_script_is_refused_in_an_environment_that_slows(tmp_path, monkeypatch, variable, device):
+    monkeypatch.setenv(*variable.split("="))
+    script = Script(path="train.py", args="")
+    file = CellFile(cell=a_cell(device=device, script=script), data_root="", code_root="")
+    with pytest.raises(HpmlError, match=f"{variable}: every .* unset it"):
+        script_command(script, file, AttemptFolder(tmp_path), ["torchrun"])

@@ -7,19 +7,19 @@ import pytest
 import torch
 
 from hpml_jobs.core.measurements import Role
+from hpml_jobs.extras.scripts.observer import traced
+from hpml_jobs.extras.scripts.observer.iterations import split_iterations
+from hpml_jobs.extras.scripts.observer.launches import least_launch_s
+from hpml_jobs.extras.scripts.observer.marks import mark_phases
+from hpml_jobs.extras.scripts.observer.meters import clock_of, devices_of
+from hpml_jobs.extras.scripts.observer.passes import Pass
+from hpml_jobs.extras.scripts.observer.recording import Event, Kind, Recording
+from hpml_jobs.extras.scripts.observer.traced import Trace, waits
 from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.phases import Gaps, split_phases
 from hpml_jobs.worker.instruments.recorder import IterationMarks
 from hpml_jobs.worker.instruments.timing import HostClock, Window
 from hpml_jobs.worker.instruments.trace import TraceEvent
-from hpml_jobs.worker.observer import traced
-from hpml_jobs.worker.observer.iterations import split_iterations
-from hpml_jobs.worker.observer.launches import least_launch_s
-from hpml_jobs.worker.observer.marks import mark_phases
-from hpml_jobs.worker.observer.meters import clock_of, devices_of
-from hpml_jobs.worker.observer.passes import Pass
-from hpml_jobs.worker.observer.recording import Event, Kind, Recording
-from hpml_jobs.worker.observer.traced import Trace, waits
 
 SIZE = 4
 NAMES = {"r": Kind.REQUEST, "b": Kind.BATCH, "e": Kind.END, "s": Kind.STEPPED}

@@ -15,12 +15,12 @@ from hpml_jobs.checks import study as checks
 from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.extras.scripts.observer.observed import Observed, unmeasured
 from hpml_jobs.study.attempt import OBSERVE_VARIABLE
-from hpml_jobs.worker.observer.observed import Observed, unmeasured
 from tests.unit.builders import a_cell, a_record
-from tests.unit.worker.conftest import script_cell
+from tests.unit.extras.scripts.conftest import script_cell
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 SCRIPTS = ROOT / "tests" / "scripts"
 SITE = ROOT / "hpml_jobs" / "worker" / "observer" / "site"
 
@@ -89,7 +89,7 @@ def test_losses_do_not_change(observe, rank_server, tmp_path):
     seen = observe(LOSSES, "5", gpus=3, batch=8)
     observed = [(tmp_path / f"losses{rank}").read_text().split() for rank in range(3)]
     assert roles(seen.record) == ["warmup", "timed", "instrumented"]
-    words = ("tests.unit.worker.observed_script", str(tmp_path / "train.py"), "5")
+    words = ("tests.unit.extras.scripts.observed_script", str(tmp_path / "train.py"), "5")
     assert rank_server.run(3, tmp_path, *words, environment=os.environ).code == 0
     for rank in range(3):
         alone = (tmp_path / f"losses{rank}").read_text().split()
@@ -130,7 +130,8 @@ def test_collectives_beside_those_of_ddp_are_profiled(observe):
     assert record.ranks[0].communication.bytes_of("gradients") > 6 * record.model.gradient_bytes
     first, late = (rank.phases.exposed_s for rank in record.ranks)
     assert first > late + 0.15
-    unknown = "from hpml_jobs.worker.observer import hooks\nhooks.most_messages = lambda *_: 99\n"
+    imported = "from hpml_jobs.extras.scripts.observer import hooks\n"
+    unknown = imported + "hooks.most_messages = lambda *_: 99\n"
     short = observe(unknown + script, "3", batch=8).record
     assert short.facts.missing[0].endswith("beside those of DDP take one more epoch to measure")
 
@@ -198,7 +199,7 @@ def test_profiler_that_the_script_begins_in_the_window_is_its_own(observe):
 def test_process_that_cannot_be_measured_lets_the_others_train_together(observe, tmp_path):
     """They must not be ended alone: it would wait for their gradients."""
     broken = (
-        "from hpml_jobs.worker.observer import result\n"
+        "from hpml_jobs.extras.scripts.observer import result\n"
         "result.END_S = 1.0\n"
         "def refuse(*_): raise OSError(122, 'Disk quota exceeded')\n"
     )
@@ -371,7 +372,7 @@ def test_os_exit_loses_no_window_that_is_over(observe):
 
 
 def test_fault_of_the_measurement_is_no_fault_of_the_script(observe, monkeypatch, tmp_path):
-    broken = "import hpml_jobs.worker.observer.training as s\ns.split_iterations = None\n"
+    broken = "import hpml_jobs.extras.scripts.observer.training as s\ns.split_iterations = None\n"
     seen = observe(broken + LOSSES, "3", batch=8)
     assert seen.code == 0, seen.stderr
     assert len((tmp_path / "losses0").read_text().split()) == 18
@@ -525,7 +526,7 @@ import os, sys
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from tests.unit.worker.scripted_script import Network, Steps, collate, created, gpu, install
+from tests.unit.extras.scripts.scripted_script import Network, Steps, collate, created, gpu, install
 
 install()
 gpu.script = gpu.script._replace(launch=float(sys.argv[1]))
@@ -603,7 +604,7 @@ def test_no_event_is_created_for_many_buckets(observe, tmp_path):
 CAPTURES = """
 import sys
 import torch
-from tests.unit.worker.scripted_script import Network, Steps, gpu, install
+from tests.unit.extras.scripts.scripted_script import Network, Steps, gpu, install
 
 install()
 model = Network(8, 4)

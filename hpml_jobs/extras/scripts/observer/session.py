@@ -43,16 +43,16 @@ from torch.optim import Optimizer
 
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.stack_files import write_stacks_on_signals
+from hpml_jobs.extras.scripts.observer.calls import Calls
+from hpml_jobs.extras.scripts.observer.epochs import BetweenEpochs, EpochBegun
+from hpml_jobs.extras.scripts.observer.guard import guarded
+from hpml_jobs.extras.scripts.observer.passes import Pass, Passes
+from hpml_jobs.extras.scripts.observer.process import Start, global_rank, is_capturing
+from hpml_jobs.extras.scripts.observer.recording import Kind, Recording
+from hpml_jobs.extras.scripts.observer.result import Subject
+from hpml_jobs.extras.scripts.observer.states import NOTHING, Counting, Done, InWindow, State
+from hpml_jobs.extras.scripts.observer.training import ObservedTraining, new_window
 from hpml_jobs.worker.instruments.timing import HostClock
-from hpml_jobs.worker.observer.calls import Calls
-from hpml_jobs.worker.observer.epochs import BetweenEpochs, EpochBegun
-from hpml_jobs.worker.observer.guard import guarded
-from hpml_jobs.worker.observer.passes import Pass, Passes
-from hpml_jobs.worker.observer.process import Start, global_rank, is_capturing
-from hpml_jobs.worker.observer.recording import Kind, Recording
-from hpml_jobs.worker.observer.result import Subject
-from hpml_jobs.worker.observer.states import NOTHING, Counting, Done, InWindow, State
-from hpml_jobs.worker.observer.training import ObservedTraining, new_window
 
 USUAL_WINDOW = (50, 200)
 """window= of a script without a loader, or with one that does not say how long it is."""

@@ -31,6 +31,12 @@ from hpml_jobs.core.source_files import imported_code, without
 from hpml_jobs.core.stack_files import HOST_VARIABLE
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import raised
+from hpml_jobs.extras.scripts.observer.iterations import Iterations
+from hpml_jobs.extras.scripts.observer.meters import parameters_of
+from hpml_jobs.extras.scripts.observer.observed import Observed
+from hpml_jobs.extras.scripts.observer.process import Start, global_rank, has_group, world_size
+from hpml_jobs.extras.scripts.observer.recording import Kind
+from hpml_jobs.extras.scripts.observer.together import SAMPLES
 from hpml_jobs.study.attempt import (
     AttemptFolder,
     Progress,
@@ -45,12 +51,6 @@ from hpml_jobs.worker.instruments import facts
 from hpml_jobs.worker.instruments.collectives import Ledger, fingerprint
 from hpml_jobs.worker.instruments.phases import EpochPhases
 from hpml_jobs.worker.instruments.recorder import peak_memory_bytes
-from hpml_jobs.worker.observer.iterations import Iterations
-from hpml_jobs.worker.observer.meters import parameters_of
-from hpml_jobs.worker.observer.observed import Observed
-from hpml_jobs.worker.observer.process import Start, global_rank, has_group, world_size
-from hpml_jobs.worker.observer.recording import Kind
-from hpml_jobs.worker.observer.together import SAMPLES
 from hpml_jobs.worker.results import Arrays, instrumented_arrays, timed_arrays
 
 END_S = 10.0

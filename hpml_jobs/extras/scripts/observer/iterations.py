@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hpml_jobs.extras.scripts.observer.passes import Pass
+from hpml_jobs.extras.scripts.observer.recording import STEPS, Event, Kind, Recording
 from hpml_jobs.worker.instruments.timing import Clock, IterationTimes, Stamp
-from hpml_jobs.worker.observer.passes import Pass
-from hpml_jobs.worker.observer.recording import STEPS, Event, Kind, Recording
 
 
 class Iterations(NamedTuple):

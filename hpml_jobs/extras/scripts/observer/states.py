@@ -9,10 +9,10 @@ import torch
 from torch.optim import Optimizer
 
 from hpml_jobs.core.measurements import Role
-from hpml_jobs.worker.observer.passes import Pass, Passes
-from hpml_jobs.worker.observer.recording import Kind, Recording
-from hpml_jobs.worker.observer.result import Subject
-from hpml_jobs.worker.observer.training import ObservedTraining
+from hpml_jobs.extras.scripts.observer.passes import Pass, Passes
+from hpml_jobs.extras.scripts.observer.recording import Kind, Recording
+from hpml_jobs.extras.scripts.observer.result import Subject
+from hpml_jobs.extras.scripts.observer.training import ObservedTraining
 
 StepArguments = tuple[tuple[Any, ...], dict[str, Any]]
 

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from hpml_jobs.extras.scripts.observer.iterations import Iterations, asks, count, timed_waits
+from hpml_jobs.extras.scripts.observer.recording import STEPS, Event, Kind
 from hpml_jobs.worker.instruments.phases import Gaps
 from hpml_jobs.worker.instruments.recorder import IterationMarks
 from hpml_jobs.worker.instruments.timing import Stamp
-from hpml_jobs.worker.observer.iterations import Iterations, asks, count, timed_waits
-from hpml_jobs.worker.observer.recording import STEPS, Event, Kind
 
 SEVERAL = "several optimizers step in an iteration"
 """Why an iteration has no phases: the model is trained more than once in it, or another one is."""

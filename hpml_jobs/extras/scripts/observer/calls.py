@@ -10,10 +10,10 @@ from torch.nn.modules.module import _global_forward_pre_hooks
 from torch.optim import Optimizer
 
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.worker.observer.guard import guarded
-from hpml_jobs.worker.observer.meters import parameters_of
-from hpml_jobs.worker.observer.process import KEY, WRAPPERS, is_capturing
-from hpml_jobs.worker.observer.recording import DEPTH, Kind, Recording, parts_of
+from hpml_jobs.extras.scripts.observer.guard import guarded
+from hpml_jobs.extras.scripts.observer.meters import parameters_of
+from hpml_jobs.extras.scripts.observer.process import KEY, WRAPPERS, is_capturing
+from hpml_jobs.extras.scripts.observer.recording import DEPTH, Kind, Recording, parts_of
 
 
 class Calls:

@@ -45,16 +45,26 @@ _LAUNCHERS = (
 _LAUNCHER_MODULES = ("deepspeed.launcher", "horovod.runner", "mpi4py")
 
 
-def refuse_other_exchange(sweep: Sequence[Settings]) -> None:
-    """Refuse a script whose processes exchange by Horovod or MPI alone.
+def workload_of(sweep: Sequence[Settings], notify: Callable[[str], None]) -> Workload:
+    """Return the workload of a script: its name, and its source files with their hashes.
+
+    Nothing of the script is run.
 
     Raises:
-        UsageError: it would be measured as processes that train alone.
+        UsageError: there is no such script, it is not Python, or it cannot be measured.
     """
     script = sweep[0].script_of_cell
+    if script is None:
+        raise ValueError("settings without a script")
+    code = _code_of(script, notify)
     gpus = max(settings.gpus for settings in sweep)
-    if script is None or gpus == 1:
-        return
+    if gpus > 1:
+        _refuse_other_exchange(script, gpus)
+    return msgspec.structs.replace(sweep[0].workload, code=code)
+
+
+def _refuse_other_exchange(script: Script, gpus: int) -> None:
+    """Refuse a script whose processes exchange by Horovod or MPI alone: each would train alone."""
     reference, root = script.module, Path.cwd()
     if reference is None:
         path = root / script.path
@@ -69,17 +79,8 @@ def refuse_other_exchange(sweep: Sequence[Settings]) -> None:
             )
 
 
-def script_workload(settings: Settings, notify: Callable[[str], None]) -> Workload:
-    """Return the workload of a script: its name, and its source files with their hashes.
-
-    Nothing of the script is run.
-
-    Raises:
-        UsageError: there is no such script, or it is not Python.
-    """
-    script = settings.script_of_cell
-    if script is None:
-        raise ValueError("settings without a script")
+def _code_of(script: Script, notify: Callable[[str], None]) -> tuple[SourceFile, ...]:
+    """Return the source files of a script; refuse one that is missing or not Python."""
     if script.is_redacted:
         raise UsageError(
             f"args={script.args}: a secret was removed from this command; type it in its place"
@@ -103,8 +104,7 @@ def script_workload(settings: Settings, notify: Callable[[str], None]) -> Worklo
     sources.update(_named_sources(script, root, notify))
     if not script.has_placeholder("folder"):
         _warn_of_files(script, files, notify)
-    code = tuple(sorted(sources, key=str))
-    return msgspec.structs.replace(settings.workload, code=code)
+    return tuple(sorted(sources, key=str))
 
 
 def _sources_of_file(path: Path, root: Path, notify: Callable[[str], None]) -> Iterator[SourceFile]:

@@ -1,4 +1,4 @@
-"""The record of a script: `python -m hpml_jobs.worker.observer CELL_FOLDER ATTEMPT_ID`."""
+"""The record of a script: `python -m hpml_jobs.extras.scripts.observer CELL_FOLDER ATTEMPT_ID`."""
 
 import sys
 import time
@@ -10,11 +10,11 @@ import numpy as np
 from hpml_jobs.core.cell import Cell, CellFile
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.record import Facts
+from hpml_jobs.extras.scripts.observer.observed import Observed, unmeasured
+from hpml_jobs.extras.scripts.observer.together import begin_together
 from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import FILE_LAG_S, read_valid, tail
-from hpml_jobs.worker.observer.observed import Observed, unmeasured
-from hpml_jobs.worker.observer.together import begin_together
 from hpml_jobs.worker.results import RankResult, SharedResult, write_gathered
 
 

@@ -122,7 +122,7 @@ def written(observe, rank_server, tmp_path, monkeypatch):
         monkeypatch.setenv("FILES", str(tmp_path / "watched"))
         seen = observe(script, gpus=gpus, batch=8, **fields)
         monkeypatch.setenv("FILES", str(tmp_path / "alone"))
-        words = ("tests.unit.worker.observed_script", str(tmp_path / "train.py"))
+        words = ("tests.unit.extras.scripts.observed_script", str(tmp_path / "train.py"))
         rank_server.run(gpus, tmp_path, *words, environment=os.environ)
         return files_of(tmp_path / "alone"), files_of(tmp_path / "watched"), seen
 

@@ -13,25 +13,25 @@ from torch.distributed.distributed_c10d import _get_default_group
 
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.worker.instruments.collectives import Ledger
-from hpml_jobs.worker.instruments.phases import EpochPhases, split_phases
-from hpml_jobs.worker.instruments.timing import Clock
-from hpml_jobs.worker.observer import hooks
-from hpml_jobs.worker.observer.calls import WatchedModel, is_compiled
-from hpml_jobs.worker.observer.guard import guarded
-from hpml_jobs.worker.observer.hooks import GuardedLedger
-from hpml_jobs.worker.observer.iterations import Iterations
-from hpml_jobs.worker.observer.marks import SEVERAL, MicroStep, mark_phases
-from hpml_jobs.worker.observer.meters import parameters_of
-from hpml_jobs.worker.observer.process import (
+from hpml_jobs.extras.scripts.observer import hooks
+from hpml_jobs.extras.scripts.observer.calls import WatchedModel, is_compiled
+from hpml_jobs.extras.scripts.observer.guard import guarded
+from hpml_jobs.extras.scripts.observer.hooks import GuardedLedger
+from hpml_jobs.extras.scripts.observer.iterations import Iterations
+from hpml_jobs.extras.scripts.observer.marks import SEVERAL, MicroStep, mark_phases
+from hpml_jobs.extras.scripts.observer.meters import parameters_of
+from hpml_jobs.extras.scripts.observer.process import (
     WRAPPERS,
     has_group,
     is_capturing,
     script_has_profiler,
     world_size,
 )
-from hpml_jobs.worker.observer.recording import Kind, Recording
-from hpml_jobs.worker.observer.traced import MOST_BATCHES, Trace
+from hpml_jobs.extras.scripts.observer.recording import Kind, Recording
+from hpml_jobs.extras.scripts.observer.traced import MOST_BATCHES, Trace
+from hpml_jobs.worker.instruments.collectives import Ledger
+from hpml_jobs.worker.instruments.phases import EpochPhases, split_phases
+from hpml_jobs.worker.instruments.timing import Clock
 
 PASSES = 3
 """Forward passes of a batch, each with two stamps; stamps of the steps of an iteration."""

@@ -7,12 +7,11 @@ were created in each window.
 import torch
 from torch import Tensor, nn
 
+from hpml_jobs.extras.scripts.observer import training
+from hpml_jobs.extras.scripts.observer.recording import Recording
 from hpml_jobs.worker.instruments import timing
 from hpml_jobs.worker.instruments.timing import DeviceClock, Window
-from hpml_jobs.worker.observer import training
-from hpml_jobs.worker.observer.recording import Recording
-
-from .scripted_gpu import GPU, Script, ScriptedEvent, ScriptedGpu
+from tests.unit.worker.scripted_gpu import GPU, Script, ScriptedEvent, ScriptedGpu
 
 gpu = ScriptedGpu(Script())
 created: list[int] = []

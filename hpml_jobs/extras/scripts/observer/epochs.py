@@ -6,10 +6,10 @@ from weakref import ref
 import torch
 from torch.optim import Optimizer
 
-from hpml_jobs.worker.observer.passes import Pass
-from hpml_jobs.worker.observer.recording import Kind, Recording
-from hpml_jobs.worker.observer.states import Counting, Open, SessionProtocol
-from hpml_jobs.worker.observer.training import ObservedTraining
+from hpml_jobs.extras.scripts.observer.passes import Pass
+from hpml_jobs.extras.scripts.observer.recording import Kind, Recording
+from hpml_jobs.extras.scripts.observer.states import Counting, Open, SessionProtocol
+from hpml_jobs.extras.scripts.observer.training import ObservedTraining
 
 
 class OfEpochs(Counting):

@@ -6,20 +6,18 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-import hpml_jobs
 from hpml_jobs.core.cell import CellFile
 from hpml_jobs.core.environment import refusal
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.script import Script, ScriptLauncher
+from hpml_jobs.core.script import Merged, Script, ScriptLauncher
 from hpml_jobs.core.source_files import changed_files, refuse_changed
 from hpml_jobs.core.stack_files import RANK_VARIABLE
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.slurm.commands import HOSTS_VARIABLE, LEAKING
 from hpml_jobs.study.attempt import OBSERVE_VARIABLE, AttemptFolder
 
-SITE = Path(hpml_jobs.__file__).parent / "worker" / "observer" / "site"
+SITE = Path(__file__).parent / "observer" / "site"
 """The folder whose sitecustomize.py every Python below the script's command runs first."""
 
 GIVEN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE")
@@ -62,7 +60,7 @@ def script_command(
     checked = [sys.executable, *check] if cell.device is Device.CUDA else []
     if script.launcher is ScriptLauncher.PYTHON:
         return [*checked, sys.executable, *command]
-    task = ["-m", "hpml_jobs.job.script"] if script.launcher is ScriptLauncher.SRUN else []
+    task = ["-m", "hpml_jobs.extras.scripts.job"] if script.launcher is ScriptLauncher.SRUN else []
     # after --, torchrun takes no option of the script for its own
     return [*checked, *torchrun, "--", *task, *command]
 
@@ -107,16 +105,9 @@ def task_environment(environment: dict[str, str]) -> dict[str, str]:
     return kept | task_variables(environment)
 
 
-class Merged(NamedTuple):
-    """Why there is no record, and what is to be said of one that there is."""
-
-    fault: str = ""
-    note: str = ""
-
-
 def merge_observed(attempt: AttemptFolder, log: Path) -> Merged:
     """Write the attempt's record from what its processes saw; the note goes to its log too."""
-    merge = ["-m", "hpml_jobs.worker.observer", str(attempt.cell_folder), attempt.id]
+    merge = ["-m", "hpml_jobs.extras.scripts.observer", str(attempt.cell_folder), attempt.id]
     done = subprocess.run([sys.executable, *merge], capture_output=True, text=True, check=False)
     lines = (done.stdout.strip() or done.stderr.strip()).splitlines()
     if done.returncode:

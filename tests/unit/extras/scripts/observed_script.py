@@ -1,4 +1,4 @@
-"""A script as a forked rank: `python -m tests.unit.worker.observed_script SCRIPT ARGS`."""
+"""A script as a forked rank: `python -m tests.unit.extras.scripts.observed_script SCRIPT ARGS`."""
 
 import os
 import runpy
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from hpml_jobs.job.script import SITE
+from hpml_jobs.extras.scripts.job import SITE
 from hpml_jobs.study.attempt import OBSERVE_VARIABLE
 
 if __name__ == "__main__":

@@ -100,6 +100,12 @@ def test_kernel_plans_without_extras(tmp_path):
     words = "gpus=2 batch=32 hosts=a,b device=cpu workload=digits try_batch=false"
     done = run_in(copy, "-m", "hpml_jobs", *words.split(), folder=tmp_path)
     assert done.stderr.startswith("hpml-jobs: cluster.hosts: this hpml_jobs has no extra for it")
+    (tmp_path / "train.py").write_text("import torch\n")
+    words = "gpus=1 batch=32 script=train.py device=cpu cluster=local"
+    done = run_in(copy, "-m", "hpml_jobs", *words.split(), folder=tmp_path)
+    assert done.stderr.endswith(
+        "hpml-jobs: script: this hpml_jobs has no extra for it: install the whole hpml_jobs\n"
+    )
     done = run_in(copy, "-m", "hpml_jobs", "--help")
     assert "predict" not in done.stdout
     assert "in and out" not in done.stdout

@@ -22,7 +22,7 @@ from tests.unit.extras.scripts.conftest import script_cell
 
 ROOT = Path(__file__).parents[4]
 SCRIPTS = ROOT / "tests" / "scripts"
-SITE = ROOT / "hpml_jobs" / "worker" / "observer" / "site"
+SITE = ROOT / "hpml_jobs" / "extras" / "scripts" / "observer" / "site"
 
 LOSSES = """
 import json, os, sys

@@ -1,9 +1,9 @@
 """The report's pictures: figures with their words, as PNG and SVG files, or for an HTML page.
 
-A page embeds them with `picture.inline_svg`:
+A page embeds them with `picture.inline_svgs`:
 
     for picture in pictures.pictures(report).values():
-        svg = inline_svg(picture.figure, picture.name, picture.alt)
+        svg = inline_svgs(picture)
 
 and its style sheet gives each `style.VARIABLES` a value in the light and in the dark theme.
 """

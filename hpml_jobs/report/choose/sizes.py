@@ -28,7 +28,7 @@ def speedup_text(reference: Candidate, candidate: Candidate) -> str:
 
 SIZES = (
     "The fastest cell of each size. Speedup: seconds of {reference} / seconds; efficiency: "
-    "speedup x {size} / {units}. {hours}: those charged per {work}."
+    "speedup{times} / {units}. {hours}: those charged per {work}."
 )
 
 
@@ -76,9 +76,10 @@ class SizeLine(NamedTuple):
 def sizes(group: ConditionGroup, choice: Choice) -> Table:
     """Return the fastest cell of each size with its speedup over the smallest size."""
     device, reference = group.device, choice.reference
+    size = reference.row.gpus
     caption = SIZES.format(
         reference=reference.words,
-        size=reference.row.gpus,
+        times="" if size == 1 else f" x {size}",
         units=captions.units(device),
         hours=captions.hours_unit(device),
         work=captions.work_text(group.work),

@@ -85,7 +85,8 @@ def bandwidth(groups: Sequence[ConditionGroup]) -> Picture | None:
         for number, (strategy, sizes) in enumerate(sent.items()):
             height, at = [0.025 + 0.045 * number] * len(sizes), axis.get_xaxis_transform()
             axis.plot(sizes, height, transform=at, color=style.strategy_colour(strategy), **SENT)
-            texts.append(f"{strategy} sends {size_text(sizes[0])} to {size_text(sizes[-1])}")
+            ends_text = dict.fromkeys((size_text(sizes[0]), size_text(sizes[-1])))
+            texts.append(f"{strategy} sends {' to '.join(ends_text)}")
         logarithmic(axis, "x", "message size", at=(1,), base=16, text=size_text)
         ticks = (1,) if max(ends) > WIDE_RANGE * min(ends) else (1, 2, 5)
         logarithmic(axis, "y", "bus bandwidth, GB/s", at=ticks)

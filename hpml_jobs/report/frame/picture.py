@@ -51,8 +51,8 @@ ROWS = 48
 INCHES = 0.3
 """The height of such a row; of many rows it is less."""
 
-WIDE, NARROW = 10.0, 7.0
-"""Width in inches of pictures with several columns of panels, and with one column."""
+WIDE, NARROW, PHONE = 10.0, 7.0, 4.2
+"""Width in inches of pictures with several columns of panels, with one column, and on a phone."""
 
 TITLE_SIZE = 11.5
 """Font size of a heading, in points."""
@@ -63,12 +63,14 @@ class Picture(NamedTuple):
 
     `alt` says in one sentence what it shows, with its main numbers. `caption` says how they were
     measured and what is not drawn. `name` is that of its files, and is set by `pictures.pictures`.
+    `stacked` is the same figure for a narrow page, if it has several columns: all panels in one.
     """
 
     title: str
     figure: "Figure"
     alt: str
     caption: str
+    stacked: "Figure | None" = None
     name: str = ""
 
 
@@ -106,12 +108,31 @@ def panels(  # noqa: PLR0913  (what is around the panels)
     """
     if not drawn:
         return None
-    from matplotlib.figure import Figure  # noqa: PLC0415 - heavy
-
     down = ceil(len(drawn) / columns)
     across = ceil(len(drawn) / down)  # the rows are equally full
-    figure = Figure(figsize=(WIDE if across > 1 else NARROW, down * height + 1.1))
-    grid = figure.subplots(down, across, squeeze=False)
+    size = (WIDE if across > 1 else NARROW, down * height + 1.1)
+    figure, texts = _figure(drawn, draw, (down, across), size, legend)
+    stacked = None
+    if across > 1:
+        size = (PHONE, len(drawn) * height + 1.1)
+        stacked, _ = _figure(drawn, draw, (len(drawn), 1), size, legend)
+    alt = f"{alt}{captions.first_few(texts, between)}." if texts else alt
+    sentences = (*caption, not_drawn(missing, file))
+    return Picture(title, figure, alt, " ".join(filter(None, sentences)), stacked)
+
+
+def _figure(
+    drawn: Sequence[Panel[Data]],
+    draw: Callable[[Axes, Panel[Data]], Sequence[str]],
+    shape: tuple[int, int],
+    size: tuple[float, float],
+    legend: Mapping[str, Entry],
+) -> tuple["Figure", list[str]]:
+    """Return panels in rows and columns of a size in inches, and their main numbers in words."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - heavy
+
+    figure = Figure(figsize=size)
+    grid = figure.subplots(*shape, squeeze=False)
     texts: list[str] = []
     for axis, panel in zip_longest(grid.flat, drawn):
         if panel is None:  # the last row may have fewer panels
@@ -124,9 +145,7 @@ def panels(  # noqa: PLR0913  (what is around the panels)
             if axis.get_ylabel() == left.get_ylabel():  # a row of equal axes has one label
                 axis.set_ylabel("")
     _add_legend(figure, legend)
-    alt = f"{alt}{captions.first_few(texts, between)}." if texts else alt
-    sentences = (*caption, not_drawn(missing, file))
-    return Picture(title, figure, alt, " ".join(filter(None, sentences)))
+    return figure, texts
 
 
 def rows(  # noqa: PLR0913  (what is around the rows)
@@ -338,11 +357,21 @@ def _png(figure: "Figure") -> bytes:
     return content.getvalue()
 
 
-def inline_svg(figure: "Figure", name: str, alt: str) -> str:
+def inline_svgs(picture: Picture) -> str:
+    """Return a picture as <svg> elements for an HTML page, whose style shows the one that fits."""
+    if picture.stacked is None:
+        return inline_svg(picture.figure, picture.name, picture.alt)
+    wide = inline_svg(picture.figure, picture.name, picture.alt, "plot wide")
+    narrow = inline_svg(picture.stacked, f"{picture.name}-stacked", picture.alt, "plot stacked")
+    return f"{wide}\n{narrow}"
+
+
+def inline_svg(figure: "Figure", name: str, alt: str, classes: str = "plot") -> str:
     """Return a figure as an <svg> element for an HTML page, as wide as its container allows.
 
-    Its ids begin with `name`. Its background is transparent, and every colour of `style.VARIABLES`
-    is a CSS variable with the light value as fallback. `alt` is its <title>.
+    Its ids begin with `name`; `classes` are those of the page's style. Its background is
+    transparent, and every colour of `style.VARIABLES` is a CSS variable with the light value as
+    fallback. `alt` is its <title>.
     """
     with style.applied(), _without_background(figure):
         document = draw(figure)
@@ -354,7 +383,7 @@ def inline_svg(figure: "Figure", name: str, alt: str) -> str:
     used = {reference for _, reference in _REFERENCE.findall(body)}
     body = _TAG.sub(lambda tag: _tag(tag[0], name, used), body)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="plot" viewBox="{before["box"]}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="{classes}" viewBox="{before["box"]}" '
         f'role="img" aria-labelledby="{name}-title" '
         f'style="max-width: {width}px; stroke-linejoin: round; stroke-linecap: butt">\n'
         f'<title id="{name}-title">{escape(alt)}</title>{body.rstrip()}'

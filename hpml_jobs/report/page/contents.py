@@ -303,16 +303,18 @@ def _headline(choice: Choice, group: ReportGroup, summary: Overview) -> Headline
     per_work = f"per {captions.work_text(winner.timing.work)}"
     figures = [(f"{words.time(winner)} s", per_work)]
     if (rate := winner.timing.units_per_s) is not None:
-        figures.append((per_second(rate), f"{winner.timing.unit.value} per second"))
+        rate_text = captions.mark(per_second(rate), is_doubtful=winner.doubtful)
+        figures.append((rate_text, f"{winner.timing.unit.value} per second"))
     if winner is not choice.reference:
         over = words.size(choice.reference)
         speedup = ratio(choice.speedup(winner))
         is_doubtful = choice.doubts_ratio(winner)
         figures.append((captions.mark(speedup, is_doubtful=is_doubtful), f"speedup over {over}"))
     against = words.efficiency_reference(winner, choice)
+    cost_text = captions.mark(cost(winner.gpu_s), is_doubtful=winner.doubtful)
     figures += [
         (words.efficiency_figure(winner, choice), f"parallel efficiency{against}"),
-        (cost(winner.gpu_s), f"{captions.cost_unit(choice.device)} {per_work}"),
+        (cost_text, f"{captions.cost_unit(choice.device)} {per_work}"),
     ]
     return Headline(f"{words.advice(choice, is_short=True)}.", tuple(figures))
 

@@ -13,7 +13,7 @@ from hpml_jobs.report.files.markdown import bullets, escaped, grid
 from hpml_jobs.report.frame import style
 from hpml_jobs.report.frame.captions import MARK
 from hpml_jobs.report.frame.numbers import DASH, OOM
-from hpml_jobs.report.frame.picture import Picture, inline_svg
+from hpml_jobs.report.frame.picture import Picture, inline_svgs
 from hpml_jobs.report.frame.table import Block, Line, Table
 
 if TYPE_CHECKING:
@@ -284,8 +284,7 @@ def _drawing(figure: Figure) -> str:
     """Return a picture as an inline SVG element; it escapes its texts itself."""
     from markupsafe import Markup  # noqa: PLC0415 - part of jinja2
 
-    picture = figure.picture
-    return Markup(inline_svg(picture.figure, picture.name, picture.alt))  # noqa: S704
+    return Markup(inline_svgs(figure.picture))  # noqa: S704
 
 
 def _looks(text: str) -> str:

@@ -50,9 +50,10 @@ def speedup(groups: Sequence[ConditionGroup]) -> Picture | None:
     drawn: list[Panel[tuple[ScalingLines, bool]]] = []
     for group, scalings in scaled[:GROUPS]:  # speedups above efficiencies, if there are both kinds
         for scaling in scalings:
-            title = named(group, f"{scaling.kind}: same {scaling.at_the_same}")
+            title = named(group, f"{scaling.kind}, by {scaling.at_the_same}")
             drawn.append(Panel(title, (scaling, True)))
-        drawn += [Panel("", (scaling, False)) for scaling in scalings]
+        for scaling in scalings:
+            drawn.append(Panel(named(group, f"{scaling.kind}, efficiency"), (scaling, False)))
 
     def draw(axis: Axes, panel: Panel[tuple[ScalingLines, bool]]) -> list[str]:
         scaling, is_speedup = panel.data

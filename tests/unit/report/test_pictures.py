@@ -117,8 +117,8 @@ BATCHES = (style.BLUE, style.GREEN, style.ORANGE)
 def test_speedup_has_strong_beside_weak_and_ideal_line(lab):
     picture = PLOTS["speedup"](lab)
     assert titles(picture)[:2] == [
-        "strong scaling: same global batch",
-        "weak scaling: same batch per GPU",
+        "strong scaling, by global batch",
+        "weak scaling, by batch per GPU",
     ]
     assert legend_labels(picture) == ["ddp", "batch 32", "batch 128", "batch 512", "ideal"]
     strong, weak, _, efficiency = picture.figure.axes
@@ -140,7 +140,7 @@ def test_speedup_has_strong_beside_weak_and_ideal_line(lab):
 
 def test_speedup_with_repeats_draws_bootstrap_intervals(repeated):
     (above, _) = PLOTS["speedup"](repeated).figure.axes
-    assert above.get_title("left") == "weak scaling: same batch per GPU"
+    assert above.get_title("left") == "weak scaling, by batch per GPU"
     bars = {tuple(c.get_color()[0][:3]): c.get_segments() for c in above.collections}
     assert sorted(len(segments) for segments in bars.values()) == [1, 2]
     for segments in bars.values():
@@ -159,7 +159,7 @@ def test_speedup_on_cpu_counts_processes(builder):
         builder.with_record(lab_record(cell, epoch_s, facts=CPU))
     picture = PLOTS["speedup"](builder.collect())
     assert picture.figure.axes[0].get_xlabel() == "processes (log)"
-    assert "same batch per process" in titles(picture)[0]
+    assert "by batch per process" in titles(picture)[0]
 
 
 def test_speedup_same_gpus_on_more_nodes_are_apart(builder):
@@ -304,7 +304,7 @@ def test_groups_have_panels_of_their_own(builder):
     report = builder.collect()
     assert titles(PLOTS["pareto"](report)) == ["group 1", "group 2"]
     assert titles(PLOTS["speedup"](report))[::2] == [
-        f"group {n}: weak scaling: same batch per GPU" for n in (1, 2)
+        f"group {n}: weak scaling, by batch per GPU" for n in (1, 2)
     ]
     label, *_ = cell_labels(PLOTS["phases"](report).figure.axes[0])
     assert label.endswith("group 1: single 1-GPU b128")

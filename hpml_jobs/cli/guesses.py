@@ -79,7 +79,7 @@ def _not_a_command(word: str, meant: str) -> str:
 
 
 def _command_meant(word: str) -> str:
-    near = nearest(word, (*COMMANDS, *MEANT), LIKENESS)
+    near = nearest(word, (*COMMANDS, *MEANT, "help"), LIKENESS)
     return MEANT.get(near, near) if near else ""
 
 

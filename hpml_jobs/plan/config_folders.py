@@ -127,7 +127,7 @@ def read_yaml(path: Path, *, resolve: bool = False) -> Any:
         raise UsageError(f"{path} is not YAML: {str(fault).splitlines()[0]}") from fault
     except RecursionError as fault:
         raise UsageError(f"{path} cannot be read: nested too deeply, or in itself") from fault
-    except OSError as fault:
+    except (OSError, UnicodeDecodeError) as fault:
         raise UsageError(f"{path} cannot be read: {reason_of(fault)}") from fault
     except (ValueError, OmegaConfBaseException) as fault:
         raise UsageError(f"{path} cannot be read: {str(fault).splitlines()[0]}") from fault

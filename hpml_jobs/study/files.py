@@ -277,6 +277,8 @@ def reason_of(fault: OSError | ValueError) -> str:
     """Return why a file could not be read or written, without its path."""
     if isinstance(fault, OSError) and fault.strerror:
         return fault.strerror
+    if isinstance(fault, UnicodeDecodeError):
+        return f"it is not UTF-8 text (byte {fault.start + 1}): save it as UTF-8"
     return str(fault)
 
 

@@ -22,6 +22,9 @@ def load(setting: str, reference: str) -> Callable[..., Any]:
         HpmlError: it cannot be imported; the message names `setting` (e.g. workload.model).
     """
     module_name, _, name = reference.partition(":")
+    if module_name.endswith(".py"):
+        dotted = module_name.removesuffix(".py").replace("/", ".")
+        raise HpmlError(f"{setting}={reference}: name the module, not its file: {dotted}:{name}")
     try:
         module = import_module(module_name)
     except SystemExit as error:

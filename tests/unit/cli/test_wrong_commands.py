@@ -39,6 +39,11 @@ def test_a_study_that_is_named_alone_gets_a_command(working_folder, capsys):
     assert "results is a study; did you mean status results?" in capsys.readouterr().err
 
 
+def test_help_is_a_command_that_is_guessed(capsys):
+    assert run(["helpp"]) == 2
+    assert "did you mean help?" in capsys.readouterr().err
+
+
 def test_a_command_that_is_a_value_is_not_refused(laptop, capsys):
     (laptop / "plan").mkdir()
     assert run(["--config-dir", "plan", "workload=digits", "-n"]) == 0

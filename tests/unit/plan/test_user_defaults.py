@@ -124,3 +124,13 @@ def test_default_that_a_workload_refuses_names_the_file(laptop, user_config_file
         settings_of("cluster=local")
     with pytest.raises(UsageError, match=f"^{refusal}"):
         settings_of("cluster=local", "+workload.args.width=9")
+
+
+def test_a_file_that_is_not_utf8_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    file = tmp_path / "hpml_jobs" / "config.yaml"
+    file.parent.mkdir()
+    file.write_bytes(b"study: caf\xe9\n")
+    assert run(["plan", "workload=digits"]) == 2
+    expected = f"{file} cannot be read: it is not UTF-8 text (byte 11): save it as UTF-8"
+    assert expected in capsys.readouterr().err

@@ -254,6 +254,7 @@ def test_prepare_without_torch_has_its_own_exit_code(tmp_path, monkeypatch, caps
     [
         ({"data": "own_data:stream"}, "has no __len__ or no __getitem__"),
         ({"data": "no_such_module:dataset"}, "cannot import no_such_module"),
+        ({"data": "parts/own.py:dataset"}, "name the module, not its file: parts.own:dataset"),
         ({"model": "own_data:dataset"}, "function own_data:dataset gets no value for train: add"),
         ({"parameters": 5}, "digits_cnn has 26,154 parameters, but workload.parameters is 5"),
         ({"data": "folder"}, "must contain train/<class>/<image>"),

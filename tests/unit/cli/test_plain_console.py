@@ -1,0 +1,24 @@
+"""A console that cannot show lines and bars shows plain characters."""
+
+import subprocess
+import sys
+
+from tests.unit.builders import a_cell, a_record
+from tests.unit.study_builder import StudyBuilder
+
+
+def test_tables_and_bars_are_plain_in_ascii(working_folder, monkeypatch):
+    builder = StudyBuilder(working_folder / "outputs" / "mine")
+    for gpus in (1, 2):
+        builder.with_record(a_record(a_cell(gpus=gpus)))
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    done = subprocess.run(
+        [sys.executable, "-m", "hpml_jobs", "collect", "mine", "--all"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "-+-" in done.stdout
+    assert "(lab Q6)?" in done.stdout
+    assert done.stdout.count("?") == 1

@@ -107,10 +107,10 @@ class Feature(NamedTuple):
 
     Of a report: `result` is made once of every group, from its context. `tables` are made of the
     context with the result, `sheets` of the group, `tables_of_all` of all groups. `pictures` are
-    drawn of the report, `csv_files` are texts of the report or None, by name. Of each group of a
-    report, `answer` are the items below the answer of a page, `lines` those below its pictures, and
-    `sections`, by the name of a link to them, are the title and the items of one of its own.
-    `report_files` are the names of more files in a report's folder.
+    drawn of the report, `text_files` are texts of the report or None, by the name of their file. Of
+    each group of a report, `answer` are the items below the answer of a page, `lines` those below
+    its pictures, and `sections`, by the name of a link to them, are the title and the items of one
+    of its own. `report_files` are the names of more files in a report's folder.
     """
 
     commands: Mapping[str, Command] = {}
@@ -124,7 +124,7 @@ class Feature(NamedTuple):
     sheets: Mapping[str, Part] = {}
     tables_of_all: Mapping[str, Part] = {}
     pictures: Mapping[str, Part] = {}
-    csv_files: Mapping[str, str] = {}
+    text_files: Mapping[str, Part] = {}
     answer: str = ""
     lines: str = ""
     sections: Mapping[str, str] = {}

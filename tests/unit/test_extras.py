@@ -127,9 +127,10 @@ def entries_of(feature: Feature) -> list[str]:
         *feature.sheets.values(),
         *feature.tables_of_all.values(),
         *feature.pictures.values(),
+        *feature.text_files.values(),
     ]
     single = [feature.result, feature.answer, feature.lines, *feature.sections.values()]
-    single += [*feature.csv_files.values(), *feature.api.values()]
+    single += feature.api.values()
     groups = [
         *feature.cell_parts.values(),
         *feature.runners.values(),

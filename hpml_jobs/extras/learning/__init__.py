@@ -9,5 +9,5 @@ FEATURE = Feature(
     },
     sheets={"curve-ends": Part("extras.learning.ends:curve_ends", after="profiler")},
     pictures={"loss": Part("extras.learning.picture:loss", after="bandwidth")},
-    csv_files={"curves.csv": "extras.learning.curves_file:curves_csv"},
+    text_files={"curves.csv": Part("extras.learning.curves_file:curves_csv", after="cells.csv")},
 )

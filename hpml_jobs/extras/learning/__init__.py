@@ -4,7 +4,7 @@ from hpml_jobs.core.features import Feature, Part
 
 FEATURE = Feature(
     tables={
-        "table4": Part("extras.learning.quality:table4", after="paths"),
+        "table4": Part("extras.learning.quality:table4", after="repeats"),
         "evaluation": Part("extras.learning.evaluation:evaluation", after="table4"),
     },
     sheets={"curve-ends": Part("extras.learning.ends:curve_ends", after="profiler")},

@@ -103,7 +103,8 @@ class Feature(NamedTuple):
     `commands` may replace one of the kernel, to add an option. `replaced` are commands of earlier
     versions and words of other tools, with what to type instead. `cell_parts`, `runners` and
     `observers` are by their key. `api` has the names that Python programs import from `hpml_jobs`,
-    with their entries.
+    with their entries. `checks`, by the title of their group, compare a run with those of its own
+    table.
 
     Of a report: `result` is made once of every group, from its context. `tables` are made of the
     context with the result, `sheets` of the group, `tables_of_all` of all groups. `pictures` are
@@ -119,6 +120,7 @@ class Feature(NamedTuple):
     observers: Mapping[str, Observer] = {}
     replaced: Mapping[str, str] = {}
     api: Mapping[str, str] = {}
+    checks: Mapping[str, Sequence[str]] = {}
     result: str = ""
     tables: Mapping[str, Part] = {}
     sheets: Mapping[str, Part] = {}

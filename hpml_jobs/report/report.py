@@ -22,7 +22,6 @@ from hpml_jobs.report.communication.table import communication
 from hpml_jobs.report.frame import captions, references
 from hpml_jobs.report.frame.builder import GroupContext
 from hpml_jobs.report.frame.table import Sheet, Table
-from hpml_jobs.report.iterations import iterations
 from hpml_jobs.report.lab.tables import StrategyTables, q1, strategy_tables
 from hpml_jobs.report.repeats.compared import between
 from hpml_jobs.report.repeats.table import measured, repeats
@@ -279,7 +278,6 @@ CHECKS = "checks"
 
 FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
     "scaling": scaling,
-    "iterations": iterations,
     "repeats": repeats,
     "communication": communication,
     "phases": phases,

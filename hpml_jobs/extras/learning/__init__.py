@@ -1,9 +1,10 @@
-"""What training learns: Table 4, accuracy by epoch, loss by iteration."""
+"""What training learns: Table 4, accuracy by epoch, loss by iteration, counted iterations."""
 
 from hpml_jobs.core.features import Feature, Part
 
 FEATURE = Feature(
     tables={
+        "iterations": Part("extras.learning.iterations:iterations", after="scaling"),
         "table4": Part("extras.learning.quality:table4", after="repeats"),
         "evaluation": Part("extras.learning.evaluation:evaluation", after="table4"),
     },

@@ -1,6 +1,7 @@
 """All checks of a study: of each record alone, of a row, and of the runs of a table."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -15,7 +16,6 @@ from hpml_jobs.checks import (
     cpus,
     disturbance,
     gpus,
-    imported,
     profiling,
     quality,
     waiting,
@@ -25,6 +25,7 @@ from hpml_jobs.checks.concurrency import concurrent_cells
 from hpml_jobs.checks.result import Check, checks_of
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import CheckResult, Level, Tier
+from hpml_jobs.core.features import features, load, merged
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Baseline
 from hpml_jobs.results.cells import CellResult
@@ -40,18 +41,27 @@ OF_RECORD: Mapping[str, tuple[Check[Any], ...]] = {
 MEASURED = tuple(check for checks in OF_RECORD.values() for check in checks)
 """Those that a measured record alone allows."""
 
+OF_IMPORTED = (correctness.faster_than_peak, waiting.loader_bound, quality.too_few_iterations)
+"""Those of them that an imported record allows."""
+
+OF_FEATURES: Mapping[str, tuple[Check[Any], ...]] = {
+    title: tuple(map(load, entries))
+    for title, entries in merged(feature.checks for feature in features().values()).items()
+}
+"""The checks of features, by the title of their group."""
+
 GROUPS = {
     **OF_RECORD,
     "Comparability": checks_of(conditions, comparability),
     "Concurrency": checks_of(concurrency),
-    "Imported timings": checks_of(imported),
+    **OF_FEATURES,
 }
 """Every check once, by what it is about, in the order of the report."""
 
 ACROSS_TABLES = checks_of(conditions)
 """Those that compare a run with those of all tables of its kind."""
 
-WITHIN_TABLE = checks_of(comparability, imported)
+WITHIN_TABLE = (*checks_of(comparability), *chain.from_iterable(OF_FEATURES.values()))
 """Those that compare it with those of its own table."""
 
 
@@ -59,7 +69,7 @@ def check_record(record: Record) -> tuple[CheckResult, ...]:
     """Return the results of the checks that one record alone allows."""
     if record.outcome is not Outcome.OK:
         return ()
-    checks = imported.CHECKS if record.imported else MEASURED
+    checks = OF_IMPORTED if record.imported else MEASURED
     results = [(check, result) for check in checks for result in check(record)]
     violated = [result for _, result in results if result.level is not Level.PASS]
     return tuple(

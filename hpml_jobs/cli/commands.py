@@ -78,12 +78,6 @@ KERNEL = {
         "logs [STUDY] [PATTERN]",
         "show why cells failed; -f follows a running cell",
     ),
-    "remove": Command(
-        "cli.remove:remove",
-        HelpSection.FOLLOW,
-        "remove STUDY",
-        "delete a study that has no pending or running job; asks first",
-    ),
     "collect": Command(
         "cli.collect:collect",
         HelpSection.RESULTS,

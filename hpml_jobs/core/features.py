@@ -103,14 +103,15 @@ class Feature(NamedTuple):
     `commands` may replace one of the kernel, to add an option. `replaced` are commands of earlier
     versions and words of other tools, with what to type instead. `cell_parts`, `runners` and
     `observers` are by their key. `api` has the names that Python programs import from `hpml_jobs`,
-    with their entries.
+    with their entries. `checks`, by the title of their group, compare a run with those of its own
+    table.
 
     Of a report: `result` is made once of every group, from its context. `tables` are made of the
     context with the result, `sheets` of the group, `tables_of_all` of all groups. `pictures` are
-    drawn of the report, `csv_files` are texts of the report or None, by name. Of each group of a
-    report, `answer` are the items below the answer of a page, `lines` those below its pictures, and
-    `sections`, by the name of a link to them, are the title and the items of one of its own.
-    `report_files` are the names of more files in a report's folder.
+    drawn of the report, `text_files` are texts of the report or None, by the name of their file. Of
+    each group of a report, `answer` are the items below the answer of a page, `lines` those below
+    its pictures, and `sections`, by the name of a link to them, are the title and the items of one
+    of its own. `report_files` are the names of more files in a report's folder.
     """
 
     commands: Mapping[str, Command] = {}
@@ -119,12 +120,13 @@ class Feature(NamedTuple):
     observers: Mapping[str, Observer] = {}
     replaced: Mapping[str, str] = {}
     api: Mapping[str, str] = {}
+    checks: Mapping[str, Sequence[str]] = {}
     result: str = ""
     tables: Mapping[str, Part] = {}
     sheets: Mapping[str, Part] = {}
     tables_of_all: Mapping[str, Part] = {}
     pictures: Mapping[str, Part] = {}
-    csv_files: Mapping[str, str] = {}
+    text_files: Mapping[str, Part] = {}
     answer: str = ""
     lines: str = ""
     sections: Mapping[str, str] = {}

@@ -2,7 +2,7 @@
 
 `collect` writes the tables, `report` everything:
 
-    tables.md, tables.tex   the tables as they are read, caption and notes under each
+    tables.md               the tables as they are read, caption and notes under each
     tables.json             unrounded numbers, units in their names; notes and missing cells
     q1.csv, table1.csv, …   the lab's tables as sheets: a column per batch and quantity, unrounded
     scaling.csv, …          a full table each, unrounded, units in the names, all groups in one
@@ -10,7 +10,7 @@
     report.html, report.md  the page (docs/tables.md)
     speedup.png, .svg, …    its pictures (docs/tables.md)
 
-A file that would not change is not written.
+Features add files of their own. A file that would not change is not written.
 """
 
 import errno
@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from hpml_jobs.core.errors import HpmlError, UsageError
+from hpml_jobs.core.features import features, in_order, load, merged
 from hpml_jobs.core.text import printable
 from hpml_jobs.report import page, pictures
-from hpml_jobs.report.files import csv_tables, json_tables, latex, markdown
+from hpml_jobs.report.files import csv_tables, json_tables, markdown
 from hpml_jobs.report.report import LABELS, SHEETS, TOGETHER, Report
 from hpml_jobs.study.files import read_from, write_whole
 
@@ -41,9 +42,12 @@ _EARLIER_PICTURES = (
 )
 """Files of reports up to version 0.9.0: a new report in their folder removes them."""
 
+ADDED = merged(feature.text_files for feature in features().values())
+"""The text files of features by name."""
+
 SHEET_FILES = (
     *(f"{label}.csv" for label in (*LABELS, *SHEETS, *TOGETHER, *_EARLIER_SHEETS)),
-    *csv_tables.ADDED,
+    *ADDED,
 )
 """The names of the tables' files that not every report has."""
 
@@ -56,7 +60,7 @@ _PICTURES = (
 
 FILES = frozenset(
     (
-        *("tables.md", "tables.tex", TABLES, page.HTML, page.MARKDOWN),
+        *("tables.md", TABLES, page.HTML, page.MARKDOWN),
         *(f"{name}.csv" for name in csv_tables.ALWAYS),
         *SHEET_FILES,
         *_PICTURES,
@@ -82,22 +86,25 @@ def write_tables(report: Report, folder: Path) -> list[Path]:
         ReadOnlyError: the folder may not be written.
         HpmlError: the folder cannot be written.
     """
-    return write(_tables(report), folder, SHEET_FILES)
+    return write(tables(report), folder, SHEET_FILES)
 
 
 def write_all(report: Report, folder: Path) -> list[Path]:
     """Write the page, its pictures and the tables as `write_tables` does."""
-    contents = {**_tables(report), **page.files(report)}
+    contents = {**tables(report), **page.files(report)}
     return write(contents, folder, (*SHEET_FILES, *_PICTURES))
 
 
-def _tables(report: Report) -> Contents:
-    return {
+def tables(report: Report) -> dict[str, str]:
+    """Return the files of tables by name, in their order."""
+    texts = {
         "tables.md": markdown.document(report),
-        "tables.tex": latex.document(report),
         TABLES: json_tables.document(report),
         **csv_tables.sheets(report),
     }
+    names = in_order(texts, ADDED)
+    texts |= {name: load(part.entry)(report) for name, part in ADDED.items()}
+    return {name: texts[name] for name in names if texts[name]}
 
 
 def _owner(folder: Path) -> Callable[[str], bool]:

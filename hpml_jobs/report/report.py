@@ -22,9 +22,7 @@ from hpml_jobs.report.communication.table import communication
 from hpml_jobs.report.frame import captions, references
 from hpml_jobs.report.frame.builder import GroupContext
 from hpml_jobs.report.frame.table import Sheet, Table
-from hpml_jobs.report.iterations import iterations
 from hpml_jobs.report.lab.tables import StrategyTables, q1, strategy_tables
-from hpml_jobs.report.memory import largest, training_paths
 from hpml_jobs.report.repeats.compared import between
 from hpml_jobs.report.repeats.table import measured, repeats
 from hpml_jobs.report.scaling.gap import Gap, gaps
@@ -280,10 +278,7 @@ CHECKS = "checks"
 
 FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
     "scaling": scaling,
-    "iterations": iterations,
-    "largest": largest,
     "repeats": repeats,
-    "paths": training_paths,
     "communication": communication,
     "phases": phases,
     CHECKS: warnings.checks,

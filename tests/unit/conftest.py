@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import CheckResult
 from hpml_jobs.plan import composer, machine
 from hpml_jobs.report import pictures
 from hpml_jobs.slurm import commands
+from tests.unit.builders import lab_cell
 from tests.unit.study_builder import StudyBuilder
 
 SBATCH = """\
@@ -274,6 +276,16 @@ def no_checks(given_checks) -> None:
 def builder(tmp_path: Path) -> StudyBuilder:
     """A study folder to fill."""
     return StudyBuilder(tmp_path / "lab-greene-v100")
+
+
+@pytest.fixture
+def incomplete_study(builder):
+    """The nine cells with one waiting, one out of memory, one without any trace of success."""
+    builder.with_published_study(stall_s=1.5, but=((4, 128), (4, 512), (1, 32)))
+    builder.with_cell(lab_cell(4, 128), Outcome.PENDING, "pending in SLURM as job 17_3 (Resources)")
+    builder.with_cell(lab_cell(1, 32), Outcome.FAILED, "failed: 100 % of $HOME & more_#")
+    builder.with_out_of_memory(lab_cell(4, 512))
+    return builder
 
 
 @pytest.fixture

@@ -17,8 +17,7 @@ from hpml_jobs.core.strategies import Loader, Strategy
 from hpml_jobs.core.text import printable
 from hpml_jobs.core.workload import Loss, Optimizer
 from hpml_jobs.report import page
-from hpml_jobs.report.files import csv_tables
-from hpml_jobs.report.folder import SHEET_FILES, write
+from hpml_jobs.report.folder import SHEET_FILES, tables, write
 from hpml_jobs.report.frame.captions import MARK
 from hpml_jobs.report.frame.learning import training_loss
 from hpml_jobs.report.report import Report
@@ -88,7 +87,7 @@ def write_handin(report: Report, folder: Path) -> list[Path]:
 
 def files(report: Report) -> dict[str, str]:
     """Return the files by name; secrets, accounts and home folders are taken out of them."""
-    sheets = csv_tables.sheets(report)
+    sheets = {name: text for name, text in tables(report).items() if name.endswith(".csv")}
     script, about = _script(report)
     commands = "\n".join(report.commands) or "# no submission is recorded"
     readme = _filled("README.md", study=report.study, commands=commands, script=about)

@@ -1,13 +1,14 @@
-"""What training learns: Table 4, accuracy by epoch, loss by iteration."""
+"""What training learns: Table 4, accuracy by epoch, loss by iteration, counted iterations."""
 
 from hpml_jobs.core.features import Feature, Part
 
 FEATURE = Feature(
     tables={
-        "table4": Part("extras.learning.quality:table4", after="paths"),
+        "iterations": Part("extras.learning.iterations:iterations", after="scaling"),
+        "table4": Part("extras.learning.quality:table4", after="repeats"),
         "evaluation": Part("extras.learning.evaluation:evaluation", after="table4"),
     },
     sheets={"curve-ends": Part("extras.learning.ends:curve_ends", after="profiler")},
     pictures={"loss": Part("extras.learning.picture:loss", after="bandwidth")},
-    csv_files={"curves.csv": "extras.learning.curves_file:curves_csv"},
+    text_files={"curves.csv": Part("extras.learning.curves_file:curves_csv", after="cells.csv")},
 )

@@ -1,1 +1,1 @@
-"""The formats of a report: screen, Markdown, LaTeX, CSV, JSON, DataFrames."""
+"""The formats of a report: screen, Markdown, CSV, JSON, DataFrames."""

@@ -11,7 +11,6 @@ import msgspec
 from hpml_jobs.core import formulas
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.check_result import CheckResult, worst_level
-from hpml_jobs.core.features import features, load, merged
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.report.frame.captions import row_label
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
 
 CELLS = "cells"
 """The sheet of all cells."""
-
-ADDED = merged(feature.csv_files for feature in features().values())
-"""The entries of CSV files of features, by name."""
 
 _PLACE = ["group", "strategy", "row", "gpus", "nodes", "treatment"]
 _SHEETS = {
@@ -63,20 +59,16 @@ def frames(report: Report) -> "dict[str, pd.DataFrame]":
 
 
 def sheets(report: Report) -> dict[str, str]:
-    """Return the CSV files by name, one per sheet, then those that features add.
+    """Return the CSV files by name, one per sheet.
 
     cells.csv is without the columns that are empty.
     """
     frame_of = frames(report)
     frame_of[CELLS] = frame_of[CELLS].dropna(axis="columns", how="all")
-    texts = {
+    return {
         f"{label}.csv": frame.map(no_formula).to_csv(index=False, lineterminator="\n")
         for label, frame in frame_of.items()
     }
-    for name, entry in ADDED.items():
-        if text := load(entry)(report):
-            texts[name] = text
-    return texts
 
 
 def no_formula(value: Any) -> Any:

@@ -11,9 +11,7 @@ from tests.unit.check_cases import (
     change_facts,
     change_rank,
     change_trace,
-    check_records,
     clean_record,
-    imported_record,
     result_of,
 )
 
@@ -102,20 +100,3 @@ def test_check_without_its_data_gives_no_result(case):
 def test_profiler_without_bytes_compares_collectives_only():
     results = check_record(change_trace(message_bytes=None)(clean_record()))
     assert result_of(results, "profiler-messages").level is Level.PASS
-
-
-PARTS_OF_A_ROW = {"s of an epoch of", "compute_s and comm_s are"}
-
-
-@pytest.mark.parametrize(
-    ("changes", "present"),
-    [
-        ({}, set()),
-        ({"comm_s": 1.0}, {"s of an epoch of"}),
-        ({"train_s": 0.0, "compute_s": 1.0, "comm_s": 1.0}, {"s of an epoch of"}),
-    ],
-)
-def test_imported_timing_without_its_data_gives_no_result(changes, present):
-    row = imported_record(**changes)
-    reasons = [r.reason for r in check_records([row])[row.slug] if r.check == "imported-row"]
-    assert {words for words in PARTS_OF_A_ROW if any(words in r for r in reasons)} == present

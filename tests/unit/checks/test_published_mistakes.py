@@ -108,6 +108,7 @@ def test_e6_speedup_is_not_multiplied_by_number_of_gpus(builder):
     assert fails_with(beyond, "efficiency is 4.2 [4.2, 4.2] over 4 GPUs (limit 1.05)")
 
 
+@pytest.mark.whole
 def test_e7_global_batch_is_not_taken_as_batch_per_gpu():
     as_global = change_epoch("timed", iterations=640, steps=None)(clean_record())
     with pytest.raises(InvalidRecordError, match=r"counted 640 iterations .* not 160"):
@@ -130,6 +131,7 @@ def test_e8_unsynchronized_timer_exceeds_gpu_peak_and_fails():
     assert fails_with(result_of(check_record(lab), "flops"), "127 TFLOP/s per GPU, Tesla V100")
 
 
+@pytest.mark.whole
 def test_e9_time_in_no_phase_or_wrong_phase_is_flagged():
     unaccounted = change_phases(forward_s=0.0)(clean_record())
     assert fails_with(
@@ -149,6 +151,7 @@ def test_e10_batch_larger_than_data_set_is_refused():
             a_cell(batch=batch)
 
 
+@pytest.mark.whole
 def test_e11_residual_is_labelled_next_to_measured_values(builder):
     builder.with_published_study()
     measured, residual = builder.table("table2-ddp"), builder.table("table2r-ddp")
@@ -166,6 +169,7 @@ def test_e11_residual_is_labelled_next_to_measured_values(builder):
     assert "import measured compute_s" in result.reason
 
 
+@pytest.mark.whole
 def test_e12_epoch_is_timed_in_nanoseconds(monkeypatch):
     from hpml_jobs.worker.instruments import timing  # noqa: PLC0415  (it imports torch)
 

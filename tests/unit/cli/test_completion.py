@@ -66,6 +66,7 @@ def _read_terminal(terminal):
         return b""
 
 
+@pytest.mark.whole
 def test_bash_completes_commands_options_studies_and_keys(program):
     cells = program.folder / "outputs" / "mine-2026" / "cells"
     (cells / "single-1gpu-b32-x").mkdir(parents=True)

@@ -135,6 +135,7 @@ def test_record_covers_cells_without_numbers(laptop, capsys):
     assert f"==== {clean_record().slug}: no record (status shows the reason)" in out
 
 
+@pytest.mark.whole
 def test_record_shows_imported_timing(laptop, capsys):
     write_study(imported_record(iterations=1563))
     out = output_of(capsys, "record", "mine")

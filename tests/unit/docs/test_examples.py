@@ -73,7 +73,7 @@ NOT_RUN = {
     "fetch": "downloads",
     "run": "trains (tests/unit/cli/test_local_runs.py)",
     "doctor": "sends a job (tests/journeys/test_doctor_journey.py)",
-    "remove": "asks (tests/unit/cli/test_remove_command.py)",
+    "remove": "asks (tests/unit/extras/remove/test_remove_command.py)",
     "export .* wandb": "needs wandb (tests/long/test_exports.py)",
     "list 'course/": "needs students' folders (tests/unit/cli/test_choose_and_list.py)",
     "plan .*data.root=": "needs a folder of images (tests/unit/cli/test_image_folders.py)",

@@ -201,6 +201,7 @@ COMPARED = ("conditions", "efficiency", "loader-workers", "other-days", "threads
 """Checks that compare the runs of a condition group."""
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", NAMES)
 def test_checks_of_records_give_the_same_levels(desk, name, capsys):
     cells = {cell["slug"]: cell for cell in answer(capsys, "record", name)["cells"]}

@@ -114,7 +114,7 @@ def test_unknown_context_is_no_throughput_not_one_token():
 
 
 def test_every_file_says_tokens_per_s_and_none_images_per_s(files):
-    for name in ("tables.md", "tables.tex", "tables.json"):
+    for name in ("tables.md", "tables.json"):
         assert "tokens/s" in files[name], name
         assert "samples of 128 tokens per epoch" in files[name], name
         assert "images/s" not in files[name], name

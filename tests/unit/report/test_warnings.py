@@ -11,7 +11,7 @@ from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.check_result import Affected, CheckResult, Level, Tier
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.report.files import json_tables, latex, markdown
+from hpml_jobs.report.files import json_tables, markdown
 from hpml_jobs.report.files.screen import show_all
 from tests.unit.builders import lab_cell, lab_record
 from tests.unit.check_cases import (
@@ -198,7 +198,6 @@ def test_setting_notes_and_usability_are_said_once(builder, given_checks):
         assert text.count("11,173,962 parameters") == 1
         assert text.count("! see Data-quality checks") == 1
         assert text.count("37 % apart") == 1
-    assert latex.document(report).count("37 \\% apart") == 1
 
 
 def test_json_has_usability_and_every_cause_with_its_cells(builder, given_checks):

@@ -6,7 +6,7 @@ import msgspec
 from rich.console import Console
 
 from hpml_jobs.core.strategies import Strategy, SyncBuffers
-from hpml_jobs.report.files import latex, markdown
+from hpml_jobs.report.files import markdown
 from hpml_jobs.report.files.screen import show_all
 from tests.unit.builders import lab_cell, lab_record
 from tests.unit.training_runs import LAB, add_large_batch_study, with_test_accuracy
@@ -96,6 +96,3 @@ def test_answer_precedes_its_table_in_every_format(builder):
     for text in (markdown.document(report), console.file.getvalue()):
         below = text[text.index("Shuffling\n") :]
         assert 0 < below.index("Why does ddp need set") < below.index("not needed")
-    tex = latex.document(report)
-    assert tex.isascii()
-    assert r"70.50 \ensuremath{\pm} 0.71" in tex

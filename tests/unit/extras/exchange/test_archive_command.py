@@ -18,7 +18,8 @@ from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.record import Attempt, Neighbours
 from hpml_jobs.extras.exchange import unpack as unpacking
 from hpml_jobs.extras.exchange.archive import PackOptions, pack
-from hpml_jobs.report.files import csv_tables, json_tables, latex, markdown
+from hpml_jobs.report.files import json_tables
+from hpml_jobs.report.folder import tables
 from hpml_jobs.report.page.contents import contents as contents_of_page
 from hpml_jobs.report.page.formats import html_document
 from hpml_jobs.report.report import make_report
@@ -86,9 +87,7 @@ def original(tmp_path_factory):
     outputs = tmp_path_factory.mktemp("original")
     builder = build(outputs)
     report = builder.collect()
-    texts = {"tables.md": markdown.document(report), "tables.tex": latex.document(report)}
-    texts |= {"tables.json": json_tables.document(report), **csv_tables.sheets(report)}
-    texts |= {"report.html": html_document(contents_of_page(report, {}))}
+    texts = tables(report) | {"report.html": html_document(contents_of_page(report, {}))}
     for name, text in texts.items():  # without pictures, which have no names in them
         write_whole(builder.study.report / name, text.encode())
     return outputs

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.cluster import Cluster
 from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.core.features import load
 from hpml_jobs.extras.exchange.archive import PackOptions, pack
 from hpml_jobs.report import page
-from hpml_jobs.report.files.latex import escaped as in_latex
 from hpml_jobs.report.files.markdown import escaped as in_markdown
 from hpml_jobs.report.report import ReportOptions, make_report
 from hpml_jobs.study.files import encode, write_whole
@@ -57,12 +57,14 @@ def write_study(folder, form, place, secret):
     if place == "environment":
         environment = encode({"facts": {"environment": {"NOTE": text}}})
         write_whole(builder.study.slurm_answers, environment)
+    in_latex = load("extras.latex.document:escaped")
     for name, escaped in (("report.md", in_markdown), ("tables.tex", in_latex)):
         shown = escaped(text) if name == place else ""
         write_whole(builder.study.report / name, f"# mine {shown}".encode())
     return builder
 
 
+@pytest.mark.whole
 @settings(
     max_examples=40,
     deadline=None,

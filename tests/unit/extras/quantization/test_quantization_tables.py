@@ -11,7 +11,7 @@ from rich.console import Console
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.extras.quantization.table import quantized
 from hpml_jobs.extras.quantization.values import BINS, quantized_of
-from hpml_jobs.report.files import latex, markdown
+from hpml_jobs.report.files import markdown
 from hpml_jobs.report.files.markdown import grid
 from hpml_jobs.report.files.screen import show_all
 from hpml_jobs.report.folder import write_all
@@ -200,7 +200,6 @@ def test_quantization_table_is_in_every_format(builder, all_pictures):
     show_all(report, console)
     assert "## All groups together\n\n### Quantization\n" in markdown.document(report)
     assert "lenet_bias_cifar10 │ int8 weights + activations, int32 bias" in console.file.getvalue()
-    assert r"\label{tab:quantization}" in latex.document(report)
     write_all(report, builder.study.report)
     folder = builder.study.report
     frame = pd.read_csv(folder / "quantization.csv")

@@ -3,27 +3,20 @@
 import io
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
 from rich.console import Console
 
-from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.report.files import latex
 from hpml_jobs.report.files.screen import drawn, show_all
 from hpml_jobs.report.folder import write_all, write_tables
 from hpml_jobs.report.page.contents import is_outdated, records_of
-from hpml_jobs.report.report import make_report
-from hpml_jobs.study.snapshot import read_snapshots
-from hpml_jobs.study.study import Study
 from tests.unit.builders import lab_cell, lab_record
 
 FILES = [
@@ -48,25 +41,6 @@ FILES = [
     "profiler.csv",
     "cells.csv",
 ]
-
-
-@pytest.fixture
-def incomplete_study(builder):
-    """The nine cells with one waiting, one out of memory, one without any trace of success."""
-    builder.with_published_study(stall_s=1.5, but=((4, 128), (4, 512), (1, 32)))
-    builder.with_cell(lab_cell(4, 128), Outcome.PENDING, "pending in SLURM as job 17_3 (Resources)")
-    builder.with_cell(lab_cell(1, 32), Outcome.FAILED, "failed: 100 % of $HOME & more_#")
-    builder.with_out_of_memory(lab_cell(4, 512))
-    return builder
-
-
-@pytest.fixture
-def gallery(tmp_path):
-    """The report of the gallery's study, whose tables have words and many columns."""
-    archive = Path(__file__).parents[4] / "docs" / "gallery" / "cifar10.tar.gz"
-    assert run(["import", str(archive), "--outputs", str(tmp_path / "unpacked")]) == 0
-    cells = Study(tmp_path / "unpacked" / "cifar10").cells()
-    return make_report("cifar10", read_snapshots(cells), ())
 
 
 def screen_text(report, width):
@@ -160,70 +134,6 @@ def test_cells_csv_has_every_cell_with_its_outcome(incomplete_study):
     measured = frame[frame["outcome"] == "ok"]
     assert set(measured["facts_gpu_model"]) == {"Tesla V100-SXM2-16GB"}
     assert measured["train_s"].equals(measured["epoch_s"] - measured["stall_s"])
-
-
-@pytest.mark.whole
-def test_latex_tables_are_complete_and_escaped(incomplete_study):
-    write_tables(incomplete_study.collect(), incomplete_study.study.report)
-    text = (incomplete_study.study.report / "tables.tex").read_text()
-    assert text.isascii()
-    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 14
-    assert r"failed: 100 \% of \$HOME \& more\_\#" in text
-    assert not re.search(r"(?<!\\)[_%&#$](?!-\$|\\)", _captions(text))
-    assert r"\multicolumn{2}{c}{batch 32 per GPU}" in text
-    assert r"\cmidrule(lr){2-3} \cmidrule(lr){4-5} \cmidrule(lr){6-7}" in text
-    for body, columns in re.findall(
-        r"(\\begin\{tabular\}\{l([lr]+)\}.*?\\end\{tabular\})", text, re.S
-    ):
-        for row in re.findall(r"^(.*) \\\\$", body, re.M):
-            spans = sum(int(span) - 1 for span in re.findall(r"\\multicolumn\{(\d)\}", row))
-            assert row.count(" & ") + row.startswith("& ") + spans == len(columns), row
-
-
-DOCUMENT = r"""\documentclass{article}
-\usepackage[a4paper,margin=2.5cm]{geometry}
-\usepackage{booktabs}
-\begin{document}
-\input{tables}
-\end{document}
-"""
-
-
-@pytest.mark.whole
-@pytest.mark.skipif(not shutil.which("pdflatex"), reason="pdflatex is not installed")
-@pytest.mark.parametrize("name", ["incomplete", "gallery"])
-def test_latex_tables_compile_and_fit_on_a4(name, incomplete_study, gallery, tmp_path):
-    report = incomplete_study.collect() if name == "incomplete" else gallery
-    (tmp_path / "tables.tex").write_text(latex.document(report))
-    (tmp_path / "document.tex").write_text(DOCUMENT)
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "document.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-2000:]
-    assert (tmp_path / "document.pdf").stat().st_size > 10_000
-    assert [
-        w for w in re.findall(r"Overfull \\hbox \(([\d.]+)pt", done.stdout) if float(w) > 1
-    ] == []
-
-
-@pytest.mark.whole
-def test_latex_tables_are_as_wide_as_the_page_at_most(incomplete_study, gallery):
-    """Tables of all widths keep all their columns, in parts that fit, also with long names."""
-    incomplete_study.with_record(lab_record(lab_cell(64, 512, nodes=16, repeat=1), 9.0))
-    for group in (*incomplete_study.collect().groups, *gallery.groups):
-        for table in filter(lambda table: table.lines, group.tables):
-            parts = list(latex.parts(table, latex.FOOTNOTESIZE))
-            assert sum(block.width for p in parts for block in p.blocks) == len(table.words)
-            for number, line in enumerate(table.lines):
-                assert sum((p.lines[number].texts for p in parts), ()) == line.texts
-            for part in parts:
-                texts = zip(*(line.texts for line in part.lines), strict=True)
-                widths = [min(latex.WORDS, max(map(len, column))) + latex.GAP for column in texts]
-                labels = max(len(line.label) for line in part.lines)
-                assert labels + sum(widths) <= latex.FOOTNOTESIZE, (table.label, widths)
-
-
-def _captions(text):
-    return "\n".join(re.findall(r"^\\(?:caption|item)\b.*$", text, re.M))
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 140])

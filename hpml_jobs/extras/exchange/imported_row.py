@@ -1,10 +1,7 @@
-"""Plausibility checks of imported timings, as a CSV file reports them."""
+"""Plausibility check of imported timings, as a CSV file reports them."""
 
 from hpml_jobs.checks.comparison import ComparedRun
-from hpml_jobs.checks.correctness import faster_than_peak
-from hpml_jobs.checks.quality import too_few_iterations
 from hpml_jobs.checks.result import Observation, check
-from hpml_jobs.checks.waiting import loader_bound
 from hpml_jobs.core.check_result import TIMES, Affected, Level, Tier
 from hpml_jobs.core.formulas import iterations
 from hpml_jobs.core.measurements import Imported
@@ -140,7 +137,3 @@ def _resolution(run: ComparedRun, imported: Imported) -> Observation | None:
         Tier.TABLE,
         frozenset((Affected.TIME,)),
     )
-
-
-CHECKS = (faster_than_peak, loader_bound, too_few_iterations)
-"""Those of measured records that an imported one allows, without its table."""

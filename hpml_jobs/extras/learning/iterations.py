@@ -6,12 +6,11 @@ from typing import Annotated, NamedTuple, Self
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.report.frame import captions, curves
-from hpml_jobs.report.frame.builder import Shown, TableText, columns_of, line_table
+from hpml_jobs.report.frame.builder import GroupContext, Shown, TableText, columns_of, line_table
 from hpml_jobs.report.frame.captions import by_reason
 from hpml_jobs.report.frame.curves import Curve
 from hpml_jobs.report.frame.numbers import loss, milliseconds
 from hpml_jobs.report.frame.table import Table
-from hpml_jobs.results.groups import ConditionGroup
 
 ITERATIONS = (
     "Step: milliseconds of an iteration of the timed epoch, waiting for data included, the longest "
@@ -44,8 +43,9 @@ class IterationLine(NamedTuple):
         )
 
 
-def iterations(group: ConditionGroup) -> Table | None:
+def iterations(context: GroupContext) -> Table | None:
     """Return what reports that count iterations show; None if no cell has `iterations=`."""
+    group = context.group
     requested = {r.slug for r in group.cells if r.cell and r.cell.epoch_iterations}
     rows = [row for row in group.timed if requested & set(row.cells)]
     if not rows:

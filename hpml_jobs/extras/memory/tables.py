@@ -18,6 +18,7 @@ from hpml_jobs.core.text import natural_key
 from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.builder import (
+    GroupContext,
     Number,
     Shown,
     TableText,
@@ -156,8 +157,9 @@ SHARDING_FIELDS = (
 )
 
 
-def training_paths(group: ConditionGroup) -> Table | None:
+def training_paths(context: GroupContext) -> Table | None:
     """Return rows that differ in their training path, or shard; None where none do."""
+    group = context.group
     if group.imported:
         return None
     rows = [_of_row(group, row) for row in group.timed]
@@ -289,8 +291,9 @@ class Largest(NamedTuple):
     stopped: Annotated[str, Shown("limit", words=True)]
 
 
-def largest(group: ConditionGroup) -> Table | None:
+def largest(context: GroupContext) -> Table | None:
     """Return the largest batch of rows that climbed a ladder or ran out of memory; None without."""
+    group = context.group
     rungs = {result.slug for result in group.cells if result.ladder}
     items = []
     for setup, members in groupby(group.rows, lambda row: row.setup):

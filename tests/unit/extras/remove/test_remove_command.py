@@ -10,13 +10,13 @@ import pytest
 from hpml_jobs.cli import submit
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Outcome
-from hpml_jobs.study import removal
+from hpml_jobs.extras.remove import removal
 from hpml_jobs.study.study import Study
 from tests.unit.builders import a_cell, a_record
 from tests.unit.slurm_output import squeue_line
 from tests.unit.study_builder import StudyBuilder
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 GALLERY = ROOT / "docs" / "gallery" / "cifar10.tar.gz"
 

@@ -13,7 +13,7 @@ from hpml_jobs.core.text import PROGRAM, counted, few, with_command
 from hpml_jobs.core.value import Value
 
 if TYPE_CHECKING:
-    from hpml_jobs.study.removal import Removal
+    from hpml_jobs.extras.remove.removal import Removal
     from hpml_jobs.study.study import Study
 
 
@@ -49,7 +49,7 @@ def remove(
 
     Example: hpml-jobs remove digits-local
     """
-    from hpml_jobs.study.removal import remove_files, without_submission
+    from hpml_jobs.extras.remove.removal import remove_files, without_submission
 
     selected = find_study(study, outputs)
     removal = _checked(selected)
@@ -98,8 +98,8 @@ def _checked(study: "Study") -> "Removal":
     Raises:
         HpmlError: a job may run, or something else is in the folder.
     """
+    from hpml_jobs.extras.remove.removal import refuse_foreign, removal_of
     from hpml_jobs.report.folder import FILES
-    from hpml_jobs.study.removal import refuse_foreign, removal_of
 
     _refuse_active(study)
     names = {name for feature in features().values() for name in feature.report_files}

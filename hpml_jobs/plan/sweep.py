@@ -22,7 +22,7 @@ from hpml_jobs.plan.composer import AUTO, Composer, check_keys, settings_of
 from hpml_jobs.plan.config_folders import BLOCK_NAME, GROUPS, ONLY_ON, ConfigFolders
 from hpml_jobs.plan.keys import Overrides, parse_overrides
 from hpml_jobs.plan.settings import Settings, Sweep
-from hpml_jobs.plan.user_config import user_clusters, user_config_file, user_defaults
+from hpml_jobs.plan.user_config import FileDefault, file_defaults, named_clusters
 
 Ranges = dict[str, list[Any]]
 """Keys and config groups with the values that each takes: their product is swept."""
@@ -83,13 +83,14 @@ def _as_meant(text: str) -> str:
 
 
 def _expand(overrides: Overrides, configs: ConfigFolders) -> Sweep:
-    user_groups = _user_groups(overrides, configs)
+    groups_of_files = _groups_of_files(overrides, configs)
+    default_groups: Ranges = {group: [default.value] for group, default in groups_of_files.items()}
     typed_groups = {key: options for key, options in overrides.values.items() if key in GROUPS}
-    choices = user_groups | typed_groups
+    choices = default_groups | typed_groups
     default_cluster = "ssh" if "cluster.hosts" in overrides.values else AUTO
     cluster, detected = _choose_cluster(choices.get("cluster", [default_cluster]), configs)
-    origins = dict.fromkeys(user_groups, str(user_config_file()))
-    blocks = _blocks(overrides, choices.get("grid", [None]), user_groups, configs, origins)
+    origins = {group: str(default.file) for group, default in groups_of_files.items()}
+    blocks = _blocks(overrides, choices.get("grid", [None]), default_groups, configs, origins)
     composer = Composer(configs, cluster, overrides.raw)
     blocks, left_out = _blocks_of_device(composer, blocks)
     notes = dict.fromkeys([detected, *left_out])  # each once, in their order
@@ -132,13 +133,13 @@ def _check_size(cells: int) -> None:
         raise UsageError(f"{cells:,} cells are more than {MOST_CELLS:,}: submit fewer at a time")
 
 
-def _user_groups(overrides: Overrides, configs: ConfigFolders) -> Ranges:
-    """Return the config groups that the user's defaults choose and the command line does not."""
-    for name in user_clusters():
-        configs.check_choice("cluster", name, place=f"{user_config_file()}: clusters")
-    defaults = user_defaults(None)
+def _groups_of_files(overrides: Overrides, configs: ConfigFolders) -> dict[str, FileDefault]:
+    """Return the config groups that files of defaults choose and the command line does not."""
+    for file, name in named_clusters():
+        configs.check_choice("cluster", name, place=f"{file}: clusters")
+    defaults = file_defaults(None)
     return {
-        group: [defaults[group]]
+        group: defaults[group]
         for group in GROUPS
         if group in defaults and group not in overrides.values
     }
@@ -156,7 +157,7 @@ def _choose_cluster(choices: list[Any], configs: ConfigFolders) -> tuple[str, st
 def _blocks(
     overrides: Overrides,
     grids: list[Any],
-    user_groups: Ranges,
+    default_groups: Ranges,
     configs: ConfigFolders,
     origins: dict[str, str],
 ) -> list[Ranges]:
@@ -177,7 +178,7 @@ def _blocks(
     blocks = [_without(block, replaced) for block in blocks]
     origins |= {key: f"grid={grid}" for block in blocks for key in _without(block, _OF_BLOCK)}
     origins |= dict.fromkeys(typed, "command line")
-    defaults = _without(user_groups, ("cluster", "grid"))
+    defaults = _without(default_groups, ("cluster", "grid"))
     return [defaults | block | typed for block in blocks]
 
 

@@ -253,3 +253,14 @@ OF_TIMINGS: dict[str, tuple[str, ...]] = {
     ),
 }
 """The words after `import lab.csv`, then each content of this file that is refused."""
+
+OF_SITE = (
+    "batches: 3\n",
+    "batch: many\n",
+    "batch: [\n",
+    "- a\n",
+    "clusters: {torhc: {account: a}}\n",
+    "clusters: [greene]\n",
+    "clusters: {local: {account: a}}\n",
+)
+"""Contents of the site's configuration file that are refused."""

@@ -23,7 +23,7 @@ from hpml_jobs.study.snapshot import CellState
 
 if TYPE_CHECKING:
     from hpml_jobs.status.usage import Usage
-    from hpml_jobs.submit.explain import CellRow
+    from hpml_jobs.submit.explain import BlockRow, CellRow
     from hpml_jobs.submit.selection import Selection
 
 
@@ -187,6 +187,27 @@ def _sent_summary(rows: "Iterable[CellRow]") -> Table:
     return table
 
 
+def _block_table(rows: "Sequence[BlockRow]") -> Table:
+    """Return a table of the cells of a grid by the names of its blocks."""
+    has_queue = any(row.queue_s is not None for row in rows)
+    table = plain_table(("block", "cells", "GPU-hours", *(["queue"] if has_queue else [])), ())
+    for row in rows:
+        waits = [_span(row.queue_s)] if has_queue else []
+        table.add_row(row.block, str(row.cells), _hours(row.gpu_hours), *waits)
+    return table
+
+
+def _block_note(rows: "Sequence[BlockRow]") -> str:
+    """Return what the numbers of the table are."""
+    note = (
+        "a cell of several blocks is counted in the first; GPU-hours: the GPUs of each cell until "
+        "its time limit"
+    )
+    if any(row.queue_s is not None for row in rows):
+        note += "; queue: the longest wait of their jobs, by sbatch --test-only"
+    return note
+
+
 def show_preview(selection: "Selection", *, json: bool, all_cells: bool = False) -> None:
     """Print what a submission of the selected cells would be."""
     from hpml_jobs.submit.explain import preview_of
@@ -206,6 +227,9 @@ def show_preview(selection: "Selection", *, json: bool, all_cells: bool = False)
         f"({len(selection.left_out)} left out), up to {preview.gpu_hours:.3g} GPU-hours, "
         f"study {preview.study} in {plan.study.root}"
     )
+    if preview.blocks:
+        out.print(_block_table(preview.blocks))
+        print(_block_note(preview.blocks))
     for sentence in filter(None, (preview.overlap, preview.unused)):
         print(sentence)
     if preview.refused:

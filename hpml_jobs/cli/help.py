@@ -136,7 +136,8 @@ def _usage(command: Command) -> list[str]:
 
 
 CONFIGS = """\
-Your defaults: ~/.config/hpml_jobs/config.yaml (hpml-jobs init). Your own configs:
+Your defaults: ~/.config/hpml_jobs/config.yaml (hpml-jobs init), which go over those of
+the site, /etc/hpml_jobs/config.yaml. Your own configs:
 --config-dir FOLDER with cluster/, workload/, recipe/ and grid/.
 """
 

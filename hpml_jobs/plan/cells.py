@@ -22,11 +22,15 @@ from hpml_jobs.study.study import Study
 
 
 class PlannedCell(NamedTuple):
-    """One cell as it will be submitted; `slug` is its name in the study."""
+    """One cell as it will be submitted; `slug` is its name in the study.
+
+    `block` is the name of the grid's block that it is of, empty without one.
+    """
 
     file: CellFile
     shape: Shape
     slug: str
+    block: str = ""
 
     @property
     def cell(self) -> Cell:
@@ -82,6 +86,7 @@ class ResolvedWorkload(NamedTuple):
 class CellDraft(NamedTuple):
     """A cell on its way to the plan; `gpu_type` is requested with it.
 
+    `block` is the name of the grid's block that it is of, empty without one.
     It begins with what the command line alone determines. GPU type, loader workers, derived nodes
     and images follow one by one, so that wrong options are refused before the cluster and the data
     are read.
@@ -90,6 +95,7 @@ class CellDraft(NamedTuple):
     settings: Settings
     cell: Cell
     gpu_type: str | None = None
+    block: str = ""
 
     def with_cell(self, **fields: Any) -> "CellDraft":
         """Return the draft with other fields of its cell."""
@@ -100,9 +106,10 @@ class CellDraft(NamedTuple):
         return make_shape(self.cell, cluster, self.gpu_type, self.settings.minutes)
 
 
-def drafts_of(settings: Settings) -> list[CellDraft]:
-    """Return the cells of one combination."""
-    return [CellDraft(settings, _cell(settings, strategy)) for strategy in _strategies(settings)]
+def drafts_of(settings: Settings, block: str) -> list[CellDraft]:
+    """Return the cells of one combination, which is of a grid's block of this name."""
+    cells = [_cell(settings, strategy) for strategy in _strategies(settings)]
+    return [CellDraft(settings, cell, block=block) for cell in cells]
 
 
 def _strategies(settings: Settings) -> list[Strategy]:
@@ -216,7 +223,7 @@ def planned_cells(
                 code_commit=resolved.tree.commit,
                 code_dirty=resolved.tree.dirty,
             )
-            yield PlannedCell(file, shape, cell.slug)
+            yield PlannedCell(file, shape, cell.slug, draft.block)
 
 
 def _batches(settings: Settings, workload: Workload) -> list[int]:

@@ -1,4 +1,4 @@
-"""Composition of one choice of config groups with Hydra, and the user's defaults on top."""
+"""Composition of one choice of config groups with Hydra, and the files' defaults on top."""
 
 import functools
 import itertools
@@ -24,7 +24,7 @@ from hpml_jobs.plan.config_folders import GROUPS, ConfigFolders
 from hpml_jobs.plan.key_types import holds_any_key, type_of
 from hpml_jobs.plan.keys import checked_value, make_settings, nearest_key
 from hpml_jobs.plan.settings import COMPLETE, Settings
-from hpml_jobs.plan.user_config import defaults_of_cluster, user_config_file, user_defaults
+from hpml_jobs.plan.user_config import FileDefault, file_defaults
 
 
 @hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name="config")
@@ -45,11 +45,10 @@ class Composer:
     """
 
     def __init__(self, configs: ConfigFolders, cluster: str, raw_overrides: list[str]) -> None:
-        defaults = user_defaults(cluster)
+        defaults = file_defaults(cluster)
         self._cluster = cluster
         self._configs = configs
         self._defaults = {key: value for key, value in defaults.items() if key not in GROUPS}
-        self._of_cluster = defaults_of_cluster(cluster)  # which are meant for no other
         self._extra = list(raw_overrides)
         if configs.users is not None:
             self._extra.insert(0, f"hydra.searchpath=['file://{configs.users}']")
@@ -59,7 +58,7 @@ class Composer:
 
     @property
     def origins(self) -> dict[str, str]:
-        """Return the origin of each of the user's defaults, and of the keys of each group.
+        """Return the origin of each default of a file, and of the keys of each group.
 
         Groups are under `GROUP.`, e.g. conf/recipe/{plain,warmup}.yaml under `recipe.`.
         """
@@ -81,7 +80,7 @@ class Composer:
         return error if file is None or key in given else UsageError(f"{file}: {error}")
 
     def compose(self, workload: str, recipe: str) -> DictConfig:
-        """Return the configuration of one choice of groups, with the user's defaults.
+        """Return the configuration of one choice of groups, with the files' defaults.
 
         Raises:
             UsageError: Hydra refuses it, or a default has an unknown key.
@@ -97,9 +96,9 @@ class Composer:
                 del config[key]
         self._set_variables(config)
         is_placeholder = workload == AUTO  # composed only to learn the device
-        for key, value in self._defaults.items():
+        for key, default in self._defaults.items():
             if not (is_placeholder and key.startswith("workload.")):
-                self._set_default(config, key, value)
+                self._set_default(config, key, default)
         self._default_origins |= self._configs.keys_of_own("workload", workload)
         if not is_placeholder:
             for group, choice in choices.items():
@@ -108,7 +107,7 @@ class Composer:
         return config
 
     def _set_variables(self, config: DictConfig) -> None:
-        """Set what sbatch's variables give, where neither the profile nor the user's file does."""
+        """Set what sbatch's variables give, where neither profile nor a file of defaults does."""
         # to_container's type is a union: a mapping becomes a dict
         cluster: dict[str, Any] = OmegaConf.to_container(config.cluster)  # type: ignore[assignment]
         if cluster.get("launcher") == Launcher.LOCAL:
@@ -141,24 +140,24 @@ class Composer:
         if choice not in composed:
             composed.append(choice)
 
-    def _set_default(self, config: DictConfig, key: str, value: Any) -> None:
-        """Set one of the user's defaults, where this configuration has its key.
+    def _set_default(self, config: DictConfig, key: str, default: FileDefault) -> None:
+        """Set a default of a file, where this configuration has its key.
 
         A profile lacks what its cluster cannot do: an account means nothing to cluster=local.
         """
-        file = user_config_file()
+        file = default.file
         valid = _dotted_keys(OmegaConf.to_container(config, resolve=False))
         is_free = _is_free(config, key)
         if key not in valid and not is_free:
             if type_of(key) is None:
                 check_keys(config, [key], place=f"{file}: ")
-            if key in self._of_cluster:
+            if default.of_cluster:
                 raise UsageError(
                     f"{file}: clusters.{self._cluster}: cluster={self._cluster} has no key {key}"
                 )
             return
         try:
-            OmegaConf.update(config, key, checked_value(key, value), force_add=is_free)
+            OmegaConf.update(config, key, checked_value(key, default.value), force_add=is_free)
         except UsageError as error:
             raise UsageError(f"{file}: {error}") from error
         self._default_origins[key] = str(file)

@@ -22,6 +22,10 @@ ONLY_ON = "only_on"
 """The key of a grid's block that names the device which it is for: cuda or cpu."""
 
 
+BLOCK_NAME = "name"
+"""The key of a grid's block that names it: plan has a line per name."""
+
+
 class ConfigFolders:
     """Our conf/, and the user's own folder where one is given."""
 
@@ -79,8 +83,8 @@ class ConfigFolders:
         """Return the blocks of a grid: each maps keys to the values they take.
 
         Raises:
-            UsageError: the file is not a list of blocks, one chooses the cluster or a grid, or is
-                for a device that does not exist.
+            UsageError: the file is not a list of blocks, one chooses the cluster or a grid, is for
+                a device that does not exist, or has a name that is no text.
         """
         path = self.choices("grid")[name]
         loaded = read_yaml(path)
@@ -93,6 +97,11 @@ class ConfigFolders:
         devices = [block[ONLY_ON] for block in blocks if ONLY_ON in block]
         if not all(device in [*Device] for device in devices):
             raise UsageError(f"{path}: {ONLY_ON} is one of {', '.join(Device)}")
+        names = [block[BLOCK_NAME] for block in blocks if BLOCK_NAME in block]
+        if not all(isinstance(name, str) for name in names):
+            raise UsageError(
+                f"{path}: the {BLOCK_NAME} of a block is a text, e.g. {BLOCK_NAME}: Q1"
+            )
         return [_with_lists(block) for block in blocks]
 
 

@@ -264,6 +264,7 @@ COMPLETE: type[Settings] = msgspec.defstruct(  # type: ignore[assignment]
 class Sweep(NamedTuple):
     """All combinations, the decisions made on the way as sentences, and the origin of each value.
 
+    `blocks` are the names of the grid's blocks that the combinations are of, empty without one.
     `detected` is the sentence that says why `cluster=auto` became this profile; empty where the
     profile was named.
     """
@@ -271,6 +272,7 @@ class Sweep(NamedTuple):
     settings: list[Settings]
     notes: list[str]
     origins: dict[str, str]
+    blocks: list[str]
     detected: str = ""
 
     @property

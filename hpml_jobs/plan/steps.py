@@ -22,6 +22,7 @@ from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan import machine, rules
 from hpml_jobs.plan.capacity import check_shape
 from hpml_jobs.plan.cells import (
+    CellDraft,
     PlannedCell,
     ResolvedWorkload,
     device_of,
@@ -76,7 +77,9 @@ def refuse_contradicting_keys(plan: PlanDraft) -> PlanDraft:
 def draft_cells(plan: PlanDraft) -> PlanDraft:
     """Give the drafts of all cells, and the origins of keys that follow from other keys."""
     first = plan.sweep.first
-    drafts = [draft for settings in plan.sweep.settings for draft in drafts_of(settings)]
+    drafts: list[CellDraft] = []
+    for settings, block in zip(plan.sweep.settings, plan.sweep.blocks, strict=True):
+        drafts += drafts_of(settings, block)
     origins = dict(plan.origins)
     if first.global_batch:
         origins["batch"] = "global_batch / gpus / accumulate"
@@ -91,7 +94,7 @@ def check_this_machine(plan: PlanDraft) -> PlanDraft:
     Needs the drafts. The jobs of a cluster refuse the variables that they inherit themselves.
     """
     cpus = len(os.sched_getaffinity(0))
-    for settings, cell, _ in plan.drafts:
+    for settings, cell, *_ in plan.drafts:
         cluster = settings.cluster
         if cluster.launcher is not Launcher.LOCAL or cluster.hosts:
             continue
@@ -349,8 +352,11 @@ def expand_cells(plan: PlanDraft) -> PlanDraft:
 
 
 def leave_out_duplicates(plan: PlanDraft) -> PlanDraft:
-    """Give each cell once. Needs the cells."""
-    unique = {planned.cell.digest: planned for planned in plan.cells}
+    """Give each cell once, of the block where it is first. Needs the cells."""
+    unique: dict[str, PlannedCell] = {}
+    for planned in plan.cells:
+        first = unique.get(planned.cell.digest, planned)
+        unique[planned.cell.digest] = planned._replace(block=first.block)
     if len(unique) < len(plan.cells):
         reason = ""
         if any(planned.cell.gpus == 1 for planned in plan.cells):

@@ -19,10 +19,10 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.workload import Optimizer, arg_text
 from hpml_jobs.plan import machine
 from hpml_jobs.plan.composer import AUTO, Composer, check_keys, settings_of
-from hpml_jobs.plan.config_folders import GROUPS, ONLY_ON, ConfigFolders
+from hpml_jobs.plan.config_folders import BLOCK_NAME, GROUPS, ONLY_ON, ConfigFolders
 from hpml_jobs.plan.keys import Overrides, parse_overrides
 from hpml_jobs.plan.settings import Settings, Sweep
-from hpml_jobs.plan.user_config import user_clusters, user_config_file, user_defaults
+from hpml_jobs.plan.user_config import FileDefault, file_defaults, named_clusters
 
 Ranges = dict[str, list[Any]]
 """Keys and config groups with the values that each takes: their product is swept."""
@@ -83,19 +83,21 @@ def _as_meant(text: str) -> str:
 
 
 def _expand(overrides: Overrides, configs: ConfigFolders) -> Sweep:
-    user_groups = _user_groups(overrides, configs)
+    groups_of_files = _groups_of_files(overrides, configs)
+    default_groups: Ranges = {group: [default.value] for group, default in groups_of_files.items()}
     typed_groups = {key: options for key, options in overrides.values.items() if key in GROUPS}
-    choices = user_groups | typed_groups
+    choices = default_groups | typed_groups
     default_cluster = "ssh" if "cluster.hosts" in overrides.values else AUTO
     cluster, detected = _choose_cluster(choices.get("cluster", [default_cluster]), configs)
-    origins = dict.fromkeys(user_groups, str(user_config_file()))
-    blocks = _blocks(overrides, choices.get("grid", [None]), user_groups, configs, origins)
+    origins = {group: str(default.file) for group, default in groups_of_files.items()}
+    blocks = _blocks(overrides, choices.get("grid", [None]), default_groups, configs, origins)
     composer = Composer(configs, cluster, overrides.raw)
     blocks, left_out = _blocks_of_device(composer, blocks)
     notes = dict.fromkeys([detected, *left_out])  # each once, in their order
     settings: list[Settings] = []
+    names: list[str] = []
     for block in blocks:
-        values = _without(block, GROUPS)
+        values = _without(block, (*GROUPS, BLOCK_NAME))
         for workload, recipe in _groups_of_block(block, configs):
             name = workload
             if workload == AUTO:
@@ -104,13 +106,15 @@ def _expand(overrides: Overrides, configs: ConfigFolders) -> Sweep:
                 origins.setdefault("workload", f"workload=auto with device={device}")
             _check_size(len(settings) + math.prod(map(len, values.values())))
             settings += _combinations(composer, name, recipe, values)
+        (name_of_block,) = block.get(BLOCK_NAME, [""])
+        names += [name_of_block] * (len(settings) - len(names))
     if not settings:
         raise UsageError("no cell: a range is empty")
     notes[composer.variables_text({key for block in blocks for key in block})] = None
     _check_size(sum(combination.repeats for combination in settings))
     _check_one_study(settings)
     sentences = [note for note in notes if note]
-    return Sweep(settings, sentences, composer.origins | origins, detected)
+    return Sweep(settings, sentences, composer.origins | origins, names, detected)
 
 
 def _groups_of_block(block: Ranges, configs: ConfigFolders) -> Iterator[tuple[str, str]]:
@@ -129,13 +133,13 @@ def _check_size(cells: int) -> None:
         raise UsageError(f"{cells:,} cells are more than {MOST_CELLS:,}: submit fewer at a time")
 
 
-def _user_groups(overrides: Overrides, configs: ConfigFolders) -> Ranges:
-    """Return the config groups that the user's defaults choose and the command line does not."""
-    for name in user_clusters():
-        configs.check_choice("cluster", name, place=f"{user_config_file()}: clusters")
-    defaults = user_defaults(None)
+def _groups_of_files(overrides: Overrides, configs: ConfigFolders) -> dict[str, FileDefault]:
+    """Return the config groups that files of defaults choose and the command line does not."""
+    for file, name in named_clusters():
+        configs.check_choice("cluster", name, place=f"{file}: clusters")
+    defaults = file_defaults(None)
     return {
-        group: [defaults[group]]
+        group: defaults[group]
         for group in GROUPS
         if group in defaults and group not in overrides.values
     }
@@ -153,7 +157,7 @@ def _choose_cluster(choices: list[Any], configs: ConfigFolders) -> tuple[str, st
 def _blocks(
     overrides: Overrides,
     grids: list[Any],
-    user_groups: Ranges,
+    default_groups: Ranges,
     configs: ConfigFolders,
     origins: dict[str, str],
 ) -> list[Ranges]:
@@ -166,13 +170,20 @@ def _blocks(
     grid = grids[0]
     configs.check_choice("grid", grid)
     typed = _without(overrides.values, ("cluster", "grid"))
+    for key in _OF_BLOCK:
+        if key in typed:
+            raise UsageError(f"{key}=: only the block of a grid has it")
     replaced = {other for key, values in typed.items() for other in _replaced(key, values)}
     blocks: list[Ranges] = [{}] if grid is None else configs.grid_blocks(grid)
     blocks = [_without(block, replaced) for block in blocks]
-    origins |= {key: f"grid={grid}" for block in blocks for key in block if key != ONLY_ON}
+    origins |= {key: f"grid={grid}" for block in blocks for key in _without(block, _OF_BLOCK)}
     origins |= dict.fromkeys(typed, "command line")
-    defaults = _without(user_groups, ("cluster", "grid"))
+    defaults = _without(default_groups, ("cluster", "grid"))
     return [defaults | block | typed for block in blocks]
+
+
+_OF_BLOCK = (ONLY_ON, BLOCK_NAME)
+"""What a block says of itself."""
 
 
 def _without(ranges: Ranges, keys: Container[str]) -> Ranges:
@@ -207,24 +218,31 @@ def _blocks_of_device(composer: Composer, blocks: list[Ranges]) -> tuple[list[Ra
     kept: list[Ranges] = []
     left_out: list[tuple[Device, Ranges]] = []
     for block in blocks:
-        values = {key: options for key, options in block.items() if key != ONLY_ON}
+        values = _without(block, (ONLY_ON,))
         device = _device(composer, values, "this grid depends on the device: name one device=")
         if block.get(ONLY_ON, [device]) != [device]:
             left_out.append((Device(block[ONLY_ON][0]), values))
-        elif values not in kept:  # the command line may have replaced all in which they differ
+        elif not _is_among(values, kept):  # the command line may have replaced what differs
             kept.append(values)
     if not kept:
         raise UsageError(f"this grid has no block for device={device}: choose another grid=")
     return kept, [
         f"left out: {_text_of(values, kept[0])} (only with device={needed})"
         for needed, values in left_out
-        if values not in kept
+        if not _is_among(values, kept)
     ]
+
+
+def _is_among(block: Ranges, others: list[Ranges]) -> bool:
+    """Return whether one of the other blocks has the same cells, by whatever name."""
+    values = _without(block, _OF_BLOCK)
+    return any(_without(other, _OF_BLOCK) == values for other in others)
 
 
 def _text_of(block: Ranges, other: Ranges) -> str:
     """Return in words the values of a block that another one does not have."""
-    different = {key: options for key, options in block.items() if other.get(key) != options}
+    values = _without(block, _OF_BLOCK)
+    different = {key: options for key, options in values.items() if other.get(key) != options}
     return " ".join(
         f"{key}={','.join(map(arg_text, options))}" for key, options in different.items()
     )

@@ -1,12 +1,27 @@
-"""The user's defaults: ~/.config/hpml_jobs/config.yaml."""
+"""Defaults from files: of the site for all users, and of the user, which go over them."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import user_folder
 from hpml_jobs.study.selection import OUTPUTS
+
+SITE_VARIABLE = "HPML_JOBS_SITE_CONFIG"
+"""The variable that names another file of the site."""
+
+SITE_FILE = Path("/etc/hpml_jobs/config.yaml")
+"""The site's defaults."""
+
+
+class FileDefault(NamedTuple):
+    """A default and the file that has it; `of_cluster`: it is below `clusters.NAME`."""
+
+    value: Any
+    file: Path
+    of_cluster: bool
 
 
 def user_config_file() -> Path:
@@ -14,36 +29,54 @@ def user_config_file() -> Path:
     return user_folder("XDG_CONFIG_HOME", "~/.config") / "config.yaml"
 
 
-def user_clusters() -> list[str]:
-    """Return the clusters that the user has defaults for."""
-    clusters = _load().get("clusters") or {}
-    return [str(name) for name in clusters] if isinstance(clusters, dict) else []
+def site_config_file() -> Path:
+    """Return the path of the site's defaults.
+
+    Raises:
+        UsageError: the variable names a file that does not exist.
+    """
+    named = os.environ.get(SITE_VARIABLE)
+    if not named:
+        return SITE_FILE
+    if not Path(named).exists():
+        raise UsageError(f"{SITE_VARIABLE}={named}: there is no such file")
+    return Path(named)
 
 
-def user_defaults(cluster: str | None) -> dict[str, Any]:
-    """Return the user's defaults as dotted keys; those under `clusters.NAME` for that cluster only.
+def named_clusters() -> Iterator[tuple[Path, str]]:
+    """Yield each cluster that a file has defaults for, after the file."""
+    for file in _files():
+        clusters = _load(file).get("clusters") or {}
+        if isinstance(clusters, dict):
+            yield from ((file, str(name)) for name in clusters)
+
+
+def file_defaults(cluster: str | None) -> dict[str, FileDefault]:
+    """Return the defaults by dotted key; those under `clusters.NAME` for that cluster only.
 
     Without a cluster: the other keys alone (among them `cluster`, the default choice).
     """
-    loaded = _load()
-    loaded.pop("clusters", None)
-    return _flat(loaded) | defaults_of_cluster(cluster)
+    defaults: dict[str, FileDefault] = {}
+    for file in _files():
+        loaded = _load(file)
+        clusters = loaded.pop("clusters", None) or {}
+        of_cluster = (clusters.get(cluster) or {}) if isinstance(clusters, dict) else clusters
+        if not isinstance(of_cluster, dict):
+            raise UsageError(f"{file}: clusters: must hold NAME: with keys and values below it")
+        for key, value in _flat(loaded).items():
+            defaults[key] = FileDefault(value, file, of_cluster=False)
+        for key, value in _flat({"cluster": of_cluster}).items():
+            defaults[key] = FileDefault(value, file, of_cluster=True)
+    return defaults
 
 
-def defaults_of_cluster(cluster: str | None) -> dict[str, Any]:
-    """Return the defaults under `clusters.NAME` of one cluster, as dotted keys."""
-    clusters = _load().get("clusters") or {}
-    of_cluster = (clusters.get(cluster) or {}) if isinstance(clusters, dict) else clusters
-    if not isinstance(of_cluster, dict):
-        raise UsageError(
-            f"{user_config_file()}: clusters: must hold NAME: with keys and values below it"
-        )
-    return _flat({"cluster": of_cluster})
+def _files() -> tuple[Path, Path]:
+    """Return the files of defaults; a later one goes over an earlier one."""
+    return site_config_file(), user_config_file()
 
 
-def _load() -> dict[Any, Any]:
-    """Return the file's content; empty without a file."""
-    path = user_config_file()
+def _load(path: Path) -> dict[Any, Any]:
+    """Return a file's content; empty without a file."""
     if not path.exists():
         return {}
     from hpml_jobs.plan.config_folders import read_yaml  # noqa: PLC0415  (most users have no such file)
@@ -66,4 +99,5 @@ def _flat(values: dict[Any, Any], prefix: str = "") -> dict[str, Any]:
 
 def user_outputs() -> Path:
     """Return the folder that the user's studies are written to."""
-    return Path(os.path.expandvars(str(user_defaults(None).get("outputs", OUTPUTS))))
+    outputs = file_defaults(None).get("outputs")
+    return Path(os.path.expandvars(str(outputs.value if outputs else OUTPUTS)))

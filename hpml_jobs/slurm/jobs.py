@@ -165,11 +165,15 @@ UNKNOWN_ID = "Invalid job id"
 
 def _from_squeue(*row: str) -> JobState:
     job, state, submitted, start, elapsed, limit, node, reason, *name = row
-    started, elapsed_s, limit_s = _time(start), parse_duration_s(elapsed), parse_duration_s(limit)
+    started, elapsed_s, limit_s = (
+        parse_time(start),
+        parse_duration_s(elapsed),
+        parse_duration_s(limit),
+    )
     in_queue = JobState(
         job=job,
         state=state,
-        submitted=_time(submitted),
+        submitted=parse_time(submitted),
         node=node,
         reason=reason,
         name="".join(name),
@@ -234,9 +238,9 @@ def _from_sacct(job: str, *row: str) -> JobState:
         state=state,
         exit_code=exit_code,
         node=node if has_run else "",
-        submitted=_time(submitted),
-        started=_time(start) if has_run else None,
-        ended=_time(end),
+        submitted=parse_time(submitted),
+        started=parse_time(start) if has_run else None,
+        ended=parse_time(end),
         elapsed_s=_number(elapsed) if has_run else None,
         minutes=_number(limit),
         gpus=_gpus(tres),
@@ -272,7 +276,7 @@ def _tasks(job: str) -> list[str]:
     return [f"{match[1]}_{task}" for task in tasks]
 
 
-def _time(text: str) -> float | None:
+def parse_time(text: str) -> float | None:
     """Parse a time: seconds where SLURM respects SLURM_TIME_FORMAT=%s, else local time."""
     seconds = _number(text)
     if seconds is not None:

@@ -24,6 +24,7 @@ from hpml_jobs.slurm.commands import (
     parse_associations,
     sbatch_environment,
 )
+from hpml_jobs.slurm.jobs import parse_time
 from hpml_jobs.submit.job_requests import JobRequest
 from hpml_jobs.submit.scripts import followup_script, script
 
@@ -115,24 +116,24 @@ def check_followup(plan: Plan) -> Finding:
     return _check_script("follow-up", "the follow-up job", followup_script(plan, jobs=()))
 
 
+def expected_start(plan: Plan, request: JobRequest) -> float | None:
+    """Return when sbatch expects a job to start, Unix time; None if it does not say."""
+    try:
+        done = _test_only(script(plan.study, plan.cluster, request))
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = _ACCEPTED.search(done.stderr)
+    return parse_time(match[1]) if match else None
+
+
 def _check_script(about: str, name: str, text: str) -> Finding:
     """Check that sbatch would accept a script."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "test.sh"
-        path.write_text(text)
-        try:
-            done = subprocess.run(
-                ["sbatch", "--test-only", str(path)],
-                capture_output=True,
-                text=True,
-                timeout=ASK_TIMEOUT_S,
-                env=sbatch_environment(text),
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            timed_out = isinstance(error, subprocess.TimeoutExpired)
-            reason = f"no answer within {ASK_TIMEOUT_S} s" if timed_out else str(error)
-            return warning(about, f"sbatch --test-only: {reason}", ASK_SUPPORT)
+    try:
+        done = _test_only(text)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        timed_out = isinstance(error, subprocess.TimeoutExpired)
+        reason = f"no answer within {ASK_TIMEOUT_S} s" if timed_out else str(error)
+        return warning(about, f"sbatch --test-only: {reason}", ASK_SUPPORT)
     answer = "; ".join(line.strip() for line in done.stderr.splitlines() if line.strip())
     if done.returncode:
         remedies = (remedy for word, remedy in _REMEDIES if word in answer.lower())
@@ -141,6 +142,25 @@ def _check_script(about: str, name: str, text: str) -> Finding:
     match = _ACCEPTED.search(answer)
     start = f"it could start at {match[1]} on {match[2]} ({match[3]})" if match else answer
     return ok(about, f"sbatch accepts {name}: {start}")
+
+
+def _test_only(text: str) -> subprocess.CompletedProcess[str]:
+    """Ask sbatch about a script that is not submitted.
+
+    Raises:
+        OSError, subprocess.TimeoutExpired: it does not answer.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "test.sh"
+        path.write_text(text)
+        return subprocess.run(
+            ["sbatch", "--test-only", str(path)],
+            capture_output=True,
+            text=True,
+            timeout=ASK_TIMEOUT_S,
+            env=sbatch_environment(text),
+            check=False,
+        )
 
 
 PYTHON_TIMEOUT_S = 90  # the first start of a container reads its image

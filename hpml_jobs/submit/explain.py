@@ -1,6 +1,7 @@
 """A preview of a plan: its cells, scripts and GPU-hours, and the origin of values."""
 
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,9 @@ from hpml_jobs.core.text import few
 from hpml_jobs.core.value import Value
 from hpml_jobs.plan.cells import Plan
 from hpml_jobs.plan.rules import IMAGE_KEYS
+from hpml_jobs.slurm.commands import has_sbatch
 from hpml_jobs.study.snapshot import CellState
+from hpml_jobs.submit.before_queue import expected_start
 from hpml_jobs.submit.job_requests import (
     JobRequest,
     check_submission,
@@ -33,6 +36,19 @@ class CellRow(Value, frozen=True, kw_only=True):
     shape: str
     job: str
     why: str
+
+
+class BlockRow(Value, frozen=True, kw_only=True):
+    """The submitted cells of the grid's blocks of one name, each in one block only.
+
+    `gpu_hours` are the most that they can use: the GPUs of each until its time limit. `queue_s` is
+    the longest wait that SLURM expects of their jobs, None if it does not say.
+    """
+
+    block: str
+    cells: int
+    gpu_hours: float
+    queue_s: float | None
 
 
 class JobScript(Value, frozen=True, kw_only=True):
@@ -55,6 +71,7 @@ class Preview(Value, frozen=True, kw_only=True):
 
     `overlap` says how long the cells take one by one, or that several would share a node; `unused`
     which variables of sbatch the jobs do not follow.
+    `blocks` are those of a grid that names them.
     `values` are empty where their origins are not known, as in a resubmission.
     """
 
@@ -64,6 +81,7 @@ class Preview(Value, frozen=True, kw_only=True):
     overlap: str
     unused: str
     cells: list[CellRow]
+    blocks: list[BlockRow]
     scripts: list[JobScript]
     values: list[ConfigValue]
 
@@ -81,6 +99,7 @@ def preview_of(selection: Selection) -> Preview:
         overlap=isolation_note(plan.cluster, requests),
         unused=unused_variables(plan, requests),
         cells=cell_rows(selection, {}),
+        blocks=_block_rows(selection, submitted),
         scripts=[
             JobScript(shape=str(request), script=script(plan.study, plan.cluster, request))
             for request in submitted
@@ -91,6 +110,31 @@ def preview_of(selection: Selection) -> Preview:
             if value != _ABSENT and plan.origins
         ],
     )
+
+
+def _block_rows(selection: Selection, requests: Sequence[JobRequest]) -> list[BlockRow]:
+    """Return a row per name of a grid's blocks, in their order."""
+    plan = selection.plan
+    names = dict.fromkeys(planned.block for planned in plan.cells)
+    if not any(names):
+        return []
+    queue_s: dict[str, float] = {}  # by the name of a cell
+    for request in requests if has_sbatch() else ():
+        start = expected_start(plan, request)
+        if start is not None:
+            queue_s |= dict.fromkeys(request.slugs, max(0.0, start - time.time()))
+    rows = []
+    for name in names:
+        cells = [planned for planned in selection.send if planned.block == name]
+        waits = [queue_s[planned.slug] for planned in cells if planned.slug in queue_s]
+        row = BlockRow(
+            block=name or _ABSENT,
+            cells=len(cells),
+            gpu_hours=sum(planned.gpu_hours for planned in cells),
+            queue_s=max(waits, default=None),
+        )
+        rows.append(row)
+    return rows
 
 
 _VARIABLES = ("SBATCH_", "SLURM_")

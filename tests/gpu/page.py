@@ -10,7 +10,6 @@ from tests.gpu.catalog import PARTS
 from tests.gpu.figures import (
     Basis,
     Expected,
-    Part,
     PartResult,
     Results,
     Verdict,
@@ -26,8 +25,8 @@ METHOD = """\
 `make test-gpu` on a machine with a GPU runs all parts, each a process with a time limit, in minutes
 on an H200 ([tests/README.md](../tests/README.md#on-a-gpu)). [gpu.csv](gpu.csv) has every figure
 with its expected range, scaled to other cards by peak FLOP/s and memory bandwidth; a figure outside
-its range is a finding. `short` is a visit of minutes, with less work; `interrupted`, a part before
-its end. two_gpus and fsdp_memory need two GPUs.
+its range is a finding. tests/gpu/catalog.py says what each part decides. `short` is a visit of
+minutes, with less work; `interrupted`, a part before its end. two_gpus and fsdp_memory need two.
 """
 
 NOT_RUN = """\
@@ -39,7 +38,7 @@ and NVML; those figures mean nothing and are not kept.
 def section(results: Results | None = None) -> str:
     """Return the section of some results, by default of those in docs/gpu.json."""
     results = Results.read() if results is None else results
-    return "\n".join([*_status(results), METHOD, _bases(), *_runs(results), _parts(results)])
+    return "\n".join([*_status(results), METHOD, _bases(), *_runs(results)])
 
 
 def measured_page() -> str:
@@ -109,27 +108,6 @@ def _runs(results: Results) -> Iterator[str]:
         cells += [version or "–" for version in (*numbers, (about.commit or "")[:9])]
         yield "| " + " | ".join([*cells, "no" if run.failure else "yes"]) + " |"
     yield ""
-
-
-def _parts(results: Results) -> str:
-    series = results.series
-    head = "| part | what it decides | figures | minutes |" + "".join(f" {s} |" for s in series)
-    rule = "|---|---|---:|---:|" + "---|" * len(series)
-    return "\n".join([head, rule, *(_part(part, results) for part in PARTS)]) + "\n"
-
-
-def _part(part: Part, results: Results) -> str:
-    cells = [part.name, part.decides, str(len(part.expected)), f"{part.minutes:g}"]
-    runs = [results.of(part.name, series) for series in results.series]
-    cells += [_findings_text(part, run) for run in runs]
-    return "| " + " | ".join(cells) + " |"
-
-
-def _findings_text(part: Part, run: PartResult | None) -> str:
-    if run is None:
-        return "not yet run"
-    count = len(findings(part, run))
-    return f"{count} finding" + ("" if count == 1 else "s")
 
 
 def _value(expected: Expected, run: PartResult | None) -> str:

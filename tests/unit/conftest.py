@@ -10,7 +10,7 @@ import pytest
 
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import CheckResult
-from hpml_jobs.plan import composer, machine
+from hpml_jobs.plan import composer, machine, user_config
 from hpml_jobs.report import pictures
 from hpml_jobs.slurm import commands
 from tests.unit.builders import lab_cell
@@ -201,6 +201,8 @@ def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv(user_config.SITE_VARIABLE, raising=False)
+    monkeypatch.setattr(user_config, "SITE_FILE", tmp_path / "etc" / "config.yaml")
     for name in ("SLURM_CONF", "SLURM_JOB_ID", "SCRATCH", "SBATCH_ACCOUNT", "HPML_JOBS_JOB"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(machine, "local_gpus", lambda: ())
@@ -237,6 +239,13 @@ def user_config_file(working_folder: Path, tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "config" / "hpml_jobs" / "config.yaml"
     path.parent.mkdir(parents=True)
     yield path
+
+
+@pytest.fixture
+def site_config_file(working_folder: Path) -> Path:
+    """The path of the site's configuration file, to be written by the test."""
+    user_config.SITE_FILE.parent.mkdir(parents=True)
+    return user_config.SITE_FILE
 
 
 @pytest.fixture

@@ -20,26 +20,38 @@ def report(  # noqa: D103  (its help is that of the kernel's command)
         typer.Option(
             "--handin",
             metavar="FOLDER",
-            help="write into FOLDER what is handed in: page, PDF, README, script, notebook",
+            help="write into FOLDER what is handed in: page, PDF, text to edit, README, script, "
+            "notebook",
         ),
+    ] = None,
+    student: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="your name, for --handin")
+    ] = None,
+    number: Annotated[
+        str | None,
+        typer.Option("--number", metavar="NUMBER", help="your student number, for --handin"),
     ] = None,
     is_opened: IsOpened = False,
 ) -> None:
     if handin is None:
+        if student is not None or number is not None:
+            raise UsageError("--name and --number are for a hand-in: add --handin FOLDER")
         collect.report(words, outputs, to, is_opened)
         return
     name, values = parse_words("report", words, REPORT_KEYS)
     if to:
         raise UsageError("--handin and --to are both given: leave one of them out")
     contents, _ = current_report(find_study(name, outputs), values)
-    from hpml_jobs.extras.course.handin import PDF, SCRIPT, write_handin
-    from hpml_jobs.report.page import HTML
+    from hpml_jobs.extras.course.handin import PDF, SCRIPT, Student, write_handin
+    from hpml_jobs.report.page import HTML, MARKDOWN
 
     folder = handin.expanduser()
-    written = write_handin(contents, folder)
+    written = write_handin(contents, folder, Student(student, number))
     show_answers(contents)
     files = [path.name for path in written if path.parent == folder]
     print(f"written: {', '.join([*files, 'data/*.csv'])} in {folder}")
+    if MARKDOWN not in files:
+        print(f"kept: {MARKDOWN}, which may have your words; move it away to get a new one")
     if PDF not in files:
         print(f"no {PDF}: Chromium is not here; open {HTML} in a browser and save it as PDF")
     if SCRIPT not in files:

@@ -1,4 +1,4 @@
-"""A README with all commands, a script that repeats cells, a notebook and its data."""
+"""What is handed in: page, text to edit, README, script, notebook and its data."""
 
 import json
 import os
@@ -7,7 +7,9 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 from string import Template
+from typing import NamedTuple
 
+from hpml_jobs import __version__
 from hpml_jobs.core.built_in import DATASETS
 from hpml_jobs.core.cell import Cell, Protocol
 from hpml_jobs.core.check_result import Affected
@@ -16,10 +18,19 @@ from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Loader, Strategy
 from hpml_jobs.core.text import printable
 from hpml_jobs.core.workload import Loss, Optimizer
-from hpml_jobs.report import page
+from hpml_jobs.report import page, pictures
+from hpml_jobs.report.files.markdown import escaped
 from hpml_jobs.report.folder import SHEET_FILES, tables, write
 from hpml_jobs.report.frame.captions import MARK
 from hpml_jobs.report.frame.learning import training_loss
+from hpml_jobs.report.page.formats import (
+    Answers,
+    Item,
+    Paragraph,
+    Section,
+    html_document,
+    markdown_document,
+)
 from hpml_jobs.report.report import Report
 from hpml_jobs.study.redaction import Redactor, names_in
 
@@ -66,8 +77,30 @@ axes.legend()""",
 """What the notebook does with a sheet, whose frame has the sheet's name."""
 
 
-def write_handin(report: Report, folder: Path) -> list[Path]:
-    """Write what is handed in: the page, also as PDF where a browser prints it, and `files`.
+TO_FILL_IN = "(to be filled in)"
+
+OWN_WORDS = "YOUR WORDS: replace this line. A program wrote what is above; the reasons are yours."
+"""The place below each answer, in the text to edit."""
+
+
+class Student(NamedTuple):
+    """Name and number of who hands in."""
+
+    name: str | None = None
+    number: str | None = None
+
+    @property
+    def line(self) -> str:
+        """Both in one line; what is not given is to be filled in."""
+        name = " ".join((self.name or "").split()) or TO_FILL_IN
+        number = " ".join((self.number or "").split()) or TO_FILL_IN
+        return printable(f"Name: {name}, number: {number}")
+
+
+def write_handin(report: Report, folder: Path, student: Student) -> list[Path]:
+    """Write what is handed in: page, text, `files`, and a PDF where a browser prints the page.
+
+    A text that differs is kept: the student may have edited it.
 
     Raises:
         UsageError: the folder has files that are not of an earlier call.
@@ -76,7 +109,11 @@ def write_handin(report: Report, folder: Path) -> list[Path]:
     is_ours = (folder / NOTEBOOK).exists()
     if folder.is_dir() and any(folder.iterdir()) and not is_ours:
         raise UsageError(f"--handin {folder} has other files: name an empty or a new folder")
-    contents = {page.HTML: page.files(report)[page.HTML], **files(report)}
+    html, text, drawings = _pages(report, student)
+    contents = {page.HTML: html, page.MARKDOWN: text, **drawings, **files(report, student)}
+    earlier = folder / page.MARKDOWN
+    if earlier.exists() and earlier.read_bytes() != text.encode():
+        del contents[page.MARKDOWN]
     sheets = (f"data/{name}" for name in SHEET_FILES)
     written = write(contents, folder, (SCRIPT, PDF, *sheets), lambda _: is_ours)
     pdf = folder / PDF
@@ -85,19 +122,48 @@ def write_handin(report: Report, folder: Path) -> list[Path]:
     return written
 
 
-def files(report: Report) -> dict[str, str]:
+def _pages(report: Report, student: Student) -> tuple[str, str, dict[str, bytes]]:
+    """Return the page, the same as a text to edit, and the pictures of the text by file name."""
+    drawn = pictures.pictures(report)
+    public = page.public_page(report, drawn)
+    signed = public._replace(subtitle=(student.line, *public.subtitle))
+    html = html_document(signed)  # before the files of the pictures, which change the figures
+    text = markdown_document(signed._replace(sections=tuple(map(_with_places, signed.sections))))
+    drawings = pictures.files(drawn.values())
+    return html, text, {name: file for name, file in drawings.items() if name.endswith(".png")}
+
+
+def _with_places(section: Section) -> Section:
+    """Return a section with a place for the student's words below each answer."""
+    items: list[Item] = []
+    for item in section.items:
+        if not isinstance(item, Answers):
+            items.append(item)
+            continue
+        for answer in item.answers:
+            items += [Answers((answer,)), Paragraph(OWN_WORDS)]
+    return section._replace(items=tuple(items), sections=tuple(map(_with_places, section.sections)))
+
+
+def files(report: Report, student: Student) -> dict[str, str]:
     """Return the files by name; secrets, accounts and home folders are taken out of them."""
+    redactor = Redactor(names_in((), report.commands), anonymous=False)
+
+    def public(text: str, name: str) -> str:
+        return printable(redactor.text(text, name))
+
     sheets = {name: text for name, text in tables(report).items() if name.endswith(".csv")}
     script, about = _script(report)
     commands = "\n".join(report.commands) or "# no submission is recorded"
     readme = _filled("README.md", study=report.study, commands=commands, script=about)
-    texts = {"README.md": readme}
+    texts = {"README.md": f"{escaped(student.line)}\n\n{public(readme, 'README.md')}"}
     if script:
-        texts[SCRIPT] = script
-    texts[NOTEBOOK] = _notebook(report.study, sheets)
-    texts |= {f"data/{name}": sheet for name, sheet in sheets.items()}
-    redactor = Redactor(names_in((), report.commands), anonymous=False)
-    return {name: printable(redactor.text(text, name)) for name, text in texts.items()}
+        head = f"# {student.line}\n# Written by hpml_jobs {__version__}, a program.\n"
+        texts[SCRIPT] = head + public(script, SCRIPT)
+    title = f"# Study {public(report.study, NOTEBOOK)}\n\n{escaped(student.line)}"
+    texts[NOTEBOOK] = _notebook(title, sheets)
+    texts |= {f"data/{name}": public(sheet, name) for name, sheet in sheets.items()}
+    return texts
 
 
 def print_pdf(page: Path, pdf: Path) -> bool:
@@ -202,7 +268,7 @@ def _command(cell: Cell) -> str:
     return f"{launcher} {SCRIPT} {numbers}{seed}{limit}{data}"
 
 
-def _notebook(study: str, sheets: dict[str, str]) -> str:
+def _notebook(heading: str, sheets: dict[str, str]) -> str:
     """Return a notebook (nbformat 4.5) of a cell per sheet, which reads and shows it."""
     sources = ["import matplotlib.pyplot as plt\nimport pandas as pd"]
     sources += [
@@ -210,7 +276,7 @@ def _notebook(study: str, sheets: dict[str, str]) -> str:
         for name, code in _NOTEBOOK.items()
         if f"{name}.csv" in sheets
     ]
-    title = {"cell_type": "markdown", "id": "title", "metadata": {}, "source": f"# Study {study}"}
+    title = {"cell_type": "markdown", "id": "title", "metadata": {}, "source": heading}
     cells: list[dict[str, object]] = [
         {
             "cell_type": "code",

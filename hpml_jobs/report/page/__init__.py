@@ -2,8 +2,9 @@
 
 from hpml_jobs.core.text import printable
 from hpml_jobs.report import pictures
+from hpml_jobs.report.frame.picture import Picture
 from hpml_jobs.report.page.contents import contents
-from hpml_jobs.report.page.formats import html_document, markdown_document, with_texts
+from hpml_jobs.report.page.formats import Page, html_document, markdown_document, with_texts
 from hpml_jobs.report.report import Report
 from hpml_jobs.study.redaction import Redactor, names_in
 
@@ -11,13 +12,21 @@ HTML, MARKDOWN = "report.html", "report.md"
 
 
 def files(report: Report) -> dict[str, str | bytes]:
-    """Return the page in both formats and its pictures as PNG and SVG, by file name.
-
-    Secrets, accounts, home folders and control characters are taken out of its texts before they
-    are escaped: the page is given to others.
-    """
+    """Return the page in both formats and its pictures as PNG and SVG, by file name."""
     drawn = pictures.pictures(report)
-    redactor = Redactor(names_in((), report.commands), anonymous=False)
-    page = with_texts(contents(report, drawn), lambda text: printable(redactor.text(text, HTML)))
+    page = public_page(report, drawn)
     html = html_document(page)  # first: in the files, a picture has its heading and caption inside
     return {HTML: html, MARKDOWN: markdown_document(page), **pictures.files(drawn.values())}
+
+
+def public_page(report: Report, drawn: dict[str, Picture]) -> Page:
+    """Return the page of a report, which is given to others.
+
+    Secrets, accounts, home folders and control characters are taken out of its texts before they
+    are escaped.
+    """
+    redactor = Redactor(names_in((), report.commands), anonymous=False)
+    page: Page = with_texts(
+        contents(report, drawn), lambda text: printable(redactor.text(text, HTML))
+    )
+    return page

@@ -203,7 +203,7 @@ def _item(item: Item, level: int) -> Iterable[str]:
         case ShownTable():
             return _sheet(item, head)
         case Figure(picture):
-            image = f"![{escaped(picture.alt)}]({picture.name}.svg)"
+            image = f"![{escaped(picture.alt)}]({picture.name}.png)"
             return [f"{head} {escaped(picture.title)}", image, escaped(picture.caption)]
 
 

@@ -66,6 +66,8 @@ OF_COMMANDS = {
         resubmit full --failed --mem=0
         resubmit full --failed --retries 2
         report full --handin x --to y
+        report full --name Ada
+        report full --number N1 --to x
         archive full --traces --anonymous
         archive full --to x.zip
         init --print --to x

@@ -65,6 +65,7 @@ OF_FILES = {
     "Config files": """
         --config-dir configs grid=not-yaml
         --config-dir configs grid=blocks-no-list
+        --config-dir configs grid=two-names
         --config-dir configs grid=unknown-key
         --config-dir configs grid=cluster
         --config-dir configs grid=no-device
@@ -103,6 +104,7 @@ FILES = {
     "short/test/a.txt": "b" * 40,
     "configs/grid/not-yaml.yaml": "blocks: [\n",
     "configs/grid/blocks-no-list.yaml": "blocks: {gpus: [1]}\n",
+    "configs/grid/two-names.yaml": "blocks:\n- {name: [Q1, Q2], gpus: [1]}\n",
     "configs/grid/unknown-key.yaml": "blocks:\n- {gpu: [1]}\n",
     "configs/grid/cluster.yaml": "blocks:\n- {cluster: [greene]}\n",
     "configs/grid/no-device.yaml": "blocks: [{gpus: [1, 2], only_on: tpu}]\n",
@@ -251,3 +253,14 @@ OF_TIMINGS: dict[str, tuple[str, ...]] = {
     ),
 }
 """The words after `import lab.csv`, then each content of this file that is refused."""
+
+OF_SITE = (
+    "batches: 3\n",
+    "batch: many\n",
+    "batch: [\n",
+    "- a\n",
+    "clusters: {torhc: {account: a}}\n",
+    "clusters: [greene]\n",
+    "clusters: {local: {account: a}}\n",
+)
+"""Contents of the site's configuration file that are refused."""

@@ -63,6 +63,8 @@ OF_KEYS = {
         workload.schedule=cosine
         recipe=goyall
         grid=labs
+        name=mine
+        only_on=cpu
         launcher=bash script=train.py
         """,
     "Whole numbers": """

@@ -16,7 +16,7 @@ from hpml_jobs.core.cell import Outcome
 from hpml_jobs.study.files import write_whole
 from tests.unit.builders import a_cell
 from tests.unit.golden.refused_commands import OF_COMMANDS
-from tests.unit.golden.refused_files import FILES, OF_DEFAULTS, OF_FILES, OF_TIMINGS
+from tests.unit.golden.refused_files import FILES, OF_DEFAULTS, OF_FILES, OF_SITE, OF_TIMINGS
 from tests.unit.golden.refused_keys import OF_KEYS
 from tests.unit.golden.studies import build
 from tests.unit.golden.test_golden import GOLDEN, ROOT, VOLATILE
@@ -85,14 +85,19 @@ def test_refused_keys(slurm, working_folder, user_config_file, capsys):
 
 
 @pytest.mark.usefixtures("composed_once")
-def test_refused_files(laptop, user_config_file, monkeypatch, capsys):
+def test_refused_files(laptop, user_config_file, site_config_file, monkeypatch, capsys):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})  # no note on few CPUs
     for name, content in FILES.items():
         write_whole(laptop / name, content.encode())
     user_config_file.write_text(DEFAULTS.format(cluster="local"))
     text = refusals_of_commands(capsys, OF_FILES)
     of_defaults = refusals_of_file(capsys, user_config_file, "plan gpus=1", OF_DEFAULTS)
-    compare("files", f"{text}\n==== The user's defaults ====\n\n{of_defaults}")
+    user_config_file.unlink()
+    of_site = refusals_of_file(capsys, site_config_file, "plan gpus=1", OF_SITE)
+    monkeypatch.setenv("HPML_JOBS_SITE_CONFIG", "/no/such/file.yaml")
+    of_variable = refusal(capsys, "plan gpus=1")
+    parts = [text, "==== The user's defaults ====\n", of_defaults]
+    compare("files", "\n".join([*parts, "==== The site's defaults ====\n", of_site, of_variable]))
 
 
 @pytest.fixture

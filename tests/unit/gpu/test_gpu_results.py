@@ -158,7 +158,6 @@ NEW_THREAD = '"forward in a new thread without, ms",at most 20,estimate,'
 def test_section_without_results_says_that_nothing_was_run():
     text = section(Results())
     assert "**Not yet run on hardware.**" in text
-    assert text.count("| threads |") == 1
     assert f"threads,{NEW_THREAD}\n" in figures_csv(Results())
 
 
@@ -169,8 +168,6 @@ def test_section_shows_runs_findings_and_parts_to_come():
     assert "Not yet run: events" in text
     assert "| threads | NVIDIA H200 | 2026-11-01 10:00 | 12 | 2.14.1+cu130 | 13.0 |" in text
     assert "- threads: forward in a new thread without, ms is 48.2, expected at most 20" in text
-    (row,) = [line for line in text.splitlines() if line.startswith("| events | Cost")]
-    assert row.endswith("| not yet run |")
     assert f"threads,{NEW_THREAD},48.2 (finding)\n" in figures_csv(results)
 
 

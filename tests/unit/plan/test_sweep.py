@@ -93,6 +93,16 @@ def test_user_configs_are_found_and_may_extend_package_ones(working_folder):
         sweep_of("cluster=other", config_dir=folder)
 
 
+def test_blocks_have_the_names_of_their_combinations(working_folder):
+    folder = write_config(
+        working_folder,
+        "grid/two.yaml",
+        "blocks:\n- {name: Q1, gpus: [1]}\n- {gpus: [2], batch: [8, 16]}\n",
+    )
+    sweep = sweep_of("cluster=greene", "grid=two", config_dir=folder)
+    assert sweep.blocks == ["Q1", "", ""]
+
+
 def test_user_config_with_packaged_name_is_refused(working_folder):
     folder = write_config(
         working_folder, "cluster/greene.yaml", "defaults: [slurm, _self_]\nname: greene\n"
@@ -107,6 +117,7 @@ def test_user_config_with_packaged_name_is_refused(working_folder):
         ("gpus: [1, 2]\n", "a grid is `blocks:`, a list of"),
         ("blocks: {gpus: [1]}\n", "a grid is `blocks:`, a list of"),
         ("blocks:\n- {gpu: [1]}\n", "unknown key gpu: did you mean gpus"),
+        ("blocks:\n- {name: 1, gpus: [1]}\n", "the name of a block is a text, e.g. name: Q1"),
         ("blocks:\n- {gpus: []}\n", "no cell: a range is empty"),
         ("blocks:\n- {cluster: [greene]}\n", "a block cannot choose the cluster"),
         ("blocks:\n- {workload: [resnet]}\n", "workload=resnet: choose one of"),

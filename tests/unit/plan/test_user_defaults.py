@@ -1,5 +1,6 @@
 """The user's defaults with every cluster profile: each applies where the profile has its key."""
 
+from pathlib import Path
 from typing import get_args, get_origin
 
 import msgspec
@@ -12,6 +13,7 @@ from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.plan.key_types import type_of
 from hpml_jobs.plan.sweep import expand
+from hpml_jobs.plan.user_config import user_outputs
 
 PROFILES = sorted(path.stem for path in (conf_folder() / "cluster").glob("*.yaml"))
 PROFILES.remove("auto")  # becomes one of the others
@@ -107,6 +109,61 @@ def test_misspelt_default_is_refused_on_every_cluster(profile, laptop, user_conf
     user_config_file.write_text("cluster: {acount: foo}\n")
     with pytest.raises(UsageError, match=r"config.yaml: unknown key cluster.acount"):
         expand([f"cluster={profile}", "workload=digits"], multirun=False)
+
+
+def test_precedence_of_site_user_and_command_line(laptop, site_config_file, user_config_file):
+    site_config_file.write_text(
+        "cluster: greene\nbatch: 16\nseed: 5\nminutes: 7\nclusters: {greene: {account: site}}\n"
+    )
+    user_config_file.write_text("batch: 64\nseed: 6\ncluster: {partition: mine}\n")
+    sweep = expand(["workload=digits", "seed=9"], multirun=False)
+    (settings,) = sweep.settings
+    assert (settings.minutes, settings.batch, settings.seed) == (7, 64, 9)
+    cluster = settings.cluster
+    assert (cluster.name, cluster.account, cluster.partition) == ("greene", "site", "mine")
+    origins = {
+        "minutes": str(site_config_file),
+        "cluster": str(site_config_file),
+        "cluster.account": str(site_config_file),
+        "batch": str(user_config_file),
+        "cluster.partition": str(user_config_file),
+        "seed": "command line",
+    }
+    assert {key: sweep.origins[key] for key in origins} == origins
+
+
+def test_user_goes_over_what_the_site_gives_a_cluster(laptop, site_config_file, user_config_file):
+    site_config_file.write_text("clusters: {greene: {account: site}}\n")
+    user_config_file.write_text("cluster: {account: mine}\n")
+    assert settings_of("cluster=greene")["cluster.account"] == "mine"
+
+
+def test_variable_names_another_file_of_the_site(laptop, site_config_file, monkeypatch):
+    site_config_file.write_text("batch: 16\n")
+    other = laptop / "site.yaml"
+    other.write_text("outputs: /scratch/studies\n")
+    monkeypatch.setenv("HPML_JOBS_SITE_CONFIG", str(other))
+    assert settings_of("cluster=local")["batch"] == 128
+    assert user_outputs() == Path("/scratch/studies")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("clusters: {torhc: {account: a}}", "etc/config.yaml: clusters=torhc: choose one of auto"),
+        ("batches: 3\n", "etc/config.yaml: unknown key batches: did you mean batch?"),
+        ("batch: many\n", "etc/config.yaml: batch=many: a whole number is needed"),
+        ("clusters: {local: {account: foo}}\n", "etc/config.yaml: clusters.local: cluster=local"),
+    ],
+)
+def test_fault_of_the_site_names_its_file(
+    laptop, site_config_file, user_config_file, text, message
+):
+    site_config_file.write_text(text)
+    user_config_file.write_text("seed: 3\n")
+    with pytest.raises(UsageError) as refused:
+        settings_of("cluster=local")
+    assert message in str(refused.value)
 
 
 def test_default_named_for_a_cluster_without_its_key_is_refused(laptop, user_config_file):

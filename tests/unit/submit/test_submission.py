@@ -1,5 +1,8 @@
 """A submission: job requests are planned once, and SLURM is asked once."""
 
+import json
+import time
+
 import pytest
 from submitit.core.utils import JobPaths
 
@@ -69,6 +72,34 @@ def test_logs_are_where_submitit_looks_for_them(slurm):
     text = script_of(plan, request).replace("%j", "17")
     assert f"#SBATCH --output={paths.stdout}\n#SBATCH --error={paths.stderr}\n" in text
     assert plan.study.slurm_log("17", 0) == paths.stderr
+
+
+def test_preview_says_cells_hours_and_queue_of_each_block(slurm, monkeypatch, capsys):
+    monkeypatch.setattr(time, "time", lambda: 1_800_000_000.0)
+    slurm.set_output(
+        "sbatch",
+        err="sbatch: Job 9 to start at 1800007200 using 3 processors on "
+        "nodes gr001 in partition main\n",
+    )
+    words = ["plan", "grid=hw5", "cluster=greene", "gpu_type=rtx8000", "minutes=60"]
+    assert run([*words, "--json"]) == 0
+    blocks = json.loads(capsys.readouterr().out)["blocks"]
+    assert [(b["block"], b["cells"], b["gpu_hours"], b["queue_s"]) for b in blocks] == [
+        ("Q1, large batches", 3, 3, 7200),
+        ("Q1 to Q3, Q6", 9, 21, 7200),
+        ("Q4", 15, 51, 7200),
+        ("Q5", 6, 24, 7200),
+        ("Q7", 6, 24, 7200),  # three are those of Q4
+        ("part B", 2, 2, 7200),
+    ]
+    slurm.set_output("sbatch", err="allocation failure: Invalid account\n", code=1)
+    assert run(words) == 0
+    out = capsys.readouterr().out
+    assert "block              cells  GPU-hours\nQ1, large batches  3      3" in out.replace(
+        " \n", "\n"
+    )
+    assert "a cell of several blocks is counted in the first" in out
+    assert "queue:" not in out
 
 
 def test_preview_of_existing_study_says_that_it_is_over_budget(slurm, capsys):

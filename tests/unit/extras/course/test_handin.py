@@ -13,9 +13,10 @@ import pytest
 import torch
 from PIL import Image
 
+from hpml_jobs import __version__
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.strategies import Device, Strategy
-from hpml_jobs.extras.course import handin
+from hpml_jobs.extras.course import handin, questions
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data import datasets
 from tests.unit.builders import lab_cell, lab_record
@@ -102,8 +103,8 @@ def test_script_has_the_model_and_the_images_of_the_worker(
     workload = {"model": model, "data": data, "classes": classes, "parameters": None}
     folder, _ = handed_in(workload, device=Device.CPU)
     script = (folder / "lab.py").read_text()
-    assert script.count("\n") <= 150
-    assert "hpml_jobs" not in script
+    assert script.count("\n") <= 152
+    assert "import hpml_jobs" not in script
     names = {"__name__": "lab"}
     exec(script, names)  # noqa: S102
     cell = msgspec.structs.replace(lab_cell(4, 32).workload, **workload)
@@ -149,5 +150,49 @@ def test_page_without_a_browser_is_printed_by_hand(handed_in):
     folder, shown = handed_in()
     assert "no report.pdf: Chromium is not here; open report.html in a browser" in shown
     assert {path.name for path in folder.iterdir()} == {
-        *("report.html", "README.md", "lab.py", "tables.ipynb", "data")
+        *("report.html", "report.md", "README.md", "lab.py", "tables.ipynb", "data")
     }
+
+
+def test_name_and_number_are_in_every_text(handed_in, tmp_path):
+    folder, _ = handed_in()
+    blank = "Name: (to be filled in), number: (to be filled in)"
+    texts = ("report.html", "report.md", "README.md", "lab.py", "tables.ipynb")
+    for name in texts:
+        assert (folder / name).read_text().count(blank) == 1, name
+    assert f"# {blank}\n# Written by hpml_jobs {__version__}" in (folder / "lab.py").read_text()
+    shutil.rmtree(folder)
+    words = ["report", "lab", "--outputs", str(tmp_path / "outputs"), "--handin", str(folder)]
+    assert run([*words, "--name", 'Ada\n"""Lovelace', "--number", "N12345678"]) == 0
+    line = 'Name: Ada """Lovelace, number: N12345678'
+    for name in ("report.md", "README.md", "lab.py"):
+        assert line in (folder / name).read_text(), name
+    assert line.replace('"', "&#34;") in (folder / "report.html").read_text()
+    title = json.loads((folder / "tables.ipynb").read_text())["cells"][0]["source"]
+    assert title == f"# Study lab\n\n{line}"
+    compile((folder / "lab.py").read_text(), "lab.py", "exec")
+
+
+def test_text_has_its_pictures_and_a_place_below_each_answer(program):
+    program.ok("-m", "gpus=1,2", "batch=64", "loader_workers=1", *LOCAL)
+    program.ok("report", "--handin", "hand")
+    text = (program.folder / "hand" / "report.md").read_text()
+    pictures = re.findall(r"!\[.*\]\((.*)\)", text)
+    assert pictures
+    for picture in pictures:
+        assert (program.folder / "hand" / picture).read_bytes().startswith(b"\x89PNG")
+    answers = text.partition("## Questions of the lab")[2].partition("\n## ")[0].split("\n### ")
+    assert len(answers) == 1 + len(questions.QUESTIONS)
+    assert all(answer.rstrip().endswith(handin.OWN_WORDS) for answer in answers[1:])
+    assert handin.OWN_WORDS not in (program.folder / "hand" / "report.html").read_text()
+
+
+def test_edited_text_is_kept(handed_in, tmp_path, capsys):
+    folder, _ = handed_in()
+    words = ["report", "lab", "--outputs", str(tmp_path / "outputs"), "--handin", str(folder)]
+    assert run(words) == 0
+    assert "kept:" not in capsys.readouterr().out
+    (folder / "report.md").write_text("my own words")
+    assert run(words) == 0
+    assert (folder / "report.md").read_text() == "my own words"
+    assert "kept: report.md, which may have your words" in capsys.readouterr().out

@@ -72,6 +72,6 @@ def test_box_of_the_page_and_files_to_hand_in_are_marked(report):
     assert is_marked(
         ratio(report.groups[0].choice.speedup(report.groups[0].choice.fastest[0])), values
     )
-    readme = handin.files(report)["README.md"]
+    readme = handin.files(report, handin.Student())["README.md"]
     assert is_marked("11.550", readme)
     assert not is_marked("21.330", readme)

@@ -5,7 +5,7 @@ import yaml
 
 from hpml_jobs.cli.main import run
 from hpml_jobs.extras.setup import site
-from hpml_jobs.plan.user_config import user_defaults
+from hpml_jobs.plan.user_config import file_defaults
 
 PARTITIONS = """\
 main*|up|1:00:00|2|48|190000|gpu:rtx8000:4(S:0-1)|rtx8000,ib
@@ -209,7 +209,7 @@ def test_init_with_broken_slurm_writes_what_is_left(
     assert shown.err.count("\n") == 1
     assert shown.err.startswith("warning: ")
     assert "# partition: NAME  # sinfo did not answer; ask the site" in text
-    assert user_defaults("slurm") == {}
+    assert file_defaults("slurm") == {}
 
 
 def test_init_without_slurm_writes_the_local_profile(laptop, user_config_file, capsys):

@@ -42,8 +42,9 @@ def causes(group: ConditionGroup, tiers: Iterable[Tier] = Tier) -> list[Cause]:
     for row in group.rows:
         for slug in row.cells:
             for result in group.checks.get(slug, ()):
-                is_counted = any(row.counts(slug, affected) for affected in result.affects)
-                if result.level is not Level.PASS and result.tier in tier_set and is_counted:
+                if result.level is Level.PASS or result.tier not in tier_set:
+                    continue
+                if any(row.counts(slug, affected) for affected in result.affects):
                     key = (result.check, result.level, result.remedy)
                     results.setdefault(key, []).append((result, row, slug))
     causes_by_fix = [

@@ -114,13 +114,21 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
         """Return the records that the row's numbers of this kind are medians of."""
         return [record for record in self.records(row) if row.counts(record.slug, affected)]
 
+    @cached_property
+    def _doubts(self) -> dict[str, list[CheckResult]]:
+        """The results of checks that make numbers doubtful, by slug."""
+        return {
+            slug: [result for result in results if result.is_doubt]
+            for slug, results in self.checks.items()
+        }
+
     def doubts_of(self, row: Row, affected: Affected) -> list[CheckResult]:
         """Return the results of the checks that make these numbers of a row doubtful."""
         return [
             result
             for slug in row.cells
-            for result in self.checks.get(slug, ())
-            if result.is_doubt and affected in result.affects and row.counts(slug, affected)
+            for result in self._doubts.get(slug, ())
+            if affected in result.affects and row.counts(slug, affected)
         ]
 
     def worst(self, row: Row, affected: Affected) -> Level:

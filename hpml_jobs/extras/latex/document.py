@@ -2,6 +2,7 @@ r"""The tables as LaTeX for \input, as wide as A4 with margins of 2.5 cm; they n
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 
 import msgspec
 
@@ -141,23 +142,28 @@ def _part(table: Table, columns: dict[int, list[int]]) -> Table:
 
 def tabular(table: Table) -> str:
     """Return the tabular alone: booktabs' rules, and a rule under the heading of each block."""
-    import pandas as pd  # noqa: PLC0415 - the slowest import of a report; only writing needs it
-
-    heads = [(escaped(block.head), escaped(name)) for block in table.blocks for name in block.names]
-    columns = pd.MultiIndex.from_tuples(heads, names=[escaped(table.corner), ""])
-    frame = pd.DataFrame(
-        [[_cell(text) for text in line.texts] for line in table.lines],
-        index=[escaped(line.label) for line in table.lines],
-        columns=columns if table.two_level else columns.droplevel(1),
-    )
-    drawn = frame.to_latex(
-        escape=False,
-        multicolumn_format="c",
-        column_format="l" + "".join(_alignments(table)),
-    )
+    heads = [escaped(block.head) for block in table.blocks for _ in block.names]
+    head = [_line([escaped(table.corner), *heads])]
     if table.two_level:
-        drawn = drawn.replace("\\\\\n", f"\\\\\n{_rules(table)}\n", 1)
-    return drawn.rstrip("\n")
+        names = [escaped(name) for block in table.blocks for name in block.names]
+        first = _line([escaped(table.corner), *_spanning(heads)])
+        head = [first, _rules(table), _line(["", *names])]
+    lines = [_line([escaped(line.label), *map(_cell, line.texts)]) for line in table.lines]
+    begin = f"\\begin{{tabular}}{{l{''.join(_alignments(table))}}}"
+    return "\n".join(
+        [begin, "\\toprule", *head, "\\midrule", *lines, "\\bottomrule", "\\end{tabular}"]
+    )
+
+
+def _line(cells: Iterable[str]) -> str:
+    return " & ".join(cells) + " \\\\"
+
+
+def _spanning(heads: Iterable[str]) -> Iterator[str]:
+    """Yield each head once, across the columns that have it."""
+    for head, columns in groupby(heads):
+        width = len(list(columns))
+        yield f"\\multicolumn{{{width}}}{{c}}{{{head}}}" if width > 1 else head
 
 
 def _rules(table: Table) -> str:

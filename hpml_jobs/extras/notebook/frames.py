@@ -30,7 +30,10 @@ STATE_COLUMNS = (
 
 def sheets(report: Report) -> "Frames":
     """Return the sheets of the report by label; `cells` has all cells."""
-    frames = {label: _typed(frame) for label, frame in csv_tables.frames(report).items()}
+    frames = {
+        label: frame(sheet.rows, list(sheet.columns))
+        for label, sheet in csv_tables.tables(report).items()
+    }
     frames[csv_tables.CELLS] = _with_measured(frames[csv_tables.CELLS])
     return frames
 

@@ -3,8 +3,13 @@
 Numbers are unrounded. A missing number is empty; cells.csv has the reason.
 """
 
+import csv
+import io
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from itertools import chain, compress
+from math import isnan
+from types import NoneType
+from typing import Any
 
 import msgspec
 
@@ -14,14 +19,12 @@ from hpml_jobs.core.check_result import CheckResult, worst_level
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.report.frame.captions import row_label
+from hpml_jobs.report.frame.table import Sheet
 from hpml_jobs.report.lab.selection import LabLine
 from hpml_jobs.report.report import Report
 from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.figures import figures_of, gpu_figures
 from hpml_jobs.results.rows import Row
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 CELLS = "cells"
 """The sheet of all cells."""
@@ -43,19 +46,16 @@ ALWAYS = (_Q1_SHEET, *_SHEETS, CELLS)
 """The sheets that every report has."""
 
 
-def frames(report: Report) -> "dict[str, pd.DataFrame]":
+def tables(report: Report) -> dict[str, Sheet]:
     """Return the sheets by label: Tables 1 to 3 in the lab's layout, the others by row; `cells`."""
-    import pandas as pd  # noqa: PLC0415 - the slowest import of a report; only writing needs it
-
-    q1 = pd.DataFrame(list(_q1(report)), dtype=object)
-    frame_of = {_Q1_SHEET: q1 if len(q1) else pd.DataFrame(columns=_Q1, dtype=object)}
-    places = pd.DataFrame(_places(report), columns=[*_PLACE, "batch", *_QUANTITIES], dtype=object)
+    places = _places(report)
+    sheet_of = {_Q1_SHEET: _sheet(list(_q1(report)), _Q1)}
     for label, (least, quantities) in _SHEETS.items():
-        frame_of[label] = _wide(places[places["gpus"] >= least], quantities)
+        sheet_of[label] = _wide([place for place in places if place["gpus"] >= least], quantities)
     for label, rows in _full(report).items():
-        frame_of[label] = pd.DataFrame(rows, dtype=object)
-    frame_of[CELLS] = pd.DataFrame(_cells(report), dtype=object)
-    return frame_of
+        sheet_of[label] = _sheet(rows)
+    sheet_of[CELLS] = _sheet(list(_cells(report)))
+    return sheet_of
 
 
 def sheets(report: Report) -> dict[str, str]:
@@ -63,12 +63,42 @@ def sheets(report: Report) -> dict[str, str]:
 
     cells.csv is without the columns that are empty.
     """
-    frame_of = frames(report)
-    frame_of[CELLS] = frame_of[CELLS].dropna(axis="columns", how="all")
-    return {
-        f"{label}.csv": frame.map(no_formula).to_csv(index=False, lineterminator="\n")
-        for label, frame in frame_of.items()
-    }
+    sheet_of = tables(report)
+    sheet_of[CELLS] = _without_empty_columns(sheet_of[CELLS])
+    return {f"{label}.csv": _text(sheet) for label, sheet in sheet_of.items()}
+
+
+def _sheet(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> Sheet:
+    """Return rows as a sheet: with these columns, and all others of the rows."""
+    names = tuple(dict.fromkeys(chain(columns, *rows)))
+    return Sheet(columns=names, rows=tuple(tuple(map(row.get, names)) for row in rows))
+
+
+def _without_empty_columns(sheet: Sheet) -> Sheet:
+    columns = zip(*sheet.rows, strict=True)
+    has_values = [any(value is not None for value in values) for values in columns]
+    return Sheet(
+        columns=tuple(compress(sheet.columns, has_values)),
+        rows=tuple(tuple(compress(row, has_values)) for row in sheet.rows),
+    )
+
+
+def _text(sheet: Sheet) -> str:
+    """Return a sheet as CSV."""
+    columns = [_as_written(values) for values in zip(*sheet.rows, strict=True)]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(sheet.columns)
+    writer.writerows(zip(*columns, strict=True))
+    return text.getvalue()
+
+
+def _as_written(values: Sequence[Any]) -> list[Any]:
+    """Return the values of a column; whole numbers beside others, or missing ones, have .0."""
+    types = {*map(type, values)}
+    if types != {int} and types <= {int, float, NoneType}:
+        return [None if value is None or isnan(value) else float(value) for value in values]
+    return [no_formula(value) for value in values]
 
 
 def no_formula(value: Any) -> Any:
@@ -77,15 +107,19 @@ def no_formula(value: Any) -> Any:
     return f"'{value}" if is_formula else value
 
 
-def _wide(places: "pd.DataFrame", quantities: list[str]) -> "pd.DataFrame":
+def _wide(places: Sequence[Mapping[str, Any]], quantities: Sequence[str]) -> Sheet:
     """Return a row per row of the table, with columns such as `batch_32_time_s`, batch by batch."""
-    batches = sorted(places["batch"].unique())
-    wide = places.pivot(index=_PLACE, columns="batch", values=quantities)
-    columns = [(quantity, batch) for batch in batches for quantity in quantities]
-    order = places.set_index(_PLACE).index.unique()  # pivot sorts; rows are ordered as in the table
-    wide = wide.reindex(index=order, columns=columns)
-    wide.columns = [f"batch_{batch}_{quantity}" for quantity, batch in columns]
-    return wide.reset_index()
+    batches = sorted({place["batch"] for place in places})
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for place in places:
+        row = rows.setdefault(tuple(place[name] for name in _PLACE), {})
+        for quantity in quantities:
+            row[f"batch_{place['batch']}_{quantity}"] = place[quantity]
+    columns = [f"batch_{batch}_{quantity}" for batch in batches for quantity in quantities]
+    return Sheet(
+        columns=(*_PLACE, *columns),
+        rows=tuple((*place, *map(row.get, columns)) for place, row in rows.items()),
+    )
 
 
 def _full(report: Report) -> dict[str, list[dict[str, Any]]]:
@@ -109,7 +143,8 @@ def _full(report: Report) -> dict[str, list[dict[str, Any]]]:
     return result
 
 
-_Q1 = ["group", "batch", "treatment", "train_s", "epoch_s", "iterations"]
+_Q1 = ("group", "batch", "treatment", "train_s", "epoch_s", "iterations")
+"""The columns of the sheet of single-GPU times, also where there are none."""
 
 
 def _q1(report: Report) -> Iterator[dict[str, object]]:
@@ -125,9 +160,6 @@ def _q1(report: Report) -> Iterator[dict[str, object]]:
                     "epoch_s": timing.epoch_s if timing else None,
                     "iterations": timing.iterations if timing else None,
                 }
-
-
-_QUANTITIES = [quantity for _, quantities in _SHEETS.values() for quantity in quantities]
 
 
 def _places(report: Report) -> list[dict[str, Any]]:

@@ -1,7 +1,6 @@
 """Why N GPUs are not N times as fast: what each cause takes of the ideal speedup."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from math import hypot
 from statistics import median
 from typing import Any, NamedTuple
@@ -10,7 +9,7 @@ from hpml_jobs.core import formulas
 from hpml_jobs.core.check_result import Affected, Level
 from hpml_jobs.core.place import Place
 from hpml_jobs.core.rank import Rank
-from hpml_jobs.core.statistics import CONFIDENCE, bootstrap, percentiles
+from hpml_jobs.core.statistics import CONFIDENCE, percentiles
 from hpml_jobs.core.text import listed
 from hpml_jobs.report.scaling.causes import (
     EACH_OTHER,
@@ -254,21 +253,15 @@ def _resampled(estimate: GapEstimate, ideal: float) -> list[Parts]:
     """Return the parts of resamples of both cells' runs; none of single runs."""
     if _runs(estimate) < 2:
         return []
+    # needs numpy
+    from hpml_jobs.report.scaling.resamples import drawn_medians, resamples_of  # noqa: PLC0415
 
-    @cache
-    def medians(numbers: tuple[int, ...], *, of_reference: bool) -> Times:
-        runs = estimate.of_reference if of_reference else estimate.of_row
-        return medians_of([runs[number] for number in numbers])
-
-    @cache
-    def parts_of(numbers: tuple[int, ...], reference_numbers: tuple[int, ...]) -> Parts:
-        reference = medians(reference_numbers, of_reference=True)
-        return estimate.parts(medians(numbers, of_reference=False), reference, ideal)
-
-    def resample(numbers: list[int], reference_numbers: list[int]) -> Parts:
-        return parts_of(tuple(sorted(numbers)), tuple(sorted(reference_numbers)))
-
-    return bootstrap(range(len(estimate.of_row)), range(len(estimate.of_reference)), resample)
+    resamples = resamples_of(len(estimate.of_row), len(estimate.of_reference))
+    times = drawn_medians(estimate.of_row, resamples.of_row)
+    reference_times = drawn_medians(estimate.of_reference, resamples.of_reference)
+    medians = zip(times, reference_times, strict=True)
+    drawn = [estimate.parts(*of_draw, ideal) for of_draw in medians]
+    return [drawn[number] for number in resamples.numbers]
 
 
 def _part(cause: GapCause, value: float, drawn: Sequence[Parts], estimate: GapEstimate) -> GapPart:

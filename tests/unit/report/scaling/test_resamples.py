@@ -1,0 +1,30 @@
+"""Resamples: each draw has the medians of its runs."""
+
+import pytest
+
+from hpml_jobs.core.statistics import RESAMPLES, bootstrap
+from hpml_jobs.report.scaling.gap import medians_of
+from hpml_jobs.report.scaling.resamples import drawn_medians, resamples_of
+
+RUNS = [
+    {"epoch": 8.0, "exchange": 1.25, "waiting": 0.0},
+    {"epoch": 8.3, "waiting": 0.5},
+    {"epoch": 9.1, "exchange": 0.75, "waiting": 0.25},
+    {"epoch": 9.7, "exchange": 1.5, "loader": 0.1},
+]
+
+
+@pytest.mark.parametrize("number", [2, 3, 4])
+def test_medians_of_a_draw_are_those_of_its_runs(number):
+    resamples = resamples_of(number, 2)
+    for draws in (resamples.of_row, resamples.of_reference):
+        expected = [medians_of([RUNS[run] for run in draw]) for draw in draws]
+        assert drawn_medians(RUNS[: draws.shape[1]], draws) == expected
+
+
+def test_resamples_are_those_of_the_bootstrap():
+    resamples = resamples_of(3, 2)
+    drawn = bootstrap(range(3), range(2), lambda *runs: [sorted(of_cell) for of_cell in runs])
+    rows, references = resamples.of_row.tolist(), resamples.of_reference.tolist()
+    assert len(resamples.numbers) == RESAMPLES
+    assert [[rows[number], references[number]] for number in resamples.numbers] == drawn

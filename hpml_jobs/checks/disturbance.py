@@ -1,11 +1,13 @@
 """Checks for what disturbed the epochs of a cell: other programs, pauses, slow iterations."""
 
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from hpml_jobs.checks.cpus import OVERSUBSCRIBED
 from hpml_jobs.checks.result import Observation, check, limit_text, names
 from hpml_jobs.core import disturbance
 from hpml_jobs.core.check_result import TIMES, Affected, CheckResult, Level, Tier
+from hpml_jobs.core.disturbance import CauseKind, OutsideCause
 from hpml_jobs.core.measurements import Role, Step
 from hpml_jobs.core.noise import overhead_error
 from hpml_jobs.core.record import Record
@@ -73,26 +75,35 @@ def _outside_causes(record: Record) -> Observation | None:
             f"other processes used {percent_text(max(0.0, share))} of the cell's CPU time at most "
             f"(limit {disturbance.FOREIGN_LIMIT})",
         )
-    epochs = [role for role in disturbed if isinstance(role, Role)]
-    texts = [
-        f"{'; '.join(cause.text for cause in causes[role])}, during the {role.value}"
-        f"{' epoch' if epochs else ''}"
-        for role in epochs or disturbed
-    ]
-    steps = [role.value for role in disturbed if role not in epochs] if epochs else []
-    texts += [f"also during the {' and the '.join(steps)}"] if steps else []
     limiting = [role for role in disturbed if role in LIMITING]
     measuring = [role for role in disturbed if role in MEASURING]
     affecting = measuring or limiting
     withheld = disturbance.withheld_share(record)
     return Observation(
         False,
-        "; ".join(texts),
+        _causes_text({role: causes[role] for role in disturbed}),
         MEASURE_AGAIN,
         level=Level.FAIL if withheld > disturbance.WITHHELD_MOST else None,
         tier=None if measuring else Tier.TABLE if affecting else Tier.LIST,
         affects=frozenset().union(*(AFFECTED_BY[role] for role in affecting)),
     )
+
+
+def _causes_text(causes: Mapping[Role | Step, Sequence[OutsideCause]]) -> str:
+    """Return the causes of each epoch or step; one whose kinds are said is only named."""
+    texts: list[str] = []
+    said: set[CauseKind] = set()
+    also: list[str] = []
+    for role, of_role in causes.items():
+        is_epoch = isinstance(role, Role)
+        where = f"the {role.value} epoch" if is_epoch else f"the {role.value}"
+        kinds = {cause.kind for cause in of_role}
+        if texts and (not is_epoch or kinds <= said):
+            also.append(where)
+            continue
+        said |= kinds
+        texts.append(f"{'; '.join(cause.text for cause in of_role)}, during {where}")
+    return "; ".join([*texts, *([f"also during {' and '.join(also)}"] if also else [])])
 
 
 def _other_jobs(record: Record, causes: Observation | None) -> Observation | None:

@@ -103,7 +103,7 @@ def test_disturbed_epochs_are_one_line_with_what_they_affect():
         return result_of(check_record(record), "disturbed")
 
     both = stopped("timed", "instrumented")
-    assert "during the timed epoch; rank 0" in both.reason
+    assert "during the timed epoch; also during the instrumented epoch" in both.reason
     assert both.affects == (Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH)
     assert stopped("instrumented").affects == (Affected.SPLIT, Affected.BANDWIDTH)
     cost = stopped("unsynced")

@@ -88,6 +88,7 @@ def test_predict_across_nodes_prints_the_command_of_one_cell(study, capsys):
     assert "no cell on two nodes is measured" in refusal["reason"]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("isolate", "charged_gpus"), [("serial", 3), ("exclusive", 8)])
 def test_predict_shows_what_an_epoch_is_charged(isolate, charged_gpus, laptop, capsys):
     """Exclusive nodes are charged whole."""

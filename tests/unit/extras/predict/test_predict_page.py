@@ -20,6 +20,7 @@ def words(text):
     return " ".join(text.split())
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("rates", "gpus", "shown"),
     [

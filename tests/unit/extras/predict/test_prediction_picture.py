@@ -135,6 +135,7 @@ def test_group_without_prediction_has_no_picture(report):
     assert PLOTS["prediction"](msgspec.structs.replace(report, groups=(without,))) is None
 
 
+@pytest.mark.whole
 def test_imported_rates_are_predicted_for_the_next_doublings(laptop, capsys):
     rates = ["1,1,8,64,29.7", "8,1,8,64,229", "16,2,8,64,459"]
     Path("rates.csv").write_text("\n".join(["gpus,nodes,gpus_per_node,batch,rate", *rates]))

@@ -15,6 +15,8 @@ from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.extras.predict.model import errors_of
 from hpml_jobs.extras.predict.place import MeasuredPlace
 
+pytest.importorskip("hpml_jobs.extras.exchange")  # which reads the tables
+
 ROOT = Path(__file__).parents[4]
 FILE = ROOT / "tests" / "benchmarks" / "predictions.py"
 _spec = importlib.util.spec_from_file_location("predictions", FILE)

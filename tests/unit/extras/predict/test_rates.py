@@ -10,7 +10,6 @@ from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.place import Place, Setup
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.extras.exchange.csv_records import Rules, read_timings
 from hpml_jobs.extras.predict.forecast import Method, Prediction, Refusal, predict
 from hpml_jobs.extras.predict.place import MeasuredPlace, Target
 from hpml_jobs.extras.predict.question import Question
@@ -22,6 +21,8 @@ from hpml_jobs.results.cells import CellResult
 from hpml_jobs.results.rows import make_rows
 from hpml_jobs.study.snapshot import read_snapshots
 from hpml_jobs.study.study import Study
+
+csv_records = pytest.importorskip("hpml_jobs.extras.exchange.csv_records")
 
 
 def place(gpus, batch=32, nodes=1):
@@ -288,7 +289,7 @@ def test_one_cell_at_one_batch_is_named_for_all_batches():
 
 
 def steps_of(text, **rules):
-    (record,) = read_timings(text.encode(), "rates.csv", Rules(**rules))
+    (record,) = csv_records.read_timings(text.encode(), "rates.csv", csv_records.Rules(**rules))
     cell = CellResult(slug=record.slug, cell=record.cell, record=record, outcome=Outcome.OK)
     (row,) = make_rows([cell])
     made = observation(row, [record.slug], is_imported=True)

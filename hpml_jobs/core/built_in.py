@@ -61,8 +61,8 @@ DATASETS: Mapping[str, Dataset] = {
     ),
     "digits": Dataset(
         title="scikit-learn's digits",  # 1,797 of them, less the 297 held out for testing
-        caption="{images} samples drawn from 1,500 real digits images per epoch{limited}, "
-        "random shifts",
+        caption="{images} randomly shifted copies of 1,500 real images of digits per "
+        "epoch{limited}",
         images=20_480,
         classes=10,
         image_size=32,

@@ -221,7 +221,7 @@ def _remedy(text: str, following: str) -> str:
     if plain != text:
         return f": its quotes are those of a text document; write {plain}"
     if value.endswith(",") and following and "=" not in following:
-        return f": a blank follows the comma; write {text}{following} as one word"
+        return f": a blank follows the comma; write -m {text}{following}, without the blank"
     if key != key.strip() or value != value.strip():
         return f": write {key.strip()}={value.strip()}, without blanks around ="
     named, mark, after_colon = text.partition(":")

@@ -4,7 +4,7 @@ import itertools
 import math
 import operator
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -226,10 +226,18 @@ def _blocks_of_device(composer: Composer, blocks: list[Ranges]) -> tuple[list[Ra
             kept.append(values)
     if not kept:
         raise UsageError(f"this grid has no block for device={device}: choose another grid=")
-    return kept, [
-        f"left out: {_text_of(values, kept[0])} (only with device={needed})"
-        for needed, values in left_out
-        if not _is_among(values, kept)
+    others = [(needed, values) for needed, values in left_out if not _is_among(values, kept)]
+    return kept, _left_out(others, kept[0])
+
+
+def _left_out(others: Sequence[tuple[Device, Ranges]], kept: Ranges) -> list[str]:
+    """Return a sentence on the blocks of other devices: what each has, or how many."""
+    if len(others) > 2:
+        needed = " or ".join(dict.fromkeys(device.value for device, _ in others))
+        return [f"left out: {len(others)} blocks of the grid (only with device={needed})"]
+    return [
+        f"left out: {_text_of(values, kept)} (only with device={needed})"
+        for needed, values in others
     ]
 
 

@@ -253,7 +253,8 @@ def _refusal(cell: Cell) -> str:
         f"strategy={strategy.value} on {cell.gpus} GPUs": strategy is Strategy.SINGLE
         or (strategy is Strategy.DDP and cell.gpus > 1),
         f"nodes={cell.nodes}": cell.nodes == 1,
-        f"loader={cell.loader.value}": cell.loader is Loader.WORKERS,
+        f"loader={cell.loader.value}, whose images stay in memory: it needs cells with "
+        "loader=workers": cell.loader is Loader.WORKERS,
         f"the treatment {cell.treatment}": not cell.treatment,
     }
     return next((setting for setting, is_possible in repeatable.items() if not is_possible), "")

@@ -233,7 +233,8 @@ def rule(choice: Choice) -> str:
     least = share_text(wish.min_efficiency)
     if is_smallest(choice):
         return f"more {units(choice.device)} have an efficiency below {least}"
-    return f"the most {units(choice.device)} with an efficiency of {least} or more"
+    how = f" (speedup / {units(choice.device)})" if choice.reference.row.gpus == 1 else ""
+    return f"the most {units(choice.device)} with an efficiency{how} of {least} or more"
 
 
 def is_smallest(choice: Choice) -> bool:

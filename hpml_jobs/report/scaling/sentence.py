@@ -45,7 +45,7 @@ def sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
         return f"{text}: nothing to explain."
     named = _named(gap)
     clauses = list(_clauses(gap, named))
-    ends = [f"Of the missing {digits(gap.missing)}, {listed(clauses)}"] if clauses else []
+    ends = [f"It is {digits(gap.missing)} below the ideal: {listed(clauses)}"] if clauses else []
     if not gap.is_split:
         known_sum = sum(part for cause, part in named.items() if cause in WORDS)
         which = f"The {'other' if clauses else 'missing'} {digits(gap.missing - known_sum)}"
@@ -69,8 +69,8 @@ def _would_be(gap: Gap, without: Without) -> str:
     how = "Measured" if without.is_measured else "Replayed"
     if len(causes) > 1:
         both = listed([_words(cause, gap) for cause in causes])
-        return f"{how} without {both}, which run side by side: {speedup}"
-    return f"{how} {WORDS[causes[0]][1]}: {speedup}"
+        return f"{how} without {both}, which run side by side: a speedup of {speedup}"
+    return f"{how} {WORDS[causes[0]][1]}: a speedup of {speedup}"
 
 
 def _words(cause: str, gap: Gap) -> str:

@@ -33,8 +33,8 @@ def test_answer_comes_first(builder):
     lines = screen(builder.collect())
     first = " ".join("\n".join(lines[:15]).split())
     assert first.startswith(
-        "Ask for 2 GPUs at batch 512 per GPU (ddp): the most GPUs with an efficiency of 70 % or "
-        "more. It takes 15.66 s per epoch"
+        "Ask for 2 GPUs at batch 512 per GPU (ddp): the most GPUs with an efficiency "
+        "(speedup / GPUs) of 70 % or more. It takes 15.66 s per epoch"
     )
     assert "4 GPUs are 1.72 times as fast as 1 GPU at batch 512 (one run, ideal: 4)" in first
     assert "9 of 9 cells measured: 1, 2 and 4 GPUs, batch 32, 128 and 512 per GPU" in first
@@ -166,8 +166,8 @@ def test_fastest_cell_to_ask_for_is_said_once(builder):
     report = builder.collect()
     ask, gap = overview(report, report.groups[0]).answer
     assert ask.startswith(
-        "Ask for 2 GPUs at batch 32 per GPU (ddp): the most GPUs with an efficiency of 70 % or "
-        "more."
+        "Ask for 2 GPUs at batch 32 per GPU (ddp): the most GPUs with an efficiency "
+        "(speedup / GPUs) of 70 % or more."
     )
     assert gap == (
         "2 GPUs are 1.90 times as fast as 1 GPU at batch 32 (one run, ideal: 2): nothing to "

@@ -158,7 +158,7 @@ def test_cpu_tables_count_processes_and_define_digits_epoch(builder):
     table = builder.table("table1-ddp")
     assert [line.label for line in table.lines] == ["1-process", "2-process"]
     assert table.blocks[0].head == "batch 32 per process"
-    data = "20,480 samples drawn from 1,500 real digits images per epoch, random shifts"
+    data = "20,480 randomly shifted copies of 1,500 real images of digits per epoch"
     assert (
         table.setting == f"digits_cnn, 26,154 parameters; {data}; CPU AMD EPYC 7543, torch 2.14.1."
     )

@@ -115,9 +115,9 @@ def test_each_cause_has_its_lost_seconds(builder):
         GapCause.UNEXPLAINED: 0.0,
     }
     assert sentences(group) == [
-        "4 GPUs are 2.60 times as fast as 1 GPU at batch 128 (one run, ideal: 4). Of the missing "
-        "1.40, exchange costs 0.90, the loader 0.40 and waiting for rank 3 on gr003 0.10. Not "
-        "replayed: iterations.npz is missing."
+        "4 GPUs are 2.60 times as fast as 1 GPU at batch 128 (one run, ideal: 4). It is 1.40 "
+        "below the ideal: exchange costs 0.90, the loader 0.40 and waiting for rank 3 on gr003 "
+        "0.10. Not replayed: iterations.npz is missing."
     ]
 
 
@@ -192,7 +192,10 @@ def test_waiting_for_cpus_that_is_not_recorded_is_unexplained(builder):
     ]
     group = group_of(builder, a_run(1, 26.0), replace(record, ranks=tuple(older)))
     assert GapCause.CPUS not in values_of(group)
-    assert "Of the missing 1.40, 1.40 is unexplained (see the table Phases)." in sentences(group)[0]
+    assert (
+        "It is 1.40 below the ideal: 1.40 is unexplained (see the table Phases)."
+        in sentences(group)[0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -212,7 +215,7 @@ def test_waiting_for_cpus_that_is_not_recorded_is_unexplained(builder):
 )
 def test_unexplained_part_is_first_only_if_it_is_the_largest(run, text, builder):
     group = group_of(builder, a_run(1, 26.0), a_run(4, 10.0, **run))
-    assert f". Of the missing 1.40, {text}" in sentences(group)[0]
+    assert f". It is 1.40 below the ideal: {text}" in sentences(group)[0]
 
 
 def test_faster_computation_is_negative(builder):
@@ -249,8 +252,8 @@ def test_protocol_lab_splits_off_the_loader_only(builder):
     group = group_of(builder, a_run(1, 26.0, **lab), a_run(4, 10.0, stall_s=2.0, **lab))
     assert values_of(group) == {GapCause.LOADER: 0.8, GapCause.UNEXPLAINED: 0.6}
     assert (
-        ". Of the missing 1.40, the loader costs 0.80. The other 0.60 is not split; protocol=full "
-        "splits it." in (sentences(group)[0])
+        ". It is 1.40 below the ideal: the loader costs 0.80. The other 0.60 is not split; "
+        "protocol=full splits it." in (sentences(group)[0])
     )
 
 
@@ -339,10 +342,8 @@ def test_slower_cell_than_one_gpu_is_explained_as_well(builder):
         builder.with_record(record)
     report = builder.collect()
     answer = " ".join(overview(report, report.groups[0]).answer)
-    start = (
-        "2 GPUs are 0.800 times as fast as 1 GPU at batch 128 (one run, ideal: 2). Of the missing"
-    )
-    assert f"{start} 1.20, " in answer
+    start = "2 GPUs are 0.800 times as fast as 1 GPU at batch 128 (one run, ideal: 2)"
+    assert f"{start}. It is 1.20 below the ideal: " in answer
 
 
 def test_picture_steps_from_ideal_to_measured(builder):
@@ -442,9 +443,9 @@ def exchanging_pair(builder, **changes):
 def test_replayed_speedup_is_in_the_sentence(builder):
     group = exchanging_pair(builder)
     assert sentences(group) == [
-        "2 GPUs are 1.33 times as fast as 1 GPU at batch 128 (one run, ideal: 2). Of the missing "
-        "0.67, exchange costs 0.66 and smaller causes 0.01. Replayed without exchange: at least "
-        "1.99."
+        "2 GPUs are 1.33 times as fast as 1 GPU at batch 128 (one run, ideal: 2). It is 0.67 "
+        "below the ideal: exchange costs 0.66 and smaller causes 0.01. Replayed without exchange: "
+        "a speedup of at least 1.99."
     ]
 
 
@@ -453,7 +454,7 @@ def test_epoch_without_exchange_is_what_was_measured(builder):
     group = exchanging_pair(builder, alone_s=10.78)
     assert sentences(group)[0].endswith(
         "exchange costs 0.48 and 0.19 is unexplained (see the table Phases). Measured without "
-        "exchange: 1.81."
+        "exchange: a speedup of 1.81."
     )
 
 
@@ -464,7 +465,9 @@ def test_waiting_for_cpus_that_ends_with_the_exchange_is_of_the_exchange(builder
     replayable(builder, simulate(2, 196, **busy, exchange=0.025), gpus=2, alone_s=9.8)
     (group,) = builder.collect().groups
     assert values_of(group)[GapCause.CPUS] == 0.0
-    assert sentences(group)[0].endswith("smaller causes 0.01. Measured without exchange: 1.99.")
+    assert sentences(group)[0].endswith(
+        "smaller causes 0.01. Measured without exchange: a speedup of 1.99."
+    )
 
 
 def test_replay_that_misses_its_epoch_says_so_and_no_more(builder):
@@ -494,7 +497,7 @@ def test_causes_side_by_side_are_said_to_be_that(builder):
     assert "waiting for rank 1 on node1 costs 0.37, the loader 0.37" in sentence
     assert sentence.endswith(
         ". Replayed without the loader and waiting for rank 1 on node1, which run side by side: "
-        "1.99."
+        "a speedup of 1.99."
     )
 
 
@@ -506,7 +509,7 @@ def test_late_ranks_are_all_named(builder):
     (group,) = builder.collect().groups
     assert sentences(group)[0].endswith(
         "waiting for ranks 1 and 2 on node1 costs 1.50 and smaller causes 0.01. Replayed without "
-        "waiting: 3.99."
+        "waiting: a speedup of 3.99."
     )
 
 

@@ -291,7 +291,7 @@ def show_first(report: Report, console: Console) -> None:
     hidden: set[int | None] = set()
     for number, part in sorted(enumerate(parts), key=lambda item: item[1].rank):
         height = _height(part, console)
-        if part.rank == TABLE_NOTES and number - 1 not in kept:  # the table before them
+        if part.rank == TABLE_NOTES and number - 1 not in kept:  # the table, or the note, before it
             continue
         if part.rank == ALWAYS or (height <= left and part.group not in hidden):
             kept.add(number)
@@ -402,8 +402,8 @@ def _table_parts(group: ReportGroup, table: Table, rank: int) -> Iterator[_Part]
     printed_above.add(EXPLAINED)
     notes = [note for note in table.notes if note not in printed_above]
     if notes:
-        few_notes = first_lines(notes, NOTES)
-        yield _Part(TABLE_NOTES, partial(bullets, few_notes), group.number)
+        for note in first_lines(notes, NOTES):
+            yield _Part(TABLE_NOTES, partial(bullets, [note]), group.number)
 
 
 def _show_lines(texts: Iterable[str], console: Console, style: str = "") -> None:

@@ -9,7 +9,7 @@ from hpml_jobs.core.validation import decode
 from hpml_jobs.extras.scripts.observer import __main__ as merging
 from hpml_jobs.study.attempt import OBSERVE_VARIABLE
 from tests import device
-from tests.unit.worker.conftest import script_cell
+from tests.unit.extras.scripts.conftest import script_cell
 
 PINNED = ", pin_memory=place.type != 'cpu'"
 ROOT = Path(__file__).parents[2]

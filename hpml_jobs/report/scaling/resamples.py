@@ -24,7 +24,14 @@ class Resamples(NamedTuple):
 
 @cache
 def resamples_of(runs: int, reference_runs: int) -> Resamples:
-    """Return the resamples of two cells with so many runs."""
+    """Return the resamples of two cells with so many runs.
+
+    Each is of runs of the row and of the reference, independently. Their order does not matter to
+    a median, so that most resamples of a few runs are the same draw.
+
+    >>> resamples_of(1, 1).numbers[:3]
+    [0, 0, 0]
+    """
     drawn = bootstrap(
         range(runs), range(reference_runs), lambda first, second: sorted(first) + sorted(second)
     )
@@ -33,7 +40,11 @@ def resamples_of(runs: int, reference_runs: int) -> Resamples:
 
 
 def drawn_medians(runs: Sequence[Mapping[Any, float]], draws: Array) -> list[dict[Any, float]]:
-    """Return for each draw the median of each time over the drawn runs that have it."""
+    """Return for each draw the median of each time over the drawn runs that have it.
+
+    >>> drawn_medians([{"epoch": 1.0}, {"epoch": 3.0}], np.array([[0, 1], [1, 1]]))
+    [{'epoch': 2.0}, {'epoch': 3.0}]
+    """
     of_draws: list[dict[Any, float]] = [{} for _ in draws]
     for name in dict.fromkeys(name for run in runs for name in run):
         values = np.array([run.get(name, np.nan) for run in runs])

@@ -13,4 +13,4 @@ def test_injected_cause_is_named_first(program):
     lines = [dict(zip(sheet["columns"], row, strict=True)) for row in sheet["rows"]]
     for loss in LOSSES:
         (line,) = (line for line in lines if loss.is_of(line["strategy"], line["treatment"]))
-        assert f", {loss.words}" in line["sentence"].partition(" takes ")[0]
+        assert f" below the ideal: {loss.words}" in line["sentence"]

@@ -17,7 +17,7 @@ ALL_TESTS = -m "not long and not gpu" -n 4 --dist loadfile --no-loadscope-reorde
 
 demo: $(VENV)/ready  ## Run a small study on this machine's CPU, print the tables, write a page.
 	$(BIN)/hpml-jobs -m gpus=$(DEMO_SIZES) batch=64 repeats=4 cluster=local device=cpu \
-	  workload=digits data.limit=5120 probe_s=1 loader=device
+	  workload=digits data.limit=5120 probe_s=1 loader_workers=0
 	$(BIN)/hpml-jobs collect digits-local
 	$(BIN)/hpml-jobs report digits-local
 	@echo "the page: $(CURDIR)/outputs/digits-local/report/report.html, its pictures are beside it"

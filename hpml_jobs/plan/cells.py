@@ -86,10 +86,9 @@ class ResolvedWorkload(NamedTuple):
 class CellDraft(NamedTuple):
     """A cell on its way to the plan; `gpu_type` is requested with it.
 
-    `block` is the name of the grid's block that it is of, empty without one.
     It begins with what the command line alone determines. GPU type, loader workers, derived nodes
     and images follow one by one, so that wrong options are refused before the cluster and the data
-    are read.
+    are read. `block` is the name of the grid's block that it is of, empty without one.
     """
 
     settings: Settings

@@ -165,11 +165,8 @@ UNKNOWN_ID = "Invalid job id"
 
 def _from_squeue(*row: str) -> JobState:
     job, state, submitted, start, elapsed, limit, node, reason, *name = row
-    started, elapsed_s, limit_s = (
-        parse_time(start),
-        parse_duration_s(elapsed),
-        parse_duration_s(limit),
-    )
+    started = parse_time(start)
+    elapsed_s, limit_s = parse_duration_s(elapsed), parse_duration_s(limit)
     in_queue = JobState(
         job=job,
         state=state,

@@ -4,12 +4,12 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple
 
 from hpml_jobs.core.disturbance import FOREIGN_LIMIT, WITHHELD_LIMIT
 from hpml_jobs.core.process_times import PROC, TICK_S, UnreadableError, busy_times, stat_fields
 from hpml_jobs.core.text import counted
+from hpml_jobs.study.files import owner
 
 WINDOW_S = 1.0
 """How long the load is measured."""
@@ -97,16 +97,9 @@ def _processes() -> Iterator[_Process]:
             yield _Process(
                 int(folder.name),
                 (folder / "comm").read_text().strip(),
-                _owner(folder),
+                owner(folder),
                 sum(map(int, ticks)) * TICK_S,
             )
-
-
-def _owner(folder: Path) -> str:
-    try:
-        return folder.owner()
-    except KeyError:  # the system has no name for the user
-        return str(folder.stat().st_uid)
 
 
 MARKED = "Times may be longer, and are then marked with !"

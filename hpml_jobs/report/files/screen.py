@@ -401,9 +401,8 @@ def _table_parts(group: ReportGroup, table: Table, rank: int) -> Iterator[_Part]
     printed_above = {text for _, text in warnings.remarks(group.source)}
     printed_above.add(EXPLAINED)
     notes = [note for note in table.notes if note not in printed_above]
-    if notes:
-        for note in first_lines(notes, NOTES):
-            yield _Part(TABLE_NOTES, partial(bullets, [note]), group.number)
+    for note in first_lines(notes, NOTES):
+        yield _Part(TABLE_NOTES, partial(bullets, [note]), group.number)
 
 
 def _show_lines(texts: Iterable[str], console: Console, style: str = "") -> None:

@@ -20,7 +20,6 @@ demo: $(VENV)/ready  ## Run a small study on this machine's CPU, print the table
 	  workload=digits data.limit=5120 probe_s=1 loader_workers=0
 	$(BIN)/hpml-jobs collect digits-local
 	$(BIN)/hpml-jobs report digits-local
-	@echo "the page: $(CURDIR)/outputs/digits-local/report/report.html, its pictures are beside it"
 	@echo "commands of hpml-jobs need its environment in your shell: source $(BIN)/activate"
 
 test: $(VENV)/ready lint  ## Run all checks and tests, those on a real SLURM included.

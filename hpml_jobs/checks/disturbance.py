@@ -17,7 +17,7 @@ from hpml_jobs.core.text import Share, counted, percent_text
 OVERHEAD_LIMIT = Share(0.05)
 OUTLIER_LIMIT = Share(0.05)
 
-MEASURE_AGAIN = "measure the cell again (resubmit --disturbed)"
+MEASURE_AGAIN = "run it again (resubmit --disturbed)"
 
 
 AFFECTED_BY: dict[Role | Step, frozenset[Affected]] = {
@@ -96,7 +96,7 @@ def _causes_text(causes: Mapping[Role | Step, Sequence[OutsideCause]]) -> str:
     also: list[str] = []
     for role, of_role in causes.items():
         is_epoch = isinstance(role, Role)
-        where = f"the {role.value} epoch" if is_epoch else f"the {role.value}"
+        where = _where(role)
         kinds = {cause.kind for cause in of_role}
         if texts and (not is_epoch or kinds <= said):
             also.append(where)
@@ -104,6 +104,13 @@ def _causes_text(causes: Mapping[Role | Step, Sequence[OutsideCause]]) -> str:
         said |= kinds
         texts.append(f"{'; '.join(cause.text for cause in of_role)}, during {where}")
     return "; ".join([*texts, *([f"also during {' and '.join(also)}"] if also else [])])
+
+
+def _where(role: Role | Step) -> str:
+    """Return an epoch or a step in a sentence."""
+    if role is Role.UNSYNCED:
+        return "the epoch without exchange"
+    return f"the {role.value} epoch" if isinstance(role, Role) else f"the {role.value}"
 
 
 def _other_jobs(record: Record, causes: Observation | None) -> Observation | None:

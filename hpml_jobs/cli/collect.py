@@ -207,26 +207,17 @@ def report(
     from hpml_jobs.report.page import HTML, MARKDOWN
 
     written = write_report("report", study, to, lambda folder: write_all(contents, folder))
-    show_answers(contents)
     if not written:
         raise typer.Exit(1)
+    html = written[0].parent / HTML
+    print(f"the page: {html}")
     pictures = [path.stem for path in written if path.suffix == ".png"]
-    files = [HTML, MARKDOWN, "all tables"]
+    files = [MARKDOWN, "all tables"]
     if pictures:
         files.append(f"pictures of {', '.join(pictures)} (PNG, SVG)")
-    print(f"written: {', '.join(files)} in {written[0].parent}")
+    print(f"beside it: {', '.join(files)}")
     if is_opened:
-        open_page(written[0].parent / HTML)
-
-
-def show_answers(report: "Report") -> None:
-    """Print the answer of every group with a number."""
-    from hpml_jobs.report.choose.words import answer
-
-    for group in report.groups:
-        if group.choice:
-            number = f"group {group.number}: " if report.several else ""
-            print(f"{number}{answer(group.choice, report.resubmitted)}")
+        open_page(html)
 
 
 def open_page(path: Path, environment: Mapping[str, str] = os.environ) -> None:

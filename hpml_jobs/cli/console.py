@@ -230,7 +230,7 @@ def show_preview(selection: "Selection", *, json: bool, all_cells: bool = False)
     if preview.blocks:
         out.print(_block_table(preview.blocks))
         print(_block_note(preview.blocks))
-    for sentence in filter(None, (preview.overlap, preview.unused)):
+    for sentence in filter(None, (preview.overlap, preview.exclusive, preview.unused)):
         print(sentence)
     if preview.refused:
         print(f"it would be refused: {preview.refused}")

@@ -165,6 +165,15 @@ TOPICS: Mapping[str, Sequence[str]] = {
 """The groups on each page; that without groups has the other keys."""
 
 
+MARKS = {
+    "!": """\
+! before a figure: a data-quality check doubts it
+  why             under What to trust, and under the table of the figure
+  what to do      docs/tables.md, section Warnings"""
+}
+"""What marks in a report mean."""
+
+
 def all_keys(folders: Folders) -> dict[str, KeyDoc]:
     """Return every key by its dotted name: the groups, then those of a study and of each group.
 

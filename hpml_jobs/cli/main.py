@@ -133,12 +133,14 @@ def _dispatch(words: list[str]) -> int:
 
 def _help(words: list[str]) -> int:
     """Print the first page, or that of a topic (`help keys`), a command, a key or a value."""
-    from hpml_jobs.cli.help import TOPICS, first_page, topic
+    from hpml_jobs.cli.help import MARKS, TOPICS, first_page, topic
 
     named = words[1] if len(words) > 1 and words[0] == "help" else ""
     folders = [conf_folder(), *_config_dirs(words)]
     if named in TOPICS:
         print(topic(named, folders), end="")
+    elif named in MARKS:
+        print(MARKS[named])
     elif named in COMMANDS:
         return _run_command([named, "--help"])
     elif named and not named.startswith("-"):
@@ -169,7 +171,10 @@ def _entry(word: str, folders: list[Path]) -> str:
         raise UsageError(f"no help on {word}: did you mean {PROGRAM} help {near}?")
     refuse_misspelt(word)
     topics = ", ".join(TOPICS)
-    raise UsageError(f"no help on {word}: name a command, a key, a value, or {topics}")
+    raise UsageError(
+        f"no help on {word}: name a command, a key, a value, or {topics}; docs/README.md lists the "
+        "pages by task"
+    )
 
 
 def _config_dirs(words: list[str]) -> list[Path]:

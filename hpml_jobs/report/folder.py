@@ -91,6 +91,7 @@ def write_tables(report: Report, folder: Path) -> list[Path]:
 
 def write_all(report: Report, folder: Path) -> list[Path]:
     """Write the page, its pictures and the tables as `write_tables` does."""
+    make(folder)  # before pictures are drawn, which takes seconds
     contents = {**tables(report), **page.files(report)}
     return write(contents, folder, (*SHEET_FILES, *_PICTURES))
 
@@ -138,10 +139,27 @@ def write(
         for path in gone:
             path.unlink(missing_ok=True)
     except OSError as fault:
-        is_read_only = fault.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
-        error = ReadOnlyError if is_read_only else HpmlError
-        raise error(f"report {path} cannot be written: {fault.strerror}") from fault
+        raise _write_error(path, fault) from fault
     return [folder / name for name in contents]
+
+
+def make(folder: Path) -> None:
+    """Make the folder of a report, where it is not there.
+
+    Raises:
+        ReadOnlyError: it may not be made.
+        HpmlError: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        raise _write_error(folder, fault) from fault
+
+
+def _write_error(path: Path, fault: OSError) -> HpmlError:
+    is_read_only = fault.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
+    error = ReadOnlyError if is_read_only else HpmlError
+    return error(f"report {path} cannot be written: {fault.strerror}")
 
 
 def _refuse_others(paths: Iterable[Path]) -> None:

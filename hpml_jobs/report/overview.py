@@ -1,6 +1,6 @@
 """The overview of a group of cells: what was measured, the answer, and what to trust."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.checks.result import names
@@ -94,8 +94,18 @@ def _cells(group: ReportGroup) -> str:
     hosts = f" {cpus} CPUs per host." if cpus else ""
     return (
         f"{measured} of {counted(len(source.cells), 'cell')} measured: {sizes} {unit}, batch "
-        f"{batches} per {captions.unit(device)}, {strategies}. {captions.runs(source.timed)}{hosts}"
+        f"{batches} per {captions.unit(device)}, {strategies}{_runs_each(source.timed)}.{hosts}"
     )
+
+
+def _runs_each(rows: Sequence[Row]) -> str:
+    """Return how many cells measured each row, where any has several."""
+    numbers = sorted({len(row.cells) for row in rows})
+    if not numbers or numbers == [1]:
+        return ""
+    least, most = numbers[0], numbers[-1]
+    runs = counted(most, "run") if least == most else f"{least} to {counted(most, 'run')}"
+    return f", {runs} each"
 
 
 def _answer(report: Report, group: ReportGroup) -> Iterator[str]:

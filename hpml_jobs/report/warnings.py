@@ -184,7 +184,7 @@ def remarks(group: ConditionGroup) -> list[tuple[Affected, str]]:
     return [
         (
             cause.result.affects[0],
-            f"{cause.result.check}: {_cells(group, cause)}: {_reason(cause)}",
+            f"note ({cause.result.check}): {_cells(group, cause)}: {_reason(cause)}",
         )
         for cause in causes(group, [Tier.TABLE])
     ]
@@ -200,7 +200,7 @@ def _cells(group: ConditionGroup, cause: Cause) -> str:
     labels = names(
         (captions.cell_words(row.place, group.device) for row in rows.values()), separator="; "
     )
-    return f"{labels} ({len(cause.slugs)} of {runs} runs)" if runs != len(cause.slugs) else labels
+    return f"{labels}, {len(cause.slugs)} of {runs} runs" if runs != len(cause.slugs) else labels
 
 
 def checks(group: ConditionGroup) -> Table:

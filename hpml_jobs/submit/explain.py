@@ -22,6 +22,7 @@ from hpml_jobs.submit.before_queue import expected_start
 from hpml_jobs.submit.job_requests import (
     JobRequest,
     check_submission,
+    exclusive_note,
     isolation_note,
     make_requests,
 )
@@ -69,8 +70,9 @@ class ConfigValue(Value, frozen=True, kw_only=True):
 class Preview(Value, frozen=True, kw_only=True):
     """The output of `hpml-jobs plan`; `refused` is the reason why the plan cannot be submitted.
 
-    `overlap` says how long the cells take one by one, or that several would share a node; `unused`
-    which variables of sbatch the jobs do not follow.
+    `overlap` says how long the cells take one by one, or that several would share a node;
+    `exclusive` what nodes without jobs of others cost; `unused` which variables of sbatch the jobs
+    do not follow.
     `blocks` are those of a grid that names them.
     `values` are empty where their origins are not known, as in a resubmission.
     """
@@ -79,6 +81,7 @@ class Preview(Value, frozen=True, kw_only=True):
     gpu_hours: float
     refused: str
     overlap: str
+    exclusive: str
     unused: str
     cells: list[CellRow]
     blocks: list[BlockRow]
@@ -97,6 +100,7 @@ def preview_of(selection: Selection) -> Preview:
         gpu_hours=sum(request.gpu_hours for request in requests),
         refused="" if is_local else _refusal(selection, requests),
         overlap=isolation_note(plan.cluster, requests),
+        exclusive=exclusive_note(plan.cluster, requests),
         unused=unused_variables(plan, requests),
         cells=cell_rows(selection, {}),
         blocks=_block_rows(selection, submitted),

@@ -256,6 +256,35 @@ def isolation_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
     )
 
 
+def exclusive_note(cluster: Cluster, requests: Iterable[JobRequest]) -> str:
+    """Return what keeps jobs of others off the nodes of cells, with its GPU-hours.
+
+    It is empty where nodes are not shared, and of cells without GPUs.
+    """
+    requests = list(requests)
+    hours = sum(request.gpu_hours for request in requests)
+    is_alone = cluster.isolate is Isolate.EXCLUSIVE or cluster.launcher is Launcher.LOCAL
+    if is_alone or not hours:
+        return ""
+    nodes = _nodes(cluster)
+    whole = sum(
+        gpu_hours(request.shape.nodes * _gpus_of_node(request.shape, nodes), request.shape.minutes)
+        * request.tasks
+        for request in requests
+    )
+    cost = f"up to {whole:.3g} GPU-hours instead of {hours:.3g}" if whole > hours else "no more"
+    return (
+        "jobs of others may run on the node of a cell; cluster.isolate=exclusive asks for whole "
+        f"nodes, and costs {cost}"
+    )
+
+
+def _gpus_of_node(shape: Shape, nodes: Iterable[Node]) -> int:
+    """Return the GPUs of the largest node that a shape may be given."""
+    sizes = [node.gpus for node in nodes if node.gpu_type in (shape.gpu_type, None)]
+    return max([shape.gpus_per_node, *sizes])
+
+
 def _nodes(cluster: Cluster) -> Sequence[Node]:
     """Return the cluster's nodes; where SLURM lists none, those of the profile by their GPUs."""
     return commands.inventory() or [

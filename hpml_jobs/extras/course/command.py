@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from hpml_jobs.cli import collect
-from hpml_jobs.cli.collect import IsOpened, PageFolder, current_report, open_page, show_answers
+from hpml_jobs.cli.collect import IsOpened, PageFolder, current_report, open_page
 from hpml_jobs.cli.options import REPORT_KEYS, Outputs, ReportWords, find_study, parse_words
 from hpml_jobs.core.errors import UsageError
 
@@ -47,7 +47,6 @@ def report(  # noqa: D103  (its help is that of the kernel's command)
 
     folder = handin.expanduser()
     written = write_handin(contents, folder, Student(student, number))
-    show_answers(contents)
     files = [path.name for path in written if path.parent == folder]
     print(f"written: {', '.join([*files, 'data/*.csv'])} in {folder}")
     if MARKDOWN not in files:

@@ -90,10 +90,9 @@ def figures(candidate: Candidate, choice: Choice) -> str:
     parts = [f"{time(candidate)} s per {per}"]
     if (rate := candidate.timing.units_per_s) is not None:
         parts.append(f"{per_second(rate)} {candidate.timing.unit.value}/s")
-    parts += [
-        f"efficiency {efficiency(candidate, choice)}",
-        f"{cost(candidate.gpu_s)} {cost_unit(candidate.device)} per {per}",
-    ]
+    parts.append(f"efficiency {efficiency(candidate, choice)}")
+    if candidate.device is Device.CUDA:  # processes on a CPU are not charged
+        parts.append(f"{cost(candidate.gpu_s)} {cost_unit(candidate.device)} per {per}")
     return ", ".join(parts)
 
 

@@ -10,6 +10,7 @@ from hpml_jobs import __version__
 from hpml_jobs.core.check_result import Level, Tier
 from hpml_jobs.core.features import features, load
 from hpml_jobs.core.record import Record
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted
 from hpml_jobs.report import warnings
 from hpml_jobs.report.choose import words
@@ -311,11 +312,10 @@ def _headline(choice: Choice, group: ReportGroup, summary: Overview) -> Headline
         is_doubtful = choice.doubts_ratio(winner)
         figures.append((captions.mark(speedup, is_doubtful=is_doubtful), f"speedup over {over}"))
     against = words.efficiency_reference(winner, choice)
-    cost_text = captions.mark(cost(winner.gpu_s), is_doubtful=winner.doubtful)
-    figures += [
-        (words.efficiency_figure(winner, choice), f"parallel efficiency{against}"),
-        (cost_text, f"{captions.cost_unit(choice.device)} {per_work}"),
-    ]
+    figures.append((words.efficiency_figure(winner, choice), f"parallel efficiency{against}"))
+    if choice.device is Device.CUDA:  # processes on a CPU are not charged
+        cost_text = captions.mark(cost(winner.gpu_s), is_doubtful=winner.doubtful)
+        figures.append((cost_text, f"{captions.cost_unit(choice.device)} {per_work}"))
     return Headline(f"{words.advice(choice, is_short=True)}.", tuple(figures))
 
 

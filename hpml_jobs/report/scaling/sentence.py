@@ -45,7 +45,7 @@ def sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
         return f"{text}: nothing to explain."
     named = _named(gap)
     clauses = list(_clauses(gap, named))
-    ends = [f"It is {digits(gap.missing)} below the ideal: {listed(clauses)}"] if clauses else []
+    ends = [f"That is {digits(gap.missing)} below the ideal: {listed(clauses)}"] if clauses else []
     if not gap.is_split:
         known_sum = sum(part for cause, part in named.items() if cause in WORDS)
         which = f"The {'other' if clauses else 'missing'} {digits(gap.missing - known_sum)}"

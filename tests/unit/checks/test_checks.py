@@ -360,7 +360,7 @@ ALONE = [
         "disturbed",
         WARN,
         change_scheduling("timed", busy_s=8.0 * (0.9 * 4 + 1.0)),
-        "other processes used 1 of 12 CPUs of gr001, during the timed epoch: measure the cell",
+        "other processes used 1 of 12 CPUs of gr001, during the timed epoch: run it again",
     ),
     CheckCase(
         "disturbed",
@@ -396,13 +396,13 @@ ALONE = [
         "disturbed",
         WARN,
         change_step(Step.MICROBENCHMARK, busy_s=8.0 * (0.9 * 4 + 1.0)),
-        "other processes used 1 of 12 CPUs of gr001, during the microbenchmark: measure the cell",
+        "other processes used 1 of 12 CPUs of gr001, during the microbenchmark: run it again",
     ),
     CheckCase(
         "disturbed",
         WARN,
         change_step(Step.PROFILED, stolen_s=8.0),
-        "the hypervisor withheld 1 of 12 CPUs of gr001, during the profiler's iterations: measure",
+        "the hypervisor withheld 1 of 12 CPUs of gr001, during the profiler's iterations: run it",
     ),
     CheckCase(
         "disturbed",
@@ -414,7 +414,7 @@ ALONE = [
         "disturbed",
         WARN,
         change_epoch("unsynced", 2, scheduling=STOPPED, slow=PAUSE),
-        "rank 2 on gr001 was stopped, for about 15 s, during the unsynced epoch",
+        "rank 2 on gr001 was stopped, for about 15 s, during the epoch without exchange",
     ),
     CheckCase(
         "slow-microbenchmark",
@@ -846,7 +846,7 @@ def test_disturbed_microbenchmark_cannot_prove_a_fault():
     disturb = change_step(Step.MICROBENCHMARK, busy_s=8.0 * (0.9 * 4 + 1.0))
     result = result_of(check_record(disturb(large_messages(clean_record()))), "bus-bandwidth")
     assert (result.level, result.tier) == (Level.WARN, Tier.LIST)
-    assert "; the microbenchmark was disturbed: measure the cell again" in result.reason
+    assert "; the microbenchmark was disturbed: run it again" in result.reason
     assert "fault of hpml_jobs" not in result.reason
 
 

@@ -94,8 +94,8 @@ def test_remark_is_once_under_its_table(builder, given_checks, affected, home):
         )
     (group,) = builder.collect().groups
     line = (
-        "made-up: 2 GPUs, batch 32 (ddp); 4 GPUs, batch 32 (ddp); 4 GPUs, batch 128 (ddp) and 1 "
-        "more: 37 % apart (the first). Measure again"
+        "note (made-up): 2 GPUs, batch 32 (ddp); 4 GPUs, batch 32 (ddp); 4 GPUs, batch 128 (ddp) "
+        "and 1 more: 37 % apart (the first). Measure again"
     )
     assert [table.label for table in group.tables if line in table.notes] == [home]
 
@@ -105,7 +105,7 @@ def test_remark_without_its_table_is_with_the_checks(builder, given_checks):
     slug = builder.slug
     given_checks[slug] = (a_result("made-up", tier=Tier.TABLE, affects=(Affected.SPLIT,)),)
     assert builder.table("checks").notes == (
-        "made-up: 2 GPUs, batch 32 (ddp): 37 % apart. Measure again",
+        "note (made-up): 2 GPUs, batch 32 (ddp): 37 % apart. Measure again",
     )
 
 
@@ -117,8 +117,8 @@ def test_remark_of_several_strategies_is_said_once(builder, given_checks):
     (group,) = builder.collect().groups
     lines = [note for table in group.tables for note in table.notes if "made-up" in note]
     assert lines == [
-        "made-up: 2 GPUs, batch 32 (allreduce); 2 GPUs, batch 32 (allreduce_flat): 37 % apart (the "
-        "first). Measure again"
+        "note (made-up): 2 GPUs, batch 32 (allreduce); 2 GPUs, batch 32 (allreduce_flat): 37 % "
+        "apart (the first). Measure again"
     ]
 
 
@@ -167,7 +167,7 @@ def test_doubtful_run_of_several_is_counted(builder, given_checks):
         builder.with_record(lab_record(lab_cell(2, 32, repeat=repeat), 20.0))
     given_checks[builder.slug] = (a_result("made-up"),)
     assert builder.table("checks").notes == (
-        "warning (made-up): Table 1 of 2 GPUs, batch 32 (ddp) (1 of 3 runs): 37 % apart. Measure "
+        "warning (made-up): Table 1 of 2 GPUs, batch 32 (ddp), 1 of 3 runs: 37 % apart. Measure "
         "again",
     )
 

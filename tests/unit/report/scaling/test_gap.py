@@ -115,7 +115,7 @@ def test_each_cause_has_its_lost_seconds(builder):
         GapCause.UNEXPLAINED: 0.0,
     }
     assert sentences(group) == [
-        "4 GPUs are 2.60 times as fast as 1 GPU at batch 128 (one run, ideal: 4). It is 1.40 "
+        "4 GPUs are 2.60 times as fast as 1 GPU at batch 128 (one run, ideal: 4). That is 1.40 "
         "below the ideal: exchange costs 0.90, the loader 0.40 and waiting for rank 3 on gr003 "
         "0.10. Not replayed: iterations.npz is missing."
     ]
@@ -193,7 +193,7 @@ def test_waiting_for_cpus_that_is_not_recorded_is_unexplained(builder):
     group = group_of(builder, a_run(1, 26.0), replace(record, ranks=tuple(older)))
     assert GapCause.CPUS not in values_of(group)
     assert (
-        "It is 1.40 below the ideal: 1.40 is unexplained (see the table Phases)."
+        "That is 1.40 below the ideal: 1.40 is unexplained (see the table Phases)."
         in sentences(group)[0]
     )
 
@@ -215,7 +215,7 @@ def test_waiting_for_cpus_that_is_not_recorded_is_unexplained(builder):
 )
 def test_unexplained_part_is_first_only_if_it_is_the_largest(run, text, builder):
     group = group_of(builder, a_run(1, 26.0), a_run(4, 10.0, **run))
-    assert f". It is 1.40 below the ideal: {text}" in sentences(group)[0]
+    assert f". That is 1.40 below the ideal: {text}" in sentences(group)[0]
 
 
 def test_faster_computation_is_negative(builder):
@@ -252,7 +252,7 @@ def test_protocol_lab_splits_off_the_loader_only(builder):
     group = group_of(builder, a_run(1, 26.0, **lab), a_run(4, 10.0, stall_s=2.0, **lab))
     assert values_of(group) == {GapCause.LOADER: 0.8, GapCause.UNEXPLAINED: 0.6}
     assert (
-        ". It is 1.40 below the ideal: the loader costs 0.80. The other 0.60 is not split; "
+        ". That is 1.40 below the ideal: the loader costs 0.80. The other 0.60 is not split; "
         "protocol=full splits it." in (sentences(group)[0])
     )
 
@@ -343,7 +343,7 @@ def test_slower_cell_than_one_gpu_is_explained_as_well(builder):
     report = builder.collect()
     answer = " ".join(overview(report, report.groups[0]).answer)
     start = "2 GPUs are 0.800 times as fast as 1 GPU at batch 128 (one run, ideal: 2)"
-    assert f"{start}. It is 1.20 below the ideal: " in answer
+    assert f"{start}. That is 1.20 below the ideal: " in answer
 
 
 def test_picture_steps_from_ideal_to_measured(builder):
@@ -443,7 +443,7 @@ def exchanging_pair(builder, **changes):
 def test_replayed_speedup_is_in_the_sentence(builder):
     group = exchanging_pair(builder)
     assert sentences(group) == [
-        "2 GPUs are 1.33 times as fast as 1 GPU at batch 128 (one run, ideal: 2). It is 0.67 "
+        "2 GPUs are 1.33 times as fast as 1 GPU at batch 128 (one run, ideal: 2). That is 0.67 "
         "below the ideal: exchange costs 0.66 and smaller causes 0.01. Replayed without exchange: "
         "a speedup of at least 1.99."
     ]

@@ -99,11 +99,12 @@ def test_study_of_another_folder_is_named_by_a_path(word, tmp_path, monkeypatch,
 def test_study_nearby_is_named_with_the_command_that_finds_it(
     here, path, tmp_path, monkeypatch, capsys
 ):
-    folders_of_studies(tmp_path)
-    monkeypatch.chdir(tmp_path / here)
+    home = tmp_path / "home"  # whose neighbours are not those of other tests
+    folders_of_studies(home)
+    monkeypatch.chdir(home / here)
     assert run(["status", "hw5", "--all"]) == 1
     words, command = capsys.readouterr().err.splitlines()
-    assert f"no study hw5 in {tmp_path / here}/outputs (studies: none)" in words
+    assert f"no study hw5 in {home / here}/outputs (studies: none)" in words
     assert command.startswith("hpml-jobs status ")
     assert run(shlex.split(command)[1:]) == 0
 

@@ -16,7 +16,6 @@ from hpml_jobs.report import warnings
 from hpml_jobs.report.choose.rules import Choice, Wish, choose
 from hpml_jobs.report.choose.table import choice_table
 from hpml_jobs.report.communication.messages import bandwidth, messages
-from hpml_jobs.report.communication.microbenchmark import points
 from hpml_jobs.report.communication.phases import phases, profiler
 from hpml_jobs.report.communication.table import communication
 from hpml_jobs.report.frame import captions, references
@@ -294,7 +293,6 @@ _SHEETS: dict[str, Callable[[ConditionGroup], Sheet | None]] = {
     "repeats-measured": measured,
     "bandwidth": bandwidth,
     "messages": messages,
-    "microbenchmark": points,
     "profiler": profiler,
 }
 """The sheets of the kernel."""

@@ -16,7 +16,6 @@ from hpml_jobs.checks import (
     cpus,
     disturbance,
     gpus,
-    profiling,
     quality,
     waiting,
 )
@@ -36,7 +35,7 @@ _OF_RECORD: Mapping[str, tuple[Check[Any], ...]] = {
     "Communication": checks_of(communication),
     "Waiting": checks_of(waiting),
     "Disturbance": checks_of(disturbance),
-    "Data quality": checks_of(cpus, gpus, quality, profiling),
+    "Data quality": checks_of(cpus, gpus, quality),
 }
 
 

@@ -8,11 +8,10 @@ import msgspec
 import torch
 
 from hpml_jobs.core.features import features, in_order, load, merged
-from hpml_jobs.core.measurements import Epoch, ProfilerSummary, Role
+from hpml_jobs.core.measurements import Epoch, Role
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.worker.epochs import train_epoch
-from hpml_jobs.worker.instruments.profiler import profile_iterations
 from hpml_jobs.worker.process_group import ParallelStrategy
 from hpml_jobs.worker.training import Training
 
@@ -28,6 +27,7 @@ class Probing(NamedTuple):
     training: Training
     rank: Rank
     folder: AttemptFolder
+    keeps_trace: bool
     steps: "OptionalSteps"
 
 
@@ -47,10 +47,8 @@ def probe(
     probes = merged(feature.probes for feature in features().values())
     for name in in_order((), probes):
         measure = load(probes[name].entry)
-        rank, measured = measure(Probing(training, rank, folder, steps))
+        rank, measured = measure(Probing(training, rank, folder, keep_trace, steps))
         parts |= measured
-    trace = steps.attempt("trace", lambda: cross_check(training, folder, keep=keep_trace))
-    rank = msgspec.structs.replace(rank, profiler=trace)
     return rank, parts, steps.missing
 
 
@@ -65,21 +63,6 @@ def unsynced_epoch(training: Training, steps: "OptionalSteps") -> tuple[Epoch, .
             what, lambda: train_epoch(alone, number, Role.UNSYNCED), keeps_cache=True
         )
     return (result.epoch,) if result else ()
-
-
-def cross_check(training: Training, folder: AttemptFolder, *, keep: bool) -> ProfilerSummary:
-    """Return the profiler's measurement of some more iterations.
-
-    With `keep` the trace file stays in the attempt's folder. CUPTI is not allowed everywhere.
-
-    Raises:
-        ProfilerError: the profiler gave no result.
-    """
-    path = folder.trace_of(training.strategy.placement.rank) if keep else None
-    if training.cell.epochs > training.cell.protocol.epochs:  # the plain epochs ran a bare wrapper
-        training.rewrap(instrumented=True)
-    training.warm()  # the cache of memory is empty
-    return profile_iterations(training, training.cell.epochs, path)
 
 
 class OptionalSteps:

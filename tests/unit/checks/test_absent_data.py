@@ -4,15 +4,12 @@ import pytest
 from msgspec.structs import replace
 
 from hpml_jobs.checks.study import check_record
-from hpml_jobs.core.check_result import Level
 from hpml_jobs.core.measurements import Card
 from tests.unit.check_cases import (
     OF_EXTRAS,
     change_facts,
     change_rank,
-    change_trace,
     clean_record,
-    result_of,
 )
 
 
@@ -47,14 +44,7 @@ def change_record(**fields):
 
 
 ABSENT = {
-    "no trace": (
-        change_every_rank(profiler=None),
-        {"profiler", "profiler-messages", "profiler-phases", "buffer-copies"},
-    ),
-    "no communication": (
-        change_every_rank(communication=None),
-        {"exposed", "buffer-copies"},
-    ),
+    "no communication": (change_every_rank(communication=None), {"exposed"}),
     "parameters not claimed": (change_workload(parameters=None), {"parameters"}),
     "no model": (
         change_record(model=None),
@@ -87,8 +77,3 @@ def test_check_without_its_data_gives_no_result(case):
     complete = {result.check for result in check_record(clean_record())}
     incomplete = {result.check for result in check_record(change(clean_record()))}
     assert complete - incomplete - OF_EXTRAS == absent
-
-
-def test_profiler_without_bytes_compares_collectives_only():
-    results = check_record(change_trace(message_bytes=None)(clean_record()))
-    assert result_of(results, "profiler-messages").level is Level.PASS

@@ -322,20 +322,6 @@ def test_replicas_table_has_accuracy_deviation_over_seeds(builder):
     assert four["parameters"] is None
 
 
-def test_profiler_difference_is_in_percent(builder):
-    builder.with_record(lab_record(lab_cell(2, 128), 20.0))
-    odd = lab_record(lab_cell(4, 128), 20.0)
-    trace = msgspec.structs.replace(odd.ranks[0].profiler, instruments_comm_s=0.23)
-    builder.with_record(with_ranks(odd, profiler=trace))
-    two, _, four, _ = builder.table("phases").lines
-    assert two.texts[-5:] == ("85.0", "10.0", "2.5", "7.5", "1.0")
-    assert four.texts[-1] == "15.0"
-    row = csv_row(builder, "profiler", gpus=2)
-    assert (row["iterations"], row["window_s"], row["compute_s"]) == (10, 2.0, 1.7)
-    assert (row["comm_s"], row["overlap_s"], row["idle_s"]) == (0.2, 0.05, pytest.approx(0.15))
-    assert row["instruments_comm_s"] == pytest.approx(0.202)
-
-
 @pytest.mark.whole
 def test_protocol_lab_omits_empty_tables(builder):
     builder.with_record(lab_record(lab_cell(1, 128, protocol=Protocol.LAB), 30.0))

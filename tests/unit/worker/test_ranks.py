@@ -1,7 +1,6 @@
 """Ranks as processes: single, under torchrun, with user code, and failing."""
 
 import gc
-import gzip
 import json
 import os
 import re
@@ -142,7 +141,7 @@ def test_no_set_epoch_and_no_buffer_sync_show_in_record(run_cell):
 
 def test_full_protocol_single_process_has_no_communication(run_cell):
     cell = cpu_cell(protocol=Protocol.FULL, epochs=4)
-    finished = run_cell(cell, {"trace": True})
+    finished = run_cell(cell)
     assert (finished.code, finished.stderr) == (0, "")
     record = finished.record
     (rank,) = record.ranks
@@ -151,16 +150,9 @@ def test_full_protocol_single_process_has_no_communication(run_cell):
     assert rank.phases is not None
     assert rank.phases.exposed_s == 0
     assert record.compute_s == pytest.approx(rank.epochs[2].epoch_s - rank.phases.stall_s, rel=0.01)
-    assert (rank.communication, record.exchange, record.microbenchmark, record.comm_cost_s) == (
-        None,
-    ) * 4
-    assert rank.profiler is not None
-    assert (rank.profiler.iterations, rank.profiler.messages, rank.profiler.comm_s) == (8, 0, 0)
-    assert 0 < rank.profiler.compute_s < rank.profiler.window_s
+    assert (rank.communication, record.exchange, record.comm_cost_s) == (None,) * 3
     assert record.model is not None
     assert record.model.flop_per_sample == DIGITS_FLOP
-    with gzip.open(finished.attempt.trace_of(0)) as file:
-        assert json.load(file)["traceEvents"]
     with np.load(finished.attempt.iterations) as arrays:
         assert arrays["parts_s"].shape == (1, 8, len(IterationPhases._fields))
         assert "collective_s" not in arrays
@@ -192,9 +184,6 @@ def test_full_protocol_two_processes_measures_communication(run_cell, strategy):
         expected = expected_bytes(4, record.model.gradient_bytes, 1 + by_root)
         assert communication.bytes_of("gradients") == expected
         assert rank.phases.exposed_s <= 1.01 * communication.total_s
-        assert rank.profiler.messages == rank.profiler.instruments_messages > 0
-        assert rank.profiler.scheduling.window_s >= rank.profiler.window_s
-        assert rank.profiler.message_bytes in (None, rank.profiler.instruments_bytes)
     assert len({rank.parameters_hash for rank in record.ranks}) == 1
     assert len({rank.buffers_hash for rank in record.ranks}) == 2
     first, second = record.ranks

@@ -1,32 +1,23 @@
-"""Is a measured cell's communication right? Checks of bytes, exposed time and bandwidth."""
+"""Is a measured cell's communication right? Checks of bytes and of exposed time."""
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
 
-from hpml_jobs.checks.disturbance import DISTURBED, MEASURE_AGAIN
 from hpml_jobs.checks.result import Observation, check
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.check_result import Affected, Level, Tier
-from hpml_jobs.core.disturbance import outside_causes
-from hpml_jobs.core.formulas import bus_gb_per_s, expected_bytes, interpolated_s
+from hpml_jobs.core.formulas import expected_bytes
 from hpml_jobs.core.measurements import (
     CollectiveKind,
     Communication,
     Epoch,
-    Message,
-    ProfilerSummary,
     Purpose,
     Role,
-    Step,
 )
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Model, Record
-from hpml_jobs.core.strategies import BUS_BANDWIDTHS, Device, Strategy
+from hpml_jobs.core.strategies import Strategy
 
 EXPOSED_LIMIT = 1.01
-BUSBW_LIMIT = 1.1
-LARGE_MIB = 1
-"""On a GPU the time of smaller messages is mostly latency."""
 
 ELEMENT_BYTES = {
     "float64": 8,
@@ -128,154 +119,4 @@ def exposed_exceeds_total(record: Record) -> Observation | None:
         holds,
         f"{exposed_s:.4g} s of communication are exposed on rank {number}, of {total_s:.4g} s in "
         f"total (limit {EXPOSED_LIMIT:g} x on every rank)",
-    )
-
-
-@check("profiler-messages", Level.FAIL, Tier.LIST, Affected.BANDWIDTH)
-def profiler_counts_differ(record: Record) -> Observation | None:
-    """The profiler counted other collectives or bytes than our instruments: messages were missed or
-    counted twice. On a GPU it counts NCCL's kernels, of which there may be more or fewer than
-    calls: there it is a warning. Not checked under dp, whose copies are not collectives to the
-    profiler, and with one process, for which NCCL launches no kernel.
-
-    Limit: exactly the same number of collectives and bytes, of each kind on a GPU
-    Fix: do not use Table 3 of this cell; {REPORT_BUG}
-    """
-    traces = [rank.profiler for rank in record.ranks if rank.profiler]
-    on_gpu = record.cell.device is Device.CUDA
-    if not traces or not record.cell.strategy.under_torchrun:
-        return None
-    if on_gpu and record.cell.processes == 1:
-        return None
-    for trace in traces:
-        for what, ours, theirs in _counts(trace):
-            if ours != theirs:
-                return Observation(
-                    False,
-                    f"the instruments counted {ours:,} {what}, the profiler {theirs:,}",
-                    level=Level.WARN if on_gpu else None,
-                )
-    return Observation(True, f"{traces[0].messages:,} collectives, as the profiler counted them")
-
-
-def _counts(trace: ProfilerSummary) -> Iterator[tuple[str, int, int]]:
-    """Yield what was counted, by the instruments and by the profiler."""
-    if trace.collectives is None:
-        yield "collectives", trace.instruments_messages, trace.messages
-        if trace.message_bytes is not None:
-            yield "bytes", trace.instruments_bytes, trace.message_bytes
-        return
-    for of_kind in trace.collectives:
-        words = of_kind.kind.words
-        yield f"{words}s", of_kind.instruments_messages, of_kind.messages
-        if of_kind.message_bytes is not None:
-            yield f"bytes of {words}s", of_kind.instruments_bytes, of_kind.message_bytes
-
-
-class Speeds(NamedTuple):
-    """Bus bandwidths of some messages in GB/s: in training, and of the microbenchmark."""
-
-    reached: float
-    peak: float
-
-    @property
-    def is_possible(self) -> bool:
-        """Whether training was not faster than idle devices, within the limit."""
-        return self.reached <= BUSBW_LIMIT * self.peak
-
-
-@check("bus-bandwidth", Level.FAIL, Tier.NUMBER, Affected.BANDWIDTH, explained_by={DISTURBED})
-def faster_than_microbenchmark(record: Record) -> Observation | None:
-    """Gradients travelled faster than the fastest trials of the microbenchmark on idle devices: the
-    time of communication missed part of the work. On a GPU only messages of {LARGE_MIB} MiB or more
-    fail, and sizes whose launch from Python is in every trial are not judged. If the microbenchmark
-    was disturbed, it is a warning.
-
-    Limit: {BUSBW_LIMIT:g} x the microbenchmark at the sizes of the messages (at its best size where
-    messages overlap each other)
-    Fix: do not use Table 3 of this cell; {REPORT_BUG}
-    """
-    # On a GPU warn where that holds only with the small messages, whose time is mostly latency.
-    cell, benchmark = record.cell, record.microbenchmark
-    of_ranks = [rank.communication for rank in record.ranks if rank.communication]
-    by_all_ranks = cell.strategy.traffic.bandwidth in BUS_BANDWIDTHS
-    if benchmark is None or not of_ranks or not by_all_ranks or cell.gpus < 2:
-        return None
-    communication = min(of_ranks, key=lambda of_rank: of_rank.gradients_s)
-    kind = communication.gradient_kind
-    if kind is None or not communication.gradients_s:
-        return None
-    points = [point for point in benchmark.points_of(kind) if not point.contains_launch]
-    best_s = {point.bytes: point.min_s for point in points if point.bytes and point.min_s}
-    sent = communication.sent(Purpose.GRADIENTS)
-    if not best_s or not communication.bytes_of(Purpose.GRADIENTS):
-        return None
-    overlap = communication.gradients_overlap
-    speeds = _speeds(sent, communication.gradients_s, best_s, cell.gpus, overlap=overlap)
-    level = Level.FAIL
-    if cell.device is Device.CUDA and not speeds.is_possible:
-        large = [message for message in sent if message.bytes >= LARGE_MIB * 2**20]
-        time_s = communication.gradients_s if overlap else sum(m.busy_s for m in large)
-        if not large or _speeds(large, time_s, best_s, cell.gpus, overlap=overlap).is_possible:
-            level = Level.WARN
-    where = "any size" if overlap else "these sizes"
-    text = (
-        f"bus bandwidth is {speeds.reached:.3g} GB/s, the microbenchmark reached "
-        f"{speeds.peak:.3g} at {where} (limit {BUSBW_LIMIT:g} x)"
-    )
-    if not speeds.is_possible and outside_causes(record, Step.MICROBENCHMARK):
-        return Observation(
-            False, f"{text}; the microbenchmark was disturbed", MEASURE_AGAIN, Level.WARN
-        )
-    return Observation(speeds.is_possible, text, level=level)
-
-
-def _speeds(
-    sent: Sequence[Message],
-    time_s: float,
-    best_s: dict[int, float],
-    processes: int,
-    *,
-    overlap: bool,
-) -> Speeds:
-    """Return the bus bandwidth of messages of one kind that took `time_s`, and the best possible.
-
-    `best_s` are the least seconds of the microbenchmark by bytes. Where messages overlap, the best
-    of any size is possible.
-    """
-    total, kind = sum(m.bytes * m.count for m in sent), sent[0].kind
-    if overlap:
-        peak = max(bus_gb_per_s(size, seconds, processes, kind) for size, seconds in best_s.items())
-    else:
-        alone_s = sum(m.count * _least_s(best_s, m.bytes) for m in sent)
-        peak = bus_gb_per_s(total, alone_s, processes, kind)
-    return Speeds(bus_gb_per_s(total, time_s, processes, kind), peak)
-
-
-def _least_s(times_s: dict[int, float], size: int) -> float:
-    """Return the time of a message; outside the sizes measured, at the nearest one's bandwidth."""
-    inside = interpolated_s(times_s, size)
-    if inside is not None:
-        return inside
-    nearest = min(times_s, key=lambda measured: abs(measured - size))
-    return times_s[nearest] * size / nearest
-
-
-@check("slow-microbenchmark", Level.WARN, Tier.TABLE, Affected.BANDWIDTH, explained_by={DISTURBED})
-def slower_than_training(record: Record) -> Observation | None:
-    """The microbenchmark took longer for the gradients' messages than training did, on idle
-    devices: it was disturbed, so shares of it are wrong. Not judged where messages
-    overlap each other.
-
-    Limit: {BUSBW_LIMIT:g} x the time of the same messages in training
-    Fix: measure the cell again (rerun=true)
-    """
-    communication, net_s = record.communication, record.gradients_net_s
-    alone_s = record.same_sizes_s
-    if communication is None or alone_s is None or not net_s or communication.gradients_overlap:
-        return None
-    return Observation(
-        alone_s <= BUSBW_LIMIT * net_s,
-        f"the microbenchmark needs {alone_s / net_s:.3g} x the time of the same messages in "
-        f"training (limit {BUSBW_LIMIT:g} x)",
     )

@@ -170,13 +170,6 @@ def explains(record: Record, share: float, role: Role = Role.TIMED) -> bool:
     return any(cause.share >= share for cause in outside_causes(record, role))
 
 
-def quiet_microbenchmarks(records: Iterable[Record]) -> list[Record]:
-    """Return the records with a microbenchmark that nothing disturbed; all of them if each was."""
-    measured = [record for record in records if record.microbenchmark]
-    quiet = [record for record in measured if not outside_causes(record, Step.MICROBENCHMARK)]
-    return quiet or measured
-
-
 def withheld_share(record: Record) -> float:
     """Return the share of the timed epoch that all outside causes withheld from the cell.
 

@@ -50,7 +50,7 @@ class Command(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part of a report: the entry of the function that makes it, and the part before it."""
+    """A part in an order: the entry of the function that makes it, and the part before it."""
 
     entry: str
     after: str
@@ -102,30 +102,37 @@ class Feature(NamedTuple):
 
     `commands` may replace one of the kernel, to add an option. `replaced` are commands of earlier
     versions and words of other tools, with what to type instead. `cell_parts`, `runners` and
-    `observers` are by their key. `api` has the names that Python programs import from `hpml_jobs`,
-    with their entries. `checks`, by the title of their group, compare a run with those of its own
-    table.
+    `observers` are by their key. `probes` are steps after training on which a trained cell does not
+    depend: each gets a `worker.probes.Probing`, and returns the rank's part of the record with its
+    result, and parts of the record by field. `api` has the names that Python programs import from
+    `hpml_jobs`, with their entries. By the title of their group `checks` compare a run with those
+    of its own table, and `record_checks` are of a record alone, by name.
 
     Of a report: `result` is made once of every group, from its context. `tables` are made of the
-    context with the result, `sheets` of the group, `tables_of_all` of all groups. `pictures` are
-    drawn of the report, `text_files` are texts of the report or None, by the name of their file. Of
-    each group of a report, `answer` are the items below the answer of a page, `lines` those below
-    its pictures, and `sections`, by the name of a link to them, are the title and the items of one
-    of its own. `report_files` are the names of more files in a report's folder.
+    context with the result, in place of one of the kernel that has the same label, `sheets` of the
+    group, `tables_of_all` of all groups. `pictures` are drawn of the report, and
+    `training_pictures` of what training learns, which are below all of them. `text_files` are texts
+    of the report or None, by the name of their file. Of each group of a report, `answer` are the
+    items below the answer of a page, `lines` those below its pictures, and `sections`, by the name
+    of a link to them, are the title and the items of one of its own. `report_files` are the names
+    of more files in a report's folder.
     """
 
     commands: Mapping[str, Command] = {}
     cell_parts: Mapping[str, CellPart] = {}
     runners: Mapping[str, Runner] = {}
     observers: Mapping[str, Observer] = {}
+    probes: Mapping[str, Part] = {}
     replaced: Mapping[str, str] = {}
     api: Mapping[str, str] = {}
     checks: Mapping[str, Sequence[str]] = {}
+    record_checks: Mapping[str, Mapping[str, Part]] = {}
     result: str = ""
     tables: Mapping[str, Part] = {}
     sheets: Mapping[str, Part] = {}
     tables_of_all: Mapping[str, Part] = {}
     pictures: Mapping[str, Part] = {}
+    training_pictures: Mapping[str, Part] = {}
     text_files: Mapping[str, Part] = {}
     answer: str = ""
     lines: str = ""

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from hpml_jobs.core.features import features, merged, with_added
 from hpml_jobs.report.choose.picture import pareto
 from hpml_jobs.report.communication.phases import phases_picture
-from hpml_jobs.report.communication.sweep import bandwidth
 from hpml_jobs.report.frame import style
 from hpml_jobs.report.frame.picture import Picture, files_of
 from hpml_jobs.report.report import Report
@@ -47,15 +46,16 @@ KERNEL: dict[str, Callable[[Report], Picture | None]] = {
     "gap": _gap,
     "pareto": _pareto,
     "phases": _of_groups(phases_picture),
-    "bandwidth": _of_groups(bandwidth),
 }
 """The pictures of the kernel, in the order of reading."""
 
-PLOTS = with_added(KERNEL, merged(feature.pictures for feature in features().values()))
-"""The pictures by name, in the order of reading; a picture without data is None."""
-
-TRAINING = tuple(PLOTS)[tuple(PLOTS).index("bandwidth") + 1 :]
+TRAINING: dict[str, Callable[[Report], Picture | None]] = with_added(
+    {}, merged(feature.training_pictures for feature in features().values())
+)
 """The pictures of training, all of features: on a page they are below those of scaling."""
+
+PLOTS = with_added(KERNEL, merged(feature.pictures for feature in features().values())) | TRAINING
+"""The pictures by name, in the order of reading; a picture without data is None."""
 
 
 def pictures(report: Report) -> dict[str, Picture]:

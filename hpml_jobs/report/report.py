@@ -16,8 +16,7 @@ from hpml_jobs.report import warnings
 from hpml_jobs.report.choose.rules import Choice, Wish, choose
 from hpml_jobs.report.choose.table import choice_table
 from hpml_jobs.report.communication.messages import bandwidth, messages
-from hpml_jobs.report.communication.microbenchmark import points
-from hpml_jobs.report.communication.phases import phases, profiler
+from hpml_jobs.report.communication.phases import phases
 from hpml_jobs.report.communication.table import communication
 from hpml_jobs.report.frame import captions, references
 from hpml_jobs.report.frame.builder import GroupContext
@@ -220,7 +219,7 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     args = f" ({cell.workload.args_text})" if cell.workload.args else ""
     commands = options.commands if options.gets_cells else ()
     choice = choose(group, Wish(), cluster)
-    tables = {label: make(group) for label, make in FULL.items()}
+    tables = {label: make(group) for label, make in FULL.items() if label not in OF_FEATURES}
     tables[CHOICE] = choice_table(group, choice) if choice else None
     of_places = gaps(group)
     tables[GAP] = gap_table(group, of_places)
@@ -287,15 +286,16 @@ FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
 
 CHOICE, GAP = "choice", "gap"
 
-LABELS = in_order((CHOICE, GAP, *FULL), merged(feature.tables for feature in features().values()))
+OF_FEATURES = merged(feature.tables for feature in features().values())
+"""The tables of features by label, which may be in place of one of the kernel."""
+
+LABELS = in_order((CHOICE, GAP, *FULL), OF_FEATURES)
 """The labels of all full tables, in the order of reading."""
 
 _SHEETS: dict[str, Callable[[ConditionGroup], Sheet | None]] = {
     "repeats-measured": measured,
     "bandwidth": bandwidth,
     "messages": messages,
-    "microbenchmark": points,
-    "profiler": profiler,
 }
 """The sheets of the kernel."""
 

@@ -86,15 +86,15 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
     if placement.rank == 0:  # the model is the same on all ranks
         flop = count_flop(cell.workload, training.loss, training.sample_batch)
     model = describe_model(training, flop.per_sample)
-    shared = SharedResult(model, cell_facts, None, parts)
+    shared = SharedResult(model, cell_facts, parts)
     reasons = list(flop.missing)
     if cell.protocol is Protocol.FULL:
         # If the job ends in the steps that follow, the measured epochs are not lost.
         result = RankResult.of(rank, results, [*reasons, *unread(training)])
         write_record(strategy, folder, file, result, shared)
         progress.begin(Stage.PROBING)
-        rank, microbenchmark, not_measured = probe(training, rank, folder, keep_trace=file.trace)
-        shared = shared._replace(microbenchmark=microbenchmark)
+        rank, probed, not_measured = probe(training, rank, folder, keep_trace=file.trace)
+        shared = shared._replace(parts=parts | probed)
         reasons += not_measured
     result = RankResult.of(rank, results, [*reasons, *unread(training)])
     write_record(strategy, folder, file, result, shared)

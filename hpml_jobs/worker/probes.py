@@ -2,107 +2,67 @@
 
 import gc
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import torch
 
-from hpml_jobs.core.measurements import Epoch, Microbenchmark, ProfilerSummary, Role
+from hpml_jobs.core.features import features, in_order, load, merged
+from hpml_jobs.core.measurements import Epoch, Role
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.worker.epochs import train_epoch
-from hpml_jobs.worker.instruments.microbenchmark import (
-    SIZES,
-    collective_times,
-    sizes_sent,
-    with_nccl_choices,
-)
-from hpml_jobs.worker.instruments.profiler import profile_iterations
 from hpml_jobs.worker.process_group import ParallelStrategy
 from hpml_jobs.worker.training import Training
 
 Result = TypeVar("Result")
 
 
+class Probing(NamedTuple):
+    """What the step of a feature gets: the trained cell, and the part of this rank so far.
+
+    It runs in `steps` what may fail.
+    """
+
+    training: Training
+    rank: Rank
+    folder: AttemptFolder
+    keeps_trace: bool
+    steps: "OptionalSteps"
+
+
 def probe(
     training: Training, rank: Rank, folder: AttemptFolder, *, keep_trace: bool
-) -> tuple[Rank, Microbenchmark | None, list[str]]:
+) -> tuple[Rank, dict[str, Any], list[str]]:
     """Run the steps after training, each of which may fail.
 
-    Return the rank's part of the record with their results, the microbenchmark, and the reasons of
-    what is missing.
+    Return the rank's part of the record with their results, parts of the record by field, and the
+    reasons of what is missing.
     """
-    strategy = training.strategy
-    optional = OptionalSteps(strategy)
-    microbenchmark: Microbenchmark | None = None
-    reasons: list[str] = []
-    if strategy.backend is not None and strategy.placement.world_size > 1:
-        epochs = (*rank.epochs, *unsynced_epoch(training, optional))
+    steps = OptionalSteps(training.strategy)
+    if training.strategy.placement.world_size > 1:
+        epochs = (*rank.epochs, *unsynced_epoch(training, steps))
         rank = msgspec.structs.replace(rank, epochs=epochs)
-        if optional.attempt("microbenchmark", lambda: allocate_messages(training)):
-            before = training.scheduling.read()
-            microbenchmark, reasons = optional.attempt(
-                "microbenchmark", lambda: run_microbenchmark(training, rank, folder)
-            ) or (None, [])
-            accounts = training.scheduling.since(before) if microbenchmark else None
-            rank = msgspec.structs.replace(rank, microbenchmark_scheduling=accounts)
-    trace = optional.attempt("trace", lambda: cross_check(training, folder, keep=keep_trace))
-    rank = msgspec.structs.replace(rank, profiler=trace)
-    return rank, microbenchmark, [*reasons, *optional.missing]
+    parts: dict[str, Any] = {}
+    probes = merged(feature.probes for feature in features().values())
+    for name in in_order((), probes):
+        measure = load(probes[name].entry)
+        rank, measured = measure(Probing(training, rank, folder, keep_trace, steps))
+        parts |= measured
+    return rank, parts, steps.missing
 
 
-def run_microbenchmark(
-    training: Training, rank: Rank, folder: AttemptFolder
-) -> tuple[Microbenchmark | None, list[str]]:
-    """Time the cell's collectives at the sizes that it sends, then at a range of sizes.
-
-    Return also what is missing in the result.
-    """
-    strategy = training.strategy
-    devices, sent = strategy.devices, sizes_sent(rank.communication)
-    benchmark = collective_times(devices, sent, training.cell.probe_s, clock_of=strategy.clock)
-    if benchmark is None or strategy.backend != "nccl":
-        return benchmark, []
-    benchmark, reason = with_nccl_choices(benchmark, devices, folder.nccl_log)
-    return benchmark, [reason] if reason else []
-
-
-def allocate_messages(training: Training) -> bool:
-    """Allocate the largest message, received and sent, and release it; raise if it does not fit.
-
-    It is not tried on the CPU, where memory is taken when it is written.
-    """
-    for gpu in training.strategy.gpus:
-        torch.empty((2, max(SIZES)), dtype=torch.uint8, device=gpu)
-    return True
-
-
-def unsynced_epoch(training: Training, optional: "OptionalSteps") -> tuple[Epoch, ...]:
+def unsynced_epoch(training: Training, steps: "OptionalSteps") -> tuple[Epoch, ...]:
     """Train an epoch without gradient exchange; return nothing if a rank has no room for it."""
     what, number = "epoch without gradient exchange", training.cell.epochs
-    alone = optional.attempt(what, training.without_exchange)
+    alone = steps.attempt(what, training.without_exchange)
     if alone is None:
         return ()
     with training.strategy.long_timeout():  # no collective in the epoch keeps the ranks together
-        result = optional.attempt(
+        result = steps.attempt(
             what, lambda: train_epoch(alone, number, Role.UNSYNCED), keeps_cache=True
         )
     return (result.epoch,) if result else ()
-
-
-def cross_check(training: Training, folder: AttemptFolder, *, keep: bool) -> ProfilerSummary:
-    """Return the profiler's measurement of some more iterations.
-
-    With `keep` the trace file stays in the attempt's folder. CUPTI is not allowed everywhere.
-
-    Raises:
-        ProfilerError: the profiler gave no result.
-    """
-    path = folder.trace_of(training.strategy.placement.rank) if keep else None
-    if training.cell.epochs > training.cell.protocol.epochs:  # the plain epochs ran a bare wrapper
-        training.rewrap(instrumented=True)
-    training.warm()  # the cache of memory is empty
-    return profile_iterations(training, training.cell.epochs, path)
 
 
 class OptionalSteps:

@@ -9,12 +9,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from hpml_jobs.core.cell import CellFile, Outcome, Unread
+from hpml_jobs.core.cell import CellFile, Outcome
 from hpml_jobs.core.collective_times import KINDS, PURPOSES, Begins, begins_of, paired, service_s
 from hpml_jobs.core.measurements import (
     CollectiveKind,
     Exchange,
-    Microbenchmark,
     Purpose,
     Role,
     Stage,
@@ -141,12 +140,11 @@ def _indices(names: Sequence[str], values: Iterable[str]) -> NDArray[np.int8]:
 
 
 class SharedResult(NamedTuple):
-    """The parts of a record that exist once per cell."""
+    """The parts of a record that exist once per cell; `parts` are those of features, by field."""
 
     model: Model
     facts: Facts
-    microbenchmark: Microbenchmark | None
-    parts: Mapping[str, Unread] = {}
+    parts: Mapping[str, Any] = {}
 
 
 def write_record(
@@ -197,7 +195,6 @@ def write_gathered(
         facts=msgspec.structs.replace(shared.facts, missing=missing),
         ranks=ranks,
         exchange=exchange,
-        microbenchmark=shared.microbenchmark,
     )
     record = msgspec.structs.replace(record, **shared.parts)
     text = encode(record)

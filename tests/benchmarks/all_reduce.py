@@ -3,7 +3,7 @@
     python tests/benchmarks/all_reduce.py [--ranks 2] [--rounds 5]
 
 The plain timing is a number of all-reduces between two barriers: wall time divided by their number,
-slowest rank. Ours is hpml_jobs.worker.instruments.microbenchmark. Both take turns in one process
+slowest rank. Ours is hpml_jobs.extras.microbenchmark.collectives. Both take turns in one process
 group; the table shows the median of each, and of their ratio in the same round.
 """
 
@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from hpml_jobs.core.measurements import CollectiveKind
-from hpml_jobs.worker.instruments.microbenchmark import collective_times
+from hpml_jobs.extras.microbenchmark.collectives import collective_times
 
 SIZES = (2**16, 2**20, 2**22, 9_461_800, 2**24, 26_494_976, 44_695_848, 2**26)
 REPETITIONS = 20

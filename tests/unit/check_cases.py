@@ -1,13 +1,14 @@
 """Clean records, which every check passes, and changes of them that make one fire."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from hpml_jobs.checks.study import check_study
+from hpml_jobs.checks.study import check_record, check_study
 from hpml_jobs.core.cell import Cell, Outcome, Protocol
-from hpml_jobs.core.check_result import CheckResult
+from hpml_jobs.core.check_result import CheckResult, Level
+from hpml_jobs.core.features import features
 from hpml_jobs.core.formulas import gradient_bytes
 from hpml_jobs.core.measurements import (
     Card,
@@ -46,6 +47,37 @@ FACTS = Facts(
 )
 DDP4 = a_cell(batch=32)
 SINGLE = a_cell(batch=32, gpus=1, strategy=Strategy.SINGLE)
+
+
+OF_EXTRAS = {
+    name
+    for feature in features().values()
+    for by_name in feature.record_checks.values()
+    for name in by_name
+}
+"""The checks of a record that extras add: their tests have the cases."""
+
+
+class CheckCase(NamedTuple):
+    """A change of a clean record that makes a check fire, and words of its reason."""
+
+    check: str
+    level: Level
+    change: Change
+    words: str
+    cell: Cell = DDP4
+
+
+def case_id(case: CheckCase) -> str:
+    return f"{case.check}-{case.words[:20]}"
+
+
+def assert_fires(case: CheckCase) -> None:
+    """A check of one record fires on its case."""
+    result = result_of(check_record(case.change(clean_record(case.cell))), case.check)
+    assert result.level is case.level
+    assert case.words in result.reason
+    assert "\n" not in result.reason
 
 
 def device_snapshot(number: int, **changes: Any) -> Card:

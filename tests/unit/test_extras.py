@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs import __version__
-from hpml_jobs.core.features import Feature, features, load, merged
+from hpml_jobs.checks.result import Check
+from hpml_jobs.core.features import Feature, features, load
 from tests.unit.golden.studies import BUILT, build
 
 ROOT = Path(__file__).parents[2]
@@ -76,8 +77,8 @@ def outputs(tmp_path_factory):
 
 def checks_of(extras):
     """The names of the checks of some extras."""
-    by_title = merged(features()[name].checks for name in extras)
-    return [load(entry).name for entry in chain.from_iterable(by_title.values())]
+    added = [load(entry) for name in extras for entry in entries_of(features()[name])]
+    return [part.name for part in added if isinstance(part, Check)]
 
 
 @pytest.mark.parametrize("extras", [*ALONE, TOGETHER])
@@ -134,11 +135,14 @@ def entries_of(feature: Feature) -> list[str]:
     """The entries of all parts of a feature."""
     parts = [
         *feature.commands.values(),
+        *feature.probes.values(),
         *feature.tables.values(),
         *feature.sheets.values(),
         *feature.tables_of_all.values(),
         *feature.pictures.values(),
+        *feature.training_pictures.values(),
         *feature.text_files.values(),
+        *(part for by_name in feature.record_checks.values() for part in by_name.values()),
     ]
     single = [feature.result, feature.answer, feature.lines, *feature.sections.values()]
     single += [*feature.api.values(), *chain.from_iterable(feature.checks.values())]

@@ -9,6 +9,6 @@ FEATURE = Feature(
         "evaluation": Part("extras.learning.evaluation:evaluation", after="table4"),
     },
     sheets={"curve-ends": Part("extras.learning.ends:curve_ends", after="profiler")},
-    pictures={"loss": Part("extras.learning.picture:loss", after="bandwidth")},
+    training_pictures={"loss": Part("extras.learning.picture:loss", after="")},
     text_files={"curves.csv": Part("extras.learning.curves_file:curves_csv", after="cells.csv")},
 )

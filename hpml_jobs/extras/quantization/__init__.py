@@ -21,7 +21,7 @@ FEATURE = Feature(
     tables_of_all={
         "quantization": Part("extras.quantization.table:quantization", after=""),
     },
-    pictures={
+    training_pictures={
         "quantization": Part("extras.quantization.picture:of_report", after="loss"),
     },
 )

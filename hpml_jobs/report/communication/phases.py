@@ -1,26 +1,20 @@
-"""The instrumented epoch: a table and a picture of its phases; the profiler's results beside it."""
+"""The instrumented epoch: a table and a picture of its phases."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Self
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from hpml_jobs.checks.profiling import LAUNCH_MS, PROFILER_LIMIT
 from hpml_jobs.core.check_result import Affected
-from hpml_jobs.core.measurements import Phases, ProfilerSummary
-from hpml_jobs.core.place import Place
-from hpml_jobs.core.text import percent_text
+from hpml_jobs.core.measurements import Phases
 from hpml_jobs.report.frame import captions, style
 from hpml_jobs.report.frame.builder import (
     UNMEASURED,
     Column,
     Columns,
-    Number,
     TableText,
     column,
-    filled,
     left_out,
     line_table,
     rest,
-    row_sheet,
 )
 from hpml_jobs.report.frame.numbers import percent, seconds
 from hpml_jobs.report.frame.picture import (
@@ -31,7 +25,7 @@ from hpml_jobs.report.frame.picture import (
     marked,
     rows,
 )
-from hpml_jobs.report.frame.table import Sheet, Table
+from hpml_jobs.report.frame.table import Table
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 
@@ -42,13 +36,6 @@ PHASES_CAPTION = (
     "Collectives inside forward (ddp's buffers, fsdp's parameters) and inside the optimizer "
     "(zero1's parameters) count there here, and as Comm in Table 2. Pack: the part of backward "
     "that copies into and out of messages and averages by hand; it is Comm in Table 2."
-)
-
-PROFILER = (
-    "Profiler: torch.profiler over some iterations of one rank of one run; compute + comm - "
-    "overlap + idle = 100 % of their time. Off by: the distance of our seconds of communication in "
-    f"these iterations from the profiler's (limit {percent_text(PROFILER_LIMIT)}, or {{launch_ms}} "
-    "ms per message)."
 )
 
 OF_SCRIPT = (
@@ -97,55 +84,18 @@ def phases_of(group: ConditionGroup) -> tuple[Phase, ...]:
     return (*PHASES, OTHER) if has_other else PHASES
 
 
-class ProfilerLine(NamedTuple):
-    """The seconds of one trace by torch.profiler, and its communication by the instruments.
+class AddedColumns(NamedTuple):
+    """What a feature measured beside the phases, and how, for its caption."""
 
-    Of some iterations of one rank of one run: compute + comm - overlap + idle = window; shares are
-    of the window. `disagreement`: the distance of the two seconds of communication, a share.
-    """
-
-    iterations: int
-    window_s: float
-    compute_s: float
-    comm_s: float
-    overlap_s: float
-    idle_s: float
-    compute_share: Number
-    comm_share: Number
-    overlap_share: Number
-    idle_share: Number
-    instruments_comm_s: Number
-    disagreement: Number
-    messages: int
-    instruments_messages: int | None
-    message_bytes: int
-    instruments_bytes: int | None
-
-    @classmethod
-    def of(cls, trace: ProfilerSummary) -> Self:
-        """Return the line of a trace."""
-        shares = {
-            f"{name}_share": getattr(trace, f"{name}_s") / trace.window_s
-            if trace.window_s
-            else None
-            for name in ("compute", "comm", "overlap", "idle")
-        }
-        return filled(cls, trace, **shares)
+    columns: Columns[Row]
+    caption: str
 
 
-def profiler_line(group: ConditionGroup, row: Row) -> ProfilerLine | None:
-    """Return the line of the first rank and run of a row that has a trace."""
-    traces = (rank.profiler for record in group.records(row) for rank in record.ranks)
-    trace = next((trace for trace in traces if trace), None)
-    return ProfilerLine.of(trace) if trace else None
-
-
-def phases(group: ConditionGroup) -> Table | None:
+def phases(group: ConditionGroup, added: AddedColumns | None = None) -> Table | None:
     """Return where the time of the instrumented epoch went."""
     rows = [row for row in group.timed if row.figures.closure is not None]
     if not rows:
         return None
-    traces = {row.place: line for row in rows if (line := profiler_line(group, row))}
     heads: tuple[Columns[Row], ...] = (
         # two blocks, because a block is never wider than a screen of 80 columns
         Columns("seconds", tuple(_seconds(group, phase) for phase in phases_of(group)[:3])),
@@ -160,7 +110,7 @@ def phases(group: ConditionGroup) -> Table | None:
         Columns(
             "of backward", (column("pack_s", "pack", lambda row: row.figures.pack_s, seconds),)
         ),
-        *([_by_profiler(traces)] if traces else []),
+        *([added.columns] if added else []),
         Columns("", tuple(end for phase in phases_of(group) for end in _ends(group, phase))),
     )
     text = TableText(
@@ -170,7 +120,7 @@ def phases(group: ConditionGroup) -> Table | None:
         (
             PHASES_CAPTION.format(work=captions.work_text(group.work)),
             *([OF_SCRIPT] if group.a_cell.script else []),
-            *([PROFILER.format(launch_ms=LAUNCH_MS[group.device])] if traces else []),
+            *([added.caption] if added else []),
             captions.runs(rows),
         ),
         below="  least..most",
@@ -178,28 +128,6 @@ def phases(group: ConditionGroup) -> Table | None:
     )
     notes = left_out(group, UNMEASURED, rest(group.rows, rows))
     return line_table(group, text, [(row, row) for row in rows], heads, notes)
-
-
-def _by_profiler(traces: Mapping[Place, ProfilerLine]) -> Columns[Row]:
-    """Return what the profiler says of each row, in percent; profiler.csv has the seconds."""
-
-    def share(head: str, of_line: Callable[[ProfilerLine], float | None]) -> Column[Row]:
-        def value(row: Row) -> float | None:
-            line = traces.get(row.place)
-            return of_line(line) if line else None
-
-        return column("", head, value, percent)
-
-    return Columns(
-        "profiler, %",
-        (
-            share("compute", lambda line: line.compute_share),
-            share("comm", lambda line: line.comm_share),
-            share("overlap", lambda line: line.overlap_share),
-            share("idle", lambda line: line.idle_share),
-            share("off by", lambda line: line.disagreement),
-        ),
-    )
 
 
 def _seconds(group: ConditionGroup, phase: Phase) -> Column[Row]:
@@ -282,9 +210,3 @@ def phases_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
         legend=legend,
         file="phases.csv",
     )
-
-
-def profiler(group: ConditionGroup) -> Sheet | None:
-    """Return the profiler's seconds beside the instruments'; None without a trace."""
-    lines = [(row, line) for row in group.timed if (line := profiler_line(group, row))]
-    return row_sheet(group, ProfilerLine._fields, lines) if lines else None

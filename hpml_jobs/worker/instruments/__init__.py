@@ -1,1 +1,1 @@
-"""The worker's instruments: clocks, phases, collectives, microbenchmark, profiler."""
+"""The worker's instruments: clocks, phases, collectives, torch's traces."""

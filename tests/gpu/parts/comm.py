@@ -10,8 +10,8 @@ import torch.distributed as dist
 
 from hpml_jobs.core.measurements import CollectiveKind, Purpose
 from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.extras.profiler.iterations import profile_iterations
 from hpml_jobs.worker.epochs import EpochResult, instrumented_epoch
-from hpml_jobs.worker.instruments.profiler import profile_iterations
 from hpml_jobs.worker.training import Training
 from tests.gpu.bench import Bench
 from tests.gpu.catalog import SPIN_MS

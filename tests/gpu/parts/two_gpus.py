@@ -4,11 +4,11 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from hpml_jobs.checks.profiling import communication_gaps
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.measurements import NcclChoice, Role
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Loader, Strategy
+from hpml_jobs.extras.profiler.checks import communication_gaps
 from tests.gpu.bench import ONE_GPU, Bench, CellRun
 from tests.gpu.catalog import CHOICE_KINDS, CHOICE_SIZES, SAME_AS_DDP, keys_of
 from tests.gpu.figures import Figure, left_out

@@ -4,15 +4,12 @@ import pytest
 from msgspec.structs import replace
 
 from hpml_jobs.checks.study import check_record
-from hpml_jobs.core.check_result import Level
-from hpml_jobs.core.measurements import Card, Microbenchmark
+from hpml_jobs.core.measurements import Card
 from tests.unit.check_cases import (
-    change_communication,
+    OF_EXTRAS,
     change_facts,
     change_rank,
-    change_trace,
     clean_record,
-    result_of,
 )
 
 
@@ -46,23 +43,8 @@ def change_record(**fields):
     return lambda old: replace(old, **fields)
 
 
-BANDWIDTHS = {"bus-bandwidth", "slow-microbenchmark"}
-
 ABSENT = {
-    "no trace": (
-        change_every_rank(profiler=None),
-        {"profiler", "profiler-messages", "profiler-phases", "buffer-copies"},
-    ),
-    "no communication": (
-        change_every_rank(communication=None),
-        {"exposed", *BANDWIDTHS, "buffer-copies"},
-    ),
-    "no microbenchmark": (change_record(microbenchmark=None), BANDWIDTHS),
-    "empty microbenchmark": (
-        change_record(microbenchmark=Microbenchmark(points=(), largest_asked_bytes=0, seconds=0.0)),
-        BANDWIDTHS,
-    ),
-    "no time of gradients": (change_communication(gradients_s=0.0), BANDWIDTHS),
+    "no communication": (change_every_rank(communication=None), {"exposed"}),
     "parameters not claimed": (change_workload(parameters=None), {"parameters"}),
     "no model": (
         change_record(model=None),
@@ -94,9 +76,4 @@ def test_check_without_its_data_gives_no_result(case):
     change, absent = ABSENT[case]
     complete = {result.check for result in check_record(clean_record())}
     incomplete = {result.check for result in check_record(change(clean_record()))}
-    assert complete - incomplete == absent
-
-
-def test_profiler_without_bytes_compares_collectives_only():
-    results = check_record(change_trace(message_bytes=None)(clean_record()))
-    assert result_of(results, "profiler-messages").level is Level.PASS
+    assert complete - incomplete - OF_EXTRAS == absent

@@ -6,12 +6,11 @@ from msgspec.structs import replace
 from hpml_jobs.checks.disturbance import MEASURE_AGAIN, is_worth_repeating
 from hpml_jobs.checks.study import check_record
 from hpml_jobs.core.check_result import TIMES, Affected, Level, Tier
-from hpml_jobs.core.measurements import CollectiveKind, Step
+from hpml_jobs.core.measurements import Step
 from tests.unit.builders import a_cell
 from tests.unit.check_cases import (
     PAUSE,
     change_epoch,
-    change_kernels,
     change_rank,
     change_scheduling,
     change_step,
@@ -124,16 +123,6 @@ def test_small_cause_does_not_hide_a_large_symptom():
         assert check not in shown(change_scheduling(role, **waited)(record))
 
 
-def test_disturbed_profiler_explains_its_disagreement():
-    odd = change_kernels(CollectiveKind.ALL_REDUCE, instruments_s=99.0)(clean_record())
-    assert "profiler" in shown(odd)
-    busy = {"busy_s": 8.0 * (3.6 + 6.0)}
-    results = check_record(change_step(Step.PROFILED, **busy)(odd))
-    assert result_of(results, "profiler").tier is Tier.LIST
-    assert result_of(results, "disturbed").tier is Tier.LIST
-    assert "profiler" not in shown(change_scheduling("instrumented", **busy)(odd))
-
-
 def test_disturbed_microbenchmark_is_a_remark_on_bandwidths():
     busy = change_step(Step.MICROBENCHMARK, busy_s=8.0 * (3.6 + 6.0))(clean_record())
     result = result_of(check_record(busy), "disturbed")
@@ -156,8 +145,11 @@ def test_steps_beside_a_disturbed_epoch_are_named_without_their_figures():
 def test_other_jobs_are_listed_and_neither_explain_nor_repeat_a_cell():
     """Other jobs share the node; what they used of its CPUs is in the same line."""
     jobs = with_neighbours(jobs=3, same_user=1, users=("alice", "me"))
-    odd = change_kernels(CollectiveKind.ALL_REDUCE, instruments_s=99.0)(jobs(clean_record()))
-    assert shown(odd) == {"profiler": Tier.TABLE}
+    steps = clean_record().ranks[0].timed.steps
+    rising = tuple(steps.median_s * (1 + 0.02 * number) for number in range(10))
+    slower = change_epoch("timed", steps=replace(steps, block_medians_s=rising))
+    odd = slower(jobs(clean_record()))
+    assert shown(odd) == {"drift": Tier.TABLE}
     (beside,) = [r for r in check_record(odd) if r.check == "disturbed"]
     assert (beside.tier, beside.affects) == (Tier.LIST, TIMES)
     assert beside.figures.endswith(

@@ -36,15 +36,6 @@ def test_gpu_that_computes_all_the_time_passes():
     assert "busy for 97.12 % of an iteration" in result.reason
 
 
-def test_exchange_of_one_process_is_launches_for_the_profiler_too():
-    """NCCL has no kernel where one process would send to itself."""
-    record = recorded("h100-allreduce.json")
-    assert record.ranks[0].profiler.messages == 0
-    result = result_of(check_record(record), "profiler-phases")
-    assert result.level is Level.PASS
-    assert "launch gaps are 0.356 s by computation and 0.356 s by idle time" in result.reason
-
-
 @pytest.mark.parametrize("name", ["single-b32", "single-b512", "ddp", "allreduce"])
 def test_no_check_fails_on_a_real_gpu(name):
     results = check_record(recorded(f"h100-{name}.json"))

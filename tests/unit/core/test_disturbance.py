@@ -8,7 +8,6 @@ from hpml_jobs.core.disturbance import (
     foreign_cpu_share,
     host_cpus,
     outside_causes,
-    quiet_microbenchmarks,
     run_queue_share,
     withheld_share,
 )
@@ -136,13 +135,6 @@ def test_step_after_the_epochs_is_watched_as_they_are():
         assert kinds(record, step) == [CauseKind.FOREIGN]
         assert kinds(record) == []
         assert kinds(clean_record(), step) == []  # not recorded before version 0.9.0
-
-
-def test_disturbed_microbenchmark_gives_no_price_where_another_is_quiet():
-    quiet = clean_record()
-    disturbed = change_step(Step.MICROBENCHMARK, busy_s=8.0 * (3.6 + 6.0))(quiet)
-    assert quiet_microbenchmarks([disturbed, quiet]) == [quiet]
-    assert quiet_microbenchmarks([disturbed]) == [disturbed]
 
 
 def test_ticks_of_a_short_epoch_are_no_foreign_cpu():

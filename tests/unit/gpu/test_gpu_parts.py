@@ -29,11 +29,9 @@ from tests.gpu.parts import (
     ceilings,
     endings,
     fp16,
-    fsdp_memory,
     gpt,
     paths,
     syncs,
-    two_gpus,
 )
 from tests.gpu.rehearsal import rehearsal
 from tests.gpu.sizes import Sizes
@@ -90,6 +88,7 @@ ONLY_ON_GPU = {
 """Figures that only a GPU gives."""
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("part", BY_HAND, ids=lambda part: part.name)
 def test_part_measures_all_of_its_figures(part, tmp_path, commands, without_processes):
     with rehearsal(tmp_path, commands) as bench:
@@ -174,11 +173,13 @@ def test_card_without_bf16_leaves_figures_out(tmp_path, commands, monkeypatch):
                 assert figure.is_left_out is is_newer
 
 
-@pytest.mark.parametrize("part", [two_gpus, fsdp_memory], ids=lambda part: part.__name__)
-def test_parts_of_two_gpus_are_left_out_with_one(part, tmp_path, monkeypatch):
+@pytest.mark.whole
+@pytest.mark.parametrize("name", ["two_gpus", "fsdp_memory"])
+def test_parts_of_two_gpus_are_left_out_with_one(name, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    part = importlib.import_module(f"tests.gpu.parts.{name}")
     figures = list(part.measure(Bench(tmp_path)))
-    assert [figure.key for figure in figures] == keys_of(part.__name__.rpartition(".")[2])
+    assert [figure.key for figure in figures] == keys_of(name)
     assert {figure.note for figure in figures if figure.is_left_out} == {ONE_GPU}
 
 

@@ -8,7 +8,6 @@ import pytest
 from rich.console import Console
 
 from hpml_jobs.core.cell import Protocol
-from hpml_jobs.core.measurements import CollectiveKind, NcclChoice
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.report.files.markdown import grid
 from hpml_jobs.report.files.screen import show_all
@@ -321,51 +320,6 @@ def test_replicas_table_has_accuracy_deviation_over_seeds(builder):
     four = csv_row(builder, "replicas", gpus=4)
     assert four["test_deviation"] is None
     assert four["parameters"] is None
-
-
-def test_microbenchmark_names_collectives_and_nccl_choices(builder):
-    """All-gathers of sharded strategies have half the bus factor of all-reduces."""
-    whole = lab_record(lab_cell(4, 128), 20.0)
-    points = whole.microbenchmark.points
-    gathers = tuple(
-        msgspec.structs.replace(point, kind=CollectiveKind.ALL_GATHER, launched_late=1)
-        for point in points
-    )
-    chosen = tuple(
-        NcclChoice(kind=kind, bytes=size, algorithm=algorithm, protocol="SIMPLE", channels=8)
-        for kind, size, algorithm in (
-            (CollectiveKind.ALL_REDUCE, 1024, "RING"),
-            (CollectiveKind.ALL_REDUCE, 2**20, "NVLS"),
-            (CollectiveKind.ALL_GATHER, 1024, "RING"),
-        )
-    )
-    probe = msgspec.structs.replace(whole.microbenchmark, points=points + gathers, nccl=chosen)
-    builder.with_record(msgspec.structs.replace(whole, microbenchmark=probe))
-    rows = csv_rows(builder, "microbenchmark")
-    assert {row["collective"] for row in rows} == {"all_reduce", "all_gather"}
-    reduced, gathered = (
-        next(row for row in rows if row["bytes"] == 2**28 and row["collective"] == kind)
-        for kind in ("all_reduce", "all_gather")
-    )
-    assert reduced["median_s"] == gathered["median_s"]
-    assert reduced["bus_gb_per_s"] == pytest.approx(2 * gathered["bus_gb_per_s"])
-    assert {row["launched_late"] for row in rows} == {None, 1}
-    nvls = next(row for row in rows if row["bytes"] == 2**20 and row["collective"] == "all_reduce")
-    assert (nvls["algorithm"], nvls["protocol"], nvls["channels"]) == ("NVLS", "SIMPLE", 8)
-
-
-def test_profiler_difference_is_in_percent(builder):
-    builder.with_record(lab_record(lab_cell(2, 128), 20.0))
-    odd = lab_record(lab_cell(4, 128), 20.0)
-    trace = msgspec.structs.replace(odd.ranks[0].profiler, instruments_comm_s=0.23)
-    builder.with_record(with_ranks(odd, profiler=trace))
-    two, _, four, _ = builder.table("phases").lines
-    assert two.texts[-5:] == ("85.0", "10.0", "2.5", "7.5", "1.0")
-    assert four.texts[-1] == "15.0"
-    row = csv_row(builder, "profiler", gpus=2)
-    assert (row["iterations"], row["window_s"], row["compute_s"]) == (10, 2.0, 1.7)
-    assert (row["comm_s"], row["overlap_s"], row["idle_s"]) == (0.2, 0.05, pytest.approx(0.15))
-    assert row["instruments_comm_s"] == pytest.approx(0.202)
 
 
 @pytest.mark.whole

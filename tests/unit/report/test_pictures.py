@@ -211,26 +211,7 @@ def test_protocol_lab_has_no_pictures_of_phases(builder):
     assert list(plots.pictures(builder.collect())) == ["speedup", "gap", "pareto"]
 
 
-# ---- bandwidth, cost ----
-
-
-def test_bandwidth_marks_sizes_that_strategies_send(repeated):
-    picture = PLOTS["bandwidth"](repeated)
-    (axis,) = picture.figure.axes
-    names = legend_labels(picture)
-    assert names[:2] == ["2 GPUs", "4 GPUs"]
-    assert "sent by ddp" in names
-    records = [
-        r
-        for row in repeated.groups[0].source.timed
-        if row.strategy is Strategy.DDP
-        for r in repeated.groups[0].source.records(row)
-    ]
-    sizes = {m.bytes for r in records for m in r.communication.messages if m.kind == "all_reduce"}
-    (marks,) = (line for line in axis.lines if line.get_color() == style.BLUE)
-    assert set(marks.get_xdata()) == sizes
-    assert axis.get_xscale() == axis.get_yscale() == "log"
-    assert axis.get_ylabel() == "bus bandwidth, GB/s (log)"
+# ---- cost ----
 
 
 def test_pareto_names_cell_to_ask_for_and_front(repeated):

@@ -38,9 +38,8 @@ def rank_server() -> Iterator[RankServer]:
 
 
 def results_of_ranks(server: RankServer, module: str, processes: int) -> Any:
-    """Run a module of this folder as ranks on gloo; return the JSON that rank 0 prints."""
-    name = f"tests.unit.worker.{module}"
-    ended = server.run(processes, Path(__file__).parents[3], name, environment=os.environ)
+    """Run a module as ranks on gloo; return the JSON that rank 0 prints."""
+    ended = server.run(processes, Path(__file__).parents[3], module, environment=os.environ)
     assert ended.code == 0, ended.stderr
     return json.loads(ended.stdout)
 

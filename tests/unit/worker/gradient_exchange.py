@@ -14,12 +14,10 @@ import torch.distributed as dist
 from torch import nn
 
 from hpml_jobs.core.built_in import TransformerShape
-from hpml_jobs.core.measurements import SWEPT
 from hpml_jobs.core.processes import leave
 from hpml_jobs.core.strategies import Device, Strategy, SyncBuffers
 from hpml_jobs.worker.gpt import GPT
 from hpml_jobs.worker.instruments.collectives import Ledger, aggregate, fingerprint
-from hpml_jobs.worker.instruments.microbenchmark import collective_times, prepare
 from hpml_jobs.worker.instruments.timing import HostClock
 from hpml_jobs.worker.models import token_cross_entropy
 from hpml_jobs.worker.optimizer import make_optimizer, state_bytes
@@ -193,18 +191,6 @@ def run_gpt(strategy: ParallelStrategy) -> dict:
     }
 
 
-def run_microbenchmark(placement: Placement) -> dict:
-    """Return what each measurable collective gives on this rank, and its microbenchmark."""
-    results = {}
-    for kind in SWEPT:
-        call = prepare(kind, 4 * 3 * placement.world_size, CPU[0])
-        call.inputs.copy_(torch.arange(call.inputs.numel()) + 100.0 * placement.rank)
-        call.run()
-        results[kind.value] = call.output.tolist()
-    benchmark = collective_times(CPU, {kind: [4_000] for kind in SWEPT}, 60.0, sizes=(1_024,))
-    return {"results": results, "microbenchmark": msgspec.to_builtins(benchmark)}
-
-
 def gather_all(value: dict) -> list:
     values = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
@@ -229,7 +215,6 @@ def main() -> None:
     strategy = STRATEGIES[cell.strategy](cell, placement, CPU)
     results["SyncBatchNorm"] = gather_all(run_sync_batchnorm(strategy))
     results["adamw"] = gather_all(run_adamw(processes, placement))
-    results["microbenchmark"] = gather_all(run_microbenchmark(placement))
     if dist.get_rank() == 0:
         print(json.dumps(results))  # noqa: T201  (the test reads it)
     dist.destroy_process_group()

@@ -14,7 +14,7 @@ from torch import nn
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.worker import epochs, loop, probes
+from hpml_jobs.worker import epochs, loop
 from hpml_jobs.worker.process_group import SETTLED_TIMEOUT, Placement
 from hpml_jobs.worker.strategies import STRATEGIES
 from hpml_jobs.worker.training import make_training
@@ -112,17 +112,6 @@ def test_window_begins_with_new_peaks_and_the_short_timeout(training, monkeypatc
     for calls in calls_before_windows():
         assert passes_since("peaks", calls) == []
         assert [call for call in calls if isinstance(call, timedelta)] == timeout
-
-
-def test_profiler_begins_warm(training, monkeypatch):
-    """Whole iterations of each size come after the last release of memory."""
-    epochs.train_epoch(training, 0, Role.WARMUP)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: CALLS.append("released"))
-    optional = probes.OptionalSteps(training.strategy)
-    optional.attempt("trace", lambda: probes.cross_check(training, None, keep=False))
-    assert optional.missing == []
-    before = calls_before_windows()[-1]
-    assert {*passes_since("released", before)} == {*EPOCH}
 
 
 def test_gradients_are_held_in_warm_forwards_of_accumulation(training):

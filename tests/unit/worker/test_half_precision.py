@@ -114,7 +114,7 @@ def test_copy_without_exchange_computes_what_fsdp_computes(one_rank):
 @pytest.fixture(scope="module")
 def of_ranks(rank_server):
     """Results of two ranks."""
-    return results_of_ranks(rank_server, "half_precision", 2)
+    return results_of_ranks(rank_server, "tests.unit.worker.half_precision", 2)
 
 
 def test_overflow_on_one_rank_is_left_out_by_all(of_ranks):

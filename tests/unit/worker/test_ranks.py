@@ -1,7 +1,6 @@
 """Ranks as processes: single, under torchrun, with user code, and failing."""
 
 import gc
-import gzip
 import json
 import os
 import re
@@ -16,7 +15,6 @@ import pytest
 
 from hpml_jobs.core.cell import Outcome, Protocol
 from hpml_jobs.core.formulas import expected_bytes
-from hpml_jobs.core.measurements import CollectiveKind
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.strategies import Device, Sharded, Strategy, SyncBuffers
 from hpml_jobs.core.workload import SourceFile, Workload
@@ -143,7 +141,7 @@ def test_no_set_epoch_and_no_buffer_sync_show_in_record(run_cell):
 
 def test_full_protocol_single_process_has_no_communication(run_cell):
     cell = cpu_cell(protocol=Protocol.FULL, epochs=4)
-    finished = run_cell(cell, {"trace": True})
+    finished = run_cell(cell)
     assert (finished.code, finished.stderr) == (0, "")
     record = finished.record
     (rank,) = record.ranks
@@ -152,16 +150,9 @@ def test_full_protocol_single_process_has_no_communication(run_cell):
     assert rank.phases is not None
     assert rank.phases.exposed_s == 0
     assert record.compute_s == pytest.approx(rank.epochs[2].epoch_s - rank.phases.stall_s, rel=0.01)
-    assert (rank.communication, record.exchange, record.microbenchmark, record.comm_cost_s) == (
-        None,
-    ) * 4
-    assert rank.profiler is not None
-    assert (rank.profiler.iterations, rank.profiler.messages, rank.profiler.comm_s) == (8, 0, 0)
-    assert 0 < rank.profiler.compute_s < rank.profiler.window_s
+    assert (rank.communication, record.exchange, record.comm_cost_s) == (None,) * 3
     assert record.model is not None
     assert record.model.flop_per_sample == DIGITS_FLOP
-    with gzip.open(finished.attempt.trace_of(0)) as file:
-        assert json.load(file)["traceEvents"]
     with np.load(finished.attempt.iterations) as arrays:
         assert arrays["parts_s"].shape == (1, 8, len(IterationPhases._fields))
         assert "collective_s" not in arrays
@@ -179,7 +170,7 @@ def test_full_protocol_single_process_has_no_communication(run_cell):
     ],
 )
 def test_full_protocol_two_processes_measures_communication(run_cell, strategy):
-    settings = {"protocol": Protocol.FULL, "epochs": 3, "evaluate": True, "probe_s": 5.0}
+    settings = {"protocol": Protocol.FULL, "epochs": 3, "evaluate": True}
     finished = run_cell(cpu_cell(gpus=2, strategy=strategy, **settings))
     assert finished.code == 0, finished.stderr
     record, by_root = finished.record, strategy is Strategy.GATHER_SCATTER
@@ -193,10 +184,6 @@ def test_full_protocol_two_processes_measures_communication(run_cell, strategy):
         expected = expected_bytes(4, record.model.gradient_bytes, 1 + by_root)
         assert communication.bytes_of("gradients") == expected
         assert rank.phases.exposed_s <= 1.01 * communication.total_s
-        assert rank.profiler.messages == rank.profiler.instruments_messages > 0
-        assert rank.profiler.scheduling.window_s >= rank.profiler.window_s
-        assert rank.microbenchmark_scheduling.window_s > record.microbenchmark.seconds
-        assert rank.profiler.message_bytes in (None, rank.profiler.instruments_bytes)
     assert len({rank.parameters_hash for rank in record.ranks}) == 1
     assert len({rank.buffers_hash for rank in record.ranks}) == 2
     first, second = record.ranks
@@ -217,23 +204,11 @@ def test_full_protocol_two_processes_measures_communication(run_cell, strategy):
     assert (record.rooted_s is not None) is (by_root or sends_buffers)
     assert_shards(record)
     assert record.comm_cost_resolution_s > 0
-    kind = first.communication.gradient_kind or CollectiveKind.ALL_REDUCE
-    sizes = {point.bytes: point for point in record.microbenchmark.points_of(kind)}
-    assert {point.trials for point in sizes.values()} == {20}
-    cell_sizes = {m.bytes for m in first.communication.messages if m.kind is kind}
-    assert {size for size, point in sizes.items() if point.sent} == cell_sizes
-    assert 1024 in sizes
-    assert (
-        max(sizes) < record.microbenchmark.largest_asked_bytes == 2**28
-    )  # 5 seconds do not suffice
     with np.load(finished.attempt.iterations) as arrays:
         shape = (2, record.exchange.collectives)
         assert arrays["collective_s"].shape == arrays["collective_start_s"].shape == shape
         for rank in record.ranks:
             assert_recomputed(rank, {name: arrays[name] for name in arrays})
-    point = sizes[1024]
-    assert point.min_s <= point.lower_quartile_s <= point.median_s <= point.upper_quartile_s
-    assert 0 <= point.delayed <= 20
     assert len({(rank.boot_id, rank.pid, rank.started_ticks) for rank in record.ranks}) == 2
 
 

@@ -56,14 +56,15 @@ ELEMENTS = sum(PARAMETERS.values())
 @pytest.fixture(scope="module", params=[pytest.param(2, marks=pytest.mark.long), 4])
 def results(request, rank_server):
     """Results of every strategy and of SyncBatchNorm with 2 and with 4 processes under gloo."""
-    return request.param, results_of_ranks(rank_server, "gradient_exchange", request.param)
+    module = "tests.unit.worker.gradient_exchange"
+    return request.param, results_of_ranks(rank_server, module, request.param)
 
 
 @pytest.fixture(scope="module")
 def strategy_results(results):
     """Results of the strategies only."""
     processes, labels = results
-    others = ("SyncBatchNorm", "microbenchmark", "adamw", "gpt ")
+    others = ("SyncBatchNorm", "adamw", "gpt ")
     return processes, {name: of for name, of in labels.items() if not name.startswith(others)}
 
 
@@ -149,33 +150,6 @@ def test_gpt_loss_equals_one_process_on_global_batch(results):
         for path in ("plain", "accumulated"):
             means = [fmean(losses) for losses in zip(*(r[path] for r in ranks), strict=True)]
             assert means == pytest.approx(expected, rel=1e-12), (name, path)
-
-
-def test_each_measured_collective_gives_its_result(results):
-    processes, labels = results
-    whole, share = torch.arange(3.0 * processes), torch.arange(3.0)
-    total = processes * whole + 100 * sum(range(processes))
-    gathered = torch.cat([share + 100 * rank for rank in range(processes)])
-    for rank, of_rank in enumerate(labels["microbenchmark"]):
-        assert of_rank["results"] == {
-            "all_reduce": total.tolist(),
-            "all_gather": gathered.tolist(),
-            "reduce_scatter": total[3 * rank : 3 * rank + 3].tolist(),
-            "broadcast": whole.tolist(),
-        }
-
-
-def test_microbenchmark_times_every_collective_alike(results):
-    """All ranks have the same times; on the CPU no launch can be late."""
-    processes, labels = results
-    benchmarks = [of_rank["microbenchmark"] for of_rank in labels["microbenchmark"]]
-    points = benchmarks[0]["points"]
-    kinds = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
-    expected = [(kind, size, sent) for kind in kinds for size, sent in ((1024, 0), (4000, 1))]
-    assert [(point["kind"], point["bytes"], point["sent"]) for point in points] == expected
-    assert [benchmark["points"] for benchmark in benchmarks] == processes * [points]
-    assert {(point["trials"], point["launched_late"]) for point in points} == {(20, None)}
-    assert all(0 < point["min_s"] <= point["median_s"] for point in points)
 
 
 def test_sharded_messages_are_exactly_those_of_shapes(strategy_results):

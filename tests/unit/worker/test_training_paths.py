@@ -153,7 +153,7 @@ def test_channels_last_gradients_are_sent_in_memory_order():
 @pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.long)])
 def results(request, rank_server):
     """Differences from the plain path: by strategy, rank and path."""
-    return results_of_ranks(rank_server, "path_training", request.param)
+    return results_of_ranks(rank_server, "tests.unit.worker.path_training", request.param)
 
 
 def test_paths_train_the_weights_of_the_plain_path(results):

@@ -59,7 +59,7 @@ def merge(file: CellFile, attempt: AttemptFolder) -> str:
     facts = first.facts or Facts()
     if fault:
         facts = msgspec.structs.replace(facts, missing=(*facts.missing, fault))
-    shared = SharedResult(first.model, facts, None)
+    shared = SharedResult(first.model, facts)
     write_gathered(attempt, file, begin_together(results), shared)
     if not any(observed.is_cut for observed in paths.values()):
         return ""

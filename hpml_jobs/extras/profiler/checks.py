@@ -106,6 +106,47 @@ def profiler_disagrees(record: Record) -> Observation | None:
     )
 
 
+@check("profiler-messages", Level.FAIL, Tier.LIST, Affected.BANDWIDTH)
+def profiler_counts_differ(record: Record) -> Observation | None:
+    """The profiler counted other collectives or bytes than our instruments: messages were missed or
+    counted twice. On a GPU it counts NCCL's kernels, of which there may be more or fewer than
+    calls: there it is a warning. Not checked under dp, whose copies are not collectives to the
+    profiler, and with one process, for which NCCL launches no kernel.
+
+    Limit: exactly the same number of collectives and bytes, of each kind on a GPU
+    Fix: do not use Table 3 of this cell; {REPORT_BUG}
+    """
+    traces = [rank.profiler for rank in record.ranks if rank.profiler]
+    on_gpu = record.cell.device is Device.CUDA
+    if not traces or not record.cell.strategy.under_torchrun:
+        return None
+    if on_gpu and record.cell.processes == 1:
+        return None
+    for trace in traces:
+        for what, ours, theirs in _counts(trace):
+            if ours != theirs:
+                return Observation(
+                    False,
+                    f"the instruments counted {ours:,} {what}, the profiler {theirs:,}",
+                    level=Level.WARN if on_gpu else None,
+                )
+    return Observation(True, f"{traces[0].messages:,} collectives, as the profiler counted them")
+
+
+def _counts(trace: ProfilerSummary) -> Iterator[tuple[str, int, int]]:
+    """Yield what was counted, by the instruments and by the profiler."""
+    if trace.collectives is None:
+        yield "collectives", trace.instruments_messages, trace.messages
+        if trace.message_bytes is not None:
+            yield "bytes", trace.instruments_bytes, trace.message_bytes
+        return
+    for of_kind in trace.collectives:
+        words = of_kind.kind.words
+        yield f"{words}s", of_kind.instruments_messages, of_kind.messages
+        if of_kind.message_bytes is not None:
+            yield f"bytes of {words}s", of_kind.instruments_bytes, of_kind.message_bytes
+
+
 def _copies_s(broadcasts: ProfiledCollective | None) -> float:
     """Return our time of broadcasts without NCCL's kernels: copies of buffers, and launches."""
     return broadcasts.instruments_s - broadcasts.seconds if broadcasts else 0.0

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.core import formulas
-from hpml_jobs.core.disturbance import quiet_microbenchmarks
-from hpml_jobs.core.measurements import CollectiveKind, MicrobenchmarkPoint
+from hpml_jobs.core.disturbance import outside_causes
+from hpml_jobs.core.measurements import CollectiveKind, MicrobenchmarkPoint, Step
 from hpml_jobs.core.record import Record
 from hpml_jobs.report.frame.table import Sheet
 from hpml_jobs.results.groups import ConditionGroup
@@ -17,6 +17,13 @@ FACTORS = {
     CollectiveKind.BROADCAST: "1",
 }
 """The bus factors of `formulas.bus_factor` in words."""
+
+
+def quiet_microbenchmarks(records: Iterable[Record]) -> list[Record]:
+    """Return the records with a microbenchmark that nothing disturbed; all of them if each was."""
+    measured = [record for record in records if record.microbenchmark]
+    quiet = [record for record in measured if not outside_causes(record, Step.MICROBENCHMARK)]
+    return quiet or measured
 
 
 class Allocation(NamedTuple):

@@ -10,34 +10,16 @@ import torch
 from hpml_jobs.core.measurements import CollectiveKind, Epoch, Purpose, Role
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.training_path import Precision, TrainingPath
-from hpml_jobs.worker.epochs import EpochResult
-from hpml_jobs.worker.instruments.collectives import Ledger
-from hpml_jobs.worker.instruments.profiler import (
+from hpml_jobs.extras.profiler.iterations import (
     ProfilerError,
     summarize_trace,
     without_overflow_messages,
 )
+from hpml_jobs.worker.epochs import EpochResult
+from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.timing import HostClock, IterationTimes
-from hpml_jobs.worker.instruments.trace import (
-    TraceEvent,
-    events_in_window,
-    record_numbers,
-    start_profiler,
-)
-
-from .conftest import cpu_cell
-
-
-def event(name, start, end, category="cpu_op", **args):
-    """Return a complete event of a trace; start and end are in microseconds."""
-    return {"ph": "X", "cat": category, "name": name, "ts": start, "dur": end - start, "args": args}
-
-
-WINDOW = event("hpml_jobs iterations", 1000, 11_000, "user_annotation")
-
-
-def window_of(events, processes=1):
-    return events_in_window(json.dumps({"traceEvents": events}).encode(), processes)
+from tests.unit.worker.conftest import cpu_cell
+from tests.unit.worker.test_trace import WINDOW, event, trace_events, window_of
 
 
 def epoch_result(*sizes):
@@ -51,16 +33,6 @@ def epoch_result(*sizes):
         role=Role.PLAIN, epoch_s=1, stall_s=0, iterations=2, samples=2, loss=1, accuracy=0
     )
     return EpochResult(epoch, IterationTimes([], [], 0), torch.zeros(2), [], ledger=ledger)
-
-
-def test_stopped_profiler_has_made_no_objects_of_its_events():
-    """It would take 0.5 ms per operator, in a user's script too."""
-    profiler = start_profiler(torch.device("cpu"))
-    torch.zeros(1)
-    profiler.stop()
-    record_numbers(is_on=True)
-    assert profiler.profiler._needs_processing
-    assert "aten::zeros" in {each.name for each in profiler.events()}
 
 
 def test_cpu_trace_splits_operators_and_gloo_communication():
@@ -103,7 +75,7 @@ def test_gpu_trace_counts_device_events_only():
     assert (summary.messages, summary.message_bytes) == (1, None)
 
 
-RECORDED = Path(__file__).parents[2] / "data" / "recorded"
+RECORDED = Path(__file__).parents[3] / "data" / "recorded"
 
 
 def recorded(name, window):
@@ -156,14 +128,6 @@ def test_recorded_iteration_of_one_process_has_no_kernel_of_nccl(name, gpu_s, wi
     assert summary.idle_s == pytest.approx(window_s - summary.compute_s)
 
 
-TRACES = Path(__file__).parents[2] / "data" / "traces"
-
-
-def trace_events(name):
-    """Return the events of a trace that was made by hand after Kineto's format."""
-    return json.loads((TRACES / name).read_text())["traceEvents"]
-
-
 def ddp_epoch():
     """Return two iterations of ddp on a GPU: each call is 20 us longer than NCCL's kernels."""
     ledger = Ledger(HostClock())
@@ -195,37 +159,10 @@ def test_gpu_trace_has_time_count_and_bytes_by_collective():
     assert summary.message_bytes == 2 * (44_695_848 + 38_560)
 
 
-def test_gpu_window_is_the_host_s_not_from_first_to_last_kernel():
-    """The same name is in the trace as gpu_user_annotation, here before the host's."""
-    window = window_of(trace_events("cuda-ddp.json"))[0]
-    assert window.end_s == pytest.approx(0.010)
-    with pytest.raises(ValueError, match="no window"):
-        window_of([event("hpml_jobs iterations", 0, 9, "gpu_user_annotation")])
-
-
 def test_gpu_trace_without_kernels_is_missing_not_the_host_s():
     events = window_of(trace_events("cuda-no-device-events.json"))
     with pytest.raises(ProfilerError, match="CUPTI gave no events of the GPU: it is missing, not"):
         summarize_trace(events, ddp_epoch(), on_cuda=True)
-
-
-@pytest.mark.parametrize(
-    ("name", "details", "kind"),
-    [
-        ("gloo:all_reduce", {}, "all_reduce"),
-        ("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(x)", {}, "reduce_scatter"),
-        (
-            "ncclDevKernel_AllGather_RING_LL(x)",
-            {"Collective name": "_allgather_base"},
-            "all_gather",
-        ),
-        ("ncclSymkDevKernel_AllReduce_AGxLL_R_sum_bf16(x)", {}, "all_reduce"),
-        ("ncclDevKernel_SendRecv(x)", {"Collective name": "scatter"}, "scatter"),
-        ("ncclDevKernel_SendRecv(x)", {}, None),
-    ],
-)
-def test_event_kind_is_by_torch_then_by_kernel(name, details, kind):
-    assert TraceEvent("kernel", name, 0.0, 1.0, details).kind == kind
 
 
 @pytest.mark.parametrize(
@@ -261,11 +198,6 @@ def test_message_of_overflows_is_not_among_fsdp_s(strategy, precision, messages)
     events = window_of([WINDOW, *(event(name, 2000, 3000, "kernel") for name in names)])
     own = without_overflow_messages(events, cell)
     assert summarize_trace(own, epoch_result(), on_cuda=True).messages == messages
-
-
-def test_trace_without_measured_window_is_refused():
-    with pytest.raises(ValueError, match="no window"):
-        window_of([event("aten::mm", 0, 1)])
 
 
 def shapes(elements):

@@ -1,10 +1,10 @@
 """Picture of the microbenchmark: bus bandwidth by size, with the sizes that are sent."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from hpml_jobs.core.measurements import CollectiveKind
-from hpml_jobs.report.communication.microbenchmark import (
+from hpml_jobs.extras.microbenchmark.points import (
     Allocation,
     allocations,
     factors_text,
@@ -21,6 +21,7 @@ from hpml_jobs.report.frame.picture import (
     logarithmic,
     panels,
 )
+from hpml_jobs.report.report import Report
 from hpml_jobs.results.groups import ConditionGroup
 
 CAPTION = (
@@ -52,9 +53,9 @@ class Sweeps(NamedTuple):
     sent: dict[str, list[int]]
 
 
-def bandwidth(groups: Sequence[ConditionGroup]) -> Picture | None:
+def bandwidth(report: Report) -> Picture | None:
     """Plot the bus bandwidth by message size; None without a microbenchmark."""
-    places = [(group, allocations(group)) for group in groups]
+    places = [(group, allocations(group)) for group in report.sources]
     sweep_panels, missing = cut(
         [
             Panel(group.name, _sweeps(group, group_places))

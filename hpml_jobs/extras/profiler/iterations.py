@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import msgspec
 from torch.profiler import profile
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.formulas import union_s
 from hpml_jobs.core.measurements import CollectiveKind, ProfiledCollective, ProfilerSummary
+from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.training_path import Precision
 from hpml_jobs.worker.epochs import EpochResult, instrumented_epoch
@@ -22,6 +25,7 @@ from hpml_jobs.worker.instruments.trace import (
     read_trace,
     start_profiler,
 )
+from hpml_jobs.worker.probes import Probing
 from hpml_jobs.worker.training import Training
 
 ITERATIONS = 20
@@ -30,6 +34,29 @@ ITERATIONS = 20
 
 class ProfilerError(HpmlError):
     """The profiler gave no result; the message says why."""
+
+
+def measure_profile(probing: Probing) -> tuple[Rank, dict[str, Any]]:
+    """Return the rank's part of the record with the profiler's result, and nothing more."""
+    trace = probing.steps.attempt("trace", lambda: cross_check(probing))
+    return msgspec.structs.replace(probing.rank, profiler=trace), {}
+
+
+def cross_check(probing: Probing) -> ProfilerSummary:
+    """Return the profiler's measurement of some more iterations.
+
+    The trace file stays in the attempt's folder if it is to be kept. CUPTI is not allowed
+    everywhere.
+
+    Raises:
+        ProfilerError: the profiler gave no result.
+    """
+    training, cell = probing.training, probing.training.cell
+    path = probing.folder.trace_of(probing.rank.rank) if probing.keeps_trace else None
+    if cell.epochs > cell.protocol.epochs:  # the plain epochs ran a bare wrapper
+        training.rewrap(instrumented=True)
+    training.warm()  # the cache of memory is empty
+    return profile_iterations(training, cell.epochs, path)
 
 
 def profile_iterations(training: Training, number: int, keep: Path | None) -> ProfilerSummary:

@@ -107,7 +107,8 @@ class Feature(NamedTuple):
     table.
 
     Of a report: `result` is made once of every group, from its context. `tables` are made of the
-    context with the result, `sheets` of the group, `tables_of_all` of all groups. `pictures` are
+    context with the result, `sheets` of the group, `tables_of_all` of all groups. `difference` are
+    sentences on a condition in which groups differ, by all groups and its name. `pictures` are
     drawn of the report, `text_files` are texts of the report or None, by the name of their file. Of
     each group of a report, `answer` are the items below the answer of a page, `lines` those below
     its pictures, and `sections`, by the name of a link to them, are the title and the items of one
@@ -125,6 +126,7 @@ class Feature(NamedTuple):
     tables: Mapping[str, Part] = {}
     sheets: Mapping[str, Part] = {}
     tables_of_all: Mapping[str, Part] = {}
+    difference: str = ""
     pictures: Mapping[str, Part] = {}
     text_files: Mapping[str, Part] = {}
     answer: str = ""

@@ -140,8 +140,9 @@ def entries_of(feature: Feature) -> list[str]:
         *feature.pictures.values(),
         *feature.text_files.values(),
     ]
-    single = [feature.result, feature.answer, feature.lines, *feature.sections.values()]
-    single += [*feature.api.values(), *chain.from_iterable(feature.checks.values())]
+    single = [feature.result, feature.difference, feature.answer, feature.lines]
+    single += [*feature.sections.values(), *feature.api.values()]
+    single += chain.from_iterable(feature.checks.values())
     groups = [
         *feature.cell_parts.values(),
         *feature.runners.values(),

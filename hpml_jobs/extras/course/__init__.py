@@ -12,7 +12,7 @@ FEATURE = Feature(
         )
     },
     tables={
-        "shuffling": Part("extras.course.replicas:shuffling", after="repeats"),
+        "shuffling": Part("extras.course.replicas:shuffling", after="scaling"),
         "replicas": Part("extras.course.replicas:replicas", after="phases"),
     },
     sections={"questions": "extras.course.questions:section"},

@@ -5,6 +5,6 @@ from hpml_jobs.core.features import Feature, Part
 FEATURE = Feature(
     tables={
         "largest": Part("extras.memory.tables:largest", after="iterations"),
-        "paths": Part("extras.memory.tables:training_paths", after="repeats"),
+        "paths": Part("extras.memory.tables:training_paths", after="largest"),
     }
 )

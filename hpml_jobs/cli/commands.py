@@ -76,7 +76,7 @@ KERNEL = {
         "cli.status:logs",
         HelpSection.FOLLOW,
         "logs [STUDY] [PATTERN]",
-        "show why cells failed; -f follows a running cell",
+        "show why cells failed",
     ),
     "collect": Command(
         "cli.collect:collect",

@@ -190,15 +190,16 @@ def show_until_idle(
         raise
 
 
+Lines = Annotated[
+    int, typer.Option("--lines", "-n", metavar="N", help="number of lines of each log")
+]
+"""The option of how much of a log is printed."""
+
+
 def logs(
     study: StudyName = None,
     pattern: Pattern = None,
-    lines: Annotated[
-        int, typer.Option("--lines", "-n", metavar="N", help="number of lines of each log")
-    ] = 20,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="print the log of a running cell as it grows")
-    ] = False,
+    lines: Lines = 20,
     outputs: Outputs = None,
     json: Json = False,
 ) -> None:
@@ -214,9 +215,6 @@ def logs(
     selection = select_study(study, pattern, outputs)
     selected = selection.study
     states = selection.chosen(cell_states(selected, with_checks=json))
-    if follow:
-        _follow(selection, states, lines)
-        return
     if selection.pattern is None:
         states = [s for s in states if not (s.outcome.active or s.recorded) and s.job]
     if json:
@@ -228,27 +226,6 @@ def logs(
     for state in states:
         print(f"==== {state.slug}: {state.outcome.value} {state.reason}")
         print(log_text(selected, state, lines))
-
-
-def _follow(selection: StudySelection, states: list[CellState], lines: int) -> None:
-    """Print the log of the running cell, or of the one that started last, until it ends."""
-    from hpml_jobs.status.states import cell_states
-    from hpml_jobs.status.watch import follow, latest_running
-
-    state = latest_running(selection.study, states)
-    if state is None:
-        name = selection.study.name
-        whose = f"study {name}" if selection.pattern is None else f"{selection.pattern} in {name}"
-        sentence = f"no cell of {whose} is running; to see the states"
-        command = f"{PROGRAM} status {study_words(selection.study)}"
-        raise HpmlError(with_command(sentence, command))
-    running = sum(other.outcome is state.outcome for other in states)
-    choice = f" (started last of {running} running cells)" if running > 1 else ""
-    print(f"==== {state.slug}{choice}, until it ends", flush=True)
-    for text in follow(selection.study, state, lines):
-        print(text, end="", flush=True)
-    last = next(other for other in cell_states(selection.study) if other.slug == state.slug)
-    print(f"==== {last.slug}: {last.outcome.value} {last.reason}".rstrip())
 
 
 class Origin(StrEnum):

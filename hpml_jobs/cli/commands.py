@@ -62,7 +62,7 @@ KERNEL = {
     "list": Command(
         "cli.status:list_",
         HelpSection.FOLLOW,
-        "list [FOLDER...]",
+        "list",
         "list all studies: cells by state, date, cluster, workload",
     ),
     "status": Command(
@@ -76,7 +76,7 @@ KERNEL = {
         "cli.status:logs",
         HelpSection.FOLLOW,
         "logs [STUDY] [PATTERN]",
-        "show why cells failed; -f follows a running cell",
+        "show why cells failed",
     ),
     "collect": Command(
         "cli.collect:collect",
@@ -113,7 +113,6 @@ COMMANDS = {name: {**KERNEL, **ADDED}[name] for name in in_order(KERNEL, ADDED)}
 
 REPLACED = {
     "watch": "status --watch",
-    "grade": "list course/*/",
     **merged(feature.replaced for feature in features().values()),
 }
 """Commands that are gone, with what replaces each."""

@@ -3,17 +3,14 @@
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from enum import StrEnum
-from itertools import zip_longest
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from hpml_jobs.cli.console import (
@@ -46,8 +43,7 @@ from hpml_jobs.core.check_result import in_short
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.text import PROGRAM, with_command
 from hpml_jobs.core.value import Value
-from hpml_jobs.study.files import owner, size_bytes
-from hpml_jobs.study.selection import all_studies, no_study, studies_in, submitted_at
+from hpml_jobs.study.selection import all_studies, no_study, submitted_at
 from hpml_jobs.study.snapshot import CellState
 from hpml_jobs.study.study import Study
 
@@ -194,15 +190,16 @@ def show_until_idle(
         raise
 
 
+Lines = Annotated[
+    int, typer.Option("--lines", "-n", metavar="N", help="number of lines of each log")
+]
+"""The option of how much of a log is printed."""
+
+
 def logs(
     study: StudyName = None,
     pattern: Pattern = None,
-    lines: Annotated[
-        int, typer.Option("--lines", "-n", metavar="N", help="number of lines of each log")
-    ] = 20,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="print the log of a running cell as it grows")
-    ] = False,
+    lines: Lines = 20,
     outputs: Outputs = None,
     json: Json = False,
 ) -> None:
@@ -218,9 +215,6 @@ def logs(
     selection = select_study(study, pattern, outputs)
     selected = selection.study
     states = selection.chosen(cell_states(selected, with_checks=json))
-    if follow:
-        _follow(selection, states, lines)
-        return
     if selection.pattern is None:
         states = [s for s in states if not (s.outcome.active or s.recorded) and s.job]
     if json:
@@ -232,37 +226,6 @@ def logs(
     for state in states:
         print(f"==== {state.slug}: {state.outcome.value} {state.reason}")
         print(log_text(selected, state, lines))
-
-
-def _follow(selection: StudySelection, states: list[CellState], lines: int) -> None:
-    """Print the log of the running cell, or of the one that started last, until it ends."""
-    from hpml_jobs.status.states import cell_states
-    from hpml_jobs.status.watch import follow, latest_running
-
-    state = latest_running(selection.study, states)
-    if state is None:
-        name = selection.study.name
-        whose = f"study {name}" if selection.pattern is None else f"{selection.pattern} in {name}"
-        sentence = f"no cell of {whose} is running; to see the states"
-        command = f"{PROGRAM} status {study_words(selection.study)}"
-        raise HpmlError(with_command(sentence, command))
-    running = sum(other.outcome is state.outcome for other in states)
-    choice = f" (started last of {running} running cells)" if running > 1 else ""
-    print(f"==== {state.slug}{choice}, until it ends", flush=True)
-    for text in follow(selection.study, state, lines):
-        print(text, end="", flush=True)
-    last = next(other for other in cell_states(selection.study) if other.slug == state.slug)
-    print(f"==== {last.slug}: {last.outcome.value} {last.reason}".rstrip())
-
-
-Folders = Annotated[
-    list[Path] | None,
-    typer.Argument(
-        metavar="FOLDER",
-        help="studies, or folders such as course/*/ with studies in them or in their outputs/; "
-        "default: the folder of --outputs",
-    ),
-]
 
 
 class Origin(StrEnum):
@@ -283,78 +246,29 @@ class Listed(Value, frozen=True, kw_only=True):
     imported: tuple[Origin, ...] = ()
     fault: str = ""
 
-    @property
-    def unfinished(self) -> int | None:
-        """The number of unfinished cells; None if the study is unreadable or has no cell."""
-        if not self.cells:
-            return None
-        return sum(n for name, n in self.cells.items() if not Outcome(name).finished)
 
-
-class Speedup(Value, frozen=True, kw_only=True):
-    """The speedup on the most GPUs, there at the largest batch; a check can make it doubtful."""
-
-    speedup: float
-    gpus: int
-    batch_per_gpu: int
-    is_doubtful: bool
-
-
-class Holding(NamedTuple):
-    """The folder a study is in, its owner, its size on disk, its speedup."""
-
-    folder: str
-    owner: str
-    bytes: int
-    speedup: Speedup | None
-
-
-def list_(folders: Folders = None, outputs: Outputs = None, json: Json = False) -> None:
+def list_(outputs: Outputs = None, json: Json = False) -> None:
     """List all studies: cells by state, date of the last submission, cluster, workload.
 
-    Of FOLDERs, also the owner, the size on disk, whether each study is ready (all cells finished),
-    and the speedup on the most GPUs. Numbers from a CSV file or an archive are marked as imported.
-    SLURM is asked only for studies with unfinished cells.
+    Numbers from a CSV file or an archive are marked as imported. SLURM is asked only for studies
+    with unfinished cells.
 
     Example: hpml-jobs list
     """
-    if folders:
-        _list_folders(folders, outputs, json=json)
-        return
     folder = outputs_of(outputs)
-    listed = [_listed(study, _status_or_fault(study)) for study in all_studies(folder)]
+    listed = [listed_study(study, status_or_fault(study)) for study in all_studies(folder)]
     if json:
         print_json({"outputs": str(folder), "studies": listed})
         return
     if not listed:
         raise no_study(folder)
-    console().print(_studies_table(listed))
+    table = plain_table(*STUDY_HEADINGS)
+    for study in listed:
+        table.add_row(*study_row(study))
+    console().print(table)
 
 
-def _list_folders(folders: list[Path], outputs: Path | None, *, json: bool) -> None:
-    if outputs is not None:
-        raise UsageError(f"--outputs {outputs} with {folders[0]}: leave one of them out")
-    studies = []
-    for folder in folders:
-        inside = studies_in(folder.expanduser())
-        studies += inside
-        if not inside:
-            print(f"no study in {folder}", file=sys.stderr)
-    statuses = [_status_or_fault(study) for study in studies]
-    listed = [*map(_listed, studies, statuses)]
-    holdings = [*map(_holding, studies, statuses)]
-    if json:
-        pairs = zip(listed, holdings, strict=True)
-        lines = [
-            {**msgspec.structs.asdict(line), **holding._asdict(), "unfinished": line.unfinished}
-            for line, holding in pairs
-        ]
-        print_json({"folders": list(map(str, folders)), "studies": lines})
-        return
-    console().print(_studies_table(listed, holdings))
-
-
-def _status_or_fault(study: Study) -> "StudyStatus | HpmlError":
+def status_or_fault(study: Study) -> "StudyStatus | HpmlError":
     """Return the status of a study, or why it cannot be read."""
     from hpml_jobs.status.states import study_status
 
@@ -365,7 +279,8 @@ def _status_or_fault(study: Study) -> "StudyStatus | HpmlError":
         return fault
 
 
-def _listed(study: Study, status: "StudyStatus | HpmlError") -> Listed:
+def listed_study(study: Study, status: "StudyStatus | HpmlError") -> Listed:
+    """Return a study in a line, from its status or from why it cannot be read."""
     submitted_s = submitted_at(study.root)
     moment = datetime.fromtimestamp(submitted_s, UTC).astimezone()
     submitted = moment.strftime("%Y-%m-%d %H:%M") if submitted_s else ""
@@ -391,67 +306,22 @@ def _imported(study: Study, status: "StudyStatus") -> Iterator[Origin]:
         yield Origin.CSV
 
 
-def _holding(study: Study, status: "StudyStatus | HpmlError") -> Holding:
-    speedup = None if isinstance(status, HpmlError) else _speedup(status)
-    return Holding(str(study.root.parent), owner(study.root), size_bytes(study.root), speedup)
-
-
-def _speedup(status: "StudyStatus") -> Speedup | None:
-    """Return the speedup on the most GPUs, there at the largest batch; None if there is none."""
-    from hpml_jobs.checks.study import checked_groups
-    from hpml_jobs.results.cells import cell_results
-
-    states = {state.slug: state for state in status.states}
-    groups = checked_groups(cell_results(status.snapshots, states))
-    speedups = [
-        Speedup(
-            speedup=row.speedup,
-            gpus=row.gpus,
-            batch_per_gpu=row.batch_per_gpu,
-            is_doubtful=group.doubts_ratio(row),
-        )
-        for group in groups
-        for row in group.timed
-        if row.gpus > 1 and row.speedup is not None
-    ]
-    return max(speedups, key=lambda row: (row.gpus, row.batch_per_gpu), default=None)
-
-
 def _workloads(status: "StudyStatus") -> tuple[str, ...]:
     names = (snapshot.file.cell.workload.name for snapshot in status.snapshots if snapshot.file)
     return tuple(sorted(set(names)))
 
 
-def _studies_table(listed: list[Listed], holdings: Sequence[Holding] = ()) -> Table:
-    headings = ("folder", "owner", "size", "ready", "speedup") if holdings else ()
-    table = plain_table((*headings, "study", "submitted", "cluster"), ("workload", "cells"))
-    for study, holding in zip_longest(listed, holdings):
-        cells = Text(study.fault, style="red") if study.fault else _cells_by_state(study.cells)
-        if study.imported:
-            cells.append(f", imported ({', '.join(study.imported)})")
-        workloads = ", ".join(study.workloads) or "\N{EN DASH}"
-        cluster = study.cluster or "\N{EN DASH}"
-        first: tuple[str, ...] = ()
-        if holding:
-            size = f"{holding.bytes / 1e6:.3g} MB"
-            first = (holding.folder, holding.owner, size, _ready(study), _words(holding.speedup))
-        table.add_row(*first, study.study, study.submitted, cluster, workloads, cells)
-    return table
+STUDY_HEADINGS = ("study", "submitted", "cluster"), ("workload", "cells")
+"""The headings of a study's line; texts of the last ones are folded."""
 
 
-def _ready(study: Listed) -> str:
-    if study.unfinished is None:
-        return "\N{EN DASH}"
-    return f"{study.unfinished} unfinished" if study.unfinished else "yes"
-
-
-def _words(speedup: Speedup | None) -> str:
-    from hpml_jobs.report.frame.captions import mark
-
-    if speedup is None:
-        return "\N{EN DASH}"
-    ratio = mark(f"{speedup.speedup:.2f}", is_doubtful=speedup.is_doubtful)
-    return f"{ratio} on {speedup.gpus}, b{speedup.batch_per_gpu}"
+def study_row(study: Listed) -> tuple[str | Text, ...]:
+    """Return the texts of a study's line."""
+    cells = Text(study.fault, style="red") if study.fault else _cells_by_state(study.cells)
+    if study.imported:
+        cells.append(f", imported ({', '.join(study.imported)})")
+    workloads = ", ".join(study.workloads) or "\N{EN DASH}"
+    return study.study, study.submitted, study.cluster or "\N{EN DASH}", workloads, cells
 
 
 def _cells_by_state(cells: dict[str, int]) -> Text:

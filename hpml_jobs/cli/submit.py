@@ -75,64 +75,15 @@ def submit(
     """
     from hpml_jobs.plan.resolve import make_plan
     from hpml_jobs.plan.sweep import expand
-    from hpml_jobs.submit import largest_batch
     from hpml_jobs.submit.selection import select
 
     words = overrides or []
     if not dry_run:
         _refuse_name_alone(words)
     manner = Manner(json, yes, all_cells, dry_run)
-
-    def planned(words: list[str], notify: Callable[[str], None] = print_note) -> "Plan":
-        sweep = expand(words, multirun=multirun, config_dir=config_dir)
-        return make_plan(sweep, fetch=not dry_run, notify=notify)
-
-    if {largest_batch.AUTO, largest_batch.LADDER} & set(words):
-        options = ["--config-dir", str(config_dir.resolve())] if config_dir else []
-        if multirun:
-            options.append("-m")
-        batch = _batch_of_ladder(words, planned, manner, options)
-        if batch is None:  # the ladder's follow-up job submits the cells
-            return
-        words = largest_batch.with_batch(words, batch)
-    plan = planned(words)
+    sweep = expand(words, multirun=multirun, config_dir=config_dir)
+    plan = make_plan(sweep, fetch=not dry_run, notify=print_note)
     deliver(plan.study, lambda: select(plan), manner, command=repeated())
-
-
-def _batch_of_ladder(
-    words: list[str],
-    planned: "Callable[..., Plan]",
-    manner: Manner,
-    options: Sequence[str],
-) -> int | None:
-    """Return the batch that the ladder of a grid found; None if the ladder had to be submitted.
-
-    On this machine the ladder runs at once. `options` are those of the command beside its words.
-    """
-    from hpml_jobs.submit import largest_batch
-    from hpml_jobs.submit.explain import words_of_variables
-    from hpml_jobs.submit.selection import select
-
-    ladder = planned(largest_batch.ladder_words(words))
-    may_submit = largest_batch.AUTO in words
-    batch = largest_batch.largest_that_fits(select(ladder), may_submit=may_submit)
-    if batch is None:
-        some = largest_batch.with_batch(words, ladder.cells[0].cell.batch)
-        later = planned(some, lambda _: None).cells
-        hours = sum(cell.gpu_hours for cell in later)
-        print_note(
-            f"{largest_batch.AUTO}: first the ladder, then {counted(len(later), 'cell')} with its "
-            f"batch, up to {hours:.3g} GPU-hours"
-        )
-        then = [largest_batch.LADDER if word == largest_batch.AUTO else word for word in words]
-        then += words_of_variables(ladder)
-        ladder = ladder._replace(then=("submit", *options, *then, "--yes"), later_gpu_hours=hours)
-        deliver(ladder.study, lambda: select(ladder), manner, command=repeated())
-        if manner.dry_run or ladder.cluster.launcher is not Launcher.LOCAL:
-            return None
-        batch = largest_batch.largest_that_fits(select(ladder), may_submit=False)
-    print_note(f"largest_batch={batch}: the largest batch of the study's ladder that fits")
-    return batch
 
 
 def plan(

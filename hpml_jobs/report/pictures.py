@@ -11,7 +11,6 @@ and its style sheet gives each `style.VARIABLES` a value in the light and in the
 from collections.abc import Callable, Iterable, Sequence
 
 from hpml_jobs.core.features import features, merged, with_added
-from hpml_jobs.report.choose.picture import pareto
 from hpml_jobs.report.communication.phases import phases_picture
 from hpml_jobs.report.frame import style
 from hpml_jobs.report.frame.picture import Picture, files_of
@@ -27,10 +26,6 @@ def _of_groups(
     return lambda report: draw(report.sources)
 
 
-def _pareto(report: Report) -> Picture | None:
-    return pareto(report.sources, [group.choice for group in report.groups])
-
-
 def _gap(report: Report) -> Picture | None:
     return waterfall(
         [
@@ -44,7 +39,6 @@ def _gap(report: Report) -> Picture | None:
 KERNEL: dict[str, Callable[[Report], Picture | None]] = {
     "speedup": _of_groups(speedup),
     "gap": _gap,
-    "pareto": _pareto,
     "phases": _of_groups(phases_picture),
 }
 """The pictures of the kernel, in the order of reading."""

@@ -7,7 +7,7 @@ import msgspec
 
 from hpml_jobs.checks.study import checked_groups
 from hpml_jobs.core.cluster import Cluster
-from hpml_jobs.core.conditions import CODE, LOADER_WORKERS, SCRIPT, UNRECORDED
+from hpml_jobs.core.conditions import CODE, SCRIPT, UNRECORDED
 from hpml_jobs.core.features import features, in_order, load, merged, with_added
 from hpml_jobs.core.place import Place
 from hpml_jobs.core.strategies import Baseline
@@ -22,8 +22,6 @@ from hpml_jobs.report.frame import captions, references
 from hpml_jobs.report.frame.builder import GroupContext
 from hpml_jobs.report.frame.table import Sheet, Table
 from hpml_jobs.report.lab.tables import StrategyTables, q1, strategy_tables
-from hpml_jobs.report.repeats.compared import between
-from hpml_jobs.report.repeats.table import measured, repeats
 from hpml_jobs.report.scaling.gap import Gap, gaps
 from hpml_jobs.report.scaling.gap_table import gap_table
 from hpml_jobs.report.scaling.table import scaling
@@ -145,15 +143,7 @@ def merge(study: str, cells: Sequence[CellResult], options: ReportOptions = DEFA
     together = (make(groups) for make in TOGETHER.values())
     return Report(
         study=study,
-        differences=tuple(
-            "; ".join(
-                (
-                    f"{what}: {' | '.join(values)}",
-                    *(between(groups, what) if what == LOADER_WORKERS else ()),
-                )
-            )
-            for what, values in differences.items()
-        ),
+        differences=tuple(_difference(groups, *condition) for condition in differences.items()),
         groups=tuple(
             _report_group(
                 study,
@@ -170,6 +160,15 @@ def merge(study: str, cells: Sequence[CellResult], options: ReportOptions = DEFA
         commands=tuple(options.commands),
         gets_cells=options.gets_cells,
     )
+
+
+def _difference(groups: Sequence[ConditionGroup], condition: str, values: Sequence[str]) -> str:
+    """Return a condition with its value in each group, and what features say of it."""
+    sentences = [f"{condition}: {' | '.join(values)}"]
+    for feature in features().values():
+        if feature.difference:
+            sentences += load(feature.difference)(groups, condition)
+    return "; ".join(sentences)
 
 
 def _is_replaced(group: ConditionGroup, groups: Sequence[ConditionGroup]) -> bool:
@@ -277,7 +276,6 @@ CHECKS = "checks"
 
 FULL: dict[str, Callable[[ConditionGroup], Table | None]] = {
     "scaling": scaling,
-    "repeats": repeats,
     "communication": communication,
     "phases": phases,
     CHECKS: warnings.checks,
@@ -293,7 +291,6 @@ LABELS = in_order((CHOICE, GAP, *FULL), OF_FEATURES)
 """The labels of all full tables, in the order of reading."""
 
 _SHEETS: dict[str, Callable[[ConditionGroup], Sheet | None]] = {
-    "repeats-measured": measured,
     "bandwidth": bandwidth,
     "messages": messages,
 }

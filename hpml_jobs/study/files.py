@@ -288,9 +288,3 @@ def owner(path: Path) -> str:
         return path.owner()
     except KeyError:
         return str(path.stat().st_uid)
-
-
-def size_bytes(folder: Path) -> int:
-    """Return the bytes that the files of a folder take on disk; unreadable folders count 0."""
-    paths = (Path(top, name) for top, _, names in os.walk(folder) for name in names)
-    return sum(path.lstat().st_blocks * BLOCK_BYTES for path in paths)

@@ -60,23 +60,6 @@ def all_studies(outputs: Path) -> list[Study]:
     return [Study(root) for root in sorted(_roots(outputs), key=submitted_at, reverse=True)]
 
 
-def studies_in(folder: Path) -> list[Study]:
-    """Return the study that a folder is, or those in it and in its folder `outputs`.
-
-    In each, the most recently submitted is first.
-
-    Raises:
-        HpmlError: it is not a folder, or cannot be read.
-    """
-    if not folder.is_dir():
-        raise HpmlError(f"{folder} is not a folder: name studies, or folders of studies")
-    if is_study(folder):
-        return [Study(folder.resolve())]
-    outputs = folder / OUTPUTS
-    inside = [] if is_study(outputs) else all_studies(outputs)  # a study is in the folder itself
-    return [*all_studies(folder), *inside]
-
-
 def no_study(outputs: Path) -> HpmlError:
     """Return the error of a folder without studies."""
     if (Path.cwd() / "cells").is_dir():

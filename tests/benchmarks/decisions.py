@@ -19,7 +19,7 @@ from hpml_jobs.core.statistics import interval, ratio_interval
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Wish, choose
 from hpml_jobs.results.cells import CellResult
-from hpml_jobs.results.decision import Decision, compare, compare_all
+from hpml_jobs.results.decision import Decision, compare
 from hpml_jobs.results.groups import ConditionGroup
 
 BOOTSTRAPS_PER_DECISION = 8
@@ -84,6 +84,8 @@ def found_in_rounds(
 
     The machine becomes 10 % slower during the study.
     """
+    from hpml_jobs.extras.repeats.decision import compare_all  # noqa: PLC0415 - an extra
+
     random, different = Random(number), 0
     for _ in range(simulations):
         drift = [1 + 0.1 * run / number for run in range(number)]
@@ -91,7 +93,7 @@ def found_in_rounds(
             [t * slow for t, slow in zip(runs(random, number, noise, m), drift, strict=True)]
             for m in (10.0 * (1 + gap), 10.0)
         )
-        decision = compare(first, second, paired=paired).decision
+        decision = compare_all([first, second], paired=paired)[0, 1].decision
         different += decision in (Decision.SLOWER, Decision.FASTER)
     return different / simulations
 
@@ -120,6 +122,8 @@ def false_alarms_among(
     strategies: int, number: int, simulations: int, noise: float = 0.05
 ) -> float:
     """Return how often any of some equal strategies is called slower than the fastest."""
+    from hpml_jobs.extras.repeats.decision import compare_all  # noqa: PLC0415 - an extra
+
     random, different = Random(strategies), 0
     for _ in range(simulations):
         samples = [runs(random, number, noise) for _ in range(strategies)]

@@ -144,8 +144,9 @@ def entries_of(feature: Feature) -> list[str]:
         *feature.text_files.values(),
         *(part for by_name in feature.record_checks.values() for part in by_name.values()),
     ]
-    single = [feature.result, feature.answer, feature.lines, *feature.sections.values()]
-    single += [*feature.api.values(), *chain.from_iterable(feature.checks.values())]
+    single = [feature.result, feature.difference, feature.answer, feature.lines]
+    single += [*feature.sections.values(), *feature.api.values()]
+    single += chain.from_iterable(feature.checks.values())
     groups = [
         *feature.cell_parts.values(),
         *feature.runners.values(),

@@ -5,7 +5,7 @@ from hpml_jobs.core.features import Feature, Part
 FEATURE = Feature(
     tables={
         "iterations": Part("extras.learning.iterations:iterations", after="scaling"),
-        "table4": Part("extras.learning.quality:table4", after="repeats"),
+        "table4": Part("extras.learning.quality:table4", after="iterations"),
         "evaluation": Part("extras.learning.evaluation:evaluation", after="table4"),
     },
     sheets={"curve-ends": Part("extras.learning.ends:curve_ends", after="profiler")},

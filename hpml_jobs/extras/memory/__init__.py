@@ -1,10 +1,19 @@
 """What fits into memory: training paths and sharding, the largest batch."""
 
-from hpml_jobs.core.features import Feature, Part
+from hpml_jobs.core.features import Command, Feature, HelpSection, Part
 
 FEATURE = Feature(
+    commands={
+        "submit": Command("extras.memory.command:submit", HelpSection.SUBMIT, "", ""),
+        "plan": Command(
+            "extras.memory.command:plan",
+            HelpSection.SUBMIT,
+            "plan KEY=VALUE...",
+            "show cells, job scripts and GPU-hours; submit nothing",
+        ),
+    },
     tables={
         "largest": Part("extras.memory.tables:largest", after="iterations"),
-        "paths": Part("extras.memory.tables:training_paths", after="repeats"),
-    }
+        "paths": Part("extras.memory.tables:training_paths", after="largest"),
+    },
 )

@@ -94,50 +94,6 @@ def test_list_counts_cells_by_state(study, capsys):
     assert {one["study"]: one["cells"] for one in studies}["mine"] == {"ok": 3}
 
 
-def test_list_of_folders_shows_owner_size_and_whether_each_study_is_ready(study, capsys):
-    StudyBuilder(Path("course/ada/lab")).with_record(a_record(a_cell(), "1_0.r0"))
-    StudyBuilder(Path("course/bob/lab")).with_batches(32, 64)
-    Path("course/eve").mkdir()
-    out = output_of(capsys, "list", "course/ada", "course/bob/lab", "course/eve")
-    ada, bob = (line.split() for line in out.splitlines()[1:])
-    assert ada[:2] == ["course/ada", Path("course").owner()]
-    assert (ada[3:7], bob[4:7]) == (["MB", "yes", "–", "lab"], ["2", "unfinished", "–"])
-    assert run(["list", "--json", "course/ada", "course/eve"]) == 0
-    out, err = capsys.readouterr()
-    (one,) = json.loads(out)["studies"]
-    assert (one["folder"], one["unfinished"], err) == ("course/ada", 0, "no study in course/eve\n")
-    files = [path for path in Path("course/ada").rglob("*") if path.is_file()]
-    assert one["bytes"] >= 512 * len(files)
-    Path("notes").touch()
-    assert fault_of(capsys, "list", "notes") == (
-        1,
-        "hpml-jobs: notes is not a folder: name studies, or folders of studies",
-    )
-    assert fault_of(capsys, "list", "course/ada", "--outputs", "outputs")[0] == 2
-
-
-def test_list_of_a_course_shows_the_speedup_of_the_layout_that_the_program_makes(laptop, capsys):
-    StudyBuilder(Path("course/ada/hw4")).with_published_study()
-    StudyBuilder(Path("course/ada/outputs/hw5")).with_record(a_record(a_cell(), "1_0.r0"))
-    out = output_of(capsys, "list", "course/ada")
-    hw4, hw5 = (line.split() for line in out.splitlines()[1:])
-    assert hw4[0] == "course/ada"
-    assert hw4[4:9] == ["yes", "1.72", "on", "4,", "b512"]
-    assert (hw5[0], hw5[6]) == ("course/ada/outputs", "hw5")
-    studies = json.loads(output_of(capsys, "list", "--json", "course/ada"))["studies"]
-    speedup = studies[0]["speedup"]
-    assert (speedup["gpus"], speedup["batch_per_gpu"], speedup["is_doubtful"]) == (4, 512, False)
-    assert studies[1]["speedup"] is None
-
-
-@pytest.mark.whole
-def test_list_marks_impossible_speedups(laptop, capsys):
-    Path("times.csv").write_text("gpus,batch,epoch_s\n1,128,40\n4,128,8\n")
-    words = ("study=times", "images=50000", "--outputs", "bob")
-    output_of(capsys, "import", "times.csv", *words)
-    assert "!5.00 on 4, b128" in output_of(capsys, "list", "bob")
-
-
 @pytest.mark.whole
 def test_list_marks_imported_studies(study, capsys):
     Path("times.csv").write_text("gpus,batch,epoch_s\n1,128,40\n4,128,24\n")

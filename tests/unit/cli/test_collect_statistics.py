@@ -37,24 +37,6 @@ def add_runs(builder, times_s, strategy, gpus=2):
         builder.with_record(lab_record(cell, epoch_s))
 
 
-def test_three_runs_with_disjoint_ranges_decide_nothing(builder, capsys):
-    add_runs(builder, (8.0, 8.1, 8.2), Strategy.DDP)
-    add_runs(builder, (8.5, 8.6, 8.7), Strategy.ALLREDUCE)
-    out, (_, row) = collect(builder, capsys, "repeats")
-    assert row["against_fastest"].startswith(
-        "ddp: too few runs to tell: 8.500 to 8.700 s against 8.000"
-    )
-    assert row["fastest_p"] == ""
-    assert "75 % confidence" not in out
-
-
-def test_overlapping_ranges_of_six_runs_may_differ(builder, capsys):
-    add_runs(builder, (8.0, 8.1, 8.2, 8.1, 8.0, 8.5), Strategy.DDP)
-    add_runs(builder, (8.4, 8.6, 8.7, 8.6, 8.5, 8.8), Strategy.ALLREDUCE)
-    _, (_, row) = collect(builder, capsys, "repeats")
-    assert row["against_fastest"] == "ddp: slower: 1.06 [1.02, 1.09] times the seconds"
-
-
 def test_weak_efficiency_differs_from_scaled_efficiency(builder, capsys):
     """b = 2,048: 25 iterations on 1 GPU, 7 on 4, the last of them small."""
     for gpus, epoch_s, step_s in ((1, 25.0, 1.0), (4, 8.4, 1.25)):

@@ -73,37 +73,17 @@ def test_local_study_runs_collects_and_is_not_rerun(tmp_path):
     assert "2 cells: 2 ok" in program.ok("status", "--watch")
 
 
-def test_local_ladder_ends_at_out_of_memory_and_a_grid_takes_its_batch(program):
+def test_local_ladder_ends_at_out_of_memory(program):
     model = study_with_faulty_model(
         program, "torch.empty(2**50 if self.training and len(x) > 8 else 1)"
     )[:-1]
-    (program.folder / "grid").mkdir()
-    (program.folder / "grid/mine.yaml").write_text(
-        'blocks: [{batch: ["${largest_batch}"], seed: [1, 2]}]'
-    )
-    ladder = ("ladder.factor=2", "gpus=1", "study=up", "--config-dir", ".", *model)
-    first = ("grid=mine", "ladder.start=8", *ladder)
-    unknown = program(*first, "largest_batch=ladder")
-    assert "study up has no answer yet, 3 cells without a result" in unknown.stderr
-    program.ok(*first, "largest_batch=auto")
+    program("grid=ladder", "ladder.start=8", "ladder.factor=2", "gpus=1", *model)
     cells = json.loads(program.ok("status", "--json"))["cells"]
-    found = {
-        int(cell["slug"].split("-")[2][1:]): (cell["outcome"], cell["untried"])
-        for cell in cells
-        if "-s" not in cell["slug"]
+    states = {
+        int(cell["slug"].split("-")[2][1:]): (cell["outcome"], cell["untried"]) for cell in cells
     }
-    assert found == {8: ("ok", False), 16: ("oom", False), 32: ("oom", True)}
-    others = [cell["slug"] for cell in cells if "-s" in cell["slug"]]
-    assert [slug.split("-")[2] for slug in others] == ["b8", "b8"]
-    shown = program.ok("collect", "--all")
-    assert "16 ran out of memory" in shown
-    assert "OOM" in shown
-    for words, refusal in (
-        ((*first, "workload.lr=0.1,0.2"), "needs one ladder, and these keys make 2"),
-        (first[1:], "is for a grid: add grid=large_batch"),
-        (("grid=mine", "ladder.start=16", *ladder), "fits: use ladder.start=N below 16"),
-    ):
-        assert refusal in program(*words, "largest_batch=auto").stderr
+    assert states == {8: ("ok", False), 16: ("oom", False), 32: ("oom", True)}
+    assert "OOM" in program.ok("collect", "--all")
 
 
 def test_template_command_runs_one_cell(program):

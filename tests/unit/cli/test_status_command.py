@@ -9,9 +9,8 @@ from hpml_jobs.cli.hints import hints_for
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import CheckResult, Level
-from hpml_jobs.status.states import cell_states, study_status
+from hpml_jobs.status.states import study_status
 from hpml_jobs.status.usage import usage_of
-from hpml_jobs.status.watch import follow, latest_running
 from hpml_jobs.study.snapshot import CellState
 from tests.unit.slurm_output import sacct_line, squeue_line
 from tests.unit.study_builder import StudyBuilder
@@ -143,31 +142,6 @@ def test_usage_without_gpus_is_given_as_time(slurm, builder):
     assert used is not None
     plain = usage_line(type(used)(runs=2, used_s=4_000, source="the attempts' own times"))
     assert plain == "used 1 h 07 min, in 2 runs; source: the attempts' own times"
-
-
-# ---- logs --follow ----
-
-
-def test_follow_prints_log_tail_then_new_lines_until_job_end(slurm, builder):
-    builder.begin_attempt(256, "17_3")
-    slurm.set_output("squeue", squeue_line("17_3", "RUNNING", node="gr001"))
-    (state,) = [s for s in cell_states(builder.study) if s.outcome is Outcome.RUNNING]
-    assert latest_running(builder.study, cell_states(builder.study)) == state
-    log = builder.study.cell(state.slug).attempt("17_3.r0").log_of(0)
-    log.write_text("one\ntwo\nthree\n")
-    texts = follow(builder.study, state, 2)
-    assert next(texts) == "two\nthree\n"
-    with log.open("a") as opened:
-        opened.write("four\n")
-    assert next(texts) == "four\n"
-    builder.end_attempt(256, "17_3", Outcome.FAILED, "no")
-    assert "".join(texts) == ""
-
-
-def test_follow_with_nothing_running_is_one_line(builder, capsys):
-    assert run(["logs", "mine", "-f"]) == 1
-    error = capsys.readouterr().err
-    assert "no cell of study mine is running; to see the states:\nhpml-jobs status mine" in error
 
 
 def test_logs_json_has_state_and_text(builder, capsys):

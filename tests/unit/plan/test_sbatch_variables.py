@@ -140,15 +140,6 @@ def test_submission_says_what_the_shell_gives(slurm, monkeypatch, capsys):
     assert "not used: SBATCH_WAIT (the program sets --wait)" in lines
 
 
-def test_followup_job_of_a_ladder_keeps_what_the_shell_gives(slurm, monkeypatch):
-    """In that job the variables are not read."""
-    monkeypatch.setenv("SBATCH_TIMELIMIT", "7")
-    monkeypatch.setenv("SBATCH_PARTITION", "main")
-    words = ("grid=large_batch", "largest_batch=auto", "cluster=slurm", "gpu_type=v100")
-    assert run([*words, "study=mine", "cluster.cpu_partition=cpu", "workload=digits"]) == 0
-    assert "minutes=7 cluster.partition=main" in slurm.scripts[-1]
-
-
 # ---- one of several clusters ----
 
 

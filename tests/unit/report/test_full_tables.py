@@ -369,3 +369,12 @@ def test_screen_prints_repeated_notes_once(builder):
     text = console.file.getvalue()
     assert text.count("Lab residual: derived, not measured") == 1
     assert text.count("Table 2r: ") == 2
+
+
+def test_single_runs_of_strategies_are_not_comparable(builder):
+    builder.with_published_study()
+    builder.with_record(lab_record(lab_cell(2, 32, strategy=Strategy.ALLREDUCE), 40.0))
+    assert (
+        "single run each: strategies at the same place are not comparable; use repeats=6"
+        in builder.table("scaling").notes
+    )

@@ -94,7 +94,7 @@ def test_pictures_same_strategy_has_same_colour(repeated):
             if name in style.STRATEGY_COLOURS:
                 used.setdefault(name, set()).add(handle.get_color())
     assert used == {name: {style.strategy_colour(name)} for name in used}
-    assert {"single", "ddp", "gather_scatter"} <= set(used)
+    assert {"ddp", "gather_scatter"} <= set(used)
 
 
 def test_pictures_of_one_cell_need_no_other(builder):
@@ -208,30 +208,12 @@ def test_protocol_lab_has_no_pictures_of_phases(builder):
     for gpus in (1, 2):
         cell = lab_cell(gpus, 128, protocol=Protocol.LAB)
         builder.with_record(lab_record(cell, 20.0 / gpus))
-    assert list(plots.pictures(builder.collect())) == ["speedup", "gap", "pareto"]
-
-
-# ---- cost ----
-
-
-def test_pareto_names_cell_to_ask_for_and_front(repeated):
-    picture = PLOTS["pareto"](repeated)
-    (axis,) = picture.figure.axes
-    front = axis.lines[0]
-    assert list(front.get_xdata()) == pytest.approx([8, 12, 20])
-    assert list(front.get_ydata()) == pytest.approx([32, 24, 20])
-    words = texts(axis)
-    assert "ask for:\nddp 2-GPU b128" in words
-    assert "fastest:\nddp 4-GPU b128" in words
-    assert {"1 GPU", "2 GPUs", "4 GPUs"} < set(words)
-    assert "ask for ddp 2-GPU b128; on the Pareto front ddp 4-GPU b128 8.0" in picture.alt
+    pictures = plots.pictures(builder.collect())
+    assert {"speedup", "gap"} <= pictures.keys()
+    assert "phases" not in pictures
 
 
 # ---- numbers that a check doubts, other references, several groups ----
-
-
-def a_doubt(level=Level.WARN):
-    return (CheckResult(check="made-up", level=level, reason="of this test"),)
 
 
 def hollow(axis):
@@ -242,25 +224,16 @@ def hollow(axis):
 
 def test_doubtful_numbers_are_hollow_and_explained(builder, given_checks):
     builder.with_published_study()
-    given_checks[lab_cell(4, 512).slug] = a_doubt()
+    doubt = CheckResult(check="made-up", level=Level.WARN, reason="of this test")
+    given_checks[lab_cell(4, 512).slug] = (doubt,)
     report = builder.collect()
     picture = PLOTS["speedup"](report)
     assert hollow(picture.figure.axes[1]) == [pytest.approx(25.945 / 15.127)]
     assert "hollow: ! see Data-quality checks" in legend_labels(picture)
-    assert hollow(PLOTS["pareto"](report).figure.axes[0]) == [pytest.approx(4 * 15.127)]
     labels = cell_labels(PLOTS["phases"](report).figure.axes[0])
     marked = [label for label in labels if "!" in label]
     assert marked == ["! ddp 4-GPU b512"]
     assert "! see Data-quality checks." in PLOTS["phases"](report).caption
-
-
-def test_pareto_without_sound_cell_has_no_front(builder, given_checks):
-    for gpus in (1, 2):
-        builder.with_record(lab_record(lab_cell(gpus, 128), 20.0 / gpus))
-        given_checks[builder.slug] = a_doubt(Level.FAIL)
-    picture = PLOTS["pareto"](builder.collect())
-    assert len(picture.figure.axes[0].lines[0].get_xdata()) == 0
-    assert "no cell of 2 can be recommended; on the Pareto front none" in picture.alt
 
 
 def test_speedup_against_smallest_size_begins_there(builder):
@@ -283,7 +256,6 @@ def test_groups_have_panels_of_their_own(builder):
             cell = lab_cell(gpus, 128, seed=int(facts is other))
             builder.with_record(lab_record(cell, 20.0 / gpus, facts=facts))
     report = builder.collect()
-    assert titles(PLOTS["pareto"](report)) == ["group 1", "group 2"]
     assert titles(PLOTS["speedup"](report))[::2] == [
         f"group {n}: weak scaling, by batch per GPU" for n in (1, 2)
     ]

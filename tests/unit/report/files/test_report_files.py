@@ -60,13 +60,13 @@ def test_collect_twice_writes_identical_bytes(incomplete_study):
 
 
 def test_collect_removes_files_of_dropped_tables(builder):
-    builder.with_published_study()
-    slug = builder.with_record(lab_record(lab_cell(2, 32, repeat=1), 30.0)).slug
+    builder.with_record(lab_record(lab_cell(1, 32), 30.0))
+    slug = builder.with_record(lab_record(lab_cell(2, 32), 20.0)).slug
     write_tables(builder.collect(), builder.study.report)
-    assert (builder.study.report / "repeats.csv").exists()
+    assert (builder.study.report / "communication.csv").exists()
     builder.study.cell(slug).record_json.unlink()
     write_tables(builder.collect(), builder.study.report)
-    assert not (builder.study.report / "repeats.csv").exists()
+    assert not (builder.study.report / "communication.csv").exists()
 
 
 def test_report_removes_files_that_earlier_versions_wrote(builder):

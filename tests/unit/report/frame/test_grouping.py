@@ -63,15 +63,6 @@ def test_cells_with_other_settings_get_their_own_group(builder, change):
     assert len(builder.collect().groups) == 2
 
 
-def test_other_loader_workers_are_compared_in_a_sentence(builder):
-    builder.with_record(lab_record(lab_cell(1, 128, loader_workers=2), 30.0))
-    builder.with_record(lab_record(lab_cell(1, 128, loader_workers=8), 20.0))
-    (difference,) = builder.collect().differences
-    assert difference.startswith("DataLoader workers per process: 2 | 8; 8 against 2 (1 GPU, batch")
-    builder.with_record(lab_record(lab_cell(1, 128, loader_workers=4, threads=2), 25.0))
-    assert not any("4 against" in line for line in builder.collect().differences)
-
-
 @pytest.mark.usefixtures("no_checks")
 @pytest.mark.parametrize("change", [{"protocol": Protocol.LAB}, {"probe_s": 5.0}])
 def test_settings_without_effect_on_timing_share_a_group(builder, change):

@@ -94,15 +94,11 @@ def test_disturbed_unsynced_epoch_is_left_out_of_the_cost_alone():
     assert not any(left.holds_for(affected) for affected in Affected)
 
 
-def test_csv_files_keep_all_runs_and_name_those_left_out(builder, monkeypatch, capsys):
+def test_cells_file_names_the_runs_left_out(builder, monkeypatch, capsys):
     add(builder, runs(8.0, 9.0, 30.0, change=STOPPED, changed=[2]))
     monkeypatch.chdir(builder.study.root.parent)
     assert run(["collect", builder.study.name, "--outputs", str(builder.study.root.parent)]) == 0
     capsys.readouterr()
-    (repeats,) = rows_of(builder.study.report / "repeats.csv")
-    assert repeats["all_epoch_s"] == "8.0 9.0 30.0"
-    assert repeats["left_out_epoch_s"] == "30.0"
-    assert repeats["runs"] == "2"
     cells = rows_of(builder.study.report / "cells.csv")
     assert {cell["attempt_id"]: cell["left_out"] for cell in cells} == {
         "100_0.r0": "",

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from hpml_jobs.core.recipe import Recipe
-from hpml_jobs.core.strategies import Strategy, SyncBuffers
+from hpml_jobs.core.strategies import SyncBuffers
 from hpml_jobs.report.files.markdown import grid
 from hpml_jobs.report.folder import write_tables
 from tests.unit.builders import lab_cell, lab_record
@@ -53,23 +53,6 @@ def test_treated_cell_alone_notes_missing_baseline(builder):
     assert builder.table("table1-single").notes == (
         "no single-GPU cell at batch 512: not requested",
     )
-
-
-def test_strategies_are_compared_within_one_treatment(builder):
-    for seed in (0, 1):
-        builder.with_record(lab_record(lab_cell(2, 128, seed=seed), 20.0))
-        off = lab_cell(2, 128, seed=seed, sync_buffers=SyncBuffers.OFF)
-        builder.with_record(lab_record(off, 19.0))
-    assert "fastest" not in builder.table("repeats").sheet.columns
-    cell = lab_cell(2, 128, recipe=WARMUP)
-    builder.with_record(lab_record(cell, 18.0))
-    builder.with_record(
-        lab_record(lab_cell(2, 128, recipe=WARMUP, strategy=Strategy.ALLREDUCE), 21.0)
-    )
-    table = builder.table("repeats")
-    rows = [dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows]
-    compared = [(r["strategy"], r["treatment"], r["fastest"]) for r in rows if r["fastest"]]
-    assert compared == [("allreduce", "warmup 2", "ddp")]
 
 
 @pytest.mark.whole

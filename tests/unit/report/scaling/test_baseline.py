@@ -160,16 +160,6 @@ def test_strong_scaling_is_against_the_smallest_size(builder):
     assert "strong_speedup" not in single.sheet.columns
 
 
-def test_repeats_are_compared_with_the_smallest_size(builder):
-    for repeat in range(4):
-        for gpus, epoch_s in ((2, 20.0), (4, 12.0)):
-            add(builder, gpus, 64, epoch_s + repeat / 10, repeat=repeat)
-    table = table_of(only_group(builder), "repeats")
-    assert "against 2 GPUs" in [block.head for block in table.blocks]
-    assert "against_reference_ratio" in table.sheet.columns
-    assert any(text.startswith("faster") for text in table.lines[-1].texts)
-
-
 def test_report_suggests_the_smallest_size(builder):
     builder.with_published_study(but=WITHOUT_SINGLE)
     line = "no single-GPU cell: baseline=smallest compares with 2 GPUs"

@@ -13,8 +13,18 @@ from hpml_jobs.core.statistics import (
     ratio_interval,
 )
 from hpml_jobs.core.strategies import Baseline
+from hpml_jobs.extras.repeats.compared import (
+    Order,
+    Rival,
+    compare_rows,
+    comparison_text,
+    order_of_runs,
+    rivals,
+    several,
+)
 from hpml_jobs.report.frame import captions, references
 from hpml_jobs.report.frame.builder import (
+    GroupContext,
     Number,
     Shown,
     TableText,
@@ -26,15 +36,6 @@ from hpml_jobs.report.frame.builder import (
 )
 from hpml_jobs.report.frame.numbers import count, percent, ratio, seconds
 from hpml_jobs.report.frame.table import Sheet, Table
-from hpml_jobs.report.repeats.compared import (
-    Order,
-    Rival,
-    compare_rows,
-    comparison_text,
-    order_of_runs,
-    rivals,
-    several,
-)
 from hpml_jobs.results.figures import Figures, bandwidth
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
@@ -119,7 +120,7 @@ class RepeatsLine(NamedTuple):
             speedup=row.speedup,
             speedup_interval=of_speedup,
             against=comparison_text(against) if against else None,
-            against_fastest=f"{strategy}: {comparison_text(fastest)}" if fastest else None,
+            against_fastest=rival.text if rival else None,
             epoch_low_s=epoch.low if epoch else None,
             epoch_high_s=epoch.high if epoch else None,
             epoch_covers=epoch.coverage if epoch else None,
@@ -144,8 +145,9 @@ RIVAL_FIELDS = (
 )
 
 
-def repeats(group: ConditionGroup) -> Table | None:
+def repeats(context: GroupContext) -> Table | None:
     """Return medians, intervals and spread of every place; None with one run of each."""
+    group = context.group
     if not several(group):
         return None
     size = references.size_text(group.timed, group.device)

@@ -4,9 +4,11 @@ import msgspec
 import pandas as pd
 import pytest
 
-from hpml_jobs.core.strategies import Strategy
+from hpml_jobs.core.recipe import Recipe
+from hpml_jobs.core.strategies import Baseline, Strategy, SyncBuffers
 from hpml_jobs.report.folder import write_tables
 from tests.unit.builders import lab_cell, lab_record, texts_by_label
+from tests.unit.check_cases import change_scheduling
 
 
 def add_runs(builder, times_s, gpus=2, **changes):
@@ -87,15 +89,6 @@ def test_two_runs_are_too_few_to_tell(builder):
     assert "50.0 % (2 runs)" in builder.table("repeats").caption[0]
 
 
-def test_single_runs_of_strategies_are_not_comparable(builder):
-    builder.with_published_study()
-    builder.with_record(lab_record(lab_cell(2, 32, strategy=Strategy.ALLREDUCE), 40.0))
-    assert (
-        "single run each: strategies at the same place are not comparable; use repeats=6"
-        in builder.table("scaling").notes
-    )
-
-
 def test_scattered_runs_are_flagged_and_all_shown(builder):
     add_runs(builder, (8.0, 8.1, 10.0, 11.0, 8.0))
     mark, note = builder.table("repeats").notes
@@ -169,3 +162,70 @@ def test_drift_of_the_machine_is_in_all_runs_of_a_round(builder, order, words):
             builder.with_record(msgspec.structs.replace(record, attempt=attempt))
     lines = texts_by_label(builder.table("repeats"))
     assert lines["allreduce 2-GPU b128"][-1].startswith(f"ddp: {words}")
+
+
+@pytest.mark.usefixtures("no_checks")
+def test_repeats_are_compared_with_the_smallest_size(builder):
+    add_runs(builder, (20.0, 20.1, 20.2, 20.3), gpus=2)
+    add_runs(builder, (12.0, 12.1, 12.2, 12.3), gpus=4)
+    (group,) = builder.collect(Baseline.SMALLEST).groups
+    table = next(table for table in group.tables if table.label == "repeats")
+    assert "against 2 GPUs" in [block.head for block in table.blocks]
+    assert "against_reference_ratio" in table.sheet.columns
+    assert any(text.startswith("faster") for text in table.lines[-1].texts)
+
+
+def lines_of(sheet):
+    return [dict(zip(sheet.columns, row, strict=True)) for row in sheet.rows]
+
+
+def test_strategies_are_compared_within_one_treatment(builder):
+    for seed in (0, 1):
+        builder.with_record(lab_record(lab_cell(2, 128, seed=seed), 20.0))
+        off = lab_cell(2, 128, seed=seed, sync_buffers=SyncBuffers.OFF)
+        builder.with_record(lab_record(off, 19.0))
+    assert "fastest" not in builder.table("repeats").sheet.columns
+    warmup = Recipe(name="warmup", scaled=True, warmup_epochs=2.0)
+    builder.with_record(lab_record(lab_cell(2, 128, recipe=warmup), 18.0))
+    other = lab_cell(2, 128, recipe=warmup, strategy=Strategy.ALLREDUCE)
+    builder.with_record(lab_record(other, 21.0))
+    lines = lines_of(builder.table("repeats").sheet)
+    compared = [(r["strategy"], r["treatment"], r["fastest"]) for r in lines if r["fastest"]]
+    assert compared == [("allreduce", "warmup 2", "ddp")]
+
+
+def test_three_runs_with_disjoint_ranges_decide_nothing(builder):
+    add_runs(builder, (8.0, 8.1, 8.2))
+    add_runs(builder, (8.5, 8.6, 8.7), strategy=Strategy.ALLREDUCE)
+    _, line = lines_of(builder.table("repeats").sheet)
+    assert line["against_fastest"].startswith(
+        "ddp: too few runs to tell: 8.500 to 8.700 s against 8.000"
+    )
+    assert line["fastest_p"] is None
+
+
+def test_overlapping_ranges_of_six_runs_may_differ(builder):
+    add_runs(builder, (8.0, 8.1, 8.2, 8.1, 8.0, 8.5))
+    add_runs(builder, (8.4, 8.6, 8.7, 8.6, 8.5, 8.8), strategy=Strategy.ALLREDUCE)
+    _, line = lines_of(builder.table("repeats").sheet)
+    assert line["against_fastest"] == "ddp: slower: 1.06 [1.02, 1.09] times the seconds"
+
+
+def test_repeats_keep_all_runs_and_name_those_left_out(builder):
+    change = change_scheduling("timed", continued_s=(2.0,))
+    for repeat, epoch_s in enumerate((8.0, 9.0, 30.0)):
+        record = lab_record(lab_cell(2, 128, repeat=repeat), epoch_s)
+        builder.with_record(change(record) if epoch_s == 30.0 else record)
+    (line,) = lines_of(builder.table("repeats").sheet)
+    assert line["all_epoch_s"] == "8.0 9.0 30.0"
+    assert line["left_out_epoch_s"] == "30.0"
+    assert line["runs"] == 2
+
+
+def test_other_loader_workers_are_compared_in_a_sentence(builder):
+    builder.with_record(lab_record(lab_cell(1, 128, loader_workers=2), 30.0))
+    builder.with_record(lab_record(lab_cell(1, 128, loader_workers=8), 20.0))
+    (difference,) = builder.collect().differences
+    assert difference.startswith("DataLoader workers per process: 2 | 8; 8 against 2 (1 GPU, batch")
+    builder.with_record(lab_record(lab_cell(1, 128, loader_workers=4, threads=2), 25.0))
+    assert not any("4 against" in line for line in builder.collect().differences)

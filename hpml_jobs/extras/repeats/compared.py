@@ -7,10 +7,12 @@ from itertools import combinations, pairwise, product
 from typing import NamedTuple
 
 from hpml_jobs.core.check_result import Affected
+from hpml_jobs.core.conditions import LOADER_WORKERS
 from hpml_jobs.core.place import Place
+from hpml_jobs.extras.repeats.decision import compare_all, compare_one_of, runs_needed
 from hpml_jobs.report.frame import captions
 from hpml_jobs.report.frame.numbers import ratio, seconds
-from hpml_jobs.results.decision import Comparison, compare, compare_all, runs_needed
+from hpml_jobs.results.decision import Comparison
 from hpml_jobs.results.groups import ConditionGroup, differing
 from hpml_jobs.results.rows import Row
 
@@ -92,8 +94,10 @@ def in_rounds(starts: Iterable[Sequence[str]]) -> bool:
     return all(max(earlier) <= min(later) for earlier, later in pairwise(rounds))
 
 
-def comparison_text(comparison: Comparison) -> str:
+def comparison_text(comparison: Comparison, tests: int = 1) -> str:
     """Return in words how the subject's times compare with the other's, with the ratio.
+
+    `tests` is the number of comparisons of which this is one.
 
     >>> from hpml_jobs.results.decision import compare
     >>> comparison_text(compare([8.0, 8.1, 8.2, 8.1], [8.2, 8.0, 8.1, 8.1]))
@@ -108,7 +112,7 @@ def comparison_text(comparison: Comparison) -> str:
     decision = comparison.decision.value
     estimate, interval = comparison.ratio
     if comparison.p is None:
-        runs = f"{runs_needed(comparison.tests)} runs of each are needed"
+        runs = f"{runs_needed(tests)} runs of each are needed"
         return (
             f"{decision}: {_range(comparison.subject)} against {_range(comparison.other)} ({runs})"
         )
@@ -122,10 +126,20 @@ def _range(times_s: Sequence[float]) -> str:
 
 
 class Rival(NamedTuple):
-    """The fastest strategy of a place, and how another one there compares with it."""
+    """The fastest strategy of a place, and how another one there compares with it.
+
+    The comparison is one of so many `tests`, of all pairs of strategies there.
+    """
 
     fastest: Row
     comparison: Comparison
+    tests: int
+
+    @property
+    def text(self) -> str:
+        """The comparison in words, with the name of the fastest strategy."""
+        strategy = self.fastest.strategy.value
+        return f"{strategy}: {comparison_text(self.comparison, self.tests)}"
 
 
 def rivals(group: ConditionGroup) -> dict[Place, Rival]:
@@ -144,12 +158,15 @@ def rivals(group: ConditionGroup) -> dict[Place, Rival]:
         fastest = min(range(len(rows)), key=lambda index: rows[index].epochs.median)
         for index, other in enumerate(rows):
             if index != fastest:
-                rivals_by_place[other.place] = Rival(rows[fastest], comparisons[index, fastest])
+                comparison, tests = comparisons[index, fastest], math.comb(len(rows), 2)
+                rivals_by_place[other.place] = Rival(rows[fastest], comparison, tests)
     return rivals_by_place
 
 
 def between(groups: Sequence[ConditionGroup], condition: str) -> Iterator[str]:
-    """Yield a sentence for every place of two groups that differ in this condition alone."""
+    """Yield a sentence for every place of two groups that differ in their loader workers alone."""
+    if condition != LOADER_WORKERS:
+        return
     pairs = [
         (first, second, row, other)
         for first, second in combinations(groups, 2)
@@ -158,8 +175,8 @@ def between(groups: Sequence[ConditionGroup], condition: str) -> Iterator[str]:
         if row.place == other.place
     ]
     for first, second, row, other in pairs:
-        comparison = compare(other.epochs.runs, row.epochs.runs, tests=len(pairs))
+        comparison = compare_one_of(len(pairs), other.epochs.runs, row.epochs.runs)
         is_doubtful = first.doubts_ratio(row, row) or second.doubts_ratio(other, other)
-        text = captions.mark(comparison_text(comparison), is_doubtful=is_doubtful)
+        text = captions.mark(comparison_text(comparison, len(pairs)), is_doubtful=is_doubtful)
         values = f"{second.conditions[condition]} against {first.conditions[condition]}"
         yield f"{values} ({captions.cell_words(row.place, first.device)}): {text}"

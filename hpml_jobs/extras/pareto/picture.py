@@ -19,6 +19,7 @@ from hpml_jobs.report.frame.picture import (
     panels,
 )
 from hpml_jobs.report.frame.series import Point, Series
+from hpml_jobs.report.report import Report
 from hpml_jobs.results.groups import ConditionGroup
 
 CAPTION = (
@@ -32,18 +33,18 @@ TICKS = (1, 1.5, 2, 3, 5, 7)
 """Numbers at ticks: times and costs of one study are often within a factor of 10."""
 
 
-def pareto(groups: Sequence[ConditionGroup], choices: Sequence[Choice | None]) -> Picture | None:
+def of_report(report: Report) -> Picture | None:
     """Plot time against cost of every cell; None with fewer than two cells in every group."""
     pareto_panels, missing = cut(
         [
-            Panel(group.name, (group, choice))
-            for group, choice in zip(groups, choices, strict=True)
-            if choice and choice.has_rivals
+            Panel(group.source.name, (group.source, group.choice))
+            for group in report.groups
+            if group.choice and group.choice.has_rivals
         ]
     )
     if not pareto_panels:
         return None
-    keys = series.keys(groups)
+    keys = series.keys(report.sources)
 
     def draw(axis: Axes, panel: Panel[tuple[ConditionGroup, Choice]]) -> list[str]:
         group, choice = panel.data

@@ -1,1 +1,0 @@
-"""Repeated runs: intervals, and strategies compared."""

@@ -15,7 +15,6 @@ from hpml_jobs.checks import (
     correctness,
     cpus,
     disturbance,
-    gpus,
     quality,
     waiting,
 )
@@ -35,7 +34,7 @@ _OF_RECORD: Mapping[str, tuple[Check[Any], ...]] = {
     "Communication": checks_of(communication),
     "Waiting": checks_of(waiting),
     "Disturbance": checks_of(disturbance),
-    "Data quality": checks_of(cpus, gpus, quality),
+    "Data quality": checks_of(cpus, quality),
 }
 
 

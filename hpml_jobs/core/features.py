@@ -104,9 +104,12 @@ class Feature(NamedTuple):
     versions and words of other tools, with what to type instead. `cell_parts`, `runners` and
     `observers` are by their key. `probes` are steps after training on which a trained cell does not
     depend: each gets a `worker.probes.Probing`, and returns the rank's part of the record with its
-    result, and parts of the record by field. `api` has the names that Python programs import from
-    `hpml_jobs`, with their entries. By the title of their group `checks` compare a run with those
-    of its own table, and `record_checks` are of a record alone, by name.
+    result, and parts of the record by field. `watchers` look at a node while the workers of a cell
+    run: each is made of the cell's file, its `start` is called with them, and its `end` with the
+    file, the attempt's folder, the number of the node and the workers' exit code. `api` has the
+    names that Python programs import from `hpml_jobs`, with their entries. By the title of their
+    group `checks` compare a run with those of its own table, and `record_checks` are of a record
+    alone, by name.
 
     Of a report: `result` is made once of every group, from its context. `tables` are made of the
     context with the result, in place of one of the kernel that has the same label, `sheets` of the
@@ -124,6 +127,7 @@ class Feature(NamedTuple):
     runners: Mapping[str, Runner] = {}
     observers: Mapping[str, Observer] = {}
     probes: Mapping[str, Part] = {}
+    watchers: Mapping[str, str] = {}
     replaced: Mapping[str, str] = {}
     api: Mapping[str, str] = {}
     checks: Mapping[str, Sequence[str]] = {}

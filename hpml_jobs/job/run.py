@@ -8,18 +8,17 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from hpml_jobs import __version__
 from hpml_jobs.core.cell import CellFile, Outcome
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.features import load, observer
+from hpml_jobs.core.features import features, load, merged, observer
 from hpml_jobs.core.processes import die_with_parent, ignore_submitit_signal
 from hpml_jobs.core.record import Attempt, Neighbours
 from hpml_jobs.core.script import Merged
-from hpml_jobs.core.strategies import Device
-from hpml_jobs.job.card_samples import CardSampler, add_samples, write_samples
 from hpml_jobs.job.end import (
     apply_time_limit,
     close_previous,
@@ -170,18 +169,19 @@ def _measure(folder: CellFolder, file: CellFile, attempt: Attempt, job: Job) -> 
             end = apply_time_limit(end, file, time.monotonic() - started_at)
             paths.write_end(end)
 
-    sampler = CardSampler(file.cell.gpus_per_node if file.cell.device is Device.CUDA else 0)
-    callbacks = Callbacks(sampler.start, report_stop)
+    watchers = _watchers(file)
+
+    def start_watchers() -> None:
+        for watcher in watchers:
+            watcher.start()
+
+    callbacks = Callbacks(start_watchers, report_stop)
     code, stopped = run_workers(file, folder, paths, job, callbacks)
     merged = Merged()
     if file.cell.script is not None and job.node == 0:
         merged = load(observer("script").merge)(paths, paths.log_of(0))
-    samples = sampler.stop()
-    if samples.by_uuid and code == 0:
-        if job.node == 0:
-            add_samples(paths, file.cell.nodes, samples)
-        else:
-            write_samples(paths, job.node, samples)
+    for watcher in watchers:
+        watcher.end(file, paths, job.node, code)
     paths.remove_empty_stacks()
     if file.cell.nodes > 1 and not stopped:
         _wait_for_other_nodes(paths, code)
@@ -197,6 +197,12 @@ def _measure(folder: CellFolder, file: CellFile, attempt: Attempt, job: Job) -> 
         end = msgspec.structs.replace(end, reason=merged.note)
     end = apply_time_limit(end, file, time.monotonic() - started_at)
     return keep_measured(end, paths) if job.node == 0 else end
+
+
+def _watchers(file: CellFile) -> list[Any]:
+    """Return what looks at this node while the workers of a cell run."""
+    entries = merged(feature.watchers for feature in features().values())
+    return [load(entry)(file) for entry in entries.values()]
 
 
 def _wait_for_other_nodes(paths: AttemptFolder, code: int) -> None:

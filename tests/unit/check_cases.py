@@ -262,6 +262,11 @@ def change_messages(**fields: Any) -> Change:
     return change
 
 
+def change_every_rank(**fields: Any) -> Change:
+    """Every rank with other fields."""
+    return lambda old: replace(old, ranks=tuple(replace(rank, **fields) for rank in old.ranks))
+
+
 def change_communication(**fields: Any) -> Change:
     def change(old: Record) -> Record:
         return change_rank(1, communication=replace(old.ranks[1].communication, **fields))(old)

@@ -4,18 +4,13 @@ import pytest
 from msgspec.structs import replace
 
 from hpml_jobs.checks.study import check_record
-from hpml_jobs.core.measurements import Card
 from tests.unit.check_cases import (
     OF_EXTRAS,
+    change_every_rank,
     change_facts,
     change_rank,
     clean_record,
 )
-
-
-def change_every_rank(**fields):
-    """Every rank with other fields."""
-    return lambda old: replace(old, ranks=tuple(replace(rank, **fields) for rank in old.ranks))
 
 
 def change_epochs(**fields):
@@ -53,15 +48,6 @@ ABSENT = {
     "other loss": (change_workload(loss="mse"), {"loss"}),
     "images unknown": (change_workload(images=None), {"short"}),
     "no affinity": (change_rank(2, affinity=()), {"oversubscribed", "loader-cpus"}),
-    "no GPU state": (
-        change_every_rank(cards=()),
-        {"throttled", "other-processes", "gpu-health", "gpu-cpus"},
-    ),
-    "GPU that tells nothing": (
-        change_every_rank(cards=(Card(uuid="GPU-0"),)),
-        {"throttled", "other-processes", "gpu-health", "gpu-cpus"},
-    ),
-    "GPUs given unknown": (change_facts(slurm={}), {"visible-gpus"}),
     "no accounts of the system": (
         change_epochs(scheduling=None),
         {"disturbed", "loader-cpus"},

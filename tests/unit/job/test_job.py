@@ -16,12 +16,10 @@ from hpml_jobs import __version__
 from hpml_jobs.core.cell import CellFile, Outcome
 from hpml_jobs.core.cluster import Shape
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.record import Attempt, Neighbours
 from hpml_jobs.core.script import Script, ScriptLauncher
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.validation import decode
-from hpml_jobs.job import card_samples
 from hpml_jobs.job import workers as job_workers
 from hpml_jobs.job.end import apply_time_limit, judge, keep_measured, with_next_step
 from hpml_jobs.job.run import attempt_cell
@@ -36,7 +34,6 @@ from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder, RankError
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.study.study import Study
 from tests.unit.builders import a_cell, a_record
-from tests.unit.fake_nvml import FakeGpu, FakeNvml
 from tests.unit.study_builder import write_record
 
 ONE = Job(id="101_0", restart=0, node=0)
@@ -213,29 +210,6 @@ def test_record_names_other_jobs_on_the_nodes(cell_folder, tmp_path, monkeypatch
     neighbours = cell_folder.read_record().attempt.neighbours
     assert neighbours == Neighbours(jobs=2, same_user=1, users=("alice", "me"))
     assert asked.read_text().count("-w gr[001-002]") == 2
-
-
-def test_record_has_samples_of_gpus_while_the_workers_ran(cell_folder, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(FakeGpu(uuid="GPU-2")))
-    monkeypatch.setattr(card_samples, "INTERVAL_S", 0.02)
-    record = a_record(cell_folder.read().cell)
-    ranks = []
-    for rank in record.ranks:
-        timed = msgspec.structs.replace(rank.timed, started_s=time.monotonic())
-        epochs = (rank.epochs[0], timed, *rank.epochs[2:])
-        card = Card(uuid=f"GPU-{rank.rank}")
-        ranks.append(msgspec.structs.replace(rank, epochs=epochs, cards=(card,)))
-    (tmp_path / "left").write_bytes(encode(msgspec.structs.replace(record, ranks=tuple(ranks))))
-    replace_workers(
-        monkeypatch,
-        "import sys, shutil, time; root, attempt = sys.argv[1:]; time.sleep(0.3)\n"
-        f"shutil.copy({str(tmp_path / 'left')!r}, f'{{root}}/attempts/{{attempt}}/record.json')",
-    )
-    assert attempt_cell(cell_folder).outcome is Outcome.OK
-    samples = [rank.cards[0].samples for rank in cell_folder.read_record().ranks]
-    assert [sample is not None for sample in samples] == [False, False, True, False]
-    assert samples[2].power_w == (650.0, 650.0, 650.0)
-    assert samples[2].throttle_reasons == {"sw_power_cap": 1.0}
 
 
 def test_squeue_that_fails_in_a_job_leaves_neighbours_unknown(cell_folder, tmp_path, monkeypatch):

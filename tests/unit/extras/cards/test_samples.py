@@ -2,14 +2,16 @@
 
 import sys
 import threading
+import time
 
 import msgspec
 import pytest
 
+from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.measurements import Card, CardSamples
 from hpml_jobs.core.validation import decode
-from hpml_jobs.job import card_samples
-from hpml_jobs.job.card_samples import (
+from hpml_jobs.extras.cards import samples as card_samples
+from hpml_jobs.extras.cards.samples import (
     CardSample,
     CardSampler,
     NodeSamples,
@@ -17,10 +19,12 @@ from hpml_jobs.job.card_samples import (
     summarize,
     write_samples,
 )
+from hpml_jobs.job.run import attempt_cell
 from hpml_jobs.study.attempt import AttemptFolder
 from hpml_jobs.study.files import encode
 from tests.unit.builders import a_cell, a_record
 from tests.unit.fake_nvml import FakeGpu, FakeNvml
+from tests.unit.job.test_job import planned_cell, replace_workers
 
 
 def sample(at_s, **changes):
@@ -154,3 +158,29 @@ def test_gpus_of_other_jobs_are_not_asked(monkeypatch, visible, names, read):
     assert [*samples_after(1, gpus=2)] == read
     asked = [gpu.uuid for gpu in gpus if "nvmlDeviceGetPowerUsage" in gpu.calls]
     assert asked == read
+
+
+def test_record_has_samples_of_gpus_while_the_workers_ran(working_folder, tmp_path, monkeypatch):
+    for name, value in (("ARRAY_JOB_ID", "101"), ("ARRAY_TASK_ID", "0"), ("JOB_ID", "105")):
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    cell_folder = planned_cell(working_folder, a_cell())
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(FakeGpu(uuid="GPU-2")))
+    monkeypatch.setattr(card_samples, "INTERVAL_S", 0.02)
+    record = a_record(cell_folder.read().cell)
+    ranks = []
+    for rank in record.ranks:
+        timed = msgspec.structs.replace(rank.timed, started_s=time.monotonic())
+        epochs = (rank.epochs[0], timed, *rank.epochs[2:])
+        card = Card(uuid=f"GPU-{rank.rank}")
+        ranks.append(msgspec.structs.replace(rank, epochs=epochs, cards=(card,)))
+    (tmp_path / "left").write_bytes(encode(msgspec.structs.replace(record, ranks=tuple(ranks))))
+    replace_workers(
+        monkeypatch,
+        "import sys, shutil, time; root, attempt = sys.argv[1:]; time.sleep(0.3)\n"
+        f"shutil.copy({str(tmp_path / 'left')!r}, f'{{root}}/attempts/{{attempt}}/record.json')",
+    )
+    assert attempt_cell(cell_folder).outcome is Outcome.OK
+    samples = [rank.cards[0].samples for rank in cell_folder.read_record().ranks]
+    assert [sample is not None for sample in samples] == [False, False, True, False]
+    assert samples[2].power_w == (650.0, 650.0, 650.0)
+    assert samples[2].throttle_reasons == {"sw_power_cap": 1.0}

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from hpml_jobs.core.cell import CellFile
 from hpml_jobs.core.gpus import (
     gpus_by_uuid,
     nvml_text,
@@ -26,6 +27,7 @@ from hpml_jobs.core.gpus import (
 from hpml_jobs.core.measurements import CardSamples
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.validation import InvalidRecordError, decode
 from hpml_jobs.core.value import Value
 from hpml_jobs.study.attempt import AttemptFolder
@@ -84,6 +86,16 @@ class CardSampler:
         by_uuid = {uuid: tuple(samples) for uuid, samples in [*self._samples.items()]}
         return NodeSamples(by_uuid=by_uuid)
 
+    def end(self, file: CellFile, paths: AttemptFolder, node: int, code: int) -> None:
+        """Stop reading; add what was read to the record of workers that ended well."""
+        samples = self.stop()
+        if not samples.by_uuid or code != 0:
+            return
+        if node == 0:
+            add_samples(paths, file.cell.nodes, samples)
+        else:
+            write_samples(paths, node, samples)
+
     def _run(self) -> None:
         try:
             nvml = open_nvml()
@@ -96,6 +108,11 @@ class CardSampler:
                     self._samples.setdefault(uuid, []).append(_sample(nvml, handle))
                 except Exception:  # the GPU does not know a question, or is lost
                     del handles[uuid]
+
+
+def sampler_of(file: CellFile) -> CardSampler:
+    """Return what reads the GPUs of a cell on one of its nodes."""
+    return CardSampler(file.cell.gpus_per_node if file.cell.device is Device.CUDA else 0)
 
 
 def _handles(nvml: Any, gpus: int) -> dict[str, Any]:

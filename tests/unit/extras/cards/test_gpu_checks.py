@@ -1,0 +1,171 @@
+"""Checks of a cell's GPUs: what fires them, what they need, and what they say of real ones."""
+
+import pytest
+from msgspec.structs import replace
+
+from hpml_jobs.checks.study import check_record
+from hpml_jobs.core.check_result import TIMES, Affected, Level, Tier
+from hpml_jobs.core.measurements import Card, Memory
+from hpml_jobs.core.strategies import Strategy
+from tests.unit.builders import a_cell, a_record
+from tests.unit.check_cases import (
+    CheckCase,
+    assert_fires,
+    case_id,
+    change_card,
+    change_epoch,
+    change_every_rank,
+    change_facts,
+    change_trace,
+    clean_record,
+    result_of,
+    samples_at,
+    without_traces,
+)
+from tests.unit.checks.test_recorded_gpus import recorded
+
+WARN = Level.WARN
+
+FULL_MEMORY = Memory(
+    allocated_bytes=15_000_000_000, reserved_bytes=15_900_000_000, retries=3, ooms=0
+)
+
+CASES = [
+    CheckCase(
+        "throttled",
+        WARN,
+        change_card(throttle_reasons=("gpu_idle", "hw_slowdown", "sw_power_cap")),
+        "1 of 4 GPUs throttled by hw_slowdown (1410 of 1410 MHz, 60 °C)",
+    ),
+    CheckCase(
+        "throttled",
+        WARN,
+        change_card(samples=samples_at(1200, "reason_0x1000")),
+        "1 of 4 GPUs throttled by reason_0x1000 (1200 of 1410 MHz, 75 °C)",
+    ),
+    CheckCase("visible-gpus", WARN, change_facts(gpus_visible=8), "8 GPUs visible, 4 given: ask"),
+    CheckCase(
+        "gpu-health",
+        WARN,
+        change_card(ecc_uncorrected=2),
+        "2 uncorrected ECC errors on GPU 0000:1B:00.0: report the node",
+    ),
+    CheckCase(
+        "gpu-health", WARN, change_card(row_remapping="pending"), "row remapping is pending on GPU"
+    ),
+    CheckCase("gpu-health", WARN, change_card(pcie_width=8), "x8 of x16 lanes on GPU 0000:1B:00.0"),
+    CheckCase(
+        "gpu-cpus",
+        WARN,
+        change_card(near_cpus=(64, 65)),
+        "1 of 4 ranks without CPUs near the GPU (rank 1 on gr001, GPU 0000:1B:00.0): let SLURM",
+    ),
+    CheckCase(
+        "other-processes",
+        WARN,
+        change_card(other_processes=2),
+        "2 processes of",
+    ),
+    CheckCase(
+        "gpu-utilization",
+        WARN,
+        without_traces(change_epoch("timed", 1, launch_s=0.0485)),
+        "the host takes 48.5 ms to launch an iteration on rank 1, 97",
+    ),
+    CheckCase(
+        "gpu-utilization",
+        WARN,
+        change_trace(idle_s=1.7),
+        "the GPU of rank 3 is busy for ",
+    ),
+    CheckCase(
+        "gpu-utilization",
+        WARN,
+        change_card(samples=samples_at(1410, "gpu_idle")),
+        "GPU utilization is 40 % (this site cancels jobs below 60 %): use a larger batch=",
+    ),
+    CheckCase(
+        "gpu-utilization",
+        WARN,
+        change_epoch("timed", 1, memory=FULL_MEMORY),
+        "3 allocations freed cached memory first, at 15.9 GB",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=case_id)
+def test_check_fires_on_its_case(case):
+    assert_fires(case)
+
+
+OF_CARDS = {"throttled", "other-processes", "gpu-health", "gpu-cpus"}
+
+ABSENT = {
+    "no GPU state": (change_every_rank(cards=()), OF_CARDS),
+    "GPU that tells nothing": (change_every_rank(cards=(Card(uuid="GPU-0"),)), OF_CARDS),
+    "GPUs given unknown": (change_facts(slurm={}), {"visible-gpus"}),
+}
+
+
+@pytest.mark.parametrize("case", ABSENT)
+def test_check_without_its_data_gives_no_result(case):
+    change, absent = ABSENT[case]
+    complete = {result.check for result in check_record(clean_record())}
+    incomplete = {result.check for result in check_record(change(clean_record()))}
+    assert complete - incomplete == absent
+
+
+def test_nothing_is_said_of_gpus_that_nobody_asked():
+    results = check_record(a_record(a_cell(strategy=Strategy.SINGLE, gpus=1)))
+    assert not {result.check for result in results} & {"throttled", "other-processes"}
+
+
+def test_each_violated_part_of_a_check_has_its_own_line():
+    slow_host = without_traces(change_epoch("timed", 1, launch_s=0.0485, memory=FULL_MEMORY))(
+        clean_record()
+    )
+    results = [r for r in check_record(slow_host) if r.check == "gpu-utilization"]
+    assert [(r.level, r.tier, r.affects, r.remedy) for r in results] == [
+        (
+            *(WARN, Tier.TABLE, (Affected.TIME,)),
+            "use a larger batch=, or compile=true, which launches fewer kernels",
+        ),
+        (WARN, Tier.NUMBER, (Affected.TIME,), "use a smaller batch="),
+    ]
+    (passed,) = [r for r in check_record(clean_record()) if r.check == "gpu-utilization"]
+    assert "is busy for" in passed.reason
+    assert "; 0 allocations freed cached memory first" in passed.reason
+
+
+def test_few_lanes_leave_what_was_learned_alone():
+    sick = change_card(ecc_uncorrected=2, pcie_width=8)(clean_record())
+    results = [r for r in check_record(sick) if r.check == "gpu-health"]
+    assert [(r.tier, r.affects) for r in results] == [
+        (Tier.TABLE, tuple(Affected)),
+        (Tier.TABLE, TIMES),
+    ]
+
+
+def test_reason_of_few_samples_does_not_count():
+    samples = replace(samples_at(1400, "x"), throttle_reasons={"hw_slowdown": 0.04})
+    record = change_card(samples=samples)(clean_record())
+    assert result_of(check_record(record), "throttled").level is Level.PASS
+
+
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [("h100-single-b32.json", 25.83), ("h100-ddp.json", 58.99), ("h100-allreduce.json", 47.6)],
+)
+def test_gpu_that_waits_for_its_host_is_named(name, share):
+    """The host's least time to launch was two thirds of an iteration: it did not show it."""
+    record = recorded(name)
+    result = result_of(check_record(record), "gpu-utilization")
+    assert (result.level, result.tier, result.affects) == (Level.WARN, Tier.TABLE, (Affected.TIME,))
+    assert f"the GPU of rank 0 is busy for {share} % of an iteration without stall" in result.reason
+    assert result.remedy == "use a larger batch=, or compile=true, which launches fewer kernels"
+
+
+def test_gpu_that_computes_all_the_time_passes():
+    result = result_of(check_record(recorded("h100-single-b512.json")), "gpu-utilization")
+    assert result.level is Level.PASS
+    assert "busy for 97.12 % of an iteration" in result.reason

@@ -102,7 +102,8 @@ class Feature(NamedTuple):
 
     `commands` may replace one of the kernel, to add an option. `replaced` are commands of earlier
     versions and words of other tools, with what to type instead. `cell_parts`, `runners` and
-    `observers` are by their key. `probes` are steps after training on which a trained cell does not
+    `observers` are by their key. `strategies` are the classes of those that share a model over the
+    ranks, by name. `probes` are steps after training on which a trained cell does not
     depend: each gets a `worker.probes.Probing`, and returns the rank's part of the record with its
     result, and parts of the record by field. `watchers` look at a node while the workers of a cell
     run: each is made of the cell's file, its `start` is called with them, and its `end` with the
@@ -126,6 +127,7 @@ class Feature(NamedTuple):
     cell_parts: Mapping[str, CellPart] = {}
     runners: Mapping[str, Runner] = {}
     observers: Mapping[str, Observer] = {}
+    strategies: Mapping[str, str] = {}
     probes: Mapping[str, Part] = {}
     watchers: Mapping[str, str] = {}
     replaced: Mapping[str, str] = {}
@@ -190,6 +192,17 @@ def observer(key: str) -> Observer:
         HpmlError: its extra is not here.
     """
     return _of_extra(merged(feature.observers for feature in features().values()), key)
+
+
+def entry_of_strategy(name: str) -> str:
+    """Return the entry of the class of a strategy that shares a model over the ranks.
+
+    Raises:
+        HpmlError: its extra is not here.
+    """
+    entries = merged(feature.strategies for feature in features().values())
+    by_words = {f"strategy={key}": entry for key, entry in entries.items()}
+    return _of_extra(by_words, f"strategy={name}")
 
 
 def _of_extra(parts: Mapping[str, T], key: str) -> T:

@@ -9,6 +9,7 @@ import msgspec
 
 from hpml_jobs.core.cell import Cell, CellFile, Protocol
 from hpml_jobs.core.cluster import Cluster, Shape
+from hpml_jobs.core.features import entry_of_strategy
 from hpml_jobs.core.formulas import gpu_hours
 from hpml_jobs.core.strategies import Device, Loader, Sharded, Strategy
 from hpml_jobs.core.workload import Workload
@@ -123,6 +124,8 @@ def _strategies(settings: Settings) -> list[Strategy]:
 def _cell(settings: Settings, strategy: Strategy) -> Cell:
     if settings.script is not None:
         return _cell_of_script(settings, strategy)
+    if strategy.traffic.shards is not Sharded.NOTHING:
+        entry_of_strategy(strategy)  # raises without its extra
     has_ranks = strategy.under_torchrun and settings.gpus > 1  # else there is nothing to choose
     buffers = settings.sync_buffers if has_ranks else None
     path = settings.path_on(device_of(settings))

@@ -11,9 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
-from torch.utils._pytree import tree_map_only
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.errors import HpmlError
@@ -101,36 +99,6 @@ class AutocastReplica(nn.Module):
         """Return the model's outputs, computed under autocast."""
         with torch.autocast(inputs.device.type, self._dtype):
             return self.model(inputs)
-
-
-class HalfReplica(nn.Module):
-    """A local copy of a model that computes in half precision as fsdp does: all parameters cast.
-
-    Those of BatchNorm stay fp32, as its statistics are. Inputs are cast, outputs are fp32.
-    """
-
-    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
-        super().__init__()
-        norms = {id(p) for norm in batch_norms(model) for p in norm.parameters()}
-        for parameter in model.parameters():
-            if id(parameter) not in norms:
-                parameter.data = parameter.data.to(dtype)
-        self.model = model
-        self._dtype = dtype
-
-    def forward(self, inputs: Tensor) -> Any:
-        """Return the model's outputs in fp32."""
-        outputs = self.model(inputs.to(self._dtype) if inputs.is_floating_point() else inputs)
-        return tree_map_only(Tensor, Tensor.float, outputs)
-
-
-def batch_norms(model: nn.Module) -> list[nn.Module]:
-    """Return the BatchNorm layers that have parameters.
-
-    torch computes them with half-precision inputs, but not with half-precision parameters beside
-    fp32 statistics.
-    """
-    return [m for m in model.modules() if isinstance(m, _BatchNorm) and m.weight is not None]
 
 
 def half_dtype(path: TrainingPath) -> torch.dtype | None:

@@ -3,28 +3,25 @@
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim import Optimizer
 
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.measurements import CollectiveKind, Purpose, Volume
+from hpml_jobs.core.features import entry_of_strategy, load
+from hpml_jobs.core.measurements import CollectiveKind, Purpose
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.worker.instruments.collectives import group_by_dtype, recorded
 from hpml_jobs.worker.instruments.timing import Devices
 from hpml_jobs.worker.instruments.wrappers import InstrumentedDataParallel, InstrumentedDDP
 from hpml_jobs.worker.path_steps import with_autocast
 from hpml_jobs.worker.process_group import (
-    MakeOptimizer,
     ParallelStrategy,
     Placement,
     ProcessGroup,
-    ShardFacts,
     SingleProcess,
 )
 
@@ -104,31 +101,6 @@ class DDP(ProcessGroup):
             dist.broadcast(buffer, src=0)
 
 
-class ZeRO1(DDP):
-    """DDP whose optimizer keeps a part of its state on each rank, and sends what it updates."""
-
-    def stamps_of_messages(self, replica: nn.Module) -> int:
-        """Return those of DDP, and two for each rank's broadcast."""
-        return super().stamps_of_messages(replica) + 2 * self.placement.world_size
-
-    def sharded(self, optimizer: type[Optimizer]) -> MakeOptimizer:
-        """Return the optimizer in a ZeroRedundancyOptimizer."""
-        from hpml_jobs.worker.sharding import ShardedOptimizer  # noqa: PLC0415 -- slow
-
-        return partial(ShardedOptimizer, optimizer_class=optimizer, strategy=self)
-
-    def shard_facts(self, replica: nn.Module, optimizer: Optimizer) -> ShardFacts:
-        """Return the elements whose state this rank keeps, and the parameters that a step sends."""
-        messages = getattr(optimizer, "messages", [])
-        volume = Volume(
-            kind=CollectiveKind.BROADCAST,
-            purpose=Purpose.PARAMETERS,
-            bytes=sum(tensor.numel() * tensor.element_size() for tensor in messages),
-        )
-        held: int | None = getattr(optimizer, "held_elements", None)
-        return ShardFacts(held, (volume,))
-
-
 class Allreduce(ProcessGroup):
     """By hand: after backward() one all-reduce for each gradient, one after another."""
 
@@ -206,10 +178,10 @@ def _contiguous(gradient: Tensor) -> Tensor:
     return gradient.as_strided((gradient.numel(),), (1,), gradient.storage_offset())
 
 
-def _fsdp(cell: Cell, placement: Placement, devices: Devices) -> ParallelStrategy:
-    from hpml_jobs.worker.sharding import FSDP  # noqa: PLC0415 -- slow to import
-
-    return FSDP(cell, placement, devices)
+def _of_extra(cell: Cell, placement: Placement, devices: Devices) -> ParallelStrategy:
+    """Make a strategy of an extra."""
+    made: ParallelStrategy = load(entry_of_strategy(cell.strategy))(cell, placement, devices)
+    return made
 
 
 STRATEGIES: dict[Strategy, Callable[[Cell, Placement, Devices], ParallelStrategy]] = {
@@ -219,6 +191,6 @@ STRATEGIES: dict[Strategy, Callable[[Cell, Placement, Devices], ParallelStrategy
     Strategy.ALLREDUCE: Allreduce,
     Strategy.ALLREDUCE_FLAT: AllreduceFlat,
     Strategy.GATHER_SCATTER: GatherScatter,
-    Strategy.ZERO1: ZeRO1,
-    Strategy.FSDP: _fsdp,
+    Strategy.ZERO1: _of_extra,
+    Strategy.FSDP: _of_extra,
 }

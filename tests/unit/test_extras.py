@@ -120,6 +120,9 @@ def test_kernel_plans_without_extras(tmp_path):
     words = "gpus=2 batch=32 hosts=a,b device=cpu workload=digits try_batch=false"
     done = run_in(copy, "-m", "hpml_jobs", *words.split(), folder=tmp_path)
     assert done.stderr.startswith("hpml-jobs: cluster.hosts: this hpml_jobs has no extra for it")
+    words = "gpus=2 batch=32 strategy=fsdp cluster=local device=cpu workload=digits try_batch=false"
+    done = run_in(copy, "-m", "hpml_jobs", *words.split(), folder=tmp_path)
+    assert done.stderr.startswith("hpml-jobs: strategy=fsdp: this hpml_jobs has no extra for it")
     (tmp_path / "train.py").write_text("import torch\n")
     words = "gpus=1 batch=32 script=train.py device=cpu cluster=local"
     done = run_in(copy, "-m", "hpml_jobs", *words.split(), folder=tmp_path)
@@ -153,7 +156,7 @@ def entries_of(feature: Feature) -> list[str]:
         *(part for by_name in feature.record_checks.values() for part in by_name.values()),
     ]
     single = [feature.result, feature.difference, feature.answer, feature.lines]
-    single += [*feature.sections.values(), *feature.api.values()]
+    single += [*feature.sections.values(), *feature.strategies.values(), *feature.api.values()]
     single += chain.from_iterable(feature.checks.values())
     groups = [
         *feature.cell_parts.values(),

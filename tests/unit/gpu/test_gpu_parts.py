@@ -118,6 +118,7 @@ def check(part, bench, not_measured):
     return figures
 
 
+@pytest.mark.whole
 def test_rank_counts_gradient_bytes_and_compares_replicas(tmp_path):
     with rehearsal(tmp_path) as bench:
         dist.init_process_group("gloo")
@@ -128,6 +129,7 @@ def test_rank_counts_gradient_bytes_and_compares_replicas(tmp_path):
     assert all(result["equal"] == 1 for result in results.values())
 
 
+@pytest.mark.whole
 def test_strategies_train_the_parameters_of_ddp(tmp_path):
     with rehearsal(tmp_path) as bench:
         dist.init_process_group("gloo")

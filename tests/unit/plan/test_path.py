@@ -39,8 +39,6 @@ RESNET = "workload=resnet18_cifar10"
         ("h100", ["channels_last=false"], "bf16", Loader.DEVICE),
         ("h100", ["loader=workers"], "bf16, channels_last", Loader.WORKERS),
         ("h100", ["loader_workers=3"], "bf16, channels_last", Loader.WORKERS),
-        ("h100", ["gpus=2", "strategy=fsdp"], "bf16", Loader.DEVICE),
-        ("v100", ["gpus=2", "strategy=zero1"], "fp16", Loader.DEVICE),
     ],
 )
 def test_auto_is_the_keys_that_the_gpu_and_the_cell_allow(planned, gpu, words, label, loader):

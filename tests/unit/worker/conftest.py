@@ -16,9 +16,10 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from hpml_jobs.core.cell import Cell, CellFile, Protocol
+from hpml_jobs.core.features import features
 from hpml_jobs.core.processes import KEPT
 from hpml_jobs.core.record import Attempt, Record
-from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.strategies import Device, Sharded, Strategy
 from hpml_jobs.core.validation import decode
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.study.attempt import AttemptFolder, RankError
@@ -37,9 +38,10 @@ def rank_server() -> Iterator[RankServer]:
     server.close()
 
 
-def results_of_ranks(server: RankServer, module: str, processes: int) -> Any:
-    """Run a module as ranks on gloo; return the JSON that rank 0 prints."""
-    ended = server.run(processes, Path(__file__).parents[3], module, environment=os.environ)
+def results_of_ranks(server: RankServer, module: str, processes: int, *words: str) -> Any:
+    """Run a module with words as ranks on gloo; return the JSON that rank 0 prints."""
+    folder = Path(__file__).parents[3]
+    ended = server.run(processes, folder, module, *words, environment=os.environ)
     assert ended.code == 0, ended.stderr
     return json.loads(ended.stdout)
 
@@ -85,6 +87,14 @@ def four_ranks() -> Iterator[None]:
     with fake_ranks(4):
         yield
 
+
+AVAILABLE = [
+    strategy
+    for strategy in Strategy
+    if strategy.traffic.shards is Sharded.NOTHING
+    or any(strategy.value in feature.strategies for feature in features().values())
+]
+"""The strategies of the kernel, and of the extras that are here."""
 
 SMALL_DIGITS = msgspec.structs.replace(DIGITS, images=512, limit=512)
 

@@ -1,4 +1,4 @@
-"""Gradient exchange of every strategy between real processes: run by torchrun with -m.
+"""Gradient exchange of strategies, named by words, between real processes: run as ranks with -m.
 
 Each rank takes its share of one global batch and makes two steps; rank 0 prints the results of all
 ranks as JSON. The model has no BatchNorm, so one process on the global batch must end with the same
@@ -7,6 +7,7 @@ parameters. A second model has BatchNorm, to compare buffers; a third one is a t
 
 import json
 import os
+import sys
 
 import msgspec
 import torch
@@ -34,6 +35,9 @@ from hpml_jobs.worker.syncbn import convert_sync_batchnorm
 from .conftest import SMALL_DIGITS, cpu_cell
 
 ADAMW = msgspec.structs.replace(SMALL_DIGITS, optimizer="adamw", lr=0.01, weight_decay=0.1)
+
+TORCHS = (Strategy.DDP, Strategy.ZERO1, Strategy.FSDP)
+"""Strategies whose wrapper is torch's."""
 
 SHARE = 6
 """Images per rank and step."""
@@ -122,10 +126,10 @@ def run_strategy(strategy: ParallelStrategy, *, instrumented: bool) -> dict:
     return result | buffer_hashes(strategy)
 
 
-def run_adamw(processes: int, placement: Placement) -> dict:
+def run_adamw(names: list[Strategy], processes: int, placement: Placement) -> dict:
     """Return what each of torch's strategies did with AdamW on this rank."""
     results = {}
-    for name in (Strategy.DDP, Strategy.ZERO1, Strategy.FSDP):
+    for name in (name for name in names if name in TORCHS):
         cell = cpu_cell(ADAMW, gpus=processes, strategy=name)
         strategy = STRATEGIES[name](cell, placement, CPU)
         results[name.value] = run_strategy(strategy, instrumented=False)
@@ -201,7 +205,8 @@ def main() -> None:
     torch.set_num_threads(1)
     results = {}
     processes = int(os.environ["WORLD_SIZE"])
-    for number, name in enumerate(name for name in Strategy if name.under_torchrun):
+    names = [Strategy(word) for word in sys.argv[1:]]
+    for number, name in enumerate(names):
         cell = cpu_cell(gpus=processes, strategy=name, device=Device.CPU)
         placement = read_placement(cell)
         strategy = STRATEGIES[name](cell, placement, CPU)
@@ -214,7 +219,7 @@ def main() -> None:
     cell = cpu_cell(gpus=processes, sync_buffers=SyncBuffers.SYNCBN)
     strategy = STRATEGIES[cell.strategy](cell, placement, CPU)
     results["SyncBatchNorm"] = gather_all(run_sync_batchnorm(strategy))
-    results["adamw"] = gather_all(run_adamw(processes, placement))
+    results["adamw"] = gather_all(run_adamw(names, processes, placement))
     if dist.get_rank() == 0:
         print(json.dumps(results))  # noqa: T201  (the test reads it)
     dist.destroy_process_group()

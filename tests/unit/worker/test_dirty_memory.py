@@ -4,17 +4,13 @@ import pytest
 import torch
 from msgspec.structs import replace
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 
-from hpml_jobs.core.strategies import Device, Strategy
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.training_path import Precision, TrainingPath
-from hpml_jobs.worker.optimizer import make_optimizer, state_bytes
+from hpml_jobs.worker.optimizer import make_optimizer
 from hpml_jobs.worker.path_steps import PathSteps
-from hpml_jobs.worker.process_group import Placement
-from hpml_jobs.worker.strategies import STRATEGIES
 
-from .conftest import SMALL_DIGITS, cpu_cell, fake_ranks
+from .conftest import SMALL_DIGITS, cpu_cell
 
 CPU = torch.device("cpu")
 STEPS = 4
@@ -97,37 +93,6 @@ def test_steps_are_those_of_plain_training(name, precision, overflow):
     expected, reference = plain_training(cell, overflow)
     torch.testing.assert_close(model.state_dict(), expected.state_dict())
     torch.testing.assert_close(states(optimizer), states(reference))
-
-
-@pytest.fixture
-def rank_of_two():
-    """Rank 0 of two, whose messages go nowhere."""
-    with fake_ranks(2):
-        yield Placement(0, 0, 2)
-
-
-def test_zero1_starts_with_the_momentum_of_its_share(rank_of_two):
-    cell, model = cuda_cell(SMALL_DIGITS, gpus=2, strategy=Strategy.ZERO1), linear()
-    strategy = STRATEGIES[Strategy.ZERO1](cell, rank_of_two, (CPU,))
-    optimizer = make_optimizer(cell, model, strategy.sharded)
-    assert state_bytes(optimizer) == 4 * 12  # the weight: the bias is on the other rank
-    (parameter,) = optimizer.optim.param_groups[0]["params"]
-    parameter.grad = torch.ones_like(parameter)
-    decayed = parameter.grad + cell.workload.weight_decay * parameter.detach()
-    optimizer.step()
-    (state,) = optimizer.optim.state.values()
-    torch.testing.assert_close(state["momentum_buffer"], decayed)
-
-
-def test_fsdp_steps_without_the_fused_sgd_that_torch_lacks(rank_of_two):
-    cell = cuda_cell(SMALL_DIGITS, gpus=2, strategy=Strategy.FSDP)
-    model = nn.Sequential(linear())
-    fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
-    optimizer = make_optimizer(cell, model)
-    for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    optimizer.step()
-    assert state_bytes(optimizer) == 4 * (2 * 4 + 2)  # rank 0's rows of 3
 
 
 @pytest.mark.parametrize("name", ["complex", "sparse"])

@@ -14,7 +14,6 @@ from hpml_jobs.core.workload import Workload
 from hpml_jobs.worker import models
 from hpml_jobs.worker.gpt import GPT
 from hpml_jobs.worker.models import count_flop
-from hpml_jobs.worker.sharding import shard_groups
 
 from .conftest import change_workload
 
@@ -148,11 +147,6 @@ def test_loss_is_the_mean_over_all_positions():
     chosen = scores.log_softmax(-1).gather(-1, targets[..., None])
     loss = models.build_loss(TOKENS)
     assert loss(scores, targets).item() == pytest.approx(-chosen.mean().item())
-
-
-def test_blocks_are_the_groups_of_fsdp():
-    model = small()
-    assert shard_groups(model) == list(model.blocks)[::-1]
 
 
 @pytest.mark.parametrize("name", ["gpt_nano", "gpt2_124m"])

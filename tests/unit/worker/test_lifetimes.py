@@ -18,12 +18,14 @@ from hpml_jobs.worker.process_group import COLLECTIVE_TIMEOUT, SETTLED_TIMEOUT, 
 from hpml_jobs.worker.strategies import DP, STRATEGIES
 from hpml_jobs.worker.training import Training, make_training
 
-from .conftest import cpu_cell
+from .conftest import AVAILABLE, cpu_cell
 from .path_training import BATCH, IMAGES, WORKLOAD
 
 CPU = (torch.device("cpu"),)
-EXCHANGES = {name: (name, None) for name in (Strategy.DDP, Strategy.ZERO1, Strategy.FSDP)}
-IN_BF16 = {"fsdp bf16": (Strategy.FSDP, Precision.BF16)}
+TORCHS = (Strategy.DDP, Strategy.ZERO1, Strategy.FSDP)
+EXCHANGES = {name: (name, None) for name in TORCHS if name in AVAILABLE}
+CASTING = [name for name in AVAILABLE if name.traffic.casts_parameters]
+IN_BF16 = {f"{name} bf16": (name, Precision.BF16) for name in CASTING}
 
 
 @pytest.fixture(params=EXCHANGES.values(), ids=EXCHANGES)

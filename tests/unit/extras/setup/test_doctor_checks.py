@@ -272,7 +272,7 @@ def test_self_test_report_lists_checks_without_private_names(laptop):
     write_measured(plan, "101")
     result = self_test_result(plan, 2)
     assert result.block.startswith("==== hpml_jobs")
-    for check in ("closure", "messages", "profiler", "replicas"):
+    for check in ("closure", "messages", "replicas"):
         assert f"  {check} " in result.block
     assert "2 of 2 cells measured" in result.block
     for private in (str(laptop), "gr001"):

@@ -24,8 +24,7 @@ from hpml_jobs.worker.optimizer import make_optimizer
 from hpml_jobs.worker.path_steps import PathSteps
 from hpml_jobs.worker.process_group import COLLECTIVE_TIMEOUT, read_placement
 from hpml_jobs.worker.strategies import STRATEGIES
-
-from .conftest import SMALL_DIGITS, cpu_cell
+from tests.unit.worker.conftest import SMALL_DIGITS, cpu_cell
 
 SHARDING = [name for name in Strategy if name.traffic.shards is not Sharded.NOTHING]
 OPTIMIZERS = ("sgd", "adamw")

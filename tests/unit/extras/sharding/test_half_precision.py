@@ -16,11 +16,17 @@ from hpml_jobs.worker.epochs import train_epoch
 from hpml_jobs.worker.process_group import Placement
 from hpml_jobs.worker.strategies import STRATEGIES
 from hpml_jobs.worker.training import Training, make_training
+from tests.unit.extras.sharding.half_precision import (
+    LINEAR_LAYERS,
+    OPTIMIZERS,
+    OVERFLOWS,
+    PATH,
+    SHARDING,
+    STEPS,
+)
+from tests.unit.worker.conftest import SMALL_DIGITS, cpu_cell, results_of_ranks
 
-from .conftest import SMALL_DIGITS, cpu_cell, results_of_ranks
-from .half_precision import LINEAR_LAYERS, OPTIMIZERS, OVERFLOWS, PATH, SHARDING, STEPS
-
-HERE = "tests.unit.worker.test_half_precision"
+HERE = "tests.unit.extras.sharding.test_half_precision"
 BLOCKS, WIDTH, HIDDEN, CLASSES = 4, 32, 64, 16
 WORKLOAD = Workload(name="mlp", model=f"{HERE}:Model", data=f"{HERE}:dataset", images=16, lr=0.1)
 CPU = (torch.device("cpu"),)
@@ -114,7 +120,7 @@ def test_copy_without_exchange_computes_what_fsdp_computes(one_rank):
 @pytest.fixture(scope="module")
 def of_ranks(rank_server):
     """Results of two ranks."""
-    return results_of_ranks(rank_server, "tests.unit.worker.half_precision", 2)
+    return results_of_ranks(rank_server, "tests.unit.extras.sharding.half_precision", 2)
 
 
 def test_overflow_on_one_rank_is_left_out_by_all(of_ranks):

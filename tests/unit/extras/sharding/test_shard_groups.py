@@ -4,14 +4,16 @@ import pytest
 import torch
 from torch import nn
 
+from hpml_jobs.core.built_in import TransformerShape
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.strategies import Strategy
-from hpml_jobs.worker import models, sharding
+from hpml_jobs.extras.sharding import fsdp
+from hpml_jobs.extras.sharding.fsdp import shard_groups
+from hpml_jobs.worker import models
+from hpml_jobs.worker.gpt import GPT
 from hpml_jobs.worker.process_group import COLLECTIVE_TIMEOUT, Placement
-from hpml_jobs.worker.sharding import shard_groups
 from hpml_jobs.worker.strategies import STRATEGIES
-
-from .conftest import cpu_cell
+from tests.unit.worker.conftest import cpu_cell
 
 
 class Block(nn.Module):
@@ -66,19 +68,24 @@ def test_model_names_its_own_groups():
         shard_groups(model)
 
 
+def test_blocks_of_gpt_are_its_groups():
+    model = GPT(TransformerShape(layers=2, heads=2, width=8, context=6, vocab=11))
+    assert shard_groups(model) == list(model.blocks)[::-1]
+
+
 def test_torch_without_countable_messages_is_refused(monkeypatch):
-    monkeypatch.setattr(sharding, "COUNTS_MESSAGES", False)  # as before torch 2.9
+    monkeypatch.setattr(fsdp, "COUNTS_MESSAGES", False)  # as before torch 2.9
     cell = cpu_cell(gpus=2, strategy=Strategy.FSDP)
-    fsdp = STRATEGIES[Strategy.FSDP](cell, Placement(0, 0, 2), (torch.device("cpu"),))
+    strategy = STRATEGIES[Strategy.FSDP](cell, Placement(0, 0, 2), (torch.device("cpu"),))
     with pytest.raises(HpmlError, match=r"torch 2\.9 on .*use strategy=zero1 or ddp"):
-        fsdp.setup(COLLECTIVE_TIMEOUT)
+        strategy.setup(COLLECTIVE_TIMEOUT)
 
 
 def test_cell_on_the_cpu_stays_there_on_a_machine_with_a_gpu(four_ranks, monkeypatch):
     """torch's own choice is the accelerator of the machine, whatever the cell's device is."""
     monkeypatch.setattr(torch._C, "_get_accelerator", lambda: torch.device("cuda"))
     cell = cpu_cell(gpus=4, strategy=Strategy.FSDP)
-    fsdp = STRATEGIES[Strategy.FSDP](cell, Placement(0, 0, 4), (torch.device("cpu"),))
-    model = fsdp.wrap(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4)))
+    strategy = STRATEGIES[Strategy.FSDP](cell, Placement(0, 0, 4), (torch.device("cpu"),))
+    model = strategy.wrap(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4)))
     meshes = {parameter.device_mesh for parameter in model.parameters()}
     assert [(mesh.device_type, mesh.size()) for mesh in meshes] == [("cpu", 4)]

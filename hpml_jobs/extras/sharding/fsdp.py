@@ -1,7 +1,4 @@
-"""Strategies that share the model over the ranks: `fsdp` (FSDP2) in groups of parameters, `zero1`.
-
-fsdp shards parameters, gradients and the optimizer's state, zero1 the optimizer's state only.
-"""
+"""`fsdp`: FSDP2 shards parameters, gradients and the optimizer's state, in groups of parameters."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,17 +12,46 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor
-from torch.optim import Optimizer
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._pytree import tree_map_only
 
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import CollectiveKind, Purpose, Volume
 from hpml_jobs.worker.instruments.timing import Devices
-from hpml_jobs.worker.instruments.wrappers import HasLedger
-from hpml_jobs.worker.path_steps import HalfReplica, batch_norms, half_dtype
+from hpml_jobs.worker.path_steps import half_dtype
 from hpml_jobs.worker.process_group import Move, Placement, ProcessGroup, ShardFacts
+
+
+class HalfReplica(nn.Module):
+    """A local copy of a model that computes in half precision as fsdp does: all parameters cast.
+
+    Those of BatchNorm stay fp32, as its statistics are. Inputs are cast, outputs are fp32.
+    """
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+        super().__init__()
+        norms = {id(p) for norm in batch_norms(model) for p in norm.parameters()}
+        for parameter in model.parameters():
+            if id(parameter) not in norms:
+                parameter.data = parameter.data.to(dtype)
+        self.model = model
+        self._dtype = dtype
+
+    def forward(self, inputs: Tensor) -> Any:
+        """Return the model's outputs in fp32."""
+        outputs = self.model(inputs.to(self._dtype) if inputs.is_floating_point() else inputs)
+        return tree_map_only(Tensor, Tensor.float, outputs)
+
+
+def batch_norms(model: nn.Module) -> list[nn.Module]:
+    """Return the BatchNorm layers that have parameters.
+
+    torch computes them with half-precision inputs, but not with half-precision parameters beside
+    fp32 statistics.
+    """
+    return [m for m in model.modules() if isinstance(m, _BatchNorm) and m.weight is not None]
 
 
 class Group(NamedTuple):
@@ -85,7 +111,7 @@ class FSDP(ProcessGroup):
         if instrumented and not self.is_instrumented:
             self.is_instrumented = True
             # not at the top: it needs a torch that has passed `setup`
-            from hpml_jobs.worker.instruments.sharded import instrument  # noqa: PLC0415
+            from hpml_jobs.extras.sharding.collectives import instrument  # noqa: PLC0415
 
             instrument((group.modules for group in self.groups), self)
         return model
@@ -320,44 +346,3 @@ def _own_groups(
             f"not a module inside the model: name modules of the model, without the model itself"
         )
     return sorted(groups, key=lambda group: -inside[id(group)])
-
-
-class ShardedOptimizer(ZeroRedundancyOptimizer):
-    """zero1's optimizer: it updates this rank's parameters and sends them, each rank one broadcast.
-
-    With `parameters_as_bucket_view` the parameters of a rank are one tensor and one message.
-    """
-
-    def __init__(
-        self, groups: Any, optimizer_class: type[Optimizer], strategy: HasLedger, **options: Any
-    ) -> None:
-        self._strategy = strategy
-        super().__init__(groups, optimizer_class, parameters_as_bucket_view=True, **options)
-
-    @property
-    def messages(self) -> list[Tensor]:
-        """The tensors that a step sends: one from each rank."""
-        return [bucket for of_device in self._buckets for bucket in of_device]
-
-    @property
-    def held_elements(self) -> int:
-        """Elements of the trainable parameters whose optimizer state this rank keeps."""
-        parameters = [p for group in self.optim.param_groups for p in group["params"]]
-        return sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
-
-    def _sync_params(self) -> None:
-        """Send the updated parameters; in an instrumented epoch record each rank's message."""
-        ledger = self._strategy.ledger
-        if ledger is None:
-            super()._sync_params()  # type: ignore[misc]
-            return
-        sent = []
-        for rank in range(dist.get_world_size()):
-            bucket = self._buckets[0][rank]
-            entry = ledger.begin(CollectiveKind.BROADCAST, Purpose.PARAMETERS, bucket)
-            handles = self._broadcast_params_from_rank(rank)  # type: ignore[attr-defined]
-            sent.append((entry, handles))
-        for entry, handles in sent:
-            for handle in handles:
-                handle.wait()
-            ledger.end(entry)

@@ -200,12 +200,6 @@ class GroupRuns:
         return median(clocks) if len(clocks) > 1 else None
 
     @cached_property
-    def imported_s(self) -> list[float]:
-        """The imported timings that were not computed from a rate."""
-        timings = [run.record.imported for run in self.runs]
-        return [timing.epoch_s for timing in timings if timing and timing.rate is None]
-
-    @cached_property
     def efficiencies(self) -> list[Efficiency]:
         """Those of its rows with more than one GPU."""
         return efficiencies(self.group)

@@ -59,12 +59,6 @@ KERNEL = {
         "cancel [STUDY] [PATTERN]",
         "cancel this study's jobs",
     ),
-    "list": Command(
-        "cli.status:list_",
-        HelpSection.FOLLOW,
-        "list",
-        "list all studies: cells by state, date, cluster, workload",
-    ),
     "status": Command(
         "cli.status:status",
         HelpSection.FOLLOW,

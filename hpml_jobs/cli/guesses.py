@@ -21,7 +21,6 @@ MEANT: Mapping[str, str] = {
     **dict.fromkeys(("preview", "dryrun", "dry-run", "estimate"), "plan"),
     **dict.fromkeys(("retry", "rerun", "restart", "requeue"), "resubmit"),
     **dict.fromkeys(("scancel", "kill", "stop", "abort"), "cancel"),
-    **dict.fromkeys(("ls", "dir", "studies"), "list"),
     **dict.fromkeys(("squeue", "sacct", "ps", "jobs", "queue", "progress", "state"), "status"),
     **dict.fromkeys(("log", "tail", "cat", "errors", "why"), "logs"),
     **dict.fromkeys(("results", "result", "show", "table", "tables", "summary"), "collect"),

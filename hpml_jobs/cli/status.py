@@ -1,24 +1,17 @@
-"""Commands list, status and logs."""
+"""Commands status and logs."""
 
 import math
 import sys
-from collections import Counter
-from collections.abc import Iterator
 from contextlib import nullcontext
-from datetime import UTC, datetime
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
-from rich.text import Text
 
 from hpml_jobs.cli.console import (
-    COLOURS,
     MOST_LISTED,
     console,
     needs_attention,
-    plain_table,
     print_changes,
     print_json,
     states_table,
@@ -34,16 +27,12 @@ from hpml_jobs.cli.options import (
     Strict,
     StudyName,
     StudySelection,
-    outputs_of,
     select_study,
     study_words,
 )
-from hpml_jobs.core.cell import Outcome, Protocol
 from hpml_jobs.core.check_result import in_short
-from hpml_jobs.core.errors import HpmlError, UsageError
+from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.text import PROGRAM, with_command
-from hpml_jobs.core.value import Value
-from hpml_jobs.study.selection import all_studies, no_study, submitted_at
 from hpml_jobs.study.snapshot import CellState
 from hpml_jobs.study.study import Study
 
@@ -226,108 +215,3 @@ def logs(
     for state in states:
         print(f"==== {state.slug}: {state.outcome.value} {state.reason}")
         print(log_text(selected, state, lines))
-
-
-class Origin(StrEnum):
-    """Where numbers come from that this folder's jobs did not measure."""
-
-    ARCHIVE = "archive"
-    CSV = "CSV"
-
-
-class Listed(Value, frozen=True, kw_only=True):
-    """One study in a line: its cells by state, and what they measure; `fault` if unreadable."""
-
-    study: str
-    submitted: str  # local date and time
-    cluster: str
-    workloads: tuple[str, ...] = ()
-    cells: dict[str, int] = {}
-    imported: tuple[Origin, ...] = ()
-    fault: str = ""
-
-
-def list_(outputs: Outputs = None, json: Json = False) -> None:
-    """List all studies: cells by state, date of the last submission, cluster, workload.
-
-    Numbers from a CSV file or an archive are marked as imported. SLURM is asked only for studies
-    with unfinished cells.
-
-    Example: hpml-jobs list
-    """
-    folder = outputs_of(outputs)
-    listed = [listed_study(study, status_or_fault(study)) for study in all_studies(folder)]
-    if json:
-        print_json({"outputs": str(folder), "studies": listed})
-        return
-    if not listed:
-        raise no_study(folder)
-    table = plain_table(*STUDY_HEADINGS)
-    for study in listed:
-        table.add_row(*study_row(study))
-    console().print(table)
-
-
-def status_or_fault(study: Study) -> "StudyStatus | HpmlError":
-    """Return the status of a study, or why it cannot be read."""
-    from hpml_jobs.status.states import study_status
-
-    try:
-        study.check_schema()
-        return study_status(study)
-    except HpmlError as fault:
-        return fault
-
-
-def listed_study(study: Study, status: "StudyStatus | HpmlError") -> Listed:
-    """Return a study in a line, from its status or from why it cannot be read."""
-    submitted_s = submitted_at(study.root)
-    moment = datetime.fromtimestamp(submitted_s, UTC).astimezone()
-    submitted = moment.strftime("%Y-%m-%d %H:%M") if submitted_s else ""
-    cluster = last.name if (last := study.last_cluster()) else ""
-    if isinstance(status, HpmlError):
-        return Listed(study=study.name, submitted=submitted, cluster=cluster, fault=str(status))
-    counts = Counter(state.outcome for state in status.states)
-    return Listed(
-        study=study.name,
-        submitted=submitted,
-        cluster=cluster,
-        workloads=_workloads(status),
-        cells={outcome.value: counts[outcome] for outcome in Outcome if counts[outcome]},
-        imported=tuple(_imported(study, status)),
-    )
-
-
-def _imported(study: Study, status: "StudyStatus") -> Iterator[Origin]:
-    if study.is_unpacked:
-        yield Origin.ARCHIVE
-    cells = (snapshot.file.cell for snapshot in status.snapshots if snapshot.file)
-    if any(cell.protocol is Protocol.IMPORTED for cell in cells):
-        yield Origin.CSV
-
-
-def _workloads(status: "StudyStatus") -> tuple[str, ...]:
-    names = (snapshot.file.cell.workload.name for snapshot in status.snapshots if snapshot.file)
-    return tuple(sorted(set(names)))
-
-
-STUDY_HEADINGS = ("study", "submitted", "cluster"), ("workload", "cells")
-"""The headings of a study's line; texts of the last ones are folded."""
-
-
-def study_row(study: Listed) -> tuple[str | Text, ...]:
-    """Return the texts of a study's line."""
-    cells = Text(study.fault, style="red") if study.fault else _cells_by_state(study.cells)
-    if study.imported:
-        cells.append(f", imported ({', '.join(study.imported)})")
-    workloads = ", ".join(study.workloads) or "\N{EN DASH}"
-    return study.study, study.submitted, study.cluster or "\N{EN DASH}", workloads, cells
-
-
-def _cells_by_state(cells: dict[str, int]) -> Text:
-    """Return the number of cells by state, in the states' colours."""
-    parts = [
-        Text(f"{number} {name}", style=COLOURS.get(Outcome(name), "red"))
-        for name, number in cells.items()
-    ]
-    return Text(", ").join(parts) if parts else Text("none")

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from math import ceil, hypot, log, log2
+from math import ceil, hypot, log2
 from statistics import median, quantiles
 
 HAND_OVER_S = 0.002
@@ -30,17 +30,6 @@ def samples_processed(images: int, processes: int) -> int:
     (1500, 1504)
     """
     return processes * ceil(images / processes)
-
-
-def bits_per_byte(nats_per_token: float, bytes_per_token: float) -> float:
-    """Return a cross entropy in bits per byte of text: loss / (ln 2 x bytes per token).
-
-    Losses of models with different tokens can be compared in it.
-
-    >>> bits_per_byte(log(256), 1)
-    8.0
-    """
-    return nats_per_token / (log(2) * bytes_per_token)
 
 
 def entropy_bits(counts: Iterable[int]) -> float:
@@ -77,24 +66,6 @@ def units_per_s(units: int, epoch_s: float) -> float:
     (2500.0, 52428.8)
     """
     return units / epoch_s
-
-
-def rate_of_step(processes: int, batch: int, step_s: float) -> float:
-    """Return the throughput of all processes in samples/s, if an iteration takes step_s.
-
-    >>> rate_of_step(4, 128, 0.25)
-    2048.0
-    """
-    return processes * batch / step_s
-
-
-def time_at_rate_s(samples: int, rate: float) -> float:
-    """Return the seconds that so many samples take at a throughput of all processes.
-
-    >>> time_at_rate_s(1_000_000, 2_000.0)
-    500.0
-    """
-    return samples / rate
 
 
 def weak_efficiency(baseline_step_s: float, step_s: float) -> float:

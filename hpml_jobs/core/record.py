@@ -6,7 +6,6 @@ from statistics import fmean
 from hpml_jobs import __version__
 from hpml_jobs.core.cell import Cell, Outcome, Unread
 from hpml_jobs.core.formulas import (
-    bits_per_byte,
     communication_cost_s,
     cost_resolution_s,
     interpolated_s,
@@ -27,11 +26,11 @@ from hpml_jobs.core.measurements import (
     Text,
     Volume,
 )
-from hpml_jobs.core.rank import Rank, longest_epoch_s, most_stalled, timed_s
+from hpml_jobs.core.rank import Rank, longest_epoch_s, timed_s
 from hpml_jobs.core.source import Measured, ObservedScript, Reported, Source
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.value import Document, Upgrade, Value
-from hpml_jobs.core.workload import Loss, SourceFile
+from hpml_jobs.core.workload import SourceFile
 
 SCHEMA = 6
 """Version of record.json.
@@ -214,11 +213,6 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     def cards(self) -> list[Card]:
         """The GPUs of all ranks."""
         return [card for rank in self.ranks for card in rank.cards]
-
-    @property
-    def most_stalled(self) -> Rank:
-        """The rank with the largest stall of the timed epoch (ties: the smallest number)."""
-        return most_stalled(self.ranks)
 
     @property
     def epoch_s(self) -> float:
@@ -472,28 +466,6 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     def loss(self) -> float | None:
         """Mean training loss of the timed epoch over all samples (imported: as reported)."""
         return self.source.loss
-
-    @property
-    def test_loss(self) -> float | None:
-        """Mean loss on the whole test set after the last epoch: the mean over ranks."""
-        losses = [rank.test_loss for rank in self.ranks if rank.test_loss is not None]
-        return fmean(losses) if losses else None
-
-    def bits_per_byte(self, loss: float | None) -> float | None:
-        """Return a loss of this record in bits per byte; None unless the tokens are of text.
-
-        Another loss than cross entropy has no bits.
-        """
-        workload = self.cell.workload
-        size = workload.bytes_per_token
-        if loss is None or size is None or workload.loss != Loss.CROSS_ENTROPY:
-            return None
-        return bits_per_byte(loss, size)
-
-    @property
-    def unigram_bits_per_byte(self) -> float | None:
-        """The unigram entropy of the held-out text; None without text."""
-        return self.facts.text.unigram_bits_per_byte if self.facts and self.facts.text else None
 
     @property
     def accuracy(self) -> float | None:

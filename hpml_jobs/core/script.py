@@ -14,7 +14,7 @@ PLACEHOLDERS = ("batch", "gpus", "nodes", "global_batch", "seed", "folder")
 REMOVED = "[removed]"
 """What stands in place of a secret in the arguments of a study that others may read."""
 
-_PLACEHOLDER = re.compile(r"\{([A-Za-z_]+)\}")
+PLACEHOLDER_FORM = re.compile(r"\{([A-Za-z_]+)\}")
 
 LOCAL_RANK = re.compile(r"\blocal[-_]rank\b")
 """The option by which a script learns its GPU from torch's older launcher, in both spellings."""
@@ -62,7 +62,7 @@ class Script(Value, frozen=True, kw_only=True):
             shlex.split(self.args)
         except ValueError as fault:
             raise UsageError(f"args={self.args}: {fault}".lower()) from fault
-        unknown = [name for name in _PLACEHOLDER.findall(self.args) if name not in PLACEHOLDERS]
+        unknown = [name for name in PLACEHOLDER_FORM.findall(self.args) if name not in PLACEHOLDERS]
         if unknown:
             names = " ".join(f"{{{name}}}" for name in PLACEHOLDERS)
             raise UsageError(f"args has {{{unknown[0]}}}, which nothing fills: use {names}")
@@ -83,15 +83,6 @@ class Script(Value, frozen=True, kw_only=True):
         """The script as it is started, for people: `torchrun train.py --batch {batch}`."""
         return " ".join(filter(None, (self.launcher.value, self.path, self.args)))
 
-    @property
-    def fixed_words(self) -> list[str]:
-        """The words of its arguments that are the same in every cell: without a placeholder.
-
-        >>> Script(path="train.py", args="--b {batch} --config 'my x.json'").fixed_words
-        ['--b', '--config', 'my x.json']
-        """
-        return [word for word in shlex.split(self.args) if not _PLACEHOLDER.search(word)]
-
     def local_rank_remedy(self, nodes: int, source: str) -> str:
         """Return the next step for a script, with this source, that lacks its local rank.
 
@@ -111,7 +102,7 @@ class Script(Value, frozen=True, kw_only=True):
 
     def has_placeholder(self, name: str) -> bool:
         """Return whether the arguments have a placeholder."""
-        return name in _PLACEHOLDER.findall(self.args)
+        return name in PLACEHOLDER_FORM.findall(self.args)
 
     @property
     def is_redacted(self) -> bool:
@@ -131,7 +122,7 @@ class Script(Value, frozen=True, kw_only=True):
         ['-m', 'pkg.train', '--batch', '32', '--name', 'my run', '--x', '{}']
         """
         words = [
-            _PLACEHOLDER.sub(lambda match: values[match[1]], word)
+            PLACEHOLDER_FORM.sub(lambda match: values[match[1]], word)
             for word in shlex.split(self.args)
         ]
         program = ["-m", self.module] if self.module else [self.path]

@@ -10,7 +10,6 @@ editable installs, and compiled ones.
 import ast
 import hashlib
 import os
-import re
 import sys
 import sysconfig
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -51,23 +50,18 @@ def source_files(
     Raises:
         HpmlError: a file cannot be read.
     """
-    files = _local_texts(references, root, notify)
+    files = local_texts(references, root, notify)
     return tuple(SourceFile(name=name, sha256=_digest(files[name])) for name in sorted(files))
 
 
-def has_words(words: re.Pattern[bytes], references: Iterable[str], root: Path) -> bool:
-    """Return whether a local file of the modules has these words.
+def local_texts(
+    references: Iterable[str], root: Path, notify: Callable[[str], None] = lambda _: None
+) -> dict[str, bytes]:
+    """Return the texts of the local files of modules, and of those that these import, by name.
 
     Raises:
         HpmlError: a file cannot be read.
     """
-    return any(map(words.search, _local_texts(references, root).values()))
-
-
-def _local_texts(
-    references: Iterable[str], root: Path, notify: Callable[[str], None] = lambda _: None
-) -> dict[str, bytes]:
-    """Return the texts of the local files of modules, and of those that these import, by name."""
     folders = _import_folders(root)
     waiting = [reference.partition(":")[0] for reference in references]
     visited: set[str] = set()

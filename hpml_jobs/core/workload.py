@@ -257,10 +257,6 @@ class Workload(Value, frozen=True, kw_only=True):
             return 1
         return self.context
 
-    def units_of(self, samples: float) -> float | None:
-        """Return the units of so many samples, or of a rate of samples; None: not known."""
-        return None if self.units_per_sample is None else samples * self.units_per_sample
-
     @property
     def samples_name(self) -> str:
         """Return what an item of the data set is called: images, windows of text, or samples."""

@@ -272,11 +272,6 @@ LADDER = "grid=ladder"
 MULTIRUN = ("-m", "--multirun")
 
 
-def has_grid(commands: Sequence[str]) -> bool:
-    """Return whether the last submission's command names a grid, whose blocks may set any key."""
-    return any(word.startswith("grid=") for word in shlex.split(" ".join(commands[-1:])))
-
-
 def commands_of(commands: Sequence[str], script: Script | None) -> list[str]:
     """Return the submissions of a script with its arguments; all of them without a script.
 

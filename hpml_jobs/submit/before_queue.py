@@ -185,11 +185,6 @@ class Mount(NamedTuple):
     place: Path
     type: str
 
-    @property
-    def in_memory(self) -> bool:
-        """Whether it is memory of this machine, which no node can read."""
-        return self.type in ("tmpfs", "ramfs")
-
 
 def mounts() -> str:
     """Return the table of this machine's mounts."""

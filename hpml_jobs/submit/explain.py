@@ -110,7 +110,7 @@ def preview_of(selection: Selection) -> Preview:
         ],
         values=[
             ConfigValue(key=key, value=value, origin=_origin(plan.origins, key))
-            for key, value in _values(plan)
+            for key, value in values_of(plan)
             if value != _ABSENT and plan.origins
         ],
     )
@@ -139,23 +139,6 @@ def _block_rows(selection: Selection, requests: Sequence[JobRequest]) -> list[Bl
         )
         rows.append(row)
     return rows
-
-
-_VARIABLES = ("SBATCH_", "SLURM_")
-
-
-def words_of_variables(plan: Plan) -> list[str]:
-    """Return what variables of sbatch have given to keys, as a command line has it.
-
-    In a job these variables are not read.
-    """
-    keys = {option.default_of for option in OPTIONS.values()}
-    values = [(key, value) for key, value in _values(plan) if key in keys]
-    return [
-        f"{key}={value}"
-        for key, value in values
-        if plan.origins.get(key, "").startswith(_VARIABLES)
-    ]
 
 
 def unused_variables(plan: Plan, requests: Sequence[JobRequest]) -> str:
@@ -206,7 +189,7 @@ def _refusal(selection: Selection, requests: list[JobRequest]) -> str:
     return ""
 
 
-def _values(plan: Plan) -> list[tuple[str, str]]:
+def values_of(plan: Plan) -> list[tuple[str, str]]:
     """Return every key of the configuration with its value; differing values are listed."""
     cells = [planned.cell for planned in plan.cells]
     rows = [("study", plan.study.name), ("outputs", str(plan.study.root.parent))]

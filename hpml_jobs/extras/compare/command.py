@@ -168,6 +168,18 @@ def _show_comparison(out: Console, text: "ComparisonText") -> None:
         out.print(Text(text.passed, style="bold"))
 
 
+_HEAD_BYTES = 500
+"""The metadata of a picture are among so many first bytes."""
+
+
+def _is_ours(png: Path) -> bool:
+    """Return whether a file is a picture of this program."""
+    from hpml_jobs.report.frame.picture import MADE_BY
+    from hpml_jobs.study.files import read_from
+
+    return f"Software\0{MADE_BY}".encode() in read_from(png, 0, _HEAD_BYTES)
+
+
 def _write_picture(text: "ComparisonText", new: "Side", to: Path | None, *, json: bool) -> None:
     """Write the picture beside the report of B, or into the folder that was named.
 
@@ -176,7 +188,6 @@ def _write_picture(text: "ComparisonText", new: "Side", to: Path | None, *, json
         HpmlError: the folder that was named cannot be written.
     """
     from hpml_jobs.extras.compare.document import write_picture
-    from hpml_jobs.report.frame.picture import is_ours
 
     if to:
         folder = to.expanduser()
@@ -185,7 +196,7 @@ def _write_picture(text: "ComparisonText", new: "Side", to: Path | None, *, json
     else:
         return
     there = [name for name in PICTURES if os.path.lexists(folder / name)]
-    if to is not None and there and not is_ours(folder / PICTURES[0]):
+    if to is not None and there and not _is_ours(folder / PICTURES[0]):
         raise UsageError(
             f"{', '.join(there)} in {to} would be written over, and compare did not write it: name "
             "another folder with --to"

@@ -1,15 +1,9 @@
-"""The lab of a course: questions with answers, what is handed in, folders of studies."""
+"""The lab of a course: its questions with their answers, and what is handed in."""
 
 from hpml_jobs.core.features import Command, Feature, HelpSection, Part
 
 FEATURE = Feature(
     commands={
-        "list": Command(
-            "extras.course.command:list_",
-            HelpSection.FOLLOW,
-            "list [FOLDER...]",
-            "list all studies: cells by state, date, cluster, workload",
-        ),
         "report": Command(
             "extras.course.command:report",
             HelpSection.RESULTS,
@@ -17,7 +11,6 @@ FEATURE = Feature(
             "write a page to hand in, and its pictures",
         ),
     },
-    replaced={"grade": "list course/*/"},
     tables={
         "shuffling": Part("extras.course.replicas:shuffling", after="scaling"),
         "replicas": Part("extras.course.replicas:replicas", after="phases"),

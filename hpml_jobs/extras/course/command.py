@@ -1,17 +1,13 @@
-"""Commands report with what is handed in, and list of the folders of a course."""
+"""Command report with what is handed in."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
-from hpml_jobs.cli import collect, status
+from hpml_jobs.cli import collect
 from hpml_jobs.cli.collect import IsOpened, PageFolder, current_report, open_page
-from hpml_jobs.cli.console import console, print_json
-from hpml_jobs.cli.options import REPORT_KEYS, Json, Outputs, ReportWords, find_study, parse_words
-from hpml_jobs.cli.status import listed_study, status_or_fault
+from hpml_jobs.cli.options import REPORT_KEYS, Outputs, ReportWords, find_study, parse_words
 from hpml_jobs.core.errors import UsageError
 
 
@@ -64,49 +60,3 @@ def report(  # noqa: D103  (its help is that of the kernel's command)
 
 
 report.__doc__ = collect.report.__doc__
-
-
-Folders = Annotated[
-    list[Path] | None,
-    typer.Argument(
-        metavar="FOLDER",
-        help="studies, or folders such as course/*/ with studies in them or in their outputs/; "
-        "default: the folder of --outputs",
-    ),
-]
-
-
-def list_(folders: Folders = None, outputs: Outputs = None, json: Json = False) -> None:
-    """List all studies: cells by state, date of the last submission, cluster, workload.
-
-    Of FOLDERs, also the owner, the size on disk, whether each study is ready (all cells finished),
-    and the speedup on the most GPUs. Numbers from a CSV file or an archive are marked as imported.
-    SLURM is asked only for studies with unfinished cells.
-
-    Example: hpml-jobs list
-    """
-    if not folders:
-        status.list_(outputs, json)
-        return
-    if outputs is not None:
-        raise UsageError(f"--outputs {outputs} with {folders[0]}: leave one of them out")
-    from hpml_jobs.extras.course.folders import holding_of, studies_in, studies_table, unfinished
-
-    studies = []
-    for folder in folders:
-        inside = studies_in(folder.expanduser())
-        studies += inside
-        if not inside:
-            print(f"no study in {folder}", file=sys.stderr)
-    statuses = [status_or_fault(study) for study in studies]
-    listed = [*map(listed_study, studies, statuses)]
-    holdings = [*map(holding_of, studies, statuses)]
-    if json:
-        pairs = zip(listed, holdings, strict=True)
-        lines = [
-            {**msgspec.structs.asdict(line), **holding._asdict(), "unfinished": unfinished(line)}
-            for line, holding in pairs
-        ]
-        print_json({"folders": list(map(str, folders)), "studies": lines})
-        return
-    console().print(studies_table(listed, holdings))

@@ -14,7 +14,7 @@ from hpml_jobs.core.built_in import (
 )
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.errors import HpmlError, UsageError
-from hpml_jobs.core.formulas import rate_of_step, samples_processed, time_at_rate_s
+from hpml_jobs.core.formulas import samples_processed
 from hpml_jobs.core.text import one_of
 from hpml_jobs.core.validation import LONGEST_S
 from hpml_jobs.core.value import Value
@@ -169,6 +169,24 @@ class Times(NamedTuple):
     epoch_s: float
     work_samples: int | None
     step_s: float | None
+
+
+def rate_of_step(processes: int, batch: int, step_s: float) -> float:
+    """Return the throughput of all processes in samples/s, if an iteration takes step_s.
+
+    >>> rate_of_step(4, 128, 0.25)
+    2048.0
+    """
+    return processes * batch / step_s
+
+
+def time_at_rate_s(samples: int, rate: float) -> float:
+    """Return the seconds that so many samples take at a throughput of all processes.
+
+    >>> time_at_rate_s(1_000_000, 2_000.0)
+    500.0
+    """
+    return samples / rate
 
 
 def times(rate: float, unit: RateUnit, cell: Cell, *, per_gpu: bool) -> Times:

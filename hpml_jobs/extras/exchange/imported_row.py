@@ -122,7 +122,8 @@ def _residual(run: ComparedRun, imported: Imported) -> Observation | None:
 
 
 def _resolution(run: ComparedRun, imported: Imported) -> Observation | None:
-    times_s = run.table.imported_s
+    imports = [other.record.imported for other in run.table.runs]
+    times_s = [timing.epoch_s for timing in imports if timing and timing.rate is None]
     timings = len(times_s)
     if imported.rate is not None or timings < LEAST_TIMINGS:
         return None

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import NamedTuple, Self
 
+from hpml_jobs.core.rank import most_stalled
 from hpml_jobs.report.frame import curves
 from hpml_jobs.report.frame.builder import Number, row_sheet
 from hpml_jobs.report.frame.curves import Curve
@@ -30,7 +31,7 @@ class CurveLine(NamedTuple):
     def of(cls, group: ConditionGroup, row: Row, ends: Mapping[str, tuple[float, float]]) -> Self:
         """Return the line of a row; `ends` are the losses of each run."""
         first, last = zip(*(ends[slug] for slug in row.cells if slug in ends), strict=True)
-        timed = [record.most_stalled.timed for record in group.records(row) if record.ranks]
+        timed = [most_stalled(record.ranks).timed for record in group.records(row) if record.ranks]
         steps = [epoch.steps for epoch in timed if epoch.steps]
         if not steps:
             return cls(median(first), median(last), None, None, None, None)

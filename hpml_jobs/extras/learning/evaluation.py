@@ -6,10 +6,11 @@ from typing import NamedTuple
 from hpml_jobs.core.measurements import EvaluationShare
 from hpml_jobs.core.record import Record
 from hpml_jobs.extras.learning.quality import has_text
+from hpml_jobs.extras.learning.text import bits, record_bits_per_byte
 from hpml_jobs.report.frame import captions, learning
 from hpml_jobs.report.frame.builder import GroupContext, row_name
 from hpml_jobs.report.frame.learning import OfRun
-from hpml_jobs.report.frame.numbers import DASH, accuracy, bits, loss
+from hpml_jobs.report.frame.numbers import DASH, accuracy, loss
 from hpml_jobs.report.frame.table import Block, Line, Sheet, Table
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
@@ -31,7 +32,7 @@ def evaluated(number: int) -> OfRun:
 def evaluated_bits_per_byte(number: int) -> OfRun:
     """Return the loss after an epoch (from 0) in bits per byte, over all ranks' shares."""
     loss = _over_shares(number, lambda share: share.loss_sum)
-    return lambda record: record.bits_per_byte(loss(record))
+    return lambda record: record_bits_per_byte(record, loss(record))
 
 
 def _over_shares(number: int, total: Callable[[EvaluationShare], float | None]) -> OfRun:

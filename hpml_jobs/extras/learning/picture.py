@@ -1,6 +1,6 @@
 """Picture of the loss by iteration: a panel for each batch, a line for each row."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -40,6 +40,10 @@ class LossRun(NamedTuple):
     values: Any
     at: list[int]
     smooth: list[float]
+
+
+LINES = 8
+"""The most lines in a panel whose legend names each of them."""
 
 
 def loss(report: Report) -> Picture | None:
@@ -104,15 +108,31 @@ def _choose(
     first = sorted(
         sorted(setups), key=lambda label: (not setups[label].is_baseline, -setups[label].gpus)
     )
-    kept = sorted(first[: style.LINES], key=lambda label: setup_order(setups[label]))
+    kept = sorted(first[:LINES], key=lambda label: setup_order(setups[label]))
     titles = list(dict.fromkeys(title for title, label, _, _ in places if label in kept))
     panels: dict[str, dict[str, Curve]] = {}
     for title, label, group, row in places:
         if title in titles[:PANELS] and label in kept and (curve := _curve(group, row)):
             panels.setdefault(title, {})[label] = curve
-    looks = style.looks({label: setups[label].strategy.value for label in kept})
+    looks = _looks({label: setups[label].strategy.value for label in kept})
     omitted = [label for label in setups if label not in kept] + titles[PANELS:]
     return [Panel(*panel) for panel in panels.items()], looks, omitted
+
+
+def _looks(strategies: Mapping[str, str]) -> dict[str, style.Look]:
+    """Return a look for each line from its strategy, by label; lines of one strategy differ.
+
+    >>> [look.marker for look in _looks({"ddp 2-GPU": "ddp", "ddp 4-GPU": "ddp"}).values()]
+    ['o', 's']
+    """
+    numbers: dict[str, int] = {}
+    result = {}
+    for label, strategy in strategies.items():
+        number = numbers[strategy] = numbers.get(strategy, -1) + 1
+        dashes = style.DASHES[number % len(style.DASHES)]
+        marker = style.MARKERS[number % len(style.MARKERS)]
+        result[label] = style.Look(style.strategy_colour(strategy), dashes, marker)
+    return result
 
 
 def _curve(group: ConditionGroup, row: Row) -> Curve | None:

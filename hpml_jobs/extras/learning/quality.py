@@ -6,6 +6,12 @@ from typing import Annotated, NamedTuple, Self
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.record import Record
+from hpml_jobs.extras.learning.text import (
+    bits,
+    mean_test_loss,
+    test_bits_per_byte,
+    unigram_bits_per_byte,
+)
 from hpml_jobs.report.frame import captions, learning
 from hpml_jobs.report.frame.builder import (
     GroupContext,
@@ -17,7 +23,7 @@ from hpml_jobs.report.frame.builder import (
     line_table,
 )
 from hpml_jobs.report.frame.learning import Mean
-from hpml_jobs.report.frame.numbers import accuracy, bits, count, loss
+from hpml_jobs.report.frame.numbers import accuracy, count, loss
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
@@ -35,12 +41,7 @@ TEXT = (
 
 def test_loss(record: Record) -> float | None:
     """Return the loss on the whole test set after the last epoch, where there is no accuracy."""
-    return None if learning.test_accuracy(record) is not None else record.test_loss
-
-
-def bits_per_byte(record: Record) -> float | None:
-    """Return the loss on the held-out text in bits per byte; None without text."""
-    return record.bits_per_byte(record.test_loss)
+    return None if learning.test_accuracy(record) is not None else mean_test_loss(record)
 
 
 def _rate(value: float) -> str:
@@ -75,8 +76,8 @@ class LearningLine(NamedTuple):
             train_accuracy=learning.over_seeds(runs, learning.training_accuracy(-1)),
             test_accuracy=learning.over_seeds(runs, learning.test_accuracy),
             test_loss=learning.over_seeds(runs, test_loss),
-            test_bits_per_byte=learning.over_seeds(runs, bits_per_byte),
-            unigram_bits_per_byte=runs[0].unigram_bits_per_byte,
+            test_bits_per_byte=learning.over_seeds(runs, test_bits_per_byte),
+            unigram_bits_per_byte=unigram_bits_per_byte(runs[0]),
         )
 
 
@@ -124,7 +125,8 @@ def table4(context: GroupContext) -> Table | None:
 
 def has_text(group: ConditionGroup, rows: Iterable[Row]) -> bool:
     """Return whether samples of any of these rows are text."""
-    return any(bits_per_byte(record) is not None for row in rows for record in group.records(row))
+    records = (record for row in rows for record in group.records(row))
+    return any(test_bits_per_byte(record) is not None for record in records)
 
 
 def _learns(cell: Cell) -> bool:

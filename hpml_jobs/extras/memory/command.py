@@ -72,7 +72,6 @@ def _batch_of_ladder(
     On this machine the ladder runs at once. `options` are those of the command beside its words.
     """
     from hpml_jobs.extras.memory import largest_batch
-    from hpml_jobs.submit.explain import words_of_variables
     from hpml_jobs.submit.selection import select
 
     ladder = planned(largest_batch.ladder_words(words))
@@ -87,7 +86,7 @@ def _batch_of_ladder(
             f"batch, up to {hours:.3g} GPU-hours"
         )
         then = [largest_batch.LADDER if word == largest_batch.AUTO else word for word in words]
-        then += words_of_variables(ladder)
+        then += _words_of_variables(ladder)
         ladder = ladder._replace(then=("submit", *options, *then, "--yes"), later_gpu_hours=hours)
         kernel.deliver(ladder.study, lambda: select(ladder), manner, command=repeated())
         if manner.dry_run or ladder.cluster.launcher is not Launcher.LOCAL:
@@ -95,3 +94,20 @@ def _batch_of_ladder(
         batch = largest_batch.largest_that_fits(select(ladder), may_submit=False)
     print_note(f"largest_batch={batch}: the largest batch of the study's ladder that fits")
     return batch
+
+
+def _words_of_variables(plan: "Plan") -> list[str]:
+    """Return what variables of sbatch have given to keys, as a command line has it.
+
+    In a job these variables are not read.
+    """
+    from hpml_jobs.core.sbatch import OPTIONS
+    from hpml_jobs.submit.explain import values_of
+
+    keys = {option.default_of for option in OPTIONS.values()}
+    variables = ("SBATCH_", "SLURM_")
+    return [
+        f"{key}={value}"
+        for key, value in values_of(plan)
+        if key in keys and plan.origins.get(key, "").startswith(variables)
+    ]

@@ -31,7 +31,6 @@ from hpml_jobs.report.frame.numbers import (
     count,
     gigabytes,
     loss,
-    megabytes,
     percent,
     ratio,
     seconds,
@@ -108,6 +107,11 @@ SHARDING = (
 )
 
 
+def _megabytes(value: float) -> str:
+    """Return bytes as MB (1e6 bytes) with three digits."""
+    return three_digits(value / 1e6)
+
+
 class PathPlace(NamedTuple):
     """What rows have in common that differ in their path; `treatment` is that apart from it."""
 
@@ -137,13 +141,13 @@ class PathLine(NamedTuple):
     epoch_of_ddp: Annotated[Number, Shown("of ddp", ratio, "epoch")]
     global_batch: Annotated[int, Shown("global batch")]
     messages_per_iteration: Annotated[Number, Shown("messages", three_digits, "per iteration")]
-    sent_bytes_per_iteration: Annotated[Number, Shown("MB", megabytes, "per iteration")]
+    sent_bytes_per_iteration: Annotated[Number, Shown("MB", _megabytes, "per iteration")]
     comm_exposed_s: Annotated[Number, Shown("exposed, s", seconds)]
     peak_memory_bytes: Annotated[Number, Shown("GB", gigabytes, "peak memory")]
     peak_memory_of_default: Annotated[Number, Shown("of default", ratio, "peak memory")]
     peak_memory_of_ddp: Annotated[Number, Shown("of ddp", ratio, "peak memory")]
     kept: Annotated[Number, Shown("kept, %", percent)]
-    optimizer_state_bytes: Annotated[Number, Shown("optimizer state, MB", megabytes)]
+    optimizer_state_bytes: Annotated[Number, Shown("optimizer state, MB", _megabytes)]
     train_loss: Annotated[Number, Shown("loss", loss)]
     all_reduce_bytes_per_iteration: Number
     reduce_scatter_bytes_per_iteration: Number

@@ -1,5 +1,6 @@
 """The forecast of a condition group: its rows as observations, and its targets."""
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
 from hpml_jobs.checks.cpus import OVERSUBSCRIBED
@@ -15,7 +16,7 @@ from hpml_jobs.extras.predict.question import Question, targets_of
 from hpml_jobs.report.frame.builder import GroupContext
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
-from hpml_jobs.study.study import command_with, commands_of, has_grid
+from hpml_jobs.study.study import command_with, commands_of
 
 ALL_MEASURED = "every place of the question was measured (collect shows it); ask for another gpus="
 
@@ -194,6 +195,11 @@ def _imported_gpus_per_node(group: ConditionGroup) -> int:
     return max((row.gpus_per_node or 1 for row in rows), default=1)
 
 
+def _has_grid(commands: Sequence[str]) -> bool:
+    """Return whether the last submission's command names a grid, whose blocks may set any key."""
+    return any(word.startswith("grid=") for word in shlex.split(" ".join(commands[-1:])))
+
+
 def command_of(place: Target, cluster: Cluster | None, commands: Sequence[str]) -> str | None:
     """Return the command that submits the cell of a place; None where nothing can."""
     is_local = cluster is not None and cluster.launcher is Launcher.LOCAL and not cluster.hosts
@@ -202,7 +208,7 @@ def command_of(place: Target, cluster: Cluster | None, commands: Sequence[str]) 
     keys: dict[str, object] = {"gpus": place.gpus, "batch": place.batch}
     if place.nodes > 1:
         keys["nodes"] = place.nodes
-    of_grid = has_grid(commands)  # which may sweep both
+    of_grid = _has_grid(commands)  # which may sweep both
     if place.accumulate > 1 or of_grid:
         keys["accumulate"] = place.accumulate
     default = Strategy.DDP if place.gpus > 1 else Strategy.SINGLE

@@ -104,8 +104,14 @@ def answer(forecast: Forecast, device: Device, workload: Workload) -> str:
 
 def _rate_text(samples_per_s: float, workload: Workload) -> str:
     """Return a throughput in units per second; in samples where a sample's units are not known."""
-    units_per_s = workload.units_of(samples_per_s)
+    units_per_s = _units(workload, samples_per_s)
     return per_second(samples_per_s if units_per_s is None else units_per_s)
+
+
+def _units(workload: Workload, samples: float) -> float | None:
+    """Return the units of so many samples, or of a rate of samples; None: not known."""
+    size = workload.units_per_sample
+    return None if size is None else samples * size
 
 
 def _unit(workload: Workload) -> str:
@@ -203,7 +209,7 @@ class PredictionLine(NamedTuple):
         epoch_s = rules.epoch_s(group, forecast, prediction)
 
         def rate(time_s: float) -> Number:
-            return workload.units_of(target.samples / time_s)
+            return _units(workload, target.samples / time_s)
 
         return filled(
             cls,

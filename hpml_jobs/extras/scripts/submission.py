@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.script import Script, ScriptLauncher
-from hpml_jobs.core.source_files import has_words, named_file, source_files
+from hpml_jobs.core.script import PLACEHOLDER_FORM, Script, ScriptLauncher
+from hpml_jobs.core.source_files import local_texts, named_file, source_files
 from hpml_jobs.core.text import few
 from hpml_jobs.core.workload import SourceFile, Workload
 from hpml_jobs.plan.settings import Settings
@@ -69,10 +69,11 @@ def _refuse_other_exchange(script: Script, gpus: int) -> None:
     if reference is None:
         path = root / script.path
         reference, root = path.stem, path.parent
-    if has_words(_OF_TORCH, [reference], root):
+    texts = local_texts([reference], root).values()
+    if any(map(_OF_TORCH.search, texts)):
         return
     for library, words in _OF_OTHERS.items():
-        if has_words(words, [reference], root):
+        if any(map(words.search, texts)):
             raise UsageError(
                 f"script={script.path} exchanges by {library}, which is not seen: for gpus={gpus} "
                 "wrap its model in torch's DistributedDataParallel, or measure gpus=1"
@@ -113,6 +114,15 @@ def _sources_of_file(path: Path, root: Path, notify: Callable[[str], None]) -> I
         yield msgspec.structs.replace(source, name=_name_below(root, path.parent, source.name))
 
 
+def _fixed_words(arguments: str) -> list[str]:
+    """Return the words of arguments that are the same in every cell: without a placeholder.
+
+    >>> _fixed_words("--b {batch} --config 'my x.json'")
+    ['--b', '--config', 'my x.json']
+    """
+    return [word for word in shlex.split(arguments) if not PLACEHOLDER_FORM.search(word)]
+
+
 def _named_sources(script: Script, root: Path, notify: Callable[[str], None]) -> set[SourceFile]:
     """Return the small files that words of args= name: `FILE`, `--x=FILE`, `x=A,B`, `@FILE`.
 
@@ -121,7 +131,7 @@ def _named_sources(script: Script, root: Path, notify: Callable[[str], None]) ->
     """
     here = Path.cwd()
     names: list[str] = []
-    for word in script.fixed_words:
+    for word in _fixed_words(script.args):
         for text in (word, word.partition("=")[2]):
             names += [text, *text.split(",")]
     paths: dict[Path, None] = {}  # each once, in their order

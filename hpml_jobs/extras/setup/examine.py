@@ -163,6 +163,10 @@ def _check_hosts(cluster: Cluster, hosts: Sequence[str], folder: Path) -> Findin
     return ok("hosts", f"{', '.join(hosts)} answer, share {existing} and reach each other")
 
 
+IN_MEMORY = ("tmpfs", "ramfs")
+"""File systems in the memory of this machine, which no node can read."""
+
+
 def check_outputs(folder: Path, cluster: Cluster) -> Finding:
     """Check that studies can be written to the folder, and that it has space."""
     existing = next(path for path in (folder, *folder.parents) if path.exists())
@@ -179,7 +183,7 @@ def check_outputs(folder: Path, cluster: Cluster) -> Finding:
         return warning(
             "outputs", observed, "free disk space, or choose another folder with outputs=PATH"
         )
-    if mount.in_memory and cluster.launcher is Launcher.SLURM:
+    if mount.type in IN_MEMORY and cluster.launcher is Launcher.SLURM:
         remedy = (
             "nodes cannot read this machine's memory: choose outputs=PATH on a shared file system"
         )

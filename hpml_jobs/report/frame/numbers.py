@@ -67,11 +67,6 @@ def three_digits(value: float) -> str:
     return significant(value, 3)
 
 
-def rounded(value: float) -> str:
-    """Return the nearest integer with separators of thousands."""
-    return count(round(value))
-
-
 def per_second(value: float) -> str:
     """Return a throughput as a whole number; below 100 with three significant digits.
 
@@ -118,15 +113,6 @@ def loss(value: float) -> str:
     return f"{value:.4f}"
 
 
-def bits(value: float) -> str:
-    """Return bits per byte with three decimals.
-
-    >>> bits(2.34567)
-    '2.346'
-    """
-    return f"{value:.3f}"
-
-
 def milliseconds(value_s: float) -> str:
     """Return seconds as milliseconds, without the unit.
 
@@ -139,11 +125,6 @@ def milliseconds(value_s: float) -> str:
 def gigabytes(value: float) -> str:
     """Return bytes as GB (1e9 bytes) with three digits."""
     return significant(value / 1e9, 3)
-
-
-def megabytes(value: float) -> str:
-    """Return bytes as MB (1e6 bytes) with three digits."""
-    return significant(value / 1e6, 3)
 
 
 def cost(gpu_s: float) -> str:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from html import escape
 from itertools import pairwise, zip_longest
 from math import ceil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from hpml_jobs.core.check_result import Affected
@@ -17,7 +16,6 @@ from hpml_jobs.report.frame import captions, style
 from hpml_jobs.report.frame.captions import EXPLAINED, MARK
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
-from hpml_jobs.study.files import read_from
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -327,14 +325,6 @@ def draw(figure: "Figure") -> str:
 
 MADE_BY = "hpml_jobs"
 """The software in the metadata of a PNG file."""
-
-HEAD_BYTES = 500
-"""The metadata are among so many first bytes."""
-
-
-def is_ours(png: Path) -> bool:
-    """Return whether a file is a picture of this program."""
-    return f"Software\0{MADE_BY}".encode() in read_from(png, 0, HEAD_BYTES)
 
 
 def files_of(picture: Picture) -> dict[str, bytes]:

@@ -1,6 +1,6 @@
 """The style of all pictures: colours for colour-blind readers, looks of lines, fonts and axes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -87,25 +87,6 @@ class Look(NamedTuple):
 
 DASHES = ("-", (0, (5, 1.8)), (0, (1.2, 1.6)), (0, (6, 1.6, 1.2, 1.6)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
-
-LINES = 8
-"""The most lines in a panel whose legend names each of them."""
-
-
-def looks(strategies: Mapping[str, str]) -> dict[str, Look]:
-    """Return a look for each line from its strategy, by label; lines of one strategy differ.
-
-    >>> [look.marker for look in looks({"ddp 2-GPU": "ddp", "ddp 4-GPU": "ddp"}).values()]
-    ['o', 's']
-    """
-    numbers: dict[str, int] = {}
-    result = {}
-    for label, strategy in strategies.items():
-        number = numbers[strategy] = numbers.get(strategy, -1) + 1
-        dashes, marker = DASHES[number % len(DASHES)], MARKERS[number % len(MARKERS)]
-        result[label] = Look(strategy_colour(strategy), dashes, marker)
-    return result
-
 
 IDEAL: Any = {"color": GREY, "ls": (0, (4, 3)), "lw": 0.9, "zorder": 1}
 """The properties of ideal lines."""

@@ -75,7 +75,7 @@ NOT_RUN = {
     "doctor": "sends a job (tests/journeys/test_doctor_journey.py)",
     "remove": "asks (tests/unit/extras/remove/test_remove_command.py)",
     "export .* wandb": "needs wandb (tests/long/test_exports.py)",
-    "list 'course/": "needs students' folders (tests/unit/extras/course/test_folders.py)",
+    "list 'course/": "needs students' folders (tests/unit/extras/studies/test_folders.py)",
     "plan .*data.root=": "needs a folder of images (tests/unit/cli/test_image_folders.py)",
     "plan .*workload=(custom|mygpt)": "needs code (test_own_code_page.py, test_ranks.py)",
 }

@@ -138,7 +138,7 @@ def test_archive_and_unpack_keep_tables(laptop, capsys):
 
 
 def test_unpacked_study_has_the_same_states(packed, laptop):
-    for words in (["import", str(packed)], ["status"], ["choose"], ["list"]):
+    for words in (["import", str(packed)], ["status"], ["choose"]):
         assert run(words) == 0
     ok, failed = cell_states(Study(laptop / "outputs" / "mine"))
     assert (ok.outcome, failed.outcome) == (Outcome.OK, Outcome.FAILED)

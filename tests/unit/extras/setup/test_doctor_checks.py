@@ -117,8 +117,8 @@ def test_outputs_not_visible_to_nodes_are_a_problem(tmp_path):
     refused = examine.check_outputs(file / "studies", GREENE)
     assert (refused.level, refused.remedy[-12:]) == (Severity.PROBLEM, "outputs=PATH")
     table = "disk / ext4 rw 0 0\nshm /dev/shm tmpfs rw 0 0\n"
-    assert before_queue.mount_of(Path("/dev/shm/me"), table).in_memory
-    assert not before_queue.mount_of(Path("/dev/shmem"), table).in_memory
+    assert before_queue.mount_of(Path("/dev/shm/me"), table).type in examine.IN_MEMORY
+    assert before_queue.mount_of(Path("/dev/shmem"), table).type not in examine.IN_MEMORY
 
 
 def test_doctor_on_laptop_prints_json(laptop, capsys):

@@ -1,4 +1,4 @@
-"""Commands choose and list on studies of records, as a user types them."""
+"""Command choose on studies of records, as a user types them."""
 
 import csv
 import errno
@@ -83,39 +83,6 @@ def test_imported_table_is_chosen_from(laptop, capsys):
     assert "Ask for 2 GPUs at batch 512 per GPU (ddp): the most GPUs" in out
 
 
-def test_list_counts_cells_by_state(study, capsys):
-    StudyBuilder(Path("outputs") / "other").with_cell(a_cell())
-    out = output_of(capsys, "list")
-    assert out.startswith("study")
-    (line,) = [line for line in out.splitlines() if line.startswith("mine")]
-    assert line.rstrip().endswith("3 ok")
-    assert "digits" in line
-    studies = json.loads(output_of(capsys, "list", "--json"))["studies"]
-    assert {one["study"]: one["cells"] for one in studies}["mine"] == {"ok": 3}
-
-
-@pytest.mark.whole
-def test_list_marks_imported_studies(study, capsys):
-    Path("times.csv").write_text("gpus,batch,epoch_s\n1,128,40\n4,128,24\n")
-    output_of(capsys, "import", "times.csv", "study=times", "images=50000")
-    for name in ("mine", "times"):
-        output_of(capsys, "archive", name)
-        output_of(capsys, "import", f"{name}.tar.gz", "--outputs", "course/eve")
-    shown = dict(line.split(maxsplit=1) for line in output_of(capsys, "list").splitlines())
-    assert shown["times"].rstrip().endswith("2 ok, imported (CSV)")
-    assert shown["mine"].rstrip().endswith("3 ok")
-    out = output_of(capsys, "list", "course/eve")
-    assert "3 ok, imported (archive)" in out
-    assert "2 ok, imported (archive, CSV)" in out
-    studies = json.loads(output_of(capsys, "list", "--json"))["studies"]
-    assert {one["study"]: one["imported"] for one in studies} == {"mine": [], "times": ["CSV"]}
-
-
-def test_list_without_studies_says_what_to_do(laptop, capsys):
-    code, err = fault_of(capsys, "list")
-    assert (code, "submit one first" in err) == (1, True)
-
-
 def test_next_cell_is_named_with_the_command_of_the_study(study, capsys):
     study.study.add_command("hpml-jobs -m gpus=1,2,4 batch=128 workload=digits study=mine")
     out = output_of(capsys, "choose", "mine", "min_efficiency=0.4")
@@ -136,10 +103,6 @@ def test_study_that_may_not_be_read_hides_itself_only(study, monkeypatch, capsys
 
     monkeypatch.setattr(os, "stat", refusing(real_stat))
     monkeypatch.setattr(os, "open", refusing(real_open))
-    listed = output_of(capsys, "list")
-    assert [line.split()[0] for line in listed.splitlines()[1:]] == ["mine", "private"]
-    assert "Permission denied" in listed
-    assert "3 ok" in listed
     assert "2 GPUs" in output_of(capsys, "collect", "mine")
     assert run(["collect", "private"]) == 1
     assert "private/study.json cannot be read: Permission denied" in capsys.readouterr().err

@@ -3,25 +3,23 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rich.table import Table
 
 from hpml_jobs.checks.study import checked_groups
 from hpml_jobs.cli.console import plain_table
-from hpml_jobs.cli.status import STUDY_HEADINGS, Listed, study_row
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.value import Value
+from hpml_jobs.extras.studies.listing import STUDY_HEADINGS, Listed, study_row
 from hpml_jobs.report.frame.captions import mark
 from hpml_jobs.report.frame.numbers import DASH
 from hpml_jobs.results.cells import cell_results
+from hpml_jobs.status.states import StudyStatus
 from hpml_jobs.study.files import BLOCK_BYTES, owner
 from hpml_jobs.study.selection import OUTPUTS, all_studies, is_study
 from hpml_jobs.study.study import Study
-
-if TYPE_CHECKING:
-    from hpml_jobs.status.states import StudyStatus
 
 
 class Speedup(Value, frozen=True, kw_only=True):
@@ -59,7 +57,7 @@ def studies_in(folder: Path) -> list[Study]:
     return [*all_studies(folder), *inside]
 
 
-def holding_of(study: Study, status: "StudyStatus | HpmlError") -> Holding:
+def holding_of(study: Study, status: StudyStatus | HpmlError) -> Holding:
     """Return the folder, the owner, the size and the speedup of a study."""
     speedup = None if isinstance(status, HpmlError) else _speedup(status)
     return Holding(str(study.root.parent), owner(study.root), _size_bytes(study.root), speedup)
@@ -71,7 +69,7 @@ def _size_bytes(folder: Path) -> int:
     return sum(path.lstat().st_blocks * BLOCK_BYTES for path in paths)
 
 
-def _speedup(status: "StudyStatus") -> Speedup | None:
+def _speedup(status: StudyStatus) -> Speedup | None:
     """Return the speedup on the most GPUs, there at the largest batch; None if there is none."""
     states = {state.slug: state for state in status.states}
     groups = checked_groups(cell_results(status.snapshots, states))
@@ -96,7 +94,7 @@ def unfinished(study: Listed) -> int | None:
     return sum(n for name, n in study.cells.items() if not Outcome(name).finished)
 
 
-def studies_table(listed: Sequence[Listed], holdings: Sequence[Holding]) -> Table:
+def holdings_table(listed: Sequence[Listed], holdings: Sequence[Holding]) -> Table:
     """Return a line per study: what is in its folder, then what `list` shows."""
     fixed, foldable = STUDY_HEADINGS
     table = plain_table(("folder", "owner", "size", "ready", "speedup", *fixed), foldable)

@@ -1,0 +1,79 @@
+"""The list of studies, as a user types it."""
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from hpml_jobs.cli.main import run
+from tests.unit.builders import a_cell, a_record
+from tests.unit.study_builder import StudyBuilder
+
+
+@pytest.fixture
+def study(laptop):
+    """A study of three sizes."""
+    builder = StudyBuilder(Path("outputs") / "mine")
+    for gpus, epoch_s in ((1, 8.0), (2, 4.4), (4, 4.0)):
+        builder.with_record(a_record(a_cell(gpus=gpus, batch=128), f"10{gpus}_0.r0", epoch_s))
+    return builder
+
+
+def output_of(capsys, *words):
+    assert run([*words]) == 0
+    return capsys.readouterr().out
+
+
+def test_list_counts_cells_by_state(study, capsys):
+    StudyBuilder(Path("outputs") / "other").with_cell(a_cell())
+    out = output_of(capsys, "list")
+    assert out.startswith("study")
+    (line,) = [line for line in out.splitlines() if line.startswith("mine")]
+    assert line.rstrip().endswith("3 ok")
+    assert "digits" in line
+    studies = json.loads(output_of(capsys, "list", "--json"))["studies"]
+    assert {one["study"]: one["cells"] for one in studies}["mine"] == {"ok": 3}
+
+
+@pytest.mark.whole
+def test_list_marks_imported_studies(study, capsys):
+    Path("times.csv").write_text("gpus,batch,epoch_s\n1,128,40\n4,128,24\n")
+    output_of(capsys, "import", "times.csv", "study=times", "images=50000")
+    for name in ("mine", "times"):
+        output_of(capsys, "archive", name)
+        output_of(capsys, "import", f"{name}.tar.gz", "--outputs", "course/eve")
+    shown = dict(line.split(maxsplit=1) for line in output_of(capsys, "list").splitlines())
+    assert shown["times"].rstrip().endswith("2 ok, imported (CSV)")
+    assert shown["mine"].rstrip().endswith("3 ok")
+    out = output_of(capsys, "list", "course/eve")
+    assert "3 ok, imported (archive)" in out
+    assert "2 ok, imported (archive, CSV)" in out
+    studies = json.loads(output_of(capsys, "list", "--json"))["studies"]
+    assert {one["study"]: one["imported"] for one in studies} == {"mine": [], "times": ["CSV"]}
+
+
+def test_list_without_studies_says_what_to_do(laptop, capsys):
+    assert run(["list"]) == 1
+    assert "submit one first" in capsys.readouterr().err
+
+
+def test_study_that_may_not_be_read_is_listed_with_the_reason(study, monkeypatch, capsys):
+    private = StudyBuilder(Path("outputs") / "private").study.root.resolve()
+    real_stat, real_open = os.stat, os.open
+
+    def refusing(call):
+        def guarded(path, *args, **options):
+            if isinstance(path, str | Path) and private in Path(path).absolute().parents:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            return call(path, *args, **options)
+
+        return guarded
+
+    monkeypatch.setattr(os, "stat", refusing(real_stat))
+    monkeypatch.setattr(os, "open", refusing(real_open))
+    listed = output_of(capsys, "list")
+    assert [line.split()[0] for line in listed.splitlines()[1:]] == ["mine", "private"]
+    assert "Permission denied" in listed
+    assert "3 ok" in listed

@@ -97,20 +97,31 @@ class Observer(NamedTuple):
     merge: str
 
 
+class DataFolder(NamedTuple):
+    """A kind of data in a folder of the user: the entries of its functions.
+
+    On the login node `read` returns the classes and the number of training samples; in a job `open`
+    returns the data sets for training and for tests.
+    """
+
+    read: str
+    open: str
+
+
 class Feature(NamedTuple):
     """What a folder of `extras/` adds.
 
     `commands` may replace one of the kernel, to add an option. `replaced` are commands of earlier
     versions and words of other tools, with what to type instead. `cell_parts`, `runners` and
     `observers` are by their key. `strategies` are the classes of those that share a model over the
-    ranks, by name. `probes` are steps after training on which a trained cell does not
-    depend: each gets a `worker.probes.Probing`, and returns the rank's part of the record with its
-    result, and parts of the record by field. `watchers` look at a node while the workers of a cell
-    run: each is made of the cell's file, its `start` is called with them, and its `end` with the
-    file, the attempt's folder, the number of the node and the workers' exit code. `api` has the
-    names that Python programs import from `hpml_jobs`, with their entries. By the title of their
-    group `checks` compare a run with those of its own table, and `record_checks` are of a record
-    alone, by name.
+    ranks, by name, and `data_folders` are by `workload.data`. `probes` are steps after training on
+    which a trained cell does not depend: each gets a `worker.probes.Probing`, and returns the
+    rank's part of the record with its result, and parts of the record by field. `watchers` look at
+    a node while the workers of a cell run: each is made of the cell's file, its `start` is called
+    with them, and its `end` with the file, the attempt's folder, the number of the node and the
+    workers' exit code. `api` has the names that Python programs import from `hpml_jobs`, with their
+    entries. By the title of their group `checks` compare a run with those of its own table, and
+    `record_checks` are of a record alone, by name.
 
     Of a report: `result` is made once of every group, from its context. `tables` are made of the
     context with the result, in place of one of the kernel that has the same label, `sheets` of the
@@ -128,6 +139,7 @@ class Feature(NamedTuple):
     runners: Mapping[str, Runner] = {}
     observers: Mapping[str, Observer] = {}
     strategies: Mapping[str, str] = {}
+    data_folders: Mapping[str, DataFolder] = {}
     probes: Mapping[str, Part] = {}
     watchers: Mapping[str, str] = {}
     replaced: Mapping[str, str] = {}
@@ -201,13 +213,24 @@ def entry_of_strategy(name: str) -> str:
         HpmlError: its extra is not here.
     """
     entries = merged(feature.strategies for feature in features().values())
-    by_words = {f"strategy={key}": entry for key, entry in entries.items()}
-    return _of_extra(by_words, f"strategy={name}")
+    return _of_extra(entries, name, word=f"strategy={name}")
 
 
-def _of_extra(parts: Mapping[str, T], key: str) -> T:
+def data_folder(name: str) -> DataFolder:
+    """Return a kind of data in a folder, by `workload.data`.
+
+    Raises:
+        HpmlError: its extra is not here.
+    """
+    folders = merged(feature.data_folders for feature in features().values())
+    return _of_extra(folders, name, word=f"workload.data={name}")
+
+
+def _of_extra(parts: Mapping[str, T], key: str, word: str = "") -> T:
+    """Return the part of a key; `word` is what the user typed, where it is not the key."""
     if key not in parts:
-        raise HpmlError(f"{key}: this hpml_jobs has no extra for it: install the whole hpml_jobs")
+        asked = word or key
+        raise HpmlError(f"{asked}: this hpml_jobs has no extra for it: install the whole hpml_jobs")
     return parts[key]
 
 

@@ -24,12 +24,12 @@ from hpml_jobs.core.data_files import (
     windows,
 )
 from hpml_jobs.core.errors import HpmlError, UsageError
+from hpml_jobs.core.features import data_folder, load
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import PROGRAM, with_command
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan import rules
-from hpml_jobs.plan.image_folder import read_image_folder
 from hpml_jobs.plan.settings import Settings
 
 PREPARE_TIMEOUT_S = 3600
@@ -68,7 +68,7 @@ def with_facts(
     if workload.data in BYTE_DATA:
         workload = _with_windows(workload, root, cluster, given, notify)
     elif dataset is not None and dataset.on_disk and dataset.images is None:
-        classes, images = read_image_folder(root, notify)
+        classes, images = load(data_folder(workload.data).read)(root, notify)
         workload = _with_classes(workload, root, classes, given)
         workload = msgspec.structs.replace(workload, images=images)
     workload = msgspec.structs.replace(workload, data_sha256=data_digest(workload.data, root))

@@ -13,9 +13,9 @@ import torch
 from torch.utils.data import Dataset, Subset, default_collate
 
 from hpml_jobs.core import data_files
-from hpml_jobs.core.data_files import TRAIN, test_folder
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.text import PROGRAM, counted, with_command
+from hpml_jobs.core.features import data_folder, load
+from hpml_jobs.core.text import PROGRAM, with_command
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.worker.data import user_code
 from hpml_jobs.worker.data.images import (
@@ -168,29 +168,9 @@ def check_unchanged(workload: Workload, root: Path) -> None:
 
 
 def _folder(workload: Workload, root: Path) -> tuple[Images, Images | None]:
-    """Open root/train/<class>/*, and root/test or root/val if one of them exists."""
-    from hpml_jobs.worker.data.image_folder import ImageFiles  # noqa: PLC0415 -- a second to import
-
-    size = workload.image_size
-    try:
-        train = ImageFiles(root, root / TRAIN, training_transform(size), size)
-        folder = test_folder(root)
-        test = None if folder is None else ImageFiles(root, folder, test_transform(size), size)
-    except OSError as error:
-        raise HpmlError(
-            f"workload.data=folder: {root} must contain train/<class>/<image>: {error}"
-        ) from error
-    if len(train.classes) != workload.classes:
-        raise HpmlError(
-            f"{train.root} has {counted(len(train.classes), 'class', 'classes')}, but "
-            f"workload.classes is {workload.classes}: submit again; the folder has changed"
-        )
-    if test is not None and test.classes != train.classes:
-        raise HpmlError(
-            f"{test.root} has {counted(len(test.classes), 'class', 'classes')} and {train.root} "
-            f"has {len(train.classes)}: they must be the same"
-        )
-    return train, test
+    """Open a folder of the user, as its extra does."""
+    images: tuple[Images, Images | None] = load(data_folder(workload.data).open)(workload, root)
+    return images
 
 
 def _digits(workload: Workload, _root: Path) -> tuple[Images, Images]:

@@ -139,23 +139,6 @@ def test_generic_slurm_reads_gpu_types_and_sizes_from_sinfo(slurm):
     assert planned.shape.mem_gb_per_node is None
 
 
-def test_images_are_counted_and_limited_at_planning(slurm, working_folder):
-    for number in range(7):
-        path = working_folder / "pictures" / "train" / "cats" / "deep" / f"{number}.JPG"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"P5 1 1 255 .")
-    (working_folder / "pictures" / "train" / "cats" / "notes.txt").write_text("no picture")
-    overrides = [
-        "workload=resnet18_cifar10",
-        "workload.data=folder",
-        "data.root=pictures",
-        "batch=2",
-    ]
-    assert plan_of(*overrides).cells[0].cell.workload.images == 7
-    limited = plan_of(*overrides, "data.limit=4").cells[0].cell
-    assert (limited.workload.images, limited.workload.limit) == (4, 4)
-
-
 def test_missing_data_is_announced_and_not_fetched_by_plan(slurm, working_folder):
     notes = []
     sweep = expand(["workload=resnet18_cifar10", "cluster=greene"], multirun=False)

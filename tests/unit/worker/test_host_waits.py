@@ -230,7 +230,10 @@ def test_a_copy_that_waits_is_noted(fake_gpu):
 
 
 @pytest.mark.parametrize("loader", Loader)
-@pytest.mark.parametrize("data", DATA)
+@pytest.mark.parametrize(
+    "data",
+    [pytest.param(name, marks=[pytest.mark.whole] if name == "folder" else []) for name in DATA],
+)
 def test_batches_of_every_loader_and_data_set(fake_gpu, root, data, loader):
     assert waits_of(fake_gpu, cuda_cell(DATA[data], loader=loader), root) == []
 

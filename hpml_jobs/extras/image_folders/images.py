@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 from torchvision.datasets import ImageFolder
 
-from hpml_jobs.core.data_files import images_of
+from hpml_jobs.core.data_files import TRAIN, images_of, test_folder
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.worker.data.images import ResizeAndCrop
+from hpml_jobs.core.text import counted
+from hpml_jobs.core.workload import Workload
+from hpml_jobs.worker.data.images import ResizeAndCrop, test_transform, training_transform
 
 
 class ImageFiles(ImageFolder):  # type: ignore[misc]  # torchvision has no types
@@ -81,3 +83,31 @@ class ImageFiles(ImageFolder):  # type: ignore[misc]  # torchvision has no types
             file = Path(self.samples[index][0]).relative_to(self._data_root)
             reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             raise HpmlError(f"{file}: {reason} (data.root={self._data_root})") from error
+
+
+def open_folder(workload: Workload, root: Path) -> tuple["ImageFiles", "ImageFiles | None"]:
+    """Open root/train/<class>/*, and root/test or root/val if one of them exists.
+
+    Raises:
+        HpmlError: it is not such a folder, or its classes are others than at submission.
+    """
+    size = workload.image_size
+    try:
+        train = ImageFiles(root, root / TRAIN, training_transform(size), size)
+        folder = test_folder(root)
+        test = None if folder is None else ImageFiles(root, folder, test_transform(size), size)
+    except OSError as error:
+        raise HpmlError(
+            f"workload.data=folder: {root} must contain train/<class>/<image>: {error}"
+        ) from error
+    if len(train.classes) != workload.classes:
+        raise HpmlError(
+            f"{train.root} has {counted(len(train.classes), 'class', 'classes')}, but "
+            f"workload.classes is {workload.classes}: submit again; the folder has changed"
+        )
+    if test is not None and test.classes != train.classes:
+        raise HpmlError(
+            f"{test.root} has {counted(len(test.classes), 'class', 'classes')} and {train.root} "
+            f"has {len(train.classes)}: they must be the same"
+        )
+    return train, test

@@ -9,6 +9,7 @@ from PIL import Image
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.conditions import requested_conditions
 from hpml_jobs.study.study import Study
+from tests.unit.plans import plan_of
 from tests.unit.slurm_output import squeue_line
 
 WORDS = ["workload=resnet18_torchvision", "workload.data=folder", "data.root=pictures", "batch=2"]
@@ -181,3 +182,31 @@ def test_damage_inside_a_file_is_named_by_the_job(program):
     shown = program("run", *words, "cluster=local", "device=cpu", "protocol=lab")
     assert shown.returncode == 1
     assert "train/dog/2.png: " in shown.stderr.splitlines()[-1]
+
+
+def test_folder_without_training_images_is_named(slurm, working_folder, capsys):
+    words = ["workload=resnet18_cifar10", "workload.data=folder", "data.root=pictures"]
+    assert run(words) == 1
+    needed = "pictures has no folder train; workload.data=folder needs train/CLASS/IMAGE"
+    assert needed in capsys.readouterr().err
+    (working_folder / "pictures" / "train" / "cats").mkdir(parents=True)
+    assert run(words) == 1
+    assert "no images in" in capsys.readouterr().err
+    assert slurm.scripts == []
+
+
+def test_images_are_counted_and_limited_at_planning(slurm, working_folder):
+    for number in range(7):
+        path = working_folder / "pictures" / "train" / "cats" / "deep" / f"{number}.JPG"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"P5 1 1 255 .")
+    (working_folder / "pictures" / "train" / "cats" / "notes.txt").write_text("no picture")
+    overrides = [
+        "workload=resnet18_cifar10",
+        "workload.data=folder",
+        "data.root=pictures",
+        "batch=2",
+    ]
+    assert plan_of(*overrides).cells[0].cell.workload.images == 7
+    limited = plan_of(*overrides, "data.limit=4").cells[0].cell
+    assert (limited.workload.images, limited.workload.limit) == (4, 4)

@@ -8,10 +8,11 @@ from itertools import chain
 from math import ceil
 from pathlib import Path
 
-from hpml_jobs.core.data_files import TRAIN, class_folders, fault_of, images_of, test_folder
+from hpml_jobs.core.data_files import TRAIN, class_folders, images_of, test_folder
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.paths import user_folder
 from hpml_jobs.core.text import counted, few
+from hpml_jobs.extras.image_folders.damage import fault_of
 
 SCANNED_FILES = 2_000
 SCAN_S = 20.0

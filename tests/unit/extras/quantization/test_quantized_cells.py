@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from hpml_jobs.cli.main import run
 from hpml_jobs.core.cell import Protocol
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.strategies import Device, Strategy
@@ -84,6 +85,13 @@ FAULTS = {
         "Object missing required field `steps`",
     ),
 }
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_percentile_that_is_no_number_is_refused(value, slurm, working_folder, capsys):
+    assert run(["workload=digits", f"quantize.percentile={value}"]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == f"hpml-jobs: quantize.percentile={value}: must be a finite number"
 
 
 @pytest.mark.parametrize("case", FAULTS)

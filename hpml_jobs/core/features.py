@@ -97,15 +97,18 @@ class Observer(NamedTuple):
     merge: str
 
 
-class DataFolder(NamedTuple):
-    """A kind of data in a folder of the user: the entries of its functions.
+class DataKind(NamedTuple):
+    """A kind of built-in data: the entries of its functions; one that is empty has nothing to do.
 
-    On the login node `read` returns the classes and the number of training samples; in a job `open`
-    returns the data sets for training and for tests.
+    In a job `open` returns the data sets for training and for tests, and `describe` the facts of
+    text. On the login node `facts` returns the workload with what its data determine, and `digest`
+    the identity of the user's folder.
     """
 
-    read: str
     open: str
+    describe: str = ""
+    facts: str = ""
+    digest: str = ""
 
 
 class Feature(NamedTuple):
@@ -114,14 +117,14 @@ class Feature(NamedTuple):
     `commands` may replace one of the kernel, to add an option. `replaced` are commands of earlier
     versions and words of other tools, with what to type instead. `cell_parts`, `runners` and
     `observers` are by their key. `strategies` are the classes of those that share a model over the
-    ranks, by name, and `data_folders` are by `workload.data`. `probes` are steps after training on
-    which a trained cell does not depend: each gets a `worker.probes.Probing`, and returns the
-    rank's part of the record with its result, and parts of the record by field. `watchers` look at
-    a node while the workers of a cell run: each is made of the cell's file, its `start` is called
-    with them, and its `end` with the file, the attempt's folder, the number of the node and the
-    workers' exit code. `api` has the names that Python programs import from `hpml_jobs`, with their
-    entries. By the title of their group `checks` compare a run with those of its own table, and
-    `record_checks` are of a record alone, by name.
+    ranks, by name; `data` and `models` are by `workload.data` and `workload.model`. `probes` are
+    steps after training on which a trained cell does not depend: each gets a
+    `worker.probes.Probing`, and returns the rank's part of the record with its result, and parts of
+    the record by field. `watchers` look at a node while the workers of a cell run: each is made of
+    the cell's file, its `start` is called with them, and its `end` with the file, the attempt's
+    folder, the number of the node and the workers' exit code. `api` has the names that Python
+    programs import from `hpml_jobs`, with their entries. By the title of their group `checks`
+    compare a run with those of its own table, and `record_checks` are of a record alone, by name.
 
     Of a report: `result` is made once of every group, from its context. `tables` are made of the
     context with the result, in place of one of the kernel that has the same label, `sheets` of the
@@ -139,7 +142,8 @@ class Feature(NamedTuple):
     runners: Mapping[str, Runner] = {}
     observers: Mapping[str, Observer] = {}
     strategies: Mapping[str, str] = {}
-    data_folders: Mapping[str, DataFolder] = {}
+    data: Mapping[str, DataKind] = {}
+    models: Mapping[str, str] = {}
     probes: Mapping[str, Part] = {}
     watchers: Mapping[str, str] = {}
     replaced: Mapping[str, str] = {}
@@ -216,14 +220,24 @@ def entry_of_strategy(name: str) -> str:
     return _of_extra(entries, name, word=f"strategy={name}")
 
 
-def data_folder(name: str) -> DataFolder:
-    """Return a kind of data in a folder, by `workload.data`.
+def data_kind(name: str) -> DataKind:
+    """Return a kind of data that an extra has, by `workload.data`.
 
     Raises:
         HpmlError: its extra is not here.
     """
-    folders = merged(feature.data_folders for feature in features().values())
-    return _of_extra(folders, name, word=f"workload.data={name}")
+    kinds = merged(feature.data for feature in features().values())
+    return _of_extra(kinds, name, word=f"workload.data={name}")
+
+
+def entry_of_model(name: str) -> str:
+    """Return the entry of what builds a model from its workload, by `workload.model`.
+
+    Raises:
+        HpmlError: its extra is not here.
+    """
+    entries = merged(feature.models for feature in features().values())
+    return _of_extra(entries, name, word=f"workload.model={name}")
 
 
 def _of_extra(parts: Mapping[str, T], key: str, word: str = "") -> T:

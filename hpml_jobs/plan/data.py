@@ -1,30 +1,20 @@
 """Data sets on the login node: where they are, what they have, and the download."""
 
 import os
-import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from hpml_jobs.core.answers import NO_TORCH_CODE, TRIAL_CODE, Counts
-from hpml_jobs.core.built_in import DATASETS
+from hpml_jobs.core.built_in import DATASETS, data_digest, kind_of
 from hpml_jobs.core.cluster import Cluster
-from hpml_jobs.core.data_files import (
-    BYTE_DATA,
-    FOLDER,
-    TEXT,
-    data_digest,
-    text_files,
-    total_bytes,
-    windows,
-)
 from hpml_jobs.core.errors import HpmlError, UsageError
-from hpml_jobs.core.features import data_folder, load
+from hpml_jobs.core.features import load
 from hpml_jobs.core.paths import resolve_path
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import PROGRAM, with_command
@@ -61,16 +51,12 @@ def with_facts(
         HpmlError: the folder is missing or damaged.
         UsageError: a given number is not that of the data or the model; both are named.
     """
-    dataset = DATASETS.get(workload.data)
     rules.refuse(rules.RULES_OF_WORKLOAD, workload)
     rules.refuse([rules.tokens_have_no_image_keys], workload, given)
     workload = _without_derived_unit(workload)
-    if workload.data in BYTE_DATA:
-        workload = _with_windows(workload, root, cluster, given, notify)
-    elif dataset is not None and dataset.on_disk and dataset.images is None:
-        classes, images = load(data_folder(workload.data).read)(root, notify)
-        workload = _with_classes(workload, root, classes, given)
-        workload = msgspec.structs.replace(workload, images=images)
+    kind = kind_of(workload.data)
+    if kind and kind.facts:
+        workload = load(kind.facts)(workload, root, cluster, given, notify)
     workload = msgspec.structs.replace(workload, data_sha256=data_digest(workload.data, root))
     return _with_parameters(workload, given)
 
@@ -131,50 +117,6 @@ def resolve_workload(
         )
     limit = workload.limit if workload.limit and workload.limit < images else None
     return msgspec.structs.replace(workload, images=limit or images, limit=limit)
-
-
-def _with_classes(
-    workload: Workload, root: Path, classes: Sequence[str], given: Container[str]
-) -> Workload:
-    if "workload.classes" in given and workload.classes != len(classes):
-        names = ", ".join(classes[:5])
-        if len(classes) > 5:
-            names += ", …"
-        raise UsageError(
-            f"workload.classes={workload.classes}: {root / 'train'} has {len(classes)} ({names}); "
-            "leave workload.classes= out"
-        )
-    return msgspec.structs.replace(workload, classes=len(classes))
-
-
-def _with_windows(
-    workload: Workload,
-    root: Path,
-    cluster: Cluster,
-    given: Container[str],
-    notify: Callable[[str], None],
-) -> Workload:
-    """Return the workload with the windows of its text; the library is that of the jobs' Python."""
-    is_here = cluster.python_command(sys.executable) == [sys.executable]
-    if is_here or workload.data == FOLDER:
-        images = count_windows(workload, root, notify)
-    else:
-        images = _windows_in_jobs(workload, root, cluster)
-    if "workload.images" in given and workload.images not in (None, images):
-        raise UsageError(
-            f"workload.images={workload.images}: workload.data={workload.data} has {images:,} "
-            "windows; use data.limit= to train on fewer"
-        )
-    return msgspec.structs.replace(workload, images=images)
-
-
-def _windows_in_jobs(workload: Workload, root: Path, cluster: Cluster) -> int:
-    try:
-        return prepare(workload, root, cluster).images
-    except NotStartedError as error:
-        if workload.images is None:
-            raise NotStartedError(f"{error}, or give workload.images=") from error
-        return workload.images
 
 
 def _with_parameters(workload: Workload, given: Container[str]) -> Workload:
@@ -286,29 +228,3 @@ def _failure(
         )
     kind = NotStartedError if code in (NO_TORCH_CODE, *_NOT_STARTED_CODES) else HpmlError
     return kind(f"{workload.name}: {reason}{remedy}")
-
-
-def count_windows(workload: Workload, root: Path, notify: Callable[[str], None]) -> int:
-    """Return the windows of training text, by the sizes of its files.
-
-    Raises:
-        HpmlError: there is no text.
-        UsageError: no window fits in the training text or in the held-out text.
-    """
-    files = text_files(workload.data, root)
-    context = workload.context or 1
-    parts = {"training": files.train, "held-out": files.test}
-    sizes = {name: total_bytes(of_part) for name, of_part in parts.items() if of_part}
-    for name, size in sizes.items():
-        if windows(size, context) < 1:
-            remedy = f"use workload.context={size - 1} or less" if size > 1 else "add text"
-            raise UsageError(
-                f"workload.context={context} is longer than the {name} text of "
-                f"workload.data={workload.data} ({size:,} bytes); {remedy}"
-            )
-    is_library = workload.data == TEXT
-    where = f"Python {platform.python_version()}'s standard library" if is_library else str(root)
-    texts = [f"{size:,} bytes of {name} text" for name, size in sizes.items()]
-    number = windows(sizes["training"], context)
-    notify(f"{where}: {', '.join(texts)}; {number:,} windows of {context} tokens per epoch")
-    return number

@@ -15,7 +15,6 @@ from hpml_jobs.core.record import Facts, Model
 from hpml_jobs.study.attempt import AttemptFolder, host_name
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data import datasets
-from hpml_jobs.worker.data.text import describe_text
 from hpml_jobs.worker.data.user_code import check_imports
 from hpml_jobs.worker.devices import devices_for
 from hpml_jobs.worker.epochs import (
@@ -67,7 +66,7 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
         imported, packages = check_imports(cell.workload, before)
         cell_facts = msgspec.structs.replace(
             facts.read_facts(file, strategy.backend),
-            text=describe_text(cell.workload, training.loader.dataset, training.test_images),
+            text=datasets.describe(cell.workload, training.loader.dataset, training.test_images),
             packages=packages,
             imported=imported,
         )

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hpml_jobs.core.built_in import GPT, MODEL_NAMES, SHAPE_KEYS
+from hpml_jobs.core.built_in import GPT, MODEL_NAMES
 from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.core.features import entry_of_model, load
 from hpml_jobs.core.record import Model
 from hpml_jobs.core.workload import Workload
-from hpml_jobs.worker import gpt
 from hpml_jobs.worker.data import datasets, user_code
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -161,7 +161,7 @@ def build(workload: Workload) -> nn.Module:
     elif workload.model in BUILDERS:
         model = BUILDERS[workload.model](workload.classes)
     elif workload.model == GPT:
-        model = _transformer(workload)
+        model = load(entry_of_model(GPT))(workload)
     else:
         names = ", ".join(MODEL_NAMES)
         raise HpmlError(
@@ -175,13 +175,6 @@ def build(workload: Workload) -> nn.Module:
             f"workload.parameters is {workload.parameters:,}: correct one of them"
         )
     return model
-
-
-def _transformer(workload: Workload) -> nn.Module:
-    if workload.shape is None:
-        missing = [f"workload.{key}=" for key in SHAPE_KEYS if getattr(workload, key) is None]
-        raise HpmlError(f"workload.model={GPT} needs {', '.join(missing)}")
-    return gpt.GPT(workload.shape, workload.padded_vocab)
 
 
 def _user_model(workload: Workload) -> nn.Module:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hpml_jobs.core.built_in import TransformerShape
 from hpml_jobs.core.cell import Cell, Outcome, Protocol
 from hpml_jobs.core.formulas import samples_processed
 from hpml_jobs.core.measurements import (
@@ -51,6 +52,15 @@ RESNET = Workload(
     data="cifar10",
     images=50_000,
     parameters=11_173_962,
+)
+NANO_SHAPE = TransformerShape(layers=4, heads=4, width=64, context=128, vocab=256)
+NANO = Workload(
+    name="gpt_nano",
+    model="gpt",
+    data="text",
+    parameters=224_640,
+    **NANO_SHAPE._asdict(),
+    test_batch=32,
 )
 LENET = Workload(
     name="lenet_cifar10", model="lenet", data="cifar10", images=50_000, parameters=62_000, lr=0.02

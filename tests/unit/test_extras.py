@@ -157,13 +157,13 @@ def entries_of(feature: Feature) -> list[str]:
     ]
     single = [feature.result, feature.difference, feature.answer, feature.lines]
     single += [*feature.sections.values(), *feature.strategies.values(), *feature.api.values()]
-    single += feature.watchers.values()
+    single += [*feature.watchers.values(), *feature.models.values()]
     single += chain.from_iterable(feature.checks.values())
     groups = [
         *feature.cell_parts.values(),
         *feature.runners.values(),
         *feature.observers.values(),
-        *feature.data_folders.values(),
+        *feature.data.values(),
     ]
     of_cells = [entry for group in groups for entry in group if ":" in entry]
     return [*(part.entry for part in parts), *filter(None, single), *of_cells]

@@ -1,12 +1,13 @@
 """`workload.data=folder`: any folder of images, train/CLASS/IMAGE."""
 
-from hpml_jobs.core.features import DataFolder, Feature
+from hpml_jobs.core.features import DataKind, Feature
 
 FEATURE = Feature(
-    data_folders={
-        "folder": DataFolder(
-            read="extras.image_folders.folder:read_image_folder",
+    data={
+        "folder": DataKind(
             open="extras.image_folders.images:open_folder",
+            facts="extras.image_folders.folder:with_images",
+            digest="extras.image_folders.files:digest",
         )
     }
 )

@@ -2,17 +2,22 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from itertools import chain
 from math import ceil
 from pathlib import Path
 
-from hpml_jobs.core.data_files import TRAIN, class_folders, images_of, test_folder
-from hpml_jobs.core.errors import HpmlError
+import msgspec
+
+from hpml_jobs.core.cluster import Cluster
+from hpml_jobs.core.data_files import TRAIN, test_folder
+from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import user_folder
 from hpml_jobs.core.text import counted, few
+from hpml_jobs.core.workload import Workload
 from hpml_jobs.extras.image_folders.damage import fault_of
+from hpml_jobs.extras.image_folders.files import class_folders, images_of
 
 SCANNED_FILES = 2_000
 SCAN_S = 20.0
@@ -20,6 +25,38 @@ SCAN_S = 20.0
 
 SHOWN = 5
 """Number of files, classes or links that a message names."""
+
+
+def with_images(
+    workload: Workload,
+    root: Path,
+    _: Cluster,
+    given: Container[str],
+    notify: Callable[[str], None],
+) -> Workload:
+    """Return the workload with the classes and the number of training images of its folder.
+
+    Raises:
+        HpmlError: the folder is missing or damaged.
+        UsageError: another number of classes was given.
+    """
+    classes, images = read_image_folder(root, notify)
+    workload = _with_classes(workload, root, classes, given)
+    return msgspec.structs.replace(workload, images=images)
+
+
+def _with_classes(
+    workload: Workload, root: Path, classes: Sequence[str], given: Container[str]
+) -> Workload:
+    if "workload.classes" in given and workload.classes != len(classes):
+        names = ", ".join(classes[:5])
+        if len(classes) > 5:
+            names += ", …"
+        raise UsageError(
+            f"workload.classes={workload.classes}: {root / 'train'} has {len(classes)} ({names}); "
+            "leave workload.classes= out"
+        )
+    return msgspec.structs.replace(workload, classes=len(classes))
 
 
 def read_image_folder(root: Path, notify: Callable[[str], None]) -> tuple[list[str], int]:

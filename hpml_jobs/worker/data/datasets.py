@@ -12,9 +12,11 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, Subset, default_collate
 
-from hpml_jobs.core import data_files
+from hpml_jobs.core.built_in import DATASETS, data_digest, kind_of
+from hpml_jobs.core.data_files import TEXT
 from hpml_jobs.core.errors import HpmlError
-from hpml_jobs.core.features import data_folder, load
+from hpml_jobs.core.features import load
+from hpml_jobs.core.measurements import Text
 from hpml_jobs.core.text import PROGRAM, with_command
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.worker.data import user_code
@@ -24,7 +26,6 @@ from hpml_jobs.worker.data.images import (
     test_transform,
     training_transform,
 )
-from hpml_jobs.worker.data.text import open_text, open_tokens
 
 Images = Dataset[Any]
 Opener = Callable[[Workload, Path], tuple[Images, Images | None]]
@@ -48,8 +49,10 @@ def open_data(workload: Workload, root: Path) -> Data:
         opener: Opener = _user_data
     elif workload.data in SOURCES:
         opener = SOURCES[workload.data]
+    elif kind := kind_of(workload.data):
+        opener = load(kind.open)
     else:
-        names = ", ".join(SOURCES)
+        names = ", ".join(DATASETS)
         raise HpmlError(
             f"workload.data={workload.data} does not exist: use {names}, or your own "
             "pkg.mod:dataset"
@@ -98,7 +101,7 @@ def check_length(workload: Workload, data: Data) -> None:
         raise HpmlError("workload.images is unknown: submit with hpml-jobs, which counts them")
     if length(data.train) != workload.images:
         remedy = "check data.root="
-        if workload.data == data_files.TEXT:
+        if workload.data == TEXT:
             remedy = "another Python has other text; submit with the Python of the jobs"
         raise HpmlError(
             f"workload.data={workload.data} has {length(data.train)} training "
@@ -154,23 +157,23 @@ def _cifar10(_workload: Workload, root: Path) -> tuple[Images, Images]:
     return train, test
 
 
+def describe(workload: Workload, train: Images, test: Images | None) -> Text | None:
+    """Return the facts of the text of a workload, after `data.limit`; None for other data."""
+    kind = kind_of(workload.data)
+    return load(kind.describe)(workload, train, test) if kind and kind.describe else None
+
+
 def check_unchanged(workload: Workload, root: Path) -> None:
     """Refuse to train on other files than those that the cell was submitted with.
 
     Raises:
         HpmlError: the folder changed since then.
     """
-    if workload.data_sha256 not in (None, data_files.data_digest(workload.data, root)):
+    if workload.data_sha256 not in (None, data_digest(workload.data, root)):
         raise HpmlError(
             f"the files in data.root={root} changed since submission: submit again (changed data "
             "are new cells), or restore them and use resubmit"
         )
-
-
-def _folder(workload: Workload, root: Path) -> tuple[Images, Images | None]:
-    """Open a folder of the user, as its extra does."""
-    images: tuple[Images, Images | None] = load(data_folder(workload.data).open)(workload, root)
-    return images
 
 
 def _digits(workload: Workload, _root: Path) -> tuple[Images, Images]:
@@ -191,14 +194,10 @@ def _synthetic(workload: Workload, _root: Path) -> tuple[Images, Images]:
 
 SOURCES: dict[str, Opener] = {
     "cifar10": _cifar10,
-    "folder": _folder,
     "digits": _digits,
     "synthetic": _synthetic,
-    data_files.TEXT: open_text,
-    data_files.FOLDER: open_text,
-    data_files.TOKENS: open_tokens,
 }
-"""How to open each data set of core.built_in.DATASETS."""
+"""How to open the data sets of core.built_in.DATASETS that no extra has."""
 
 
 def _user_data(workload: Workload, root: Path) -> tuple[Images, Images | None]:

@@ -399,7 +399,7 @@ def test_link_is_one_speed_or_one_by_gpu_type():
 
 
 def test_peak_reaches_the_file_of_the_cell(working_folder):
-    keys = ("workload=gpt_nano", "cluster=local", "device=cpu", "batch=16")
+    keys = ("workload=digits", "cluster=local", "device=cpu", "batch=16")
     for given, peak in (("0.5", 0.5), ("null", None)):
         (planned,) = plan_of(*keys, f"cluster.peak_tflop_per_s={given}").cells
         assert planned.file.peak_tflop_per_s == peak

@@ -14,7 +14,7 @@ import torch
 from torchvision.datasets import CIFAR10
 
 from hpml_jobs.core.answers import NO_TORCH_CODE
-from hpml_jobs.core.data_files import data_digest
+from hpml_jobs.core.built_in import data_digest
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.worker import prepare
@@ -86,7 +86,7 @@ def test_synthetic_data_has_requested_lengths_and_shapes(tmp_path):
 
 
 def test_unknown_data_set_lists_known_ones(tmp_path):
-    with pytest.raises(HpmlError, match="cifar10, folder, digits, synthetic"):
+    with pytest.raises(HpmlError, match="cifar10, digits, folder, synthetic"):
         open_data(change_workload(SMALL_DIGITS, data="mnist"), tmp_path)
 
 
@@ -157,6 +157,7 @@ def test_failed_download_is_one_line_error(little_cifar, tmp_path, capsys):
     assert lines[-1].startswith(f"cannot download CIFAR-10 from {CIFAR10.url}: ")
 
 
+@pytest.mark.whole
 def test_job_refuses_other_files_than_were_submitted(tmp_path):
     for name in ("train/a/1.jpg", "train/b/2.jpg", "test/a/3.jpg", "test/b/4.jpg"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

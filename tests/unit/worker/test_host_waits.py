@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hpml_jobs.core.built_in import GPT, TOKEN_DATA
+from hpml_jobs.core.built_in import DATASETS, GPT, TOKEN_DATA
 from hpml_jobs.core.recipe import COSINE
 from hpml_jobs.core.strategies import Device, Loader
 from hpml_jobs.core.training_path import Precision, TrainingPath
@@ -232,7 +232,10 @@ def test_a_copy_that_waits_is_noted(fake_gpu):
 @pytest.mark.parametrize("loader", Loader)
 @pytest.mark.parametrize(
     "data",
-    [pytest.param(name, marks=[pytest.mark.whole] if name == "folder" else []) for name in DATA],
+    [
+        pytest.param(name, marks=[pytest.mark.whole] if DATASETS[name].in_extra else [])
+        for name in DATA
+    ],
 )
 def test_batches_of_every_loader_and_data_set(fake_gpu, root, data, loader):
     assert waits_of(fake_gpu, cuda_cell(DATA[data], loader=loader), root) == []
@@ -240,7 +243,7 @@ def test_batches_of_every_loader_and_data_set(fake_gpu, root, data, loader):
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 @pytest.mark.parametrize("precision", [None, *Precision])
-@pytest.mark.parametrize("model", [*BUILDERS, GPT])
+@pytest.mark.parametrize("model", [*BUILDERS, pytest.param(GPT, marks=pytest.mark.whole)])
 def test_models_precisions_and_optimizers(fake_gpu, root, model, precision, optimizer):
     workload = with_tokens("tokens") if model == GPT else with_images("synthetic", model)
     workload = replace(workload, optimizer=optimizer)

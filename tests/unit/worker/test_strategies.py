@@ -141,6 +141,7 @@ def test_messages_are_those_the_strategy_must_send(strategy_results):
         assert 0 < rank["longest_s"] < 60
 
 
+@pytest.mark.whole
 def test_gpt_loss_equals_one_process_on_global_batch(results):
     """Of every strategy, with and without accumulation."""
     _, labels = results

@@ -10,10 +10,9 @@ from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.validation import InvalidRecordError, decode
 from hpml_jobs.extras.quantization.settings import Quantize
 from hpml_jobs.extras.quantization.values import quantized_of
-from tests.unit.builders import DIGITS, LENET, a_cell, a_record
+from tests.unit.builders import DIGITS, LENET, NANO, a_cell, a_record
 from tests.unit.core.test_record_faults import json_of
 from tests.unit.extras.quantization.results import part
-from tests.unit.plan.test_text import NANO
 from tests.unit.worker.conftest import SMALL_DIGITS, change_workload, cpu_cell
 from tests.unit.worker.test_ranks import OWN
 

@@ -11,13 +11,12 @@ import yaml
 from hpml_jobs.core.built_in import SHAPE_KEYS, TransformerShape
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.workload import Workload
+from hpml_jobs.extras.transformer.gpt import GPT
 from hpml_jobs.worker import models
-from hpml_jobs.worker.gpt import GPT
 from hpml_jobs.worker.models import count_flop
+from tests.unit.worker.conftest import change_workload
 
-from .conftest import change_workload
-
-CONF = Path(__file__).parents[3] / "conf" / "workload"
+CONF = Path(__file__).parents[4] / "conf" / "workload"
 SMALL = TransformerShape(layers=2, heads=2, width=16, context=12, vocab=20)
 TOKENS = Workload(
     name="tokens", model="gpt", data="tokens", images=8, parameters=None, **SMALL._asdict()

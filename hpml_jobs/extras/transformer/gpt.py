@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hpml_jobs.core.built_in import TransformerShape
+from hpml_jobs.core.built_in import SHAPE_KEYS, TransformerShape
+from hpml_jobs.core.errors import HpmlError
+from hpml_jobs.core.workload import Workload
 
 INITIAL_STD = 0.02
 """Standard deviation of initial weights; biases are 0."""
@@ -118,3 +120,15 @@ class GPT(nn.Module):
                 nn.init.normal_(parameter, std=std)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
+
+
+def build(workload: Workload) -> GPT:
+    """Return the transformer of a workload.
+
+    Raises:
+        HpmlError: it has no shape.
+    """
+    if workload.shape is None:
+        missing = [f"workload.{key}=" for key in SHAPE_KEYS if getattr(workload, key) is None]
+        raise HpmlError(f"workload.model=gpt needs {', '.join(missing)}")
+    return GPT(workload.shape, workload.padded_vocab)

@@ -7,20 +7,19 @@ from math import log2
 import pytest
 import torch
 
-from hpml_jobs.core import data_files
-from hpml_jobs.core.data_files import TextFiles
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.strategies import Loader
 from hpml_jobs.core.training_path import Precision, TrainingPath
 from hpml_jobs.core.workload import Workload
+from hpml_jobs.extras.transformer import files as files_of_text
+from hpml_jobs.extras.transformer.files import TextFiles
+from hpml_jobs.extras.transformer.text import TokenWindows, describe_text
 from hpml_jobs.worker.data.datasets import check_length, open_data
-from hpml_jobs.worker.data.text import TokenWindows, describe_text
 from hpml_jobs.worker.epochs import evaluate, train_epoch
 from hpml_jobs.worker.process_group import Placement, SingleProcess
 from hpml_jobs.worker.training import make_training
-
-from .conftest import change_workload, cpu_cell
+from tests.unit.worker.conftest import change_workload, cpu_cell
 
 SHAPE = {"layers": 1, "heads": 2, "width": 8, "context": 8, "vocab": 256}
 TEXT = Workload(name="text", model="gpt", data="text_folder", lr=0.1, test_batch=3, **SHAPE)
@@ -89,10 +88,10 @@ def test_folder_without_test_text_has_no_held_out_windows(folder):
 
 def test_standard_library_is_at_least_a_megabyte():
     workload = change_workload(TEXT, data="text", context=128)
-    files = data_files.text_files("text", None)
+    files = files_of_text.text_files("text", None)
     assert not set(files.train) & set(files.test)
     data = open_data(workload, None)
-    assert data.total == data_files.windows(data_files.total_bytes(files.train), 128)
+    assert data.total == files_of_text.windows(files_of_text.total_bytes(files.train), 128)
     text = describe_text(workload, data.train, data.test)
     assert text.train_bytes >= 1_000_000
     assert text.test_bytes >= 50_000
@@ -101,8 +100,8 @@ def test_standard_library_is_at_least_a_megabyte():
 
 
 def test_another_python_has_other_text(folder, monkeypatch):
-    files = data_files.text_files("text_folder", folder)
-    monkeypatch.setattr(data_files, "_standard_library", lambda: TextFiles(*files))
+    files = files_of_text.text_files("text_folder", folder)
+    monkeypatch.setattr(files_of_text, "_standard_library", lambda: TextFiles(*files))
     workload = change_workload(TEXT, data="text", images=5)
     check_length(workload, open_data(workload, folder))
     changed = change_workload(workload, images=6)

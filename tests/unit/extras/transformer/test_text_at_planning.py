@@ -3,25 +3,20 @@
 import pytest
 from msgspec.structs import replace
 
-from hpml_jobs.core.built_in import TransformerShape
 from hpml_jobs.core.cluster import Cluster
-from hpml_jobs.core.data_files import text_files, total_bytes, windows
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.strategies import SyncBuffers
 from hpml_jobs.core.training_path import TrainingPath
-from hpml_jobs.core.workload import Workload
+from hpml_jobs.extras.transformer import files
+from hpml_jobs.extras.transformer.files import text_files, total_bytes, windows
 from hpml_jobs.plan import data
 from hpml_jobs.plan.rules import RULES_OF_WORKLOAD, refuse
 from hpml_jobs.plan.sweep import expand
 from hpml_jobs.submit.explain import preview_of
 from hpml_jobs.submit.selection import select
-from tests.unit.builders import DIGITS, a_cell
+from tests.unit.builders import DIGITS, NANO, a_cell
 from tests.unit.plans import plan_of
 
-SHAPE = TransformerShape(layers=4, heads=4, width=64, context=128, vocab=256)
-NANO = Workload(
-    name="gpt_nano", model="gpt", data="text", parameters=224_640, **SHAPE._asdict(), test_batch=32
-)
 LOCAL = Cluster(name="local")
 
 
@@ -151,13 +146,13 @@ def test_jobs_with_another_python_count_themselves(tmp_path, monkeypatch):
     """Their standard library is another one."""
     monkeypatch.setattr(Cluster, "python_command", lambda *_: ["other"])
     counts = data.Counts(images=77, effective=77, parameters=None)
-    monkeypatch.setattr(data, "prepare", lambda *_: counts)
+    monkeypatch.setattr(files, "prepare", lambda *_: counts)
     assert with_facts(tmp_path).images == 77
 
     def fail(*_):
         raise data.NotStartedError("no such Python")
 
-    monkeypatch.setattr(data, "prepare", fail)
+    monkeypatch.setattr(files, "prepare", fail)
     with pytest.raises(HpmlError, match=r"no such Python, or give workload.images="):
         with_facts(tmp_path)
     assert with_facts(tmp_path, {"workload.images"}, images=500).images == 500

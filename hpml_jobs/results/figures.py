@@ -107,6 +107,9 @@ class Figures(Value, frozen=True, kw_only=True):
 
 NAMES = Figures.__struct_fields__
 
+_OF_RECORD = tuple(name for name in NAMES if hasattr(Record, name))
+"""The figures that are properties of a record."""
+
 EPOCHS: dict[str, Role | Step] = {
     name: hint.__metadata__[0]
     for name, hint in get_type_hints(Figures, include_extras=True).items()
@@ -126,10 +129,19 @@ NO_FIGURES = Figures(epoch_s=math.nan)
 def figures_of(record: Record, number: int | None = None) -> Figures:
     """Return the figures of one run; those of the instrumented epoch are of the rank `number`.
 
-    That is the rank that waits least in all runs of the row, by default in this run.
+    That is the rank that waits least in all runs of the row, by default in this run. They are kept
+    in the record: its row and the sheet of cells ask for them.
     """
     rank = record.least_waiting if number is None else record.rank_of(number)
-    figures: dict[str, Any] = {name: getattr(record, name, None) for name in NAMES}
+    number = rank.rank if rank else None
+    by_rank: dict[int | None, Figures] = record.__dict__.setdefault("figures", {})
+    if number not in by_rank:
+        by_rank[number] = _figures_of(record, rank)
+    return by_rank[number]
+
+
+def _figures_of(record: Record, rank: Rank | None) -> Figures:
+    figures: dict[str, Any] = {name: getattr(record, name) for name in _OF_RECORD}
     figures["noise"] = run_noise(record)
     figures |= _of_others(record, rank) if record.ranks else {}
     figures |= _of_rank(rank, record.exchange_s) if rank else {}

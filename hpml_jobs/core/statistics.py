@@ -108,9 +108,18 @@ def bootstrap(
     first: Sequence[T], second: Sequence[T], estimate: Callable[[list[T], list[T]], V]
 ) -> list[V]:
     """Return an estimate from each of 2,000 seeded resamples of the runs of two cells."""
-    random = Random(len(first) * 1_000 + len(second))  # noqa: S311 - no secret in it
     return [
-        estimate(random.choices(first, k=len(first)), random.choices(second, k=len(second)))
+        estimate([first[run] for run in of_first], [second[run] for run in of_second])
+        for of_first, of_second in _resamples(len(first), len(second))
+    ]
+
+
+@cache
+def _resamples(first: int, second: int) -> list[tuple[list[int], list[int]]]:
+    """Return the numbers of the drawn runs: most cells of a study have equally many."""
+    random = Random(first * 1_000 + second)  # noqa: S311 - no secret in it
+    return [
+        (random.choices(range(first), k=first), random.choices(range(second), k=second))
         for _ in range(RESAMPLES)
     ]
 

@@ -129,15 +129,10 @@ NO_FIGURES = Figures(epoch_s=math.nan)
 def figures_of(record: Record, number: int | None = None) -> Figures:
     """Return the figures of one run; those of the instrumented epoch are of the rank `number`.
 
-    That is the rank that waits least in all runs of the row, by default in this run. They are kept
-    in the record: its row and the sheet of cells ask for them.
+    That is the rank that waits least in all runs of the row, by default in this run.
     """
     rank = record.least_waiting if number is None else record.rank_of(number)
-    number = rank.rank if rank else None
-    by_rank: dict[int | None, Figures] = record.__dict__.setdefault("figures", {})
-    if number not in by_rank:
-        by_rank[number] = _figures_of(record, rank)
-    return by_rank[number]
+    return record.kept("figures", rank and rank.rank, lambda: _figures_of(record, rank))
 
 
 def _figures_of(record: Record, rank: Rank | None) -> Figures:

@@ -110,16 +110,17 @@ def bootstrap(
     """Return an estimate from each of 2,000 seeded resamples of the runs of two cells."""
     return [
         estimate([first[run] for run in of_first], [second[run] for run in of_second])
-        for of_first, of_second in _resamples(len(first), len(second))
+        for of_first, of_second in resamples(len(first), len(second))
     ]
 
 
 @cache
-def _resamples(first: int, second: int) -> list[tuple[list[int], list[int]]]:
-    """Return the numbers of the drawn runs: most cells of a study have equally many."""
+def resamples(first: int, second: int) -> list[tuple[list[int], list[int]]]:
+    """Return the numbers of the runs that each resample draws of two cells with so many runs."""
     random = Random(first * 1_000 + second)  # noqa: S311 - no secret in it
+    first_runs, second_runs = [*range(first)], [*range(second)]
     return [
-        (random.choices(range(first), k=first), random.choices(range(second), k=second))
+        (random.choices(first_runs, k=first), random.choices(second_runs, k=second))
         for _ in range(RESAMPLES)
     ]
 

@@ -266,13 +266,12 @@ def _resampled(estimate: GapEstimate, ideal: float) -> DrawnParts:
     if _runs(estimate) < 2:
         return {}
     # needs numpy
-    from hpml_jobs.report.scaling.resamples import drawn_medians, resamples_of  # noqa: PLC0415
+    from hpml_jobs.report.scaling.resamples import drawn_medians, draws_of  # noqa: PLC0415
 
-    resamples = resamples_of(len(estimate.of_row), len(estimate.of_reference))
-    times = drawn_medians(estimate.of_row, resamples.of_row)
-    reference_times = drawn_medians(estimate.of_reference, resamples.of_reference)
-    drawn = estimate.parts(times, reference_times, ideal)
-    return {cause: of_draws[resamples.numbers] for cause, of_draws in drawn.items()}
+    draws = draws_of(len(estimate.of_row), len(estimate.of_reference))
+    times = drawn_medians(estimate.of_row, draws.of_row)
+    reference_times = drawn_medians(estimate.of_reference, draws.of_reference)
+    return estimate.parts(times, reference_times, ideal)
 
 
 def _part(cause: GapCause, value: float, drawn: DrawnParts, estimate: GapEstimate) -> GapPart:

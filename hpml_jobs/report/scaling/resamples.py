@@ -7,37 +7,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hpml_jobs.core.collective_times import Array, Seconds
-from hpml_jobs.core.statistics import bootstrap
+from hpml_jobs.core.statistics import resamples
 
 
-class Resamples(NamedTuple):
-    """The different draws of the runs of a row and of its reference, with replacement.
-
-    Both are the numbers of the drawn runs, (draws, runs). `numbers` has the draw of each resample.
-    """
+class Draws(NamedTuple):
+    """The numbers of the runs of a row and of its reference in each resample, (draws, runs)."""
 
     of_row: Array
     of_reference: Array
-    numbers: list[int]
 
 
 @cache
-def resamples_of(runs: int, reference_runs: int) -> Resamples:
-    """Return the resamples of two cells with so many runs.
-
-    Each is of runs of the row and of the reference, independently. Their order does not matter to
-    a median, so that most resamples of a few runs are the same draw.
-
-    >>> resamples_of(1, 1).numbers[:3]
-    [0, 0, 0]
-    """
-    drawn = bootstrap(
-        range(runs), range(reference_runs), lambda first, second: (*sorted(first), *sorted(second))
-    )
-    numbers = {draw: number for number, draw in enumerate(dict.fromkeys(drawn))}
-    different = np.array([*numbers])
-    of_resamples = [numbers[draw] for draw in drawn]
-    return Resamples(different[:, :runs], different[:, runs:], of_resamples)
+def draws_of(runs: int, reference_runs: int) -> Draws:
+    """Return the resamples of two cells with so many runs."""
+    of_row, of_reference = zip(*resamples(runs, reference_runs), strict=True)
+    return Draws(np.array(of_row), np.array(of_reference))
 
 
 def drawn_medians(runs: Sequence[Mapping[Any, float]], draws: Array) -> dict[Any, Seconds]:

@@ -97,7 +97,8 @@ def _as_written(values: Sequence[Any]) -> list[Any]:
     types = {*map(type, values)}
     if types != {int} and types <= {int, float, NoneType}:
         return [None if value is None or isnan(value) else float(value) for value in values]
-    if types == {str} and {text[:1] for text in values}.isdisjoint(FORMULA):
+    first_characters = {value[:1] for value in values if isinstance(value, str)}
+    if first_characters.isdisjoint(FORMULA):
         return list(values)
     return [no_formula(value) for value in values]
 

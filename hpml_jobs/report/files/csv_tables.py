@@ -132,11 +132,15 @@ def _full(report: Report) -> dict[str, Sheet]:
     """Return full tables and sheets by label; those of all groups share one sheet."""
     of_groups: dict[str, dict[int, Sheet]] = {}
     for group in report.groups:
-        of_tables = {table.label: table.sheet for table in group.full if table.sheet}
-        for label, sheet in {**of_tables, **group.sheets}.items():
+        of_group = {table.label: table.sheet for table in group.full if table.sheet}
+        of_group.update(group.sheets)
+        for label, sheet in of_group.items():
             of_groups.setdefault(label, {})[group.number] = sheet
-    joined = {label: _joined(sheet_of) for label, sheet_of in of_groups.items()}
-    return joined | {table.label: table.sheet for table in report.tables if table.sheet}
+    joined = {label: _joined(by_group) for label, by_group in of_groups.items()}
+    for table in report.tables:
+        if table.sheet is not None:
+            joined[table.label] = table.sheet
+    return joined
 
 
 def _joined(sheets: Mapping[int, Sheet]) -> Sheet:

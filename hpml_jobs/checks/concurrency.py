@@ -1,10 +1,11 @@
 """Checks for cells of a study that ran on the same node at the same time."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import NamedTuple
 
-from hpml_jobs.checks.result import Observation, check, names
+from hpml_jobs.checks.result import NAMED, Observation, check, names
 from hpml_jobs.core.check_result import TIMES, Level, Tier
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import counted, utc_time
@@ -33,12 +34,37 @@ def _stay_of(record: Record) -> Stay:
     )
 
 
+class Neighbours(NamedTuple):
+    """The cells beside one, and the hosts or GPUs that it shares with them.
+
+    `numbers` has a bit for the number of each in the study: there may be a million pairs.
+    """
+
+    study: Sequence[Stay]
+    numbers: int
+    places: frozenset[str]
+
+    @property
+    def names(self) -> str:
+        """The first few of them, and how many more there are."""
+        first = islice(self.stays(), NAMED)
+        return names((stay.slug for stay in first), self.numbers.bit_count())
+
+    def stays(self) -> Iterator[Stay]:
+        """Yield them in the study's order."""
+        left = self.numbers
+        while left:
+            lowest = left & -left
+            yield self.study[lowest.bit_length() - 1]
+            left ^= lowest
+
+
 class Concurrent(NamedTuple):
     """By slug, the stay of each cell, and the others on its hosts, or GPUs, at the same time."""
 
     stays: dict[str, Stay]
-    on_hosts: dict[str, list[Stay]]
-    on_devices: dict[str, list[Stay]]
+    on_hosts: dict[str, Neighbours]
+    on_devices: dict[str, Neighbours]
 
 
 def concurrent_cells(records: Iterable[Record]) -> Concurrent:
@@ -53,29 +79,37 @@ def concurrent_cells(records: Iterable[Record]) -> Concurrent:
 
 def _concurrent(
     study: Sequence[Stay], where: Callable[[Stay], frozenset[str]], least: timedelta
-) -> dict[str, list[Stay]]:
-    """Return the cells that shared a place for longer than `least`, in the study's order.
+) -> dict[str, Neighbours]:
+    """Return by slug the cells that shared a place with it for longer than `least`.
 
-    One sweep from the first start to the last; its time grows with the cells, and with the pairs
-    that are found.
+    One sweep over each place: beside a cell are those that begin before it ends, without those that
+    end before it begins. Its time grows with the cells, not with the pairs.
     """
-    spans = [
-        (stay.started, stay.ended, number)
-        for number, stay in enumerate(study)
-        if stay.started and stay.ended and stay.ended - stay.started > least
-    ]
-    running: dict[str, list[tuple[datetime, int]]] = {}
-    beside: dict[int, set[int]] = {number: set() for _, _, number in spans}
-    for started, ended, number in sorted(spans):
-        for place in where(study[number]):
-            still = [entry for entry in running.get(place, ()) if entry[0] - started > least]
-            for _, other in still:
-                beside[number].add(other)
-                beside[other].add(number)
-            running[place] = [*still, (ended, number)]
+    events: dict[str, list[tuple[datetime, bool, int]]] = {}
+    for number, stay in enumerate(study):
+        if stay.started and stay.ended and stay.ended - stay.started > least:
+            for place in where(stay):
+                of_stay = (stay.started, True, number), (stay.ended - least, False, number)
+                events.setdefault(place, []).extend(of_stay)
+    beside = [0] * len(study)
+    places: dict[int, list[str]] = {}
+    for place, of_place in events.items():
+        begun = ended = 0
+        ended_before = {}
+        for _, begins, number in sorted(of_place):  # of equal times the end is first
+            bit = 1 << number
+            if begins:
+                begun |= bit
+                ended_before[number] = ended
+                continue
+            ended |= bit
+            others = begun ^ ended_before[number] ^ bit
+            if others:
+                beside[number] |= others
+                places.setdefault(number, []).append(place)
     return {
-        study[number].slug: [study[other] for other in sorted(others)]
-        for number, others in beside.items()
+        study[number].slug: Neighbours(study, beside[number], frozenset(of_stay))
+        for number, of_stay in places.items()
     }
 
 
@@ -91,18 +125,17 @@ def overlapping_cells(record: Record, concurrent: Concurrent) -> list[Observatio
     return [_on_nodes(stay, concurrent.on_hosts), _on_gpus(stay, concurrent.on_devices)]
 
 
-def _on_nodes(stay: Stay, neighbours: Mapping[str, Sequence[Stay]]) -> Observation | None:
+def _on_nodes(stay: Stay, neighbours: Mapping[str, Neighbours]) -> Observation | None:
     if not (stay.started and stay.ended and stay.hosts):
         return None
-    others = neighbours.get(stay.slug)
-    if not others:
+    beside = neighbours.get(stay.slug)
+    if beside is None:
         return Observation(True, f"no other cell of the study ran on {names(sorted(stay.hosts))}")
-    seconds = _longest(stay.started, stay.ended, others).total_seconds()
-    shared = stay.hosts.intersection(host for other in others for host in other.hosts)
-    beside_it, where = names(other.slug for other in others), names(sorted(shared))
+    seconds = _longest(stay.started, stay.ended, beside.stays()).total_seconds()
+    where = names(sorted(beside.places))
     return Observation(
         False,
-        f"{beside_it} ran on {where} for up to {seconds:.0f} s of it",
+        f"{beside.names} ran on {where} for up to {seconds:.0f} s of it",
         "resubmit the cells with cluster.isolate=serial (rerun=true)",
     )
 
@@ -118,15 +151,15 @@ def _longest(started: datetime, ended: datetime, others: Iterable[Stay]) -> time
     return longest
 
 
-def _on_gpus(stay: Stay, neighbours: Mapping[str, Sequence[Stay]]) -> Observation | None:
+def _on_gpus(stay: Stay, neighbours: Mapping[str, Neighbours]) -> Observation | None:
     if not (stay.uuids and stay.started and stay.ended):
         return None
-    others = neighbours.get(stay.slug)
-    if not others:
+    beside = neighbours.get(stay.slug)
+    if beside is None:
         gpus = counted(len(stay.uuids), "GPU")
         return Observation(True, f"no other cell of the study used its {gpus}")
     return Observation(
         False,
-        f"{names(other.slug for other in others)} used the same GPUs at the same time",
+        f"{beside.names} used the same GPUs at the same time",
         "resubmit both cells (rerun=true)",
     )

@@ -28,8 +28,12 @@ NO_WORKERS = "set loader_workers=, so that batches are loaded while the device c
 
 def late_ranks(record: Record) -> Lateness | None:
     """Return the ranks that others wait for during more than 5 % of the epoch, or None."""
-    lateness = lateness_of(record, IMBALANCE_LIMIT)
+    lateness = _lateness_of(record)
     return lateness if lateness and _is_late(lateness, lateness_error(record, lateness)) else None
+
+
+def _lateness_of(record: Record) -> Lateness | None:
+    return record.kept("lateness", None, lambda: lateness_of(record, IMBALANCE_LIMIT))
 
 
 def _is_late(lateness: Lateness, error: float) -> bool:
@@ -48,7 +52,7 @@ def imbalance(record: Record) -> Observation | None:
     communication, or in one phase where ranks wait for each other {LOWER_END}
     Fix: give every rank the same work
     """
-    lateness = lateness_of(record, IMBALANCE_LIMIT)
+    lateness = _lateness_of(record)
     if lateness is None:
         return None
     error = lateness_error(record, lateness)

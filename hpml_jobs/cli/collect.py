@@ -1,6 +1,7 @@
 """Commands collect, report and record."""
 
 import contextlib
+import gc
 import os
 import sys
 import webbrowser
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
 
 WATCH_S = 5.0
 """The refresh interval while cells are waited for."""
+
+ALLOCATIONS = 2_000_000
+"""Objects between two garbage collections while a report is made: the command ends with it."""
 
 
 def collect(
@@ -109,6 +113,7 @@ def current_report(
     for.
     """
     status = _status(study, wait=wait, out_of_the_way=out_of_the_way)
+    gc.set_threshold(ALLOCATIONS)
     from hpml_jobs.report.report import ReportOptions, make_report
     from hpml_jobs.study.snapshot import restore_records
 

@@ -41,8 +41,7 @@ TORCHVISION_DATA = frozenset(("cifar10", IMAGE_FOLDER))
 """Built-in data that torchvision reads and augments."""
 
 WORKLOAD_CONDITIONS = frozenset(
-    {*(field.name for field in msgspec.structs.fields(Workload)), PARAMETERS}
-    | {DATA, TORCHVISION, PACKAGES}
+    (*Workload.__struct_fields__, PARAMETERS, DATA, TORCHVISION, PACKAGES)
 )
 """Names of conditions that two workloads of other names may differ in."""
 
@@ -213,7 +212,7 @@ def requested_conditions(cell: Cell) -> Conditions:
     timed epoch is the same in both; epochs beyond those a protocol needs change what is learned.
     Of a script its model, data and optimizer are not known.
     """
-    names = [field.name for field in msgspec.structs.fields(Workload)]
+    names = Workload.__struct_fields__
     workload = [
         (WORKLOAD if name == "name" else name, getattr(cell.workload, name))
         for name in (("name", "unit") if cell.script else names)

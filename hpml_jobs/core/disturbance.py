@@ -143,14 +143,8 @@ def run_queue_share(record: Record, role: Role = Role.TIMED) -> float | None:
 
 
 def outside_causes(record: Record, role: Role | Step = Role.TIMED) -> tuple[OutsideCause, ...]:
-    """Return the measured outside causes that disturbed an epoch or a step, the gravest first.
-
-    They are kept in the record: nine checks ask for them.
-    """
-    causes: dict[str, tuple[OutsideCause, ...]] = record.__dict__.setdefault("outside_causes", {})
-    if role not in causes:
-        causes[role] = _outside_causes(record, role)
-    return causes[role]
+    """Return the measured outside causes that disturbed an epoch or a step, the gravest first."""
+    return record.kept("outside causes", role, lambda: _outside_causes(record, role))
 
 
 def _outside_causes(record: Record, role: Role | Step) -> tuple[OutsideCause, ...]:
@@ -191,6 +185,10 @@ def is_measured(record: Record, role: Role | Step = Role.TIMED) -> bool:
 
 def host_cpus(record: Record, role: Role | Step = Role.TIMED) -> list[HostCpu]:
     """Return the CPUs of every host of the cell during one epoch; empty if not measured."""
+    return record.kept("CPUs of hosts", role, lambda: _host_cpus(record, role))
+
+
+def _host_cpus(record: Record, role: Role | Step) -> list[HostCpu]:
     by_host: dict[str, list[_Account]] = {}
     for account in _accounts(record, role):
         by_host.setdefault(account.rank.host, []).append(account)

@@ -28,6 +28,10 @@ def block_scatter(blocks_s: tuple[float, ...]) -> float:
 
 def epoch_error(record: Record, role: Role) -> float | None:
     """Return the relative error of an epoch's time; None below ten iterations."""
+    return record.kept("error of an epoch", role, lambda: _epoch_error(record, role))
+
+
+def _epoch_error(record: Record, role: Role) -> float | None:
     epochs = [rank.epoch(role) for rank in record.ranks]
     steps = [epoch.steps for epoch in epochs if epoch and epoch.steps]
     blocks = [step.block_medians_s for step in steps if step.block_medians_s]

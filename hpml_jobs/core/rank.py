@@ -85,7 +85,10 @@ class Rank(Value, frozen=True, kw_only=True):
     @property
     def timed(self) -> Epoch:
         """The epoch whose time is reported."""
-        return next(epoch for epoch in self.epochs if epoch.role == Role.TIMED)
+        for epoch in self.epochs:  # as in `epoch`
+            if epoch.role == Role.TIMED:
+                return epoch
+        raise ValueError(f"rank {self.rank} has no timed epoch")
 
     @property
     def phases(self) -> Phases | None:

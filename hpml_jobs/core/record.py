@@ -1,7 +1,9 @@
 """The record of a finished cell: raw values only, written once, atomically."""
 
+from collections.abc import Callable
 from functools import cached_property
 from statistics import fmean
+from typing import TypeVar
 
 from hpml_jobs import __version__
 from hpml_jobs.core.cell import Cell, Outcome, Unread
@@ -31,6 +33,8 @@ from hpml_jobs.core.source import Measured, ObservedScript, Reported, Source
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.value import Document, Upgrade, Value
 from hpml_jobs.core.workload import SourceFile
+
+T = TypeVar("T")
 
 SCHEMA = 6
 """Version of record.json.
@@ -179,6 +183,16 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     imported: Imported | None = None
     quantized: Unread | None = None
     schema: int = SCHEMA
+
+    def kept(self, name: str, about: object, make: Callable[[], T]) -> T:
+        """Return what is computed from the record, by name and what it is about: made once.
+
+        Checks and tables ask for the same of thousands of records.
+        """
+        values: dict[tuple[str, object], T] = self.__dict__.setdefault("kept values", {})
+        if (name, about) not in values:
+            values[name, about] = make()
+        return values[name, about]
 
     @cached_property
     def source(self) -> Source:

@@ -44,7 +44,7 @@ class Measured:
         """Iterations of the epoch or work, as they were counted."""
         return round(self.per_work * self.ranks[0].timed.iterations)
 
-    @property
+    @cached_property
     def epoch_s(self) -> float:
         """Seconds of the timed epoch or the work: the maximum over ranks."""
         return self.per_work * timed_s(self.ranks)

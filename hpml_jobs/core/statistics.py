@@ -108,9 +108,19 @@ def bootstrap(
     first: Sequence[T], second: Sequence[T], estimate: Callable[[list[T], list[T]], V]
 ) -> list[V]:
     """Return an estimate from each of 2,000 seeded resamples of the runs of two cells."""
-    random = Random(len(first) * 1_000 + len(second))  # noqa: S311 - no secret in it
     return [
-        estimate(random.choices(first, k=len(first)), random.choices(second, k=len(second)))
+        estimate([first[run] for run in of_first], [second[run] for run in of_second])
+        for of_first, of_second in resamples(len(first), len(second))
+    ]
+
+
+@cache
+def resamples(first: int, second: int) -> list[tuple[list[int], list[int]]]:
+    """Return the numbers of the runs that each resample draws of two cells with so many runs."""
+    random = Random(first * 1_000 + second)  # noqa: S311 - no secret in it
+    first_runs, second_runs = [*range(first)], [*range(second)]
+    return [
+        (random.choices(first_runs, k=first), random.choices(second_runs, k=second))
         for _ in range(RESAMPLES)
     ]
 

@@ -119,12 +119,15 @@ def _out_of_range(value: Any) -> str | None:
     """Return the fault of nested values after its place; most of a record's reading is here."""
     is_mapping = isinstance(value, dict)
     for key, inner in value.items() if is_mapping else enumerate(value):
-        kind, fault = type(inner), None
+        kind = type(inner)
         if kind is float or kind is int:
-            if inner < 0 or not inner <= LONGEST_S:  # rarely
-                fault = _number_fault(inner, str(key))
+            if 0 <= inner <= LONGEST_S:  # nearly always
+                continue
+            fault = _number_fault(inner, str(key))
         elif kind is dict or kind is list or kind is tuple:
             fault = _out_of_range(inner)
+        else:
+            continue
         if fault:
             return f".{key}{fault}" if is_mapping else f"[{key}]{fault}"
     return None

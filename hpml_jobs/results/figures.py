@@ -107,6 +107,9 @@ class Figures(Value, frozen=True, kw_only=True):
 
 NAMES = Figures.__struct_fields__
 
+_OF_RECORD = tuple(name for name in NAMES if hasattr(Record, name))
+"""The figures that are properties of a record."""
+
 EPOCHS: dict[str, Role | Step] = {
     name: hint.__metadata__[0]
     for name, hint in get_type_hints(Figures, include_extras=True).items()
@@ -129,7 +132,11 @@ def figures_of(record: Record, number: int | None = None) -> Figures:
     That is the rank that waits least in all runs of the row, by default in this run.
     """
     rank = record.least_waiting if number is None else record.rank_of(number)
-    figures: dict[str, Any] = {name: getattr(record, name, None) for name in NAMES}
+    return record.kept("figures", rank and rank.rank, lambda: _figures_of(record, rank))
+
+
+def _figures_of(record: Record, rank: Rank | None) -> Figures:
+    figures: dict[str, Any] = {name: getattr(record, name) for name in _OF_RECORD}
     figures["noise"] = run_noise(record)
     figures |= _of_others(record, rank) if record.ranks else {}
     figures |= _of_rank(rank, record.exchange_s) if rank else {}
@@ -176,20 +183,24 @@ def _of_others(record: Record, rank: Rank | None) -> dict[str, float]:
         account = other.timed.scheduling
         if account and account.run_queue_s is not None:
             queued_s.append(account.run_queue_s / other.threads)
-    stall_s = mean(other.timed.stall_s for other in other_ranks)
+    stall_s = _mean([other.timed.stall_s for other in other_ranks])
     figures = {"others_stall_s": record.per_work * stall_s}
     if queued_s:
-        figures["others_run_queue_s"] = record.per_work * mean(queued_s)
+        figures["others_run_queue_s"] = record.per_work * _mean(queued_s)
     if phases := [other.phases for other in other_ranks if other.phases]:
-        exposed_s = mean(rank_phases.exposed_s for rank_phases in phases)
-        pack_s = mean(rank_phases.pack_s for rank_phases in phases)
-        figures["others_compute_s"] = mean(rank_phases.compute_s for rank_phases in phases)
+        exposed_s = _mean([rank_phases.exposed_s for rank_phases in phases])
+        pack_s = _mean([rank_phases.pack_s for rank_phases in phases])
+        figures["others_compute_s"] = _mean([rank_phases.compute_s for rank_phases in phases])
         if (exchange_s := record.exchange_s) is not None:
             figures["others_waiting_s"] = formulas.waiting_s(exposed_s, exchange_s)
             figures["others_exchange_s"] = exchange_s + pack_s
         elif not record.cell.strategy.under_torchrun:  # one process, which waits for no rank
             figures["others_exchange_s"] = exposed_s + pack_s
     return figures
+
+
+def _mean(values: Sequence[float]) -> float:
+    return values[0] if len(values) == 1 else mean(values)  # mean computes in fractions
 
 
 def _of_microbenchmark(record: Record, benchmark: Microbenchmark) -> dict[str, float | None]:

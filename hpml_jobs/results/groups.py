@@ -122,14 +122,21 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
             for slug, results in self.checks.items()
         }
 
+    @cached_property
+    def _doubts_of_rows(self) -> dict[tuple[Place, Affected], list[CheckResult]]:
+        return {}
+
     def doubts_of(self, row: Row, affected: Affected) -> list[CheckResult]:
         """Return the results of the checks that make these numbers of a row doubtful."""
-        return [
-            result
-            for slug in row.cells
-            for result in self._doubts.get(slug, ())
-            if affected in result.affects and row.counts(slug, affected)
-        ]
+        of_row = row.place, affected
+        if of_row not in self._doubts_of_rows:
+            self._doubts_of_rows[of_row] = [
+                result
+                for slug in row.cells
+                for result in self._doubts.get(slug, ())
+                if affected in result.affects and row.counts(slug, affected)
+            ]
+        return self._doubts_of_rows[of_row]
 
     def worst(self, row: Row, affected: Affected) -> Level:
         """Return the worst level of the checks that make these numbers of a row doubtful."""

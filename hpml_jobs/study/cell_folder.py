@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from hpml_jobs.core.cell import CellFile, decode_cell_file
+from hpml_jobs.core.cell import Cell, CellFile, decode_cell_file
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import InvalidRecordError, decode, difference
@@ -17,6 +17,7 @@ class CellFolder:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.slug = root.name
+        self._own_cell: Cell | None = None
 
     cell_json = Inside("cell.json")
     record_json = Inside("record.json")
@@ -33,6 +34,15 @@ class CellFolder:
         with reading(self.cell_json):
             return decode_cell_file(read_bytes(self.cell_json), str(self.cell_json))
 
+    def is_of(self, cell: Cell) -> bool:
+        """Return whether the folder is this cell's, by its name.
+
+        The cell's file and its record have the same cell, whose hash is computed once.
+        """
+        if cell != self._own_cell and cell.has_slug(self.slug):
+            self._own_cell = cell
+        return cell == self._own_cell
+
     def digest(self) -> str | None:
         """Return the identity of the cell that has this name; None if the file does not say it.
 
@@ -42,7 +52,7 @@ class CellFolder:
             cell = self.read().cell
         except HpmlError:
             return None
-        return cell.digest if cell.has_slug(self.slug) else None
+        return cell.digest if self.is_of(cell) else None
 
     def read_record(self) -> Record | None:
         """Read and check the cell's record; None if it does not exist.
@@ -74,7 +84,7 @@ class CellFolder:
 
     def _decode(self, text: bytes, path: Path) -> Record:
         record = decode(text, str(path))
-        if record.slug != self.slug or not record.cell.has_slug(self.slug):
+        if record.slug != self.slug or not self.is_of(record.cell):
             raise InvalidRecordError(f"{path} is the record of {record.slug}")
         return record
 

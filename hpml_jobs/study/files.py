@@ -41,10 +41,15 @@ class Inside:
     def __init__(self, name: str) -> None:
         self.name = name
 
+    def __set_name__(self, owner: type, attribute: str) -> None:
+        """Note the attribute of the class."""
+        self.attribute = attribute
+
     def __get__(self, folder: Any, owner: type) -> Path:
-        """Return the path in the folder `folder.root`."""
-        root: Path = folder.root
-        return root / self.name
+        """Return the path in the folder `folder.root`, and keep it there."""
+        path: Path = folder.root / self.name
+        folder.__dict__[self.attribute] = path
+        return path
 
 
 def others_can_write(path: Path) -> bool:

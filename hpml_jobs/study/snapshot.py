@@ -175,7 +175,7 @@ def _cell_file(folder: CellFolder, cache: RecordCache) -> tuple[CellFile | None,
         file = cache.cells.read(folder.cell_json, folder.read)
     except HpmlError as fault:
         return None, str(fault)
-    if not file.cell.has_slug(folder.slug):
+    if not folder.is_of(file.cell):
         return None, f"its cell.json is the cell {file.cell.slug}"
     return file, ""
 

@@ -1,10 +1,11 @@
 """The instrumented epoch: a table and a picture of its phases."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import Phases
+from hpml_jobs.core.place import Place
 from hpml_jobs.report.frame import captions, style
 from hpml_jobs.report.frame.builder import (
     UNMEASURED,
@@ -96,10 +97,11 @@ def phases(group: ConditionGroup, added: AddedColumns | None = None) -> Table | 
     rows = [row for row in group.timed if row.figures.closure is not None]
     if not rows:
         return None
+    ranges = {row.place: _ranges(group, row) for row in rows}
     heads: tuple[Columns[Row], ...] = (
         # two blocks, because a block is never wider than a screen of 80 columns
-        Columns("seconds", tuple(_seconds(group, phase) for phase in phases_of(group)[:3])),
-        Columns("seconds", tuple(_seconds(group, phase) for phase in phases_of(group)[3:])),
+        Columns("seconds", tuple(_seconds(phase, ranges) for phase in phases_of(group)[:3])),
+        Columns("seconds", tuple(_seconds(phase, ranges) for phase in phases_of(group)[3:])),
         Columns(
             "%",
             (
@@ -111,7 +113,7 @@ def phases(group: ConditionGroup, added: AddedColumns | None = None) -> Table | 
             "of backward", (column("pack_s", "pack", lambda row: row.figures.pack_s, seconds),)
         ),
         *([added.columns] if added else []),
-        Columns("", tuple(end for phase in phases_of(group) for end in _ends(group, phase))),
+        Columns("", tuple(end for phase in phases_of(group) for end in _ends(phase, ranges))),
     )
     text = TableText(
         "phases",
@@ -130,41 +132,54 @@ def phases(group: ConditionGroup, added: AddedColumns | None = None) -> Table | 
     return line_table(group, text, [(row, row) for row in rows], heads, notes)
 
 
-def _seconds(group: ConditionGroup, phase: Phase) -> Column[Row]:
+class Range(NamedTuple):
+    """The least and the most seconds of a phase over the ranks and runs of a row."""
+
+    least_s: float
+    most_s: float
+
+
+Ranges = Mapping[Place, Mapping[Phase, Range]]
+
+
+def _ranges(group: ConditionGroup, row: Row) -> dict[Phase, Range]:
+    ranks = [
+        (record.per_instrumented, rank.phases)
+        for record in group.counted_records(row, Affected.SPLIT)
+        for rank in record.ranks
+        if rank.phases
+    ]
+    ranges = {}
+    for phase in phases_of(group):
+        times_s = [times * phase.on_rank(of_rank) for times, of_rank in ranks]
+        ranges[phase] = Range(min(times_s), max(times_s))
+    return ranges
+
+
+def _seconds(phase: Phase, ranges: Ranges) -> Column[Row]:
     return column(
         f"phase_{phase.name}_s",
         phase.head,
         phase.seconds,
         seconds,
-        below=lambda row: _range_text(group, row, phase),
+        below=lambda row: _range_text(row, ranges[row.place][phase]),
     )
 
 
-def _ends(group: ConditionGroup, phase: Phase) -> tuple[Column[Row], Column[Row]]:
+def _ends(phase: Phase, ranges: Ranges) -> tuple[Column[Row], Column[Row]]:
     """Return the least and the most of a phase over ranks and runs, for the CSV."""
     return (
-        column(f"phase_{phase.name}_least_s", "", lambda row: min(_by_rank(group, row, phase))),
-        column(f"phase_{phase.name}_most_s", "", lambda row: max(_by_rank(group, row, phase))),
+        column(f"phase_{phase.name}_least_s", "", lambda row: ranges[row.place][phase].least_s),
+        column(f"phase_{phase.name}_most_s", "", lambda row: ranges[row.place][phase].most_s),
     )
 
 
-def _by_rank(group: ConditionGroup, row: Row, phase: Phase) -> list[float]:
-    """Return the seconds of a phase on every rank of every run."""
-    return [
-        record.per_instrumented * phase.on_rank(rank.phases)
-        for record in group.counted_records(row, Affected.SPLIT)
-        for rank in record.ranks
-        if rank.phases
-    ]
-
-
-def _range_text(group: ConditionGroup, row: Row, phase: Phase) -> str:
+def _range_text(row: Row, of_phase: Range) -> str:
     """Return the range over ranks and runs; empty if there is none to see."""
-    times_s = _by_rank(group, row, phase)
     if row.gpus == 1 and len(row.runs) == 1:
         return ""
-    least, most = min(times_s), max(times_s)
-    return "" if seconds(least) == seconds(most) else f"{seconds(least)}..{seconds(most)}"
+    least, most = seconds(of_phase.least_s), seconds(of_phase.most_s)
+    return "" if least == most else f"{least}..{most}"
 
 
 PICTURE_CAPTION = (

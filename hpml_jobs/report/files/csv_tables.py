@@ -52,8 +52,7 @@ def tables(report: Report) -> dict[str, Sheet]:
     sheet_of = {_Q1_SHEET: _sheet(list(_q1(report)), _Q1)}
     for label, (least, quantities) in _SHEETS.items():
         sheet_of[label] = _wide([place for place in places if place["gpus"] >= least], quantities)
-    for label, rows in _full(report).items():
-        sheet_of[label] = _sheet(rows)
+    sheet_of |= _full(report)
     sheet_of[CELLS] = _sheet(list(_cells(report)))
     return sheet_of
 
@@ -98,12 +97,19 @@ def _as_written(values: Sequence[Any]) -> list[Any]:
     types = {*map(type, values)}
     if types != {int} and types <= {int, float, NoneType}:
         return [None if value is None or isnan(value) else float(value) for value in values]
+    first_characters = {value[:1] for value in values if isinstance(value, str)}
+    if first_characters.isdisjoint(FORMULA):
+        return list(values)
     return [no_formula(value) for value in values]
+
+
+FORMULA = ("=", "+", "-", "@")
+"""The first characters of a text that a spreadsheet would compute."""
 
 
 def no_formula(value: Any) -> Any:
     """Return a value of a sheet; a text that a spreadsheet would compute begins with '."""
-    is_formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@"))
+    is_formula = isinstance(value, str) and value.startswith(FORMULA)
     return f"'{value}" if is_formula else value
 
 
@@ -122,25 +128,36 @@ def _wide(places: Sequence[Mapping[str, Any]], quantities: Sequence[str]) -> She
     )
 
 
-def _full(report: Report) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows of full tables and sheets by label; those of all groups share one sheet.
+def _full(report: Report) -> dict[str, Sheet]:
+    """Return full tables and sheets by label; those of all groups share one sheet."""
+    of_groups: dict[str, dict[int, Sheet]] = {}
+    for group in report.groups:
+        of_group = {table.label: table.sheet for table in group.full if table.sheet}
+        of_group.update(group.sheets)
+        for label, sheet in of_group.items():
+            of_groups.setdefault(label, {})[group.number] = sheet
+    joined = {label: _joined(by_group) for label, by_group in of_groups.items()}
+    for table in report.tables:
+        if table.sheet is not None:
+            joined[table.label] = table.sheet
+    return joined
+
+
+def _joined(sheets: Mapping[int, Sheet]) -> Sheet:
+    """Return the sheets of groups, by their number, as one.
 
     Groups may differ in columns: only groups with text have bits per byte.
     """
-    result: dict[str, list[dict[str, Any]]] = {}
-    for group in report.groups:
-        of_tables = {table.label: table.sheet for table in group.full if table.sheet}
-        for label, sheet in {**of_tables, **group.sheets}.items():
-            rows = result.setdefault(label, [])
-            rows += [
-                {"group": group.number, **dict(zip(sheet.columns, row, strict=True))}
-                for row in sheet.rows
-            ]
-    for table in report.tables:
-        if table.sheet is not None:
-            names = table.sheet.columns
-            result[table.label] = [dict(zip(names, row, strict=True)) for row in table.sheet.rows]
-    return result
+    filled = {number: sheet for number, sheet in sheets.items() if sheet.rows}
+    names = dict.fromkeys(chain.from_iterable(sheet.columns for sheet in filled.values()))
+    rows: list[tuple[Any, ...]] = []
+    for number, sheet in filled.items():
+        of_group = sheet.rows
+        if sheet.columns != (*names,):
+            by_name = (dict(zip(sheet.columns, row, strict=True)) for row in sheet.rows)
+            of_group = tuple(tuple(map(row.get, names)) for row in by_name)
+        rows += [(number, *row) for row in of_group]
+    return Sheet(columns=("group", *names) if rows else (), rows=tuple(rows))
 
 
 _Q1 = ("group", "batch", "treatment", "train_s", "epoch_s", "iterations")
@@ -218,10 +235,10 @@ def _row(
             f"{file.name}:{file.sha256[:12]}" for file in result.cell.workload.sources
         )
     if record is not None:
-        values |= {f"model_{name}": value for name, value in flat(record.model).items()}
-        values |= {f"attempt_{name}": value for name, value in flat(record.attempt).items()}
-        values |= {f"facts_{name}": value for name, value in flat(record.facts).items()}
-        values |= {f"imported_{name}": value for name, value in flat(record.imported).items()}
+        values |= flat(record.model, "model_")
+        values |= flat(record.attempt, "attempt_")
+        values |= flat(record.facts, "facts_")
+        values |= flat(record.imported, "imported_")
     return values
 
 
@@ -273,20 +290,19 @@ def _place(cell: Cell | None) -> dict[str, int | str | None]:
     return place | {"strategy": cell.strategy.value}
 
 
-def flat(value: msgspec.Struct | None) -> dict[str, Any]:
+def flat(value: msgspec.Struct | None, prefix: str = "") -> dict[str, Any]:
     """Return a value's fields as columns: nested names are joined, a list becomes one text."""
-    flat: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     for name, field in (msgspec.to_builtins(value) or {}).items():
-        inner = (
-            {f"{name}_{key}": text for key, text in field.items()}
-            if isinstance(field, dict)
-            else {name: field}
-        )
-        flat |= {key: _in_one(text) for key, text in inner.items()}
-    return flat
+        if isinstance(field, dict):
+            for key, inner in field.items():
+                columns[f"{prefix}{name}_{key}"] = _in_one(inner)
+        else:
+            columns[f"{prefix}{name}"] = _in_one(field)
+    return columns
 
 
 def _in_one(field: Any) -> Any:
     if isinstance(field, dict):
         return " ".join(f"{name}={value}" for name, value in field.items())
-    return " ".join(map(str, field)) if isinstance(field, list | tuple) else field
+    return " ".join(map(str, field)) if isinstance(field, (list, tuple)) else field

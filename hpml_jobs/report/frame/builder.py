@@ -141,7 +141,7 @@ def _part(field: str, end: str, name: str) -> Column[Any]:
 
 def filled(line: type[T], source: object, **values: object) -> T:
     """Return a line of `values`, and of the attributes of `source` for the other fields."""
-    fields = {name: getattr(source, name) for name in get_type_hints(line) if name not in values}
+    fields = {name: getattr(source, name) for name in line.__annotations__ if name not in values}
     return line(**fields, **values)
 
 

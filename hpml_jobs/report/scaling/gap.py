@@ -1,7 +1,7 @@
 """Why N GPUs are not N times as fast: what each cause takes of the ideal speedup."""
 
 from collections.abc import Callable, Mapping, Sequence
-from math import hypot
+from math import hypot, isnan
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ from hpml_jobs.core import formulas
 from hpml_jobs.core.check_result import Affected, Level
 from hpml_jobs.core.place import Place
 from hpml_jobs.core.rank import Rank
-from hpml_jobs.core.statistics import CONFIDENCE, percentiles
+from hpml_jobs.core.statistics import CONFIDENCE, RESAMPLES, percentiles
 from hpml_jobs.core.text import listed
 from hpml_jobs.report.scaling.causes import (
     EACH_OTHER,
@@ -29,6 +29,9 @@ from hpml_jobs.results.rows import Row
 
 Times = Mapping[Any, float]
 """What is known of a run: its epoch, and seconds by name or its share without sets of causes."""
+
+DrawnParts = Mapping[GapCause, Any]
+"""Arrays of what each known cause takes of the ideal speedup, by resample; NaN: not known there."""
 
 
 class GapPart(NamedTuple):
@@ -107,7 +110,7 @@ class GapEstimate(NamedTuple):
 
     of_row: Sequence[Times]
     of_reference: Sequence[Times]
-    parts: Callable[[Times, Times, float], Parts]
+    parts: Callable[[Mapping[Any, Any], Mapping[Any, Any], float], Mapping[GapCause, Any]]
     late: str
 
 
@@ -119,7 +122,8 @@ def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
     except NoReplayError as fault:
         estimate, unproven = _from_seconds(group, row, reference), str(fault)
     times, reference_times = medians_of(estimate.of_row), medians_of(estimate.of_reference)
-    values = estimate.parts(times, reference_times, ideal)
+    of_medians = estimate.parts(times, reference_times, ideal)
+    values = {cause: float(part) for cause, part in of_medians.items()}
     if [*values] == [GapCause.UNEXPLAINED]:
         return None
     if not unproven:
@@ -202,13 +206,15 @@ def medians_of(runs: Sequence[Times]) -> dict[Any, float]:
     return {name: median(run[name] for run in runs if name in run) for name in names}
 
 
-def speedups_without(times: Times, reference: Times) -> dict[Causes, float]:
+def speedups_without(times: Mapping[Any, Any], reference: Mapping[Any, Any]) -> dict[Causes, Any]:
     """Return the speedup without each set of causes, in the row and in its reference."""
     speedup = formulas.speedup(reference[EPOCH], times[EPOCH])
     return {causes: speedup * reference[causes] / times[causes] for causes in SETS}
 
 
-def replayed_parts(times: Times, reference: Times, ideal: float) -> Parts:
+def replayed_parts(
+    times: Mapping[Any, Any], reference: Mapping[Any, Any], ideal: float
+) -> dict[GapCause, Any]:
     """Return what each cause takes of the ideal speedup; they sum to ideal - speedup."""
     return shapley(speedups_without(times, reference), ideal)
 
@@ -228,14 +234,13 @@ def _without(values: Parts, speedups: Mapping[Causes, float], is_measured: bool)
     )
 
 
-def _is_decided(values: Parts, drawn: Sequence[Parts], row: Row, reference: Row) -> bool:
+def _is_decided(values: Parts, drawn: DrawnParts, row: Row, reference: Row) -> bool:
     """Return whether the largest part is that in 95 % of the resamples, and beyond the noise.
 
     The resamples of a few runs are nearly all alike: there the noise of single runs decides too.
     """
     largest = max(values, key=values.__getitem__)
-    agreeing = sum(max(of_draw, key=of_draw.__getitem__) is largest for of_draw in drawn)
-    if agreeing < CONFIDENCE * len(drawn):
+    if drawn and not _agree(drawn, largest):
         return False
     if min(len(row.runs), len(reference.runs)) >= LEAST_RUNS:
         return True
@@ -249,23 +254,29 @@ def _runs(estimate: GapEstimate) -> int:
     return min(len(estimate.of_row), len(estimate.of_reference))
 
 
-def _resampled(estimate: GapEstimate, ideal: float) -> list[Parts]:
+def _agree(drawn: DrawnParts, largest: GapCause) -> bool:
+    # needs numpy
+    from hpml_jobs.report.scaling.resamples import times_largest  # noqa: PLC0415
+
+    return times_largest(drawn, largest) >= CONFIDENCE * RESAMPLES
+
+
+def _resampled(estimate: GapEstimate, ideal: float) -> DrawnParts:
     """Return the parts of resamples of both cells' runs; none of single runs."""
     if _runs(estimate) < 2:
-        return []
+        return {}
     # needs numpy
-    from hpml_jobs.report.scaling.resamples import drawn_medians, resamples_of  # noqa: PLC0415
+    from hpml_jobs.report.scaling.resamples import drawn_medians, draws_of  # noqa: PLC0415
 
-    resamples = resamples_of(len(estimate.of_row), len(estimate.of_reference))
-    times = drawn_medians(estimate.of_row, resamples.of_row)
-    reference_times = drawn_medians(estimate.of_reference, resamples.of_reference)
-    medians = zip(times, reference_times, strict=True)
-    drawn = [estimate.parts(*of_draw, ideal) for of_draw in medians]
-    return [drawn[number] for number in resamples.numbers]
+    draws = draws_of(len(estimate.of_row), len(estimate.of_reference))
+    times = drawn_medians(estimate.of_row, draws.of_row)
+    reference_times = drawn_medians(estimate.of_reference, draws.of_reference)
+    return estimate.parts(times, reference_times, ideal)
 
 
-def _part(cause: GapCause, value: float, drawn: Sequence[Parts], estimate: GapEstimate) -> GapPart:
-    values = [of_draw[cause] for of_draw in drawn if cause in of_draw]
+def _part(cause: GapCause, value: float, drawn: DrawnParts, estimate: GapEstimate) -> GapPart:
+    of_draws = drawn[cause].tolist() if drawn else []
+    values = [part for part in of_draws if not isnan(part)]
     return GapPart(value, *percentiles(values, _runs(estimate))[:2]) if values else GapPart(value)
 
 

@@ -2,63 +2,54 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from math import isnan
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hpml_jobs.core.collective_times import Array, Seconds
-from hpml_jobs.core.statistics import bootstrap
+from hpml_jobs.core.statistics import resamples
 
 
-class Resamples(NamedTuple):
-    """The different draws of the runs of a row and of its reference, with replacement.
-
-    Both are the numbers of the drawn runs, (draws, runs). `numbers` has the draw of each resample.
-    """
+class Draws(NamedTuple):
+    """The numbers of the runs of a row and of its reference in each resample, (draws, runs)."""
 
     of_row: Array
     of_reference: Array
-    numbers: list[int]
 
 
 @cache
-def resamples_of(runs: int, reference_runs: int) -> Resamples:
-    """Return the resamples of two cells with so many runs.
-
-    Each is of runs of the row and of the reference, independently. Their order does not matter to
-    a median, so that most resamples of a few runs are the same draw.
-
-    >>> resamples_of(1, 1).numbers[:3]
-    [0, 0, 0]
-    """
-    drawn = bootstrap(
-        range(runs), range(reference_runs), lambda first, second: sorted(first) + sorted(second)
-    )
-    different, numbers = np.unique(np.array(drawn), axis=0, return_inverse=True)
-    return Resamples(different[:, :runs], different[:, runs:], numbers.tolist())
+def draws_of(runs: int, reference_runs: int) -> Draws:
+    """Return the resamples of two cells with so many runs."""
+    of_row, of_reference = zip(*resamples(runs, reference_runs), strict=True)
+    return Draws(np.array(of_row), np.array(of_reference))
 
 
-def drawn_medians(runs: Sequence[Mapping[Any, float]], draws: Array) -> list[dict[Any, float]]:
-    """Return for each draw the median of each time over the drawn runs that have it.
+def drawn_medians(runs: Sequence[Mapping[Any, float]], draws: Array) -> dict[Any, Seconds]:
+    """Return the median of each time over the drawn runs that have it, by draw; NaN without one.
 
     >>> drawn_medians([{"epoch": 1.0}, {"epoch": 3.0}], np.array([[0, 1], [1, 1]]))
-    [{'epoch': 2.0}, {'epoch': 3.0}]
+    {'epoch': array([2., 3.])}
     """
-    of_draws: list[dict[Any, float]] = [{} for _ in draws]
-    for name in dict.fromkeys(name for run in runs for name in run):
-        values = np.array([run.get(name, np.nan) for run in runs])
-        for medians, value in zip(of_draws, _medians(values[draws]), strict=True):
-            if not isnan(value):
-                medians[name] = value
-    return of_draws
+    names = dict.fromkeys(name for run in runs for name in run)
+    of_runs = {name: np.array([run.get(name, np.nan) for run in runs]) for name in names}
+    return {name: _medians(values.take(draws)) for name, values in of_runs.items()}
 
 
-def _medians(drawn: Seconds) -> list[float]:
+def _medians(drawn: Seconds) -> Seconds:
     """Return the median of the known values of each draw, (draws, runs); NaN if none is known."""
     ordered = np.sort(drawn, axis=1)  # NaN is last
     known = np.isfinite(ordered).sum(axis=1, keepdims=True)
     lower = np.take_along_axis(ordered, (known - 1) // 2, axis=1)
     upper = np.take_along_axis(ordered, known // 2, axis=1)
-    medians: list[float] = ((lower + upper) / 2)[:, 0].tolist()
+    medians: Seconds = ((lower + upper) / 2)[:, 0]
     return medians
+
+
+def times_largest(parts: Mapping[Any, Seconds], cause: Any) -> int:
+    """Return in how many draws a part is the largest of those that are known.
+
+    >>> times_largest({"a": np.array([2.0, np.nan]), "b": np.array([1.0, 1.0])}, "a")
+    1
+    """
+    largest = np.nanargmax([*parts.values()], axis=0)
+    return int((largest == [*parts].index(cause)).sum())

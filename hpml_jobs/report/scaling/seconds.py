@@ -1,11 +1,12 @@
 """Parts of a gap from sums of seconds, where an epoch cannot be replayed."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hpml_jobs.core import formulas
 from hpml_jobs.core.rank import least_waiting
 from hpml_jobs.core.record import Record
-from hpml_jobs.report.scaling.causes import EACH_OTHER, GapCause, Parts
+from hpml_jobs.report.scaling.causes import EACH_OTHER, GapCause
 from hpml_jobs.results.figures import Figures
 from hpml_jobs.results.rows import Row
 
@@ -41,12 +42,16 @@ def seconds_of(row: Row, figures: Figures) -> Seconds:
     return {name: s for name, s in known_s.items() if s is not None}
 
 
-def parts(times: Seconds, reference: Seconds, ideal: float) -> Parts:
+def parts(times: Mapping[str, Any], reference: Mapping[str, Any], ideal: float) -> dict[Any, Any]:
     """Return what each known cause takes of the ideal speedup; they sum to ideal - speedup.
 
     Only what the reference does not spend as well is lost, and waiting for a CPU only where it
     makes computation longer: a rank that waits for others needs no CPU meanwhile.
+
+    Times are numbers, or arrays of one per draw; there NaN is what is not known.
     """
+    import numpy as np  # noqa: PLC0415  (only where there is a gap)
+
     beyond_s = {
         name: formulas.beyond_ideal_s(times[name], reference[name], ideal)
         for name in times
@@ -55,12 +60,13 @@ def parts(times: Seconds, reference: Seconds, ideal: float) -> Parts:
     whole_s, longer_s = beyond_s.pop(EPOCH), beyond_s.pop(COMPUTE, None)
     if GapCause.CPUS in beyond_s:
         queued_s = beyond_s.pop(GapCause.CPUS)
-        beyond_s |= {} if longer_s is None else {GapCause.CPUS: min(queued_s, longer_s)}
+        beyond_s |= {} if longer_s is None else {GapCause.CPUS: np.minimum(queued_s, longer_s)}
     if GapCause.WAITING in beyond_s and longer_s is not None:
         # What the late rank does, the reference does as well: the others compute less instead.
-        beyond_s[GapCause.WAITING] += min(0.0, longer_s)
-    lost_s = {cause: max(0.0, beyond_s[cause]) for cause in GapCause if cause in beyond_s}
-    lost_s[GapCause.UNEXPLAINED] = whole_s - sum(lost_s.values())
+        # Unlike minimum, fmin takes 0 where it is not known how much longer they compute.
+        beyond_s[GapCause.WAITING] = beyond_s[GapCause.WAITING] + np.fmin(0.0, longer_s)
+    lost_s = {cause: np.maximum(0.0, beyond_s[cause]) for cause in GapCause if cause in beyond_s}
+    lost_s[GapCause.UNEXPLAINED] = whole_s - sum(map(np.nan_to_num, lost_s.values()))
     return {cause: formulas.lost_speedup(s, times[EPOCH], ideal) for cause, s in lost_s.items()}
 
 

@@ -9,7 +9,7 @@ from hpml_jobs.core.disturbance import outside_causes
 from hpml_jobs.core.measurements import Epoch, Role
 from hpml_jobs.core.outliers import BLOCKS, ENDS, change_of_ends, kendall_s, over_ranks
 from hpml_jobs.core.record import Record
-from hpml_jobs.core.strategies import Device, SyncBuffers
+from hpml_jobs.core.strategies import SyncBuffers
 from hpml_jobs.core.text import Share, counted, percent_text
 
 LEAST_ITERATIONS = 10
@@ -103,23 +103,6 @@ def buffers_differ(record: Record) -> Observation | None:
         f"{different} different sets of buffers on {len(hashes)} ranks, {strategy} does not "
         f"synchronize them (accuracy {span})",
     )
-
-
-@check("host-waits", Level.WARN, Tier.TABLE, Affected.TIME)
-def host_waits_in_syncbn(record: Record) -> Observation | None:
-    """SyncBatchNorm lets the host wait for the GPU in every layer of every forward (torch picks out
-    the ranks with images by a mask, whose size the host must know), so that kernels are not
-    launched ahead. A comparison with BatchNorm contains this wait.
-
-    Limit: no sync_buffers=syncbn with device=cuda
-    Fix: compare the times with other SyncBatchNorm cells
-    """
-    cell = record.cell
-    if cell.device is not Device.CUDA or not (record.model and record.model.buffer_bytes):
-        return None
-    if cell.sync_buffers is SyncBuffers.SYNCBN:
-        return Observation(False, "SyncBatchNorm waits for the GPU in every layer of every forward")
-    return Observation(True, "no layer waits for the GPU in forward")
 
 
 @check("incomplete", Level.WARN, Tier.TABLE, Affected.SPLIT, Affected.BANDWIDTH)

@@ -114,17 +114,21 @@ class DataKind(NamedTuple):
 class Feature(NamedTuple):
     """What a folder of `extras/` adds.
 
-    `commands` may replace one of the kernel, to add an option. `replaced` are commands of earlier
-    versions and words of other tools, with what to type instead. `cell_parts`, `runners` and
-    `observers` are by their key. `strategies` are the classes of those that share a model over the
-    ranks, by name; `data` and `models` are by `workload.data` and `workload.model`. `probes` are
+    Of commands: `commands` may replace one of the kernel, to add an option. `replaced` are commands
+    of earlier versions and words of other tools, with what to type instead. `api` has the names
+    that Python programs import from `hpml_jobs`, with their entries.
+
+    Of cells: `cell_parts`, `runners` and `observers` are by their key. `strategies` are the classes
+    of those that share a model over the ranks, by name; `buffers` convert a replica, by
+    `sync_buffers`; `data` and `models` are by `workload.data` and `workload.model`. `probes` are
     steps after training on which a trained cell does not depend: each gets a
     `worker.probes.Probing`, and returns the rank's part of the record with its result, and parts of
     the record by field. `watchers` look at a node while the workers of a cell run: each is made of
     the cell's file, its `start` is called with them, and its `end` with the file, the attempt's
-    folder, the number of the node and the workers' exit code. `api` has the names that Python
-    programs import from `hpml_jobs`, with their entries. By the title of their group `checks`
-    compare a run with those of its own table, and `record_checks` are of a record alone, by name.
+    folder, the number of the node and the workers' exit code.
+
+    Of checks, by the title of their group: `checks` compare a run with those of its own table, and
+    `record_checks` are of a record alone, by name.
 
     Of a report: `result` is made once of every group, from its context. `tables` are made of the
     context with the result, in place of one of the kernel that has the same label, `sheets` of the
@@ -142,6 +146,7 @@ class Feature(NamedTuple):
     runners: Mapping[str, Runner] = {}
     observers: Mapping[str, Observer] = {}
     strategies: Mapping[str, str] = {}
+    buffers: Mapping[str, str] = {}
     data: Mapping[str, DataKind] = {}
     models: Mapping[str, str] = {}
     probes: Mapping[str, Part] = {}
@@ -218,6 +223,16 @@ def entry_of_strategy(name: str) -> str:
     """
     entries = merged(feature.strategies for feature in features().values())
     return _of_extra(entries, name, word=f"strategy={name}")
+
+
+def entry_of_buffers(name: str) -> str:
+    """Return the entry of what converts a replica so that its buffers are of all ranks.
+
+    Raises:
+        HpmlError: its extra is not here.
+    """
+    entries = merged(feature.buffers for feature in features().values())
+    return _of_extra(entries, name, word=f"sync_buffers={name}")
 
 
 def data_kind(name: str) -> DataKind:

@@ -1,6 +1,7 @@
-"""The cells of one combination, what each requests, and the plan that they make."""
+"""The cells of one combination, what each requests, the plan that they make, and its draft."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,15 +10,16 @@ import msgspec
 
 from hpml_jobs.core.cell import Cell, CellFile, Protocol
 from hpml_jobs.core.cluster import Cluster, Shape
-from hpml_jobs.core.features import entry_of_strategy
+from hpml_jobs.core.features import entry_of_buffers, entry_of_strategy
 from hpml_jobs.core.formulas import gpu_hours
-from hpml_jobs.core.strategies import Device, Loader, Sharded, Strategy
+from hpml_jobs.core.strategies import Device, Loader, Sharded, Strategy, SyncBuffers
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan import machine
+from hpml_jobs.plan.data import data_root
 from hpml_jobs.plan.loader import DEFAULT_WORKERS, Choose, cpus_per_gpu
 from hpml_jobs.plan.own_code import WorkingTree
 from hpml_jobs.plan.rules import iterations_fit_into_an_epoch, refuse
-from hpml_jobs.plan.settings import Settings
+from hpml_jobs.plan.settings import Settings, Sweep
 from hpml_jobs.slurm import commands
 from hpml_jobs.study.study import Study
 
@@ -106,6 +108,50 @@ class CellDraft(NamedTuple):
         return make_shape(self.cell, cluster, self.gpu_type, self.settings.minutes)
 
 
+Notify = Callable[[str], None]
+
+
+class GivenWorkload(NamedTuple):
+    """A workload as it was given, and the folder that its data is in."""
+
+    workload: Workload
+    root: Path
+
+
+def given_workload(settings: Settings) -> GivenWorkload:
+    """Return the workload of one combination."""
+    workload = msgspec.structs.replace(settings.workload, limit=settings.data.limit)
+    return GivenWorkload(workload, data_root(settings.data.root, settings.cluster))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanDraft:
+    """What is known of a plan so far; each step of `make_plan` adds to it.
+
+    `sending`: the cells will be submitted, else one runs in this process. `fetch`: missing data is
+    downloaded, and this machine must be able to submit. `notify` says a decision. `drafts` become
+    `cells`; `origins` says where the value of each key comes from.
+    """
+
+    sweep: Sweep
+    sending: bool
+    fetch: bool
+    notify: Notify
+    cluster: Cluster
+    origins: Mapping[str, str]
+    drafts: tuple[CellDraft, ...] = ()
+    study: Study | None = None
+    workloads: Mapping[GivenWorkload, ResolvedWorkload] = field(default_factory=dict)
+    cells: tuple[PlannedCell, ...] = ()
+
+    @property
+    def named_study(self) -> Study:
+        """The study, once it has a name."""
+        if self.study is None:
+            raise ValueError("the study has no name yet")
+        return self.study
+
+
 def drafts_of(settings: Settings, block: str) -> list[CellDraft]:
     """Return the cells of one combination, which is of a grid's block of this name."""
     cells = [_cell(settings, strategy) for strategy in _strategies(settings)]
@@ -128,6 +174,8 @@ def _cell(settings: Settings, strategy: Strategy) -> Cell:
         entry_of_strategy(strategy)  # raises without its extra
     has_ranks = strategy.under_torchrun and settings.gpus > 1  # else there is nothing to choose
     buffers = settings.sync_buffers if has_ranks else None
+    if buffers is SyncBuffers.SYNCBN:
+        entry_of_buffers(buffers)  # raises without its extra
     path = settings.path_on(device_of(settings))
     workers = DEFAULT_WORKERS if settings.loader_workers is None else settings.loader_workers
     return Cell(

@@ -3,8 +3,7 @@
 from collections.abc import Callable
 
 from hpml_jobs.plan import steps
-from hpml_jobs.plan.cells import Plan
-from hpml_jobs.plan.draft import Notify, PlanDraft
+from hpml_jobs.plan.cells import Notify, Plan, PlanDraft
 from hpml_jobs.plan.settings import Sweep
 
 STEPS: tuple[Callable[[PlanDraft], PlanDraft], ...] = (

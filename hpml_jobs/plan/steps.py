@@ -23,16 +23,19 @@ from hpml_jobs.plan import machine, rules
 from hpml_jobs.plan.capacity import check_shape
 from hpml_jobs.plan.cells import (
     CellDraft,
+    GivenWorkload,
+    Notify,
+    PlanDraft,
     PlannedCell,
     ResolvedWorkload,
     device_of,
     drafts_of,
+    given_workload,
     placed,
     planned_cells,
     with_workers,
 )
 from hpml_jobs.plan.data import NO_TRIAL, TrialRequest, resolve_workload, with_facts
-from hpml_jobs.plan.draft import GivenWorkload, Notify, PlanDraft, given_workload
 from hpml_jobs.plan.loader import chooser
 from hpml_jobs.plan.own_code import examined, working_tree
 from hpml_jobs.plan.path import origins_of_path, with_path

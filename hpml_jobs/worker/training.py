@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import RandomSampler
 
 from hpml_jobs.core.cell import Cell
-from hpml_jobs.core.features import cell_part, load
+from hpml_jobs.core.features import cell_part, entry_of_buffers, load
 from hpml_jobs.core.strategies import Loader, SyncBuffers
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data import datasets
@@ -36,7 +36,6 @@ from hpml_jobs.worker.path_steps import (
     set_modes,
 )
 from hpml_jobs.worker.process_group import ParallelStrategy, Sampler
-from hpml_jobs.worker.syncbn import convert_sync_batchnorm
 
 WARM_PASSES = 2
 """Passes with a batch of each size; torch.compile records a CUDA graph in the second one."""
@@ -244,7 +243,7 @@ def make_training(
     for key in cell.parts:  # refuse before training, not after it
         load(cell_part(key).before_training)(cell, replica, data)
     if cell.sync_buffers is SyncBuffers.SYNCBN:
-        replica = convert_sync_batchnorm(replica, cell.device)
+        replica = load(entry_of_buffers(cell.sync_buffers))(replica, cell.device)
     compiler = Compiler(cell.path.compile, strategy.devices[0])
     compiled = compiler.compiled(replica)
     model = strategy.wrap(compiled)

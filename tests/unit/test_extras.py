@@ -157,7 +157,7 @@ def entries_of(feature: Feature) -> list[str]:
     ]
     single = [feature.result, feature.difference, feature.answer, feature.lines]
     single += [*feature.sections.values(), *feature.strategies.values(), *feature.api.values()]
-    single += [*feature.watchers.values(), *feature.models.values()]
+    single += [*feature.watchers.values(), *feature.models.values(), *feature.buffers.values()]
     single += chain.from_iterable(feature.checks.values())
     groups = [
         *feature.cell_parts.values(),

@@ -43,7 +43,7 @@ ABSENT = {
     "parameters not claimed": (change_workload(parameters=None), {"parameters"}),
     "no model": (
         change_record(model=None),
-        {"parameters", "messages", "flops", "memory-bandwidth", "buffers", "host-waits"},
+        {"parameters", "messages", "flops", "memory-bandwidth", "buffers"},
     ),
     "other loss": (change_workload(loss="mse"), {"loss"}),
     "images unknown": (change_workload(images=None), {"short"}),

@@ -10,7 +10,7 @@ from hpml_jobs.core.check_result import Affected, Level, Tier, in_short
 from hpml_jobs.core.measurements import CollectiveKind, Compilation, Stalls, Step, Volume
 from hpml_jobs.core.recipe import Recipe
 from hpml_jobs.core.script import Script
-from hpml_jobs.core.strategies import Device, Loader, Strategy, SyncBuffers
+from hpml_jobs.core.strategies import Device, Loader, Strategy
 from tests.unit.builders import DIGITS, a_cell, a_record
 from tests.unit.check_cases import (
     DDP4,
@@ -242,13 +242,6 @@ ALONE = [
         FAIL,
         without_tf32(40e12),
         "40 TFLOP/s per GPU, Tesla V100-SXM2-16GB has a peak of 15.7 (fp32; with Winograd 35.33)",
-    ),
-    CheckCase(
-        "host-waits",
-        WARN,
-        lambda old: old,
-        "SyncBatchNorm waits for the GPU in every layer of every forward: compare the times with",
-        a_cell(batch=32, sync_buffers=SyncBuffers.SYNCBN, protocol=Protocol.LAB),
     ),
     CheckCase(
         "memory-bandwidth",

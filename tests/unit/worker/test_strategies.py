@@ -68,6 +68,7 @@ def strategy_results(results):
     return processes, {name: of for name, of in labels.items() if not name.startswith(others)}
 
 
+@pytest.mark.whole
 def test_syncbn_equals_one_process_on_global_batch(results):
     _, labels = results
     assert max(rank["error"] for rank in labels["SyncBatchNorm"]) < 1e-12

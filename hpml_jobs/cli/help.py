@@ -173,6 +173,20 @@ MARKS = {
 }
 """What marks in a report mean."""
 
+_POINTERS = (
+    ("internet offline network", "jobs need none; docs/site.md, and locks/README.md to install"),
+    ("lightning accelerate train.py", "script=train.py measures it unchanged; docs/own_code.md"),
+    ("containers apptainer singularity", "cluster.container.image=FILE; docs/start.md"),
+    ("module modules", "cluster.setup='[module load NAME]'; docs/commands.md"),
+    ("site install installation", "docs/start.md for you, docs/site.md for all users of a cluster"),
+    ("proposal", "choose STUDY epochs=N runs=N writes a paragraph; docs/choose.md"),
+    ("speedup efficiency ideal gap why", "report STUDY has the gap to the ideal; docs/formulas.md"),
+    ("check checks disturbed", "docs/checks.md has every check, and what to do"),
+    ("cell cells", "one number of GPUs, one batch per GPU, one strategy; README.md"),
+)
+POINTERS = {word: f"{word}: {where}" for words, where in _POINTERS for word in words.split()}
+"""Where something is that is neither a command nor a key."""
+
 
 def all_keys(folders: Folders) -> dict[str, KeyDoc]:
     """Return every key by its dotted name: the groups, then those of a study and of each group.

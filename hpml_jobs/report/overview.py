@@ -25,15 +25,15 @@ class Overview(NamedTuple):
     """Sentences on a group, in the order of reading.
 
     `answer`: the cell to ask for, then what more GPUs bring and what the missing part is.
-    `deciding`: the command of the runs that decide between two cells. `measured`: the workload, the
-    hardware and the cells. `next_cells`: cells worth a run, with their commands. `trust`: which
-    tables can be used, then a line per cause of wrong, doubtful or limited numbers, the most
-    serious first.
+    `deciding`: the command of the runs that decide between two cells, or of those that were
+    disturbed. `measured`: the workload and the hardware, then the cells. `next_cells`: cells worth
+    a run, with their commands. `trust`: which tables can be used, then a line per cause of wrong,
+    doubtful or limited numbers, the most serious first.
     """
 
     answer: tuple[str, ...]
     deciding: tuple[str, ...]
-    measured: tuple[str, ...]
+    measured: tuple[str, str]
     next_cells: tuple[str, ...]
     trust: tuple[str, ...]
 
@@ -65,7 +65,7 @@ def overview(report: Report, group: ReportGroup) -> Overview:
     repeated = report.commands if report.gets_cells else ()
     commands = commands_of(repeated, group.source.a_cell.script)
     trust = (
-        group.usability,
+        _usability(group),
         *warnings.doubts(group.source),
         *filter(None, dict.fromkeys(tables.unmeasured for tables in group.strategies)),
         *(words.doubts(choice) if choice and choice.has_rivals else ()),
@@ -74,7 +74,7 @@ def overview(report: Report, group: ReportGroup) -> Overview:
     )
     return Overview(
         answer=tuple(_answer(report, group)),
-        deciding=tuple(words.deciding(choice, commands)) if choice else (),
+        deciding=tuple(_deciding(report, group, commands)),
         measured=(group.setting, _cells(group)),
         next_cells=words.next_cells(choice, commands) if choice else (),
         trust=trust,
@@ -103,9 +103,42 @@ def _runs_each(rows: Sequence[Row]) -> str:
     numbers = sorted({len(row.cells) for row in rows})
     if not numbers or numbers == [1]:
         return ""
+    text = f", {_range(numbers)} runs each"
+    if not any(row.disturbed_runs for row in rows):
+        return text
+    left = sorted({len(row.cells) - row.disturbed_runs for row in rows})
+    count = "counts" if left == [1] else "count"
+    return f"{text}, of which {_range(left)} {count} (the others were disturbed)"
+
+
+def _range(numbers: Sequence[int]) -> str:
     least, most = numbers[0], numbers[-1]
-    runs = counted(most, "run") if least == most else f"{least} to {counted(most, 'run')}"
-    return f", {runs} each"
+    return str(most) if least == most else f"{least} to {most}"
+
+
+def _usability(group: ReportGroup) -> str:
+    """Return which tables can be used, and how many runs they leave out."""
+    disturbed = sum(row.disturbed_runs for row in group.source.timed)
+    if not disturbed:
+        return group.usability
+    runs = counted(sum(len(row.cells) for row in group.source.timed), "run")
+    were = "was" if disturbed == 1 else "were"
+    left_out = f"{disturbed} of {runs} {were} disturbed and left out"
+    return f"{group.usability.removesuffix('.')}; {left_out}." if group.usability else ""
+
+
+def _deciding(report: Report, group: ReportGroup, commands: Sequence[str]) -> Iterator[str]:
+    """Yield the command of the runs that are missing: those that were disturbed, measured again;
+    else the repeats that decide between two cells.
+    """
+    rows, choice = group.source.timed, group.choice
+    disturbed, runs = sum(row.disturbed_runs for row in rows), sum(len(row.cells) for row in rows)
+    is_undecided = choice is not None and choice.undecided is not None
+    if disturbed and report.resubmitted and (is_undecided or 2 * disturbed >= runs):
+        again = f"{PROGRAM} resubmit {report.resubmitted} --disturbed"
+        yield with_command("To measure the disturbed runs again", again)
+    elif choice:
+        yield from words.deciding(choice, commands)
 
 
 def _answer(report: Report, group: ReportGroup) -> Iterator[str]:

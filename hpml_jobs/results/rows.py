@@ -8,6 +8,7 @@ from hpml_jobs.core import formulas
 from hpml_jobs.core.built_in import Unit
 from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.check_result import Affected
+from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.noise import error_of_median
 from hpml_jobs.core.place import Place, Setup, place_of, setup_of, setup_order
 from hpml_jobs.core.record import Record
@@ -132,6 +133,11 @@ class Row(Value, frozen=True, kw_only=True):
     runs: tuple[Figures, ...] = ()
     cells: tuple[str, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
+
+    @property
+    def disturbed_runs(self) -> int:
+        """The number of runs of which nothing counts, because their timed epoch was disturbed."""
+        return sum(run.role is Role.TIMED for run in self.left_out)
 
     def counts(self, slug: str, affected: Affected) -> bool:
         """Return whether the row's numbers of this kind contain a cell's run."""

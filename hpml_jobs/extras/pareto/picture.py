@@ -7,6 +7,7 @@ from hpml_jobs.core.statistics import interval
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted
 from hpml_jobs.report.choose.rules import Candidate, Choice, Exclusion
+from hpml_jobs.report.choose.words import asked
 from hpml_jobs.report.frame import captions, series, style
 from hpml_jobs.report.frame.numbers import cost, seconds
 from hpml_jobs.report.frame.picture import (
@@ -62,7 +63,9 @@ def of_report(report: Report) -> Picture | None:
             f"{c.label} {seconds(c.epoch_s)} s for {cost(c.gpu_s)} {captions.cost_unit(device)}"
             for c in best
         ]
-        if choice.ask:
+        if choice.undecided:
+            answer = f"not decided: {' or '.join(cell.label for cell in asked(choice))}"
+        elif choice.ask:
             answer = f"ask for {choice.ask.candidate.label}"
         else:
             answer = f"no cell of {len(choice.candidates)} can be recommended"
@@ -140,8 +143,9 @@ def _draw_diagonals(axis: Axes, candidates: Sequence[Candidate], device: Device)
 def _name_cells(axis: Axes, choice: Choice) -> None:
     """Mark the cell to ask for with a ring, and name it, the fastest and the cheapest."""
     roles: dict[int, list[str]] = {}
+    ask_word = "not decided" if choice.undecided else "ask for"
     for role, candidate in (
-        ("ask for", choice.ask and choice.ask.candidate),
+        *((ask_word, candidate) for candidate in asked(choice)),
         ("fastest", choice.fastest and choice.fastest.candidate),
         ("cheapest", choice.cheapest),
     ):
@@ -151,7 +155,7 @@ def _name_cells(axis: Axes, choice: Choice) -> None:
     for number, of_cell in roles.items():
         candidate = choice.candidates[number]
         place = (candidate.epoch_s, candidate.gpu_s)
-        is_asked = "ask for" in of_cell
+        is_asked = ask_word in of_cell
         if is_asked:
             axis.plot(*place, ls="none", marker="o", ms=12, mfc="none", mec=style.TEXT, mew=1.4)
         is_left = candidate.epoch_s < (left * right) ** 0.5

@@ -133,7 +133,10 @@ def undecided(choice: Choice) -> list[str]:
         return [f"The runs do not tell it apart from {cells}"] if equals else []
     candidate, rival, interval, runs, by_time = choice.undecided
     have = "has" if candidate.row.gpus == 1 else "have"
-    decides = f"{runs} runs of each would decide (repeats={runs})"
+    if candidate.row.disturbed_runs or rival.row.disturbed_runs:
+        decides = f"{runs} undisturbed runs of each would decide"
+    else:
+        decides = f"{runs} runs of each would decide (repeats={runs})"
     needed = decides if runs else f"{MOST_RUNS} runs do not decide"
     if by_time:
         faster = mark(
@@ -271,8 +274,17 @@ def _exclusion(candidate: Candidate, choice: Choice) -> str:
             return _beaten(candidate, choice)
 
 
+def asked(choice: Choice) -> tuple[Candidate, ...]:
+    """Return the cell to ask for; the two of which the runs do not tell which it is; or none."""
+    if choice.undecided:
+        return choice.undecided.candidate, choice.undecided.rival
+    return (choice.ask.candidate,) if choice.ask else ()
+
+
 def _roles(candidate: Candidate, choice: Choice) -> Iterator[str]:
-    if choice.ask and candidate is choice.ask.candidate:
+    if choice.undecided and candidate in asked(choice):
+        yield "not decided yet"
+    elif choice.ask and candidate is choice.ask.candidate:
         yield f"ask for this: {rule(choice)}{_instead(choice.ask)}"
     if choice.fastest and candidate is choice.fastest.candidate:
         yield f"fastest{_instead(choice.fastest)}"

@@ -275,8 +275,8 @@ class _Part(NamedTuple):
     group: int | None = None
 
 
-ALWAYS, TRUST, TABLE, MORE, ANSWER, LATER_TRUST, LATER_TABLE = range(7)
-TABLE_NOTES, BARS, OTHER_TABLE = range(7, 10)
+ALWAYS, TRUST, TABLE, MORE, CAUSE, SETTING, ANSWER, LATER_TRUST, LATER_TABLE = range(9)
+TABLE_NOTES, BARS, OTHER_TABLE = range(9, 12)
 """The ranks of parts: those of the first group come before the answers of the others."""
 
 
@@ -336,6 +336,7 @@ def _replaced_part(study: str, groups: Sequence[ReportGroup]) -> Iterator[_Part]
 
 def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
     summary = overview(report, group)
+    setting, cells = summary.measured
     bars, main = speedup_bars(group), main_strategy(group)
 
     def show_answer(out: Console) -> None:
@@ -346,7 +347,10 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
     def show_measured(out: Console) -> None:
         _show_lines(summary.deciding, out)
         out.print()
-        show_text(" ".join(summary.measured), out, "dim")
+        show_text(cells, out, "dim")
+
+    def show_setting(out: Console) -> None:
+        show_text(setting, out, "dim")
 
     def show_reasons(out: Console) -> None:
         reasons = [f"{r.slug}: {r.reason}" for r in group.source.cells if r.reason]
@@ -354,9 +358,7 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
 
     def show_trust(out: Console) -> None:
         out.print()
-        usability, *causes = summary.trust
-        show_text(f"What to trust: {usability}", out)
-        bullets(first_lines(causes, CAUSES), out)
+        show_text(f"What to trust: {summary.trust[0]}", out)
 
     number = group.number
     is_first = group is report.groups[0]
@@ -366,6 +368,7 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
     for sentence in summary.answer[1:]:
         yield _Part(MORE, partial(_show_lines, [sentence]), number)
     yield _Part(answer, show_measured, number)
+    yield _Part(SETTING if is_first else ANSWER, show_setting, number)
     if any(result.record for result in group.source.cells):
         if bars:
             yield _Part(BARS, lambda out: _show_bars(bars, out), number)
@@ -383,6 +386,8 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
             if tables is not main:
                 yield from _first_tables(group, tables, OTHER_TABLE)
         yield _Part(trust, show_trust, number)
+        for cause in first_lines(summary.trust[1:], CAUSES):
+            yield _Part(CAUSE if is_first else LATER_TRUST, partial(bullets, [cause]), number)
     else:
         yield _Part(trust, show_reasons, number)
 

@@ -84,7 +84,7 @@ def test_choices_of_the_users_own_configs_have_entries(working_folder, capsys):
         ("colect", "no help on colect: did you mean hpml-jobs help collect?"),
         ("help", "help on what? e.g. hpml-jobs help gpus; hpml-jobs --help lists the commands"),
         ("true", "no help on true: name a command, a key, a value, or keys, workloads, clusters"),
-        ("internet", "docs/README.md lists the pages by task"),
+        ("teacher", "docs/README.md lists the pages by task"),
     ],
 )
 def test_a_word_without_help_gets_the_right_guess(word, message, capsys):

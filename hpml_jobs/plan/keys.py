@@ -227,6 +227,10 @@ def _remedy(text: str, following: str) -> str:
     named, mark, after_colon = text.partition(":")
     if mark and type_of(named) is not None:
         return f"; write {named}={after_colon}"
+    if type_of(text) is not None and following == "=":
+        return f"; write {text}=VALUE, without blanks around ="
+    if text.isdigit():
+        return "; several values of a key are one word, as in -m gpus=1,2,4"
     if type_of(text) is not None:
         next_value = following if "=" not in following else ""
         return f"; write {text}={next_value or 'VALUE'}"

@@ -78,6 +78,10 @@ def test_every_key_with_a_fraction_is_tried_with_nan(slurm):
 def test_blanks_around_equals_sign_are_named(slurm, capsys):
     assert run([DIGITS, "gpus = 2"]) == 2
     assert last_line(capsys).endswith("write gpus=2, without blanks around =")
+    assert run([DIGITS, "gpus", "=", "2"]) == 2
+    assert last_line(capsys).endswith("write gpus=VALUE, without blanks around =")
+    assert run([DIGITS, "gpus=1", "2"]) == 2
+    assert last_line(capsys).endswith("'2'; several values of a key are one word, as in -m gpus=1,2,4")
 
 
 @pytest.mark.parametrize("words", ["gpus=0", "study=../x", "cluster=torch", "gpus=12"])

@@ -9,6 +9,7 @@ from hpml_jobs.checks.study import check_record
 from hpml_jobs.cli.main import run
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import SlowIterations
+from hpml_jobs.report.overview import overview
 from hpml_jobs.results.figures import counted_runs
 from tests.unit.builders import a_cell, a_record, texts_by_label
 from tests.unit.check_cases import change_epoch, change_scheduling
@@ -51,6 +52,29 @@ def test_disturbed_run_is_not_in_the_median(builder, given_checks):
     note = "1 of 3 runs left out of the medians: the timed epoch was disturbed: rank 0 on gr001"
     assert any(note in line for line in builder.table("table1-ddp").notes)
     assert "!" not in texts_by_label(builder.table("table1-ddp"))["1-GPU"][0]
+
+
+def test_first_screen_counts_the_runs_and_has_one_next_step(builder, given_checks):
+    records = [
+        *runs(8.0, 30.0, 31.0, change=STOPPED, changed=[1, 2]),
+        *runs(4.0, 5.0, 30.0, gpus=4, change=STOPPED, changed=[2]),
+    ]
+    given_checks.update({record.slug: check_record(record) for record in records})
+    add(builder, records)
+    report = builder.collect()
+    summary = overview(report, report.groups[0])
+    assert ", 3 runs each, of which 1 to 2 count (the others were disturbed)" in summary.measured[1]
+    assert summary.trust[0].endswith("; 3 of 6 runs were disturbed and left out.")
+    (command,) = summary.deciding
+    assert command.endswith(f":\nhpml-jobs resubmit {report.study} --disturbed")
+
+
+def test_runs_that_all_count_are_only_counted(builder):
+    add(builder, [*runs(8.0, 9.0), *runs(4.0, 4.5, 5.0, gpus=4)])
+    report = builder.collect()
+    summary = overview(report, report.groups[0])
+    assert ", 2 to 3 runs each. " in f"{summary.measured[1]} "
+    assert "left out" not in summary.trust[0]
 
 
 def test_disturbed_run_alone_stays_and_is_marked(builder):

@@ -95,10 +95,7 @@ def resolve_workload(
     Raises:
         HpmlError: the data is not there; the message names the command to type.
     """
-    dataset = DATASETS.get(workload.data)
-    images = workload.images if dataset is None or dataset.images is None else dataset.images
-    if workload.own_code:
-        images = workload.images
+    dataset, images = DATASETS.get(workload.data), _known_images(workload)
     if dataset is not None and dataset.is_missing(root):
         if fetch:
             notify(f"downloading {dataset.title} into {root}, once (jobs never download)")
@@ -117,6 +114,14 @@ def resolve_workload(
         )
     limit = workload.limit if workload.limit and workload.limit < images else None
     return msgspec.structs.replace(workload, images=limit or images, limit=limit)
+
+
+def _known_images(workload: Workload) -> int | None:
+    """Return the images of a data set that always has as many, else those of the workload."""
+    dataset = DATASETS.get(workload.data)
+    if workload.own_code or dataset is None or dataset.images is None:
+        return workload.images
+    return dataset.images
 
 
 def _with_parameters(workload: Workload, given: Container[str]) -> Workload:

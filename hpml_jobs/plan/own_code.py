@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -40,10 +40,8 @@ def examined(
     """
     code = source_files(workload.own_code, Path.cwd(), notify)
     workload = msgspec.structs.replace(workload, code=code)
-    # the mark says that these batches were trained; its name is the hash of what that depends on
-    facts = [__version__, workload, str(root), cluster.python_command(sys.executable), trial]
-    digest = hashlib.sha256(msgspec.json.encode(facts)).hexdigest()
-    mark = user_folder("XDG_CACHE_HOME", "~/.cache") / "tried" / digest if code else None
+    python = cluster.python_command(sys.executable)
+    mark = _mark([__version__, workload, str(root), python, trial]) if code else None
     wanted = trial._replace(batches=()) if mark and mark.exists() else trial
     try:
         counts = data.prepare(workload, root, cluster, trial=wanted)
@@ -53,9 +51,7 @@ def examined(
     if counts.untried:
         notify(f"{workload.name}: no batch was tried here: {counts.untried}; {_ON_A_NODE}")
     elif mark and wanted.batches and counts.parameters is not None:
-        with suppress(OSError):  # without the mark, they are tried again
-            mark.parent.mkdir(parents=True, exist_ok=True)
-            mark.touch()
+        _leave(mark)
     return msgspec.structs.replace(
         workload,
         images=counts.images,
@@ -63,6 +59,18 @@ def examined(
         context=_context(workload, counts),
         imported=without(counts.imported, code),
     )
+
+
+def _mark(facts: list[Any]) -> Path:
+    """Return the file that says that batches were trained, named by what that depends on."""
+    digest = hashlib.sha256(msgspec.json.encode(facts)).hexdigest()
+    return user_folder("XDG_CACHE_HOME", "~/.cache") / "tried" / digest
+
+
+def _leave(mark: Path) -> None:
+    with suppress(OSError):  # without the mark, they are tried again
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
 
 
 def _context(workload: Workload, counts: Counts) -> int | None:

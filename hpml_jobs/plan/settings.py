@@ -130,6 +130,10 @@ class Settings(Value, frozen=True, kw_only=True):
             raise UsageError(
                 "workload.data_sha256 is read from the files in data.root: leave it out"
             )
+        self._derive()
+
+    def _derive(self) -> None:
+        """Set what follows from other keys: the workload of a script, a batch, a limit of data."""
         script = self.script_of_cell
         if script is not None:
             workload = msgspec.structs.replace(self.workload, name=script.name)

@@ -81,15 +81,25 @@ def packages_of_this_python() -> str:
 
     `venv --system-site-packages` does not: above an environment it adds those of the Python below.
     """
-    folders = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    folders = [
+        path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")
+    ]
     return "".join(f"import site; site.addsitedir({folder!r})\n" for folder in folders)
 
 
 def install(environment: Path, folder: Path, *, own_torch: bool) -> None:
     """Make an environment of this Python with the folder's wheels."""
     run_module("venv", str(environment))
-    wheels = ["--no-index", "--find-links", str(folder), "-r", str(folder / "requirements.txt")]
-    run_module("pip", "install", *QUIET, *wheels, python=str(environment / "bin" / "python"))
+    wheels = [
+        "--no-index",
+        "--find-links",
+        str(folder),
+        "-r",
+        str(folder / "requirements.txt"),
+    ]
+    run_module(
+        "pip", "install", *QUIET, *wheels, python=str(environment / "bin" / "python")
+    )
     if own_torch:  # after pip, which would find the packages there already
         packages = sysconfig.get_path("purelib", "venv", {"base": str(environment)})
         Path(packages, "machine.pth").write_text(packages_of_this_python())
@@ -112,9 +122,13 @@ def main() -> None:
     options = parser.parse_args()
     if options.install:
         if not (options.folder / "requirements.txt").is_file():
-            parser.error(f"--folder {options.folder} has no requirements.txt: copy the wheelhouse")
+            parser.error(
+                f"--folder {options.folder} has no requirements.txt: copy the wheelhouse"
+            )
         if options.own_torch and importlib.util.find_spec("torch") is None:
-            parser.error(f"--own-torch: {sys.executable} has no torch: run it with one that has")
+            parser.error(
+                f"--own-torch: {sys.executable} has no torch: run it with one that has"
+            )
         install(options.install, options.folder, own_torch=options.own_torch)
         return
     if not re.fullmatch(r"3\.\d+", options.python):
@@ -132,8 +146,13 @@ def main() -> None:
     shutil.copy(__file__, options.folder)
     sizes = [path.stat().st_size for path in options.folder.glob("*.whl")]
     print(f"{len(sizes)} wheels for Python {options.python}, {sum(sizes) / 1e6:,.0f} MB")
-    print(f"copy {options.folder}, then on the other machine, with its Python {options.python}:")
-    script, own_torch = f"{options.folder.name}/wheelhouse.py", " --own-torch" * options.own_torch
+    print(
+        f"copy {options.folder}, then on the other machine, with its Python {options.python}:"
+    )
+    script, own_torch = (
+        f"{options.folder.name}/wheelhouse.py",
+        " --own-torch" * options.own_torch,
+    )
     print(f"  python3 {script} --folder {options.folder.name} --install ~/hpml{own_torch}")
 
 

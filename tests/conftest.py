@@ -31,7 +31,9 @@ def pytest_collection_finish() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put slow files first: xdist hands out files in this order, and quick ones fill the end."""
-    items.sort(key=lambda item: not any(item.path.is_relative_to(folder) for folder in SLOW))
+    items.sort(
+        key=lambda item: not any(item.path.is_relative_to(folder) for folder in SLOW)
+    )
 
 
 # Tests interrupt programs; a shell's background processes ignore SIGINT, and so do their children.
@@ -49,7 +51,10 @@ class Program:
     """`hpml-jobs` in a folder, with an environment of its own."""
 
     def __init__(
-        self, folder: Path, environment: Mapping[str, str], python: Path | str = sys.executable
+        self,
+        folder: Path,
+        environment: Mapping[str, str],
+        python: Path | str = sys.executable,
     ) -> None:
         self.folder = folder
         self.python = str(python)
@@ -60,7 +65,9 @@ class Program:
         }
         self.environment.pop("SCRATCH", None)
 
-    def __call__(self, *words: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
+    def __call__(
+        self, *words: str, timeout_s: float = 300
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [self.python, "-m", "hpml_jobs", *words],
             cwd=self.folder,
@@ -80,7 +87,9 @@ class Program:
 
 def local_program(folder: Path) -> Program:
     """Return the program on a machine without SLURM."""
-    environment = {name: v for name, v in os.environ.items() if not name.startswith("SLURM")}
+    environment = {
+        name: v for name, v in os.environ.items() if not name.startswith("SLURM")
+    }
     return Program(folder, environment)
 
 

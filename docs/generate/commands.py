@@ -59,7 +59,9 @@ def page() -> str:
     parts = [INTRODUCTION, _contents(commands), f"{COMMON}\n{_option_table(common)}"]
     parts += [_command(name, command, common) for name, command in commands.items()]
     parts += _keys_of_study()
-    parts += [_keys_of_group(group, f"{file}.yaml") for group, file in GROUPS.items() if file]
+    parts += [
+        _keys_of_group(group, f"{file}.yaml") for group, file in GROUPS.items() if file
+    ]
     parts += [_choices(group) for group in GROUPS]
     return "\n".join(parts)
 
@@ -80,7 +82,9 @@ def _command(name: str, command: Any, common: list[Row]) -> str:
     usage = [PROGRAM, *([] if name == UNNAMED else [name]), *map(_argument, arguments)]
     rows = _rows(command)
     shared = [names for names, meaning in rows if (names, meaning) in common]
-    options = [_unbroken(_without_value(names)) for names in shared if names.startswith("`-")]
+    options = [
+        _unbroken(_without_value(names)) for names in shared if names.startswith("`-")
+    ]
     own = [row for row in rows if row not in common]
     parts = [
         f"## {name}",
@@ -106,7 +110,9 @@ def _unbroken(text: str) -> str:
 
 
 def _filled(text: str) -> str:
-    return textwrap.fill(text, 100, break_on_hyphens=False).replace("\N{NO-BREAK SPACE}", " ")
+    return textwrap.fill(text, 100, break_on_hyphens=False).replace(
+        "\N{NO-BREAK SPACE}", " "
+    )
 
 
 def _option_table(rows: Iterable[Row]) -> str:

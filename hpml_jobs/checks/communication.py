@@ -68,7 +68,9 @@ def _message_fault(record: Record, rank: Rank) -> str | None:
             )
     strategy, model = record.cell.strategy, record.model
     for purpose, kind, expected, how in _expected(strategy, model, communication, epoch):
-        counted = sum(m.bytes * m.count for m in communication.sent(purpose) if m.kind == kind)
+        counted = sum(
+            m.bytes * m.count for m in communication.sent(purpose) if m.kind == kind
+        )
         if counted != expected:
             return (
                 f"rank {rank.rank} counted {counted:,} bytes of {purpose} by {kind}, not "
@@ -87,7 +89,12 @@ def _expected(
         of_kind = passes.get(kind, 0)
         if of_kind is not None:  # None: a number of bytes that is not known beforehand
             expected = expected_bytes(epoch.iterations, size, of_kind)
-            yield Purpose.GRADIENTS, kind, expected, f"{epoch.iterations} iterations x {size:,}"
+            yield (
+                Purpose.GRADIENTS,
+                kind,
+                expected,
+                f"{epoch.iterations} iterations x {size:,}",
+            )
     for volume in model.expected:
         batches, iterations = f"{epoch.batches} batches", f"{epoch.iterations} iterations"
         how = f"{batches if volume.each_batch else iterations} x {volume.bytes:,}"

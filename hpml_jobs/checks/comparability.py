@@ -50,7 +50,9 @@ def too_efficient(run: ComparedRun) -> Observation | None:
     return Observation(
         not above,
         text,
-        "increase loader_workers=, the baseline waits for its data" if is_explained else "",
+        "increase loader_workers=, the baseline waits for its data"
+        if is_explained
+        else "",
         None if any(reached.is_certain for reached in above) else Level.WARN,
     )
 
@@ -101,7 +103,9 @@ def other_threads(run: ComparedRun) -> list[Observation | None]:
     remedy = "unset OMP_NUM_THREADS in the job's environment"
     if cell.script and len(counts) == 1:
         remedy = f"set threads={counts[0]}, as the script does"
-    alone = Observation(counts == (cell.threads,), f"{text}, threads={cell.threads}", remedy)
+    alone = Observation(
+        counts == (cell.threads,), f"{text}, threads={cell.threads}", remedy
+    )
     threads = run.table.threads
     differing = threads.differing(run)
     if not differing.number:

@@ -89,7 +89,9 @@ class ByValue:
         self._value = value
         self._values: dict[str, tuple[Any, ...]] = {}
         self._runs: dict[tuple[Any, ...], list[tuple[int, ComparedRun]]] = {}
-        self._others: dict[tuple[Any, ...], tuple[list[ComparedRun], set[tuple[int, str]]]] = {}
+        self._others: dict[
+            tuple[Any, ...], tuple[list[ComparedRun], set[tuple[int, str]]]
+        ] = {}
         for position, run in enumerate(runs):
             if own := value(run):
                 self._values[run.slug] = own
@@ -252,5 +254,7 @@ def by_conditions(tables: Iterable[GroupRuns]) -> dict[GroupRuns, ByValue]:
     related: dict[GroupRuns, ByValue] = {}
     for same_kind in kinds.values():
         runs = sorted(run for table in same_kind for run in table.runs)
-        related |= dict.fromkeys(same_kind, ByValue(runs, lambda run: run.table.conditions))
+        related |= dict.fromkeys(
+            same_kind, ByValue(runs, lambda run: run.table.conditions)
+        )
     return related

@@ -130,7 +130,9 @@ def _on_nodes(stay: Stay, neighbours: Mapping[str, Neighbours]) -> Observation |
         return None
     beside = neighbours.get(stay.slug)
     if beside is None:
-        return Observation(True, f"no other cell of the study ran on {names(sorted(stay.hosts))}")
+        return Observation(
+            True, f"no other cell of the study ran on {names(sorted(stay.hosts))}"
+        )
     seconds = _longest(stay.started, stay.ended, beside.stays()).total_seconds()
     where = names(sorted(beside.places))
     return Observation(

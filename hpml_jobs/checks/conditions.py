@@ -35,7 +35,9 @@ def other_conditions(run: ComparedRun, kin: ByValue) -> list[Observation | None]
     return [conditions, remarks]
 
 
-def _differing(run: ComparedRun, values: ByValue, what: str, remedy: str) -> Observation | None:
+def _differing(
+    run: ComparedRun, values: ByValue, what: str, remedy: str
+) -> Observation | None:
     """Return in which conditions a run differs from others."""
     own = values.of(run)
     if not own:
@@ -60,7 +62,9 @@ def _same(run: ComparedRun, what: str) -> Observation | None:
     others = len(run.table.runs) - 1
     if not others:
         return None
-    return Observation(True, f"the same {what} as {counted(others, 'other cell')} of the table")
+    return Observation(
+        True, f"the same {what} as {counted(others, 'other cell')} of the table"
+    )
 
 
 def names_of(differing: Differing) -> str:

@@ -40,12 +40,15 @@ def unaccounted_time(record: Record) -> Observation | None:
     Fix: do not use Table 2 of this cell; {REPORT_BUG}
     """
     epochs = [rank.epoch(Role.INSTRUMENTED) for rank in record.ranks]
-    gaps = [closure(e.epoch_s, e.phases.parts_s) for e in epochs if e is not None and e.phases]
+    gaps = [
+        closure(e.epoch_s, e.phases.parts_s) for e in epochs if e is not None and e.phases
+    ]
     if not gaps:
         return None
     worst, limit = max(gaps), CLOSURE_LIMIT[record.cell.device]
     return Observation(
-        worst <= limit, f"the phases miss the epoch by {percent_text(worst)} (limit {limit})"
+        worst <= limit,
+        f"the phases miss the epoch by {percent_text(worst)} (limit {limit})",
     )
 
 
@@ -79,16 +82,23 @@ def impossible_loss(record: Record) -> Observation | None:
     """
     workload = record.cell.workload
     epochs = [
-        epoch for rank in record.ranks for epoch in rank.epochs if epoch.role != Role.UNSYNCED
+        epoch
+        for rank in record.ranks
+        for epoch in rank.epochs
+        if epoch.role != Role.UNSYNCED
     ]
     for epoch in epochs:
         if not 0 <= (epoch.accuracy or 0) <= 1:
-            return Observation(False, f"accuracy is {epoch.accuracy:.4g} in the {epoch.role} epoch")
+            return Observation(
+                False, f"accuracy is {epoch.accuracy:.4g} in the {epoch.role} epoch"
+            )
     losses = [epoch.loss for epoch in epochs if epoch.loss is not None]
     if workload.loss != Loss.CROSS_ENTROPY or workload.targets < 2 or not losses:
         return None
     for epoch in epochs:
-        share = epoch.accuracy or 1.0  # nothing right, or not classes: nothing follows from it
+        share = (
+            epoch.accuracy or 1.0
+        )  # nothing right, or not classes: nothing follows from it
         least = (1 - share) * math.log(2)
         if epoch.loss is not None and epoch.loss < least - 1e-6:
             return Observation(
@@ -121,11 +131,15 @@ def ranks_differ(record: Record) -> Observation | None:
         return None
     epochs = [rank.timed for rank in record.ranks]
     # without the loader's end, which records of versions before 0.6.0 do not have apart
-    times_s = [epoch.epoch_s - (epoch.stalls.last_s if epoch.stalls else 0.0) for epoch in epochs]
+    times_s = [
+        epoch.epoch_s - (epoch.stalls.last_s if epoch.stalls else 0.0) for epoch in epochs
+    ]
     longest = max(times_s)
     spread, step_s = longest - min(times_s), longest / max(1, epochs[0].iterations)
     limit = max(RANKS_LIMIT * longest, step_s)
-    if spread <= limit and late_ranks(record):  # equal only because ranks wait for the late one
+    if spread <= limit and late_ranks(
+        record
+    ):  # equal only because ranks wait for the late one
         return None
     is_start = spread <= START_SPREAD_S
     of_script = (_SHORT, Level.WARN) if is_start else (_ONE_RANK_WORKS, None)
@@ -178,7 +192,10 @@ def replicas_differ(record: Record) -> Observation | None:
     different, ranks = len(set(hashes)), len(hashes)
     if different == 1:
         return Observation(True, f"the same parameters on all {ranks} ranks")
-    text, model = f"{different} different replicas on {ranks} ranks", record.cell.workload.model
+    text, model = (
+        f"{different} different replicas on {ranks} ranks",
+        record.cell.workload.model,
+    )
     if record.cell.script:
         if record.communication is None:
             return Observation(False, text, _ALONE)
@@ -205,7 +222,9 @@ def shards_do_not_add_up(record: Record) -> Observation | None:
     if record.model is None or not held or len(held) < len(record.ranks):
         return None
     total, parameters = sum(held), record.model.parameters
-    text = f"the ranks keep {total:,} of {parameters:,} elements, at most {max(held):,} each"
+    text = (
+        f"the ranks keep {total:,} of {parameters:,} elements, at most {max(held):,} each"
+    )
     return Observation(total == parameters, text)
 
 

@@ -5,7 +5,12 @@ from typing import NamedTuple
 
 from hpml_jobs.checks.result import Observation, check
 from hpml_jobs.core.check_result import TIMES, Affected, Level, Tier
-from hpml_jobs.core.disturbance import ALLOCATED_CPUS, CauseKind, outside_causes, run_queue_share
+from hpml_jobs.core.disturbance import (
+    ALLOCATED_CPUS,
+    CauseKind,
+    outside_causes,
+    run_queue_share,
+)
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.text import Share, counted, percent_text, whole_number
 
@@ -53,7 +58,9 @@ def busiest_host(record: Record) -> HostProcesses | None:
         HostProcesses(host, min(len(cpus), most or len(cpus)), processes[host], workers)
         for host, cpus in allowed.items()
     ]
-    return min(hosts, key=lambda host: (host.cpus / host.processes, host.host), default=None)
+    return min(
+        hosts, key=lambda host: (host.cpus / host.processes, host.host), default=None
+    )
 
 
 OVERSUBSCRIBED = "oversubscribed"

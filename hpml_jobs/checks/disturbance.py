@@ -118,7 +118,9 @@ def _other_jobs(record: Record, causes: Observation | None) -> Observation | Non
     if neighbours is None:
         return None
     if not neighbours.jobs:  # which alone does not say that nothing disturbed the cell
-        return causes and Observation(True, "no other job on its nodes at its start and its end")
+        return causes and Observation(
+            True, "no other job on its nodes at its start and its end"
+        )
     beside = f"; {causes.text}" if causes and causes.holds else ""
     return Observation(
         False,
@@ -148,7 +150,9 @@ def slow_iterations(record: Record) -> Observation | None:
         return None
     epoch = epochs[shares.index(share)]
     if epoch.slow is None or epoch.steps is None or not epoch.slow.count:
-        return Observation(True, "no iteration of the timed epoch is an outlier", share=share)
+        return Observation(
+            True, "no iteration of the timed epoch is an outlier", share=share
+        )
     upto = "" if epoch.slow.count == 1 else "up to "
     return Observation(
         share <= OUTLIER_LIMIT,
@@ -187,10 +191,11 @@ def epochs_differ(record: Record) -> Observation | None:
         return Observation(False, text, share=share, about=longer)
     steps = _step_overhead(record)
     if steps is not None and steps <= OVERHEAD_LIMIT:
+        text += f", its median iteration {percent_text(steps)}"
+        text += ": the instrumented epoch was disturbed"
         text += (
-            f", its median iteration {percent_text(steps)}: the instrumented epoch was disturbed"
+            ", or the script does more in it, e.g. a test" if record.cell.script else ""
         )
-        text += ", or the script does more in it, e.g. a test" if record.cell.script else ""
     else:
         text += ", its median iteration too: the instruments take time, or the machine was slower"
     affects = AFFECTED_BY[Role.INSTRUMENTED]  # the timed epoch has no instruments in it
@@ -217,4 +222,6 @@ def is_worth_repeating(result: CheckResult) -> bool:
     What `disturbed` only lists left the numbers alone: other jobs, or a cause beside the profiler.
     """
     is_listed = result.check == DISTURBED and result.tier is Tier.LIST
-    return result.check in DISTURBANCES and result.level is not Level.PASS and not is_listed
+    return (
+        result.check in DISTURBANCES and result.level is not Level.PASS and not is_listed
+    )

@@ -46,7 +46,9 @@ PEAKS = {
         4.37, None, None, 240, 1.6, "NVIDIA K80 datasheet, one of its two GPUs, with boost"
     ),
     "p100": Peak(10.6, None, 21.2, 732, 4.2, "NVIDIA P100 datasheet, SXM2"),
-    "gtx1080ti": Peak(11.3, None, None, 484, 2.9, "NVIDIA GeForce GTX 1080 Ti product page"),
+    "gtx1080ti": Peak(
+        11.3, None, None, 484, 2.9, "NVIDIA GeForce GTX 1080 Ti product page"
+    ),
     "p40": Peak(12.0, None, None, 346, 3.2, "NVIDIA P40 datasheet"),
     "v100": Peak(16.4, None, 130.0, 1134, 6.3, _V100),
     "v100sxm2": Peak(15.7, None, 125.0, 900, 6.3, "NVIDIA V100 datasheet, SXM2"),
@@ -69,19 +71,37 @@ PEAKS = {
         19.2, 38.3, 76.7, 448, 4.2, "NVIDIA RTX A4000 datasheet, half of its tensor figure"
     ),
     "rtxa5000": Peak(
-        27.8, 55.6, 111.1, 768, 6.3, "NVIDIA RTX A5000 datasheet, half of its tensor figure"
+        27.8,
+        55.6,
+        111.1,
+        768,
+        6.3,
+        "NVIDIA RTX A5000 datasheet, half of its tensor figure",
     ),
     "rtxa6000": Peak(38.7, 77.4, 154.8, 768, 6.3, "NVIDIA RTX A6000 datasheet"),
     "rtx3090": Peak(35.6, 35.6, 142.3, 936, 6.3, "NVIDIA Ampere GA102 whitepaper", 71.0),
     "l4": Peak(
-        30.3, 60.0, 121.0, 300, 51, "NVIDIA L4 datasheet, half of its figures with sparsity"
+        30.3,
+        60.0,
+        121.0,
+        300,
+        51,
+        "NVIDIA L4 datasheet, half of its figures with sparsity",
     ),
     "l40": Peak(90.5, 90.5, 181.0, 864, 101, "NVIDIA L40 datasheet"),
     "l40s": Peak(91.6, 183.0, 362.0, 864, 101, "NVIDIA L40S datasheet"),
     "rtx6000ada": Peak(91.1, 182.1, 364.2, 960, 101, "NVIDIA RTX 6000 Ada datasheet"),
-    "rtx4090": Peak(82.6, 82.6, 330.3, 1008, 76, "NVIDIA Ada GPU architecture whitepaper", 165.2),
+    "rtx4090": Peak(
+        82.6, 82.6, 330.3, 1008, 76, "NVIDIA Ada GPU architecture whitepaper", 165.2
+    ),
     "rtx5090": Peak(
-        104.8, 104.8, 419.0, 1792, 101, "NVIDIA RTX Blackwell GPU architecture whitepaper", 209.5
+        104.8,
+        104.8,
+        419.0,
+        1792,
+        101,
+        "NVIDIA RTX Blackwell GPU architecture whitepaper",
+        209.5,
     ),
     "rtxpro6000": Peak(
         126.0,
@@ -107,13 +127,27 @@ PEAKS = {
     "h200nvl": Peak(60.0, 417.5, 835.5, 4800, 63, _H100_NVL),
     "gh200": Peak(66.9, 494.7, 989.4, 4900, 63, _H100),
     "b200": Peak(
-        80.0, 1100.0, 2250.0, 8000, 135, "NVIDIA Blackwell architecture technical brief, HGX B200"
+        80.0,
+        1100.0,
+        2250.0,
+        8000,
+        135,
+        "NVIDIA Blackwell architecture technical brief, HGX B200",
     ),
     "gb200": Peak(
-        90.0, 1250.0, 2500.0, 8000, 135, "NVIDIA Blackwell architecture technical brief, GB200"
+        90.0,
+        1250.0,
+        2500.0,
+        8000,
+        135,
+        "NVIDIA Blackwell architecture technical brief, GB200",
     ),
-    "mi100": Peak(46.1, None, 184.6, None, None, "AMD Instinct MI100 datasheet, matrix cores"),
-    "mi210": Peak(45.3, None, 181.0, None, None, "AMD Instinct MI210 datasheet, matrix cores"),
+    "mi100": Peak(
+        46.1, None, 184.6, None, None, "AMD Instinct MI100 datasheet, matrix cores"
+    ),
+    "mi210": Peak(
+        45.3, None, 181.0, None, None, "AMD Instinct MI210 datasheet, matrix cores"
+    ),
     "mi250": Peak(
         45.3, None, 181.0, None, None, "AMD Instinct MI250 datasheet, one of its two dies"
     ),
@@ -194,7 +228,9 @@ def peak_rate(gpu_model: str, precision: str, *, tf32: bool = True) -> PeakRate 
         return None
     fp32 = 1e12 * peak.fp32
     if precision in HALF_PRECISIONS or not tf32 or peak.tf32 is None:
-        return PeakRate(fp32, "fp32", peak.source, doubtful=fp32, impossible=WINOGRAD * fp32)
+        return PeakRate(
+            fp32, "fp32", peak.source, doubtful=fp32, impossible=WINOGRAD * fp32
+        )
     rate = 1e12 * peak.tf32
     return PeakRate(
         rate,
@@ -227,7 +263,9 @@ def half_precision(gpu_model: str) -> Precision | None:
 def gpu_model_of(record: Record) -> str | None:
     """Return the GPUs' name, measured or imported; None on the CPU or if not reported."""
     facts, imported = record.facts, record.imported
-    return (facts.gpu_model if facts else None) or (imported.gpu_model if imported else None)
+    return (facts.gpu_model if facts else None) or (
+        imported.gpu_model if imported else None
+    )
 
 
 def peak_of(record: Record) -> PeakRate | None:
@@ -278,10 +316,14 @@ class FlopPerSample(NamedTuple):
 def flop_of(record: Record) -> FlopPerSample:
     """Return the FLOP of a sample, counted and by the formula for transformers."""
     counted, model = flop_per_sample_of(record), record.model
-    return _with_formula(counted, record.cell.workload, model.parameters if model else None)
+    return _with_formula(
+        counted, record.cell.workload, model.parameters if model else None
+    )
 
 
-def _with_formula(counted: int | None, workload: Workload, parameters: int | None) -> FlopPerSample:
+def _with_formula(
+    counted: int | None, workload: Workload, parameters: int | None
+) -> FlopPerSample:
     """Return the FLOP of a sample with those by the formula of the built-in transformer.
 
     A model of the user's may ignore the shape, or have other embeddings: its FLOP are counted.
@@ -290,7 +332,9 @@ def _with_formula(counted: int | None, workload: Workload, parameters: int | Non
     if shape is None or parameters is None:
         return FlopPerSample(counted)
     weights = parameters - shape.context * shape.width - workload.padding_parameters
-    per_token = transformer_flop_per_token(weights, shape.layers, shape.width, shape.context)
+    per_token = transformer_flop_per_token(
+        weights, shape.layers, shape.width, shape.context
+    )
     return FlopPerSample(counted, per_token * shape.context, weights)
 
 
@@ -316,7 +360,9 @@ def passes_of(workload: Workload) -> int:
     return 5 if workload.momentum else 3
 
 
-def least_step_s(gradient_bytes: int, passes: int, gb_per_s: float, cache_mb: float) -> float:
+def least_step_s(
+    gradient_bytes: int, passes: int, gb_per_s: float, cache_mb: float
+) -> float:
     """Return the least seconds of an optimizer's step, by the bytes that pass through memory.
 
     At the start the cache may hold a part of what is read, at the end a part of what is written.

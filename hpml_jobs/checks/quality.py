@@ -30,7 +30,9 @@ def compiled_inside(record: Record) -> Observation | None:
     Fix: give every epoch the same shapes of batches, or use compile=false
     """
     graphs = {
-        role: max((epoch.compiled_graphs or 0 for epoch in _epochs(record, role)), default=0)
+        role: max(
+            (epoch.compiled_graphs or 0 for epoch in _epochs(record, role)), default=0
+        )
         for role in (Role.TIMED, Role.INSTRUMENTED)
     }
     summaries = [rank.compilation for rank in record.ranks if rank.compilation]
@@ -47,7 +49,9 @@ def compiled_inside(record: Record) -> Observation | None:
     text = f"{counted(longest.graphs, 'graph')} compiled in {longest.seconds:.3g} s before"
     if longest.graph_breaks:
         text += f", with {counted(sum(longest.graph_breaks.values()), 'graph break')}"
-    inside = [f"{counted(n, 'graph')} in the {role} epoch" for role, n in graphs.items() if n]
+    inside = [
+        f"{counted(n, 'graph')} in the {role} epoch" for role, n in graphs.items() if n
+    ]
     return Observation(not inside, f"compiled {' and '.join(inside)}" if inside else text)
 
 
@@ -96,7 +100,9 @@ def buffers_differ(record: Record) -> Observation | None:
     if different == 1:
         unused = "nothing in them depends on the batches"
         return Observation(True, f"the same buffers on all {len(hashes)} ranks: {unused}")
-    tested = [rank.test_accuracy for rank in record.ranks if rank.test_accuracy is not None]
+    tested = [
+        rank.test_accuracy for rank in record.ranks if rank.test_accuracy is not None
+    ]
     span = f"{min(tested):.4f} to {max(tested):.4f} over ranks" if tested else "not tested"
     return Observation(
         False,
@@ -127,7 +133,13 @@ def ended_after_training(record: Record) -> Observation | None:
     return Observation(holds=False, text=f"a step after training did not finish: {reason}")
 
 
-@check("drift", Level.WARN, Tier.TABLE, Affected.TIME, explained_by={OVERSUBSCRIBED, DISTURBED})
+@check(
+    "drift",
+    Level.WARN,
+    Tier.TABLE,
+    Affected.TIME,
+    explained_by={OVERSUBSCRIBED, DISTURBED},
+)
 def speed_drifts(record: Record) -> Observation | None:
     """Iterations became steadily slower or faster during the epoch; the reason names the outside
     cause where one was measured. Judged by the medians of ten blocks of iterations; not below

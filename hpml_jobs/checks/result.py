@@ -107,7 +107,11 @@ def _in_order(affects: frozenset[Affected]) -> tuple[Affected, ...]:
 
 
 def check(
-    name: str, level: Level, tier: Tier, *affects: Affected, explained_by: Iterable[str] = ()
+    name: str,
+    level: Level,
+    tier: Tier,
+    *affects: Affected,
+    explained_by: Iterable[str] = (),
 ) -> Callable[[Callable[Subject, Observed]], Check[Subject]]:
     """Make a function a check of its module; without `affects` it is about all numbers.
 

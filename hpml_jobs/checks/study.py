@@ -54,7 +54,11 @@ OF_RECORD = {title: _with_features(title, checks) for title, checks in _OF_RECOR
 MEASURED = tuple(check for checks in OF_RECORD.values() for check in checks)
 """Those that a measured record alone allows."""
 
-OF_IMPORTED = (correctness.faster_than_peak, waiting.loader_bound, quality.too_few_iterations)
+OF_IMPORTED = (
+    correctness.faster_than_peak,
+    waiting.loader_bound,
+    quality.too_few_iterations,
+)
 """Those of them that an imported record allows."""
 
 OF_FEATURES: Mapping[str, tuple[Check[Any], ...]] = {
@@ -164,7 +168,9 @@ def judge_row(
 
 def _middle(results: Sequence[CheckResult]) -> CheckResult | None:
     """Return the warning of a row by its median share; None without one."""
-    warnings = {result.about: result for result in results if result.level is not Level.PASS}
+    warnings = {
+        result.about: result for result in results if result.level is not Level.PASS
+    }
     for about in warnings:
         signed = [(r.share if r.about == about else -(r.share or 0), r) for r in results]
         _, middle = sorted(signed, key=itemgetter(0))[(len(results) - 1) // 2]

@@ -29,7 +29,11 @@ NO_WORKERS = "set loader_workers=, so that batches are loaded while the device c
 def late_ranks(record: Record) -> Lateness | None:
     """Return the ranks that others wait for during more than 5 % of the epoch, or None."""
     lateness = _lateness_of(record)
-    return lateness if lateness and _is_late(lateness, lateness_error(record, lateness)) else None
+    return (
+        lateness
+        if lateness and _is_late(lateness, lateness_error(record, lateness))
+        else None
+    )
 
 
 def _lateness_of(record: Record) -> Lateness | None:
@@ -64,8 +68,12 @@ def imbalance(record: Record) -> Observation | None:
         return Observation(True, text, share=lateness.share, about=about)
     text = f"{_late_text(lateness)} ({share}, {limit})"
     causes = outside_causes(record, Role.INSTRUMENTED)
-    explained = explains(record, lateness.share, Role.INSTRUMENTED) or _by_loaders(record, lateness)
-    tier = Tier.LIST if explained else None  # the line of disturbed, or loader-cpus, is enough
+    explained = explains(record, lateness.share, Role.INSTRUMENTED) or _by_loaders(
+        record, lateness
+    )
+    tier = (
+        Tier.LIST if explained else None
+    )  # the line of disturbed, or loader-cpus, is enough
     remedies = dict.fromkeys(_remedy(record, late) for late in lateness.late)
     remedy = "repeat the cell on a quiet machine" if causes else "; ".join(remedies)
     text += "".join(f"; {cause.text}" for cause in causes)
@@ -73,7 +81,9 @@ def imbalance(record: Record) -> Observation | None:
 
 
 def _late_text(lateness: Lateness) -> str:
-    times_ms = [f"{1e3 * late.late_s / lateness.iterations:.3g} ms" for late in lateness.late]
+    times_ms = [
+        f"{1e3 * late.late_s / lateness.iterations:.3g} ms" for late in lateness.late
+    ]
     if len(lateness.late) > 1:
         each = [
             f"{_name(late.rank)}: {late.phase} {time_ms}"
@@ -83,7 +93,11 @@ def _late_text(lateness: Lateness) -> str:
     (late,), (time_ms,) = lateness.late, times_ms
     subject, verb, them = _name(late.rank), "is", "it"
     if lateness.late_ranks > 1:
-        subject, verb, them = f"{subject} and {lateness.late_ranks - 1} more", "are", "them"
+        subject, verb, them = (
+            f"{subject} and {lateness.late_ranks - 1} more",
+            "are",
+            "them",
+        )
     return (
         f"{subject} {verb} late by {time_ms} per iteration, in {late.phase}; the other ranks wait "
         f"for {them}"
@@ -121,7 +135,9 @@ def _remedy(record: Record, late: Late) -> str:
             )
 
 
-@check("loader-bound", Level.WARN, Tier.TABLE, Affected.TIME, explained_by={OVERSUBSCRIBED})
+@check(
+    "loader-bound", Level.WARN, Tier.TABLE, Affected.TIME, explained_by={OVERSUBSCRIBED}
+)
 def loader_bound(record: Record) -> Observation | None:
     """The device waits for data during a large part of the epoch: the epoch measures the data
     loader. Waiting for the first batch and passing batches that are ready are not counted, where
@@ -192,10 +208,14 @@ def _first_s(rank: Rank, stalls: Stalls) -> float:
     if rank.loader_workers:
         return stalls.first_s
     others = (stalls.batches or rank.timed.iterations) - 1
-    return max(0.0, stalls.first_s - (rank.timed.stall_s - stalls.first_s) / max(1, others))
+    return max(
+        0.0, stalls.first_s - (rank.timed.stall_s - stalls.first_s) / max(1, others)
+    )
 
 
-@check("loader-start", Level.WARN, Tier.TABLE, Affected.TIME, explained_by={OVERSUBSCRIBED})
+@check(
+    "loader-start", Level.WARN, Tier.TABLE, Affected.TIME, explained_by={OVERSUBSCRIBED}
+)
 def loaders_start_slowly(record: Record) -> Observation | None:
     """Waiting for the first batch, which no computing hides, takes a large part of a short epoch:
     speedups are those of the start. In records of versions before 0.8.0 every epoch also started
@@ -205,7 +225,9 @@ def loaders_start_slowly(record: Record) -> Observation | None:
     Limit: the first stall is {START_LIMIT} of the epoch on every rank
     Fix: use more training samples, or loader=device
     """
-    first_s = [_first_s(rank, stalls) for rank in record.ranks if (stalls := rank.timed.stalls)]
+    first_s = [
+        _first_s(rank, stalls) for rank in record.ranks if (stalls := rank.timed.stalls)
+    ]
     if not first_s or record.cell.loader is Loader.DEVICE:
         return None
     share = max(first_s) / record.timed_s

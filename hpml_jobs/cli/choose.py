@@ -117,7 +117,9 @@ def no_number(study: Study) -> HpmlError:
     )
 
 
-def show_group(out: Console, group: "ConditionGroup", table: "Table", *, several: bool) -> None:
+def show_group(
+    out: Console, group: "ConditionGroup", table: "Table", *, several: bool
+) -> None:
     """Print the setting of a group of cells, the answer and the table."""
     from hpml_jobs.report.files.screen import show_table
     from hpml_jobs.report.frame.captions import setting

@@ -59,7 +59,9 @@ def collect(
     to: Annotated[
         Path | None,
         typer.Option(
-            "--to", metavar="FOLDER", help="folder of the report; default: report/ in the study"
+            "--to",
+            metavar="FOLDER",
+            help="folder of the report; default: report/ in the study",
         ),
     ] = None,
     all_tables: Annotated[bool, typer.Option("--all", help="print all tables")] = False,
@@ -86,14 +88,18 @@ def collect(
 
         # as commands select it, --outputs included
         commands = commands_here(selected, report.commands)
-        report_here = structs.replace(report, study=study_words(selected), commands=commands)
+        report_here = structs.replace(
+            report, study=study_words(selected), commands=commands
+        )
         show = show_all if all_tables else show_first
         show(report_here, console())
     from hpml_jobs.report.folder import write_tables
     from hpml_jobs.report.page import HTML
     from hpml_jobs.report.page.contents import is_outdated, records_of
 
-    written = write_report("collect", selected, to, lambda folder: write_tables(report, folder))
+    written = write_report(
+        "collect", selected, to, lambda folder: write_tables(report, folder)
+    )
     if written and not json:
         folder = written[0].parent
         print(f"written: {_files(written)} in {folder}")
@@ -105,7 +111,11 @@ def collect(
 
 
 def current_report(
-    study: "Study", values: dict[str, Any], *, wait: bool = False, out_of_the_way: bool = False
+    study: "Study",
+    values: dict[str, Any],
+    *,
+    wait: bool = False,
+    out_of_the_way: bool = False,
 ) -> "tuple[Report, StudyStatus]":
     """Return the report of a study with the states of its cells, of which SLURM is asked.
 
@@ -118,7 +128,10 @@ def current_report(
     from hpml_jobs.study.snapshot import restore_records
 
     if status.fault:
-        print(f"warning: {status.fault}; jobs that only it names are not shown", file=sys.stderr)
+        print(
+            f"warning: {status.fault}; jobs that only it names are not shown",
+            file=sys.stderr,
+        )
     options = ReportOptions(
         study.last_cluster(), study.commands(), gets_cells=not study.is_unpacked, **values
     )
@@ -145,7 +158,9 @@ def write_report(
     except ReadOnlyError as fault:
         if to is not None:
             raise
-        print(f"no file was written: {fault}; --to FOLDER writes elsewhere", file=sys.stderr)
+        print(
+            f"no file was written: {fault}; --to FOLDER writes elsewhere", file=sys.stderr
+        )
         return []
 
 
@@ -159,7 +174,9 @@ def _status(study: "Study", *, wait: bool, out_of_the_way: bool) -> "StudyStatus
 
     cache = RecordCache()
     status = study_status(study, cache=cache)
-    may_change = any(s.outcome.active or s.outcome is Outcome.UNKNOWN for s in status.states)
+    may_change = any(
+        s.outcome.active or s.outcome is Outcome.UNKNOWN for s in status.states
+    )
     if not (wait and may_change):
         return status
     with contextlib.redirect_stdout(sys.stderr if out_of_the_way else sys.stdout):
@@ -227,7 +244,9 @@ def report(
 
 def open_page(path: Path, environment: Mapping[str, str] = os.environ) -> None:
     """Open a file in the user's browser; where there is none, say so."""
-    has_display = sys.platform == "darwin" or any(environment.get(name) for name in DISPLAYS)
+    has_display = sys.platform == "darwin" or any(
+        environment.get(name) for name in DISPLAYS
+    )
     file = path.resolve()
     if not (has_display and webbrowser.open(file.as_uri())):
         print(f"no browser here: copy {file} to your computer and open it there")
@@ -250,7 +269,9 @@ def record(
     from hpml_jobs.report.key_numbers import summarize
 
     selection = select_study(study, pattern, outputs)
-    cells = selection.chosen(summarize(read_study(selection.study, history_of(selection.study))))
+    cells = selection.chosen(
+        summarize(read_study(selection.study, history_of(selection.study)))
+    )
     if json:
         print_json({"study": selection.study.name, "cells": cells})
         return

@@ -44,7 +44,9 @@ def completion(
     print(script)
 
 
-_NO_BLANK = "[[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *[=/] ]] && compopt -o nospace"
+_NO_BLANK = (
+    "[[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *[=/] ]] && compopt -o nospace"
+)
 
 
 def answer(program: typer.Typer) -> int:
@@ -81,13 +83,18 @@ def _prepare_words() -> str:
         environment["_TYPER_COMPLETE_ARGS"] = " ".join(_with_command(typed))
         return ""
     words: list[str] = []
-    for word in environment["COMP_WORDS"].split("\n")[: int(environment["COMP_CWORD"]) + 1]:
+    for word in environment["COMP_WORDS"].split("\n")[
+        : int(environment["COMP_CWORD"]) + 1
+    ]:
         if words and (word.startswith("=") or words[-1].endswith("=")):
             words[-1] += word
         else:
             words.append(word)
     words = _with_command(words)
-    environment["COMP_WORDS"], environment["COMP_CWORD"] = "\n".join(words), str(len(words) - 1)
+    environment["COMP_WORDS"], environment["COMP_CWORD"] = (
+        "\n".join(words),
+        str(len(words) - 1),
+    )
     key, equals, _ = words[-1].rpartition("=")
     return key + equals
 

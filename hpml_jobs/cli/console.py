@@ -37,7 +37,11 @@ class Console(RichConsole):
     def render(self, *arguments: Any, **options: Any) -> Iterable[Segment]:
         """Yield the parts of what is printed."""
         for segment in super().render(*arguments, **options):
-            yield segment if segment.control else segment._replace(text=printable(segment.text))
+            yield (
+                segment
+                if segment.control
+                else segment._replace(text=printable(segment.text))
+            )
 
 
 COLOURS = {
@@ -58,7 +62,13 @@ def coloured(outcome: Outcome) -> Text:
 
 _BY_URGENCY = (
     *(Outcome.RUNNING, Outcome.UNKNOWN, Outcome.FAILED, Outcome.INVALID, Outcome.TIMEOUT),
-    *(Outcome.OOM, Outcome.NODE_FAIL, Outcome.PREEMPTED, Outcome.CANCELLED, Outcome.MISSING),
+    *(
+        Outcome.OOM,
+        Outcome.NODE_FAIL,
+        Outcome.PREEMPTED,
+        Outcome.CANCELLED,
+        Outcome.MISSING,
+    ),
     *(Outcome.PENDING, Outcome.OK),
 )
 """Outcomes by urgency: the first ones are shown if not all cells fit on the screen."""
@@ -120,14 +130,24 @@ def _reason(state: CellState) -> str:
     """Return reason, progress, restarts and warnings of a cell in one line."""
     progress = f"{state.brief}: {state.doing}" if state.doing else state.brief
     restarts = f"restarted {state.restarts} x" if state.restarts else ""
-    parts = [progress, _expected_start(state), restarts, state.warning, in_short(state.checks)]
+    parts = [
+        progress,
+        _expected_start(state),
+        restarts,
+        state.warning,
+        in_short(state.checks),
+    ]
     return "; ".join(part for part in parts if part)
 
 
 def _expected_start(state: CellState) -> str:
     """Return when SLURM expects a pending cell to start."""
     moment = datetime.fromisoformat(state.starts).timestamp() if state.starts else 0.0
-    return f"expected to start {time_text(moment, time.time())}" if moment > time.time() else ""
+    return (
+        f"expected to start {time_text(moment, time.time())}"
+        if moment > time.time()
+        else ""
+    )
 
 
 def _span(seconds: float | None) -> str:
@@ -137,20 +157,29 @@ def _span(seconds: float | None) -> str:
 def totals(states: Iterable[CellState]) -> str:
     """Return the number of cells by outcome, e.g. `9 cells: 7 ok, 2 running`."""
     counts = Counter(state.outcome for state in states)
-    numbers = [f"{counts[outcome]} {outcome.value}" for outcome in Outcome if counts[outcome]]
+    numbers = [
+        f"{counts[outcome]} {outcome.value}" for outcome in Outcome if counts[outcome]
+    ]
     return f"{counted(counts.total(), 'cell')}: {', '.join(numbers) or 'none'}"
 
 
 def usage_line(used: "Usage") -> str:
     """Return the resources that a study requested and used, in a sentence."""
     hours, requested = used.gpu_hours_used, used.gpu_hours_asked
-    text = f"used {_hours(hours)} GPU-hours" if hours else f"used {duration_text(used.used_s)}"
+    text = (
+        f"used {_hours(hours)} GPU-hours"
+        if hours
+        else f"used {duration_text(used.used_s)}"
+    )
     text += f" of {_hours(requested)} requested" if hours and requested else ""
     if used.used_share is not None:
         text += f", {100 * used.used_share:.2g} % of the requested time"
     text += f", in {counted(used.runs, 'run')}"
     if used.queue_median_s is not None and used.queue_longest_s is not None:
-        wait, longest = duration_text(used.queue_median_s), duration_text(used.queue_longest_s)
+        wait, longest = (
+            duration_text(used.queue_median_s),
+            duration_text(used.queue_longest_s),
+        )
         text += f"; queue wait {wait} (median), {longest} (longest)"
     return f"{text}; source: {used.source}"
 
@@ -190,7 +219,9 @@ def _sent_summary(rows: "Iterable[CellRow]") -> Table:
 def _block_table(rows: "Sequence[BlockRow]") -> Table:
     """Return a table of the cells of a grid by the names of its blocks."""
     has_queue = any(row.queue_s is not None for row in rows)
-    table = plain_table(("block", "cells", "GPU-hours", *(["queue"] if has_queue else [])), ())
+    table = plain_table(
+        ("block", "cells", "GPU-hours", *(["queue"] if has_queue else [])), ()
+    )
     for row in rows:
         waits = [_span(row.queue_s)] if has_queue else []
         table.add_row(row.block, str(row.cells), _hours(row.gpu_hours), *waits)
@@ -220,7 +251,9 @@ def show_preview(selection: "Selection", *, json: bool, all_cells: bool = False)
     out.print(sent_table(preview.cells, all_cells=all_cells))
     is_local = plan.cluster.launcher is Launcher.LOCAL
     jobs = counted(len(preview.scripts), "job")
-    where = f"on {', '.join(plan.cluster.hosts)}" if plan.cluster.hosts else "on this machine"
+    where = (
+        f"on {', '.join(plan.cluster.hosts)}" if plan.cluster.hosts else "on this machine"
+    )
     how = f"{where}, one after another" if is_local else f"as {jobs}"
     print(
         f"nothing was submitted; it would be {counted(len(selection.send), 'cell')} {how} "
@@ -234,7 +267,9 @@ def show_preview(selection: "Selection", *, json: bool, all_cells: bool = False)
         print(sentence)
     if preview.refused:
         print(f"it would be refused: {preview.refused}")
-    rows = [row for row in preview.values if all_cells or not row.origin.startswith("conf/")]
+    rows = [
+        row for row in preview.values if all_cells or not row.origin.startswith("conf/")
+    ]
     if rows:
         print()
         values = plain_table((), ("key", "value", "from"))

@@ -197,7 +197,10 @@ class Entries:
         if not parts:
             parts = [self._key(self.docs[name]) for name in keys]
         if not value and word not in SWITCH:
-            parts += [self._value(name, choice) for name, choice in self._matches(self.docs, word)]
+            parts += [
+                self._value(name, choice)
+                for name, choice in self._matches(self.docs, word)
+            ]
         return "\n".join(parts)
 
     def pairs(self, word: str) -> list[str]:
@@ -226,13 +229,19 @@ class Entries:
     def _choices(self, key: str) -> list[Choice]:
         if key in GROUPS:
             files = files_of(key, self.folders)
-            return [Choice(name, description(file.read_text())) for name, file in files.items()]
+            return [
+                Choice(name, description(file.read_text())) for name, file in files.items()
+            ]
         meanings = MEANINGS.get(key, {})
         return [Choice(word, meanings.get(word, "")) for word in choices_of(key)]
 
     def _key(self, doc: KeyDoc) -> str:
         """Return the entry of a key."""
-        rows = [("meaning", doc.comment), ("type", _type(doc.key)), ("default", _default(doc))]
+        rows = [
+            ("meaning", doc.comment),
+            ("type", _type(doc.key)),
+            ("default", _default(doc)),
+        ]
         if unit := _unit(doc.comment):
             rows.append(("unit", unit))
         rows += self._value_rows(doc.key)
@@ -258,13 +267,17 @@ class Entries:
         words = EXAMPLES.get(pair) or f"{TOGETHER.get(key, '')} {pair}".strip()
         pages = f"{_pages(doc)}; {PROGRAM} help {key}"
         meaning = choice.meaning or doc.comment
-        return _table(pair, [("meaning", meaning), ("example", _command(words)), ("more", pages)])
+        return _table(
+            pair, [("meaning", meaning), ("example", _command(words)), ("more", pages)]
+        )
 
     def _example(self, doc: KeyDoc) -> str:
         """Return the words of a submission with a key: with another value than the default."""
         if doc.key in EXAMPLES:
             return EXAMPLES[doc.key]
-        others = [choice.word for choice in self._choices(doc.key) if choice.word != doc.value]
+        others = [
+            choice.word for choice in self._choices(doc.key) if choice.word != doc.value
+        ]
         value = others[0] if others else doc.value
         return shlex.quote(f"{doc.key}={value}")
 

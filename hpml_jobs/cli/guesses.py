@@ -21,9 +21,13 @@ MEANT: Mapping[str, str] = {
     **dict.fromkeys(("preview", "dryrun", "dry-run", "estimate"), "plan"),
     **dict.fromkeys(("retry", "rerun", "restart", "requeue"), "resubmit"),
     **dict.fromkeys(("scancel", "kill", "stop", "abort"), "cancel"),
-    **dict.fromkeys(("squeue", "sacct", "ps", "jobs", "queue", "progress", "state"), "status"),
+    **dict.fromkeys(
+        ("squeue", "sacct", "ps", "jobs", "queue", "progress", "state"), "status"
+    ),
     **dict.fromkeys(("log", "tail", "cat", "errors", "why"), "logs"),
-    **dict.fromkeys(("results", "result", "show", "table", "tables", "summary"), "collect"),
+    **dict.fromkeys(
+        ("results", "result", "show", "table", "tables", "summary"), "collect"
+    ),
     **dict.fromkeys(("analyze", "analyse", "gather"), "collect"),
     **dict.fromkeys(("plot", "plots", "page", "html", "pdf", "figures"), "report"),
     **dict.fromkeys(("recommend", "best", "advise"), "choose"),
@@ -51,7 +55,9 @@ def refuse_dashes(words: Sequence[str]) -> None:
         if word[:1] and word[0] in DASHES:
             name = word.lstrip(f"-{DASHES}")
             option = f"-{name}" if len(name) == 1 else f"--{name}"
-            raise UsageError(f"{word} begins with the dash of a text document: write {option}")
+            raise UsageError(
+                f"{word} begins with the dash of a text document: write {option}"
+            )
 
 
 def refuse_other(words: Sequence[str]) -> None:
@@ -115,7 +121,9 @@ def _script(words: Sequence[str]) -> str:
     script = shlex.quote(f"script={words[index]}")
     options = words[index + 1 :]
     has_options = bool(options) and options[0].startswith("--")
-    return f"{script} {shlex.quote(f'args={shlex.join(options)}')}" if has_options else script
+    return (
+        f"{script} {shlex.quote(f'args={shlex.join(options)}')}" if has_options else script
+    )
 
 
 def _study(word: str) -> str:

@@ -121,7 +121,9 @@ def first_page(version: str, commands: Collection[Command]) -> str:
     """Return the page of `hpml-jobs --help`."""
     lines = []
     for section in HelpSection:
-        listed = [command for command in commands if command.section is section and command.usage]
+        listed = [
+            command for command in commands if command.section is section and command.usage
+        ]
         if listed:
             lines.append(f" {section.value}")
         for command in listed:
@@ -153,7 +155,12 @@ def _keys(folders: Folders) -> Iterable[str]:
     yield "docs/keys.md explains them. Groups: cluster= workload= recipe= grid="
 
 
-GROUPS = {"cluster": "slurm", "workload": "resnet18_cifar10", "recipe": "plain", "grid": None}
+GROUPS = {
+    "cluster": "slurm",
+    "workload": "resnet18_cifar10",
+    "recipe": "plain",
+    "grid": None,
+}
 """Every group of configs, with the file that has all its keys."""
 
 TOPICS: Mapping[str, Sequence[str]] = {
@@ -174,17 +181,31 @@ MARKS = {
 """What marks in a report mean."""
 
 _POINTERS = (
-    ("internet offline network", "jobs need none; docs/site.md, and locks/README.md to install"),
-    ("lightning accelerate train.py", "script=train.py measures it unchanged; docs/own_code.md"),
+    (
+        "internet offline network",
+        "jobs need none; docs/site.md, and locks/README.md to install",
+    ),
+    (
+        "lightning accelerate train.py",
+        "script=train.py measures it unchanged; docs/own_code.md",
+    ),
     ("containers apptainer singularity", "cluster.container.image=FILE; docs/start.md"),
     ("module modules", "cluster.setup='[module load NAME]'; docs/commands.md"),
-    ("site install installation", "docs/start.md for you, docs/site.md for all users of a cluster"),
+    (
+        "site install installation",
+        "docs/start.md for you, docs/site.md for all users of a cluster",
+    ),
     ("proposal", "choose STUDY epochs=N runs=N writes a paragraph; docs/choose.md"),
-    ("speedup efficiency ideal gap why", "report STUDY has the gap to the ideal; docs/formulas.md"),
+    (
+        "speedup efficiency ideal gap why",
+        "report STUDY has the gap to the ideal; docs/formulas.md",
+    ),
     ("check checks disturbed", "docs/checks.md has every check, and what to do"),
     ("cell cells", "one number of GPUs, one batch per GPU, one strategy; README.md"),
 )
-POINTERS = {word: f"{word}: {where}" for words, where in _POINTERS for word in words.split()}
+POINTERS = {
+    word: f"{word}: {where}" for words, where in _POINTERS for word in words.split()
+}
 """Where something is that is neither a command nor a key."""
 
 
@@ -210,13 +231,17 @@ def _dotted(group: str, files: Iterable[Path]) -> Iterator[KeyDoc]:
     for file in files:
         for doc in keys(file.read_text()):
             if doc.key != "name":
-                yield doc._replace(key=f"{group}.{doc.key}", section=f"{group}={file.stem}")
+                yield doc._replace(
+                    key=f"{group}.{doc.key}", section=f"{group}={file.stem}"
+                )
 
 
 def files_of(group: str, folders: Folders) -> dict[str, Path]:
     """Return the choices of a group, each with its file; those of the user's configs follow."""
     return {
-        file.stem: file for folder in folders for file in sorted((folder / group).glob("*.yaml"))
+        file.stem: file
+        for folder in folders
+        for file in sorted((folder / group).glob("*.yaml"))
     }
 
 
@@ -239,7 +264,9 @@ def _keys_of(group: str, file: str, folders: Folders) -> str:
 
 
 def _lines(docs: Iterable[KeyDoc]) -> str:
-    return "\n".join(f"  {f'{doc.key}={doc.value}':30} {doc.comment}".rstrip() for doc in docs)
+    return "\n".join(
+        f"  {f'{doc.key}={doc.value}':30} {doc.comment}".rstrip() for doc in docs
+    )
 
 
 def _choices(group: str, folders: Folders) -> str:

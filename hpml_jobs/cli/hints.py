@@ -83,13 +83,19 @@ def _with_changed_code(status: "StudyStatus") -> frozenset[str]:
         except (OSError, HpmlError):  # a colleague's study, whose code may be private
             return False
 
-    files = {s.folder.slug: s.file for s in status.snapshots if s.file and s.record is None}
+    files = {
+        s.folder.slug: s.file for s in status.snapshots if s.file and s.record is None
+    }
     return frozenset(
-        slug for slug, f in files.items() if has_changed(f.cell.workload.code, f.import_root)
+        slug
+        for slug, f in files.items()
+        if has_changed(f.cell.workload.code, f.import_root)
     )
 
 
-def _unfinished(cells: list[CellState], study: str, changed: frozenset[str]) -> Iterator[str]:
+def _unfinished(
+    cells: list[CellState], study: str, changed: frozenset[str]
+) -> Iterator[str]:
     """Yield a hint for each way in which cells ended without a result."""
     old = [s for s in cells if s.slug in changed and not (s.recorded or s.outcome.may_run)]
     if old:
@@ -99,7 +105,9 @@ def _unfinished(cells: list[CellState], study: str, changed: frozenset[str]) -> 
         )
     logs = f"{PROGRAM} logs {study}"
     resubmit = f"{PROGRAM} resubmit {study}"
-    minutes = max((s.minutes or 0 for s in cells if s.outcome is Outcome.TIMEOUT), default=0)
+    minutes = max(
+        (s.minutes or 0 for s in cells if s.outcome is Outcome.TIMEOUT), default=0
+    )
     longer = f"{2 * minutes:.0f}" if minutes else "N"
     ends = (
         (
@@ -123,7 +131,9 @@ def _unfinished(cells: list[CellState], study: str, changed: frozenset[str]) -> 
     )
     for outcomes, words, command in ends:
         # an untried batch of a ladder is a result, too
-        ended = [s for s in cells if s.outcome in outcomes and not (s.recorded or s.untried)]
+        ended = [
+            s for s in cells if s.outcome in outcomes and not (s.recorded or s.untried)
+        ]
         ended = [s for s in ended if s.slug not in changed]
         if ended:
             yield with_command(f"{counted(len(ended), 'cell')} {words}", command)
@@ -140,7 +150,9 @@ def _disturbed(cells: list[CellState], study: str) -> Iterator[str]:
         epochs = "a disturbed epoch or microbenchmark, or slow iterations"
         number = counted(hit, "cell")
         has = "has" if hit == 1 else "have"
-        yield with_command(f"{number} {has} {epochs}", f"{PROGRAM} resubmit {study} --disturbed")
+        yield with_command(
+            f"{number} {has} {epochs}", f"{PROGRAM} resubmit {study} --disturbed"
+        )
 
 
 def next_commands(study: str, *, watch: bool) -> str:

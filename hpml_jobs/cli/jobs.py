@@ -33,11 +33,16 @@ Failed = Annotated[
     bool, typer.Option("--failed", help="cells that failed or left an invalid record")
 ]
 Oom = Annotated[bool, typer.Option("--oom", help="cells that ran out of memory")]
-Timeout = Annotated[bool, typer.Option("--timeout", help="cells that reached the time limit")]
-Missing = Annotated[bool, typer.Option("--missing", help="cells without a job or a record")]
+Timeout = Annotated[
+    bool, typer.Option("--timeout", help="cells that reached the time limit")
+]
+Missing = Annotated[
+    bool, typer.Option("--missing", help="cells without a job or a record")
+]
 Cancelled = Annotated[bool, typer.Option("--cancelled", help="cells that were cancelled")]
 Lost = Annotated[
-    bool, typer.Option("--lost", help="cells that were lost to a node failure or preemption")
+    bool,
+    typer.Option("--lost", help="cells that were lost to a node failure or preemption"),
 ]
 Disturbed = Annotated[
     bool,
@@ -49,7 +54,9 @@ Disturbed = Annotated[
 Minutes = Annotated[
     int | None, typer.Option("--minutes", metavar="N", help="new time limit, minutes")
 ]
-Memory = Annotated[int | None, typer.Option("--mem", metavar="GB", help="new memory per node, GB")]
+Memory = Annotated[
+    int | None, typer.Option("--mem", metavar="GB", help="new memory per node, GB")
+]
 Retries = Annotated[
     int | None,
     typer.Option(
@@ -61,7 +68,10 @@ Retries = Annotated[
 
 
 def cancel(
-    study: StudyName = None, pattern: Pattern = None, outputs: Outputs = None, json: Json = False
+    study: StudyName = None,
+    pattern: Pattern = None,
+    outputs: Outputs = None,
+    json: Json = False,
 ) -> None:
     """Cancel the jobs of a study, by job id. A job that several cells share ends for all of them.
 
@@ -74,7 +84,9 @@ def cancel(
     status = study_status(selection.study)
     all_states = status.states
     chosen = {state.slug for state in selection.chosen(all_states)}
-    jobs = {job: cells for job, cells in active_jobs(all_states).items() if chosen & set(cells)}
+    jobs = {
+        job: cells for job, cells in active_jobs(all_states).items() if chosen & set(cells)
+    }
     whole_study = not pattern and chosen == {state.slug for state in all_states}
     named = selection.study.closing_name
     closing = queued_jobs(status.history.closing, named) if whole_study else []
@@ -186,7 +198,9 @@ def _cells_again(
     for fault in faults:
         print(f"not resubmitted: {fault}", file=sys.stderr)
     again = select_again(study, files, status, changes)
-    plan = again.plan._replace(exclude=exclude, retries=retries or 0, is_retry=retries is not None)
+    plan = again.plan._replace(
+        exclude=exclude, retries=retries or 0, is_retry=retries is not None
+    )
     return again._replace(plan=plan)
 
 

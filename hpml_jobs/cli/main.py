@@ -23,7 +23,13 @@ from hpml_jobs.cli.commands import (
     typer_program,
     without_control_characters,
 )
-from hpml_jobs.cli.guesses import LIKENESS, MEANT, refuse_dashes, refuse_misspelt, refuse_other
+from hpml_jobs.cli.guesses import (
+    LIKENESS,
+    MEANT,
+    refuse_dashes,
+    refuse_misspelt,
+    refuse_other,
+)
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.paths import conf_folder
 from hpml_jobs.core.text import PROGRAM, in_one_line, nearest
@@ -99,7 +105,10 @@ def _run(words: list[str]) -> int:
         if error.errno != errno.ENOSPC:
             raise
         discard(sys.stdout)
-        print(f"{PROGRAM}: {error.filename or 'the output'}: {error.strerror}", file=sys.stderr)
+        print(
+            f"{PROGRAM}: {error.filename or 'the output'}: {error.strerror}",
+            file=sys.stderr,
+        )
         return 1
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1

@@ -36,7 +36,8 @@ Overrides = Annotated[
     ),
 ]
 Multirun = Annotated[
-    bool, typer.Option("-m", "--multirun", help="one cell for every combination of key=a,b,c")
+    bool,
+    typer.Option("-m", "--multirun", help="one cell for every combination of key=a,b,c"),
 ]
 ConfigDir = Annotated[
     Path | None,
@@ -80,14 +81,21 @@ Outputs = Annotated[
     ),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", "-n", help="show what would be done, as plan does; do nothing")
+    bool,
+    typer.Option(
+        "--dry-run", "-n", help="show what would be done, as plan does; do nothing"
+    ),
 ]
 Yes = Annotated[
     bool, typer.Option("--yes", "-y", help="do not ask, whatever the number of GPU-hours")
 ]
-AllCells = Annotated[bool, typer.Option("--all", help="list every cell, also of large studies")]
+AllCells = Annotated[
+    bool, typer.Option("--all", help="list every cell, also of large studies")
+]
 Json = Annotated[bool, typer.Option("--json", help="print JSON, for programs")]
-Strict = Annotated[bool, typer.Option("--strict", help="exit with 1 unless every cell finished")]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="exit with 1 unless every cell finished")
+]
 
 _WILDCARDS = frozenset("*?[")
 
@@ -109,7 +117,9 @@ class StudySelection(NamedTuple):
         return matching(items, self.pattern, self.study.name)
 
 
-def select_study(study: str | None, pattern: str | None, outputs: Path | None) -> StudySelection:
+def select_study(
+    study: str | None, pattern: str | None, outputs: Path | None
+) -> StudySelection:
     """Return what `[STUDY] [PATTERN]` select; a first word with *, ? or [ in it is a pattern.
 
     Raises:
@@ -261,7 +271,9 @@ def find_study(study: str | None, outputs: Path | None) -> Study:
             raise
         path = os.path.relpath(fault.elsewhere)
         command = repeated({study: path if is_path(path) else f"./{path}"})
-        raise HpmlError(with_command(f"{fault}; there is one elsewhere", command)) from fault
+        raise HpmlError(
+            with_command(f"{fault}; there is one elsewhere", command)
+        ) from fault
     if study is None:
         print(f"study {selected.name} (most recently submitted)", file=sys.stderr)
     return selected

@@ -33,7 +33,9 @@ def run(
     ] = None,
     take_over: Annotated[
         bool,
-        typer.Option("--take-over", help="run the cell although a job of it is pending or running"),
+        typer.Option(
+            "--take-over", help="run the cell although a job of it is pending or running"
+        ),
     ] = False,
     dry_run: DryRun = False,
     json: Json = False,
@@ -57,10 +59,14 @@ def run(
     sweep = expand(overrides or [], multirun=multirun, config_dir=config_dir)
     plan = make_plan(sweep, sending=False, fetch=False, notify=print_note)
     if plan.cluster.hosts:
-        raise UsageError("run is for this machine: leave the word run out, or use cluster=local")
+        raise UsageError(
+            "run is for this machine: leave the word run out, or use cluster=local"
+        )
     count = len(plan.cells)
     if index is None and count != 1:
-        raise UsageError(f"run is for one cell, these are {count}: choose one with --index")
+        raise UsageError(
+            f"run is for one cell, these are {count}: choose one with --index"
+        )
     if index is not None and not 0 <= index < count:
         raise UsageError(f"--index {index}: this sweep has cells 0 to {count - 1}")
     planned = plan.cells[index or 0]
@@ -72,7 +78,9 @@ def run(
         if not take_over:
             _check_idle(plan.study, folder.slug)
         if plan.rerun:
-            with suppress(InvalidRecordError):  # the file is no record; the attempt replaces it
+            with suppress(
+                InvalidRecordError
+            ):  # the file is no record; the attempt replaces it
                 planned = superseding(planned, folder.read_record())
         if is_slurm(job.id):
             write_cells(plan.study, [planned])
@@ -148,7 +156,9 @@ def run_here(selection: "Selection", job: str, *, json: bool) -> None:
     left = f", {left_out} left out (finished, pending or running)" if left_out else ""
     print(f"study {plan.study.name}: {counted(total, 'cell')} to run{left}", file=out)
     if total and not plan.cluster.hosts:
-        wait_until_quiet(plan.quiet_minutes, lambda sentence: print(sentence, file=out, flush=True))
+        wait_until_quiet(
+            plan.quiet_minutes, lambda sentence: print(sentence, file=out, flush=True)
+        )
     ended = _run_cells(selection, job, out)
     status = study_status(plan.study, with_checks=json)
     ended_states = [state for state in status.states if state.slug in ended]
@@ -168,7 +178,9 @@ def run_here(selection: "Selection", job: str, *, json: bool) -> None:
         print(next_commands(study_words(plan.study), watch=False), file=out)
     if failed:
         sentence = f"{failed} of {total} cells did not finish; to see why"
-        raise HpmlError(with_command(sentence, f"{PROGRAM} logs {study_words(plan.study)}"))
+        raise HpmlError(
+            with_command(sentence, f"{PROGRAM} logs {study_words(plan.study)}")
+        )
 
 
 def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
@@ -181,7 +193,9 @@ def _run_cells(selection: "Selection", job: str, out: TextIO) -> set[str]:
 
         def show_progress(index: int, folder: CellFolder, progress: Progress) -> None:
             has_begun = bool(progress.epochs)
-            epoch = f"epoch {progress.epoch} of {progress.epochs}" if has_begun else "starting"
+            epoch = (
+                f"epoch {progress.epoch} of {progress.epochs}" if has_begun else "starting"
+            )
             status.update(f"cell {index + 1} of {total}: {folder.slug}, {epoch}")
 
         def show_end(folder: CellFolder) -> None:
@@ -197,10 +211,21 @@ def _cell_line(folder: CellFolder) -> str:
     end = folder.last_end()
     record = folder.read_record() if end and end.outcome.finished else None
     if record is not None and record.ranks:
-        accuracies = {"training accuracy": record.accuracy, "test": record.ranks[0].test_accuracy}
-        texts = [f"{name} {share:.3f}" for name, share in accuracies.items() if share is not None]
+        accuracies = {
+            "training accuracy": record.accuracy,
+            "test": record.ranks[0].test_accuracy,
+        }
+        texts = [
+            f"{name} {share:.3f}"
+            for name, share in accuracies.items()
+            if share is not None
+        ]
         in_windows = record.facts is not None and record.facts.in_windows
-        what = counted(record.ranks[0].timed.iterations, "iteration") if in_windows else "epoch"
+        what = (
+            counted(record.ranks[0].timed.iterations, "iteration")
+            if in_windows
+            else "epoch"
+        )
         note = (end.reason or "") if end else ""
         words = ", ".join(texts) or note
         return f"{folder.slug:44} {what} {record.timed_s:8.3f} s   {words}".rstrip()

@@ -45,7 +45,10 @@ SHORTEST_INTERVAL_S = 0.5
 
 
 Every = Annotated[
-    float, typer.Option("--every", metavar="SECONDS", help="refresh interval of --watch, seconds")
+    float,
+    typer.Option(
+        "--every", metavar="SECONDS", help="refresh interval of --watch, seconds"
+    ),
 ]
 
 
@@ -54,7 +57,9 @@ def status(
     pattern: Pattern = None,
     live: Annotated[
         bool,
-        typer.Option("--watch", "-w", help="show it live until no cell is pending or running"),
+        typer.Option(
+            "--watch", "-w", help="show it live until no cell is pending or running"
+        ),
     ] = False,
     every: Every = 5.0,
     outputs: Outputs = None,
@@ -121,7 +126,9 @@ def _followup_job(study: Study, current: "StudyStatus") -> list[str]:
 
     for job in [*current.history.closing][-1:]:
         job_state = current.slurm.of(job).state
-        word = job_state.state.split()[0].lower() if job_state else "no longer known to SLURM"
+        word = (
+            job_state.state.split()[0].lower() if job_state else "no longer known to SLURM"
+        )
         words = words_of_script(study, job)
         said = f": {words}" if words else ""
         return [f"follow-up job {job} (runs after all cells): {word}{said}"]
@@ -207,7 +214,10 @@ def logs(
     if selection.pattern is None:
         states = [s for s in states if not (s.outcome.active or s.recorded) and s.job]
     if json:
-        cells = [{"slug": s.slug, "state": s, "text": log_text(selected, s, lines)} for s in states]
+        cells = [
+            {"slug": s.slug, "state": s, "text": log_text(selected, s, lines)}
+            for s in states
+        ]
         print_json({"study": selected.name, "cells": cells})
         return
     if not states:

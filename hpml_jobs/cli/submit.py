@@ -168,7 +168,9 @@ def deliver(
             else:
                 _submit(selection, requests, manner)
     except KeyboardInterrupt as fault:
-        raise InterruptError(f"interrupted; nothing was submitted; again: {repeated()}") from fault
+        raise InterruptError(
+            f"interrupted; nothing was submitted; again: {repeated()}"
+        ) from fault
     if is_local:  # another submission does not wait for these cells
         run_here(selection, job, json=manner.json)
 
@@ -202,7 +204,9 @@ def _refuse_before_queue(plan: "Plan") -> None:
             print_note(f"warning: {text}")
 
 
-def _confirm(selection: "Selection", requests: "Sequence[JobRequest]", manner: Manner) -> None:
+def _confirm(
+    selection: "Selection", requests: "Sequence[JobRequest]", manner: Manner
+) -> None:
     """Print the GPU-hours and the number of jobs; on a terminal ask above the cluster's limit.
 
     Raises:
@@ -231,7 +235,9 @@ def is_interactive() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def _submit(selection: "Selection", requests: "Sequence[JobRequest]", manner: Manner) -> None:
+def _submit(
+    selection: "Selection", requests: "Sequence[JobRequest]", manner: Manner
+) -> None:
     """Submit every request and the follow-up job; print a line per job, then a summary.
 
     Ctrl-C takes effect between two sbatch calls.
@@ -302,7 +308,9 @@ def _what_was_sent(selection: "Selection", jobs: dict[str, str]) -> str:
     rest = [planned.slug for planned in selection.send if planned.slug not in jobs]
     ids = ", ".join(array_ids(jobs.values()))
     sent = (
-        f"submitted: {counted(len(jobs), 'cell')} (SLURM {ids})" if jobs else "submitted: no cell"
+        f"submitted: {counted(len(jobs), 'cell')} (SLURM {ids})"
+        if jobs
+        else "submitted: no cell"
     )
     if not rest:
         return f"{sent}, which is all"
@@ -343,7 +351,11 @@ def _print_result(
             f"or running{unknown}"
         )
     if followup:
-        task = "submits the cells of the batch that fits" if plan.then else "writes the report"
+        task = (
+            "submits the cells of the batch that fits"
+            if plan.then
+            else "writes the report"
+        )
         print(f"then job {followup} {task}")
     print(f"study {study.name} in {study.root}")
     has_active = any(state.outcome.may_run for state in left_out.values())

@@ -75,7 +75,9 @@ DATASETS: Mapping[str, Dataset] = {
         on_disk=True,
         in_extra=True,
     ),
-    "synthetic": Dataset(title="synthetic images", caption="{images} made-up images per epoch"),
+    "synthetic": Dataset(
+        title="synthetic images", caption="{images} made-up images per epoch"
+    ),
     data_files.TEXT: Dataset(
         title="source of Python's standard library",
         caption="bytes of Python's standard library, {images} {samples} per epoch{limited}",

@@ -146,7 +146,9 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
 
     def __hash__(self) -> int:
         """Return a hash; a mapping has none, so that parts of extras do not take part."""
-        return hash((self.gpus, self.batch, self.strategy, self.workload, self.seed, self.repeat))
+        return hash(
+            (self.gpus, self.batch, self.strategy, self.workload, self.seed, self.repeat)
+        )
 
     def __post_init__(self) -> None:
         """Refuse cells that cannot be measured, and show the arithmetic."""
@@ -195,7 +197,11 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
             )
         for key, is_allowed, most in (
             ("gpus", self.gpus <= (traffic.max_gpus or inf), traffic.max_gpus),
-            ("device", self.device in traffic.devices, " or ".join(sorted(traffic.devices))),
+            (
+                "device",
+                self.device in traffic.devices,
+                " or ".join(sorted(traffic.devices)),
+            ),
             ("nodes", self.nodes <= (traffic.max_nodes or inf), traffic.max_nodes),
         ):
             if not is_allowed:
@@ -310,7 +316,9 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
         parts += [] if self.set_epoch else ["no set_epoch"]
         if self.sync_buffers is not None:
             syncbn = self.sync_buffers is SyncBuffers.SYNCBN
-            parts.append("SyncBatchNorm" if syncbn else f"buffers {self.sync_buffers.value}")
+            parts.append(
+                "SyncBatchNorm" if syncbn else f"buffers {self.sync_buffers.value}"
+            )
         parts += [] if self.reshard else ["no reshard"]
         parts += [self.path.buckets_label] if self.path.buckets_label else []
         return ", ".join(parts)
@@ -337,12 +345,16 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
         """
         if self.path.cudnn_benchmark is not None:
             return self.path.cudnn_benchmark
-        return self.device is Device.CUDA and not self.strategy.traffic.forward_in_new_threads
+        return (
+            self.device is Device.CUDA and not self.strategy.traffic.forward_in_new_threads
+        )
 
     @property
     def replicas_share_buffers(self) -> bool:
         """Whether replicas test with the same BatchNorm buffers; else each rank has its own."""
-        return (self.sync_buffers or self.strategy.traffic.sync_buffers) is not SyncBuffers.OFF
+        return (
+            self.sync_buffers or self.strategy.traffic.sync_buffers
+        ) is not SyncBuffers.OFF
 
     @property
     def processes(self) -> int:
@@ -362,7 +374,11 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
     @property
     def images_per_gpu(self) -> int | None:
         """One GPU's share of an epoch, ceil(D / N); None while the data set's size is unknown."""
-        return None if self.workload.images is None else ceil(self.workload.images / self.gpus)
+        return (
+            None
+            if self.workload.images is None
+            else ceil(self.workload.images / self.gpus)
+        )
 
     @cached_property
     def digest(self) -> str:
@@ -414,7 +430,9 @@ class Cell(Value, frozen=True, kw_only=True, dict=True):
 
     def slugs(self) -> Iterator[str]:
         """Yield the names it may have in a study, from the shortest."""
-        return (self.slug_of(digits) for digits in range(SLUG_DIGITS, len(self.digest) + 1))
+        return (
+            self.slug_of(digits) for digits in range(SLUG_DIGITS, len(self.digest) + 1)
+        )
 
 
 def _slug_text(text: str, most: int) -> str:
@@ -507,5 +525,8 @@ def decode_cell_file(text: bytes, place: str) -> CellFile:
                 "the cell's folder, and submit the cell again with a number"
             ) from fault
         raise UsageError(f"{place} cannot be read: {fault}") from fault
-    except (ValueError, UsageError) as fault:  # not UTF-8, not JSON, not a cell's file, not a cell
+    except (
+        ValueError,
+        UsageError,
+    ) as fault:  # not UTF-8, not JSON, not a cell's file, not a cell
         raise UsageError(f"{place} cannot be read: {fault}") from fault

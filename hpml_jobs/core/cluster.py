@@ -104,7 +104,9 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def check(self) -> None:
         """Refuse requests that this cluster rejects, before sbatch is called."""
         if self.hosts is not None:
-            names = {name for name in self.hosts if re.fullmatch(r"\w[\w.-]*", name, re.ASCII)}
+            names = {
+                name for name in self.hosts if re.fullmatch(r"\w[\w.-]*", name, re.ASCII)
+            }
             if not names or len(names) < len(self.hosts):
                 raise UsageError(
                     f"cluster.hosts=[{','.join(self.hosts)}]: name each machine once, as ssh knows "
@@ -125,8 +127,12 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 f"cluster.partition={self.partition}: cluster={self.name} rejects jobs that name a "
                 "partition; leave cluster.partition out"
             )
-        if self.partition_rule is Rule.REQUIRED and not (self.partition or self.gpu_partitions):
-            raise UsageError(f"cluster={self.name} needs a partition: add cluster.partition=NAME")
+        if self.partition_rule is Rule.REQUIRED and not (
+            self.partition or self.gpu_partitions
+        ):
+            raise UsageError(
+                f"cluster={self.name} needs a partition: add cluster.partition=NAME"
+            )
 
     def gpu_type_for(self, requested: str | None) -> str | None:
         """Return the GPU type to request: the given one, checked, or this cluster's default."""
@@ -135,7 +141,9 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         if gpu_type is None:
             if self.gpu_types:
                 types = ", ".join(sorted(self.gpu_types))
-                raise UsageError(f"cluster={self.name} has GPU types {types}: name one, gpu_type=…")
+                raise UsageError(
+                    f"cluster={self.name} has GPU types {types}: name one, gpu_type=…"
+                )
             return None
         if any(mark in gpu_type for mark in "|&,") or gpu_type == "any":
             raise UsageError(
@@ -217,7 +225,11 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         """For people, e.g. `1 node x 4 rtx8000, 12 CPUs, 30 min`."""
         nodes = counted(self.nodes, "node")
-        gpus = f" x {self.gpus_per_node} {self.gpu_type or 'GPU'}" if self.gpus_per_node else ""
+        gpus = (
+            f" x {self.gpus_per_node} {self.gpu_type or 'GPU'}"
+            if self.gpus_per_node
+            else ""
+        )
         memory = f", {self.mem_gb_per_node} GB" if self.mem_gb_per_node else ""
         return f"{nodes}{gpus}, {counted(self.cpus_per_node, 'CPU')}{memory}, {self.minutes} min"
 

@@ -89,7 +89,9 @@ def begins_of(ranks: Sequence[Rank], *, meet: bool) -> Begins | None:
     The processes of a host have one clock. Ranks that `meet` before an epoch begin it together.
     """
     epochs = [rank.epoch(Role.INSTRUMENTED) for rank in ranks]
-    begun_s = [epoch.started_s for epoch in epochs if epoch and epoch.started_s is not None]
+    begun_s = [
+        epoch.started_s for epoch in epochs if epoch and epoch.started_s is not None
+    ]
     hosts = {rank.host for rank in ranks}
     if len(hosts) == 1 and len(begun_s) == len(ranks):
         first_s = min(begun_s)
@@ -99,7 +101,9 @@ def begins_of(ranks: Sequence[Rank], *, meet: bool) -> Begins | None:
     return Begins([0.0] * len(ranks), is_one_clock=False)
 
 
-def service_s(collectives: Collectives, parts_s: Seconds, begins: Begins | None) -> Seconds | None:
+def service_s(
+    collectives: Collectives, parts_s: Seconds, begins: Begins | None
+) -> Seconds | None:
     """Return the seconds that each collective takes once its last rank is there, (collectives).
 
     They count from the call of the last rank, or the end of the collective before. Ranks end an

@@ -66,7 +66,9 @@ def _gpu_model(record: Record, facts: Facts) -> str | None:
     return " + ".join(models) if len(models) > 1 else facts.gpu_model
 
 
-def _of_cards(value: Callable[[Card], float | None], unit: str) -> Callable[..., str | None]:
+def _of_cards(
+    value: Callable[[Card], float | None], unit: str
+) -> Callable[..., str | None]:
     """Return a value of the GPUs in words; all values where the GPUs differ."""
 
     def in_words_of(record: Record, _facts: Facts) -> str | None:
@@ -96,19 +98,26 @@ def _packages(record: Record, facts: Facts) -> str | None:
     """Return the packages that the user's code imports."""
     if not record.cell.workload.own_code or facts.packages is None:
         return UNRECORDED if record.cell.workload.own_code else None
-    return ", ".join(f"{name} {version}" for name, version in facts.packages.items()) or None
+    return (
+        ", ".join(f"{name} {version}" for name, version in facts.packages.items()) or None
+    )
 
 
 def _timed(record: Record, facts: Facts) -> Conditions:
     """Return a condition for what of a script was timed; none without a script."""
     if record.cell.script is None:
         return ()
-    return (("timed", "windows of iterations" if facts.in_windows else "passes over a loader"),)
+    return (
+        ("timed", "windows of iterations" if facts.in_windows else "passes over a loader"),
+    )
 
 
 def _memory_clock_mhz(card: Card) -> int | None:
     """Return the highest memory clock that was read: between epochs a GPU may lower it."""
-    clocks = [card.memory_clock_mhz, card.samples.memory_clock_mhz[2] if card.samples else None]
+    clocks = [
+        card.memory_clock_mhz,
+        card.samples.memory_clock_mhz[2] if card.samples else None,
+    ]
     return max((clock for clock in clocks if clock is not None), default=None)
 
 
@@ -131,7 +140,9 @@ def _cudnn_benchmark(record: Record, facts: Facts) -> bool | None:
 CONDITIONS = (
     Condition(PARAMETERS, _parameters),
     Condition(GPU_MODEL, _gpu_model),
-    Condition(CPU_MODEL, _of_nodes(lambda node: node.cpu_model, lambda facts: facts.cpu_model)),
+    Condition(
+        CPU_MODEL, _of_nodes(lambda node: node.cpu_model, lambda facts: facts.cpu_model)
+    ),
     Condition(CPU_COUNT, lambda _, facts: facts.cpu_count),
     Condition("text", lambda _, facts: facts.text.sha256[:12] if facts.text else None),
     Condition("driver", _of_nodes(lambda node: node.driver, lambda facts: facts.driver)),
@@ -139,10 +150,14 @@ CONDITIONS = (
     Condition(TORCH, lambda _, facts: facts.torch),
     Condition(
         TORCHVISION,
-        lambda record, f: f.torchvision if record.cell.workload.data in TORCHVISION_DATA else None,
+        lambda record, f: (
+            f.torchvision if record.cell.workload.data in TORCHVISION_DATA else None
+        ),
     ),
     Condition(PACKAGES, _packages),
-    Condition(f"{CODE} in the job", lambda _, facts: ", ".join(map(str, facts.imported)) or None),
+    Condition(
+        f"{CODE} in the job", lambda _, facts: ", ".join(map(str, facts.imported)) or None
+    ),
     Condition("CUDA", lambda _, facts: facts.cuda),
     Condition("cuDNN", lambda _, facts: facts.cudnn),
     Condition("NCCL", lambda _, facts: facts.nccl),
@@ -154,7 +169,9 @@ CONDITIONS = (
     Condition("memory clock", _of_cards(_memory_clock_mhz, "MHz")),
     Condition(
         "environment",
-        lambda _, facts: environment.compared(facts.nccl_environment, facts.environment) or None,
+        lambda _, facts: (
+            environment.compared(facts.nccl_environment, facts.environment) or None
+        ),
     ),
     Condition("hpml_jobs", lambda _, facts: facts.hpml_jobs),
     Condition("commit", lambda _, facts: facts.commit),
@@ -182,7 +199,9 @@ def remarked_conditions(record: Record) -> Conditions:
     facts = record.measured_facts
     if facts is None:
         return ()
-    return tuple((remark.name, in_words(remark.value(record, facts))) for remark in REMARKS)
+    return tuple(
+        (remark.name, in_words(remark.value(record, facts))) for remark in REMARKS
+    )
 
 
 def measured_conditions(record: Record) -> Conditions | None:
@@ -199,8 +218,12 @@ def measured_conditions(record: Record) -> Conditions | None:
     facts = record.facts
     if facts is None or _parameters(record) is None:
         return None
-    conditions = [(condition.name, condition.value(record, facts)) for condition in CONDITIONS]
-    return tuple((name, in_words(value)) for name, value in conditions) + _timed(record, facts)
+    conditions = [
+        (condition.name, condition.value(record, facts)) for condition in CONDITIONS
+    ]
+    return tuple((name, in_words(value)) for name, value in conditions) + _timed(
+        record, facts
+    )
 
 
 def requested_conditions(cell: Cell) -> Conditions:
@@ -227,7 +250,10 @@ def requested_conditions(cell: Cell) -> Conditions:
         ("device", cell.device.value),
         ("requested GPU type", cell.gpu_type),
         ("measured", _WHERE.get(cell.protocol, "here")),
-        ("epochs", cell.epochs if cell.epochs > cell.protocol.epochs else "as the protocol needs"),
+        (
+            "epochs",
+            cell.epochs if cell.epochs > cell.protocol.epochs else "as the protocol needs",
+        ),
         ("threads per process", cell.threads),
         ("loader", cell.loader.value),
         (LOADER_WORKERS, cell.loader_workers),

@@ -111,7 +111,9 @@ class _Account(NamedTuple):
             return None
         loaders_s = self.scheduling.loader_run_queue_s or 0.0
         stall_s = self.epoch.stall_s if self.epoch else 0.0
-        waited_s = self.scheduling.run_queue_s / self.rank.threads + min(loaders_s, stall_s)
+        waited_s = self.scheduling.run_queue_s / self.rank.threads + min(
+            loaders_s, stall_s
+        )
         return min(1.0, waited_s / self.scheduling.window_s)
 
 
@@ -142,7 +144,9 @@ def run_queue_share(record: Record, role: Role = Role.TIMED) -> float | None:
     return max(shares, default=None)
 
 
-def outside_causes(record: Record, role: Role | Step = Role.TIMED) -> tuple[OutsideCause, ...]:
+def outside_causes(
+    record: Record, role: Role | Step = Role.TIMED
+) -> tuple[OutsideCause, ...]:
     """Return the measured outside causes that disturbed an epoch or a step, the gravest first."""
     return record.kept("outside causes", role, lambda: _outside_causes(record, role))
 
@@ -195,7 +199,8 @@ def _host_cpus(record: Record, role: Role | Step) -> list[HostCpu]:
     slurm = record.facts.slurm if record.facts else {}
     allocated = slurm.get(ALLOCATED_CPUS, "")
     return [
-        _host_cpu(host, accounts, whole_number(allocated)) for host, accounts in by_host.items()
+        _host_cpu(host, accounts, whole_number(allocated))
+        for host, accounts in by_host.items()
     ]
 
 
@@ -212,7 +217,11 @@ def _account(rank: Rank, role: Role | Step) -> _Account | None:
             scheduling = rank.profiler.scheduling if rank.profiler else None
         case _:
             scheduling = epoch.scheduling if epoch else None
-    return _Account(rank, epoch, scheduling) if scheduling and scheduling.window_s > 0 else None
+    return (
+        _Account(rank, epoch, scheduling)
+        if scheduling and scheduling.window_s > 0
+        else None
+    )
 
 
 def _host_cpu(host: str, accounts: Sequence[_Account], allocated: int | None) -> HostCpu:
@@ -228,7 +237,9 @@ def _host_cpu(host: str, accounts: Sequence[_Account], allocated: int | None) ->
         foreign_s = busy_s - cell_s
         if masked > cpus:  # others may use the CPUs that the job was not given
             foreign_s = max(0.0, foreign_s - (masked - cpus) * window_s)
-    stolen_s = _total(account.scheduling.stolen_s for account in holders) if masked else None
+    stolen_s = (
+        _total(account.scheduling.stolen_s for account in holders) if masked else None
+    )
     return HostCpu(host, cpus, window_s, busy_s, foreign_s, stolen_s)
 
 
@@ -276,8 +287,12 @@ def _stops(accounts: Sequence[_Account]) -> list[OutsideCause]:
         if epoch and slow and steps and slow.longest_s > 2 * steps.median_s:
             longest = "" if len(continued_s) == 1 else "the longest "
             lasted = f", {longest}for about {slow.longest_s - steps.median_s:.2g} s"
-            share = max(a.epoch.slow_share for a in accounts if a.epoch)  # others wait for it
-        text = f"rank {account.rank.rank} on {account.rank.host} was stopped{times}{lasted}"
+            share = max(
+                a.epoch.slow_share for a in accounts if a.epoch
+            )  # others wait for it
+        text = (
+            f"rank {account.rank.rank} on {account.rank.host} was stopped{times}{lasted}"
+        )
         causes.append(OutsideCause(CauseKind.STOPPED, text, share, share))
     return causes
 
@@ -327,7 +342,8 @@ def _stolen(hosts: Iterable[HostCpu]) -> list[OutsideCause]:
         if host.stolen_s is not None
         and host.busy_s is not None
         and host.stolen_s >= FOREIGN_LEAST_S
-        and host.stolen_s - host.resolution_s > WITHHELD_LIMIT * (host.busy_s + host.stolen_s)
+        and host.stolen_s - host.resolution_s
+        > WITHHELD_LIMIT * (host.busy_s + host.stolen_s)
     ]
 
 
@@ -342,7 +358,11 @@ def _throttled(accounts: Iterable[_Account]) -> list[OutsideCause]:
     withheld = []
     for account in accounts:
         throttled_s, used_s = account.scheduling.throttled_s, account.scheduling.cpu_s
-        if throttled_s is not None and used_s is not None and throttled_s > FOREIGN_LEAST_S:
+        if (
+            throttled_s is not None
+            and used_s is not None
+            and throttled_s > FOREIGN_LEAST_S
+        ):
             withheld.append((throttled_s / (throttled_s + used_s), throttled_s, account))
     if not withheld:
         return []
@@ -354,7 +374,9 @@ def _throttled(accounts: Iterable[_Account]) -> list[OutsideCause]:
         f"{throttled_s:.2g} CPU-seconds"
     )
     return [
-        OutsideCause(CauseKind.THROTTLED, text, throttled_s / account.scheduling.window_s, share)
+        OutsideCause(
+            CauseKind.THROTTLED, text, throttled_s / account.scheduling.window_s, share
+        )
     ]
 
 
@@ -380,7 +402,9 @@ def _run_queues(
             part = percent_text(round(share, 2))
             text = f"rank {rank.rank} on {rank.host} waited for a CPU for {part} of it"
             causes.append(
-                OutsideCause(CauseKind.RUN_QUEUE, text, share, min(account.waited or 0.0, share))
+                OutsideCause(
+                    CauseKind.RUN_QUEUE, text, share, min(account.waited or 0.0, share)
+                )
             )
     return [max(causes, key=lambda cause: cause.share)] if causes else []
 
@@ -389,7 +413,9 @@ def _others_s(host: HostCpu, scheduling: Scheduling) -> float:
     """Return the CPU-seconds that the cell did not get on a host; infinite if not known."""
     if host.foreign_s is None:
         return inf
-    return max(0.0, host.foreign_s) + (host.stolen_s or 0.0) + (scheduling.throttled_s or 0.0)
+    return (
+        max(0.0, host.foreign_s) + (host.stolen_s or 0.0) + (scheduling.throttled_s or 0.0)
+    )
 
 
 def _runnable(rank: Rank, record: Record) -> int:

@@ -81,9 +81,13 @@ def compared(*environments: Mapping[str, str]) -> str:
     >>> compared({}, {"ATEN_CPU_CAPABILITY": "default", "OMP_NUM_THREADS": "4"})
     'ATEN_CPU_CAPABILITY=default'
     """
-    variables = {name: value for variables in environments for name, value in variables.items()}
+    variables = {
+        name: value for variables in environments for name, value in variables.items()
+    }
     return " ".join(
-        f"{name}={value}" for name, value in sorted(variables.items()) if _COMPARED.fullmatch(name)
+        f"{name}={value}"
+        for name, value in sorted(variables.items())
+        if _COMPARED.fullmatch(name)
     )
 
 

@@ -259,7 +259,9 @@ def _of_extra(parts: Mapping[str, T], key: str, word: str = "") -> T:
     """Return the part of a key; `word` is what the user typed, where it is not the key."""
     if key not in parts:
         asked = word or key
-        raise HpmlError(f"{asked}: this hpml_jobs has no extra for it: install the whole hpml_jobs")
+        raise HpmlError(
+            f"{asked}: this hpml_jobs has no extra for it: install the whole hpml_jobs"
+        )
     return parts[key]
 
 

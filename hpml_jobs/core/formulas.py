@@ -92,7 +92,9 @@ def karp_flatt(speedup_ratio: float, processes: int) -> float:
     return (1 / speedup_ratio - 1 / processes) / (1 - 1 / processes)
 
 
-def efficiency(speedup_ratio: float, processes: int, reference_processes: int = 1) -> float:
+def efficiency(
+    speedup_ratio: float, processes: int, reference_processes: int = 1
+) -> float:
     """Return the parallel efficiency, the share of the ideal speedup: S x g0 / N.
 
     The speedup is against g0 processes.
@@ -152,7 +154,11 @@ def residual_communication_s(
 
 
 def computation_s(
-    h2d_s: float, forward_s: float, backward_s: float, optimizer_s: float, comm_inside_s: float
+    h2d_s: float,
+    forward_s: float,
+    backward_s: float,
+    optimizer_s: float,
+    comm_inside_s: float,
 ) -> float:
     """Return the computation of an epoch, with copies to the device, without communication.
 
@@ -220,7 +226,9 @@ def communication_cost_s(synced_epoch_s: float, unsynced_epoch_s: float) -> floa
     return synced_epoch_s - unsynced_epoch_s
 
 
-def loader_waiting_s(stall_s: float, first_s: float, p20_s: float, iterations_: int) -> float:
+def loader_waiting_s(
+    stall_s: float, first_s: float, p20_s: float, iterations_: int
+) -> float:
     """Return the part of an epoch's stall in which batches were not ready.
 
     The first stall is that of the first batch, which nothing hides. Each other iteration has a
@@ -237,7 +245,9 @@ def loader_waiting_s(stall_s: float, first_s: float, p20_s: float, iterations_: 
     return max(0.0, stall_s - first_s - min(p20_s, HAND_OVER_S) * (iterations_ - 1))
 
 
-def cost_resolution_s(iterations_: int, synced_width_s: float, unsynced_width_s: float) -> float:
+def cost_resolution_s(
+    iterations_: int, synced_width_s: float, unsynced_width_s: float
+) -> float:
     """Return the resolution of the cost, +- seconds: I x sqrt(w1^2 + w3^2) / 2.
 
     w is the quartile width of the steps of an epoch (third less first quartile). The steps are
@@ -354,7 +364,10 @@ def algorithm_gb_per_s(message_bytes: float, communication_s: float) -> float:
 
 
 def bus_gb_per_s(
-    message_bytes: float, communication_s: float, processes: int, collective: str = "all_reduce"
+    message_bytes: float,
+    communication_s: float,
+    processes: int,
+    collective: str = "all_reduce",
 ) -> float:
     """Return the bus bandwidth in GB/s: bus factor x algbw (nccl-tests' busbw).
 

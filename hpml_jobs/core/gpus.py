@@ -128,7 +128,9 @@ def link_text(card: Card) -> str:
     parts = []
     speed = NVLINK_GB_PER_S.get(card.nvlink_version or 0)
     if card.nvlink_to:
-        parts.append(f"NVLink {len(card.nvlink_to)}" + (f" x {speed:g} GB/s" if speed else ""))
+        parts.append(
+            f"NVLink {len(card.nvlink_to)}" + (f" x {speed:g} GB/s" if speed else "")
+        )
     if card.pcie_generation and card.pcie_width:
         parts.append(f"PCIe {card.pcie_generation} x{card.pcie_width}")
     return ", ".join(parts)
@@ -150,11 +152,15 @@ def link_gb_per_s(cards: Sequence[Card]) -> float | None:
             return None
         other_buses = buses - {_bus(card.bus_id)}
         through_switch = SWITCH in card.nvlink_to
-        ends = [end for end in map(_bus, card.nvlink_to) if end in other_buses or end == SWITCH]
+        ends = [
+            end for end in map(_bus, card.nvlink_to) if end in other_buses or end == SWITCH
+        ]
         is_linked.append(bool(ends))
         if ends and not (through_switch or other_buses <= set(ends)):
             return None
-        speed = NVLINK_GB_PER_S.get(card.nvlink_version or 0) if ends else _pcie_gb_per_s(card)
+        speed = (
+            NVLINK_GB_PER_S.get(card.nvlink_version or 0) if ends else _pcie_gb_per_s(card)
+        )
         if speed is None:
             return None
         speeds.append(len(ends) * speed if ends else speed)
@@ -213,7 +219,9 @@ def nvml_session() -> Iterator[Any]:
 
 def gpus_by_uuid(nvml: Any) -> dict[str, Any]:
     """Return the handles of all GPUs that NVML shows, in its order, by UUID."""
-    handles = [nvml.nvmlDeviceGetHandleByIndex(n) for n in range(nvml.nvmlDeviceGetCount())]
+    handles = [
+        nvml.nvmlDeviceGetHandleByIndex(n) for n in range(nvml.nvmlDeviceGetCount())
+    ]
     return {nvml_text(nvml.nvmlDeviceGetUUID(handle)): handle for handle in handles}
 
 

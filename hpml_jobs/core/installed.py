@@ -18,7 +18,9 @@ def is_installed(path: Path, folders: Iterable[Path]) -> bool:
     return any(_is_listed(path, folder, _installed) for folder in folders)
 
 
-def is_of_another_project(path: Path, folders: Iterable[Path], own_folders: Sequence[Path]) -> bool:
+def is_of_another_project(
+    path: Path, folders: Iterable[Path], own_folders: Sequence[Path]
+) -> bool:
     """Return whether a file is of a project that is developed elsewhere than in `own_folders`.
 
     It is installed in place: metadata names its package (`pip install -e`, `setup.py develop`).
@@ -35,11 +37,14 @@ def is_of_another_project(path: Path, folders: Iterable[Path], own_folders: Sequ
 
 def _overlaps(project: Path, folders: Iterable[Path]) -> bool:
     return any(
-        folder.is_relative_to(project) or project.is_relative_to(folder) for folder in folders
+        folder.is_relative_to(project) or project.is_relative_to(folder)
+        for folder in folders
     )
 
 
-def _is_listed(path: Path, folder: Path, names_in: Callable[[Path], frozenset[str]]) -> bool:
+def _is_listed(
+    path: Path, folder: Path, names_in: Callable[[Path], frozenset[str]]
+) -> bool:
     if not path.is_relative_to(folder):
         return False
     way = path.relative_to(folder)

@@ -15,7 +15,9 @@ class Role(StrEnum):
     TIMED = "timed"  # E1: the epoch that counts
     INSTRUMENTED = "instrumented"  # E2
     PLAIN = "plain"  # more training
-    UNSYNCED = "unsynced"  # E3: without gradient exchange, on a throw-away copy of the model
+    UNSYNCED = (
+        "unsynced"  # E3: without gradient exchange, on a throw-away copy of the model
+    )
 
 
 class Step(StrEnum):
@@ -69,7 +71,11 @@ class CollectiveKind(StrEnum):
         return self not in _UNROOTED
 
 
-_UNROOTED = (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
+_UNROOTED = (
+    CollectiveKind.ALL_REDUCE,
+    CollectiveKind.ALL_GATHER,
+    CollectiveKind.REDUCE_SCATTER,
+)
 
 
 SWEPT = (
@@ -112,7 +118,9 @@ class Phases(Value, frozen=True, kw_only=True):
     h2d_s: float  # host-to-device copy
     forward_s: float  # forward and loss
     backward_s: float  # until the last gradient is accumulated, and copying buckets back
-    comm_exposed_s: float  # from the last gradient until the last collective is complete, and
+    comm_exposed_s: (
+        float  # from the last gradient until the last collective is complete, and
+    )
     # under fsdp waiting for all-gathers and reduce-scatters during backward
     optimizer_s: float  # step and zero_grad
     comm_forward_s: float = 0.0
@@ -615,7 +623,9 @@ class Card(Value, frozen=True, kw_only=True):
         if self.samples is None:
             return frozenset(self.throttle_reasons or ())
         shares = self.samples.throttle_reasons
-        return frozenset(reason for reason, share in shares.items() if share >= REASON_SHARE)
+        return frozenset(
+            reason for reason, share in shares.items() if share >= REASON_SHARE
+        )
 
     @property
     def clock_mhz(self) -> int | None:

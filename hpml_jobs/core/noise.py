@@ -35,7 +35,9 @@ def _epoch_error(record: Record, role: Role) -> float | None:
     epochs = [rank.epoch(role) for rank in record.ranks]
     steps = [epoch.steps for epoch in epochs if epoch and epoch.steps]
     blocks = [step.block_medians_s for step in steps if step.block_medians_s]
-    return block_scatter(tuple(over_ranks(blocks))) if blocks else None
+    if not blocks:
+        return None
+    return block_scatter(tuple(over_ranks(blocks)))
 
 
 def run_noise(record: Record) -> float | None:
@@ -45,15 +47,19 @@ def run_noise(record: Record) -> float | None:
     epoch, two measurements of one time, differ by: |ln(E2 / E1)| / sqrt(2). Two epochs of a script
     may differ in their work.
     """
-    errors = [epoch_error(record, Role.TIMED)]
-    if record.overhead is not None and record.cell.script is None:
-        errors.append(abs(log(1 + record.overhead)) / sqrt(2))
-    return max((error for error in errors if error is not None), default=None)
+    error = epoch_error(record, Role.TIMED)
+    overhead = record.overhead
+    if overhead is None or record.cell.script is not None:
+        return error
+    difference = abs(log(1 + overhead)) / sqrt(2)
+    return difference if error is None else max(error, difference)
 
 
 def overhead_error(record: Record) -> float:
     """Return the error of the overhead, a ratio of two epochs; 0 where it is not known."""
-    timed, instrumented = (epoch_error(record, role) for role in (Role.TIMED, Role.INSTRUMENTED))
+    timed, instrumented = (
+        epoch_error(record, role) for role in (Role.TIMED, Role.INSTRUMENTED)
+    )
     return sqrt((timed or 0.0) ** 2 + (instrumented or 0.0) ** 2)
 
 
@@ -63,7 +69,9 @@ def lateness_error(record: Record, lateness: Lateness) -> float:
     It is the wider of two: the scatter over blocks of the difference between the late rank's work
     and another's (not known before version 0.10.0), and that of the instrumented epoch.
     """
-    work_s = {rank.rank: rank.phases and rank.phases.work_blocks_s for rank in record.ranks}
+    work_s = {
+        rank.rank: rank.phases and rank.phases.work_blocks_s for rank in record.ranks
+    }
     epochs = [rank.epoch(Role.INSTRUMENTED) for rank in record.ranks]
     step_s = max(epoch.epoch_s / epoch.iterations for epoch in epochs if epoch)
     differences_s = [
@@ -76,7 +84,9 @@ def lateness_error(record: Record, lateness: Lateness) -> float:
     return max(of_epoch, max(differences_s, default=0.0) / step_s)
 
 
-def error_of_median(runs_s: Sequence[float], noises: Iterable[float | None]) -> float | None:
+def error_of_median(
+    runs_s: Sequence[float], noises: Iterable[float | None]
+) -> float | None:
     """Return the error of the logarithm of the median time of some runs; None if it is not known.
 
     `noises` are those of the runs, by `run_noise`. The wider of two counts: what the runs know

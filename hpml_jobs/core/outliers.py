@@ -81,7 +81,9 @@ def kendall_s(values: Sequence[float]) -> int:
     >>> kendall_s([1.0, 2.0, 3.0]), kendall_s([3.0, 2.0, 1.0]), kendall_s([1.0, 3.0, 1.0])
     (3, -3, 0)
     """
-    return sum((later > earlier) - (later < earlier) for earlier, later in combinations(values, 2))
+    return sum(
+        (later > earlier) - (later < earlier) for earlier, later in combinations(values, 2)
+    )
 
 
 def change_of_ends(values: Sequence[float]) -> float:
@@ -176,10 +178,15 @@ def lateness_of(record: Record, limit: float) -> Lateness | None:
         longest
         for longest in in_phases
         if longest.late_s > limit_s
-        and (waits_s > limit * whole_s or (late_s > limit * whole_s and is_late[longest.rank.rank]))
+        and (
+            waits_s > limit * whole_s
+            or (late_s > limit * whole_s and is_late[longest.rank.rank])
+        )
     ]
     if {longest.rank.rank for longest in several} <= {latest.rank}:
-        other_phases = [of_rank for number, of_rank in phases.items() if number != latest.rank]
+        other_phases = [
+            of_rank for number, of_rank in phases.items() if number != latest.rank
+        ]
         excess_s = {
             phase: seconds(phases[latest.rank]) - median(map(seconds, other_phases))
             for phase, seconds in SECONDS.items()
@@ -193,8 +200,11 @@ def lateness_of(record: Record, limit: float) -> Lateness | None:
     )
 
 
-def _longest_in(phase: WorkPhase, ranks: Sequence[Rank], phases: Mapping[int, Phases]) -> Late:
+def _longest_in(
+    phase: WorkPhase, ranks: Sequence[Rank], phases: Mapping[int, Phases]
+) -> Late:
     """Return the rank with the longest phase, compared with the shortest."""
     seconds = {number: SECONDS[phase](of_rank) for number, of_rank in phases.items()}
     rank = max(ranks, key=lambda rank: (seconds[rank.rank], -rank.rank))
-    return Late(rank, phase, seconds[rank.rank] - min(seconds.values()))
+    longer_s = seconds[rank.rank] - min(seconds.values())
+    return Late(rank, phase, longer_s)

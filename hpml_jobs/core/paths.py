@@ -25,7 +25,9 @@ def resolve_path(text: str | Path) -> Path:
     try:
         return path.expanduser().resolve()
     except RuntimeError as fault:
-        raise UsageError(f"{path}: there is no such home folder; write the whole path") from fault
+        raise UsageError(
+            f"{path}: there is no such home folder; write the whole path"
+        ) from fault
 
 
 def user_folder(variable: str, default: str) -> Path:

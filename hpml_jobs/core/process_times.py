@@ -55,7 +55,10 @@ class Process(Value, frozen=True, kw_only=True):
     def of(cls, pid: int) -> Self:
         """Return a process of this machine."""
         return cls(
-            host=socket.gethostname(), pid=pid, boot_id=boot_id(), started_ticks=started_ticks(pid)
+            host=socket.gethostname(),
+            pid=pid,
+            boot_id=boot_id(),
+            started_ticks=started_ticks(pid),
         )
 
     @property

@@ -133,7 +133,9 @@ def _catches(pid: int, number: signal.Signals) -> bool:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
-    caught = next((line for line in status.splitlines() if line.startswith("SigCgt:")), "SigCgt: 0")
+    caught = next(
+        (line for line in status.splitlines() if line.startswith("SigCgt:")), "SigCgt: 0"
+    )
     return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
 

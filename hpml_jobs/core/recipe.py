@@ -37,9 +37,13 @@ class Recipe(Value, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuse recipes that no run can follow."""
         if self.reference_batch < 1:
-            raise UsageError(f"recipe.reference_batch={self.reference_batch}: must be 1 or more")
+            raise UsageError(
+                f"recipe.reference_batch={self.reference_batch}: must be 1 or more"
+            )
         if not 0 <= self.warmup_epochs < float("inf"):
-            raise UsageError(f"recipe.warmup_epochs={self.warmup_epochs:g}: must be 0 or more")
+            raise UsageError(
+                f"recipe.warmup_epochs={self.warmup_epochs:g}: must be 0 or more"
+            )
         if self.reference_batch != REFERENCE_BATCH and not self.scaled:
             raise UsageError(
                 f"recipe.reference_batch={self.reference_batch} with recipe.scaled=false: nothing "
@@ -117,7 +121,9 @@ class Recipe(Value, frozen=True, kw_only=True):
             "decay_norm": "norm decay" if self.decay_norm else "no norm decay",
         }
         changed = [
-            text for key, text in words.items() if getattr(self, key) != getattr(preset, key)
+            text
+            for key, text in words.items()
+            if getattr(self, key) != getattr(preset, key)
         ]
         return " ".join([self.name, *changed])
 
@@ -126,7 +132,9 @@ class Recipe(Value, frozen=True, kw_only=True):
         if self.factor(global_batch) != 1:
             return self
         if self.final_share is not None:
-            return msgspec.structs.replace(self, scaled=False, reference_batch=REFERENCE_BATCH)
+            return msgspec.structs.replace(
+                self, scaled=False, reference_batch=REFERENCE_BATCH
+            )
         return self if self.drop_epochs or not self.decay_norm else Recipe()
 
     @property
@@ -161,7 +169,8 @@ def cosine_factor(iteration: int, warmup: int, total: int, final_share: float) -
     if iteration < warmup:
         return (iteration + 1) / (warmup + 1)
     share = min(1.0, (iteration - warmup) / max(1, total - warmup))
-    return final_share + (1 - final_share) * (1 + cos(pi * share)) / 2
+    fall = (1 + cos(pi * share)) / 2
+    return final_share + (1 - final_share) * fall
 
 
 def usual_recipe(optimizer: str, schedule: str | None) -> str:

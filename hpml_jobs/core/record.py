@@ -95,7 +95,9 @@ class Attempt(Value, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
     started: str = ""  # UTC, ISO 8601
     ended: str = ""
-    neighbours: Neighbours | None = None  # None where SLURM was not asked or did not answer
+    neighbours: Neighbours | None = (
+        None  # None where SLURM was not asked or did not answer
+    )
     incomplete: str | None = None
 
 
@@ -147,19 +149,35 @@ class Facts(Value, frozen=True, kw_only=True):
     slurm: dict[str, str] = {}
     compute_capability: str | None = None  # of the first GPU, e.g. 8.0; None before 0.8.0
     nccl_environment: dict[str, str] = {}
-    environment: dict[str, str] = {}  # other variables that may change numbers (core.environment)
+    environment: dict[
+        str, str
+    ] = {}  # other variables that may change numbers (core.environment)
     nccl_algorithm: str | None = None  # NCCL_ALGO where it was set, not NCCL's own choice
-    link_gb_per_s: float | None = None  # the link's specified one-way speed (cluster config)
-    peak_tflop_per_s: float | None = None  # of a device at the cell's precision (cluster config)
+    link_gb_per_s: float | None = (
+        None  # the link's specified one-way speed (cluster config)
+    )
+    peak_tflop_per_s: float | None = (
+        None  # of a device at the cell's precision (cluster config)
+    )
     cancel_below_percent: int | None = None  # the site's limit of GPU utilization
-    code_commit: str | None = None  # of the working tree of the user's functions, at submission
+    code_commit: str | None = (
+        None  # of the working tree of the user's functions, at submission
+    )
     code_dirty: bool | None = None  # whether their source files differed from it
     precision: str = "fp32"  # unknown for own models: they may compute in another one
     text: Text | None = None  # of byte data
-    packages: dict[str, str] | None = None  # that own code imports, versions; None before 0.9.0
-    imported: tuple[SourceFile, ...] = ()  # own files that the cell's workload does not name
-    helpers: tuple[SourceFile, ...] = ()  # those of a script, named from its folder; since 0.10.0
-    in_windows: bool = False  # a script was measured in windows of iterations, not in passes
+    packages: dict[str, str] | None = (
+        None  # that own code imports, versions; None before 0.9.0
+    )
+    imported: tuple[
+        SourceFile, ...
+    ] = ()  # own files that the cell's workload does not name
+    helpers: tuple[
+        SourceFile, ...
+    ] = ()  # those of a script, named from its folder; since 0.10.0
+    in_windows: bool = (
+        False  # a script was measured in windows of iterations, not in passes
+    )
     missing: tuple[str, ...] = ()  # facts that could not be read, with the reason
 
 
@@ -431,7 +449,9 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
         """
         if self.exchange and self.exchange.gradients_net_s is not None:
             return self.exchange.gradients_net_s
-        of_ranks = [rank.communication.gradients_s for rank in self.ranks if rank.communication]
+        of_ranks = [
+            rank.communication.gradients_s for rank in self.ranks if rank.communication
+        ]
         return min(of_ranks, default=None)
 
     @property
@@ -465,7 +485,9 @@ class Record(Value, frozen=True, kw_only=True, dict=True):
     def _quartile_width_s(self, role: Role) -> float | None:
         """Return the largest quartile width of an epoch's steps over the ranks."""
         steps = [epoch.steps for rank in self.ranks if (epoch := rank.epoch(role))]
-        widths = [s.quartile_width_s for s in steps if s and s.quartile_width_s is not None]
+        widths = [
+            s.quartile_width_s for s in steps if s and s.quartile_width_s is not None
+        ]
         return max(widths, default=None)
 
     @property

@@ -103,7 +103,9 @@ def user_options(typed_options: Mapping[str, Any], *, sets_memory: bool) -> dict
     for typed, value in typed_options.items():
         name = typed.replace("_", "-").strip("-")
         if not _NAME.fullmatch(name.lower()):
-            raise UsageError(f"cluster.sbatch.{typed.splitlines()[0]}: not an option of sbatch")
+            raise UsageError(
+                f"cluster.sbatch.{typed.splitlines()[0]}: not an option of sbatch"
+            )
         if name.lower() != "mem-per-cpu" or sets_memory:
             _refuse_ours(name, f"cluster.sbatch.{typed}=")
         options[name] = value
@@ -118,7 +120,9 @@ def _refuse_ours(name: str, typed: str) -> None:
             continue
         if option.keys:
             raise UsageError(f"{typed}: use {option.keys} instead, for sbatch's --{long}")
-        raise UsageError(f"{typed}: leave it out, the program sets sbatch's --{long} itself")
+        raise UsageError(
+            f"{typed}: leave it out, the program sets sbatch's --{long} itself"
+        )
     if is_short:
         raise UsageError(f"{typed}: write the long name of sbatch's -{name}")
 
@@ -136,7 +140,11 @@ def variables_of(option: str) -> tuple[str, ...]:
     >>> variables_of("time")
     ('SBATCH_TIME', 'SBATCH_TIMELIMIT')
     """
-    extra = OPTIONS[option].variables if option in OPTIONS else _OTHER_VARIABLES.get(option, ())
+    extra = (
+        OPTIONS[option].variables
+        if option in OPTIONS
+        else _OTHER_VARIABLES.get(option, ())
+    )
     return (f"SBATCH_{option.upper().replace('-', '_')}", *extra)
 
 
@@ -174,7 +182,9 @@ def default_variables(
         value: str | int | None = environment[variable]
         if name == "time":
             value = parse_minutes(environment[variable])
-        elif cluster.get(name, "") is not None or cluster.get(f"{name}_rule") == "forbidden":
+        elif (
+            cluster.get(name, "") is not None or cluster.get(f"{name}_rule") == "forbidden"
+        ):
             continue
         if value is not None:
             defaults[option.default_of] = Default(variable, value)

@@ -57,20 +57,30 @@ class Script(Value, frozen=True, kw_only=True):
         """Refuse windows without iterations, unknown placeholders and unbalanced quotes."""
         if self.window is not None and min(self.window) < 2:
             typed = ",".join(map(str, self.window))
-            raise UsageError(f"window={typed}: give 2 or more iterations each, e.g. window=50,200")
+            raise UsageError(
+                f"window={typed}: give 2 or more iterations each, e.g. window=50,200"
+            )
         try:
             shlex.split(self.args)
         except ValueError as fault:
             raise UsageError(f"args={self.args}: {fault}".lower()) from fault
-        unknown = [name for name in PLACEHOLDER_FORM.findall(self.args) if name not in PLACEHOLDERS]
+        unknown = [
+            name
+            for name in PLACEHOLDER_FORM.findall(self.args)
+            if name not in PLACEHOLDERS
+        ]
         if unknown:
             names = " ".join(f"{{{name}}}" for name in PLACEHOLDERS)
-            raise UsageError(f"args has {{{unknown[0]}}}, which nothing fills: use {names}")
+            raise UsageError(
+                f"args has {{{unknown[0]}}}, which nothing fills: use {names}"
+            )
 
     @property
     def module(self) -> str | None:
         """The module of `-m pkg.train`; None for a file."""
-        return self.path.removeprefix("-m ").strip() if self.path.startswith("-m ") else None
+        return (
+            self.path.removeprefix("-m ").strip() if self.path.startswith("-m ") else None
+        )
 
     @property
     def name(self) -> str:
@@ -92,12 +102,18 @@ class Script(Value, frozen=True, kw_only=True):
 'args=--nproc_per_node {gpus} train.py --b {batch}'
         """
         if self.module == _OLDER_LAUNCHER:
-            return f"torch passes --local-rank: let the script take both, {_BOTH_SPELLINGS}"
+            return (
+                f"torch passes --local-rank: let the script take both, {_BOTH_SPELLINGS}"
+            )
         if nodes > 1:
             return "torchrun passes no --local-rank: let the script read LOCAL_RANK"
         words = " ".join(filter(None, ("--nproc_per_node {gpus}", self.path, self.args)))
         keys = (f"script=-m {_OLDER_LAUNCHER}", "launcher=python", f"args={words}")
-        other = "" if "local-rank" in source else f", and let the script take {_BOTH_SPELLINGS}"
+        other = (
+            ""
+            if "local-rank" in source
+            else f", and let the script take {_BOTH_SPELLINGS}"
+        )
         return f"torchrun passes no --local-rank: use {shlex.join(keys)}{other}"
 
     def has_placeholder(self, name: str) -> bool:

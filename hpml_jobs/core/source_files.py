@@ -51,7 +51,9 @@ def source_files(
         HpmlError: a file cannot be read.
     """
     files = local_texts(references, root, notify)
-    return tuple(SourceFile(name=name, sha256=_digest(files[name])) for name in sorted(files))
+    return tuple(
+        SourceFile(name=name, sha256=_digest(files[name])) for name in sorted(files)
+    )
 
 
 def local_texts(
@@ -110,7 +112,11 @@ def imported_code(before: Container[str], below: Path | None = None) -> Imported
     own_folders = (folders[0], Path.cwd())
     for name, module in list(sys.modules.items()):
         path = Path(getattr(module, "__file__", None) or "-").resolve()
-        if name.partition(".")[0] in before or not path.is_file() or not _is_local(path, folders):
+        if (
+            name.partition(".")[0] in before
+            or not path.is_file()
+            or not _is_local(path, folders)
+        ):
             continue  # a container may have torch in a folder of its own
         content = _read(path)
         parts = name.split(".")
@@ -183,14 +189,18 @@ def refuse_changed(names: Iterable[str]) -> None:
     changed = list(names)
     if changed:
         is_code = all(name.endswith((".py", "(missing)")) for name in changed)
-        written = "" if is_code else "; what the script writes itself belongs below {folder}"
+        written = (
+            "" if is_code else "; what the script writes itself belongs below {folder}"
+        )
         raise HpmlError(
             f"your code changed since submission: {few(changed)}; submit again, or restore "
             f"it and use resubmit{written}"
         )
 
 
-def differing_names(files: Iterable[SourceFile], other_files: Iterable[SourceFile]) -> list[str]:
+def differing_names(
+    files: Iterable[SourceFile], other_files: Iterable[SourceFile]
+) -> list[str]:
     """Return the names of the files that are not the same in both, sorted.
 
     >>> old, new = SourceFile(name="a.py", sha256="1"), SourceFile(name="a.py", sha256="2")
@@ -233,11 +243,15 @@ def _modules_of(name: str, folders: Sequence[Path]) -> Iterator[_Module]:
         path = next(filter(Path.is_file, _candidates(part, locations)), None)
         if path is None:  # a namespace package, or nothing
             locations = [place / part for place in locations if (place / part).is_dir()]
-        elif not _is_local(path, folders) or is_of_another_project(path, folders, own_folders):
+        elif not _is_local(path, folders) or is_of_another_project(
+            path, folders, own_folders
+        ):
             return
         else:
             is_package = path.name == _PACKAGE_FILE
-            file = "/".join(parts[:number]) + (f"/{_PACKAGE_FILE}" if is_package else ".py")
+            file = "/".join(parts[:number]) + (
+                f"/{_PACKAGE_FILE}" if is_package else ".py"
+            )
             package = dotted if is_package else ".".join(parts[: number - 1])
             yield _Module(path, file, package)
             locations = [path.parent] if is_package else []

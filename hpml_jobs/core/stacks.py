@@ -28,7 +28,10 @@ _LOADER = "/torch/utils/data/"
 _DDP = "/torch/nn/parallel/distributed.py"
 _COLLECTIVES = ("/torch/distributed/", _DDP)
 _WRAPPER = "wrapper"  # torch's decorator of collectives
-_EXCHANGE = ("/hpml_jobs/worker/strategies.py", "/hpml_jobs/worker/instruments/wrappers.py")
+_EXCHANGE = (
+    "/hpml_jobs/worker/strategies.py",
+    "/hpml_jobs/worker/instruments/wrappers.py",
+)
 _BACKWARD = "_engine_run_backward"
 _RENDEZVOUS = "next_rendezvous"  # of torchrun, before it starts a rank
 _LIBRARIES = re.compile(r"/(site|dist)-packages/|/lib/python\d|^<")
@@ -139,17 +142,23 @@ def _position(stack: tuple[Frame, ...], loader: tuple[Frame, ...]) -> Position:
         return Position(Activity.COLLECTIVE, "waiting for the other nodes")
     for frame in stack:
         if _LOADER in frame.file:
-            return Position(Activity.DATA, f"waiting for its data loader{_loader_text(loader)}")
+            return Position(
+                Activity.DATA, f"waiting for its data loader{_loader_text(loader)}"
+            )
         if any(part in frame.file for part in _COLLECTIVES):
             return Position(Activity.COLLECTIVE, f"waiting in {_collective(stack)}")
         if any(frame.file.endswith(part) for part in _EXCHANGE):
             return Position(Activity.COLLECTIVE, "waiting in the exchange of gradients")
         if frame.function == _BACKWARD:
-            return Position(Activity.BACKWARD, "in backward() or waiting in its collectives")
+            return Position(
+                Activity.BACKWARD, "in backward() or waiting in its collectives"
+            )
         if frame.is_user_code:
             is_loading = any(_LOADER in outer.file for outer in stack)
             activity = Activity.DATA if is_loading else Activity.CODE
-            return Position(activity, f"{'loading data ' if is_loading else ''}in {frame.place}")
+            return Position(
+                activity, f"{'loading data ' if is_loading else ''}in {frame.place}"
+            )
     return Position(Activity.CODE, f"in {stack[0].place}")
 
 
@@ -163,7 +172,9 @@ def _collective(stack: tuple[Frame, ...]) -> str:
     """Return the name of the collective, and the user's line that called it."""
     caller = next((frame for frame in stack if not frame.is_library), None)
     end = stack.index(caller) if caller else len(stack)
-    inside = [frame for frame in stack[:end] if any(part in frame.file for part in _COLLECTIVES)]
+    inside = [
+        frame for frame in stack[:end] if any(part in frame.file for part in _COLLECTIVES)
+    ]
     names = [frame.function for frame in inside if frame.function != _WRAPPER]
     if any(_DDP in frame.file for frame in inside):
         name = "the collectives of ddp"

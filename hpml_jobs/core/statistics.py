@@ -76,7 +76,9 @@ def interval(runs: Sequence[float]) -> Interval | None:
 
 
 @cache
-def ratio_interval(numerator: tuple[float, ...], denominator: tuple[float, ...]) -> Interval | None:
+def ratio_interval(
+    numerator: tuple[float, ...], denominator: tuple[float, ...]
+) -> Interval | None:
     """Return the bootstrap interval (2.5 to 97.5 %) of median(numerator) / median(denominator).
 
     Percentile bootstrap with 2,000 seeded resamples: the same runs give the same interval. None

@@ -27,7 +27,9 @@ class BandwidthKind(StrEnum):
     """The kind of bandwidth that Table 3 shows for a strategy (GB/s of gradients)."""
 
     BUS = "bus"  # nccl-tests' busbw of all-reduces
-    NOMINAL = "nominal"  # the busbw of a ring all-reduce that takes the time of its messages
+    NOMINAL = (
+        "nominal"  # the busbw of a ring all-reduce that takes the time of its messages
+    )
     ROOT_WIRE = "root_wire"  # what passes through the network link of rank 0
     SHARDED = "sharded"  # nccl-tests' busbw of reduce-scatters
 
@@ -195,7 +197,9 @@ class Baseline(StrEnum):
     """What the speedups and efficiencies of a report are against, at the same batch per GPU."""
 
     SINGLE = "single"  # the plain loop on one GPU
-    SMALLEST = "smallest"  # without such a cell: the smallest measured size of the same strategy
+    SMALLEST = (
+        "smallest"  # without such a cell: the smallest measured size of the same strategy
+    )
 
 
 BASELINE = Strategy.SINGLE

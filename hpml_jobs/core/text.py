@@ -23,7 +23,9 @@ def printable(text: str) -> str:
     'a]0;title\\tb\\nc\\nd'
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    if text.isascii():  # tables of a large study have megabytes: five times as fast as the other
+    if (
+        text.isascii()
+    ):  # tables of a large study have megabytes: five times as fast as the other
         return text.encode().translate(None, _ASCII_CONTROL).decode()
     return _CONTROL.sub("", text)
 
@@ -97,7 +99,9 @@ def raised(text: str) -> str:
     return ""
 
 
-_LAUNCHERS = r"(?:ChildFailedError|CalledProcessError|ProcessExitedException|SignalException)"
+_LAUNCHERS = (
+    r"(?:ChildFailedError|CalledProcessError|ProcessExitedException|SignalException)"
+)
 _REPORT = re.compile(
     r"^[EW]\d{4} \S+ .*(?:failed \(exitcode|Sending process .* closing signal)[\s\S]*"
     rf"|^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*\S*{_LAUNCHERS}\b.*$",
@@ -129,7 +133,11 @@ def last_error(text: str) -> str:
         paragraph = text.rpartition("\n\n")[2]
         return raised(text) or first_sentence(paragraph)
     lines = [line.strip(_FRAME) for line in text.splitlines()]
-    lines = [line for line in lines if any(map(str.isalnum, line)) and not _NO_ERROR.search(line)]
+    lines = [
+        line
+        for line in lines
+        if any(map(str.isalnum, line)) and not _NO_ERROR.search(line)
+    ]
     last = lines[-LINES:]
     announcing = [number for number, line in enumerate(last) if _ANNOUNCES.search(line)]
     begin = announcing[-1] if announcing else -1
@@ -223,7 +231,11 @@ def whole_number(text: str) -> int | None:
     >>> [whole_number(text) for text in ("17", "²", "", "-1", "9" * 5000)]
     [17, None, None, None, None]
     """
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS else None
+    return (
+        int(text)
+        if text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS
+        else None
+    )
 
 
 def percent_text(share: float) -> str:
@@ -304,4 +316,6 @@ def ranges_text(numbers: Iterable[int]) -> str:
             ranges[-1] = (ranges[-1][0], number)
         else:
             ranges.append((number, number))
-    return ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in ranges)
+    return ", ".join(
+        f"{first}-{last}" if last > first else str(first) for first, last in ranges
+    )

@@ -49,7 +49,9 @@ FIRST_BUCKET_MB = 1
 
 AMPERE = "compute capability 8.0 or higher (A100, L4, L40S, H100, H200)"
 
-_BEFORE_AMPERE = re.compile(r"p4|p40|p100|v100s?|t4|(quadro_?)?rtx_?8000|(rtx_?)?2080(_?ti)?")
+_BEFORE_AMPERE = re.compile(
+    r"p4|p40|p100|v100s?|t4|(quadro_?)?rtx_?8000|(rtx_?)?2080(_?ti)?"
+)
 """GPU types, as SLURM names them, without TF32 and without bf16 in their tensor cores."""
 
 _NOT_ON_CPU = {
@@ -89,7 +91,11 @@ class TrainingPath(Value, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "bucket_cap_mb", float(self.bucket_cap_mb))
         if self.bucket_cap_mb is not None and self.bucket_cap_mb <= 0:
             raise UsageError(f"bucket_cap_mb={self.bucket_cap_mb:g}: must be more than 0")
-        if self.compile and self.bucket_cap_mb is not None and self.bucket_cap_mb < FIRST_BUCKET_MB:
+        if (
+            self.compile
+            and self.bucket_cap_mb is not None
+            and self.bucket_cap_mb < FIRST_BUCKET_MB
+        ):
             raise UsageError(
                 f"bucket_cap_mb={self.bucket_cap_mb:g} with compile={self.compile}: torch splits "
                 "the graph at DDP's buckets, none smaller than the first of "
@@ -109,7 +115,11 @@ class TrainingPath(Value, frozen=True, kw_only=True):
         """
         if device is Device.CPU:
             benchmark = "" if self.cudnn_benchmark is None else "cudnn_benchmark"
-            for key in (f"precision={self.precision}", benchmark, f"compile={self.compile}"):
+            for key in (
+                f"precision={self.precision}",
+                benchmark,
+                f"compile={self.compile}",
+            ):
                 if key in _NOT_ON_CPU:
                     raise UsageError(f"{key} with device=cpu: {_NOT_ON_CPU[key]}")
         newer = self.precision in (Precision.TF32, Precision.BF16)
@@ -161,7 +171,10 @@ class TrainingPath(Value, frozen=True, kw_only=True):
         if self.compile is not None:
             is_default = self.compile is CompileMode.DEFAULT
             mode = "" if is_default else self.compile.value
-            yield f"compiled {mode}".strip(), f"compile_{mode}".strip("_").replace("-", "_")
+            yield (
+                f"compiled {mode}".strip(),
+                f"compile_{mode}".strip("_").replace("-", "_"),
+            )
         if self.accumulate > 1:
             yield accumulation(self.accumulate), f"accumulate{self.accumulate}"
 

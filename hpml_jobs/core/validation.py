@@ -46,7 +46,10 @@ def decode(text: bytes, place: str) -> Record:
         record = decode_upgraded(text, Record, SCHEMA, UPGRADES)
     except UnreadableSchemaError as fault:
         raise InvalidRecordError(f"{place} has record {fault}") from fault
-    except (ValueError, UsageError) as fault:  # not UTF-8, not JSON, not a record, not a cell
+    except (
+        ValueError,
+        UsageError,
+    ) as fault:  # not UTF-8, not JSON, not a record, not a cell
         raise InvalidRecordError(f"{place} is not a whole record: {fault}") from fault
     if fault_text := _fault(record):
         raise InvalidRecordError(f"{place}: {fault_text}")
@@ -74,7 +77,9 @@ def _fault(record: Record) -> str | None:
         return f"ranks {present} are there, {cell.processes} were expected"
     if cell.workload.images is None and cell.script is None:
         return f"the number of training {cell.workload.samples_name} is missing"
-    of_rank = next((text for rank in record.ranks if (text := _rank_fault(cell, rank))), None)
+    of_rank = next(
+        (text for rank in record.ranks if (text := _rank_fault(cell, rank))), None
+    )
     return of_rank or _share_fault(record) or _part_fault(record)
 
 
@@ -83,7 +88,9 @@ def _share_fault(record: Record) -> str | None:
     name = record.cell.workload.samples_name
     whole = record.ranks[0].test_samples
     for number, epoch in enumerate(record.ranks[0].epochs, start=1):
-        epochs = [rank.epochs[number - 1] for rank in record.ranks if len(rank.epochs) >= number]
+        epochs = [
+            rank.epochs[number - 1] for rank in record.ranks if len(rank.epochs) >= number
+        ]
         shares = [epoch.share for epoch in epochs if epoch.share is not None]
         if not shares:
             if record.cell.evaluate and epoch.role != Role.UNSYNCED and whole:
@@ -104,7 +111,11 @@ def _part_fault(record: Record) -> str | None:
 
 
 def _imported_fault(record: Record) -> str | None:
-    if record.imported is None or record.cell.protocol is not Protocol.IMPORTED or record.ranks:
+    if (
+        record.imported is None
+        or record.cell.protocol is not Protocol.IMPORTED
+        or record.ranks
+    ):
         return "an imported timing and a measurement in one record"
     return None if record.imported.epoch_s > 0 else f"epoch_s={record.imported.epoch_s} s"
 
@@ -138,7 +149,9 @@ def _number_fault(number: float, name: str) -> str | None:
         return f" is not a number from {-LARGEST:g} to {LARGEST:g}"
     if number > LONGEST_S and name.endswith("_s"):
         return f" is {number:g} s, more than {LONGEST_S:g} s"
-    return f" is negative: {number}" if number < 0 and name.endswith(NOT_NEGATIVE) else None
+    return (
+        f" is negative: {number}" if number < 0 and name.endswith(NOT_NEGATIVE) else None
+    )
 
 
 def _rank_fault(cell: Cell, rank: Rank) -> str | None:
@@ -158,10 +171,15 @@ def _rank_fault(cell: Cell, rank: Rank) -> str | None:
     expected = iterations(images, cell.gpus, cell.batch, cell.path.accumulate)
     share = samples_processed(images, cell.processes) // cell.processes
     for epoch in rank.epochs:
-        counted = (("iterations", epoch.iterations, expected), ("samples", epoch.samples, share))
+        counted = (
+            ("iterations", epoch.iterations, expected),
+            ("samples", epoch.samples, share),
+        )
         for what, number, right in counted:
             if number != right:
-                where = f"rank {rank.rank} counted {number} {what} in its {epoch.role} epoch"
+                where = (
+                    f"rank {rank.rank} counted {number} {what} in its {epoch.role} epoch"
+                )
                 return f"{where}, not {right}"
     return None
 
@@ -191,7 +209,11 @@ def difference(record: Record, other: Record) -> str:
 
 
 def _difference(value: Any, other: Any, place: str) -> str:
-    if isinstance(value, dict) and isinstance(other, dict) and value.keys() == other.keys():
+    if (
+        isinstance(value, dict)
+        and isinstance(other, dict)
+        and value.keys() == other.keys()
+    ):
         prefix = f"{place}." if place else ""
         inner = [(f"{prefix}{key}", value[key], other[key]) for key in value]
     elif isinstance(value, list) and isinstance(other, list) and len(value) == len(other):

@@ -45,7 +45,9 @@ class _Schema(msgspec.Struct):
     schema: Any = None
 
 
-def decode_upgraded(text: bytes, kind: type[T], current: int, upgrades: Mapping[int, Upgrade]) -> T:
+def decode_upgraded(
+    text: bytes, kind: type[T], current: int, upgrades: Mapping[int, Upgrade]
+) -> T:
     """Return the value of a JSON file of the `current` schema, or of an older one.
 
     Raises:
@@ -77,7 +79,11 @@ def upgrade(document: Document, current: int, upgrades: Mapping[int, Upgrade]) -
     """
     schema = document.get("schema")
     oldest = min(upgrades, default=current)
-    if isinstance(schema, bool) or not isinstance(schema, int) or not oldest <= schema <= current:
+    if (
+        isinstance(schema, bool)
+        or not isinstance(schema, int)
+        or not oldest <= schema <= current
+    ):
         readable = str(current) if oldest == current else f"{oldest} to {current}"
         raise UnreadableSchemaError(
             f"schema {schema}, this hpml_jobs {__version__} reads {readable}",

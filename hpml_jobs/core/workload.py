@@ -44,7 +44,9 @@ Arg = bool | int | float | str
 """A value of `workload.args`."""
 
 RESERVED_ARGS: Mapping[str, str] = {
-    **{name: f"workload.{name}=" for name in ("classes", "lr", "momentum", "weight_decay")},
+    **{
+        name: f"workload.{name}=" for name in ("classes", "lr", "momentum", "weight_decay")
+    },
     "root": "data.root=",
     "epochs": "epochs=",
     "iterations": "epochs= and batch=",
@@ -138,13 +140,17 @@ class Workload(Value, frozen=True, kw_only=True):
     def __hash__(self) -> int:
         """Return a hash; a mapping has none, so the args take part by their items."""
         args = tuple(self.args.items())
-        return hash((self.name, self.model, self.data, self.optimizer, self.lr, args, self.code))
+        return hash(
+            (self.name, self.model, self.data, self.optimizer, self.lr, args, self.code)
+        )
 
     def _check_args(self) -> None:
         """Refuse args that no function can take, and put them in the order of their names."""
         for name in self.args:
             if not name.isidentifier():
-                raise UsageError(f"workload.args.{name}: {name!r} is no name of a parameter")
+                raise UsageError(
+                    f"workload.args.{name}: {name!r} is no name of a parameter"
+                )
             if name in RESERVED_ARGS or name in self.sizes:
                 key = RESERVED_ARGS.get(name, f"workload.{name}=")
                 raise UsageError(f"workload.args.{name}: use {key} instead")
@@ -173,7 +179,12 @@ class Workload(Value, frozen=True, kw_only=True):
             if value is not None and value < 1:
                 raise UsageError(f"workload.{key}={value}: must be 1 or more")
         check_heads(self.width, self.heads)
-        if self.model == GPT and self.data in BYTE_DATA and self.vocab and self.vocab < BYTES:
+        if (
+            self.model == GPT
+            and self.data in BYTE_DATA
+            and self.vocab
+            and self.vocab < BYTES
+        ):
             raise UsageError(
                 f"workload.vocab={self.vocab}: the tokens of workload.data={self.data} are bytes; "
                 f"use workload.vocab={BYTES} or more"

@@ -13,11 +13,19 @@ from hpml_jobs.core.record import Attempt, Record
 from hpml_jobs.core.script import LOCAL_RANK, ScriptLauncher
 from hpml_jobs.core.text import counted
 from hpml_jobs.core.validation import InvalidRecordError, decode
-from hpml_jobs.study.attempt import REPORT_BYTES, AttemptEnd, AttemptFolder, RankError, utc_now
+from hpml_jobs.study.attempt import (
+    REPORT_BYTES,
+    AttemptEnd,
+    AttemptFolder,
+    RankError,
+    utc_now,
+)
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, read_bytes, tail, write_whole
 
-_ENDED = re.compile(r"rank\s*:\s*(\d+) \(local_rank: (\d+)\)[^\n]*\n[^\n]*exitcode\s*:\s*(-?\d+)")
+_ENDED = re.compile(
+    r"rank\s*:\s*(\d+) \(local_rank: (\d+)\)[^\n]*\n[^\n]*exitcode\s*:\s*(-?\d+)"
+)
 """A rank that failed, in torchrun's report."""
 
 _WATCHDOG = re.compile(
@@ -62,7 +70,12 @@ The clocks of nodes differ, so the times of errors alone do not show which came 
 
 
 def judge(
-    attempt: Attempt, paths: AttemptFolder, code: int, *, stopped: bool, torchrun: bool = False
+    attempt: Attempt,
+    paths: AttemptFolder,
+    code: int,
+    *,
+    stopped: bool,
+    torchrun: bool = False,
 ) -> AttemptEnd:
     """Return the outcome of an attempt, with the first failing rank's error or signal.
 
@@ -71,23 +84,35 @@ def judge(
     if code == 0:
         return AttemptEnd(attempt=attempt, outcome=Outcome.OK)
     errors = paths.rank_errors()
-    primary = next((error for error in errors if not _SECONDARY_ERROR.search(error.reason)), None)
-    if stopped and primary is None:  # with a primary error, SLURM stopped the other nodes for it
+    primary = next(
+        (error for error in errors if not _SECONDARY_ERROR.search(error.reason)), None
+    )
+    if (
+        stopped and primary is None
+    ):  # with a primary error, SLURM stopped the other nodes for it
         return stopped_end(attempt, paths)
     if code < 0 and torchrun and not stopped:
         reason = f"torchrun killed by signal {-code}"
         return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason)
     ended = ended_ranks(paths)
     killed = [(0, -code)] if code < 0 else killed_ranks(ended)
-    killed_first = [(rank, number) for rank, number in killed if number not in _SECONDARY_SIGNALS]
+    killed_first = [
+        (rank, number) for rank, number in killed if number not in _SECONDARY_SIGNALS
+    ]
     is_lost = any(error.node_fault for error in errors)
     # torchrun ends the other ranks by SIGTERM where one has ended with an exit code
     has_cause = any(number != signal.SIGTERM for _, number in killed)
-    if (killed_first or (has_cause and not errors)) and not is_lost:  # it makes the others raise
+    if (
+        killed_first or (has_cause and not errors)
+    ) and not is_lost:  # it makes the others raise
         return _killed_end(attempt, paths, *(killed_first or killed)[0])
     first = next(reversed(ended), None)  # the report ends with the first failure
-    is_silent = first and first.code > 0 and first.rank not in {error.rank for error in errors}
-    if errors and (primary or is_lost or not is_silent or any(error.oom for error in errors)):
+    is_silent = (
+        first and first.code > 0 and first.rank not in {error.rank for error in errors}
+    )
+    if errors and (
+        primary or is_lost or not is_silent or any(error.oom for error in errors)
+    ):
         return _raised_end(attempt, paths, errors, primary)
     name, code = (f"rank {first.rank}", first.code) if first else ("the workers", code)
     words = paths.last_words(first.local_rank if first else None)
@@ -97,7 +122,9 @@ def judge(
     return AttemptEnd(attempt=attempt, outcome=Outcome.FAILED, reason=reason)
 
 
-def _killed_end(attempt: Attempt, paths: AttemptFolder, rank: int, number: int) -> AttemptEnd:
+def _killed_end(
+    attempt: Attempt, paths: AttemptFolder, rank: int, number: int
+) -> AttemptEnd:
     """Return the end of an attempt of which a signal killed a rank."""
     reason = f"rank {rank} killed by signal {number}{_GUESSES.get(number, '')}"
     if number == signal.SIGABRT:
@@ -105,7 +132,9 @@ def _killed_end(attempt: Attempt, paths: AttemptFolder, rank: int, number: int) 
         fault = next(filter(None, map(node_fault, logs)), "")
         if fault:  # NCCL's watchdog met the error before the rank's own code
             reason = f"{reason}: {fault}"
-            return AttemptEnd(attempt=attempt, outcome=Outcome.NODE_FAIL, reason=reason, rank=rank)
+            return AttemptEnd(
+                attempt=attempt, outcome=Outcome.NODE_FAIL, reason=reason, rank=rank
+            )
         reason = watchdog_text(logs) or reason
         if activity := paths.activity():
             reason += f": {activity}"
@@ -113,11 +142,19 @@ def _killed_end(attempt: Attempt, paths: AttemptFolder, rank: int, number: int) 
 
 
 def _raised_end(
-    attempt: Attempt, paths: AttemptFolder, errors: Sequence[RankError], primary: RankError | None
+    attempt: Attempt,
+    paths: AttemptFolder,
+    errors: Sequence[RankError],
+    primary: RankError | None,
 ) -> AttemptEnd:
     """Return the end of an attempt of which a rank raised an error; `primary` caused the others."""
     lost = next((error for error in errors if error.node_fault), None)
-    first = lost or next((error for error in errors if error.oom), None) or primary or errors[0]
+    first = (
+        lost
+        or next((error for error in errors if error.oom), None)
+        or primary
+        or errors[0]
+    )
     reason = f"rank {first.rank}: {first.reason}"
     watchdog = "" if primary or first.oom or lost else watchdog_text(_log_tails(paths))
     if watchdog or first.timed_out:
@@ -147,7 +184,9 @@ def watchdog_text(logs: Iterable[str]) -> str:
     _, number, kind, elements, waited_ms = lines[0]
     ranks = sorted({int(line[0]) for line in lines if line[1] == number})
     size = f" of {int(elements):,} elements" if elements else ""
-    waiting = counted(len(ranks), "rank") if len(ranks) > NAMED_RANKS else _ranks_text(ranks)
+    waiting = (
+        counted(len(ranks), "rank") if len(ranks) > NAMED_RANKS else _ranks_text(ranks)
+    )
     return f"a collective timed out: {waiting} waited {int(waited_ms) / 1e3:.0f} s in {kind}{size}"
 
 
@@ -182,7 +221,11 @@ class EndedRank(NamedTuple):
 def ended_ranks(paths: AttemptFolder) -> list[EndedRank]:
     """Return the ranks that failed, by torchrun's report on their node."""
     reports = (tail(log, REPORT_BYTES) for log in paths.logs())
-    return [EndedRank(*map(int, numbers)) for text in reports for numbers in _ENDED.findall(text)]
+    return [
+        EndedRank(*map(int, numbers))
+        for text in reports
+        for numbers in _ENDED.findall(text)
+    ]
 
 
 def killed_ranks(ranks: Iterable[EndedRank]) -> list[tuple[int, int]]:
@@ -209,7 +252,9 @@ def with_next_step(end: AttemptEnd, file: CellFile) -> AttemptEnd:
     variable = _UNSET.search(reason)
     if variable:
         name = variable[1] or variable[2]
-        launcher = ScriptLauncher.SRUN if name.startswith("SLURM_") else ScriptLauncher.TORCHRUN
+        launcher = (
+            ScriptLauncher.SRUN if name.startswith("SLURM_") else ScriptLauncher.TORCHRUN
+        )
         remedy = f"use launcher={launcher}, which sets it"
         if script.launcher is launcher:
             return end
@@ -280,7 +325,9 @@ def publish(
         return msgspec.structs.replace(end, outcome=Outcome.CANCELLED, reason=reason)
     if finished_record(folder, file) is None:
         if end.attempt.neighbours is not None:
-            about = msgspec.structs.replace(record.attempt, neighbours=end.attempt.neighbours)
+            about = msgspec.structs.replace(
+                record.attempt, neighbours=end.attempt.neighbours
+            )
             content = encode(msgspec.structs.replace(record, attempt=about))
             write_whole(paths.record, content, parents=False)
         folder.publish(paths)

@@ -89,7 +89,9 @@ def attempt_cell(folder: CellFolder, job: Job | None = None) -> AttemptEnd:
         if record is not None:
             by = record.attempt.id
             print_safely(f"{folder.slug}: already measured by attempt {by}, nothing to do")
-            return AttemptEnd(attempt=record.attempt, outcome=record.outcome, reason=record.reason)
+            return AttemptEnd(
+                attempt=record.attempt, outcome=record.outcome, reason=record.reason
+            )
         attempt_id = f"{job.id}.r{job.restart}"
         attempt = Attempt(id=attempt_id, job=job.id, restart=job.restart, started=started)
         paths = folder.attempt(attempt.id)
@@ -111,7 +113,9 @@ def attempt_cell(folder: CellFolder, job: Job | None = None) -> AttemptEnd:
         try:
             with _explaining(folder):
                 end = publish(folder, file, paths, end)
-        except NoSpaceError as fault:  # the attempt failed, which the reserve has room to say
+        except (
+            NoSpaceError
+        ) as fault:  # the attempt failed, which the reserve has room to say
             end = msgspec.structs.replace(end, outcome=Outcome.FAILED, reason=str(fault))
         with contextlib.suppress(OSError):
             paths.reserve.unlink()
@@ -229,7 +233,9 @@ def _check(folder: CellFolder, file: CellFile, job: Job) -> None:
             f"submitted by hpml_jobs {file.hpml_jobs}, this job's Python ({sys.executable}) has "
             f"{__version__}: install {file.hpml_jobs} there, or submit again"
         )
-    for path in (folder.root.parent, folder.root, folder.cell_json) if is_slurm(job.id) else ():
+    for path in (
+        (folder.root.parent, folder.root, folder.cell_json) if is_slurm(job.id) else ()
+    ):
         if others_can_write(path):
             raise HpmlError(
                 f"{path}: other users can write there, and cell.json says which code a job "

@@ -58,7 +58,9 @@ class Job(NamedTuple):
         """Read the job from the environment, before SLURM's variables are removed."""
         env = os.environ
         if JOB_VARIABLE in env:  # a local run, even if it is inside an allocation
-            return cls(id=env[JOB_VARIABLE], restart=0, node=int(env.get(NODE_VARIABLE, "0")))
+            return cls(
+                id=env[JOB_VARIABLE], restart=0, node=int(env.get(NODE_VARIABLE, "0"))
+            )
         array, task = env.get("SLURM_ARRAY_JOB_ID"), env.get("SLURM_ARRAY_TASK_ID")
         slurm_id = f"{array}_{task}" if array and task else env.get("SLURM_JOB_ID")
         return cls(
@@ -68,7 +70,9 @@ class Job(NamedTuple):
         )
 
 
-def worker_command(cell: Cell, folder: Path, attempt: AttemptFolder, job: Job) -> list[str]:
+def worker_command(
+    cell: Cell, folder: Path, attempt: AttemptFolder, job: Job
+) -> list[str]:
     """Return the command of the workers: a plain process for single and dp, else torchrun."""
     worker = ["hpml_jobs.worker", str(folder), attempt.id]
     if not cell.strategy.under_torchrun:
@@ -132,7 +136,11 @@ class Callbacks(NamedTuple):
 
 
 def run_workers(
-    file: CellFile, folder: CellFolder, attempt: AttemptFolder, job: Job, callbacks: Callbacks
+    file: CellFile,
+    folder: CellFolder,
+    attempt: AttemptFolder,
+    job: Job,
+    callbacks: Callbacks,
 ) -> tuple[int, bool]:
     """Run the workers and pass SIGTERM on; return their exit code, and whether SIGTERM came.
 
@@ -194,7 +202,9 @@ def run_workers(
             return workers.wait(), stopped
         finally:
             signal.alarm(0)
-            if workers.poll() is None:  # interrupted: no process of a cell outlives its job
+            if (
+                workers.poll() is None
+            ):  # interrupted: no process of a cell outlives its job
                 workers.terminate()
                 workers.wait()
             orphans.end()

@@ -50,7 +50,9 @@ def _check_local(cell: Cell, cluster: Cluster) -> None:
         raise UsageError(f"nodes={cell.nodes}: cluster=local is one machine; use nodes=1")
     gpus_here = len(machine.local_gpus())
     if cell.device is Device.CUDA and cell.gpus > gpus_here:
-        raise UsageError(f"gpus={cell.gpus} with device=cuda: this machine has {gpus_here} GPUs")
+        raise UsageError(
+            f"gpus={cell.gpus} with device=cuda: this machine has {gpus_here} GPUs"
+        )
 
 
 def _check_gpu_instances(shape: Shape, cell: Cell) -> None:
@@ -147,5 +149,7 @@ def _of_gpu_type(gpu_type: str, cluster: Cluster, nodes: Sequence[Node]) -> list
     typed = [node for node in nodes if node.gpu_type == gpu_type]
     types = sorted({node.gpu_type for node in nodes if node.gpu_type})
     if not typed and types and cluster.gpu_request is GpuRequest.GRES_TYPE:
-        raise UsageError(f"gpu_type={gpu_type}: SLURM has only {', '.join(types)} here (sinfo)")
+        raise UsageError(
+            f"gpu_type={gpu_type}: SLURM has only {', '.join(types)} here (sinfo)"
+        )
     return typed or [node for node in nodes if node.gpus]

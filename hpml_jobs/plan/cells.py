@@ -172,12 +172,16 @@ def _cell(settings: Settings, strategy: Strategy) -> Cell:
         return _cell_of_script(settings, strategy)
     if strategy.traffic.shards is not Sharded.NOTHING:
         entry_of_strategy(strategy)  # raises without its extra
-    has_ranks = strategy.under_torchrun and settings.gpus > 1  # else there is nothing to choose
+    has_ranks = (
+        strategy.under_torchrun and settings.gpus > 1
+    )  # else there is nothing to choose
     buffers = settings.sync_buffers if has_ranks else None
     if buffers is SyncBuffers.SYNCBN:
         entry_of_buffers(buffers)  # raises without its extra
     path = settings.path_on(device_of(settings))
-    workers = DEFAULT_WORKERS if settings.loader_workers is None else settings.loader_workers
+    workers = (
+        DEFAULT_WORKERS if settings.loader_workers is None else settings.loader_workers
+    )
     return Cell(
         gpus=settings.gpus,
         nodes=settings.nodes or 1,

@@ -44,11 +44,15 @@ class Composer:
     are set on its result.
     """
 
-    def __init__(self, configs: ConfigFolders, cluster: str, raw_overrides: list[str]) -> None:
+    def __init__(
+        self, configs: ConfigFolders, cluster: str, raw_overrides: list[str]
+    ) -> None:
         defaults = file_defaults(cluster)
         self._cluster = cluster
         self._configs = configs
-        self._defaults = {key: value for key, value in defaults.items() if key not in GROUPS}
+        self._defaults = {
+            key: value for key, value in defaults.items() if key not in GROUPS
+        }
         self._extra = list(raw_overrides)
         if configs.users is not None:
             self._extra.insert(0, f"hydra.searchpath=['file://{configs.users}']")
@@ -157,7 +161,9 @@ class Composer:
                 )
             return
         try:
-            OmegaConf.update(config, key, checked_value(key, default.value), force_add=is_free)
+            OmegaConf.update(
+                config, key, checked_value(key, default.value), force_add=is_free
+            )
         except UsageError as error:
             raise UsageError(f"{file}: {error}") from error
         self._default_origins[key] = str(file)
@@ -177,9 +183,13 @@ def check_keys(config: DictConfig, keys: Iterable[str], place: str = "") -> None
     for key in keys:
         if key not in valid and not _is_free(config, key):
             if key.startswith("cluster.") and type_of(key) is not None:
-                raise UsageError(f"{place}this cluster= has no key {key}: choose another cluster=")
+                raise UsageError(
+                    f"{place}this cluster= has no key {key}: choose another cluster="
+                )
             near = nearest_key(key, valid)
-            hint = f"did you mean {near}?" if near else "hpml-jobs help keys lists the keys"
+            hint = (
+                f"did you mean {near}?" if near else "hpml-jobs help keys lists the keys"
+            )
             raise UsageError(f"{place}unknown key {key}: {hint}")
 
 
@@ -189,7 +199,9 @@ def _is_free(config: DictConfig, key: str) -> bool:
     return holds_any_key(parent) and OmegaConf.select(config, parent) is not None
 
 
-def settings_of(config: DictConfig, values: Mapping[str, Sequence[Any]]) -> Iterator[Settings]:
+def settings_of(
+    config: DictConfig, values: Mapping[str, Sequence[Any]]
+) -> Iterator[Settings]:
     """Yield the settings of each combination of values, which change the configuration in place.
 
     Raises:
@@ -237,4 +249,6 @@ def _dotted_keys(values: Any, prefix: str = "") -> set[str]:
     if not isinstance(values, dict):
         return set()
     keys = {f"{prefix}{key}" for key in values}
-    return keys.union(*(_dotted_keys(value, f"{prefix}{key}.") for key, value in values.items()))
+    return keys.union(
+        *(_dotted_keys(value, f"{prefix}{key}.") for key, value in values.items())
+    )

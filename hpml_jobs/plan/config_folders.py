@@ -44,7 +44,9 @@ class ConfigFolders:
         choices: dict[str, Path] = {}
         for file in sorted(files, key=lambda file: file.stem):
             if file.stem in choices:
-                raise UsageError(f"{file}: {choices[file.stem]} has this name; give yours another")
+                raise UsageError(
+                    f"{file}: {choices[file.stem]} has this name; give yours another"
+                )
             choices[file.stem] = file
         return choices
 
@@ -89,11 +91,15 @@ class ConfigFolders:
         path = self.choices("grid")[name]
         loaded = read_yaml(path)
         blocks = loaded.get("blocks") if isinstance(loaded, dict) else None
-        if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        if not isinstance(blocks, list) or not all(
+            isinstance(block, dict) for block in blocks
+        ):
             raise UsageError(f"{path}: a grid is `blocks:`, a list of `key: [values]`")
         for group in ("cluster", "grid"):
             if any(group in block for block in blocks):
-                raise UsageError(f"{path}: a block cannot choose the {group}; use {group}=NAME")
+                raise UsageError(
+                    f"{path}: a block cannot choose the {group}; use {group}=NAME"
+                )
         devices = [block[ONLY_ON] for block in blocks if ONLY_ON in block]
         if not all(device in [*Device] for device in devices):
             raise UsageError(f"{path}: {ONLY_ON} is one of {', '.join(Device)}")
@@ -107,7 +113,9 @@ class ConfigFolders:
 
 def _with_lists(block: dict[str, Any]) -> dict[str, list[Any]]:
     """Return a block in which a single value is a list of one."""
-    return {key: value if isinstance(value, list) else [value] for key, value in block.items()}
+    return {
+        key: value if isinstance(value, list) else [value] for key, value in block.items()
+    }
 
 
 MOST_VALUES = 100_000
@@ -125,7 +133,9 @@ def read_yaml(path: Path, *, resolve: bool = False) -> Any:
         text = read_bytes(path).decode()
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         if root is not None and _count(root, {}) > MOST_VALUES:
-            raise UsageError(f"{path} has more than {MOST_VALUES:,} values: remove its aliases (*)")
+            raise UsageError(
+                f"{path} has more than {MOST_VALUES:,} values: remove its aliases (*)"
+            )
         return OmegaConf.to_container(OmegaConf.load(io.StringIO(text)), resolve=resolve)
     except (FileNotFoundError, NotADirectoryError):
         raise
@@ -135,7 +145,9 @@ def read_yaml(path: Path, *, resolve: bool = False) -> Any:
     except yaml.YAMLError as fault:
         raise UsageError(f"{path} is not YAML: {str(fault).splitlines()[0]}") from fault
     except RecursionError as fault:
-        raise UsageError(f"{path} cannot be read: nested too deeply, or in itself") from fault
+        raise UsageError(
+            f"{path} cannot be read: nested too deeply, or in itself"
+        ) from fault
     except (OSError, UnicodeDecodeError) as fault:
         raise UsageError(f"{path} cannot be read: {reason_of(fault)}") from fault
     except (ValueError, OmegaConfBaseException) as fault:

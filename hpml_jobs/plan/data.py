@@ -57,7 +57,9 @@ def with_facts(
     kind = kind_of(workload.data)
     if kind and kind.facts:
         workload = load(kind.facts)(workload, root, cluster, given, notify)
-    workload = msgspec.structs.replace(workload, data_sha256=data_digest(workload.data, root))
+    workload = msgspec.structs.replace(
+        workload, data_sha256=data_digest(workload.data, root)
+    )
     return _with_parameters(workload, given)
 
 
@@ -86,7 +88,12 @@ NO_TRIAL = TrialRequest()
 
 
 def resolve_workload(
-    workload: Workload, root: Path, cluster: Cluster, *, fetch: bool, notify: Callable[[str], None]
+    workload: Workload,
+    root: Path,
+    cluster: Cluster,
+    *,
+    fetch: bool,
+    notify: Callable[[str], None],
 ) -> Workload:
     """Return the workload with its number of images; with the user's code they are counted before.
 
@@ -101,7 +108,9 @@ def resolve_workload(
             notify(f"downloading {dataset.title} into {root}, once (jobs never download)")
             prepare(workload, root, cluster, download=True)
         else:
-            notify(f"{dataset.title} is not in {root}: it would be downloaded before submission")
+            notify(
+                f"{dataset.title} is not in {root}: it would be downloaded before submission"
+            )
     if images is None or images < 1:
         raise UsageError(
             f"workload.data={workload.data} has no training {workload.samples_name}; set "
@@ -138,7 +147,9 @@ def _with_parameters(workload: Workload, given: Container[str]) -> Workload:
     return msgspec.structs.replace(workload, parameters=parameters)
 
 
-def fetch(settings: Settings, notify: Callable[[str], None], *, dry_run: bool = False) -> None:
+def fetch(
+    settings: Settings, notify: Callable[[str], None], *, dry_run: bool = False
+) -> None:
     """Download the data set of a workload, if it is one to download and is not there.
 
     With `dry_run`, only say what would be downloaded.
@@ -212,12 +223,21 @@ def _prepare_command(
     if trial.as_tensors:
         command.append("--as-tensors")
     if trial.batches:
-        command += ["--device", trial.device.value, "--try-batch", *map(str, trial.batches)]
+        command += [
+            "--device",
+            trial.device.value,
+            "--try-batch",
+            *map(str, trial.batches),
+        ]
     return command
 
 
 def _failure(
-    workload: Workload, root: Path, done: "subprocess.CompletedProcess[str]", *, download: bool
+    workload: Workload,
+    root: Path,
+    done: "subprocess.CompletedProcess[str]",
+    *,
+    download: bool,
 ) -> HpmlError:
     """Return the error that names why the worker process failed, and what to do."""
     code = done.returncode

@@ -67,7 +67,9 @@ def words_of_type(key: str) -> list[str]:
     if key in SOME_OF_THEIR_TYPE:
         return [*SOME_OF_THEIR_TYPE[key]]
     members = members_of(type_of(key))
-    enums = (kind for kind in members if isinstance(kind, type) and issubclass(kind, StrEnum))
+    enums = (
+        kind for kind in members if isinstance(kind, type) and issubclass(kind, StrEnum)
+    )
     words = [choice.value for kind in enums for choice in kind]
     if words and bool in members:
         words += ["true", "false"]
@@ -92,4 +94,6 @@ def type_words(key: str) -> str:
     ('a whole number', 'a whole number')
     """
     kinds = [typing.get_origin(kind) or kind for kind in members_of(type_of(key))]
-    return " or ".join(NAMES_OF_TYPES.get(kind, "a group of keys and values") for kind in kinds)
+    return " or ".join(
+        NAMES_OF_TYPES.get(kind, "a group of keys and values") for kind in kinds
+    )

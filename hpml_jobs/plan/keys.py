@@ -9,7 +9,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, OverrideType, QuotedString, ValueType
+from hydra.core.override_parser.types import (
+    Override,
+    OverrideType,
+    QuotedString,
+    ValueType,
+)
 from hydra.errors import HydraException
 
 from hpml_jobs.core.errors import UsageError
@@ -35,7 +40,9 @@ _PLACE = " - at `$"
 _UNKNOWN = re.compile(r"unknown field `([^`]*)`")
 
 
-def make_settings(values: dict[str, Any], changed: dict[str, Any] | None = None) -> Settings:
+def make_settings(
+    values: dict[str, Any], changed: dict[str, Any] | None = None
+) -> Settings:
     """Return the settings of a composed configuration; only numbers in `changed` need a check.
 
     Raises:
@@ -50,7 +57,9 @@ def make_settings(values: dict[str, Any], changed: dict[str, Any] | None = None)
         key = path.rstrip("`").lstrip(".").partition("[")[0]
         if unknown := _UNKNOWN.search(problem):
             name = f"{key}.{unknown[1]}" if key else unknown[1]
-            raise UsageError(f"unknown key {name}: hpml-jobs help keys lists the keys") from error
+            raise UsageError(
+                f"unknown key {name}: hpml-jobs help keys lists the keys"
+            ) from error
         if type_of(key) is None:  # the configuration as a whole
             where = key or "the configuration"
             problem = f"{problem[0].lower()}{problem[1:].replace('`', '')}"
@@ -118,7 +127,9 @@ def _complaint(key: str, text: str) -> str:
         needed += " of minutes"
     hint = ""
     if text.startswith("[") and NAMES_OF_TYPES[tuple] not in needed:
-        hint = f"; for several cells, sweep it: -m {key}={text.strip('[]').replace(' ', '')}"
+        hint = (
+            f"; for several cells, sweep it: -m {key}={text.strip('[]').replace(' ', '')}"
+        )
     return f"{key}={text}: {needed} is needed{hint}"
 
 
@@ -221,7 +232,9 @@ def _remedy(text: str, following: str) -> str:
     if plain != text:
         return f": its quotes are those of a text document; write {plain}"
     if value.endswith(",") and following and "=" not in following:
-        return f": a blank follows the comma; write -m {text}{following}, without the blank"
+        return (
+            f": a blank follows the comma; write -m {text}{following}, without the blank"
+        )
     if key != key.strip() or value != value.strip():
         return f": write {key.strip()}={value.strip()}, without blanks around ="
     named, mark, after_colon = text.partition(":")
@@ -253,15 +266,26 @@ def _values(override: Override, *, multirun: bool) -> list[Any]:
     text = (override.input_line or "").partition("=")[2].strip()
     if not override.is_sweep_override():
         return [checked_value(key, override.value(), text)]
-    if override.value_type is ValueType.GLOB_CHOICE_SWEEP or not override.is_discrete_sweep():
+    if (
+        override.value_type is ValueType.GLOB_CHOICE_SWEEP
+        or not override.is_discrete_sweep()
+    ):
         raise UsageError(f"{override.input_line}: list the values, e.g. {key}=1,2,4")
     if not multirun:
         raise UsageError(f"{override.input_line} is a sweep: add -m")
     # sweep_string_iterator is for Hydra's own multirun; here the values keep their types
-    values = list(itertools.islice(map(_unquoted, override.sweep_iterator()), MOST_VALUES + 1))
+    values = list(
+        itertools.islice(map(_unquoted, override.sweep_iterator()), MOST_VALUES + 1)
+    )
     if len(values) > MOST_VALUES:
-        raise UsageError(f"{override.input_line} has more than {MOST_VALUES:,} values: give fewer")
+        raise UsageError(
+            f"{override.input_line} has more than {MOST_VALUES:,} values: give fewer"
+        )
     texts = [part.strip() for part in text.split(",")]
-    if override.value_type is not ValueType.SIMPLE_CHOICE_SWEEP or len(texts) != len(values):
-        return [checked_value(key, value) for value in values]  # range(1,4), or commas inside
+    if override.value_type is not ValueType.SIMPLE_CHOICE_SWEEP or len(texts) != len(
+        values
+    ):
+        return [
+            checked_value(key, value) for value in values
+        ]  # range(1,4), or commas inside
     return [checked_value(key, *pair) for pair in zip(values, texts, strict=True)]

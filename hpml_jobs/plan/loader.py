@@ -67,7 +67,9 @@ Choose = Callable[[str | None, int], int]
 """Returns the number for a GPU type and a number of threads."""
 
 
-def chooser(cluster: Cluster, study: Study | None, notify: Callable[[str], None]) -> Choose:
+def chooser(
+    cluster: Cluster, study: Study | None, notify: Callable[[str], None]
+) -> Choose:
     """Return the function that chooses; it looks at the cluster and the study once for each GPU.
 
     Without a study the number is the GPU's own: it is compared with a number that is given.
@@ -97,7 +99,9 @@ def _chosen(
             f"has {workers.number} on {gpu}; change it: loader_workers=)"
         )
         return DEFAULT_WORKERS
-    notify(f"loader_workers={workers.number}: {workers.reason} (change it: loader_workers=)")
+    notify(
+        f"loader_workers={workers.number}: {workers.reason} (change it: loader_workers=)"
+    )
     return workers.number
 
 
@@ -125,7 +129,9 @@ def _has_default_cells(study: Study, gpu_type: str | None) -> bool:
         except HpmlError:  # the status of the study names it
             continue
         has_gpu = cell.device is Device.CUDA and cell.gpu_type == gpu_type
-        has_default = cell.loader is Loader.WORKERS and cell.loader_workers == DEFAULT_WORKERS
+        has_default = (
+            cell.loader is Loader.WORKERS and cell.loader_workers == DEFAULT_WORKERS
+        )
         if has_gpu and has_default:
             return True
     return False

@@ -10,7 +10,13 @@ from pathlib import Path
 
 from hpml_jobs.core.cluster import Cluster, Shape, sbatch_options
 from hpml_jobs.core.errors import UsageError
-from hpml_jobs.core.gpus import NvmlError, gpus_by_uuid, nvml_session, nvml_text, visible_gpus
+from hpml_jobs.core.gpus import (
+    NvmlError,
+    gpus_by_uuid,
+    nvml_session,
+    nvml_text,
+    visible_gpus,
+)
 from hpml_jobs.slurm.commands import has_sbatch, limits, partition_minutes
 
 
@@ -32,7 +38,11 @@ def check_can_submit(cluster: Cluster) -> None:
             f"copy {Path.cwd()} there (scp or git clone), and repeat this command in the copy. If "
             "they do see them (hpml-jobs doctor), add cluster.shared_with_login=true"
         )
-    if cluster.python is None and cluster.container.image is None and find_spec("torch") is None:
+    if (
+        cluster.python is None
+        and cluster.container.image is None
+        and find_spec("torch") is None
+    ):
         raise UsageError(
             f"torch is not installed for {sys.executable}, which the jobs would run: name the "
             "Python that has it, cluster.python=PATH, or a container (cluster.container.image=)"
@@ -54,7 +64,9 @@ def longest_minutes(shape: Shape, cluster: Cluster) -> float | None:
     """
     partition = sbatch_options(shape, cluster).get("partition") or ""
     of_partition = partition_minutes().get(str(partition))
-    maxima = [minutes for minutes in (cluster.max_minutes, of_partition) if minutes is not None]
+    maxima = [
+        minutes for minutes in (cluster.max_minutes, of_partition) if minutes is not None
+    ]
     return min(maxima, default=None)
 
 
@@ -68,19 +80,27 @@ def detect_cluster(profiles: dict[str, tuple[str, ...]]) -> tuple[str, str]:
     """
     if not has_sbatch():
         sign = cluster_sign()
-        if sign and "SLURM_JOB_ID" not in os.environ:  # inside an allocation, training is right
+        if (
+            sign and "SLURM_JOB_ID" not in os.environ
+        ):  # inside an allocation, training is right
             raise UsageError(
                 f"sbatch is not on PATH, but {sign} shows that this machine belongs to a cluster: "
                 "load SLURM (module load slurm), or use cluster=local to train on this machine"
             )
         return "local", "no sbatch on PATH: the cells run on this machine (cluster=local)"
     if not limits() and not cluster_sign():
-        return "local", "sbatch is on PATH, but there is no cluster behind it: cluster=local"
+        return (
+            "local",
+            "sbatch is on PATH, but there is no cluster behind it: cluster=local",
+        )
     name = limits().get("ClusterName", "")
     for profile, names in profiles.items():
         if name.lower() in names:
             return profile, f"SLURM's ClusterName is {name}: cluster={profile}"
-    return "slurm", f"SLURM's ClusterName is {name or 'not reported'}: cluster=slurm (generic)"
+    return (
+        "slurm",
+        f"SLURM's ClusterName is {name or 'not reported'}: cluster=slurm (generic)",
+    )
 
 
 @functools.cache

@@ -24,7 +24,9 @@ BYTES_PER_TOKEN = 16
 """A token of a window and its target, as loader=device stores them."""
 
 
-def with_path(draft: CellDraft, cluster: Cluster, notify: Callable[[str], None]) -> CellDraft:
+def with_path(
+    draft: CellDraft, cluster: Cluster, notify: Callable[[str], None]
+) -> CellDraft:
     """Return the draft with the keys that `path=auto` becomes; keys that are given stay.
 
     Raises:
@@ -50,7 +52,9 @@ def with_path(draft: CellDraft, cluster: Cluster, notify: Callable[[str], None])
     )
 
 
-def origins_of_path(before: Iterable[CellDraft], after: Iterable[CellDraft]) -> dict[str, str]:
+def origins_of_path(
+    before: Iterable[CellDraft], after: Iterable[CellDraft]
+) -> dict[str, str]:
     """Return the origin of the keys that `path=auto` has set in some drafts."""
     origins: dict[str, str] = {}
     for draft, with_keys in zip(before, after, strict=True):

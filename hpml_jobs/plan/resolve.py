@@ -33,7 +33,9 @@ STEPS: tuple[Callable[[PlanDraft], PlanDraft], ...] = (
 """The steps of `make_plan`. Wrong options are refused before the cluster and the data are read."""
 
 
-def make_plan(sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify: Notify) -> Plan:
+def make_plan(
+    sweep: Sweep, *, sending: bool = True, fetch: bool = True, notify: Notify
+) -> Plan:
     """Resolve and check all cells; nothing is written and nothing is submitted.
 
     `sending=False` is for a cell that runs in this process (`hpml-jobs run`): the cluster's rules

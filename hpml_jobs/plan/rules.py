@@ -8,7 +8,14 @@ what a data set has where it is read, in `data` and `own_code`.
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import ParamSpec
 
-from hpml_jobs.core.built_in import DATASETS, GPT, MODEL_NAMES, MODELS, SHAPE_KEYS, TOKEN_DATA
+from hpml_jobs.core.built_in import (
+    DATASETS,
+    GPT,
+    MODEL_NAMES,
+    MODELS,
+    SHAPE_KEYS,
+    TOKEN_DATA,
+)
 from hpml_jobs.core.cell import Cell
 from hpml_jobs.core.data_files import BYTE_DATA, TOKENS
 from hpml_jobs.core.errors import UsageError
@@ -22,7 +29,9 @@ Judged = ParamSpec("Judged")
 
 
 def refuse(
-    rules: Iterable[Callable[Judged, str | None]], *args: Judged.args, **kwargs: Judged.kwargs
+    rules: Iterable[Callable[Judged, str | None]],
+    *args: Judged.args,
+    **kwargs: Judged.kwargs,
 ) -> None:
     """Apply rules one after another.
 
@@ -63,9 +72,25 @@ KEYS_OF_SCRIPT = ("script", "args", "launcher", "window", "stop")
 
 READ_WITH_SCRIPT = frozenset(
     [
-        *(*KEYS_OF_SCRIPT, "workload.unit", "gpus", "nodes", "batch", "global_batch", "strategy"),
+        *(
+            *KEYS_OF_SCRIPT,
+            "workload.unit",
+            "gpus",
+            "nodes",
+            "batch",
+            "global_batch",
+            "strategy",
+        ),
         *("gpu_type", "device", "threads", "loader_workers", "seed", "repeats", "study"),
-        *("outputs", "minutes", "pack", "quiet_minutes", "rerun", "collect_after", "retries"),
+        *(
+            "outputs",
+            "minutes",
+            "pack",
+            "quiet_minutes",
+            "rerun",
+            "collect_after",
+            "retries",
+        ),
     ]
 )
 """The keys that a cell with a script reads, beside those of the cluster."""
@@ -162,10 +187,14 @@ def gpus_divide_over_nodes(sweep: Sweep) -> str | None:
     for gpus, nodes in dict.fromkeys(with_nodes):
         if gpus % nodes == 0:
             gpus_by_nodes.setdefault(nodes, []).append(str(gpus))
-    lines = [f"-m gpus={','.join(gpus)} nodes={nodes}" for nodes, gpus in gpus_by_nodes.items()]
+    lines = [
+        f"-m gpus={','.join(gpus)} nodes={nodes}" for nodes, gpus in gpus_by_nodes.items()
+    ]
     remedy = "leave nodes= out for as few nodes as hold the GPUs"
     if lines:
-        remedy += f", or submit one line per nodes= to the same study: {', then '.join(lines)}"
+        remedy += (
+            f", or submit one line per nodes= to the same study: {', then '.join(lines)}"
+        )
     return f"gpus={uneven[0]} does not divide over nodes={uneven[1]}: {remedy}"
 
 
@@ -183,7 +212,9 @@ RULES_OF_SWEEP = (
 # ---- options that no cell would use: one is enough, as cells of one GPU share the baseline ----
 
 
-def options_of_ranks_need_ranks(sweep: Sequence[Settings], cells: Sequence[Cell]) -> str | None:
+def options_of_ranks_need_ranks(
+    sweep: Sequence[Settings], cells: Sequence[Cell]
+) -> str | None:
     """set_epoch=, sync_buffers= and options of DDP's buckets are given with several ranks."""
     if any(cell.strategy.under_torchrun and cell.gpus > 1 for cell in cells):
         return None
@@ -203,9 +234,13 @@ def options_of_ranks_need_ranks(sweep: Sequence[Settings], cells: Sequence[Cell]
 
 def reshard_needs_fsdp(sweep: Sequence[Settings], cells: Sequence[Cell]) -> str | None:
     """reshard=false is given with cells that gather parameters."""
-    if all(settings.reshard for settings in sweep) or not all(cell.reshard for cell in cells):
+    if all(settings.reshard for settings in sweep) or not all(
+        cell.reshard for cell in cells
+    ):
         return None
-    return "reshard=false: no cell gathers parameters; use strategy=fsdp with gpus=2 or more"
+    return (
+        "reshard=false: no cell gathers parameters; use strategy=fsdp with gpus=2 or more"
+    )
 
 
 RULES_OF_OPTIONS = (options_of_ranks_need_ranks, reshard_needs_fsdp)
@@ -213,7 +248,9 @@ RULES_OF_OPTIONS = (options_of_ranks_need_ranks, reshard_needs_fsdp)
 
 def workers_need_their_loader(sweep: Sequence[Settings]) -> str | None:
     """loader_workers= is given with a loader that has workers."""
-    workers = next((settings.loader_workers for settings in sweep if settings.loader_workers), None)
+    workers = next(
+        (settings.loader_workers for settings in sweep if settings.loader_workers), None
+    )
     if workers is None or any(settings.loader is not Loader.DEVICE for settings in sweep):
         return None
     return (
@@ -230,7 +267,12 @@ IMAGE_KEYS = ("classes", "image_size")
 
 def names_are_known(workload: Workload) -> str | None:
     """Data, model, loss and optimizer are built in, or refer to the user's code."""
-    choices = {"data": DATASETS, "model": MODEL_NAMES, "loss": [*Loss], "optimizer": [*Optimizer]}
+    choices = {
+        "data": DATASETS,
+        "model": MODEL_NAMES,
+        "loss": [*Loss],
+        "optimizer": [*Optimizer],
+    }
     for key, names in choices.items():
         name = getattr(workload, key)
         if ":" not in name and name not in names:
@@ -299,7 +341,9 @@ def gpt_has_its_shape(workload: Workload) -> str | None:
     return _missing(workload, SHAPE_KEYS, what, "; workload=gpt_nano has them")
 
 
-def _missing(workload: Workload, keys: Iterable[str], what: str, remedy: str = "") -> str | None:
+def _missing(
+    workload: Workload, keys: Iterable[str], what: str, remedy: str = ""
+) -> str | None:
     missing = [f"workload.{key}=" for key in keys if getattr(workload, key) is None]
     return f"{what} needs {', '.join(missing)}{remedy}" if missing else None
 

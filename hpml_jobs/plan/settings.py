@@ -109,8 +109,12 @@ class Settings(Value, frozen=True, kw_only=True):
                 raise UsageError(f"{key}={number:g}: must be {least} or more")
         self._check_cluster()
         if not self.outputs.strip():
-            raise UsageError("outputs=: name the folder of the studies, e.g. outputs=outputs")
-        if self.ladder.start is not None and (self.ladder.start < 1 or self.ladder.factor < 2):
+            raise UsageError(
+                "outputs=: name the folder of the studies, e.g. outputs=outputs"
+            )
+        if self.ladder.start is not None and (
+            self.ladder.start < 1 or self.ladder.factor < 2
+        ):
             raise UsageError(
                 f"ladder.start={self.ladder.start} ladder.factor={self.ladder.factor}: a ladder "
                 "starts at 1 or more and grows by 2 or more"
@@ -125,7 +129,9 @@ class Settings(Value, frozen=True, kw_only=True):
                 "and script= measures from outside"
             )
         if self.workload.sources:
-            raise UsageError("workload.code is read from the files of your functions: leave it out")
+            raise UsageError(
+                "workload.code is read from the files of your functions: leave it out"
+            )
         if self.workload.data_sha256:
             raise UsageError(
                 "workload.data_sha256 is read from the files in data.root: leave it out"
@@ -159,7 +165,9 @@ class Settings(Value, frozen=True, kw_only=True):
     def _check_cluster(self) -> None:
         cluster = self.cluster
         _check_speed("cluster.link_gb_per_s", cluster.link_gb_per_s, "by NVML")
-        _check_speed("cluster.peak_tflop_per_s", cluster.peak_tflop_per_s, "by GPU and precision")
+        _check_speed(
+            "cluster.peak_tflop_per_s", cluster.peak_tflop_per_s, "by GPU and precision"
+        )
         for pattern, percent in cluster.cancel_below_utilization.items():
             if not 0 < percent <= 100:
                 key = f"cluster.cancel_below_utilization={{{pattern}: {percent}}}"

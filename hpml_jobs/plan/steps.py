@@ -170,7 +170,9 @@ def _listed_gpu_types() -> dict[str, int]:
     gpus_per_node: dict[str, int] = {}
     for node in commands.inventory():
         if node.gpu_type and node.gpus:
-            gpus_per_node[node.gpu_type] = max(node.gpus, gpus_per_node.get(node.gpu_type, 0))
+            gpus_per_node[node.gpu_type] = max(
+                node.gpus, gpus_per_node.get(node.gpu_type, 0)
+            )
     return gpus_per_node
 
 
@@ -220,7 +222,9 @@ def _study_name(plan: PlanDraft) -> str:
     workloads = dict.fromkeys(draft.settings.workload.name for draft in plan.drafts)
     parts = ["_".join(workloads), first.cluster.name]
     if first.cluster.launcher is Launcher.SLURM:
-        parts += sorted({draft.gpu_type for draft in plan.drafts if draft.gpu_type is not None})
+        parts += sorted(
+            {draft.gpu_type for draft in plan.drafts if draft.gpu_type is not None}
+        )
     return check_name("-".join(parts))
 
 
@@ -247,7 +251,9 @@ def keep_cluster_of_study(plan: PlanDraft) -> PlanDraft:
             "use another study="
         )
     commands.ask_cluster(earlier.clusters)
-    return replace(plan, cluster=msgspec.structs.replace(cluster, clusters=earlier.clusters))
+    return replace(
+        plan, cluster=msgspec.structs.replace(cluster, clusters=earlier.clusters)
+    )
 
 
 def choose_workers_and_nodes(plan: PlanDraft) -> PlanDraft:
@@ -303,7 +309,9 @@ def resolve_workloads(plan: PlanDraft) -> PlanDraft:
         workloads = {workload: _resolved(workload, plan) for workload in given}
     else:
         workloads = _of_script(given, plan)
-    return replace(plan, workloads=workloads, origins=dict(plan.origins) | _derived(workloads))
+    return replace(
+        plan, workloads=workloads, origins=dict(plan.origins) | _derived(workloads)
+    )
 
 
 def _resolved(given: GivenWorkload, plan: PlanDraft) -> ResolvedWorkload:
@@ -312,7 +320,9 @@ def _resolved(given: GivenWorkload, plan: PlanDraft) -> ResolvedWorkload:
     if workload.own_code:
         request = _trial(given, plan.sweep.settings) if plan.sending else NO_TRIAL
         counted = examined(counted, root, plan.cluster, request, plan.notify)
-    resolved = resolve_workload(counted, root, plan.cluster, fetch=plan.fetch, notify=plan.notify)
+    resolved = resolve_workload(
+        counted, root, plan.cluster, fetch=plan.fetch, notify=plan.notify
+    )
     return ResolvedWorkload(resolved, root, working_tree(Path.cwd(), resolved.code))
 
 
@@ -322,7 +332,9 @@ def _trial(given: GivenWorkload, sweep: Iterable[Settings]) -> TrialRequest:
     wanted = [settings for settings in users if settings.try_batch]
     devices = {device_of(settings) for settings in wanted}
     device = Device.CUDA if Device.CUDA in devices else Device.CPU
-    batches = {min(TRIED_SAMPLES, settings.ladder.start or settings.batch) for settings in wanted}
+    batches = {
+        min(TRIED_SAMPLES, settings.ladder.start or settings.batch) for settings in wanted
+    }
     as_tensors = any(settings.loader is Loader.DEVICE for settings in users)
     return TrialRequest(device, tuple(sorted(batches)), as_tensors)
 
@@ -384,7 +396,9 @@ def name_cells(plan: PlanDraft) -> PlanDraft:
     def is_free(slug: str, digest: str) -> bool:
         if slug not in digests:
             copy = history.copy_of(slug)  # a cell without its folder keeps its name
-            digests[slug] = study.cell(slug).digest() or (copy.cell.digest if copy else None)
+            digests[slug] = study.cell(slug).digest() or (
+                copy.cell.digest if copy else None
+            )
         return digests[slug] in (None, digest)
 
     cells = []

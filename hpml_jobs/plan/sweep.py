@@ -42,17 +42,23 @@ WINDOW_MEANING = (
 )
 
 
-def expand(overrides: list[str], *, multirun: bool, config_dir: Path | None = None) -> Sweep:
+def expand(
+    overrides: list[str], *, multirun: bool, config_dir: Path | None = None
+) -> Sweep:
     """Return every combination of a command line.
 
     Raises:
         UsageError: an override that cannot be parsed, an unknown key or choice, or a wrong type.
     """
     overrides = [_as_meant(text) for text in overrides]
-    has_grid = any(text.startswith("grid=") for text in overrides)  # a grid sweeps by itself
+    has_grid = any(
+        text.startswith("grid=") for text in overrides
+    )  # a grid sweeps by itself
     parsed = parse_overrides(overrides, multirun=multirun or has_grid)
     configs = ConfigFolders(config_dir)
-    with initialize_config_dir(str(configs.ours), version_base="1.3", job_name="hpml_jobs"):
+    with initialize_config_dir(
+        str(configs.ours), version_base="1.3", job_name="hpml_jobs"
+    ):
         return _expand(parsed, configs)
 
 
@@ -84,13 +90,19 @@ def _as_meant(text: str) -> str:
 
 def _expand(overrides: Overrides, configs: ConfigFolders) -> Sweep:
     groups_of_files = _groups_of_files(overrides, configs)
-    default_groups: Ranges = {group: [default.value] for group, default in groups_of_files.items()}
-    typed_groups = {key: options for key, options in overrides.values.items() if key in GROUPS}
+    default_groups: Ranges = {
+        group: [default.value] for group, default in groups_of_files.items()
+    }
+    typed_groups = {
+        key: options for key, options in overrides.values.items() if key in GROUPS
+    }
     choices = default_groups | typed_groups
     default_cluster = "ssh" if "cluster.hosts" in overrides.values else AUTO
     cluster, detected = _choose_cluster(choices.get("cluster", [default_cluster]), configs)
     origins = {group: str(default.file) for group, default in groups_of_files.items()}
-    blocks = _blocks(overrides, choices.get("grid", [None]), default_groups, configs, origins)
+    blocks = _blocks(
+        overrides, choices.get("grid", [None]), default_groups, configs, origins
+    )
     composer = Composer(configs, cluster, overrides.raw)
     blocks, left_out = _blocks_of_device(composer, blocks)
     notes = dict.fromkeys([detected, *left_out])  # each once, in their order
@@ -130,10 +142,14 @@ def _groups_of_block(block: Ranges, configs: ConfigFolders) -> Iterator[tuple[st
 
 def _check_size(cells: int) -> None:
     if cells > MOST_CELLS:
-        raise UsageError(f"{cells:,} cells are more than {MOST_CELLS:,}: submit fewer at a time")
+        raise UsageError(
+            f"{cells:,} cells are more than {MOST_CELLS:,}: submit fewer at a time"
+        )
 
 
-def _groups_of_files(overrides: Overrides, configs: ConfigFolders) -> dict[str, FileDefault]:
+def _groups_of_files(
+    overrides: Overrides, configs: ConfigFolders
+) -> dict[str, FileDefault]:
     """Return the config groups that files of defaults choose and the command line does not."""
     for file, name in named_clusters():
         configs.check_choice("cluster", name, place=f"{file}: clusters")
@@ -151,7 +167,11 @@ def _choose_cluster(choices: list[Any], configs: ConfigFolders) -> tuple[str, st
         raise UsageError("a study runs on one cluster: submit one study per cluster=")
     profile = str(choices[0])
     configs.check_choice("cluster", profile)
-    return machine.detect_cluster(configs.cluster_names()) if profile == "auto" else (profile, "")
+    return (
+        machine.detect_cluster(configs.cluster_names())
+        if profile == "auto"
+        else (profile, "")
+    )
 
 
 def _blocks(
@@ -176,7 +196,9 @@ def _blocks(
     replaced = {other for key, values in typed.items() for other in _replaced(key, values)}
     blocks: list[Ranges] = [{}] if grid is None else configs.grid_blocks(grid)
     blocks = [_without(block, replaced) for block in blocks]
-    origins |= {key: f"grid={grid}" for block in blocks for key in _without(block, _OF_BLOCK)}
+    origins |= {
+        key: f"grid={grid}" for block in blocks for key in _without(block, _OF_BLOCK)
+    }
     origins |= dict.fromkeys(typed, "command line")
     defaults = _without(default_groups, ("cluster", "grid"))
     return [defaults | block | typed for block in blocks]
@@ -206,7 +228,9 @@ def _replaced(key: str, values: list[Any]) -> tuple[str, ...]:
     return ()
 
 
-def _blocks_of_device(composer: Composer, blocks: list[Ranges]) -> tuple[list[Ranges], list[str]]:
+def _blocks_of_device(
+    composer: Composer, blocks: list[Ranges]
+) -> tuple[list[Ranges], list[str]]:
     """Return the blocks that are for the device, each once, and sentences on those left out.
 
     Raises:
@@ -219,14 +243,22 @@ def _blocks_of_device(composer: Composer, blocks: list[Ranges]) -> tuple[list[Ra
     left_out: list[tuple[Device, Ranges]] = []
     for block in blocks:
         values = _without(block, (ONLY_ON,))
-        device = _device(composer, values, "this grid depends on the device: name one device=")
+        device = _device(
+            composer, values, "this grid depends on the device: name one device="
+        )
         if block.get(ONLY_ON, [device]) != [device]:
             left_out.append((Device(block[ONLY_ON][0]), values))
-        elif not _is_among(values, kept):  # the command line may have replaced what differs
+        elif not _is_among(
+            values, kept
+        ):  # the command line may have replaced what differs
             kept.append(values)
     if not kept:
-        raise UsageError(f"this grid has no block for device={device}: choose another grid=")
-    others = [(needed, values) for needed, values in left_out if not _is_among(values, kept)]
+        raise UsageError(
+            f"this grid has no block for device={device}: choose another grid="
+        )
+    others = [
+        (needed, values) for needed, values in left_out if not _is_among(values, kept)
+    ]
     return kept, _left_out(others, kept[0])
 
 
@@ -250,7 +282,9 @@ def _is_among(block: Ranges, others: list[Ranges]) -> bool:
 def _text_of(block: Ranges, other: Ranges) -> str:
     """Return in words the values of a block that another one does not have."""
     values = _without(block, _OF_BLOCK)
-    different = {key: options for key, options in values.items() if other.get(key) != options}
+    different = {
+        key: options for key, options in values.items() if other.get(key) != options
+    }
     return " ".join(
         f"{key}={','.join(map(arg_text, options))}" for key, options in different.items()
     )
@@ -289,7 +323,9 @@ def _combinations(
     _check_rate(config, workload, values)
     parts = [(recipe, values)] if recipe != AUTO else _by_usual_recipe(config, values)
     for name, part in parts:
-        composed = composer.with_recipe(config, workload, name) if recipe == AUTO else config
+        composed = (
+            composer.with_recipe(config, workload, name) if recipe == AUTO else config
+        )
         try:
             yield from settings_of(composed, part)
         except UsageError as error:
@@ -301,7 +337,9 @@ def _check_functions(values: Ranges) -> None:
     for key, options in values.items():
         if key.removeprefix("workload.") not in OWN_CODE:
             continue
-        file = next((str(option) for option in options if str(option).endswith(".py")), None)
+        file = next(
+            (str(option) for option in options if str(option).endswith(".py")), None
+        )
         if file is not None:
             module = file.removesuffix(".py").replace("/", ".")
             raise UsageError(
@@ -311,8 +349,12 @@ def _check_functions(values: Ranges) -> None:
 
 def _by_usual_recipe(config: DictConfig, values: Ranges) -> Iterator[tuple[str, Ranges]]:
     """Yield what `recipe=auto` becomes, with the values of the sweep that it is for."""
-    optimizers = values.get("workload.optimizer", [OmegaConf.select(config, "workload.optimizer")])
-    schedules = values.get("workload.schedule", [OmegaConf.select(config, "workload.schedule")])
+    optimizers = values.get(
+        "workload.optimizer", [OmegaConf.select(config, "workload.optimizer")]
+    )
+    schedules = values.get(
+        "workload.schedule", [OmegaConf.select(config, "workload.schedule")]
+    )
     for optimizer, schedule in itertools.product(optimizers, schedules):
         part = dict(values)
         if "workload.optimizer" in values:

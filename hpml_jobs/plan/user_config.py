@@ -60,9 +60,13 @@ def file_defaults(cluster: str | None) -> dict[str, FileDefault]:
     for file in _files():
         loaded = _load(file)
         clusters = loaded.pop("clusters", None) or {}
-        of_cluster = (clusters.get(cluster) or {}) if isinstance(clusters, dict) else clusters
+        of_cluster = (
+            (clusters.get(cluster) or {}) if isinstance(clusters, dict) else clusters
+        )
         if not isinstance(of_cluster, dict):
-            raise UsageError(f"{file}: clusters: must hold NAME: with keys and values below it")
+            raise UsageError(
+                f"{file}: clusters: must hold NAME: with keys and values below it"
+            )
         for key, value in _flat(loaded).items():
             defaults[key] = FileDefault(value, file, of_cluster=False)
         for key, value in _flat({"cluster": of_cluster}).items():
@@ -83,7 +87,9 @@ def _load(path: Path) -> dict[Any, Any]:
 
     loaded = read_yaml(path, resolve=True)
     if not isinstance(loaded, dict):
-        raise UsageError(f"{path} must hold keys and values, e.g. 'outputs: /scratch/me/studies'")
+        raise UsageError(
+            f"{path} must hold keys and values, e.g. 'outputs: /scratch/me/studies'"
+        )
     return loaded
 
 

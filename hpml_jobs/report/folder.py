@@ -37,7 +37,15 @@ Contents: TypeAlias = Mapping[str, str | bytes]
 
 _EARLIER_SHEETS = ("compared", "cost", "fit", "sharding", "speedups", "strong")
 _EARLIER_PICTURES = (
-    *("accuracy", "activations", "communication", "profile", "ranks", "steps", "throughput"),
+    *(
+        "accuracy",
+        "activations",
+        "communication",
+        "profile",
+        "ranks",
+        "steps",
+        "throughput",
+    ),
     *("timeline", "weights"),
 )
 """Files of reports up to version 0.9.0: a new report in their folder removes them."""
@@ -112,7 +120,10 @@ def _owner(folder: Path) -> Callable[[str], bool]:
     """Return whether a file of this name in a folder is of an earlier report."""
     if (folder.parent / "cells").is_dir():  # the report folder of a study
         return lambda _: True
-    has = {name: mark in read_from(folder / name, 0, HEAD_BYTES) for name, mark in _MARKS.items()}
+    has = {
+        name: mark in read_from(folder / name, 0, HEAD_BYTES)
+        for name, mark in _MARKS.items()
+    }
     return lambda name: has[page.HTML if name in _OF_PAGE else TABLES]
 
 
@@ -135,7 +146,9 @@ def write(
         _refuse_others(path for path in changed if not is_ours(path.name))
         for path, content in changed.items():
             write_whole(path, content)
-        gone = [folder / name for name in changing if name not in contents and is_ours(name)]
+        gone = [
+            folder / name for name in changing if name not in contents and is_ours(name)
+        ]
         for path in gone:
             path.unlink(missing_ok=True)
     except OSError as fault:

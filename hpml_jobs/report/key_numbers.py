@@ -42,7 +42,9 @@ def summarize(snapshots: Sequence[FolderSnapshot]) -> list[CellSummary]:
     records = {snapshot.folder.slug: _record_of(snapshot) for snapshot in snapshots}
     checks = check_study(group(cell_results(snapshots, {})), records)
     return [
-        record if isinstance(record, CellSummary) else _summary(record, checks.get(slug, ()))
+        record
+        if isinstance(record, CellSummary)
+        else _summary(record, checks.get(slug, ()))
         for slug, record in records.items()
     ]
 
@@ -50,7 +52,9 @@ def summarize(snapshots: Sequence[FolderSnapshot]) -> list[CellSummary]:
 def _record_of(snapshot: FolderSnapshot) -> Record | CellSummary:
     slug = snapshot.folder.slug
     if snapshot.record_fault:
-        return CellSummary(slug=slug, outcome=Outcome.INVALID, reason=snapshot.record_fault)
+        return CellSummary(
+            slug=slug, outcome=Outcome.INVALID, reason=snapshot.record_fault
+        )
     if snapshot.record is None:
         reason = "no record (status shows the reason)"
         return CellSummary(slug=slug, outcome=Outcome.MISSING, reason=reason)
@@ -74,7 +78,11 @@ def key_numbers(record: Record) -> dict[str, Any]:
     are for programs: the throughput under its older name, None if it is in tokens.
     """
     cell, ranks, gpus = record.cell, record.ranks, gpu_figures(record)
-    unit, figures, flop = cell.workload.throughput_unit, figures_of(record), flop_of(record)
+    unit, figures, flop = (
+        cell.workload.throughput_unit,
+        figures_of(record),
+        flop_of(record),
+    )
     rate = formulas.units_per_s(record.units, record.epoch_s) if record.units else None
     reached, peak = _flop_per_s(record, flop.figure), measured_peak(record)
     size = gradient_bytes_of(record)
@@ -83,11 +91,17 @@ def key_numbers(record: Record) -> dict[str, Any]:
         "epoch_s": record.epoch_s,
         "work_samples": record.work_samples,
         "epoch_s_by_rank": [record.per_work * rank.timed.epoch_s for rank in ranks],
-        **{name: getattr(figures, name) for name in NAMES if name not in ("epoch_s", *PHASES)},
+        **{
+            name: getattr(figures, name)
+            for name in NAMES
+            if name not in ("epoch_s", *PHASES)
+        },
         "units_per_s": rate,
         "unit": unit.value,
         "images_per_s": None if unit is Unit.TOKENS else rate,
-        "launch_s": max((r.timed.launch_s for r in ranks if r.timed.launch_s), default=None),
+        "launch_s": max(
+            (r.timed.launch_s for r in ranks if r.timed.launch_s), default=None
+        ),
         "startup": _startup(record),
         "joules_per_1000": formulas.per_thousand(record.joules, record.units)
         if record.joules and record.units
@@ -132,8 +146,12 @@ def _messages(communication: Communication | None) -> list[str] | None:
     if communication is None:
         return None
     texts = []
-    for kind, purpose in dict.fromkeys((m.kind, m.purpose) for m in communication.messages):
-        messages = [m for m in communication.messages if (m.kind, m.purpose) == (kind, purpose)]
+    for kind, purpose in dict.fromkeys(
+        (m.kind, m.purpose) for m in communication.messages
+    ):
+        messages = [
+            m for m in communication.messages if (m.kind, m.purpose) == (kind, purpose)
+        ]
         sizes = sorted({message.bytes for message in messages})
         span = " to ".join(count(size) for size in dict.fromkeys((sizes[0], sizes[-1])))
         number = sum(message.count for message in messages)
@@ -154,12 +172,16 @@ def _per_token(record: Record, flop_per_sample: int | None) -> float | None:
     workload = record.cell.workload
     if not flop_per_sample or workload.throughput_unit is not Unit.TOKENS:
         return None
-    return flop_per_sample / workload.units_per_sample if workload.units_per_sample else None
+    return (
+        flop_per_sample / workload.units_per_sample if workload.units_per_sample else None
+    )
 
 
 def _profiler_disagreement(record: Record) -> float | None:
     traces = [rank.profiler for rank in record.ranks if rank.profiler]
-    return max((t.disagreement for t in traces if t.disagreement is not None), default=None)
+    return max(
+        (t.disagreement for t in traces if t.disagreement is not None), default=None
+    )
 
 
 def _startup(record: Record) -> dict[str, float] | None:
@@ -174,15 +196,20 @@ def _phases(record: Record) -> dict[str, float] | None:
     """Return the seconds of the phases, of the epoch or work that `epoch_s` is of."""
     if record.phases is None:
         return None
-    parts_s = msgspec.structs.asdict(record.phases) | {"work_blocks_s": None}  # of an iteration
+    parts_s = msgspec.structs.asdict(record.phases) | {
+        "work_blocks_s": None
+    }  # of an iteration
     return {
-        name: record.per_instrumented * part_s for name, part_s in _known_parts(parts_s).items()
+        name: record.per_instrumented * part_s
+        for name, part_s in _known_parts(parts_s).items()
     }
 
 
 def _known_parts(parts_s: Mapping[str, float | None]) -> dict[str, float]:
     """Return the parts that are known, by their name without unit."""
-    return {name.removesuffix("_s"): part for name, part in parts_s.items() if part is not None}
+    return {
+        name.removesuffix("_s"): part for name, part in parts_s.items() if part is not None
+    }
 
 
 def _all_equal(hashes: list[str]) -> bool | None:
@@ -197,8 +224,12 @@ _TEXTS: dict[str, Callable[[float], str]] = {
     "gb_per_s": lambda value: f"{gb_per_s(value)} GB/s",
     "flop_per_s_per_gpu": lambda value: f"{significant(value / 1e12, 3)} TFLOP/s",
     "_per_s": lambda value: f"{significant(value, 4)} per second",
-    **dict.fromkeys(("_s", "_s_by_rank", "startup", "phases"), lambda value: f"{seconds(value)} s"),
-    **dict.fromkeys(("joules", "joules_per_1000"), lambda value: f"{significant(value, 4)} J"),
+    **dict.fromkeys(
+        ("_s", "_s_by_rank", "startup", "phases"), lambda value: f"{seconds(value)} s"
+    ),
+    **dict.fromkeys(
+        ("joules", "joules_per_1000"), lambda value: f"{significant(value, 4)} J"
+    ),
     "power_w": lambda value: f"{significant(value, 4)} W",
     "_percent": lambda value: f"{value:.0f} %",
     "clock_mhz": lambda value: f"{significant(value, 4)} MHz",

@@ -87,7 +87,9 @@ def _cells(group: ReportGroup) -> str:
     measured = sum(result.measured for result in source.cells)
     sizes = listed(sorted({row.gpus for row in source.rows}))
     batches = listed(sorted({row.batch_per_gpu for row in source.rows}))
-    strategies = listed(dict.fromkeys(captions.strategy_word(row.strategy) for row in source.rows))
+    strategies = listed(
+        dict.fromkeys(captions.strategy_word(row.strategy) for row in source.rows)
+    )
     most = max(row.gpus for row in source.rows)
     unit = captions.unit(device) if most == 1 else captions.units(device)
     cpus = source.conditions.get(CPU_COUNT, "") if device is Device.CPU else ""
@@ -127,12 +129,17 @@ def _usability(group: ReportGroup) -> str:
     return f"{group.usability.removesuffix('.')}; {left_out}." if group.usability else ""
 
 
-def _deciding(report: Report, group: ReportGroup, commands: Sequence[str]) -> Iterator[str]:
+def _deciding(
+    report: Report, group: ReportGroup, commands: Sequence[str]
+) -> Iterator[str]:
     """Yield the command of the runs that are missing: those that were disturbed, measured again;
     else the repeats that decide between two cells.
     """
     rows, choice = group.source.timed, group.choice
-    disturbed, runs = sum(row.disturbed_runs for row in rows), sum(len(row.cells) for row in rows)
+    disturbed, runs = (
+        sum(row.disturbed_runs for row in rows),
+        sum(len(row.cells) for row in rows),
+    )
     is_undecided = choice is not None and choice.undecided is not None
     if disturbed and report.resubmitted and (is_undecided or 2 * disturbed >= runs):
         again = f"{PROGRAM} resubmit {report.resubmitted} --disturbed"
@@ -144,7 +151,9 @@ def _deciding(report: Report, group: ReportGroup, commands: Sequence[str]) -> It
 def _answer(report: Report, group: ReportGroup) -> Iterator[str]:
     choice = group.choice
     if choice is None:
-        yield with_command("No cell has a number; to see why", f"{PROGRAM} status {report.study}")
+        yield with_command(
+            "No cell has a number; to see why", f"{PROGRAM} status {report.study}"
+        )
         return
     if choice.measure_again:
         yield words.answer(choice, report.resubmitted)
@@ -164,7 +173,11 @@ def _answer(report: Report, group: ReportGroup) -> Iterator[str]:
     if group.gaps and not group.main_gaps:
         more = captions.units(group.source.device)
         yield f"Whether more {more} are faster cannot be said: data-quality checks failed."
-    beyond = (step for step in choice.steps if winner and step.smaller.row.gpus >= winner.row.gpus)
+    beyond = (
+        step
+        for step in choice.steps
+        if winner and step.smaller.row.gpus >= winner.row.gpus
+    )
     step = next(beyond, None)
     if step and not words.is_smallest(choice):
         would = "may" if choice.undecided else "would"
@@ -217,12 +230,15 @@ def speedup_bars(group: ReportGroup) -> SpeedupBars | None:
         if row.speedup is not None and row.treatment == group.source.main_path
     ]
     batches = {row.batch_per_gpu for row in rows if row.reference != row.setup}
-    fastest = choice.fastest.candidate.row.batch_per_gpu if choice and choice.fastest else None
+    fastest = (
+        choice.fastest.candidate.row.batch_per_gpu if choice and choice.fastest else None
+    )
     if not batches:
         return None
     batch = fastest if fastest in batches else max(batches)
     rows_of_batch = sorted(
-        (row for row in rows if row.batch_per_gpu == batch), key=lambda row: setup_order(row.setup)
+        (row for row in rows if row.batch_per_gpu == batch),
+        key=lambda row: setup_order(row.setup),
     )
     bars = tuple(
         SpeedupBar(

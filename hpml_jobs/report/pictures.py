@@ -48,7 +48,10 @@ TRAINING: dict[str, Callable[[Report], Picture | None]] = with_added(
 )
 """The pictures of training, all of features: on a page they are below those of scaling."""
 
-PLOTS = with_added(KERNEL, merged(feature.pictures for feature in features().values())) | TRAINING
+PLOTS = (
+    with_added(KERNEL, merged(feature.pictures for feature in features().values()))
+    | TRAINING
+)
 """The pictures by name, in the order of reading; a picture without data is None."""
 
 
@@ -56,7 +59,9 @@ def pictures(report: Report) -> dict[str, Picture]:
     """Return the pictures for which the report has data, by name; they are not rendered yet."""
     with style.applied():
         drawn = {name: draw(report) for name, draw in PLOTS.items()}
-    return {name: picture._replace(name=name) for name, picture in drawn.items() if picture}
+    return {
+        name: picture._replace(name=name) for name, picture in drawn.items() if picture
+    }
 
 
 def files(drawn: Iterable[Picture]) -> dict[str, bytes]:

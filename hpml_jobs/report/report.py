@@ -85,11 +85,15 @@ class ReportGroup(Value, frozen=True, kw_only=True):
     def main_gaps(self) -> dict[Place, Gap]:
         """The gaps of the fastest cell and of the one to ask for; else of the highest speedup."""
         gaps = {place: gap for place, gap in self.gaps.items() if not gap.has_failed}
-        winners = [self.choice.fastest, self.choice.ask] if self.choice else []
+        if self.choice is None or not gaps:
+            return {}
+        winners = (self.choice.fastest, self.choice.ask)
         places = [winner.candidate.row.place for winner in winners if winner]
-        if places and gaps and not gaps.keys() & {*places}:
-            places = [max(gaps, key=lambda place: gaps[place].speedup)]
-        return {place: gaps[place] for place in places if place in gaps}
+        main = {place: gaps[place] for place in places if place in gaps}
+        if main or not places:
+            return main
+        highest = max(gaps, key=lambda place: gaps[place].speedup)
+        return {highest: gaps[highest]}
 
     @property
     def setting(self) -> str:
@@ -136,14 +140,18 @@ class Report(Value, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, groups=tuple(groups))
 
 
-def merge(study: str, cells: Sequence[CellResult], options: ReportOptions = DEFAULTS) -> Report:
+def merge(
+    study: str, cells: Sequence[CellResult], options: ReportOptions = DEFAULTS
+) -> Report:
     """Return all cells of a study in tables; cells that cannot be read are in none."""
     groups = checked_groups(cells, options.baseline)
     differences = differing([group.conditions for group in groups])
     together = (make(groups) for make in TOGETHER.values())
     return Report(
         study=study,
-        differences=tuple(_difference(groups, *condition) for condition in differences.items()),
+        differences=tuple(
+            _difference(groups, *condition) for condition in differences.items()
+        ),
         groups=tuple(
             _report_group(
                 study,
@@ -162,7 +170,9 @@ def merge(study: str, cells: Sequence[CellResult], options: ReportOptions = DEFA
     )
 
 
-def _difference(groups: Sequence[ConditionGroup], condition: str, values: Sequence[str]) -> str:
+def _difference(
+    groups: Sequence[ConditionGroup], condition: str, values: Sequence[str]
+) -> str:
     """Return a condition with its value in each group, and what features say of it."""
     sentences = [f"{condition}: {' | '.join(values)}"]
     for feature in features().values():
@@ -196,13 +206,17 @@ def _latest_began(group: ConditionGroup) -> float:
 
 def _code(group: ConditionGroup) -> dict[str, str]:
     return {
-        name: value for name, value in group.requested if name == SCRIPT or name.startswith(CODE)
+        name: value
+        for name, value in group.requested
+        if name == SCRIPT or name.startswith(CODE)
     }
 
 
 def _differences(number: int, differences: Mapping[str, Sequence[str]]) -> str:
     values = {what: values[number - 1] for what, values in differences.items()}
-    return ", ".join(f"{what} {values[what]}" for what in values if values[what] != UNRECORDED)
+    return ", ".join(
+        f"{what} {values[what]}" for what in values if values[what] != UNRECORDED
+    )
 
 
 def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
@@ -218,7 +232,9 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     args = f" ({cell.workload.args_text})" if cell.workload.args else ""
     commands = options.commands if options.gets_cells else ()
     choice = choose(group, Wish(), cluster)
-    tables = {label: make(group) for label, make in FULL.items() if label not in OF_FEATURES}
+    tables = {
+        label: make(group) for label, make in FULL.items() if label not in OF_FEATURES
+    }
     tables[CHOICE] = choice_table(group, choice) if choice else None
     of_places = gaps(group)
     tables[GAP] = gap_table(group, of_places)
@@ -232,7 +248,9 @@ def _report_group(  # noqa: PLR0913, PLR0917  (what is known of a group)
     first = q1(group) if any(row.is_baseline for row in group.rows) else None
     of_strategies = strategy_tables(group)
     lab = [table for strategy in of_strategies for table in strategy.tables]
-    remarks = _remarks_under(group, [table.label for table in (first, *lab, *full) if table])
+    remarks = _remarks_under(
+        group, [table.label for table in (first, *lab, *full) if table]
+    )
 
     def remarked(table: Table) -> Table:
         notes = (*table.notes, *remarks.get(table.label, ()))
@@ -267,7 +285,9 @@ def _remarks_under(group: ConditionGroup, labels: Sequence[str]) -> dict[str, li
     under: dict[str, list[str]] = {}
     for affected, text in warnings.remarks(group):
         homes = (*warnings.UNDER[affected], CHECKS)
-        home = next(label for start in homes for label in labels if label.startswith(start))
+        home = next(
+            label for start in homes for label in labels if label.startswith(start)
+        )
         under.setdefault(home, []).append(text)
     return under
 

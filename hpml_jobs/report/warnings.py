@@ -140,12 +140,16 @@ def tables_text(affects: Iterable[Affected], *, has_table1: bool = True) -> str:
     """
     affected_kinds = list(affects)
     numbers = [
-        str(number) for affected, number in TABLE_NUMBERS.items() if affected in affected_kinds
+        str(number)
+        for affected, number in TABLE_NUMBERS.items()
+        if affected in affected_kinds
     ]
     learning = ["loss and accuracy"] if Affected.LEARNING in affected_kinds else []
     if not numbers:
         return "".join(learning)
-    tables = f"Table{'s' if len(numbers) > 1 else ''} {listed(numbers)}" if has_table1 else "Q1"
+    tables = (
+        f"Table{'s' if len(numbers) > 1 else ''} {listed(numbers)}" if has_table1 else "Q1"
+    )
     return ", ".join([tables, *learning])
 
 
@@ -198,9 +202,14 @@ def _cells(group: ConditionGroup, cause: Cause) -> str:
     rows = {row.place: row for row in cause.rows}
     runs = sum(len(row.cells) for row in rows.values())
     labels = names(
-        (captions.cell_words(row.place, group.device) for row in rows.values()), separator="; "
+        (captions.cell_words(row.place, group.device) for row in rows.values()),
+        separator="; ",
     )
-    return f"{labels}, {len(cause.slugs)} of {runs} runs" if runs != len(cause.slugs) else labels
+    return (
+        f"{labels}, {len(cause.slugs)} of {runs} runs"
+        if runs != len(cause.slugs)
+        else labels
+    )
 
 
 def checks(group: ConditionGroup) -> Table:
@@ -212,7 +221,9 @@ def checks(group: ConditionGroup) -> Table:
     notes = tuple(doubts(group))
     caption = f"{counted(passed, 'check')} passed in {counted(len(set(slugs)), 'cell')}"
     if listed:
-        caption += f"; {counted(listed, 'warning')} without effect on a table: see checks.csv"
+        caption += (
+            f"; {counted(listed, 'warning')} without effect on a table: see checks.csv"
+        )
     return Table(
         label="checks",
         title="Data-quality checks",

@@ -53,7 +53,9 @@ def cell_results(
 
 def _without_folder(state: CellState) -> CellResult:
     reason = f"its folder is gone ({_why(state)})"
-    return CellResult(slug=state.slug, cell=None, outcome=_without_record(state), reason=reason)
+    return CellResult(
+        slug=state.slug, cell=None, outcome=_without_record(state), reason=reason
+    )
 
 
 def _result(snapshot: FolderSnapshot, state: CellState | None) -> CellResult:

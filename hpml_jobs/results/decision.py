@@ -132,7 +132,9 @@ def normal_interval_rank(mean: float, variance_of_rank: float) -> tuple[int, flo
 def doubled_ranks(values: Sequence[float]) -> list[int]:
     """Return twice the rank of each value, from 1; equal values share their mean rank."""
     ordered = sorted(values)
-    return [bisect_left(ordered, value) + bisect_right(ordered, value) + 1 for value in values]
+    return [
+        bisect_left(ordered, value) + bisect_right(ordered, value) + 1 for value in values
+    ]
 
 
 @cache

@@ -140,7 +140,9 @@ def _figures_of(record: Record, rank: Rank | None) -> Figures:
     figures["noise"] = run_noise(record)
     figures |= _of_others(record, rank) if record.ranks else {}
     figures |= _of_rank(rank, record.exchange_s) if rank else {}
-    figures |= _of_microbenchmark(record, record.microbenchmark) if record.microbenchmark else {}
+    figures |= (
+        _of_microbenchmark(record, record.microbenchmark) if record.microbenchmark else {}
+    )
     if record.ranks and (root := record.ranks[0].communication):
         figures["gradients_root_s"] = root.gradients_s
     for epoch, times in (
@@ -164,7 +166,9 @@ def _of_rank(rank: Rank, exchange_s: float | None) -> dict[str, float | None]:
     if phases := rank.phases:
         exposed_s = phases.exposed_s
         figures |= {phase: getattr(phases, name) for phase, name in PHASES.items()}
-        figures |= {name: getattr(phases, name) for name in ("compute_s", "comm_s", "pack_s")}
+        figures |= {
+            name: getattr(phases, name) for name in ("compute_s", "comm_s", "pack_s")
+        }
         figures |= {"comm_exposed_s": exposed_s, "comm_forward_s": phases.comm_forward_s}
         if exchange_s is not None:
             figures["waiting_s"] = formulas.waiting_s(exposed_s, exchange_s)
@@ -190,11 +194,15 @@ def _of_others(record: Record, rank: Rank | None) -> dict[str, float]:
     if phases := [other.phases for other in other_ranks if other.phases]:
         exposed_s = _mean([rank_phases.exposed_s for rank_phases in phases])
         pack_s = _mean([rank_phases.pack_s for rank_phases in phases])
-        figures["others_compute_s"] = _mean([rank_phases.compute_s for rank_phases in phases])
+        figures["others_compute_s"] = _mean(
+            [rank_phases.compute_s for rank_phases in phases]
+        )
         if (exchange_s := record.exchange_s) is not None:
             figures["others_waiting_s"] = formulas.waiting_s(exposed_s, exchange_s)
             figures["others_exchange_s"] = exchange_s + pack_s
-        elif not record.cell.strategy.under_torchrun:  # one process, which waits for no rank
+        elif (
+            not record.cell.strategy.under_torchrun
+        ):  # one process, which waits for no rank
             figures["others_exchange_s"] = exposed_s + pack_s
     return figures
 
@@ -203,7 +211,9 @@ def _mean(values: Sequence[float]) -> float:
     return values[0] if len(values) == 1 else mean(values)  # mean computes in fractions
 
 
-def _of_microbenchmark(record: Record, benchmark: Microbenchmark) -> dict[str, float | None]:
+def _of_microbenchmark(
+    record: Record, benchmark: Microbenchmark
+) -> dict[str, float | None]:
     communication = record.communication
     kind = communication.gradient_kind if communication else None
     peak = peak_of(benchmark, record.cell.gpus, kind or CollectiveKind.ALL_REDUCE)
@@ -230,7 +240,9 @@ class PeakBandwidth(NamedTuple):
 
 
 def peak_of(
-    benchmark: Microbenchmark, processes: int, kind: CollectiveKind = CollectiveKind.ALL_REDUCE
+    benchmark: Microbenchmark,
+    processes: int,
+    kind: CollectiveKind = CollectiveKind.ALL_REDUCE,
 ) -> PeakBandwidth | None:
     """Return a collective's best bus bandwidth in messages of 64 MiB and more.
 
@@ -243,7 +255,8 @@ def peak_of(
     least = min(largest, PEAK_FROM_BYTES)
     peaks = [
         PeakBandwidth(
-            formulas.bus_gb_per_s(point.bytes, point.typical_s, processes, kind), point.bytes
+            formulas.bus_gb_per_s(point.bytes, point.typical_s, processes, kind),
+            point.bytes,
         )
         for point in points
         if point.bytes >= least and point.typical_s > 0
@@ -308,14 +321,18 @@ def counted_runs(records: Sequence[Record]) -> CountedRuns:
     reasons = _reasons_to_leave_out(records, Role.TIMED)
     counted = [record for record in records if record.slug not in reasons]
     without_split = _reasons_to_leave_out(counted, Role.INSTRUMENTED)
-    number = least_waiting(record.ranks for record in counted if record.slug not in without_split)
+    number = least_waiting(
+        record.ranks for record in counted if record.slug not in without_split
+    )
     values = {record.slug: figures_of(record, number) for record in counted}
     left_out = [_left_out(reasons, Role.TIMED)]
     for role in (Role.INSTRUMENTED, Role.UNSYNCED, Step.MICROBENCHMARK):
         reasons = _reasons_to_leave_out(counted, role)
         values |= {slug: without(values[slug], role) for slug in reasons}
         left_out.append(_left_out(reasons, role))
-    return CountedRuns(tuple(counted), tuple(values.values()), tuple(itertools.chain(*left_out)))
+    return CountedRuns(
+        tuple(counted), tuple(values.values()), tuple(itertools.chain(*left_out))
+    )
 
 
 def _reasons_to_leave_out(records: Sequence[Record], role: Role | Step) -> dict[str, str]:
@@ -329,7 +346,9 @@ def _reasons_to_leave_out(records: Sequence[Record], role: Role | Step) -> dict[
 
 
 def _left_out(reasons: Mapping[str, str], role: Role | Step) -> list[LeftOut]:
-    return [LeftOut(slug=slug, reason=reason, role=role) for slug, reason in reasons.items()]
+    return [
+        LeftOut(slug=slug, reason=reason, role=role) for slug, reason in reasons.items()
+    ]
 
 
 class GpuFigures(NamedTuple):
@@ -442,7 +461,9 @@ def bandwidth(
     return Bandwidth(**fields)
 
 
-def _expected(strategy: Strategy, iterations: int, gradient_bytes: int | None) -> int | None:
+def _expected(
+    strategy: Strategy, iterations: int, gradient_bytes: int | None
+) -> int | None:
     """Return the bytes of gradients that a rank must send; None where they are not known."""
     passes = strategy.traffic.passes
     if gradient_bytes is None or passes is None:

@@ -56,7 +56,9 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
     @cached_property
     def a_cell(self) -> Cell:
         """A representative cell: all cells agree in everything but their place."""
-        return next(cell_result.cell for cell_result in self.cells if cell_result.cell is not None)
+        return next(
+            cell_result.cell for cell_result in self.cells if cell_result.cell is not None
+        )
 
     @property
     def device(self) -> Device:
@@ -88,7 +90,9 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
     @property
     def model(self) -> Model | None:
         """The trained model, from the first record that has it."""
-        models = (cell_result.record.model for cell_result in self.cells if cell_result.record)
+        models = (
+            cell_result.record.model for cell_result in self.cells if cell_result.record
+        )
         return next((model for model in models if model), None)
 
     @cached_property
@@ -98,7 +102,11 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _measured(self) -> dict[str, CellResult]:
-        return {cell_result.slug: cell_result for cell_result in self.cells if cell_result.measured}
+        return {
+            cell_result.slug: cell_result
+            for cell_result in self.cells
+            if cell_result.measured
+        }
 
     def runs(self, row: Row) -> list[CellResult]:
         """Return the measured cells of a row, by seed and repeat."""
@@ -107,12 +115,16 @@ class ConditionGroup(Value, frozen=True, kw_only=True, dict=True):
     def records(self, row: Row) -> list[Record]:
         """Return the records of a row's runs."""
         return [
-            cell_result.record for cell_result in self.runs(row) if cell_result.record is not None
+            cell_result.record
+            for cell_result in self.runs(row)
+            if cell_result.record is not None
         ]
 
     def counted_records(self, row: Row, affected: Affected) -> list[Record]:
         """Return the records that the row's numbers of this kind are medians of."""
-        return [record for record in self.records(row) if row.counts(record.slug, affected)]
+        return [
+            record for record in self.records(row) if row.counts(record.slug, affected)
+        ]
 
     @cached_property
     def _doubts(self) -> dict[str, list[CheckResult]]:
@@ -219,7 +231,10 @@ def _order(
     """
     pair, members = item
     values = [
-        [(name, natural_key(value) if name == "args" else ((), value)) for name, value in part]
+        [
+            (name, natural_key(value) if name == "args" else ((), value))
+            for name, value in part
+        ]
         for part in pair
     ]
     is_script = any(result.cell and result.cell.script for result in members)
@@ -296,7 +311,9 @@ def _name(number: int, group: ConditionGroup, groups: Sequence[ConditionGroup]) 
     return workload if workloads.count(workload) == 1 else f"group {number}"
 
 
-def _elsewhere(group: ConditionGroup, groups: Sequence[ConditionGroup]) -> dict[Place, int]:
+def _elsewhere(
+    group: ConditionGroup, groups: Sequence[ConditionGroup]
+) -> dict[Place, int]:
     """Return the places that other groups of the same workload's name and device measured."""
     return {
         row.place: number
@@ -314,7 +331,9 @@ def charged_gpus(group: ConditionGroup, cluster: Cluster | None) -> Charged:
     """Return how many GPUs a setup is charged: those of its nodes if it has them exclusively."""
     per_node = 0
     if cluster is not None:
-        is_exclusive = cluster.isolate is Isolate.EXCLUSIVE or "exclusive" in cluster.sbatch
+        is_exclusive = (
+            cluster.isolate is Isolate.EXCLUSIVE or "exclusive" in cluster.sbatch
+        )
         if is_exclusive:
             per_node = cluster.gpu_types.get(group.a_cell.gpu_type or "", 0)
     return lambda setup: max(setup.gpus, setup.nodes * per_node)

@@ -60,12 +60,18 @@ class Timing(Value, frozen=True, kw_only=True):
     @property
     def units_per_s(self) -> float | None:
         """The throughput of all processes, in units per second."""
-        return None if self.units is None else formulas.units_per_s(self.units, self.epoch_s)
+        return (
+            None if self.units is None else formulas.units_per_s(self.units, self.epoch_s)
+        )
 
     @property
     def samples_per_s(self) -> float | None:
         """The same in samples per second."""
-        return None if self.samples is None else formulas.units_per_s(self.samples, self.epoch_s)
+        return (
+            None
+            if self.samples is None
+            else formulas.units_per_s(self.samples, self.epoch_s)
+        )
 
     def per_thousand_units(self, per_epoch: float | None) -> float | None:
         """Return what 1,000 units cost, from the cost of an epoch; None: not known."""
@@ -141,7 +147,9 @@ class Row(Value, frozen=True, kw_only=True):
 
     def counts(self, slug: str, affected: Affected) -> bool:
         """Return whether the row's numbers of this kind contain a cell's run."""
-        return not any(run.slug == slug and run.holds_for(affected) for run in self.left_out)
+        return not any(
+            run.slug == slug and run.holds_for(affected) for run in self.left_out
+        )
 
     @property
     def figures(self) -> Figures:
@@ -299,7 +307,9 @@ def _timing(records: Sequence[Record], values: Figures) -> Timing:
 
 def _work(record: Record) -> Work | None:
     samples = record.work_samples
-    return Work(samples=samples, name=record.cell.workload.samples_name) if samples else None
+    return (
+        Work(samples=samples, name=record.cell.workload.samples_name) if samples else None
+    )
 
 
 def gradient_bytes_of(record: Record) -> int | None:
@@ -322,7 +332,9 @@ def _derived(row: Row, reference: Row | None) -> Row:
     efficiency = formulas.efficiency(speedup, row.gpus, reference.gpus)
     weak_efficiency = None
     if reference.timing.step_s and row.timing.step_s:
-        weak_efficiency = formulas.weak_efficiency(reference.timing.step_s, row.timing.step_s)
+        weak_efficiency = formulas.weak_efficiency(
+            reference.timing.step_s, row.timing.step_s
+        )
     against_plain_loop = row.gpus > 1 and reference.is_baseline
     return msgspec.structs.replace(
         row,
@@ -331,9 +343,13 @@ def _derived(row: Row, reference: Row | None) -> Row:
         scaling=Scaling(
             efficiency=efficiency,
             weak_efficiency=weak_efficiency,
-            cost_per_compute=formulas.cost_per_compute(efficiency) if against_plain_loop else None,
+            cost_per_compute=formulas.cost_per_compute(efficiency)
+            if against_plain_loop
+            else None,
         ),
-        residual=_residual(row, row.timing, reference.timing) if against_plain_loop else None,
+        residual=_residual(row, row.timing, reference.timing)
+        if against_plain_loop
+        else None,
     )
 
 
@@ -342,7 +358,10 @@ def _residual(row: Row, timing: Timing, baseline: Timing) -> Residual:
     with_loading = row_s is None or base_s is None
     if row_s is None or base_s is None:
         row_s, base_s = timing.epoch_s, baseline.epoch_s
-    images, base_images = 1 / row.gpus, 1  # equal shares, where the numbers are not reported
+    images, base_images = (
+        1 / row.gpus,
+        1,
+    )  # equal shares, where the numbers are not reported
     if timing.samples is not None and baseline.samples is not None:
         images, base_images = timing.samples / row.gpus, baseline.samples
     comm_s = formulas.residual_communication_s(row_s, images, base_s, base_images)
@@ -354,5 +373,8 @@ def _residual(row: Row, timing: Timing, baseline: Timing) -> Residual:
         wire_bytes = traffic.bandwidth.wire_bytes(sent, row.gpus)
         speed = formulas.algorithm_gb_per_s(wire_bytes, comm_s)
     return Residual(
-        compute_s=row_s - comm_s, comm_s=comm_s, bus_gb_per_s=speed, with_loading=with_loading
+        compute_s=row_s - comm_s,
+        comm_s=comm_s,
+        bus_gb_per_s=speed,
+        with_loading=with_loading,
     )

@@ -13,7 +13,13 @@ from typing import NamedTuple
 
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.sbatch import replacing_variables
-from hpml_jobs.slurm.nodes import SINFO_FORMAT, Node, parse_limits, parse_sinfo, parse_time_limits
+from hpml_jobs.slurm.nodes import (
+    SINFO_FORMAT,
+    Node,
+    parse_limits,
+    parse_sinfo,
+    parse_time_limits,
+)
 
 ASK_TIMEOUT_S = 10
 
@@ -94,7 +100,9 @@ def ask_slurm(*command: str, timeout_s: float = ASK_TIMEOUT_S) -> CommandAnswer:
     return CommandAnswer(code, _text(out), (_text(err).strip().splitlines() or [""])[0])
 
 
-def _read_bounded(process: "subprocess.Popen[bytes]", deadline: float) -> tuple[bytes, bytes]:
+def _read_bounded(
+    process: "subprocess.Popen[bytes]", deadline: float
+) -> tuple[bytes, bytes]:
     """Read what a process prints to both its outputs until it closes them.
 
     Raises:
@@ -169,7 +177,9 @@ def hosts_of_job() -> list[str]:
         text = _output("scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"])
         hosts = text.split()
     if not hosts:
-        raise HpmlError("the job's hosts are unknown: scontrol show hostnames printed nothing")
+        raise HpmlError(
+            "the job's hosts are unknown: scontrol show hostnames printed nothing"
+        )
     if not all(re.fullmatch(r"[A-Za-z0-9._-]+", host) for host in hosts):
         raise HpmlError(f"these are not host names: {hosts}")
     return hosts
@@ -228,7 +238,9 @@ def sbatch_environment(script: str) -> dict[str, str]:
     """
     replacing = replacing_variables(script, os.environ)
     kept = scrubbed(dict(os.environ), inside_job="SLURM_JOB_ID" in os.environ)
-    return _of_cluster({name: value for name, value in kept.items() if name not in replacing})
+    return _of_cluster(
+        {name: value for name, value in kept.items() if name not in replacing}
+    )
 
 
 _ALLOCATION = re.compile(
@@ -288,7 +300,9 @@ def parse_associations(text: str, cluster: str) -> tuple[Association, ...]:
         if ACCOUNT.fullmatch(account):
             earlier = accounts.get(account, Association(account))
             every = dict.fromkeys((*earlier.qos, *filter(None, qos.split(","))))
-            are_set = {name: text for name, text in zip(LIMITS, values, strict=True) if text}
+            are_set = {
+                name: text for name, text in zip(LIMITS, values, strict=True) if text
+            }
             accounts[account] = Association(
                 account,
                 tuple(every),

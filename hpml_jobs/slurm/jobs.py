@@ -182,7 +182,9 @@ def _from_squeue(*row: str) -> JobState:
         return in_queue
     has_end = in_queue.over and started is not None and elapsed_s is not None
     ended = (started or 0) + (elapsed_s or 0) if has_end else None
-    return msgspec.structs.replace(in_queue, started=started, ended=ended, elapsed_s=elapsed_s)
+    return msgspec.structs.replace(
+        in_queue, started=started, ended=ended, elapsed_s=elapsed_s
+    )
 
 
 SACCT_FIELDS = (

@@ -48,7 +48,9 @@ def parse_sinfo(text: str) -> list[Node]:
             continue
         for gpu_type, count in parse_gpus(gres):
             earlier = nodes.get((name, gpu_type))
-            partitions = frozenset({partition}) | (earlier.partitions if earlier else frozenset())
+            partitions = frozenset({partition}) | (
+                earlier.partitions if earlier else frozenset()
+            )
             size = cpu_count, memory_mb / 1000
             nodes[name, gpu_type] = Node(name, gpu_type, count, *size, partitions)
     return list(nodes.values())
@@ -66,7 +68,9 @@ def parse_gpus(gres: str) -> list[tuple[str | None, int]]:
     """
     gpus: dict[str | None, int] = {}
     for entry in _PLACES.sub("", gres).split(","):
-        name, *fields = (field for field in entry.strip().split(":") if field != "no_consume")
+        name, *fields = (
+            field for field in entry.strip().split(":") if field != "no_consume"
+        )
         if name != "gpu":
             continue
         count = _COUNT.fullmatch(fields[-1]) if fields else None

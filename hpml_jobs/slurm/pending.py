@@ -27,7 +27,9 @@ _REASONS = {
     "Resources": PendingReason("next in the queue, until nodes are free"),
     "Dependency": PendingReason("starts after the jobs that it depends on"),
     "JobArrayTaskLimit": PendingReason("starts after other cells of its array"),
-    "BeginTime": PendingReason("its begin time has not come, or it pauses after a requeue"),
+    "BeginTime": PendingReason(
+        "its begin time has not come, or it pauses after a requeue"
+    ),
     "Cleaning": PendingReason("requeued; its last run is being cleaned up"),
     "Prolog": PendingReason("its node is being prepared"),
     "Licenses": PendingReason("a licence that it needs is in use"),
@@ -43,25 +45,31 @@ _REASONS = {
         "held after too many requeues; release it with scontrol release JOB", YOU
     ),
     "DependencyNeverSatisfied": PendingReason(
-        f"can never start: a job that it depends on did not end as required; {_RESUBMIT}", YOU
+        f"can never start: a job that it depends on did not end as required; {_RESUBMIT}",
+        YOU,
     ),
     "BadConstraints": PendingReason(
-        f"no node matches its request (gpu_type, cluster.constraint); correct it: {_RESUBMIT}", YOU
+        f"no node matches its request (gpu_type, cluster.constraint); correct it: {_RESUBMIT}",
+        YOU,
     ),
     "PartitionTimeLimit": PendingReason(
         f"requests more minutes than its partition allows; {_RESUBMIT} with fewer", YOU
     ),
     "PartitionNodeLimit": PendingReason(
-        f"requests more nodes than its partition has or than are up; {_RESUBMIT} with fewer", YOU
+        f"requests more nodes than its partition has or than are up; {_RESUBMIT} with fewer",
+        YOU,
     ),
     "PartitionConfig": PendingReason(
-        f"requests resources that its partition can never provide; {_RESUBMIT} with fewer", YOU
+        f"requests resources that its partition can never provide; {_RESUBMIT} with fewer",
+        YOU,
     ),
     "MaxMemPerLimit": PendingReason(
-        f"requests more memory than is allowed; {_RESUBMIT} with less cluster.mem_gb_per_gpu", YOU
+        f"requests more memory than is allowed; {_RESUBMIT} with less cluster.mem_gb_per_gpu",
+        YOU,
     ),
     "AccountNotAllowed": PendingReason(
-        f"its account may not use this partition; {_RESUBMIT} with another cluster.account", YOU
+        f"its account may not use this partition; {_RESUBMIT} with another cluster.account",
+        YOU,
     ),
     "QOSNotAllowed": PendingReason(
         f"its QOS may not use this partition; {_RESUBMIT} with another cluster.qos", YOU
@@ -69,10 +77,14 @@ _REASONS = {
     "InvalidAccount": PendingReason(
         f"its account is not valid; {_RESUBMIT} with another cluster.account", YOU
     ),
-    "InvalidQOS": PendingReason(f"its QOS is not valid; {_RESUBMIT} with another cluster.qos", YOU),
+    "InvalidQOS": PendingReason(
+        f"its QOS is not valid; {_RESUBMIT} with another cluster.qos", YOU
+    ),
     "ReservationDeleted": PendingReason(f"its reservation was deleted; {_RESUBMIT}", YOU),
     "Constraints": PendingReason("no node with the features that it requests is free"),
-    "MaxPoweredUpNodes": PendingReason("as many nodes are powered up as the cluster allows"),
+    "MaxPoweredUpNodes": PendingReason(
+        "as many nodes are powered up as the cluster allows"
+    ),
 }
 
 _FAMILIES = (
@@ -98,7 +110,9 @@ _FAMILIES = (
     ),
     (
         r"(QOS|Assoc)(Grp|Max).*Minutes.*|QOSUsageThreshold|AssociationTimeLimit",
-        PendingReason("the budget of its account or QOS is used up", "the owner of the account"),
+        PendingReason(
+            "the budget of its account or QOS is used up", "the owner of the account"
+        ),
     ),
     (
         r"(QOS|Assoc)Grp.*|Max\w+PerAccount",

@@ -26,7 +26,9 @@ CLOCK_S = 5
 LOG_BYTES = 20_000
 """SLURM's message on a job over its memory limit is among so many last bytes of a log."""
 
-_MEMORY_KILL = re.compile(r"exceeded (?:job |step )?memory limit|oom[-_ ]kill", re.IGNORECASE)
+_MEMORY_KILL = re.compile(
+    r"exceeded (?:job |step )?memory limit|oom[-_ ]kill", re.IGNORECASE
+)
 """What SLURM's step daemon writes when it, or the kernel, ends a job over its memory."""
 
 _STEP_LIMIT = re.compile(r"STEP .*DUE TO TIME LIMIT")
@@ -128,7 +130,9 @@ def evidence_of(
     )
 
 
-def _deciding_job(snapshot: FolderSnapshot, jobs: list[str], slurm: SlurmSnapshot) -> str | None:
+def _deciding_job(
+    snapshot: FolderSnapshot, jobs: list[str], slurm: SlurmSnapshot
+) -> str | None:
     """Return the job that is pending or running, else the record's, else the first."""
     for job in jobs:
         state = slurm.of(job).state
@@ -141,7 +145,9 @@ def _deciding_job(snapshot: FolderSnapshot, jobs: list[str], slurm: SlurmSnapsho
     return "" if snapshot.record_fault else None
 
 
-def _is_of_this_run(attempt: AttemptSnapshot | None, state: JobState | None, restart: int) -> bool:
+def _is_of_this_run(
+    attempt: AttemptSnapshot | None, state: JobState | None, restart: int
+) -> bool:
     """Return whether an attempt is of the present run of its job, not of one before a requeue."""
     if attempt is None or attempt.began is None:
         return False
@@ -166,7 +172,11 @@ def _slurm_text(study: Study, snapshot: FolderSnapshot, job: str) -> str:
 
 def words_of_script(study: Study, job: str) -> str:
     """Return what a job's script says last about its end; empty if it says nothing."""
-    lines = (line for log in script_logs(study, job) for line in tail(log, LOG_BYTES).splitlines())
+    lines = (
+        line
+        for log in script_logs(study, job)
+        for line in tail(log, LOG_BYTES).splitlines()
+    )
     words = [line.removeprefix(JOB_WORDS) for line in lines if line.startswith(JOB_WORDS)]
     return words[-1] if words else ""
 

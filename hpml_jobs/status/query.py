@@ -116,13 +116,18 @@ class SlurmSnapshot(NamedTuple):
         last = self.cached.jobs.get(job)
         gone = self.is_gone(job)
         if queued and not (
-            queued.over and accounted and accounted.over and not _is_later_run(queued, accounted)
+            queued.over
+            and accounted
+            and accounted.over
+            and not _is_later_run(queued, accounted)
         ):
             return SlurmAnswer(_completed(queued, accounted), last=last)
         is_final = gone or queued or not (accounted and accounted.outcome in _MAY_RETURN)
         if accounted and accounted.over and is_final:
             return SlurmAnswer(_completed(accounted, queued), last=last)
-        is_new_word = accounted and accounted.outcome is Outcome.UNKNOWN  # of a newer SLURM
+        is_new_word = (
+            accounted and accounted.outcome is Outcome.UNKNOWN
+        )  # of a newer SLURM
         if accounted and (is_new_word or (accounted.outcome.active and not gone)):
             return SlurmAnswer(accounted, last=last)
         if last and last.over and (gone or last.outcome not in _MAY_RETURN):
@@ -133,7 +138,9 @@ class SlurmSnapshot(NamedTuple):
     def is_gone(self, job: str) -> bool:
         """Return whether the controller does not know a job, by this answer or an earlier one."""
         last = self.cached.jobs.get(job)
-        return job not in self.queue and (job in self.gone or (last is not None and last.gone))
+        return job not in self.queue and (
+            job in self.gone or (last is not None and last.gone)
+        )
 
 
 def _completed(state: JobState, other: JobState | None) -> JobState:
@@ -146,7 +153,9 @@ def _completed(state: JobState, other: JobState | None) -> JobState:
         if state.started:
             names += ("gpus",)
     else:
-        state = msgspec.structs.replace(state, earlier_s=state.earlier_s or other.earlier_s)
+        state = msgspec.structs.replace(
+            state, earlier_s=state.earlier_s or other.earlier_s
+        )
         if state.outcome is not Outcome.PENDING:
             names += ("node", "started", "elapsed_s", "gpus", "suspended_s")
     missing = {n: getattr(other, n) for n in names if getattr(state, n) in (None, "")}
@@ -179,7 +188,13 @@ def query_slurm(
     if study.is_unpacked:
         answers, at = read_answers(study), time.time()
         return SlurmSnapshot(
-            {}, {}, answers, no_accounts=ARCHIVED, at=at, no_squeue=True, gone=frozenset(jobs)
+            {},
+            {},
+            answers,
+            no_accounts=ARCHIVED,
+            at=at,
+            no_squeue=True,
+            gone=frozenset(jobs),
         )
     slurm_jobs = sorted({job for job in jobs if is_slurm(job)})
     ids = array_ids(slurm_jobs)
@@ -258,13 +273,18 @@ def _without_foreign(
     kept = queue.keys() | accounts.keys()
     foreign = {state.job: state.name for state in states if state.job not in kept}
     return snapshot._replace(
-        queue=queue, accounts=accounts, gone=snapshot.gone | foreign.keys(), foreign=foreign
+        queue=queue,
+        accounts=accounts,
+        gone=snapshot.gone | foreign.keys(),
+        foreign=foreign,
     )
 
 
 def _squeue(ids: list[str]) -> SlurmSnapshot:
     """Ask for active and just ended jobs; its answer must have its header to be one."""
-    answer = ask_slurm("squeue", "-r", "-t", "all", "-o", SQUEUE_FORMAT, "-j", ",".join(ids))
+    answer = ask_slurm(
+        "squeue", "-r", "-t", "all", "-o", SQUEUE_FORMAT, "-j", ",".join(ids)
+    )
     if answer.code and len(ids) == 1 and UNKNOWN_ID in answer.complaint:
         return SlurmSnapshot({}, {}, gone=frozenset(ids))
     queue = parse_squeue(answer.text)
@@ -334,7 +354,9 @@ def _sacct(
         if time.monotonic() > deadline:
             return states, f"sacct: too slow for {len(ids)} jobs"
         chunk = ",".join(ids[start : start + SACCT_IDS])
-        answer = ask_slurm("sacct", "-X", "-D", "-P", "-n", "-o", SACCT_FIELDS, "-j", chunk)
+        answer = ask_slurm(
+            "sacct", "-X", "-D", "-P", "-n", "-o", SACCT_FIELDS, "-j", chunk
+        )
         states |= parse_sacct(answer.text, is_foreign)
         if answer.code != 0:
             return states, f"sacct: {answer.complaint}"
@@ -365,7 +387,9 @@ def cache_answers(study: Study, cached: CachedAnswers, states: Iterable[JobState
     is_recent = cached.answered is not None and 0 <= now - cached.answered < ANSWERED_S
     if jobs == cached.jobs and is_recent:
         return
-    with contextlib.suppress(OSError):  # a read-only study, a full disk: works without a cache
+    with contextlib.suppress(
+        OSError
+    ):  # a read-only study, a full disk: works without a cache
         write_whole(study.slurm_answers, encode(CachedAnswers(jobs=jobs, answered=now)))
 
 

@@ -8,7 +8,13 @@ import msgspec
 
 from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.slurm.commands import ask_slurm
-from hpml_jobs.slurm.jobs import SACCT_FIELDS, array_ids, is_unknown_job, parse_sacct, table_lines
+from hpml_jobs.slurm.jobs import (
+    SACCT_FIELDS,
+    array_ids,
+    is_unknown_job,
+    parse_sacct,
+    table_lines,
+)
 from hpml_jobs.status.query import NO_TABLE, is_log_of, output_path
 from hpml_jobs.study.manifest import History, ManifestEvent, ManifestLine, fold
 from hpml_jobs.study.study import Study
@@ -43,7 +49,9 @@ def read_history(study: Study) -> RecoveredHistory:
     history = fold(lines)
     if not history.lost_lines or study.is_unpacked:
         return RecoveredHistory(history)
-    name = ",".join(dict.fromkeys(line.name or study.job_name for line in history.lost_lines))
+    name = ",".join(
+        dict.fromkeys(line.name or study.job_name for line in history.lost_lines)
+    )
     answer = ask_slurm("squeue", "-r", "-t", "all", "-n", name, "-o", "%i")
     queued = table_lines(answer.text)
     if answer.code or queued is None:
@@ -83,7 +91,9 @@ def _accounted(name: str, history: History) -> list[str]:
     return list(parse_sacct(answer.text))
 
 
-def _matched(study: Study, history: History, tasks: dict[str, list[str]]) -> list[ManifestLine]:
+def _matched(
+    study: Study, history: History, tasks: dict[str, list[str]]
+) -> list[ManifestLine]:
     """Return the lines that a job belongs to, with their jobs; `tasks` of each unknown array."""
     free = sorted(tasks, key=int)  # in order of submission
     recovered = []

@@ -88,7 +88,9 @@ def _times(evidence: CellEvidence) -> dict[str, object]:
     return {
         "queued_s": waited_s if is_waiting else job.queued_s,
         "starts": (
-            None if job.starts is None else datetime.fromtimestamp(job.starts, UTC).isoformat()
+            None
+            if job.starts is None
+            else datetime.fromtimestamp(job.starts, UTC).isoformat()
         ),
         "elapsed_s": _attempt_s(evidence) if evidence.is_shared else job.elapsed_s,
         "minutes": shape.minutes if evidence.is_shared and shape else job.minutes,
@@ -122,7 +124,9 @@ def _active(evidence: CellEvidence, job: JobState) -> CellState:
     progress = evidence.progress if is_going_on else None
     prefix = "" if job.state == "RUNNING" else f"{job.state} "
     reason = in_job(f"{prefix}on {job.node or '?'}", job.job)
-    return _state(evidence, job.outcome, reason, **pace_of(progress, evidence.at)._asdict())
+    return _state(
+        evidence, job.outcome, reason, **pace_of(progress, evidence.at)._asdict()
+    )
 
 
 def _sharing(evidence: CellEvidence, job: JobState) -> CellState:
@@ -181,7 +185,9 @@ def _ended(evidence: CellEvidence, job: JobState) -> CellState:
         return _out_of_memory(evidence)
     if end is None:
         return _state(evidence, outcome, reason)
-    if evidence.is_shared and not (end.outcome is Outcome.CANCELLED and outcome in _BY_THE_JOB):
+    if evidence.is_shared and not (
+        end.outcome is Outcome.CANCELLED and outcome in _BY_THE_JOB
+    ):
         return _by_end(evidence, end)
     rank_reason = end.reason or end.outcome.value
     if outcome is Outcome.TIMEOUT and end.activity:
@@ -193,7 +199,9 @@ def _ended(evidence: CellEvidence, job: JobState) -> CellState:
     return _state(evidence, outcome, reason, **_fault_of_node(end, outcome))
 
 
-def _ended_before_start(evidence: CellEvidence, job: JobState, reason: str) -> CellState | None:
+def _ended_before_start(
+    evidence: CellEvidence, job: JobState, reason: str
+) -> CellState | None:
     """Return the state of a cell whose job ended before it; None if only SLURM knows why."""
     outcome = job.outcome
     if evidence.words:
@@ -214,7 +222,9 @@ _WARNING_S = 240
 """SLURM's warning comes at most so long before the time limit: it may be a minute early."""
 
 _SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
-_WARNED = frozenset(code for n in _SIGNALS for code in (f"{n:d}:0", f"0:{n:d}", f"{128 + n:d}:0"))
+_WARNED = frozenset(
+    code for n in _SIGNALS for code in (f"{n:d}:0", f"0:{n:d}", f"{128 + n:d}:0")
+)
 """Exit codes of a job that one of the signals of `sbatch --signal` ended."""
 
 
@@ -268,7 +278,9 @@ def _gone(evidence: CellEvidence) -> CellState:
         return _state(evidence, Outcome.MISSING, reason)
     is_accounted = array_ids([job])[0] in array_ids(slurm.accounts)
     if evidence.attempt is None and is_accounted and not slurm.no_accounts:
-        reason = f"job {job} left the queue and never started: cancelled while it was pending"
+        reason = (
+            f"job {job} left the queue and never started: cancelled while it was pending"
+        )
         return _state(evidence, Outcome.CANCELLED, reason)
     complaint = slurm.no_accounts or "sacct does not report how it ended"
     then = f" (last known state: {last.outcome.value})" if last and last.state else ""
@@ -329,5 +341,7 @@ def pace_of(progress: Progress | None, now: float) -> Pace:
     left_s = formulas.training_left_s(elapsed_s, epoch_s, progress.epochs - progress.epoch)
     done = (progress.epoch - 1 + share) / progress.epochs
     return Pace(
-        f"{words}, ~{100 * share:.0f} %, ~{duration_text(left_s)} of training left", done, left_s
+        f"{words}, ~{100 * share:.0f} %, ~{duration_text(left_s)} of training left",
+        done,
+        left_s,
     )

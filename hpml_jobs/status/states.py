@@ -60,7 +60,9 @@ def study_status(
     recovered = read_history(study)
     history = recovered.history
     snapshots = read_study(study, history, cache)
-    jobs = {snapshot.folder.slug: jobs_of_cell(snapshot, history) for snapshot in snapshots}
+    jobs = {
+        snapshot.folder.slug: jobs_of_cell(snapshot, history) for snapshot in snapshots
+    }
     queried = [*chain.from_iterable(jobs.values())]
     if all_jobs:
         queried += [*history.sent, *history.closing]
@@ -95,7 +97,9 @@ def status_for_submission(study: Study, *, all_jobs: bool = False) -> StudyStatu
             f"{status.fault}: it is unknown which cells have a job; repair or remove it"
         )
     if complaint := status.slurm.no_queue:
-        raise HpmlError(f"{complaint}: it is unknown which cells have a job; try again later")
+        raise HpmlError(
+            f"{complaint}: it is unknown which cells have a job; try again later"
+        )
     return status
 
 
@@ -141,8 +145,14 @@ def _unanswered(line: ManifestLine, complaint: str) -> tuple[Outcome, str]:
         return Outcome.PENDING, f"being submitted: {waits}"
     if line.sbatch and not line.sbatch.is_here and age_s < LONGEST_SBATCH_S:
         where = f"PID {line.sbatch.pid} on {line.sbatch.host}"
-        return Outcome.UNKNOWN, f"sbatch may still be running ({where}): ask for the status there"
-    return Outcome.MISSING, "not submitted: sbatch was interrupted, and SLURM has no such job"
+        return (
+            Outcome.UNKNOWN,
+            f"sbatch may still be running ({where}): ask for the status there",
+        )
+    return (
+        Outcome.MISSING,
+        "not submitted: sbatch was interrupted, and SLURM has no such job",
+    )
 
 
 def _with_checks(
@@ -180,7 +190,9 @@ def untried_cells(
             state = states[slug]
             if last is not None:
                 is_left_out = not state.recorded and state.outcome in _MAY_BE_UNTRIED
-                if is_left_out and state.job == last.job:  # else it was resubmitted by hand
+                if (
+                    is_left_out and state.job == last.job
+                ):  # else it was resubmitted by hand
                     untried[state.slug] = _untried(state, last, last_batch)
             elif state.outcome not in _LADDER_GOES_ON:
                 last, last_batch = state, batch

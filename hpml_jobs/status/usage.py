@@ -47,7 +47,9 @@ def usage_of(status: StudyStatus) -> Usage | None:
     """Return the usage of a study, its status read with `all_jobs`; None if no job has started."""
     gpus_of = {state.job: state.gpus for state in status.states}
     jobs = [job for job in status.history.sent if is_slurm(job)]
-    runs = [run for job in jobs for run in _slurm_runs(status.slurm, job, gpus_of.get(job))]
+    runs = [
+        run for job in jobs for run in _slurm_runs(status.slurm, job, gpus_of.get(job))
+    ]
     if runs:
         source = _SOURCES.get(status.slurm.no_accounts, "squeue, without accounting")
         return _total(runs, source)
@@ -112,7 +114,9 @@ def _total(runs: list[_Run], source: str) -> Usage:
     with_gpus = [(run.gpus, run) for run in runs if run.gpus is not None]
     hours = formulas.gpu_hours
     used = sum(hours(gpus, run.used_s / 60) for gpus, run in with_gpus)
-    gpu_hours_requested = sum(hours(gpus, (run.requested_s or 0) / 60) for gpus, run in with_gpus)
+    gpu_hours_requested = sum(
+        hours(gpus, (run.requested_s or 0) / 60) for gpus, run in with_gpus
+    )
     return Usage(
         runs=len(runs),
         used_s=sum(run.used_s for run in runs),

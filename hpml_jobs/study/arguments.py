@@ -28,7 +28,9 @@ _KEYS = re.compile(
 )
 _FIRST = re.compile(r"passw(?:or)?d|passphrase|secret|token|apikey")
 _SUFFIX = re.compile(r"id|value|string|header|hash|\d+")
-_WORDS = frozenset(("monkey", "turkey", "hockey", "donkey", "whiskey", "bypass", "compass"))
+_WORDS = frozenset(
+    ("monkey", "turkey", "hockey", "donkey", "whiskey", "bypass", "compass")
+)
 """Words that end as the name of a secret does."""
 
 _PAIR = re.compile(
@@ -52,7 +54,9 @@ class PublicArguments:
         self._marks = dict.fromkeys(secrets, REMOVED)
         if len(secrets) > 1:
             numbered = enumerate(sorted(secrets), start=1)
-            self._marks = {secret: f"{REMOVED[:-1]}-{number}]" for number, secret in numbered}
+            self._marks = {
+                secret: f"{REMOVED[:-1]}-{number}]" for number, secret in numbered
+            }
 
     @property
     def secrets(self) -> frozenset[str]:
@@ -67,7 +71,9 @@ class PublicArguments:
     def text(self, arguments: str) -> str:
         """Return arguments without secrets, as they were typed if there is none."""
         words = words_of(arguments)
-        public = [self.known(w) for w in _replaced(words, lambda s: self._marks.get(s, REMOVED))]
+        public = [
+            self.known(w) for w in _replaced(words, lambda s: self._marks.get(s, REMOVED))
+        ]
         return arguments if public == words else " ".join(map(_quoted, public))
 
     def known(self, text: str) -> str:
@@ -134,7 +140,9 @@ def _replaced(words: Sequence[str], mark: Callable[[str], str]) -> list[str]:
 def _replaced_word(before: str, word: str, mark: Callable[[str], str]) -> str:
     """Return a word with marks; the word before may be the option that it is the value of."""
     is_option = before.startswith("-") and "=" not in before
-    is_next_option = word.startswith("--") or (word.startswith("-") and len(word) < LEAST_LENGTH)
+    is_next_option = word.startswith("--") or (
+        word.startswith("-") and len(word) < LEAST_LENGTH
+    )
     if is_option and not is_next_option and _is_secret(before, word):
         return mark(word)
     name, is_pair, value = word.partition("=")

@@ -16,7 +16,12 @@ from hpml_jobs.core.cell import Outcome
 from hpml_jobs.core.measurements import Stage
 from hpml_jobs.core.record import Attempt
 from hpml_jobs.core.stack_files import HOST_VARIABLE
-from hpml_jobs.core.stacks import Position, positions_text, rank_position, traceback_position
+from hpml_jobs.core.stacks import (
+    Position,
+    positions_text,
+    rank_position,
+    traceback_position,
+)
 from hpml_jobs.core.text import last_error, natural_key, whole_number
 from hpml_jobs.core.value import Value
 from hpml_jobs.study.files import LOG_BYTES, Inside, encode, read_valid, tail, write_whole
@@ -151,7 +156,9 @@ class AttemptFolder:
 
     def logs(self) -> list[Path]:
         """Return the existing logs, the first node's first."""
-        return sorted(self.root.glob("log*.txt"), key=lambda path: (len(path.name), path.name))
+        return sorted(
+            self.root.glob("log*.txt"), key=lambda path: (len(path.name), path.name)
+        )
 
     def read_about(self) -> Attempt | None:
         """Return the attempt as the wrapper noted it at the beginning; None if it did not."""
@@ -174,14 +181,18 @@ class AttemptFolder:
 
     def rank_errors(self) -> list[RankError]:
         """Return the errors of workers that raised, the first failing rank first."""
-        errors = [read_valid(path, RankError) for path in sorted(self.errors.glob("rank*.json"))]
+        errors = [
+            read_valid(path, RankError) for path in sorted(self.errors.glob("rank*.json"))
+        ]
         # of a rank that died while writing there is none; another rank has the reason
         return sorted(filter(None, errors), key=lambda error: error.time_ns)
 
     def stack_files(self) -> list[Path]:
         """Return the files with stacks, those of ranks in order first."""
         paths = (path for path in self.stacks.glob("*.txt") if path.stat().st_size)
-        return sorted(paths, key=lambda path: (path.name[:1] != "r", natural_key(path.name)))
+        return sorted(
+            paths, key=lambda path: (path.name[:1] != "r", natural_key(path.name))
+        )
 
     def remove_empty_stacks(self) -> None:
         """Remove the files of processes that were not asked for their stacks."""
@@ -247,7 +258,9 @@ class ScriptProcess(NamedTuple):
 
     def is_below(self, processes: Iterable["ScriptProcess"]) -> bool:
         """Return whether one of these processes has started it."""
-        return any((self.host, self.parent) == (other.host, other.pid) for other in processes)
+        return any(
+            (self.host, self.parent) == (other.host, other.pid) for other in processes
+        )
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"

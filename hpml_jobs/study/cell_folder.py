@@ -8,7 +8,14 @@ from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.validation import InvalidRecordError, decode, difference
 from hpml_jobs.study.attempt import AttemptEnd, AttemptFolder
-from hpml_jobs.study.files import NAME_BYTES, Inside, is_name, read_bytes, reading, write_whole
+from hpml_jobs.study.files import (
+    NAME_BYTES,
+    Inside,
+    is_name,
+    read_bytes,
+    reading,
+    write_whole,
+)
 
 
 class CellFolder:

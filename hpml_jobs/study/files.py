@@ -70,7 +70,9 @@ def encode(value: Any) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
 
 
-def write_whole(path: Path, content: bytes, *, parents: bool = True, sync: bool = True) -> None:
+def write_whole(
+    path: Path, content: bytes, *, parents: bool = True, sync: bool = True
+) -> None:
     """Write a file atomically, with fsync and rename: a reader sees all of it or none.
 
     Its folder is made if it does not exist; without `parents` that is an error. Without `sync` it
@@ -138,7 +140,9 @@ def hold_lock(path: Path, patience_s: float) -> Iterator[Path | None]:
         while not (is_locked := has_flock or (has_flock is None and _try_link(held))):
             holder = read_valid(held, Process)
             if holder and holder.is_here and not holder.runs:
-                raise HpmlError(f"{held} is left from PID {holder.pid}, which ended: remove it")
+                raise HpmlError(
+                    f"{held} is left from PID {holder.pid}, which ended: remove it"
+                )
             if time.monotonic() > deadline:
                 by = f" (PID {holder.pid} on {holder.host})" if holder else ""
                 raise TimeoutError(f"{path} is held by another program{by}")
@@ -228,7 +232,9 @@ def read_bytes(path: Path, limit: int = JSON_BYTES) -> bytes:
         content = b"" if size > limit else file.read()
     if size > limit or len(content) > limit:
         megabytes, most = max(size, len(content)) / 1e6, limit / 1e6
-        raise OSError(errno.EFBIG, f"{megabytes:.3g} MB are more than the limit of {most:.3g} MB")
+        raise OSError(
+            errno.EFBIG, f"{megabytes:.3g} MB are more than the limit of {most:.3g} MB"
+        )
     return content
 
 

@@ -43,7 +43,9 @@ class ManifestLine(Value, frozen=True, kw_only=True):
     batch: str
     cells: tuple[str, ...]
     files: dict[str, msgspec.Raw] = {}
-    jobs: tuple[str, ...] = ()  # for SENT: as many as cells; cells of one allocation share theirs
+    jobs: tuple[
+        str, ...
+    ] = ()  # for SENT: as many as cells; cells of one allocation share theirs
     shape: str = ""
     words: str = ""  # SLURM's message, for REFUSED; the task of a follow-up job
     closing: bool = False
@@ -132,7 +134,9 @@ def append(path: Path, line: ManifestLine) -> None:
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             size = os.fstat(handle).st_size
-            if size and os.pread(handle, 1, size - 1) != b"\n":  # a crash has cut off the last line
+            if (
+                size and os.pread(handle, 1, size - 1) != b"\n"
+            ):  # a crash has cut off the last line
                 text = b"\n" + text
             os.write(handle, text)  # one write: lines of two programs do not mix
             os.fsync(handle)
@@ -199,9 +203,13 @@ def fold(lines: Iterable[ManifestLine]) -> History:
             if line.name:
                 sent_now = Sent(line.name, unix_time(line.time))
                 history.submissions |= dict.fromkeys(line.jobs, sent_now)
-            history.shared |= {job for job, cells in Counter(line.jobs).items() if cells > 1}
+            history.shared |= {
+                job for job, cells in Counter(line.jobs).items() if cells > 1
+            }
             history.retries.update(line.cells if line.retry else ())
             history.excluded |= dict.fromkeys(line.excluded)
-    history.unanswered = {slug: line for line in unanswered.values() for slug in line.cells}
+    history.unanswered = {
+        slug: line for line in unanswered.values() for slug in line.cells
+    }
     history.lost_followups = [line for line in unanswered.values() if line.closing]
     return history

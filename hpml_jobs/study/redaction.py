@@ -74,14 +74,17 @@ def names_in(documents: Iterable[Any], texts: Iterable[str]) -> Names:
         secrets |= {text} if SECRET_KEY.fullmatch(key) else _secrets_in(text)
     for text in texts:
         logins |= {match["login"] for match in _HOMES.finditer(text)}
-        accounts |= {match["account"].replace("\\", "") for match in _ACCOUNT_OPTION.finditer(text)}
+        accounts |= {
+            match["account"].replace("\\", "") for match in _ACCOUNT_OPTION.finditer(text)
+        }
         secrets |= _secrets_in(text)
     return Names(
         frozenset(name for name in logins - _NO_LOGINS if name),
         frozenset(name for name in accounts - {ACCOUNT} if name),
         tuple(sorted(filter(None, hosts))),
         # only those that cannot be a word or a number that is in other texts too
-        frozenset(filter(may_be_secret, secrets)) | PublicArguments(arguments).long_secrets,
+        frozenset(filter(may_be_secret, secrets))
+        | PublicArguments(arguments).long_secrets,
         frozenset(arguments),
     )
 
@@ -124,11 +127,17 @@ class Redactor:
         ]
         self._secrets = [*FORMS, *_known_secrets(names.secrets)]
         self._public = PublicArguments(names.arguments)
-        self._arguments = [text for text in names.arguments if self._public.text(text) != text]
-        self._hosts = {host: f"host-{number}" for number, host in enumerate(names.hosts, start=1)}
+        self._arguments = [
+            text for text in names.arguments if self._public.text(text) != text
+        ]
+        self._hosts = {
+            host: f"host-{number}" for number, host in enumerate(names.hosts, start=1)
+        }
         longest_first = sorted(self._hosts, key=len, reverse=True)
         words = "|".join(re.escape(host) for host in longest_first)
-        self._host = re.compile(rf"(?<![\w.-])({words})(?:\.[\w-]+)*(?![\w-])") if words else None
+        self._host = (
+            re.compile(rf"(?<![\w.-])({words})(?:\.[\w-]+)*(?![\w-])") if words else None
+        )
 
     def text(self, text: str, file: str) -> str:
         """Return a text without personal data and secrets; `file` is where it is from."""
@@ -153,7 +162,9 @@ class Redactor:
         self._file = file
         rows = list(csv.reader(io.StringIO(text)))
         keys = [_key_of_column(name) for name in rows[0]] if rows else []
-        kept = [n for n, (facts, key) in enumerate(keys) if not facts or self._keeps_fact(key)]
+        kept = [
+            n for n, (facts, key) in enumerate(keys) if not facts or self._keeps_fact(key)
+        ]
         changed: list[list[str]] = []
         for row in rows:
             columns = [n for n in kept if n < len(row)]

@@ -7,7 +7,9 @@ from hpml_jobs.core.environment import CREDENTIAL_WORDS
 _NAME = CREDENTIAL_WORDS.replace("[_-]?", r"(?:\\?[_-])?")  # Markdown and LaTeX write \_
 _VALUE = r"""(?:(?<=')[^'\n]+(?=')|(?<=")[^"\n]+(?=")|[^\s"',;}]{4,})"""
 _QUOTES = r"""["'\\]*+"""  # several: of a word inside of a quoted word
-SWITCH = r"(?:true|false|yes|no|none|null|auto|on|off)(?=[\s\"',;\])}]|$)|\\?\[removed|\{\w+\}"
+SWITCH = (
+    r"(?:true|false|yes|no|none|null|auto|on|off)(?=[\s\"',;\])}]|$)|\\?\[removed|\{\w+\}"
+)
 NUMBER = r"(?:\d{1,7}|\d[\d.,]*[.,][\d.,]*|[\d.]+e[+-]?\d+)(?=[\s\"',;\])}]|$)"
 NO_VALUE = rf"(?!{NUMBER}|{SWITCH})"
 """Numbers, switches, placeholders and what was removed already are no secrets."""

@@ -57,7 +57,9 @@ def check_name(name: str) -> str:
 
 def all_studies(outputs: Path) -> list[Study]:
     """Return the studies of a folder, the most recently submitted first; none if there is none."""
-    return [Study(root) for root in sorted(_roots(outputs), key=submitted_at, reverse=True)]
+    return [
+        Study(root) for root in sorted(_roots(outputs), key=submitted_at, reverse=True)
+    ]
 
 
 def no_study(outputs: Path) -> HpmlError:
@@ -106,7 +108,9 @@ def find(outputs: Path, word: str | None) -> Study:
     else:
         if not folders:
             raise no_study(outputs)
-        root = max(folders, key=lambda folder: (os.access(folder, os.X_OK), submitted_at(folder)))
+        root = max(
+            folders, key=lambda folder: (os.access(folder, os.X_OK), submitted_at(folder))
+        )
     return _checked(root)
 
 
@@ -148,7 +152,9 @@ def _elsewhere(name: str) -> Path | None:
     for parent in (here, here.parent):
         with suppress(OSError):  # it cannot be listed
             folders += [path / OUTPUTS for path in parent.iterdir()]
-    with_name = {(folder / name).resolve() for folder in folders if is_study(folder / name)}
+    with_name = {
+        (folder / name).resolve() for folder in folders if is_study(folder / name)
+    }
     return with_name.pop() if len(with_name) == 1 else None
 
 

@@ -117,7 +117,9 @@ def read_study(
         for slug in history.cells
         if slug not in slugs
     ]
-    return sorted([*read_snapshots(here, cache), *gone], key=lambda s: natural(s.folder.slug))
+    return sorted(
+        [*read_snapshots(here, cache), *gone], key=lambda s: natural(s.folder.slug)
+    )
 
 
 def restore_records(snapshots: Iterable[FolderSnapshot]) -> None:
@@ -125,7 +127,9 @@ def restore_records(snapshots: Iterable[FolderSnapshot]) -> None:
 
     An attempt that has begun in the meantime, or a record that it has published, is left alone.
     """
-    for folder, attempt in ((s.folder, s.source) for s in snapshots if s.source is not None):
+    for folder, attempt in (
+        (s.folder, s.source) for s in snapshots if s.source is not None
+    ):
         current = folder.latest_attempt()
         if current is None or current.id != attempt.id or folder.record_json.exists():
             continue
@@ -154,7 +158,9 @@ def _read_snapshot(folder: CellFolder, cache: RecordCache) -> FolderSnapshot:
         source = latest.folder if latest and record else None
     if record and latest and record.attempt.id == latest.folder.id:
         latest = replace(latest, recorded=record.attempt)
-    return FolderSnapshot(folder, file, file_fault, record, record_fault, latest, source=source)
+    return FolderSnapshot(
+        folder, file, file_fault, record, record_fault, latest, source=source
+    )
 
 
 def _lost_record(

@@ -58,8 +58,12 @@ class Study:
         self.slurm = root / "slurm"
         self.report = root / "report"
         self.export = root / "export"  # for other programs
-        self.archive = root / "archive.json"  # of a study that was unpacked from an archive
-        self.slurm_answers = root / "seen.json"  # SLURM's last answers, for when it does not answer
+        self.archive = (
+            root / "archive.json"
+        )  # of a study that was unpacked from an archive
+        self.slurm_answers = (
+            root / "seen.json"
+        )  # SLURM's last answers, for when it does not answer
 
     @property
     def job_name(self) -> str:
@@ -85,9 +89,13 @@ class Study:
             if not self.cells_folder.is_dir():
                 return []
             paths = [
-                path for path in self.cells_folder.iterdir() if is_name(path.name) and path.is_dir()
+                path
+                for path in self.cells_folder.iterdir()
+                if is_name(path.name) and path.is_dir()
             ]
-        return [CellFolder(path) for path in sorted(paths, key=lambda path: natural(path.name))]
+        return [
+            CellFolder(path) for path in sorted(paths, key=lambda path: natural(path.name))
+        ]
 
     @property
     def is_unpacked(self) -> bool:
@@ -105,7 +113,9 @@ class Study:
         self.refuse_unpacked()
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            self.cells_folder.mkdir(mode=0o755, exist_ok=True)  # also where the group may write
+            self.cells_folder.mkdir(
+                mode=0o755, exist_ok=True
+            )  # also where the group may write
             self.slurm.mkdir(mode=0o700, exist_ok=True)
             if not self.about.exists():
                 about = {"schema": SCHEMA, "hpml_jobs": __version__, "created": utc_now()}
@@ -138,9 +148,13 @@ class Study:
                     "try again when it has ended"
                 ) from fault
             except IsADirectoryError as fault:
-                raise HpmlError(f"{self.lock} is a folder: remove it, it must be a file") from fault
+                raise HpmlError(
+                    f"{self.lock} is a folder: remove it, it must be a file"
+                ) from fault
             except OSError as fault:
-                raise HpmlError(f"{self.lock} cannot be written: {fault.strerror}") from fault
+                raise HpmlError(
+                    f"{self.lock} cannot be written: {fault.strerror}"
+                ) from fault
             note = f"the file system of {self.root} has no flock: {file} is the lock"
             try:
                 yield note if file else ""
@@ -280,7 +294,9 @@ def commands_of(commands: Sequence[str], script: Script | None) -> list[str]:
     True
     """
     words = {f"script={script.path}", f"args={script.args}"} if script else set()
-    return [command for command in commands if words - {"args="} <= {*shlex.split(command)}]
+    return [
+        command for command in commands if words - {"args="} <= {*shlex.split(command)}
+    ]
 
 
 def command_with(
@@ -309,13 +325,17 @@ def command_with(
         return None
     program, *words = shlex.split(commands[-1])
     if is_whole:
-        kept = [word for word in words if word.partition("=")[0] not in {*keys} - PLACE_KEYS]
+        kept = [
+            word for word in words if word.partition("=")[0] not in {*keys} - PLACE_KEYS
+        ]
         added = [f"{key}={value}" for key, value in keys.items() if key not in PLACE_KEYS]
         return shlex.join([program, *kept, *added])
     replaced = PLACE_KEYS | {*keys} | {*without, "rerun"}
     left_out = {*MULTIRUN, LADDER}
     kept = [
-        word for word in words if word.partition("=")[0] not in replaced and word not in left_out
+        word
+        for word in words
+        if word.partition("=")[0] not in replaced and word not in left_out
     ]
     added = [f"{key}={value}" for key, value in keys.items()]
     has_several = any("," in word for word in kept) and {*words} & {*MULTIRUN}

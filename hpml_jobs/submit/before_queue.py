@@ -78,7 +78,9 @@ def check_account(cluster: Cluster, accounts: Sequence[Association]) -> Finding:
 
 def check_qos(cluster: Cluster, accounts: Sequence[Association]) -> Finding:
     """Check that the QOS is one of this user's, of the account if one is given."""
-    usable = [account for account in accounts if cluster.account in (None, account.account)]
+    usable = [
+        account for account in accounts if cluster.account in (None, account.account)
+    ]
     names = list(dict.fromkeys(name for account in usable for name in account.qos))
     if not (cluster.qos and names):
         return ok("qos", cluster.qos or "none given: SLURM uses your default")
@@ -93,7 +95,9 @@ def cluster_name() -> str:
     return commands.limits().get("ClusterName", "")
 
 
-_ACCEPTED = re.compile(r"to start at (\S+).*using \d+ processors on nodes (\S+) in partition (\S+)")
+_ACCEPTED = re.compile(
+    r"to start at (\S+).*using \d+ processors on nodes (\S+) in partition (\S+)"
+)
 
 _REMEDIES = (
     ("account", "set cluster.account="),
@@ -101,14 +105,19 @@ _REMEDIES = (
     ("partition", "set cluster.partition="),
     ("time limit", "lower minutes="),
     ("array", "set cluster.max_array_size="),
-    ("node configuration", "lower gpus= or cluster.mem_gb_per_gpu=, or choose another gpu_type="),
+    (
+        "node configuration",
+        "lower gpus= or cluster.mem_gb_per_gpu=, or choose another gpu_type=",
+    ),
 )
 """Words of SLURM's refusal and remedies; the first word that the refusal contains counts."""
 
 
 def check_request(plan: Plan, request: JobRequest) -> Finding:
     """Check that sbatch would accept a job request; nothing is submitted."""
-    return _check_script("request", str(request), script(plan.study, plan.cluster, request))
+    return _check_script(
+        "request", str(request), script(plan.study, plan.cluster, request)
+    )
 
 
 def check_followup(plan: Plan) -> Finding:
@@ -229,7 +238,9 @@ def _is_of_nodes(path: Path, outputs: Path) -> bool:
 def _absent(about: str, observed: str, remedy: str, *, is_sure: bool) -> Finding:
     """Return a problem; a warning where only a node can tell."""
     return (
-        problem(about, observed, remedy) if is_sure else warning(about, observed, NODES_MAY_DIFFER)
+        problem(about, observed, remedy)
+        if is_sure
+        else warning(about, observed, NODES_MAY_DIFFER)
     )
 
 
@@ -247,12 +258,18 @@ def check_container(cluster: Cluster, outputs: Path) -> list[Finding]:
             fault = "cannot be read" if path.exists() else "does not exist"
             remedy = f"correct cluster.container.{name}=PATH"
             is_sure = _is_of_nodes(path, outputs)
-            findings.append(_absent("container", f"{name} {text} {fault}", remedy, is_sure=is_sure))
+            findings.append(
+                _absent("container", f"{name} {text} {fault}", remedy, is_sure=is_sure)
+            )
     if shutil.which(container.runtime) is None:
         remedy = "if the nodes do not have it either, set cluster.container.runtime="
-        findings.append(warning("container", f"{container.runtime} is not on PATH here", remedy))
+        findings.append(
+            warning("container", f"{container.runtime} is not on PATH here", remedy)
+        )
     overlay = f" with {container.overlay}" if container.overlay else ""
-    return findings or [ok("container", f"{container.runtime} runs {container.image}{overlay}")]
+    return findings or [
+        ok("container", f"{container.runtime} runs {container.image}{overlay}")
+    ]
 
 
 def check_python(cluster: Cluster, outputs: Path) -> list[Finding]:
@@ -260,13 +277,20 @@ def check_python(cluster: Cluster, outputs: Path) -> list[Finding]:
 
     With cluster.setup, or of a Python that only this machine has, a fault is a warning.
     """
-    if cluster.container.image is not None and shutil.which(cluster.container.runtime) is None:
+    if (
+        cluster.container.image is not None
+        and shutil.which(cluster.container.runtime) is None
+    ):
         return []  # already reported; the diagnostic job checks it on the node
     command = cluster.python_command(sys.executable)
-    where = cluster.python or ("the container's" if cluster.container.image else sys.executable)
+    where = cluster.python or (
+        "the container's" if cluster.container.image else sys.executable
+    )
     is_sure = not cluster.setup
     if cluster.python and not cluster.container.image:
-        is_sure &= _is_of_nodes(Path(shutil.which(cluster.python) or cluster.python), outputs)
+        is_sure &= _is_of_nodes(
+            Path(shutil.which(cluster.python) or cluster.python), outputs
+        )
     if cluster.launcher is Launcher.LOCAL:
         command, where, is_sure = [sys.executable], sys.executable, True
     try:
@@ -279,17 +303,23 @@ def check_python(cluster: Cluster, outputs: Path) -> list[Finding]:
         )
         versions: dict[str, str] = json.loads(done.stdout.strip().splitlines()[-1])
     except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
-        lines = [] if isinstance(error, OSError | subprocess.TimeoutExpired) else [done.stderr]
+        lines = (
+            [] if isinstance(error, OSError | subprocess.TimeoutExpired) else [done.stderr]
+        )
         reason = (" ".join(lines).strip().splitlines() or [str(error)])[-1]
         remedy = "set cluster.python=PATH to a Python that the jobs can run"
         is_sure &= not isinstance(error, subprocess.TimeoutExpired)
-        return [_absent("python", f"{where} does not run: {reason}", remedy, is_sure=is_sure)]
+        return [
+            _absent("python", f"{where} does not run: {reason}", remedy, is_sure=is_sure)
+        ]
     runs = ok("python", f"{where}, Python {versions['python']}")
     return [runs, _check_versions(versions, where, is_sure=is_sure)]
 
 
 def _check_versions(versions: dict[str, str], where: str, *, is_sure: bool) -> Finding:
-    observed = ", ".join(f"{name} {text}" for name, text in versions.items() if name != "python")
+    observed = ", ".join(
+        f"{name} {text}" for name, text in versions.items() if name != "python"
+    )
     if versions.get("hpml-jobs") != __version__:
         installed = observed or "no hpml-jobs and no torch"
         both = f"{where} has {installed}; this is hpml-jobs {__version__}"
@@ -297,7 +327,9 @@ def _check_versions(versions: dict[str, str], where: str, *, is_sure: bool) -> F
         return _absent("versions", both, remedy, is_sure=is_sure)
     missing = [name for name in ("torch", "torchvision") if name not in versions]
     if missing:
-        remedy = "pip install -r locks/worker.txt there, or set cluster.python= or a container"
+        remedy = (
+            "pip install -r locks/worker.txt there, or set cluster.python= or a container"
+        )
         both = f"{where} has {observed}; no {' and no '.join(missing)}"
         return _absent("versions", both, remedy, is_sure=is_sure)
     return ok("versions", observed)

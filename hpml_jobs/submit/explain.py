@@ -155,7 +155,9 @@ def unused_variables(plan: Plan, requests: Sequence[JobRequest]) -> str:
     for variable, name in replacing_variables(text, os.environ).items():
         option = OPTIONS.get(name, Option(f"cluster.sbatch.{name}="))
         text_of_variable = os.environ[variable]
-        value = str(parse_minutes(text_of_variable)) if name == "time" else text_of_variable
+        value = (
+            str(parse_minutes(text_of_variable)) if name == "time" else text_of_variable
+        )
         if value != keys.get(option.default_of):
             by = option.keys or "the program"
             sets = "set" if " and " in by else "sets"
@@ -237,7 +239,9 @@ def _args(cells: Sequence[Cell]) -> list[tuple[str, str]]:
     args = [cell.workload.args for cell in cells]
     rows = []
     for name in sorted({name for values in args for name in values}):
-        rows.append((f"workload.args.{name}", _distinct(values.get(name) for values in args)))
+        rows.append(
+            (f"workload.args.{name}", _distinct(values.get(name) for values in args))
+        )
     return rows
 
 
@@ -250,7 +254,9 @@ def _fields(
     rows = []
     for name in parts[0].__struct_fields__:
         if name not in without:
-            rows.append((f"{prefix}{name}", _distinct(getattr(part, name) for part in parts)))
+            rows.append(
+                (f"{prefix}{name}", _distinct(getattr(part, name) for part in parts))
+            )
     return rows
 
 
@@ -312,6 +318,8 @@ def _origin(origins: Mapping[str, str], key: str) -> str:
     if group in ("workload", "recipe") and key not in _DERIVED:
         return origins[f"{group}."]
     if key.startswith("cluster."):
-        parents = [origin for name, origin in origins.items() if name.startswith(f"{key}.")]
+        parents = [
+            origin for name, origin in origins.items() if name.startswith(f"{key}.")
+        ]
         return ", ".join([*parents, origins["cluster."]])
     return _DERIVED.get(key, "conf/config.yaml")

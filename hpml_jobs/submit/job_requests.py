@@ -86,18 +86,25 @@ class JobRequest(NamedTuple):
 
 def make_requests(plan: Plan, cells: list[PlannedCell]) -> list[JobRequest]:
     """Return the job requests of cells: ladders, then packs or an array per shape."""
-    ladders = [_within_time_limit(request, plan.cluster) for request in ladder_requests(cells)]
+    ladders = [
+        _within_time_limit(request, plan.cluster) for request in ladder_requests(cells)
+    ]
     not_ladders = [planned for planned in cells if not planned.file.ladder]
     if plan.pack:
         requests = [*ladders, *_packs(not_ladders, plan.cluster)]
     else:
         requests = [*ladders, *_arrays(not_ladders, plan.cluster)]
-    return [request._replace(is_retry=plan.is_retry, exclude=plan.exclude) for request in requests]
+    return [
+        request._replace(is_retry=plan.is_retry, exclude=plan.exclude)
+        for request in requests
+    ]
 
 
 def ladder_requests(cells: list[PlannedCell]) -> list[JobRequest]:
     """Return one allocation per ladder among the cells, the smallest batch first."""
-    groups = _grouped((p for p in cells if p.file.ladder), lambda planned: planned.cell.ladder)
+    groups = _grouped(
+        (p for p in cells if p.file.ladder), lambda planned: planned.cell.ladder
+    )
     ordered = [sorted(group, key=lambda planned: planned.cell.batch) for group in groups]
     return [JobRequest(JobKind.LADDER, _allocation(group), group) for group in ordered]
 
@@ -115,7 +122,9 @@ def in_rounds(cells: list[PlannedCell]) -> list[PlannedCell]:
 
     rounds: dict[int, list[PlannedCell]] = {}
     for runs in _grouped(cells, setting):
-        ordered = sorted(runs, key=lambda planned: (planned.cell.repeat, planned.cell.seed))
+        ordered = sorted(
+            runs, key=lambda planned: (planned.cell.repeat, planned.cell.seed)
+        )
         for number, planned in enumerate(ordered):
             rounds.setdefault(number, []).append(planned)
     order = random.Random(min(planned.cell.seed for planned in cells))  # noqa: S311  (an order)
@@ -160,7 +169,9 @@ def _packs(cells: list[PlannedCell], cluster: Cluster) -> list[JobRequest]:
     Packs are split where they would exceed the time limit of the partition.
     """
     requests = []
-    for group in _grouped(cells, lambda planned: (planned.shape.gpu_type, planned.shape.nodes)):
+    for group in _grouped(
+        cells, lambda planned: (planned.shape.gpu_type, planned.shape.nodes)
+    ):
         longest = machine.longest_minutes(group[0].shape, cluster)
         for chunk in _split_by_minutes(in_rounds(group), longest):
             requests.append(JobRequest(JobKind.PACK, _allocation(chunk), chunk))
@@ -174,7 +185,9 @@ def _within_time_limit(ladder: JobRequest, cluster: Cluster) -> JobRequest:
     return ladder._replace(shape=msgspec.structs.replace(ladder.shape, minutes=minutes))
 
 
-def _split_by_minutes(cells: list[PlannedCell], longest: float | None) -> list[list[PlannedCell]]:
+def _split_by_minutes(
+    cells: list[PlannedCell], longest: float | None
+) -> list[list[PlannedCell]]:
     """Split cells so that the time limit of each part is at most `longest` minutes."""
     parts: list[list[PlannedCell]] = [[]]
     total = 0
@@ -191,7 +204,9 @@ def _split_by_minutes(cells: list[PlannedCell], longest: float | None) -> list[l
 def _allocation(cells: list[PlannedCell]) -> Shape:
     """Return the shape that holds any of the cells, long enough for all of them in turn."""
     shapes = [planned.shape for planned in cells]
-    memory = [shape.mem_gb_per_node for shape in shapes if shape.mem_gb_per_node is not None]
+    memory = [
+        shape.mem_gb_per_node for shape in shapes if shape.mem_gb_per_node is not None
+    ]
     return Shape(
         nodes=max(shape.nodes for shape in shapes),
         gpus_per_node=max(shape.gpus_per_node for shape in shapes),
@@ -221,7 +236,9 @@ def check_submission(selection: Selection, requests: Iterable[JobRequest]) -> No
     hours = sum(request.gpu_hours for request in requests)
     committed = committed_gpu_hours(selection.status)
     if committed + hours > budget:
-        before = f", after {committed:.3g} used or requested by this study" if committed else ""
+        before = (
+            f", after {committed:.3g} used or requested by this study" if committed else ""
+        )
         raise UsageError(
             f"these cells request up to {hours:.3g} GPU-hours{before}; cluster.gpu_hours_budget "
             f"is {budget:g}: submit fewer cells, use fewer minutes=, or raise the budget"
@@ -268,11 +285,18 @@ def exclusive_note(cluster: Cluster, requests: Iterable[JobRequest]) -> str:
         return ""
     nodes = _nodes(cluster)
     whole = sum(
-        gpu_hours(request.shape.nodes * _gpus_of_node(request.shape, nodes), request.shape.minutes)
+        gpu_hours(
+            request.shape.nodes * _gpus_of_node(request.shape, nodes),
+            request.shape.minutes,
+        )
         * request.tasks
         for request in requests
     )
-    cost = f"up to {whole:.3g} GPU-hours instead of {hours:.3g}" if whole > hours else "no more"
+    cost = (
+        f"up to {whole:.3g} GPU-hours instead of {hours:.3g}"
+        if whole > hours
+        else "no more"
+    )
     return (
         "jobs of others may run on the node of a cell; cluster.isolate=exclusive asks for whole "
         f"nodes, and costs {cost}"
@@ -297,8 +321,14 @@ def _count_fitting(shapes: list[Shape], node: Node) -> int:
     """Return how many of the shapes, the smallest first, a node holds together."""
     gpus, cpus, memory_gb = node.gpus, node.cpus, node.memory_gb
     count = 0
-    for shape in sorted(shapes, key=lambda shape: (shape.gpus_per_node, shape.cpus_per_node)):
-        if shape.gpus_per_node and shape.gpu_type and node.gpu_type not in (shape.gpu_type, None):
+    for shape in sorted(
+        shapes, key=lambda shape: (shape.gpus_per_node, shape.cpus_per_node)
+    ):
+        if (
+            shape.gpus_per_node
+            and shape.gpu_type
+            and node.gpu_type not in (shape.gpu_type, None)
+        ):
             continue
         gpus -= shape.gpus_per_node
         cpus -= shape.cpus_per_node

@@ -7,7 +7,13 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from hpml_jobs.core.disturbance import FOREIGN_LIMIT, WITHHELD_LIMIT
-from hpml_jobs.core.process_times import PROC, TICK_S, UnreadableError, busy_times, stat_fields
+from hpml_jobs.core.process_times import (
+    PROC,
+    TICK_S,
+    UnreadableError,
+    busy_times,
+    stat_fields,
+)
 from hpml_jobs.core.text import counted
 from hpml_jobs.study.files import owner
 
@@ -119,7 +125,9 @@ def wait_until_quiet(
         return
     busy = f"this machine is busy: {load.words}"
     if not minutes:
-        tell(f"{busy}. {MARKED}; quiet_minutes=10 waits for a quiet machine, 10 minutes at most")
+        tell(
+            f"{busy}. {MARKED}; quiet_minutes=10 waits for a quiet machine, 10 minutes at most"
+        )
         return
     limit = counted(minutes, "minute")
     tell(f"{busy}. Waiting {limit} at most")

@@ -95,7 +95,9 @@ def _run(folder: CellFolder, job: str, on_progress: Callable[[Progress], None]) 
             on_progress(attempt.read_progress() or Progress())
             time.sleep(POLL_S)
     finally:
-        if process.poll() is None:  # Ctrl-C: the job's own SIGTERM handler ends the workers
+        if (
+            process.poll() is None
+        ):  # Ctrl-C: the job's own SIGTERM handler ends the workers
             process.terminate()
             process.wait()
     return process.returncode

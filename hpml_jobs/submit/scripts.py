@@ -10,7 +10,13 @@ from typing import Any
 
 from submitit.core.utils import DelayedSubmission
 
-from hpml_jobs.core.cluster import Cluster, Isolate, Shape, followup_options, sbatch_options
+from hpml_jobs.core.cluster import (
+    Cluster,
+    Isolate,
+    Shape,
+    followup_options,
+    sbatch_options,
+)
 from hpml_jobs.core.stack_files import STACK_SIGNAL
 from hpml_jobs.job.run import OOM_CODE, run_task
 from hpml_jobs.plan.cells import Plan, PlannedCell
@@ -43,13 +49,17 @@ def _array_script(study: Study, cluster: Cluster, request: JobRequest) -> str:
     """
     folder = shlex.quote(str(study.slurm))
     # In a folder that the group may write, slurm/ and its pickle can be exchanged after submission.
-    said = shlex.quote(f"{JOB_WORDS}{study.slurm} is not yours, or other users can write there")
+    said = shlex.quote(
+        f"{JOB_WORDS}{study.slurm} is not yours, or other users can write there"
+    )
     owned = f'find {folder} -maxdepth 0 -uid "$(id -u)" ! -perm /022'
     refuse_others = f'[ -n "$({owned})" ] || {{ echo {said} >&2; exit 1; }}'
     job = '"${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"'
     link_pickle = f"ln -sf {request.pickle_name} {folder}/{job}_submitted.pkl || exit 1"
     is_array, tasks = len(request.cells) > 1, len(request.cells)
-    at_once = 1 if cluster.isolate is Isolate.SERIAL else min(tasks, cluster.array_parallelism)
+    at_once = (
+        1 if cluster.isolate is Isolate.SERIAL else min(tasks, cluster.array_parallelism)
+    )
     name = "%A_%a" if is_array else "%j"
     options = _options(study, cluster, request, f"{study.slurm}/{name}_0_log")
     options |= {
@@ -69,7 +79,9 @@ def _array_script(study: Study, cluster: Cluster, request: JobRequest) -> str:
     )
 
 
-def _options(study: Study, cluster: Cluster, request: JobRequest, log: str) -> dict[str, Any]:
+def _options(
+    study: Study, cluster: Cluster, request: JobRequest, log: str
+) -> dict[str, Any]:
     """Return the options of a job that measures cells."""
     options = sbatch_options(request.shape, cluster)
     excluded = [*request.exclude, *filter(None, [options.get("exclude")])]
@@ -96,7 +108,9 @@ def _signal(minutes: int) -> str | None:
 def pickled(study: Study, request: JobRequest) -> bytes:
     """Return what the tasks of an array run: it is the same for the same cells."""
     call = DelayedSubmission(run_task, str(study.cells_folder), request.slugs)
-    call.set_timeout(request.shape.minutes, max_num_timeout=0)  # SLURM requeues, submitit never
+    call.set_timeout(
+        request.shape.minutes, max_num_timeout=0
+    )  # SLURM requeues, submitit never
     return pickle.dumps(call)
 
 
@@ -225,7 +239,9 @@ hpml_failed() {{
 trap 'hpml_failed $?' EXIT  # also at `exit`, `set -e` and a syntax error"""
 """What ends a job at a line of cluster.setup that fails or exits, and names the line."""
 
-_RUN_SETUP = 'eval "$hpml_line"; hpml_code=$?; [ $hpml_code -eq 0 ] || hpml_failed $hpml_code'
+_RUN_SETUP = (
+    'eval "$hpml_line"; hpml_code=$?; [ $hpml_code -eq 0 ] || hpml_failed $hpml_code'
+)
 
 
 def _user_setup(cluster: Cluster) -> list[str]:
@@ -235,7 +251,9 @@ def _user_setup(cluster: Cluster) -> list[str]:
         lines.append(_SETUP)
         for command in _commands(cluster.setup):
             lines += [f"hpml_line={shlex.quote(command)}", _RUN_SETUP]
-        lines.append('hpml_line=; eval "$hpml_options"')  # as before: set -e is for the lines only
+        lines.append(
+            'hpml_line=; eval "$hpml_options"'
+        )  # as before: set -e is for the lines only
     return lines + (["unset PYTHONPATH"] if cluster.container.image else [])
 
 

@@ -51,11 +51,15 @@ def select(plan: Plan) -> Selection:
             the study is from an archive.
     """
     plan.study.refuse_unpacked()
-    has_budget = plan.cluster.gpu_hours_budget is not None  # it counts all jobs of the study
+    has_budget = (
+        plan.cluster.gpu_hours_budget is not None
+    )  # it counts all jobs of the study
     status = status_for_submission(plan.study, all_jobs=has_budget)
     states = {state.slug: state for state in status.states}
     records = {snapshot.folder.slug: snapshot.record for snapshot in status.snapshots}
-    digests = {s.folder.slug: s.file.cell.digest for s in status.snapshots if s.file is not None}
+    digests = {
+        s.folder.slug: s.file.cell.digest for s in status.snapshots if s.file is not None
+    }
     send: list[PlannedCell] = []
     reasons: dict[str, str] = {}
     left_out: dict[str, CellState] = {}
@@ -81,7 +85,9 @@ def select(plan: Plan) -> Selection:
             reasons[slug] = again if state.recorded else _reason(state)
             send.append(superseding(planned, records[slug]) if state.recorded else planned)
     new = [planned.cell for planned in send if reasons[planned.slug] == "new"]
-    return Selection(plan, send, reasons, left_out, status, tuple(_notes_on_code(new, status)))
+    return Selection(
+        plan, send, reasons, left_out, status, tuple(_notes_on_code(new, status))
+    )
 
 
 def _notes_on_code(new: Iterable[Cell], status: StudyStatus) -> Iterator[str]:
@@ -110,7 +116,9 @@ def _change(old: Workload, new: Workload) -> str:
         return "the data changed" if old.data_sha256 else "the data were not recorded"
     if not old.sources:
         return "code was not recorded"
-    is_known = bool(old.imported) == bool(new.imported)  # else the functions could not be called
+    is_known = bool(old.imported) == bool(
+        new.imported
+    )  # else the functions could not be called
     sources = (old.sources, new.sources) if is_known else (old.code, new.code)
     names = differing_names(*sources)
     return f"{few(names) or 'the number of samples or parameters'} changed"
@@ -175,17 +183,25 @@ def with_outcomes(states: Iterable[CellState], options: Iterable[str]) -> list[C
 
 def resubmittable(states: Iterable[CellState]) -> list[CellState]:
     """Return the states of cells that are not measured, and whose job is certainly not active."""
-    return [state for state in states if not (state.outcome.may_run or state.outcome is Outcome.OK)]
+    return [
+        state
+        for state in states
+        if not (state.outcome.may_run or state.outcome is Outcome.OK)
+    ]
 
 
-def disturbed(states: Iterable[CellState], snapshots: Iterable[FolderSnapshot]) -> list[CellState]:
+def disturbed(
+    states: Iterable[CellState], snapshots: Iterable[FolderSnapshot]
+) -> list[CellState]:
     """Return the measured cells with an epoch that was disturbed, or has slow iterations."""
     slugs = {
         snapshot.folder.slug
         for snapshot in snapshots
         if snapshot.record and any(map(is_worth_repeating, check_record(snapshot.record)))
     }
-    return [state for state in states if state.outcome is Outcome.OK and state.slug in slugs]
+    return [
+        state for state in states if state.outcome is Outcome.OK and state.slug in slugs
+    ]
 
 
 def within_retries(
@@ -193,9 +209,13 @@ def within_retries(
 ) -> tuple[list[CellState], tuple[str, ...]]:
     """Return the lost cells with retries left, and the nodes that have failed so far."""
     lost = with_outcomes(states, ("lost",))
-    failed = [state.node for state in lost if state.outcome is Outcome.NODE_FAIL and state.node]
+    failed = [
+        state.node for state in lost if state.outcome is Outcome.NODE_FAIL and state.node
+    ]
     nodes = tuple(dict.fromkeys([*history.excluded, *failed]))
-    with_retries = [state for state in lost if history.retries.get(state.slug, 0) < retries]
+    with_retries = [
+        state for state in lost if history.retries.get(state.slug, 0) < retries
+    ]
     return with_retries, nodes
 
 
@@ -271,7 +291,9 @@ def select_again(
         shape = changes.applied_to(file.shape)
         if uses_slurm:
             check_shape(shape, file.cell, cluster, minutes_option="--minutes ")
-        again = msgspec.structs.replace(file, shape=shape, hpml_jobs=__version__, supersedes=None)
+        again = msgspec.structs.replace(
+            file, shape=shape, hpml_jobs=__version__, supersedes=None
+        )
         planned = PlannedCell(again, shape, slug)
         cells.append(superseding(planned, records[slug]) if state.recorded else planned)
         was = "disturbed" if state.outcome is Outcome.OK else state.outcome.value

@@ -20,7 +20,13 @@ from hpml_jobs.plan.cells import Plan, PlannedCell
 from hpml_jobs.slurm.commands import ask_cluster, sbatch_environment
 from hpml_jobs.status.query import query_slurm
 from hpml_jobs.status.recover import read_history
-from hpml_jobs.study.files import encode, others_can_write, take_from_others, write_whole, writing
+from hpml_jobs.study.files import (
+    encode,
+    others_can_write,
+    take_from_others,
+    write_whole,
+    writing,
+)
 from hpml_jobs.study.manifest import History, ManifestEvent, ManifestLine, copies_of
 from hpml_jobs.study.study import Study
 from hpml_jobs.submit import scripts
@@ -34,7 +40,8 @@ RESERVE_BYTES = 16_384
 """Room on the disk for what follows an sbatch call, beside twice the manifest's line."""
 
 _SUBMITTED = re.compile(
-    r"^(?:sbatch: )?Submitted batch job ([0-9]{1,15})(?: on cluster \S+)?\s*$", re.MULTILINE
+    r"^(?:sbatch: )?Submitted batch job ([0-9]{1,15})(?: on cluster \S+)?\s*$",
+    re.MULTILINE,
 )
 
 _PARSABLE = re.compile(r"(?:^|\n)([0-9]{1,15})(?:;[\w.-]+)?\s*\Z")
@@ -53,7 +60,9 @@ class NoJobIdError(HpmlError):
 
 
 def send(
-    plan: Plan, requests: Sequence[JobRequest], before_each: Callable[[], None] = lambda: None
+    plan: Plan,
+    requests: Sequence[JobRequest],
+    before_each: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[JobRequest, dict[str, str]]]:
     """Submit requests one by one; yield each with the jobs of its cells, by slug.
 
@@ -118,7 +127,9 @@ def write_cells(study: Study, cells: Iterable[PlannedCell]) -> None:
             pass
 
 
-def _send(study: Study, cluster: Cluster, request: JobRequest, submitted: int) -> dict[str, str]:
+def _send(
+    study: Study, cluster: Cluster, request: JobRequest, submitted: int
+) -> dict[str, str]:
     """Submit a request, between two lines of the manifest; return the jobs of its cells, by slug.
 
     Nothing is submitted unless the disk has room for all that follows.
@@ -166,7 +177,9 @@ def _send(study: Study, cluster: Cluster, request: JobRequest, submitted: int) -
     if is_array and len(slugs) > 1:
         jobs = tuple(f"{job}_{index}" for index in range(len(slugs)))
     try:
-        study.append(msgspec.structs.replace(answered, happening=ManifestEvent.SENT, jobs=jobs))
+        study.append(
+            msgspec.structs.replace(answered, happening=ManifestEvent.SENT, jobs=jobs)
+        )
     except HpmlError as error:  # the job is found again by its log path
         raise HpmlError(f"job {job} was submitted, but {error}") from error
     return dict(zip(slugs, jobs, strict=True))
@@ -206,10 +219,14 @@ def sbatch(
             process.wait()
             raise
     job = job_id(out)
-    if process.returncode and job is None:  # a site's wrapper may fail after SLURM has the job
+    if (
+        process.returncode and job is None
+    ):  # a site's wrapper may fail after SLURM has the job
         raise RefusedError(slurm_message(err or out))
     if job is None:
-        raise NoJobIdError(f"sbatch ended with exit code 0, but printed no job id ({out[:200]!r})")
+        raise NoJobIdError(
+            f"sbatch ended with exit code 0, but printed no job id ({out[:200]!r})"
+        )
     with contextlib.suppress(OSError):  # the name is for people
         path.replace(study.slurm / f"{job}_submission.sh")
     return job
@@ -230,7 +247,9 @@ def job_id(printed: str) -> str | None:
     return ids[-1] if ids else None
 
 
-def _recovered_jobs(study: Study, slugs: tuple[str, ...], error: NoJobIdError) -> dict[str, str]:
+def _recovered_jobs(
+    study: Study, slugs: tuple[str, ...], error: NoJobIdError
+) -> dict[str, str]:
     """Return the jobs of cells whose sbatch printed no id, found by their log paths.
 
     Raises:

@@ -143,7 +143,11 @@ def _use(number: int, memory: Callable[[int], tuple[int, int]]) -> str:
             raise
         return f"other processes hold GPU {number} ({str(error).splitlines()[0]})"
     used = total - free
-    return f"other processes use {used / 1e9:.1f} GB of GPU {number}" if used > IDLE_BYTES else ""
+    return (
+        f"other processes use {used / 1e9:.1f} GB of GPU {number}"
+        if used > IDLE_BYTES
+        else ""
+    )
 
 
 def _check_gpu(number: int, gpu_type: str | None) -> None:
@@ -173,7 +177,9 @@ def supports(capability: tuple[int, int], architectures: list[str]) -> bool:
     >>> supports((7, 0), ["sm_75", "sm_80", "compute_120"]), supports((8, 9), ["sm_80"])
     (False, True)
     """
-    matches = [re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", name) for name in architectures]
+    matches = [
+        re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", name) for name in architectures
+    ]
     targets = []
     for match in filter(None, matches):
         kind, major, minor, suffix = match.groups()
@@ -183,7 +189,9 @@ def supports(capability: tuple[int, int], architectures: list[str]) -> bool:
     return any(_target_supports(code, target, capability) for code, target in targets)
 
 
-def _target_supports(code: str, target: tuple[int, int], capability: tuple[int, int]) -> bool:
+def _target_supports(
+    code: str, target: tuple[int, int], capability: tuple[int, int]
+) -> bool:
     if code.endswith("a"):  # sm_90a: exactly this architecture
         return target == capability
     if code == "compute":  # PTX, compiled at run time for any newer GPU

@@ -26,7 +26,11 @@ from hpml_jobs.worker.data.loaders import BatchLoader
 from hpml_jobs.worker.fork_safety import await_idle_threads
 from hpml_jobs.worker.instruments.collectives import Ledger
 from hpml_jobs.worker.instruments.phases import EpochPhases, split_phases
-from hpml_jobs.worker.instruments.recorder import BareRecorder, IterationMarks, PhaseRecorder
+from hpml_jobs.worker.instruments.recorder import (
+    BareRecorder,
+    IterationMarks,
+    PhaseRecorder,
+)
 from hpml_jobs.worker.instruments.summary import time_epoch
 from hpml_jobs.worker.instruments.timing import IterationTimes, Stamp, Window, read_times
 from hpml_jobs.worker.path_steps import MicroSteps
@@ -78,7 +82,11 @@ class EpochResult(NamedTuple):
 
 
 def train_epoch(
-    training: Training, number: int, role: Role, *, count_batches: BatchCounter | None = None
+    training: Training,
+    number: int,
+    role: Role,
+    *,
+    count_batches: BatchCounter | None = None,
 ) -> EpochResult:
     """Train one epoch with two stamps per iteration and no other instrument.
 
@@ -115,7 +123,9 @@ def instrumented_epoch(
     batches = training.batches(number) if batches is None else batches
     strategy.ledger = ledger = Ledger(clock)
     try:
-        raw = _run_accounted(training, batches, micro_steps, PhaseRecorder(clock, ledger), span)
+        raw = _run_accounted(
+            training, batches, micro_steps, PhaseRecorder(clock, ledger), span
+        )
     finally:
         strategy.ledger = None
     times = micro_steps.times(read_times(clock, raw.window, raw.marks))
@@ -187,7 +197,10 @@ def _run(
             inputs, labels = training.to_device(batch)
             recorder.mark()  # copied
             is_last = micro_steps.ends_iteration(index)
-            with strategy.exchange(training.model, in_backward=is_last), training.steps.forward():
+            with (
+                strategy.exchange(training.model, in_backward=is_last),
+                training.steps.forward(),
+            ):
                 outputs = training.model(inputs)
                 loss = training.loss(outputs, labels)
             recorder.mark()  # forward
@@ -213,7 +226,9 @@ def _run(
     order = training.order.digest()
     mean_losses = micro_steps.mean_losses(losses.cpu(), samples)
     launch_s = (
-        micro_steps.least_sum(recorder.launches_s) if recorder.clock.runs_behind_host else None
+        micro_steps.least_sum(recorder.launches_s)
+        if recorder.clock.runs_behind_host
+        else None
     )
     return RawEpoch(
         window,
@@ -240,7 +255,11 @@ def are_class_scores(outputs: Tensor, targets: Tensor) -> bool:
 
 
 def summarize_epoch(
-    cell: Cell, role: Role, raw: RawEpoch, times: IterationTimes, phases: Phases | None = None
+    cell: Cell,
+    role: Role,
+    raw: RawEpoch,
+    times: IterationTimes,
+    phases: Phases | None = None,
 ) -> Epoch:
     """Return the epoch as this rank measured it; loss and accuracy are means over its samples.
 

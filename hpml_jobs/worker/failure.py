@@ -20,13 +20,17 @@ _OUT_OF_MEMORY = re.compile(
 )
 """Messages of torch, CUDA and its libraries, NCCL, numpy and the kernel; none of this program."""
 
-_NO_ENGINE = re.compile(r"(FIND|GET) was unable to find an engine to execute this computation")
+_NO_ENGINE = re.compile(
+    r"(FIND|GET) was unable to find an engine to execute this computation"
+)
 """cuDNN's search for an algorithm skips those whose workspace does not fit (torch's Conv_v8.cpp).
 
 If none fits it says this, as it does of a computation that it cannot do at all.
 """
 
-_COLLECTIVE_TIMEOUT = re.compile(r"timed out waiting|timing out|collective.*timeout", re.IGNORECASE)
+_COLLECTIVE_TIMEOUT = re.compile(
+    r"timed out waiting|timing out|collective.*timeout", re.IGNORECASE
+)
 """What gloo and NCCL raise where another rank did not come to a collective."""
 
 _UNUSED_PARAMETERS = "Expected to have finished reduction in the prior iteration"
@@ -92,7 +96,9 @@ def refused_allocations() -> str:
             reserved = torch.cuda.max_memory_reserved(number) / 1e9
             total = torch.cuda.get_device_properties(number).total_memory / 1e9
             times = "once" if refused == 1 else f"{refused} times"
-            return f"GPU {number} refused memory {times} at {reserved:.1f} of {total:.1f} GB"
+            return (
+                f"GPU {number} refused memory {times} at {reserved:.1f} of {total:.1f} GB"
+            )
     return ""
 
 
@@ -120,7 +126,9 @@ def _says(words: re.Pattern[str], error: BaseException) -> bool:
 
 def lacks_torch(error: BaseException) -> bool:
     """Return whether torch or torchvision is not installed, also if the error was wrapped."""
-    missing_modules = {link.name for link in _chain(error) if isinstance(link, ModuleNotFoundError)}
+    missing_modules = {
+        link.name for link in _chain(error) if isinstance(link, ModuleNotFoundError)
+    }
     return not missing_modules.isdisjoint(("torch", "torchvision"))
 
 

@@ -42,7 +42,9 @@ def await_idle_threads() -> None:
     threads, own_id = Path("/proc/self/task"), str(threading.get_native_id())
     deadline = time.monotonic() + TIMEOUT_S
     while threads.is_dir() and time.monotonic() < deadline:
-        if not any(_is_running(thread) for thread in threads.iterdir() if thread.name != own_id):
+        if not any(
+            _is_running(thread) for thread in threads.iterdir() if thread.name != own_id
+        ):
             return
         select.select((), (), (), POLL_S)  # time.sleep fails under a faked clock (EINVAL)
 

@@ -50,7 +50,9 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
     placement = read_placement(cell)
     devices = devices_for(cell, placement.local_rank)
     if devices[0].type == "cuda":  # before the first thread and the first loader worker
-        of_node = tuple(torch.device("cuda", number) for number in range(cell.gpus_per_node))
+        of_node = tuple(
+            torch.device("cuda", number) for number in range(cell.gpus_per_node)
+        )
         cards = CardReader(facts.device_uuids(of_node))
         bind_to_near_cpus(facts.device_uuids(devices), cards, cell.loader_workers)
     strategy = STRATEGIES[cell.strategy](cell, placement, devices)
@@ -66,7 +68,9 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
         imported, packages = check_imports(cell.workload, before)
         cell_facts = msgspec.structs.replace(
             facts.read_facts(file, strategy.backend),
-            text=datasets.describe(cell.workload, training.loader.dataset, training.test_images),
+            text=datasets.describe(
+                cell.workload, training.loader.dataset, training.test_images
+            ),
             packages=packages,
             imported=imported,
         )
@@ -102,7 +106,11 @@ def measure(file: CellFile, folder: AttemptFolder) -> None:
 
 def unread(training: Training) -> list[str]:
     """Return one reason for each value of the machine that could not be read."""
-    return [*training.scheduling.missing, *training.energy.missing, *training.cards.missing]
+    return [
+        *training.scheduling.missing,
+        *training.energy.missing,
+        *training.cards.missing,
+    ]
 
 
 def train(training: Training, progress: ProgressWriter) -> list[EpochResult]:
@@ -111,7 +119,9 @@ def train(training: Training, progress: ProgressWriter) -> list[EpochResult]:
     results: list[EpochResult] = []
     for number in range(cell.epochs):
         role = TRAINING[number] if number < cell.protocol.epochs else Role.PLAIN
-        progress.begin(Stage(role), number + 1, results[-1].epoch.epoch_s if results else None)
+        progress.begin(
+            Stage(role), number + 1, results[-1].epoch.epoch_s if results else None
+        )
         if role is Role.INSTRUMENTED:
             training.rewrap(instrumented=True)
             results.append(instrumented_epoch(training, number))
@@ -175,6 +185,10 @@ def describe_rank(training: Training, results: list[EpochResult]) -> Rank:
 
 def describe_model(training: Training, flop_per_sample: int | None) -> Model:
     """Return the facts of the trained model, with what the strategy must send of it."""
-    model = models.describe(training.cell.workload.model, training.replica, flop_per_sample)
+    model = models.describe(
+        training.cell.workload.model, training.replica, flop_per_sample
+    )
     shards = training.strategy.shard_facts(training.replica, training.optimizer)
-    return msgspec.structs.replace(model, expected=shards.expected, shard_groups=shards.groups)
+    return msgspec.structs.replace(
+        model, expected=shards.expected, shard_groups=shards.groups
+    )

@@ -83,7 +83,9 @@ def vgg11_bn(classes: int) -> nn.Module:
         layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs)]
         layers += [nn.ReLU(inplace=True), *([nn.MaxPool2d(2)] if pool else [])]
         inputs = outputs
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
+    return nn.Sequential(
+        *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes)
+    )
 
 
 def digits_cnn(classes: int) -> nn.Module:
@@ -192,7 +194,9 @@ def _user_model(workload: Workload) -> nn.Module:
 
 def count_parameters(model: nn.Module) -> int:
     """Return the number of trainable parameters (elements)."""
-    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    return sum(
+        parameter.numel() for parameter in model.parameters() if parameter.requires_grad
+    )
 
 
 def describe(name: str, model: nn.Module, flop: int | None = None) -> Model:
@@ -203,7 +207,9 @@ def describe(name: str, model: nn.Module, flop: int | None = None) -> Model:
         parameters=count_parameters(model),
         tensors=len(trainable),
         gradient_bytes=sum(tensor.numel() * tensor.element_size() for tensor in trainable),
-        buffer_bytes=sum(tensor.numel() * tensor.element_size() for tensor in model.buffers()),
+        buffer_bytes=sum(
+            tensor.numel() * tensor.element_size() for tensor in model.buffers()
+        ),
         flop_per_sample=flop,
     )
 
@@ -255,7 +261,9 @@ def count_flop(workload: Workload, loss: Loss, batch: Callable[[], Any]) -> Flop
     with datasets.preserved_random_state():
         for built, place in PLACES:
             try:
-                flop = _count(workload, loss, batch(), torch.device(built), torch.device(place))
+                flop = _count(
+                    workload, loss, batch(), torch.device(built), torch.device(place)
+                )
             except Exception as error:  # no count is worth a failed run
                 reason = f"{type(error).__name__}: {error}".splitlines()[0]
             else:

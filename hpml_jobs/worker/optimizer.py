@@ -9,7 +9,13 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import SGD, AdamW, Optimizer
-from torch.optim.lr_scheduler import ChainedScheduler, LambdaLR, LinearLR, LRScheduler, MultiStepLR
+from torch.optim.lr_scheduler import (
+    ChainedScheduler,
+    LambdaLR,
+    LinearLR,
+    LRScheduler,
+    MultiStepLR,
+)
 
 from hpml_jobs.core import workload as core
 from hpml_jobs.core.cell import Cell
@@ -32,7 +38,9 @@ Factor = Callable[[int], float]
 
 
 def make_optimizer(
-    cell: Cell, model: nn.Module, sharded: Callable[[type[Optimizer]], MakeOptimizer] | None = None
+    cell: Cell,
+    model: nn.Module,
+    sharded: Callable[[type[Optimizer]], MakeOptimizer] | None = None,
 ) -> Optimizer:
     """Return the workload's optimizer with its learning rate times the recipe's factor k.
 
@@ -94,7 +102,9 @@ def _of_rank(optimizer: Optimizer) -> Optimizer:
     return of_rank
 
 
-def _groups(cell: Cell, model: nn.Module, *, only_matrices: bool) -> list[dict[str, object]]:
+def _groups(
+    cell: Cell, model: nn.Module, *, only_matrices: bool
+) -> list[dict[str, object]]:
     """Return the parameters with and without weight decay; a group without any is left out."""
     norms = {} if cell.recipe.decay_norm else {id(p): p for p in norm_parameters(model)}
     decayed: list[nn.Parameter] = []
@@ -239,5 +249,7 @@ def _checked(what: str, factor: Callable[[int], Any], iteration: int) -> float:
             f"{place} returned {type(number).__name__}: return a number, a factor of workload.lr"
         ) from error
     if not isfinite(value) or value < 0:
-        raise HpmlError(f"{place} returned {value:g}: the factor must be 0 or more, and finite")
+        raise HpmlError(
+            f"{place} returned {value:g}: the factor must be 0 or more, and finite"
+        )
     return value

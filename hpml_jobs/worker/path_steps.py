@@ -55,11 +55,15 @@ class PathSteps:
     def place(self, model: nn.Module) -> nn.Module:
         """Return a model on the device, its convolutions in the layout of the path."""
         model = model.to(self._device)
-        return model.to(memory_format=torch.channels_last) if self._channels_last else model
+        return (
+            model.to(memory_format=torch.channels_last) if self._channels_last else model
+        )
 
     def in_layout(self, inputs: Any) -> Any:
         """Return inputs on the device in the layout of the path."""
-        return inputs.to(memory_format=torch.channels_last) if self._channels_last else inputs
+        return (
+            inputs.to(memory_format=torch.channels_last) if self._channels_last else inputs
+        )
 
     def forward(self) -> AbstractContextManager[Any]:
         """Return the context of forward and loss."""
@@ -188,7 +192,9 @@ class MicroSteps:
     def sample_sums(self, samples: Sequence[int]) -> list[int]:
         """Return the number of samples of each iteration."""
         width = self._accumulate
-        return [sum(samples[start : start + width]) for start in range(0, len(samples), width)]
+        return [
+            sum(samples[start : start + width]) for start in range(0, len(samples), width)
+        ]
 
     def mean_losses(self, losses: Tensor, samples: Sequence[int]) -> Tensor:
         """Return the mean loss over the samples of each iteration."""
@@ -208,7 +214,10 @@ class MicroSteps:
 
 BACKEND = "inductor"
 
-COMPILERS = {"cpu": ("C++", "CXX", ("g++", "clang++")), "cuda": ("C", "CC", ("gcc", "clang"))}
+COMPILERS = {
+    "cpu": ("C++", "CXX", ("g++", "clang++")),
+    "cuda": ("C", "CC", ("gcc", "clang")),
+}
 """By device: the language of what torch compiles on the node, the variable that names a compiler,
 and those that are looked for. Triton compiles a launcher of each kernel (triton/runtime/build.py).
 """
@@ -235,7 +244,9 @@ class Compiler:
         """Return the model whose forward runs the compiled replica; the replica without compile."""
         if self._mode is None:
             return replica
-        model: Any = torch.compile(replica, backend=BACKEND, mode=self._mode.value, dynamic=False)
+        model: Any = torch.compile(
+            replica, backend=BACKEND, mode=self._mode.value, dynamic=False
+        )
         return model  # type: ignore[no-any-return]
 
     @property
@@ -262,7 +273,9 @@ class Compiler:
         return Compilation(
             seconds=self._seconds,
             graphs=self.graphs or 0,
-            graph_breaks={str(why).splitlines()[0]: int(number) for why, number in breaks.items()},
+            graph_breaks={
+                str(why).splitlines()[0]: int(number) for why, number in breaks.items()
+            },
         )
 
     def _count_seconds(self) -> None:

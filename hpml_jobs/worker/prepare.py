@@ -65,10 +65,16 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--workload", required=True, help="the workload as JSON")
     parser.add_argument("--data-root", required=True, type=Path)
     parser.add_argument("--code-root", required=True, help="folder of the user's code")
-    parser.add_argument("--download", action="store_true", help="download the data set first")
-    parser.add_argument("--as-tensors", action="store_true", help="check for loader=device")
+    parser.add_argument(
+        "--download", action="store_true", help="download the data set first"
+    )
+    parser.add_argument(
+        "--as-tensors", action="store_true", help="check for loader=device"
+    )
     parser.add_argument("--device", default="cpu", help="the cells' device: cuda or cpu")
-    parser.add_argument("--try-batch", type=int, nargs="*", default=[], help="sizes of batches")
+    parser.add_argument(
+        "--try-batch", type=int, nargs="*", default=[], help="sizes of batches"
+    )
     options = parser.parse_args(arguments)
     sys.path.insert(0, options.code_root)
     device = Device(options.device)
@@ -81,10 +87,15 @@ def main(arguments: list[str]) -> int:
                 options.data_root,
                 download=options.download,
                 request=BatchTrial(
-                    device, tuple(options.try_batch), has_bounds=True, as_tensors=options.as_tensors
+                    device,
+                    tuple(options.try_batch),
+                    has_bounds=True,
+                    as_tensors=options.as_tensors,
                 ),
             )
-    except BaseException as error:  # user code may raise anything, and the caller needs one line
+    except (
+        BaseException
+    ) as error:  # user code may raise anything, and the caller needs one line
         sys.stderr.write(f"{reason_of(error)}\n")
         if isinstance(error, TrialError):
             return TRIAL_CODE
@@ -124,7 +135,9 @@ def prepare(
     check_args(workload)
     data = datasets.open_data(workload, data_root)
     models.build_loss(workload)
-    counts = Counts(images=data.total, effective=datasets.length(data.train), parameters=None)
+    counts = Counts(
+        images=data.total, effective=datasets.length(data.train), parameters=None
+    )
     request = request or BatchTrial()
     if request.as_tensors:
         check_tensors(data, workload)
@@ -151,7 +164,9 @@ def prepare(
     counts = msgspec.structs.replace(
         counts,
         parameters=models.count_parameters(model),
-        imported=imported_code(before).files,  # before the trial, which not every submission makes
+        imported=imported_code(
+            before
+        ).files,  # before the trial, which not every submission makes
     )
     try:
         with _bounded(counts) if request.has_bounds else contextlib.nullcontext():
@@ -187,7 +202,9 @@ def _bounded(counts: Counts) -> Iterator[None]:
             elif _resident_bytes() > most:
                 reason = f"it took more than {LIMIT_BYTES / 1e9:.0f} GB of memory"
             if reason:
-                os.write(1, _line(msgspec.structs.replace(counts, untried=reason)).encode())
+                os.write(
+                    1, _line(msgspec.structs.replace(counts, untried=reason)).encode()
+                )
                 os._exit(0)
 
     watcher = threading.Thread(target=watch, daemon=True)

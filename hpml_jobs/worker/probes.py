@@ -58,7 +58,9 @@ def unsynced_epoch(training: Training, steps: "OptionalSteps") -> tuple[Epoch, .
     alone = steps.attempt(what, training.without_exchange)
     if alone is None:
         return ()
-    with training.strategy.long_timeout():  # no collective in the epoch keeps the ranks together
+    with (
+        training.strategy.long_timeout()
+    ):  # no collective in the epoch keeps the ranks together
         result = steps.attempt(
             what, lambda: train_epoch(alone, number, Role.UNSYNCED), keeps_cache=True
         )

@@ -208,7 +208,9 @@ class ParallelStrategy:
         del images
         return None
 
-    def exchange(self, model: nn.Module, *, in_backward: bool) -> AbstractContextManager[Any]:
+    def exchange(
+        self, model: nn.Module, *, in_backward: bool
+    ) -> AbstractContextManager[Any]:
         """Return the context of a forward; without `in_backward` its backward exchanges nothing."""
         del model, in_backward
         return _NO_CONTEXT
@@ -270,7 +272,9 @@ class ProcessGroup(ParallelStrategy):
 
     def _set_timeout(self, timeout: timedelta) -> None:
         # torch before 2.14 has it under the other name only.
-        set_timeout = getattr(dist, "set_timeout", None) or distributed_c10d._set_pg_timeout
+        set_timeout = (
+            getattr(dist, "set_timeout", None) or distributed_c10d._set_pg_timeout
+        )
         set_timeout(timeout)
 
     def wrap(self, model: nn.Module, *, instrumented: bool = False) -> nn.Module:

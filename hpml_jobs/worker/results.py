@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpml_jobs.core.cell import CellFile, Outcome
-from hpml_jobs.core.collective_times import KINDS, PURPOSES, Begins, begins_of, paired, service_s
+from hpml_jobs.core.collective_times import (
+    KINDS,
+    PURPOSES,
+    Begins,
+    begins_of,
+    paired,
+    service_s,
+)
 from hpml_jobs.core.measurements import (
     CollectiveKind,
     Exchange,
@@ -33,7 +40,9 @@ if TYPE_CHECKING:  # records are also merged where nothing trains
 
 Arrays = dict[str, NDArray[Any]]
 
-SENT_BY_ROOT = [KINDS.index(kind) for kind in (CollectiveKind.BROADCAST, CollectiveKind.SCATTER)]
+SENT_BY_ROOT = [
+    KINDS.index(kind) for kind in (CollectiveKind.BROADCAST, CollectiveKind.SCATTER)
+]
 
 Batch = TypeVar("Batch")
 
@@ -48,7 +57,9 @@ class ProgressWriter:
         self._file = folder.progress if rank == 0 else None
         self._progress = Progress(epoch=0, epochs=epochs)
 
-    def begin(self, role: Stage, epoch: int | None = None, last_s: float | None = None) -> None:
+    def begin(
+        self, role: Stage, epoch: int | None = None, last_s: float | None = None
+    ) -> None:
         """Report that an epoch (from 1) begins, or without a number a step after training.
 
         `last_s` is the duration of the previous epoch in seconds; None leaves the last one known.
@@ -89,7 +100,9 @@ class RankResult(NamedTuple):
     missing: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, rank: Rank, results: Sequence["EpochResult"], missing: Iterable[str]) -> Self:
+    def of(
+        cls, rank: Rank, results: Sequence["EpochResult"], missing: Iterable[str]
+    ) -> Self:
         """Put together a rank's part of the record and the arrays of its epochs."""
         timed = next(result for result in results if result.epoch.role is Role.TIMED)
         arrays = timed_arrays(timed.times) | {
@@ -127,7 +140,9 @@ def instrumented_arrays(phases: "EpochPhases", ledger: "Ledger") -> Arrays:
             "collective_s": phases.duration_s,
             "collective_served_s": phases.served_s,
             "collective_exposed_s": phases.exposed_s,
-            "collective_iteration": np.array([entry.iteration for entry in entries], np.int32),
+            "collective_iteration": np.array(
+                [entry.iteration for entry in entries], np.int32
+            ),
             "collective_bytes": np.array([entry.bytes for entry in entries], np.int64),
             "collective_kind": _indices(KINDS, [entry.kind for entry in entries]),
             "collective_purpose": _indices(PURPOSES, [entry.purpose for entry in entries]),
@@ -165,7 +180,10 @@ def write_record(
 
 
 def write_gathered(
-    folder: AttemptFolder, file: CellFile, results: Sequence[RankResult], shared: SharedResult
+    folder: AttemptFolder,
+    file: CellFile,
+    results: Sequence[RankResult],
+    shared: SharedResult,
 ) -> None:
     """Write the arrays of all ranks, then the record, to the attempt's folder.
 
@@ -185,7 +203,9 @@ def write_gathered(
         arrays |= {"kinds": np.array(KINDS), "purposes": np.array(PURPOSES)}
     exchange = split_exchange(arrays, begins_of(ranks, meet=file.cell.script is None))
     if exchange and exchange.exchange_s is None:
-        missing += ("exchange and waiting: the collectives have a root, and clocks may differ",)
+        missing += (
+            "exchange and waiting: the collectives have a root, and clocks may differ",
+        )
     record = Record(
         cell=file.cell,
         slug=folder.cell_folder.name,
@@ -198,7 +218,9 @@ def write_gathered(
     )
     record = msgspec.structs.replace(record, **shared.parts)
     text = encode(record)
-    decode(text, str(folder.record))  # a reader's checks, while the log still shows the reason
+    decode(
+        text, str(folder.record)
+    )  # a reader's checks, while the log still shows the reason
     content = io.BytesIO()
     np.savez(content, **arrays)  # type: ignore[arg-type]  # savez has an option that is a bool
     write_whole(folder.iterations, content.getvalue(), parents=False)
@@ -228,7 +250,11 @@ def split_exchange(arrays: Arrays, begins: Begins | None) -> Exchange | None:
     collectives = paired(arrays)
     if collectives is None:
         return None
-    kinds, served_s, exposed_s = collectives.kind, collectives.served_s, collectives.exposed_s
+    kinds, served_s, exposed_s = (
+        collectives.kind,
+        collectives.served_s,
+        collectives.exposed_s,
+    )
     service = service_s(collectives, arrays["parts_s"], begins)
     least, most = served_s.min(axis=0), served_s.max(axis=0)
     is_rooted = collectives.is_rooted

@@ -78,7 +78,9 @@ class DDP(ProcessGroup):
         wrapper._set_ddp_runtime_logging_sample_rate(NEVER)  # type: ignore[no-untyped-call]
         return wrapper
 
-    def exchange(self, model: nn.Module, *, in_backward: bool) -> AbstractContextManager[Any]:
+    def exchange(
+        self, model: nn.Module, *, in_backward: bool
+    ) -> AbstractContextManager[Any]:
         """Return the context of a forward; without `in_backward` its gradients stay on this rank.
 
         A replica that trains alone has no wrapper, and nothing to keep.
@@ -112,7 +114,9 @@ class Allreduce(ProcessGroup):
         """Sum every gradient over the ranks, then divide by the number of ranks."""
         gradients = gradients_of(replica)
         for gradient in gradients:
-            with recorded(self.ledger, CollectiveKind.ALL_REDUCE, Purpose.GRADIENTS, gradient):
+            with recorded(
+                self.ledger, CollectiveKind.ALL_REDUCE, Purpose.GRADIENTS, gradient
+            ):
                 dist.all_reduce(gradient)
         torch._foreach_div_(gradients, self.placement.world_size)
 
@@ -130,7 +134,8 @@ class AllreduceFlat(ProcessGroup):
             sizes = [gradient.numel() for gradient in gradients]
             parts = flat.split(sizes)  # type: ignore[no-untyped-call]
             means = [
-                part.view_as(gradient) for part, gradient in zip(parts, gradients, strict=True)
+                part.view_as(gradient)
+                for part, gradient in zip(parts, gradients, strict=True)
             ]
             torch._foreach_copy_(gradients, means)
 
@@ -147,12 +152,16 @@ class GatherScatter(ProcessGroup):
         rank, _, world_size = self.placement
         for gradient in gradients_of(replica):
             received = (
-                [torch.empty_like(gradient) for _ in range(world_size)] if rank == 0 else None
+                [torch.empty_like(gradient) for _ in range(world_size)]
+                if rank == 0
+                else None
             )
             with recorded(self.ledger, CollectiveKind.GATHER, Purpose.GRADIENTS, gradient):
                 dist.gather(gradient, received, dst=0)
             means = [torch.stack(received).mean(0)] * world_size if received else None
-            with recorded(self.ledger, CollectiveKind.SCATTER, Purpose.GRADIENTS, gradient):
+            with recorded(
+                self.ledger, CollectiveKind.SCATTER, Purpose.GRADIENTS, gradient
+            ):
                 dist.scatter(gradient, means, src=0)
 
 
@@ -173,14 +182,18 @@ def gradients_of(replica: nn.Module) -> list[Tensor]:
 
 
 def _contiguous(gradient: Tensor) -> Tensor:
-    if gradient.is_contiguous() or not gradient.is_contiguous(memory_format=torch.channels_last):
+    if gradient.is_contiguous() or not gradient.is_contiguous(
+        memory_format=torch.channels_last
+    ):
         return gradient
     return gradient.as_strided((gradient.numel(),), (1,), gradient.storage_offset())
 
 
 def _of_extra(cell: Cell, placement: Placement, devices: Devices) -> ParallelStrategy:
     """Make a strategy of an extra."""
-    made: ParallelStrategy = load(entry_of_strategy(cell.strategy))(cell, placement, devices)
+    made: ParallelStrategy = load(entry_of_strategy(cell.strategy))(
+        cell, placement, devices
+    )
     return made
 
 

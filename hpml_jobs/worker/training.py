@@ -19,7 +19,12 @@ from hpml_jobs.core.strategies import Loader, SyncBuffers
 from hpml_jobs.worker import models
 from hpml_jobs.worker.data import datasets
 from hpml_jobs.worker.data.device_loader import DeviceLoading
-from hpml_jobs.worker.data.loaders import Batch, BatchLoader, RecordedSampler, WorkerLoading
+from hpml_jobs.worker.data.loaders import (
+    Batch,
+    BatchLoader,
+    RecordedSampler,
+    WorkerLoading,
+)
 from hpml_jobs.worker.data.user_code import check_args
 from hpml_jobs.worker.fork_safety import load_image_plugins
 from hpml_jobs.worker.instruments.cards import CardReader, EnergyMeter
@@ -105,7 +110,9 @@ class Training:
         """
         self.model = self.replica
         gc.collect()  # the old wrapper goes, and with it its hooks on the parameters
-        with preserved_buffers(self.replica):  # DDP broadcasts rank 0's when built and in forward
+        with preserved_buffers(
+            self.replica
+        ):  # DDP broadcasts rank 0's when built and in forward
             self.model = self.strategy.wrap(self.compiled, instrumented=instrumented)
         self.settle()
 
@@ -211,13 +218,20 @@ def preserved_buffers(replica: nn.Module) -> Iterator[None]:
             buffer.copy_(content)
 
 
-def _steps(cell: Cell, strategy: ParallelStrategy, *, scales_loss: bool = True) -> PathSteps:
+def _steps(
+    cell: Cell, strategy: ParallelStrategy, *, scales_loss: bool = True
+) -> PathSteps:
     autocast = not cell.strategy.traffic.casts_parameters
-    return PathSteps(cell.path, strategy.devices[0], autocast=autocast, scales_loss=scales_loss)
+    return PathSteps(
+        cell.path, strategy.devices[0], autocast=autocast, scales_loss=scales_loss
+    )
 
 
 def make_training(
-    cell: Cell, strategy: ParallelStrategy, data_root: Path, startup: StartupTimer | None = None
+    cell: Cell,
+    strategy: ParallelStrategy,
+    data_root: Path,
+    startup: StartupTimer | None = None,
 ) -> Training:
     """Open the data, build the model (equal on all ranks), wrap it, and make the optimizer.
 

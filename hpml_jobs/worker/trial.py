@@ -33,7 +33,8 @@ TRIED_ITERATIONS, TRIED_EPOCHS = 1_000, 3
 """What the user's schedule is made for at submission; a job makes it for the cell's iterations."""
 
 _NEEDS_GPU = re.compile(
-    r"cuda|nvidia|triton|gpu|not implemented for|same device|_cpu|active drivers", re.IGNORECASE
+    r"cuda|nvidia|triton|gpu|not implemented for|same device|_cpu|active drivers",
+    re.IGNORECASE,
 )
 """Words of errors that a model may raise on a CPU only."""
 
@@ -98,7 +99,9 @@ class Trial:
             UntriedError: this machine cannot make it.
         """
         what = f"workload.optimizer={self.workload.optimizer}"
-        return self.attempt(what, lambda: own_optimizer(self.workload, model, self.workload.lr))
+        return self.attempt(
+            what, lambda: own_optimizer(self.workload, model, self.workload.lr)
+        )
 
     def try_schedule(self) -> None:
         """Make the user's own schedule, of so many iterations, if there is one.
@@ -124,7 +127,9 @@ class Trial:
             raise
         except (Exception, SystemExit) as error:
             if is_oom(error):
-                raise UntriedError(f"{what} needs more memory than this machine has") from error
+                raise UntriedError(
+                    f"{what} needs more memory than this machine has"
+                ) from error
             if self.lacks_gpu and _NEEDS_GPU.search(str(error)):
                 raise UntriedError(f"{what} needs a GPU ({reason_of(error)})") from error
             is_exit = isinstance(error, SystemExit)
@@ -132,13 +137,17 @@ class Trial:
             place = place_of(traceback.extract_tb(error.__traceback__))
             raise HpmlError(f"{what} {happened}{place}") from error
 
-    def _batch(self, images: datasets.Images, call: str, size: int) -> tuple[Tensor, Tensor]:
+    def _batch(
+        self, images: datasets.Images, call: str, size: int
+    ) -> tuple[Tensor, Tensor]:
         """Return the first `size` of some items, collated; all of them must collate."""
         what = f"workload.data={self.workload.data}"
         last = datasets.length(images) - 1
         numbers = sorted({round(number * last / (ITEMS - 1)) for number in range(ITEMS)})
         items = [
-            self.attempt(f"{what}: item {number} of {call}", partial(getitem, images, number))
+            self.attempt(
+                f"{what}: item {number} of {call}", partial(getitem, images, number)
+            )
             for number in numbers
         ]
         for number, item in zip(numbers, items, strict=True):
@@ -150,7 +159,9 @@ class Trial:
         columns = []
         for part, name in enumerate(("input", "target")):
             values = [item[part] for item in items]
-            columns.append(_collated(f"{what}: the {name}s of {call}", numbers, values)[:size])
+            columns.append(
+                _collated(f"{what}: the {name}s of {call}", numbers, values)[:size]
+            )
         return columns[0], columns[1]
 
     def _outputs(self, model: nn.Module, inputs: Tensor) -> Tensor:
@@ -165,7 +176,10 @@ class Trial:
         return outputs
 
     def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        what, loss = f"workload.loss={self.workload.loss}", models.build_loss(self.workload)
+        what, loss = (
+            f"workload.loss={self.workload.loss}",
+            models.build_loss(self.workload),
+        )
         targets = targets.to(self.on)
         shapes = f"outputs {_described(outputs)} and targets {_described(targets)}"
         try:

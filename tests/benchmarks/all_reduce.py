@@ -35,7 +35,9 @@ def plain_time_s(size: int) -> float:
     start = time.perf_counter()
     for _ in range(REPETITIONS):
         dist.all_reduce(values)
-    elapsed = torch.tensor([(time.perf_counter() - start) / REPETITIONS], dtype=torch.float64)
+    elapsed = torch.tensor(
+        [(time.perf_counter() - start) / REPETITIONS], dtype=torch.float64
+    )
     dist.all_reduce(elapsed, dist.ReduceOp.MAX)
     return float(elapsed)
 
@@ -72,11 +74,16 @@ def main() -> None:
         *(__file__, "--as-rank", "--rounds", str(options.rounds)),
     ]
     process = subprocess.run(
-        command, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=True, stdout=subprocess.PIPE
+        command,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        check=True,
+        stdout=subprocess.PIPE,
     )
     cores = len(os.sched_getaffinity(0))
     print(f"{options.ranks} gloo ranks on {cores} cores, {options.rounds} rounds")
-    print(f"{'bytes':>11} {'ours, ms':>10} {'plain, ms':>10} {'ours / plain':>13}  of each round")
+    print(
+        f"{'bytes':>11} {'ours, ms':>10} {'plain, ms':>10} {'ours / plain':>13}  of each round"
+    )
     for size, pairs in json.loads(process.stdout).items():
         ours, plain = (median(pair[i] for pair in pairs) for i in (0, 1))
         ratios = [ours_s / plain_s for ours_s, plain_s in pairs]

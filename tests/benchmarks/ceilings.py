@@ -34,9 +34,13 @@ def images_per_s(mode: str, batch: int, options: argparse.Namespace) -> float:
     """Return the images per second of one mode and batch."""
     words, device = set(mode.split()), torch.device(options.device)
     torch.backends.cudnn.benchmark = True
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = "fp32" not in words
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = (
+        "fp32" not in words
+    )
     layout = torch.channels_last if "nhwc" in words else torch.contiguous_format
-    workload = Workload(name=options.model, model=options.model, data="synthetic", images=batch)
+    workload = Workload(
+        name=options.model, model=options.model, data="synthetic", images=batch
+    )
     model: Any = models.build(workload).to(device).to(memory_format=layout)
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, weight_decay=5e-4)
     mode_of_compile = CompileMode.DEFAULT if "compiled" in words else None
@@ -72,12 +76,19 @@ def main() -> None:
     options = parser.parse_args()
     if options.device == "cpu":
         torch.set_num_threads(1)
-    print(f"{options.model} on {options.device}, {options.iterations} iterations; images/s")
-    print(f"{'mode':20} " + " ".join(f"{f'batch {batch}':>12}" for batch in options.batches))
+    print(
+        f"{options.model} on {options.device}, {options.iterations} iterations; images/s"
+    )
+    print(
+        f"{'mode':20} " + " ".join(f"{f'batch {batch}':>12}" for batch in options.batches)
+    )
     figures = {}
     for mode in options.modes:
         rates = {batch: images_per_s(mode, batch, options) for batch in options.batches}
-        print(f"{mode:20} " + " ".join(f"{rate:12,.0f}" for rate in rates.values()), flush=True)
+        print(
+            f"{mode:20} " + " ".join(f"{rate:12,.0f}" for rate in rates.values()),
+            flush=True,
+        )
         figures |= {f"{mode} {batch}": {"value": rate} for batch, rate in rates.items()}
     if options.json:
         options.json.write_text(json.dumps(figures))

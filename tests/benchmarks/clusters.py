@@ -138,7 +138,9 @@ def coverage(clusters: Sequence[Cluster], measured: Sequence[int], asked: int) -
     """Predict `asked` GPUs from `measured` numbers of them at all batches, on each cluster."""
     rows = []
     for cluster in clusters:
-        cells = [cluster.observation(b, size_of(gpus)) for gpus in measured for b in BATCHES]
+        cells = [
+            cluster.observation(b, size_of(gpus)) for gpus in measured for b in BATCHES
+        ]
         size = size_of(asked)
         targets = [Target(place=_place(batch, size)) for batch in BATCHES]
         for one in predict(cells, targets):

@@ -24,7 +24,13 @@ from tests.rig import Rig, missing_requirement
 CONF = Path(__file__).parents[1] / "journeys" / "conf"
 PROGRAM = [sys.executable, "-m", "hpml_jobs"]
 BARE_PYTHON = [sys.executable, "-c", "pass"]
-LIMITS_S = {"--help": 0.5, "status, 9": 0.5, "submit 9": 1.5, "submit 300": 5.0, "collect 9": 2.0}
+LIMITS_S = {
+    "--help": 0.5,
+    "status, 9": 0.5,
+    "submit 9": 1.5,
+    "submit 300": 5.0,
+    "collect 9": 2.0,
+}
 
 
 def timed(command: list[str], folder: Path, environment: dict[str, str]) -> float:
@@ -43,7 +49,14 @@ def commands(run: int) -> dict[str, list[str]]:
         "--help": [*PROGRAM, "--help"],
         "status, 9": [*PROGRAM, "status", "nine"],
         "collect 9": [*PROGRAM, "collect", "nine"],
-        "submit 9": [*PROGRAM, *held, "gpus=1,2,4", "batch=32,128,512", f"study=n{run}", *conf],
+        "submit 9": [
+            *PROGRAM,
+            *held,
+            "gpus=1,2,4",
+            "batch=32,128,512",
+            f"study=n{run}",
+            *conf,
+        ],
         "submit 300": [*PROGRAM, *held, *cells_300, f"study=m{run}", *conf],
     }
 
@@ -59,7 +72,13 @@ def main() -> None:
         folder = Path(name)
         environment = rig.env | {"XDG_CONFIG_HOME": str(folder)}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        local = ["grid=lab", "cluster=local", "device=cpu", "data.limit=2048", "study=nine"]
+        local = [
+            "grid=lab",
+            "cluster=local",
+            "device=cpu",
+            "data.limit=2048",
+            "study=nine",
+        ]
         subprocess.run([*PROGRAM, *local], cwd=folder, env=environment, check=True)
         times: dict[str, list[float]] = {}
         ratios: dict[str, list[float]] = {}
@@ -71,7 +90,9 @@ def main() -> None:
                 times.setdefault(label, []).append(elapsed)
                 ratios.setdefault(label, []).append(elapsed / bare)
     print(f"{runs} rounds on {os.cpu_count()} cores; seconds of whole processes")
-    print(f"{'command':12} {'median':>7} {'min':>7} {'max':>7} {'limit':>6} {'/ bare Python':>14}")
+    print(
+        f"{'command':12} {'median':>7} {'min':>7} {'max':>7} {'limit':>6} {'/ bare Python':>14}"
+    )
     for label, seconds in times.items():
         median, ratio = statistics.median(seconds), statistics.median(ratios[label])
         print(

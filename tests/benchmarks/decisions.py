@@ -29,7 +29,9 @@ STUDIES_PER_DECISION = 10
 """A study is as much slower to simulate."""
 
 
-def runs(random: Random, number: int, noise: float, median_s: float = 10.0) -> tuple[float, ...]:
+def runs(
+    random: Random, number: int, noise: float, median_s: float = 10.0
+) -> tuple[float, ...]:
     """Return the lognormal times of a cell's runs; `noise` is the deviation of the logarithm."""
     return tuple(random.lognormvariate(log(median_s), noise) for _ in range(number))
 
@@ -90,7 +92,10 @@ def found_in_rounds(
     for _ in range(simulations):
         drift = [1 + 0.1 * run / number for run in range(number)]
         first, second = (
-            [t * slow for t, slow in zip(runs(random, number, noise, m), drift, strict=True)]
+            [
+                t * slow
+                for t, slow in zip(runs(random, number, noise, m), drift, strict=True)
+            ]
             for m in (10.0 * (1 + gap), 10.0)
         )
         decision = compare_all([first, second], paired=paired)[0, 1].decision
@@ -128,7 +133,9 @@ def false_alarms_among(
     for _ in range(simulations):
         samples = [runs(random, number, noise) for _ in range(strategies)]
         pairs = compare_all(samples).values()
-        different += any(pair.decision in (Decision.SLOWER, Decision.FASTER) for pair in pairs)
+        different += any(
+            pair.decision in (Decision.SLOWER, Decision.FASTER) for pair in pairs
+        )
     return different / simulations
 
 
@@ -143,10 +150,14 @@ def a_study(random: Random, true_s: Grid, number: int, noise: float) -> Conditio
     rows = ["gpus,batch,strategy,repeat,epoch_s"]
     for (gpus, batch, strategy), median_s in true_s.items():
         of_cell = runs(random, number, noise, median_s)
-        rows += [f"{gpus},{batch},{strategy},{n},{time_s}" for n, time_s in enumerate(of_cell)]
+        rows += [
+            f"{gpus},{batch},{strategy},{n},{time_s}" for n, time_s in enumerate(of_cell)
+        ]
     records = read_timings("\n".join(rows).encode(), "simulated.csv", Rules())
     results = [
-        CellResult(slug=record.slug, cell=record.cell, record=record, outcome=record.outcome)
+        CellResult(
+            slug=record.slug, cell=record.cell, record=record, outcome=record.outcome
+        )
         for record in records
     ]
     (group,) = checked_groups(results)
@@ -159,7 +170,9 @@ def false_failures(
     """Return in how many studies the check `efficiency` fails without a cause."""
     random, failed = Random(number), 0
     names = ("ddp", "allreduce", "gather_scatter", "zero1")[:strategies]
-    true_s = {(1, 128, "single"): 10.0} | {(4, 128, name): 10.0 / 4 / efficiency for name in names}
+    true_s = {(1, 128, "single"): 10.0} | {
+        (4, 128, name): 10.0 / 4 / efficiency for name in names
+    }
     for _ in range(simulations):
         checks = a_study(random, true_s, number, noise).checks.values()
         failed += any(
@@ -198,8 +211,12 @@ def mistakes(efficiency: float, noise: float, number: int, simulations: int) -> 
         assert choice and choice.ask
         asked = choice.ask.candidate.row
         text = " ".join([words.answer(choice, "study"), *words.doubts(choice)])
-        is_marked = any(mark in text for mark in ("Not reliable", "Not decided", "too few runs"))
-        others = [c.row.batch_per_gpu for c in choice.ask.instead_of if c.row.gpus == asked.gpus]
+        is_marked = any(
+            mark in text for mark in ("Not reliable", "Not decided", "too few runs")
+        )
+        others = [
+            c.row.batch_per_gpu for c in choice.ask.instead_of if c.row.gpus == asked.gpus
+        ]
         counts[0] += asked.gpus != right
         counts[1] += asked.gpus != right and not is_marked
         is_slower = asked.gpus == right and asked.batch_per_gpu == 64 and 128 not in others
@@ -221,8 +238,17 @@ def main() -> None:
     heads = ("runs", "median: claimed %", "found %", "speedup: at least %", "found %")
     numbers = (2, 3, 4, 5, 6, 9, 12)
     print(table(heads, [_coverage(number, simulations) for number in numbers]), "\n")
-    heads = ("runs", "noise", "equal cells: called different %", "2 % slower", "5 %", "10 %")
-    settings = [(number, noise, False) for number in (4, 6, 9, 12) for noise in (0.02, 0.05)]
+    heads = (
+        "runs",
+        "noise",
+        "equal cells: called different %",
+        "2 % slower",
+        "5 %",
+        "10 %",
+    )
+    settings = [
+        (number, noise, False) for number in (4, 6, 9, 12) for noise in (0.02, 0.05)
+    ]
     settings.append((6, 0.03, True))
     print(table(heads, [_decisions(*setting, simulations) for setting in settings]), "\n")
     heads = ("rounds", "slower by %", "signed ranks: called different %", "unpaired %")
@@ -236,19 +262,39 @@ def main() -> None:
         "with --drift: 2 %",
         "5 %",
     )
-    settings = [(noise, machine) for noise in (0.01, 0.03) for machine in (0, 0.01, 0.02, 0.05)]
+    settings = [
+        (noise, machine) for noise in (0.01, 0.03) for machine in (0, 0.01, 0.02, 0.05)
+    ]
     print(table(heads, [_gates(*setting, simulations) for setting in settings]), "\n")
     heads = ("equal strategies", "6 runs: any called different %", "9 runs: %")
-    print(table(heads, [_families(strategies, simulations) for strategies in (2, 3, 4, 5)]), "\n")
+    print(
+        table(heads, [_families(strategies, simulations) for strategies in (2, 3, 4, 5)]),
+        "\n",
+    )
     heads = ("runs", "noise", "smallest difference %", "called different %")
-    settings = [(number, noise) for number in (4, 6, 9, 12) for noise in (0.01, 0.02, 0.05)]
+    settings = [
+        (number, noise) for number in (4, 6, 9, 12) for noise in (0.01, 0.02, 0.05)
+    ]
     print(table(heads, [_smallest(*setting, simulations) for setting in settings]), "\n")
     studies = simulations // STUDIES_PER_DECISION
-    heads = ("true efficiency", "noise", "1 run: %", "6 runs", "6 runs of 4 strategies", "12 of 4")
+    heads = (
+        "true efficiency",
+        "noise",
+        "1 run: %",
+        "6 runs",
+        "6 runs of 4 strategies",
+        "12 of 4",
+    )
     settings = [(0.98, 0.03), (0.98, 0.05), (0.97, 0.05), (0.95, 0.05)]
     print(table(heads, [_failures(*setting, studies) for setting in settings]), "\n")
-    heads = ("true efficiency", "noise", *(f"{n} runs: wrong, unmarked %" for n in (1, 4, 6)))
-    settings = [(share, n) for share in (0.6, 0.65, 0.68, 0.72, 0.75, 0.8) for n in (0.02, 0.05)]
+    heads = (
+        "true efficiency",
+        "noise",
+        *(f"{n} runs: wrong, unmarked %" for n in (1, 4, 6)),
+    )
+    settings = [
+        (share, n) for share in (0.6, 0.65, 0.68, 0.72, 0.75, 0.8) for n in (0.02, 0.05)
+    ]
     print(table(heads, [_mistakes(*setting, studies) for setting in settings]))
 
 
@@ -273,7 +319,10 @@ def _gates(noise: float, machine: float, simulations: int) -> tuple[object, ...]
 
 
 def _rounds(number: int, gap: float, simulations: int) -> tuple[object, ...]:
-    found = (found_in_rounds(number, gap, simulations, paired=paired) for paired in (True, False))
+    found = (
+        found_in_rounds(number, gap, simulations, paired=paired)
+        for paired in (True, False)
+    )
     return number, f"{100 * gap:g}", *map(_percent, found)
 
 

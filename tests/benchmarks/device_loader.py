@@ -127,11 +127,16 @@ def main() -> None:
         files, numbers = below_subsets(trainings[Loader.WORKERS].loader.dataset)
         alone = {
             "1 worker, arrays": rate_of_one_worker(Arrays(files, numbers.tolist())),
-            "1 worker, files": rate_of_one_worker(trainings[Loader.WORKERS].loader.dataset),
+            "1 worker, files": rate_of_one_worker(
+                trainings[Loader.WORKERS].loader.dataset
+            ),
             f"{WORKERS} workers, files": rate(trainings[Loader.WORKERS]),
             "loader=device": rate(trainings[Loader.DEVICE]),
         }
-        print("images/s without training: " + ", ".join(f"{k} {v:,.0f}" for k, v in alone.items()))
+        print(
+            "images/s without training: "
+            + ", ".join(f"{k} {v:,.0f}" for k, v in alone.items())
+        )
         ratios, stalls = [], []
         for number in range(options.pairs + 1):  # the first is the warm-up
             epochs = {}

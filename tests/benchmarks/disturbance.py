@@ -107,7 +107,10 @@ def train(epoch_s: float, iterations: int) -> None:
     """Calibrate, then train an epoch for every line on stdin: the seconds to sleep in one step."""
     torch.set_num_threads(1)
     workload = Workload(
-        name="fixed", model="disturbance:FixedWork", data="synthetic", images=BATCH * iterations
+        name="fixed",
+        model="disturbance:FixedWork",
+        data="synthetic",
+        images=BATCH * iterations,
     )
     cell = Cell(
         gpus=1,
@@ -117,7 +120,9 @@ def train(epoch_s: float, iterations: int) -> None:
         device=Device.CPU,
         loader_workers=1,
     )
-    strategy = STRATEGIES[cell.strategy](cell, read_placement(cell), (torch.device("cpu"),))
+    strategy = STRATEGIES[cell.strategy](
+        cell, read_placement(cell), (torch.device("cpu"),)
+    )
     training = make_training(cell, strategy, Path())
     # the best of three: a calibration beside other load would make epochs too short
     best = min(_step_s(training, number) for number in range(3))
@@ -251,7 +256,9 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, nargs="+", default=[10, 100, 1000])
     parser.add_argument("--pauses", type=float, nargs="+", default=[0.1, 1.0, 3.0])
     parser.add_argument("--kinds", nargs="+", default=["stop", "slow", "hogs"])
-    parser.add_argument("--quiet", type=int, default=100, help="undisturbed epochs, of the first")
+    parser.add_argument(
+        "--quiet", type=int, default=100, help="undisturbed epochs, of the first"
+    )
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--train", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -259,14 +266,18 @@ def main() -> None:
         train(options.epochs[0], options.iterations[0])
         return
     print(f"{len(os.sched_getaffinity(0))} CPUs; {options.repeats} epoch(s) per case")
-    print(f"{'kind':6} {'epoch s':>8} {'iterations':>10} {'for s':>6} {'share %':>8}  found by")
+    print(
+        f"{'kind':6} {'epoch s':>8} {'iterations':>10} {'for s':>6} {'share %':>8}  found by"
+    )
     for epoch_s in options.epochs:
         for iterations in options.iterations:
             trainer = Trainer(epoch_s, iterations)
             for case in _cases(options.kinds, options.pauses, epoch_s):
                 findings = [trainer.epoch(case) for _ in range(options.repeats)]
                 names = Counter(finding.names or "-" for finding in findings)
-                counts = ", ".join(f"{name} {n}/{len(findings)}" for name, n in names.items())
+                counts = ", ".join(
+                    f"{name} {n}/{len(findings)}" for name, n in names.items()
+                )
                 share = 100 * case.pause_s / (epoch_s + case.pause_s)
                 print(
                     f"{case.kind:6} {epoch_s:8g} {iterations:10} {case.pause_s:6.2f} {share:8.1f}  "
@@ -295,7 +306,9 @@ def print_false_alarms(epoch_s: float, iterations: list[int], quiet: int) -> Non
             findings.append(trainer.epoch())
         trainer.close()
         calm = [finding for finding in findings if _is_quiet(finding)]
-        warned = [finding for finding in findings if not _is_quiet(finding) and finding.names]
+        warned = [
+            finding for finding in findings if not _is_quiet(finding) and finding.names
+        ]
         if calm:
             typical_s = median(finding.epoch_s for finding in calm)
             excesses += [finding.epoch_s / typical_s - 1 for finding in warned]
@@ -305,7 +318,9 @@ def print_false_alarms(epoch_s: float, iterations: list[int], quiet: int) -> Non
             alarms = [getattr(finding, name) for finding in calm if getattr(finding, name)]
             counts[name] += len(alarms)
             reasons += alarms
-    print(f"{counts['all']} undisturbed epochs of {epoch_s:g} s, {counts['quiet']} of them quiet")
+    print(
+        f"{counts['all']} undisturbed epochs of {epoch_s:g} s, {counts['quiet']} of them quiet"
+    )
     for name in ("disturbed", "outliers"):
         print(f"{name}: {counts[name]} of the quiet epochs")
     print(*(f"  {reason}" for reason in reasons[:10]), sep="\n")

@@ -35,7 +35,12 @@ def pooled(sides: Sequence[Reference]) -> Reference:
 
 
 def _pooled_cell(cell: ReferenceCell, sides: Sequence[Reference]) -> ReferenceCell:
-    same = [other for side in sides for other in side.groups[0].cells if other.place == cell.place]
+    same = [
+        other
+        for side in sides
+        for other in side.groups[0].cells
+        if other.place == cell.place
+    ]
     runs = tuple(run for other in same if not other.failed for run in other.runs)
     return msgspec.structs.replace(cell, runs=runs, failed=(), warned=())
 
@@ -48,7 +53,9 @@ def split(studies: Sequence[Reference], runs: int, splits: int) -> str:
         text = make_comparison(pooled(chosen[:runs]), pooled(chosen[runs:]), LIMIT)
         cells = text.comparison.cells
         decisions.update(cell.decision for cell in cells)
-        smallest += [cell.smallest_difference for cell in cells if cell.smallest_difference]
+        smallest += [
+            cell.smallest_difference for cell in cells if cell.smallest_difference
+        ]
         refused += any(cell.is_slower_than(LIMIT) for cell in cells)
     decided = decisions.total() - decisions[Decision.TOO_FEW]
     different = decisions[Decision.FASTER] + decisions[Decision.SLOWER]
@@ -68,7 +75,9 @@ def main() -> None:
         reference_of(study.name, read_study(study, study.history()))
         for study in sorted(all_studies(arguments.folder), key=lambda study: study.name)
     ]
-    print("| runs of each | cells compared | called different % | refused % | could show % |")
+    print(
+        "| runs of each | cells compared | called different % | refused % | could show % |"
+    )
     print("|" + " ---: |" * 5)
     for runs in range(4, len(studies) // 2 + 1, 2):
         print(split(studies, runs, arguments.splits))

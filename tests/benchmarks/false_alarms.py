@@ -20,7 +20,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-CELLS = ("-m", "gpus=1,2", "batch=128,512", "workload=digits", "cluster=local", "device=cpu")
+CELLS = (
+    "-m",
+    "gpus=1,2",
+    "batch=128,512",
+    "workload=digits",
+    "cluster=local",
+    "device=cpu",
+)
 PROGRAM = [sys.executable, "-m", "hpml_jobs"]
 
 
@@ -49,8 +56,15 @@ def warnings_of_run(folder: Path, number: int, images: int) -> list[dict[str, An
     print(f"run {number}: {group['usability']}", flush=True)
     for cause in causes:
         if cause["tier"] != "list":
-            cells = f"{len(cause['cells'])} x" if len(cause["cells"]) > 1 else cause["cells"][0]
-            print(f"  {cause['tier']:6} {cause['check']}: {cells}: {cause['reason']}", flush=True)
+            cells = (
+                f"{len(cause['cells'])} x"
+                if len(cause["cells"]) > 1
+                else cause["cells"][0]
+            )
+            print(
+                f"  {cause['tier']:6} {cause['check']}: {cells}: {cause['reason']}",
+                flush=True,
+            )
     return causes
 
 
@@ -58,7 +72,9 @@ def measure(folder: Path, runs: int, images: int) -> None:
     """Measure all runs and print lines and warnings by check."""
     by_run = [warnings_of_run(folder, number, images) for number in range(1, runs + 1)]
     lines = [sum(cause["tier"] != "list" for cause in causes) for causes in by_run]
-    disturbed = sum(any(cause["check"] == "disturbed" for cause in causes) for causes in by_run)
+    disturbed = sum(
+        any(cause["check"] == "disturbed" for cause in causes) for causes in by_run
+    )
     print(
         f"\nlines of warnings in {runs} runs: median {median(lines)}, least {min(lines)}, most "
         f"{max(lines)}; {disturbed} runs with a measured outside cause\n"
@@ -71,7 +87,9 @@ def measure(folder: Path, runs: int, images: int) -> None:
         with_check.update({(cause["tier"], cause["check"]) for cause in causes})
     print("| shown | check | runs | cells |\n|---|---|---:|---:|")
     for (tier, check), count in with_check.most_common():
-        print(f"| {tier} | {check} | {count} of {runs} | {cells[tier, check]} of {4 * runs} |")
+        print(
+            f"| {tier} | {check} | {count} of {runs} | {cells[tier, check]} of {4 * runs} |"
+        )
 
 
 def main() -> None:

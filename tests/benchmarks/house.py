@@ -138,11 +138,19 @@ class Module:
                 yield self._measured(child, prefix + child.name)
             yield from self._functions_in(child, inside)
 
-    def _measured(self, node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> Function:
+    def _measured(
+        self, node: ast.FunctionDef | ast.AsyncFunctionDef, name: str
+    ) -> Function:
         end = node.end_lineno or node.lineno
-        own = [self.tokens[line] for line in range(node.lineno, end + 1) if line in self.tokens]
+        own = [
+            self.tokens[line]
+            for line in range(node.lineno, end + 1)
+            if line in self.tokens
+        ]
         branches = sum(isinstance(part, _BRANCHES) for part in ast.walk(node))
-        return Function(self.name, name, end - node.lineno + 1, 1 + branches, sum(own), len(own))
+        return Function(
+            self.name, name, end - node.lineno + 1, 1 + branches, sum(own), len(own)
+        )
 
     @cached_property
     def imported(self) -> set[str]:
@@ -152,14 +160,19 @@ class Module:
             if isinstance(node, ast.Import):
                 names |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
-                names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+                names |= {
+                    node.module,
+                    *(f"{node.module}.{alias.name}" for alias in node.names),
+                }
         return names
 
 
 def _loaded(node: ast.AST) -> Iterator[ast.AST]:
     """Yield what runs when a module is loaded: not functions, and nothing for type checkers."""
     for child in ast.iter_child_nodes(node):
-        is_for_types = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
+        is_for_types = (
+            isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
+        )
         if not is_for_types and not isinstance(child, _FUNCTIONS):
             yield child
             yield from _loaded(child)
@@ -238,7 +251,9 @@ class DenseList(NamedTuple):
 
     def shrunk(self, functions: Iterable[Function]) -> "DenseList":
         """Return the list without the functions that are below the limit now."""
-        dense = Counter(function.name for function in functions if function.density >= self.limit)
+        dense = Counter(
+            function.name for function in functions if function.density >= self.limit
+        )
         lines = []
         for line in self.lines:
             name = line.split()[1]
@@ -317,15 +332,23 @@ def _sizes(modules: Mapping[str, Module]) -> Iterator[str]:
     for name, module in modules.items():
         folders[folder_of(name)].append(module)
     kernel = [
-        module for module in modules.values() if not folder_of(module.name).startswith("extras")
+        module
+        for module in modules.values()
+        if not folder_of(module.name).startswith("extras")
     ]
-    rows = {**dict(sorted(folders.items())), "kernel": kernel, "all": list(modules.values())}
+    rows = {
+        **dict(sorted(folders.items())),
+        "kernel": kernel,
+        "all": list(modules.values()),
+    }
     head = f"{'folder':24}{'files':>6}{'lines':>8}{'code':>8}{'tokens':>9}{'a line':>8}"
     yield head + "  longest function"
     for name, files in rows.items():
         lines = sum(module.lines for module in files)
         code = sum(len(module.tokens) for module in files)
-        sizes = f"{len(files):6}{lines:8,}{code:8,}{_tokens(files):9,}{_density(files):8.2f}"
+        sizes = (
+            f"{len(files):6}{lines:8,}{code:8,}{_tokens(files):9,}{_density(files):8.2f}"
+        )
         yield f"{name:24}{sizes}  {_longest(files)}"
 
 
@@ -369,9 +392,15 @@ def _homes_of_classes(modules: Iterable[Module]) -> dict[str, list[str]]:
 def main() -> None:
     """Print the report, or check or shrink the list of dense functions."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--root", type=Path, default=ROOT / PACKAGE, help="folder of the package")
-    parser.add_argument("--check", action="store_true", help="fail on circles, new dense functions")
-    parser.add_argument("--shrink", action="store_true", help="take functions off the list")
+    parser.add_argument(
+        "--root", type=Path, default=ROOT / PACKAGE, help="folder of the package"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="fail on circles, new dense functions"
+    )
+    parser.add_argument(
+        "--shrink", action="store_true", help="take functions off the list"
+    )
     options = parser.parse_args()
     modules = read(options.root)
     if options.shrink:

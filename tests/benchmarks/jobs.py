@@ -38,7 +38,9 @@ def write_digits(root: Path, number: int) -> None:
 
     digits = load_digits()
     for index in range(number):
-        pixels, label = (values[index % len(values)] for values in (digits.images, digits.target))
+        pixels, label = (
+            values[index % len(values)] for values in (digits.images, digits.target)
+        )
         folder = root / "train" / str(label)
         folder.mkdir(parents=True, exist_ok=True)
         image = Image.fromarray((pixels * 15.9).astype(np.uint8)).resize((32, 32))

@@ -70,7 +70,9 @@ def measure(root: Path, options: argparse.Namespace) -> dict[str, dict[str, floa
     runs: dict[str, list[dict[str, float]]] = {source: [] for source in options.workers}
     for number in range(options.repeats):
         for source in options.workers[:: -1 if number % 2 else 1]:
-            runs[source].append(values_of(run_job(cell_of(source, options, classes), root)))
+            runs[source].append(
+                values_of(run_job(cell_of(source, options, classes), root))
+            )
     return {
         source: {name: median(values[name] for values in lines) for name in COLUMNS}
         for source, lines in runs.items()
@@ -93,8 +95,12 @@ def main() -> None:
         root = options.folder or Path(name)
         if options.folder is None:
             write_digits(root, options.images)
-        print(f"{options.model}, batch {options.batch}, {options.images} images, {options.device}")
-        print(f"{'workers':8} {'images/s':>10} {'stall %':>8} {'first, ms':>10} {'last, ms':>10}")
+        print(
+            f"{options.model}, batch {options.batch}, {options.images} images, {options.device}"
+        )
+        print(
+            f"{'workers':8} {'images/s':>10} {'stall %':>8} {'first, ms':>10} {'last, ms':>10}"
+        )
         lines = measure(root, options)
     for source, line in lines.items():
         rate, stall, first, last = line.values()

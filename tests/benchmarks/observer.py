@@ -77,7 +77,9 @@ class Switch:
             session.state = BetweenEpochs(session, session.training)
 
 
-def run_pass(loader: DataLoader[Any], work: Callable[[], None], step: Callable[[], None]) -> Times:
+def run_pass(
+    loader: DataLoader[Any], work: Callable[[], None], step: Callable[[], None]
+) -> Times:
     """Train one pass; return its times."""
     began_s = time.perf_counter()
     first_s = last_s = cpu_s = 0.0
@@ -86,7 +88,9 @@ def run_pass(loader: DataLoader[Any], work: Callable[[], None], step: Callable[[
         work()
         step()
         last_s = time.perf_counter()
-    return Times(last_s - first_s, time.process_time() - cpu_s, time.perf_counter() - began_s)
+    return Times(
+        last_s - first_s, time.process_time() - cpu_s, time.perf_counter() - began_s
+    )
 
 
 def make_work(device: torch.device, step_ms: float) -> Callable[[], None]:
@@ -128,7 +132,9 @@ def write_cell(folder: Path, device: Device) -> None:
 def with_interval(values: list[float]) -> str:
     """Return the median and its interval as text."""
     bounds = interval(values)
-    return f"{median(values):.4f}" + (f" [{bounds.low:.4f}, {bounds.high:.4f}]" if bounds else "")
+    return f"{median(values):.4f}" + (
+        f" [{bounds.low:.4f}, {bounds.high:.4f}]" if bounds else ""
+    )
 
 
 def main() -> None:

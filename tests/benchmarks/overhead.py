@@ -50,7 +50,11 @@ Ratios = dict[str, list[float]]
 def warm_training(cell: Cell, iterations: int) -> Training:
     """Return a training on batches in the device's memory, after its warm-up epoch."""
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    device = torch.device("cuda", local_rank) if cell.device is Device.CUDA else torch.device("cpu")
+    device = (
+        torch.device("cuda", local_rank)
+        if cell.device is Device.CUDA
+        else torch.device("cpu")
+    )
     if device.type == "cuda":
         torch.cuda.set_device(device)
     strategy = STRATEGIES[cell.strategy](cell, read_placement(cell), (device,))
@@ -80,7 +84,11 @@ def epoch_s(training: Training, number: int, *, instrumented: bool) -> float:
 
 def bare_epoch_s(training: Training) -> float:
     """Return the seconds of one epoch of a loop in plain PyTorch on the same batches."""
-    model, optimizer, devices = training.model, training.optimizer, training.strategy.devices
+    model, optimizer, devices = (
+        training.model,
+        training.optimizer,
+        training.strategy.devices,
+    )
     loss_of = torch.nn.CrossEntropyLoss()
     model.train()
     synchronize(devices)
@@ -171,7 +179,9 @@ def launch(options: argparse.Namespace, ranks: int) -> list[Any]:
 def median_with_interval(values: list[float]) -> str:
     """Return the median and its interval as text."""
     bounds = interval(values)
-    return f"{median(values):.4f}" + (f" [{bounds.low:.4f}, {bounds.high:.4f}]" if bounds else "")
+    return f"{median(values):.4f}" + (
+        f" [{bounds.low:.4f}, {bounds.high:.4f}]" if bounds else ""
+    )
 
 
 def figures_of(name: str, batch: int, ratios: Ratios) -> dict[str, dict[str, Any]]:
@@ -217,10 +227,14 @@ def main() -> None:
     figures: dict[str, dict[str, Any]] = {}
     for ranks in options.ranks:
         if ranks > places:
-            print(f"{ranks} ranks on {places} {unit} would measure something else: skipped")
+            print(
+                f"{ranks} ranks on {places} {unit} would measure something else: skipped"
+            )
             continue
         for model, name, batch, ratios in launch(options, ranks):
-            texts = [median_with_interval(ratios[key]) for key in ("instrumented", "again")]
+            texts = [
+                median_with_interval(ratios[key]) for key in ("instrumented", "again")
+            ]
             texts += [median_with_interval(ratios["bare"])] if "bare" in ratios else ["–"]
             columns = "".join(f"{text:>27}" for text in texts)
             print(f"{model:15} {batch:5} {ranks:5} {name:10}{columns}", flush=True)

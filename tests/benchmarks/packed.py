@@ -31,11 +31,22 @@ CELLS = ("-m", "gpus=1,2,4", "batch=32,128,512", "workload=digits", "data.limit=
 def run_study(rig: Rig, folder: Path, name: str, *overrides: str) -> tuple[float, float]:
     """Submit a study and wait for it; return wall-clock seconds and allocated GPU-seconds."""
     environment = rig.env | {"XDG_CONFIG_HOME": str(folder)}
-    arguments = [*CELLS, "protocol=lab", "cluster=rig", f"study={name}", "--config-dir", str(CONF)]
+    arguments = [
+        *CELLS,
+        "protocol=lab",
+        "cluster=rig",
+        f"study={name}",
+        "--config-dir",
+        str(CONF),
+    ]
 
     def run_program(*command: str) -> str:
         return subprocess.run(
-            [*PROGRAM, *command], cwd=folder, env=environment, check=True, stdout=subprocess.PIPE
+            [*PROGRAM, *command],
+            cwd=folder,
+            env=environment,
+            check=True,
+            stdout=subprocess.PIPE,
         ).stdout.decode()
 
     start = time.perf_counter()
@@ -73,12 +84,16 @@ def main() -> None:
     print(f"{'':10} {'wall-clock, s':>14} {'GPU-seconds':>12}")
     for mode, values in times.items():
         wall_s, gpu_s = zip(*values, strict=True)
-        print(f"{mode:10} {statistics.median(wall_s):14.1f} {statistics.median(gpu_s):12.0f}")
+        print(
+            f"{mode:10} {statistics.median(wall_s):14.1f} {statistics.median(gpu_s):12.0f}"
+        )
     for index, quantity in enumerate(("wall-clock", "GPU-seconds")):
         pairs = zip(times["pack"], times["arrays"], strict=True)
         ratios = sorted(pack[index] / arrays[index] for pack, arrays in pairs)
         median = statistics.median(ratios)
-        print(f"pack / arrays, {quantity}: {median:.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
+        print(
+            f"pack / arrays, {quantity}: {median:.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        )
 
 
 if __name__ == "__main__":

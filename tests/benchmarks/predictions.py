@@ -108,7 +108,9 @@ def all_series(files: Iterable[Path]) -> list[Series]:
 
 def observation_of(record: Record) -> MeasuredPlace | None:
     """Return what one imported row says; None without a duration of an iteration."""
-    cell = CellResult(slug=record.slug, cell=record.cell, record=record, outcome=Outcome.OK)
+    cell = CellResult(
+        slug=record.slug, cell=record.cell, record=record, outcome=Outcome.OK
+    )
     (row,) = make_rows([cell])
     return rules.observation(row, [record.slug], is_imported=True)
 
@@ -121,14 +123,22 @@ def points(series: Series) -> Iterator[Point]:
         in_node = {o.gpus: o for o in alike if o.nodes == 1}
         full, short = (IN_NODE, IN_LARGE_NODE), (SHORT_NODE, SHORT_LARGE_NODE)
         for group, gpus in zip(full if 2 in in_node else short, (8, 16), strict=True):
-            given = [size for size in (1, 2, 4, 8) if size < gpus and (2 in in_node or size != 2)]
+            given = [
+                size
+                for size in (1, 2, 4, 8)
+                if size < gpus and (2 in in_node or size != 2)
+            ]
             if gpus in in_node and all(size in in_node for size in given):
-                yield from _point(group, series, [in_node[n] for n in given], in_node[gpus])
+                yield from _point(
+                    group, series, [in_node[n] for n in given], in_node[gpus]
+                )
         nodes = {o.nodes: o for o in _whole_nodes(alike)}
         group, starts = (NODES, (1,)) if 1 in nodes else (SHORT_NODES, (2, 4))
         for start in [n for n in starts if {n, 2 * n} <= nodes.keys()][:1]:
             for more in [count for count in nodes if count > 2 * start]:
-                yield from _point(group, series, [nodes[start], nodes[2 * start]], nodes[more])
+                yield from _point(
+                    group, series, [nodes[start], nodes[2 * start]], nodes[more]
+                )
         for other in batches:
             yield from _from_batch(series, alike, other)
 
@@ -140,7 +150,9 @@ def _whole_nodes(observations: Sequence[MeasuredPlace]) -> list[MeasuredPlace]:
     return [o for o in observations if o.gpus_per_node == each and largest.nodes > 1]
 
 
-def _from_batch(series: Series, alike: Sequence[MeasuredPlace], other: int) -> Iterator[Point]:
+def _from_batch(
+    series: Series, alike: Sequence[MeasuredPlace], other: int
+) -> Iterator[Point]:
     """Yield the places on several nodes that another batch has as well."""
     single = [o for o in series.observations if o.nodes == 1]
     others = {(o.gpus, o.nodes): o for o in series.observations if o.batch == other}
@@ -158,7 +170,9 @@ def _point(
     if isinstance(prediction, Prediction):
         yield Point(group, series.name, observation, prediction)
     else:
-        print(f"{series.name}, {observation.gpus} GPUs: {prediction.reason}", file=sys.stderr)
+        print(
+            f"{series.name}, {observation.gpus} GPUs: {prediction.reason}", file=sys.stderr
+        )
 
 
 def group_table(all_points: Sequence[Point]) -> str:
@@ -178,7 +192,9 @@ def group_table(all_points: Sequence[Point]) -> str:
         inside = sum(p.is_in_band for p in of_group)
         marked = sum(bool(p.prediction.remarks) for p in of_group)
         share = f"{inside} ({100 * inside / len(of_group):.0f} %)"
-        lines.append(f"| {group} | {len(of_group)} | {' | '.join(texts)} | {share} | {marked} |")
+        lines.append(
+            f"| {group} | {len(of_group)} | {' | '.join(texts)} | {share} | {marked} |"
+        )
     return "\n".join(lines)
 
 
@@ -201,7 +217,16 @@ def series_table(all_points: Sequence[Point]) -> str:
 
 
 CSV_HEAD = (
-    *("used", "group", "series", "batch", "gpus", "nodes", "error_percent", "null_error_percent"),
+    *(
+        "used",
+        "group",
+        "series",
+        "batch",
+        "gpus",
+        "nodes",
+        "error_percent",
+        "null_error_percent",
+    ),
     *("band_percent", "is_in_band", "is_marked"),
 )
 
@@ -212,14 +237,26 @@ def csv_text() -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(CSV_HEAD)
     used = [PUBLISHED / name for name in TABLES]
-    for is_used, files in (("yes", used), ("no", sorted(PUBLISHED.glob("held_back*.csv")))):
+    for is_used, files in (
+        ("yes", used),
+        ("no", sorted(PUBLISHED.glob("held_back*.csv"))),
+    ):
         all_points = [point for series in all_series(files) for point in points(series)]
-        for point in sorted(all_points, key=lambda p: (*GROUPS, *SHORT_GROUPS).index(p.group)):
+        for point in sorted(
+            all_points, key=lambda p: (*GROUPS, *SHORT_GROUPS).index(p.group)
+        ):
             place, prediction = point.observation, point.prediction
             half = prediction.high_s / prediction.step_s - 1
             percents = (f"{100 * f:.1f}" for f in (point.error, point.null_error, half))
             is_marked = bool(prediction.remarks)
-            about = (is_used, point.group, point.series, place.batch, place.gpus, place.nodes)
+            about = (
+                is_used,
+                point.group,
+                point.series,
+                place.batch,
+                place.gpus,
+                place.nodes,
+            )
             writer.writerow((*about, *percents, _yes(point.is_in_band), _yes(is_marked)))
     return text.getvalue()
 
@@ -268,7 +305,11 @@ def tasks(series: Series) -> Iterator[Task]:
     """Yield 8 GPUs from 1, 2, 4 and 16 from 1, 2, 4, 8 of each batch."""
     hardware = series.name.rpartition(" on ")[2]
     for batch in sorted({o.batch for o in series.observations}):
-        sizes = {o.gpus: o.step_s for o in series.observations if o.batch == batch and o.nodes == 1}
+        sizes = {
+            o.gpus: o.step_s
+            for o in series.observations
+            if o.batch == batch and o.nodes == 1
+        }
         for given, gpus in (((1, 2, 4), 8), ((1, 2, 4, 8), 16)):
             if gpus in sizes and all(n in sizes for n in given):
                 yield Task(hardware, {n: sizes[n] for n in given}, gpus, sizes[gpus])
@@ -285,7 +326,9 @@ def nested_table(all_tasks: Sequence[Task]) -> str:
         f"|:--|{'--:|' * (len(kinds) + 1)}",
     ]
     for form in FORMS:
-        figures = [_mean(form, [t for t in all_tasks if t.hardware == kind]) for kind in kinds]
+        figures = [
+            _mean(form, [t for t in all_tasks if t.hardware == kind]) for kind in kinds
+        ]
         texts = [f"{100 * mean:.2f}" for mean in (*figures, _mean(form, all_tasks))]
         lines.append(f"| {form} | {' | '.join(texts)} |")
     chosen, total = [], 0.0
@@ -316,8 +359,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--series", action="store_true", help="print every point")
-    parser.add_argument("--nested", action="store_true", help="print forms chosen elsewhere")
-    parser.add_argument("--csv", type=Path, help="write every point into this file, print nothing")
+    parser.add_argument(
+        "--nested", action="store_true", help="print forms chosen elsewhere"
+    )
+    parser.add_argument(
+        "--csv", type=Path, help="write every point into this file, print nothing"
+    )
     arguments = parser.parse_args()
     if arguments.csv:
         arguments.csv.write_text(csv_text())
@@ -332,7 +379,9 @@ def main() -> None:
                 print(f"\n{group}\n\n{series_table(of_group)}")
     if arguments.nested:
         print(f"\n{nested_table([task for series in some for task in tasks(series)])}")
-    large = [p for p in all_points if abs(p.error) > LARGE_ERROR and not p.prediction.remarks]
+    large = [
+        p for p in all_points if abs(p.error) > LARGE_ERROR and not p.prediction.remarks
+    ]
     print(f"\nerrors above {LARGE_ERROR:.0%} without a mark: {len(large)}")
 
 

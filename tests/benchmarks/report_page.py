@@ -71,7 +71,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for cells in BATCHES:
             builder = study_of(cells, Path(folder))
-            collect_s, report_s = (seconds_of(c, builder, runs) for c in ("collect", "report"))
+            collect_s, report_s = (
+                seconds_of(c, builder, runs) for c in ("collect", "report")
+            )
             size = (builder.study.report / "report.html").stat().st_size / 1024
             ratio = report_s / collect_s
             print(f"{cells:6}{collect_s:12.2f}{report_s:11.2f}{ratio:7.2f}{size:11.0f}")

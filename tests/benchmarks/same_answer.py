@@ -74,7 +74,10 @@ def line_of(title: str, answers: Sequence[Answer]) -> str:
     """Return a line of the table."""
     places, decided = (
         Counter(places)
-        for places in ([a.place for a in answers], [a.decided for a in answers if a.decided])
+        for places in (
+            [a.place for a in answers],
+            [a.decided for a in answers if a.decided],
+        )
     )
     contrary = decided.total() - max(decided.values(), default=0)
     ((most, first),) = places.most_common(1)
@@ -90,7 +93,9 @@ def warned(groups: Sequence[ConditionGroup]) -> str:
         for slug, results in group.checks.items()
         if any(r.level is not Level.PASS and r.tier is not Tier.LIST for r in results)
     ]
-    return f"{len(shown)} of {sum(len(group.cells) for group in groups)} cells have a warning"
+    return (
+        f"{len(shown)} of {sum(len(group.cells) for group in groups)} cells have a warning"
+    )
 
 
 def main() -> None:
@@ -114,7 +119,8 @@ def main() -> None:
     asked = [answer.runs for answer in answers if answer.runs]
     for number in sorted({*asked}):
         drawn = [
-            answer_of(list(resampled(runs, number, random))) for _ in range(arguments.resamples)
+            answer_of(list(resampled(runs, number, random)))
+            for _ in range(arguments.resamples)
         ]
         title = f"with {number} repeats, for which {asked.count(number)} ask"
         print(line_of(title, drawn), flush=True)

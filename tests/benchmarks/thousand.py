@@ -32,7 +32,11 @@ CELLS_PER_REPEAT = 10
 OVERRIDES = [
     *("-m", "gpus=1,2", "batch=16,32,64,128,256", "workload=digits", "cluster=rig"),
     *("--config-dir", str(ROOT / "tests" / "journeys" / "conf")),
-    *("cluster.isolate=off", "cluster.request_gpus_for_cpu=false", "cluster.mem_gb_per_gpu=1"),
+    *(
+        "cluster.isolate=off",
+        "cluster.request_gpus_for_cpu=false",
+        "cluster.mem_gb_per_gpu=1",
+    ),
     "+cluster.sbatch.hold=true",
 ]
 
@@ -51,7 +55,11 @@ class CommandTimer:
             start = time.perf_counter()
             command = [*PROGRAM, *arguments]
             process = subprocess.run(
-                command, cwd=self.folder, env=self.environment, check=True, stdout=subprocess.PIPE
+                command,
+                cwd=self.folder,
+                env=self.environment,
+                check=True,
+                stdout=subprocess.PIPE,
             )
             elapsed_s = time.perf_counter() - start
             self.min_s[label] = min(elapsed_s, self.min_s.get(label, elapsed_s))
@@ -63,7 +71,10 @@ def time_study(rig: Rig, folder: Path, cells: int, runs: int) -> dict[str, float
     """Return the seconds of each command on a study of this size, from submission to its tables."""
     python = folder / "job-python"
     real = sys.executable
-    lines = ["#!/bin/sh", f'[ "$1" = -c ] && exec {real} "$@"']  # the versions that jobs would have
+    lines = [
+        "#!/bin/sh",
+        f'[ "$1" = -c ] && exec {real} "$@"',
+    ]  # the versions that jobs would have
     lines.append(f'exec {real} {Path(__file__).resolve()} "$@"')
     python.write_text("\n".join(lines) + "\n")
     python.chmod(0o755)
@@ -124,9 +135,14 @@ def main() -> None:
     if reason := missing_requirement():
         sys.exit(reason)
     with tempfile.TemporaryDirectory() as name, Rig() as rig:
-        times = {cells: time_study(rig, Path(name), cells, options.runs) for cells in options.cells}
+        times = {
+            cells: time_study(rig, Path(name), cells, options.runs)
+            for cells in options.cells
+        }
     few, many = min(times), max(times)
-    print(f"{os.cpu_count()} cores; seconds of whole processes; {many} cells are {many / few:g} x")
+    print(
+        f"{os.cpu_count()} cores; seconds of whole processes; {many} cells are {many / few:g} x"
+    )
     headings = "".join(f"{f'{cells} cells':>12}" for cells in times)
     print(f"{'':30}{headings}{'ratio':>8}")
     for label in times[few]:

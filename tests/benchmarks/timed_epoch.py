@@ -209,7 +209,9 @@ def with_interval(values: list[float]) -> str:
     from hpml_jobs.core.statistics import interval  # noqa: PLC0415
 
     bounds = interval(values)
-    return f"{median(values):.3f}" + (f" [{bounds.low:.3f}, {bounds.high:.3f}]" if bounds else "")
+    return f"{median(values):.3f}" + (
+        f" [{bounds.low:.3f}, {bounds.high:.3f}]" if bounds else ""
+    )
 
 
 def compare(ranks: int, options: argparse.Namespace) -> list[float]:
@@ -224,7 +226,9 @@ def compare(ranks: int, options: argparse.Namespace) -> list[float]:
         for name in ("epoch", "step")
     }
     texts = {name: with_interval(values) for name, values in ratios.items()}
-    waits = " / ".join(f"{1e3 * median(t['first'] for t in times):.0f}" for times in (bare, ours))
+    waits = " / ".join(
+        f"{1e3 * median(t['first'] for t in times):.0f}" for times in (bare, ours)
+    )
     best = min(times["epoch"] for times in ours) / min(times["epoch"] for times in bare)
     line = f"{ranks:5} {texts['epoch']:>22} {best:14.3f} {texts['step']:>22} {waits:>22}"
     print(line, flush=True)
@@ -241,7 +245,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--model", choices=("resnet18", "resnet18_cifar"), default="resnet18")
+    parser.add_argument(
+        "--model", choices=("resnet18", "resnet18_cifar"), default="resnet18"
+    )
     parser.add_argument("--ddp", action="store_true")
     parser.add_argument("--ours", choices=("worker", "job"), default="worker")
     parser.add_argument("--json", type=Path)
@@ -276,12 +282,19 @@ def main() -> None:
             write_digits(options.images, max(options.limit, 1_797))
         about = f"batch {options.batch}, {options.limit} images"
         print(f"{options.pairs} pairs on {places} {unit}; {about}")
-        columns = ("epoch, ours / bare", "ratio of minima", "median step", "first batch, ms b / o")
+        columns = (
+            "epoch, ours / bare",
+            "ratio of minima",
+            "median step",
+            "first batch, ms b / o",
+        )
         print(f"ranks {columns[0]:>22} {columns[1]:>14} {columns[2]:>22} {columns[3]:>22}")
         always_ddp = options.ddp
         for ranks in options.ranks:
             if ranks > places:
-                print(f"{ranks} ranks on {places} {unit} would measure the scheduler: skipped")
+                print(
+                    f"{ranks} ranks on {places} {unit} would measure the scheduler: skipped"
+                )
                 continue
             options.ddp = always_ddp or ranks > 1
             ratios = compare(ranks, options)

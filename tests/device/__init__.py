@@ -20,7 +20,9 @@ NAME, DEVICES = "standin", 2
 
 def build() -> Path:
     """Compile the device unless this machine has it; return the library."""
-    key = hashlib.sha256(SOURCE.read_bytes() + f"{torch.__version__} {TORCH}".encode()).hexdigest()
+    key = hashlib.sha256(
+        SOURCE.read_bytes() + f"{torch.__version__} {TORCH}".encode()
+    ).hexdigest()
     folder = Path.home() / ".cache" / "hpml_jobs-standin"
     folder.mkdir(parents=True, exist_ok=True)
     library = folder / f"{key[:16]}.so"
@@ -28,8 +30,22 @@ def build() -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the workers of pytest compile it once
         if not library.exists():
             part = library.with_suffix(".part")
-            command = ["g++", "-std=c++20", "-O1", "-fPIC", "-shared", f"-I{TORCH}/include"]
-            command += [str(SOURCE), "-o", str(part), f"-L{TORCH}/lib", "-ltorch_cpu", "-lc10"]
+            command = [
+                "g++",
+                "-std=c++20",
+                "-O1",
+                "-fPIC",
+                "-shared",
+                f"-I{TORCH}/include",
+            ]
+            command += [
+                str(SOURCE),
+                "-o",
+                str(part),
+                f"-L{TORCH}/lib",
+                "-ltorch_cpu",
+                "-lc10",
+            ]
             subprocess.run(command, check=True, timeout=600)
             part.rename(library)
     return library
@@ -52,11 +68,15 @@ def load() -> ctypes.CDLL:
             "set_device": torch.accelerator.set_device_index,
             "mem_get_info": torch.accelerator.get_memory_info,
             "get_rng_state": lambda device: _generator(device.index).get_state(),
-            "set_rng_state": lambda state, device: _generator(device.index).set_state(state),
+            "set_rng_state": lambda state, device: _generator(device.index).set_state(
+                state
+            ),
             "manual_seed_all": _seed_all,
             "_is_in_bad_fork": lambda: False,
             "_sleep": lambda cycles: None,
-            "__getattr__": partial(getattr, torch.accelerator),  # the rest is the same there
+            "__getattr__": partial(
+                getattr, torch.accelerator
+            ),  # the rest is the same there
         }
     )
     torch._register_device_module(NAME, module)

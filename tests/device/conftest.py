@@ -16,5 +16,7 @@ def compiled() -> None:
     if not shutil.which("g++"):
         pytest.skip("no g++ (apt-get install g++)")
     if torch.__version__ < (2, 14):
-        pytest.skip(f"the device needs torch 2.14 or newer, this is torch {torch.__version__}")
+        pytest.skip(
+            f"the device needs torch 2.14 or newer, this is torch {torch.__version__}"
+        )
     device.build()

@@ -82,7 +82,9 @@ def parameters_read_in_place() -> None:
     """Hash the parameters where they are, without a copy to the host."""
 
     def hash_in_place(tensors: Iterable[Tensor]) -> str:
-        contents = [ctypes.string_at(tensor.data_ptr(), tensor.nbytes) for tensor in tensors]
+        contents = [
+            ctypes.string_at(tensor.data_ptr(), tensor.nbytes) for tensor in tensors
+        ]
         return hashlib.sha256(b"".join(contents)).hexdigest()
 
     loop.fingerprint = hash_in_place

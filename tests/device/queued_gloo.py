@@ -26,7 +26,12 @@ class QueuedGloo(Backend):
     supports_splitting = False  # that of Backend asks itself without end
 
     def __init__(
-        self, library: ctypes.CDLL, store: dist.Store, rank: int, size: int, timeout: timedelta
+        self,
+        library: ctypes.CDLL,
+        store: dist.Store,
+        rank: int,
+        size: int,
+        timeout: timedelta,
     ) -> None:
         super().__init__(rank, size)
         self._library = library
@@ -42,7 +47,9 @@ class QueuedGloo(Backend):
         with self._stream:
             self._calls.append((name, arguments))
             self._library.standin_launch(self._device.index, self._run_next)
-            done.set_result(arguments[0])  # complete for the host, with an event in this stream
+            done.set_result(
+                arguments[0]
+            )  # complete for the host, with an event in this stream
         return _create_work_from_future(done)
 
     def _run(self) -> bool:

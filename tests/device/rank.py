@@ -42,7 +42,9 @@ def refuse_waits() -> None:
     """
     leave_window, number = Window.__exit__, count()
 
-    def leave_checked(window: Window, failure: type[BaseException] | None, *rest: object) -> None:
+    def leave_checked(
+        window: Window, failure: type[BaseException] | None, *rest: object
+    ) -> None:
         if not failure and next(number) and window.start.query():
             raise RuntimeError("the host waited for the device in the loop")
         leave_window(window, failure, *rest)

@@ -38,7 +38,9 @@ def trained(result):
     with np.load(result.attempt.iterations) as arrays:
         losses = arrays["curve_loss"].tolist()
     ranks = result.record.ranks
-    return losses, [(rank.parameters_hash, rank.buffers_hash, rank.test_loss) for rank in ranks]
+    return losses, [
+        (rank.parameters_hash, rank.buffers_hash, rank.test_loss) for rank in ranks
+    ]
 
 
 @pytest.mark.parametrize(
@@ -61,9 +63,13 @@ def test_cell_gives_the_results_of_the_cpu(run_cell, cell):
 
 
 def test_gradients_that_are_not_awaited_give_different_replicas(run_cell):
-    result = run_cell(cuda_cell(gpus=2, loader=Loader.DEVICE), device.NAME, "gradients_not_awaited")
+    result = run_cell(
+        cuda_cell(gpus=2, loader=Loader.DEVICE), device.NAME, "gradients_not_awaited"
+    )
     assert result.code == 0, result.stderr
-    failed = [r.check for r in checks.check_record(result.record) if r.level is checks.Level.FAIL]
+    failed = [
+        r.check for r in checks.check_record(result.record) if r.level is checks.Level.FAIL
+    ]
     assert "replicas" in failed
 
 

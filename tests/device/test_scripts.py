@@ -52,7 +52,9 @@ def run_script(write_cell, rank_server, tmp_path):
         path.write_text(script)
         folder = write_cell(script_cell("train.py", "", gpus=2, batch=4, stop=False))
         attempt = folder.attempt("17_0")
-        environment = os.environ | ({OBSERVE_VARIABLE: str(attempt.root)} if observed else {})
+        environment = os.environ | (
+            {OBSERVE_VARIABLE: str(attempt.root)} if observed else {}
+        )
         words = ("tests.device.script", place, str(path), place, str(tmp_path))
         ended = rank_server.run(2, ROOT, *words, environment=environment)
         assert ended.code == 0, ended.stderr

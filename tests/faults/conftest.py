@@ -51,7 +51,9 @@ def breakable_study(
         pytest.skip(reason)
     with Rig() as rig:
         login = login_program(rig, tmp_path_factory.mktemp("breakable"))
-        yield lambda name, *words, **options: FaultStudy(login, rig, name, *words, **options)
+        yield lambda name, *words, **options: FaultStudy(
+            login, rig, name, *words, **options
+        )
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,15 @@ from tests.faults.fault_study import FaultStudy, wait_until
 from tests.rig import processes
 
 RESULTS = Path(__file__).parents[2] / "docs" / "faults.csv"
-HEAD = ("fault", "expected", "seen", "lost_cells", "invented_numbers", "processes_left", "version")
+HEAD = (
+    "fault",
+    "expected",
+    "seen",
+    "lost_cells",
+    "invented_numbers",
+    "processes_left",
+    "version",
+)
 
 
 class FaultResult(NamedTuple):
@@ -35,7 +43,9 @@ class FaultResults:
     def __init__(self) -> None:
         self.rows: list[FaultResult] = []
 
-    def __call__(self, fault: str, case: FaultStudy, expected: str, also: str = "") -> None:
+    def __call__(
+        self, fault: str, case: FaultStudy, expected: str, also: str = ""
+    ) -> None:
         """Count what a fault cost a finished study, and assert that it cost nothing.
 
         `expected` are the outcomes, e.g. "1 ok, 1 cancelled"; `also` names what else the test
@@ -43,15 +53,23 @@ class FaultResults:
         """
         states, actions = case.states(), case.planned_actions()
         case.collect()
-        lost = [slug for slug, why in actions.items() if _lost_cells(states.get(slug), why)]
+        lost = [
+            slug for slug, why in actions.items() if _lost_cells(states.get(slug), why)
+        ]
         invented = [cell.slug for cell in case.study.cells() if _has_invented_number(cell)]
         invented += _invented_in_report(case)
-        with contextlib.suppress(AssertionError):  # the processes that are left are counted below
+        with contextlib.suppress(
+            AssertionError
+        ):  # the processes that are left are counted below
             wait_until(
-                lambda: not case.alive_processes(), "no process of the study is left", timeout_s=30
+                lambda: not case.alive_processes(),
+                "no process of the study is left",
+                timeout_s=30,
             )
         outcomes = Counter(state["outcome"] for state in states.values())
-        seen = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
+        seen = ", ".join(
+            f"{count} {outcome}" for outcome, count in sorted(outcomes.items())
+        )
         reasons = dict.fromkeys(
             _without_folders(state["reason"].replace(str(case.study.root), "STUDY"))
             for state in states.values()
@@ -60,7 +78,9 @@ class FaultResults:
         seen_text = f"{seen}: {'; '.join(reasons)}" if reasons else seen
         expected_text = f"{expected}; {also}" if also else expected
         left = case.alive_processes()
-        row = FaultResult(fault, expected_text, seen_text, len(lost), len(invented), len(left))
+        row = FaultResult(
+            fault, expected_text, seen_text, len(lost), len(invented), len(left)
+        )
         self.rows.append(row)
         assert sorted(seen.split(", ")) == sorted(expected.split(", ")), row
         assert (lost, invented) == ([], []), row
@@ -91,7 +111,9 @@ def _lost_cells(state: dict | None, why: str) -> str:
         return ""
     if state["outcome"] in ("ok", "pending", "running") or not state["reason"]:
         return f"{state['outcome']} without a record, {state['reason'] or 'no reason'}"
-    return "the same command does not submit it again" if why.startswith("left out") else ""
+    return (
+        "the same command does not submit it again" if why.startswith("left out") else ""
+    )
 
 
 def _has_invented_number(cell: CellFolder) -> bool:

@@ -18,7 +18,9 @@ BUILT_IN = ("workload=digits", "data.limit=256")  # a submission need not import
 PATIENCE_S = 240
 
 
-def wait_until(true: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
+def wait_until(
+    true: Callable[[], object], what: str, timeout_s: float = PATIENCE_S
+) -> None:
     deadline = time.monotonic() + timeout_s
     while not true():
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
@@ -39,7 +41,9 @@ class FaultStudy:
     Ranks with `model="Blocking"` wait in their first iteration.
     """
 
-    def __init__(self, login: Program, rig: Rig, name: str, *words: str, model: str = "") -> None:
+    def __init__(
+        self, login: Program, rig: Rig, name: str, *words: str, model: str = ""
+    ) -> None:
         self.login, self.rig, self.name = login, rig, name
         model_word = model if ":" in model else f"blocking_models:{model}"
         workload = (*OWN_CODE, f"workload.model={model_word}") if model else BUILT_IN
@@ -96,7 +100,10 @@ class FaultStudy:
         return sorted(self.study.cells_folder.glob("*/blocked-*"))
 
     def wait_until_blocked(self, ranks: int) -> None:
-        wait_until(lambda: len(self.blocked_ranks()) >= ranks, f"{ranks} ranks of {self.name} wait")
+        wait_until(
+            lambda: len(self.blocked_ranks()) >= ranks,
+            f"{ranks} ranks of {self.name} wait",
+        )
 
     def release(self) -> None:
         """Let every waiting rank continue."""
@@ -110,7 +117,9 @@ class FaultStudy:
             self.release()
             if self._has_queued_job():  # far cheaper to ask than `status`
                 return False
-            return not any(s["outcome"] in ("pending", "running") for s in self.states().values())
+            return not any(
+                s["outcome"] in ("pending", "running") for s in self.states().values()
+            )
 
         wait_until(over, f"{self.name} ends")
         return self.states()
@@ -129,18 +138,25 @@ class FaultStudy:
     def torchrun_pid(self) -> int:
         """Return the pid of the study's only torchrun."""
         commands = {
-            pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in self.alive_processes()
+            pid: Path(f"/proc/{pid}/cmdline").read_bytes()
+            for pid in self.alive_processes()
         }
-        (torchrun,) = [pid for pid, line in commands.items() if b"hpml_jobs.worker.agent" in line]
+        (torchrun,) = [
+            pid for pid, line in commands.items() if b"hpml_jobs.worker.agent" in line
+        ]
         return torchrun
 
     def rank_pid(self, rank: int) -> int:
         """Return the pid of a rank, a child of torchrun."""
         torchrun = self.torchrun_pid()
-        ranks = [pid for pid in self.alive_processes() if processes.parent_of(pid) == torchrun]
+        ranks = [
+            pid for pid in self.alive_processes() if processes.parent_of(pid) == torchrun
+        ]
         wanted = f"RANK={rank}".encode()
         (pid,) = [
-            pid for pid in ranks if wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            pid
+            for pid in ranks
+            if wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         ]
         return pid
 

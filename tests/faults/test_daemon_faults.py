@@ -25,7 +25,9 @@ def test_submit_controller_restart_loses_no_cell(breakable_study, record_fault):
         folder, f'[ -e {folder}/once ] && {{ {wait}; }}; touch {folder}/once\n{real} "$@"'
     )
     sending = case.start_submit(PATH=f"{folder}:{rig.env['PATH']}")
-    wait_until((folder / "asked").exists, "one array is submitted, the next is being submitted")
+    wait_until(
+        (folder / "asked").exists, "one array is submitted, the next is being submitted"
+    )
     rig.stop_daemon("slurmctld")
     (folder / "away").touch()
     time.sleep(2)  # sbatch gets no answer
@@ -35,7 +37,10 @@ def test_submit_controller_restart_loses_no_cell(breakable_study, record_fault):
     case.wait_until_finished()
     case.submit().wait_until_finished()  # the same command submits the rest
     record_fault(
-        "slurmctld restarted during submission", case, "2 ok", "the same command submits the rest"
+        "slurmctld restarted during submission",
+        case,
+        "2 ok",
+        "the same command submits the rest",
     )
 
 
@@ -61,7 +66,9 @@ def test_run_controller_outage_loses_no_cell(breakable_study, record_fault):
     assert refused.returncode == 1
     assert "it is unknown which cells have a job" in refused.stderr
     case.wait_until_finished()
-    record_fault("slurmctld silent, then restarted, during the run", case, "1 ok", "no second job")
+    record_fault(
+        "slurmctld silent, then restarted, during the run", case, "1 ok", "no second job"
+    )
 
 
 def test_drained_nodes_finish_running_cells_and_start_none(breakable_study, record_fault):
@@ -71,7 +78,9 @@ def test_drained_nodes_finish_running_cells_and_start_none(breakable_study, reco
     nodes = ("gr001", "gr002")
     case.rig.drain(*nodes)
     case.release()
-    wait_until(lambda: _outcomes(case) == ["ok", "pending"], "one is finished, one is pending")
+    wait_until(
+        lambda: _outcomes(case) == ["ok", "pending"], "one is finished, one is pending"
+    )
     (waiting,) = [s for s in case.states().values() if s["outcome"] == "pending"]
     assert waiting["reason"]
     case.rig.resume(*nodes)
@@ -89,7 +98,9 @@ def test_killed_slurmd_requeues_cell_on_another_node(breakable_study, record_fau
     node = case.state["node"]
     case.rig.kill_daemon(node)
     again = "*/blocked-*.r1-*"  # the first attempt still runs: only its slurmd was killed
-    wait_until(lambda: list(case.study.cells_folder.glob(again)), "it has started on another node")
+    wait_until(
+        lambda: list(case.study.cells_folder.glob(again)), "it has started on another node"
+    )
     (slug,) = case.wait_until_finished()
     record = case.study.cell(slug).read_record()
     assert record is not None
@@ -113,7 +124,9 @@ def test_lost_node_cell_is_resubmitted_by_followup_job(breakable_study, record_f
     case.rig.kill_daemon(node)
 
     def is_resubmitted():
-        return any(not mark.name.startswith(f"blocked-{first}.") for mark in case.blocked_ranks())
+        return any(
+            not mark.name.startswith(f"blocked-{first}.") for mark in case.blocked_ranks()
+        )
 
     wait_until(is_resubmitted, "the follow-up job has resubmitted it")
     (slug,) = case.wait_until_finished()
@@ -141,14 +154,19 @@ def test_states_while_slurmdbd_is_down_are_correct(breakable_study, record_fault
     case.rig.stop_daemon(daemon)
     case.submit()
     states = case.wait_until_finished()
-    outcomes = {slug: (state["outcome"], state["reason"]) for slug, state in states.items()}
+    outcomes = {
+        slug: (state["outcome"], state["reason"]) for slug, state in states.items()
+    }
     assert [outcomes[slug][0] for slug in sorted(outcomes)] == ["ok", "failed"], outcomes
     case.rig.start_daemon(daemon)
     jobs = [state["job"] for state in states.values()]
     for job, ended in zip(jobs, ("COMPLETED", "FAILED"), strict=True):
         case.rig.wait_for_state(job, {ended})
     record_fault(
-        f"{daemon} stopped", case, "1 failed, 1 ok", "reported correctly during the outage too"
+        f"{daemon} stopped",
+        case,
+        "1 failed, 1 ok",
+        "reported correctly during the outage too",
     )
 
 

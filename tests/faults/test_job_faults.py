@@ -17,7 +17,11 @@ TWO = ("gpus=2", "batch=16")
 @pytest.fixture(scope="module")
 def faulted_studies(make_study):
     """Three studies submitted together: they wait for SLURM's timers, not for the processor."""
-    preempted = ("cluster.partition=preempt", "+cluster.sbatch.nodelist=gv001", "gpu_type=v100")
+    preempted = (
+        "cluster.partition=preempt",
+        "+cluster.sbatch.nodelist=gv001",
+        "gpu_type=v100",
+    )
     cases = {
         "preempted": make_study("preempted", *TWO, *preempted, model="Blocking"),
         "killed": make_study("killed", *TWO, model="user_code:KilledModel"),
@@ -56,17 +60,26 @@ def test_killed_wrapper_ends_its_workers(faulted_studies, rig, record_fault):
     record_fault("kill -9 of the job's wrapper", case, "1 failed")
 
 
-def test_preempted_cell_is_requeued_and_writes_one_record(faulted_studies, rig, record_fault):
+def test_preempted_cell_is_requeued_and_writes_one_record(
+    faulted_studies, rig, record_fault
+):
     case = faulted_studies["preempted"]
     case.wait_until_blocked(2)
     job = case.job
     # With a grace time SLURM checks only every 30 s.
-    rig.run("scontrol", "update", "PartitionName=preempt", "GraceTime=0").check_returncode()
-    preempting = rig.sbatch("--nodelist=gv001", "--gres=gpu:v100:2", "--time=5", script="true")
+    rig.run(
+        "scontrol", "update", "PartitionName=preempt", "GraceTime=0"
+    ).check_returncode()
+    preempting = rig.sbatch(
+        "--nodelist=gv001", "--gres=gpu:v100:2", "--time=5", script="true"
+    )
     rig.wait_for_state(preempting, {"COMPLETED"}, timeout_s=180)
-    rig.run("scontrol", "update", "PartitionName=preempt", "GraceTime=2").check_returncode()
+    rig.run(
+        "scontrol", "update", "PartitionName=preempt", "GraceTime=2"
+    ).check_returncode()
     wait_until(
-        lambda: list(case.study.cells_folder.glob("*/blocked-*.r1-*")), "it has started again"
+        lambda: list(case.study.cells_folder.glob("*/blocked-*.r1-*")),
+        "it has started again",
     )
     (slug,) = case.wait_until_finished()
     record = case.study.cell(slug).read_record()
@@ -74,10 +87,15 @@ def test_preempted_cell_is_requeued_and_writes_one_record(faulted_studies, rig, 
     assert record.attempt.restart == 1
     states = [row["State"] for row in rig.sacct(job, "State", duplicates=True)]
     assert states == ["PREEMPTED", "COMPLETED"]
-    attempts = sorted(p.name for p in case.study.cell(slug).attempts.iterdir() if p.is_dir())
+    attempts = sorted(
+        p.name for p in case.study.cell(slug).attempts.iterdir() if p.is_dir()
+    )
     assert attempts == [f"{job}.r0", f"{job}.r1"]
     record_fault(
-        "preemption with requeue", case, "1 ok", "two attempts, the record is the second attempt's"
+        "preemption with requeue",
+        case,
+        "1 ok",
+        "two attempts, the record is the second attempt's",
     )
 
 
@@ -101,7 +119,9 @@ def test_suspended_job_is_called_disturbed(make_study, login, rig, record_fault)
     again = json.loads(login.ok("resubmit", "suspended", "--disturbed", "--json"))
     assert [row["cell"] for row in again["cells"]] == [slug]
     case.wait_until_finished()
-    record_fault("scontrol suspend in the timed epoch", case, "1 ok", "check disturbed, seconds")
+    record_fault(
+        "scontrol suspend in the timed epoch", case, "1 ok", "check disturbed, seconds"
+    )
 
 
 @pytest.mark.long
@@ -119,11 +139,15 @@ def test_stopped_rank_is_called_disturbed(make_study, login, record_fault):
     collected = login.ok("collect", "stopped")
     assert "disturbed: rank 1 on" in collected
     assert "was stopped, for about" in collected
-    record_fault("SIGSTOP of a rank in the timed epoch", case, "1 ok", "check disturbed, seconds")
+    record_fault(
+        "SIGSTOP of a rank in the timed epoch", case, "1 ok", "check disturbed, seconds"
+    )
 
 
 @pytest.mark.long
-def test_failing_cell_gives_outcome_failed_and_reason(make_study, login, rig, record_fault):
+def test_failing_cell_gives_outcome_failed_and_reason(
+    make_study, login, rig, record_fault
+):
     case = make_study("failing", *TWO, model="user_code:RaisingModel").submit()
     case.wait_until_finished()
     assert rig.wait_for_state(case.job, {"FAILED"}) == ["FAILED"]

@@ -55,7 +55,9 @@ def test_renamed_study_folder_is_not_made_again(make_study, record_fault):
     remove_during_run(case, lambda root: root.rename(after.root))
     assert "was deleted or renamed while the cell ran" in case.login.ok("logs", "after")
     case.study, case.name = after, "after"
-    record_fault("study folder renamed during the run", case, "1 failed", "it is not made again")
+    record_fault(
+        "study folder renamed during the run", case, "1 failed", "it is not made again"
+    )
 
 
 def test_deleted_study_folder_is_not_made_again(make_study, record_fault):
@@ -77,7 +79,9 @@ def test_cell_that_others_can_change_runs_no_code(make_study, record_fault):
     case.rig.run("scontrol", "release", case.job).check_returncode()
     case.wait_until_finished()
     assert "cell.json: other users can write there" in case.state["reason"]
-    record_fault("others can write a cell.json", case, "1 failed", "no code of the cell is run")
+    record_fault(
+        "others can write a cell.json", case, "1 failed", "no code of the cell is run"
+    )
 
 
 def test_record_of_another_study_is_not_believed(make_study, record_fault):
@@ -86,7 +90,9 @@ def test_record_of_another_study_is_not_believed(make_study, record_fault):
     other.wait_until_finished()
     shutil.copy(other.study.cell(slug).record_json, case.study.cell(slug).record_json)
     assert "which this cell does not have" in case.state["reason"]
-    record_fault("record.json is that of another study", case, "1 invalid", "its attempt is named")
+    record_fault(
+        "record.json is that of another study", case, "1 invalid", "its attempt is named"
+    )
 
 
 def test_truncated_record_is_invalid_and_rerun(make_study, record_fault):
@@ -146,7 +152,10 @@ def test_hostile_and_lost_files_cost_their_own_cell(make_study, record_fault):
     for what, damage in HOSTILE_RECORDS.items():
         damage(folder.record_json)
         record_fault(
-            f"record.json is {what}", case, "1 invalid, 1 ok", "its numbers are in no table"
+            f"record.json is {what}",
+            case,
+            "1 invalid, 1 ok",
+            "its numbers are in no table",
         )
         folder.record_json.unlink()
         case.collect()  # it restores the record from its attempt
@@ -158,7 +167,9 @@ def test_hostile_and_lost_files_cost_their_own_cell(make_study, record_fault):
     _collect_read_only(case)
     record_fault("the study is read-only", case, "2 ok", "collect prints the tables")
     shutil.rmtree(folder.root)
-    record_fault("a cell's folder deleted", case, "1 missing, 1 ok", "the cell stays in the tables")
+    record_fault(
+        "a cell's folder deleted", case, "1 missing, 1 ok", "the cell stays in the tables"
+    )
     case.login.ok("resubmit", case.name, "--missing")
     case.wait_until_finished()
     record_fault("resubmit after a cell's folder was deleted", case, "2 ok")
@@ -195,11 +206,15 @@ def skewed_study(login, rig, tmp_path):
     python.chmod(0o755)
     ahead = {"PYTHON_EXEC": str(python)}  # torchrun starts the workers with it
     skewed_login = Program(login.folder, login.environment | ahead, login.python)
-    return lambda name, *words, **options: FaultStudy(skewed_login, rig, name, *words, **options)
+    return lambda name, *words, **options: FaultStudy(
+        skewed_login, rig, name, *words, **options
+    )
 
 
 def test_clock_an_hour_ahead_changes_no_measurement(skewed_study, record_fault):
-    case = skewed_study("skewed", "gpus=2", "nodes=2", "batch=16", "protocol=full", "probe_s=1")
+    case = skewed_study(
+        "skewed", "gpus=2", "nodes=2", "batch=16", "protocol=full", "probe_s=1"
+    )
     ((slug, state),) = case.submit().wait_until_finished().items()
     assert state["outcome"] == "ok", state["reason"]
     record = case.study.cell(slug).read_record()
@@ -211,7 +226,10 @@ def test_clock_an_hour_ahead_changes_no_measurement(skewed_study, record_fault):
     assert record.exchange is not None
     assert 0 <= record.exchange.skew_s < 600
     record_fault(
-        "clock skew: rank 1 on another node an hour ahead", case, "1 ok", "no time is negative"
+        "clock skew: rank 1 on another node an hour ahead",
+        case,
+        "1 ok",
+        "no time is negative",
     )
 
 
@@ -219,4 +237,6 @@ def test_first_failing_rank_is_named_despite_clock_skew(skewed_study, record_fau
     case = skewed_study("blame", "gpus=2", "nodes=2", "batch=16", model="RaisingRank1")
     case.submit().wait_until_finished()
     assert "rank 1: ValueError: this model cannot count" in case.state["reason"]
-    record_fault("clock skew: rank 1 an hour ahead raises", case, "1 failed", "rank 1 is named")
+    record_fault(
+        "clock skew: rank 1 an hour ahead raises", case, "1 failed", "rank 1 is named"
+    )

@@ -39,7 +39,9 @@ def test_refused_sbatch_reports_slurm_message(make_study, record_fault):
     assert "has no allocation here" in last
     assert manifest_events(case) == [ManifestEvent.SENDING, ManifestEvent.REFUSED]
     assert "has no allocation here" in case.state["reason"]
-    record_fault("sbatch refuses the account", case, "1 missing", "SLURM's message, exit code 1")
+    record_fault(
+        "sbatch refuses the account", case, "1 missing", "SLURM's message, exit code 1"
+    )
     assert list(case.planned_actions().values()) == [
         "not submitted yet"
     ]  # without the fault it would be submitted
@@ -61,7 +63,9 @@ def test_login_killed_before_manifest_line_loses_no_cell(make_study, record_faul
     assert case.state["outcome"] == "running"  # its attempt has the job id
     assert list(case.planned_actions().values()) == ["left out: running"]
     case.wait_until_finished()
-    record_fault("login process killed between sbatch and the manifest's line", case, "1 ok")
+    record_fault(
+        "login process killed between sbatch and the manifest's line", case, "1 ok"
+    )
 
 
 @pytest.mark.long
@@ -74,7 +78,9 @@ def test_login_killed_during_sbatch_loses_no_cell(make_study, rig, record_fault)
     sending.communicate(timeout=60)
     assert sending.returncode == -signal.SIGKILL
     assert case.state["outcome"] in ("pending", "running")  # recovered from its log path
-    assert {why.partition(":")[0] for why in case.planned_actions().values()} == {"left out"}
+    assert {why.partition(":")[0] for why in case.planned_actions().values()} == {
+        "left out"
+    }
     case.wait_until_finished()
     record_fault(
         "login process killed inside sbatch",
@@ -101,7 +107,9 @@ def test_ctrl_c_during_submission_submits_no_cell_twice(make_study, rig, record_
     assert manifest_events(case) == [ManifestEvent.SENDING, ManifestEvent.SENT]
     case.submit().wait_until_finished()
     assert attempts_of(case) == [1, 1]
-    record_fault("Ctrl-C during sbatch", case, "2 ok", "the message says what was submitted")
+    record_fault(
+        "Ctrl-C during sbatch", case, "2 ok", "the message says what was submitted"
+    )
 
 
 def attempts_of(case):
@@ -115,7 +123,9 @@ def test_full_disk_during_submission_loses_no_cell(make_study, rig, disk, record
     case = make_study("no-space", "-m", "gpus=1,2", "batch=16", held, f"outputs={disk}")
     folder, filler = case.login.folder / "filling-sbatch", disk / "filler"
     real = shutil.which("sbatch", path=rig.env["PATH"])
-    write_fake_sbatch(folder, f'{real} "$@"; dd if=/dev/zero of={filler} bs=512 2> /dev/null; true')
+    write_fake_sbatch(
+        folder, f'{real} "$@"; dd if=/dev/zero of={filler} bs=512 2> /dev/null; true'
+    )
     sending = case.start_submit(PATH=f"{folder}:{rig.env['PATH']}")
     _, complaint = sending.communicate(timeout=60)
     filler.unlink()
@@ -129,7 +139,9 @@ def test_full_disk_during_submission_loses_no_cell(make_study, rig, disk, record
         rig.run("scontrol", "release", state["job"]).check_returncode()
     case.wait_until_finished()
     assert attempts_of(case) == [1, 1]
-    record_fault("disk full during submission", case, "2 ok", "the message says what was submitted")
+    record_fault(
+        "disk full during submission", case, "2 ok", "the message says what was submitted"
+    )
 
 
 def test_closed_pipe_during_submission_loses_no_cell(make_study, record_fault):
@@ -144,7 +156,9 @@ def test_closed_pipe_during_submission_loses_no_cell(make_study, record_fault):
 
 
 @pytest.mark.long
-def test_sbatch_that_waits_longer_than_its_terminal_is_not_repeated(make_study, record_fault):
+def test_sbatch_that_waits_longer_than_its_terminal_is_not_repeated(
+    make_study, record_fault
+):
     case = make_study("patient", *ONE)
     folder = case.login.folder / "busy-sbatch"
     real = shutil.which("sbatch", path=case.login.environment["PATH"])
@@ -174,7 +188,9 @@ sys.exit(run(sys.argv[1:]))
 
 
 @pytest.mark.long
-def test_concurrent_submissions_without_flock_send_each_cell_once(make_study, record_fault):
+def test_concurrent_submissions_without_flock_send_each_cell_once(
+    make_study, record_fault
+):
     case = make_study("unlocked", "-m", "gpus=1,2", "batch=16")
     senders = [
         subprocess.Popen(
@@ -210,14 +226,18 @@ def test_job_of_another_name_is_not_the_cells(make_study, rig, record_fault):
     manifest = case.study.manifest
     old = case.study.history().sent[-1]
     text = manifest.read_text().replace(f'"jobs":["{old}"]', f'"jobs":["{other}"]')
-    manifest.write_text(re.sub(r'"time":"\d{4}', '"time":"2025', text))  # ours was in another year
+    manifest.write_text(
+        re.sub(r'"time":"\d{4}', '"time":"2025', text)
+    )  # ours was in another year
     shutil.rmtree(next(case.study.cells_folder.iterdir()) / "attempts")
     assert case.state["outcome"] == "missing"
     assert f"job {other} is another job here" in case.state["reason"]
     case.login.ok("cancel", case.name)
     assert rig.wait_for_state(other, {"RUNNING"}) == ["RUNNING"]
     rig.run("scancel", other).check_returncode()
-    record_fault("the job id of a cell is another job's", case, "1 missing", "it is not cancelled")
+    record_fault(
+        "the job id of a cell is another job's", case, "1 missing", "it is not cancelled"
+    )
 
 
 @pytest.mark.long
@@ -233,10 +253,17 @@ def test_silent_squeue_leaves_running_cell_alone(make_study, rig, record_fault):
         *ONE,
         model="Blocking",
     )
-    answers = {"nothing": "exit 0", "its header only": "echo JOBID", "bytes": "printf '\\377\\n'"}
+    answers = {
+        "nothing": "exit 0",
+        "its header only": "echo JOBID",
+        "bytes": "printf '\\377\\n'",
+    }
     for answer in answers.values():
         (folder / "answer").write_text(f"{answer}\n")
-        assert deaf.state["outcome"] in ("running", "unknown")  # by sacct, as soon as that knows
+        assert deaf.state["outcome"] in (
+            "running",
+            "unknown",
+        )  # by sacct, as soon as that knows
         deaf.login(*deaf.words)
         assert manifest_events(case) == [ManifestEvent.SENDING, ManifestEvent.SENT]
     waiting = subprocess.Popen(
@@ -247,13 +274,18 @@ def test_silent_squeue_leaves_running_cell_alone(make_study, rig, record_fault):
     )
     with pytest.raises(subprocess.TimeoutExpired):
         waiting.wait(3)
-    (folder / "answer").write_text(f'exec {shutil.which("squeue", path=rig.env["PATH"])} "$@"\n')
+    (folder / "answer").write_text(
+        f'exec {shutil.which("squeue", path=rig.env["PATH"])} "$@"\n'
+    )
     case.wait_until_finished()
     assert waiting.wait(120) == 0
     assert attempts_of(case) == [1]
     for answer in answers:
         record_fault(
-            f"squeue answers {answer} while a cell runs", case, "1 ok", "no second job; waits"
+            f"squeue answers {answer} while a cell runs",
+            case,
+            "1 ok",
+            "no second job; waits",
         )
 
 
@@ -287,7 +319,9 @@ def test_concurrent_submit_and_collect_of_one_study_succeed(make_study, record_f
 @pytest.mark.long
 def test_submit_from_inside_a_job_succeeds(make_study, rig, record_fault):
     case = make_study("inside", "gpus=2", "batch=16")
-    words = " ".join(f"'{word}'" for word in [case.login.python, "-m", "hpml_jobs", *case.words])
+    words = " ".join(
+        f"'{word}'" for word in [case.login.python, "-m", "hpml_jobs", *case.words]
+    )
     outer = rig.sbatch(
         f"--chdir={case.login.folder}",
         *("--gres=gpu:v100:1", "--cpus-per-task=1", "--mem=2G"),
@@ -301,7 +335,9 @@ def test_submit_from_inside_a_job_succeeds(make_study, rig, record_fault):
     assert record.attempt.job != outer
     assert "cores" not in record.facts.slurm.values()
     assert record.facts.slurm["SLURM_JOB_ID"] != outer
-    record_fault("submission from inside a job", case, "1 ok", "the outer job has no effect")
+    record_fault(
+        "submission from inside a job", case, "1 ok", "the outer job has no effect"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -316,7 +352,9 @@ def limited_study(tmp_path_factory):
         ):
             cluster.run("sacctmgr", "-i", *words).check_returncode()
         login = login_program(cluster, tmp_path_factory.mktemp("limited"))
-        yield lambda name, *words, **options: FaultStudy(login, cluster, name, *words, **options)
+        yield lambda name, *words, **options: FaultStudy(
+            login, cluster, name, *words, **options
+        )
 
 
 @pytest.mark.long
@@ -327,14 +365,22 @@ def test_qos_submit_limit_refused_cells_can_be_resubmitted(limited_study, record
     assert done.returncode == 1
     assert "QOSMaxSubmitJobPerUserLimit" in done.stderr
     wait_until(
-        lambda: manifest_events(case)[-1] == ManifestEvent.REFUSED, "the refusal is in the manifest"
+        lambda: manifest_events(case)[-1] == ManifestEvent.REFUSED,
+        "the refusal is in the manifest",
     )
     first = case.wait_until_finished()
-    assert sorted(s["outcome"] for s in first.values()) == ["missing", "missing", "ok", "ok"]
+    assert sorted(s["outcome"] for s in first.values()) == [
+        "missing",
+        "missing",
+        "ok",
+        "ok",
+    ]
     assert [s["reason"] for s in first.values() if s["outcome"] == "missing"] == [
         s["reason"] for s in first.values() if "QOSMaxSubmitJobPerUserLimit" in s["reason"]
     ]
-    record_fault("sbatch refuses: QOS submit limit", case, "2 missing, 2 ok", "SLURM's message")
+    record_fault(
+        "sbatch refuses: QOS submit limit", case, "2 missing, 2 ok", "SLURM's message"
+    )
     case.submit().wait_until_finished()
     record_fault("the same command after the QOS submit limit", case, "4 ok")
 
@@ -354,7 +400,10 @@ def test_missing_or_inactive_partition_is_refused(limited_study, record_fault):
     assert "sbatch refused 1 cell" in done.stderr
     assert "artition" in case.state["reason"]
     record_fault(
-        "sbatch refuses: bad partition", case, "1 missing", "exit code 2, or SLURM's message"
+        "sbatch refuses: bad partition",
+        case,
+        "1 missing",
+        "exit code 2, or SLURM's message",
     )
 
 
@@ -366,6 +415,8 @@ def test_array_above_cluster_limit_is_refused_or_split(limited_study, record_fau
     assert "sbatch refused 66 cells" in done.stderr
     assert "Invalid job array specification" in done.stderr
     record_fault("sbatch refuses: array too large", case, "66 missing", "SLURM's message")
-    case.login.ok(*case.words, "+cluster.sbatch.hold=true")  # split at the cluster's own limit
+    case.login.ok(
+        *case.words, "+cluster.sbatch.hold=true"
+    )  # split at the cluster's own limit
     assert {state["outcome"] for state in case.states().values()} == {"pending"}
     case.rig.run("scancel", "--me").check_returncode()

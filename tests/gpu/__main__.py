@@ -80,15 +80,21 @@ def log_of(options: argparse.Namespace) -> Path:
     return Path(options.results).with_suffix(".log")
 
 
-def run_parts(parts: Sequence[Part], options: argparse.Namespace, visit: Visit) -> list[str]:
+def run_parts(
+    parts: Sequence[Part], options: argparse.Namespace, visit: Visit
+) -> list[str]:
     """Run the parts that fit, up to a finding that makes the rest useless; return all findings."""
     found: list[str] = []
     for part in parts:
         left_s, least_s, limit_s = visit.left_s(), visit.least_s(part), visit.limit_s(part)
         if left_s < least_s:
-            print(f"\n{part.name}: left out, {left_s:.0f} s are left, and it needs {least_s:.0f}")
+            print(
+                f"\n{part.name}: left out, {left_s:.0f} s are left, and it needs {least_s:.0f}"
+            )
             continue
-        print(f"\n{part.name}: at most {min(limit_s, left_s) / 60:.3g} minutes", flush=True)
+        print(
+            f"\n{part.name}: at most {min(limit_s, left_s) / 60:.3g} minutes", flush=True
+        )
         result = run_part(
             part,
             log_of(options),
@@ -109,7 +115,9 @@ def run_parts(parts: Sequence[Part], options: argparse.Namespace, visit: Visit) 
         if visit.is_rehearsal:
             continue
         if (reason := gate_finding(part, result)) and not options.keep_going:
-            print(f"\nended, since later parts would measure nothing that can be used: {reason}")
+            print(
+                f"\nended, since later parts would measure nothing that can be used: {reason}"
+            )
             break
     return found
 
@@ -171,10 +179,14 @@ def parser_of(names: Sequence[str]) -> argparse.ArgumentParser:
         help="end within this time: leave out the parts that do not fit (default: no limit)",
     )
     parser.add_argument(
-        "--short", action="store_true", help="less work in each part, for a visit of minutes"
+        "--short",
+        action="store_true",
+        help="less work in each part, for a visit of minutes",
     )
     parser.add_argument(
-        "--rehearse", action="store_true", help="on the CPU with stand-ins; nothing is kept"
+        "--rehearse",
+        action="store_true",
+        help="on the CPU with stand-ins; nothing is kept",
     )
     parser.add_argument(
         "--keep-going",
@@ -196,19 +208,25 @@ def check_machine(results: Path) -> None:
     Results.read(results).write(results)
 
 
-def make_visit(parts: Sequence[Part], options: argparse.Namespace, visit: Visit) -> list[str]:
+def make_visit(
+    parts: Sequence[Part], options: argparse.Namespace, visit: Visit
+) -> list[str]:
     """Run the parts on a machine that can; return all findings, which are printed last."""
     if options.cells:
         check_archive(options.cells)
     if options.rehearse:
-        print("a rehearsal on the CPU with stand-ins: the figures mean nothing, and are not kept")
+        print(
+            "a rehearsal on the CPU with stand-ins: the figures mean nothing, and are not kept"
+        )
         return run_parts(parts, options, visit)
     check_machine(options.results)
     try:
         found = run_parts(parts, options, visit)
         print(f"\n{counted(len(found), 'finding')}", *found, sep="\n")
     finally:
-        print(f"\nsend {options.results} and {log_of(options)} to the authors (CITATION.cff)")
+        print(
+            f"\nsend {options.results} and {log_of(options)} to the authors (CITATION.cff)"
+        )
     return found
 
 
@@ -221,7 +239,9 @@ def main() -> None:
         refuse(f"no such part: {', '.join(unknown)}; use {', '.join(names)}")
     parts = [part_named(name) for name in options.parts or names]
     if options.as_part:
-        measure_part(parts[0], options.as_part, rehearse=options.rehearse, is_short=options.short)
+        measure_part(
+            parts[0], options.as_part, rehearse=options.rehearse, is_short=options.short
+        )
         return
     signal.signal(signal.SIGTERM, _stop)
     end_s = begin_s + options.budget - RESERVE_S if options.budget else inf

@@ -54,7 +54,9 @@ class Finished(NamedTuple):
 Command = Callable[[Sequence[str], Mapping[str, str], float], Finished]
 
 
-def run_command(words: Sequence[str], variables: Mapping[str, str], limit_s: float) -> Finished:
+def run_command(
+    words: Sequence[str], variables: Mapping[str, str], limit_s: float
+) -> Finished:
     """Run a command with more environment variables; past the limit it is killed, code 124."""
     begin = time.monotonic()
     try:
@@ -139,7 +141,11 @@ class Bench:
     def torch_device(self) -> torch.device:
         """The device that this process measures on."""
         on_cpu = self.device is Device.CPU
-        return torch.device("cpu") if on_cpu else torch.device("cuda", torch.cuda.current_device())
+        return (
+            torch.device("cpu")
+            if on_cpu
+            else torch.device("cuda", torch.cuda.current_device())
+        )
 
     @property
     def has_two_gpus(self) -> bool:
@@ -163,7 +169,9 @@ class Bench:
 
     # Cells as users run them: cell.json, the job's wrapper, workers, record.json.
 
-    def cell_folder(self, label: str, cell: Cell, *, root: Path, trace: bool) -> CellFolder:
+    def cell_folder(
+        self, label: str, cell: Cell, *, root: Path, trace: bool
+    ) -> CellFolder:
         """Write the file of a cell into a folder of its own."""
         place = self.folder / "cells" / re.sub(r"\W+", "_", label) / cell.slug
         file = CellFile(cell=cell, data_root=str(root), code_root=str(ROOT), trace=trace)

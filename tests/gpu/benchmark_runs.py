@@ -12,7 +12,9 @@ class BenchmarkError(Exception):
     """A benchmark wrote no result; the message is the end of its output."""
 
 
-def run_benchmark(bench: Bench, script: str, *options: object, limit_s: float) -> Iterator[Figure]:
+def run_benchmark(
+    bench: Bench, script: str, *options: object, limit_s: float
+) -> Iterator[Figure]:
     """Run a script of tests/benchmarks/ on the bench's device and return its figures.
 
     Raises:

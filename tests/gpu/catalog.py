@@ -93,7 +93,9 @@ def _events() -> Iterator[Expected]:
     measured = Basis.MEASURED
     yield Expected("first_us", "first record of a CUDA event, us", 2, 12, basis=measured)
     yield Expected("again_us", "recording an event again, us", 1, 12, basis=measured)
-    yield Expected("stamp_us", "a stamp of the clock in an epoch, us", None, 12, basis=measured)
+    yield Expected(
+        "stamp_us", "a stamp of the clock in an epoch, us", None, 12, basis=measured
+    )
     yield Expected("read_us", "reading the time between two events, us")
     yield Expected("stall_timed", "stall in the timed epoch / stall made", 0.99, 1.01)
     yield Expected("stall_split", "stall in the phases / stall made", 0.99, 1.01)
@@ -101,7 +103,9 @@ def _events() -> Iterator[Expected]:
 
 
 def _values() -> Iterator[Expected]:
-    yield Expected("pixels", "loader=device: largest difference of a pixel from the CPU's", 0, 1e-5)
+    yield Expected(
+        "pixels", "loader=device: largest difference of a pixel from the CPU's", 0, 1e-5
+    )
     words = "3 steps in fp32: largest relative difference of a loss from the CPU's"
     yield Expected("losses", words, 0, 1e-3)
 
@@ -131,7 +135,9 @@ def _threads() -> Iterator[Expected]:
 
 
 def _probe() -> Iterator[Expected]:
-    yield Expected("alone_us", "all-reduce of 1 KiB on an idle device, one rank, us", 15, 70)
+    yield Expected(
+        "alone_us", "all-reduce of 1 KiB on an idle device, one rank, us", 15, 70
+    )
     yield Expected("queued_us", "the same behind other work, us", None, 10)
     yield Expected("ours_us", "the microbenchmark's median at 1 KiB, us", None, 10)
     yield Expected("ours_1m_us", "the microbenchmark's median at 1 MiB, us")
@@ -141,8 +147,12 @@ def _comm() -> Iterator[Expected]:
     for ms in SPIN_MS:
         words = f"stand-in of {ms:g} ms"
         yield Expected(f"served_{ms:g}", f"{words}: served / its length", 0.98, 1.1)
-        yield Expected(f"total_{ms:g}", f"{words}: gradients' total / sum of lengths", 0.98, 1.05)
-        yield Expected(f"exposed_{ms:g}", f"{words}: exposed / the last one's length", 0.98, None)
+        yield Expected(
+            f"total_{ms:g}", f"{words}: gradients' total / sum of lengths", 0.98, 1.05
+        )
+        yield Expected(
+            f"exposed_{ms:g}", f"{words}: exposed / the last one's length", 0.98, None
+        )
     yield Expected("profiler", "communication in the profiler / ours", 0.95, 1.05)
 
 
@@ -159,7 +169,9 @@ def _cell(key: str, words: str) -> Iterator[Expected]:
     yield Expected.exactly(f"{key}_ok", f"{words}: ends ok (1: yes)", 1)
     yield Expected(f"{key}_rate", f"{words}: images/s")
     yield Expected(f"{key}_overhead", f"{words}: instrumented / timed epoch", None, 1.05)
-    yield Expected.exactly(f"{key}_closure", f"{words}: phases - epoch, % of it", -0.1, 0.1)
+    yield Expected.exactly(
+        f"{key}_closure", f"{words}: phases - epoch, % of it", -0.1, 0.1
+    )
     yield Expected.exactly(f"{key}_failed", f"{words}: checks that fail", 0)
     yield Expected(f"{key}_warned", f"{words}: checks that warn")
 
@@ -174,17 +186,30 @@ def _cells() -> Iterator[Expected]:
         yield from _cell(key, words)
     for name in TWO_RANKS:
         words = f"{name}, 2 ranks on one card (gloo)"
-        yield Expected.exactly(f"two_{name}_equal", f"{words}: replicas are equal (1: yes)", 1)
-        yield Expected.exactly(f"two_{name}_bytes", f"{words}: gradient bytes / expected", 1)
+        yield Expected.exactly(
+            f"two_{name}_equal", f"{words}: replicas are equal (1: yes)", 1
+        )
+        yield Expected.exactly(
+            f"two_{name}_bytes", f"{words}: gradient bytes / expected", 1
+        )
     yield Expected.exactly("refused", "ddp, gpus=2 on one GPU: is refused (1: yes)", 1)
 
 
 def _endings() -> Iterator[Expected]:
     yield Expected("largest", "largest batch that fits, searched to 256")
-    yield Expected.exactly("edge_oom", "cells beyond it that end out of memory / all of them", 1)
-    yield Expected.exactly("edge_full", "whole protocol at the largest batch ends ok (1: yes)", 1)
-    yield Expected.exactly("held", "a card that another process holds is refused (1: yes)", 1)
-    for key, words in (("killed", "a rank is killed"), ("stopped", "the job gets SIGTERM")):
+    yield Expected.exactly(
+        "edge_oom", "cells beyond it that end out of memory / all of them", 1
+    )
+    yield Expected.exactly(
+        "edge_full", "whole protocol at the largest batch ends ok (1: yes)", 1
+    )
+    yield Expected.exactly(
+        "held", "a card that another process holds is refused (1: yes)", 1
+    )
+    for key, words in (
+        ("killed", "a rank is killed"),
+        ("stopped", "the job gets SIGTERM"),
+    ):
         yield Expected(f"{key}_s", f"{words}: seconds to the end", None, 10)
         yield Expected.exactly(f"{key}_left", f"{words}: ranks left", 0)
         yield Expected(f"{key}_gb", f"{words}: GB of the card not given back", None, 0.2)
@@ -195,14 +220,21 @@ def _overhead() -> Iterator[Expected]:
         for name in OVERHEAD_STRATEGIES:
             words = f"{name}, batch {batch}"
             limit = OVERHEAD_LIMIT[batch]
-            yield Expected(f"{name}_{batch}", f"{words}: instrumented / timed", None, limit)
+            yield Expected(
+                f"{name}_{batch}", f"{words}: instrumented / timed", None, limit
+            )
         yield Expected(
-            f"bare_{batch}", f"single, batch {batch}: timed / bare loop", None, BARE_LIMIT[batch]
+            f"bare_{batch}",
+            f"single, batch {batch}: timed / bare loop",
+            None,
+            BARE_LIMIT[batch],
         )
 
 
 def _launched() -> Iterator[Expected]:
-    yield Expected("ddp_job", "ddp, 1 process: timed epoch of our job / plain torchrun", None, 1.01)
+    yield Expected(
+        "ddp_job", "ddp, 1 process: timed epoch of our job / plain torchrun", None, 1.01
+    )
 
 
 def _ceilings() -> Iterator[Expected]:
@@ -229,8 +261,12 @@ def _paths() -> Iterator[Expected]:
 
 def _two_gpus() -> Iterator[Expected]:
     yield Expected("alone", "ddp: epoch without exchange / epoch of one GPU", 0.98, 1.02)
-    yield Expected("split", "ddp: (exposed + hidden by the profiler) / all communication", 0.9, 1.1)
-    yield Expected("profiler", "ddp: all-reduces by our instruments / in the profiler", 0.95, 1.05)
+    yield Expected(
+        "split", "ddp: (exposed + hidden by the profiler) / all communication", 0.9, 1.1
+    )
+    yield Expected(
+        "profiler", "ddp: all-reduces by our instruments / in the profiler", 0.95, 1.05
+    )
     for kind in CHOICE_KINDS:
         words = f"{kind.words}: sizes of {len(CHOICE_SIZES)} with NCCL's choice"
         yield Expected.exactly(f"nccl_{kind}", words, len(CHOICE_SIZES))
@@ -251,7 +287,9 @@ def _gpt() -> Iterator[Expected]:
 def _fsdp_memory() -> Iterator[Expected]:
     words = "GPT-2 124M, fsdp, bf16"
     yield Expected("peak", f"{words}: peak without activations / formula", 0.95, 1.08)
-    yield Expected.exactly("state", f"{words}: optimizer state of a rank / formula", 0.99, 1.01)
+    yield Expected.exactly(
+        "state", f"{words}: optimizer state of a rank / formula", 0.99, 1.01
+    )
 
 
 def _fake_ranks() -> Iterator[Expected]:
@@ -324,12 +362,17 @@ def _scripts() -> Iterator[Expected]:
         words = f"script, {name} on 2 GPUs"
         bytes_of = f"{words}: {purpose} / what its model has"
         yield Expected.exactly(f"{name}_bytes", bytes_of, 0.99, 1.01)
-        yield Expected.exactly(f"{name}_exposed", f"{words}: exposed / all communication", 0, 1)
+        yield Expected.exactly(
+            f"{name}_exposed", f"{words}: exposed / all communication", 0, 1
+        )
         yield Expected(f"{name}_overhead", f"{words}: instrumented / timed epoch")
 
 
 def _front_door() -> Iterator[Expected]:
-    for key, words in (("submit", "hpml-jobs -m gpus=1 …"), ("collect", "hpml-jobs collect")):
+    for key, words in (
+        ("submit", "hpml-jobs -m gpus=1 …"),
+        ("collect", "hpml-jobs collect"),
+    ):
         yield Expected.exactly(f"{key}_code", f"{words}: exit code", 0)
         yield Expected(f"{key}_s", f"{words}: seconds")
     yield Expected.exactly("cells", "cells that end ok", 2)

@@ -89,7 +89,11 @@ class Results(Value, frozen=True, kw_only=True):
             HpmlError: it cannot be read.
         """
         with reading(path):
-            return msgspec.json.decode(path.read_bytes(), type=cls) if path.exists() else cls()
+            return (
+                msgspec.json.decode(path.read_bytes(), type=cls)
+                if path.exists()
+                else cls()
+            )
 
     def with_part(self, result: PartResult) -> Self:
         """Return the results with one more; it replaces those of its part and card up to its own
@@ -99,12 +103,15 @@ class Results(Value, frozen=True, kw_only=True):
             ValueError: it was not measured on a GPU.
         """
         if result.machine.card is None:
-            raise ValueError(f"part {result.part} was not measured on a GPU: it is not kept")
+            raise ValueError(
+                f"part {result.part} was not measured on a GPU: it is not kept"
+            )
         place = (result.part, result.machine.card)
         others = [
             part
             for part in self.parts
-            if (part.part, part.machine.card) != place or part.completeness > result.completeness
+            if (part.part, part.machine.card) != place
+            or part.completeness > result.completeness
         ]
         return msgspec.structs.replace(self, parts=(*others, result))
 
@@ -124,7 +131,9 @@ class Results(Value, frozen=True, kw_only=True):
 
     def of(self, part: str, series: str) -> PartResult | None:
         """Return the run of a part in a series."""
-        return next((run for run in self.parts if (run.part, run.series) == (part, series)), None)
+        return next(
+            (run for run in self.parts if (run.part, run.series) == (part, series)), None
+        )
 
 
 class Basis(StrEnum):
@@ -174,7 +183,9 @@ class Expected(NamedTuple):
         """
         if not self.card or gpu_key(card) == gpu_key(self.card):
             return self
-        speeds = zip(_speeds(card, self.precision), _speeds(self.card, self.precision), strict=True)
+        speeds = zip(
+            _speeds(card, self.precision), _speeds(self.card, self.precision), strict=True
+        )
         ratios = [here / there for here, there in speeds if here and there]
         if not ratios:
             return self._replace(low=None, high=None)
@@ -259,7 +270,8 @@ def findings(part: Part, result: PartResult) -> list[str]:
         if verdict is Verdict.FINDING and figure is not None:
             lines.append(
                 f"{part.name}: {expected.text} is {number_text(figure.value)}, expected "
-                f"{expected.on(card).range_text}" + (f" ({figure.note})" if figure.note else "")
+                f"{expected.on(card).range_text}"
+                + (f" ({figure.note})" if figure.note else "")
             )
         elif verdict is Verdict.NOT_MEASURED and not result.failure:
             reason = figure.note if figure else "the part did not come to it"
@@ -271,7 +283,9 @@ def gate_finding(part: Part, result: PartResult) -> str:
     """Return the finding that makes later parts useless; empty without one."""
     gates = part._replace(expected=tuple(e for e in part.expected if e.key in part.gates))
     card = result.machine.card or ""
-    verdicts = {expected.judge(result.figure(expected.key), card) for expected in gates.expected}
+    verdicts = {
+        expected.judge(result.figure(expected.key), card) for expected in gates.expected
+    }
     shut_by = {Verdict.FINDING} if result.is_interrupted else SHUT_BY
     return findings(gates, result)[0] if verdicts & shut_by else ""
 

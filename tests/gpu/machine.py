@@ -47,7 +47,9 @@ def why_in_use() -> str | None:
         return None
     if used <= IDLE_BYTES:
         return None
-    return f"other processes use {used / 1e9:.1f} GB of GPU {first}: end them, see nvidia-smi"
+    return (
+        f"other processes use {used / 1e9:.1f} GB of GPU {first}: end them, see nvidia-smi"
+    )
 
 
 def read_machine() -> Machine:
@@ -83,4 +85,6 @@ def _nccl() -> str:
 
 def _commit() -> str:
     command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True
+    ).stdout.strip()

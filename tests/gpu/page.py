@@ -18,7 +18,9 @@ from tests.gpu.figures import (
 )
 
 DOCS = Path(__file__).parents[2] / "docs"
-BEGIN = "<!-- gpu: written by `make docs` from docs/gpu.json and tests/gpu/catalog.py -->\n"
+BEGIN = (
+    "<!-- gpu: written by `make docs` from docs/gpu.json and tests/gpu/catalog.py -->\n"
+)
 END = "<!-- gpu: end -->\n"
 
 METHOD = """\
@@ -56,9 +58,18 @@ def figures_csv(results: Results | None = None) -> str:
     writer.writerow(("part", "figure", "expected", "basis", "published", *results.series))
     for part in PARTS:
         for figure in part.expected:
-            values = [_value(figure, results.of(part.name, name)) for name in results.series]
+            values = [
+                _value(figure, results.of(part.name, name)) for name in results.series
+            ]
             basis = figure.basis.value if figure.has_range else ""
-            row = (part.name, figure.text, figure.range_text, basis, figure.published, *values)
+            row = (
+                part.name,
+                figure.text,
+                figure.range_text,
+                basis,
+                figure.published,
+                *values,
+            )
             writer.writerow(row)
     return text.getvalue()
 
@@ -90,7 +101,9 @@ def _bullet(line: str) -> str:
 
 
 def _bases() -> str:
-    ranges = [figure.basis for part in PARTS for figure in part.expected if figure.has_range]
+    ranges = [
+        figure.basis for part in PARTS for figure in part.expected if figure.has_range
+    ]
     counts = (f"{ranges.count(basis)} {basis}" for basis in Basis if basis in ranges)
     return f"Basis of the {len(ranges)} ranges: {', '.join(counts)}.\n"
 
@@ -104,7 +117,12 @@ def _runs(results: Results) -> Iterator[str]:
     for run in results.parts:
         about = run.machine
         numbers = (about.torch, about.cuda, about.cudnn, about.nccl, about.driver)
-        cells = [run.part, run.series, run.date[:16].replace("T", " "), f"{run.seconds:.0f}"]
+        cells = [
+            run.part,
+            run.series,
+            run.date[:16].replace("T", " "),
+            f"{run.seconds:.0f}",
+        ]
         cells += [version or "–" for version in (*numbers, (about.commit or "")[:9])]
         yield "| " + " | ".join([*cells, "no" if run.failure else "yes"]) + " |"
     yield ""

@@ -125,12 +125,16 @@ def run_part(
                     on_news(result("interrupted", is_interrupted=True))
             except subprocess.TimeoutExpired:
                 if left_s < limit_s:
-                    return result(f"stopped after {left_s:.0f} s by --budget", is_interrupted=True)
+                    return result(
+                        f"stopped after {left_s:.0f} s by --budget", is_interrupted=True
+                    )
                 return result(f"stopped after {limit_s / 60:.3g} minutes")
             except KeyboardInterrupt:
                 return result(INTERRUPTED, is_interrupted=True)
             finally:
-                end_group(process)  # after its end too: what it left would hold memory of the card
+                end_group(
+                    process
+                )  # after its end too: what it left would hold memory of the card
                 if visit.cells:
                     add_cells(part, Path(name), visit.cells)
         code = process.returncode
@@ -163,7 +167,9 @@ def add_cells(part: Part, folder: Path, archive: Path) -> None:
             cells.add(path, Path(part.name) / path.relative_to(folder))
 
 
-def _news(process: "subprocess.Popen[bytes]", file: Path, limit_s: float) -> Iterator[None]:
+def _news(
+    process: "subprocess.Popen[bytes]", file: Path, limit_s: float
+) -> Iterator[None]:
     """Yield when a file has grown, until a process has ended.
 
     Raises:
@@ -191,7 +197,9 @@ def _read(path: Path) -> tuple[Machine, tuple[Figure, ...]]:
     return machine, tuple(msgspec.json.decode(line, type=Figure) for line in lines[1:])
 
 
-def measure_part(part: Part, folder: Path, *, rehearse: bool, is_short: bool = False) -> None:
+def measure_part(
+    part: Part, folder: Path, *, rehearse: bool, is_short: bool = False
+) -> None:
     """Measure a part in this process; write the machine and each figure as a line."""
     die_with_parent()
     from tests.gpu.bench import Bench  # noqa: PLC0415 -- torch, in a part's process only
@@ -206,7 +214,9 @@ def measure_part(part: Part, folder: Path, *, rehearse: bool, is_short: bool = F
     machine = read_machine()
     with (folder / "figures.jsonl").open("ab", buffering=0) as lines:
         if rehearse:
-            lines.write(msgspec.json.encode(msgspec.structs.replace(machine, card=None)) + b"\n")
+            lines.write(
+                msgspec.json.encode(msgspec.structs.replace(machine, card=None)) + b"\n"
+            )
             with rehearsal(folder) as bench:
                 for figure in module.measure(bench):
                     lines.write(msgspec.json.encode(figure) + b"\n")

@@ -17,7 +17,9 @@ from tests.gpu.bench import Bench, Command, run_command
 from tests.gpu.sizes import Sizes
 
 SMALL = Sizes(
-    workload=Workload(name="digits_cnn", model="digits_cnn", data="synthetic", images=64, lr=0.01),
+    workload=Workload(
+        name="digits_cnn", model="digits_cnn", data="synthetic", images=64, lr=0.01
+    ),
     transformer=Workload(
         name="gpt_nano",
         model="gpt",
@@ -158,7 +160,9 @@ def rehearsal(folder: Path, command: Command = run_command) -> Iterator[Bench]:
         ):
             stack.enter_context(mock.patch.object(torch.cuda, name, value))
         stack.enter_context(replaced_module("pynvml", Nvml()))
-        stack.enter_context(mock.patch.object(facts, "device_uuids", lambda _devices: ("GPU-0",)))
+        stack.enter_context(
+            mock.patch.object(facts, "device_uuids", lambda _devices: ("GPU-0",))
+        )
         clock = lambda _: DeviceClock((torch.device("cuda", 0),))  # noqa: E731
         stack.enter_context(mock.patch.object(ParallelStrategy, "make_clock", clock))
         yield bench

@@ -93,7 +93,9 @@ class Sizes(NamedTuple):
     def at(self, pace: Pace) -> "Sizes":
         """Return the sizes for a card that does less work in the time."""
         names = ("iterations", "cell_epoch_images", "launched_images", "loader_images")
-        return self._replace(**{name: int(getattr(self, name) * pace.work) for name in names})
+        return self._replace(
+            **{name: int(getattr(self, name) * pace.work) for name in names}
+        )
 
 
 SHORT = Sizes(

@@ -59,7 +59,9 @@ def _of_strategy(bench: Bench, placement: Placement, name: Strategy) -> dict[str
     }
 
 
-def _training(bench: Bench, placement: Placement, name: Strategy, **settings: Any) -> Training:
+def _training(
+    bench: Bench, placement: Placement, name: Strategy, **settings: Any
+) -> Training:
     workload = msgspec.structs.replace(bench.sizes.workload, images=IMAGES)
     cell = bench.cell(
         gpus=2,
@@ -110,7 +112,9 @@ def main() -> None:
     measure = {"replicas": replicas, "parameters": parameters}[sys.argv[1]]
     device, path = Device(sys.argv[2]), Path(sys.argv[3])
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    on_two_gpus = device is Device.CUDA and measure is parameters  # NCCL refuses two on one
+    on_two_gpus = (
+        device is Device.CUDA and measure is parameters
+    )  # NCCL refuses two on one
     torch.set_num_threads(1)
     if device is Device.CUDA:
         torch.cuda.set_device(rank if on_two_gpus else 0)

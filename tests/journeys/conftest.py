@@ -33,7 +33,13 @@ class SubmittedStudy:
 
     def __init__(self, login: Program, rig: Rig, name: str, *words: str) -> None:
         self.login, self.rig, self.name = login, rig, name
-        common = (f"study={name}", "cluster=rig", "--config-dir", str(HERE / "conf"), "--json")
+        common = (
+            f"study={name}",
+            "cluster=rig",
+            "--config-dir",
+            str(HERE / "conf"),
+            "--json",
+        )
         self.words = [*words, *common]
         self.answer: dict[str, Any] = json.loads(login.ok(*self.words))
         self.study = Study(Path(self.answer["folder"]))

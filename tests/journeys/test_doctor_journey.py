@@ -33,7 +33,9 @@ def test_doctor_working_cluster_reports_no_problem(login):
     assert findings["node"]["seen"].startswith("gr00")
     assert "26,154 parameters" in findings["node data"]["seen"]
     assert findings["clock"]["level"] == "ok"
-    assert "seen.json" in {path.name for path in (login.folder / "outputs/doctor").iterdir()}
+    assert "seen.json" in {
+        path.name for path in (login.folder / "outputs/doctor").iterdir()
+    }
 
 
 def test_init_profile_plans_the_first_study(rig, tmp_path):
@@ -58,10 +60,14 @@ def test_doctor_sbatch_refusal_reports_slurm_message(login):
 
 
 def test_doctor_failed_node_job_reports_end_of_log(login, rig):
-    code, findings = run_doctor(login, 'cluster.setup=["echo the module is missing >&2","exit 3"]')
+    code, findings = run_doctor(
+        login, 'cluster.setup=["echo the module is missing >&2","exit 3"]'
+    )
     assert code == 1
     assert "FAILED" in findings["job"]["seen"]
-    assert findings["job"]["seen"].endswith("cluster.setup ended the job with exit code 3: exit 3")
+    assert findings["job"]["seen"].endswith(
+        "cluster.setup ended the job with exit code 3: exit 3"
+    )
     assert rig.run("squeue", "-h", "-n", "hpml-doctor").stdout == ""
 
 

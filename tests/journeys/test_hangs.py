@@ -16,7 +16,14 @@ HANGS = {
 }
 MODULE = "hanging_models"
 WORDS = (
-    *("cluster=local", "device=cpu", "gpus=2", "batch=16", "loader_workers=1", "protocol=lab"),
+    *(
+        "cluster=local",
+        "device=cpu",
+        "gpus=2",
+        "batch=16",
+        "loader_workers=1",
+        "protocol=lab",
+    ),
     *("workload=custom", "try_batch=false"),
     "minutes=1",  # a collective waits for a third of the minute
 )
@@ -30,11 +37,16 @@ def hung_cells(tmp_path_factory):
         shutil.copy(HERE / name, program.folder)
     runs = []
     for name, (model, data) in HANGS.items():
-        model_word, data_word = f"workload.model={MODULE}:{model}", f"workload.data={MODULE}:{data}"
+        model_word, data_word = (
+            f"workload.model={MODULE}:{model}",
+            f"workload.data={MODULE}:{data}",
+        )
         words = (*WORDS, f"study={name}", model_word, data_word)
         command = [program.python, "-m", "hpml_jobs", *words]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        runs.append(subprocess.Popen(command, cwd=program.folder, env=program.environment, **quiet))
+        runs.append(
+            subprocess.Popen(command, cwd=program.folder, env=program.environment, **quiet)
+        )
     assert [run.wait(timeout=240) for run in runs] == [1, 1, 1]
     return program
 
@@ -48,7 +60,9 @@ def reason_of(program, study):
 def line_of(program, text):
     """Where a text is in the user's file, as a stack names it."""
     path = program.folder / "hanging_models.py"
-    number = next(n for n, line in enumerate(path.read_text().splitlines(), 1) if text in line)
+    number = next(
+        n for n, line in enumerate(path.read_text().splitlines(), 1) if text in line
+    )
     return f"{path}, line {number}"
 
 
@@ -62,7 +76,10 @@ def test_user_loop_without_end_is_named(hung_cells):
 def test_logs_of_hung_cell_show_the_stacks(hung_cells):
     text = hung_cells.ok("logs", "loop")
     assert "Timed out waiting" in text
-    assert f'File "{hung_cells.folder / "hanging_models.py"}"' in text.partition("rank1.txt")[2]
+    assert (
+        f'File "{hung_cells.folder / "hanging_models.py"}"'
+        in text.partition("rank1.txt")[2]
+    )
 
 
 def test_collective_without_partner_is_named(hung_cells):

@@ -32,14 +32,29 @@ def test_cells_train_on_two_and_four_hosts(hosts):
         ("[refused]", "refused port 22: Connection refused: start sshd there"),
         ("[a,nowhere]", "nowhere: Could not resolve hostname nowhere"),
         ("[a,locked]", "locked: root@10.0.0.1: Permission denied (publickey,password"),
-        ("[stranger]", "Host key verification failed: run ssh stranger once, and check its key"),
+        (
+            "[stranger]",
+            "Host key verification failed: run ssh stranger once, and check its key",
+        ),
         ("[a,twin]", "twin and a are the same machine: name each machine once"),
-        ("[a,e,f]", "e cannot connect to f (timed out), f cannot connect to e (timed out): open"),
-        ("[a,b] cluster.python=/absent", "b: bash: line 1: /absent: No such file or directory"),
-        ("[a,b] cluster.python=/bin/python3", "No module named 'hpml_jobs'): install hpml_jobs"),
+        (
+            "[a,e,f]",
+            "e cannot connect to f (timed out), f cannot connect to e (timed out): open",
+        ),
+        (
+            "[a,b] cluster.python=/absent",
+            "b: bash: line 1: /absent: No such file or directory",
+        ),
+        (
+            "[a,b] cluster.python=/bin/python3",
+            "No module named 'hpml_jobs'): install hpml_jobs",
+        ),
         ("[a,b] cluster.python={folder}/other", ": torch differs (a "),
         ("[a,b] outputs=private", "/private/bad is not shared with a, b: mount it there"),
-        ("[a,b] nodes=3 gpus=3", "nodes=3: cluster.hosts has 2; name more, or use nodes=2 or less"),
+        (
+            "[a,b] nodes=3 gpus=3",
+            "nodes=3: cluster.hosts has 2; name more, or use nodes=2 or less",
+        ),
         (
             "[a,b] gpus=3",
             "gpus=3 does not divide over the 2 machines of cluster.hosts; take gpus=4",
@@ -116,7 +131,14 @@ def test_ending_leaves_no_process_on_hosts(hosts, ending):
 def test_command_given_twice_at_once_runs_each_cell_once(hosts):
     """The second one leaves the cells out, whichever takes the lock first."""
     program, study = hosts.program, Study(hosts.folder / "outputs" / "both")
-    words = ("cluster.hosts=[a,b]", "gpus=2", "study=both", "data.limit=512", "probe_s=0.1", *CELL)
+    words = (
+        "cluster.hosts=[a,b]",
+        "gpus=2",
+        "study=both",
+        "data.limit=512",
+        "probe_s=0.1",
+        *CELL,
+    )
     command = [program.python, "-m", "hpml_jobs", *words]
     begun = [
         subprocess.Popen(

@@ -10,7 +10,13 @@ from hpml_jobs.core.rank import EQUAL_WAITING
 
 pytestmark = pytest.mark.journey
 
-SMALL = ("batch=64", "workload=digits", "data.limit=1024", "loader_workers=1", "probe_s=0.5")
+SMALL = (
+    "batch=64",
+    "workload=digits",
+    "data.limit=1024",
+    "loader_workers=1",
+    "probe_s=0.5",
+)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +57,9 @@ def test_lab_requests_match_sacct_allocation(lab_study, rig):
 
 
 def test_lab_cells_run_one_at_a_time(lab_study):
-    spans = sorted((r.attempt.started, r.attempt.ended) for r in lab_study.records().values())
+    spans = sorted(
+        (r.attempt.started, r.attempt.ended) for r in lab_study.records().values()
+    )
     assert all(end < start for (_, end), (start, _) in itertools.pairwise(spans))
 
 

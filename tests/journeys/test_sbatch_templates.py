@@ -39,14 +39,22 @@ def submit_script(login, rig):
 
 
 def test_three_sbatch_templates_write_the_same_records(submit_script, login, rig, submit):
-    cell = submit_script(*SMALL, "sbatch/cell.sbatch", *CELL, "gpus=2", "batch=64", "study=byhand")
-    assert rig.wait_for_state(cell, {"COMPLETED", "FAILED"}, timeout_s=240) == ["COMPLETED"]
+    cell = submit_script(
+        *SMALL, "sbatch/cell.sbatch", *CELL, "gpus=2", "batch=64", "study=byhand"
+    )
+    assert rig.wait_for_state(cell, {"COMPLETED", "FAILED"}, timeout_s=240) == [
+        "COMPLETED"
+    ]
     words = ("--array=0-1%1", "sbatch/grid.sbatch", *CELL, "gpus=1", "batch=128,512")
     grid = submit_script(*SMALL, *words, "study=byhand")
     done = rig.wait_for_state(grid, {"COMPLETED", "FAILED"}, timeout_s=360)
     assert done == ["COMPLETED"] * 2
-    tables = submit_script(f"--dependency=afterany:{grid}", "sbatch/collect.sbatch", "byhand")
-    assert rig.wait_for_state(tables, {"COMPLETED", "FAILED"}, timeout_s=180) == ["COMPLETED"]
+    tables = submit_script(
+        f"--dependency=afterany:{grid}", "sbatch/collect.sbatch", "byhand"
+    )
+    assert rig.wait_for_state(tables, {"COMPLETED", "FAILED"}, timeout_s=180) == [
+        "COMPLETED"
+    ]
     report = login.folder / "outputs" / "byhand" / "report" / "tables.md"
     assert "batch 64 per process" in report.read_text()
 
@@ -58,7 +66,10 @@ def test_three_sbatch_templates_write_the_same_records(submit_script, login, rig
     assert reasons == 3 * ["left out: ok"]
     records = sent[0].records()
     assert len(records) == 3
-    assert {record.attempt.job.split("_")[0] for record in records.values()} == {cell, grid}
+    assert {record.attempt.job.split("_")[0] for record in records.values()} == {
+        cell,
+        grid,
+    }
     for record in records.values():
         assert record.facts is not None
         assert record.facts.slurm["SLURM_JOB_ID"]

@@ -23,7 +23,13 @@ def slow(*values):
 def start(program, script, words):
     """Return the command that ended, and the folder of its cell."""
     shutil.copytree(SCRIPTS, program.folder, dirs_exist_ok=True)
-    keys = ("batch=32", "device=cpu", "cluster=local", f"study={script}", f"script={script}.py")
+    keys = (
+        "batch=32",
+        "device=cpu",
+        "cluster=local",
+        f"study={script}",
+        f"script={script}.py",
+    )
     done = program(*keys, f"args=--batch-size {{batch}} {ARGS.get(script, '')}", *words)
     (cell,) = Study(program.folder / "outputs" / script).cells()
     return done, cell
@@ -53,7 +59,11 @@ def test_epochs_of_script_are_measured(program, script, words, roles):
     done, cell = start(program, script, words)
     assert done.returncode == 0, done.stdout
     record = cell.read_record()
-    logs = [path.read_text() for path in cell.root.rglob("*.*") if path.suffix in (".txt", ".log")]
+    logs = [
+        path.read_text()
+        for path in cell.root.rglob("*.*")
+        if path.suffix in (".txt", ".log")
+    ]
     lines = re.findall(r"epoch (\d+) ([\d.]+)$", "".join(logs), re.M)
     printed = {int(number): float(seconds) for number, seconds in lines}
     assert len(printed) == len(lines)  # each is kept once

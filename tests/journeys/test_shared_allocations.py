@@ -29,7 +29,11 @@ def studies(submit):
             *("pack=true", "collect_after=true"),
         ),
         "stopped": submit(
-            "stopped", *OWN, *SIDE_BY_SIDE, "gpus=2", "workload.model=user_code:SleepingModel"
+            "stopped",
+            *OWN,
+            *SIDE_BY_SIDE,
+            "gpus=2",
+            "workload.model=user_code:SleepingModel",
         ),
     }
 
@@ -44,12 +48,16 @@ def test_study_cancelled_by_job_id_is_resubmitted_by_outcome(studies, login, rig
     assert "no cell is pending or running" in login.ok("cancel", "stopped")
     nobody = login("resubmit", "stopped", "--failed")
     assert nobody.returncode == 0
-    assert nobody.stdout.startswith("nothing to resubmit: the selected cells are finished, pending")
+    assert nobody.stdout.startswith(
+        "nothing to resubmit: the selected cells are finished, pending"
+    )
     unsaid = login("resubmit", "stopped")
     assert unsaid.returncode == 2
     assert "specify what to resubmit: --cancelled (1), or a PATTERN" in unsaid.stderr
     again = json.loads(
-        login.ok("resubmit", "stopped", "--cancelled", "--minutes", "7", "--mem", "3", "--json")
+        login.ok(
+            "resubmit", "stopped", "--cancelled", "--minutes", "7", "--mem", "3", "--json"
+        )
     )
     (row,) = again["cells"]
     assert (row["why"], row["shape"]) == (
@@ -60,7 +68,9 @@ def test_study_cancelled_by_job_id_is_resubmitted_by_outcome(studies, login, rig
     assert rig.run("squeue", "-h", "-j", row["job"], "-o", "%l").stdout.strip() == "7:00"
     login.ok("cancel", "stopped", "ddp-*")
     # nobody else's jobs were touched
-    assert "cancelled" not in {state["outcome"] for state in studies["packed"].states().values()}
+    assert "cancelled" not in {
+        state["outcome"] for state in studies["packed"].states().values()
+    }
 
 
 def test_pack_queues_once_and_a_failing_cell_fails_alone(studies, rig):
@@ -70,7 +80,8 @@ def test_pack_queues_once_and_a_failing_cell_fails_alone(studies, rig):
     (row,) = rig.sacct(next(iter(packed.jobs.values())), "AllocTRES", "State")
     assert "gres/gpu:rtx8000=2" in row["AllocTRES"].split(",")
     outcomes = {
-        (slug.split("-")[0], state["outcome"]): state["reason"] for slug, state in states.items()
+        (slug.split("-")[0], state["outcome"]): state["reason"]
+        for slug, state in states.items()
     }
     assert set(outcomes) == {("single", "ok"), ("ddp", "ok"), ("ddp", "failed")}
     assert "rank 1: ValueError: this model cannot count" in outcomes["ddp", "failed"]

@@ -60,7 +60,9 @@ def studies(rig, login, tmp_path_factory):
         "pack": (*MAIN, LOUD, "pack=true"),
         "gone": (*MAIN, "pack=true", "cluster.setup=[cd .,module load nosuch]"),
     }
-    return {name: SubmittedStudy(shell, rig, name, *of_it) for name, of_it in words.items()}
+    return {
+        name: SubmittedStudy(shell, rig, name, *of_it) for name, of_it in words.items()
+    }
 
 
 @pytest.mark.parametrize("name", ["array", "pack"])
@@ -75,7 +77,11 @@ def test_variables_replace_nothing_and_steps_get_the_environment(studies, rig, n
     (job,) = array_ids(study.jobs.values())
     jobs = rig.sacct(job, "Partition", "TimelimitRaw", "AllocTRES", "JobName", "QOS")
     for job in jobs:
-        assert (job["Partition"], job["JobName"], job["QOS"]) == ("main", f"hpml-{name}", "normal")
+        assert (job["Partition"], job["JobName"], job["QOS"]) == (
+            "main",
+            f"hpml-{name}",
+            "normal",
+        )
         assert job["TimelimitRaw"] == ("4" if name == "array" else "10")
         assert "gres/gpu:rtx8000=1" in job["AllocTRES"].split(",")
 
@@ -105,6 +111,8 @@ def test_warning_of_a_short_limit_does_not_end_a_slow_start(studies):
 
 
 def test_doctor_of_a_shell_with_export_none(studies):
-    done = studies["array"].login("doctor", *RIG, "workload=digits", "--json", "collect_after=true")
+    done = studies["array"].login(
+        "doctor", *RIG, "workload=digits", "--json", "collect_after=true"
+    )
     levels = {f["about"]: f["level"] for f in json.loads(done.stdout)["findings"]}
     assert (done.returncode, levels["node"], levels["follow-up"]) == (0, "ok", "ok")

@@ -30,7 +30,9 @@ def unusual_folder(login):
     folder = login.folder / UNUSUAL_NAME
     folder.mkdir()
     (folder / "user_code.py").symlink_to(login.folder / "user_code.py")
-    return Program(folder, login.environment | {"MY_TOKEN": "a-token", "SLURM_SPANK_X": "a-token"})
+    return Program(
+        folder, login.environment | {"MY_TOKEN": "a-token", "SLURM_SPANK_X": "a-token"}
+    )
 
 
 def files_with(folder, text):
@@ -61,7 +63,9 @@ def test_submit_into_folder_of_another_user_is_refused(unusual_folder):
     os.chown(slurm, 12345, -1)
     done = unusual_folder(*BUILT_IN, "study=open")
     assert done.returncode == 1
-    assert "other users can write there, and jobs run files in it; chmod 700" in done.stderr
+    assert (
+        "other users can write there, and jobs run files in it; chmod 700" in done.stderr
+    )
 
 
 def test_folder_name_unusable_for_slurm_logs_is_refused(login):

@@ -81,7 +81,10 @@ def environment(folder, *packages):
 
 def read_by(python, script, *words):
     done = subprocess.run(
-        [python, "-W", "ignore", "-c", script, *words], capture_output=True, text=True, check=True
+        [python, "-W", "ignore", "-c", script, *words],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return json.loads(done.stdout)
 
@@ -91,7 +94,9 @@ def builder(tmp_path):
     """Three sizes, one cell out of memory, one with 147 iterations."""
     builder = StudyBuilder(tmp_path / "outputs" / "mine")
     for gpus, epoch_s in ((1, 8.0), (2, 4.4), (4, 4.0)):
-        builder.with_record(a_record(a_cell(gpus=gpus, batch=128), f"10{gpus}_0.r0", epoch_s))
+        builder.with_record(
+            a_record(a_cell(gpus=gpus, batch=128), f"10{gpus}_0.r0", epoch_s)
+        )
     builder.with_out_of_memory(a_cell(gpus=4, batch=512))
     write_curves(builder, builder.with_record(lab_record(lab_cell(2, 512), 20.0)).slug)
     return builder
@@ -100,13 +105,18 @@ def builder(tmp_path):
 def without_network():
     """The words that run a command where no network exists, if this user may make such a place."""
     words = ["unshare", "--net", "--map-root-user"]
-    allowed = subprocess.run([*words, "true"], check=False, capture_output=True).returncode == 0
+    allowed = (
+        subprocess.run([*words, "true"], check=False, capture_output=True).returncode == 0
+    )
     return words if allowed else []
 
 
 def test_wandb_and_mlflow_read_back_the_same_runs_after_two_exports(builder, tmp_path):
     python = environment(
-        tmp_path / "environment", f"{ROOT}[wandb,mlflow]", "-c", str(ROOT / "locks" / "login.txt")
+        tmp_path / "environment",
+        f"{ROOT}[wandb,mlflow]",
+        "-c",
+        str(ROOT / "locks" / "login.txt"),
     )
     program = Program(tmp_path, os.environ, python=python)
     for form in ("wandb", "mlflow", "wandb", "mlflow"):
@@ -139,4 +149,6 @@ def test_wandb_and_mlflow_read_back_the_same_runs_after_two_exports(builder, tmp
     assert len(losses) == len(of_mlflow["history"]) == 147
     assert losses == pytest.approx(of_mlflow["history"])
     assert of_mlflow["times"] == 1
-    assert sorted(run["status"] for run in stored.values()) == ["FAILED"] + 4 * ["FINISHED"]
+    assert sorted(run["status"] for run in stored.values()) == ["FAILED"] + 4 * [
+        "FINISHED"
+    ]

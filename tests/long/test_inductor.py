@@ -30,7 +30,14 @@ def test_inductor_compiles_a_cell_once_and_trains_the_same(program, tmp_path, ca
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
     }
     program.ok(
-        *("-m", "gpus=1,2", "compile=false,true", "batch=32", "loader_workers=0", "probe_s=1"),
+        *(
+            "-m",
+            "gpus=1,2",
+            "compile=false,true",
+            "batch=32",
+            "loader_workers=0",
+            "probe_s=1",
+        ),
         *("workload=custom", "workload.model=small:build", "workload.data=small:dataset"),
         *("workload.lr=0.1", "study=inductor", "cluster=local", "device=cpu"),
         timeout_s=900,

@@ -23,9 +23,22 @@ a second all-gathers were 32 % faster than this. So the messages are those of a 
 
 def test_table_3_is_the_speed_of_the_link(program, tmp_path, capsys):
     python = python_after(tmp_path, ON_LINK.format(rate="40mbit"))
-    words = ("cluster=local", "device=cpu", "gpus=2", "batch=128", "data.limit=2560", "probe_s=4")
+    words = (
+        "cluster=local",
+        "device=cpu",
+        "gpus=2",
+        "batch=128",
+        "data.limit=2560",
+        "probe_s=4",
+    )
     Program(tmp_path, program.environment, python).ok(
-        *("-m", *words, "strategy=allreduce_flat,ddp,fsdp", "workload=digits", "study=link"),
+        *(
+            "-m",
+            *words,
+            "strategy=allreduce_flat,ddp,fsdp",
+            "workload=digits",
+            "study=link",
+        ),
         timeout_s=1200,
     )
     for cell in Study(tmp_path / "outputs" / "link").cells():
@@ -40,12 +53,15 @@ def test_table_3_is_the_speed_of_the_link(program, tmp_path, capsys):
             trained_s = served_s[of_kind].sum()
             with capsys.disabled():
                 speeds = [
-                    bus_gb_per_s(sent[of_kind].sum(), t, 2, kind) for t in (trained_s, alone_s)
+                    bus_gb_per_s(sent[of_kind].sum(), t, 2, kind)
+                    for t in (trained_s, alone_s)
                 ]
                 print(
                     f"\n{record.cell.strategy} {kind}: {speeds[0]:.5f} GB/s, alone {speeds[1]:.5f}"
                 )
-            if kind is not CollectiveKind.REDUCE_SCATTER:  # many messages of a few milliseconds
+            if (
+                kind is not CollectiveKind.REDUCE_SCATTER
+            ):  # many messages of a few milliseconds
                 assert trained_s == pytest.approx(alone_s, rel=0.12)
             if kind == record.communication.gradient_kind:
                 assert record.gradients_net_s == pytest.approx(trained_s)
@@ -63,7 +79,14 @@ def test_exchange_of_roots_is_that_of_the_link(strategy, sent, program, tmp_path
     settings = {"gpus": "2", "strategy": strategy, "workload.lr": "0.001"}
     injected = InjectedStudy(on_link, "link", {"width": 200}, **settings)
     (record,) = injected.records
-    link_s = record.instrumented_iterations * sent * record.model.gradient_bytes / LO_BYTES_PER_S
+    link_s = (
+        record.instrumented_iterations
+        * sent
+        * record.model.gradient_bytes
+        / LO_BYTES_PER_S
+    )
     with capsys.disabled():
-        print(f"\n{strategy}: exchange {record.exchange_s:.3f} s, by the link {link_s:.3f} s")
+        print(
+            f"\n{strategy}: exchange {record.exchange_s:.3f} s, by the link {link_s:.3f} s"
+        )
     assert record.exchange_s == pytest.approx(link_s, rel=0.1)

@@ -25,7 +25,9 @@ def test_lock_file_environment_measures_and_collects(lock, torch, tmp_path, caps
     uv = shutil.which("uv") or str(Path(sys.executable).parent / "uv")
     environment = tmp_path / "environment"
     begun = time.monotonic()
-    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, environment], check=True)
+    subprocess.run(
+        [uv, "venv", "--quiet", "--python", sys.executable, environment], check=True
+    )
     variables = os.environ | {"VIRTUAL_ENV": str(environment)}
     for words in (["-r", str(ROOT / "locks" / lock)], ["--no-deps", str(ROOT)]):
         command = [uv, "pip", "install", "--quiet", "--compile-bytecode", *words]
@@ -33,14 +35,27 @@ def test_lock_file_environment_measures_and_collects(lock, torch, tmp_path, caps
     installed_s = time.monotonic() - begun
 
     program = Program(tmp_path, os.environ, python=environment / "bin" / "python")
-    words = ("-m", "gpus=1,2", "batch=128", "workload=digits", "data.limit=4096", "study=lock")
+    words = (
+        "-m",
+        "gpus=1,2",
+        "batch=128",
+        "workload=digits",
+        "data.limit=4096",
+        "study=lock",
+    )
     program.ok(*words, "cluster=local", "device=cpu", timeout_s=600)
     tables = program.ok("collect", "lock", "--all")
     assert f"torch {torch}" in tables
     assert "2-process" in tables
     integers = ("grid=quantize", "workload=lenet_bias_cifar10", "workload.data=digits")
     program.ok(
-        *(*integers, "data.limit=1024", "batch=64", "quantize.calibration=64", "study=integers"),
+        *(
+            *integers,
+            "data.limit=1024",
+            "batch=64",
+            "quantize.calibration=64",
+            "study=integers",
+        ),
         *("cluster=local", "device=cpu"),
         timeout_s=600,
     )
@@ -49,7 +64,9 @@ def test_lock_file_environment_measures_and_collects(lock, torch, tmp_path, caps
     assert "torchao" in quantized
     sharded = sharded_cells(program, has_fsdp=not torch.startswith("2.7"))
     with capsys.disabled():
-        print(f"\n{lock}: installed in {installed_s:.0f} s\n{tables}\n{sharded}\n{quantized}")
+        print(
+            f"\n{lock}: installed in {installed_s:.0f} s\n{tables}\n{sharded}\n{quantized}"
+        )
 
 
 def sharded_cells(program, *, has_fsdp):

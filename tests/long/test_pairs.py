@@ -54,7 +54,9 @@ PAIRS = {
 }
 
 
-def measured_s(program: Program, name: str, pair: Pair, sleeps: dict[str, Any], *, link: bool):
+def measured_s(
+    program: Program, name: str, pair: Pair, sleeps: dict[str, Any], *, link: bool
+):
     """Run the study; return its cell, and the seconds of its timed epoch.
 
     Without a slow link they are of the epoch without exchange: a fast link takes its time as well.

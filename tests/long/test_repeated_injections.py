@@ -41,7 +41,9 @@ def test_ten_launches_give_the_same_table_2(name, injected, settings, program, c
     study = InjectedStudy(program, name, injected, repeats=str(LAUNCHES), **settings)
     launches: dict[tuple[str, int], list[Record]] = {}
     for record in study.records:
-        launches.setdefault((record.cell.strategy.value, record.cell.gpus), []).append(record)
+        launches.setdefault((record.cell.strategy.value, record.cell.gpus), []).append(
+            record
+        )
     too_far = []
     for (strategy, gpus), records in sorted(launches.items()):
         assert len(records) == LAUNCHES
@@ -52,7 +54,12 @@ def test_ten_launches_give_the_same_table_2(name, injected, settings, program, c
             print("  Comm   ", " ".join(f"{100 * run.comm:.1f}" for run in runs))
             print("  exchange", " ".join(f"{100 * run.exchange:.1f}" for run in runs))
             shown = [record.least_waiting.rank for record in records]
-            print("  rank   ", *shown, "farthest", *(f"{100 * x:.1f} %" for x in farthest(runs)))
+            print(
+                "  rank   ",
+                *shown,
+                "farthest",
+                *(f"{100 * x:.1f} %" for x in farthest(runs)),
+            )
         if max(farthest(runs)) > LIMIT:
             too_far.append((strategy, gpus))
     assert not too_far

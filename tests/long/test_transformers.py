@@ -11,7 +11,13 @@ from tests.conftest import Program
 
 pytestmark = pytest.mark.long
 
-NANO = ("cluster=local", "device=cpu", "workload=gpt_nano", "loader_workers=0", "protocol=lab")
+NANO = (
+    "cluster=local",
+    "device=cpu",
+    "workload=gpt_nano",
+    "loader_workers=0",
+    "protocol=lab",
+)
 
 
 def records_of(program: Program, study: str, *words: str) -> list[Record]:
@@ -47,7 +53,12 @@ def test_gpt_nano_is_a_bit_per_byte_below_the_unigram_entropy(program):
 def test_strategies_learn_alike_on_every_path(program, path):
     """All draw the same 512 windows in the same order; fsdp cannot be compiled."""
     words = ("gpus=2", "global_batch=32", "data.limit=512", *path)
-    strategies = ["ddp", "allreduce", "zero1", *([] if "compile=true" in path else ["fsdp"])]
+    strategies = [
+        "ddp",
+        "allreduce",
+        "zero1",
+        *([] if "compile=true" in path else ["fsdp"]),
+    ]
     records = records_of(program, "paths", *words, f"strategy={','.join(strategies)}")
     records += records_of(program, "accumulated", *words, "accumulate=2", "strategy=ddp")
     assert len(records) == len(strategies) + 1

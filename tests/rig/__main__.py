@@ -12,7 +12,9 @@ from tests.rig import Rig, RigError, missing_requirement
 def main() -> int:
     """Start a rig, print the line to paste into another shell, wait for a signal."""
     parser = argparse.ArgumentParser(prog="python -m tests.rig", description=__doc__)
-    parser.add_argument("--folder", type=Path, help="a new or empty folder, kept at the end")
+    parser.add_argument(
+        "--folder", type=Path, help="a new or empty folder, kept at the end"
+    )
     reason = missing_requirement()
     folder = parser.parse_args().folder
     if reason:

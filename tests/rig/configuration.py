@@ -48,7 +48,9 @@ def write_configuration(folder: Path, accounting: Accounting) -> dict[str, int]:
     Raises ValueError if the folder is not empty or its path is too long for sockets.
     """
     if len(str(folder)) > _LONGEST_FOLDER:
-        raise ValueError(f"{folder}: over {_LONGEST_FOLDER} characters, too long for sockets")
+        raise ValueError(
+            f"{folder}: over {_LONGEST_FOLDER} characters, too long for sockets"
+        )
     if any(folder.iterdir()):
         raise ValueError(f"{folder}: not empty; choose an empty one")
     for name in ("log", "state", "database", *(f"spool/{node}" for node in NODES)):
@@ -56,7 +58,11 @@ def write_configuration(folder: Path, accounting: Accounting) -> dict[str, int]:
     names = ("slurmctld", "slurmdbd", *NODES)
     ports = dict(zip(names, _free_ports(len(names)), strict=True))
     host = socket.gethostname().partition(".")[0]
-    values = {"folder": folder, "host": host, "accounting": "\n".join(_SETTINGS[accounting])}
+    values = {
+        "folder": folder,
+        "host": host,
+        "accounting": "\n".join(_SETTINGS[accounting]),
+    }
     values |= {f"{name}_port": port for name, port in ports.items()}
     build = os.environ.get("RIG_SLURM")
     has_lua = build is None or Path(build, "lib/slurm/job_submit_lua.so").exists()
@@ -77,12 +83,16 @@ def write_configuration(folder: Path, accounting: Accounting) -> dict[str, int]:
 def add_node_names() -> None:
     """Add the nodes to /etc/hosts once, at this machine's address: ranks look them up."""
     text = _HOSTS.read_text()
-    listed = {word for line in text.splitlines() for word in line.partition("#")[0].split()}
+    listed = {
+        word for line in text.splitlines() for word in line.partition("#")[0].split()
+    }
     absent = [node for node in NODES if node not in listed]
     if absent:
         with _HOSTS.open("a") as hosts:
             new_line = "" if text.endswith("\n") else "\n"
-            hosts.write(f"{new_line}127.0.0.1 {' '.join(absent)}  # the hpml_jobs test SLURM\n")
+            hosts.write(
+                f"{new_line}127.0.0.1 {' '.join(absent)}  # the hpml_jobs test SLURM\n"
+            )
 
 
 def create_empty_database(folder: Path) -> None:

@@ -45,7 +45,9 @@ class DaemonSupervisor:
         self.owner = owner
         self.accounting = accounting
         self.env = {
-            "PATH": with_slurm("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+            "PATH": with_slurm(
+                "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+            ),
             "LANG": "C.UTF-8",
             "SLURM_CONF": str(folder / "slurm.conf"),
             "MYSQL_UNIX_PORT": str(folder / "database.socket"),
@@ -142,7 +144,15 @@ class DaemonSupervisor:
 
     def _mount_disk(self, mebibytes: str) -> None:
         self.disk.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", str(self.disk)]
+        command = [
+            "mount",
+            "-t",
+            "tmpfs",
+            "-o",
+            f"size={mebibytes}m",
+            "tmpfs",
+            str(self.disk),
+        ]
         subprocess.run(command, check=True, timeout=_COMMAND_PATIENCE_S)
 
     def _hide(self, node: str, folder: str) -> None:
@@ -197,14 +207,18 @@ class DaemonSupervisor:
                 stderr=log,
             )
 
-    def _wait_for(self, name: str, condition: Callable[[], bool], alive: Iterable[str]) -> None:
+    def _wait_for(
+        self, name: str, condition: Callable[[], bool], alive: Iterable[str]
+    ) -> None:
         """Wait for a daemon; raise if one of `alive` ends meanwhile."""
         deadline = time.monotonic() + _START_PATIENCE_S
         while not condition():
             ended = self._ended(alive)
             if ended or time.monotonic() > deadline:
                 what = f"{ended[0]} ended" if ended else f"{name} is not up"
-                raise RuntimeError(f"{what}:\n{self._log_tail(ended[0] if ended else name)}")
+                raise RuntimeError(
+                    f"{what}:\n{self._log_tail(ended[0] if ended else name)}"
+                )
             if os.getppid() != self.owner:
                 raise RuntimeError("the owner is gone")
             time.sleep(0.05)
@@ -235,7 +249,9 @@ def _listens(address: Path | int) -> bool:
     family = socket.AF_UNIX if isinstance(address, Path) else socket.AF_INET
     with socket.socket(family) as probe:
         return (
-            probe.connect_ex(str(address) if isinstance(address, Path) else ("127.0.0.1", address))
+            probe.connect_ex(
+                str(address) if isinstance(address, Path) else ("127.0.0.1", address)
+            )
             == 0
         )
 
@@ -244,9 +260,13 @@ def main() -> int:
     """Run a rig; print one line of JSON when it is up, or why it is not."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--owner", type=int, required=True, help="end when this parent has ended")
+    parser.add_argument(
+        "--owner", type=int, required=True, help="end when this parent has ended"
+    )
     parser.add_argument("--accounting", type=Accounting, default=Accounting.KEPT)
-    parser.add_argument("--remove", action="store_true", help="remove the folder at the end")
+    parser.add_argument(
+        "--remove", action="store_true", help="remove the folder at the end"
+    )
     arguments = parser.parse_args()
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

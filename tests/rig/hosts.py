@@ -58,7 +58,9 @@ def missing_requirement() -> str | None:
     if absent:
         install = "apt-get install -y openssh-server iproute2"
         return f"the test hosts need {', '.join(absent)}: {install}"
-    made = subprocess.run(["unshare", "--net", "--mount", "true"], capture_output=True, check=False)
+    made = subprocess.run(
+        ["unshare", "--net", "--mount", "true"], capture_output=True, check=False
+    )
     if os.geteuid() != 0 or made.returncode:
         return "the test hosts need root with CAP_NET_ADMIN and CAP_SYS_ADMIN for their namespaces"
     return None
@@ -108,8 +110,12 @@ class Hosts:
 
     def _add(self, name: str, address: str) -> subprocess.Popen[bytes]:
         sshd = f"{shutil.which('sshd', path=_PATH)} -D -f {self.folder}/sshd_config"
-        machine = self._start("mount -t tmpfs none /run; mkdir /run/sshd", f"read _; exec {sshd}")
-        self._enter(f"ip link add name {name} type veth peer name eth0 netns {machine.pid}")
+        machine = self._start(
+            "mount -t tmpfs none /run; mkdir /run/sshd", f"read _; exec {sshd}"
+        )
+        self._enter(
+            f"ip link add name {name} type veth peer name eth0 netns {machine.pid}"
+        )
         self._enter(f"ip link set dev {name} master net up")
         up = f"ip address add {address}/24 dev eth0; ip link set eth0 up"
         self._enter(up, machine.pid)
@@ -126,7 +132,14 @@ class Hosts:
             ["ip link set lo up", f"mount -t tmpfs none {self.folder}/private", *mounts]
         )
         machine = subprocess.Popen(
-            ["unshare", "--net", "--mount", "sh", "-ec", f"{own}; {setup}; echo; {command}"],
+            [
+                "unshare",
+                "--net",
+                "--mount",
+                "sh",
+                "-ec",
+                f"{own}; {setup}; echo; {command}",
+            ],
             env=os.environ | {"PATH": _PATH},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -135,13 +148,27 @@ class Hosts:
         self._running.callback(machine.communicate)
         self._running.callback(machine.kill)
         assert machine.stdout is not None
-        assert machine.stdout.readline(), "the namespaces cannot be set up: see standard error"
+        assert machine.stdout.readline(), (
+            "the namespaces cannot be set up: see standard error"
+        )
         return machine
 
     def _enter(self, command: str, pid: int = 0, *, check: bool = True) -> int:
-        entered = ["nsenter", "-t", str(pid or self._main.pid), "-n", "-m", "sh", "-ec", command]
+        entered = [
+            "nsenter",
+            "-t",
+            str(pid or self._main.pid),
+            "-n",
+            "-m",
+            "sh",
+            "-ec",
+            command,
+        ]
         return subprocess.run(
-            entered, env=os.environ | {"PATH": _PATH}, check=check, capture_output=not check
+            entered,
+            env=os.environ | {"PATH": _PATH},
+            check=check,
+            capture_output=not check,
         ).returncode
 
     def _python(self) -> Path:

@@ -13,7 +13,9 @@ def alive_processes_of(marker: str) -> list[int]:
     pids = []
     for pid in _pids():
         with contextlib.suppress(OSError):  # it has ended meanwhile
-            texts = [Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ")]
+            texts = [
+                Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ")
+            ]
             if marker.encode() in b"\0".join(texts) and pid != os.getpid():
                 pids.append(pid)
     return pids
@@ -49,7 +51,9 @@ def descendants(ancestor: int) -> set[int]:
     below: set[int] = set()
     generation = {ancestor}
     while generation:
-        generation = {pid for pid, parent in parents.items() if parent in generation} - below
+        generation = {
+            pid for pid, parent in parents.items() if parent in generation
+        } - below
         below |= generation
     return below
 

@@ -131,7 +131,9 @@ class Rig:
     def drain(self, *nodes: str) -> None:
         """Drain nodes, as an administrator does: running jobs finish, no job starts."""
         reason = ("State=DRAIN", "Reason=a test drains it")
-        self.run("scontrol", "update", f"NodeName={','.join(nodes)}", *reason).check_returncode()
+        self.run(
+            "scontrol", "update", f"NodeName={','.join(nodes)}", *reason
+        ).check_returncode()
 
     def resume(self, *nodes: str) -> None:
         """Let drained nodes start jobs again."""
@@ -165,10 +167,17 @@ class Rig:
     ) -> None:
         self.stop()
 
-    def run(self, *command: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *command: str, timeout_s: float = 60
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command on this cluster; the caller checks the exit code."""
         return subprocess.run(
-            command, env=self.env, capture_output=True, text=True, timeout=timeout_s, check=False
+            command,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
         )
 
     def sbatch(self, *arguments: str, script: str) -> str:
@@ -184,12 +193,19 @@ class Rig:
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
-    def sacct(self, job_id: str, *fields: str, duplicates: bool = False) -> list[dict[str, str]]:
+    def sacct(
+        self, job_id: str, *fields: str, duplicates: bool = False
+    ) -> list[dict[str, str]]:
         """Return a dict per job or array task, by field; with `duplicates` earlier attempts too."""
         options = ["--duplicates"] if duplicates else []
-        done = self.run("sacct", "-X", "-P", "-n", "-j", job_id, "-o", ",".join(fields), *options)
+        done = self.run(
+            "sacct", "-X", "-P", "-n", "-j", job_id, "-o", ",".join(fields), *options
+        )
         done.check_returncode()
-        return [dict(zip(fields, row.split("|"), strict=True)) for row in done.stdout.splitlines()]
+        return [
+            dict(zip(fields, row.split("|"), strict=True))
+            for row in done.stdout.splitlines()
+        ]
 
     def wait_for_state(
         self, job_id: str, states: Collection[str], timeout_s: float = 60
@@ -202,7 +218,9 @@ class Rig:
         while True:
             # Accounting lags up to 5 s behind the controller, task by task. Only accounting keeps
             # how a job ended, and tests read it next.
-            live = self.run("squeue", "-h", "-t", "all", "-j", job_id, "-o", "%T").stdout.split()
+            live = self.run(
+                "squeue", "-h", "-t", "all", "-j", job_id, "-o", "%T"
+            ).stdout.split()
             if live and set(live) <= set(states) & _UNFINISHED:
                 return live
             booked = live  # for MinJobAge, a minute

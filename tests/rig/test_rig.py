@@ -43,13 +43,19 @@ def test_sbatch_refusal_carries_slurm_message(rig):
 def test_preempted_job_is_requeued(rig, tmp_path):
     starts = tmp_path / "starts"
     script = f"echo ${{SLURM_RESTART_COUNT:-0}} >> {starts}; [ $SLURM_RESTART_COUNT ] || sleep 300"
-    low = rig.sbatch("--partition=preempt", "--gres=gpu:v100:2", "--requeue", script=script)
+    low = rig.sbatch(
+        "--partition=preempt", "--gres=gpu:v100:2", "--requeue", script=script
+    )
     rig.wait_for_state(low, {"RUNNING"})
     # With a grace time SLURM checks only every 30 s.
-    rig.run("scontrol", "update", "PartitionName=preempt", "GraceTime=0").check_returncode()
+    rig.run(
+        "scontrol", "update", "PartitionName=preempt", "GraceTime=0"
+    ).check_returncode()
     high = rig.sbatch("--gres=gpu:v100:2", script="true")
     rig.wait_for_state(high, {"COMPLETED"})
-    rig.run("scontrol", "update", "PartitionName=preempt", "GraceTime=2").check_returncode()
+    rig.run(
+        "scontrol", "update", "PartitionName=preempt", "GraceTime=2"
+    ).check_returncode()
     rig.wait_for_state(low, {"COMPLETED"})
     assert starts.read_text().split() == ["0", "1"]
     attempts = [row["State"] for row in rig.sacct(low, "State", duplicates=True)]
@@ -66,7 +72,9 @@ def test_restarted_daemon_keeps_its_state(tmp_path):
             cluster.start_daemon(name)
         assert cluster.wait_for_state(job, {"COMPLETED"}) == ["COMPLETED"]
         assert (tmp_path / "ended").exists()
-        limits = cluster.run("sacctmgr", "-i", "add", "qos", "tight", "MaxSubmitJobsPerUser=1")
+        limits = cluster.run(
+            "sacctmgr", "-i", "add", "qos", "tight", "MaxSubmitJobsPerUser=1"
+        )
         limits.check_returncode()
         cluster.run("sacctmgr", "-i", "modify", "user", "root", "set", "qos+=tight")
         cluster.drain("gr001", "gr002", "gv001")

@@ -25,7 +25,9 @@ def join():
 
 def samples(number=2048):
     generator = torch.Generator().manual_seed(0)
-    return TensorDataset(torch.randn(number, 256, generator=generator), torch.arange(number) % 10)
+    return TensorDataset(
+        torch.randn(number, 256, generator=generator), torch.arange(number) % 10
+    )
 
 
 def sharded(batch_size, **more):

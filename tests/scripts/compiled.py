@@ -17,7 +17,9 @@ if __name__ == "__main__":
     place = torch.device("cuda" if on_gpu else "cpu")
     images = torch.randn(args.images, 3, 32, 32)
     data = TensorDataset(images, torch.arange(args.images) % 10)
-    loader = DataLoader(data, args.batch_size, shuffle=True, num_workers=2, pin_memory=on_gpu)
+    loader = DataLoader(
+        data, args.batch_size, shuffle=True, num_workers=2, pin_memory=on_gpu
+    )
     small = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10))
     model = torch.compile(resnet18(num_classes=10).to(place)) if on_gpu else small
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)

@@ -11,7 +11,11 @@ WIDTH, CONTEXT = 128, 32
 
 def collate(windows):
     tokens = torch.stack(windows)
-    return {"name": ["text"] * len(windows), "ids": tokens[:, :-1], "labels": tokens[:, 1:]}
+    return {
+        "name": ["text"] * len(windows),
+        "ids": tokens[:, :-1],
+        "labels": tokens[:, 1:],
+    }
 
 
 class Language(nn.Module):

@@ -12,7 +12,9 @@ join()
 loader, model = sharded(args.batch_size), network()
 if dist.is_initialized() and args.version == 1:
     policy = ModuleWrapPolicy({nn.Linear})
-    model = FullyShardedDataParallel(model, auto_wrap_policy=policy, device_id=torch.device("cpu"))
+    model = FullyShardedDataParallel(
+        model, auto_wrap_policy=policy, device_id=torch.device("cpu")
+    )
 elif dist.is_initialized():
     for layer in model[::2]:
         fully_shard(layer)

@@ -16,7 +16,9 @@ for number in range(args.epochs):
             judging.zero_grad()
             made = maker(torch.randn(len(real), 64))
             scores = judge(torch.cat([real, made.detach()]))
-            (softplus(-scores[: len(real)]) + softplus(scores[len(real) :])).mean().backward()
+            (
+                softplus(-scores[: len(real)]) + softplus(scores[len(real) :])
+            ).mean().backward()
             judging.step()
             making.zero_grad()
             softplus(-judge(made)).mean().backward()

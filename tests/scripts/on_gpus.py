@@ -14,12 +14,16 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 args = options(parallel="ddp", number=2048, times="")
 on_gpu = torch.cuda.is_available()
-place = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
+place = (
+    torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
+)
 if on_gpu:
     torch.cuda.set_device(place)
 dist.init_process_group("nccl" if on_gpu else "gloo")
 data = samples(args.number)
-loader = DataLoader(data, args.batch_size, sampler=DistributedSampler(data), pin_memory=on_gpu)
+loader = DataLoader(
+    data, args.batch_size, sampler=DistributedSampler(data), pin_memory=on_gpu
+)
 model = network().to(place)
 if args.parallel == "ddp":
     model = nn.parallel.DistributedDataParallel(model)

@@ -53,4 +53,6 @@ class Trainer:
 
 args = options(out=".")
 join()
-Trainer(network(), Clock(), Checkpoint(args.out)).fit(sharded(args.batch_size), args.epochs)
+Trainer(network(), Clock(), Checkpoint(args.out)).fit(
+    sharded(args.batch_size), args.epochs
+)

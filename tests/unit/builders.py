@@ -39,10 +39,19 @@ if TYPE_CHECKING:
     from hpml_jobs.report.frame.table import Table
 
 DIGITS = Workload(
-    name="digits", model="digits_cnn", data="digits", images=20_480, parameters=26_154, lr=0.05
+    name="digits",
+    model="digits_cnn",
+    data="digits",
+    images=20_480,
+    parameters=26_154,
+    lr=0.05,
 )
 MODEL = Model(
-    name="digits_cnn", parameters=26_154, tensors=11, gradient_bytes=104_616, buffer_bytes=904
+    name="digits_cnn",
+    parameters=26_154,
+    tensors=11,
+    gradient_bytes=104_616,
+    buffer_bytes=904,
 )
 
 
@@ -63,7 +72,12 @@ NANO = Workload(
     test_batch=32,
 )
 LENET = Workload(
-    name="lenet_cifar10", model="lenet", data="cifar10", images=50_000, parameters=62_000, lr=0.02
+    name="lenet_cifar10",
+    model="lenet",
+    data="cifar10",
+    images=50_000,
+    parameters=62_000,
+    lr=0.02,
 )
 LENET_BIAS = msgspec.structs.replace(
     LENET, name="lenet_bias_cifar10", model="lenet_bias", parameters=62_010
@@ -115,7 +129,9 @@ def quantized_result_of(of):
     return quantized_result(of)
 
 
-def a_record(of: Cell, attempt: str = "101_0.r0", epoch_s: float = 8.0, **changes: Any) -> Record:
+def a_record(
+    of: Cell, attempt: str = "101_0.r0", epoch_s: float = 8.0, **changes: Any
+) -> Record:
     """A valid record of a cell, every check passed; rank r is r/1000 s slower than rank 0.
 
     Of the timed epoch 2 % is stall, half of it in the first iteration. The instrumented is 0.5 %
@@ -125,7 +141,9 @@ def a_record(of: Cell, attempt: str = "101_0.r0", epoch_s: float = 8.0, **change
     """
     job = attempt.rpartition(".r")[0]
     model = changes.get("model") or MODEL
-    slowest_s = [epoch_s - (of.processes - 1 - rank) / 1000 for rank in range(of.processes)]
+    slowest_s = [
+        epoch_s - (of.processes - 1 - rank) / 1000 for rank in range(of.processes)
+    ]
     values = {
         "cell": of,
         "slug": of.slug,
@@ -185,9 +203,13 @@ def a_rank(of: Cell, number: int, epoch_s: float, model: Model = MODEL) -> Rank:
     if of.protocol is Protocol.FULL:
         epochs.append(instrumented_epoch(of, timed, longest_s, waits=number > 0))
     plain = msgspec.structs.replace(timed, role="plain")
-    epochs = with_training_quality(of, number, epochs + [plain] * (of.epochs - len(epochs)))
+    epochs = with_training_quality(
+        of, number, epochs + [plain] * (of.epochs - len(epochs))
+    )
     if has_communication(of):
-        epochs.append(msgspec.structs.replace(timed, role="unsynced", epoch_s=0.89 * epoch_s))
+        epochs.append(
+            msgspec.structs.replace(timed, role="unsynced", epoch_s=0.89 * epoch_s)
+        )
     return Rank(
         rank=number,
         local_rank=number % of.gpus_per_node,
@@ -202,7 +224,9 @@ def a_rank(of: Cell, number: int, epoch_s: float, model: Model = MODEL) -> Rank:
         test_samples=300,
         parameters_hash="5eed",
         buffers_hash="0ff" if number == 0 else f"b0ff{number}",
-        communication=communication_of(of, 1.005 * (longest_s - min(number, 1) / 1000), model)
+        communication=communication_of(
+            of, 1.005 * (longest_s - min(number, 1) / 1000), model
+        )
         if has_communication(of)
         else None,
         profiler=a_trace(of, step_s) if of.protocol is Protocol.FULL else None,
@@ -271,7 +295,9 @@ def instrumented_epoch(of: Cell, timed: Epoch, longest_s: float, *, waits: bool)
     )
 
 
-def lab_record(cell: Cell, epoch_s: float, stall_s: float = 0.0, facts: Facts = V100) -> Record:
+def lab_record(
+    cell: Cell, epoch_s: float, stall_s: float = 0.0, facts: Facts = V100
+) -> Record:
     """Return a record whose ranks all have the same times in the timed epoch."""
     digits = cell.workload.data == "digits"
     parameters = 26_154 if digits else 11_173_962
@@ -294,7 +320,9 @@ def lab_record(cell: Cell, epoch_s: float, stall_s: float = 0.0, facts: Facts = 
             for epoch in rank.epochs
         )
         devices = (device,) * (cell.gpus // cell.processes)
-        ranks.append(msgspec.structs.replace(rank, epochs=epochs, devices=devices, host="node1"))
+        ranks.append(
+            msgspec.structs.replace(rank, epochs=epochs, devices=devices, host="node1")
+        )
     attempt = Attempt(id="17_0-0", job="17_0", hosts=("node1",))
     return msgspec.structs.replace(whole, ranks=tuple(ranks), attempt=attempt)
 

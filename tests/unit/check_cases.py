@@ -99,7 +99,9 @@ def device_snapshot(number: int, **changes: Any) -> Card:
     return Card(**(values | changes))
 
 
-def attempt_between(start: str = "2026-10-01T10:00", end: str = "2026-10-01T10:05") -> Attempt:
+def attempt_between(
+    start: str = "2026-10-01T10:00", end: str = "2026-10-01T10:05"
+) -> Attempt:
     times = {"started": f"{start}:00+00:00", "ended": f"{end}:00+00:00"}
     alone = Neighbours(jobs=0, same_user=0, users=())
     return Attempt(id="101_0.r0", job="101_0", hosts=("gr001",), neighbours=alone, **times)
@@ -110,7 +112,9 @@ def clean_record(of: Cell = DDP4, epoch_s: float = 8.0, **changes: Any) -> Recor
     model = replace(MODEL, flop_per_sample=5_000_000)
     made = a_record(of, epoch_s=epoch_s, facts=FACTS, model=model, attempt="101_0.r0")
     ranks = tuple(
-        replace(rank, device_uuids=(f"GPU-{rank.rank}",), cards=(device_snapshot(rank.rank),))
+        replace(
+            rank, device_uuids=(f"GPU-{rank.rank}",), cards=(device_snapshot(rank.rank),)
+        )
         for rank in made.ranks
     )
     clean = replace(made, ranks=ranks, attempt=attempt_between())
@@ -122,13 +126,17 @@ def clean_record(of: Cell = DDP4, epoch_s: float = 8.0, **changes: Any) -> Recor
 
 def check_records(records: Sequence[Record]) -> dict[str, tuple[CheckResult, ...]]:
     """The results of the checks of a study of these records, by slug."""
-    cells = [CellResult(slug=r.slug, cell=r.cell, record=r, outcome=r.outcome) for r in records]
+    cells = [
+        CellResult(slug=r.slug, cell=r.cell, record=r, outcome=r.outcome) for r in records
+    ]
     return check_study(group(cells), [record.slug for record in records])
 
 
 def baseline_record(**changes: Any) -> Record:
     """The plain loop on one GPU, an hour after the cell that is compared with it."""
-    return clean_record(SINGLE, **({"epoch_s": 30.0, "attempt": attempt_an_hour_later()} | changes))
+    return clean_record(
+        SINGLE, **({"epoch_s": 30.0, "attempt": attempt_an_hour_later()} | changes)
+    )
 
 
 def attempt_an_hour_later() -> Attempt:
@@ -256,7 +264,9 @@ def change_messages(**fields: Any) -> Change:
 
     def change(old: Record) -> Record:
         talk = old.ranks[1].communication
-        sent = [replace(m, **fields) if m.purpose == "gradients" else m for m in talk.messages]
+        sent = [
+            replace(m, **fields) if m.purpose == "gradients" else m for m in talk.messages
+        ]
         return change_rank(1, communication=replace(talk, messages=tuple(sent)))(old)
 
     return change
@@ -264,12 +274,16 @@ def change_messages(**fields: Any) -> Change:
 
 def change_every_rank(**fields: Any) -> Change:
     """Every rank with other fields."""
-    return lambda old: replace(old, ranks=tuple(replace(rank, **fields) for rank in old.ranks))
+    return lambda old: replace(
+        old, ranks=tuple(replace(rank, **fields) for rank in old.ranks)
+    )
 
 
 def change_communication(**fields: Any) -> Change:
     def change(old: Record) -> Record:
-        return change_rank(1, communication=replace(old.ranks[1].communication, **fields))(old)
+        return change_rank(1, communication=replace(old.ranks[1].communication, **fields))(
+            old
+        )
 
     return change
 
@@ -326,7 +340,12 @@ RESNET = replace(DIGITS, name="resnet18", images=50_000, parameters=11_173_962)
 def imported_record(gpus: int = 4, batch: int = 32, **answer: Any) -> Record:
     """A row of a CSV file, of an A100."""
     strategy = Strategy.SINGLE if gpus == 1 else Strategy.DDP
-    changes = {"workload": RESNET, "protocol": Protocol.IMPORTED, "gpus": gpus, "batch": batch}
+    changes = {
+        "workload": RESNET,
+        "protocol": Protocol.IMPORTED,
+        "gpus": gpus,
+        "batch": batch,
+    }
     of = a_cell(**changes, strategy=strategy, epochs=0, loader_workers=0)
     size = gradient_bytes(11_173_962)
     return Record(
@@ -335,10 +354,16 @@ def imported_record(gpus: int = 4, batch: int = 32, **answer: Any) -> Record:
         attempt=Attempt(id="imported", job="imported"),
         outcome=Outcome.OK,
         model=Model(
-            name="resnet18", parameters=11_173_962, tensors=0, gradient_bytes=size, buffer_bytes=0
+            name="resnet18",
+            parameters=11_173_962,
+            tensors=0,
+            gradient_bytes=size,
+            buffer_bytes=0,
         ),
         facts=Facts(hpml_jobs="", gpu_model=A100),
-        imported=Imported(file="them.csv", line=2, gpu_model=A100, **({"epoch_s": 10.5} | answer)),
+        imported=Imported(
+            file="them.csv", line=2, gpu_model=A100, **({"epoch_s": 10.5} | answer)
+        ),
     )
 
 

@@ -41,9 +41,15 @@ def messages_of(of: Cell, model: Model, epoch_s: float) -> list[Message]:
         "count": count,
     }
     kinds = of.strategy.traffic.gradients
-    messages = [Message(kind=kind, busy_s=busy_s / len(kinds), **gradients) for kind in kinds]
+    messages = [
+        Message(kind=kind, busy_s=busy_s / len(kinds), **gradients) for kind in kinds
+    ]
     if sends_buffers(of):
-        buffers = {"elements": model.buffer_bytes // 4, "bytes": model.buffer_bytes, "count": count}
+        buffers = {
+            "elements": model.buffer_bytes // 4,
+            "bytes": model.buffer_bytes,
+            "count": count,
+        }
         messages.append(
             Message(
                 kind="broadcast",

@@ -132,7 +132,9 @@ class FakeSlurm:
 
     def print_forever(self, name: str) -> None:
         """Let a command print without an end."""
-        self._command(name, "#!/bin/sh\nwhile echo 'JOBID|STATE|and more and more'; do :; done\n")
+        self._command(
+            name, "#!/bin/sh\nwhile echo 'JOBID|STATE|and more and more'; do :; done\n"
+        )
 
     def keep_jobs_in_controller(self) -> None:
         """Let the controller know every job, also those that squeue does not list."""
@@ -140,7 +142,9 @@ class FakeSlurm:
 
     def set_cluster_name(self, cluster: str, max_array_size: int = 1001) -> None:
         """Set the ClusterName and MaxArraySize of `scontrol show config`."""
-        self.set_output("scontrol", f"ClusterName = {cluster}\nMaxArraySize = {max_array_size}\n")
+        self.set_output(
+            "scontrol", f"ClusterName = {cluster}\nMaxArraySize = {max_array_size}\n"
+        )
 
     def accept_then_refuse(
         self, arrays: int, refusal: str = "sbatch: error: Invalid account"
@@ -203,7 +207,13 @@ def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.delenv(user_config.SITE_VARIABLE, raising=False)
     monkeypatch.setattr(user_config, "SITE_FILE", tmp_path / "etc" / "config.yaml")
-    for name in ("SLURM_CONF", "SLURM_JOB_ID", "SCRATCH", "SBATCH_ACCOUNT", "HPML_JOBS_JOB"):
+    for name in (
+        "SLURM_CONF",
+        "SLURM_JOB_ID",
+        "SCRATCH",
+        "SBATCH_ACCOUNT",
+        "HPML_JOBS_JOB",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(machine, "local_gpus", lambda: ())
     _clear_slurm_caches()
@@ -222,7 +232,9 @@ def laptop(working_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.fixture
-def slurm(working_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
+def slurm(
+    working_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> FakeSlurm:
     """A login node of Greene: two nodes of 4 RTX8000, one of 4 V100, one without GPUs."""
     fake = FakeSlurm(tmp_path)
     tools = tmp_path / "tools"  # a PATH without a real SLURM
@@ -291,7 +303,9 @@ def builder(tmp_path: Path) -> StudyBuilder:
 def incomplete_study(builder):
     """The nine cells with one waiting, one out of memory, one without any trace of success."""
     builder.with_published_study(stall_s=1.5, but=((4, 128), (4, 512), (1, 32)))
-    builder.with_cell(lab_cell(4, 128), Outcome.PENDING, "pending in SLURM as job 17_3 (Resources)")
+    builder.with_cell(
+        lab_cell(4, 128), Outcome.PENDING, "pending in SLURM as job 17_3 (Resources)"
+    )
     builder.with_cell(lab_cell(1, 32), Outcome.FAILED, "failed: 100 % of $HOME & more_#")
     builder.with_out_of_memory(lab_cell(4, 512))
     return builder

@@ -98,7 +98,8 @@ def _mask(gpu: FakeGpu, words: int) -> list[int] | None:
     if gpu.near_cpus is None:
         return None
     return [
-        sum(1 << cpu % 64 for cpu in gpu.near_cpus if cpu // 64 == word) for word in range(words)
+        sum(1 << cpu % 64 for cpu in gpu.near_cpus if cpu // 64 == word)
+        for word in range(words)
     ]
 
 
@@ -107,7 +108,9 @@ _ANSWERS: dict[str, Any] = {
     "nvmlDeviceGetName": lambda gpu: gpu.name,
     "nvmlDeviceGetIndex": lambda gpu: gpu.index,
     "nvmlDeviceGetPciInfo": lambda gpu: SimpleNamespace(busId=gpu.bus_id),
-    "nvmlDeviceGetClockInfo": lambda gpu, kind: gpu.sm_mhz if kind == "sm" else gpu.memory_mhz,
+    "nvmlDeviceGetClockInfo": lambda gpu, kind: (
+        gpu.sm_mhz if kind == "sm" else gpu.memory_mhz
+    ),
     "nvmlDeviceGetMaxClockInfo": lambda gpu, _: gpu.max_sm_mhz,
     "nvmlDeviceGetTemperature": lambda gpu, _: gpu.temperature,
     "nvmlDeviceGetPowerUsage": lambda gpu: gpu.power_mw,
@@ -125,8 +128,12 @@ _ANSWERS: dict[str, Any] = {
     "nvmlDeviceGetMaxPcieLinkWidth": lambda gpu: gpu.pcie[3],
     "nvmlDeviceGetNvLinkState": _link_state,
     "nvmlDeviceGetNvLinkVersion": lambda gpu, _: gpu.link_version,
-    "nvmlDeviceGetNvLinkRemoteDeviceType": lambda gpu, link: 2 * (_link(gpu, link) == "switch"),
-    "nvmlDeviceGetNvLinkRemotePciInfo": lambda gpu, link: SimpleNamespace(busId=_link(gpu, link)),
+    "nvmlDeviceGetNvLinkRemoteDeviceType": lambda gpu, link: (
+        2 * (_link(gpu, link) == "switch")
+    ),
+    "nvmlDeviceGetNvLinkRemotePciInfo": lambda gpu, link: SimpleNamespace(
+        busId=_link(gpu, link)
+    ),
     "nvmlDeviceGetTotalEccErrors": lambda gpu, kind, _: gpu.ecc and gpu.ecc[kind],
     "nvmlDeviceGetRemappedRows": lambda gpu: gpu.remapped,
     "nvmlDeviceGetCpuAffinity": _mask,

@@ -21,7 +21,12 @@ from hpml_jobs.study.study import Study
 from tests.unit.builders import PUBLISHED_S, V100, a_cell, a_record, lab_cell, lab_record
 
 SHAPE = Shape(
-    nodes=1, gpus_per_node=4, gpu_type="v100", cpus_per_node=12, mem_gb_per_node=16, minutes=20
+    nodes=1,
+    gpus_per_node=4,
+    gpu_type="v100",
+    cpus_per_node=12,
+    mem_gb_per_node=16,
+    minutes=20,
 )
 
 
@@ -48,10 +53,14 @@ class StudyBuilder:
         self, cell: Cell, outcome: Outcome = Outcome.OK, reason: str = "", **of_file: Any
     ) -> Self:
         """Write cell.json; a report shows the cell with this outcome."""
-        file = CellFile(**({"cell": cell, "data_root": "/data", "code_root": "/code"} | of_file))
+        file = CellFile(
+            **({"cell": cell, "data_root": "/data", "code_root": "/code"} | of_file)
+        )
         write_whole(self.study.cell(cell.slug).cell_json, encode(file))
         self.cells.append(cell)
-        self.report_states[cell.slug] = CellState(slug=cell.slug, outcome=outcome, reason=reason)
+        self.report_states[cell.slug] = CellState(
+            slug=cell.slug, outcome=outcome, reason=reason
+        )
         return self
 
     def with_batches(self, *batches: int, ladder: bool = False) -> Self:
@@ -67,12 +76,17 @@ class StudyBuilder:
         return self
 
     def with_published_study(
-        self, stall_s: float = 0.0, facts: Facts = V100, but: tuple[tuple[int, int], ...] = ()
+        self,
+        stall_s: float = 0.0,
+        facts: Facts = V100,
+        but: tuple[tuple[int, int], ...] = (),
     ) -> Self:
         """The nine cells of the lab's published study, without those (GPUs, batch) in `but`."""
         for (gpus, batch), epoch_s in PUBLISHED_S.items():
             if (gpus, batch) not in but:
-                self.with_record(lab_record(lab_cell(gpus, batch), epoch_s, stall_s, facts))
+                self.with_record(
+                    lab_record(lab_cell(gpus, batch), epoch_s, stall_s, facts)
+                )
         return self
 
     def with_out_of_memory(self, cell: Cell, facts: Facts | None = None) -> Self:
@@ -100,10 +114,16 @@ class StudyBuilder:
         return self.with_event(ManifestEvent.SENT, *jobs, batches=batches)
 
     def with_event(
-        self, event: ManifestEvent, *jobs: str, batches: tuple[int, ...] = (), **fields: Any
+        self,
+        event: ManifestEvent,
+        *jobs: str,
+        batches: tuple[int, ...] = (),
+        **fields: Any,
     ) -> Self:
         """Append a line to the manifest."""
-        slugs = tuple(cell.slug for cell in self.cells if not batches or cell.batch in batches)
+        slugs = tuple(
+            cell.slug for cell in self.cells if not batches or cell.batch in batches
+        )
         line = ManifestLine(happening=event, batch="b1", cells=slugs, jobs=jobs, **fields)
         self.study.append(line)
         return self
@@ -113,14 +133,21 @@ class StudyBuilder:
     ) -> Attempt:
         """An attempt that has begun, by default now."""
         started = utc_now() if started is None else started
-        attempt = Attempt(id=f"{job}.r{restart}", job=job, restart=restart, started=started)
+        attempt = Attempt(
+            id=f"{job}.r{restart}", job=job, restart=restart, started=started
+        )
         folder = self.folder(batch)
         write_whole(folder.attempt(attempt.id).about, encode(attempt))
         write_whole(folder.current, attempt.id.encode())
         return attempt
 
     def end_attempt(
-        self, batch: int, job: str, outcome: Outcome, reason: str | None = None, **of_end: Any
+        self,
+        batch: int,
+        job: str,
+        outcome: Outcome,
+        reason: str | None = None,
+        **of_end: Any,
     ) -> None:
         """An attempt with its exit report, and with its record where it has measured."""
         attempt = self.begin_attempt(
@@ -162,7 +189,9 @@ class StudyBuilder:
         """The study's report."""
         snapshots = read_snapshots(self.study.cells())
         options = ReportOptions(baseline=baseline)
-        return make_report(self.study.name, snapshots, self.report_states.values(), options)
+        return make_report(
+            self.study.name, snapshots, self.report_states.values(), options
+        )
 
     def table(self, label: str, group: int = 1) -> Table:
         """One table of the report."""

@@ -27,7 +27,15 @@ def copy_without(extras, folder):
     """A copy of the program and of its tests, without some extras and their tests."""
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "hpml_jobs", folder / "hpml_jobs", ignore=ignored)
-    for name in ("conf", "sbatch", "docs", "locks", "pyproject.toml", "README.md", "Makefile"):
+    for name in (
+        "conf",
+        "sbatch",
+        "docs",
+        "locks",
+        "pyproject.toml",
+        "README.md",
+        "Makefile",
+    ):
         (folder / name).symlink_to(ROOT / name)
     shutil.copytree(ROOT / "tests" / "unit", folder / "tests" / "unit", ignore=ignored)
     for path in (ROOT / "tests").iterdir():
@@ -119,10 +127,14 @@ def test_kernel_plans_without_extras(tmp_path):
     assert done.returncode == 2
     words = "gpus=2 batch=32 hosts=a,b device=cpu workload=digits try_batch=false"
     done = run_in(copy, "-m", "hpml_jobs", *words.split(), folder=tmp_path)
-    assert done.stderr.startswith("hpml-jobs: cluster.hosts: this hpml_jobs has no extra for it")
+    assert done.stderr.startswith(
+        "hpml-jobs: cluster.hosts: this hpml_jobs has no extra for it"
+    )
     words = "gpus=2 batch=32 strategy=fsdp cluster=local device=cpu workload=digits try_batch=false"
     done = run_in(copy, "-m", "hpml_jobs", *words.split(), folder=tmp_path)
-    assert done.stderr.startswith("hpml-jobs: strategy=fsdp: this hpml_jobs has no extra for it")
+    assert done.stderr.startswith(
+        "hpml-jobs: strategy=fsdp: this hpml_jobs has no extra for it"
+    )
     (tmp_path / "train.py").write_text("import torch\n")
     words = "gpus=1 batch=32 script=train.py device=cpu cluster=local"
     done = run_in(copy, "-m", "hpml_jobs", *words.split(), folder=tmp_path)
@@ -156,8 +168,16 @@ def entries_of(feature: Feature) -> list[str]:
         *(part for by_name in feature.record_checks.values() for part in by_name.values()),
     ]
     single = [feature.result, feature.difference, feature.answer, feature.lines]
-    single += [*feature.sections.values(), *feature.strategies.values(), *feature.api.values()]
-    single += [*feature.watchers.values(), *feature.models.values(), *feature.buffers.values()]
+    single += [
+        *feature.sections.values(),
+        *feature.strategies.values(),
+        *feature.api.values(),
+    ]
+    single += [
+        *feature.watchers.values(),
+        *feature.models.values(),
+        *feature.buffers.values(),
+    ]
     single += chain.from_iterable(feature.checks.values())
     groups = [
         *feature.cell_parts.values(),

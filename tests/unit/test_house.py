@@ -26,7 +26,9 @@ def f(x):
 def dense(name, tokens=100):
     """Return a module with a function of so many tokens in its fifth line."""
     sums = " + ".join(["x"] * (tokens // 2))
-    return Module("m", f"def {name}(x):\n    x = 1\n    x = 1\n    x = 1\n    return {sums}\n")
+    return Module(
+        "m", f"def {name}(x):\n    x = 1\n    x = 1\n    x = 1\n    return {sums}\n"
+    )
 
 
 def test_module_is_counted_without_comments_docstrings_and_line_ends():
@@ -37,7 +39,11 @@ def test_module_is_counted_without_comments_docstrings_and_line_ends():
 
 
 def test_import_of_a_module_from_its_package_needs_the_package():
-    texts = {"p": "from p import a", "p.a": "from p import b", "p.b": "def f():\n    import p.a"}
+    texts = {
+        "p": "from p import a",
+        "p.a": "from p import b",
+        "p.b": "def f():\n    import p.a",
+    }
     whole = {name: Module(name, text) for name, text in texts.items()}
     assert circles(whole) == [["p", "p.a"]]
     whole["p.a"] = Module("p.a", "import p.b")
@@ -47,8 +53,12 @@ def test_import_of_a_module_from_its_package_needs_the_package():
 def test_new_dense_function_is_refused_and_a_listed_one_may_move():
     listed = DenseList(10.0, ("21.40 f",))
     assert listed.new_in(by_density([dense("f")])) == []
-    assert [f.name for f in listed.new_in(by_density([dense("f"), dense("f", 200)]))] == ["f"]
-    assert [f.name for f in listed.new_in(by_density([dense("g"), dense("h", 10)]))] == ["g"]
+    assert [f.name for f in listed.new_in(by_density([dense("f"), dense("f", 200)]))] == [
+        "f"
+    ]
+    assert [f.name for f in listed.new_in(by_density([dense("g"), dense("h", 10)]))] == [
+        "g"
+    ]
     assert listed.shrunk(by_density([dense("f", 10)])).lines == ()
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[2] / "hpml_jobs"
 
 KERNEL = [
-    path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).parts[0] != "extras"
+    path
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if path.relative_to(PACKAGE).parts[0] != "extras"
 ]
 """An extra has small files: what it adds, its command."""
 
@@ -26,7 +28,8 @@ def small_files() -> list[str]:
     return [
         f"{path.relative_to(PACKAGE)}: {lines} lines"
         for path in KERNEL
-        if path.stem not in ENTRY_POINTS and (lines := path.read_text().count("\n")) < LEAST_LINES
+        if path.stem not in ENTRY_POINTS
+        and (lines := path.read_text().count("\n")) < LEAST_LINES
     ]
 
 

@@ -29,7 +29,9 @@ def add_large_batch_study(builder, seeds=(0, 1)):
         for recipe, accuracy in ((Recipe(), 0.60), (SCALED, 0.64)):
             cell = lab_cell(2, 512, recipe=recipe, **more)
             builder.with_record(
-                with_test_accuracy(lab_record(cell, 15.0), accuracy, accuracy + 0.02 * seed)
+                with_test_accuracy(
+                    lab_record(cell, 15.0), accuracy, accuracy + 0.02 * seed
+                )
             )
 
 
@@ -42,7 +44,9 @@ def write_curves(builder, slug, **changes):
     loss = np.linspace(2, 1, iterations, dtype=np.float32)
     arrays = {
         "curve_loss": np.stack([loss + rank for rank in range(ranks)]),
-        "curve_step_s": np.stack([np.full(iterations, 0.01 * (r + 1)) for r in range(ranks)]),
+        "curve_step_s": np.stack(
+            [np.full(iterations, 0.01 * (r + 1)) for r in range(ranks)]
+        ),
         "curve_lr": np.full((ranks, iterations), 0.1),
         "step_s": np.zeros((ranks, 1)),
     }

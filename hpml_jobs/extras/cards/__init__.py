@@ -8,7 +8,9 @@ FEATURE = Feature(
         "Data quality": {
             "throttled": Part("extras.cards.checks:throttled", after="loader-cpus"),
             "other-processes": Part("extras.cards.checks:shared_gpus", after="throttled"),
-            "visible-gpus": Part("extras.cards.checks:more_gpus_visible", after="other-processes"),
+            "visible-gpus": Part(
+                "extras.cards.checks:more_gpus_visible", after="other-processes"
+            ),
             "gpu-health": Part("extras.cards.checks:unhealthy", after="visible-gpus"),
             "gpu-cpus": Part("extras.cards.checks:far_cpus", after="gpu-health"),
             "gpu-utilization": Part("extras.cards.checks:little_used", after="gpu-cpus"),

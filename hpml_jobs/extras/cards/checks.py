@@ -5,7 +5,13 @@ from collections.abc import Sequence
 from hpml_jobs.checks.result import Observation, check
 from hpml_jobs.core.check_result import TIMES, Affected, Level, Tier
 from hpml_jobs.core.formulas import launch_share
-from hpml_jobs.core.gpus import HARMLESS, POWER_CAP, lane_fault, memory_fault, slowing_reasons
+from hpml_jobs.core.gpus import (
+    HARMLESS,
+    POWER_CAP,
+    lane_fault,
+    memory_fault,
+    slowing_reasons,
+)
 from hpml_jobs.core.measurements import Card
 from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
@@ -30,7 +36,9 @@ def throttled(record: Record) -> Observation | None:
     Limit: no reason for lower clocks in the timed epoch but {NO_FAULT}
     Fix: compare with equally throttled cells only, or use another node
     """
-    cards = [card for card in record.cards if card.samples or card.throttle_reasons is not None]
+    cards = [
+        card for card in record.cards if card.samples or card.throttle_reasons is not None
+    ]
     if not cards:
         return None
     slowed = [(card, reasons) for card in cards if (reasons := slowing_reasons(card))]
@@ -57,7 +65,9 @@ def shared_gpus(record: Record) -> Observation | None:
     Limit: no process of others on the GPUs
     Fix: request whole GPUs, or resubmit the cell (rerun=true)
     """
-    others = [card.other_processes for card in record.cards if card.other_processes is not None]
+    others = [
+        card.other_processes for card in record.cards if card.other_processes is not None
+    ]
     if not others:
         return None
     processes = counted(sum(others), "process", "processes")
@@ -128,7 +138,9 @@ def far_cpus(record: Record) -> Observation | None:
     Fix: let SLURM give near CPUs: +cluster.sbatch.gres-flags=enforce-binding
     """
     ranks = [
-        rank for rank in record.ranks if rank.affinity and any(c.near_cpus for c in rank.cards)
+        rank
+        for rank in record.ranks
+        if rank.affinity and any(c.near_cpus for c in rank.cards)
     ]
     if not ranks:
         return None
@@ -190,7 +202,9 @@ def _busy_time(record: Record) -> Observation | None:
         return None
     if len(record.ranks) > 1 and any(map(_exchanges_without_kernels, record.ranks)):
         return None
-    shares = [(share, rank) for rank in record.ranks if (share := _busy_share(rank)) is not None]
+    shares = [
+        (share, rank) for rank in record.ranks if (share := _busy_share(rank)) is not None
+    ]
     if not shares:
         return None
     share, rank = min(shares, key=lambda pair: pair[0])
@@ -224,7 +238,11 @@ def _launch_remedy(record: Record) -> str:
 
 
 def _launch_time(record: Record) -> Observation | None:
-    shares = [(share, rank) for rank in record.ranks if (share := _launch_share(rank)) is not None]
+    shares = [
+        (share, rank)
+        for rank in record.ranks
+        if (share := _launch_share(rank)) is not None
+    ]
     if not shares:
         return None
     share, rank = max(shares, key=lambda pair: pair[0])

@@ -117,7 +117,9 @@ def sampler_of(file: CellFile) -> CardSampler:
 
 def _handles(nvml: Any, gpus: int) -> dict[str, Any]:
     """Return the handles of the first GPUs that CUDA shows, by UUID, as the workers take them."""
-    by_uuid = gpus_by_uuid(nvml)  # the others may be other jobs', and a query may take 20 ms
+    by_uuid = gpus_by_uuid(
+        nvml
+    )  # the others may be other jobs', and a query may take 20 ms
     uuids = [*by_uuid]
     visible = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
     visible_uuids = [uuids[number] for number in visible]
@@ -199,14 +201,18 @@ def summarize(samples: Sequence[CardSample]) -> CardSamples | None:
         return None
     watts = [sample.power_w for sample in samples]
     busy = [s.utilization_percent for s in samples if s.utilization_percent is not None]
-    reasons = Counter(name for sample in samples for name in throttle_reasons(sample.reasons))
+    reasons = Counter(
+        name for sample in samples for name in throttle_reasons(sample.reasons)
+    )
     return CardSamples(
         count=len(samples),
         sm_clock_mhz=_spread([sample.sm_clock_mhz for sample in samples]),
         memory_clock_mhz=_spread([sample.memory_clock_mhz for sample in samples]),
         power_w=(min(watts), mean(watts), max(watts)),
         temperature_c=max(sample.temperature_c for sample in samples),
-        throttle_reasons={name: count / len(samples) for name, count in sorted(reasons.items())},
+        throttle_reasons={
+            name: count / len(samples) for name, count in sorted(reasons.items())
+        },
         utilization_percent=mean(busy) if busy else None,
     )
 

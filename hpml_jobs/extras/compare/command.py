@@ -89,7 +89,9 @@ def compare(
     to: Annotated[
         Path | None,
         typer.Option(
-            "--to", metavar="FOLDER", help="folder of the picture; default: report/ in study B"
+            "--to",
+            metavar="FOLDER",
+            help="folder of the picture; default: report/ in study B",
         ),
     ] = None,
     outputs: Outputs = None,
@@ -118,7 +120,9 @@ def compare(
     again = side_of(drift, outputs) if drift else None
     if again and again.where in (old.where, new.where):
         raise UsageError(f"--drift {drift}: give a third study: A, submitted again")
-    text = make_comparison(old.numbers(), new.numbers(), limit, again.numbers() if again else None)
+    text = make_comparison(
+        old.numbers(), new.numbers(), limit, again.numbers() if again else None
+    )
     if json:
         print_json(text.document)
     else:
@@ -159,7 +163,9 @@ def _show_comparison(out: Console, text: "ComparisonText") -> None:
         out.print()
         out.print(Text(group.setting, style="dim"))
         for line in group.conditions:
-            out.print(Text(line, style="yellow" if line.startswith(("unlike", "other")) else ""))
+            out.print(
+                Text(line, style="yellow" if line.startswith(("unlike", "other")) else "")
+            )
         show_table(group.table, out)
     for line in text.only:
         out.print(Text(line))
@@ -180,7 +186,9 @@ def _is_ours(png: Path) -> bool:
     return f"Software\0{MADE_BY}".encode() in read_from(png, 0, _HEAD_BYTES)
 
 
-def _write_picture(text: "ComparisonText", new: "Side", to: Path | None, *, json: bool) -> None:
+def _write_picture(
+    text: "ComparisonText", new: "Side", to: Path | None, *, json: bool
+) -> None:
     """Write the picture beside the report of B, or into the folder that was named.
 
     Raises:
@@ -241,7 +249,9 @@ def save_reference(
 
 def _cells(numbers: "Reference") -> str:
     cells = [cell for group in numbers.groups for cell in group.cells if cell.runs]
-    return f"{counted(len(cells), 'cell')}, {counted(sum(len(c.runs) for c in cells), 'run')}"
+    return (
+        f"{counted(len(cells), 'cell')}, {counted(sum(len(c.runs) for c in cells), 'run')}"
+    )
 
 
 REFERENCES = "references"
@@ -271,7 +281,9 @@ class Side(NamedTuple):
         from hpml_jobs.study.snapshot import read_study
 
         if self.study is not None:
-            return reference_of(self.study.name, read_study(self.study, history_of(self.study)))
+            return reference_of(
+                self.study.name, read_study(self.study, history_of(self.study))
+            )
         return msgspec.structs.replace(read_reference(self.path), study=self.path.stem)
 
 

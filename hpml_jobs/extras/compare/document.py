@@ -135,10 +135,16 @@ def _drift(old: Reference, again: Reference) -> float:
     comparison = compare_studies(old, again)
     if not comparison.cells:
         raise HpmlError(_nothing_shared(old, again))
-    unlike = {name: pair for group in comparison.groups for name, pair in group.differences.items()}
+    unlike = {
+        name: pair
+        for group in comparison.groups
+        for name, pair in group.differences.items()
+    }
     if unlike:
         listed = "; ".join(f"{name}: {' | '.join(pair)}" for name, pair in unlike.items())
-        raise HpmlError(f"--drift {again.study} is not {old.study} measured again: {listed}")
+        raise HpmlError(
+            f"--drift {again.study} is not {old.study} measured again: {listed}"
+        )
     return max(words.size(cell) for cell in comparison.cells)
 
 
@@ -153,7 +159,9 @@ def _measured(side: Reference) -> str:
     for group in side.groups:
         if any(cell.runs for cell in group.cells):
             workload, images, timed = group.work
-            epoch = f"{images} samples per epoch" if images != NONE else "epochs of a script"
+            epoch = (
+                f"{images} samples per epoch" if images != NONE else "epochs of a script"
+            )
             size = epoch if timed == EPOCH else f"times of {timed}"
             parts.append(f"{workload} ({size}): {words.places_text(group)}")
     return "; ".join(dict.fromkeys(parts))
@@ -258,13 +266,17 @@ def comparison_picture(
 ) -> Picture | None:
     """Plot the change of every shared cell; None without one."""
     cells = [
-        Change(_label(comparison, group, cell), VERDICTS.get(cell.decision, NOT_DECIDED), cell)
+        Change(
+            _label(comparison, group, cell), VERDICTS.get(cell.decision, NOT_DECIDED), cell
+        )
         for group in comparison.groups
         for cell in group.measured
     ]
 
     def draw(axis: Axes, cells: Sequence[Change]) -> list[str]:
-        axis.axvspan(-100 * LEAST_GAP, 100 * LEAST_GAP, color=style.PALE, alpha=0.5, lw=0, zorder=0)
+        axis.axvspan(
+            -100 * LEAST_GAP, 100 * LEAST_GAP, color=style.PALE, alpha=0.5, lw=0, zorder=0
+        )
         axis.axvline(0, color=style.BLACK, lw=1)
         if limit is not None:
             axis.axvline(100 * limit, **LIMIT)
@@ -276,7 +288,13 @@ def comparison_picture(
                 axis.plot(ends, [row, row], color=colour, lw=1.8, marker="|", ms=7)
             face = colour if is_decided else style.PAPER
             axis.plot(
-                [100 * (estimate - 1)], [row], color=colour, marker="o", ms=6, mfc=face, ls=""
+                [100 * (estimate - 1)],
+                [row],
+                color=colour,
+                marker="o",
+                ms=6,
+                mfc=face,
+                ls="",
             )
         return []
 

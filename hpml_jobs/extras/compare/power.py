@@ -9,7 +9,13 @@ from math import exp, log, pi, sqrt
 from random import Random
 from statistics import NormalDist
 
-from hpml_jobs.results.decision import LEAST_GAP, LEAST_RUNS, MOST_RUNS, POWER, interval_rank
+from hpml_jobs.results.decision import (
+    LEAST_GAP,
+    LEAST_RUNS,
+    MOST_RUNS,
+    POWER,
+    interval_rank,
+)
 
 SIMULATIONS = 1_000
 

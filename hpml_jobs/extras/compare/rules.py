@@ -61,7 +61,9 @@ _SETTINGS = frozenset(
     {"requested GPU type", "measured", "epochs", "threads per process"}
     | {"DataLoader workers per process"}
 )
-_SOFTWARE = frozenset(condition.name for condition in CONDITIONS) - _HARDWARE - {PARAMETERS}
+_SOFTWARE = (
+    frozenset(condition.name for condition in CONDITIONS) - _HARDWARE - {PARAMETERS}
+)
 
 
 def kind_of(condition: str) -> ConditionKind:
@@ -152,7 +154,9 @@ class ComparedCell(Value, frozen=True, kw_only=True, dict=True):
 
     def changes(self) -> dict[str, float]:
         """Return by part of the epoch the change of its median, in seconds, where both have it."""
-        pairs = {name: (self.old.median_s(name), self.new.median_s(name)) for name in PARTS}
+        pairs = {
+            name: (self.old.median_s(name), self.new.median_s(name)) for name in PARTS
+        }
         return {
             name: new - old
             for name, (old, new) in pairs.items()
@@ -190,7 +194,10 @@ class ComparedGroup(NamedTuple):
         kinds = (ConditionKind.HARDWARE, ConditionKind.SOFTWARE)
         names = [name for name in conditions_of_both if kind_of(name) in kinds]
         unrecorded = {}
-        for side, conditions in (("old", self.old.conditions), ("new", self.new.conditions)):
+        for side, conditions in (
+            ("old", self.old.conditions),
+            ("new", self.new.conditions),
+        ):
             absent = [name for name in names if name not in conditions]
             if absent:
                 unrecorded[side] = absent
@@ -245,7 +252,9 @@ class StudyComparison(NamedTuple):
     def unlike_hardware(self) -> list[str]:
         """The hardware conditions that differ in any group; the clocks too."""
         names = dict.fromkeys(
-            name for group in self.groups for name in group.by_kind.get(ConditionKind.HARDWARE, {})
+            name
+            for group in self.groups
+            for name in group.by_kind.get(ConditionKind.HARDWARE, {})
         )
         clocks = dict.fromkeys(
             name.partition(",")[0] for group in self.groups for name in group.other_clocks
@@ -293,7 +302,10 @@ def compare_studies(old: Reference, new: Reference) -> StudyComparison:
 def _cells(reference: Reference) -> Iterator[tuple[int, ReferenceCell]]:
     """Yield all cells with the number of their group; without numbers only if no other has any."""
     measured = {
-        (group.work, cell.place) for group in reference.groups for cell in group.cells if cell.runs
+        (group.work, cell.place)
+        for group in reference.groups
+        for cell in group.cells
+        if cell.runs
     }
     for number, group in enumerate(reference.groups):
         for cell in group.cells:
@@ -327,5 +339,8 @@ def _unshared(
         if cell.runs and (group.work, cell.place) not in shared
     }
     return tuple(
-        sorted(cells.values(), key=lambda pair: (setup_order(pair[1].place.setup), pair[1].batch))
+        sorted(
+            cells.values(),
+            key=lambda pair: (setup_order(pair[1].place.setup), pair[1].batch),
+        )
     )

@@ -115,7 +115,11 @@ EXPLAINED = 5
 def days(comparison: StudyComparison) -> list[str]:
     """Return a line if the studies were measured on other days: machines change."""
     old, new = (side.measured[:10] for side in (comparison.old, comparison.new))
-    return [f"measured on other days (A | B): {old} | {new}"] if old and new and old != new else []
+    return (
+        [f"measured on other days (A | B): {old} | {new}"]
+        if old and new and old != new
+        else []
+    )
 
 
 def conditions(group: ComparedGroup) -> list[str]:
@@ -123,7 +127,9 @@ def conditions(group: ComparedGroup) -> list[str]:
     lines = []
     for kind, pairs in group.by_kind.items():
         values = "; ".join(f"{name}: {old} | {new}" for name, (old, new) in pairs.items())
-        mark = "unlike hardware" if kind is ConditionKind.HARDWARE else f"other {kind.value}"
+        mark = (
+            "unlike hardware" if kind is ConditionKind.HARDWARE else f"other {kind.value}"
+        )
         lines.append(f"{mark} (A | B): {values}")
     for clock, cells in group.other_clocks.items():
         values = "; ".join(
@@ -152,7 +158,9 @@ def conditions(group: ComparedGroup) -> list[str]:
 
 def notes(group: ComparedGroup, limit: float | None) -> Iterator[str]:
     """Yield what became slower, then what limits the comparison, the most serious first."""
-    changed = [c for c in group.measured if c.decision in (Decision.FASTER, Decision.SLOWER)]
+    changed = [
+        c for c in group.measured if c.decision in (Decision.FASTER, Decision.SLOWER)
+    ]
     changed.sort(key=size, reverse=True)
     for cell in changed[:EXPLAINED]:
         yield _what_changed(cell, group)
@@ -186,18 +194,25 @@ def _signed(value_s: float) -> str:
 
 def _checks(group: ComparedGroup) -> Iterator[str]:
     """Yield a line per check with its cells and sides: failures first."""
-    for word, field, verb in (("not decided", "failed", "failed"), ("doubtful", "warned", "warns")):
+    for word, field, verb in (
+        ("not decided", "failed", "failed"),
+        ("doubtful", "warned", "warns"),
+    ):
         sides: dict[str, dict[str, list[str]]] = {}
         for cell in group.measured:
             for side, values in (("A", cell.old), ("B", cell.new)):
                 for check in getattr(values, field):
-                    sides.setdefault(check, {}).setdefault(side, []).append(label(cell, group))
+                    sides.setdefault(check, {}).setdefault(side, []).append(
+                        label(cell, group)
+                    )
         for check, by_side in sides.items():
             first, *following = by_side.values()
             if all(labels == first for labels in following):
                 where = f"in {' and '.join(by_side)}: {listed(first)}"
             else:
-                texts = [f"in {side}: {listed(labels)}" for side, labels in by_side.items()]
+                texts = [
+                    f"in {side}: {listed(labels)}" for side, labels in by_side.items()
+                ]
                 where = "; ".join(texts)
             yield f"{word}: check {check} {verb} {where} (collect has its reason)"
 
@@ -248,10 +263,14 @@ def _needed(cells: Sequence[ComparedCell], wanted: float) -> str:
 
 def _why_not(cell: ComparedCell) -> str:
     sides = (("A", cell.old), ("B", cell.new))
-    return ", ".join(f"{no_number(values)} in {side}" for side, values in sides if not values.runs)
+    return ", ".join(
+        f"{no_number(values)} in {side}" for side, values in sides if not values.runs
+    )
 
 
-def only_in(side: str, cells: Sequence[tuple[ReferenceGroup, ReferenceCell]]) -> Iterator[str]:
+def only_in(
+    side: str, cells: Sequence[tuple[ReferenceGroup, ReferenceCell]]
+) -> Iterator[str]:
     """Yield a line with the cells that only one study has."""
     labels = [cell_words(cell.place, group.device) for group, cell in cells]
     if labels:

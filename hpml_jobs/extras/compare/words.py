@@ -100,11 +100,17 @@ def _single(title: StudyNames, group: ComparedGroup, cell: ComparedCell) -> str:
             return f"{title.new} is {amount_text(cell.ratio)} than {title.old} on {name}"
         case Decision.TOO_FEW:
             runs = f"{LEAST_RUNS} of each are needed"
-            return f"too few runs to tell {pair} apart on {name} ({_runs(cell)} runs; {runs})"
+            return (
+                f"too few runs to tell {pair} apart on {name} ({_runs(cell)} runs; {runs})"
+            )
         case None:
             return f"{pair} cannot be compared: {name} failed a data-quality check"
         case decision:
-            word = "no difference seen" if decision is Decision.SAME else "less than 2 % apart"
+            word = (
+                "no difference seen"
+                if decision is Decision.SAME
+                else "less than 2 % apart"
+            )
             return f"{pair}: {word} on {name} ({change_text(cell.ratio)})"
 
 
@@ -130,7 +136,9 @@ def _counts(pairs: Sequence[tuple[ComparedGroup, ComparedCell]]) -> Iterator[str
         number = len(chosen)
         shared = f" of {counted(len(pairs), 'shared cell')}" if is_first else ""
         verb = singular if number == 1 else plural
-        largest = _largest(chosen) if decision in (Decision.SLOWER, Decision.FASTER) else ""
+        largest = (
+            _largest(chosen) if decision in (Decision.SLOWER, Decision.FASTER) else ""
+        )
         yield f"{number}{shared} {verb}{largest}"
         is_first = False
 
@@ -171,7 +179,9 @@ def _absent(comparison: StudyComparison) -> str:
 
 def places_text(group: ReferenceGroup) -> str:
     """Return the measured cells of a group in short."""
-    return listed(cell_words(cell.place, group.device) for cell in group.cells if cell.runs)
+    return listed(
+        cell_words(cell.place, group.device) for cell in group.cells if cell.runs
+    )
 
 
 def no_number(cell: ReferenceCell) -> str:
@@ -203,13 +213,21 @@ def gate_failure(comparison: StudyComparison, limit: float) -> str:
     A cell does not pass whose runs cannot decide, or could not have shown such a difference.
     """
     pairs = [(group, cell) for group in comparison.groups for cell in group.cells]
-    slower = [pair for pair in pairs if pair[1].is_measured and pair[1].is_slower_than(limit)]
+    slower = [
+        pair for pair in pairs if pair[1].is_measured and pair[1].is_slower_than(limit)
+    ]
     slower.sort(key=lambda pair: size(pair[1]), reverse=True)
     parts = []
     if slower:
-        changes = (f"{label(cell, group)}: {change_text(cell.ratio)}" for group, cell in slower)
+        changes = (
+            f"{label(cell, group)}: {change_text(cell.ratio)}" for group, cell in slower
+        )
         parts.append(f"slower by more than {percent_text(limit)}: {listed(changes)}")
-    few = [pair for pair in pairs if pair[1].is_measured and pair[1].decision is Decision.TOO_FEW]
+    few = [
+        pair
+        for pair in pairs
+        if pair[1].is_measured and pair[1].decision is Decision.TOO_FEW
+    ]
     if few:
         labels = listed(label(cell, group) for group, cell in few)
         parts.append(
@@ -230,6 +248,8 @@ def gate_failure(comparison: StudyComparison, limit: float) -> str:
         )
     lost = [pair for pair in pairs if pair[1].old.runs and not pair[1].new.runs]
     if lost:
-        labels = listed(f"{label(cell, group)}: {no_number(cell.new)}" for group, cell in lost)
+        labels = listed(
+            f"{label(cell, group)}: {no_number(cell.new)}" for group, cell in lost
+        )
         parts.append(f"not measured in B: {labels}")
     return "; ".join(parts)

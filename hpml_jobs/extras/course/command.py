@@ -7,7 +7,13 @@ import typer
 
 from hpml_jobs.cli import collect
 from hpml_jobs.cli.collect import IsOpened, PageFolder, current_report, open_page
-from hpml_jobs.cli.options import REPORT_KEYS, Outputs, ReportWords, find_study, parse_words
+from hpml_jobs.cli.options import (
+    REPORT_KEYS,
+    Outputs,
+    ReportWords,
+    find_study,
+    parse_words,
+)
 from hpml_jobs.core.errors import UsageError
 
 
@@ -29,7 +35,9 @@ def report(  # noqa: D103  (its help is that of the kernel's command)
     ] = None,
     number: Annotated[
         str | None,
-        typer.Option("--number", metavar="NUMBER", help="your student number, for --handin"),
+        typer.Option(
+            "--number", metavar="NUMBER", help="your student number, for --handin"
+        ),
     ] = None,
     is_opened: IsOpened = False,
 ) -> None:
@@ -50,9 +58,13 @@ def report(  # noqa: D103  (its help is that of the kernel's command)
     files = [path.name for path in written if path.parent == folder]
     print(f"written: {', '.join([*files, 'data/*.csv'])} in {folder}")
     if MARKDOWN not in files:
-        print(f"kept: {MARKDOWN}, which may have your words; move it away to get a new one")
+        print(
+            f"kept: {MARKDOWN}, which may have your words; move it away to get a new one"
+        )
     if PDF not in files:
-        print(f"no {PDF}: Chromium is not here; open {HTML} in a browser and save it as PDF")
+        print(
+            f"no {PDF}: Chromium is not here; open {HTML} in a browser and save it as PDF"
+        )
     if SCRIPT not in files:
         print(f"no {SCRIPT}: it repeats no cell of this study; README.md has the reason")
     if is_opened:

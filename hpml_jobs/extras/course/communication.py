@@ -88,7 +88,8 @@ def _listed(group: ConditionGroup, rows: Sequence[Row]) -> str:
         compute_s, comm_s = _split(row) or (0.0, 0.0)
         cell = cell_words(row.place, group.device)
         times = (
-            captions.shown(seconds(s), group, Affected.SPLIT, row) for s in (compute_s, comm_s)
+            captions.shown(seconds(s), group, Affected.SPLIT, row)
+            for s in (compute_s, comm_s)
         )
         texts.append(f"{cell}: {' + '.join(times)}")
     return captions.first_few(texts, "; ")
@@ -100,14 +101,18 @@ def _why_missing(group: ConditionGroup) -> str:
     return NOT_REPORTED if group.imported else FULL
 
 
-def _by_residual(group: ConditionGroup, rows: Sequence[Row], split: Sequence[Row]) -> Answer:
+def _by_residual(
+    group: ConditionGroup, rows: Sequence[Row], split: Sequence[Row]
+) -> Answer:
     """Return the lab's residual estimate, which is derived and not measured, if there is one.
 
     `split` are the rows whose measured parts failed a check.
     """
     derived = [(row, row.residual) for row in rows if row.residual is not None]
     if split and not derived:
-        return unusable(*SECONDS, f"Table 2 of {split[0].strategy.value}; {cells(group, split)}")
+        return unusable(
+            *SECONDS, f"Table 2 of {split[0].strategy.value}; {cells(group, split)}"
+        )
     if not derived:
         return unanswered(*SECONDS, _why_missing(group))
     texts = []
@@ -115,7 +120,11 @@ def _by_residual(group: ConditionGroup, rows: Sequence[Row], split: Sequence[Row
         compute = captions.shown(seconds(residual.compute_s), group, Affected.TIME, row)
         comm = captions.shown(seconds(residual.comm_s), group, Affected.TIME, row)
         texts.append(f"{cell_words(row.place, group.device)}: {compute} + {comm}")
-    before = "A check failed for every cell" if split else f"Not measured: {_why_missing(group)}"
+    before = (
+        "A check failed for every cell"
+        if split
+        else f"Not measured: {_why_missing(group)}"
+    )
     text = (
         f"{before}. The lab's residual estimate, derived from whole times, in seconds "
         f"per {work_text(group.work)}, computation + communication: "
@@ -129,22 +138,34 @@ def _by_residual(group: ConditionGroup, rows: Sequence[Row], split: Sequence[Row
 
 def bandwidths(group: ConditionGroup) -> Answer:
     """Answer Q3.2: the bandwidth of the gradients' all-reduce in every parallel cell."""
-    rows = [row for row in main_rows(group) if row.bandwidth and row.bandwidth.lab_gb_per_s]
+    rows = [
+        row for row in main_rows(group) if row.bandwidth and row.bandwidth.lab_gb_per_s
+    ]
     answered = usable(group, rows, Affected.BANDWIDTH)
     if rows and not answered:
-        return unusable(*BANDWIDTH, f"Table 3 of {rows[0].strategy.value}; {cells(group, rows)}")
+        return unusable(
+            *BANDWIDTH, f"Table 3 of {rows[0].strategy.value}; {cells(group, rows)}"
+        )
     if not answered:
         return unanswered(*BANDWIDTH, _why_missing(group))
     texts = [
         f"{cell_words(row.place, group.device)}: "
-        + captions.shown(gb_per_s(row.bandwidth.lab_gb_per_s), group, Affected.BANDWIDTH, row)
+        + captions.shown(
+            gb_per_s(row.bandwidth.lab_gb_per_s), group, Affected.BANDWIDTH, row
+        )
         + " GB/s"
         for row in answered
         if row.bandwidth and row.bandwidth.lab_gb_per_s
     ]
     strategy, timing = answered[0].strategy, answered[0].timing
-    size = "?" if timing is None or timing.gradient_bytes is None else count(timing.gradient_bytes)
-    formula = FORMULAS.get(strategy.traffic.bandwidth, "Not a bus bandwidth (see Table 3): ")
+    size = (
+        "?"
+        if timing is None or timing.gradient_bytes is None
+        else count(timing.gradient_bytes)
+    )
+    formula = FORMULAS.get(
+        strategy.traffic.bandwidth, "Not a bus bandwidth (see Table 3): "
+    )
     before = formula.format(size=size)
     evidence = f"Table 3 of {strategy.value}; {cells(group, answered)}"
     text = f"{before}{captions.first_few(texts, '; ')}. 1 GB = 1e9 bytes."

@@ -79,7 +79,9 @@ axes.legend()""",
 
 TO_FILL_IN = "(to be filled in)"
 
-OWN_WORDS = "YOUR WORDS: replace this line. A program wrote what is above; the reasons are yours."
+OWN_WORDS = (
+    "YOUR WORDS: replace this line. A program wrote what is above; the reasons are yours."
+)
 """The place below each answer, in the text to edit."""
 
 
@@ -108,7 +110,9 @@ def write_handin(report: Report, folder: Path, student: Student) -> list[Path]:
     """
     is_ours = (folder / NOTEBOOK).exists()
     if folder.is_dir() and any(folder.iterdir()) and not is_ours:
-        raise UsageError(f"--handin {folder} has other files: name an empty or a new folder")
+        raise UsageError(
+            f"--handin {folder} has other files: name an empty or a new folder"
+        )
     html, text, drawings = _pages(report, student)
     contents = {page.HTML: html, page.MARKDOWN: text, **drawings, **files(report, student)}
     earlier = folder / page.MARKDOWN
@@ -127,10 +131,18 @@ def _pages(report: Report, student: Student) -> tuple[str, str, dict[str, bytes]
     drawn = pictures.pictures(report)
     public = page.public_page(report, drawn)
     signed = public._replace(subtitle=(student.line, *public.subtitle))
-    html = html_document(signed)  # before the files of the pictures, which change the figures
-    text = markdown_document(signed._replace(sections=tuple(map(_with_places, signed.sections))))
+    html = html_document(
+        signed
+    )  # before the files of the pictures, which change the figures
+    text = markdown_document(
+        signed._replace(sections=tuple(map(_with_places, signed.sections)))
+    )
     drawings = pictures.files(drawn.values())
-    return html, text, {name: file for name, file in drawings.items() if name.endswith(".png")}
+    return (
+        html,
+        text,
+        {name: file for name, file in drawings.items() if name.endswith(".png")},
+    )
 
 
 def _with_places(section: Section) -> Section:
@@ -142,7 +154,9 @@ def _with_places(section: Section) -> Section:
             continue
         for answer in item.answers:
             items += [Answers((answer,)), Paragraph(OWN_WORDS)]
-    return section._replace(items=tuple(items), sections=tuple(map(_with_places, section.sections)))
+    return section._replace(
+        items=tuple(items), sections=tuple(map(_with_places, section.sections))
+    )
 
 
 def files(report: Report, student: Student) -> dict[str, str]:
@@ -171,7 +185,12 @@ def print_pdf(page: Path, pdf: Path) -> bool:
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         return False
-    options = ["--headless", "--disable-gpu", "--no-pdf-header-footer", f"--print-to-pdf={pdf}"]
+    options = [
+        "--headless",
+        "--disable-gpu",
+        "--no-pdf-header-footer",
+        f"--print-to-pdf={pdf}",
+    ]
     options += ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium has none for root
     command = [browser, *options, page.resolve().as_uri()]
     try:
@@ -186,18 +205,27 @@ def _script(report: Report) -> tuple[str | None, str]:
 
     It has the settings that most cells share.
     """
-    results = (result for group in report.sources for result in group.cells if result.measured)
+    results = (
+        result for group in report.sources for result in group.cells if result.measured
+    )
     records = [result.record for result in results if result.record]
     refusals = [_refusal(record.cell) for record in records]
-    lines = [f"{SCRIPT} does not repeat cells with {text}." for text in sorted({*refusals} - {""})]
-    repeated = [record for record, refusal in zip(records, refusals, strict=True) if not refusal]
+    lines = [
+        f"{SCRIPT} does not repeat cells with {text}."
+        for text in sorted({*refusals} - {""})
+    ]
+    repeated = [
+        record for record, refusal in zip(records, refusals, strict=True) if not refusal
+    ]
     settings = Counter(_settings(record.cell) for record in repeated).most_common()
     if not settings:
         lines = lines or [f"{SCRIPT} repeats measured cells, of which there is none."]
         return None, "\n\n".join(lines)
     kept, _ = settings[0]
     if len(settings) > 1:
-        lines.append(f"{SCRIPT} has the settings of the cells above; other cells have others.")
+        lines.append(
+            f"{SCRIPT} has the settings of the cells above; other cells have others."
+        )
     script = _filled(SCRIPT, study=report.study, **_with_code(dict(kept)))
     rows = [
         f"| `{_command(record.cell)}` | {_shown(report, record, Affected.TIME)}{record.epoch_s:.3f}"
@@ -257,11 +285,17 @@ def _refusal(cell: Cell) -> str:
         "loader=workers": cell.loader is Loader.WORKERS,
         f"the treatment {cell.treatment}": not cell.treatment,
     }
-    return next((setting for setting, is_possible in repeatable.items() if not is_possible), "")
+    return next(
+        (setting for setting, is_possible in repeatable.items() if not is_possible), ""
+    )
 
 
 def _command(cell: Cell) -> str:
-    launcher = f"torchrun --standalone --nproc-per-node={cell.gpus}" if cell.gpus > 1 else "python"
+    launcher = (
+        f"torchrun --standalone --nproc-per-node={cell.gpus}"
+        if cell.gpus > 1
+        else "python"
+    )
     limit = f" --limit {cell.workload.limit}" if cell.workload.limit else ""
     seed = f" --seed {cell.seed}" if cell.seed else ""
     data = " --data images" if DATASETS[cell.workload.data].on_disk else ""

@@ -56,7 +56,9 @@ def large_batch(group: ConditionGroup) -> Answer:
     text = f"In the {EPOCH}th epoch, {', '.join(parts)}."
     if baseline.batch_per_gpu != SMALL_BATCH:
         text += f" There is no cell of batch {SMALL_BATCH} on one {unit(group.device)}."
-    evidence = f"Table 4, table Accuracy and loss by epoch; {cells(group, [most, baseline])}"
+    evidence = (
+        f"Table 4, table Accuracy and loss by epoch; {cells(group, [most, baseline])}"
+    )
     return Answer(*Q4_1, text, evidence, doubt(group, [most, baseline], Affected.LEARNING))
 
 
@@ -82,7 +84,11 @@ def _compared(group: ConditionGroup, most: Row, baseline: Row, what: str) -> str
 def remedies(group: ConditionGroup) -> Answer:
     """Answer Q4.2: two remedies for large batches, with the cells that tried them."""
     rows = main_rows(group)
-    tried = [row for row in rows if any(record.cell.recipe_label for record in group.records(row))]
+    tried = [
+        row
+        for row in rows
+        if any(record.cell.recipe_label for record in group.records(row))
+    ]
     plain = {row.place: row for row in rows if row.setup.is_plain}
     compared, texts = [], []
     for row in usable(group, tried, Affected.LEARNING):

@@ -63,7 +63,8 @@ class ReplicaLine(NamedTuple):
     test_accuracy: Annotated[Number, Shown("mean", accuracy, "test accuracy, %")]
     test_deviation: Annotated[Number, Shown("dev.", accuracy, "test accuracy, %")]
     ranks: Annotated[
-        tuple[float, float] | None, Shown("ranks", _range, "test accuracy, %", on_page_only=True)
+        tuple[float, float] | None,
+        Shown("ranks", _range, "test accuracy, %", on_page_only=True),
     ]
     test_accuracy_least: Number
     test_accuracy_most: Number
@@ -127,7 +128,9 @@ def _ranks(group: ConditionGroup, row: Row) -> tuple[float, float] | None:
 
 def _spread(record: Record) -> float:
     """Return the greatest difference of the ranks' test accuracies, as a share of 1."""
-    accuracies = [rank.test_accuracy for rank in record.ranks if rank.test_accuracy is not None]
+    accuracies = [
+        rank.test_accuracy for rank in record.ranks if rank.test_accuracy is not None
+    ]
     return max(accuracies) - min(accuracies) if accuracies else 0.0
 
 
@@ -151,17 +154,25 @@ def buffer_comparison(group: ConditionGroup, rows: Sequence[Row]) -> str:
     """Compare cells with a requested sync_buffers with the other cells at their place."""
     chose = [e for e in rows if group.records(e)[0].cell.sync_buffers is not None]
     places = {(e.gpus, e.nodes, e.strategy, e.batch_per_gpu) for e in chose}
-    compared = [e for e in rows if (e.gpus, e.nodes, e.strategy, e.batch_per_gpu) in places]
+    compared = [
+        e for e in rows if (e.gpus, e.nodes, e.strategy, e.batch_per_gpu) in places
+    ]
     texts = "; ".join(_replica_text(group, row) for row in compared)
     if not texts:
         return ""
     drifted = [e for e in compared if _same(group, e, "buffers") == "differ"]
     kept = all(_same(group, row, "parameters") == "equal" for row in drifted)
-    result = "They keep parameters equal, but not BatchNorm's buffers. " if drifted and kept else ""
+    result = (
+        "They keep parameters equal, but not BatchNorm's buffers. "
+        if drifted and kept
+        else ""
+    )
     return f"{result}{texts}."
 
 
-def parameters_and_buffers(group: ConditionGroup, row: Row) -> tuple[str | None, str | None]:
+def parameters_and_buffers(
+    group: ConditionGroup, row: Row
+) -> tuple[str | None, str | None]:
     """Return whether parameters, and whether buffers, are equal on all ranks; None if unknown."""
     return _same(group, row, "parameters"), _same(group, row, "buffers")
 
@@ -169,7 +180,9 @@ def parameters_and_buffers(group: ConditionGroup, row: Row) -> tuple[str | None,
 def _replica_text(group: ConditionGroup, row: Row) -> str:
     """Return `4 GPUs, batch 512 (ddp, buffers off): parameters equal, buffers differ, loss …`."""
     parts = [
-        f"{what} {same}" for what in ("parameters", "buffers") if (same := _same(group, row, what))
+        f"{what} {same}"
+        for what in ("parameters", "buffers")
+        if (same := _same(group, row, what))
     ]
     last = learning.mean_of(group, row, learning.training_loss(-1))
 
@@ -284,7 +297,9 @@ def _set_epoch_answer(group: ConditionGroup, without: Row, beside: Row | None) -
     place = cell_words(without.place, group.device)
     orders = _orders(group, without) or "unknown"
     if beside is None:
-        return f"{place}: {orders} orders of a rank; no cell with set_epoch to compare with."
+        return (
+            f"{place}: {orders} orders of a rank; no cell with set_epoch to compare with."
+        )
     parts = [f"{orders} orders of a rank, with it {_orders(group, beside) or 'unknown'}"]
     for what, value_of, words in (
         ("training loss", learning.training_loss(-1), loss),
@@ -306,7 +321,9 @@ def why_set_epoch(group: ConditionGroup) -> Answer:
     """Answer Q5: why DDP needs `set_epoch`, by the orders that ranks have read."""
     rows = [row for row in group.timed if learning.runs(group, row)]
     without = [
-        row for row in rows if any(not record.cell.set_epoch for record in group.records(row))
+        row
+        for row in rows
+        if any(not record.cell.set_epoch for record in group.records(row))
     ]
     meaning = (
         "DistributedSampler shuffles by seed + epoch, and only set_epoch gives it the epoch; a "
@@ -344,11 +361,13 @@ def gradients_enough(group: ConditionGroup) -> Answer:
     need = "needs cells with sync_buffers=off beside the others (grid=buffers)"
     if not hashed:
         return unanswered(*Q7, need)
-    text = (
-        f"Only in part: {_hashes(group, hashed)}. The effect on accuracy is not measured: {need}."
-    )
+    text = f"Only in part: {_hashes(group, hashed)}."
+    text += f" The effect on accuracy is not measured: {need}."
     return Answer(
-        *Q7, text, f"Table Replicas and accuracy; {cells(group, hashed)}", is_answered=False
+        *Q7,
+        text,
+        f"Table Replicas and accuracy; {cells(group, hashed)}",
+        is_answered=False,
     )
 
 

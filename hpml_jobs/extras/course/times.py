@@ -45,7 +45,9 @@ def epoch_by_batch(group: ConditionGroup) -> Answer:
     if measured and not timed:
         return unusable(question, title, f"Table Q1; {cells(group, measured)}")
     if not timed:
-        return unanswered(question, title, f"needs single-{gpu} cells (gpus=1 batch=32,128,512)")
+        return unanswered(
+            question, title, f"needs single-{gpu} cells (gpus=1 batch=32,128,512)"
+        )
     limit = [] if group.imported else [_limit(rows, timed, gpu)]
     parts = [_times(group, timed), *_change(group, timed), *limit]
     return Answer(
@@ -123,14 +125,18 @@ def speedups(group: ConditionGroup) -> Answer:
     strategy = rows[0].strategy.value
     measured = [row for row in rows if group.reference(row) not in (None, row)]
     if not measured:
-        return unanswered(*Q2, "no cell has a smaller one to compare with at its batch (gpus=1)")
+        return unanswered(
+            *Q2, "no cell has a smaller one to compare with at its batch (gpus=1)"
+        )
     compared = []
     for row in usable(group, measured, Affected.TIME):
         reference = group.reference(row)
         if reference and usable(group, [reference], Affected.TIME):
             compared.append(row)
     if not compared:
-        return unusable(*Q2, f"Table 1 of {rows[0].strategy.value}; {cells(group, measured)}")
+        return unusable(
+            *Q2, f"Table 1 of {rows[0].strategy.value}; {cells(group, measured)}"
+        )
     is_single = all(row.reference and row.reference.is_baseline for row in compared)
     over = f"one {gpu}" if is_single else "the smallest size"
     text = (
@@ -186,9 +192,12 @@ def _strong(group: ConditionGroup, compared: Sequence[Row]) -> str:
     lower = sum(_is_lower(pair) for pair in points)
     looks = "worse" if _is_lower(point) else "no worse"
     weak = mark(
-        ratio(point.parallel.speedup or 0.0), is_doubtful=group.doubts_ratio(point.parallel)
+        ratio(point.parallel.speedup or 0.0),
+        is_doubtful=group.doubts_ratio(point.parallel),
     )
-    strong = shown(ratio(point.speedup), group, Affected.TIME, point.parallel, point.reference)
+    strong = shown(
+        ratio(point.speedup), group, Affected.TIME, point.parallel, point.reference
+    )
     times_s = [
         shown(seconds(row.figures.epoch_s), group, Affected.TIME, row)
         for row in (point.parallel, point.reference)

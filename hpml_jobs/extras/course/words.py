@@ -33,7 +33,9 @@ def doubt(group: ConditionGroup, rows: Sequence[Row], affected: Affected) -> str
     """Return which of these rows were left out or are doubtful, as a sentence; empty if none."""
     levels = [group.worst(row, affected) for row in rows]
     failed, warned = levels.count(Level.FAIL), levels.count(Level.WARN)
-    parts = [f"{counted(failed, 'cell')} left out, because a check failed"] if failed else []
+    parts = (
+        [f"{counted(failed, 'cell')} left out, because a check failed"] if failed else []
+    )
     parts += [f"a check warns of {counted(warned, 'cell')}"] if warned else []
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}: see What to trust." if text else ""

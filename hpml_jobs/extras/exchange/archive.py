@@ -24,7 +24,13 @@ from hpml_jobs.core.errors import HpmlError
 from hpml_jobs.core.script import REMOVED
 from hpml_jobs.core.text import counted, unix_time
 from hpml_jobs.core.value import Value, decode_json
-from hpml_jobs.study.files import MANIFEST_BYTES, encode, read_bytes, reason_of, write_whole
+from hpml_jobs.study.files import (
+    MANIFEST_BYTES,
+    encode,
+    read_bytes,
+    reason_of,
+    write_whole,
+)
 from hpml_jobs.study.redaction import ACCOUNT, EMAIL, HOME, USER, Redactor, names_in
 from hpml_jobs.study.study import COMMANDS, README, SUMS, Study
 
@@ -49,7 +55,9 @@ class ArchiveNote(Value, frozen=True, kw_only=True):
 def readme(note: ArchiveNote) -> str:
     """Return README.txt."""
     dates = (
-        f", measured {note.measured[0][:10]} to {note.measured[1][:10]}" if note.measured else ""
+        f", measured {note.measured[0][:10]} to {note.measured[1][:10]}"
+        if note.measured
+        else ""
     )
     hosts = (
         "Host names and UUIDs (of GPUs and boots) were replaced as well, each by one of its own."
@@ -134,7 +142,9 @@ class _Member(NamedTuple):
         return Path(self.name).suffix not in _BINARIES
 
 
-def pack(study: Study, file: Path, options: PackOptions, report: Path | None = None) -> Packed:
+def pack(
+    study: Study, file: Path, options: PackOptions, report: Path | None = None
+) -> Packed:
     """Write the archive of a study; `report` is a folder with the report, by default its own.
 
     Raises:
@@ -165,7 +175,9 @@ def pack(study: Study, file: Path, options: PackOptions, report: Path | None = N
 
 def sums(contents: dict[str, bytes]) -> bytes:
     """Return the lines of SHA256SUMS."""
-    digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    digests = {
+        name: hashlib.sha256(content).hexdigest() for name, content in contents.items()
+    }
     return "".join(f"{digests[name]}  {name}\n" for name in sorted(digests)).encode()
 
 
@@ -202,10 +214,14 @@ def _paths(study: Study, options: PackOptions, report: Path) -> Iterator[tuple[s
         yield path.name, path
     yield study.manifest.name, study.manifest
     yield study.slurm_answers.name, study.slurm_answers
-    for path in sorted(path for path in report.rglob("*") if not path.name.startswith(".")):
+    for path in sorted(
+        path for path in report.rglob("*") if not path.name.startswith(".")
+    ):
         yield f"report/{path.relative_to(report).as_posix()}", path
     if options.logs:
-        for path in sorted((*study.slurm.glob("*_log.err"), *study.slurm.glob("*_log.out"))):
+        for path in sorted(
+            (*study.slurm.glob("*_log.err"), *study.slurm.glob("*_log.out"))
+        ):
             yield f"slurm/{path.name}", path
     for cell in study.cells():
         top = f"cells/{cell.slug}"
@@ -215,7 +231,9 @@ def _paths(study: Study, options: PackOptions, report: Path) -> Iterator[tuple[s
         for root in sorted(path for path in cell.attempts.glob("*") if path.is_dir()):
             attempt = cell.attempt(root.name)
             files = [attempt.about, attempt.end]
-            files += [] if cell.record_json.exists() else [attempt.record, attempt.iterations]
+            files += (
+                [] if cell.record_json.exists() else [attempt.record, attempt.iterations]
+            )
             files += attempt.logs() if options.logs else []
             files += sorted(root.glob("trace-rank*.json.gz")) if options.traces else []
             for path in files:
@@ -229,7 +247,9 @@ def _parsed(name: str, content: bytes) -> _Member | None:
         values = content.splitlines() if suffix == ".jsonl" else [content]
         try:
             content.decode()
-            return _Member(name, content, tuple(decode_json(v, dict[str, Any]) for v in values))
+            return _Member(
+                name, content, tuple(decode_json(v, dict[str, Any]) for v in values)
+            )
         except UnicodeDecodeError:
             return None
         except ValueError:
@@ -254,7 +274,9 @@ def _redacted(member: _Member, redactor: Redactor) -> bytes:
     if not member.is_text:
         return member.content
     if member.documents:
-        redacted = tuple(redactor.document(value, member.name) for value in member.documents)
+        redacted = tuple(
+            redactor.document(value, member.name) for value in member.documents
+        )
         if redacted == member.documents:
             return member.content
         is_lines = member.name.endswith(".jsonl")
@@ -291,7 +313,9 @@ def _refuse_secrets(contents: dict[str, bytes], redactor: Redactor) -> None:
 def _note(
     study: Study, members: Sequence[_Member], options: PackOptions, left_out: Sequence[str]
 ) -> ArchiveNote:
-    records = [m.documents[0] for m in members if m.name.endswith("/record.json") and m.documents]
+    records = [
+        m.documents[0] for m in members if m.name.endswith("/record.json") and m.documents
+    ]
     versions, ended = set(), []
     for record in records:
         facts, attempt = record.get("facts"), record.get("attempt")

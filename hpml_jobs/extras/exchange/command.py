@@ -35,7 +35,9 @@ def archive(
     outputs: Outputs = None,
     to: Annotated[
         Path | None,
-        typer.Option("--to", metavar="FILE", help="file to write; default: ./STUDY.tar.gz"),
+        typer.Option(
+            "--to", metavar="FILE", help="file to write; default: ./STUDY.tar.gz"
+        ),
     ] = None,
     anonymous: Annotated[
         bool, typer.Option("--anonymous", help="replace the names of hosts and UUIDs too")
@@ -64,7 +66,9 @@ def archive(
     selected = find_study(study, outputs)
     file = Path(f"{selected.name}{SUFFIX}") if to is None else to.expanduser()
     if not is_archive(file):
-        raise UsageError(f"--to {file}: it becomes a {SUFFIX} file, so give it a name that ends so")
+        raise UsageError(
+            f"--to {file}: it becomes a {SUFFIX} file, so give it a name that ends so"
+        )
     options = PackOptions(anonymous=anonymous, logs=logs, traces=traces)
     for line in _unjudged(selected):
         print(line, file=sys.stderr)
@@ -120,7 +124,10 @@ def _warn(
     """Say what was removed or left out, and that a page is of other records."""
     for name, count in secrets.items():
         values, look = counted(count, "value"), "looks" if count == 1 else "look"
-        print(f"{name}: {values} that {look} like a password or token removed", file=sys.stderr)
+        print(
+            f"{name}: {values} that {look} like a password or token removed",
+            file=sys.stderr,
+        )
     for line in left_out:
         print(f"left out: {line}", file=sys.stderr)
     if not is_new and _is_outdated(study):
@@ -198,7 +205,9 @@ FileAndKeys = Annotated[
 ]
 
 
-def import_(words: FileAndKeys = None, outputs: Outputs = None, json: Json = False) -> None:
+def import_(
+    words: FileAndKeys = None, outputs: Outputs = None, json: Json = False
+) -> None:
     """Make a study from timings of another program: rows of gpus,batch,epoch_s or gpus,batch,rate.
 
     Or from histories of runs: run,epoch,seconds, or run,step,timestamp as W&B exports them. Their
@@ -244,14 +253,18 @@ def import_(words: FileAndKeys = None, outputs: Outputs = None, json: Json = Fal
     if json:
         print_json({"study": study.name, "folder": str(study.root), **changes._asdict()})
         return
-    parts = [f"{len(slugs)} {change}" for change, slugs in changes._asdict().items() if slugs]
+    parts = [
+        f"{len(slugs)} {change}" for change, slugs in changes._asdict().items() if slugs
+    ]
     rows = len(changes.new) + len(changes.replaced) + len(changes.unchanged)
     print(f"imported {counted(rows, 'row')} of {file.name}: {', '.join(parts)}")
     for slug in changes.removed:
         print(f"removed {slug}: its row is gone")
     print(f"study {study.name} in {study.root}")
     sizes = {record.cell.gpus for record in records}
-    key = f" baseline={Baseline.SMALLEST.value}" if 1 not in sizes and len(sizes) > 1 else ""
+    key = (
+        f" baseline={Baseline.SMALLEST.value}" if 1 not in sizes and len(sizes) > 1 else ""
+    )
     print(with_command("next", f"{PROGRAM} collect {study_words(study)}{key}"))
 
 
@@ -274,7 +287,9 @@ def _parsed(words: list[str]) -> tuple[Path, dict[str, str]]:
             values[key] = value
     if len(files) != 1:
         names = " and ".join(files) or "none"
-        raise UsageError(f"import needs one file, {names} given: import FILE.csv study=NAME")
+        raise UsageError(
+            f"import needs one file, {names} given: import FILE.csv study=NAME"
+        )
     file = Path(files[0])
     if is_archive(file) and values:
         raise UsageError(

@@ -112,7 +112,9 @@ def read_fields(texts: dict[str, str], columns: Collection[str]) -> Fields:
         if column.required and not any(n in texts for n in names):
             faults.append(f"{' or '.join(names)} is missing")
     if "rate" in texts:
-        faults += [f"rate and {name}: give one of them" for name in OF_AN_EPOCH if name in texts]
+        faults += [
+            f"rate and {name}: give one of them" for name in OF_AN_EPOCH if name in texts
+        ]
     if "images" in texts and "samples" in texts:
         faults.append("images and samples are the same: give one of them")
     for name, text in texts.items():
@@ -155,9 +157,13 @@ def read_unit(text: str | None) -> RateUnit:
     """
     units = [unit.value for unit in RateUnit]
     if text is None:
-        raise UsageError(f"unit is missing: add a column unit or unit= ({', '.join(units)})")
+        raise UsageError(
+            f"unit is missing: add a column unit or unit= ({', '.join(units)})"
+        )
     if re.match(r"(it|iter|iterations?|steps?|batch(es)?)/s", text.lower()):
-        raise UsageError(f"unit={text}: give the seconds of an iteration, 1 / rate, as s/iteration")
+        raise UsageError(
+            f"unit={text}: give the seconds of an iteration, 1 / rate, as s/iteration"
+        )
     if text not in units:
         raise UsageError(f"unit={text}: {one_of(text, units)}")
     return RateUnit(text)
@@ -203,7 +209,11 @@ def times(rate: float, unit: RateUnit, cell: Cell, *, per_gpu: bool) -> Times:
         in_all = rate_of_step(cell.gpus, cell.batch, rate)
     else:
         in_all = rate * cell.gpus if per_gpu else rate
-        step_s = None if unit is RateUnit.TOKENS else time_at_rate_s(cell.gpus * cell.batch, in_all)
+        step_s = (
+            None
+            if unit is RateUnit.TOKENS
+            else time_at_rate_s(cell.gpus * cell.batch, in_all)
+        )
     images = cell.workload.images
     work = None if images is not None else WORK_SAMPLES
     samples = work or samples_processed(images or 0, cell.processes)

@@ -33,7 +33,14 @@ from hpml_jobs.extras.exchange.csv_times import (
 )
 
 _STEPS = (
-    *("step", "iteration", "iter", "global_step", "trainer/global_step", "train/global_step"),
+    *(
+        "step",
+        "iteration",
+        "iter",
+        "global_step",
+        "trainer/global_step",
+        "train/global_step",
+    ),
     "_step",
 )
 _ALIASES = {
@@ -70,7 +77,16 @@ _OF_RUN = {
     "loss": csv_columns.COLUMNS["loss"],
     "accuracy": csv_columns.COLUMNS["accuracy"],
 }
-_NOT_OF_CELL = {"rate", "unit", "epoch_s", "train_s", "compute_s", "comm_s", "date", *_OF_RUN}
+_NOT_OF_CELL = {
+    "rate",
+    "unit",
+    "epoch_s",
+    "train_s",
+    "compute_s",
+    "comm_s",
+    "date",
+    *_OF_RUN,
+}
 _OF_CELL = {
     name: spec._replace(required=False)
     for name, spec in csv_columns.COLUMNS.items()
@@ -78,7 +94,15 @@ _OF_CELL = {
 }
 """Columns of timings that a history may have too, and that names of runs may have."""
 
-_CELL_COLUMNS = ("gpus", "batch", "strategy", "nodes", "gpus_per_node", "model", "gpu_model")
+_CELL_COLUMNS = (
+    "gpus",
+    "batch",
+    "strategy",
+    "nodes",
+    "gpus_per_node",
+    "model",
+    "gpu_model",
+)
 """Columns that tell the cells of runs apart."""
 
 
@@ -152,7 +176,8 @@ def read_history(table: Rows, rules: Rules) -> CsvSelection:
     columns = tuple(csv_columns.COLUMNS)
     remarks += [_cell_text(members) for members in by_cell.values()]
     return CsvSelection(
-        selected._replace(columns=columns, rows=rows, faults=faults), remarks + list(_remarks(read))
+        selected._replace(columns=columns, rows=rows, faults=faults),
+        remarks + list(_remarks(read)),
     )
 
 
@@ -178,14 +203,18 @@ def _with_aliases(table: Rows) -> Rows:
     for row in table.rows:
         fields = {renamed.get(name, name): text for name, text in row.fields.items()}
         rows.append(CsvRow(row.line, fields))
-    return table._replace(columns=tuple(renamed.get(n, n) for n in table.columns), rows=rows)
+    return table._replace(
+        columns=tuple(renamed.get(n, n) for n in table.columns), rows=rows
+    )
 
 
 def _check_columns(table: Rows, of_names: Sequence[str]) -> None:
     """Check that there are times, and that GPUs and batch are in columns or names, not in both."""
     names = table.named()
     if twice := [name for name in of_names if name in names]:
-        raise UsageError(f"{table.header}: {twice[0]} is a column and in names=: leave one out")
+        raise UsageError(
+            f"{table.header}: {twice[0]} is a column and in names=: leave one out"
+        )
     missing = [name for name in ("gpus", "batch") if name not in {*names, *of_names}]
     if missing:
         run = next((row.fields["run"] for row in table.rows if "run" in row.fields), "")
@@ -206,7 +235,9 @@ def _check_columns(table: Rows, of_names: Sequence[str]) -> None:
         )
 
 
-def _run(name: str, rows: Sequence[CsvRow], pattern: NamePattern | None, rules: Rules) -> _History:
+def _run(
+    name: str, rows: Sequence[CsvRow], pattern: NamePattern | None, rules: Rules
+) -> _History:
     """Return a run.
 
     Raises:
@@ -256,7 +287,9 @@ def _numbers(rows: Sequence[CsvRow], column: str) -> list[float]:
     """Return the numbers of a column, which each of a run's rows must have."""
     missing = sum(column not in row.fields for row in rows)
     if missing == len(rows):
-        raise FieldError(f"it has no {column}: give run,epoch,seconds or run,step,timestamp")
+        raise FieldError(
+            f"it has no {column}: give run,epoch,seconds or run,step,timestamp"
+        )
     if missing:
         raise FieldError(
             f"{column} is missing in {missing} of {counted(len(rows), 'row')}: fill it in, or "

@@ -40,7 +40,9 @@ class NamePattern(NamedTuple):
         if longest.groups() != shortest.groups():
             ways = []
             for match in (shortest, longest):
-                ways.append(", ".join(f"{column}={match[column]}" for column in self.columns))
+                ways.append(
+                    ", ".join(f"{column}={match[column]}" for column in self.columns)
+                )
             raise FieldError(
                 f"its name fits names='{self.text}' in several ways ({' or '.join(ways)})"
             )
@@ -61,7 +63,9 @@ def name_pattern(text: str, columns: Collection[str]) -> NamePattern:
     used = [part[1:-1] for part in parts[1::2] if part != "*"]
     for name in used:
         if name not in columns:
-            raise UsageError(f"{place}: {{{name}}} is no column of a cell: {one_of(name, columns)}")
+            raise UsageError(
+                f"{place}: {{{name}}} is no column of a cell: {one_of(name, columns)}"
+            )
         if used.count(name) > 1:
             raise UsageError(f"{place}: {{{name}}} is given {used.count(name)} times")
     if not used:
@@ -69,8 +73,12 @@ def name_pattern(text: str, columns: Collection[str]) -> NamePattern:
     if stray := next((part for part in parts[::2] if "{" in part or "}" in part), None):
         raise UsageError(f"{place}: {stray!r} has a brace without its pair")
     for first, between, second in zip(parts[1::2], parts[2::2], parts[3::2], strict=False):
-        if not between and (first == "*") == (second == "*"):  # a number ends where * begins
-            raise UsageError(f"{place}: {first} and {second} touch; write what is between them")
+        if not between and (first == "*") == (
+            second == "*"
+        ):  # a number ends where * begins
+            raise UsageError(
+                f"{place}: {first} and {second} touch; write what is between them"
+            )
     return NamePattern(text, tuple(used), _compiled(parts, ""), _compiled(parts, "?"))
 
 

@@ -30,7 +30,14 @@ from hpml_jobs.extras.exchange.csv_columns import (
     times,
 )
 from hpml_jobs.extras.exchange.csv_histories import is_history, read_history
-from hpml_jobs.extras.exchange.csv_rows import CsvRow, CsvSelection, Fault, Rows, read_rows, select
+from hpml_jobs.extras.exchange.csv_rows import (
+    CsvRow,
+    CsvSelection,
+    Fault,
+    Rows,
+    read_rows,
+    select,
+)
 from hpml_jobs.study.cell_folder import CellFolder
 from hpml_jobs.study.files import encode, write_whole, writing
 from hpml_jobs.study.study import Study
@@ -88,7 +95,9 @@ def read_timings(
 def _timings(table: Rows, rules: Rules) -> CsvSelection:
     """Return the rows of timings."""
     if rules.names is not None:
-        raise UsageError(f"names= is of a history of runs: {table.header} has no column run")
+        raise UsageError(
+            f"names= is of a history of runs: {table.header} has no column run"
+        )
     return select(table, COLUMNS)
 
 
@@ -146,7 +155,8 @@ def _record(row: CsvRow, columns: Collection[str], file: str, rules: Rules) -> R
             epoch_s=timed.epoch_s,
             rate=fields.rate,
             unit=unit.value if unit else None,
-            rate_is_per_gpu=rules.rate_is_per_gpu and unit not in (None, RateUnit.ITERATION),
+            rate_is_per_gpu=rules.rate_is_per_gpu
+            and unit not in (None, RateUnit.ITERATION),
             work_samples=timed.work_samples,
             step_s=timed.step_s,
             train_s=fields.train_s,
@@ -167,7 +177,9 @@ def _model(name: str, parameters: int | None) -> Model | None:
     if parameters is None:
         return None
     size = gradient_bytes(parameters)
-    return Model(name=name, parameters=parameters, tensors=0, gradient_bytes=size, buffer_bytes=0)
+    return Model(
+        name=name, parameters=parameters, tensors=0, gradient_bytes=size, buffer_bytes=0
+    )
 
 
 def _cell(fields: Fields, rules: Rules, unit: RateUnit | None) -> Cell:
@@ -267,13 +279,20 @@ def _duplicates(records: Iterable[Record], *, has_repeats: bool) -> Iterator[Fau
         earlier = first.setdefault(cell.digest, record)
         if earlier is record:
             continue
-        name = f"{cell.strategy.value} gpus={cell.gpus} nodes={cell.nodes} batch={cell.batch}"
+        name = (
+            f"{cell.strategy.value} gpus={cell.gpus} nodes={cell.nodes} batch={cell.batch}"
+        )
         repeat = f" repeat={cell.repeat}" if has_repeats else ""
-        fix = "" if has_repeats else "; for several runs of a cell add a column repeat: 0, 1, 2"
+        fix = (
+            ""
+            if has_repeats
+            else "; for several runs of a cell add a column repeat: 0, 1, 2"
+        )
         if cell.gpus == 1:
             fix += "; gpus=1 is one baseline for all strategies"
         yield Fault(
-            line_of(record), f"the same cell as line {line_of(earlier)} ({name}{repeat}){fix}"
+            line_of(record),
+            f"the same cell as line {line_of(earlier)} ({name}{repeat}){fix}",
         )
 
 
@@ -293,7 +312,9 @@ def write_study(study: Study, records: Sequence[Record], file: str) -> ImportCha
         HpmlError: the study has measured cells, or cells of another file; nothing was changed.
     """
     study.check_schema()
-    before = {folder.slug: _imported_before(folder, study, file) for folder in study.cells()}
+    before = {
+        folder.slug: _imported_before(folder, study, file) for folder in study.cells()
+    }
     study.create()
     changes = ImportChanges([], [], [], [])
     for record in records:

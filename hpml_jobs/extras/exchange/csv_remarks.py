@@ -71,7 +71,10 @@ def _hardly_growing(records: Iterable[Record]) -> Iterator[tuple[Record, Record]
     for members in series.values():
         ordered = sorted(members, key=lambda record: record.cell.gpus)
         first, last = ordered[0], ordered[-1]
-        if last.cell.gpus > first.cell.gpus and first.epoch_s < SERIES_GROWTH * last.epoch_s:
+        if (
+            last.cell.gpus > first.cell.gpus
+            and first.epoch_s < SERIES_GROWTH * last.epoch_s
+        ):
             yield first, last
 
 

@@ -149,7 +149,10 @@ def read_rows(content: bytes, file: str) -> Rows:
     try:
         for line, fields in _records(lines, delimiter):
             if header is None:
-                header, place = _header(fields, f"{file} line {line}"), f"{file} line {line}"
+                header, place = (
+                    _header(fields, f"{file} line {line}"),
+                    f"{file} line {line}",
+                )
                 continue
             if delimiter == " " and not rows and len(fields) == len(header) + 1:
                 header = ("", *header)  # row numbers, as pandas and R print them
@@ -247,8 +250,12 @@ def select(
     present = [*map(_normal, table.columns)]
     for name in present:
         if name in columns and present.count(name) > 1:
-            raise HpmlError(f"{table.header}: column {name} is given {present.count(name)} times")
-    absent = {n: column for n, column in columns.items() if n not in {*present, *elsewhere}}
+            raise HpmlError(
+                f"{table.header}: column {name} is given {present.count(name)} times"
+            )
+    absent = {
+        n: column for n, column in columns.items() if n not in {*present, *elsewhere}
+    }
     for name in present:
         if name not in columns:
             _check_spelling(name, absent, table.header)
@@ -256,7 +263,11 @@ def select(
     _check_required(present, columns, table.header)
     rows = []
     for row in table.rows:
-        fields = {names[name]: text for name, text in row.fields.items() if names[name] in columns}
+        fields = {
+            names[name]: text
+            for name, text in row.fields.items()
+            if names[name] in columns
+        }
         rows.append(CsvRow(row.line, fields))
     remarks = []
     if table.comments:
@@ -307,9 +318,15 @@ def _check_nameless(table: Rows) -> None:
             )
 
 
-def _check_required(names: Collection[str], columns: Mapping[str, ColumnSpec], header: str) -> None:
-    required = {name: column.instead for name, column in columns.items() if column.required}
-    missing = [name for name, instead in required.items() if not {name, instead} & {*names}]
+def _check_required(
+    names: Collection[str], columns: Mapping[str, ColumnSpec], header: str
+) -> None:
+    required = {
+        name: column.instead for name, column in columns.items() if column.required
+    }
+    missing = [
+        name for name, instead in required.items() if not {name, instead} & {*names}
+    ]
     if missing:
         words = []
         for name, instead in required.items():

@@ -47,7 +47,8 @@ _UNITS = ((1e17, 1e-9, "ns"), (1e14, 1e-6, "us"), (1e11, 1e-3, "ms"))
 """The least stamp that is in a unit, its seconds and its name: 1e11 s is the year 5138."""
 
 SECOND_RUN = (
-    "a resume, or two runs under one name: name runs by r.id (docs/share.md), or keep one of them"
+    "a resume, or two runs under one name: "
+    "name runs by r.id (docs/share.md), or keep one of them"
 )
 
 _EPOCHS_AGAIN = "; if steps begin again in each epoch, add a column epoch"
@@ -116,7 +117,9 @@ def by_seconds(rows: Sequence[tuple[int, float, float]]) -> RunTime:
     ordered = sorted(rows, key=lambda row: row[1])
     for line, epoch, _ in ordered:
         if epoch % 1:
-            raise FieldError(f"line {line}: epoch={epoch:g}: give a row for each whole epoch")
+            raise FieldError(
+                f"line {line}: epoch={epoch:g}: give a row for each whole epoch"
+            )
     for (line, epoch, _), (other, following, _) in pairwise(ordered):
         if epoch == following:
             raise FieldError(
@@ -167,7 +170,9 @@ def _median(times: Mapping[float, float], notes: list[str]) -> float:
     return median(time for time in times.values() if time <= 2 * middle)
 
 
-def by_steps(stamps: Sequence[Stamp], given_iterations: int | None, reason: str) -> RunTime:
+def by_steps(
+    stamps: Sequence[Stamp], given_iterations: int | None, reason: str
+) -> RunTime:
     """Return the time of a step times the iterations of an epoch.
 
     The time of a step is the mean over the intervals between the rows of an epoch without those
@@ -179,7 +184,9 @@ def by_steps(stamps: Sequence[Stamp], given_iterations: int | None, reason: str)
             steps, or the iterations are not known or contradict the steps.
     """
     notes: list[str] = []
-    ordered = sorted(_in_seconds(stamps, notes), key=lambda stamp: (stamp.epoch or 0, stamp.step))
+    ordered = sorted(
+        _in_seconds(stamps, notes), key=lambda stamp: (stamp.epoch or 0, stamp.step)
+    )
     _check_order(ordered)
     epochs = _by_epoch(ordered)
     iterations = _iterations(list(epochs.values()), given_iterations, reason)
@@ -206,7 +213,9 @@ def by_steps(stamps: Sequence[Stamp], given_iterations: int | None, reason: str)
         notes.append(_gaps_text(gaps, step_s))
     if (number := sum(map(len, used.values()))) < FEW_INTERVALS:
         text = counted(number, "interval")
-        notes.append(f"its time is from {text} between rows, where a pause would not be noticed")
+        notes.append(
+            f"its time is from {text} between rows, where a pause would not be noticed"
+        )
     if not USUAL_STEP_S[0] <= step_s <= USUAL_STEP_S[1]:
         notes.append(f"a step takes {step_s:.3g} s: are its time stamps in seconds?")
     steps = sum(interval.steps for rows in by_epoch.values() for interval in rows)
@@ -270,7 +279,9 @@ def _without_gaps(
         return interval.step_s > ratio * middle + 2 * resolution_s / interval.steps
 
     gaps = [interval for interval, middle in pairs if has_gap(interval, middle)]
-    short = [i for i, middle in pairs if i.seconds + resolution_s < SHORT * middle * i.steps]
+    short = [
+        i for i, middle in pairs if i.seconds + resolution_s < SHORT * middle * i.steps
+    ]
     steps = sum(interval.steps for interval, _ in pairs)
     most_gaps = len(epochs) + steps / STEPS_PER_GAP
     if len(gaps) > most_gaps or len(short) > len(pairs) / 10:
@@ -278,11 +289,15 @@ def _without_gaps(
         raise _too_many_gaps(min(times), max(times))
     kept = {}
     for epoch, rows in epochs.items():
-        kept[epoch] = [interval for interval in rows if not has_gap(interval, medians[epoch])]
+        kept[epoch] = [
+            interval for interval in rows if not has_gap(interval, medians[epoch])
+        ]
     return kept, gaps
 
 
-def _check_slowdown(step_s: float, intervals: Sequence[TimeInterval], resolution_s: float) -> None:
+def _check_slowdown(
+    step_s: float, intervals: Sequence[TimeInterval], resolution_s: float
+) -> None:
     """Refuse a time of a step that the fastest intervals of the run contradict."""
     fastest = sorted((i.seconds + resolution_s) / i.steps for i in intervals)
     if step_s > SLOWDOWN * fastest[len(fastest) // 10]:
@@ -299,9 +314,13 @@ def _too_many_gaps(least_s: float, most_s: float) -> FieldError:
 def _in_seconds(stamps: Sequence[Stamp], notes: list[str]) -> list[Stamp]:
     """Return stamps in seconds, without epochs if these are in fractions, as Trainer of HF has."""
     largest = max(abs(stamp.at_s) for stamp in stamps)
-    unit_s, name = next(((s, name) for least, s, name in _UNITS if largest > least), (1.0, ""))
+    unit_s, name = next(
+        ((s, name) for least, s, name in _UNITS if largest > least), (1.0, "")
+    )
     if name and min(abs(stamp.at_s) for stamp in stamps) < largest / 2:
-        raise FieldError(f"some of its time stamps are in {name}, others are not: give one unit")
+        raise FieldError(
+            f"some of its time stamps are in {name}, others are not: give one unit"
+        )
     if name:
         notes.append(f"time stamps are in {name}")
     has_epochs = all(stamp.epoch is not None and stamp.epoch % 1 == 0 for stamp in stamps)
@@ -310,7 +329,9 @@ def _in_seconds(stamps: Sequence[Stamp], notes: list[str]) -> list[Stamp]:
     for stamp in stamps:
         epoch = stamp.epoch if has_epochs else None
         at_s = stamp.at_s * unit_s
-        in_seconds.append(stamp._replace(at_s=at_s, resolution_s=resolution_s, epoch=epoch))
+        in_seconds.append(
+            stamp._replace(at_s=at_s, resolution_s=resolution_s, epoch=epoch)
+        )
     return in_seconds
 
 
@@ -329,7 +350,9 @@ def _check_order(stamps: Sequence[Stamp]) -> None:
         lines = f"lines {stamp.line} and {following.line}"
         if (stamp.epoch, stamp.step) == (following.epoch, following.step):
             hint = _EPOCHS_AGAIN if stamp.epoch is None else ""
-            raise FieldError(f"step {stamp.step} is given twice, in {lines}: {SECOND_RUN}{hint}")
+            raise FieldError(
+                f"step {stamp.step} is given twice, in {lines}: {SECOND_RUN}{hint}"
+            )
         if following.at_s < stamp.at_s:
             raise FieldError(
                 f"time goes back from step {stamp.step} to step {following.step}, in {lines}: "
@@ -382,7 +405,9 @@ def _iterations(
 def _check_fractions(stamps: Sequence[Stamp], iterations: int, reason: str) -> None:
     """Check the iterations by epochs in fractions, as Hugging Face's Trainer logs them."""
     is_fraction = any((stamp.epoch or 0) % 1 for stamp in stamps)
-    said_by_rows = [s.step / s.epoch for s in stamps if s.epoch and s.epoch >= LEAST_FRACTION]
+    said_by_rows = [
+        s.step / s.epoch for s in stamps if s.epoch and s.epoch >= LEAST_FRACTION
+    ]
     if not (is_fraction and said_by_rows):
         return
     said = median(said_by_rows)

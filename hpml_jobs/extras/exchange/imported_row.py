@@ -108,9 +108,13 @@ def _residual(run: ComparedRun, imported: Imported) -> Observation | None:
         return None
     if gpus < 2 or baseline is None:
         return None
-    times_s = [time_s for timing in baseline.runs for time_s in (timing.epoch_s, timing.train_s)]
+    times_s = [
+        time_s for timing in baseline.runs for time_s in (timing.epoch_s, timing.train_s)
+    ]
     shares = [time_s / gpus for time_s in times_s if time_s]
-    equal = [share for share in shares if abs(imported.compute_s / share - 1) <= RESIDUAL_MATCH]
+    equal = [
+        share for share in shares if abs(imported.compute_s / share - 1) <= RESIDUAL_MATCH
+    ]
     return Observation(
         not equal,
         f"compute_s is {imported.compute_s:.4g} s, the baseline's time / {gpus} is "

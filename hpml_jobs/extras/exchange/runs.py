@@ -121,7 +121,9 @@ def exported(study: Study, report: Report) -> ExportedStudy:
             row = rows.get(result.slug)
             runs[result.slug] = _run(study, group, row, result.record, history)
     if without:
-        names = ", ".join(f"{result.slug} ({result.outcome.value})" for result in without[:5])
+        names = ", ".join(
+            f"{result.slug} ({result.outcome.value})" for result in without[:5]
+        )
         more = f" and {len(without) - 5} more" if len(without) > 5 else ""
         notes.append(f"not exported, without a record: {names}{more}")
     return ExportedStudy(study.name, list(runs.values()), notes)
@@ -150,7 +152,9 @@ def _run(
 
 def _config(study: Study, group: ReportGroup, record: Record) -> dict[str, Setting]:
     """Return the settings of the cell, then the conditions that its group shares."""
-    conditions = {f"condition {name}": text for name, text in group.source.conditions.items()}
+    conditions = {
+        f"condition {name}": text for name, text in group.source.conditions.items()
+    }
     settings = {
         "study": study.name,
         "group": group.number,
@@ -193,7 +197,9 @@ def _history(result: CellResult) -> Iterator[Iteration]:
     count = len(curve.loss)
     ends_s = list(accumulate(curve.step_s.tolist()))
     every = max(1, ceil(count / HISTORY_ROWS))
-    epochs = [n for n, epoch in enumerate(curve.epochs, 1) for _ in range(epoch.iterations)]
+    epochs = [
+        n for n, epoch in enumerate(curve.epochs, 1) for _ in range(epoch.iterations)
+    ]
     arrays = (curve.loss, curve.step_s, curve.lr)
     for at in range(0, count, every):
         values = (float(array[at]) for array in arrays)

@@ -39,7 +39,9 @@ def write(study: ExportedStudy, folder: Path) -> Written:
         place = experiment.experiment_id
     for run in study.runs:
         _write_run(client, place, run)
-    return Written(f"{len(study.runs)} runs", f"mlflow ui --backend-store-uri {shlex.quote(uri)}")
+    return Written(
+        f"{len(study.runs)} runs", f"mlflow ui --backend-store-uri {shlex.quote(uri)}"
+    )
 
 
 def _write_run(client: MlflowClient, experiment: str, run: ExportedRun) -> None:
@@ -52,8 +54,12 @@ def _write_run(client: MlflowClient, experiment: str, run: ExportedRun) -> None:
         number = _new_run(client, experiment, run)
         logged = {}
         moment_s = run.ended_s
-    changed = {name: value for name, value in run.summary.items() if logged.get(name) != value}
-    _log(client, number, [_metric(name, value, moment_s) for name, value in changed.items()])
+    changed = {
+        name: value for name, value in run.summary.items() if logged.get(name) != value
+    }
+    _log(
+        client, number, [_metric(name, value, moment_s) for name, value in changed.items()]
+    )
     status = "FINISHED" if run.outcome is Outcome.OK else "FAILED"
     client.set_terminated(number, status, end_time=round(1_000 * run.ended_s))
 

@@ -33,7 +33,9 @@ def write(study: ExportedStudy, folder: Path) -> Written:
         metrics=[hparams.Metric(f"{SUMMARY}/{name}") for name in metrics],
         time_created_secs=min(run.started_s for run in runs),
     )
-    _write_events(folder / study.name, [Event(wall_time=runs[0].started_s, summary=experiment)])
+    _write_events(
+        folder / study.name, [Event(wall_time=runs[0].started_s, summary=experiment)]
+    )
     for run in runs:
         _write_events(folder / study.name / run.name, _events(run))
     command = f"tensorboard --logdir {shlex.quote(str(folder))}"

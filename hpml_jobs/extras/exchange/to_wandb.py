@@ -12,7 +12,11 @@ from hpml_jobs.core.cell import Outcome
 from hpml_jobs.extras.exchange.runs import ExportedRun, ExportedStudy, Written, needs
 
 # Read when the package is imported; with error reporting it looks up a host even if offline.
-os.environ |= {"WANDB_MODE": "offline", "WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true"}
+os.environ |= {
+    "WANDB_MODE": "offline",
+    "WANDB_ERROR_REPORTING": "false",
+    "WANDB_SILENT": "true",
+}
 
 with needs("wandb"):
     import wandb

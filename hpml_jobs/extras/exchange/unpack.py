@@ -78,7 +78,9 @@ class _BoundedHeader(tarfile.TarInfo):
         """
         header = super().frombuf(buf, encoding, errors)
         if header.type in _LONG_HEADERS and header.size > HEADER_BYTES:
-            raise HpmlError(f"a header has {header.size:,} bytes, more than {HEADER_BYTES:,}")
+            raise HpmlError(
+                f"a header has {header.size:,} bytes, more than {HEADER_BYTES:,}"
+            )
         return header
 
 
@@ -98,7 +100,9 @@ def unpack(file: Path, outputs: Path) -> tuple[Study, ArchiveNote]:
             _refuse_existing(target)
             folder.rename(target)
     except (tarfile.TarError, zlib.error, gzip.BadGzipFile, EOFError, ValueError) as fault:
-        raise HpmlError(f"{file} is not an archive of a study, or is damaged: {fault}") from fault
+        raise HpmlError(
+            f"{file} is not an archive of a study, or is damaged: {fault}"
+        ) from fault
     except OSError as fault:
         place = fault.filename or file
         raise HpmlError(f"{place}: {reason_of(fault)}") from fault
@@ -118,7 +122,9 @@ def _extracted(file: Path, staging: Path, outputs: Path) -> Path:
     """Write the files of an archive below `staging`; return the folder of the study."""
     with open_regular(file) as packed:
         size = os.fstat(packed.fileno()).st_size
-        stream = _BoundedReader(gzip.GzipFile(fileobj=packed), ALWAYS_BYTES + MOST_RATIO * size)
+        stream = _BoundedReader(
+            gzip.GzipFile(fileobj=packed), ALWAYS_BYTES + MOST_RATIO * size
+        )
         with tarfile.open(fileobj=stream, mode="r|", tarinfo=_BoundedHeader) as tar:
             top = None
             for name, member in _files(tar):
@@ -183,7 +189,9 @@ def _verified(folder: Path) -> ArchiveNote:
     """
     expected = _expected_hashes(folder / SUMS)
     present = {
-        path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()
+        path.relative_to(folder).as_posix(): path
+        for path in folder.rglob("*")
+        if path.is_file()
     }
     present.pop(SUMS, None)
     for name in sorted(expected.keys() | present.keys()):

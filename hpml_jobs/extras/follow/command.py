@@ -24,7 +24,8 @@ def logs(  # noqa: D103  (its help is that of the kernel's command)
     pattern: Pattern = None,
     lines: Lines = 20,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="print the log of a running cell as it grows")
+        bool,
+        typer.Option("--follow", "-f", help="print the log of a running cell as it grows"),
     ] = False,
     outputs: Outputs = None,
     json: Json = False,
@@ -47,7 +48,11 @@ def _follow(selection: StudySelection, lines: int) -> None:
     state = latest_running(selection.study, states)
     if state is None:
         name = selection.study.name
-        whose = f"study {name}" if selection.pattern is None else f"{selection.pattern} in {name}"
+        whose = (
+            f"study {name}"
+            if selection.pattern is None
+            else f"{selection.pattern} in {name}"
+        )
         sentence = f"no cell of {whose} is running; to see the states"
         command = f"{PROGRAM} status {study_words(selection.study)}"
         raise HpmlError(with_command(sentence, command))
@@ -56,5 +61,7 @@ def _follow(selection: StudySelection, lines: int) -> None:
     print(f"==== {state.slug}{choice}, until it ends", flush=True)
     for text in follow(selection.study, state, lines):
         print(text, end="", flush=True)
-    last = next(other for other in cell_states(selection.study) if other.slug == state.slug)
+    last = next(
+        other for other in cell_states(selection.study) if other.slug == state.slug
+    )
     print(f"==== {last.slug}: {last.outcome.value} {last.reason}".rstrip())

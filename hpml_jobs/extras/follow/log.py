@@ -42,7 +42,9 @@ def follow(study: Study, state: CellState, lines: int) -> Iterator[str]:
     queried_at = monotonic()
     while True:
         attempt = attempt or _attempt(study, state)
-        has_ended = attempt is not None and attempt.end.exists()  # before the log's last read
+        has_ended = (
+            attempt is not None and attempt.end.exists()
+        )  # before the log's last read
         added = read_from(attempt.log_of(0), position) if attempt else b""
         position += len(added)
         yield added.decode(errors="replace")
@@ -50,7 +52,9 @@ def follow(study: Study, state: CellState, lines: int) -> Iterator[str]:
             return
         if monotonic() - queried_at > ASK_S:
             queried_at = monotonic()
-            if not any(s.slug == state.slug and s.outcome.active for s in cell_states(study)):
+            if not any(
+                s.slug == state.slug and s.outcome.active for s in cell_states(study)
+            ):
                 return
         if not added:
             sleep(POLL_S)

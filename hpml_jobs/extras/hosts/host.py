@@ -80,8 +80,12 @@ def _facts(marker: Path, port: int) -> HostFacts:
         torch = version("torch")
     with suppress(OSError):
         content = marker.read_text()
-    network = Path("/proc/self/ns/net").readlink()  # containers of one machine have their own
-    return HostFacts(torch=torch, machine=f"{boot_id()} {network}", marker=content, port=port)
+    network = Path(
+        "/proc/self/ns/net"
+    ).readlink()  # containers of one machine have their own
+    return HostFacts(
+        torch=torch, machine=f"{boot_id()} {network}", marker=content, port=port
+    )
 
 
 def _print(text: bytes) -> None:
@@ -141,7 +145,9 @@ def _interfaces(other: str) -> dict[str, str]:
         address = route.getsockname()[0]
         for _, name in socket.if_nameindex():
             with suppress(OSError):  # an interface without an address
-                answer = fcntl.ioctl(route, _SIOCGIFADDR, struct.pack("256s", name.encode()))
+                answer = fcntl.ioctl(
+                    route, _SIOCGIFADDR, struct.pack("256s", name.encode())
+                )
                 if socket.inet_ntoa(answer[20:24]) == address:
                     return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": name}
     return {}

@@ -62,9 +62,15 @@ _OPTIONS = {
 
 _REMEDIES = (
     ("resolve hostname", "correct cluster.hosts="),
-    ("REMOTE HOST IDENTIFICATION|Host key verification", "run ssh {host} once, and check its key"),
+    (
+        "REMOTE HOST IDENTIFICATION|Host key verification",
+        "run ssh {host} once, and check its key",
+    ),
     ("Permission denied", "run ssh-copy-id {host}, or load the key with ssh-add"),
-    ("Connection (refused|timed out)|No route", "start sshd there, or correct cluster.hosts="),
+    (
+        "Connection (refused|timed out)|No route",
+        "start sshd there, or correct cluster.hosts=",
+    ),
     ("No module named", f"install hpml_jobs {__version__} there, or set cluster.python="),
     ("not found|No such file", "install the same Python there, or set cluster.python="),
     ("Address already in use", "repeat the command, which tries another port"),
@@ -112,7 +118,9 @@ def _start(cluster: Cluster, host: str, words: tuple[str, ...], output: int) -> 
     command = shlex.join(
         [cluster.python or sys.executable, "-m", "hpml_jobs.extras.hosts.host", *words]
     )
-    options = [word for key, value in _OPTIONS.items() for word in ("-o", f"{key}={value}")]
+    options = [
+        word for key, value in _OPTIONS.items() for word in ("-o", f"{key}={value}")
+    ]
     try:
         return subprocess.Popen(
             ["ssh", *options, host, f"cd / && exec {command}"],
@@ -139,13 +147,17 @@ def check_hosts(cluster: Cluster, folder: Path) -> None:
 def _faults(cluster: Cluster, hosts: Sequence[str], folder: Path) -> list[str]:
     ports = [secrets.choice(RENDEZVOUS_PORTS), *[0] * (len(hosts) - 1)]
     with ExitStack() as held:
-        marker = held.enter_context(tempfile.NamedTemporaryFile("w", dir=folder, prefix=".hosts-"))
+        marker = held.enter_context(
+            tempfile.NamedTemporaryFile("w", dir=folder, prefix=".hosts-")
+        )
         marker.write(marker.name)
         marker.flush()
         started: dict[str, Any] = {}
         for host, port in zip(hosts, ports, strict=True):
             words = ("answer", marker.name, str(port))
-            started[host] = held.enter_context(_start(cluster, host, words, subprocess.PIPE))
+            started[host] = held.enter_context(
+                _start(cluster, host, words, subprocess.PIPE)
+            )
             held.callback(started[host].kill)
         tails = {host: _Tail(process.stderr) for host, process in started.items()}
         pool = held.enter_context(ThreadPoolExecutor(len(hosts)))
@@ -293,7 +305,13 @@ def run_on_hosts(
         tails: dict[str, _Tail] = {}
         try:
             for node, host in enumerate(hosts):
-                words = ("run", job, str(node), " ".join(cluster.hosts or ()), str(folder.root))
+                words = (
+                    "run",
+                    job,
+                    str(node),
+                    " ".join(cluster.hosts or ()),
+                    str(folder.root),
+                )
                 started[host] = _start(cluster, host, words, subprocess.DEVNULL)
                 held.callback(started[host].stderr.close)
             tails |= {host: _Tail(process.stderr) for host, process in started.items()}

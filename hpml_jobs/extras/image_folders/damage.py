@@ -5,7 +5,15 @@ from pathlib import Path
 from typing import BinaryIO
 
 _STARTS = (
-    *(b"GIF8", b"BM", b"II*\0", b"MM\0*", b"\0\0\0\x0cjP", b"\xff\x4f\xff\x51", b"\0\0\1\0"),
+    *(
+        b"GIF8",
+        b"BM",
+        b"II*\0",
+        b"MM\0*",
+        b"\0\0\0\x0cjP",
+        b"\xff\x4f\xff\x51",
+        b"\0\0\1\0",
+    ),
     *(b"P1", b"P2", b"P3", b"P4", b"P5", b"P6", b"P7", b"Pf", b"8BPS", b"DDS "),
 )
 """First bytes of other formats that Pillow reads, whatever the name of the file says."""

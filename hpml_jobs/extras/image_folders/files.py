@@ -12,7 +12,9 @@ ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".w
 
 def class_folders(folder: Path) -> list[Path]:
     """Return the folder of each class, in the order of ImageFolder's labels."""
-    return sorted((path for path in folder.iterdir() if path.is_dir()), key=lambda path: path.name)
+    return sorted(
+        (path for path in folder.iterdir() if path.is_dir()), key=lambda path: path.name
+    )
 
 
 def images_of(folder: Path, loops: list[Path] | None = None) -> list[Path]:

@@ -78,10 +78,15 @@ def read_image_folder(root: Path, notify: Callable[[str], None]) -> tuple[list[s
     if test_root is not None:
         _compare(root, test_root.name, list(train), list(test))
     if loops:
-        notify(f"{_names(root, loops)}: a link to a folder around it, which is not followed")
+        notify(
+            f"{_names(root, loops)}: a link to a folder around it, which is not followed"
+        )
     train_files = list(chain(*train.values()))
     test_files = list(chain(*test.values()))
-    parts = [counted(len(train), "class", "classes"), counted(len(train_files), "training image")]
+    parts = [
+        counted(len(train), "class", "classes"),
+        counted(len(train_files), "training image"),
+    ]
     if test_root is not None:
         parts.append(counted(len(test_files), "test image"))
     notify(f"{root}: {', '.join(parts)}; {_scan(root, [*train_files, *test_files])}")
@@ -150,7 +155,9 @@ def _scan(root: Path, files: list[Path]) -> str:
         listed = faults[:SHOWN]
         if len(faults) > SHOWN:
             listed.append(f"and {len(faults) - SHOWN} more")
-        raise HpmlError(f"data.root={root}: {'; '.join(listed)} ({words}): replace or remove them")
+        raise HpmlError(
+            f"data.root={root}: {'; '.join(listed)} ({words}): replace or remove them"
+        )
     if scanned == len(sample):
         with suppress(OSError):  # without the mark, they are scanned again
             mark.parent.mkdir(parents=True, exist_ok=True)
@@ -164,7 +171,9 @@ def _mark(root: Path, sample: list[Path]) -> Path:
     for file in sample:
         with suppress(OSError):
             status = file.stat()
-            digest.update(f"{file}|{status.st_size}|{status.st_mtime_ns}".encode(errors="replace"))
+            digest.update(
+                f"{file}|{status.st_size}|{status.st_mtime_ns}".encode(errors="replace")
+            )
     return user_folder("XDG_CACHE_HOME", "~/.cache") / "scanned" / digest.hexdigest()[:32]
 
 

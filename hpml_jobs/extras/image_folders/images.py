@@ -82,11 +82,15 @@ class ImageFiles(ImageFolder):  # type: ignore[misc]  # torchvision has no types
             raise
         except Exception as error:  # Pillow's readers raise many types for a damaged file
             file = Path(self.samples[index][0]).relative_to(self._data_root)
-            reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            reason = (
+                f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            )
             raise HpmlError(f"{file}: {reason} (data.root={self._data_root})") from error
 
 
-def open_folder(workload: Workload, root: Path) -> tuple["ImageFiles", "ImageFiles | None"]:
+def open_folder(
+    workload: Workload, root: Path
+) -> tuple["ImageFiles", "ImageFiles | None"]:
     """Open root/train/<class>/*, and root/test or root/val if one of them exists.
 
     Raises:
@@ -96,7 +100,11 @@ def open_folder(workload: Workload, root: Path) -> tuple["ImageFiles", "ImageFil
     try:
         train = ImageFiles(root, root / TRAIN, training_transform(size), size)
         folder = test_folder(root)
-        test = None if folder is None else ImageFiles(root, folder, test_transform(size), size)
+        test = (
+            None
+            if folder is None
+            else ImageFiles(root, folder, test_transform(size), size)
+        )
     except OSError as error:
         raise HpmlError(
             f"workload.data=folder: {root} must contain train/<class>/<image>: {error}"

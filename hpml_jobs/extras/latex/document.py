@@ -66,7 +66,8 @@ def document(report: Report) -> str:
     ]
     floats += [_float(table, None) for table in report.tables]
     unplaced = [
-        f"% Not in any table: {result.slug}: {result.reason}\n" for result in report.unplaced
+        f"% Not in any table: {result.slug}: {result.reason}\n"
+        for result in report.unplaced
     ]
     return "".join([_HEAD, *unplaced, *floats])
 
@@ -102,7 +103,9 @@ def parts(table: Table, width: int) -> Iterator[Table]:
     """
     if not table.lines:
         return
-    room = width - max(map(len, (table.corner, *(line.label for line in table.lines)))) - GAP
+    room = (
+        width - max(map(len, (table.corner, *(line.label for line in table.lines)))) - GAP
+    )
     taken: list[dict[int, list[int]]] = [{}]  # by block, its columns
     left, first = room, 0
     for place, block in enumerate(table.blocks):
@@ -120,13 +123,17 @@ def parts(table: Table, width: int) -> Iterator[Table]:
 
 
 def _width(table: Table, number: int, name: str) -> int:
-    return GAP + min(WORDS, max(len(name), *(len(line.texts[number]) for line in table.lines)))
+    return GAP + min(
+        WORDS, max(len(name), *(len(line.texts[number]) for line in table.lines))
+    )
 
 
 def _part(table: Table, columns: dict[int, list[int]]) -> Table:
     """Return the table with these columns of these blocks only."""
     firsts = [number for number, is_first in enumerate(table.firsts) if is_first]
-    numbers = [firsts[place] + column for place, some in columns.items() for column in some]
+    numbers = [
+        firsts[place] + column for place, some in columns.items() for column in some
+    ]
     blocks = [
         msgspec.structs.replace(block, columns=tuple(block.columns[n] for n in some))
         if (block := table.blocks[place]).columns

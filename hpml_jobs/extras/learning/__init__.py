@@ -10,5 +10,7 @@ FEATURE = Feature(
     },
     sheets={"curve-ends": Part("extras.learning.ends:curve_ends", after="profiler")},
     training_pictures={"loss": Part("extras.learning.picture:loss", after="")},
-    text_files={"curves.csv": Part("extras.learning.curves_file:curves_csv", after="cells.csv")},
+    text_files={
+        "curves.csv": Part("extras.learning.curves_file:curves_csv", after="cells.csv")
+    },
 )

@@ -28,10 +28,16 @@ class CurveLine(NamedTuple):
     step_last_tenth_s: Number
 
     @classmethod
-    def of(cls, group: ConditionGroup, row: Row, ends: Mapping[str, tuple[float, float]]) -> Self:
+    def of(
+        cls, group: ConditionGroup, row: Row, ends: Mapping[str, tuple[float, float]]
+    ) -> Self:
         """Return the line of a row; `ends` are the losses of each run."""
         first, last = zip(*(ends[slug] for slug in row.cells if slug in ends), strict=True)
-        timed = [most_stalled(record.ranks).timed for record in group.records(row) if record.ranks]
+        timed = [
+            most_stalled(record.ranks).timed
+            for record in group.records(row)
+            if record.ranks
+        ]
         steps = [epoch.steps for epoch in timed if epoch.steps]
         if not steps:
             return cls(median(first), median(last), None, None, None, None)

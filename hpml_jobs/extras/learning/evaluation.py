@@ -88,8 +88,12 @@ def evaluation(context: GroupContext) -> Table | None:
     test = OF_TEXT if has_text(group, rows) else OF_CLASSES
     lines = []
     for row in rows:
-        texts = [_mean_text(group, row, test.quantity(epoch), test.words) for epoch in epochs]
-        texts += [_mean_text(group, row, learning.training_loss(epoch), loss) for epoch in epochs]
+        texts = [
+            _mean_text(group, row, test.quantity(epoch), test.words) for epoch in epochs
+        ]
+        texts += [
+            _mean_text(group, row, learning.training_loss(epoch), loss) for epoch in epochs
+        ]
         lines.append(Line(label=row_name(group, row), texts=tuple(texts)))
     return Table(
         label="evaluation",

@@ -6,7 +6,13 @@ from typing import Annotated, NamedTuple, Self
 from hpml_jobs.core.check_result import Affected
 from hpml_jobs.core.measurements import Role
 from hpml_jobs.report.frame import captions, curves
-from hpml_jobs.report.frame.builder import GroupContext, Shown, TableText, columns_of, line_table
+from hpml_jobs.report.frame.builder import (
+    GroupContext,
+    Shown,
+    TableText,
+    columns_of,
+    line_table,
+)
 from hpml_jobs.report.frame.captions import by_reason
 from hpml_jobs.report.frame.curves import Curve
 from hpml_jobs.report.frame.numbers import loss, milliseconds
@@ -30,7 +36,9 @@ class IterationLine(NamedTuple):
     @classmethod
     def of(cls, curve: Curve) -> Self:
         """Return the line of a run."""
-        number = next(n for n, epoch in enumerate(curve.epochs) if epoch.role == Role.TIMED)
+        number = next(
+            n for n, epoch in enumerate(curve.epochs) if epoch.role == Role.TIMED
+        )
         count = curve.epochs[number].iterations
         start = curve.starts[number]
         steps_s = curve.step_s[start + 1 : start + count]
@@ -52,7 +60,11 @@ def iterations(context: GroupContext) -> Table | None:
         return None
     values, faults = curves.by_run(group, IterationLine.of)
     text = TableText(
-        "iterations", "Iterations", "", (ITERATIONS, captions.runs(rows)), affected=Affected.TIME
+        "iterations",
+        "Iterations",
+        "",
+        (ITERATIONS, captions.runs(rows)),
+        affected=Affected.TIME,
     )
     lines = [
         (row, IterationLine(*map(median, zip(*runs, strict=True))))

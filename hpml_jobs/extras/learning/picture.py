@@ -106,7 +106,8 @@ def _choose(
                 places.append((title, label, group, row))
     setups = {label: row.setup for _, label, _, row in places}
     first = sorted(
-        sorted(setups), key=lambda label: (not setups[label].is_baseline, -setups[label].gpus)
+        sorted(setups),
+        key=lambda label: (not setups[label].is_baseline, -setups[label].gpus),
     )
     kept = sorted(first[:LINES], key=lambda label: setup_order(setups[label]))
     titles = list(dict.fromkeys(title for title, label, _, _ in places if label in kept))

@@ -130,5 +130,7 @@ def has_text(group: ConditionGroup, rows: Iterable[Row]) -> bool:
 
 
 def _learns(cell: Cell) -> bool:
-    is_text = cell.workload.bytes_per_token is not None  # its bits per byte are always shown
+    is_text = (
+        cell.workload.bytes_per_token is not None
+    )  # its bits per byte are always shown
     return cell.evaluate or is_text or cell.epochs > cell.protocol.epochs

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 from hpml_jobs.cli import submit as kernel
 from hpml_jobs.cli.commands import repeated
 from hpml_jobs.cli.console import print_note
-from hpml_jobs.cli.options import AllCells, ConfigDir, DryRun, Json, Multirun, Overrides, Yes
+from hpml_jobs.cli.options import (
+    AllCells,
+    ConfigDir,
+    DryRun,
+    Json,
+    Multirun,
+    Overrides,
+    Yes,
+)
 from hpml_jobs.core.cluster import Launcher
 from hpml_jobs.core.text import counted
 
@@ -85,9 +93,13 @@ def _batch_of_ladder(
             f"{largest_batch.AUTO}: first the ladder, then {counted(len(later), 'cell')} with its "
             f"batch, up to {hours:.3g} GPU-hours"
         )
-        then = [largest_batch.LADDER if word == largest_batch.AUTO else word for word in words]
+        then = [
+            largest_batch.LADDER if word == largest_batch.AUTO else word for word in words
+        ]
         then += _words_of_variables(ladder)
-        ladder = ladder._replace(then=("submit", *options, *then, "--yes"), later_gpu_hours=hours)
+        ladder = ladder._replace(
+            then=("submit", *options, *then, "--yes"), later_gpu_hours=hours
+        )
         kernel.deliver(ladder.study, lambda: select(ladder), manner, command=repeated())
         if manner.dry_run or ladder.cluster.launcher is not Launcher.LOCAL:
             return None

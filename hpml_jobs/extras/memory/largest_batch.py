@@ -16,7 +16,16 @@ LADDER = f"{KEY}ladder"
 """The ladder's batch; nothing is submitted if it has none."""
 
 _NOT_OF_LADDER = (
-    *("grid", "largest_batch", "recipe", "seed", "repeats", "epochs", "protocol", "evaluate"),
+    *(
+        "grid",
+        "largest_batch",
+        "recipe",
+        "seed",
+        "repeats",
+        "epochs",
+        "protocol",
+        "evaluate",
+    ),
     *("collect_after", "retries", "rerun"),
 )
 
@@ -32,7 +41,9 @@ def ladder_words(words: Sequence[str]) -> list[str]:
     """
     if not any(word.startswith("grid=") for word in words):
         raise UsageError(f"{AUTO} is for a grid: add grid=large_batch, or give batch=N")
-    kept = [word for word in words if word.partition("=")[0].strip("+") not in _NOT_OF_LADDER]
+    kept = [
+        word for word in words if word.partition("=")[0].strip("+") not in _NOT_OF_LADDER
+    ]
     if not any(word.startswith("gpus=") for word in kept):
         kept.insert(0, "gpus=4")
     return ["grid=ladder", *kept]
@@ -67,7 +78,9 @@ def largest_that_fits(selection: Selection, *, may_submit: bool) -> int | None:
     by_slug = {state.slug: state.outcome for state in selection.status.states}
     outcomes = {planned.cell.batch: by_slug.get(planned.slug) for planned in plan.cells}
     active = [outcome for outcome in outcomes.values() if outcome and outcome.may_run]
-    lacking = [outcome for outcome in outcomes.values() if not outcome or not outcome.finished]
+    lacking = [
+        outcome for outcome in outcomes.values() if not outcome or not outcome.finished
+    ]
     if lacking and may_submit and not active:
         return None
     if lacking:

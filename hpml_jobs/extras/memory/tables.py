@@ -140,7 +140,9 @@ class PathLine(NamedTuple):
     epoch_of_default: Annotated[Number, Shown("of default", ratio, "epoch")]
     epoch_of_ddp: Annotated[Number, Shown("of ddp", ratio, "epoch")]
     global_batch: Annotated[int, Shown("global batch")]
-    messages_per_iteration: Annotated[Number, Shown("messages", three_digits, "per iteration")]
+    messages_per_iteration: Annotated[
+        Number, Shown("messages", three_digits, "per iteration")
+    ]
     sent_bytes_per_iteration: Annotated[Number, Shown("MB", _megabytes, "per iteration")]
     comm_exposed_s: Annotated[Number, Shown("exposed, s", seconds)]
     peak_memory_bytes: Annotated[Number, Shown("GB", gigabytes, "peak memory")]
@@ -203,7 +205,9 @@ def _site(row: Row) -> tuple[int, int, int, str]:
 def _lines(group: ConditionGroup, rows: list[_PathRow]) -> Iterator[tuple[Row, PathLine]]:
     """Yield the line of each row; numbers of records are medians over its runs."""
     defaults: dict[PathPlace, Row] = {}
-    for site, path, row in sorted(rows, key=lambda path_row: path_row.path != TrainingPath()):
+    for site, path, row in sorted(
+        rows, key=lambda path_row: path_row.path != TrainingPath()
+    ):
         if path in (TrainingPath(), TrainingPath(precision=Precision.FP32)):
             defaults.setdefault(site, row)
     ddp_rows = {
@@ -212,12 +216,18 @@ def _lines(group: ConditionGroup, rows: list[_PathRow]) -> Iterator[tuple[Row, P
         if row.strategy is Strategy.DDP and row.setup.is_plain
     }
     for site, _, row in rows:
-        records, default, ddp = group.records(row), defaults.get(site), ddp_rows.get(_site(row))
+        records, default, ddp = (
+            group.records(row),
+            defaults.get(site),
+            ddp_rows.get(_site(row)),
+        )
         peak = _median_of(records, _peak_bytes)
         default_peak = _median_of(group.records(default), _peak_bytes) if default else None
         ddp_peak = _median_of(group.records(ddp), _peak_bytes) if ddp else None
         sent = {
-            f"{kind}_bytes_per_iteration": _median_of(records, partial(_sent_bytes, kind=kind))
+            f"{kind}_bytes_per_iteration": _median_of(
+                records, partial(_sent_bytes, kind=kind)
+            )
             for kind in KINDS
         }
         yield (
@@ -227,7 +237,9 @@ def _lines(group: ConditionGroup, rows: list[_PathRow]) -> Iterator[tuple[Row, P
                 epoch_of_default=_over(
                     row.figures.epoch_s, default.figures.epoch_s if default else None
                 ),
-                epoch_of_ddp=_over(row.figures.epoch_s, ddp.figures.epoch_s if ddp else None),
+                epoch_of_ddp=_over(
+                    row.figures.epoch_s, ddp.figures.epoch_s if ddp else None
+                ),
                 global_batch=row.global_batch,
                 messages_per_iteration=_median_of(records, _messages),
                 sent_bytes_per_iteration=_median_of(records, _sent_bytes),
@@ -339,5 +351,9 @@ def _stop(rows: list[Row], best: int | None, climbed: bool) -> str:
             if climbed
             else "no larger one was requested"
         )
-    words = "ran out of memory" if beyond[0].outcome is Outcome.OOM else beyond[0].outcome.value
+    words = (
+        "ran out of memory"
+        if beyond[0].outcome is Outcome.OOM
+        else beyond[0].outcome.value
+    )
     return f"{beyond[0].batch_per_gpu} {words}"

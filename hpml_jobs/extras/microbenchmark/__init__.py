@@ -9,7 +9,8 @@ FEATURE = Feature(
     record_checks={
         "Communication": {
             "bus-bandwidth": Part(
-                "extras.microbenchmark.checks:faster_than_microbenchmark", after="profiler-messages"
+                "extras.microbenchmark.checks:faster_than_microbenchmark",
+                after="profiler-messages",
             ),
             "slow-microbenchmark": Part(
                 "extras.microbenchmark.checks:slower_than_training", after="bus-bandwidth"

@@ -29,7 +29,9 @@ class Speeds(NamedTuple):
         return self.reached <= BUSBW_LIMIT * self.peak
 
 
-@check("bus-bandwidth", Level.FAIL, Tier.NUMBER, Affected.BANDWIDTH, explained_by={DISTURBED})
+@check(
+    "bus-bandwidth", Level.FAIL, Tier.NUMBER, Affected.BANDWIDTH, explained_by={DISTURBED}
+)
 def faster_than_microbenchmark(record: Record) -> Observation | None:
     """Gradients travelled faster than the fastest trials of the microbenchmark on idle devices: the
     time of communication missed part of the work. On a GPU only messages of {LARGE_MIB} MiB or more
@@ -61,7 +63,10 @@ def faster_than_microbenchmark(record: Record) -> Observation | None:
     if cell.device is Device.CUDA and not speeds.is_possible:
         large = [message for message in sent if message.bytes >= LARGE_MIB * 2**20]
         time_s = communication.gradients_s if overlap else sum(m.busy_s for m in large)
-        if not large or _speeds(large, time_s, best_s, cell.gpus, overlap=overlap).is_possible:
+        if (
+            not large
+            or _speeds(large, time_s, best_s, cell.gpus, overlap=overlap).is_possible
+        ):
             level = Level.WARN
     where = "any size" if overlap else "these sizes"
     text = (
@@ -90,7 +95,10 @@ def _speeds(
     """
     total, kind = sum(m.bytes * m.count for m in sent), sent[0].kind
     if overlap:
-        peak = max(bus_gb_per_s(size, seconds, processes, kind) for size, seconds in best_s.items())
+        peak = max(
+            bus_gb_per_s(size, seconds, processes, kind)
+            for size, seconds in best_s.items()
+        )
     else:
         alone_s = sum(m.count * _least_s(best_s, m.bytes) for m in sent)
         peak = bus_gb_per_s(total, alone_s, processes, kind)
@@ -106,7 +114,13 @@ def _least_s(times_s: dict[int, float], size: int) -> float:
     return times_s[nearest] * size / nearest
 
 
-@check("slow-microbenchmark", Level.WARN, Tier.TABLE, Affected.BANDWIDTH, explained_by={DISTURBED})
+@check(
+    "slow-microbenchmark",
+    Level.WARN,
+    Tier.TABLE,
+    Affected.BANDWIDTH,
+    explained_by={DISTURBED},
+)
 def slower_than_training(record: Record) -> Observation | None:
     """The microbenchmark took longer for the gradients' messages than training did, on idle
     devices: it was disturbed, so shares of it are wrong. Not judged where messages
@@ -117,7 +131,12 @@ def slower_than_training(record: Record) -> Observation | None:
     """
     communication, net_s = record.communication, record.gradients_net_s
     alone_s = record.same_sizes_s
-    if communication is None or alone_s is None or not net_s or communication.gradients_overlap:
+    if (
+        communication is None
+        or alone_s is None
+        or not net_s
+        or communication.gradients_overlap
+    ):
         return None
     return Observation(
         alone_s <= BUSBW_LIMIT * net_s,

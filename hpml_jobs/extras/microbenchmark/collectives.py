@@ -93,7 +93,9 @@ def collective_times(
             continue
         is_sent = size in sent[kind]
         call = prepare(kind, size, device)
-        timer.time(call)  # the first use of a size: NCCL connects its algorithm, gloo its buffers
+        timer.time(
+            call
+        )  # the first use of a size: NCCL connects its algorithm, gloo its buffers
         remaining_s = budget_s - timer.max_over_ranks(time.perf_counter() - start)
         pilot_s = timer.max_over_ranks(timer.time(call).seconds)
         is_measured = any(point.kind is kind for point in points)
@@ -119,7 +121,9 @@ def _messages(
         for kind, of_kind in sent.items()
         for rank, size in enumerate(sorted({*of_kind}))
     ]
-    yield from ((kind, size) for _, kind, size in sorted(ranked, key=lambda message: message[0]))
+    yield from (
+        (kind, size) for _, kind, size in sorted(ranked, key=lambda message: message[0])
+    )
     for size in sizes:
         yield from ((kind, size) for kind, of_kind in sent.items() if size not in of_kind)
 
@@ -150,7 +154,9 @@ def prepare(kind: CollectiveKind, size: int, device: torch.device) -> Call:
         return Call(whole, whole, lambda: dist.broadcast(whole, src=0))
     elements_of_rank = -(-elements // ranks)
     whole = torch.ones(ranks * elements_of_rank, device=device)
-    if kind is CollectiveKind.ALL_GATHER:  # in place, as FSDP2's: its input is a part of the output
+    if (
+        kind is CollectiveKind.ALL_GATHER
+    ):  # in place, as FSDP2's: its input is a part of the output
         share = whole[dist.get_rank() * elements_of_rank :][:elements_of_rank]
         return Call(share, whole, lambda: _ALL_GATHER(whole, share))
     share = torch.ones(elements_of_rank, device=device)

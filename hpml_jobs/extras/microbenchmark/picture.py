@@ -63,9 +63,13 @@ def bandwidth(report: Report) -> Picture | None:
             if group_places
         ]
     )
-    names = list(dict.fromkeys(curve.name for panel in sweep_panels for curve in panel.data.curves))
+    names = list(
+        dict.fromkeys(curve.name for panel in sweep_panels for curve in panel.data.curves)
+    )
     looks = {  # allocations belong to no strategy, so they share one colour
-        name: style.Look(style.GREY, style.DASHES[n % 4], style.MARKERS[n % len(style.MARKERS)])
+        name: style.Look(
+            style.GREY, style.DASHES[n % 4], style.MARKERS[n % len(style.MARKERS)]
+        )
         for n, name in enumerate(names)
     }
 
@@ -85,14 +89,18 @@ def bandwidth(report: Report) -> Picture | None:
             texts.append(f"{title} {curve.name} {speed} GB/s at {size_text(size)}".strip())
         for number, (strategy, sizes) in enumerate(sent.items()):
             height, at = [0.025 + 0.045 * number] * len(sizes), axis.get_xaxis_transform()
-            axis.plot(sizes, height, transform=at, color=style.strategy_colour(strategy), **SENT)
+            axis.plot(
+                sizes, height, transform=at, color=style.strategy_colour(strategy), **SENT
+            )
             ends_text = dict.fromkeys((size_text(sizes[0]), size_text(sizes[-1])))
             texts.append(f"{strategy} sends {' to '.join(ends_text)}")
         logarithmic(axis, "x", "message size", at=(1,), base=16, text=size_text)
         ticks = (1,) if max(ends) > WIDE_RANGE * min(ends) else (1, 2, 5)
         logarithmic(axis, "y", "bus bandwidth, GB/s", at=ticks)
         bottom, top = axis.get_ylim()
-        axis.set_ylim(bottom / (top / bottom) ** (0.05 * len(sent)), top)  # room for the marks
+        axis.set_ylim(
+            bottom / (top / bottom) ** (0.05 * len(sent)), top
+        )  # room for the marks
         return texts
 
     marks: dict[str, Entry] = {

@@ -22,7 +22,9 @@ FACTORS = {
 def quiet_microbenchmarks(records: Iterable[Record]) -> list[Record]:
     """Return the records with a microbenchmark that nothing disturbed; all of them if each was."""
     measured = [record for record in records if record.microbenchmark]
-    quiet = [record for record in measured if not outside_causes(record, Step.MICROBENCHMARK)]
+    quiet = [
+        record for record in measured if not outside_causes(record, Step.MICROBENCHMARK)
+    ]
     return quiet or measured
 
 
@@ -70,7 +72,8 @@ def allocations(group: ConditionGroup) -> list[Allocation]:
     return [
         Allocation(gpus, nodes, kind, tuple(records))
         for (kind, gpus, nodes), records in sorted(
-            records_by_place.items(), key=lambda item: (order.index(item[0][0]), *item[0][1:])
+            records_by_place.items(),
+            key=lambda item: (order.index(item[0][0]), *item[0][1:]),
         )
     ]
 
@@ -115,7 +118,9 @@ def points(group: ConditionGroup) -> Sheet | None:
         (
             *(record.slug, record.cell.gpus, record.cell.nodes, point.bytes, point.sent),
             *(point.trials, point.median_s, point.min_s, point.max_s),
-            allocation.bus_gb_per_s(point.bytes, point.typical_s) if point.typical_s else None,
+            allocation.bus_gb_per_s(point.bytes, point.typical_s)
+            if point.typical_s
+            else None,
             *(point.lower_quartile_s, point.upper_quartile_s, point.delayed),
             *(point.kind.value, point.launched_late),
             *_choice_of(record, point),

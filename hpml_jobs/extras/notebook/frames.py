@@ -65,7 +65,9 @@ def _title(label: str, names: dict[str, str]) -> str:
     if label in names:
         return names[label]
     of_strategies = [
-        text for name, text in names.items() if name.rpartition("-")[0] in (label, f"{label}r")
+        text
+        for name, text in names.items()
+        if name.rpartition("-")[0] in (label, f"{label}r")
     ]
     return of_strategies[0].rpartition(", ")[0] if of_strategies else label
 
@@ -100,7 +102,9 @@ def iterations(results: Sequence[CellResult]) -> "pd.DataFrame":
 
     measured = [result for result in results if result.measured]
     if not measured:
-        raise curves.NoCurveError(f"{results[0].slug} has no iterations: {results[0].reason}")
+        raise curves.NoCurveError(
+            f"{results[0].slug} has no iterations: {results[0].reason}"
+        )
     return pd.concat([_iterations(result) for result in measured], ignore_index=True)
 
 
@@ -133,7 +137,9 @@ def _iterations(result: CellResult) -> "pd.DataFrame":
 def states(cells: Sequence[CellState]) -> "pd.DataFrame":
     """Return a row per cell with its state; numbers that are not known are NaN."""
     rows = [[getattr(cell, name) for name in STATE_COLUMNS] for cell in cells]
-    return frame(rows, list(STATE_COLUMNS)).assign(outcome=[cell.outcome.value for cell in cells])
+    return frame(rows, list(STATE_COLUMNS)).assign(
+        outcome=[cell.outcome.value for cell in cells]
+    )
 
 
 def choice(report: Report, documents: Iterable[dict[str, Any]]) -> "pd.DataFrame":

@@ -174,7 +174,9 @@ class OpenStudy:
         cluster = study.last_cluster()
         of_groups = choices(self._status.snapshots, wish, cluster, commands, study=name)
         if not of_groups:
-            raise HpmlError(f"no cell of study {self.name} has a number; states() shows why")
+            raise HpmlError(
+                f"no cell of study {self.name} has a number; states() shows why"
+            )
         return frames.choice(self._report, (of_group.document for of_group in of_groups))
 
     @cached_property

@@ -117,7 +117,9 @@ def _draw_cells(axis: Axes, candidates: Sequence[Candidate], keys: series.Keys) 
         if ends and ends.high > ends.low > 0:
             at = [ends.low, ends.high]
             colour = style.strategy_colour(c.row.strategy.value)
-            axis.plot(at, [c.charged_gpus * end for end in at], color=colour, lw=1, zorder=1)
+            axis.plot(
+                at, [c.charged_gpus * end for end in at], color=colour, lw=1, zorder=1
+            )
 
 
 def _draw_diagonals(axis: Axes, candidates: Sequence[Candidate], device: Device) -> None:
@@ -126,7 +128,9 @@ def _draw_diagonals(axis: Axes, candidates: Sequence[Candidate], device: Device)
     (left, right), (bottom, top) = axis.get_xlim(), axis.get_ylim()
     for size in sorted({c.charged_gpus for c in candidates}):
         end = min(right, top / size)
-        axis.plot([left, right], [size * left, size * right], color=style.GRID, lw=0.9, zorder=0)
+        axis.plot(
+            [left, right], [size * left, size * right], color=style.GRID, lw=0.9, zorder=0
+        )
         axis.text(
             end,
             end * size,
@@ -157,7 +161,9 @@ def _name_cells(axis: Axes, choice: Choice) -> None:
         place = (candidate.epoch_s, candidate.gpu_s)
         is_asked = ask_word in of_cell
         if is_asked:
-            axis.plot(*place, ls="none", marker="o", ms=12, mfc="none", mec=style.TEXT, mew=1.4)
+            axis.plot(
+                *place, ls="none", marker="o", ms=12, mfc="none", mec=style.TEXT, mew=1.4
+            )
         is_left = candidate.epoch_s < (left * right) ** 0.5
         is_low = candidate.gpu_s < (bottom * top) ** 0.5
         axis.annotate(

@@ -98,7 +98,9 @@ def predict(
     if not of_groups:
         raise no_number(study)
     if json:
-        print_json({"study": study.name, "groups": [of_group.document for of_group in of_groups]})
+        print_json(
+            {"study": study.name, "groups": [of_group.document for of_group in of_groups]}
+        )
     else:
         out = console()
         for of_group in of_groups:

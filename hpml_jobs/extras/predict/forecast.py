@@ -18,7 +18,13 @@ from hpml_jobs.extras.predict.model import (
     no_change_s,
     width,
 )
-from hpml_jobs.extras.predict.place import MeasuredPlace, SeriesKind, Target, series_of, singles_of
+from hpml_jobs.extras.predict.place import (
+    MeasuredPlace,
+    SeriesKind,
+    Target,
+    series_of,
+    singles_of,
+)
 from hpml_jobs.extras.predict.rates import estimate
 
 COVERAGE = 0.9
@@ -193,10 +199,14 @@ def _together(skills: Sequence[Skill]) -> Skill | None:
     if not skills:
         return None
     how = "; ".join(skill.how for skill in skills)
-    return Skill(how=how, points=tuple(point for skill in skills for point in skill.points))
+    return Skill(
+        how=how, points=tuple(point for skill in skills for point in skill.points)
+    )
 
 
-def _band_factor(by_model: Estimate, skills: Sequence[Skill | None], *, of_null: bool) -> float:
+def _band_factor(
+    by_model: Estimate, skills: Sequence[Skill | None], *, of_null: bool
+) -> float:
     """Return the upper end of the band over the prediction.
 
     The widths of the steps and the doubt are independent of each other.

@@ -24,7 +24,9 @@ class Fit(NamedTuple):
 
 
 def fit(
-    rows: Sequence[Sequence[float]], values: Sequence[float], weights: Sequence[float] | None = None
+    rows: Sequence[Sequence[float]],
+    values: Sequence[float],
+    weights: Sequence[float] | None = None,
 ) -> Fit:
     """Return the coefficients c >= 0 that minimise the sum of (weight x (row . c - value))^2.
 
@@ -66,7 +68,9 @@ def fit(
 
 
 def _squares(
-    columns: Sequence[Sequence[float]], coefficients: Sequence[float], right: Sequence[float]
+    columns: Sequence[Sequence[float]],
+    coefficients: Sequence[float],
+    right: Sequence[float],
 ) -> float:
     """Return the sum of the squared residuals."""
     residuals = []
@@ -76,7 +80,9 @@ def _squares(
     return math.fsum(r * r for r in residuals)
 
 
-def _solved(columns: Sequence[Sequence[float]], right: Sequence[float]) -> list[float] | None:
+def _solved(
+    columns: Sequence[Sequence[float]], right: Sequence[float]
+) -> list[float] | None:
     """Return the unconstrained solution by modified Gram-Schmidt; None of dependent columns."""
     basis: list[list[float]] = []
     upper: list[list[float]] = []  # upper[j][i]: column j's part along basis vector i
@@ -99,7 +105,9 @@ def _solved(columns: Sequence[Sequence[float]], right: Sequence[float]) -> list[
         remaining = [r - part * v for r, v in zip(remaining, vector, strict=True)]
     solution = [0.0] * len(columns)
     for j in reversed(range(len(columns))):
-        of_later_columns = math.fsum(upper[k][j] * solution[k] for k in range(j + 1, len(columns)))
+        of_later_columns = math.fsum(
+            upper[k][j] * solution[k] for k in range(j + 1, len(columns))
+        )
         solution[j] = (along[j] - of_later_columns) / upper[j][j]
     return solution
 

@@ -89,7 +89,9 @@ def no_change_s(cells: Iterable[MeasuredPlace], target: Target) -> float:
     smaller = [
         cell
         for cell in cells
-        if cell.batch == target.batch and cell.gpus <= target.gpus and cell.nodes <= target.nodes
+        if cell.batch == target.batch
+        and cell.gpus <= target.gpus
+        and cell.nodes <= target.nodes
     ]
     if not smaller:
         raise CannotPredictError(
@@ -196,7 +198,9 @@ def width(distance: float, errors: Sequence[float]) -> float:
     return quantile * spread * math.sqrt(max(distance, 1.0))
 
 
-def log_errors_per_step(points: Iterable[LeftOutCell], *, of_null: bool = False) -> list[float]:
+def log_errors_per_step(
+    points: Iterable[LeftOutCell], *, of_null: bool = False
+) -> list[float]:
     """Return the logarithms of measured over predicted per step, of the model or of the null."""
     errors = []
     for point in points:

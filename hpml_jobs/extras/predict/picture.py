@@ -61,10 +61,14 @@ class PredictedLine(NamedTuple):
 
 def of_report(report: Report) -> Picture | None:
     """Return the picture of a report; None where nothing is predicted."""
-    return prediction(report.sources, [group.results["predict"] for group in report.groups])
+    return prediction(
+        report.sources, [group.results["predict"] for group in report.groups]
+    )
 
 
-def prediction(groups: Sequence[ConditionGroup], forecasts: Sequence[Forecast]) -> Picture | None:
+def prediction(
+    groups: Sequence[ConditionGroup], forecasts: Sequence[Forecast]
+) -> Picture | None:
     """Plot what is predicted beside what was measured; None where nothing is predicted."""
     all_panels = [
         Panel(batch_title(group, batch), [*_lines(group, forecast, batch)])
@@ -117,10 +121,14 @@ def prediction(groups: Sequence[ConditionGroup], forecasts: Sequence[Forecast]) 
     )
 
 
-def _lines(group: ConditionGroup, forecast: Forecast, batch: int) -> Iterator[PredictedLine]:
+def _lines(
+    group: ConditionGroup, forecast: Forecast, batch: int
+) -> Iterator[PredictedLine]:
     """Yield a line for each strategy and treatment of which something is predicted at a batch."""
     workload = group.a_cell.workload
-    per_sample = workload.units_per_sample  # None: a custom workload of tokens may not say it
+    per_sample = (
+        workload.units_per_sample
+    )  # None: a custom workload of tokens may not say it
     unit = workload.samples_name if per_sample is None else workload.throughput_unit.value
 
     def rate(target: Target, step_s: float) -> float:
@@ -131,21 +139,30 @@ def _lines(group: ConditionGroup, forecast: Forecast, batch: int) -> Iterator[Pr
         at = p.target
         if at.batch == batch:
             band = (rate(at, p.high_s), rate(at, p.low_s))
-            point = Predicted(at.gpus, rate(at, p.step_s), band, rate(at, p.null_s), p.skill)
+            point = Predicted(
+                at.gpus, rate(at, p.step_s), band, rate(at, p.null_s), p.skill
+            )
             by_line.setdefault((at.strategy, at.kind.treatment), []).append(point)
     doubtful = {
-        slug for row in group.timed if group.doubts(row, Affected.TIME) for slug in row.cells
+        slug
+        for row in group.timed
+        if group.doubts(row, Affected.TIME)
+        for slug in row.cells
     }
     for (strategy, treatment), predicted in by_line.items():
         points = [
-            Point(o.gpus, o.nodes, rate(o, o.step_s), None, not doubtful.isdisjoint(o.cells))
+            Point(
+                o.gpus, o.nodes, rate(o, o.step_s), None, not doubtful.isdisjoint(o.cells)
+            )
             for o in forecast.observations
             if o.batch == batch
             and (o.strategy is strategy or (o.strategy is BASELINE and o.gpus == 1))
             and o.kind.treatment == treatment
         ]
         predicted.sort(key=lambda point: point.gpus)
-        yield PredictedLine(series.make(strategy.value, treatment, batch, points), predicted, unit)
+        yield PredictedLine(
+            series.make(strategy.value, treatment, batch, points), predicted, unit
+        )
 
 
 def _draw(axis: Axes, line: PredictedLine, keys: series.Keys) -> None:
@@ -155,7 +172,9 @@ def _draw(axis: Axes, line: PredictedLine, keys: series.Keys) -> None:
     smaller = [p for p in line.measured.points if p.gpus < line.predicted[0].gpus]
     points = []  # size, rate, ends of the band, rate without a change
     for last in smaller[-1:]:
-        points.append((last.gpus, last.value, last.value, last.value, line.predicted[0].no_change))
+        points.append(
+            (last.gpus, last.value, last.value, last.value, line.predicted[0].no_change)
+        )
     for p in line.predicted:
         points.append((p.gpus, p.rate, *p.band, p.no_change))
     sizes, rates, low, high, no_change = zip(*points, strict=True)

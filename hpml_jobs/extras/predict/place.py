@@ -105,7 +105,9 @@ def distance(target: Target, nearest: Target) -> float:
     return (gpus + nodes) * max(nodes, 1.0) + batch
 
 
-def series_of(observations: Sequence[MeasuredPlace]) -> dict[SeriesKind, list[MeasuredPlace]]:
+def series_of(
+    observations: Sequence[MeasuredPlace],
+) -> dict[SeriesKind, list[MeasuredPlace]]:
     """Return the measured cells on several GPUs by strategy, path and treatment."""
     series: dict[SeriesKind, list[MeasuredPlace]] = {}
     for cell in observations:

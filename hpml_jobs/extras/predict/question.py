@@ -38,10 +38,14 @@ class Question(Value, frozen=True, kw_only=True):
                 prefix = "cluster." if key == "gpus_per_node" else ""
                 raise UsageError(f"{prefix}{key}={value}: must be 1 or more")
         if BASELINE in self.strategy:
-            raise UsageError(f"strategy={BASELINE.value}: it has one GPU, 2 or more are predicted")
+            raise UsageError(
+                f"strategy={BASELINE.value}: it has one GPU, 2 or more are predicted"
+            )
         for gpus in self.gpus:
             if gpus == 1:
-                raise UsageError("gpus=1: 2 or more are predicted; measure one: hpml-jobs gpus=1")
+                raise UsageError(
+                    "gpus=1: 2 or more are predicted; measure one: hpml-jobs gpus=1"
+                )
             if gpus > MOST_GPUS:
                 raise UsageError(f"gpus={gpus}: at most {MOST_GPUS} are predicted")
             if self.nodes is not None and gpus % self.nodes:
@@ -103,7 +107,9 @@ def targets_of(
         for kind, cells in series.items()
         if not question.strategy or kind.strategy in question.strategy
     ]
-    return [target for cells in chosen for target in _of_series(question, cells, gpus_per_node)]
+    return [
+        target for cells in chosen for target in _of_series(question, cells, gpus_per_node)
+    ]
 
 
 def _of_series(

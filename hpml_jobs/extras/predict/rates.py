@@ -11,7 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from hpml_jobs.core.text import percent_text
 from hpml_jobs.extras.predict import least_squares
-from hpml_jobs.extras.predict.model import Axis, CannotPredictError, Estimate, ModelStep, width
+from hpml_jobs.extras.predict.model import (
+    Axis,
+    CannotPredictError,
+    Estimate,
+    ModelStep,
+    width,
+)
 from hpml_jobs.extras.predict.place import MeasuredPlace, Target, alone, changed
 
 FAR = 4
@@ -115,20 +121,26 @@ def _from_another_batch(
             other_base_s = sizes[base.gpus, base.nodes]
             here = at_batch(base.step_s, other_base_s, there.step_s)
             other_times_s = [
-                at_batch(base.step_s, other_base_s, time_s).step_s for time_s in there.other_times_s
+                at_batch(base.step_s, other_base_s, time_s).step_s
+                for time_s in there.other_times_s
             ]
             way = there._replace(
                 step_s=here.step_s,
                 other_times_s=tuple(other_times_s),
                 steps=(*there.steps, step),
                 doubt=math.hypot(there.doubt, here.doubt),
-                remarks=(*there.remarks, *_transfer_remarks(target, batch, step, here.doubt)),
+                remarks=(
+                    *there.remarks,
+                    *_transfer_remarks(target, batch, step, here.doubt),
+                ),
             )
             ways.append(way)
     return min(ways, key=lambda way: len(way.steps), default=None)
 
 
-def _transfer_remarks(target: Target, batch: int, step: ModelStep, doubt: float) -> Iterator[str]:
+def _transfer_remarks(
+    target: Target, batch: int, step: ModelStep, doubt: float
+) -> Iterator[str]:
     """Yield that the cost of another batch decides, where the other form is outside the band."""
     if doubt <= width(step.distance, step.errors):
         return
@@ -161,7 +173,9 @@ def _grown(series: Sequence[MeasuredPlace], target: Target) -> Estimate:
         CannotPredictError: they do not reach it.
     """
     if target.nodes > 1:
-        times_s = {o.nodes: o.step_s for o in series if o.gpus_per_node == target.gpus_per_node}
+        times_s = {
+            o.nodes: o.step_s for o in series if o.gpus_per_node == target.gpus_per_node
+        }
         _check_sizes(series, target, sorted(times_s))
         grown = over_nodes(times_s, target.nodes)
         remarks = _remarks(times_s, target.nodes, "nodes")
@@ -173,11 +187,15 @@ def _grown(series: Sequence[MeasuredPlace], target: Target) -> Estimate:
     return grown._replace(remarks=(*grown.remarks, *remarks))
 
 
-def _check_sizes(series: Sequence[MeasuredPlace], target: Target, counts: Sequence[int]) -> None:
+def _check_sizes(
+    series: Sequence[MeasuredPlace], target: Target, counts: Sequence[int]
+) -> None:
     """Refuse a target that the measured numbers of GPUs, or of nodes, do not reach."""
     per_node = target.gpus_per_node
     if target.nodes > 1 and (not counts or counts[-1] == 1):
-        alike = f" with {per_node} GPUs on each" if any(o.nodes > 1 for o in series) else ""
+        alike = (
+            f" with {per_node} GPUs on each" if any(o.nodes > 1 for o in series) else ""
+        )
         raise CannotPredictError(
             f"no cell on two nodes{alike} is measured, and one node says nothing about a network",
             changed(target, gpus=2 * per_node, nodes=2),
@@ -225,11 +243,17 @@ def in_node(times_s: Mapping[int, float], gpus: int) -> Estimate:
     doublings = abs(math.log2(gpus / largest_below(times_s, gpus)))
     beyond, is_short = gpus > last, len(sizes) < FEWEST_SIZES
     if beyond and is_short and last < LEAST_OF_TWO:
-        remark = f"two sizes up to {last} GPUs show no trend: this is the time on {last} GPUs"
+        remark = (
+            f"two sizes up to {last} GPUs show no trend: this is the time on {last} GPUs"
+        )
         step = ModelStep(Axis.GPUS, doublings, known_errors(Axis.GPUS))
         most_s = _more_gpus(times_s, gpus)
         return Estimate(
-            times_s[last], (step,), other_times_s=(most_s,), remarks=(remark,), is_null=True
+            times_s[last],
+            (step,),
+            other_times_s=(most_s,),
+            remarks=(remark,),
+            is_null=True,
         )
     width = min(len(sizes), FEWEST_SIZES)
     fit = least_squares.fit(

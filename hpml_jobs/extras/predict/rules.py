@@ -11,14 +11,22 @@ from hpml_jobs.core.conditions import CPU_COUNT
 from hpml_jobs.core.errors import UsageError
 from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.extras.predict.forecast import Forecast, Prediction, Refusal, predict
-from hpml_jobs.extras.predict.place import MeasuredPlace, Target, changed, distance, series_of
+from hpml_jobs.extras.predict.place import (
+    MeasuredPlace,
+    Target,
+    changed,
+    distance,
+    series_of,
+)
 from hpml_jobs.extras.predict.question import Question, targets_of
 from hpml_jobs.report.frame.builder import GroupContext
 from hpml_jobs.results.groups import ConditionGroup
 from hpml_jobs.results.rows import Row
 from hpml_jobs.study.study import command_with, commands_of
 
-ALL_MEASURED = "every place of the question was measured (collect shows it); ask for another gpus="
+ALL_MEASURED = (
+    "every place of the question was measured (collect shows it); ask for another gpus="
+)
 
 FROM_RATES = (
     "predicted from rates alone: docs/predict.md has the error of this on published "
@@ -103,7 +111,9 @@ def observations(group: ConditionGroup) -> tuple[MeasuredPlace, ...]:
     return tuple(of_row for of_row in of_rows if of_row is not None)
 
 
-def observation(row: Row, cells: Sequence[str], *, is_imported: bool) -> MeasuredPlace | None:
+def observation(
+    row: Row, cells: Sequence[str], *, is_imported: bool
+) -> MeasuredPlace | None:
     """Return what a row measured in these cells; None without a duration of an iteration.
 
     The rate of an imported row is enough for one. Where its samples are tokens, a batch counts
@@ -132,7 +142,8 @@ def _is_usable(group: ConditionGroup, row: Row) -> bool:
         return False
     checks = (result for slug in row.cells for result in group.checks.get(slug, ()))
     return not any(
-        result.check == OVERSUBSCRIBED and result.level is not Level.PASS for result in checks
+        result.check == OVERSUBSCRIBED and result.level is not Level.PASS
+        for result in checks
     )
 
 
@@ -200,9 +211,13 @@ def _has_grid(commands: Sequence[str]) -> bool:
     return any(word.startswith("grid=") for word in shlex.split(" ".join(commands[-1:])))
 
 
-def command_of(place: Target, cluster: Cluster | None, commands: Sequence[str]) -> str | None:
+def command_of(
+    place: Target, cluster: Cluster | None, commands: Sequence[str]
+) -> str | None:
     """Return the command that submits the cell of a place; None where nothing can."""
-    is_local = cluster is not None and cluster.launcher is Launcher.LOCAL and not cluster.hosts
+    is_local = (
+        cluster is not None and cluster.launcher is Launcher.LOCAL and not cluster.hosts
+    )
     if place.nodes > 1 and is_local:
         return None
     keys: dict[str, object] = {"gpus": place.gpus, "batch": place.batch}
@@ -228,7 +243,9 @@ def _notes(group: ConditionGroup, measured: Sequence[MeasuredPlace]) -> Iterator
             f"was timed: {names(_slugs(failed))}"
         )
     doubtful = [
-        row for row in group.timed if row not in failed and group.doubts(row, Affected.TIME)
+        row
+        for row in group.timed
+        if row not in failed and group.doubts(row, Affected.TIME)
     ]
     if doubtful:
         yield (
@@ -247,7 +264,9 @@ def _without_series(
     """Return why nothing can be predicted without a cell on several GPUs; None without any cell."""
     if not measured:
         return None
-    target = changed(measured[0], gpus=2, strategy=Strategy.DDP, treatment=measured[0].kind.path)
+    target = changed(
+        measured[0], gpus=2, strategy=Strategy.DDP, treatment=measured[0].kind.path
+    )
     command = command_of(target, cluster, commands)
     remedy = "" if command else f": measure gpus=2 batch={target.batch}"
     return Refusal(

@@ -14,7 +14,13 @@ from hpml_jobs.core.strategies import Device
 from hpml_jobs.core.text import counted, listed, with_command
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.extras.predict import rules
-from hpml_jobs.extras.predict.forecast import COVERAGE, Forecast, Method, Prediction, Refusal
+from hpml_jobs.extras.predict.forecast import (
+    COVERAGE,
+    Forecast,
+    Method,
+    Prediction,
+    Refusal,
+)
 from hpml_jobs.extras.predict.model import Errors
 from hpml_jobs.extras.predict.place import MeasuredPlace, Target
 from hpml_jobs.extras.predict.question import Question
@@ -55,7 +61,9 @@ def remarks(forecast: Forecast, device: Device) -> Iterator[str]:
     by_remark: dict[str, list[str]] = {}
     for prediction in forecast.predictions:
         for remark in prediction.remarks:
-            by_remark.setdefault(remark, []).append(cell_words(prediction.target.place, device))
+            by_remark.setdefault(remark, []).append(
+                cell_words(prediction.target.place, device)
+            )
     for remark, labels in by_remark.items():
         is_of_all = len(labels) == len(forecast.predictions)
         yield remark if is_of_all else f"{'; '.join(labels)}: {remark}"
@@ -76,7 +84,9 @@ def _places(refusals: Iterable[Refusal], device: Device) -> str:
     batches: dict[Setup, list[int]] = {}
     for refusal in refusals:
         batches.setdefault(refusal.target.place.setup, []).append(refusal.target.batch)
-    places = [setup_words(setup, listed(sizes), device) for setup, sizes in batches.items()]
+    places = [
+        setup_words(setup, listed(sizes), device) for setup, sizes in batches.items()
+    ]
     return "; ".join(places)
 
 
@@ -86,7 +96,8 @@ def answer(forecast: Forecast, device: Device, workload: Workload) -> str:
         return ""
     most = max(p.target.gpus for p in forecast.predictions)
     best = max(
-        (p for p in forecast.predictions if p.target.gpus == most), key=lambda p: p.samples_per_s
+        (p for p in forecast.predictions if p.target.gpus == most),
+        key=lambda p: p.samples_per_s,
     )
     target = best.target
     size = counted(target.gpus, unit(device), units(device))
@@ -95,7 +106,9 @@ def answer(forecast: Forecast, device: Device, workload: Workload) -> str:
         f"{size}{nodes} at batch {target.batch} per {unit(device)} ({target.strategy.value}): "
         f"{_rate_text(best.samples_per_s, workload)} {_unit(workload)}/s"
     )
-    ends = (_rate_text(target.samples / end_s, workload) for end_s in (best.high_s, best.low_s))
+    ends = (
+        _rate_text(target.samples / end_s, workload) for end_s in (best.high_s, best.low_s)
+    )
     text += f", 90 % band {' to '.join(ends)}"
     if best.method is Method.NULL:
         text += f", by no change per {unit(device)}"
@@ -201,10 +214,18 @@ class PredictionLine(NamedTuple):
 
     @classmethod
     def of(
-        cls, group: ConditionGroup, forecast: Forecast, prediction: Prediction, charged: Charged
+        cls,
+        group: ConditionGroup,
+        forecast: Forecast,
+        prediction: Prediction,
+        charged: Charged,
     ) -> Self:
         """Return the line of a prediction of a forecast."""
-        workload, target, skill = group.a_cell.workload, prediction.target, prediction.skill
+        workload, target, skill = (
+            group.a_cell.workload,
+            prediction.target,
+            prediction.skill,
+        )
         setup = target.place.setup
         epoch_s = rules.epoch_s(group, forecast, prediction)
 
@@ -296,7 +317,11 @@ def why_nothing_is_predicted(group: ReportGroup) -> Iterator[str]:
 
 def _what(workload: Workload) -> str:
     rate = f"{workload.throughput_unit.value}/s"
-    return rate if workload.samples_are_tokens else f"seconds of an iteration, and {rate} from them"
+    return (
+        rate
+        if workload.samples_are_tokens
+        else f"seconds of an iteration, and {rate} from them"
+    )
 
 
 class GroupForecast(NamedTuple):

@@ -47,7 +47,9 @@ class ProfilerGap(NamedTuple):
     @property
     def allowed_s(self) -> float:
         """The allowed difference: 5 %, or the launches of the messages."""
-        return max(PROFILER_LIMIT * self.seconds, 1e-3 * LAUNCH_MS[self.device] * self.messages)
+        return max(
+            PROFILER_LIMIT * self.seconds, 1e-3 * LAUNCH_MS[self.device] * self.messages
+        )
 
 
 def communication_gaps(trace: ProfilerSummary, device: Device) -> Iterator[ProfilerGap]:
@@ -59,7 +61,9 @@ def communication_gaps(trace: ProfilerSummary, device: Device) -> Iterator[Profi
     if trace.collectives is None:
         if trace.comm_s > 0:
             ours_s = trace.instruments_comm_s
-            yield ProfilerGap("communication", trace.comm_s, ours_s, trace.messages, device)
+            yield ProfilerGap(
+                "communication", trace.comm_s, ours_s, trace.messages, device
+            )
         return
     for c in trace.collectives:
         if c.kind is not CollectiveKind.BROADCAST and c.seconds > 0:
@@ -130,7 +134,9 @@ def profiler_counts_differ(record: Record) -> Observation | None:
                     f"the instruments counted {ours:,} {what}, the profiler {theirs:,}",
                     level=Level.WARN if on_gpu else None,
                 )
-    return Observation(True, f"{traces[0].messages:,} collectives, as the profiler counted them")
+    return Observation(
+        True, f"{traces[0].messages:,} collectives, as the profiler counted them"
+    )
 
 
 def _counts(trace: ProfilerSummary) -> Iterator[tuple[str, int, int]]:
@@ -235,7 +241,10 @@ def _phase_difference(trace: ProfilerSummary) -> tuple[float, str] | None:
     if not trace.window_s or busy_s is None or stall_s is None:
         return None
     busy_s += max(0.0, _copies_s(trace.collective(CollectiveKind.BROADCAST)))
-    gaps_s, idle_gaps_s = busy_s - trace.compute_s, trace.idle_s - stall_s - _launches_s(trace)
+    gaps_s, idle_gaps_s = (
+        busy_s - trace.compute_s,
+        trace.idle_s - stall_s - _launches_s(trace),
+    )
     differences = {  # what is impossible, then what is inconsistent
         f"computation takes {busy_s:.3g} s, the GPU computed for {trace.compute_s:.3g} s": -gaps_s,
         f"stall is {stall_s:.3g} s, the GPU was idle for {trace.idle_s:.3g} s": -idle_gaps_s,

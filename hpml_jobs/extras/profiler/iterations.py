@@ -59,7 +59,9 @@ def cross_check(probing: Probing) -> ProfilerSummary:
     return profile_iterations(training, cell.epochs, path)
 
 
-def profile_iterations(training: Training, number: int, keep: Path | None) -> ProfilerSummary:
+def profile_iterations(
+    training: Training, number: int, keep: Path | None
+) -> ProfilerSummary:
     """Run some more iterations under torch.profiler and our instruments at once.
 
     Every rank must call this. The trace is written to `keep` (a .json.gz for Perfetto or
@@ -72,7 +74,9 @@ def profile_iterations(training: Training, number: int, keep: Path | None) -> Pr
     batches = iter(training.batches(number))  # loads the first ones before the profiler
     profiler = _start_on_all_ranks(training)
     span = measured_window(training.strategy.devices)
-    result = instrumented_epoch(training, number, iterations=ITERATIONS, span=span, batches=batches)
+    result = instrumented_epoch(
+        training, number, iterations=ITERATIONS, span=span, batches=batches
+    )
     try:
         profiler.stop()
         events = read_trace(profiler, training.cell.processes, keep)
@@ -106,7 +110,10 @@ def without_overflow_messages(events: list[TraceEvent], cell: Cell) -> list[Trac
     In fp16 torch all-reduces 4 bytes between backward and the step, which no ledger has; fsdp sends
     nothing else by all-reduces.
     """
-    if cell.path.precision is not Precision.FP16 or not cell.strategy.traffic.casts_parameters:
+    if (
+        cell.path.precision is not Precision.FP16
+        or not cell.strategy.traffic.casts_parameters
+    ):
         return events
     return [event for event in events if event.kind is not CollectiveKind.ALL_REDUCE]
 
@@ -179,4 +186,6 @@ def _by_kind(
 def _total_bytes(collectives: Sequence[TraceEvent]) -> int | None:
     """Return the bytes of some collectives; None if the profiler has not those of each."""
     contents = [content_of(event) for event in collectives]
-    return None if None in contents else sum(content.bytes for content in contents if content)
+    return (
+        None if None in contents else sum(content.bytes for content in contents if content)
+    )

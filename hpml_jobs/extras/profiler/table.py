@@ -76,7 +76,9 @@ def profiler_line(group: ConditionGroup, row: Row) -> ProfilerLine | None:
 def phases_beside_profiler(context: GroupContext) -> Table | None:
     """Return the table of phases with what the profiler says of the same cells."""
     group = context.group
-    traces = {row.place: line for row in group.timed if (line := profiler_line(group, row))}
+    traces = {
+        row.place: line for row in group.timed if (line := profiler_line(group, row))
+    }
     if not traces:
         return phases(group)
     caption = CAPTION.format(launch_ms=LAUNCH_MS[group.device])

@@ -25,7 +25,8 @@ def choose(
     words: Annotated[list[str] | None, choice_words(KEYS)] = None,
     outputs: Outputs = None,
     preliminary: Annotated[
-        bool, typer.Option("--preliminary", help="write the proposal from a single run, too")
+        bool,
+        typer.Option("--preliminary", help="write the proposal from a single run, too"),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -58,7 +59,9 @@ def choose(
             show_choice(out, choice, several=len(choices) > 1)
             if proposal.paragraph:
                 show_text(proposal.paragraph, out)
-    refusals = dict.fromkeys(proposal.refusal for proposal in proposals if proposal.refusal)
+    refusals = dict.fromkeys(
+        proposal.refusal for proposal in proposals if proposal.refusal
+    )
     if refusals:
         raise HpmlError("; ".join(refusals))
 

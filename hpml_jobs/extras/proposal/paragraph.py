@@ -27,7 +27,9 @@ def _series(choice: Choice, winner: Candidate) -> SizeSeries:
 
     The strategy of a single GPU's plain loop is that of the fastest cell beside it.
     """
-    strategies = (c.row.strategy for c in (winner, *choice.candidates) if not c.row.is_baseline)
+    strategies = (
+        c.row.strategy for c in (winner, *choice.candidates) if not c.row.is_baseline
+    )
     allowed = (BASELINE, next(strategies, BASELINE))
     slowest_first = (*choice.candidates[::-1], winner)  # the last one of a size remains
     cells = [
@@ -40,7 +42,9 @@ def _series(choice: Choice, winner: Candidate) -> SizeSeries:
     ]
     batch = winner.row.global_batch
     weak = {
-        c.row.gpus: c for c in cells if c.row.global_batch * winner.row.gpus == batch * c.row.gpus
+        c.row.gpus: c
+        for c in cells
+        if c.row.global_batch * winner.row.gpus == batch * c.row.gpus
     }
     strong = {c.row.gpus: c for c in cells if c.row.global_batch == batch}
     kind, by_size = ("strong", strong) if len(strong) > len(weak) else ("weak", weak)
@@ -77,7 +81,11 @@ def paragraph(group: ConditionGroup, choice: Choice) -> str:
     winner = choice.ask.candidate
     series = _series(choice, winner)
     reference, *larger = series.cells
-    parts = [_preliminary(group, series), _measured(group, series, winner), _reference(reference)]
+    parts = [
+        _preliminary(group, series),
+        _measured(group, series, winner),
+        _reference(reference),
+    ]
     parts += [_size(reference, candidate) for candidate in larger]
     parts += [_request(group, choice, winner), _how(group, series)]
     return " ".join(part for part in parts if part)
@@ -102,14 +110,20 @@ def _preliminary(group: ConditionGroup, series: SizeSeries) -> str:
 
 def _measured(group: ConditionGroup, series: SizeSeries, winner: Candidate) -> str:
     setting = captions.setting(group).removesuffix(".")
-    records = [cell.record for cell in group.cells if cell.record and not cell.record.imported]
+    records = [
+        cell.record for cell in group.cells if cell.record and not cell.record.imported
+    ]
     versions = {record.facts.hpml_jobs for record in records if record.facts}
-    program = f", measured with hpml_jobs {' and '.join(sorted(versions))}" if versions else ""
+    program = (
+        f", measured with hpml_jobs {' and '.join(sorted(versions))}" if versions else ""
+    )
     batch, caveat = f"global batch {winner.row.global_batch}", ""
     if series.kind == "weak":
         batch = f"batch {winner.row.batch_per_gpu} per {captions.unit(winner.device)}"
         equal = "times" if winner.timing.work else "epochs"
-        caveat = f" The global batch grows with the size: equal {equal} are not equal training."
+        caveat = (
+            f" The global batch grows with the size: equal {equal} are not equal training."
+        )
     strategy = series.cells[-1].row.strategy.value
     return f"Evidence of {series.kind} scaling ({batch}, {strategy}){program}: {setting}.{caveat}"
 

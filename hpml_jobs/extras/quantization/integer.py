@@ -102,10 +102,18 @@ class IntegerLayer:
     """
 
     def __init__(
-        self, stage: LayerStage, weights: Weights, input_scale: Tensor, output_scale: Tensor
+        self,
+        stage: LayerStage,
+        weights: Weights,
+        input_scale: Tensor,
+        output_scale: Tensor,
     ) -> None:
         self.name, self.layer, self.then = stage.name, stage.layer, stage.then
-        self.weights, self.input_scale, self.output_scale = weights, input_scale, output_scale
+        self.weights, self.input_scale, self.output_scale = (
+            weights,
+            input_scale,
+            output_scale,
+        )
         product_scales = input_scale * weights.scales
         self.bias: Tensor | None = None
         if self.layer.bias is not None:  # in units of input scale times weight scale
@@ -197,13 +205,17 @@ class IntegerNetwork:
         self.layers: list[IntegerLayer] = []
         for stage in network.stages:
             output_scale = scales[stage.name]
-            self.layers.append(IntegerLayer(stage, weights[stage.name], scale, output_scale))
+            self.layers.append(
+                IntegerLayer(stage, weights[stage.name], scale, output_scale)
+            )
             scale = output_scale
 
     @torch.no_grad()
     def __call__(self, images: Tensor) -> Tensor:
         """Return int8 outputs for fp32 images (n, …)."""
-        values = to_int8("the input's integers", nearest(self.enter(images), self.input_scale))
+        values = to_int8(
+            "the input's integers", nearest(self.enter(images), self.input_scale)
+        )
         for layer in self.layers:
             values = layer(values)
         return values

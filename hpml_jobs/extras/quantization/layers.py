@@ -86,7 +86,8 @@ def chain(model: nn.Module) -> Chain:
     if not layers:
         raise HpmlError(f"the network has no layer with weights: {SUPPORTED}")
     return Chain(
-        tuple(entry), tuple(LayerStage(name, layer, tuple(then)) for name, layer, then in layers)
+        tuple(entry),
+        tuple(LayerStage(name, layer, tuple(then)) for name, layer, then in layers),
     )
 
 
@@ -125,7 +126,9 @@ def check_quantizable(cell: Cell, model: nn.Module, data: datasets.Data) -> None
     settings = settings_of(cell)
     name, test = cell.workload.data, data.test
     if test is None or not datasets.length(test):
-        raise HpmlError(f"workload.data={name} has no test images, which quantization needs")
+        raise HpmlError(
+            f"workload.data={name} has no test images, which quantization needs"
+        )
     image, target = datasets.first_batch(test, 1)
     if (
         not isinstance(image, Tensor)
@@ -275,7 +278,9 @@ class Weights(NamedTuple):
     @property
     def values(self) -> Tensor:
         """Integers times scales in fp32."""
-        return (self.integers * per_output_channel(self.scales, self.integers.ndim)).float()
+        return (
+            self.integers * per_output_channel(self.scales, self.integers.ndim)
+        ).float()
 
 
 def per_output_channel(scale: Tensor, dimensions: int) -> Tensor:
@@ -316,7 +321,9 @@ class ActivationProfile(NamedTuple):
 
 
 @torch.no_grad()
-def profile(network: Chain, images: Sequence[Tensor], percentile: float) -> ActivationProfile:
+def profile(
+    network: Chain, images: Sequence[Tensor], percentile: float
+) -> ActivationProfile:
     """Run the network layer by layer on batches of calibration images.
 
     Raises:
@@ -329,7 +336,9 @@ def profile(network: Chain, images: Sequence[Tensor], percentile: float) -> Acti
         spreads.append(_spread(stage.name, SpreadOf.WEIGHTS, values, weights))
     activations: dict[str, Statistics] = {}
     batches = list(images)
-    steps = {INPUT: network.enter} | {stage.name: stage.forward for stage in network.stages}
+    steps = {INPUT: network.enter} | {
+        stage.name: stage.forward for stage in network.stages
+    }
     for name, forward in steps.items():
         batches = [forward(batch) for batch in batches]
         values = torch.cat([batch.reshape(-1) for batch in batches]).reshape(1, -1)

@@ -51,7 +51,9 @@ def quantization(groups: Sequence[ConditionGroup]) -> Picture | None:
     def draw(axis: Axes, steps: Sequence[PlottedStep]) -> list[str]:
         axis.grid(visible=True, axis="y")
         texts = []
-        for network, (runs, colour) in enumerate(zip(drawn_runs, style.COLOURS, strict=False)):
+        for network, (runs, colour) in enumerate(
+            zip(drawn_runs, style.COLOURS, strict=False)
+        ):
             aside = 0.16 * (network - (len(drawn_runs) - 1) / 2)
             points = [
                 (100 * mean.mean, at, 100 * (mean.deviation or 0.0))
@@ -70,7 +72,9 @@ def quantization(groups: Sequence[ConditionGroup]) -> Picture | None:
                 elinewidth=1.2,
                 capsize=2.5,
             )
-            axis.axvline(values[0], color=colour, lw=1, ls=(0, (4, 3)), alpha=0.6, zorder=0)
+            axis.axvline(
+                values[0], color=colour, lw=1, ls=(0, (4, 3)), alpha=0.6, zorder=0
+            )
             least, worst, _ = min(points)
             text = f"{runs.name} {values[0]:.2f} %, least {least:.2f} % with {steps[worst].label}"
             texts.append(text)
@@ -84,7 +88,9 @@ def quantization(groups: Sequence[ConditionGroup]) -> Picture | None:
         alt="Test accuracy by step of quantization: ",
         caption=[
             ACCURACY,
-            not_drawn([runs.name for runs in networks[len(drawn_runs) :]], "quantization.csv"),
+            not_drawn(
+                [runs.name for runs in networks[len(drawn_runs) :]], "quantization.csv"
+            ),
         ],
         legend=dict(zip((runs.name for runs in drawn_runs), style.COLOURS, strict=False)),
         between=", ",

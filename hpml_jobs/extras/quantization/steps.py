@@ -101,7 +101,10 @@ class Variant(NamedTuple):
 
 @torch.no_grad()
 def quantize(
-    model: nn.Module, calibration: Sequence[Batch], test: Sequence[Batch], settings: Quantize
+    model: nn.Module,
+    calibration: Sequence[Batch],
+    test: Sequence[Batch],
+    settings: Quantize,
 ) -> Quantized:
     """Quantize a trained network, which must be on the CPU and in eval mode.
 
@@ -114,12 +117,16 @@ def quantize(
     for name, batches in (("calibration", calibration), ("test", test)):
         if not _count_images(batches):
             raise HpmlError(f"quantization has no {name} images")
-    distributions = profile(network, [images for images, _ in calibration], settings.percentile)
+    distributions = profile(
+        network, [images for images, _ in calibration], settings.percentile
+    )
     variants, impossible = _possible_variants(network, distributions, settings)
     size = WORD * sum(parameter.numel() for parameter in model.parameters())
     correct, samples = _count_correct(model, test), _count_images(test)
     steps = [
-        QuantizationStep(what=QuantizedParts.NONE, correct=correct, samples=samples, bytes=size)
+        QuantizationStep(
+            what=QuantizedParts.NONE, correct=correct, samples=samples, bytes=size
+        )
     ]
     for what in (QuantizedParts.WEIGHTS, QuantizedParts.ALL):
         steps += [variant_step(network, variant, test, what) for variant in variants]
@@ -159,14 +166,17 @@ def _possible_variants(
     return variants, list(dict.fromkeys(map(str, errors)))
 
 
-def make_variant(network: Chain, distributions: ActivationProfile, scheme: Scheme) -> Variant:
+def make_variant(
+    network: Chain, distributions: ActivationProfile, scheme: Scheme
+) -> Variant:
     """Quantize the network's weights and activations under one scheme.
 
     Raises:
         HpmlError: a scale would be 0, or an integer does not fit into 32 bits.
     """
     weights = {
-        stage.name: quantize_weights(stage.name, stage.layer, scheme) for stage in network.stages
+        stage.name: quantize_weights(stage.name, stage.layer, scheme)
+        for stage in network.stages
     }
     output_scales = {
         name: scales(describe_outputs(name), row, scheme.bound)
@@ -185,12 +195,16 @@ def variant_step(
     """
     stages, weights = network.stages, variant.weights.values()
     words = sum(layer.scales.numel() for layer in weights)
-    words += sum(stage.layer.bias.numel() for stage in stages if stage.layer.bias is not None)
+    words += sum(
+        stage.layer.bias.numel() for stage in stages if stage.layer.bias is not None
+    )
     if what is QuantizedParts.ALL:
         words += 1 + len(stages)
         outputs: Network = variant.integers
     else:
-        dequantized = tuple(dequantize(stage, variant.weights[stage.name]) for stage in stages)
+        dequantized = tuple(
+            dequantize(stage, variant.weights[stage.name]) for stage in stages
+        )
         outputs = network._replace(stages=dequantized).outputs
     return QuantizationStep(
         what=what,
@@ -204,7 +218,10 @@ def variant_step(
 
 
 def compare_with_torch(
-    model: nn.Module, ours: IntegerNetwork, calibration: Sequence[Batch], test: Sequence[Batch]
+    model: nn.Module,
+    ours: IntegerNetwork,
+    calibration: Sequence[Batch],
+    test: Sequence[Batch],
 ) -> tuple[TorchReference | None, list[Latency], list[str]]:
     """Return torch's own quantization, the latency of all networks, and reasons for what failed."""
     batches = batches_of(test[0][0])
@@ -233,7 +250,9 @@ def _count_images(batches: Sequence[Batch]) -> int:
 
 def _count_correct(network: Network, test: Sequence[Batch]) -> int:
     """Return the number of correct test images; of equal outputs the first class counts."""
-    return sum(int((network(images).argmax(1) == targets).sum()) for images, targets in test)
+    return sum(
+        int((network(images).argmax(1) == targets).sum()) for images, targets in test
+    )
 
 
 BATCHES = (1, 100)
@@ -270,7 +289,9 @@ def measure_latency(what: Implementation, network: Network, images: Tensor) -> L
         start = perf_counter()
         network(images)
         seconds.append(perf_counter() - start)
-    p10_s, median_s, p90_s = (float(np.percentile(seconds, percent)) for percent in (10, 50, 90))
+    p10_s, median_s, p90_s = (
+        float(np.percentile(seconds, percent)) for percent in (10, 50, 90)
+    )
     return Latency(
         what=what,
         batch=len(images),
@@ -300,7 +321,9 @@ class Converted(NamedTuple):
     @property
     def tensors(self) -> list[Tensor]:
         """The stored tensors: int8 weights, scales and zero points, biases."""
-        names = {str(node.target) for node in self.graph.graph.nodes if node.op == "get_attr"}
+        names = {
+            str(node.target) for node in self.graph.graph.nodes if node.op == "get_attr"
+        }
         return [attrgetter(name)(self.graph) for name in names]
 
     @property

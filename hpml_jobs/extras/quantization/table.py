@@ -164,7 +164,9 @@ def _name(run_group: _Alike, run_groups: Iterable[_Alike]) -> str:
 def results(runs: Runs) -> Iterator[Result]:
     """Return the runs' steps in the order of the lab, then torch's own."""
     for step in runs.first.steps:
-        of_runs = [s for run in runs.quantized for s in run.steps if _scheme(s) == _scheme(step)]
+        of_runs = [
+            s for run in runs.quantized for s in run.steps if _scheme(s) == _scheme(step)
+        ]
         if len(of_runs) != len(runs.quantized):
             continue
         bound, scales = "", ""
@@ -194,7 +196,9 @@ _WORDS: dict[str, str] = {
 
 
 def _points(mean: Mean) -> str:
-    return learning.mean_text(mean, lambda share: accuracy(share) if round(share, 4) else "0.00")
+    return learning.mean_text(
+        mean, lambda share: accuracy(share) if round(share, 4) else "0.00"
+    )
 
 
 def _accuracy(mean: Mean) -> str:
@@ -247,7 +251,9 @@ def quantization(groups: Sequence[ConditionGroup]) -> Table | None:
     if not networks:
         return None
     images = " or ".join(
-        dict.fromkeys(count(run.calibration) for runs in networks for run in runs.quantized)
+        dict.fromkeys(
+            count(run.calibration) for runs in networks for run in runs.quantized
+        )
     )
     caption = (QUANTIZATION.format(images=images), DROP, learning.OVER_SEEDS)
     return item_table(
@@ -266,7 +272,9 @@ def _notes(networks: Iterable[Runs]) -> Iterator[str]:
         of_runs = []
         if len(set(runs.seeds)) == 1:
             of_runs.append(learning.ONE_SEED)
-        of_runs += [f"{TORCHS}: {run.reference.how}" for run in runs.quantized if run.reference]
+        of_runs += [
+            f"{TORCHS}: {run.reference.how}" for run in runs.quantized if run.reference
+        ]
         for run in runs.quantized:
             of_runs += [f"not measured: {missing}" for missing in run.missing]
         for what in of_runs:
@@ -381,7 +389,9 @@ def latency(group: ConditionGroup) -> Sheet | None:
 def _lines(runs: Runs) -> Iterator[LatencyLine]:
     timings = [timing for run in runs.quantized for timing in run.latencies]
     for what, batch in dict.fromkeys((timing.what, timing.batch) for timing in timings):
-        of_runs = [timing for timing in timings if (timing.what, timing.batch) == (what, batch)]
+        of_runs = [
+            timing for timing in timings if (timing.what, timing.batch) == (what, batch)
+        ]
         fp32_s = [o.median_s for o in timings if (o.what, o.batch) == ("fp32", batch)]
         median_s = median(timing.median_s for timing in of_runs)
         yield LatencyLine(

@@ -155,7 +155,9 @@ def quantized_of(record: Record) -> Quantized | None:
     Raises:
         ValueError: they do not have the form of results.
     """
-    return None if record.quantized is None else msgspec.convert(record.quantized, Quantized)
+    return (
+        None if record.quantized is None else msgspec.convert(record.quantized, Quantized)
+    )
 
 
 def record_fault(record: Record) -> str | None:
@@ -172,8 +174,13 @@ def record_fault(record: Record) -> str | None:
         return "quantization begins without the fp32 network"
     tested, trained = quantized.steps[0].accuracy, record.ranks[0].test_accuracy
     if trained is None or abs(tested - trained) > SAME_NETWORK:
-        return f"accuracy {tested} was quantized, {trained} was trained: not the same network"
+        return (
+            f"accuracy {tested} was quantized, {trained} was trained: not the same network"
+        )
     for step in quantized.steps:
-        if step.samples != quantized.steps[0].samples or not 0 <= step.correct <= step.samples:
+        if (
+            step.samples != quantized.steps[0].samples
+            or not 0 <= step.correct <= step.samples
+        ):
             return f"quantization: {step.correct} of {step.samples} images right in {step.what}"
     return None

@@ -36,7 +36,8 @@ class About(Value, frozen=True, kw_only=True):
 
 def remove(
     study: Annotated[
-        str, typer.Argument(metavar="STUDY", help="name of the study", autocompletion=studies)
+        str,
+        typer.Argument(metavar="STUDY", help="name of the study", autocompletion=studies),
     ],
     outputs: Outputs = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
@@ -117,15 +118,21 @@ def _refuse_active(study: "Study") -> None:
 
     status = study_status(study, all_jobs=True)
     if status.fault:
-        raise HpmlError(f"{status.fault}: it is unknown which jobs run; nothing was removed")
+        raise HpmlError(
+            f"{status.fault}: it is unknown which jobs run; nothing was removed"
+        )
     jobs = active_jobs(state for state in status.states if state.outcome.active)
     names = [*jobs, *queued_jobs(status.history.closing, study.closing_name)]
     if names:
-        sentence = f"study {study.name} has jobs that are pending or running ({few(names)})"
+        sentence = (
+            f"study {study.name} has jobs that are pending or running ({few(names)})"
+        )
         command = f"{PROGRAM} cancel {study_words(study)}"
         raise HpmlError(with_command(f"{sentence}; to cancel them", command))
     unknown = [state for state in status.states if state.outcome.may_run]
     if unknown:
         reason = unknown[0].reason or "SLURM does not say"
         cells = counted(len(unknown), "cell")
-        raise HpmlError(f"it is unknown whether {cells} may run ({reason}); nothing was removed")
+        raise HpmlError(
+            f"it is unknown whether {cells} may run ({reason}); nothing was removed"
+        )

@@ -100,7 +100,10 @@ class _Owner:
     def _is_of_attempt(self, path: Path) -> bool:
         """Return whether a path is below cells/CELL/attempts/."""
         below = path.relative_to(self.study.root).parts
-        return len(below) > 3 and (below[0], below[2]) == (self.study.cells_folder.name, ATTEMPTS)
+        return len(below) > 3 and (below[0], below[2]) == (
+            self.study.cells_folder.name,
+            ATTEMPTS,
+        )
 
 
 _TEMPORARY = re.compile(r"^\.(.+)\.\w+$")
@@ -122,7 +125,9 @@ def refuse_foreign(study: Study, removal: Removal) -> None:
         HpmlError: something else is in its folder, the folder is a link, or may not be written.
     """
     if study.root.is_symlink():
-        raise HpmlError(f"{study.root} is a link to {study.root.resolve()}: name that folder")
+        raise HpmlError(
+            f"{study.root} is a link to {study.root.resolve()}: name that folder"
+        )
     if removal.foreign:
         raise HpmlError(
             f"{study.root} has what hpml-jobs did not write: {few(removal.foreign)}; move it "
@@ -144,7 +149,9 @@ def without_submission(study: Study) -> Iterator[None]:
         with hold_lock(study.lock, PATIENCE_S):
             yield
     except TimeoutError as fault:
-        raise HpmlError(f"{fault}: a submission is running; nothing was removed") from fault
+        raise HpmlError(
+            f"{fault}: a submission is running; nothing was removed"
+        ) from fault
     except OSError as fault:
         raise HpmlError(f"{study.lock} cannot be written: {reason_of(fault)}") from fault
 

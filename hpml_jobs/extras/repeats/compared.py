@@ -44,7 +44,9 @@ def order_of_runs(group: ConditionGroup) -> Order | None:
     return Order.ROUNDS_PER_SIZE if all(map(in_rounds, sizes.values())) else Order.MIXED
 
 
-def compare_rows(group: ConditionGroup, rows: Sequence[Row]) -> dict[tuple[int, int], Comparison]:
+def compare_rows(
+    group: ConditionGroup, rows: Sequence[Row]
+) -> dict[tuple[int, int], Comparison]:
     """Compare every two of some rows by their epochs, with Holm's correction (see `compare_all`).
 
     The runs of a round are compared with each other where there are enough rounds: a drift of the
@@ -57,7 +59,9 @@ def compare_rows(group: ConditionGroup, rows: Sequence[Row]) -> dict[tuple[int, 
     return compare_all([[run.epoch_s for run in row.runs] for row in rows])
 
 
-def _epochs_by_round(group: ConditionGroup, rows: Sequence[Row]) -> list[tuple[float, ...]] | None:
+def _epochs_by_round(
+    group: ConditionGroup, rows: Sequence[Row]
+) -> list[tuple[float, ...]] | None:
     """Return the epochs of some rows, of the rounds in which all of them have a run that counts.
 
     A round is a repeat of a seed. None unless the rows were measured in rounds.
@@ -66,7 +70,10 @@ def _epochs_by_round(group: ConditionGroup, rows: Sequence[Row]) -> list[tuple[f
     if any("" in runs for runs in starts) or not in_rounds(starts):
         return None
     by_round = [
-        {(r.cell.seed, r.cell.repeat): r.epoch_s for r in group.counted_records(row, Affected.TIME)}
+        {
+            (r.cell.seed, r.cell.repeat): r.epoch_s
+            for r in group.counted_records(row, Affected.TIME)
+        }
         for row in rows
     ]
     rounds = [key for key in by_round[0] if all(key in epochs_s for epochs_s in by_round)]
@@ -113,9 +120,8 @@ def comparison_text(comparison: Comparison, tests: int = 1) -> str:
     estimate, interval = comparison.ratio
     if comparison.p is None:
         runs = f"{runs_needed(tests)} runs of each are needed"
-        return (
-            f"{decision}: {_range(comparison.subject)} against {_range(comparison.other)} ({runs})"
-        )
+        subject, other = _range(comparison.subject), _range(comparison.other)
+        return f"{decision}: {subject} against {other} ({runs})"
     ends = f" [{ratio(interval.low)}, {ratio(interval.high)}]" if interval else ""
     return f"{decision}: {ratio(estimate)}{ends} times the seconds"
 
@@ -177,6 +183,8 @@ def between(groups: Sequence[ConditionGroup], condition: str) -> Iterator[str]:
     for first, second, row, other in pairs:
         comparison = compare_one_of(len(pairs), other.epochs.runs, row.epochs.runs)
         is_doubtful = first.doubts_ratio(row, row) or second.doubts_ratio(other, other)
-        text = captions.mark(comparison_text(comparison, len(pairs)), is_doubtful=is_doubtful)
+        text = captions.mark(
+            comparison_text(comparison, len(pairs)), is_doubtful=is_doubtful
+        )
         values = f"{second.conditions[condition]} against {first.conditions[condition]}"
         yield f"{values} ({captions.cell_words(row.place, first.device)}): {text}"

@@ -48,7 +48,9 @@ def runs_needed(tests: int, *, paired: bool = False) -> int:
     return runs
 
 
-def compare_one_of(tests: int, subject: Sequence[float], other: Sequence[float]) -> Comparison:
+def compare_one_of(
+    tests: int, subject: Sequence[float], other: Sequence[float]
+) -> Comparison:
     """Compare the times of two cells, as one of so many comparisons with one error rate."""
     comparison = compare(subject, other)
     is_decidable = min(len(subject), len(other)) >= runs_needed(tests)
@@ -72,7 +74,9 @@ def compare_all(
     test = signed_ranks_p if paired else mann_whitney_p
     comparison = ComparisonWithinRounds if paired else Comparison
     numbers = range(len(samples))
-    runs = {(i, j): (tuple(samples[i]), tuple(samples[j])) for i, j in combinations(numbers, 2)}
+    runs = {
+        (i, j): (tuple(samples[i]), tuple(samples[j])) for i, j in combinations(numbers, 2)
+    }
     p_values = {
         pair: test(first, second)
         for pair, (first, second) in runs.items()

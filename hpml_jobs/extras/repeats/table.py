@@ -83,7 +83,9 @@ class RepeatsLine(NamedTuple):
         Interval | None, Shown("interval", _ends(ratio), "speedup", on_page_only=True)
     ]
     against: Annotated[str | None, Shown("against {size}", words=True)]
-    against_fastest: Annotated[str | None, Shown("against the fastest strategy", words=True)]
+    against_fastest: Annotated[
+        str | None, Shown("against the fastest strategy", words=True)
+    ]
     epoch_low_s: Number
     epoch_high_s: Number
     epoch_covers: Number
@@ -111,7 +113,10 @@ class RepeatsLine(NamedTuple):
         fastest = rival.comparison if rival else None
         strategy = rival.fastest.strategy.value if rival else None
         of_fastest = fastest.ratio.interval if fastest else None
-        records, left = group.records(row), {r.slug for r in row.left_out if r.role is Role.TIMED}
+        records, left = (
+            group.records(row),
+            {r.slug for r in row.left_out if r.role is Role.TIMED},
+        )
         return cls(
             runs=len(row.runs),
             epoch_s=sample.median,
@@ -140,7 +145,13 @@ class RepeatsLine(NamedTuple):
 
 
 RIVAL_FIELDS = (
-    *("against_fastest", "fastest", "fastest_ratio", "fastest_ratio_low", "fastest_ratio_high"),
+    *(
+        "against_fastest",
+        "fastest",
+        "fastest_ratio",
+        "fastest_ratio_low",
+        "fastest_ratio_high",
+    ),
     "fastest_p",
 )
 
@@ -153,7 +164,9 @@ def repeats(context: GroupContext) -> Table | None:
     size = references.size_text(group.timed, group.device)
     against = "against_1" if group.baseline is Baseline.SINGLE else "against_reference"
     beside = rivals(group)
-    lines = [(row, RepeatsLine.of(group, row, beside.get(row.place))) for row in group.timed]
+    lines = [
+        (row, RepeatsLine.of(group, row, beside.get(row.place))) for row in group.timed
+    ]
     heads = columns_of(
         RepeatsLine,
         without=[] if beside else RIVAL_FIELDS,
@@ -175,7 +188,9 @@ def repeats(context: GroupContext) -> Table | None:
     order = order_of_runs(group)
     how = [ORDER[order].format(units=captions.units(group.device))] if order else []
     against_fastest = [RIVALS] if beside else []
-    text = TableText("repeats", "Repeats", "timed epoch", (caption, *against_fastest, *how))
+    text = TableText(
+        "repeats", "Repeats", "timed epoch", (caption, *against_fastest, *how)
+    )
     return line_table(group, text, lines, heads, notes)
 
 
@@ -208,14 +223,21 @@ def measured(group: ConditionGroup) -> Sheet | None:
 
     None with one run of each.
     """
-    rows = [row for row in group.timed if row.gpus > 1 and row.figures.compute_s is not None]
+    rows = [
+        row for row in group.timed if row.gpus > 1 and row.figures.compute_s is not None
+    ]
     if not several(group) or not rows:
         return None
     columns = tuple(
-        f"{name}{end}{unit}" for name, unit, _ in _MEASURED for end in ("", "_low", "_high")
+        f"{name}{end}{unit}"
+        for name, unit, _ in _MEASURED
+        for end in ("", "_low", "_high")
     )
     lines = [
-        (row, tuple(value for *_, of_run in _MEASURED for value in _over_runs(row, of_run)))
+        (
+            row,
+            tuple(value for *_, of_run in _MEASURED for value in _over_runs(row, of_run)),
+        )
         for row in rows
     ]
     return row_sheet(group, columns, lines)
@@ -228,7 +250,9 @@ def _speed_of_run(row: Row, run: Figures) -> float | None:
     timing = row.timing
     if timing is None:
         return None
-    speeds = bandwidth(run, row.strategy, row.gpus, timing.iterations, timing.gradient_bytes)
+    speeds = bandwidth(
+        run, row.strategy, row.gpus, timing.iterations, timing.gradient_bytes
+    )
     return speeds.lab_gb_per_s if speeds else None
 
 

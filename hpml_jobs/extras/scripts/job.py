@@ -31,7 +31,11 @@ _ASYNC = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 
 
 def script_command(
-    script: Script, file: CellFile, attempt: AttemptFolder, torchrun: Sequence[str], node: int = 0
+    script: Script,
+    file: CellFile,
+    attempt: AttemptFolder,
+    torchrun: Sequence[str],
+    node: int = 0,
 ) -> list[str]:
     """Return the command of a script, below `torchrun` unless it starts its processes itself.
 
@@ -56,16 +60,28 @@ def script_command(
     }
     command = script.command({name: str(value) for name, value in values.items()})
     first_rank = str(node * cell.processes // cell.nodes)
-    check = ["-m", "hpml_jobs.worker.devices", str(attempt.cell_folder), attempt.id, first_rank]
+    check = [
+        "-m",
+        "hpml_jobs.worker.devices",
+        str(attempt.cell_folder),
+        attempt.id,
+        first_rank,
+    ]
     checked = [sys.executable, *check] if cell.device is Device.CUDA else []
     if script.launcher is ScriptLauncher.PYTHON:
         return [*checked, sys.executable, *command]
-    task = ["-m", "hpml_jobs.extras.scripts.job"] if script.launcher is ScriptLauncher.SRUN else []
+    task = (
+        ["-m", "hpml_jobs.extras.scripts.job"]
+        if script.launcher is ScriptLauncher.SRUN
+        else []
+    )
     # after --, torchrun takes no option of the script for its own
     return [*checked, *torchrun, "--", *task, *command]
 
 
-def script_environment(script: Script, file: CellFile, attempt: AttemptFolder) -> dict[str, str]:
+def script_environment(
+    script: Script, file: CellFile, attempt: AttemptFolder
+) -> dict[str, str]:
     """Return the variables by which the processes of a script are observed, and SLURM's for srun.
 
     The observer comes first on Python's path, before what is there already.
@@ -94,7 +110,9 @@ def task_environment(environment: dict[str, str]) -> dict[str, str]:
 
     Nothing of torchrun's agent is left, whose store serves another port than a script may choose.
     """
-    of_agent = {_OWN_PORT} | {name for name in environment if LEAKING.match(name)} - {*GIVEN}
+    of_agent = {_OWN_PORT} | {name for name in environment if LEAKING.match(name)} - {
+        *GIVEN
+    }
     if environment.get(_ASYNC) == "1":
         of_agent.add(_ASYNC)
     kept = {
@@ -107,8 +125,15 @@ def task_environment(environment: dict[str, str]) -> dict[str, str]:
 
 def merge_observed(attempt: AttemptFolder, log: Path) -> Merged:
     """Write the attempt's record from what its processes saw; the note goes to its log too."""
-    merge = ["-m", "hpml_jobs.extras.scripts.observer", str(attempt.cell_folder), attempt.id]
-    done = subprocess.run([sys.executable, *merge], capture_output=True, text=True, check=False)
+    merge = [
+        "-m",
+        "hpml_jobs.extras.scripts.observer",
+        str(attempt.cell_folder),
+        attempt.id,
+    ]
+    done = subprocess.run(
+        [sys.executable, *merge], capture_output=True, text=True, check=False
+    )
     lines = (done.stdout.strip() or done.stderr.strip()).splitlines()
     if done.returncode:
         unknown = f"no record was written (exit code {done.returncode})"
@@ -166,6 +191,8 @@ def task_variables(environment: dict[str, str]) -> dict[str, str]:
     return {k: value for k, value in of_job.items() if k not in environment} | always
 
 
-if __name__ == "__main__":  # a process of torchrun becomes a task of srun, and then the script
+if (
+    __name__ == "__main__"
+):  # a process of torchrun becomes a task of srun, and then the script
     command = [sys.executable, *sys.argv[1:]]
     os.execve(sys.executable, command, task_environment(dict(os.environ)))  # noqa: S606  (no shell)

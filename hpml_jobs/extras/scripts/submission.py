@@ -37,7 +37,16 @@ _OF_TORCH = re.compile(rb"torch\.distributed|DataParallel|accelerate|lightning|d
 """Words of a script whose processes exchange by other libraries, or by torch, which is seen."""
 
 _LAUNCHERS = (
-    *("deepspeed", "horovodrun", "mpirun", "mpiexec", "orterun", "jsrun", "aprun", "accelerate"),
+    *(
+        "deepspeed",
+        "horovodrun",
+        "mpirun",
+        "mpiexec",
+        "orterun",
+        "jsrun",
+        "aprun",
+        "accelerate",
+    ),
     *("colossalai", "composer"),
 )
 """Commands that start the processes of scripts, and are none of `ScriptLauncher`."""
@@ -108,10 +117,14 @@ def _code_of(script: Script, notify: Callable[[str], None]) -> tuple[SourceFile,
     return tuple(sorted(sources, key=str))
 
 
-def _sources_of_file(path: Path, root: Path, notify: Callable[[str], None]) -> Iterator[SourceFile]:
+def _sources_of_file(
+    path: Path, root: Path, notify: Callable[[str], None]
+) -> Iterator[SourceFile]:
     """Yield a Python file and those that it imports, named below `root`."""
     for source in source_files([path.stem], path.parent, notify):
-        yield msgspec.structs.replace(source, name=_name_below(root, path.parent, source.name))
+        yield msgspec.structs.replace(
+            source, name=_name_below(root, path.parent, source.name)
+        )
 
 
 def _fixed_words(arguments: str) -> list[str]:
@@ -123,7 +136,9 @@ def _fixed_words(arguments: str) -> list[str]:
     return [word for word in shlex.split(arguments) if not PLACEHOLDER_FORM.search(word)]
 
 
-def _named_sources(script: Script, root: Path, notify: Callable[[str], None]) -> set[SourceFile]:
+def _named_sources(
+    script: Script, root: Path, notify: Callable[[str], None]
+) -> set[SourceFile]:
     """Return the small files that words of args= name: `FILE`, `--x=FILE`, `x=A,B`, `@FILE`.
 
     They are sought in the folder of the submission, and beside the script, in `root`, which names
@@ -173,7 +188,9 @@ _NAME_A_FILE = (
 def _check_file(path: Path, script: Script) -> None:
     """Refuse a script that is missing or not Python; it is parsed, not run."""
     if not script.path:
-        raise UsageError("script= is empty: name the Python file that trains, e.g. script=train.py")
+        raise UsageError(
+            "script= is empty: name the Python file that trains, e.g. script=train.py"
+        )
     if not path.is_file():
         raise UsageError(_why_no_file(path, script.path))
     if path.suffix == ".ipynb":
@@ -208,7 +225,9 @@ def _why_no_file(path: Path, typed: str) -> str:
             f"launcher={first.removesuffix('3')}"
         )
     if arguments and (path.parent / first).is_file():
-        return f"script={typed}: arguments belong in args=: script={first} args='{arguments}'"
+        return (
+            f"script={typed}: arguments belong in args=: script={first} args='{arguments}'"
+        )
     if "," in typed:
         return f"script={typed}: one script at a time; measure each in its own command"
     if path.is_dir():
@@ -231,10 +250,14 @@ def _check_module(module: str, folder: Path) -> None:
     file = folder.joinpath(*module.split("."))
     files = (file.with_name(f"{file.name}.py"), file / "__main__.py")
     if (folder / first).is_dir() and not any(map(Path.is_file, files)):
-        raise UsageError(f"script=-m {module}: neither {files[0]} nor {files[1]} is a file")
+        raise UsageError(
+            f"script=-m {module}: neither {files[0]} nor {files[1]} is a file"
+        )
 
 
-def _warn_of_files(script: Script, files: Sequence[Path], notify: Callable[[str], None]) -> None:
+def _warn_of_files(
+    script: Script, files: Sequence[Path], notify: Callable[[str], None]
+) -> None:
     """Say that cells share the files which a script writes where it is started."""
     for path in files:
         lines = path.read_text(errors="replace").splitlines() if path.is_file() else []

@@ -38,10 +38,14 @@ def init(
     to: Annotated[
         Path | None,
         typer.Option(
-            "--to", metavar="FILE", help="file to write; default: ~/.config/hpml_jobs/config.yaml"
+            "--to",
+            metavar="FILE",
+            help="file to write; default: ~/.config/hpml_jobs/config.yaml",
         ),
     ] = None,
-    show: Annotated[bool, typer.Option("--print", help="print the file, write nothing")] = False,
+    show: Annotated[
+        bool, typer.Option("--print", help="print the file, write nothing")
+    ] = False,
 ) -> None:
     """Write a commented profile of your defaults, from what this cluster and your account say.
 
@@ -70,7 +74,9 @@ def init(
     _write_profile(path, text)
     settings = [f"{k}={v}" for block in profile.blocks for k, v in block.settings.items()]
     print(f"written: {path}")
-    print(f"set: {' '.join(settings) or 'nothing, the defaults are right for this machine'}")
+    print(
+        f"set: {' '.join(settings) or 'nothing, the defaults are right for this machine'}"
+    )
     for decision in profile.decisions:
         print(f"check: {decision}")
     if path.resolve() != read_file.resolve():
@@ -99,7 +105,9 @@ def _profile() -> "tuple[Profile, str]":
         )
     if cluster == "local":  # sbatch is here, but SLURM does not say which cluster
         cluster, reason = "slurm", "sbatch is on PATH, but SLURM does not name its cluster"
-    return slurm_profile(cluster, reason, site), "sinfo, scontrol, sacctmgr and the environment"
+    return slurm_profile(
+        cluster, reason, site
+    ), "sinfo, scontrol, sacctmgr and the environment"
 
 
 def _refuse_existing(path: Path) -> None:
@@ -124,22 +132,31 @@ def _write_profile(path: Path, text: str) -> None:
 
 
 WATCH_EVERY_S = 5.0
-SEVERITY_COLOURS = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.PROBLEM: "red"}
+SEVERITY_COLOURS = {
+    Severity.OK: "green",
+    Severity.WARNING: "yellow",
+    Severity.PROBLEM: "red",
+}
 
 
 def doctor(
     words: Overrides = None,
     config_dir: ConfigDir = None,
     job: Annotated[
-        bool, typer.Option("--job/--no-job", help="submit a short diagnostic job to a node")
+        bool,
+        typer.Option("--job/--no-job", help="submit a short diagnostic job to a node"),
     ] = True,
     patience: Annotated[
         float,
-        typer.Option("--patience", metavar="MINUTES", help="longest wait for the job, minutes"),
+        typer.Option(
+            "--patience", metavar="MINUTES", help="longest wait for the job, minutes"
+        ),
     ] = 10.0,
     gpus: Annotated[
         int | None,
-        typer.Option("--gpus", metavar="N", help="instead, run a small validation study on N GPUs"),
+        typer.Option(
+            "--gpus", metavar="N", help="instead, run a small validation study on N GPUs"
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -153,7 +170,9 @@ def doctor(
     if gpus is not None:
         passed = _run_self_test(words or [], config_dir, gpus, json=json)
     else:
-        passed = _examine(words or [], config_dir, job=job, patience_s=60 * patience, json=json)
+        passed = _examine(
+            words or [], config_dir, job=job, patience_s=60 * patience, json=json
+        )
     if not passed:
         raise typer.Exit(1)
 
@@ -167,7 +186,9 @@ def _examine(
     out = Console(stderr=True) if json else console()
     with out.status("checking") as status:  # on the console of the findings
         notify = status.update if out.is_terminal else print_changes(sys.stderr)
-        findings = examine(words, config_dir, job=job, patience_s=patience_s, notify=notify)
+        findings = examine(
+            words, config_dir, job=job, patience_s=patience_s, notify=notify
+        )
         findings_shown = list(findings) if json else _show_findings(findings, out)
     problems = [finding for finding in findings_shown if finding.level is Severity.PROBLEM]
     if json:
@@ -197,11 +218,15 @@ def _summary(findings: list[Finding]) -> str:
     parts = [f"{numbers[Severity.OK]} ok"]
     worse = (Severity.WARNING, Severity.PROBLEM)
     parts += [counted(numbers[level], level.value) for level in worse if numbers[level]]
-    conclusion = "fix the problems" if numbers[Severity.PROBLEM] else "you can submit studies"
+    conclusion = (
+        "fix the problems" if numbers[Severity.PROBLEM] else "you can submit studies"
+    )
     return f"{', '.join(parts)}: {conclusion}"
 
 
-def _run_self_test(words: list[str], config_dir: Path | None, gpus: int, *, json: bool) -> bool:
+def _run_self_test(
+    words: list[str], config_dir: Path | None, gpus: int, *, json: bool
+) -> bool:
     """Run the validation study and print its result on stdout; return whether it passed."""
     from hpml_jobs.extras.setup.self_test import self_test_plan, self_test_result
     from hpml_jobs.status.watch import watch_study
@@ -216,7 +241,9 @@ def _run_self_test(words: list[str], config_dir: Path | None, gpus: int, *, json
             if plan.cluster.launcher is Launcher.SLURM:
                 raise
             notify(str(error))  # the result reports cells that failed here
-        watch_study(plan.study, WATCH_EVERY_S, lambda states, _note: notify(totals(states)))
+        watch_study(
+            plan.study, WATCH_EVERY_S, lambda states, _note: notify(totals(states))
+        )
         result = self_test_result(plan, gpus)
     if json:
         print_json({"ok": result.is_passed, "cells": result.cells, "block": result.block})

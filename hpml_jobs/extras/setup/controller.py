@@ -43,17 +43,27 @@ def check_commands() -> Finding:
     """Check that SLURM's commands are on PATH and of one version."""
     missing = [name for name in COMMANDS if shutil.which(name) is None]
     answers = {
-        ask_slurm(name, "--version").text.strip() for name in COMMANDS if name not in missing
+        ask_slurm(name, "--version").text.strip()
+        for name in COMMANDS
+        if name not in missing
     }
-    versions = ", ".join(sorted(answer for answer in answers if answer)) or "version not reported"
+    versions = (
+        ", ".join(sorted(answer for answer in answers if answer)) or "version not reported"
+    )
     if {*missing} - {"sacct"}:
         observed = f"{', '.join(missing)} not on PATH"
-        return problem("commands", observed, "load the cluster's SLURM, e.g. module load slurm")
+        return problem(
+            "commands", observed, "load the cluster's SLURM, e.g. module load slurm"
+        )
     if missing:
-        remedy = "add sacct to PATH; without it, states come from squeue and the files of jobs"
+        remedy = (
+            "add sacct to PATH; without it, states come from squeue and the files of jobs"
+        )
         return warning("commands", f"{versions}; sacct is not on PATH", remedy)
     if len(answers) > 1:
-        return warning("commands", versions, "keep the commands of one SLURM version on PATH")
+        return warning(
+            "commands", versions, "keep the commands of one SLURM version on PATH"
+        )
     return ok("commands", f"{', '.join(COMMANDS)}: {versions}")
 
 
@@ -74,7 +84,9 @@ def check_accounting() -> Finding:
     if answer.code == 0:
         return ok("accounting", "sacct answers")
     if _NO_ACCOUNTS in answer.complaint:
-        remedy = "nothing to do: states of finished jobs come from squeue and the files of jobs"
+        remedy = (
+            "nothing to do: states of finished jobs come from squeue and the files of jobs"
+        )
         return warning("accounting", "accounting is disabled on this cluster", remedy)
     return warning("accounting", f"sacct: {answer.complaint}", ASK_SUPPORT)
 
@@ -82,19 +94,34 @@ def check_accounting() -> Finding:
 def check_limits(cluster: Cluster, accounts: Sequence[Association], cells: int) -> Finding:
     """Compare SLURM's limits for this user with the number of cells."""
     config = commands.limits()
-    parts = [f"{key} {config[key]}" for key in ("MaxArraySize", "MaxJobCount") if key in config]
-    usable = [account for account in accounts if cluster.account in (None, account.account)]
+    parts = [
+        f"{key} {config[key]}" for key in ("MaxArraySize", "MaxJobCount") if key in config
+    ]
+    usable = [
+        account for account in accounts if cluster.account in (None, account.account)
+    ]
     limits = [(f"account {account.account}", account.limits) for account in usable]
-    names = [cluster.qos] if cluster.qos else [name for account in usable for name in account.qos]
+    names = (
+        [cluster.qos]
+        if cluster.qos
+        else [name for account in usable for name in account.qos]
+    )
     if names:
         query = ("show", "qos", "where", f"name={','.join(dict.fromkeys(names))}")
         answer = ask_slurm("sacctmgr", "-nP", *query, f"format={QOS_FORMAT}")
-        limits += [(f"QOS {name}", of_qos) for name, of_qos in parse_qos(answer.text).items()]
+        limits += [
+            (f"QOS {name}", of_qos) for name, of_qos in parse_qos(answer.text).items()
+        ]
     parts += [f"{owner}: {_words(values)}" for owner, values in limits if values]
     if accounts and not any(values for _, values in limits):
         parts.append("no limit on your jobs")
     observed = "; ".join(parts) or "SLURM reports none"
-    most = [int(text) for _, values in limits for key, text in values.items() if "MaxSubmit" in key]
+    most = [
+        int(text)
+        for _, values in limits
+        for key, text in values.items()
+        if "MaxSubmit" in key
+    ]
     if most and min(most) < cells:
         remedy = f"submit the {cells} cells in parts, or with pack=true"
         return warning("limits", observed, remedy)
@@ -154,7 +181,9 @@ def check_nodes(cluster: Cluster, gpu_type: str | None) -> list[Finding]:
     inventory = commands.inventory()
     if not inventory:
         answer = ask_slurm("sinfo", "-h")
-        return [problem("nodes", f"sinfo lists no nodes: {answer.complaint or 'no output'}")]
+        return [
+            problem("nodes", f"sinfo lists no nodes: {answer.complaint or 'no output'}")
+        ]
     states = parse_states(ask_slurm("sinfo", "-h", "-N", "-o", STATE_FORMAT).text)
     partitions = sorted(frozenset().union(*(node.partitions for node in inventory)))
     summary = ok("nodes", f"{_summary(inventory)}; partitions {', '.join(partitions)}")
@@ -192,10 +221,14 @@ def _check_profile(
         if gpu_type not in most:
             wrong.append(f"no node has {gpu_type}")
         elif most[gpu_type] != size:
-            wrong.append(f"a node has {most[gpu_type]} {gpu_type}, the profile says {size}")
+            wrong.append(
+                f"a node has {most[gpu_type]} {gpu_type}, the profile says {size}"
+            )
     if not wrong:
         return []
-    actual = ", ".join(f"{gpu_type}: {size}" for gpu_type, size in sorted(most.items()) if size)
+    actual = ", ".join(
+        f"{gpu_type}: {size}" for gpu_type, size in sorted(most.items()) if size
+    )
     observed = f"cluster={cluster.name} does not agree with sinfo: {'; '.join(wrong)}"
     return [warning("profile", observed, f"set 'cluster.gpu_types={{{actual}}}'")]
 
@@ -215,8 +248,12 @@ def _check_available(
     more = f" and {len(unavailable) - 4} more" if len(unavailable) > 4 else ""
     number = f"{len(unavailable)} of {counted(len(states), 'node')}"
     observed = f"{number} unavailable: {', '.join(names)}{more}"
-    usable = {node.name for node in inventory if gpu_type is None or node.gpu_type == gpu_type}
+    usable = {
+        node.name for node in inventory if gpu_type is None or node.gpu_type == gpu_type
+    }
     if usable and usable <= {node.name for node in unavailable}:
         remedy = "choose another gpu_type=, or wait until they are available"
-        return [problem("nodes out", f"{observed}; no {gpu_type or 'node'} is left", remedy)]
+        return [
+            problem("nodes out", f"{observed}; no {gpu_type or 'node'} is left", remedy)
+        ]
     return [warning("nodes out", observed, "nothing to do: jobs run on the other nodes")]

@@ -36,7 +36,12 @@ Notify = Callable[[str], None]
 
 
 def examine(
-    words: list[str], config_dir: Path | None, *, job: bool, patience_s: float, notify: Notify
+    words: list[str],
+    config_dir: Path | None,
+    *,
+    job: bool,
+    patience_s: float,
+    notify: Notify,
 ) -> Iterator[Finding]:
     """Yield findings on a submission of these words, here and (with `job`) on a node.
 
@@ -62,7 +67,9 @@ def examine(
     if not job or plan is None:
         return
     if problems:
-        yield warning("job", "diagnostic job not submitted", "fix the problems above first")
+        yield warning(
+            "job", "diagnostic job not submitted", "fix the problems above first"
+        )
     elif plan.cluster.launcher is Launcher.LOCAL:
         yield from node_job.check_this_machine(plan)
     else:
@@ -75,7 +82,9 @@ def _login_node_findings(sweep: Sweep, plan: Plan | None, fault: str) -> Iterato
     cluster = settings.cluster
     yield _check_profile(sweep, settings)
     slurm_answers = cluster.launcher is Launcher.SLURM
-    for check in (controller.check_commands, controller.check_controller) if slurm_answers else ():
+    for check in (
+        (controller.check_commands, controller.check_controller) if slurm_answers else ()
+    ):
         finding = check()
         yield finding
         if finding.level is Severity.PROBLEM:
@@ -89,7 +98,9 @@ def _login_node_findings(sweep: Sweep, plan: Plan | None, fault: str) -> Iterato
         yield _check_hosts(cluster, cluster.hosts, outputs)
     if plan:
         yield _check_data(plan)
-    elif cluster.account or cluster.account_rule is not Rule.REQUIRED:  # else already reported
+    elif (
+        cluster.account or cluster.account_rule is not Rule.REQUIRED
+    ):  # else already reported
         yield problem("cell", fault)
     yield from check_container(cluster, outputs)
     yield from check_python(cluster, outputs)
@@ -133,7 +144,9 @@ def _check_data(plan: Plan) -> Finding:
     """Check that the data sets of all workloads are downloaded."""
     file = plan.cells[0].file
     workload = file.cell.workload
-    needed = dict.fromkeys((cell.cell.workload, cell.file.data_root) for cell in plan.cells)
+    needed = dict.fromkeys(
+        (cell.cell.workload, cell.file.data_root) for cell in plan.cells
+    )
     for needed_workload, root in needed:
         dataset = DATASETS.get(needed_workload.data)
         if dataset is not None and dataset.is_missing(Path(root)):
@@ -178,14 +191,19 @@ def check_outputs(folder: Path, cluster: Cluster) -> Finding:
     except OSError as error:
         remedy = "choose a folder that you may write to with outputs=PATH"
         return problem("outputs", f"{folder} cannot be written: {error.strerror}", remedy)
-    observed = f"{folder}: writable, {free_gb:,.1f} GB free on {mount.place} ({mount.type})"
+    observed = (
+        f"{folder}: writable, {free_gb:,.1f} GB free on {mount.place} ({mount.type})"
+    )
     if free_gb < LEAST_FREE_GB:
         return warning(
-            "outputs", observed, "free disk space, or choose another folder with outputs=PATH"
+            "outputs",
+            observed,
+            "free disk space, or choose another folder with outputs=PATH",
         )
     if mount.type in IN_MEMORY and cluster.launcher is Launcher.SLURM:
         remedy = (
-            "nodes cannot read this machine's memory: choose outputs=PATH on a shared file system"
+            "nodes cannot read this machine's memory: "
+            "choose outputs=PATH on a shared file system"
         )
         return problem("outputs", observed, remedy)
     return ok("outputs", observed)

@@ -44,7 +44,9 @@ def main(cell_path: str, answer_path: str) -> int:
     if file.cell.workload.own_code:
         sys.path.insert(0, file.code_root)
     findings = tuple(check_node(file))
-    write_whole(Path(answer_path), encode(NodeAnswer(written_s=time.time(), findings=findings)))
+    write_whole(
+        Path(answer_path), encode(NodeAnswer(written_s=time.time(), findings=findings))
+    )
     return 0
 
 
@@ -57,7 +59,10 @@ def check_node(file: CellFile) -> Iterator[Finding]:
         ("devices", _devices),
         ("node data", _data),
         # the cell file was read from there, and the answer is written there
-        ("node outputs", lambda _: ok("node outputs", "readable and writable from the node")),
+        (
+            "node outputs",
+            lambda _: ok("node outputs", "readable and writable from the node"),
+        ),
         ("scratch", _scratch),
         ("shared memory", _shared_memory),
     )
@@ -76,14 +81,18 @@ def check_node(file: CellFile) -> Iterator[Finding]:
 def _node(_file: CellFile) -> Finding:
     name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     system = f"{platform.system()} {platform.release()}"
-    return ok("node", f"{name}: Python {platform.python_version()} ({sys.executable}), {system}")
+    return ok(
+        "node", f"{name}: Python {platform.python_version()} ({sys.executable}), {system}"
+    )
 
 
 def _versions(file: CellFile) -> Finding:
     """Check that hpml_jobs is the login node's version, and that torch fits torchvision."""
     if file.hpml_jobs != __version__:
         text = f"hpml_jobs is {__version__} on the node and {file.hpml_jobs} on the login node"
-        return problem("node versions", text, f"install {file.hpml_jobs} into {sys.executable}")
+        return problem(
+            "node versions", text, f"install {file.hpml_jobs} into {sys.executable}"
+        )
     installed = {}
     for name in ("torch", "torchvision"):
         try:
@@ -109,7 +118,9 @@ def required_torch(requirements: list[str]) -> str | None:
     >>> required_torch(["numpy", "torch==2.14.1", "pillow!=8.3.*,>=5.3.0"])
     '2.14.1'
     """
-    exact = (text.partition("==")[2] for text in requirements if text.startswith("torch=="))
+    exact = (
+        text.partition("==")[2] for text in requirements if text.startswith("torch==")
+    )
     return next((text.partition(";")[0].strip() for text in exact), None)
 
 
@@ -140,13 +151,21 @@ def _devices(file: CellFile) -> Finding:
             return problem("devices", text, "report the node to the cluster's support")
     backend = "nccl" if cell.device is Device.CUDA else "gloo"
     if not distributed.is_backend_available(backend):
-        return problem("devices", f"this torch has no {backend}", "install locks/worker.txt")
+        return problem(
+            "devices", f"this torch has no {backend}", "install locks/worker.txt"
+        )
     if cell.device is Device.CPU:
-        return ok("devices", "the CPU computes and gloo is available (device=cpu needs no CUDA)")
+        return ok(
+            "devices", "the CPU computes and gloo is available (device=cpu needs no CUDA)"
+        )
     facts = read_facts(file, backend)
     gpus = [torch.cuda.get_device_properties(device) for device in devices]
-    names = ", ".join(dict.fromkeys(f"{gpu.name} (sm_{gpu.major}{gpu.minor})" for gpu in gpus))
-    software = f"driver {facts.driver}, torch built for CUDA {facts.cuda}, NCCL {facts.nccl}"
+    names = ", ".join(
+        dict.fromkeys(f"{gpu.name} (sm_{gpu.major}{gpu.minor})" for gpu in gpus)
+    )
+    software = (
+        f"driver {facts.driver}, torch built for CUDA {facts.cuda}, NCCL {facts.nccl}"
+    )
     return ok("devices", f"{len(gpus)} x {names} computes; {software}")
 
 
@@ -183,7 +202,9 @@ def _finding(card: Card) -> Finding:
     if memory_fault(card) or lane_fault(card):
         return warning(GPU_HEALTH, observed, "report the node to the cluster's support")
     if slowing_reasons(card):
-        return warning(GPU_HEALTH, observed, "measure on another node, or report it if it stays so")
+        return warning(
+            GPU_HEALTH, observed, "measure on another node, or report it if it stays so"
+        )
     return ok(GPU_HEALTH, observed)
 
 
@@ -197,7 +218,9 @@ def _parts(card: Card) -> Iterator[str]:
         yield rows if is_done else f"{rows} (remapping is {card.row_remapping})"
     if card.throttle_reasons is not None:
         reasons = slowing_reasons(card)
-        yield f"clocks lowered by {', '.join(reasons)}" if reasons else "clocks not lowered"
+        yield (
+            f"clocks lowered by {', '.join(reasons)}" if reasons else "clocks not lowered"
+        )
     if card.pcie_width is not None:
         yield lane_fault(card) or f"PCIe x{card.pcie_width}"
     if card.temperature_c is not None:
@@ -232,7 +255,9 @@ def _scratch(_file: CellFile) -> Finding:
     free_gb = shutil.disk_usage(folder).free / 1e9
     text = f"{folder} is writable and has {free_gb:,.1f} GB free"
     if free_gb < MIN_SCRATCH_GB:
-        return warning("scratch", text, "export TMPDIR in cluster.setup to a folder with space")
+        return warning(
+            "scratch", text, "export TMPDIR in cluster.setup to a folder with space"
+        )
     return ok("scratch", text)
 
 

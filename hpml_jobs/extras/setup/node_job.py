@@ -69,7 +69,9 @@ class NodeFiles(NamedTuple):
             path.unlink(missing_ok=True)
 
 
-def check_node(plan: Plan, patience_s: float, notify: Callable[[str], None]) -> list[Finding]:
+def check_node(
+    plan: Plan, patience_s: float, notify: Callable[[str], None]
+) -> list[Finding]:
     """Submit the job, wait at most `patience_s` for it, and return its findings on the first cell.
 
     `notify` receives the job's state meanwhile. A job that does not finish in time is cancelled.
@@ -106,7 +108,12 @@ def check_this_machine(plan: Plan) -> list[Finding]:
         exchange = _write_request(study, plan.cells[0])
     except HpmlError as error:
         return [problem("process", str(error))]
-    command = [sys.executable, "-m", "hpml_jobs.extras.setup.node_check", *map(str, exchange)]
+    command = [
+        sys.executable,
+        "-m",
+        "hpml_jobs.extras.setup.node_check",
+        *map(str, exchange),
+    ]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=60 * MINUTES, check=False
@@ -159,7 +166,11 @@ def _script(plan: Plan, study: Study, cell: PlannedCell, exchange: NodeFiles) ->
 
 
 def _wait(
-    study: Study, job: str, exchange: NodeFiles, patience_s: float, notify: Callable[[str], None]
+    study: Study,
+    job: str,
+    exchange: NodeFiles,
+    patience_s: float,
+    notify: Callable[[str], None],
 ) -> tuple[NodeAnswer | None, float, JobState]:
     """Wait until the answer is there, the job has ended without one, or `patience_s` is over.
 
@@ -200,7 +211,9 @@ def _words(state: JobState) -> str:
 def _no_answer(study: Study, last: JobState, patience_s: float) -> Finding:
     """Report why the job gave no answer."""
     if last.outcome.active:
-        observed = f"job {last.job} cancelled: still {_words(last)} after {patience_s / 60:g} min"
+        observed = (
+            f"job {last.job} cancelled: still {_words(last)} after {patience_s / 60:g} min"
+        )
         remedy = "wait longer with --patience MINUTES"
         pending = last.outcome is Outcome.PENDING
         return (warning if pending else problem)("job", observed, remedy)
@@ -218,9 +231,8 @@ def _no_answer(study: Study, last: JobState, patience_s: float) -> Finding:
     remedy = ""
     if _NOT_INSTALLED in output:
         remedy = f"install hpml-jobs {__version__} into the jobs' Python (cluster.python=)"
-    observed = (
-        f"job {last.job} ended without an answer, {_words(last)}: {output or 'it printed nothing'}"
-    )
+    printed = output or "it printed nothing"
+    observed = f"job {last.job} ended without an answer, {_words(last)}: {printed}"
     return problem("job", observed, remedy or f"read its logs in {study.slurm}")
 
 
@@ -246,4 +258,6 @@ def _check_clock(written_s: float, absent_s: float, read_s: float) -> Finding:
         remedy = "report it to the cluster's support; start times are wrong, epoch times are right"
         return warning("clock", f"the node's clock is {difference} this machine's", remedy)
     within_s = max(1.0, read_s - absent_s)
-    return ok("clock", f"the clocks of the node and this machine agree within {within_s:.0f} s")
+    return ok(
+        "clock", f"the clocks of the node and this machine agree within {within_s:.0f} s"
+    )

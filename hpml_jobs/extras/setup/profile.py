@@ -38,7 +38,9 @@ def choose_partition(site: Site, profile: Mapping[str, Any]) -> ProfileChoice:
     if not site.partitions:
         source = "sinfo did not answer; ask the site which partitions have GPUs"
         return ProfileChoice((Entry("partition", "NAME", source, is_set=False),))
-    chosen, reason, decision = _chosen_partition(site, is_generic=profile["name"] == "slurm")
+    chosen, reason, decision = _chosen_partition(
+        site, is_generic=profile["name"] == "slurm"
+    )
     first = [] if chosen is None else [Entry("partition", chosen, reason)]
     comments = []
     for partition in site.partitions:
@@ -73,8 +75,16 @@ def _chosen_partition(site: Site, *, is_generic: bool) -> tuple[str | None, str,
         return default, _IS_DEFAULT, ""
     kind = "with GPUs " if with_gpus else ""
     if len(suitable) == 1:
-        return suitable[0], f"the only partition {kind}that is up; SLURM's default: {default}", ""
-    why = "SLURM has no default" if default is None else f"SLURM's default, {default}, has no GPUs"
+        return (
+            suitable[0],
+            f"the only partition {kind}that is up; SLURM's default: {default}",
+            "",
+        )
+    why = (
+        "SLURM has no default"
+        if default is None
+        else f"SLURM's default, {default}, has no GPUs"
+    )
     names = ", ".join(suitable) or "none"
     return None, "", f"cluster.partition: {why}; partitions {kind}that are up: {names}"
 
@@ -95,7 +105,9 @@ def _gpus_text(gpu_type: str | None, gpus: int) -> str:
     return f"{gpus} {gpu_type or 'GPUs without a type'}" if gpus else "no GPU"
 
 
-def choose_gpu_type(site: Site, profile: Mapping[str, Any], partition: str | None) -> ProfileChoice:
+def choose_gpu_type(
+    site: Site, profile: Mapping[str, Any], partition: str | None
+) -> ProfileChoice:
     """Return the GPU type: the one with the most GPUs in the partition."""
     types = profile["gpu_types"]
     if types:
@@ -140,7 +152,11 @@ def _without_types(site: Site, *, has_untyped: bool) -> ProfileChoice:
         return ProfileChoice((Entry("device", "cpu", "sinfo lists no GPU"),))
     kinds = _kinds_with_gpus(site, None)
     features = sorted({feature for kind in kinds for feature in kind.features})
-    named = f"node features are {', '.join(features)}" if features else "nodes have no features"
+    named = (
+        f"node features are {', '.join(features)}"
+        if features
+        else "nodes have no features"
+    )
     source = f"SLURM has no GPU types here; {named}: ask the site which of them names a GPU model"
     per_node = max(kind.gpus for kind in kinds)
     return ProfileChoice(
@@ -167,7 +183,9 @@ def choose_account(site: Site, profile: Mapping[str, Any]) -> ProfileChoice:
         chosen, source = None, ""
     entries = [Entry("account", chosen, source)] if chosen else []
     entries += [
-        Entry("account", name, f"an account of yours, by {site.accounts_from}", is_set=False)
+        Entry(
+            "account", name, f"an account of yours, by {site.accounts_from}", is_set=False
+        )
         for name in names
         if name != chosen
     ]
@@ -175,7 +193,9 @@ def choose_account(site: Site, profile: Mapping[str, Any]) -> ProfileChoice:
     if not entries:
         is_required = profile["account_rule"] == Rule.REQUIRED
         needed = "is required here" if is_required else "may be needed"
-        source = f"{needed}; sacctmgr names none: ask the site which account you may charge"
+        source = (
+            f"{needed}; sacctmgr names none: ask the site which account you may charge"
+        )
         entries = [Entry("account", profile["account_example"], source, is_set=False)]
         decision = f"cluster.account {source}"
     elif not chosen:
@@ -196,7 +216,9 @@ def qos_entries(site: Site, account: str | None) -> Iterator[Entry]:
     for qos in association.qos:
         if qos != of_environment:
             is_default = qos == association.default_qos
-            source = "SLURM takes it by itself" if is_default else "also allowed, by sacctmgr"
+            source = (
+                "SLURM takes it by itself" if is_default else "also allowed, by sacctmgr"
+            )
             yield Entry("qos", qos, source, is_set=False)
 
 
@@ -225,8 +247,15 @@ def local_profile(why: str, gpus: tuple[str, ...]) -> Profile:
     devices = ", ".join(gpus) or "none"
     entries = (
         Entry("cluster", "local", f"detected: {why}", is_set=False),
-        Entry("device", "cuda" if gpus else "cpu", f"NVIDIA GPUs: {devices}", is_set=False),
-        Entry("threads", THREADS, f"CPU threads per process; CPUs: {os.cpu_count()}", is_set=False),
+        Entry(
+            "device", "cuda" if gpus else "cpu", f"NVIDIA GPUs: {devices}", is_set=False
+        ),
+        Entry(
+            "threads",
+            THREADS,
+            f"CPU threads per process; CPUs: {os.cpu_count()}",
+            is_set=False,
+        ),
     )
     return Profile((_files(None), ProfileBlock("this machine, without SLURM", entries)))
 
@@ -330,7 +359,9 @@ def _memory(site: Site, partition: str | None, gpu_type: str | None) -> Iterator
     default = "SLURM's default memory is not known"
     if per_cpu.isdigit():
         typed = [kind for kind in kinds if kind.gpu_type == gpu_type] or kinds
-        workers = workers_for(gpu_type, min(kind.cpus // kind.gpus for kind in typed), THREADS)
+        workers = workers_for(
+            gpu_type, min(kind.cpus // kind.gpus for kind in typed), THREADS
+        )
         cpus = cpus_per_gpu(workers.number, THREADS)
         default = f"SLURM gives {cpus * int(per_cpu) / 1000:g} GB per GPU ({cpus} CPUs) by default"
     source = f"a node's memory per GPU; {default}"
@@ -339,31 +370,45 @@ def _memory(site: Site, partition: str | None, gpu_type: str | None) -> Iterator
 
 def _minutes(site: Site, partition: str | None) -> Iterator[Entry]:
     """Yield the time limit of a cell, which a partition may not allow."""
-    limit = next((part.minutes for part in site.partitions if part.name == partition), None)
+    limit = next(
+        (part.minutes for part in site.partitions if part.name == partition), None
+    )
     if limit is not None and limit < MINUTES:
         source = f"time limit of a cell; partition {partition} allows no more"
         yield Entry("minutes", max(1, int(limit)), source)
     else:
-        yield Entry("minutes", MINUTES, "time limit of each cell, the default", is_set=False)
+        yield Entry(
+            "minutes", MINUTES, "time limit of each cell, the default", is_set=False
+        )
 
 
 def _software() -> Iterator[Entry]:
     """Yield the Python of the jobs, the loaded modules, and the container runtime."""
     has_torch = find_spec("torch") is not None
     torch = (
-        "it has torch" if has_torch else "it has no torch: name a Python that has, or a container"
+        "it has torch"
+        if has_torch
+        else "it has no torch: name a Python that has, or a container"
     )
-    yield Entry("python", sys.executable, f"the default, this Python; {torch}", is_set=False)
+    yield Entry(
+        "python", sys.executable, f"the default, this Python; {torch}", is_set=False
+    )
     modules = os.environ.get("LOADEDMODULES", "").replace(":", " ")
     if modules:
         lines = (f"module load {modules}",)
-        yield Entry("setup", lines, "loaded now; sbatch passes them on by default", is_set=False)
+        yield Entry(
+            "setup", lines, "loaded now; sbatch passes them on by default", is_set=False
+        )
     elif "MODULESHOME" in os.environ or "LMOD_CMD" in os.environ:
         lines = ("module load NAME",)
-        yield Entry("setup", lines, "this site has modules; none is loaded now", is_set=False)
+        yield Entry(
+            "setup", lines, "this site has modules; none is loaded now", is_set=False
+        )
     for runtime in ("apptainer", "singularity"):
         if shutil.which(runtime):
-            yield Entry("container.runtime", runtime, f"{runtime} is on PATH", is_set=False)
+            yield Entry(
+                "container.runtime", runtime, f"{runtime} is on PATH", is_set=False
+            )
             source = "the image with the jobs' Python; ask the site where its images are"
             yield Entry("container.image", "IMAGE.sif", source, is_set=False)
             break

@@ -47,7 +47,11 @@ class ProfileBlock(NamedTuple):
     def settings(self) -> dict[str, str]:
         """The entries that are in effect, as they are typed on a command line."""
         prefix = "cluster." if self.path else ""
-        return {f"{prefix}{entry.key}": str(entry.value) for entry in self.entries if entry.is_set}
+        return {
+            f"{prefix}{entry.key}": str(entry.value)
+            for entry in self.entries
+            if entry.is_set
+        }
 
 
 def profile_text(head: Iterable[str], blocks: Iterable[ProfileBlock]) -> str:
@@ -69,7 +73,10 @@ def _block_lines(block: ProfileBlock) -> Iterator[str]:
             yield line
         else:
             yield from textwrap.wrap(
-                source, WIDTH, initial_indent=f"{indent}## ", subsequent_indent=f"{indent}## "
+                source,
+                WIDTH,
+                initial_indent=f"{indent}## ",
+                subsequent_indent=f"{indent}## ",
             )
             yield indent + entry.assignment
 

@@ -59,20 +59,31 @@ def self_test_plan(
     common |= {"probe_s": "5", "rerun": "true", "batch": str(BATCH)}
     trial_words = _with_defaults(words, common | {"workload": "synthetic"})
     trial_sweep = expand(trial_words, multirun=True, config_dir=config_dir)
-    trial = make_plan(trial_sweep, fetch=False, notify=lambda _: None)  # the plan repeats it
+    trial = make_plan(
+        trial_sweep, fetch=False, notify=lambda _: None
+    )  # the plan repeats it
     cell = trial.cells[0].cell
-    defaults = common | {"workload": WORKLOADS[cell.device], "strategy": STRATEGIES[cell.device]}
+    defaults = common | {
+        "workload": WORKLOADS[cell.device],
+        "strategy": STRATEGIES[cell.device],
+    }
     if cell.device is Device.CPU:
         defaults["data.limit"] = str(CPU_ITERATIONS * BATCH * gpus)
     else:
         defaults["workload.images"] = str(GPU_ITERATIONS * BATCH * gpus)
     is_one_gpu = gpus == 1 and cell.device is Device.CUDA
-    adds_strategies = is_one_gpu and not any(word.startswith("strategy=") for word in words)
+    adds_strategies = is_one_gpu and not any(
+        word.startswith("strategy=") for word in words
+    )
     if adds_strategies:
         defaults |= {"strategy": "ddp", "baseline": "ddp"}
     sweep = expand(_with_defaults(words, defaults), multirun=True, config_dir=config_dir)
     plan = make_plan(sweep, notify=notify)
-    return plan._replace(cells=[*plan.cells, _dp_on_one_gpu(plan)]) if adds_strategies else plan
+    return (
+        plan._replace(cells=[*plan.cells, _dp_on_one_gpu(plan)])
+        if adds_strategies
+        else plan
+    )
 
 
 def _dp_on_one_gpu(plan: Plan) -> PlannedCell:
@@ -89,7 +100,10 @@ def _dp_on_one_gpu(plan: Plan) -> PlannedCell:
 def _with_defaults(words: list[str], defaults: dict[str, str]) -> list[str]:
     """Return the words with defaults for the keys that they do not give."""
     keys = {word.partition("=")[0] for word in words}
-    return [*(f"{key}={value}" for key, value in defaults.items() if key not in keys), *words]
+    return [
+        *(f"{key}={value}" for key, value in defaults.items() if key not in keys),
+        *words,
+    ]
 
 
 class SelfTestResult(NamedTuple):
@@ -102,7 +116,9 @@ class SelfTestResult(NamedTuple):
     def is_passed(self) -> bool:
         """Whether every cell was measured and no check failed."""
         levels = {result.level for state in self.cells for result in state.checks}
-        return all(s.outcome is Outcome.OK for s in self.cells) and Level.FAIL not in levels
+        return (
+            all(s.outcome is Outcome.OK for s in self.cells) and Level.FAIL not in levels
+        )
 
 
 def self_test_result(plan: Plan, gpus: int) -> SelfTestResult:
@@ -122,7 +138,10 @@ def self_test_result(plan: Plan, gpus: int) -> SelfTestResult:
     levels = Counter(result.level for state in cells for result in state.checks)
     totals = ", ".join(f"{levels[level]} {level.value}" for level in Level)
     measured = sum(state.outcome is Outcome.OK for state in cells)
-    lines += ["", f"{measured} of {counted(len(cells), 'cell')} measured; checks: {totals}"]
+    lines += [
+        "",
+        f"{measured} of {counted(len(cells), 'cell')} measured; checks: {totals}",
+    ]
     return SelfTestResult(cells, _anonymous("\n".join(lines), _private_words(plan, cells)))
 
 
@@ -151,7 +170,11 @@ def _environment(plan: Plan, records: list[Record]) -> list[str]:
         return lines
     devices = Counter(name for rank in records[0].ranks for name in rank.devices)
     names = ", ".join(f"{count} x {name}" for name, count in devices.items())
-    return [*lines, f"devices   {names}; {_drivers(facts)}", f"software  {_software(facts)}"]
+    return [
+        *lines,
+        f"devices   {names}; {_drivers(facts)}",
+        f"software  {_software(facts)}",
+    ]
 
 
 def _drivers(facts: Facts) -> str:
@@ -164,13 +187,17 @@ def _drivers(facts: Facts) -> str:
         "set": ", ".join(facts.nccl_environment) or None,
         "CPU": facts.cpu_model or None,
     }
-    return ", ".join(f"{name} {value}" for name, value in parts.items() if value is not None)
+    return ", ".join(
+        f"{name} {value}" for name, value in parts.items() if value is not None
+    )
 
 
 def _software(facts: Facts) -> str:
     dirty = ", changed" if facts.dirty else ""
     commit = f", commit {facts.commit[:12]}{dirty}" if facts.commit else ""
-    versions = f"Python {facts.python}, torch {facts.torch}, torchvision {facts.torchvision}"
+    versions = (
+        f"Python {facts.python}, torch {facts.torch}, torchvision {facts.torchvision}"
+    )
     return f"{versions}, {facts.os}{commit}"
 
 
@@ -189,10 +216,15 @@ def _cell(state: CellState, record: Record | None) -> list[str]:
     durations = ", ".join(
         f"{name} {value:.4g} s" for name, value in times.items() if value is not None
     )
-    checks = [result for level in WORST_FIRST for result in state.checks if result.level is level]
+    checks = [
+        result for level in WORST_FIRST for result in state.checks if result.level is level
+    ]
     return [
         f"{title}, {durations}",
-        *(f"  {result.level.value:4}  {result.check:17} {result.reason}" for result in checks),
+        *(
+            f"  {result.level.value:4}  {result.check:17} {result.reason}"
+            for result in checks
+        ),
     ]
 
 

@@ -72,7 +72,9 @@ class RecordedReduceScatter(DefaultReduceScatter):
         ledger = self._strategy.ledger
         if ledger is None:
             return super().__call__(output_tensor, input_tensor, group, op, async_op)
-        entry = ledger.begin(CollectiveKind.REDUCE_SCATTER, Purpose.GRADIENTS, input_tensor)
+        entry = ledger.begin(
+            CollectiveKind.REDUCE_SCATTER, Purpose.GRADIENTS, input_tensor
+        )
         work = super().__call__(output_tensor, input_tensor, group, op, async_op)
         ledger.end(entry)
         if input_tensor.device.type == "cpu":  # gloo returns when it is complete
@@ -90,7 +92,9 @@ def instrument(groups: Iterable[Sequence[nn.Module]], strategy: HasLedger) -> No
     """
     for modules in groups:
         reduce_scatter = RecordedReduceScatter(strategy)
-        group = cast("FSDPModule", modules[0])  # whose messages are those of all its modules
+        group = cast(
+            "FSDPModule", modules[0]
+        )  # whose messages are those of all its modules
         group.set_custom_all_gather(RecordedAllGather(strategy))
         group.set_custom_reduce_scatter(reduce_scatter)
         for module in modules:
@@ -147,4 +151,8 @@ class _ModuleWaits:
 
 def _with_gradient(values: Any) -> list[Tensor]:
     """Return the tensors in nested values whose gradients are computed."""
-    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor) and leaf.requires_grad]
+    return [
+        leaf
+        for leaf in tree_leaves(values)
+        if isinstance(leaf, Tensor) and leaf.requires_grad
+    ]

@@ -41,7 +41,9 @@ class HalfReplica(nn.Module):
 
     def forward(self, inputs: Tensor) -> Any:
         """Return the model's outputs in fp32."""
-        outputs = self.model(inputs.to(self._dtype) if inputs.is_floating_point() else inputs)
+        outputs = self.model(
+            inputs.to(self._dtype) if inputs.is_floating_point() else inputs
+        )
         return tree_map_only(Tensor, Tensor.float, outputs)
 
 
@@ -51,7 +53,9 @@ def batch_norms(model: nn.Module) -> list[nn.Module]:
     torch computes them with half-precision inputs, but not with half-precision parameters beside
     fp32 statistics.
     """
-    return [m for m in model.modules() if isinstance(m, _BatchNorm) and m.weight is not None]
+    return [
+        m for m in model.modules() if isinstance(m, _BatchNorm) and m.weight is not None
+    ]
 
 
 class Group(NamedTuple):
@@ -155,9 +159,13 @@ class FSDP(ProcessGroup):
                 policy = MixedPrecisionPolicy(dtype, torch.float32, output)
             self.groups.append(_group(modules, policy, untaken, ranks, is_root=is_root))
         for modules, policy, *_ in self.groups:  # this changes the parameters
-            fully_shard(modules, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy)
+            fully_shard(
+                modules, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy
+            )
 
-    def exchange(self, model: nn.Module, *, in_backward: bool) -> AbstractContextManager[Any]:
+    def exchange(
+        self, model: nn.Module, *, in_backward: bool
+    ) -> AbstractContextManager[Any]:
         """Let the next backward reduce gradients, or keep them whole on this rank.
 
         With reshard=false it then keeps the gathered parameters too, for the next forward.
@@ -179,7 +187,9 @@ class FSDP(ProcessGroup):
     @contextmanager
     def whole(self, replica: nn.Module) -> Iterator[None]:
         """Gather all parameters and keep them in the block, so that forward sends nothing."""
-        modules = [module for module in replica.modules() if isinstance(module, FSDPModule)]
+        modules = [
+            module for module in replica.modules() if isinstance(module, FSDPModule)
+        ]
         for module in modules:
             module.set_reshard_after_forward(False, recurse=False)
             module.unshard()
@@ -203,7 +213,9 @@ class FSDP(ProcessGroup):
         """Return the whole state of the model on the CPU, gathered tensor by tensor."""
         return {name: _whole(value).cpu() for name, value in replica.state_dict().items()}
 
-    def shard_facts(self, replica: nn.Module, optimizer: torch.optim.Optimizer) -> ShardFacts:
+    def shard_facts(
+        self, replica: nn.Module, optimizer: torch.optim.Optimizer
+    ) -> ShardFacts:
         """Return the elements of this rank's shards, and what an iteration must send."""
         del optimizer
         shards = [
@@ -211,7 +223,9 @@ class FSDP(ProcessGroup):
             for parameter in replica.parameters()
             if isinstance(parameter, DTensor) and parameter.requires_grad
         ]
-        gathered = sum(group.gathered_bytes * self._gathers(group) for group in self.groups)
+        gathered = sum(
+            group.gathered_bytes * self._gathers(group) for group in self.groups
+        )
         reduced = sum(group.reduced_bytes for group in self.groups)
         return ShardFacts(
             held_elements=sum(shard.numel() for shard in shards),
@@ -223,7 +237,9 @@ class FSDP(ProcessGroup):
                     each_batch=self.cell.reshard,
                 ),
                 Volume(
-                    kind=CollectiveKind.REDUCE_SCATTER, purpose=Purpose.GRADIENTS, bytes=reduced
+                    kind=CollectiveKind.REDUCE_SCATTER,
+                    purpose=Purpose.GRADIENTS,
+                    bytes=reduced,
                 ),
             ),
             groups=sum(group.gathered_bytes > 0 for group in self.groups),
@@ -247,13 +263,17 @@ def _group(
     is_root: bool,
 ) -> Group:
     def size(parameter: nn.Parameter, dtype: torch.dtype | None) -> int:
-        return _padded_elements(parameter.shape, ranks) * (dtype or parameter.dtype).itemsize
+        return (
+            _padded_elements(parameter.shape, ranks) * (dtype or parameter.dtype).itemsize
+        )
 
     return Group(
         modules=modules,
         policy=policy,
         gathered_bytes=sum(size(p, policy.param_dtype) for p in parameters),
-        reduced_bytes=sum(size(p, policy.reduce_dtype) for p in parameters if p.requires_grad),
+        reduced_bytes=sum(
+            size(p, policy.reduce_dtype) for p in parameters if p.requires_grad
+        ),
         is_root=is_root,
     )
 

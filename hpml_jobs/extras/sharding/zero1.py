@@ -44,10 +44,16 @@ class ShardedOptimizer(ZeroRedundancyOptimizer):
     """
 
     def __init__(
-        self, groups: Any, optimizer_class: type[Optimizer], strategy: HasLedger, **options: Any
+        self,
+        groups: Any,
+        optimizer_class: type[Optimizer],
+        strategy: HasLedger,
+        **options: Any,
     ) -> None:
         self._strategy = strategy
-        super().__init__(groups, optimizer_class, parameters_as_bucket_view=True, **options)
+        super().__init__(
+            groups, optimizer_class, parameters_as_bucket_view=True, **options
+        )
 
     @property
     def messages(self) -> list[Tensor]:
@@ -58,7 +64,9 @@ class ShardedOptimizer(ZeroRedundancyOptimizer):
     def held_elements(self) -> int:
         """Elements of the trainable parameters whose optimizer state this rank keeps."""
         parameters = [p for group in self.optim.param_groups for p in group["params"]]
-        return sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
+        return sum(
+            parameter.numel() for parameter in parameters if parameter.requires_grad
+        )
 
     def _sync_params(self) -> None:
         """Send the updated parameters; in an instrumented epoch record each rank's message."""

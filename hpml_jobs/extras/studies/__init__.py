@@ -12,5 +12,8 @@ FEATURE = Feature(
             after="cancel",
         )
     },
-    replaced={"grade": "list course/*/", **dict.fromkeys(("ls", "dir", "studies"), "list")},
+    replaced={
+        "grade": "list course/*/",
+        **dict.fromkeys(("ls", "dir", "studies"), "list"),
+    },
 )

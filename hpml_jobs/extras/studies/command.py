@@ -38,7 +38,11 @@ def list_(folders: Folders = None, outputs: Outputs = None, json: Json = False) 
 
 
 def _list(folder: Path, *, json: bool) -> None:
-    from hpml_jobs.extras.studies.listing import listed_study, status_or_fault, studies_table
+    from hpml_jobs.extras.studies.listing import (
+        listed_study,
+        status_or_fault,
+        studies_table,
+    )
 
     listed = [listed_study(study, status_or_fault(study)) for study in all_studies(folder)]
     if json:
@@ -72,7 +76,11 @@ def _list_folders(folders: list[Path], outputs: Path | None, *, json: bool) -> N
     if json:
         pairs = zip(listed, holdings, strict=True)
         lines = [
-            {**msgspec.structs.asdict(line), **holding._asdict(), "unfinished": unfinished(line)}
+            {
+                **msgspec.structs.asdict(line),
+                **holding._asdict(),
+                "unfinished": unfinished(line),
+            }
             for line, holding in pairs
         ]
         print_json({"folders": list(map(str, folders)), "studies": lines})

@@ -53,14 +53,18 @@ def studies_in(folder: Path) -> list[Study]:
     if is_study(folder):
         return [Study(folder.resolve())]
     outputs = folder / OUTPUTS
-    inside = [] if is_study(outputs) else all_studies(outputs)  # a study is in the folder itself
+    inside = (
+        [] if is_study(outputs) else all_studies(outputs)
+    )  # a study is in the folder itself
     return [*all_studies(folder), *inside]
 
 
 def holding_of(study: Study, status: StudyStatus | HpmlError) -> Holding:
     """Return the folder, the owner, the size and the speedup of a study."""
     speedup = None if isinstance(status, HpmlError) else _speedup(status)
-    return Holding(str(study.root.parent), owner(study.root), _size_bytes(study.root), speedup)
+    return Holding(
+        str(study.root.parent), owner(study.root), _size_bytes(study.root), speedup
+    )
 
 
 def _size_bytes(folder: Path) -> int:

@@ -53,7 +53,9 @@ def listed_study(study: Study, status: StudyStatus | HpmlError) -> Listed:
     submitted = moment.strftime("%Y-%m-%d %H:%M") if submitted_s else ""
     cluster = last.name if (last := study.last_cluster()) else ""
     if isinstance(status, HpmlError):
-        return Listed(study=study.name, submitted=submitted, cluster=cluster, fault=str(status))
+        return Listed(
+            study=study.name, submitted=submitted, cluster=cluster, fault=str(status)
+        )
     counts = Counter(state.outcome for state in status.states)
     return Listed(
         study=study.name,
@@ -74,7 +76,9 @@ def _imported(study: Study, status: StudyStatus) -> Iterator[Origin]:
 
 
 def _workloads(status: StudyStatus) -> tuple[str, ...]:
-    names = (snapshot.file.cell.workload.name for snapshot in status.snapshots if snapshot.file)
+    names = (
+        snapshot.file.cell.workload.name for snapshot in status.snapshots if snapshot.file
+    )
     return tuple(sorted(set(names)))
 
 

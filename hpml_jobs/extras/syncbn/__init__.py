@@ -6,7 +6,9 @@ FEATURE = Feature(
     buffers={"syncbn": "extras.syncbn.batchnorm:convert_sync_batchnorm"},
     record_checks={
         "Data quality": {
-            "host-waits": Part("extras.syncbn.checks:host_waits_in_syncbn", after="buffers"),
+            "host-waits": Part(
+                "extras.syncbn.checks:host_waits_in_syncbn", after="buffers"
+            ),
         }
     },
 )

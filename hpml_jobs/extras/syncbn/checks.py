@@ -19,5 +19,7 @@ def host_waits_in_syncbn(record: Record) -> Observation | None:
     if cell.device is not Device.CUDA or not (record.model and record.model.buffer_bytes):
         return None
     if cell.sync_buffers is SyncBuffers.SYNCBN:
-        return Observation(False, "SyncBatchNorm waits for the GPU in every layer of every forward")
+        return Observation(
+            False, "SyncBatchNorm waits for the GPU in every layer of every forward"
+        )
     return Observation(True, "no layer waits for the GPU in forward")

@@ -10,7 +10,14 @@ from typing import NamedTuple
 import msgspec
 
 from hpml_jobs.core.cluster import Cluster
-from hpml_jobs.core.data_files import FOLDER, TEXT, TRAIN, files_digest, readable, test_folder
+from hpml_jobs.core.data_files import (
+    FOLDER,
+    TEXT,
+    TRAIN,
+    files_digest,
+    readable,
+    test_folder,
+)
 from hpml_jobs.core.errors import HpmlError, UsageError
 from hpml_jobs.core.workload import Workload
 from hpml_jobs.plan.data import NotStartedError, prepare
@@ -171,8 +178,14 @@ def count_windows(workload: Workload, root: Path, notify: Callable[[str], None])
                 f"workload.data={workload.data} ({size:,} bytes); {remedy}"
             )
     is_library = workload.data == TEXT
-    where = f"Python {platform.python_version()}'s standard library" if is_library else str(root)
+    where = (
+        f"Python {platform.python_version()}'s standard library"
+        if is_library
+        else str(root)
+    )
     texts = [f"{size:,} bytes of {name} text" for name, size in sizes.items()]
     number = windows(sizes["training"], context)
-    notify(f"{where}: {', '.join(texts)}; {number:,} windows of {context} tokens per epoch")
+    notify(
+        f"{where}: {', '.join(texts)}; {number:,} windows of {context} tokens per epoch"
+    )
     return number

@@ -32,10 +32,18 @@ class Attention(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (n, positions, width) to the same shape."""
         number, positions, width = inputs.shape
-        projected = self.queries_keys_values(inputs).view(number, positions, 3, self.heads, -1)
-        queries, keys, values = projected.permute(2, 0, 3, 1, 4)  # each (n, heads, positions, -1)
-        mixed = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
-        outputs: Tensor = self.output(mixed.transpose(1, 2).reshape(number, positions, width))
+        projected = self.queries_keys_values(inputs).view(
+            number, positions, 3, self.heads, -1
+        )
+        queries, keys, values = projected.permute(
+            2, 0, 3, 1, 4
+        )  # each (n, heads, positions, -1)
+        mixed = functional.scaled_dot_product_attention(
+            queries, keys, values, is_causal=True
+        )
+        outputs: Tensor = self.output(
+            mixed.transpose(1, 2).reshape(number, positions, width)
+        )
         return outputs
 
 
@@ -49,7 +57,9 @@ class MLP(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (n, positions, width) to the same shape."""
-        outputs: Tensor = self.output(functional.gelu(self.hidden(inputs), approximate="tanh"))
+        outputs: Tensor = self.output(
+            functional.gelu(self.hidden(inputs), approximate="tanh")
+        )
         return outputs
 
 
@@ -129,6 +139,8 @@ def build(workload: Workload) -> GPT:
         HpmlError: it has no shape.
     """
     if workload.shape is None:
-        missing = [f"workload.{key}=" for key in SHAPE_KEYS if getattr(workload, key) is None]
+        missing = [
+            f"workload.{key}=" for key in SHAPE_KEYS if getattr(workload, key) is None
+        ]
         raise HpmlError(f"workload.model=gpt needs {', '.join(missing)}")
     return GPT(workload.shape, workload.padded_vocab)

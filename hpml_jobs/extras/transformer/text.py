@@ -88,7 +88,9 @@ def open_tokens(workload: Workload, _root: Path) -> tuple[TokenWindows, TokenWin
     generator = torch.Generator().manual_seed(0)
     length = min(number, DISTINCT_IMAGES) * context + 1
     tokens = torch.randint(vocab, (length,), generator=generator)
-    return TokenWindows(tokens, context, number), TokenWindows(tokens, context, max(1, number // 5))
+    return TokenWindows(tokens, context, number), TokenWindows(
+        tokens, context, max(1, number // 5)
+    )
 
 
 def describe_text(workload: Workload, train: Any, test: Any) -> Text | None:
@@ -116,7 +118,9 @@ def _of_bytes(text: bytes, context: int) -> TokenWindows:
 
 def _context(workload: Workload) -> int:
     if workload.context is None:
-        raise HpmlError(f"workload.data={workload.data} needs windows: set workload.context=N")
+        raise HpmlError(
+            f"workload.data={workload.data} needs windows: set workload.context=N"
+        )
     return workload.context
 
 

@@ -70,7 +70,9 @@ def cost_of(group: ConditionGroup, charged: ChargedRow) -> Cost:
 
 
 def _first(value_of: Callable[[Record], T | None], records: list[Record]) -> T | None:
-    return next((value for record in records if (value := value_of(record)) is not None), None)
+    return next(
+        (value for record in records if (value := value_of(record)) is not None), None
+    )
 
 
 def _known_flop(record: Record) -> FlopPerSample | None:
@@ -166,7 +168,9 @@ def peak_text(group: ConditionGroup, costs: Sequence[Cost]) -> str:
 
 def _winograd(costs: Sequence[Cost], peak: PeakRate) -> str:
     """Return why a share may be high, where one is above the doubtful rate of ordinary cores."""
-    reached = max((cost.train_flop_per_s or cost.flop_per_s or 0.0 for cost in costs), default=0.0)
+    reached = max(
+        (cost.train_flop_per_s or cost.flop_per_s or 0.0 for cost in costs), default=0.0
+    )
     if peak.impossible <= peak.flop_per_s or reached <= 0.5 * peak.flop_per_s:
         return ""
     return (
@@ -182,7 +186,9 @@ def clocks_text(group: ConditionGroup) -> str:
         return ""
     clock = _optional_span("SM clock {}", [card.clock_mhz for card in boards])
     highest = _optional_span(" of {} MHz", [card.max_sm_clock_mhz for card in boards])
-    used = _optional_span("utilization {} %", [card.utilization_percent for card in boards])
+    used = _optional_span(
+        "utilization {} %", [card.utilization_percent for card in boards]
+    )
     records = [record for row in group.timed for record in group.records(row)]
     limits = [record.facts.cancel_below_percent for record in records if record.facts]
     parts = [
@@ -191,7 +197,9 @@ def clocks_text(group: ConditionGroup) -> str:
         used and used + _optional_span(" (this site cancels below {} %)", limits),
         _optional_span("power limit {} W", [card.power_limit_w for card in boards]),
     ]
-    when = "in the timed epoch" if all(card.samples for card in boards) else "after an epoch"
+    when = (
+        "in the timed epoch" if all(card.samples for card in boards) else "after an epoch"
+    )
     return f"Boards {when}: {', '.join(part for part in parts if part)}."
 
 

@@ -213,7 +213,9 @@ class Choice(Value, frozen=True, kw_only=True):
         return candidate.doubtful or self.reference.doubtful
 
 
-def choose(group: ConditionGroup, wish: Wish, cluster: Cluster | None = None) -> Choice | None:
+def choose(
+    group: ConditionGroup, wish: Wish, cluster: Cluster | None = None
+) -> Choice | None:
     """Return the choice among the cells of a group; None if none has a number.
 
     `cluster` says which cells are charged whole nodes.
@@ -224,7 +226,9 @@ def choose(group: ConditionGroup, wish: Wish, cluster: Cluster | None = None) ->
     sound, reference = _sound(candidates), _reference(candidates)
     sizes = {c.row.gpus for c in sound}
     again = tuple(
-        c for c in candidates if c.is_disturbed and (c is reference or c.row.gpus not in sizes)
+        c
+        for c in candidates
+        if c.is_disturbed and (c is reference or c.row.gpus not in sizes)
     )
     able = [] if again else [c for c in candidates if c.exclusion is None]
     ask = _ask(able, wish)
@@ -345,8 +349,12 @@ def _is_faster(subject: Candidate, other: Candidate) -> tuple[bool, bool | None]
     decision = compare(subject.epochs_s, other.epochs_s).decision
     if decision is not Decision.TOO_FEW:
         return decision is Decision.FASTER, True
-    place, other_place = (c.row.setup._replace(strategy=BASELINE) for c in (subject, other))
-    is_one_place = place == other_place and subject.row.batch_per_gpu == other.row.batch_per_gpu
+    place, other_place = (
+        c.row.setup._replace(strategy=BASELINE) for c in (subject, other)
+    )
+    is_one_place = (
+        place == other_place and subject.row.batch_per_gpu == other.row.batch_per_gpu
+    )
     is_doubtful = is_one_place and (subject.doubtful or other.doubtful)
     interval = times_as_fast(subject, other)
     least = 1 + LEAST_GAP
@@ -358,7 +366,9 @@ def _is_faster(subject: Candidate, other: Candidate) -> tuple[bool, bool | None]
 
 def times_as_fast(subject: Candidate, other: Candidate) -> Interval | None:
     """Return the 95 % interval of the ratio of two times by the noise of the runs, if known."""
-    return known_interval(other.epoch_s / subject.epoch_s, subject.row.error, other.row.error)
+    return known_interval(
+        other.epoch_s / subject.epoch_s, subject.row.error, other.row.error
+    )
 
 
 def _undecided(
@@ -372,14 +382,18 @@ def _undecided(
     larger = [c for c in by_size if c.row.gpus > winner.row.gpus][:1]
     smaller = [c for c in by_size if c.row.gpus < winner.row.gpus][-1:]
     if not wish.has_limit:
-        pairs = [(winner, rival) for rival in smaller] + [(rival, rival) for rival in larger]
+        pairs = [(winner, rival) for rival in smaller] + [
+            (rival, rival) for rival in larger
+        ]
         for candidate, rival in pairs:
             interval = _efficiency_interval(candidate, reference)
             if interval and interval.low < wish.min_efficiency <= interval.high:
                 distance = candidate.efficiency / wish.min_efficiency
                 runs = _deciding_runs(candidate, reference, distance)
                 return Undecided(candidate, rival, interval, runs)
-    for rival in sorted(ask.rivals, key=lambda rival: abs(rival.epoch_s - winner.epoch_s))[:1]:
+    for rival in sorted(ask.rivals, key=lambda rival: abs(rival.epoch_s - winner.epoch_s))[
+        :1
+    ]:
         interval = times_as_fast(winner, rival)
         if interval:
             ratio = rival.epoch_s / winner.epoch_s
@@ -407,14 +421,18 @@ def _deciding_runs(subject: Candidate, other: Candidate, ratio: float) -> int | 
     it is taken to be as far from 1 at least.
     """
     runs_s = subject.epochs_s, other.epochs_s
-    noises = [run.noise for candidate in (subject, other) for run in candidate.row.runs]
-    variances = [noise**2 for noise in noises if noise is not None]
-    noise = max(scatter(*runs_s) or 0.0, math.sqrt(fmean(variances)) if variances else 0.0)
+    least = min(map(len, runs_s))
+    runs = (*subject.row.runs, *other.row.runs)
+    variances = [run.noise**2 for run in runs if run.noise is not None]
+    noise_of_runs = math.sqrt(fmean(variances)) if variances else 0.0
+    noise = max(scatter(*runs_s) or 0.0, noise_of_runs)
     distance = max(ratio, 1 / ratio) - 1
-    if min(map(len, runs_s)) == 1:
+    if least == 1:
         distance = max(distance, math.sqrt(2) * noise)
-    runs = runs_to_exclude(distance, noise) if distance and noise else None
-    return runs and max(runs, 1 + min(map(len, runs_s)))
+    if not distance or not noise:
+        return None
+    needed = runs_to_exclude(distance, noise)
+    return needed and max(needed, 1 + least)
 
 
 def _steps(sound: Sequence[Candidate]) -> Iterator[SizeStep]:
@@ -441,10 +459,18 @@ def _edges(group: ConditionGroup, winner: Candidate) -> Iterator[Edge]:
     row = winner.row
     strategy = Strategy.DDP if row.is_baseline else row.strategy
     if row.is_baseline and group.a_cell.script:  # whose strategy is not ours to choose
-        strategy = next((other.strategy for other in group.rows if not other.is_baseline), strategy)
-    rows = [other for other in group.rows if other.strategy in (row.strategy, strategy, BASELINE)]
+        strategy = next(
+            (other.strategy for other in group.rows if not other.is_baseline), strategy
+        )
+    rows = [
+        other
+        for other in group.rows
+        if other.strategy in (row.strategy, strategy, BASELINE)
+    ]
     samples = group.a_cell.workload.images
-    accumulate = row.accumulate if any(other.accumulate > 1 for other in group.rows) else None
+    accumulate = (
+        row.accumulate if any(other.accumulate > 1 for other in group.rows) else None
+    )
     if row.gpus == max(other.gpus for other in rows):
         gpus = 2 * row.gpus
         fits = samples is None or gpus * row.batch_per_gpu <= samples
@@ -467,4 +493,8 @@ def _edges(group: ConditionGroup, winner: Candidate) -> Iterator[Edge]:
 def _oversubscribes(group: ConditionGroup, row: Row, processes: int) -> bool:
     """Return whether so many processes on CPUs are more than the CPUs of the cell's hosts."""
     cpus = group.conditions.get(CPU_COUNT, "")
-    return group.device is Device.CPU and cpus.isdecimal() and processes > row.nodes * int(cpus)
+    return (
+        group.device is Device.CPU
+        and cpus.isdecimal()
+        and processes > row.nodes * int(cpus)
+    )

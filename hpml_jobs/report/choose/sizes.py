@@ -7,8 +7,21 @@ from hpml_jobs.core.statistics import CONFIDENCE, ratio_interval
 from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Candidate, Choice
 from hpml_jobs.report.frame import captions
-from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, filled, item_table
-from hpml_jobs.report.frame.numbers import per_second, ratio, seconds, share_text, three_digits
+from hpml_jobs.report.frame.builder import (
+    Number,
+    Shown,
+    TableText,
+    columns_of,
+    filled,
+    item_table,
+)
+from hpml_jobs.report.frame.numbers import (
+    per_second,
+    ratio,
+    seconds,
+    share_text,
+    three_digits,
+)
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.results.groups import ConditionGroup
 
@@ -22,7 +35,9 @@ def speedup_text(reference: Candidate, candidate: Candidate) -> str:
     interval = ratio_interval(reference.epochs_s, candidate.epochs_s)
     if interval is None or candidate is reference:
         return text
-    covers = "" if interval.coverage >= CONFIDENCE else f" ({100 * interval.coverage:.0f} %)"
+    covers = (
+        "" if interval.coverage >= CONFIDENCE else f" ({100 * interval.coverage:.0f} %)"
+    )
     return f"{text} [{ratio(interval.low)}, {ratio(interval.high)}]{covers}"
 
 
@@ -44,7 +59,9 @@ class SizeLine(NamedTuple):
     unit: str
     samples_per_s: Number
     speedup: Annotated[str, Shown("speedup", doubt="doubtful_ratio")]
-    efficiency: Annotated[float, Shown("efficiency{against}", share_text, doubt="doubtful_ratio")]
+    efficiency: Annotated[
+        float, Shown("efficiency{against}", share_text, doubt="doubtful_ratio")
+    ]
     reference_gpus: int
     reference_batch: int
     charged_gpu_hours: Annotated[float, Shown("{hours}", three_digits)]

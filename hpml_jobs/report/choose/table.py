@@ -21,7 +21,14 @@ from hpml_jobs.report.choose.cost import (
 )
 from hpml_jobs.report.choose.rules import Candidate, Choice, Wish, choose
 from hpml_jobs.report.frame import captions, learning
-from hpml_jobs.report.frame.builder import Number, Shown, TableText, columns_of, filled, item_table
+from hpml_jobs.report.frame.builder import (
+    Number,
+    Shown,
+    TableText,
+    columns_of,
+    filled,
+    item_table,
+)
 from hpml_jobs.report.frame.numbers import (
     accuracy,
     cost,
@@ -73,7 +80,9 @@ class ChoiceLine(NamedTuple):
     units_per_s: Annotated[Number, Shown("{unit}/s", per_second)]
     unit: str
     samples_per_s: Number
-    efficiency: Annotated[float, Shown("effic.{against}", share_text, doubt="doubtful_ratio")]
+    efficiency: Annotated[
+        float, Shown("effic.{against}", share_text, doubt="doubtful_ratio")
+    ]
     reference_gpus: int
     reference_batch: int
     charged_gpu_s: Annotated[float, Shown("{seconds}", cost, "{cost}")]
@@ -165,7 +174,9 @@ def choice_table(group: ConditionGroup, choice: Choice, study: str | None = None
         clocks_text(group),
         captions.runs(group.timed),
     )
-    text = TableText("choice", "Choice and cost", "timed epoch", tuple(filter(None, lines)))
+    text = TableText(
+        "choice", "Choice and cost", "timed epoch", tuple(filter(None, lines))
+    )
     text = text._replace(answer=words.answer(choice, study))
     heads = columns_of(
         ChoiceLine,
@@ -191,7 +202,9 @@ def _accuracies(group: ConditionGroup, choice: Choice) -> Iterator[str]:
     if choice.ask is None or choice.ask.candidate is choice.reference:
         return
     cells = (choice.ask.candidate, choice.reference)
-    winner, reference = (learning.mean_of(group, c.row, learning.test_accuracy) for c in cells)
+    winner, reference = (
+        learning.mean_of(group, c.row, learning.test_accuracy) for c in cells
+    )
     if winner and reference and winner.mean < reference.mean - ACCURACY_GAP:
         yield (
             f"equal epochs are not equal training: test accuracy {accuracy(winner.mean)} % of "

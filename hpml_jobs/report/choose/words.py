@@ -62,7 +62,9 @@ def time(candidate: Candidate) -> str:
 
 def efficiency(candidate: Candidate, choice: Choice) -> str:
     """Return an efficiency, with what it is against unless that is its batch on one GPU."""
-    return f"{efficiency_figure(candidate, choice)}{efficiency_reference(candidate, choice)}"
+    return (
+        f"{efficiency_figure(candidate, choice)}{efficiency_reference(candidate, choice)}"
+    )
 
 
 def efficiency_figure(candidate: Candidate, choice: Choice) -> str:
@@ -147,7 +149,9 @@ def undecided(choice: Choice) -> list[str]:
         return [f"It is {faster} {between} times as fast as the second: {needed}"]
     efficiency_text = efficiency_figure(candidate, choice)
     between = f"[{share_text(interval.low)}, {share_text(interval.high)}]"
-    return [f"{size(candidate)} {have} an efficiency of {efficiency_text} {between}: {needed}"]
+    return [
+        f"{size(candidate)} {have} an efficiency of {efficiency_text} {between}: {needed}"
+    ]
 
 
 def advice(choice: Choice, *, is_short: bool = False) -> str:
@@ -208,7 +212,9 @@ def _none(choice: Choice) -> str:
 
     def excess(candidate: Candidate) -> float:
         late = epochs * candidate.epoch_s / 60 / (wish.deadline_min or math.inf)
-        return max(late, epochs * candidate.gpu_hours / (wish.gpu_hours_budget or math.inf))
+        return max(
+            late, epochs * candidate.gpu_hours / (wish.gpu_hours_budget or math.inf)
+        )
 
     best = min(sound, key=excess)
     return f"no cell meets {limits(choice)}; the nearest is {name(best)}: {training(best, epochs)}"
@@ -219,7 +225,9 @@ def limits(choice: Choice) -> str:
     wish = choice.wish
     parts = []
     if wish.gpu_hours_budget is not None:
-        parts.append(f"the budget of {wish.gpu_hours_budget:g} {hours_unit(choice.device)}")
+        parts.append(
+            f"the budget of {wish.gpu_hours_budget:g} {hours_unit(choice.device)}"
+        )
     if wish.deadline_min is not None:
         parts.append(f"the deadline of {wish.deadline_min:g} min")
     return " and ".join(parts)
@@ -244,7 +252,9 @@ def is_smallest(choice: Choice) -> bool:
     if choice.ask is None or choice.ask.candidate.row.gpus != choice.reference.row.gpus:
         return False
     smallest = choice.reference.row.gpus
-    larger = [candidate for candidate in choice.candidates if candidate.row.gpus > smallest]
+    larger = [
+        candidate for candidate in choice.candidates if candidate.row.gpus > smallest
+    ]
     return bool(larger) and all(c.exclusion is Exclusion.INEFFICIENT for c in larger)
 
 
@@ -264,7 +274,9 @@ def _exclusion(candidate: Candidate, choice: Choice) -> str:
             return "a data-quality check failed: never chosen"
         case Exclusion.OVER_BUDGET:
             hours = significant(epochs * candidate.gpu_hours, 3)
-            return f"needs {hours} of {wish.gpu_hours_budget:g} {hours_unit(choice.device)}"
+            return (
+                f"needs {hours} of {wish.gpu_hours_budget:g} {hours_unit(choice.device)}"
+            )
         case Exclusion.TOO_LATE:
             minutes = significant(epochs * candidate.epoch_s / 60, 3)
             return f"needs {minutes} of {wish.deadline_min:g} min"
@@ -299,7 +311,9 @@ def _instead(winner: Winner) -> str:
         is_same_size = other.row.gpus == winner.candidate.row.gpus
         labels[is_same_size].append(other.label)
     text = f", as fast as {', '.join(labels[False])} and cheaper" if labels[False] else ""
-    return text + (f", not told apart from {', '.join(labels[True])}" if labels[True] else "")
+    return text + (
+        f", not told apart from {', '.join(labels[True])}" if labels[True] else ""
+    )
 
 
 def _beaten(candidate: Candidate, choice: Choice) -> str:
@@ -330,7 +344,9 @@ def step_text(step: SizeStep) -> str:
     change_s = mark(seconds(abs(saved)), is_doubtful=is_doubtful)
     if saved > 0:
         share = mark(percent(saved / step.smaller.epoch_s), is_doubtful=is_doubtful)
-        change = f"{save} {change_s} s per {work_text(step.smaller.timing.work)} ({share} %)"
+        change = (
+            f"{save} {change_s} s per {work_text(step.smaller.timing.work)} ({share} %)"
+        )
     else:
         lengthen = "lengthens" if is_one else "lengthen"
         change = f"{lengthen} the {time_word(step.smaller.timing.work)} by {change_s} s"
@@ -339,7 +355,9 @@ def step_text(step: SizeStep) -> str:
         if more > 0
         else f"{save} {cost(-more)} {cost_unit(device)}"
     )
-    return f"{added} {change} and {price} ({step.larger.words}, against {step.smaller.words})"
+    return (
+        f"{added} {change} and {price} ({step.larger.words}, against {step.smaller.words})"
+    )
 
 
 def _added(first: int, last: int, device: Device) -> str:
@@ -368,7 +386,10 @@ def doubts(choice: Choice) -> Iterator[str]:
 
 def next_cells(choice: Choice, commands: Sequence[str]) -> tuple[str, ...]:
     """Return what decides, and the cells beyond the edges of the grid, with their commands."""
-    edges = (_edge_text(edge, command_of(edge, commands), choice.device) for edge in choice.edges)
+    edges = (
+        _edge_text(edge, command_of(edge, commands), choice.device)
+        for edge in choice.edges
+    )
     return *deciding(choice, commands), *edges
 
 
@@ -385,7 +406,9 @@ def deciding(choice: Choice, commands: Sequence[str]) -> Iterator[str]:
     }
     # Strategies and accumulated batches depend on the size: then the whole submission is repeated.
     is_plain = all(c.row.strategy in USUAL and c.row.accumulate == 1 for c in cells)
-    has_grid = any(key in command for key in ("strategy=", "grid=") for command in commands[-1:])
+    has_grid = any(
+        key in command for key in ("strategy=", "grid=") for command in commands[-1:]
+    )
     command = command_with(commands, keys, is_whole=has_grid or not is_plain)
     if command:
         yield with_command("To run them", command)

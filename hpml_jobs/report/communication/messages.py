@@ -82,7 +82,9 @@ def _answer(setup: Setup, sent_messages: list[SentMessages]) -> str:
     name = setup.strategy.value + (f" ({setup.treatment})" if setup.treatment else "")
     if not volumes:
         return f"{name}: yes"
-    rest = " and ".join(f"{count(round(size))} B of {what}" for what, size in volumes.items())
+    rest = " and ".join(
+        f"{count(round(size))} B of {what}" for what, size in volumes.items()
+    )
     return f"{name}: no, every iteration sends {count(round(gradients))} B of gradients and {rest}"
 
 
@@ -107,5 +109,7 @@ class BandwidthLine(NamedTuple):
 
 def bandwidth(group: ConditionGroup) -> Sheet | None:
     """Return bytes and bandwidths of the gradients, and the share of what is possible."""
-    lines = [(row, filled(BandwidthLine, row.bandwidth)) for row in group.timed if row.bandwidth]
+    lines = [
+        (row, filled(BandwidthLine, row.bandwidth)) for row in group.timed if row.bandwidth
+    ]
     return row_sheet(group, BandwidthLine._fields, lines) if lines else None

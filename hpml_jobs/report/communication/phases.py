@@ -100,8 +100,12 @@ def phases(group: ConditionGroup, added: AddedColumns | None = None) -> Table | 
     ranges = {row.place: _ranges(group, row) for row in rows}
     heads: tuple[Columns[Row], ...] = (
         # two blocks, because a block is never wider than a screen of 80 columns
-        Columns("seconds", tuple(_seconds(phase, ranges) for phase in phases_of(group)[:3])),
-        Columns("seconds", tuple(_seconds(phase, ranges) for phase in phases_of(group)[3:])),
+        Columns(
+            "seconds", tuple(_seconds(phase, ranges) for phase in phases_of(group)[:3])
+        ),
+        Columns(
+            "seconds", tuple(_seconds(phase, ranges) for phase in phases_of(group)[3:])
+        ),
         Columns(
             "%",
             (
@@ -110,10 +114,13 @@ def phases(group: ConditionGroup, added: AddedColumns | None = None) -> Table | 
             ),
         ),
         Columns(
-            "of backward", (column("pack_s", "pack", lambda row: row.figures.pack_s, seconds),)
+            "of backward",
+            (column("pack_s", "pack", lambda row: row.figures.pack_s, seconds),),
         ),
         *([added.columns] if added else []),
-        Columns("", tuple(end for phase in phases_of(group) for end in _ends(phase, ranges))),
+        Columns(
+            "", tuple(end for phase in phases_of(group) for end in _ends(phase, ranges))
+        ),
     )
     text = TableText(
         "phases",
@@ -169,8 +176,12 @@ def _seconds(phase: Phase, ranges: Ranges) -> Column[Row]:
 def _ends(phase: Phase, ranges: Ranges) -> tuple[Column[Row], Column[Row]]:
     """Return the least and the most of a phase over ranks and runs, for the CSV."""
     return (
-        column(f"phase_{phase.name}_least_s", "", lambda row: ranges[row.place][phase].least_s),
-        column(f"phase_{phase.name}_most_s", "", lambda row: ranges[row.place][phase].most_s),
+        column(
+            f"phase_{phase.name}_least_s", "", lambda row: ranges[row.place][phase].least_s
+        ),
+        column(
+            f"phase_{phase.name}_most_s", "", lambda row: ranges[row.place][phase].most_s
+        ),
     )
 
 
@@ -201,7 +212,9 @@ def phases_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
         times = [times_s(bar.row) for bar in cells]
         begins = [0.0] * len(cells)
         for colour, widths in zip(legend.values(), zip(*times, strict=True), strict=True):
-            axis.barh(range(len(cells)), widths, left=begins, color=colour, height=0.72, lw=0)
+            axis.barh(
+                range(len(cells)), widths, left=begins, color=colour, height=0.72, lw=0
+            )
             begins = [begin + width for begin, width in zip(begins, widths, strict=True)]
         texts = []
         for bar, parts_s in zip(cells, times, strict=True):

@@ -108,9 +108,15 @@ def _not_split(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
     older = [row for row in whole if row.strategy.under_torchrun]
     one_process = [row for row in whole if not row.strategy.under_torchrun]
     return [
-        *left_out(group, "exchange and waiting are not recorded before version 0.6.0", older),
-        *left_out(group, "skew and net are of all collectives in records before 0.6.0", older),
-        *left_out(group, "no exchange and waiting: one process drives all GPUs", one_process),
+        *left_out(
+            group, "exchange and waiting are not recorded before version 0.6.0", older
+        ),
+        *left_out(
+            group, "skew and net are of all collectives in records before 0.6.0", older
+        ),
+        *left_out(
+            group, "no exchange and waiting: one process drives all GPUs", one_process
+        ),
     ]
 
 
@@ -126,7 +132,9 @@ def _cost(figures: Figures) -> str | None:
 
 def _negative_costs(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:
     """Return a note on costs below zero by more than their resolution."""
-    negative = [row for row in rows if (row.figures.comm_cost_s or 0.0) < -_resolution_s(row)]
+    negative = [
+        row for row in rows if (row.figures.comm_cost_s or 0.0) < -_resolution_s(row)
+    ]
     why = "the cost is negative beyond its resolution: one of the two epochs was disturbed"
     return left_out(group, why, negative)
 
@@ -140,6 +148,9 @@ def _unknown_resolution(group: ConditionGroup, rows: Iterable[Row]) -> list[str]
     unknown = [
         row
         for row in rows
-        if row.figures.comm_cost_s is not None and row.figures.comm_cost_resolution_s is None
+        if row.figures.comm_cost_s is not None
+        and row.figures.comm_cost_resolution_s is None
     ]
-    return left_out(group, "the resolution of the cost is not recorded before 0.6.0", unknown)
+    return left_out(
+        group, "the resolution of the cost is not recorded before 0.6.0", unknown
+    )

@@ -51,7 +51,9 @@ def tables(report: Report) -> dict[str, Sheet]:
     places = _places(report)
     sheet_of = {_Q1_SHEET: _sheet(list(_q1(report)), _Q1)}
     for label, (least, quantities) in _SHEETS.items():
-        sheet_of[label] = _wide([place for place in places if place["gpus"] >= least], quantities)
+        sheet_of[label] = _wide(
+            [place for place in places if place["gpus"] >= least], quantities
+        )
     sheet_of |= _full(report)
     sheet_of[CELLS] = _sheet(list(_cells(report)))
     return sheet_of
@@ -96,7 +98,9 @@ def _as_written(values: Sequence[Any]) -> list[Any]:
     """Return the values of a column; whole numbers beside others, or missing ones, have .0."""
     types = {*map(type, values)}
     if types != {int} and types <= {int, float, NoneType}:
-        return [None if value is None or isnan(value) else float(value) for value in values]
+        return [
+            None if value is None or isnan(value) else float(value) for value in values
+        ]
     first_characters = {value[:1] for value in values if isinstance(value, str)}
     if first_characters.isdisjoint(FORMULA):
         return list(values)
@@ -210,7 +214,9 @@ def _cells(report: Report) -> Iterator[dict[str, Any]]:
 
 
 def _row(
-    result: CellResult, row: Row | None = None, checks: Mapping[str, Sequence[CheckResult]] = {}
+    result: CellResult,
+    row: Row | None = None,
+    checks: Mapping[str, Sequence[CheckResult]] = {},
 ) -> dict[str, Any]:
     """Return a cell's outcome, its measured values, its requested settings and all its facts.
 
@@ -221,7 +227,11 @@ def _row(
     record = result.record
     values: dict[str, Any] = {"slug": result.slug}
     values |= _place(result.cell)
-    values |= {"outcome": result.outcome.value, "reason": result.reason, "warning": result.warning}
+    values |= {
+        "outcome": result.outcome.value,
+        "reason": result.reason,
+        "warning": result.warning,
+    }
     values["left_out"] = _left_out(result.slug, row)
     if record is not None and result.measured:
         values |= {"work_samples": record.work_samples}

@@ -51,7 +51,9 @@ def _group(group: ReportGroup) -> dict[str, Any]:
         "conditions": group.source.conditions,
         "baseline": [_row(row) for row in group.source.rows if row.is_baseline],
         "entries": [_row(row) for row in group.source.rows if not row.is_baseline],
-        "missing_cells": [_absent(result) for result in group.source.cells if not result.measured],
+        "missing_cells": [
+            _absent(result) for result in group.source.cells if not result.measured
+        ],
         "tables": [_table(table) for table in group.tables],
         "sheets": group.sheets,
     }

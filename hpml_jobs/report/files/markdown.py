@@ -12,7 +12,9 @@ def document(report: Report) -> str:
     """Return the whole report as one Markdown text."""
     parts = [f"# {escaped(report.study)}"]
     if not report.groups:
-        parts.append("No cell of this study can be read." if report.unplaced else "No cells yet.")
+        parts.append(
+            "No cell of this study can be read." if report.unplaced else "No cells yet."
+        )
     if report.several:
         parts.append(
             f"{len(report.groups)} groups of cells under different conditions; they differ in:"
@@ -25,7 +27,9 @@ def document(report: Report) -> str:
     parts += [part for table in report.tables for part in _table(table, set())]
     if report.unplaced:
         parts.append("## Not in any table")
-        parts.append(bullets(f"{result.slug}: {result.reason}" for result in report.unplaced))
+        parts.append(
+            bullets(f"{result.slug}: {result.reason}" for result in report.unplaced)
+        )
     return "\n\n".join(parts) + "\n"
 
 
@@ -55,7 +59,9 @@ def _table(table: Table, printed: set[str]) -> list[str]:
 
 def grid(table: Table) -> str:
     """Return the table alone, without title, caption and notes."""
-    heads = [text for block in table.blocks for text in (block.head, *[""] * (block.width - 1))]
+    heads = [
+        text for block in table.blocks for text in (block.head, *[""] * (block.width - 1))
+    ]
     rows = [[table.corner, *heads]]
     if table.two_level:
         rows.append(["", *(name for block in table.blocks for name in block.names)])

@@ -193,14 +193,19 @@ def _wrapped(text: str, width: int) -> str:
     return "\n".join(textwrap.wrap(text, max(width, NARROWEST))) or text
 
 
-def _table_lines(table: Table, blocks: Sequence[_Drawn], label_width: int) -> Iterator[Text]:
+def _table_lines(
+    table: Table, blocks: Sequence[_Drawn], label_width: int
+) -> Iterator[Text]:
     heads = [Text(_head(drawn, table), style="bold") for drawn in blocks]
     yield _line(Text(table.corner.ljust(label_width), style="bold"), heads)
     if table.two_level:
-        names = [_aligned(drawn.block, drawn.block.names, drawn.widths) for drawn in blocks]
+        names = [
+            _aligned(drawn.block, drawn.block.names, drawn.widths) for drawn in blocks
+        ]
         yield _line(Text(" " * label_width), names)
     yield Text(
-        "─┼─".join("─" * width for width in (label_width, *(d.width for d in blocks))), "dim"
+        "─┼─".join("─" * width for width in (label_width, *(d.width for d in blocks))),
+        "dim",
     )
     for number, line in enumerate(table.lines):
         rows = [_lines_of(drawn.rows[number]) for drawn in blocks]
@@ -243,7 +248,9 @@ def _style(text: str) -> str:
 
 def _line(label: Text, blocks: Sequence[Text]) -> Text:
     parts = [part for block in blocks for part in (Text(" │ ", style="dim"), block)]
-    return Text.assemble(label, *parts)  # join() would dim the blocks with the bars between them
+    return Text.assemble(
+        label, *parts
+    )  # join() would dim the blocks with the bars between them
 
 
 NARROWEST = 16
@@ -285,13 +292,19 @@ def show_first(report: Report, console: Console) -> None:
     replaced = [group for group in report.groups if group.is_replaced]
     first_screen = report.first_screen
     parts = [*_parts(first_screen), *_replaced_part(first_screen.study, replaced)]
-    left = LINES - FILE_LINES - _height(_Part(ALWAYS, lambda out: _show_rest(report, out)), console)
+    left = (
+        LINES
+        - FILE_LINES
+        - _height(_Part(ALWAYS, lambda out: _show_rest(report, out)), console)
+    )
     left -= first_screen.several  # a line on groups that are not shown
     kept: set[int] = set()
     hidden: set[int | None] = set()
     for number, part in sorted(enumerate(parts), key=lambda item: item[1].rank):
         height = _height(part, console)
-        if part.rank == TABLE_NOTES and number - 1 not in kept:  # the table, or the note, before it
+        if (
+            part.rank == TABLE_NOTES and number - 1 not in kept
+        ):  # the table, or the note, before it
             continue
         if part.rank == ALWAYS or (height <= left and part.group not in hidden):
             kept.add(number)
@@ -329,7 +342,9 @@ def _replaced_part(study: str, groups: Sequence[ReportGroup]) -> Iterator[_Part]
     slugs = {result.slug for group in groups for result in group.source.cells}
     if slugs:
         have = "has" if len(slugs) == 1 else "have"
-        sentence = f"\n{counted(len(slugs), 'cell')} of older code or arguments {have} no number"
+        sentence = (
+            f"\n{counted(len(slugs), 'cell')} of older code or arguments {have} no number"
+        )
         text = with_command(sentence, f"{PROGRAM} collect {study} --all")
         yield _Part(ALWAYS, lambda out: _show_lines([text], out))
 
@@ -387,12 +402,16 @@ def _group_parts(report: Report, group: ReportGroup) -> Iterator[_Part]:
                 yield from _first_tables(group, tables, OTHER_TABLE)
         yield _Part(trust, show_trust, number)
         for cause in first_lines(summary.trust[1:], CAUSES):
-            yield _Part(CAUSE if is_first else LATER_TRUST, partial(bullets, [cause]), number)
+            yield _Part(
+                CAUSE if is_first else LATER_TRUST, partial(bullets, [cause]), number
+            )
     else:
         yield _Part(trust, show_reasons, number)
 
 
-def _first_tables(group: ReportGroup, tables: StrategyTables, rank: int) -> Iterator[_Part]:
+def _first_tables(
+    group: ReportGroup, tables: StrategyTables, rank: int
+) -> Iterator[_Part]:
     """Yield Table 1 of a strategy, if it has one."""
     for table in tables.tables:
         if table.label.startswith("table1"):

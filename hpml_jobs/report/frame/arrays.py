@@ -33,7 +33,14 @@ _LOCATOR_BYTES = 20
 _DAMAGED = (OSError, EOFError, zipfile.BadZipFile, zlib.error)
 """Exceptions from reading a damaged file."""
 
-_OTHER = (ValueError, TypeError, KeyError, AttributeError, NotImplementedError, RuntimeError)
+_OTHER = (
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    NotImplementedError,
+    RuntimeError,
+)
 """Exceptions from a file of other content: pickles, text, deep nesting, encryption."""
 
 
@@ -60,7 +67,9 @@ def read_arrays(
         with open_regular(path) as content:
             _check_end(content)
             with zipfile.ZipFile(content) as file:
-                members = {info.filename.removesuffix(".npy"): info for info in file.infolist()}
+                members = {
+                    info.filename.removesuffix(".npy"): info for info in file.infolist()
+                }
                 missing = [n for n in shapes if n not in members and n not in optional]
                 if missing:
                     raise NoArraysError(f"{path.name} has no {', '.join(missing)}")
@@ -76,7 +85,9 @@ def read_arrays(
     except _DAMAGED as fault:
         raise NoArraysError(f"{path.name} cannot be read: {_line(fault)}") from fault
     except _OTHER as fault:
-        raise NoArraysError(f"{path.name} is not a file of numbers per iteration") from fault
+        raise NoArraysError(
+            f"{path.name} is not a file of numbers per iteration"
+        ) from fault
 
 
 def _check_end(content: BinaryIO) -> None:

@@ -104,7 +104,8 @@ def columns_of(
     columns: list[Columns[T]] = []
     display_by_field = {
         field: next(
-            (item for item in getattr(hint, "__metadata__", ()) if type(item) is Shown), None
+            (item for item in getattr(hint, "__metadata__", ()) if type(item) is Shown),
+            None,
         )
         for field, hint in get_type_hints(line, include_extras=True).items()
     }
@@ -124,9 +125,13 @@ def columns_of(
             display.text,
         )
         if display.doubt:
-            field_column = field_column._replace(is_doubtful=operator.attrgetter(display.doubt))
+            field_column = field_column._replace(
+                is_doubtful=operator.attrgetter(display.doubt)
+            )
         if under and columns and columns[-1].head == under:
-            columns[-1] = columns[-1]._replace(columns=(*columns[-1].columns, field_column))
+            columns[-1] = columns[-1]._replace(
+                columns=(*columns[-1].columns, field_column)
+            )
         else:
             columns.append(Columns(under or head, (field_column,), words=display.words))
         if display.parts:
@@ -136,12 +141,16 @@ def columns_of(
 
 
 def _part(field: str, end: str, name: str) -> Column[Any]:
-    return column(f"{field}{end}", "", lambda line: getattr(getattr(line, field), name, None))
+    return column(
+        f"{field}{end}", "", lambda line: getattr(getattr(line, field), name, None)
+    )
 
 
 def filled(line: type[T], source: object, **values: object) -> T:
     """Return a line of `values`, and of the attributes of `source` for the other fields."""
-    fields = {name: getattr(source, name) for name in line.__annotations__ if name not in values}
+    fields = {
+        name: getattr(source, name) for name in line.__annotations__ if name not in values
+    }
     return line(**fields, **values)
 
 
@@ -171,7 +180,9 @@ def item_table(
     """Return a table of some groups with a line per item; each comes with its label."""
     listed = list(items)
     lines = [Line(label=label, texts=texts_of(heads, item)) for label, item in listed]
-    return _table(groups, text, heads, lines, _sheet(heads, (item for _, item in listed)), notes)
+    return _table(
+        groups, text, heads, lines, _sheet(heads, (item for _, item in listed)), notes
+    )
 
 
 ROW_COLUMNS = ("strategy", "row", "gpus", "nodes", "treatment", "batch")
@@ -200,7 +211,9 @@ def line_table(
 
 
 def row_sheet(
-    group: ConditionGroup, columns: tuple[str, ...], lines: Iterable[tuple[Row, tuple[Any, ...]]]
+    group: ConditionGroup,
+    columns: tuple[str, ...],
+    lines: Iterable[tuple[Row, tuple[Any, ...]]],
 ) -> Sheet:
     """Return the values of rows for programs, each after the row's place."""
     rows = []

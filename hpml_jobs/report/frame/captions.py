@@ -164,13 +164,19 @@ def setting(group: ConditionGroup) -> str:
     if group.imported:
         claimed = workload.parameters
         parameters = (
-            "parameters not reported" if claimed is None else f"{count(claimed)} parameters"
+            "parameters not reported"
+            if claimed is None
+            else f"{count(claimed)} parameters"
         )
         where = f"measured elsewhere on {device or 'hardware that is not reported'}"
-        named = "model not reported" if workload.model == UNREPORTED_MODEL else workload.model
+        named = (
+            "model not reported" if workload.model == UNREPORTED_MODEL else workload.model
+        )
         return f"{named}, {parameters}; {_data(workload)}; {where}."
     what = "parameters" if group.a_cell.script is None else "trained parameters"
-    parameters = f"{count(model.parameters)} {what}" if model else f"{what} unknown (no record yet)"
+    parameters = (
+        f"{count(model.parameters)} {what}" if model else f"{what} unknown (no record yet)"
+    )
     on_device = ""
     if group.a_cell.loader is Loader.DEVICE:
         where = "kept in memory" if group.device is Device.CPU else "on the GPU"
@@ -218,10 +224,14 @@ def _optimizer(group: ConditionGroup) -> str:
 def _precision(group: ConditionGroup) -> str:
     """Return the number formats of the cells' computing; on the CPU not if all are fp32."""
     records = (result.record for result in group.cells)
-    words = dict.fromkeys(precision_of(record) for record in records if record and record.facts)
+    words = dict.fromkeys(
+        precision_of(record) for record in records if record and record.facts
+    )
     if group.device is Device.CPU and [*words] == ["fp32"]:
         return ""
-    return "".join(f", precision {word}" if word == UNKNOWN else f", {word}" for word in words)
+    return "".join(
+        f", precision {word}" if word == UNKNOWN else f", {word}" for word in words
+    )
 
 
 def hardware(group: ConditionGroup) -> str:
@@ -246,7 +256,9 @@ def _data(workload: Workload) -> str:
     dataset = DATASETS.get(workload.data)
     if dataset is None:
         return f"{workload.data}, {images} {workload.samples_text} per epoch{limited}"
-    return dataset.caption.format(images=images, limited=limited, samples=workload.samples_text)
+    return dataset.caption.format(
+        images=images, limited=limited, samples=workload.samples_text
+    )
 
 
 def strategy_word(strategy: Strategy) -> str:
@@ -265,7 +277,11 @@ def runs(rows: Iterable[Row]) -> str:
     if numbers == [1]:
         return "One run."
     least, most = numbers[0], numbers[-1]
-    return f"Median of {least} runs." if least == most else f"Median of {least} to {most} runs."
+    return (
+        f"Median of {least} runs."
+        if least == most
+        else f"Median of {least} to {most} runs."
+    )
 
 
 def without_train(group: ConditionGroup, rows: Iterable[Row]) -> list[str]:

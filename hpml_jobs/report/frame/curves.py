@@ -41,7 +41,9 @@ class RankCurves(NamedTuple):
     @property
     def starts(self) -> list[int]:
         """The iteration at which each epoch begins."""
-        return [sum(e.iterations for e in self.epochs[:n]) for n in range(len(self.epochs))]
+        return [
+            sum(e.iterations for e in self.epochs[:n]) for n in range(len(self.epochs))
+        ]
 
 
 class Curve(NamedTuple):
@@ -99,7 +101,9 @@ def read_ranks(result: CellResult) -> RankCurves:
     return curves
 
 
-def _check_times(arrays: Mapping[str, "Values"], record: Record, curves: RankCurves) -> None:
+def _check_times(
+    arrays: Mapping[str, "Values"], record: Record, curves: RankCurves
+) -> None:
     """Compare the iterations of the timed epoch with the time that the record gives for it.
 
     Raises:

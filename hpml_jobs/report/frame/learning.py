@@ -106,19 +106,25 @@ def _mean_over_samples(number: int, quantity: Callable[[Epoch], float | None]) -
         values = [(quantity(epoch), epoch.samples) for epoch in epochs_of_ranks]
         weighted = [value * samples for value, samples in values if value is not None]
         samples = sum(samples for _, samples in values)
-        return sum(weighted) / samples if samples and len(weighted) == len(values) else None
+        return (
+            sum(weighted) / samples if samples and len(weighted) == len(values) else None
+        )
 
     return mean
 
 
 def _has_class_scores(record: Record) -> bool:
     """Return whether outputs are class scores; without them there is no accuracy."""
-    return not any(rank.test_samples and rank.test_accuracy is None for rank in record.ranks)
+    return not any(
+        rank.test_samples and rank.test_accuracy is None for rank in record.ranks
+    )
 
 
 def test_accuracy(record: Record) -> float | None:
     """Return the accuracy on the whole test set after the last epoch: the mean over ranks."""
-    accuracies = [rank.test_accuracy for rank in record.ranks if rank.test_accuracy is not None]
+    accuracies = [
+        rank.test_accuracy for rank in record.ranks if rank.test_accuracy is not None
+    ]
     return fmean(accuracies) if accuracies else None
 
 

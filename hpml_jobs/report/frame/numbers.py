@@ -9,7 +9,9 @@ OOM = "OOM"
 """The text for a batch that did not fit into memory."""
 
 
-def significant(value: float, digits: int, least_decimals: int = 0, most_decimals: int = 12) -> str:
+def significant(
+    value: float, digits: int, least_decimals: int = 0, most_decimals: int = 12
+) -> str:
     """Return a number with so many significant digits, never in scientific notation.
 
     What is rounded to nothing is 0, without a sign.
@@ -32,7 +34,9 @@ def seconds(value: float) -> str:
     >>> [seconds(value) for value in (48.612, 8.23149, 0.8231, 0.02317, 1234.56, -0.1234, 1e-9)]
     ['48.61', '8.231', '0.823', '0.0232', '1234.6', '-0.123', '0']
     """
-    return significant(value, 4 if abs(value) >= 1 else 3, least_decimals=1, most_decimals=5)
+    return significant(
+        value, 4 if abs(value) >= 1 else 3, least_decimals=1, most_decimals=5
+    )
 
 
 def ratio(value: float) -> str:

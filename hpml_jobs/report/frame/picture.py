@@ -79,7 +79,9 @@ class Panel(NamedTuple, Generic[Data]):
     data: Data
 
 
-def cut(panels: Sequence[Panel[Data]], most: int = PANELS) -> tuple[list[Panel[Data]], list[str]]:
+def cut(
+    panels: Sequence[Panel[Data]], most: int = PANELS
+) -> tuple[list[Panel[Data]], list[str]]:
     """Return the panels that fit into a picture, and the titles of the others."""
     return list(panels[:most]), [panel.title for panel in panels[most:]]
 
@@ -163,7 +165,9 @@ def rows(  # noqa: PLR0913  (what is around the rows)
     `draw` draws what is at y = 0, 1 and so on. `x` labels the x axis. The other arguments are those
     of `panels`.
     """
-    labels, missing = ([line.label for line in part] for part in (lines[:ROWS], lines[ROWS:]))
+    labels, missing = (
+        [line.label for line in part] for part in (lines[:ROWS], lines[ROWS:])
+    )
 
     def draw_rows(axis: Axes, panel: Panel[Sequence[Line]]) -> Sequence[str]:
         axis.set_yticks(range(len(labels)), labels, size=8 if len(labels) <= 24 else 7)
@@ -213,9 +217,13 @@ def add_words(picture: Picture) -> None:
     from matplotlib.font_manager import FontProperties  # noqa: PLC0415 - heavy
 
     figure = picture.figure
-    figure.legends[0].set_title(picture.title, prop=FontProperties(size=TITLE_SIZE, weight="bold"))
+    figure.legends[0].set_title(
+        picture.title, prop=FontProperties(size=TITLE_SIZE, weight="bold")
+    )
     lines = "\n".join(textwrap.wrap(picture.caption, round(figure.get_figwidth() * 16.5)))
-    figure.supxlabel(lines, x=0.008, ha="left", fontsize=7.5, color=style.GREY, linespacing=1.35)
+    figure.supxlabel(
+        lines, x=0.008, ha="left", fontsize=7.5, color=style.GREY, linespacing=1.35
+    )
 
 
 def logarithmic(  # noqa: PLR0913  (what an axis has)
@@ -274,7 +282,9 @@ def cell_label(group: ConditionGroup, place: Place, *, is_doubtful: bool) -> str
 
 
 def bars(
-    groups: Sequence[ConditionGroup], affected: Affected, has_numbers: Callable[[Row], bool]
+    groups: Sequence[ConditionGroup],
+    affected: Affected,
+    has_numbers: Callable[[Row], bool],
 ) -> list[Bar]:
     """Return the cells that have numbers, in the order of the tables."""
     result = []
@@ -352,7 +362,9 @@ def inline_svgs(picture: Picture) -> str:
     if picture.stacked is None:
         return inline_svg(picture.figure, picture.name, picture.alt)
     wide = inline_svg(picture.figure, picture.name, picture.alt, "plot wide")
-    narrow = inline_svg(picture.stacked, f"{picture.name}-stacked", picture.alt, "plot stacked")
+    narrow = inline_svg(
+        picture.stacked, f"{picture.name}-stacked", picture.alt, "plot stacked"
+    )
     return f"{wide}\n{narrow}"
 
 
@@ -383,7 +395,9 @@ def inline_svg(figure: "Figure", name: str, alt: str, classes: str = "plot") -> 
 def _tag(tag: str, name: str, used: Container[str]) -> str:
     """Return a tag with its colours as variables, and its id, if anything uses it, with `name`."""
     tag = _ID.sub(lambda at: f' id="{name}-{at[1]}"' if at[1] in used else "", tag)
-    tag = _REFERENCE.sub(lambda at: f"{at[1]}{name}-{at[2]}", tag.replace("xlink:href", "href"))
+    tag = _REFERENCE.sub(
+        lambda at: f"{at[1]}{name}-{at[2]}", tag.replace("xlink:href", "href")
+    )
     tag = _COLOUR.sub(lambda at: _VARIABLES.get(at[0], at[0]), tag)
     return _FAMILY.sub(f"font-family: {FONTS}", tag)
 

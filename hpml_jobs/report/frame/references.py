@@ -42,7 +42,9 @@ def baseline(group: ConditionGroup, rows: Sequence[Row], batches: Sequence[int])
     return _baseline(group, rows, batches, lambda timing: seconds(timing.epoch_s))
 
 
-def baseline_train(group: ConditionGroup, rows: Sequence[Row], batches: Sequence[int]) -> str:
+def baseline_train(
+    group: ConditionGroup, rows: Sequence[Row], batches: Sequence[int]
+) -> str:
     """Return the single-GPU baseline with its seconds without data loading."""
     single = [row for row in rows if row.is_baseline]
     has_train_s = [row.timing.train_s is not None for row in single if row.timing]
@@ -81,7 +83,9 @@ def _baseline(
                 parts.append(f"none at batch {batch}")
         size = counted(setup.gpus, unit(device), units(device))
         aside = f" ({text})" if (text := asides(setup)) else ""
-        texts.append(f"strategy {setup.strategy.value}, {size}{aside}{what}: {', '.join(parts)}")
+        texts.append(
+            f"strategy {setup.strategy.value}, {size}{aside}{what}: {', '.join(parts)}"
+        )
     return f"Baseline: {'; '.join(texts)}."
 
 

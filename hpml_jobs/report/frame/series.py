@@ -76,7 +76,9 @@ class Keys(NamedTuple):
         colour = style.strategy_colour(line.strategy)
         if line.strategy != Strategy.SINGLE:
             colour = self.colours.get(line.batch, colour)
-        return style.Look(colour, self.dashes.get(line.treatment, "-"), self.marker(line.batch))
+        return style.Look(
+            colour, self.dashes.get(line.treatment, "-"), self.marker(line.batch)
+        )
 
     def marker(self, batch: int) -> str:
         """Return the marker of a batch; global batches may be larger than any of a cell."""
@@ -89,7 +91,9 @@ def keys(groups: Sequence[ConditionGroup]) -> Keys:
     batches = sorted({row.batch_per_gpu for row in rows})
     strategies = {row.strategy for row in rows} - {Strategy.SINGLE}
     sizes = sorted({*batches, *(row.global_batch for row in rows)})
-    of_sizes = {size: style.COLOURS[n % len(style.COLOURS)] for n, size in enumerate(sizes)}
+    of_sizes = {
+        size: style.COLOURS[n % len(style.COLOURS)] for n, size in enumerate(sizes)
+    }
     treatments = sorted({"", *(row.treatment for row in rows)}, key=natural_key)
     return Keys(
         {batch: style.MARKERS[n % len(style.MARKERS)] for n, batch in enumerate(batches)},
@@ -118,7 +122,9 @@ def draw(axis: Axes, lines: Sequence[Series], keys: Keys) -> None:
             )
 
 
-def _draw_points(axis: Axes, points: Sequence[Point], look: style.Look, aside: float) -> None:
+def _draw_points(
+    axis: Axes, points: Sequence[Point], look: style.Look, aside: float
+) -> None:
     at = [point.gpus * aside for point in points]
     axis.plot(at, [point.value for point in points], **look.line, ms=4.5, lw=1.4)
     bars = [
@@ -128,7 +134,11 @@ def _draw_points(axis: Axes, points: Sequence[Point], look: style.Look, aside: f
     ]
     if bars:
         axis.vlines(*zip(*bars, strict=True), color=look.colour, lw=1)
-    hollow(axis, [(x, p.value) for x, p in zip(at, points, strict=True) if p.is_doubtful], look)
+    hollow(
+        axis,
+        [(x, p.value) for x, p in zip(at, points, strict=True) if p.is_doubtful],
+        look,
+    )
 
 
 def hollow(axis: Axes, points: Sequence[tuple[float, float]], look: style.Look) -> None:
@@ -152,8 +162,14 @@ def legend(lines: Sequence[Series], keys: Keys, batch: str = "") -> dict[str, En
     marker = {"ls": "none", "ms": 4.5}
     for size in sorted({line.batch for line in lines}) if batch else ():
         colour = keys.colours.get(size, style.GREY)
-        entries[f"{batch} {size}"] = {"color": colour, "marker": keys.marker(size), **marker}
-    if any(point.is_doubtful for line in lines for point in (*line.points, *line.extra_points)):
+        entries[f"{batch} {size}"] = {
+            "color": colour,
+            "marker": keys.marker(size),
+            **marker,
+        }
+    if any(
+        point.is_doubtful for line in lines for point in (*line.points, *line.extra_points)
+    ):
         face = {"color": style.GREY, "marker": "o", "mfc": style.PAPER}
         entries[f"hollow: {EXPLAINED}"] = face | marker
     return entries

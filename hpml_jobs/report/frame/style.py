@@ -127,7 +127,9 @@ def applied() -> Iterator[None]:
     try:
         import matplotlib as mpl  # noqa: PLC0415 - heavy, and only writing a report draws
     except ValueError as fault:
-        raise HpmlError(f"matplotlib does not start ({fault}): unset MPLBACKEND") from fault
+        raise HpmlError(
+            f"matplotlib does not start ({fault}): unset MPLBACKEND"
+        ) from fault
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(STYLE)

@@ -76,7 +76,9 @@ class Table(Value, frozen=True, kw_only=True):
     @property
     def firsts(self) -> tuple[bool, ...]:
         """For each column, whether it is the first of its block."""
-        return tuple(number == 0 for block in self.blocks for number, _ in enumerate(block.names))
+        return tuple(
+            number == 0 for block in self.blocks for number, _ in enumerate(block.names)
+        )
 
     def caption_after(self, printed: set[str], extra: Iterable[str] = ()) -> list[str]:
         """Return the caption lines that are not in `printed`, or short; add them to it."""

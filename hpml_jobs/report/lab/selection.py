@@ -68,7 +68,11 @@ class StrategyRows(Value, frozen=True, kw_only=True):
         Imported timings may have them; otherwise protocol=full measures them.
         """
         slugs = {slug for row in self.parallel_rows for slug in row.cells}
-        cells = (cell_result.cell for cell_result in self.group.cells if cell_result.slug in slugs)
+        cells = (
+            cell_result.cell
+            for cell_result in self.group.cells
+            if cell_result.slug in slugs
+        )
         if any(cell.protocol is Protocol.FULL for cell in cells if cell):
             return True
         return any(row.figures.compute_s for row in self.parallel_rows)
@@ -91,7 +95,9 @@ def strategy_rows(group: ConditionGroup, strategy: Strategy) -> StrategyRows:
     )
 
 
-def _absences(group: ConditionGroup, rows: Sequence[Row], places: Collection[Place]) -> list[str]:
+def _absences(
+    group: ConditionGroup, rows: Sequence[Row], places: Collection[Place]
+) -> list[str]:
     """Return a line for every cell at these places without a number, then for cells not requested.
 
     `rows` are those of the table.
@@ -118,7 +124,9 @@ def _subject(cell: Cell, device: Device, *, has_other_runs: bool) -> str:
     if setup.is_baseline and not has_other_runs:
         return _no_baseline(place_of(cell), device)
     seed = f", seed {cell.seed}" if cell.seed else ""
-    repeat = f", repeat {cell.repeat}" if cell.repeat or (has_other_runs and not seed) else ""
+    repeat = (
+        f", repeat {cell.repeat}" if cell.repeat or (has_other_runs and not seed) else ""
+    )
     return f"{captions.row_label(setup, device)} at batch {cell.batch}{seed}{repeat}"
 
 
@@ -132,9 +140,15 @@ def _not_requested(
 ) -> list[str]:
     lines = []
     reasons = []
-    for place in sorted(places, key=lambda place: (setup_order(place.setup), place.batch_per_gpu)):
+    for place in sorted(
+        places, key=lambda place: (setup_order(place.setup), place.batch_per_gpu)
+    ):
         group = elsewhere.get(place)
-        why = f"measured under other conditions (group {group})" if group else "not requested"
+        why = (
+            f"measured under other conditions (group {group})"
+            if group
+            else "not requested"
+        )
         if place.setup.is_baseline:
             lines.append(f"{_no_baseline(place, device)}: {why}")
         else:

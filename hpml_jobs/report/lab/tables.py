@@ -67,7 +67,9 @@ def q1(group: ConditionGroup) -> Table:
         blocks=tuple(Block(head=head) for head in ("train_s", "Time(s)", "iterations")),
         lines=tuple(
             Line(
-                label=f"{row.batch_per_gpu} ({row.path})" if row.path else str(row.batch_per_gpu),
+                label=f"{row.batch_per_gpu} ({row.path})"
+                if row.path
+                else str(row.batch_per_gpu),
                 texts=captions.marked(group, row, _q1(row), Affected.TIME),
             )
             for row in baselines
@@ -182,7 +184,11 @@ def _waiting(selection: StrategyRows) -> list[str]:
             texts.append(
                 f"{label} at batch {row.batch_per_gpu}: {seconds(waiting_s)} of {seconds(comm_s)} s"
             )
-    return [f"waiting for ranks that were later, part of Comm: {'; '.join(texts)}"] if texts else []
+    return (
+        [f"waiting for ranks that were later, part of Comm: {'; '.join(texts)}"]
+        if texts
+        else []
+    )
 
 
 def _other(selection: StrategyRows) -> list[str]:
@@ -202,7 +208,9 @@ def _changing_ranks(selection: StrategyRows) -> list[str]:
     for row in selection.parallel_rows:
         records = selection.group.counted_records(row, Affected.SPLIT)
         shown_rank = least_waiting(record.ranks for record in records)
-        exceptions = sum(record.least_waiting != record.rank_of(shown_rank) for record in records)
+        exceptions = sum(
+            record.least_waiting != record.rank_of(shown_rank) for record in records
+        )
         if exceptions:
             label = captions.row_label(row.setup, selection.group.device)
             texts.append(
@@ -223,7 +231,9 @@ def _where_packing_counts(selection: StrategyRows) -> tuple[str, ...]:
 def table3(selection: StrategyRows) -> Table:
     """Return the measured bandwidth of the gradients in GB/s (1e9 bytes per second)."""
     words = BANDWIDTH[selection.strategy.traffic.bandwidth]
-    has_peak = any(row.bandwidth and row.bandwidth.of_peak for row in selection.parallel_rows)
+    has_peak = any(
+        row.bandwidth and row.bandwidth.of_peak for row in selection.parallel_rows
+    )
     text = TableText(
         "table3",
         f"Table 3: {words.title}",
@@ -251,7 +261,9 @@ def _small_peaks(selection: StrategyRows) -> list[str]:
         peak_bytes = row.figures.peak_bytes
         if peak_bytes and peak_bytes < PEAK_FROM_BYTES:
             size = count(round(peak_bytes))
-            why = f"the peak is of the largest message measured, {size} bytes (below 64 MiB)"
+            why = (
+                f"the peak is of the largest message measured, {size} bytes (below 64 MiB)"
+            )
             reasons.append((why, row.place))
     return captions.by_reason(reasons, selection.group.device)
 
@@ -293,11 +305,15 @@ def _of_script(records: Iterable[Record]) -> str:
     records = list(records)
     missing = (text for record in records if record.facts for text in record.facts.missing)
     texts = [re.sub(r"^rank \d+: ", "", text) for text in missing]
-    of_phases = [text.removeprefix("phases: ") for text in texts if text.startswith("phases: ")]
+    of_phases = [
+        text.removeprefix("phases: ") for text in texts if text.startswith("phases: ")
+    ]
     reasons = dict.fromkeys(of_phases or texts)
     is_whole = any(record.phases for record in records)
     last = (
-        "no message between processes was seen" if is_whole else "it ended before its third window"
+        "no message between processes was seen"
+        if is_whole
+        else "it ended before its third window"
     )
     text = "; ".join(reasons) or last
     return f"not measured from outside: {text}"
@@ -330,7 +346,9 @@ def _of_strategy(selection: StrategyRows) -> StrategyTables:
         tables.append(table2r(selection))
     if selection.instrumented and not selection.group.imported:
         tables.append(table3(selection))
-    if has_residual and selection.group.work is None:  # the bytes of other work are not known
+    if (
+        has_residual and selection.group.work is None
+    ):  # the bytes of other work are not known
         tables.append(table3r(selection))
     return StrategyTables(
         strategy=selection.strategy,
@@ -348,7 +366,9 @@ def _unsplit(selection: StrategyRows) -> str:
     ends = dict.fromkeys(
         result.reason
         for result in selection.group.cells
-        if result.cell and result.cell.strategy is selection.strategy and not result.measured
+        if result.cell
+        and result.cell.strategy is selection.strategy
+        and not result.measured
     )
     return f"Tables 2 and 3 have no row: {'; '.join(ends) or 'no cell with processes is measured'}."
 
@@ -398,7 +418,10 @@ def table3r(selection: StrategyRows) -> Table:
             *_residual_caption(selection),
         ),
     )
-    notes = [*no_bandwidth(selection.rows, selection.group.device), *_residual_notes(selection)]
+    notes = [
+        *no_bandwidth(selection.rows, selection.group.device),
+        *_residual_notes(selection),
+    ]
     setups = selection.parallel_setups
     return strategy_table(selection, text, setups, ["bus_residual_gb_per_s"], notes)
 
@@ -435,13 +458,17 @@ def _residual_notes(selection: StrategyRows) -> list[str]:
 def no_bandwidth(rows: Iterable[Row], device: Device) -> list[str]:
     """Return lines on rows without a bandwidth: a residual of zero or less, or unknown sizes."""
     rows = list(rows)
-    timings = [row.timing for row in rows if row.residual is not None and row.timing is not None]
+    timings = [
+        row.timing for row in rows if row.residual is not None and row.timing is not None
+    ]
     missing = {
         "parameters": any(timing.gradient_bytes is None for timing in timings),
         "images (or iterations)": any(timing.iterations is None for timing in timings),
     }
     names = " and ".join(name for name, is_missing in missing.items() if is_missing)
-    unknown = [f"no bandwidth without the number of {names}, which the import does not give"]
+    unknown = [
+        f"no bandwidth without the number of {names}, which the import does not give"
+    ]
     not_positive = captions.by_reason(
         (
             ("no bandwidth, since the residual is not above zero", row.place)

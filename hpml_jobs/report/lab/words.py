@@ -24,14 +24,22 @@ MEASURED = (
     "backward is in neither. In every run, Compute + Comm + stall = the epoch of that rank; "
     "medians are of each alone."
 )
-WITH_OTHER = "Of a script other is in neither, time that nothing accounts for (the table Phases)."
-OF_WINDOW = "Here the instrumented epoch is {part}: its times are shown as those of {what}."
-PACKED = "Comm includes packing by hand: flattening, copying back and averaging the gradients."
+WITH_OTHER = (
+    "Of a script other is in neither, time that nothing accounts for (the table Phases)."
+)
+OF_WINDOW = (
+    "Here the instrumented epoch is {part}: its times are shown as those of {what}."
+)
+PACKED = (
+    "Comm includes packing by hand: flattening, copying back and averaging the gradients."
+)
 HIDDEN_COST = (
     "Copies into and out of buckets, and what backward loses to collectives that run beside it, "
     "are in Compute: the cost in the table Communication has them."
 )
-REPORTED = "As reported by the source, not measured here: seconds per epoch of Compute and Comm."
+REPORTED = (
+    "As reported by the source, not measured here: seconds per epoch of Compute and Comm."
+)
 
 
 def time(group: ConditionGroup) -> str:
@@ -147,12 +155,17 @@ class BandwidthWords(NamedTuple):
 
 
 BANDWIDTH = {
-    BandwidthKind.BUS: BandwidthWords("bus bandwidth, measured", "", BUS, (RESIDUAL_BANDWIDTH,)),
+    BandwidthKind.BUS: BandwidthWords(
+        "bus bandwidth, measured", "", BUS, (RESIDUAL_BANDWIDTH,)
+    ),
     BandwidthKind.NOMINAL: BandwidthWords(
         "nominal bandwidth", ", nominal", NOMINAL, (RESIDUAL_BANDWIDTH, RESIDUAL_NOMINAL)
     ),
     BandwidthKind.ROOT_WIRE: BandwidthWords(
-        "bandwidth on root's wire, measured", ", root's wire", ROOT_WIRE, (RESIDUAL_ROOT_WIRE,)
+        "bandwidth on root's wire, measured",
+        ", root's wire",
+        ROOT_WIRE,
+        (RESIDUAL_ROOT_WIRE,),
     ),
     BandwidthKind.SHARDED: BandwidthWords(
         "bus bandwidth of reduce-scatters, measured", "", SHARDED, (RESIDUAL_SHARDED,)

@@ -4,7 +4,12 @@ from hpml_jobs.core.text import printable
 from hpml_jobs.report import pictures
 from hpml_jobs.report.frame.picture import Picture
 from hpml_jobs.report.page.contents import contents
-from hpml_jobs.report.page.formats import Page, html_document, markdown_document, with_texts
+from hpml_jobs.report.page.formats import (
+    Page,
+    html_document,
+    markdown_document,
+    with_texts,
+)
 from hpml_jobs.report.report import Report
 from hpml_jobs.study.redaction import Redactor, names_in
 
@@ -15,8 +20,14 @@ def files(report: Report) -> dict[str, str | bytes]:
     """Return the page in both formats and its pictures as PNG and SVG, by file name."""
     drawn = pictures.pictures(report)
     page = public_page(report, drawn)
-    html = html_document(page)  # first: in the files, a picture has its heading and caption inside
-    return {HTML: html, MARKDOWN: markdown_document(page), **pictures.files(drawn.values())}
+    html = html_document(
+        page
+    )  # first: in the files, a picture has its heading and caption inside
+    return {
+        HTML: html,
+        MARKDOWN: markdown_document(page),
+        **pictures.files(drawn.values()),
+    }
 
 
 def public_page(report: Report, drawn: dict[str, Picture]) -> Page:

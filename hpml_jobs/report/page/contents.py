@@ -73,7 +73,9 @@ def contents(report: Report, pictures: dict[str, Picture]) -> Page:
     return Page(
         title=report.study,
         subtitle=tuple(_subtitles(report)),
-        sections=tuple(section for section in sections if section.items or section.sections),
+        sections=tuple(
+            section for section in sections if section.items or section.sections
+        ),
         footer=f"hpml_jobs {__version__}",
         records=stamp(records_of(report)),
     )
@@ -81,7 +83,9 @@ def contents(report: Report, pictures: dict[str, Picture]) -> Page:
 
 def _subtitles(report: Report) -> Iterator[str]:
     if not report.several:
-        yield from (line for group in report.groups for line in overview(report, group).measured)
+        yield from (
+            line for group in report.groups for line in overview(report, group).measured
+        )
         return
     yield (
         f"{len(report.groups)} groups of cells under different conditions, which are never "
@@ -117,7 +121,9 @@ def _of_several(report: Report, pictures: dict[str, Picture]) -> tuple[Section, 
     for group in report.groups:
         before, after = _group_sections(report, group, f"group{group.number}-")
         items = (
-            (Paragraph(f"Separated because of: {group.differences}."),) if group.differences else ()
+            (Paragraph(f"Separated because of: {group.differences}."),)
+            if group.differences
+            else ()
         )
         sections = [section for section in (*before, *after) if section.items]
         groups.append(
@@ -149,7 +155,9 @@ def _sentence(group: ReportGroup) -> str:
 
 def _figures(pictures: dict[str, Picture]) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
     """Return the pictures of scaling, and those of training."""
-    scaling = [Figure(picture) for name, picture in pictures.items() if name not in TRAINING]
+    scaling = [
+        Figure(picture) for name, picture in pictures.items() if name not in TRAINING
+    ]
     training = [Figure(picture) for name, picture in pictures.items() if name in TRAINING]
     return tuple(scaling), tuple(training)
 
@@ -160,7 +168,9 @@ def _lines_below(report: Report, groups: Iterable[ReportGroup]) -> Iterator[Item
     lines = []
     for group in groups:
         texts = (text for entry in entries for text in load(entry)(group))
-        lines += [f"{group.source.name}: {text}" if report.several else text for text in texts]
+        lines += [
+            f"{group.source.name}: {text}" if report.several else text for text in texts
+        ]
     if lines:
         yield Bullets(tuple(f"{line[0].upper()}{line[1:]}" for line in lines))
 
@@ -257,7 +267,9 @@ def _unplaced(report: Report) -> Iterator[Section]:
 
 def _reproduction(report: Report) -> Iterator[Item]:
     if report.commands:
-        yield Paragraph("The commands that submitted the cells, and the one that wrote this page:")
+        yield Paragraph(
+            "The commands that submitted the cells, and the one that wrote this page:"
+        )
     else:
         yield Paragraph(
             "The commands of the submissions are not recorded: the study was imported, or "
@@ -270,7 +282,9 @@ def _reproduction(report: Report) -> Iterator[Item]:
     )
 
 
-NO_NUMBER = "No cell has a number yet: the notes under the tables, and hpml-jobs status, say why."
+NO_NUMBER = (
+    "No cell has a number yet: the notes under the tables, and hpml-jobs status, say why."
+)
 
 
 def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
@@ -282,7 +296,9 @@ def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
     summary = overview(report, group)
     yield _headline(choice, group, summary)
     sentences = summary.answer if choice.has_rivals else ()
-    lines = [line for line in sentences if line != words.answer(choice, report.resubmitted)]
+    lines = [
+        line for line in sentences if line != words.answer(choice, report.resubmitted)
+    ]
     limits = [*words.undecided(choice), *words.doubts(choice)]
     lines += [f"{line[0].upper()}{line[1:]}." for line in limits]
     # no full stop after a command
@@ -310,9 +326,13 @@ def _headline(choice: Choice, group: ReportGroup, summary: Overview) -> Headline
         over = words.size(choice.reference)
         speedup = ratio(choice.speedup(winner))
         is_doubtful = choice.doubts_ratio(winner)
-        figures.append((captions.mark(speedup, is_doubtful=is_doubtful), f"speedup over {over}"))
+        figures.append(
+            (captions.mark(speedup, is_doubtful=is_doubtful), f"speedup over {over}")
+        )
     against = words.efficiency_reference(winner, choice)
-    figures.append((words.efficiency_figure(winner, choice), f"parallel efficiency{against}"))
+    figures.append(
+        (words.efficiency_figure(winner, choice), f"parallel efficiency{against}")
+    )
     if choice.device is Device.CUDA:  # processes on a CPU are not charged
         cost_text = captions.mark(cost(winner.gpu_s), is_doubtful=winner.doubtful)
         figures.append((cost_text, f"{captions.cost_unit(choice.device)} {per_work}"))

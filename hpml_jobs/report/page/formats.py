@@ -191,12 +191,18 @@ def _item(item: Item, level: int) -> Iterable[str]:
         case Bullets(lines):
             return [bullets(lines)]
         case Notices(notices):
-            return [bullets(f"{consequence.value}: {text}" for consequence, text in notices)]
+            return [
+                bullets(f"{consequence.value}: {text}" for consequence, text in notices)
+            ]
         case FactTable(title, heads, rows):
             return [f"{head} {escaped(title)}", _grid(heads, rows)]
         case Commands(lines):
-            longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
-            fence = "`" * max(3, longest + 1)  # a line of commands.txt cannot end the block
+            longest = max(
+                (len(run) for line in lines for run in re.findall("`+", line)), default=0
+            )
+            fence = "`" * max(
+                3, longest + 1
+            )  # a line of commands.txt cannot end the block
             return [f"{fence}bash\n" + "\n".join(lines) + f"\n{fence}"]
         case Answers(answers):
             return [part for answer in answers for part in _answer(answer, head)]

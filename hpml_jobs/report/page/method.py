@@ -49,7 +49,9 @@ _OF_FACTS: dict[str, Callable[[Facts], object]] = {
     "commit": lambda facts: facts.commit,
     "uncommitted changes": lambda facts: facts.dirty,
     "your code, commit": lambda facts: facts.code_commit,
-    "environment variables": lambda facts: compared(facts.nccl_environment, facts.environment),
+    "environment variables": lambda facts: compared(
+        facts.nccl_environment, facts.environment
+    ),
 }
 
 
@@ -75,7 +77,9 @@ _OF_CARDS: dict[str, Callable[[Card], object]] = {
     "power, W (of at most)": _power_text,
     "reasons for lower clocks": lambda card: ", ".join(sorted(card.reasons)),
     "links of a GPU": link_text,
-    "GPU, index and bus": lambda card: f"{card.index} {card.bus_id}" if card.bus_id else None,
+    "GPU, index and bus": lambda card: (
+        f"{card.index} {card.bus_id}" if card.bus_id else None
+    ),
 }
 
 
@@ -86,15 +90,29 @@ def environment(group: ConditionGroup) -> list[Fact]:
     cards = [card for record in records for rank in record.ranks for card in rank.cards]
     listed = [
         Fact("hosts", _distinct(host for record in records for host in _hosts(record))),
-        *(Fact(name, _distinct(map(value_of, facts))) for name, value_of in _OF_FACTS.items()),
-        Fact("specified link, GB/s", _distinct(record.link_gb_per_s for record in records)),
+        *(
+            Fact(name, _distinct(map(value_of, facts)))
+            for name, value_of in _OF_FACTS.items()
+        ),
+        Fact(
+            "specified link, GB/s", _distinct(record.link_gb_per_s for record in records)
+        ),
         Fact("precision", _distinct(precision_of(r) for r in records if r.facts)),
-        *(Fact(name, _distinct(map(value_of, cards))) for name, value_of in _OF_CARDS.items()),
-        Fact("GPU utilization, % (site cancels below)", _distinct(map(_utilization_text, records))),
+        *(
+            Fact(name, _distinct(map(value_of, cards)))
+            for name, value_of in _OF_CARDS.items()
+        ),
+        Fact(
+            "GPU utilization, % (site cancels below)",
+            _distinct(map(_utilization_text, records)),
+        ),
         Fact("start of the job to the first iteration, s", _startups(records)),
         Fact("measured", _span(records)),
         Fact("imported from", _distinct(r.imported.file for r in records if r.imported)),
-        Fact("GPU, as reported", _distinct(r.imported.gpu_model for r in records if r.imported)),
+        Fact(
+            "GPU, as reported",
+            _distinct(r.imported.gpu_model for r in records if r.imported),
+        ),
     ]
     return [fact for fact in listed if fact.values]
 
@@ -105,12 +123,16 @@ def _hosts(record: Record) -> Iterable[str]:
 
 def _distinct(values: Iterable[object]) -> tuple[str, ...]:
     """Return the different values in words, without those that are not known."""
-    return tuple(dict.fromkeys(in_words(value) for value in values if value not in (None, "")))
+    return tuple(
+        dict.fromkeys(in_words(value) for value in values if value not in (None, ""))
+    )
 
 
 def _startups(records: Iterable[Record]) -> tuple[str, ...]:
     """Return the least and the most seconds of a cell before its first iteration was done."""
-    totals_s = sorted(r.startup.total_s for r in records if r.startup and r.startup.total_s)
+    totals_s = sorted(
+        r.startup.total_s for r in records if r.startup and r.startup.total_s
+    )
     if not totals_s:
         return ()
     ends = (f"{total_s:.1f}" for total_s in (totals_s[0], totals_s[-1]))
@@ -119,7 +141,9 @@ def _startups(records: Iterable[Record]) -> tuple[str, ...]:
 
 def _span(records: Iterable[Record]) -> tuple[str, ...]:
     """Return the days of the first and of the last measurement (UTC)."""
-    days = sorted(record.attempt.started[:10] for record in records if record.attempt.started)
+    days = sorted(
+        record.attempt.started[:10] for record in records if record.attempt.started
+    )
     return (" to ".join(dict.fromkeys((days[0], days[-1]))),) if days else ()
 
 
@@ -160,7 +184,11 @@ FORMULAS: tuple[tuple[str, str, str], ...] = (
         "2(N-1)/N x bytes of gradients / seconds",
         "what a ring all-reduce moves over each link (Patarasuk and Yuan, 2009); 1 GB = 1e9 bytes",
     ),
-    ("cost", "GPUs charged x epoch time", "GPUs of whole nodes where a cell has them exclusively"),
+    (
+        "cost",
+        "GPUs charged x epoch time",
+        "GPUs of whole nodes where a cell has them exclusively",
+    ),
     (
         "interval",
         "[min, max] of n runs up to 8 runs",

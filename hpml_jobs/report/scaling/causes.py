@@ -36,7 +36,9 @@ Parts = dict[GapCause, float]
 
 
 SETS: tuple[Causes, ...] = tuple(
-    frozenset(chosen) for size in range(len(CAUSES) + 1) for chosen in combinations(CAUSES, size)
+    frozenset(chosen)
+    for size in range(len(CAUSES) + 1)
+    for chosen in combinations(CAUSES, size)
 )
 """All sets of causes, the empty one first, that of all causes last."""
 

@@ -133,7 +133,9 @@ def _gap(group: ConditionGroup, row: Row, reference: Row) -> Gap | None:
     levels = [group.worst(row, Affected.TIME), group.worst(reference, Affected.TIME)]
     return Gap(
         speedup=formulas.speedup(reference.epochs.median, row.epochs.median),
-        parts={cause: _part(cause, value, drawn, estimate) for cause, value in values.items()},
+        parts={
+            cause: _part(cause, value, drawn, estimate) for cause, value in values.items()
+        },
         late=estimate.late,
         runs=_runs(estimate),
         is_decided=_is_decided(values, drawn, row, reference),
@@ -181,7 +183,9 @@ def _from_replays(
 
 def _split_runs(group: ConditionGroup, row: Row) -> list[CellResult]:
     """Return the runs whose instrumented epoch counts."""
-    return [result for result in group.runs(row) if row.counts(result.slug, Affected.SPLIT)]
+    return [
+        result for result in group.runs(row) if row.counts(result.slug, Affected.SPLIT)
+    ]
 
 
 def _times(
@@ -206,7 +210,9 @@ def medians_of(runs: Sequence[Times]) -> dict[Any, float]:
     return {name: median(run[name] for run in runs if name in run) for name in names}
 
 
-def speedups_without(times: Mapping[Any, Any], reference: Mapping[Any, Any]) -> dict[Causes, Any]:
+def speedups_without(
+    times: Mapping[Any, Any], reference: Mapping[Any, Any]
+) -> dict[Causes, Any]:
     """Return the speedup without each set of causes, in the row and in its reference."""
     speedup = formulas.speedup(reference[EPOCH], times[EPOCH])
     return {causes: speedup * reference[causes] / times[causes] for causes in SETS}
@@ -219,9 +225,15 @@ def replayed_parts(
     return shapley(speedups_without(times, reference), ideal)
 
 
-def _without(values: Parts, speedups: Mapping[Causes, float], is_measured: bool) -> Without | None:
+def _without(
+    values: Parts, speedups: Mapping[Causes, float], is_measured: bool
+) -> Without | None:
     """Return the speedup without the largest known cause, alone or with what hides it."""
-    part_of = {cause: value for cause, value in values.items() if cause is not GapCause.UNEXPLAINED}
+    part_of = {
+        cause: value
+        for cause, value in values.items()
+        if cause is not GapCause.UNEXPLAINED
+    }
     largest = max(part_of, key=part_of.__getitem__)
     causes = removable(speedups, largest, part_of[largest])
     if causes is None:
@@ -274,17 +286,27 @@ def _resampled(estimate: GapEstimate, ideal: float) -> DrawnParts:
     return estimate.parts(times, reference_times, ideal)
 
 
-def _part(cause: GapCause, value: float, drawn: DrawnParts, estimate: GapEstimate) -> GapPart:
+def _part(
+    cause: GapCause, value: float, drawn: DrawnParts, estimate: GapEstimate
+) -> GapPart:
     of_draws = drawn[cause].tolist() if drawn else []
     values = [part for part in of_draws if not isnan(part)]
-    return GapPart(value, *percentiles(values, _runs(estimate))[:2]) if values else GapPart(value)
+    return (
+        GapPart(value, *percentiles(values, _runs(estimate))[:2])
+        if values
+        else GapPart(value)
+    )
 
 
 def late_ranks(of_runs: Sequence[Sequence[Rank]]) -> str:
     """Return the ranks that are late in at least half of the runs, with their host."""
     ranks = {rank.rank: rank for run in of_runs for rank in run}
-    counts = {number: sum(number in {r.rank for r in run} for run in of_runs) for number in ranks}
-    late = [ranks[number] for number in sorted(ranks) if 2 * counts[number] >= len(of_runs)]
+    counts = {
+        number: sum(number in {r.rank for r in run} for run in of_runs) for number in ranks
+    }
+    late = [
+        ranks[number] for number in sorted(ranks) if 2 * counts[number] >= len(of_runs)
+    ]
     if not late:
         return EACH_OTHER
     hosts = {rank.host for rank in late}

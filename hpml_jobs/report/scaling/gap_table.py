@@ -44,7 +44,9 @@ WITH_WAITING = (
     "phases are not known"
 )
 
-UNPROVEN = "parts are sums of seconds, means of the ranks that wait for the late one: {why}"
+UNPROVEN = (
+    "parts are sums of seconds, means of the ranks that wait for the late one: {why}"
+)
 
 PART = Shown(
     "",
@@ -134,7 +136,9 @@ def waterfall(cells: Sequence[tuple[ConditionGroup, Place, Gap]]) -> Picture | N
         bars = [(f"ideal {gap.ideal:.3g}", 0.0, at, style.PALE)]
         for cause, part in gap.parts.items():
             if part.low is not None and part.high is not None:
-                axis.hlines(len(bars), at - part.high, at - part.low, color=style.TEXT, zorder=3)
+                axis.hlines(
+                    len(bars), at - part.high, at - part.low, color=style.TEXT, zorder=3
+                )
             at -= part.value
             colour = style.MIDDLE_GREY if cause is GapCause.UNEXPLAINED else style.RED
             bars.append((f"{cause} {digits(part.value)}", at, part.value, colour))

@@ -48,12 +48,16 @@ def speedup(groups: Sequence[ConditionGroup]) -> Picture | None:
         return None
     keys = series.keys(groups)
     drawn: list[Panel[tuple[ScalingLines, bool]]] = []
-    for group, scalings in scaled[:GROUPS]:  # speedups above efficiencies, if there are both kinds
+    for group, scalings in scaled[
+        :GROUPS
+    ]:  # speedups above efficiencies, if there are both kinds
         for scaling in scalings:
             title = named(group, f"{scaling.kind}, by {scaling.at_the_same}")
             drawn.append(Panel(title, (scaling, True)))
         for scaling in scalings:
-            drawn.append(Panel(named(group, f"{scaling.kind}, efficiency"), (scaling, False)))
+            drawn.append(
+                Panel(named(group, f"{scaling.kind}, efficiency"), (scaling, False))
+            )
 
     def draw(axis: Axes, panel: Panel[tuple[ScalingLines, bool]]) -> list[str]:
         scaling, is_speedup = panel.data
@@ -81,7 +85,9 @@ def speedup(groups: Sequence[ConditionGroup]) -> Picture | None:
     scalings = [panel.data[0] for panel in drawn if panel.data[1]]
     lines = [line for scaling in scalings for line in scaling.speedups]
     missing = [group.name for group, _ in scaled[GROUPS:]]
-    missing += [line.label for scaling in scalings for line in scaling.speedups[series.LINES :]]
+    missing += [
+        line.label for scaling in scalings for line in scaling.speedups[series.LINES :]
+    ]
     works = {group.work for group in groups}
     time = captions.time_word(works.pop()) if len(works) == 1 else "time"
     device = scaled[0][0].device

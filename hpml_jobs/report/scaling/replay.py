@@ -11,7 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hpml_jobs.core.collective_times import Array, Begins, Collectives, Seconds, paired, service_s
+from hpml_jobs.core.collective_times import (
+    Array,
+    Begins,
+    Collectives,
+    Seconds,
+    paired,
+    service_s,
+)
 from hpml_jobs.report.scaling.causes import GapCause
 
 STALL, H2D, FORWARD, BACKWARD, EXPOSED, OPTIMIZER, IN_FORWARD, IN_OPTIMIZER = (
@@ -70,7 +77,9 @@ def recording(
         collectives = paired(arrays)
         if collectives is None:
             return None
-        is_known = (collectives.iteration >= 0) & (collectives.iteration < parts_s.shape[1])
+        is_known = (collectives.iteration >= 0) & (
+            collectives.iteration < parts_s.shape[1]
+        )
         is_shared = collectives.iteration == collectives.iteration[0]
         if not (is_known & is_shared).all():
             return None
@@ -172,7 +181,8 @@ def replay(epoch: RecordedRanks, cases: Sequence[Case]) -> Seconds:
     takes_time = np.array([GapCause.EXCHANGE not in case.without for case in cases], float)
     is_alone = np.array([case.is_alone for case in cases])
     columns_of = {
-        int(epoch.iteration[columns.start]): columns for columns in _columns(epoch.iteration)
+        int(epoch.iteration[columns.start]): columns
+        for columns in _columns(epoch.iteration)
     }
     now_s, free_s = np.zeros((len(cases), ranks)), np.full(len(cases), -np.inf)
     for number in range(iterations):
@@ -226,7 +236,9 @@ class _Calls(NamedTuple):
         is_new = is_due.copy()
         is_new[:, :, 1:] &= ~is_due[:, :, :-1]
         of_any_rank = np.any(is_new, axis=0)
-        return [np.flatnonzero(of_any_rank[:, call]) for call in range(of_any_rank.shape[1])]
+        return [
+            np.flatnonzero(of_any_rank[:, call]) for call in range(of_any_rank.shape[1])
+        ]
 
 
 def _waits_s(

@@ -42,7 +42,9 @@ def seconds_of(row: Row, figures: Figures) -> Seconds:
     return {name: s for name, s in known_s.items() if s is not None}
 
 
-def parts(times: Mapping[str, Any], reference: Mapping[str, Any], ideal: float) -> dict[Any, Any]:
+def parts(
+    times: Mapping[str, Any], reference: Mapping[str, Any], ideal: float
+) -> dict[Any, Any]:
     """Return what each known cause takes of the ideal speedup; they sum to ideal - speedup.
 
     Only what the reference does not spend as well is lost, and waiting for a CPU only where it
@@ -60,14 +62,20 @@ def parts(times: Mapping[str, Any], reference: Mapping[str, Any], ideal: float) 
     whole_s, longer_s = beyond_s.pop(EPOCH), beyond_s.pop(COMPUTE, None)
     if GapCause.CPUS in beyond_s:
         queued_s = beyond_s.pop(GapCause.CPUS)
-        beyond_s |= {} if longer_s is None else {GapCause.CPUS: np.minimum(queued_s, longer_s)}
+        beyond_s |= (
+            {} if longer_s is None else {GapCause.CPUS: np.minimum(queued_s, longer_s)}
+        )
     if GapCause.WAITING in beyond_s and longer_s is not None:
         # What the late rank does, the reference does as well: the others compute less instead.
         # Unlike minimum, fmin takes 0 where it is not known how much longer they compute.
         beyond_s[GapCause.WAITING] = beyond_s[GapCause.WAITING] + np.fmin(0.0, longer_s)
-    lost_s = {cause: np.maximum(0.0, beyond_s[cause]) for cause in GapCause if cause in beyond_s}
+    lost_s = {
+        cause: np.maximum(0.0, beyond_s[cause]) for cause in GapCause if cause in beyond_s
+    }
     lost_s[GapCause.UNEXPLAINED] = whole_s - sum(map(np.nan_to_num, lost_s.values()))
-    return {cause: formulas.lost_speedup(s, times[EPOCH], ideal) for cause, s in lost_s.items()}
+    return {
+        cause: formulas.lost_speedup(s, times[EPOCH], ideal) for cause, s in lost_s.items()
+    }
 
 
 def late_rank(figures: Figures, records: Sequence[Record]) -> str:

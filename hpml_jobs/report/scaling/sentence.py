@@ -45,14 +45,22 @@ def sentence(group: ConditionGroup, row: Row, gap: Gap) -> str:
         return f"{text}: nothing to explain."
     named = _named(gap)
     clauses = list(_clauses(gap, named))
-    ends = [f"That is {digits(gap.missing)} below the ideal: {listed(clauses)}"] if clauses else []
+    ends = (
+        [f"That is {digits(gap.missing)} below the ideal: {listed(clauses)}"]
+        if clauses
+        else []
+    )
     if not gap.is_split:
         known_sum = sum(part for cause, part in named.items() if cause in WORDS)
-        which = f"The {'other' if clauses else 'missing'} {digits(gap.missing - known_sum)}"
+        which = (
+            f"The {'other' if clauses else 'missing'} {digits(gap.missing - known_sum)}"
+        )
         is_lab = group.a_cell.protocol is Protocol.LAB
         ends.append(f"{which} is not split{'; protocol=full splits it' if is_lab else ''}")
     elif (unexplained := named.get(GapCause.UNEXPLAINED, 0.0)) < 0:
-        ends.append(f"Computation, faster than on {reference}, gives {digits(-unexplained)} back")
+        ends.append(
+            f"Computation, faster than on {reference}, gives {digits(-unexplained)} back"
+        )
     ends += [] if gap.is_decided else ["Too few runs to tell which part is largest"]
     if gap.without and gap.without.causes & named.keys():
         ends.append(_would_be(gap, gap.without))
@@ -88,11 +96,17 @@ def _named(gap: Gap) -> dict[str, float]:
         small |= {cause} if left >= 0 else set()
     some = {cause for cause in small if abs(values[cause]) > LEAST * gap.ideal}
     small -= some if len(some) == 1 else set()
-    large = [cause for cause in sorted(values, key=lambda c: -values[c]) if cause not in small]
-    known_parts: dict[str, float] = {cause: values[cause] for cause in large if cause in WORDS}
+    large = [
+        cause for cause in sorted(values, key=lambda c: -values[c]) if cause not in small
+    ]
+    known_parts: dict[str, float] = {
+        cause: values[cause] for cause in large if cause in WORDS
+    }
     known_parts["rest"] = sum(values[cause] for cause in small)
     other_parts = {cause: values[cause] for cause in large if cause not in WORDS}
-    return other_parts | known_parts if large[0] in other_parts else known_parts | other_parts
+    return (
+        other_parts | known_parts if large[0] in other_parts else known_parts | other_parts
+    )
 
 
 def _clauses(gap: Gap, named: Mapping[str, float]) -> Iterator[str]:
@@ -101,12 +115,18 @@ def _clauses(gap: Gap, named: Mapping[str, float]) -> Iterator[str]:
     for cause, value in named.items():
         text = mark(digits(value), is_doubtful=gap.doubts_parts)
         if cause in WORDS:
-            waits = " with waiting" if cause == GapCause.EXCHANGE and gap.has_waiting else ""
+            waits = (
+                " with waiting" if cause == GapCause.EXCHANGE and gap.has_waiting else ""
+            )
             yield f"{_words(cause, gap)}{waits} {verb}{text}"
             verb = ""
         elif gap.is_split and value > 0 and digits(value) != "0":
             where = "" if gap.has_waiting else " (see the table Phases)"
-            yield f"smaller causes {text}" if cause == "rest" else f"{text} is unexplained{where}"
+            yield (
+                f"smaller causes {text}"
+                if cause == "rest"
+                else f"{text} is unexplained{where}"
+            )
 
 
 def digits(value: float) -> str:

@@ -40,7 +40,9 @@ AGAINST_SMALLEST = (
     "Speedup: {time}(g, b) / {time}(N, b), where g is {size}; effic.: speedup x g / N; weak: "
     "step(g, b) / step(N, b) at the same batch per {unit}."
 )
-OWN_SMALLEST = "the smallest size of the strategy at the batch, 1 {unit} where there is such a cell"
+OWN_SMALLEST = (
+    "the smallest size of the strategy at the batch, 1 {unit} where there is such a cell"
+)
 NO_COST = "cost/t: needs a single-{unit} cell; a larger reference communicates, too"
 MEASURED = (
     "Epoch: the longest of all ranks; train + stall = epoch of the rank with the largest stall in "
@@ -63,7 +65,9 @@ def scaling(group: ConditionGroup) -> Table | None:
     missing = left_out(group, "", (row for row in group.rows if not row.timing))
     several = strategies_meet(group) and all(len(row.runs) == 1 for row in group.timed)
     unit = captions.unit(group.device)
-    measured = WINDOW.format(work=captions.work_text(group.work)) if group.work else MEASURED
+    measured = (
+        WINDOW.format(work=captions.work_text(group.work)) if group.work else MEASURED
+    )
     what = REPORTED if group.imported else measured
     several_runs = any(len(row.runs) > 1 for row in group.timed)
     counted = group.a_cell.workload.throughput_unit
@@ -136,9 +140,15 @@ class ScalingLine(NamedTuple):
     unit: str
     images_per_s: Number
     speedup: Annotated[Number, Shown("speedup", ratio, "{against}", doubt="is_doubtful")]
-    efficiency: Annotated[Number, Shown("effic.", share_text, "{against}", doubt="is_doubtful")]
-    weak_efficiency: Annotated[Number, Shown("weak", share_text, "{against}", doubt="is_doubtful")]
-    cost_per_compute: Annotated[Number, Shown("cost/t", ratio, "{against}", doubt="is_doubtful")]
+    efficiency: Annotated[
+        Number, Shown("effic.", share_text, "{against}", doubt="is_doubtful")
+    ]
+    weak_efficiency: Annotated[
+        Number, Shown("weak", share_text, "{against}", doubt="is_doubtful")
+    ]
+    cost_per_compute: Annotated[
+        Number, Shown("cost/t", ratio, "{against}", doubt="is_doubtful")
+    ]
     reference_gpus: int | None
     work_samples: int | None
     global_batch: int
@@ -197,7 +207,9 @@ def _lines(
 def strategies_meet(group: ConditionGroup) -> bool:
     """Return whether two strategies were measured at the same place."""
     places = [
-        (e.gpus, e.nodes, e.treatment, e.batch_per_gpu) for e in group.timed if not e.is_baseline
+        (e.gpus, e.nodes, e.treatment, e.batch_per_gpu)
+        for e in group.timed
+        if not e.is_baseline
     ]
     return len(set(places)) < len(places)
 

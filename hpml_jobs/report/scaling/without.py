@@ -47,7 +47,9 @@ class ReplayableRun(NamedTuple):
         later_s = self.compute_s - self.compute_s.min()
         if later_s.max() <= LATE * _longest_s(self.record, Role.INSTRUMENTED):
             return []
-        return [self.record.ranks[rank] for rank in np.flatnonzero(later_s > later_s.max() / 2)]
+        return [
+            self.record.ranks[rank] for rank in np.flatnonzero(later_s > later_s.max() / 2)
+        ]
 
 
 class ComputeShare(NamedTuple):
@@ -82,7 +84,16 @@ def _arrays(result: CellResult, record: Record) -> dict[str, Array]:
     communication = record.ranks[0].communication
     collectives = sum(m.count for m in communication.messages) if communication else 0
     if collectives:
-        names = ("start_s", "s", "served_s", "exposed_s", "iteration", "bytes", "kind", "purpose")
+        names = (
+            "start_s",
+            "s",
+            "served_s",
+            "exposed_s",
+            "iteration",
+            "bytes",
+            "kind",
+            "purpose",
+        )
         shapes |= {f"collective_{name}": (ranks, collectives) for name in names}
     try:
         return read_arrays(result.iterations, shapes)
@@ -103,7 +114,9 @@ def _longest_s(record: Record, role: Role) -> float:
 def ideal_share(references: Sequence[ReplayableRun], ideal: float) -> ComputeShare:
     """Return the share of each rank where `ideal` times as many as in these runs do the work."""
     computed_s = median(float(run.compute_s.mean()) for run in references)
-    queued_s = median(float(_queued_s(run, Role.INSTRUMENTED).mean()) for run in references)
+    queued_s = median(
+        float(_queued_s(run, Role.INSTRUMENTED).mean()) for run in references
+    )
     return ComputeShare(computed_s / ideal, queued_s / ideal)
 
 
@@ -118,7 +131,9 @@ def _queued_s(run: ReplayableRun, role: Role) -> Seconds:
     return np.array(queued_s)
 
 
-def without_causes(run: ReplayableRun, share: ComputeShare | None = None) -> dict[Causes, float]:
+def without_causes(
+    run: ReplayableRun, share: ComputeShare | None = None
+) -> dict[Causes, float]:
     """Return the epoch of a run without each set of causes, as a share of the measured epoch.
 
     A rank waits for CPUs only as long as it does beyond its ideal `share`, and as its computation

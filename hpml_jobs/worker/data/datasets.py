@@ -60,7 +60,9 @@ def open_data(workload: Workload, root: Path) -> Data:
     train, test = opener(workload, root)
     total = length(train)
     if total == 0:
-        raise HpmlError(f"workload.data={workload.data} has no training {workload.samples_name}")
+        raise HpmlError(
+            f"workload.data={workload.data} has no training {workload.samples_name}"
+        )
     limit = workload.limit
     if limit is None or limit >= total:
         return Data(train, test, total)
@@ -98,7 +100,9 @@ def check_length(workload: Workload, data: Data) -> None:
         HpmlError: it has more or fewer.
     """
     if workload.images is None:
-        raise HpmlError("workload.images is unknown: submit with hpml-jobs, which counts them")
+        raise HpmlError(
+            "workload.images is unknown: submit with hpml-jobs, which counts them"
+        )
     if length(data.train) != workload.images:
         remedy = "check data.root="
         if workload.data == TEXT:
@@ -136,7 +140,9 @@ def sized(images: Images) -> Sized:
 
 def _random_subset(images: Images, limit: int) -> Images:
     """Return at most `limit` images, chosen at random, the same in every process and cell."""
-    indices = torch.randperm(length(images), generator=torch.Generator().manual_seed(0))[:limit]
+    indices = torch.randperm(length(images), generator=torch.Generator().manual_seed(0))[
+        :limit
+    ]
     return Subset(images, indices.tolist())
 
 
@@ -178,14 +184,18 @@ def check_unchanged(workload: Workload, root: Path) -> None:
 
 def _digits(workload: Workload, _root: Path) -> tuple[Images, Images]:
     if workload.image_size != 32:
-        raise HpmlError(f"workload.image_size={workload.image_size}: digits are 32x32, use 32")
+        raise HpmlError(
+            f"workload.image_size={workload.image_size}: digits are 32x32, use 32"
+        )
     return DigitImages(train=True), DigitImages(train=False)
 
 
 def _synthetic(workload: Workload, _root: Path) -> tuple[Images, Images]:
     number = workload.images
     if number is None:
-        raise HpmlError("workload.data=synthetic needs a number of images: set workload.images=N")
+        raise HpmlError(
+            "workload.data=synthetic needs a number of images: set workload.images=N"
+        )
     size, classes = workload.image_size, workload.classes
     return SyntheticImages(number, size, classes), SyntheticImages(
         max(1, number // 5), size, classes

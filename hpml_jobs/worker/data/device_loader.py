@@ -62,7 +62,9 @@ class ImageTensors:
 
     def bytes_of(self, images: int) -> int:
         """Return the memory of some stored images, with targets of several values each."""
-        targets = self.targets[0].nbytes if self.targets.ndim > 1 and len(self.targets) else 0
+        targets = (
+            self.targets[0].nbytes if self.targets.ndim > 1 and len(self.targets) else 0
+        )
         return images * (prod(self.stored_shape) * self.dtype.itemsize + targets)
 
 
@@ -127,7 +129,9 @@ _READERS: Mapping[str, Callable[[Any, bool], ImageTensors]] = {
 
 def _in_memory(images: Tensor, targets: Tensor, transform: Transform) -> ImageTensors:
     shape = tuple(images.shape[1:])
-    return ImageTensors(shape, images.dtype, lambda numbers: images[numbers], targets, transform)
+    return ImageTensors(
+        shape, images.dtype, lambda numbers: images[numbers], targets, transform
+    )
 
 
 def _of_user(images: Any, what: str) -> ImageTensors:
@@ -139,9 +143,13 @@ def _of_user(images: Any, what: str) -> ImageTensors:
     """
     if isinstance(images, TensorDataset) and len(images.tensors) == 2:
         return _in_memory(*images.tensors, Transform())
-    pixels, targets = (_as_tensor(getattr(images, name, None)) for name in ("images", "targets"))
+    pixels, targets = (
+        _as_tensor(getattr(images, name, None)) for name in ("images", "targets")
+    )
     if pixels is None or targets is None:
-        raise HpmlError(f"{what}: {type(images).__name__} is no data set of tensors: {ACCEPTED}")
+        raise HpmlError(
+            f"{what}: {type(images).__name__} is no data set of tensors: {ACCEPTED}"
+        )
     number = length(images)
     if pixels.ndim != 4 or pixels.dtype not in (torch.uint8, torch.float32):
         described = f"{tuple(pixels.shape)} {str(pixels.dtype).removeprefix('torch.')}"
@@ -197,7 +205,9 @@ class DeviceImages:
         self.dataset = images
         self.transform = tensors.transform
         self._tensors = tensors
-        self._numbers, self.rows = torch.unique(items % len(tensors.targets), return_inverse=True)
+        self._numbers, self.rows = torch.unique(
+            items % len(tensors.targets), return_inverse=True
+        )
         self.targets = tensors.targets[self._numbers]
         self.pixels = torch.empty(0)
 
@@ -214,7 +224,9 @@ class DeviceImages:
     def store(self, device: torch.device) -> None:
         """Read all images and keep them on the device."""
         shape, border = self._tensors.stored_shape, self.transform.padding
-        self.pixels = torch.zeros((self.number, *shape), dtype=self._tensors.dtype, device=device)
+        self.pixels = torch.zeros(
+            (self.number, *shape), dtype=self._tensors.dtype, device=device
+        )
         for start in range(0, self.number, CHUNK):
             part = self._tensors.read(self._numbers[start : start + CHUNK].tolist())
             stored = self.pixels[start : start + CHUNK]
@@ -222,7 +234,9 @@ class DeviceImages:
                 stored = stored[..., border:-border, border:-border]
             stored.copy_(part)
         self.targets, self.rows = self.targets.to(device), self.rows.to(device)
-        self._constants = self.transform.constants(device)  # a copy in a batch would be waited for
+        self._constants = self.transform.constants(
+            device
+        )  # a copy in a batch would be waited for
 
     @cached_property
     def crops(self) -> Tensor:
@@ -245,7 +259,9 @@ class DeviceImages:
         rows = self.rows[numbers.to(device, non_blocking=True)]
         if self.transform.padding:
             most = 2 * self.transform.padding
-            offsets = torch.randint(most + 1, (2, number), generator=generator, device=device)
+            offsets = torch.randint(
+                most + 1, (2, number), generator=generator, device=device
+            )
         if self.transform.flip:
             flip = torch.rand(number, generator=generator, device=device) < 0.5
         return Draws(rows, offsets, flip)
@@ -260,7 +276,9 @@ class DeviceImages:
             top, left = offsets[:, start:stop]
             images = self.crops[rows, :, top, left]
         if flip is not None:
-            images = torch.where(flip[start:stop, None, None, None], images.flip(-1), images)
+            images = torch.where(
+                flip[start:stop, None, None, None], images.flip(-1), images
+            )
         return self.transform.converted(images, self._constants), self.targets[rows]
 
 
@@ -290,7 +308,9 @@ class DeviceLoader:
     The draws of an epoch belong to the stall, as the order that a sampler draws for workers does.
     """
 
-    def __init__(self, images: DeviceImages, batch: int, order: RecordedSampler | range) -> None:
+    def __init__(
+        self, images: DeviceImages, batch: int, order: RecordedSampler | range
+    ) -> None:
         self.dataset = images.dataset
         self._images = images
         self._batch = batch
@@ -327,7 +347,9 @@ class DeviceLoading:
     def __init__(self, cell: Cell, data: Data, device: torch.device) -> None:
         self._cell = cell
         self._train = _images_of(data.train, cell, train=True)
-        self._test = None if data.test is None else _images_of(data.test, cell, train=False)
+        self._test = (
+            None if data.test is None else _images_of(data.test, cell, train=False)
+        )
         sets = [images for images in (self._train, self._test) if images is not None]
         number = sum(images.number for images in sets)
         needed = sum(images.bytes for images in sets)
@@ -336,7 +358,9 @@ class DeviceLoading:
         for images in sets:
             images.store(device)
         load_s = time.perf_counter() - start
-        self.stored: StoredImages | None = StoredImages(images=number, bytes=needed, load_s=load_s)
+        self.stored: StoredImages | None = StoredImages(
+            images=number, bytes=needed, load_s=load_s
+        )
 
     def train_loader(self, batch: int, order: RecordedSampler) -> BatchLoader:
         """Return the training batches in the order of the sampler, a partial last one included."""

@@ -53,9 +53,17 @@ def training_transform(size: int) -> Any:
     """Return random crop (padding 4), flip (p = 0.5), normalization: PIL to (3, size, size)."""
     from torchvision import transforms  # noqa: PLC0415 -- a second to import
 
-    augmentation = [transforms.RandomCrop(size, padding=PADDING), transforms.RandomHorizontalFlip()]
+    augmentation = [
+        transforms.RandomCrop(size, padding=PADDING),
+        transforms.RandomHorizontalFlip(),
+    ]
     return transforms.Compose(
-        [ResizeAndCrop(size), *augmentation, transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
+        [
+            ResizeAndCrop(size),
+            *augmentation,
+            transforms.ToTensor(),
+            transforms.Normalize(MEAN, STD),
+        ]
     )
 
 
@@ -89,7 +97,9 @@ class Transform(NamedTuple):
 
     def constants(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return mean and std, each (channels, 1, 1), on the device where images are converted."""
-        mean, std = (torch.tensor(values)[:, None, None] for values in (self.mean, self.std))
+        mean, std = (
+            torch.tensor(values)[:, None, None] for values in (self.mean, self.std)
+        )
         return mean.to(device), std.to(device)
 
     def converted(self, images: Tensor, constants: tuple[Tensor, Tensor]) -> Tensor:
@@ -119,7 +129,9 @@ def read_digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """
     package = find_spec("sklearn")
     if package is None or package.origin is None:
-        raise HpmlError("workload.data=digits needs scikit-learn: install hpml-jobs[worker]")
+        raise HpmlError(
+            "workload.data=digits needs scikit-learn: install hpml-jobs[worker]"
+        )
     path = Path(package.origin).parent / "datasets/data/digits.csv.gz"
     table = np.loadtxt(path, delimiter=",")
     pixels, labels = table[:, :-1], table[:, -1]
@@ -163,7 +175,9 @@ class DigitImages(Dataset[tuple[Tensor, int]]):
             if self._train
             else (MAX_SHIFT, MAX_SHIFT)
         )
-        return self._padded[image, :, down : down + 32, right : right + 32], self._labels[image]
+        return self._padded[image, :, down : down + 32, right : right + 32], self._labels[
+            image
+        ]
 
 
 class SyntheticImages(Dataset[tuple[Tensor, int]]):

@@ -29,7 +29,9 @@ class RecordedSampler(Sampler[int]):
 
     def digest(self) -> str:
         """Return a hash (16 hex digits) of the indices of the last pass, in their order."""
-        return hashlib.sha256(np.array(self._indices, dtype=np.int64).tobytes()).hexdigest()[:16]
+        return hashlib.sha256(
+            np.array(self._indices, dtype=np.int64).tobytes()
+        ).hexdigest()[:16]
 
 
 Batch = tuple[Any, Any]
@@ -73,7 +75,11 @@ class WorkerLoading:
     stored = None  # the device holds no images
 
     def __init__(
-        self, cell: Cell, data: Data, device: torch.device, start_worker: Callable[[int], None]
+        self,
+        cell: Cell,
+        data: Data,
+        device: torch.device,
+        start_worker: Callable[[int], None],
     ) -> None:
         self._cell = cell
         self._data = data

@@ -24,7 +24,9 @@ def load(setting: str, reference: str) -> Callable[..., Any]:
     module_name, _, name = reference.partition(":")
     if module_name.endswith(".py"):
         dotted = module_name.removesuffix(".py").replace("/", ".")
-        raise HpmlError(f"{setting}={reference}: name the module, not its file: {dotted}:{name}")
+        raise HpmlError(
+            f"{setting}={reference}: name the module, not its file: {dotted}:{name}"
+        )
     try:
         module = import_module(module_name)
     except SystemExit as error:
@@ -61,7 +63,9 @@ def check_imports(
     unnamed = without(code.files, workload.sources)
     imported = {file.name for file in workload.imported}
     refuse_changed(sorted({file.name for file in unnamed} & imported))
-    references = {reference.partition(".")[0].partition(":")[0] for reference in workload.own_code}
+    references = {
+        reference.partition(".")[0].partition(":")[0] for reference in workload.own_code
+    }
     return unnamed, versions_of(code.packages | references)
 
 
@@ -82,11 +86,15 @@ def call(function: Callable[..., Any], *arguments: Any, **optional: Any) -> Any:
         name = missing[0]
         key = "workload.context" if name == "context" else f"+workload.args.{name}"
         added = "" if name in RESERVED_ARGS else f"add {key}=VALUE, or "
-        raise HpmlError(f"your function {named} gets no value for {name}: {added}give it a default")
+        raise HpmlError(
+            f"your function {named} gets no value for {name}: {added}give it a default"
+        )
     try:
         return function(*arguments, **passed)
     except SystemExit as error:
-        raise HpmlError(f"your function {named} called sys.exit: remove the call") from error
+        raise HpmlError(
+            f"your function {named} called sys.exit: remove the call"
+        ) from error
 
 
 def accepted(
@@ -126,7 +134,9 @@ def check_args(workload: Workload) -> None:
             near = nearest(name, choices)
             takes = f"they take {', '.join(choices)}" if choices else "they take no args"
             hint = f"did you mean {near}?" if near else takes
-            raise HpmlError(f"workload.args.{name}: none of your functions takes {name}; {hint}")
+            raise HpmlError(
+                f"workload.args.{name}: none of your functions takes {name}; {hint}"
+            )
 
 
 POSITIONAL = {"model": 0, "data": 1, "loss": 2, "optimizer": 1, "schedule": 0}

@@ -50,7 +50,9 @@ class CardReader:
 
     def read(self) -> None:
         """Read the state of every GPU that NVML knows, which takes some milliseconds."""
-        self.state = tuple(self._card(uuid, handle) for uuid, handle in self._handles.items())
+        self.state = tuple(
+            self._card(uuid, handle) for uuid, handle in self._handles.items()
+        )
 
     def _card(self, uuid: str, handle: Any) -> Card:
         fields: dict[str, Any] = {}
@@ -70,7 +72,9 @@ class CardReader:
         near: dict[str, set[int]] = {}
         for uuid, handle in self._handles.items():
             with suppress(Exception):  # read() notes the reason
-                near[uuid] = {*_near_cpus(self._nvml, self._board(uuid, handle))["near_cpus"]}
+                near[uuid] = {
+                    *_near_cpus(self._nvml, self._board(uuid, handle))["near_cpus"]
+                }
         return near
 
     def _board(self, uuid: str, handle: Any) -> Any:
@@ -120,14 +124,19 @@ def _processes(nvml: Any, handle: Any) -> dict[str, Any]:
     Raises:
         RuntimeError: this process is not listed, so others may not be either.
     """
-    numbers = {process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+    numbers = {
+        process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    }
     if os.getpid() not in numbers:
         raise RuntimeError("the driver does not list this process (another PID namespace)")
     return {"other_processes": len(numbers) - 1}
 
 
 def _ecc(nvml: Any, handle: Any) -> dict[str, Any]:
-    kinds = (nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED)
+    kinds = (
+        nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED,
+        nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+    )
     corrected, uncorrected = (
         int(nvml.nvmlDeviceGetTotalEccErrors(handle, kind, nvml.NVML_VOLATILE_ECC))
         for kind in kinds
@@ -169,7 +178,12 @@ def _link_end(nvml: Any, handle: Any, link: int) -> str:
 
 def _near_cpus(nvml: Any, handle: Any) -> dict[str, Any]:
     words = nvml.nvmlDeviceGetCpuAffinity(handle, CPU_WORDS)
-    cpus = [64 * n + bit for n, word in enumerate(words) for bit in range(64) if word >> bit & 1]
+    cpus = [
+        64 * n + bit
+        for n, word in enumerate(words)
+        for bit in range(64)
+        if word >> bit & 1
+    ]
     return {"near_cpus": tuple(cpus)}
 
 
@@ -180,15 +194,19 @@ def _one(name: str, value: Callable[[Any, Any], Any]) -> Query:
 
 QUERIES: dict[str, Query] = {
     "index": _one("index", lambda nvml, h: int(nvml.nvmlDeviceGetIndex(h))),
-    "bus id": _one("bus_id", lambda nvml, h: nvml_text(nvml.nvmlDeviceGetPciInfo(h).busId)),
+    "bus id": _one(
+        "bus_id", lambda nvml, h: nvml_text(nvml.nvmlDeviceGetPciInfo(h).busId)
+    ),
     "SM clock": _one(
         "sm_clock_mhz", lambda nvml, h: nvml.nvmlDeviceGetClockInfo(h, nvml.NVML_CLOCK_SM)
     ),
     "highest SM clock": _one(
-        "max_sm_clock_mhz", lambda nvml, h: nvml.nvmlDeviceGetMaxClockInfo(h, nvml.NVML_CLOCK_SM)
+        "max_sm_clock_mhz",
+        lambda nvml, h: nvml.nvmlDeviceGetMaxClockInfo(h, nvml.NVML_CLOCK_SM),
     ),
     "memory clock": _one(
-        "memory_clock_mhz", lambda nvml, h: nvml.nvmlDeviceGetClockInfo(h, nvml.NVML_CLOCK_MEM)
+        "memory_clock_mhz",
+        lambda nvml, h: nvml.nvmlDeviceGetClockInfo(h, nvml.NVML_CLOCK_MEM),
     ),
     "temperature": _one(
         "temperature_c",
@@ -200,15 +218,20 @@ QUERIES: dict[str, Query] = {
     ),
     "throttle reasons": _one(
         "throttle_reasons",
-        lambda nvml, h: throttle_reasons(int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(h))),
+        lambda nvml, h: throttle_reasons(
+            int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(h))
+        ),
     ),
     "processes": _processes,
     "PCIe generation": _one(
         "pcie_generation", lambda nvml, h: int(nvml.nvmlDeviceGetCurrPcieLinkGeneration(h))
     ),
-    "PCIe width": _one("pcie_width", lambda nvml, h: int(nvml.nvmlDeviceGetCurrPcieLinkWidth(h))),
+    "PCIe width": _one(
+        "pcie_width", lambda nvml, h: int(nvml.nvmlDeviceGetCurrPcieLinkWidth(h))
+    ),
     "highest PCIe generation": _one(
-        "max_pcie_generation", lambda nvml, h: int(nvml.nvmlDeviceGetMaxPcieLinkGeneration(h))
+        "max_pcie_generation",
+        lambda nvml, h: int(nvml.nvmlDeviceGetMaxPcieLinkGeneration(h)),
     ),
     "highest PCIe width": _one(
         "max_pcie_width", lambda nvml, h: int(nvml.nvmlDeviceGetMaxPcieLinkWidth(h))
@@ -255,14 +278,18 @@ class EnergyMeter:
             self._nvml = open_nvml(nvml)
             self._open(uuids)
             self.read()
-        except Exception as error:  # no NVML, no permission, no counter: not worth a failed run
+        except (
+            Exception
+        ) as error:  # no NVML, no permission, no counter: not worth a failed run
             self._give_up(error)
 
     def _open(self, uuids: tuple[str, ...]) -> None:
         for uuid in uuids:
             handle = self._nvml.nvmlDeviceGetHandleByUUID(uuid)
             if self._is_shared(handle):
-                raise EnergyError(f"{uuid} is shared by MIG, its counter is of all instances")
+                raise EnergyError(
+                    f"{uuid} is shared by MIG, its counter is of all instances"
+                )
             self._handles[uuid] = handle
 
     def _is_shared(self, handle: Any) -> bool:
@@ -278,7 +305,9 @@ class EnergyMeter:
         counters: dict[str, int] = {}
         try:
             for uuid, handle in self._handles.items():
-                counters[uuid] = int(self._nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
+                counters[uuid] = int(
+                    self._nvml.nvmlDeviceGetTotalEnergyConsumption(handle)
+                )
         except Exception as error:  # a GPU before Volta, or one that fell off the bus
             self._give_up(error)
             counters = {}

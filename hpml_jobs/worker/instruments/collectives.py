@@ -53,7 +53,9 @@ class Ledger:
         self.waits: list[Wait] = []
         self.knows_waits = False
 
-    def begin(self, kind: CollectiveKind, purpose: Purpose, *tensors: Tensor) -> Collective:
+    def begin(
+        self, kind: CollectiveKind, purpose: Purpose, *tensors: Tensor
+    ) -> Collective:
         """Record a message of these tensors, of one dtype, right before its call."""
         collective = self._message(kind, purpose, tensors, self.clock.stamp())
         self.collectives.append(collective)
@@ -81,7 +83,11 @@ class Ledger:
         )
 
     def record_call(
-        self, kind: CollectiveKind, purpose: Purpose, tensors: Iterable[Tensor], start: Stamp
+        self,
+        kind: CollectiveKind,
+        purpose: Purpose,
+        tensors: Iterable[Tensor],
+        start: Stamp,
     ) -> None:
         """Record one call of torch that is complete: a message of each dtype, with its interval."""
         end = self.clock.stamp()
@@ -114,7 +120,8 @@ class Ledger:
             return []
         seconds, first = self.clock.seconds, self.collectives[0].start
         return [
-            (seconds(first, entry.start), seconds(first, entry.end)) for entry in self.collectives
+            (seconds(first, entry.start), seconds(first, entry.end))
+            for entry in self.collectives
         ]
 
 

@@ -49,7 +49,9 @@ def read_facts(file: CellFile, backend: str | None) -> Facts:
             "cudnn": torch.backends.cudnn.version,
             "gpu_model": torch.cuda.get_device_name,
             "gpus_visible": torch.cuda.device_count,
-            "compute_capability": lambda: "{}.{}".format(*torch.cuda.get_device_capability()),
+            "compute_capability": lambda: "{}.{}".format(
+                *torch.cuda.get_device_capability()
+            ),
             "topology": _topology,
         }
     values: dict[str, Any] = {}
@@ -94,7 +96,8 @@ def _always_known(cell: Cell) -> dict[str, Any]:
         "os": platform.platform(),
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "cudnn_deterministic": torch.backends.cudnn.deterministic,
-        "container": variables.get("APPTAINER_CONTAINER") or variables.get("SINGULARITY_CONTAINER"),
+        "container": variables.get("APPTAINER_CONTAINER")
+        or variables.get("SINGULARITY_CONTAINER"),
         "nccl_algorithm": variables.get("NCCL_ALGO"),
         "nccl_environment": environment.nccl(variables),
         "environment": environment.recorded(variables),
@@ -109,14 +112,19 @@ def _precision(cell: Cell) -> str:
     if precision is not None and precision.is_half:
         return precision.value
     workload = cell.workload
-    computing = (workload.model, workload.data, workload.loss)  # not optimizer and schedule
+    computing = (
+        workload.model,
+        workload.data,
+        workload.loss,
+    )  # not optimizer and schedule
     return "unknown" if any(":" in name for name in computing) else "fp32"
 
 
 def device_names(devices: Devices) -> tuple[str, ...]:
     """Return the devices' names; `cpu` for the CPU."""
     return tuple(
-        torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu" for device in devices
+        torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+        for device in devices
     )
 
 
@@ -169,12 +177,16 @@ def _git(*arguments: str) -> str:
         check=False,
     )
     if process.returncode:
-        raise RuntimeError(f"no checkout of hpml_jobs ({process.stderr.strip().splitlines()[:1]})")
+        raise RuntimeError(
+            f"no checkout of hpml_jobs ({process.stderr.strip().splitlines()[:1]})"
+        )
     return process.stdout.strip()
 
 
 def _commit() -> str:
-    _git("ls-files", "--error-unmatch", "__init__.py")  # fails if the checkout is another project's
+    _git(
+        "ls-files", "--error-unmatch", "__init__.py"
+    )  # fails if the checkout is another project's
     return _git("rev-parse", "HEAD")
 
 
@@ -185,14 +197,17 @@ def _dirty() -> bool:
 
 def _cpu_model() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
-    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    names = (
+        line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
+    )
     return next(names, platform.machine())
 
 
 def slurm_variables() -> dict[str, str]:
     """Return SLURM's variables of the job, which its wrapper passes on; none without SLURM."""
     return {
-        name: str(value) for name, value in json.loads(os.environ.get(SLURM_VARIABLE, "{}")).items()
+        name: str(value)
+        for name, value in json.loads(os.environ.get(SLURM_VARIABLE, "{}")).items()
     }
 
 
@@ -204,6 +219,10 @@ def _driver() -> str:
 def _topology() -> str:
     """Return nvidia-smi's matrix of links without terminal colors."""
     process = subprocess.run(
-        ["nvidia-smi", "topo", "-m"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
+        ["nvidia-smi", "topo", "-m"],
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_S,
+        check=True,
     )
     return re.sub(r"\x1b\[[0-9;]*m", "", process.stdout).strip()

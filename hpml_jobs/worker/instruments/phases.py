@@ -118,7 +118,9 @@ def split_phases(  # noqa: PLR0913  (one epoch, as it was recorded)
         unaccounted.append(other)
         exposed_s += parts_s
         previous_end = iteration.stepped
-    iterations_s = np.add.reduceat(np.array(rows), np.arange(0, len(rows), accumulate), axis=0)
+    iterations_s = np.add.reduceat(
+        np.array(rows), np.arange(0, len(rows), accumulate), axis=0
+    )
     total = IterationPhases(*iterations_s.sum(axis=0).tolist())
     other = Other(*np.sum(unaccounted, axis=0).tolist())
     last_stall_s = clock.seconds(previous_end, window.end)
@@ -126,7 +128,9 @@ def split_phases(  # noqa: PLR0913  (one epoch, as it was recorded)
     for entry in ledger.collectives:
         entry.iteration //= accumulate
     first_of = marks[::accumulate]
-    starts_s = [clock.seconds(first_of[e.iteration].batch, e.start) for e in ledger.collectives]
+    starts_s = [
+        clock.seconds(first_of[e.iteration].batch, e.start) for e in ledger.collectives
+    ]
     return EpochPhases(
         phases=Phases(
             stall_s=total.stall_s + last_stall_s,
@@ -170,7 +174,9 @@ def _work_s(iterations_s: Seconds) -> Seconds:
 
 
 def served_durations(
-    collectives: Sequence[Collective], starts_s: Sequence[float], durations_s: Sequence[float]
+    collectives: Sequence[Collective],
+    starts_s: Sequence[float],
+    durations_s: Sequence[float],
 ) -> list[float]:
     """Return durations without queueing: each counts from the end of the collectives before it.
 
@@ -205,7 +211,12 @@ def _by_iteration(entries: Iterable[Entry]) -> dict[int, list[Entry]]:
 
 
 def _split_iteration(
-    clock: Clock, previous_end: Stamp, marks: IterationMarks, events: _Events, *, overlaps: bool
+    clock: Clock,
+    previous_end: Stamp,
+    marks: IterationMarks,
+    events: _Events,
+    *,
+    overlaps: bool,
 ) -> tuple[IterationPhases, list[float], Other]:
     """Split one iteration; return its phases, the exposed part of each collective, and `Other`."""
 
@@ -223,7 +234,11 @@ def _split_iteration(
     waits = [interval(wait) for wait in events.waits]
     for_replicas = [interval(wait) for wait in events.replica_waits]
     if events.knows_waits:
-        parts = ((at.copied, at.forward), (at.forward, at.exchanged), (at.exchanged, at.stepped))
+        parts = (
+            (at.copied, at.forward),
+            (at.forward, at.exchanged),
+            (at.exchanged, at.stepped),
+        )
         exposed = [_clipped(waits, *part) for part in parts]
     else:
         exposed = [*_exposed(at, gradients, not_gradients, waits, overlaps=overlaps)]

@@ -103,7 +103,9 @@ class MemoryMeter:
     def _read_counts(self) -> tuple[int, int]:
         """Return the retries and the refusals of all GPUs."""
         stats = [torch.get_device_module(gpu).memory_stats(gpu) for gpu in self._gpus]
-        return sum(s["num_alloc_retries"] for s in stats), sum(s["num_ooms"] for s in stats)
+        return sum(s["num_alloc_retries"] for s in stats), sum(
+            s["num_ooms"] for s in stats
+        )
 
     def since_start(self) -> Memory | None:
         """Return the peaks and counts since `start`; None on the CPU."""
@@ -141,7 +143,9 @@ class StartupTimer:
         """Note that a part of `Startup` is done; it began when the one before it was done."""
         now_s = since_boot_s()
         if now_s is not None and self._last_s is not None:
-            self._parts_s[part] = max(0.0, now_s - self._last_s)  # a process starts within 10 ms
+            self._parts_s[part] = max(
+                0.0, now_s - self._last_s
+            )  # a process starts within 10 ms
         self._last_s = now_s
 
     def summary(self, times: IterationTimes) -> Startup:

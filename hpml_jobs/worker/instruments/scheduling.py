@@ -60,7 +60,9 @@ class LoaderWaits:
         Raises:
             UnreadableError: the kernel does not keep scheduling statistics.
         """
-        return sum(sum(thread_waits_s(process).values()) for process in self._processes if process)
+        return sum(
+            sum(thread_waits_s(process).values()) for process in self._processes if process
+        )
 
 
 class ContinueSignals:
@@ -144,7 +146,9 @@ class SchedulingReader:
             return None
         return len(self._signals.times_s)
 
-    def _continued_since(self, before: Reading, after: Reading) -> tuple[float, ...] | None:
+    def _continued_since(
+        self, before: Reading, after: Reading
+    ) -> tuple[float, ...] | None:
         if self._signals is None or before.continued is None or after.continued is None:
             return None
         times_s = self._signals.times_s[before.continued : after.continued]
@@ -170,7 +174,9 @@ def _used(before: CpuTimes | None, after: CpuTimes | None) -> CpuTimes | None:
     return CpuTimes(after.busy_s - before.busy_s, after.stolen_s - before.stolen_s)
 
 
-def _waited_s(before: dict[str, float] | None, after: dict[str, float] | None) -> float | None:
+def _waited_s(
+    before: dict[str, float] | None, after: dict[str, float] | None
+) -> float | None:
     """Return the wait of all threads that live now; that of ended ones is not kept anywhere."""
     if before is None or after is None:
         return None
@@ -197,7 +203,9 @@ def thread_waits_s(process: int) -> dict[str, float]:
 
 def cpu_s() -> float:
     """Return the CPU time of this process, of its ended children and of its living descendants."""
-    ended = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    ended = (
+        resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
     known_s = sum(usage.ru_utime + usage.ru_stime for usage in ended)
     return known_s + sum(_process_cpu_s(child) for child in _descendants(os.getpid()))
 
@@ -245,7 +253,9 @@ _THROTTLED = {"throttled_usec": 1e-6, "throttled_time": 1e-9}
 
 def _cpu_groups() -> Iterator[Path]:
     """Yield the folders of this process's control groups for CPUs, up to the root that is shown."""
-    mounts = [_Mount.parse(line) for line in (PROC / "self/mountinfo").read_text().splitlines()]
+    mounts = [
+        _Mount.parse(line) for line in (PROC / "self/mountinfo").read_text().splitlines()
+    ]
     for line in (PROC / "self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and "cpu" not in controllers.split(","):

@@ -56,7 +56,9 @@ def step_percentiles(step_s: Seconds, samples: Sequence[int]) -> Steps:
     `samples` are those of each iteration: the last batch may be smaller than the others.
     """
     tenth = max(1, len(step_s) // 10)
-    p10_s, median_s, p90_s = (float(np.percentile(step_s, percent)) for percent in (10, 50, 90))
+    p10_s, median_s, p90_s = (
+        float(np.percentile(step_s, percent)) for percent in (10, 50, 90)
+    )
     return Steps(
         median_s=median_s,
         p10_s=p10_s,
@@ -69,7 +71,9 @@ def step_percentiles(step_s: Seconds, samples: Sequence[int]) -> Steps:
     )
 
 
-def block_values(seconds: Seconds, statistic: Callable[[Seconds], Any]) -> tuple[float, ...] | None:
+def block_values(
+    seconds: Seconds, statistic: Callable[[Seconds], Any]
+) -> tuple[float, ...] | None:
     """Return a statistic of ten consecutive blocks; None with fewer values than blocks."""
     if len(seconds) < BLOCKS:
         return None

@@ -203,7 +203,9 @@ class IterationTimes(NamedTuple):
     batch_stall_s: Seconds | None = None
 
 
-def read_times(clock: Clock, window: Window, marks: Sequence[Sequence[Stamp]]) -> IterationTimes:
+def read_times(
+    clock: Clock, window: Window, marks: Sequence[Sequence[Stamp]]
+) -> IterationTimes:
     """Return step and stall times from the first (batch) and last (end) mark of each iteration."""
     ends = [window.start, *(iteration[-1] for iteration in marks)]
     stall_s = [
@@ -212,7 +214,9 @@ def read_times(clock: Clock, window: Window, marks: Sequence[Sequence[Stamp]]) -
     ]
     step_s = [clock.seconds(previous_end, end) for previous_end, end in pairwise(ends)]
     return IterationTimes(
-        np.array(step_s), np.array(stall_s), last_stall_s=clock.seconds(ends[-1], window.end)
+        np.array(step_s),
+        np.array(stall_s),
+        last_stall_s=clock.seconds(ends[-1], window.end),
     )
 
 

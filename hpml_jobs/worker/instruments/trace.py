@@ -97,7 +97,9 @@ class TraceEvent(NamedTuple):
 
         Of a kernel's name only the collective is true, not algorithm or protocol (NCCL issue 1595).
         """
-        return next((kind for part, kind in _KINDS.items() if part in self.operation), None)
+        return next(
+            (kind for part, kind in _KINDS.items() if part in self.operation), None
+        )
 
     @property
     def operation(self) -> str:
@@ -117,7 +119,9 @@ def start_profiler(device: torch.device) -> profile:
         # events of the GPU.
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     else:
-        os.environ.setdefault("TEARDOWN_CUPTI", "0")  # to start it again may break CUDA graphs
+        os.environ.setdefault(
+            "TEARDOWN_CUPTI", "0"
+        )  # to start it again may break CUDA graphs
     activities = [ProfilerActivity.CPU]
     activities += [ProfilerActivity.CUDA] if device.type == "cuda" else []
     # torch 2.11 warns at a start without acc_events; a stop with it takes 0.5 ms per operator.
@@ -147,7 +151,9 @@ def measured_window(devices: Devices) -> Iterator[None]:
         synchronize(devices)
 
 
-def read_trace(profiler: profile, processes: int, keep: Path | None = None) -> list[TraceEvent]:
+def read_trace(
+    profiler: profile, processes: int, keep: Path | None = None
+) -> list[TraceEvent]:
     """Return the events in the marked window of a profiler that is stopped; the first is it.
 
     The trace is written to `keep` (a .json.gz for Perfetto or chrome://tracing), or discarded.

@@ -47,7 +47,9 @@ class InstrumentedDDP(DistributedDataParallel):
             ledger.record_call(CollectiveKind.BROADCAST, Purpose.BUFFERS, tensors, start)
 
 
-def average_bucket(strategy: HasLedger, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+def average_bucket(
+    strategy: HasLedger, bucket: GradBucket
+) -> torch.futures.Future[Tensor]:
     """Average a bucket as DDP does, and record it."""
     return record_all_reduce(bucket.buffer().div_(dist.get_world_size()), strategy.ledger)
 
@@ -57,7 +59,9 @@ def record_all_reduce(
 ) -> torch.futures.Future[Tensor]:
     """Sum a tensor over the ranks, and time it from the call until the sum is complete."""
     collective = (
-        ledger.begin(CollectiveKind.ALL_REDUCE, Purpose.GRADIENTS, tensor) if ledger else None
+        ledger.begin(CollectiveKind.ALL_REDUCE, Purpose.GRADIENTS, tensor)
+        if ledger
+        else None
     )
     work = dist.all_reduce(tensor, group=group, async_op=True)
 
@@ -79,7 +83,9 @@ class InstrumentedDataParallel(nn.DataParallel[nn.Module]):
     replicas have computed: that wait is recorded apart from the communication.
     """
 
-    def __init__(self, model: nn.Module, device_ids: Sequence[int], strategy: HasLedger) -> None:
+    def __init__(
+        self, model: nn.Module, device_ids: Sequence[int], strategy: HasLedger
+    ) -> None:
         super().__init__(model, device_ids=list(device_ids))
         self._strategy = strategy
 
@@ -87,7 +93,9 @@ class InstrumentedDataParallel(nn.DataParallel[nn.Module]):
         """Send a part of the batch to every other device."""
         start = self._stamp()
         parts = super().scatter(inputs, kwargs, device_ids)
-        self._record(CollectiveKind.SCATTER, Purpose.INPUTS, flatten_tensors(parts[0][1:]), start)
+        self._record(
+            CollectiveKind.SCATTER, Purpose.INPUTS, flatten_tensors(parts[0][1:]), start
+        )
         return parts
 
     def replicate(self, module: nn.Module, device_ids: Any) -> Any:
@@ -107,7 +115,9 @@ class InstrumentedDataParallel(nn.DataParallel[nn.Module]):
         """Collect every other device's outputs on device 0."""
         start = self._wait_for_replicas()
         gathered = super().gather(outputs, output_device)
-        self._record(CollectiveKind.GATHER, Purpose.OUTPUTS, flatten_tensors(outputs[1:]), start)
+        self._record(
+            CollectiveKind.GATHER, Purpose.OUTPUTS, flatten_tensors(outputs[1:]), start
+        )
         return gathered
 
     def _time_reduction(self, module: nn.Module, replica: nn.Module, copies: int) -> None:
@@ -134,7 +144,11 @@ class InstrumentedDataParallel(nn.DataParallel[nn.Module]):
         return ledger.wait_for_replicas() if ledger else None
 
     def _record(
-        self, kind: CollectiveKind, purpose: Purpose, tensors: Sequence[Tensor], start: Stamp
+        self,
+        kind: CollectiveKind,
+        purpose: Purpose,
+        tensors: Sequence[Tensor],
+        start: Stamp,
     ) -> None:
         ledger = self._strategy.ledger
         if ledger:

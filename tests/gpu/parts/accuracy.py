@@ -34,7 +34,9 @@ def measure(bench: Bench) -> Iterator[Figure]:
                 protocol=Protocol.LAB,
                 epochs=bench.sizes.accuracy_epochs,
             )
-            accuracy = run.record.ranks[0].test_accuracy if run.record and run.is_ok else None
+            accuracy = (
+                run.record.ranks[0].test_accuracy if run.record and run.is_ok else None
+            )
             if accuracy is None:
                 yield Figure(key=precision, value=None, note=f"seed {seed}: {run.reason}")
                 return
@@ -52,7 +54,9 @@ def differences(reference: list[float], values: list[float]) -> Iterator[Figure]
     yield Figure(key="difference", value=mean)
     error = stdev(pairs) / sqrt(len(pairs)) if len(pairs) > 1 else 0.0
     if not error:
-        reason = "all pairs differ by the same" if len(pairs) > 1 else "one seed has no spread"
+        reason = (
+            "all pairs differ by the same" if len(pairs) > 1 else "one seed has no spread"
+        )
         yield Figure(key="noise", value=None if mean else 0.0, note=reason)
         return
     yield Figure(key="noise", value=mean / error)

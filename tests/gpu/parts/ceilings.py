@@ -19,6 +19,11 @@ def measure(bench: Bench) -> Iterator[Figure]:
             bench,
             "ceilings",
             *("--batches", *CEILING_BATCHES, "--modes", mode),
-            *("--model", bench.sizes.workload.model, "--iterations", bench.sizes.iterations),
+            *(
+                "--model",
+                bench.sizes.workload.model,
+                "--iterations",
+                bench.sizes.iterations,
+            ),
             limit_s=120,
         )

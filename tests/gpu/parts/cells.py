@@ -43,7 +43,9 @@ def measure(bench: Bench) -> Iterator[Figure]:
 
 def figures_of(key: str, run: CellRun) -> Iterator[Figure]:
     """Return the figures of one cell."""
-    yield Figure(key=f"{key}_ok", value=float(run.is_ok), note="" if run.is_ok else run.reason)
+    yield Figure(
+        key=f"{key}_ok", value=float(run.is_ok), note="" if run.is_ok else run.reason
+    )
     record = run.record
     if record is None or not run.is_ok:
         return

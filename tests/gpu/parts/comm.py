@@ -45,14 +45,18 @@ def measure(bench: Bench) -> Iterator[Figure]:
     spin, is_named = _kernel()
     per_ms = _cycles_per_ms(bench, spin)
     for milliseconds in SPIN_MS:
-        with mock.patch.object(dist, "all_reduce", _stand_in(bench, spin, per_ms, milliseconds)):
+        with mock.patch.object(
+            dist, "all_reduce", _stand_in(bench, spin, per_ms, milliseconds)
+        ):
             training.rewrap(instrumented=True)
             yield from _figures(instrumented_epoch(training, 1), milliseconds)
     with mock.patch.object(dist, "all_reduce", _stand_in(bench, spin, per_ms, SPIN_MS[1])):
         if is_named:
             yield _beside_profiler(training)
         else:
-            yield from left_out(["profiler"], "this torch cannot compile a kernel with NCCL's name")
+            yield from left_out(
+                ["profiler"], "this torch cannot compile a kernel with NCCL's name"
+            )
 
 
 def _figures(result: EpochResult, milliseconds: float) -> Iterator[Figure]:
@@ -68,7 +72,9 @@ def _figures(result: EpochResult, milliseconds: float) -> Iterator[Figure]:
     exposed_s = phases.phases.comm_exposed_s / result.epoch.iterations
     total_s = phases.communication.gradients_s
     name = f"{milliseconds:g}"
-    yield Figure(key=f"served_{name}", value=median(served_s.tolist()) / length_s, note=note)
+    yield Figure(
+        key=f"served_{name}", value=median(served_s.tolist()) / length_s, note=note
+    )
     yield Figure(key=f"total_{name}", value=total_s / (count * length_s))
     yield Figure(key=f"exposed_{name}", value=exposed_s / length_s)
 
@@ -102,7 +108,9 @@ def _cycles_per_ms(bench: Bench, spin: Spin) -> float:
     return CYCLES / first.elapsed_time(last)
 
 
-def _stand_in(bench: Bench, spin: Spin, per_ms: float, milliseconds: float) -> Callable[..., Any]:
+def _stand_in(
+    bench: Bench, spin: Spin, per_ms: float, milliseconds: float
+) -> Callable[..., Any]:
     """Return an all-reduce whose asynchronous form is a kernel of this length on a side stream."""
     side, real = torch.cuda.Stream(), dist.all_reduce
     devices = [bench.torch_device] if bench.device is Device.CUDA else []
@@ -124,6 +132,10 @@ def _stand_in(bench: Bench, spin: Spin, per_ms: float, milliseconds: float) -> C
             torch.cuda.current_stream().wait_stream(side)
 
     def all_reduce(tensor: torch.Tensor, *arguments: Any, **options: Any) -> Any:
-        return Work(tensor) if options.get("async_op") else real(tensor, *arguments, **options)
+        return (
+            Work(tensor)
+            if options.get("async_op")
+            else real(tensor, *arguments, **options)
+        )
 
     return all_reduce

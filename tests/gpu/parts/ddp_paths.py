@@ -27,5 +27,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
         yield from left_out(cell_keys("fp16"), "fp16 needs a GPU")
         return
     path = TrainingPath(precision=Precision.FP16)
-    run = bench.run_cell("fp16", path=path, loader=Loader.DEVICE, loader_workers=0, **shared)
+    run = bench.run_cell(
+        "fp16", path=path, loader=Loader.DEVICE, loader_workers=0, **shared
+    )
     yield from figures_of("fp16", run)

@@ -52,7 +52,11 @@ def _edge(bench: Bench) -> Iterator[Figure]:
     def fits(batch: int) -> bool:
         workload = bench.workload_of(2 * batch)
         run = bench.run_cell(
-            f"batch {batch}", workload=workload, batch=batch, protocol=Protocol.LAB, epochs=2
+            f"batch {batch}",
+            workload=workload,
+            batch=batch,
+            protocol=Protocol.LAB,
+            epochs=2,
         )
         if not run.is_ok:
             beyond.append(run)
@@ -62,7 +66,9 @@ def _edge(bench: Bench) -> Iterator[Figure]:
     largest = search_largest(fits, most, bench.sizes.batch_step)
     if largest is None:
         note = beyond[0].reason if beyond else "no cell was run"
-        yield Figure(key="largest", value=None, note=f"batch {FIRST_BATCH} does not run: {note}")
+        yield Figure(
+            key="largest", value=None, note=f"batch {FIRST_BATCH} does not run: {note}"
+        )
         return
     limit = "" if beyond else "no larger one was tried"
     yield Figure(key="largest", value=float(largest), note=limit)
@@ -152,7 +158,9 @@ def _ended(bench: Bench, key: str, number: signal.Signals) -> Iterator[Figure]:
     yield Figure(key=f"{key}_gb", value=_gigabytes_in_use() - used_before)
 
 
-def _await_training(folder: CellFolder, job: "subprocess.Popen[Any]", limit_s: float = 90) -> bool:
+def _await_training(
+    folder: CellFolder, job: "subprocess.Popen[Any]", limit_s: float = 90
+) -> bool:
     """Wait until rank 0 trains; return whether it does."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline and job.poll() is None:

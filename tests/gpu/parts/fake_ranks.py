@@ -84,7 +84,9 @@ def _training(bench: Bench, batch: int) -> Training:
         loader=Loader.DEVICE,
         loader_workers=0,
     )
-    strategy = STRATEGIES[cell.strategy](cell, Placement(0, 0, RANKS), (bench.torch_device,))
+    strategy = STRATEGIES[cell.strategy](
+        cell, Placement(0, 0, RANKS), (bench.torch_device,)
+    )
     return make_training(cell, strategy, bench.folder)
 
 

@@ -19,18 +19,28 @@ def measure(bench: Bench) -> Iterator[Figure]:
     yield from _figures("submit", submitted)
     outputs = ["--outputs", str(bench.folder / "outputs")]
     yield from _figures("collect", _command(bench, ["collect", STUDY, *outputs], 60))
-    ends = [end.outcome.value if (end := cell.last_end()) else "no end" for cell in folders]
+    ends = [
+        end.outcome.value if (end := cell.last_end()) else "no end" for cell in folders
+    ]
     yield Figure(key="cells", value=float(ends.count(Outcome.OK)), note=", ".join(ends))
-    yield from _figures("doctor", _command(bench, ["doctor", "--gpus", "1", *_place(bench)], 180))
+    yield from _figures(
+        "doctor", _command(bench, ["doctor", "--gpus", "1", *_place(bench)], 180)
+    )
 
 
 def run_study(
     bench: Bench, name: str, words: list[str], *, images: int, limit_s: float
 ) -> tuple[Finished, list[CellFolder]]:
     """Run a study of random images on this machine; return how it ended, and its cells."""
-    workload = ["workload=synthetic", f"workload.images={images}", "workload.parameters=null"]
+    workload = [
+        "workload=synthetic",
+        f"workload.images={images}",
+        "workload.parameters=null",
+    ]
     workload += [f"workload.model={bench.sizes.workload.model}"]
-    finished = _command(bench, ["-m", *words, *workload, f"study={name}", *_place(bench)], limit_s)
+    finished = _command(
+        bench, ["-m", *words, *workload, f"study={name}", *_place(bench)], limit_s
+    )
     cells = (bench.folder / "outputs" / name / "cells").glob("*")
     return finished, [CellFolder(path) for path in cells]
 

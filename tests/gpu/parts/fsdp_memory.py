@@ -61,7 +61,9 @@ def kept_bytes(workload: Workload) -> float:
 
 
 def _run(bench: Bench, batch: int) -> CellRun:
-    workload = msgspec.structs.replace(bench.sizes.transformer, images=ITERATIONS * batch * RANKS)
+    workload = msgspec.structs.replace(
+        bench.sizes.transformer, images=ITERATIONS * batch * RANKS
+    )
     return bench.run_cell(
         f"batch {batch}",
         workload=workload,

@@ -42,7 +42,9 @@ def measure(bench: Bench) -> Iterator[Figure]:
     yield Figure(key="failed", value=float(len(failed)), note=", ".join(failed))
     flop, peak = flop_of(record).figure, peak_of(record)
     if flop is None or peak is None:
-        yield Figure(key="mfu", value=None, note="the card's peak is not known", is_left_out=True)
+        yield Figure(
+            key="mfu", value=None, note="the card's peak is not known", is_left_out=True
+        )
         return
     reached = flop_per_s(flop, record.samples, record.epoch_s)
     yield Figure(key="mfu", value=utilization(reached, peak.flop_per_s))

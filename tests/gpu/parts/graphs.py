@@ -24,7 +24,9 @@ def measure(bench: Bench) -> Iterator[Figure]:
             key,
             workload=bench.workload_of(bench.sizes.cell_epoch_images // 2),
             batch=BATCH,
-            path=TrainingPath(precision=Precision.BF16, channels_last=True, compile=compiled),
+            path=TrainingPath(
+                precision=Precision.BF16, channels_last=True, compile=compiled
+            ),
             loader=Loader.DEVICE,
             loader_workers=0,
         )

@@ -14,6 +14,11 @@ def measure(bench: Bench) -> Iterator[Figure]:
         "timed_epoch",
         *("--ours", "job", "--ranks", 1, "--ddp", "--pairs", bench.sizes.pairs),
         *("--batch", bench.sizes.batch, "--limit", bench.sizes.launched_images),
-        *("--workers", bench.sizes.launched_workers, "--model", bench.sizes.launched_model),
+        *(
+            "--workers",
+            bench.sizes.launched_workers,
+            "--model",
+            bench.sizes.launched_model,
+        ),
         limit_s=350,
     )

@@ -23,7 +23,9 @@ def measure(bench: Bench) -> Iterator[Figure]:
     yield Figure(key="card_first_ms", value=times_ms[0])
     yield Figure(key="card_again_ms", value=median(times_ms[1:]))
     yield Figure(key="cards", value=float(len(reader.state)), note=_state(reader))
-    yield Figure(key="missing", value=float(len(reader.missing)), note="; ".join(reader.missing))
+    yield Figure(
+        key="missing", value=float(len(reader.missing)), note="; ".join(reader.missing)
+    )
     meter = EnergyMeter(uuids)
     if meter.missing:
         yield Figure(key="energy_us", value=None, note=meter.missing[0])

@@ -32,7 +32,9 @@ def measure(bench: Bench) -> Iterator[Figure]:
         if precision is Precision.TF32 and bench.device is Device.CPU:
             reason = "TF32 is a mode of GPUs"
         if reason:
-            yield from left_out((f"{words} {name}" for name in ("rate", "stall", "failed")), reason)
+            yield from left_out(
+                (f"{words} {name}" for name in ("rate", "stall", "failed")), reason
+            )
             continue
         run = bench.run_cell(
             words,
@@ -51,4 +53,6 @@ def measure(bench: Bench) -> Iterator[Figure]:
         yield Figure(key=f"{words} rate", value=timed.samples / timed.epoch_s)
         yield Figure(key=f"{words} stall", value=100 * timed.stall_s / timed.epoch_s)
         failed = checks_of(run.record, Level.FAIL)
-        yield Figure(key=f"{words} failed", value=float(len(failed)), note=", ".join(failed))
+        yield Figure(
+            key=f"{words} failed", value=float(len(failed)), note=", ".join(failed)
+        )

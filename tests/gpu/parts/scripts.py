@@ -38,16 +38,25 @@ def _clock(bench: Bench, key: str, run: CellRun) -> Figure:
         return Figure(key=key, value=None, note=run.reason)
     seconds = json.loads(times.read_text())
     times.unlink()
-    return Figure(key=key, value=run.record.epoch_s / seconds[1], note=f"{seconds[1]:.3g} s")
+    return Figure(
+        key=key, value=run.record.epoch_s / seconds[1], note=f"{seconds[1]:.3g} s"
+    )
 
 
-def _run(bench: Bench, strategy: Strategy, *, gpus: int, iterations: int = ITERATIONS) -> CellRun:
+def _run(
+    bench: Bench, strategy: Strategy, *, gpus: int, iterations: int = ITERATIONS
+) -> CellRun:
     words = f"--parallel {strategy} --number {gpus * BATCH * iterations}"
     return _run_script(bench, "on_gpus", words, strategy, gpus=gpus)
 
 
 def _run_script(
-    bench: Bench, name: str, words: str, strategy: Strategy = Strategy.SINGLE, *, gpus: int = 1
+    bench: Bench,
+    name: str,
+    words: str,
+    strategy: Strategy = Strategy.SINGLE,
+    *,
+    gpus: int = 1,
 ) -> CellRun:
     script = Script(
         path=str(ROOT / "tests" / "scripts" / f"{name}.py"),
@@ -75,7 +84,9 @@ def _split(name: str, run: CellRun) -> Iterator[Figure]:
         return
     purpose, times = SCRIPTED[name]
     expected = times * ITERATIONS * run.record.model.gradient_bytes
-    yield Figure(key=f"{name}_bytes", value=rank.communication.bytes_of(purpose) / expected)
+    yield Figure(
+        key=f"{name}_bytes", value=rank.communication.bytes_of(purpose) / expected
+    )
     exposed_s, total_s = rank.phases.exposed_s, rank.communication.total_s
     yield Figure(key=f"{name}_exposed", value=exposed_s / total_s)
     instrumented = rank.epoch(Role.INSTRUMENTED)

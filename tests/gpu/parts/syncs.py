@@ -22,7 +22,9 @@ def measure(bench: Bench) -> Iterator[Figure]:
     images = ITERATIONS * bench.sizes.batch + bench.sizes.batch // 2
     for loader, precision, optimizer in SYNC_PATHS:
         key = sync_key(loader, precision, optimizer)
-        path = TrainingPath(precision=None if precision == "plain" else Precision(precision))
+        path = TrainingPath(
+            precision=None if precision == "plain" else Precision(precision)
+        )
         if path.precision and (reason := bench.why_not(path.precision)):
             yield from left_out([key], reason)
             continue

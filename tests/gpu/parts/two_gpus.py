@@ -24,7 +24,9 @@ def measure(bench: Bench) -> Iterator[Figure]:
         yield from left_out(keys_of("two_gpus"), ONE_GPU)
         return
     single = _run(bench, Strategy.SINGLE, gpus=1, protocol=Protocol.LAB, epochs=2)
-    ddp, fsdp = (_run(bench, strategy, gpus=2) for strategy in (Strategy.DDP, Strategy.FSDP))
+    ddp, fsdp = (
+        _run(bench, strategy, gpus=2) for strategy in (Strategy.DDP, Strategy.FSDP)
+    )
     yield from _times(single, ddp)
     yield from _choices(ddp, fsdp)
     yield from _parameters(bench)
@@ -50,7 +52,9 @@ def _times(single: CellRun, ddp: CellRun) -> Iterator[Figure]:
         yield Figure(key="alone", value=None, note=f"{single.reason}; {ddp.reason}")
         return
     rank, alone_s = ddp.record.ranks[0], single.record.epoch_s
-    unsynced, instrumented = (rank.epoch(role) for role in (Role.UNSYNCED, Role.INSTRUMENTED))
+    unsynced, instrumented = (
+        rank.epoch(role) for role in (Role.UNSYNCED, Role.INSTRUMENTED)
+    )
     if unsynced is not None:
         yield Figure(key="alone", value=unsynced.epoch_s / alone_s)
     trace, phases, communication = rank.profiler, rank.phases, rank.communication
@@ -68,13 +72,17 @@ def _times(single: CellRun, ddp: CellRun) -> Iterator[Figure]:
 def _choices(*runs: CellRun) -> Iterator[Figure]:
     """Count the sizes whose choice by NCCL has the bytes of a point of the microbenchmark."""
     benchmarks = [run.record.microbenchmark for run in runs if run.record]
-    choices = [choice for benchmark in benchmarks if benchmark for choice in benchmark.nccl or ()]
+    choices = [
+        choice for benchmark in benchmarks if benchmark for choice in benchmark.nccl or ()
+    ]
     for kind in CHOICE_KINDS:
         of_kind = [choice for choice in choices if choice.kind is kind]
         sizes = {choice.bytes for choice in of_kind}
         if not sizes:
             reasons = [line for run in runs if run.record for line in _missing(run.record)]
-            yield Figure(key=f"nccl_{kind}", value=None, note="; ".join(reasons) or "no choice")
+            yield Figure(
+                key=f"nccl_{kind}", value=None, note="; ".join(reasons) or "no choice"
+            )
             continue
         known = sum(size in sizes for size in CHOICE_SIZES)
         yield Figure(key=f"nccl_{kind}", value=float(known), note=choices_text(of_kind))

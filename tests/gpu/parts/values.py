@@ -25,7 +25,9 @@ def measure(bench: Bench) -> Iterator[Figure]:
     """Augment the same images with the same draws, and train the same steps, on both."""
     yield Figure(key="pixels", value=_pixels(bench))
     of_cpu, of_device = (_losses(bench, device) for device in (CPU, bench.torch_device))
-    differences = [abs(here / there - 1) for here, there in zip(of_device, of_cpu, strict=True)]
+    differences = [
+        abs(here / there - 1) for here, there in zip(of_device, of_cpu, strict=True)
+    ]
     note = f"{of_device[0]:.4g} to {of_device[-1]:.4g}"
     yield Figure(key="losses", value=max(differences), note=note)
 
@@ -47,7 +49,9 @@ def _pixels(bench: Bench) -> float:
     of_cpu, _ = images.batch(draws, 0, IMAGES)
     images = DeviceImages(pixels, tensors, numbers)
     images.store(bench.torch_device)
-    moved = Draws(*(values.to(bench.torch_device) for values in draws if values is not None))
+    moved = Draws(
+        *(values.to(bench.torch_device) for values in draws if values is not None)
+    )
     of_device, _ = images.batch(moved, 0, IMAGES)
     return float((of_device.cpu() - of_cpu).abs().max())
 

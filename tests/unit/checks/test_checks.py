@@ -116,21 +116,28 @@ def gathered_for_batches(old):
     """160 iterations of 3 accumulated batches, each of which gathers the parameters."""
     volume = replace(GATHERED, each_batch=True)
     stalls = replace(old.ranks[0].timed.stalls, batches=480)
-    return change_epoch("instrumented", stalls=stalls)(change_model(expected=(volume,))(old))
+    return change_epoch("instrumented", stalls=stalls)(
+        change_model(expected=(volume,))(old)
+    )
 
 
 def keeps(elements):
     """Every rank keeps so many elements of the parameters."""
 
     def change(old):
-        return replace(old, ranks=tuple(replace(r, held_elements=elements) for r in old.ranks))
+        return replace(
+            old, ranks=tuple(replace(r, held_elements=elements) for r in old.ranks)
+        )
 
     return change
 
 
 ALONE = [
     CheckCase(
-        "closure", FAIL, change_phases(forward_s=2.6), "phases miss the epoch by 2.34 % (limit 2 %)"
+        "closure",
+        FAIL,
+        change_phases(forward_s=2.6),
+        "phases miss the epoch by 2.34 % (limit 2 %)",
     ),
     CheckCase(
         "closure",
@@ -145,17 +152,33 @@ ALONE = [
         change_model(parameters=9_231_114),
         "digits_cnn has 9,231,114 parameters",
     ),
-    CheckCase("loss", FAIL, change_epoch("timed", 1, loss=-0.1), "(at least 0.3466), so it is not"),
-    CheckCase("loss", FAIL, change_epoch("timed", 1, loss=0.3), "it is not a mean over samples"),
+    CheckCase(
+        "loss",
+        FAIL,
+        change_epoch("timed", 1, loss=-0.1),
+        "(at least 0.3466), so it is not",
+    ),
+    CheckCase(
+        "loss", FAIL, change_epoch("timed", 1, loss=0.3), "it is not a mean over samples"
+    ),
     CheckCase("loss", FAIL, change_epoch("timed", 1, accuracy=1.5), "accuracy is 1.5"),
     CheckCase(
-        "loss", WARN, change_epoch("timed", 1, loss=7.0), "7 at most (limit 6.908, 3 x ln 10)"
+        "loss",
+        WARN,
+        change_epoch("timed", 1, loss=7.0),
+        "7 at most (limit 6.908, 3 x ln 10)",
     ),
     CheckCase(
-        "ranks-agree", FAIL, change_epoch("timed", 2, epoch_s=5.04), "37 % of the epoch (limit 1 %"
+        "ranks-agree",
+        FAIL,
+        change_epoch("timed", 2, epoch_s=5.04),
+        "37 % of the epoch (limit 1 %",
     ),
     CheckCase(
-        "replicas", FAIL, change_rank(2, parameters_hash="other"), "2 different replicas on 4 ranks"
+        "replicas",
+        FAIL,
+        change_rank(2, parameters_hash="other"),
+        "2 different replicas on 4 ranks",
     ),
     CheckCase(
         "replicas",
@@ -175,15 +198,26 @@ ALONE = [
         own_replicas(Strategy.DDP, "other start"),
         "look for parameters that mygpt:build changes outside of the optimizer",
     ),
-    CheckCase("messages", FAIL, change_rank(2, communication=None), "rank 2 counted no messages"),
     CheckCase(
-        "messages", FAIL, change_messages(count=1), "104,616 bytes of gradients by all_reduce, not"
+        "messages", FAIL, change_rank(2, communication=None), "rank 2 counted no messages"
     ),
     CheckCase(
-        "messages", FAIL, change_messages(kind="reduce"), "counted 0 bytes of gradients by all_r"
+        "messages",
+        FAIL,
+        change_messages(count=1),
+        "104,616 bytes of gradients by all_reduce, not",
     ),
     CheckCase(
-        "messages", FAIL, change_messages(bytes=26_154), "26,154 float32 elements is 104,616 bytes"
+        "messages",
+        FAIL,
+        change_messages(kind="reduce"),
+        "counted 0 bytes of gradients by all_r",
+    ),
+    CheckCase(
+        "messages",
+        FAIL,
+        change_messages(bytes=26_154),
+        "26,154 float32 elements is 104,616 bytes",
     ),
     CheckCase(
         "messages",
@@ -288,7 +322,9 @@ ALONE = [
         lambda old: replace(old, attempt=replace(old.attempt, incomplete="rank 1 killed")),
         "a step after training did not finish: rank 1 killed: read its log",
     ),
-    CheckCase("short", WARN, lambda old: old, "4 iterations per epoch (at le", a_cell(batch=1280)),
+    CheckCase(
+        "short", WARN, lambda old: old, "4 iterations per epoch (at le", a_cell(batch=1280)
+    ),
     CheckCase(
         "disturbed",
         WARN,
@@ -356,7 +392,10 @@ ALONE = [
         "1 of 160 iterations took 15.1 s, the median is 0.05 s: 93.75 % of the epoch (limit",
     ),
     CheckCase(
-        "overhead", WARN, change_epoch("instrumented", 3, epoch_s=8.8), "10 % longer than the timed"
+        "overhead",
+        WARN,
+        change_epoch("instrumented", 3, epoch_s=8.8),
+        "10 % longer than the timed",
     ),
     CheckCase(
         "disturbed",
@@ -379,7 +418,9 @@ ALONE = [
     CheckCase(
         "oversubscribed",
         WARN,
-        lambda old: replace(old, ranks=tuple(replace(r, affinity=(0, 1)) for r in old.ranks)),
+        lambda old: replace(
+            old, ranks=tuple(replace(r, affinity=(0, 1)) for r in old.ranks)
+        ),
         "4 processes on 2 CPUs of gr001, so speedups here measure the scheduler: use as many",
     ),
     CheckCase(
@@ -399,9 +440,15 @@ ALONE = [
 ]
 
 BESIDE = [
-    CheckCase("threads", WARN, change_rank(1, threads=8), "1 or 8 threads per process, threads=1"),
-    CheckCase("conditions", WARN, change_facts(driver="535.1"), "driver 535.1 (theirs 550.54.15)"),
-    CheckCase("conditions", WARN, change_facts(tf32_cudnn=False), "TF32 in cuDNN no (theirs yes)"),
+    CheckCase(
+        "threads", WARN, change_rank(1, threads=8), "1 or 8 threads per process, threads=1"
+    ),
+    CheckCase(
+        "conditions", WARN, change_facts(driver="535.1"), "driver 535.1 (theirs 550.54.15)"
+    ),
+    CheckCase(
+        "conditions", WARN, change_facts(tf32_cudnn=False), "TF32 in cuDNN no (theirs yes)"
+    ),
     CheckCase(
         "conditions",
         WARN,
@@ -409,7 +456,10 @@ BESIDE = [
         "container /images/new.sif (theirs none): measure the table in one go",
     ),
     CheckCase(
-        "efficiency", WARN, change_epoch("timed", epoch_s=5.0), "efficiency is 1.5 over 4 GPUs"
+        "efficiency",
+        WARN,
+        change_epoch("timed", epoch_s=5.0),
+        "efficiency is 1.5 over 4 GPUs",
     ),
     CheckCase(
         "loader-workers",
@@ -452,7 +502,9 @@ def test_peer_check_fires_on_its_case(case):
 
 
 def test_threads_other_than_requested_and_than_the_baseline_are_two_lines():
-    four = replace(clean_record(), ranks=tuple(replace(r, threads=4) for r in clean_record().ranks))
+    four = replace(
+        clean_record(), ranks=tuple(replace(r, threads=4) for r in clean_record().ranks)
+    )
     results = check_records([four, baseline_record()])[four.slug]
     assert [(r.level, r.remedy) for r in results if r.check == "threads"] == [
         (WARN, "unset OMP_NUM_THREADS in the job's environment"),
@@ -488,7 +540,8 @@ def test_gpu_at_its_power_limit_is_compared_with_its_table():
 def clean_study():
     """A clean study: a cell with two repeats, and its baseline."""
     again = clean_record(
-        a_cell(batch=32, repeat=1), attempt=attempt_between("2026-10-01T12:00", "2026-10-01T12:05")
+        a_cell(batch=32, repeat=1),
+        attempt=attempt_between("2026-10-01T12:00", "2026-10-01T12:05"),
     )
     return [clean_record(), again, baseline_record()]
 
@@ -506,7 +559,9 @@ def test_script_that_failed_after_its_timed_window_has_a_warning():
 def test_threads_that_a_script_sets_are_to_be_requested():
     record = clean_record(a_cell(batch=32, script=Script(path="train.py")))
     ranks = tuple(replace(rank, threads=5) for rank in record.ranks)
-    found = result_of(check_records([replace(record, ranks=ranks)])[record.slug], "threads")
+    found = result_of(
+        check_records([replace(record, ranks=ranks)])[record.slug], "threads"
+    )
     assert found.reason.endswith(": set threads=5, as the script does")
 
 
@@ -529,7 +584,9 @@ def test_replicas_of_a_script_may_differ_between_averagings():
     found = result_of(check_record(replace(record, ranks=tuple(ranks))), "replicas")
     assert (found.level, "local SGD" in found.reason) == (Level.WARN, True)
     alone = tuple(replace(rank, communication=None) for rank in ranks)
-    found = result_of(check_record(replace(record, ranks=alone, exchange=None)), "replicas")
+    found = result_of(
+        check_record(replace(record, ranks=alone, exchange=None)), "replicas"
+    )
     assert (found.level, "no exchange between ranks" in found.reason) == (Level.FAIL, True)
 
 
@@ -542,12 +599,16 @@ def test_script_whose_processes_all_pass_over_all_data_is_found():
         for rank in shared.ranks
     )
     same, other = (
-        check_records([alone, each])[shared.slug] for each in (shared, replace(shared, ranks=ranks))
+        check_records([alone, each])[shared.slug]
+        for each in (shared, replace(shared, ranks=ranks))
     )
     assert result_of(same, "epoch-samples").level is Level.PASS
     found = result_of(other, "epoch-samples")
     assert (found.level, found.affects) == (Level.FAIL, (Affected.TIME,))
-    assert "an epoch has 81,920 samples, on one GPU 20,480: let the script share" in found.reason
+    assert (
+        "an epoch has 81,920 samples, on one GPU 20,480: let the script share"
+        in found.reason
+    )
 
 
 def test_buffers_check_passes_without_batchnorm_buffers():
@@ -561,7 +622,9 @@ def test_buffers_check_passes_without_batchnorm_buffers():
 def test_clean_record_passes_every_check():
     results = check_record(clean_record())
     of_record = OF_OTHERS - {"epoch-samples"}
-    assert len(results) == len(checks.MEASURED) - len(of_record)  # all others could be applied
+    assert len(results) == len(checks.MEASURED) - len(
+        of_record
+    )  # all others could be applied
     assert {result.level for result in results} == {Level.PASS}
     assert in_short(results) == ""
 
@@ -581,7 +644,9 @@ def test_clean_study_passes_and_every_check_has_a_case():
         }
         - OF_OTHERS
     )
-    assert (names - OF_EXTRAS) | OF_OTHERS == {case.check for case in [*ALONE, *BESIDE]} | {
+    assert (names - OF_EXTRAS) | OF_OTHERS == {
+        case.check for case in [*ALONE, *BESIDE]
+    } | {
         *("scatter", "epoch-samples", "power-cap"),
     }
 
@@ -590,7 +655,9 @@ def test_clean_study_passes_and_every_check_has_a_case():
 @pytest.mark.parametrize("protocol", [Protocol.LAB, Protocol.FULL])
 def test_inapplicable_checks_give_no_result(strategy, protocol):
     gpus = 1 if strategy is Strategy.SINGLE else 4
-    results = check_record(a_record(a_cell(strategy=strategy, gpus=gpus, protocol=protocol)))
+    results = check_record(
+        a_record(a_cell(strategy=strategy, gpus=gpus, protocol=protocol))
+    )
     names = {result.check for result in results}
     assert {"parameters", "loss", "loader-bound", "short"} <= names
     assert "flops" not in names  # nothing is known of the GPU
@@ -611,7 +678,9 @@ def test_end_of_loader_workers_is_not_time_between_ranks():
 
 
 def test_out_of_memory_record_is_not_checked():
-    oom = a_record(a_cell(), outcome=Outcome.OOM, reason="out of memory", ranks=(), model=None)
+    oom = a_record(
+        a_cell(), outcome=Outcome.OOM, reason="out of memory", ranks=(), model=None
+    )
     assert check_record(oom) == ()
     assert check_records([oom, clean_record()]).keys() == {DDP4.slug}
 
@@ -661,7 +730,9 @@ def test_efficiency_above_one_due_to_data_loading_warns():
 
 
 def test_differing_loader_workers_of_dp_and_ddp_warn():
-    dp = clean_record(a_cell(batch=32, strategy=Strategy.DP), attempt=attempt_an_hour_later())
+    dp = clean_record(
+        a_cell(batch=32, strategy=Strategy.DP), attempt=attempt_an_hour_later()
+    )
     by_slug = check_records([clean_record(), dp])
     result = result_of(by_slug[DDP4.slug], "loader-workers")
     assert result.level is Level.WARN
@@ -671,7 +742,9 @@ def test_differing_loader_workers_of_dp_and_ddp_warn():
 
 def test_cells_of_both_loaders_are_not_compared():
     settings = {"loader": Loader.DEVICE, "loader_workers": 0}
-    one = clean_record(a_cell(gpus=1, batch=32, strategy=Strategy.SINGLE, **settings), epoch_s=99.0)
+    one = clean_record(
+        a_cell(gpus=1, batch=32, strategy=Strategy.SINGLE, **settings), epoch_s=99.0
+    )
     results = check_records([clean_record(), one])[DDP4.slug]
     assert not {"efficiency", "loader-workers"} & {result.check for result in results}
     both = check_records([clean_record(a_cell(batch=32, **settings)), one])
@@ -684,10 +757,12 @@ def test_comparisons_need_plain_baseline_and_same_treatment():
         a_cell(gpus=1, batch=32, strategy=Strategy.SINGLE, recipe=scaled), epoch_s=60.0
     )
     dp = clean_record(
-        a_cell(batch=32, strategy=Strategy.DP, recipe=scaled), attempt=attempt_an_hour_later()
+        a_cell(batch=32, strategy=Strategy.DP, recipe=scaled),
+        attempt=attempt_an_hour_later(),
     )
     result = {
-        result.check: result.level for result in check_records([clean_record(), one, dp])[DDP4.slug]
+        result.check: result.level
+        for result in check_records([clean_record(), one, dp])[DDP4.slug]
     }
     assert "efficiency" not in result
     assert "loader-workers" not in result
@@ -696,7 +771,8 @@ def test_comparisons_need_plain_baseline_and_same_treatment():
 def test_overlap_of_one_second_is_ignored():
     later = with_attempt_times("2026-10-01T10:05", "2026-10-01T10:10")(baseline_record())
     assert (
-        result_of(check_records([clean_record(), later])[DDP4.slug], "overlap").level is Level.PASS
+        result_of(check_records([clean_record(), later])[DDP4.slug], "overlap").level
+        is Level.PASS
     )
 
 
@@ -720,7 +796,12 @@ def results_of_row(record):
 ELSEWHERE = [
     ("flops", FAIL, {"compute_s": 0.2}, "208.1 TFLOP/s per GPU"),
     ("loader-bound", WARN, {"train_s": 5.0}, "stall is 52.38 % of the epoch"),
-    ("short", WARN, {"batch": 12_500, "iterations": 1}, "1 iteration per epoch (at least 10)"),
+    (
+        "short",
+        WARN,
+        {"batch": 12_500, "iterations": 1},
+        "1 iteration per epoch (at least 10)",
+    ),
 ]
 
 
@@ -732,7 +813,10 @@ def test_imported_timing_check_fires_on_its_case(check, level, columns, words):
 
 
 def test_imported_epoch_time_alone_has_few_checks():
-    assert {result.check for result in results_of_row(imported_record())} == {"flops", "short"}
+    assert {result.check for result in results_of_row(imported_record())} == {
+        "flops",
+        "short",
+    }
 
 
 def test_imported_dates_are_compared():
@@ -742,12 +826,16 @@ def test_imported_dates_are_compared():
 
 def test_scattered_repeats_are_flagged():
     runs = [
-        clean_record(a_cell(batch=32, repeat=n), epoch_s=s) for n, s in enumerate((8.0, 7.2, 9.12))
+        clean_record(a_cell(batch=32, repeat=n), epoch_s=s)
+        for n, s in enumerate((8.0, 7.2, 9.12))
     ]
     for results in check_records(runs).values():
         result = result_of(results, "scatter")
         assert result.level is Level.WARN
-        assert "3 runs from 7.2 to 9.12 s, IQR is 12 % of the median (limit 10 %)" in result.reason
+        assert (
+            "3 runs from 7.2 to 9.12 s, IQR is 12 % of the median (limit 10 %)"
+            in result.reason
+        )
 
 
 def test_failed_checks_have_a_short_summary():

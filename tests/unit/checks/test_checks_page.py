@@ -6,7 +6,12 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs.checks.study import GROUPS, MEASURED, OF_IMPORTED
-from tests.unit.check_cases import baseline_record, check_records, clean_record, imported_record
+from tests.unit.check_cases import (
+    baseline_record,
+    check_records,
+    clean_record,
+    imported_record,
+)
 
 PAGE = (Path(__file__).parents[3] / "docs" / "checks.md").read_text()
 CHECKS = [check for group in GROUPS.values() for check in group]
@@ -39,7 +44,10 @@ def test_limits_on_the_page_are_those_of_the_messages():
     clean = [clean_record(), baseline_record()]
     whole = {"train_s": 10.2, "compute_s": 8.2, "comm_s": 2.0, "iterations": 391}
     elsewhere = imported_record(**whole)
-    results = [*check_records(clean)[clean[0].slug], *check_records([elsewhere])[elsewhere.slug]]
+    results = [
+        *check_records(clean)[clean[0].slug],
+        *check_records([elsewhere])[elsewhere.slug],
+    ]
     with_limit = [result for result in results if LIMIT.search(result.reason)]
     assert len({result.check for result in with_limit}) >= 12
     for result in with_limit:

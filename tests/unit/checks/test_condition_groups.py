@@ -28,7 +28,10 @@ def measured(gpus, repeat, torch, epoch_s):
 
 def groups_of(records):
     return checked_groups(
-        [CellResult(slug=r.slug, cell=r.cell, record=r, outcome=Outcome.OK) for r in records]
+        [
+            CellResult(slug=r.slug, cell=r.cell, record=r, outcome=Outcome.OK)
+            for r in records
+        ]
     )
 
 
@@ -63,14 +66,20 @@ def test_repeat_after_an_update_marks_no_number():
 
 def test_efficiency_above_one_in_a_group_is_not_hidden_by_another():
     """The median of all runs of 2 GPUs is an efficiency of 0.98; in one group it is 1.46."""
-    old = [measured(gpus, n, "2.7.1", s) for gpus, s in ((1, 60.0), (2, 20.5)) for n in (0, 1)]
+    old = [
+        measured(gpus, n, "2.7.1", s) for gpus, s in ((1, 60.0), (2, 20.5)) for n in (0, 1)
+    ]
     new = [measured(2, repeat, "2.8.0", 40.5) for repeat in (2, 3)]
     before, after = groups_of([*old, *new])
     single, pair = before.timed
     failed = result_of(before.checks[pair.cells[0]], "efficiency")
     assert failed.level is Level.FAIL
     assert "efficiency is 1.46 [1.46, 1.46] over 2 GPUs (limit 1.05)" in failed.reason
-    assert before.worst(pair, Affected.TIME) is before.worst(single, Affected.TIME) is Level.FAIL
+    assert (
+        before.worst(pair, Affected.TIME)
+        is before.worst(single, Affected.TIME)
+        is Level.FAIL
+    )
     assert warnings(after, "efficiency") == []
     assert not after.doubts(after.timed[0], Affected.TIME)
 
@@ -80,7 +89,9 @@ def test_scatter_is_that_of_the_runs_of_a_row():
     scattered = [measured(2, 2 + n, "2.8.0", s) for n, s in enumerate((8.0, 7.2, 9.12))]
     before, after = groups_of([*quiet, *scattered])
     assert warnings(before, "scatter") == []
-    assert {reason[:23] for reason in warnings(after, "scatter")} == {"3 runs from 7.2 to 9.12"}
+    assert {reason[:23] for reason in warnings(after, "scatter")} == {
+        "3 runs from 7.2 to 9.12"
+    }
 
 
 def test_cells_that_request_other_threads_are_in_another_table():
@@ -89,7 +100,10 @@ def test_cells_that_request_other_threads_are_in_another_table():
     four = clean_record(cell, ranks=ranks)
     results = check_records([four, measured(1, 0, "2.14.1", 30.0)])[four.slug]
     threads = result_of(results, "threads")
-    assert (threads.level, threads.reason) == (Level.PASS, "4 threads per process, threads=4")
+    assert (threads.level, threads.reason) == (
+        Level.PASS,
+        "4 threads per process, threads=4",
+    )
 
 
 def test_other_conditions_limit_the_meaning_and_mark_no_number():

@@ -59,7 +59,9 @@ def ramped(steps_s, share):
 def test_drift_is_rare_in_steps_without_drift(iterations, sigma, correlation, most):
     """Of 150 epochs; the rule before fired in 20 to 95 % of such epochs."""
     rng = random.Random(f"{iterations} {sigma} {correlation}")
-    alarms = sum(has_drift(lognormal(rng, iterations, sigma, correlation)) for _ in range(150))
+    alarms = sum(
+        has_drift(lognormal(rng, iterations, sigma, correlation)) for _ in range(150)
+    )
     assert alarms <= most
 
 
@@ -67,7 +69,9 @@ def test_drift_is_rare_in_steps_without_drift(iterations, sigma, correlation, mo
 def test_drift_of_15_percent_is_found(iterations, least):
     """Of 50 epochs with noise of 10 %."""
     rng = random.Random(iterations)
-    found = sum(has_drift(ramped(lognormal(rng, iterations, 0.1), 0.15)) for _ in range(50))
+    found = sum(
+        has_drift(ramped(lognormal(rng, iterations, 0.1), 0.15)) for _ in range(50)
+    )
     assert found >= least
 
 
@@ -104,7 +108,10 @@ def test_drift_names_the_measured_cause():
     disturbed = change_epoch("timed", steps=steps, scheduling=busy)(CLEAN)
     result = result_of(check_record(disturbed), "drift")
     assert result.level is Level.WARN
-    assert "other processes used 4 of 12 CPUs of gr001: repeat the cell on a quiet" in result.reason
+    assert (
+        "other processes used 4 of 12 CPUs of gr001: repeat the cell on a quiet"
+        in result.reason
+    )
 
 
 def test_block_medians_cover_all_iterations():

@@ -27,7 +27,9 @@ def test_gpu_has_figures_by_the_driver_s_name(name, key):
 
 
 def test_every_nvidia_gpu_with_a_peak_has_a_memory():
-    without = {name for name, peak in PEAKS.items() if None in (peak.gb_per_s, peak.cache_mb)}
+    without = {
+        name for name, peak in PEAKS.items() if None in (peak.gb_per_s, peak.cache_mb)
+    }
     assert without == {"mi100", "mi210", "mi250", "mi250x", "mi300x"}
 
 
@@ -51,7 +53,9 @@ def test_bounds_allow_winograd_and_doubt_full_tensor_cores(gpu, precision, tf32,
 def test_mfu_on_geforce_is_a_share_of_the_rate_with_sums_in_fp32():
     """The check keeps the rate with sums in fp16, above which nothing can be."""
     geforce = ("rtx2080ti", "rtx3090", "rtx4090", "rtx5090")
-    rates = {gpu: peak_rate(gpu, "fp16").flop_per_s / 1e12 for gpu in PEAKS if PEAKS[gpu].half}
+    rates = {
+        gpu: peak_rate(gpu, "fp16").flop_per_s / 1e12 for gpu in PEAKS if PEAKS[gpu].half
+    }
     halves = {gpu: rate for gpu, rate in rates.items() if rate < 0.99 * PEAKS[gpu].half}
     assert halves == dict(zip(geforce, (56.9, 71.0, 165.2, 209.5), strict=True))
 

@@ -10,7 +10,9 @@ from tests.unit.check_cases import check_records
 
 
 def check_repeats(number):
-    cells = [lab_cell(gpus, 32, repeat=repeat) for gpus in (1, 2) for repeat in range(number)]
+    cells = [
+        lab_cell(gpus, 32, repeat=repeat) for gpus in (1, 2) for repeat in range(number)
+    ]
     times = [20.0 / cell.gpus + cell.repeat / 1000 for cell in cells]
     records = [lab_record(cell, time) for cell, time in zip(cells, times, strict=True)]
     return lambda: check_records(records)

@@ -69,14 +69,18 @@ def test_e2_bytes_are_of_collectives_not_of_the_data_set():
 
 def test_e3_bytes_of_one_iteration_fail_as_epoch_bytes():
     found = result_of(check_record(change_messages(count=1)(clean_record())), "messages")
-    assert fails_with(found, "counted 104,616 bytes of gradients by all_reduce, not 16,738,560")
+    assert fails_with(
+        found, "counted 104,616 bytes of gradients by all_reduce, not 16,738,560"
+    )
     ratio = formulas.expected_bytes(782, RESNET_BYTES) / RESNET_BYTES
     assert ratio == 782  # how much too low the report was
 
 
 def test_e4_elements_counted_as_bytes_fail():
     elements = clean_record().ranks[1].communication.messages[0].elements
-    found = result_of(check_record(change_messages(bytes=elements)(clean_record())), "messages")
+    found = result_of(
+        check_record(change_messages(bytes=elements)(clean_record())), "messages"
+    )
     assert fails_with(found, "26,154 float32 elements is 104,616 bytes, not 26,154")
     assert formulas.gradient_bytes(11_173_962) == RESNET_BYTES
 
@@ -97,7 +101,9 @@ def test_e6_speedup_is_not_multiplied_by_number_of_gpus(builder):
     builder.with_record(lab_record(lab_cell(4, 32), 10.0))
     assert texts_by_label(builder.table("table1-ddp"))["4-GPU"] == ("10.00", "!1.05")
     runs = [
-        clean_record(a_cell(batch=32, gpus=gpus, strategy=strategy, repeat=repeat), epoch_s)
+        clean_record(
+            a_cell(batch=32, gpus=gpus, strategy=strategy, repeat=repeat), epoch_s
+        )
         for gpus, strategy, epoch_s in (
             (1, Strategy.SINGLE, 30.0),
             (4, Strategy.DDP, 30.0 / 4.2 / 4),
@@ -124,11 +130,17 @@ def test_e8_unsynchronized_timer_exceeds_gpu_peak_and_fails():
         change_model(flop_per_sample=3_329_000_000)(clean_record())
     )
     seconds = 20_480 / 4 * 3.329e9 / 127e12
-    phases = replace(lab.phases, h2d_s=0.0, forward_s=0.0, backward_s=seconds, comm_forward_s=0.0)
+    phases = replace(
+        lab.phases, h2d_s=0.0, forward_s=0.0, backward_s=seconds, comm_forward_s=0.0
+    )
     ranks = range(4)
     for number in ranks:
-        lab = change_epoch("instrumented", number, phases=replace(phases, optimizer_s=0.0))(lab)
-    assert fails_with(result_of(check_record(lab), "flops"), "127 TFLOP/s per GPU, Tesla V100")
+        lab = change_epoch(
+            "instrumented", number, phases=replace(phases, optimizer_s=0.0)
+        )(lab)
+    assert fails_with(
+        result_of(check_record(lab), "flops"), "127 TFLOP/s per GPU, Tesla V100"
+    )
 
 
 @pytest.mark.whole
@@ -142,12 +154,16 @@ def test_e9_time_in_no_phase_or_wrong_phase_is_flagged():
     assert result.level is Level.WARN
     assert "41 % less than epoch_s" in result.reason
     whole = clean_record().phases
-    assert whole.compute_s + whole.exposed_s + whole.stall_s == pytest.approx(sum(whole.parts_s))
+    assert whole.compute_s + whole.exposed_s + whole.stall_s == pytest.approx(
+        sum(whole.parts_s)
+    )
 
 
 def test_e10_batch_larger_than_data_set_is_refused():
     for batch in (5_121, 8_192, 16_384):  # one and the same batch, nine rows of it
-        with pytest.raises(UsageError, match=r"5,120 images of one GPU .20,480 over gpus=4"):
+        with pytest.raises(
+            UsageError, match=r"5,120 images of one GPU .20,480 over gpus=4"
+        ):
             a_cell(batch=batch)
 
 
@@ -181,7 +197,9 @@ def test_e12_epoch_is_timed_in_nanoseconds(monkeypatch):
     with timing.Window(clock, barrier=lambda: None) as window:
         pass
     assert window.epoch_s == 1.234567891
-    rows = [imported_record(gpus, epoch_s=float(s)) for gpus, s in ((1, 24), (2, 15), (4, 10))]
+    rows = [
+        imported_record(gpus, epoch_s=float(s)) for gpus, s in ((1, 24), (2, 15), (4, 10))
+    ]
     result = result_of(check_records(rows)[rows[2].slug], "imported-row")
     assert "has a fraction of a second, so this one is uncertain by 5 %" in result.reason
 
@@ -202,7 +220,8 @@ def test_e14_single_and_scattered_runs_are_flagged(builder):
     assert "One run" in " ".join(builder.table("table1-ddp").caption)
     assert formulas.coverage_of_range(1) == 0.0  # no interval follows from it
     runs = [
-        clean_record(a_cell(batch=32, repeat=n), epoch_s=s) for n, s in enumerate((8.0, 7.2, 9.12))
+        clean_record(a_cell(batch=32, repeat=n), epoch_s=s)
+        for n, s in enumerate((8.0, 7.2, 9.12))
     ]
     result = result_of(check_records(runs)[runs[0].slug], "scatter")
     assert result.level is Level.WARN
@@ -212,7 +231,9 @@ def test_e14_single_and_scattered_runs_are_flagged(builder):
 def test_e15_mean_loss_is_over_processed_samples():
     """A sum over 40 iterations, divided by 196, is less than such an accuracy allows."""
     logged = change_epoch("timed", loss=1.5 * 40 / 196)(clean_record())
-    assert fails_with(result_of(check_record(logged), "loss"), "it is not a mean over samples")
+    assert fails_with(
+        result_of(check_record(logged), "loss"), "it is not a mean over samples"
+    )
     seen = clean_record()
     for number, loss, samples in ((0, 1.0, 1), (1, 1.0, 1), (2, 1.0, 1), (3, 5.0, 5)):
         seen = change_epoch("timed", number, loss=loss, samples=samples)(seen)
@@ -249,12 +270,15 @@ def test_e18_gigabyte_is_ten_to_the_ninth():
 
 def test_e19_dp_is_not_taken_as_ring_all_reduce():
     assert Strategy.DP.traffic.bandwidth is BandwidthKind.NOMINAL
-    dp = clean_record(a_cell(batch=32, strategy=Strategy.DP), attempt=attempt_an_hour_later())
+    dp = clean_record(
+        a_cell(batch=32, strategy=Strategy.DP), attempt=attempt_an_hour_later()
+    )
     assert "bus-bandwidth" not in {result.check for result in check_record(dp)}
     talk = clean_record().ranks[0].communication  # what a rank of ddp sends
     ring = change_rank(0, communication=talk)(dp)
     assert fails_with(
-        result_of(check_record(ring), "messages"), "bytes of gradients by all_reduce, not 0"
+        result_of(check_record(ring), "messages"),
+        "bytes of gradients by all_reduce, not 0",
     )
     reduced = tuple(replace(message, kind="reduce") for message in talk.messages)
     tree = change_rank(0, communication=replace(talk, messages=reduced))(dp)

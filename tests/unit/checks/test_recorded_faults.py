@@ -20,7 +20,9 @@ def test_compilation_in_the_timed_epoch_fails():
     record = recorded("compiled.json")
     result = result_of(check_record(record), "compiled")
     assert (result.level, result.affects) == (Level.FAIL, (Affected.TIME, Affected.SPLIT))
-    assert result.reason.startswith("compiled 1 graph in the timed epoch: give every epoch the")
+    assert result.reason.startswith(
+        "compiled 1 graph in the timed epoch: give every epoch the"
+    )
     assert record.epoch_s > 100 * record.iterations * record.ranks[0].timed.steps.median_s
 
 
@@ -29,5 +31,10 @@ def test_script_without_distributed_sampler_fails():
     results = check_records([alone, both])
     result = result_of(results[both.slug], "epoch-samples")
     assert (result.level, result.affects) == (Level.FAIL, (Affected.TIME,))
-    assert "an epoch has 4,096 samples, on one GPU 2,048: let the script share" in result.reason
-    assert "epoch-samples" not in {r.check for r in results[alone.slug] if r.level != Level.PASS}
+    assert (
+        "an epoch has 4,096 samples, on one GPU 2,048: let the script share"
+        in result.reason
+    )
+    assert "epoch-samples" not in {
+        r.check for r in results[alone.slug] if r.level != Level.PASS
+    }

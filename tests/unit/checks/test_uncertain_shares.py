@@ -67,9 +67,21 @@ STEADY = (1.0,) * 10
 BURSTS = (0.0, 2.0) * 5
 CASES = {
     "late rank": ("imbalance", late_rank(1, "forward_s", 0.64), with_work(STEADY)),
-    "late at times": ("imbalance", late_rank(1, "forward_s", 0.64), with_work((0.9, 1.3) * 5)),
-    "old record": ("imbalance", late_rank(1, "forward_s", 0.64), scattered("instrumented", 1.0)),
-    "longer": ("overhead", change_epoch("instrumented", epoch_s=8.64), lambda record: record),
+    "late at times": (
+        "imbalance",
+        late_rank(1, "forward_s", 0.64),
+        with_work((0.9, 1.3) * 5),
+    ),
+    "old record": (
+        "imbalance",
+        late_rank(1, "forward_s", 0.64),
+        scattered("instrumented", 1.0),
+    ),
+    "longer": (
+        "overhead",
+        change_epoch("instrumented", epoch_s=8.64),
+        lambda record: record,
+    ),
     "longer, scatter": (
         "overhead",
         change_epoch("instrumented", epoch_s=8.64),
@@ -97,9 +109,13 @@ def test_share_is_judged_by_its_lower_end(case):
 
 def test_doubtful_split_leaves_the_time_alone():
     late = checked(late_rank(1, "forward_s", 2.0)(clean_record(PAIR)))["imbalance"]
-    longer = checked(change_epoch("instrumented", epoch_s=9.0)(clean_record(PAIR)))["overhead"]
+    longer = checked(change_epoch("instrumented", epoch_s=9.0)(clean_record(PAIR)))[
+        "overhead"
+    ]
     assert Affected.TIME not in (*late.affects, *longer.affects)
-    shorter = checked(change_epoch("instrumented", epoch_s=7.0)(clean_record(PAIR)))["overhead"]
+    shorter = checked(change_epoch("instrumented", epoch_s=7.0)(clean_record(PAIR)))[
+        "overhead"
+    ]
     assert Affected.TIME in shorter.affects
 
 
@@ -109,7 +125,9 @@ def late(number, seconds):
 
 def runs_of_row(changes):
     cells = [replace(PAIR, repeat=repeat) for repeat in range(len(changes))]
-    return [change(clean_record(cell)) for cell, change in zip(cells, changes, strict=True)]
+    return [
+        change(clean_record(cell)) for cell, change in zip(cells, changes, strict=True)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -137,13 +155,20 @@ def test_row_is_judged_by_its_median_once(runs, is_shown):
             if result.level is Level.WARN and result.tier is Tier.NUMBER
         }
         assert len(shown) == is_shown
-        of_all = {r.level for of_run in results.values() for r in of_run if r.check == "imbalance"}
+        of_all = {
+            r.level
+            for of_run in results.values()
+            for r in of_run
+            if r.check == "imbalance"
+        }
         assert of_all == {Level.WARN} if is_shown else Level.WARN in of_all
 
 
 def test_a_run_knows_the_wider_of_its_blocks_and_its_epochs():
     record = clean_record(PAIR)
-    assert run_noise(record) == pytest.approx(0.0035, rel=0.01)  # the instruments take 0.5 %
+    assert run_noise(record) == pytest.approx(
+        0.0035, rel=0.01
+    )  # the instruments take 0.5 %
     assert run_noise(scattered("timed", 1.0)(record)) == pytest.approx(0.05, rel=0.05)
     apart = change_epoch("instrumented", epoch_s=1.2 * record.timed_s)(record)
     assert run_noise(apart) == pytest.approx(0.129, rel=0.01)

@@ -30,7 +30,11 @@ def checked(record):
     ("phase", "words", "remedy"),
     [
         ("stall_s", "in data loading", "check the storage and CPUs of gr001"),
-        ("h2d_s", "in copies to the device", "check what else uses the memory and the bus"),
+        (
+            "h2d_s",
+            "in copies to the device",
+            "check what else uses the memory and the bus",
+        ),
         ("forward_s", "in forward", "check the CPUs of gr001 for other programs"),
         ("backward_s", "in backward", "check the CPUs of gr001 for other programs"),
         ("optimizer_s", "in optimizer", "check the CPUs of gr001 for other programs"),
@@ -41,7 +45,9 @@ def test_late_rank_is_named_with_host_and_phase(phase, words, remedy):
     assert late.least_waiting.rank == 1
     result = checked(late)["imbalance"]
     assert result.level is Level.WARN
-    assert result.reason.startswith("rank 1 on gr001 is late by 1.56 ms per iteration, " + words)
+    assert result.reason.startswith(
+        "rank 1 on gr001 is late by 1.56 ms per iteration, " + words
+    )
     assert "the other ranks wait for it (6.21 % of the epoch, limit 5 %)" in result.reason
     assert result.remedy.startswith(remedy)
 
@@ -49,9 +55,9 @@ def test_late_rank_is_named_with_host_and_phase(phase, words, remedy):
 def test_outside_cause_of_late_rank_is_named_with_it():
     late = late_rank(1, "forward_s", 0.5)(clean_record(PAIR))
     stopped = replace(late.ranks[1].timed.scheduling, continued_s=(4.0,))
-    result = checked(change_epoch("instrumented", 1, scheduling=stopped, slow=PAUSE)(late))[
-        "imbalance"
-    ]
+    result = checked(
+        change_epoch("instrumented", 1, scheduling=stopped, slow=PAUSE)(late)
+    )["imbalance"]
     assert "limit 5 %); rank 1 on gr001 was stopped" in result.reason
     assert result.remedy == "repeat the cell on a quiet machine"
 
@@ -59,7 +65,9 @@ def test_outside_cause_of_late_rank_is_named_with_it():
 def test_several_late_ranks_are_counted():
     late = late_rank(3, "forward_s", 0.52)(late_rank(2, "forward_s", 0.5)(clean_record()))
     reason = checked(late)["imbalance"].reason
-    assert reason.startswith("rank 3 on gr001 and 1 more are late by 3.25 ms per iteration, in fo")
+    assert reason.startswith(
+        "rank 3 on gr001 and 1 more are late by 3.25 ms per iteration, in fo"
+    )
     assert "; the other ranks wait for them (" in reason
 
 
@@ -79,19 +87,26 @@ def test_ranks_late_in_different_phases_are_both_named(exchange_s, are_named):
             "late per iteration, each in a phase: rank 0 on gr001: data loading 1.9 ms; "
             "rank 1 on gr001: forward 1.9 ms; ranks wait for each other (7.56 % of the epoch, "
         )
-        assert "loader_workers=; check the CPUs of gr001 for other programs" in result.remedy
+        assert (
+            "loader_workers=; check the CPUs of gr001 for other programs" in result.remedy
+        )
 
 
 def test_small_lateness_beside_a_large_one_is_not_named():
     """Rank 0 loads 0.8 s longer, above the limit, and rank 1 computes 4 s longer."""
     record = clean_record(PAIR)
-    for number, phase, excess_s, waits_s in ((0, "stall_s", 0.8, 4.0), (1, "forward_s", 4.0, 0.8)):
+    for number, phase, excess_s, waits_s in (
+        (0, "stall_s", 0.8, 4.0),
+        (1, "forward_s", 4.0, 0.8),
+    ):
         phases = record.ranks[number].phases
         longer = {phase: getattr(phases, phase) + excess_s}
         longer["comm_exposed_s"] = phases.comm_exposed_s + waits_s
         epoch_s = record.ranks[number].epoch("instrumented").epoch_s + 4.8
         phases = replace(phases, **longer)
-        record = change_epoch("instrumented", number, epoch_s=epoch_s, phases=phases)(record)
+        record = change_epoch("instrumented", number, epoch_s=epoch_s, phases=phases)(
+            record
+        )
     record = replace(record, exchange=replace(record.exchange, exchange_s=0.02))
     reason = checked(record)["imbalance"].reason
     assert reason.startswith("rank 1 on gr001 is late by ")
@@ -107,7 +122,9 @@ def test_packing_at_root_is_named_as_packing():
         backward_s=phases.backward_s + 0.5,
         comm_exposed_s=phases.comm_exposed_s - 0.5,
     )
-    reason = checked(change_epoch("instrumented", 0, phases=moved)(record))["imbalance"].reason
+    reason = checked(change_epoch("instrumented", 0, phases=moved)(record))[
+        "imbalance"
+    ].reason
     assert "rank 0 on gr001 is late" in reason
     assert "in packing gradients" in reason
 
@@ -144,9 +161,13 @@ def test_balanced_ranks_agree():
 @pytest.mark.parametrize("slow", [0, 1])
 def test_slow_loader_on_any_rank_is_loader_bound(slow, protocol):
     cell = a_cell(gpus=2, batch=32, protocol=protocol, loader_workers=2)
-    result = checked(change_epoch("timed", slow, stall_s=1.6)(clean_record(cell)))["loader-bound"]
+    result = checked(change_epoch("timed", slow, stall_s=1.6)(clean_record(cell)))[
+        "loader-bound"
+    ]
     assert result.level is Level.WARN
-    assert f"waiting for data is 18.5 % of the epoch on rank {slow} on gr001" in result.reason
+    assert (
+        f"waiting for data is 18.5 % of the epoch on rank {slow} on gr001" in result.reason
+    )
 
 
 def test_loader_start_and_hand_over_are_not_waiting():
@@ -170,7 +191,9 @@ def test_loader_that_is_always_late_is_loader_bound():
     record = clean_record(PAIR)
     each_s = 0.02
     stalls = Stalls(first_s=each_s, p20_s=each_s, last_s=0.0)
-    record = change_epoch("timed", stall_s=each_s * record.iterations, stalls=stalls)(record)
+    record = change_epoch("timed", stall_s=each_s * record.iterations, stalls=stalls)(
+        record
+    )
     assert checked(record)["loader-bound"].level is Level.WARN
 
 
@@ -180,13 +203,18 @@ def test_without_loader_workers_stall_counts_but_for_a_slow_first_batch():
         record = change_rank(number, loader_workers=0)(record)
     results = checked(record)
     reason = results["loader-bound"].reason
-    assert "waiting for data is 11.03 % of the epoch on rank 1 on gr001 (limit 5 %), no" in reason
+    assert (
+        "waiting for data is 11.03 % of the epoch on rank 1 on gr001 (limit 5 %), no"
+        in reason
+    )
     assert "loading delays computing: set loader_workers=" in reason
     assert results["loader-start"].level is Level.PASS
     stalls = Stalls(first_s=0.9, p20_s=0.0, last_s=0.0)
     results = checked(change_epoch("timed", 1, stalls=stalls)(record))
     assert results["loader-bound"].level is Level.PASS
-    assert "waiting for the first batch takes 11.25 % of it" in results["loader-start"].reason
+    assert (
+        "waiting for the first batch takes 11.25 % of it" in results["loader-start"].reason
+    )
 
 
 def test_stall_of_images_on_the_device_is_not_loading():
@@ -203,7 +231,9 @@ def test_stall_of_images_on_the_device_is_not_loading():
 def test_records_without_split_stall_are_judged_by_all_of_it():
     record = change_epoch("timed", stall_s=0.96, stalls=None)(clean_record(PAIR))
     results = checked(record)
-    assert result_of(tuple(results.values()), "loader-bound").reason.startswith("stall is 12 % of")
+    assert result_of(tuple(results.values()), "loader-bound").reason.startswith(
+        "stall is 12 % of"
+    )
     assert "loader-start" not in results
 
 
@@ -212,5 +242,7 @@ def test_exposed_check_shows_the_seconds_of_table_2():
     record = clean_record(PAIR)
     reason = checked(record)["exposed"].reason
     number = record.least_waiting.rank
-    assert reason.startswith(f"{record.comm_exposed_s:.4g} s of communication are exposed on rank ")
+    assert reason.startswith(
+        f"{record.comm_exposed_s:.4g} s of communication are exposed on rank "
+    )
     assert f"rank {number}, of {record.comm_total_s:.4g} s in total" in reason

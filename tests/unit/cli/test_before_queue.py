@@ -22,7 +22,10 @@ def login(slurm, tmp_path):
 @pytest.mark.parametrize(
     "fault",
     [
-        ("cluster.container.image={folder}/no.sif", "no.sif does not exist; correct cluster.cont"),
+        (
+            "cluster.container.image={folder}/no.sif",
+            "no.sif does not exist; correct cluster.cont",
+        ),
         ("cluster.python={folder}/no/python", "does not run: [Errno 2]"),
         ("cluster.python={folder}/desk", "does not run: [Errno 13] Permission denied"),
         ("cluster.python={folder}/bare-python", "this is hpml-jobs"),
@@ -31,7 +34,10 @@ def login(slurm, tmp_path):
             "cluster.account=nope",
             "nope is not among your accounts (yours: lab, old); use cluster.a",
         ),
-        ("cluster.qos=nope", "nope is not a QOS of yours (normal, long); use cluster.qos=normal"),
+        (
+            "cluster.qos=nope",
+            "nope is not a QOS of yours (normal, long); use cluster.qos=normal",
+        ),
         ("cluster.partition=nope", "partition nope does not exist here"),
         ("+cluster.sbatch.time=60", "use minutes= instead"),
         ("cluster.clusters=[a]", "a word is needed"),
@@ -47,7 +53,9 @@ def test_wrong_name_is_one_line_and_nothing_is_sent(login, slurm, tmp_path, caps
     assert not (tmp_path / "desk" / "outputs").exists()
 
 
-@pytest.mark.parametrize("word", ["cluster.account=LAB", "cluster.qos=long", "cluster.account=old"])
+@pytest.mark.parametrize(
+    "word", ["cluster.account=LAB", "cluster.qos=long", "cluster.account=old"]
+)
 def test_names_of_the_user_are_accepted(login, slurm, word):
     assert login(word) == 0
     assert len(slurm.scripts) == 1
@@ -59,7 +67,9 @@ def test_unknown_accounts_refuse_nothing(login, slurm):
 
 
 def test_python_that_setup_may_provide_is_a_warning(login, slurm, capsys):
-    assert login("cluster.python=python-of-module", "cluster.setup=[module load python]") == 0
+    assert (
+        login("cluster.python=python-of-module", "cluster.setup=[module load python]") == 0
+    )
     assert "doctor asks one of them" in capsys.readouterr().err
     assert len(slurm.scripts) == 1
 
@@ -69,6 +79,8 @@ def test_followup_job_that_sbatch_rejects_sends_no_cell(login, slurm, capsys):
     refusal = 'case "$*" in *test-only*) echo "Memory specification" >&2; exit 1;; esac'
     (slurm.bin / "sbatch").write_text(text.replace("\n", f"\n{refusal}\n", 1))
     assert login("collect_after=true") == 2
-    assert "sbatch rejects the follow-up job: Memory specification" in capsys.readouterr().err
+    assert (
+        "sbatch rejects the follow-up job: Memory specification" in capsys.readouterr().err
+    )
     assert slurm.scripts == []
     assert login() == 0

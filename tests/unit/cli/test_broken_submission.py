@@ -35,14 +35,18 @@ def last_line(capsys):
 
 def queue_all(slurm, study):
     jobs = study.history().jobs.values()
-    slurm.set_output("squeue", "".join(squeue_line(job, "PENDING", "Priority") for job in jobs))
+    slurm.set_output(
+        "squeue", "".join(squeue_line(job, "PENDING", "Priority") for job in jobs)
+    )
 
 
 def test_ctrl_c_during_sbatch_says_what_was_sent(slurm, study, capsys):
     real = slurm.bin / "real-sbatch"
     (slurm.bin / "sbatch").rename(real)
     count = f'[ "$(ls "{slurm.folder}" | grep -c "[0-9]*\\.sh$")" = 1 ]'
-    slurm._command("sbatch", f'#!/bin/sh\n{count} && kill -INT {os.getpid()}\nexec {real} "$@"\n')
+    slurm._command(
+        "sbatch", f'#!/bin/sh\n{count} && kill -INT {os.getpid()}\nexec {real} "$@"\n'
+    )
     assert run(WORDS) == 130
     line = last_line(capsys)
     assert line.startswith("hpml-jobs: interrupted; submitted: 2 cells (SLURM 101, 102)")
@@ -90,20 +94,25 @@ def test_ctrl_c_before_sbatch_leaves_nothing_sent(slurm, study, capsys, monkeypa
 
     monkeypatch.setattr(Study, "submitting", interrupted)
     assert run(WORDS) == 130
-    assert f"interrupted; nothing was submitted; again: hpml-jobs {' '.join(WORDS)}" in last_line(
-        capsys
+    assert (
+        f"interrupted; nothing was submitted; again: hpml-jobs {' '.join(WORDS)}"
+        in last_line(capsys)
     )
     assert slurm.scripts == []
     assert not study.root.exists()  # no empty study
 
 
-def test_ctrl_c_while_the_result_is_printed_says_what_was_sent(slurm, study, capsys, monkeypatch):
+def test_ctrl_c_while_the_result_is_printed_says_what_was_sent(
+    slurm, study, capsys, monkeypatch
+):
     def interrupted(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(submit, "_print_result", interrupted)
     assert run(WORDS) == 130
-    assert last_line(capsys).endswith("submitted: 3 cells (SLURM 101, 102, 103), which is all")
+    assert last_line(capsys).endswith(
+        "submitted: 3 cells (SLURM 101, 102, 103), which is all"
+    )
 
 
 @pytest.mark.parametrize("name", [".sh", ".pkl", ".reserve", "manifest.jsonl"])
@@ -123,7 +132,11 @@ def test_full_disk_during_submission_is_one_line(slurm, study, capsys, monkeypat
         real = os.open
 
         def opening(path, flags, *more):
-            if str(path).endswith(name) and len(slurm.scripts) == 1 and flags & os.O_APPEND:
+            if (
+                str(path).endswith(name)
+                and len(slurm.scripts) == 1
+                and flags & os.O_APPEND
+            ):
                 sent = study.manifest.read_text().count('"sent"')
                 if sent:
                     raise NO_SPACE
@@ -159,13 +172,18 @@ def test_sbatch_without_job_id_finds_job_by_its_log(slurm, study, capsys, listed
         assert "submitted 1 cell as 1 job (SLURM 101)" in printed.out
         return
     assert code == 1
-    assert "sbatch ended with exit code 0, but printed no job id ('\ufffd hello')" in printed.err
+    assert (
+        "sbatch ended with exit code 0, but printed no job id ('\ufffd hello')"
+        in printed.err
+    )
     assert "its status finds the job in a minute" in printed.err
     assert "Could not make sense" not in printed.err
 
 
 @pytest.mark.parametrize("name", ["manifest.jsonl", "lock"])
-@pytest.mark.parametrize("words", [WORDS, ["status", "mine"], ["resubmit", "mine", "--missing"]])
+@pytest.mark.parametrize(
+    "words", [WORDS, ["status", "mine"], ["resubmit", "mine", "--missing"]]
+)
 def test_folder_in_place_of_file_is_one_line(slurm, study, capsys, name, words):
     assert run(WORDS) == 0
     (study.root / name).unlink()

@@ -13,7 +13,14 @@ from tests.unit.builders import a_record
 from tests.unit.slurm_output import squeue_line
 from tests.unit.study_builder import write_record
 
-WORDS = ["cluster=greene", "device=cpu", "workload=digits", "study=mine", "gpus=1", "batch=32"]
+WORDS = [
+    "cluster=greene",
+    "device=cpu",
+    "workload=digits",
+    "study=mine",
+    "gpus=1",
+    "batch=32",
+]
 FIRST, SECOND = "workload.lr=0.0391", "workload.lr=0.07556"
 SHORT, LONG = "single-1proc-b32-digits-d54ca0", "single-1proc-b32-digits-d54ca0a"
 
@@ -32,7 +39,9 @@ def test_plan_shows_both_cells_of_one_name(slurm, capsys):
 
 
 @pytest.mark.parametrize("first", [FIRST, SECOND])
-def test_second_cell_of_a_name_is_sent_with_a_digit_more(first, slurm, working_folder, capsys):
+def test_second_cell_of_a_name_is_sent_with_a_digit_more(
+    first, slurm, working_folder, capsys
+):
     second = SECOND if first == FIRST else FIRST
     assert run([*WORDS, first]) == 0
     slurm.set_output("squeue", squeue_line("101", "RUNNING", node="cs001"))
@@ -41,7 +50,10 @@ def test_second_cell_of_a_name_is_sent_with_a_digit_more(first, slurm, working_f
     assert later.startswith(SHORT)
     assert len(later) == len(SHORT) + 1
     assert run([*WORDS, second]) == 0
-    cells = {folder.slug: folder for folder in Study(working_folder / "outputs" / "mine").cells()}
+    cells = {
+        folder.slug: folder
+        for folder in Study(working_folder / "outputs" / "mine").cells()
+    }
     assert set(cells) == {SHORT, later}
     assert cells[SHORT].digest() != cells[later].digest()
     queue = [squeue_line(job, "RUNNING", node="cs001") for job in ("101", "102")]
@@ -80,7 +92,9 @@ def test_resubmit_of_a_cell_with_nan_names_the_way_out(slurm, working_folder, ca
     assert run([*WORDS]) == 0
     (folder,) = Study(working_folder / "outputs" / "mine").cells()
     folder.cell_json.write_text(folder.cell_json.read_text().replace("20.0", "null"))
-    Study(working_folder / "outputs" / "mine").manifest.unlink()  # it has a copy since 0.6.0
+    Study(
+        working_folder / "outputs" / "mine"
+    ).manifest.unlink()  # it has a copy since 0.6.0
     capsys.readouterr()
     assert run(["resubmit", "mine", folder.slug]) != 0
     shown = capsys.readouterr().err.splitlines()[-1]

@@ -18,7 +18,9 @@ def study(laptop):
     """A study of three sizes, of which two GPUs are efficient."""
     builder = StudyBuilder(Path("outputs") / "mine")
     for gpus, epoch_s in ((1, 8.0), (2, 4.4), (4, 4.0)):
-        builder.with_record(a_record(a_cell(gpus=gpus, batch=128), f"10{gpus}_0.r0", epoch_s))
+        builder.with_record(
+            a_record(a_cell(gpus=gpus, batch=128), f"10{gpus}_0.r0", epoch_s)
+        )
     return builder
 
 
@@ -40,7 +42,9 @@ def test_choose_prints_the_answer_first(study, capsys):
 
 
 def test_choose_json_has_every_cell_with_its_reason(study, capsys):
-    document = json.loads(output_of(capsys, "choose", "mine", "min_efficiency=0.4", "--json"))
+    document = json.loads(
+        output_of(capsys, "choose", "mine", "min_efficiency=0.4", "--json")
+    )
     (group,) = document["groups"]
     assert group["ask"]["gpus"] == 4
     assert document["wish"]["min_efficiency"] == 0.4
@@ -57,7 +61,10 @@ def test_choose_json_has_every_cell_with_its_reason(study, capsys):
         (["min_efficiency=nan"], "min_efficiency=nan: must be more than 0"),
         (["gpu_hours_budget=-1", "epochs=3"], "gpu_hours_budget=-1: must be more than 0"),
         (["mine", "yours"], "choose is for one study"),
-        (["--predicted", "gpus=4"], "No such option: --predicted. Write hpml-jobs predict"),
+        (
+            ["--predicted", "gpus=4"],
+            "No such option: --predicted. Write hpml-jobs predict",
+        ),
     ],
 )
 def test_choose_refuses_bad_words_in_one_line(words, message, study, capsys):
@@ -75,7 +82,12 @@ def test_choose_without_numbers_says_so(laptop, capsys):
 
 @pytest.mark.whole
 def test_imported_table_is_chosen_from(laptop, capsys):
-    rows = [("gpus", "batch", "epoch_s"), (1, 512, 25.945), (2, 512, 15.664), (4, 512, 15.127)]
+    rows = [
+        ("gpus", "batch", "epoch_s"),
+        (1, 512, 25.945),
+        (2, 512, 15.664),
+        (4, 512, 15.127),
+    ]
     with Path("table.csv").open("w", newline="") as file:
         csv.writer(file).writerows(rows)
     output_of(capsys, "import", "table.csv", "study=published")
@@ -105,4 +117,6 @@ def test_study_that_may_not_be_read_hides_itself_only(study, monkeypatch, capsys
     monkeypatch.setattr(os, "open", refusing(real_open))
     assert "2 GPUs" in output_of(capsys, "collect", "mine")
     assert run(["collect", "private"]) == 1
-    assert "private/study.json cannot be read: Permission denied" in capsys.readouterr().err
+    assert (
+        "private/study.json cannot be read: Permission denied" in capsys.readouterr().err
+    )

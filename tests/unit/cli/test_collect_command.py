@@ -20,7 +20,9 @@ def builder(slurm, working_folder):
     builder.with_record(lab_record(lab_cell(2, 32), 8.0))
     builder.with_cell(lab_cell(4, 32)).sent_as("17_0", "17_1", "17_2")
     slurm.set_output("squeue", squeue_line("17_2", "RUNNING", node="gr001"))
-    slurm.set_output("sacct", sacct_line("17_0", "COMPLETED") + sacct_line("17_1", "COMPLETED"))
+    slurm.set_output(
+        "sacct", sacct_line("17_0", "COMPLETED") + sacct_line("17_1", "COMPLETED")
+    )
     return builder
 
 
@@ -73,7 +75,9 @@ def test_collect_wait_reports_after_the_last_cell(builder, slurm, capsys, monkey
     assert len(pauses) == 1
 
 
-def test_collect_wait_returns_at_once_without_active_cells(builder, slurm, capsys, monkeypatch):
+def test_collect_wait_returns_at_once_without_active_cells(
+    builder, slurm, capsys, monkeypatch
+):
     slurm.set_output("squeue")
     slurm.set_output("sacct", sacct_line("17_2", "TIMEOUT"))
     monkeypatch.setattr(watch, "sleep", None)

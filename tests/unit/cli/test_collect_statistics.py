@@ -20,7 +20,9 @@ def builder(slurm, working_folder):
 
 def with_epochs(record, change):
     """The record with changed epochs on every rank."""
-    ranks = [replace(rank, epochs=tuple(map(change, rank.epochs))) for rank in record.ranks]
+    ranks = [
+        replace(rank, epochs=tuple(map(change, rank.epochs))) for rank in record.ranks
+    ]
     return replace(record, ranks=tuple(ranks))
 
 
@@ -64,7 +66,9 @@ def test_residual_counts_images_not_iterations(builder, capsys):
 def test_negative_cost_within_resolution_is_not_resolved(builder, capsys):
     def noisy(epoch):
         epoch_s = 20.4 if epoch.role == "unsynced" else epoch.epoch_s
-        return replace(epoch, epoch_s=epoch_s, steps=replace(epoch.steps, quartile_width_s=0.005))
+        return replace(
+            epoch, epoch_s=epoch_s, steps=replace(epoch.steps, quartile_width_s=0.005)
+        )
 
     builder.with_record(with_epochs(lab_record(lab_cell(2, 128), 20.0), noisy))
     out, (row,) = collect(builder, capsys, "communication")

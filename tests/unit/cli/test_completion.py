@@ -24,7 +24,9 @@ def complete_in_bash(program, *lines):
     """What becomes of lines, each typed up to a Tab, in an interactive bash with the script."""
     commands = program.folder / "bin"
     commands.mkdir()
-    (commands / PROGRAM).write_text(f'#!/bin/sh\nexec "{sys.executable}" -m hpml_jobs "$@"\n')
+    (commands / PROGRAM).write_text(
+        f'#!/bin/sh\nexec "{sys.executable}" -m hpml_jobs "$@"\n'
+    )
     (commands / PROGRAM).chmod(0o755)
     start = program.folder / "rc"
     start.write_text(program.ok("completion", "bash"))
@@ -128,7 +130,9 @@ def test_every_argument_of_a_study_completes(command):
     """An argument named STUDY, or with keys, has a completion."""
     for parameter in inspect.signature(function_of(command)).parameters.values():
         for argument in getattr(parameter.annotation, "__metadata__", ()):
-            named = {"STUDY", "[STUDY]", "KEY=VALUE", "PATTERN"} & {*str(argument.metavar).split()}
+            named = {"STUDY", "[STUDY]", "KEY=VALUE", "PATTERN"} & {
+                *str(argument.metavar).split()
+            }
             is_option = bool(argument.param_decls)
             assert not named or is_option or argument.autocompletion, parameter
 
@@ -159,7 +163,9 @@ def test_user_configs_complete_without_heavy_imports(program):
     (program.folder / "mine" / "cluster" / "hal.yaml").write_text("name: hal\n")
     program.environment |= {
         COMPLETION_VARIABLE: "complete_bash",
-        "COMP_WORDS": "\n".join(["hpml-jobs", "plan", "--config-dir", "mine", "cluster", "=", "h"]),
+        "COMP_WORDS": "\n".join(
+            ["hpml-jobs", "plan", "--config-dir", "mine", "cluster", "=", "h"]
+        ),
         "COMP_CWORD": "6",
         "PYTHONPROFILEIMPORTTIME": "1",
     }

@@ -23,7 +23,13 @@ def with_numbers(builder):
 
 def with_failures(builder):
     builder.with_record(lab_record(lab_cell(1, 128), 27.2))
-    outcomes = (Outcome.FAILED, Outcome.TIMEOUT, Outcome.OOM, Outcome.CANCELLED, Outcome.NODE_FAIL)
+    outcomes = (
+        Outcome.FAILED,
+        Outcome.TIMEOUT,
+        Outcome.OOM,
+        Outcome.CANCELLED,
+        Outcome.NODE_FAIL,
+    )
     for number, outcome in enumerate(outcomes, start=1):
         builder.with_cell(a_cell(batch=2**number), outcome, "x")
         builder.sent_as(*(f"101_{n}" for n in range(len(builder.cells))))
@@ -36,7 +42,8 @@ def without_numbers(builder):
 
 
 STUDIES = {
-    function.__name__: function for function in (with_numbers, with_failures, without_numbers)
+    function.__name__: function
+    for function in (with_numbers, with_failures, without_numbers)
 }
 
 SCREENS = ("collect", "collect --all", "choose", "predict", "status", "record", "logs")

@@ -57,7 +57,14 @@ while time.monotonic() < end:
     pass
 """
 MODELS = ("Stopped", "Slow", "Crowded")
-WORDS = ("cluster=local", "device=cpu", "protocol=lab", "loader_workers=0", "batch=8", "study=mine")
+WORDS = (
+    "cluster=local",
+    "device=cpu",
+    "protocol=lab",
+    "loader_workers=0",
+    "batch=8",
+    "study=mine",
+)
 CUSTOM = ("workload=custom", "workload.data=pauses:dataset", "try_batch=false")
 
 
@@ -88,7 +95,9 @@ def results(program):
     found = {}
     for folder in Study(program.folder / "outputs" / "mine").cells():
         record = folder.read_record()
-        reasons = {c["check"]: c["reason"] for c in checks[folder.slug] if c["level"] != "pass"}
+        reasons = {
+            c["check"]: c["reason"] for c in checks[folder.slug] if c["level"] != "pass"
+        }
         found[record.cell.workload.model.removeprefix("pauses:")] = record, reasons
     return found
 

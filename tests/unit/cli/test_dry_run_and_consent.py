@@ -60,7 +60,9 @@ def test_fetch_dry_run_downloads_nothing(slurm, working_folder, capsys):
 
 def test_resubmit_dry_run_submits_nothing(slurm, working_folder, capsys):
     assert run([*WORDS]) == 0
-    slurm.set_output("sacct", sacct_line("101", "FAILED", "1:0") + sacct_line("102", "COMPLETED"))
+    slurm.set_output(
+        "sacct", sacct_line("101", "FAILED", "1:0") + sacct_line("102", "COMPLETED")
+    )
     manifest = working_folder / "outputs" / "mine" / "manifest.jsonl"
     before = manifest.read_bytes()
     capsys.readouterr()
@@ -73,13 +75,17 @@ def test_resubmit_dry_run_submits_nothing(slurm, working_folder, capsys):
 
 
 @pytest.mark.parametrize("answer", ["", "n", "what", None])
-def test_submission_above_limit_can_be_declined(answer, slurm, working_folder, terminal, capsys):
+def test_submission_above_limit_can_be_declined(
+    answer, slurm, working_folder, terminal, capsys
+):
     questions = terminal(answer)
     assert run([*WORDS, "minutes=60", "cluster.confirm_gpu_hours=2.5"]) == 1
     assert questions == ["more than cluster.confirm_gpu_hours=2.5; submit? [y/N] "]
     printed = capsys.readouterr()
     assert printed.out.startswith("up to 3 GPU-hours: 2 cells as 2 jobs\n")
-    assert printed.err.endswith("hpml-jobs: nothing was submitted; --yes submits without asking\n")
+    assert printed.err.endswith(
+        "hpml-jobs: nothing was submitted; --yes submits without asking\n"
+    )
     assert slurm.scripts == []
     assert list(working_folder.iterdir()) == []  # neither the study nor outputs/
 

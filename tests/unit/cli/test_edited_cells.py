@@ -59,7 +59,9 @@ def test_run_beside_its_job_is_refused(slurm, study, capsys, state):
     assert run(["run", *WORDS]) == 1
     error = capsys.readouterr().err
     assert f"is {state.lower()} as job 101 (" in error
-    assert "add --take-over (then this run's record counts, and the job's does not)" in error
+    assert (
+        "add --take-over (then this run's record counts, and the job's does not)" in error
+    )
     assert not list(study.cells_folder.glob("*/attempts"))
 
 

@@ -31,7 +31,15 @@ COMMANDS = (
     ("logs", "mine", "*"),
     ("cancel", "mine"),
     ("resubmit", "mine", "*"),
-    ("plan", "-m", "gpus=1,4", "batch=32,64", "cluster=greene", "workload=digits", "study=mine"),
+    (
+        "plan",
+        "-m",
+        "gpus=1,4",
+        "batch=32,64",
+        "cluster=greene",
+        "workload=digits",
+        "study=mine",
+    ),
 )
 
 ACCOUNTED = sacct_line("17_0", "COMPLETED") + sacct_line("17_1", "FAILED")
@@ -51,17 +59,23 @@ def template(slurm, working_folder, tmp_path, monkeypatch):
     for module in (cancel, query, recover):
         monkeypatch.setattr(module, "ask_slurm", without_processes)
     monkeypatch.setattr(resubmission, "deliver", lambda study, choose, *_: choose())
-    builder = StudyBuilder(working_folder / "outputs" / "mine").with_batches(32, 64, 128, 256)
+    builder = StudyBuilder(working_folder / "outputs" / "mine").with_batches(
+        32, 64, 128, 256
+    )
     builder.with_cell(a_cell(gpus=1, batch=32), shape=SHAPE)
     builder.sent_as("17_0", "17_1", "17_2", "17_3", "17_4")
     for batch, job in ((64, "17_1"), (128, "17_2")):
-        builder.end_attempt(batch, job, Outcome.FAILED, "rank 1: no", rank=1, traceback="no")
+        builder.end_attempt(
+            batch, job, Outcome.FAILED, "rank 1: no", rank=1, traceback="no"
+        )
     builder.begin_attempt(256, "17_3")
     for slug, attempt in ((builder.cells[0].slug, "17_0.r0"), (builder.slug, "17_4.r0")):
         measured(builder, slug, attempt)
     write_errors(builder.folder(64).attempt("17_1.r0"))
     running = Progress(epoch=1, epochs=3, role="warmup", since="2026-10-01T10:00:00+00:00")
-    write_whole(builder.folder(256).attempt("17_3.r0").progress, encode(replace(running, last_s=9)))
+    write_whole(
+        builder.folder(256).attempt("17_3.r0").progress, encode(replace(running, last_s=9))
+    )
     builder.study.write_cluster(plan_of("cluster=greene", "gpu_type=v100").cluster)
     assert run(["status", "mine"]) == 0
     shutil.copytree(builder.study.root, working_folder / "whole")
@@ -87,7 +101,9 @@ def measured(builder, slug, attempt):
 
 def write_errors(paths):
     """Write a rank's error and a log."""
-    error = RankError(rank=1, oom=False, reason="no", traceback="ValueError: no", time_ns=1)
+    error = RankError(
+        rank=1, oom=False, reason="no", traceback="ValueError: no", time_ns=1
+    )
     write_whole(paths.errors / "rank1.json", encode(error))
     write_whole(paths.log_of(0), b"some text\n" * 50)
 
@@ -112,7 +128,17 @@ HOSTILE_VALUES = (
         [None],
         {"": 0},
     ),
-    *("../../x", "\0", "x" * 5000, "é", "0001-01-01", "9999-12-31T23:59:59", "17_3", "ok", "nan"),
+    *(
+        "../../x",
+        "\0",
+        "x" * 5000,
+        "é",
+        "0001-01-01",
+        "9999-12-31T23:59:59",
+        "17_3",
+        "ok",
+        "nan",
+    ),
 )
 LITERALS = (
     b"NaN",
@@ -130,7 +156,9 @@ LITERALS = (
 def damaged_bytes(draw, content):
     """Content that is cut, flipped, replaced in part, doubled, or in another encoding."""
     at = draw(st.integers(0, max(0, len(content) - 1)))
-    match draw(st.sampled_from(("cut", "flip", "insert", "literal", "twice", "utf16", "other"))):
+    match draw(
+        st.sampled_from(("cut", "flip", "insert", "literal", "twice", "utf16", "other"))
+    ):
         case "cut":
             return content[:at]
         case "flip":
@@ -152,7 +180,9 @@ def places(value, place=()):
     """The path of every value inside a JSON document."""
     yield place
     keys = (
-        list(value) if isinstance(value, dict) else range(len(value) if type(value) is list else 0)
+        list(value)
+        if isinstance(value, dict)
+        else range(len(value) if type(value) is list else 0)
     )
     for key in keys:
         yield from places(value[key], (*place, key))
@@ -189,19 +219,39 @@ def damaged_file(draw, path):
     if path.suffix == ".jsonl":
         lines = content.splitlines()
         number = draw(st.integers(0, len(lines) - 1))
-        lines[number] = draw(st.one_of(damaged_json(lines[number]), damaged_bytes(lines[number])))
+        lines[number] = draw(
+            st.one_of(damaged_json(lines[number]), damaged_bytes(lines[number]))
+        )
         return b"\n".join(lines) + b"\n"
     if path.suffix == ".json":
-        return draw(st.one_of(damaged_json(content), damaged_json(content), damaged_bytes(content)))
+        return draw(
+            st.one_of(damaged_json(content), damaged_json(content), damaged_bytes(content))
+        )
     return draw(damaged_bytes(content))
 
 
 def test_damaged_files_end_no_command_in_a_traceback(template, working_folder, capsys):
-    files = sorted(path.relative_to(template) for path in template.rglob("*") if path.is_file())
+    files = sorted(
+        path.relative_to(template) for path in template.rglob("*") if path.is_file()
+    )
     files = [path for path in files if path.parts[0] != "slurm"]
     assert {path.name for path in files} >= {
-        *("study.json", "manifest.jsonl", "seen.json", "cluster.json", "cell.json", "record.json"),
-        *("iterations.npz", "current", "attempt.json", "end.json", "progress.json", "log.txt"),
+        *(
+            "study.json",
+            "manifest.jsonl",
+            "seen.json",
+            "cluster.json",
+            "cell.json",
+            "record.json",
+        ),
+        *(
+            "iterations.npz",
+            "current",
+            "attempt.json",
+            "end.json",
+            "progress.json",
+            "log.txt",
+        ),
     }
     study = working_folder / "outputs" / "mine"
     whole = {path: (template / path).read_bytes() for path in files}

@@ -82,8 +82,14 @@ def test_choices_of_the_users_own_configs_have_entries(working_folder, capsys):
         ("gpu", "no help on gpu: did you mean hpml-jobs help gpus?"),
         ("stratgy", "no help on stratgy: did you mean hpml-jobs help strategy?"),
         ("colect", "no help on colect: did you mean hpml-jobs help collect?"),
-        ("help", "help on what? e.g. hpml-jobs help gpus; hpml-jobs --help lists the commands"),
-        ("true", "no help on true: name a command, a key, a value, or keys, workloads, clusters"),
+        (
+            "help",
+            "help on what? e.g. hpml-jobs help gpus; hpml-jobs --help lists the commands",
+        ),
+        (
+            "true",
+            "no help on true: name a command, a key, a value, or keys, workloads, clusters",
+        ),
         ("teacher", "docs/README.md lists the pages by task"),
     ],
 )
@@ -111,7 +117,9 @@ def test_every_page_that_an_entry_names_has_that_heading():
         if not file:
             continue
         headings = re.findall(r"^#+ (.*)", (root / file).read_text(), re.MULTILINE)
-        links = [re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for text in headings]
+        links = [
+            re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for text in headings
+        ]
         assert not heading or heading in links, doc
 
 

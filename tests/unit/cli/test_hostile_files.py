@@ -130,7 +130,11 @@ def test_hostile_cell_file_keeps_the_cells_record(builder, victim, kind, capsys)
     assert f"{victim.slug}: cell.json cannot be read: {words}" in collect
 
 
-SMALL_FILES = ("attempts/current", "attempts/17_0.r0/end.json", "attempts/17_0.r0/attempt.json")
+SMALL_FILES = (
+    "attempts/current",
+    "attempts/17_0.r0/end.json",
+    "attempts/17_0.r0/attempt.json",
+)
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
@@ -140,7 +144,11 @@ def test_hostile_files_of_a_job_keep_records(builder, victim, kind, capsys):
     attempt = victim.attempt("17_0.r0")
     attempt.errors.mkdir(parents=True)
     paths = [victim.root / name for name in SMALL_FILES]
-    paths += [builder.study.slurm_answers, attempt.log_of(0), attempt.errors / "rank0.json"]
+    paths += [
+        builder.study.slurm_answers,
+        attempt.log_of(0),
+        attempt.errors / "rank0.json",
+    ]
     for path in paths:
         make(path)
     builder.sent_as("17_0", "17_1", "17_2")
@@ -178,7 +186,10 @@ def test_study_file_without_schema_is_called_damaged(builder, capsys):
     builder.study.about.write_text("{}")
     assert run(["status", "mine"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert "study.json has no schema number: it is damaged, or not of hpml_jobs; remove it" in line
+    assert (
+        "study.json has no schema number: it is damaged, or not of hpml_jobs; remove it"
+        in line
+    )
 
 
 @pytest.mark.whole
@@ -203,13 +214,17 @@ def test_record_with_a_number_that_overflows_is_invalid(builder, victim, capsys)
     assert "ranks[2].epochs[1].epoch_s is not a number from -1e+100 to 1e+100" in record
 
 
-def test_control_characters_of_files_reach_no_terminal_and_no_report(builder, victim, capsys):
+def test_control_characters_of_files_reach_no_terminal_and_no_report(
+    builder, victim, capsys
+):
     """Of a record, an exit report, a log and a command, in every command that shows them."""
     evil = "\x1b]0;title\x07\x9b2J=cmd|x"
     values = json.loads(victim.record_json.read_bytes())
     values["facts"] |= {"cpu_model": evil, "gpu_model": evil, "container": "=cmd|x"}
     victim.record_json.write_bytes(encode(values))
-    (batch,) = (cell.batch for cell in builder.cells if cell.slug != victim.slug and cell.gpus > 1)
+    (batch,) = (
+        cell.batch for cell in builder.cells if cell.slug != victim.slug and cell.gpus > 1
+    )
     failed = builder.study.cell(next(c.slug for c in builder.cells if c.batch == batch))
     failed.record_json.unlink()
     about = Attempt(id="7.r0", job="7")
@@ -222,7 +237,9 @@ def test_control_characters_of_files_reach_no_terminal_and_no_report(builder, vi
     shown = "".join(texts(capsys, "status", "record", "collect", "report"))
     assert run(["logs", "mine"]) == 0
     shown += capsys.readouterr().out
-    report = [path for path in builder.study.report.iterdir() if path.suffix not in (".png",)]
+    report = [
+        path for path in builder.study.report.iterdir() if path.suffix not in (".png",)
+    ]
     written = "".join(path.read_text() for path in report)
     assert "]0;title" in shown
     assert "]0;title" in written
@@ -243,17 +260,23 @@ def test_edited_epoch_time_is_found_by_its_iterations(builder, victim, capsys):
 
 
 @pytest.mark.parametrize("case", ["no attempt", "another attempt of this name"])
-def test_record_that_no_attempt_of_the_cell_wrote_is_invalid(builder, victim, capsys, case):
+def test_record_that_no_attempt_of_the_cell_wrote_is_invalid(
+    builder, victim, capsys, case
+):
     """A record with another attempt's name, and one of another study copied over the cell's."""
     values = json.loads(victim.record_json.read_bytes())
     if case == "no attempt":
         values["attempt"]["id"] = "nosuch.r0"
         reason = "is of attempt nosuch.r0, which this cell does not have"
     else:
-        about = Attempt(id=values["attempt"]["id"], job="1", started="2026-01-01T00:00:00+00:00")
+        about = Attempt(
+            id=values["attempt"]["id"], job="1", started="2026-01-01T00:00:00+00:00"
+        )
         write_whole(victim.attempt(about.id).about, encode(about))
         values["attempt"]["started"] = "2026-02-02T00:00:00+00:00"
-        reason = f"is not what attempt {about.id} measured: it started at 2026-02-02T00:00:00"
+        reason = (
+            f"is not what attempt {about.id} measured: it started at 2026-02-02T00:00:00"
+        )
     victim.record_json.write_bytes(encode(values))
     status, shown, _ = texts(capsys, "status", "record", "collect")
     assert "3 cells: 2 ok, 1 invalid" in status
@@ -283,7 +306,9 @@ def curves_of(record, **changes):
     epochs = [epoch for epoch in record.ranks[0].epochs if epoch.role != "unsynced"]
     shape = (len(record.ranks), sum(epoch.iterations for epoch in epochs))
     step_s = record.ranks[0].timed.epoch_s / record.ranks[0].timed.iterations
-    arrays = {name: np.full(shape, step_s) for name in ("curve_loss", "curve_step_s", "curve_lr")}
+    arrays = {
+        name: np.full(shape, step_s) for name in ("curve_loss", "curve_step_s", "curve_lr")
+    }
     return arrays | changes
 
 
@@ -313,20 +338,34 @@ def long_list(_):
 
 
 ARRAYS = {
-    "lying header": (lambda _: with_header((10**12,)), "curve_loss is 1000000000000, its record"),
-    "bomb": (lambda _: saved({"x": np.zeros(10**6)}, np.savez_compressed), "has no curve_loss"),
+    "lying header": (
+        lambda _: with_header((10**12,)),
+        "curve_loss is 1000000000000, its record",
+    ),
+    "bomb": (
+        lambda _: saved({"x": np.zeros(10**6)}, np.savez_compressed),
+        "has no curve_loss",
+    ),
     "long bomb": (
         lambda record: with_header((4, sum_of(record)), bytes(10**7)),
         "has another size than its header says",
     ),
-    "short": (lambda record: with_header((4, sum_of(record))), "has another size than its header"),
-    "deep header": (lambda _: saved({}) + b"(" * 9000, "cannot be read: its end is missing"),
+    "short": (
+        lambda record: with_header((4, sum_of(record))),
+        "has another size than its header",
+    ),
+    "deep header": (
+        lambda _: saved({}) + b"(" * 9000,
+        "cannot be read: its end is missing",
+    ),
     "complex": (
         lambda record: saved(curves_of(record, curve_lr=np.full((4, sum_of(record)), 1j))),
         "is not a file of numbers per iteration",
     ),
     "nan": (
-        lambda record: saved(curves_of(record, curve_loss=np.full((4, sum_of(record)), np.nan))),
+        lambda record: saved(
+            curves_of(record, curve_loss=np.full((4, sum_of(record)), np.nan))
+        ),
         "curve_loss has values that are not finite",
     ),
     "long list": (long_list, "cannot be read: its list of arrays has 4,294,967,294 bytes"),
@@ -342,7 +381,9 @@ ARRAYS = {
 
 
 def sum_of(record):
-    return sum(epoch.iterations for epoch in record.ranks[0].epochs if epoch.role != "unsynced")
+    return sum(
+        epoch.iterations for epoch in record.ranks[0].epochs if epoch.role != "unsynced"
+    )
 
 
 def markdown(builder):
@@ -371,7 +412,9 @@ def test_hostile_file_of_arrays_costs_its_curves_only(builder, victim, kind, cap
 
 @pytest.mark.whole
 def test_arrays_that_agree_with_the_record_are_shown(builder, victim, capsys):
-    victim.iterations.write_bytes(saved(curves_of(victim.read_record(), last_stall_s=np.zeros(4))))
+    victim.iterations.write_bytes(
+        saved(curves_of(victim.read_record(), last_stall_s=np.zeros(4)))
+    )
     texts(capsys, "collect")
     assert "no curves: iterations.npz is missing: single 1-GPU at batch 32; ddp 2-GPU" in (
         markdown(builder)
@@ -399,7 +442,12 @@ def test_values_that_python_cannot_count_cost_nothing(builder, victim, capsys):
     builder.study.cell(os.fsdecode(b"\xff\xfe")).root.mkdir()
     with builder.study.manifest.open("a") as manifest:
         for moment in ("not a time", "0001-01-01T00:00:00Z"):
-            line = {"happening": "sending", "batch": "b9", "cells": [victim.slug], "time": moment}
+            line = {
+                "happening": "sending",
+                "batch": "b9",
+                "cells": [victim.slug],
+                "time": moment,
+            }
             manifest.write(json.dumps(line) + "\n")
     status, _, collect = texts(capsys, "status", "record", "collect")
     assert "5 cells: 5 ok" in status

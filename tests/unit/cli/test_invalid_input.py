@@ -59,7 +59,9 @@ FLOATS = (
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 @pytest.mark.parametrize("key", FLOATS)
-def test_nan_and_inf_are_refused_for_every_number(key, value, slurm, working_folder, capsys):
+def test_nan_and_inf_are_refused_for_every_number(
+    key, value, slurm, working_folder, capsys
+):
     assert run([DIGITS, f"{key}={value}"]) == 2
     assert last_line(capsys) == f"hpml-jobs: {key}={value}: must be a finite number"
     assert list(working_folder.iterdir()) == []
@@ -81,7 +83,9 @@ def test_blanks_around_equals_sign_are_named(slurm, capsys):
     assert run([DIGITS, "gpus", "=", "2"]) == 2
     assert last_line(capsys).endswith("write gpus=VALUE, without blanks around =")
     assert run([DIGITS, "gpus=1", "2"]) == 2
-    assert last_line(capsys).endswith("'2'; several values of a key are one word, as in -m gpus=1,2,4")
+    assert last_line(capsys).endswith(
+        "'2'; several values of a key are one word, as in -m gpus=1,2,4"
+    )
 
 
 @pytest.mark.parametrize("words", ["gpus=0", "study=../x", "cluster=torch", "gpus=12"])
@@ -107,7 +111,9 @@ def test_impossible_on_this_machine_is_refused(words, message, laptop, capsys):
 
 def test_cluster_on_laptop_is_planned_but_not_submitted(laptop, capsys):
     assert run([DIGITS, "cluster=greene"]) == 2
-    assert "cluster=greene: sbatch and srun not on PATH; submit from a login" in last_line(capsys)
+    assert "cluster=greene: sbatch and srun not on PATH; submit from a login" in last_line(
+        capsys
+    )
     assert run(["plan", DIGITS, "cluster=greene"]) == 0
     assert "#SBATCH --gres=gpu:rtx8000:1" in capsys.readouterr().out
     assert list(laptop.iterdir()) == []
@@ -130,7 +136,9 @@ def test_login_node_without_sbatch_does_not_train(laptop, monkeypatch, capsys):
 def a_python(folder, words, code=1):
     """A job's Python that fails as the worker's `prepare` does: with its reason as last line."""
     path = folder.parent / "python"
-    traceback = f"echo 'Traceback (most recent call last):' >&2\necho {shlex.quote(words)} >&2\n"
+    traceback = (
+        f"echo 'Traceback (most recent call last):' >&2\necho {shlex.quote(words)} >&2\n"
+    )
     path.write_text(f"#!/bin/sh\n{traceback}exit {code}\n")
     path.chmod(0o755)
     return f"cluster.python={path}"
@@ -186,7 +194,10 @@ def test_missing_account_is_reported_before_download(slurm, working_folder, caps
 def test_unwritable_outputs_folder_is_named(slurm, working_folder, capsys):
     (working_folder / "outputs").write_text("a file stands here")
     assert run([DIGITS]) == 1
-    assert "cannot be written: Not a directory; give another with outputs=PATH" in last_line(capsys)
+    assert (
+        "cannot be written: Not a directory; give another with outputs=PATH"
+        in last_line(capsys)
+    )
     assert (working_folder / "outputs").read_text() == "a file stands here"
     assert slurm.scripts == []
 
@@ -206,10 +217,18 @@ def test_unwritable_cell_file_is_named(slurm, working_folder, capsys):
 
 @pytest.mark.parametrize(
     "words",
-    [[DIGITS], ["plan", DIGITS], ["status", "mine"], ["collect", "mine"], ["logs", "mine"]],
+    [
+        [DIGITS],
+        ["plan", DIGITS],
+        ["status", "mine"],
+        ["collect", "mine"],
+        ["logs", "mine"],
+    ],
     ids=lambda words: words[0].split("=")[0],
 )
-def test_study_of_newer_schema_is_refused_and_unchanged(words, slurm, working_folder, capsys):
+def test_study_of_newer_schema_is_refused_and_unchanged(
+    words, slurm, working_folder, capsys
+):
     study = Study(working_folder / "outputs" / "mine")
     study.create()
     study.about.write_text('{"schema": 7, "hpml_jobs": "9.9"}')
@@ -277,8 +296,9 @@ def test_home_folder_is_expanded_without_quotes(laptop, monkeypatch, capsys):
 def test_file_named_as_a_module_of_python_is_refused(name, laptop, capsys):
     write_whole(laptop / name, b"")
     assert run([DIGITS, "cluster=local"]) == 2
-    assert f"{laptop}/{name.partition('/')[0]} has the name of a module of Python" in last_line(
-        capsys
+    assert (
+        f"{laptop}/{name.partition('/')[0]} has the name of a module of Python"
+        in last_line(capsys)
     )
 
 
@@ -288,7 +308,9 @@ def test_folder_that_was_removed_is_named(laptop, capsys):
     os.chdir(gone)
     gone.rmdir()
     assert run(["status"]) == 1
-    assert last_line(capsys) == "hpml-jobs: the current folder was removed: cd to another one"
+    assert (
+        last_line(capsys) == "hpml-jobs: the current folder was removed: cd to another one"
+    )
 
 
 def test_full_device_for_the_output_is_one_line(laptop):
@@ -329,11 +351,19 @@ def test_name_of_a_study_alone_submits_nothing_into_it(slurm, working_folder, ca
 @pytest.mark.parametrize(
     ("words", "shown"),
     [
-        (["resubmit", "mine", "--failed", "--minutes=abc"], "'abc': a whole number is needed"),
-        (["choose", "mine", "min_efficiency=70"], "must be 1 (100%) or less; write 0.7 or 70%"),
+        (
+            ["resubmit", "mine", "--failed", "--minutes=abc"],
+            "'abc': a whole number is needed",
+        ),
+        (
+            ["choose", "mine", "min_efficiency=70"],
+            "must be 1 (100%) or less; write 0.7 or 70%",
+        ),
     ],
 )
-def test_values_of_options_are_named_in_our_words(words, shown, slurm, working_folder, capsys):
+def test_values_of_options_are_named_in_our_words(
+    words, shown, slurm, working_folder, capsys
+):
     StudyBuilder(working_folder / "outputs" / "mine").with_record(a_record(a_cell()))
     assert run(words) == 2
     message = last_line(capsys)

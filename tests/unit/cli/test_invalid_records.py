@@ -32,8 +32,14 @@ def edit_timed_epoch(**fields):
 
 
 BAD = {
-    "nan": (edit_timed_epoch(epoch_s=float("nan")), "is not a whole record: JSON is malformed"),
-    "nan_loss": (edit_timed_epoch(loss=float("nan")), "is not a whole record: JSON is malformed"),
+    "nan": (
+        edit_timed_epoch(epoch_s=float("nan")),
+        "is not a whole record: JSON is malformed",
+    ),
+    "nan_loss": (
+        edit_timed_epoch(loss=float("nan")),
+        "is not a whole record: JSON is malformed",
+    ),
     "infinity": (
         edit_timed_epoch(epoch_s=float("inf")),
         "is not a whole record: JSON is malformed",
@@ -42,13 +48,18 @@ BAD = {
         lambda text: text.replace(b'"loss": 1.5', b'"loss": 1e999'),
         "is not a whole record",
     ),
-    "negative": (edit_timed_epoch(epoch_s=-1.0), "ranks[2].epochs[1].epoch_s is negative: -1.0"),
+    "negative": (
+        edit_timed_epoch(epoch_s=-1.0),
+        "ranks[2].epochs[1].epoch_s is negative: -1.0",
+    ),
     "negative_phase": (
         edit_values(lambda v: v["ranks"][0]["epochs"][2]["phases"].update(h2d_s=-0.5)),
         "phases.h2d_s is negative: -0.5",
     ),
     "negative_bytes": (
-        edit_values(lambda v: v["ranks"][0]["communication"]["messages"][0].update(bytes=-4)),
+        edit_values(
+            lambda v: v["ranks"][0]["communication"]["messages"][0].update(bytes=-4)
+        ),
         "bytes is negative: -4",
     ),
     "zero": (edit_timed_epoch(epoch_s=0.0), "impossible times in the timed epoch"),
@@ -140,7 +151,11 @@ def test_record_command_on_invalid_record_gives_reason(
     _, slug, words = study_with_invalid_record
     assert run(["record", "mine", slug, "--json"]) == 0
     (reported,) = json.loads(capsys.readouterr().out)["cells"]
-    assert (reported["outcome"], reported["numbers"], reported["checks"]) == ("invalid", {}, [])
+    assert (reported["outcome"], reported["numbers"], reported["checks"]) == (
+        "invalid",
+        {},
+        [],
+    )
     assert words in reported["reason"]
 
 

@@ -44,7 +44,16 @@ def test_help_loads_no_heavy_packages(slurm):
     shown, end = login_node("--help")
     assert "hpml-jobs -m gpus=1,2,4 batch=32,128,512" in shown
     assert end["code"] == 0
-    heavy = {"hydra", "omegaconf", "pandas", "submitit", "typer", "numpy", "matplotlib", "pynvml"}
+    heavy = {
+        "hydra",
+        "omegaconf",
+        "pandas",
+        "submitit",
+        "typer",
+        "numpy",
+        "matplotlib",
+        "pynvml",
+    }
     assert not heavy & set(end["loaded"])
     named = {line.split()[0] for line in shown.splitlines() if line.startswith("  ")}
     assert set(COMMANDS) - {"submit"} <= named
@@ -70,9 +79,17 @@ def test_plan_submit_status_and_collect_work_without_torch(slurm, working_folder
     assert list(working_folder.iterdir()) == []
 
     shown, end = login_node(*words)
-    assert (end["code"], len(slurm.scripts)) == (2, 0)  # its own Python could not run the jobs
+    assert (end["code"], len(slurm.scripts)) == (
+        2,
+        0,
+    )  # its own Python could not run the jobs
     python = slurm.bin / "python-with-torch"
-    versions = {"python": "3.12", "hpml-jobs": __version__, "torch": "2.7", "torchvision": "0.22"}
+    versions = {
+        "python": "3.12",
+        "hpml-jobs": __version__,
+        "torch": "2.7",
+        "torchvision": "0.22",
+    }
     python.write_text(f"#!/bin/sh\necho '{json.dumps(versions)}'\n")
     python.chmod(0o755)
     words += (f"cluster.python={python}",)
@@ -82,7 +99,10 @@ def test_plan_submit_status_and_collect_work_without_torch(slurm, working_folder
     assert "101, 102" in shown
 
     shown, end = login_node(*words)
-    assert (end["code"], len(slurm.scripts)) == (0, 4)  # this SLURM knows nothing of 101, 102
+    assert (end["code"], len(slurm.scripts)) == (
+        0,
+        4,
+    )  # this SLURM knows nothing of 101, 102
 
     study = Study(working_folder / "outputs" / "mine")
     for folder in study.cells():

@@ -40,13 +40,19 @@ def test_cell_of_40_iterations_prints_them(tmp_path):
     program = local_program(tmp_path)
     program.ok("iterations=40", "batch=8", *(word for word in HERE if "limit" not in word))
     (line,) = (line for line in program.ok("collect").splitlines() if "b8 │" in line)
-    assert re.fullmatch(r"single 1-process b8 │ +!?\d+\.?\d* │ 40 │ \d\.\d{4} +\d\.\d{4}", line)
+    assert re.fullmatch(
+        r"single 1-process b8 │ +!?\d+\.?\d* │ 40 │ \d\.\d{4} +\d\.\d{4}", line
+    )
 
 
 def study_with_faulty_model(program, act):
     """A study of one cell whose model does `act` in its first forward."""
     (program.folder / "faulty.py").write_text(CODE.format(act=act))
-    words = ("workload=custom", "workload.model=faulty:Faulty", "workload.data=faulty:dataset")
+    words = (
+        "workload=custom",
+        "workload.model=faulty:Faulty",
+        "workload.data=faulty:dataset",
+    )
     words = (*words, "try_batch=false")
     return (*words, "cluster=local", "device=cpu", *QUICK, "batch=8")
 
@@ -80,7 +86,8 @@ def test_local_ladder_ends_at_out_of_memory(program):
     program("grid=ladder", "ladder.start=8", "ladder.factor=2", "gpus=1", *model)
     cells = json.loads(program.ok("status", "--json"))["cells"]
     states = {
-        int(cell["slug"].split("-")[2][1:]): (cell["outcome"], cell["untried"]) for cell in cells
+        int(cell["slug"].split("-")[2][1:]): (cell["outcome"], cell["untried"])
+        for cell in cells
     }
     assert states == {8: ("ok", False), 16: ("oom", False), 32: ("oom", True)}
     assert "OOM" in program.ok("collect", "--all")

@@ -58,10 +58,14 @@ def test_cell_without_folder_is_missing_and_restored(sent, slurm, capsys):
     states = cells(capsys)
     assert len(states) == 3
     assert states[lost.name]["outcome"] == "missing"
-    assert states[lost.name]["reason"].startswith("the folder of this cell is gone; the manifest")
+    assert states[lost.name]["reason"].startswith(
+        "the folder of this cell is gone; the manifest"
+    )
     assert run(["collect", "mine"]) == 0
     capsys.readouterr()
-    assert "the folder of this cell is gone" in (study / "report" / "tables.md").read_text()
+    assert (
+        "the folder of this cell is gone" in (study / "report" / "tables.md").read_text()
+    )
     assert cells(capsys, "record")[lost.name]["outcome"] == "missing"
     assert run(["resubmit", "mine", "--missing"]) == 0
     assert "submitted 1 cell as 1 job" in capsys.readouterr().out
@@ -141,7 +145,9 @@ def builder(slurm, working_folder):
         folder = builder.folder(batch)
         copy = folder.attempt(f"{job}.r0").record
         copy.write_bytes(folder.record_json.read_bytes())
-    slurm.set_output("sacct", sacct_line("17_0", "COMPLETED") + sacct_line("17_1", "COMPLETED"))
+    slurm.set_output(
+        "sacct", sacct_line("17_0", "COMPLETED") + sacct_line("17_1", "COMPLETED")
+    )
     builder.folder(64).record_json.unlink()
     return builder
 
@@ -202,7 +208,9 @@ def measured(slurm, working_folder):
     builder = StudyBuilder(working_folder / "outputs" / "mine")
     builder.with_record(lab_record(lab_cell(1, 32), 10.0))
     builder.with_record(lab_record(lab_cell(2, 32), 8.0))
-    builder.with_cell(lab_cell(4, 32)).with_event(ManifestEvent.SENT, "17_0", "17_1", "17_2")
+    builder.with_cell(lab_cell(4, 32)).with_event(
+        ManifestEvent.SENT, "17_0", "17_1", "17_2"
+    )
     slurm.set_output("sacct", sacct_line("17_2", "TIMEOUT"))
     return builder
 
@@ -223,7 +231,9 @@ def refuse_writing(monkeypatch, root, code):
             *absolute.parents,
         )
 
-    def refusing(call, is_writing=lambda *_, **__: True, where=lambda path, *_, **__: path):
+    def refusing(
+        call, is_writing=lambda *_, **__: True, where=lambda path, *_, **__: path
+    ):
         def refuse(*arguments, **options):
             if inside(where(*arguments, **options)) and is_writing(*arguments, **options):
                 raise OSError(code, os.strerror(code))
@@ -238,7 +248,9 @@ def refuse_writing(monkeypatch, root, code):
         monkeypatch.setattr(os, name, refusing(getattr(os, name)))
     monkeypatch.setattr(os, "open", refusing(os.open, opens_to_write))
     monkeypatch.setattr(
-        tempfile, "mkstemp", refusing(tempfile.mkstemp, where=lambda **options: options["dir"])
+        tempfile,
+        "mkstemp",
+        refusing(tempfile.mkstemp, where=lambda **options: options["dir"]),
     )
 
 

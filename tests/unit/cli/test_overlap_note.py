@@ -11,7 +11,15 @@ KEY = "add cluster.isolate=serial (one cell at a time)"
 
 def note(words, capsys):
     isolate = [] if any("isolate" in word for word in words) else ["cluster.isolate=off"]
-    words = ["plan", *words, *isolate, "workload=digits", "study=mine", "cluster=greene", "--json"]
+    words = [
+        "plan",
+        *words,
+        *isolate,
+        "workload=digits",
+        "study=mine",
+        "cluster=greene",
+        "--json",
+    ]
     assert run(words) == 0
     return json.loads(capsys.readouterr().out)["overlap"]
 
@@ -25,7 +33,9 @@ def note(words, capsys):
         (["-m", "gpus=1", "batch=32,64", "loader_workers=20"], 2),
     ],
 )
-def test_cells_that_fit_on_a_node_are_announced(slurm, working_folder, capsys, words, count):
+def test_cells_that_fit_on_a_node_are_announced(
+    slurm, working_folder, capsys, words, count
+):
     expected = f"{count} of these cells fit on one node at the same time"
     assert note(words, capsys).startswith(expected)
     assert KEY in note(words, capsys)
@@ -77,9 +87,19 @@ def test_plan_names_the_cost_of_whole_nodes(slurm, working_folder, capsys, words
     assert json.loads(capsys.readouterr().out)["exclusive"] == (expected if cost else "")
 
 
-@pytest.mark.parametrize(("isolate", "words"), [("off", KEY), ("serial", "one cell at a time")])
-def test_plan_and_submission_print_the_note_once(isolate, words, slurm, working_folder, capsys):
-    command = ["-m", "gpus=1,2", "workload=digits", "cluster=greene", f"cluster.isolate={isolate}"]
+@pytest.mark.parametrize(
+    ("isolate", "words"), [("off", KEY), ("serial", "one cell at a time")]
+)
+def test_plan_and_submission_print_the_note_once(
+    isolate, words, slurm, working_folder, capsys
+):
+    command = [
+        "-m",
+        "gpus=1,2",
+        "workload=digits",
+        "cluster=greene",
+        f"cluster.isolate={isolate}",
+    ]
     assert run(["plan", *command]) == 0
     assert capsys.readouterr().out.count(words) == 1
     assert run(["submit", *command]) == 0

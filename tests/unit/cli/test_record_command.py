@@ -47,7 +47,9 @@ def test_status_names_failed_checks_and_the_record_command(laptop, capsys):
     write_study(SPOILT, baseline_record())
     out = output_of(capsys, "status", "mine")
     row = next(line for line in out.splitlines() if SPOILT.slug in line)
-    assert row.rstrip().endswith("1 failed check: messages")  # loader-bound is under a table
+    assert row.rstrip().endswith(
+        "1 failed check: messages"
+    )  # loader-bound is under a table
     assert (
         "2 cells: 2 ok\nsome checks failed or warn; to see the reasons:\nhpml-jobs record mine\n"
         in out
@@ -78,7 +80,9 @@ def test_fractional_key_numbers_but_the_loss_have_a_unit():
     numbers = key_numbers(SPOILT)
     fractions = {name for name, value in numbers.items() if _has_fraction(value)}
     assert len(fractions) > 10
-    without_unit = {name for name in fractions if as_text(numbers[name], name)[-1].isdigit()}
+    without_unit = {
+        name for name in fractions if as_text(numbers[name], name)[-1].isdigit()
+    }
     assert without_unit == {"loss"}
 
 
@@ -104,7 +108,9 @@ def test_record_shows_key_numbers_and_worst_checks_first(laptop, capsys):
         "buffers_equal          no",
     ):
         assert words in out
-    levels = [line.split()[0] for line in out.splitlines() if ": " in line and line[2:6].strip()]
+    levels = [
+        line.split()[0] for line in out.splitlines() if ": " in line and line[2:6].strip()
+    ]
     checks = [level for level in levels if level in ("fail", "warn", "pass")]
     assert checks[:2] == ["fail", "warn"]
     assert checks[2:] == ["pass"] * len(checks[2:])

@@ -27,7 +27,10 @@ def report(study, *words):
 def test_report_writes_both_files_and_names_the_page(study, capsys):
     assert report(study) == 0
     shown = capsys.readouterr().out
-    assert shown == f"the page: {study.report / 'report.html'}\nbeside it: report.md, all tables\n"
+    assert (
+        shown
+        == f"the page: {study.report / 'report.html'}\nbeside it: report.md, all tables\n"
+    )
     written = {path.name for path in study.report.iterdir()}
     assert written >= {"report.html", "report.md", "tables.json", "table1.csv"}
 
@@ -40,7 +43,9 @@ def test_report_writes_into_the_folder_that_is_named(study, tmp_path, capsys):
 
 def test_folder_is_made_before_pictures_are_drawn(study, tmp_path, capsys, monkeypatch):
     drawn = []
-    monkeypatch.setattr("hpml_jobs.report.pictures.pictures", lambda report: drawn.append(1) or {})
+    monkeypatch.setattr(
+        "hpml_jobs.report.pictures.pictures", lambda report: drawn.append(1) or {}
+    )
     (tmp_path / "file").touch()
     assert report(study, "--to", str(tmp_path / "file" / "folder")) == 1
     assert "folder cannot be written: Not a directory" in capsys.readouterr().err
@@ -58,7 +63,9 @@ def test_report_without_display_names_the_file(study, capsys, monkeypatch):
 def test_report_opens_the_file_in_a_browser(study, monkeypatch):
     opened = []
     monkeypatch.setenv("DISPLAY", ":0")
-    monkeypatch.setattr(report_command.webbrowser, "open", lambda url: opened.append(url) or True)
+    monkeypatch.setattr(
+        report_command.webbrowser, "open", lambda url: opened.append(url) or True
+    )
     assert report(study, "--open") == 0
     assert opened == [(study.report / "report.html").as_uri()]
 

@@ -40,11 +40,22 @@ def write_study(folder, secrets=SECRETS):
     script = Script(path="train.py", args=args)
     builder = StudyBuilder(folder / "mine")
     for gpus in (1, 2):
-        builder.with_record(a_record(a_cell(gpus=gpus, batch=32, script=script), epoch_s=8 / gpus))
+        builder.with_record(
+            a_record(a_cell(gpus=gpus, batch=32, script=script), epoch_s=8 / gpus)
+        )
     failed = a_cell(gpus=4, batch=64, script=script)
     builder.with_cell(failed, Outcome.FAILED).sent_as("101_0", "101_1", "101_2")
-    builder.end_attempt(64, "101_2", Outcome.FAILED, reason=f"unrecognized arguments: {args}")
-    words = ["hpml-jobs", "-m", "gpus=1,2,4", "batch=32,64", "script=train.py", f"args={args}"]
+    builder.end_attempt(
+        64, "101_2", Outcome.FAILED, reason=f"unrecognized arguments: {args}"
+    )
+    words = [
+        "hpml-jobs",
+        "-m",
+        "gpus=1,2,4",
+        "batch=32,64",
+        "script=train.py",
+        f"args={args}",
+    ]
     builder.study.add_command(shlex.join(words))
     return builder.study
 
@@ -98,7 +109,10 @@ def test_no_secret_of_the_arguments_is_published(tmp_path, capfd, command):
 def test_archive_of_such_a_study_is_read_again(tmp_path, capfd):
     write_study(tmp_path / "outputs")
     file = tmp_path / "mine.tar.gz"
-    assert run(["archive", "mine", "--to", str(file), "--outputs", str(tmp_path / "outputs")]) == 0
+    assert (
+        run(["archive", "mine", "--to", str(file), "--outputs", str(tmp_path / "outputs")])
+        == 0
+    )
     assert run(["import", str(file), "--outputs", str(tmp_path / "read")]) == 0
     capfd.readouterr()
     assert run(["collect", "mine", "--outputs", str(tmp_path / "read")]) == 0
@@ -110,7 +124,9 @@ def test_cell_with_another_name_is_refused_unless_a_secret_is_gone():
     cell = a_cell(script=Script(path="train.py", args="--batch {batch}"))
     assert cell.has_slug(cell.slug) and not cell.has_slug(cell.slug[:-1] + "x")
     public = a_cell(script=Script(path="train.py", args="--batch {batch} --key [removed]"))
-    assert public.has_slug(cell.slug) and not public.has_slug(cell.slug.replace("4gpu", "2gpu"))
+    assert public.has_slug(cell.slug) and not public.has_slug(
+        cell.slug.replace("4gpu", "2gpu")
+    )
 
 
 @pytest.mark.parametrize("form", SECRETS)
@@ -131,9 +147,15 @@ def test_cells_with_other_secrets_stay_apart():
     ("arguments", "public"),
     [
         (r'--password "Aa\"Bb9Cc" --tag x', "--password [removed] --tag x"),
-        ("--h 'Authorization: Bearer mF9abcB5f4zz'", "--h 'Authorization: Bearer [removed]'"),
+        (
+            "--h 'Authorization: Bearer mF9abcB5f4zz'",
+            "--h 'Authorization: Bearer [removed]'",
+        ),
         (r'--c "{\"password\": \"correct\"}"', """--c '{"password": "[removed]"}'"""),
-        ("--dbPass x1 --sshpass x1 --basicauth x1", "--dbPass [removed] --sshpass [removed] --ba"),
+        (
+            "--dbPass x1 --sshpass x1 --basicauth x1",
+            "--dbPass [removed] --sshpass [removed] --ba",
+        ),
         ("--token abcd1efgh --of abcd1efghIJ", "--token [removed] --of [removed]IJ"),
         *(
             (text, text)
@@ -155,7 +177,15 @@ def test_secret_in_the_log_of_a_script_is_not_archived(tmp_path, capfd):
     (attempt,) = study.root.glob("cells/*/attempts/101_2.r0")
     (attempt / "log.txt").write_text("login with correcthorse failed\n")
     file = tmp_path / "a.tar.gz"
-    words = ["archive", "mine", "--logs", "--to", str(file), "--outputs", str(tmp_path / "outputs")]
+    words = [
+        "archive",
+        "mine",
+        "--logs",
+        "--to",
+        str(file),
+        "--outputs",
+        str(tmp_path / "outputs"),
+    ]
     assert run(words) == 0, capfd.readouterr().err
     with tarfile.open(file) as tar:
         texts = [tar.extractfile(member).read() for member in tar.getmembers()]

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 PAGE = (Path(__file__).parents[3] / "docs" / "own_code.md").read_text()
-CODE = next(c for c in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "clipped_adamw" in c)
+CODE = next(
+    c for c in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "clipped_adamw" in c
+)
 (COMMAND,) = re.findall(r"```\n(python -m hpml_jobs .*?)```", PAGE, re.DOTALL)
 
 NO_TEST_SET = """
@@ -54,9 +56,9 @@ def test_sequences_without_test_set_are_trained_and_collected(program):
     for name in ("tables.md", "tables.json", "cells.csv"):
         assert (report / name).stat().st_size
     with (report / "cells.csv").open() as file:
-        assert {row["workload_code"].partition(":")[0] for row in csv.DictReader(file)} == {
-            "mygpt.py"
-        }
+        assert {
+            row["workload_code"].partition(":")[0] for row in csv.DictReader(file)
+        } == {"mygpt.py"}
     (folder,) = (program.folder / "outputs" / "gpt" / "cells").iterdir()
     assert "-b8-gpt-clipped_adamw-warmup_decay-width16-" in folder.name
     (rank,) = json.loads((folder / "record.json").read_bytes())["ranks"]

@@ -85,8 +85,12 @@ def test_cut_squeue_keeps_listed_cells_and_doubts_others(slurm, running_study, c
 
 
 @pytest.mark.parametrize("fault", [*FAULTS, "cut"])
-def test_sacct_running_is_believed_beside_silent_squeue(slurm, running_study, capsys, fault):
-    slurm.set_output("sacct", sacct_line("101_0", "RUNNING") + sacct_line("101_1", "RUNNING"))
+def test_sacct_running_is_believed_beside_silent_squeue(
+    slurm, running_study, capsys, fault
+):
+    slurm.set_output(
+        "sacct", sacct_line("101_0", "RUNNING") + sacct_line("101_1", "RUNNING")
+    )
     make_silent(slurm, fault)
     assert outcomes(capsys) == ["running", "running"]
 
@@ -103,7 +107,9 @@ def test_job_unknown_to_controller_is_missing_and_resent(slurm, running_study, c
 
 
 @pytest.mark.parametrize("state", ["PREEMPTED", "NODE_FAIL"])
-def test_preempted_job_may_be_requeued_while_squeue_is_cut(slurm, running_study, capsys, state):
+def test_preempted_job_may_be_requeued_while_squeue_is_cut(
+    slurm, running_study, capsys, state
+):
     slurm.set_output("sacct", sacct_line("101_0", state) + sacct_line("101_1", state))
     slurm.cut_squeue()
     slurm.keep_jobs_in_controller()
@@ -116,12 +122,19 @@ def test_preempted_job_may_be_requeued_while_squeue_is_cut(slurm, running_study,
 @pytest.mark.parametrize("name", ["squeue", "sacct", "sinfo", "scontrol"])
 def test_garbage_bytes_give_no_traceback(slurm, running_study, capsys, name):
     slurm.print_garbage(name)
-    for words in (["status", "mine"], ["plan", *WORDS], ["cancel", "mine"], ["collect", "mine"]):
+    for words in (
+        ["status", "mine"],
+        ["plan", *WORDS],
+        ["cancel", "mine"],
+        ["collect", "mine"],
+    ):
         code = run(words)
         printed = capsys.readouterr()
         assert code in (0, 1, 2)
         assert "Traceback" not in printed.err
-        assert len(printed.err.splitlines()) <= 3  # plan's notes of GPU and memory, the error
+        assert (
+            len(printed.err.splitlines()) <= 3
+        )  # plan's notes of GPU and memory, the error
     assert len(slurm.scripts) == 1
 
 
@@ -137,7 +150,9 @@ def test_endless_output_is_bounded(slurm, running_study, capsys, monkeypatch, na
 
 
 @pytest.mark.usefixtures("running_study")
-@pytest.mark.parametrize("words", [["collect", "mine", "--wait"], ["status", "mine", "--watch"]])
+@pytest.mark.parametrize(
+    "words", [["collect", "mine", "--wait"], ["status", "mine", "--watch"]]
+)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_waiting_goes_on_while_squeue_is_silent(slurm, capsys, monkeypatch, words, fault):
     pauses = []
@@ -147,7 +162,9 @@ def test_waiting_goes_on_while_squeue_is_silent(slurm, capsys, monkeypatch, word
         if len(pauses) == 3:
             slurm.set_output("squeue")
             (slurm.folder / "scontrol.job").unlink(missing_ok=True)
-            slurm.set_output("sacct", sacct_line("101_0", "FAILED") + sacct_line("101_1", "FAILED"))
+            slurm.set_output(
+                "sacct", sacct_line("101_0", "FAILED") + sacct_line("101_1", "FAILED")
+            )
 
     monkeypatch.setattr(watching, "sleep", pause)
     make_silent(slurm, fault)

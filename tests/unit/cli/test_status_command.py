@@ -19,10 +19,14 @@ from tests.unit.study_builder import StudyBuilder
 @pytest.fixture
 def builder(slurm, working_folder):
     """Four cells of one array: one measured, one failed, one out of time, one held."""
-    study = StudyBuilder(working_folder / "outputs" / "mine").with_batches(32, 64, 128, 256)
+    study = StudyBuilder(working_folder / "outputs" / "mine").with_batches(
+        32, 64, 128, 256
+    )
     study.sent_as("17_0", "17_1", "17_2", "17_3")
     study.end_attempt(32, "17_0", Outcome.OK)
-    study.end_attempt(64, "17_1", Outcome.FAILED, "rank 1: no", rank=1, traceback="ValueError: no")
+    study.end_attempt(
+        64, "17_1", Outcome.FAILED, "rank 1: no", rank=1, traceback="ValueError: no"
+    )
     slurm.set_output(
         "sacct",
         sacct_line("17_0", "COMPLETED")
@@ -100,7 +104,10 @@ def test_usage_without_sacct_comes_from_attempts(laptop, working_folder):
     [
         (Outcome.INVALID, "resubmit mine --failed"),
         (Outcome.OOM, "1 cell ran out of memory:\nhpml-jobs resubmit mine --oom --mem GB"),
-        (Outcome.NODE_FAIL, "1 cell lost to a node failure or preemption:\nhpml-jobs resubmit"),
+        (
+            Outcome.NODE_FAIL,
+            "1 cell lost to a node failure or preemption:\nhpml-jobs resubmit",
+        ),
         (Outcome.CANCELLED, "--cancelled"),
         (Outcome.MISSING, "--missing"),
         (Outcome.UNKNOWN, "SLURM does not say how the unknown cells are: try again"),

@@ -123,7 +123,10 @@ def test_name_as_a_shell_completes_it_is_found(capsys):
 
 def test_folder_of_studies_names_them(outputs, capsys):
     assert run(["status", "./outputs"]) == 1
-    assert f"no study in {outputs}: it has no folder cells/; name a" in capsys.readouterr().err
+    assert (
+        f"no study in {outputs}: it has no folder cells/; name a"
+        in capsys.readouterr().err
+    )
 
 
 def test_in_the_folder_of_a_study_its_name_is_a_dot(outputs, monkeypatch, capsys):
@@ -138,7 +141,9 @@ def test_home_folder_that_does_not_exist_is_refused(capsys):
     assert "there is no such home folder" in capsys.readouterr().err
 
 
-COMMANDS = "status logs record list collect choose predict report cancel archive export plan"
+COMMANDS = (
+    "status logs record list collect choose predict report cancel archive export plan"
+)
 
 
 @pytest.mark.parametrize("command", COMMANDS.split())

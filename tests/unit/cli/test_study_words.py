@@ -25,9 +25,15 @@ def test_words_in_any_order_give_study_and_values():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("baseline=smalest", "baseline=smalest: choose one of single, smallest; did you mean sma"),
+        (
+            "baseline=smalest",
+            "baseline=smalest: choose one of single, smallest; did you mean sma",
+        ),
         ("baseline=", "baseline=: choose one of single, smallest"),
-        ("basline=single", "basline=single: collect has the keys share, epochs, baseline; did you"),
+        (
+            "basline=single",
+            "basline=single: collect has the keys share, epochs, baseline; did you",
+        ),
         ("epochs=1 epochs=2", "epochs=2: epochs is given twice"),
         ("epochs=2.5", "epochs=2.5: must be a whole number"),
         ("share=x", "share=x: must be a number"),
@@ -43,7 +49,9 @@ def test_bad_words_are_refused_with_the_reason(words, message):
 def test_collect_compares_with_the_smallest_size(laptop, capsys):
     builder = StudyBuilder(Path("outputs") / "mine")
     for gpus, epoch_s in ((2, 8.0), (4, 5.0)):
-        builder.with_record(a_record(a_cell(gpus=gpus, batch=128), f"10{gpus}_0.r0", epoch_s))
+        builder.with_record(
+            a_record(a_cell(gpus=gpus, batch=128), f"10{gpus}_0.r0", epoch_s)
+        )
     assert run(["collect", "mine", "baseline=other"]) == 2
     assert "baseline=other: choose one of single, smallest" in capsys.readouterr().err
     assert run(["collect", "mine", "baseline=smallest"]) == 0
@@ -53,6 +61,8 @@ def test_collect_compares_with_the_smallest_size(laptop, capsys):
 
 
 def test_commands_that_collect_suggests_find_the_study(laptop, capsys):
-    StudyBuilder(Path("elsewhere") / "mine").with_record(a_record(a_cell(gpus=1), "101_0.r0", 8.0))
+    StudyBuilder(Path("elsewhere") / "mine").with_record(
+        a_record(a_cell(gpus=1), "101_0.r0", 8.0)
+    )
     assert run(["collect", "mine", "--outputs", "elsewhere"]) == 0
     assert "  hpml-jobs report mine --outputs elsewhere\n" in capsys.readouterr().out

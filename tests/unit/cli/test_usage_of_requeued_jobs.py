@@ -50,16 +50,22 @@ def test_pending_requeued_job_has_used_time(slurm, usage):
 
 @pytest.mark.parametrize("last_row", ["", run_row("RUNNING", 900, 60)])
 def test_running_requeued_job_counts_no_run_twice(slurm, usage, last_row):
-    line = squeue_line("101", "RUNNING", node="gr002", start=str(SUBMITTED + 900), elapsed="1:00")
+    line = squeue_line(
+        "101", "RUNNING", node="gr002", start=str(SUBMITTED + 900), elapsed="1:00"
+    )
     slurm.set_output("squeue", line)
-    slurm.set_output("sacct", run_row("PREEMPTED", 30, 600) + last_row)  # sacct lags, or not
+    slurm.set_output(
+        "sacct", run_row("PREEMPTED", 30, 600) + last_row
+    )  # sacct lags, or not
     used, outcome = usage()
     assert outcome == "running"
     assert (used["runs"], used["used_s"]) == (2, 660)
 
 
 def test_completing_job_counts_once(slurm, usage):
-    line = squeue_line("101", "COMPLETING", node="gr001", start=str(SUBMITTED + 30), elapsed="1:00")
+    line = squeue_line(
+        "101", "COMPLETING", node="gr001", start=str(SUBMITTED + 30), elapsed="1:00"
+    )
     slurm.set_output("squeue", line)
     slurm.set_output("sacct", sacct_line("101", "COMPLETED"))
     used, _ = usage()
@@ -67,6 +73,8 @@ def test_completing_job_counts_once(slurm, usage):
 
 
 def test_budget_counts_earlier_runs(slurm, usage, capsys):
-    slurm.set_output("sacct", run_row("PREEMPTED", 30, 1800) + run_row("FAILED", 3000, 1800))
+    slurm.set_output(
+        "sacct", run_row("PREEMPTED", 30, 1800) + run_row("FAILED", 3000, 1800)
+    )
     assert run([*WORDS, "minutes=30", "cluster.gpu_hours_budget=2.5"]) == 2
     assert "after 2 used or requested by this study" in capsys.readouterr().err

@@ -10,7 +10,16 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_wheel_has_configs_and_works_from_any_folder(tmp_path):
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    build = [
+        sys.executable,
+        "-m",
+        "hatchling",
+        "build",
+        "-t",
+        "wheel",
+        "-d",
+        str(tmp_path),
+    ]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     site, desk = tmp_path / "site", tmp_path / "desk"
@@ -18,7 +27,11 @@ def test_wheel_has_configs_and_works_from_any_folder(tmp_path):
     with zipfile.ZipFile(wheel) as file:
         file.extractall(site)
     assert (site / "hpml_jobs" / "sbatch" / "cell.sbatch").is_file()
-    for words in (["--help"], ["plan", "cluster=local", "device=cpu", "--all"], ["--cfg", "job"]):
+    for words in (
+        ["--help"],
+        ["plan", "cluster=local", "device=cpu", "--all"],
+        ["--cfg", "job"],
+    ):
         done = subprocess.run(
             [sys.executable, "-m", "hpml_jobs", *words],
             cwd=desk,

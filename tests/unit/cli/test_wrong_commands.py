@@ -14,7 +14,9 @@ from tests.unit.study_builder import StudyBuilder
 pytestmark = pytest.mark.whole
 
 
-@pytest.mark.parametrize("word", [*MEANT, "−m", "gpus=‘1,2’", "train.py", "lab", "--status"])
+@pytest.mark.parametrize(
+    "word", [*MEANT, "−m", "gpus=‘1,2’", "train.py", "lab", "--status"]
+)
 def test_a_wrong_word_is_refused_in_one_line(word, working_folder, capsys):
     assert run([word]) == 2
     assert capsys.readouterr().err.count("\n") == 1

@@ -31,13 +31,22 @@ from tests.unit.builders import DIGITS, a_cell
         ({"strategy": Strategy.DP, "device": Device.CPU}, "silently runs one replica"),
         ({"strategy": Strategy.DP, "nodes": 2}, "strategy=dp with nodes=2"),
         ({"strategy": Strategy.FSDP, "gpus": 1}, "use gpus=2 or more, or strategy=single"),
-        ({"strategy": Strategy.ZERO1, "gpus": 1}, "nobody to share the optimizer's state with"),
-        ({"reshard": False}, "reshard=false with strategy=ddp: only fsdp gathers parameters"),
+        (
+            {"strategy": Strategy.ZERO1, "gpus": 1},
+            "nobody to share the optimizer's state with",
+        ),
+        (
+            {"reshard": False},
+            "reshard=false with strategy=ddp: only fsdp gathers parameters",
+        ),
         (
             {"strategy": Strategy.ZERO1, "path": TrainingPath(channels_last=True)},
             "channels_last=true with strategy=zero1",
         ),
-        ({"batch": 5121}, "5,120 images of one GPU (20,480 over gpus=4); take batch<=5120"),
+        (
+            {"batch": 5121},
+            "5,120 images of one GPU (20,480 over gpus=4); take batch<=5120",
+        ),
     ],
 )
 def test_cell_invalid_is_refused_with_arithmetic(changes, words):
@@ -78,7 +87,9 @@ def test_slug_is_readable_and_ends_in_six_hash_digits():
 
 
 def test_slug_is_a_file_name_for_any_workload_name():
-    odd = a_cell(workload=msgspec.structs.replace(DIGITS, name="../My Model/№1 " + "x" * 99))
+    odd = a_cell(
+        workload=msgspec.structs.replace(DIGITS, name="../My Model/№1 " + "x" * 99)
+    )
     assert odd.slug.startswith("ddp-4gpu-b512-_my_model_1_")
     assert "/" not in odd.slug
     assert len(odd.slug) < 80
@@ -123,7 +134,16 @@ def test_settings_that_affect_results_change_the_hash(change):
 
 def test_hash_covers_every_field_and_no_limit_or_path():
     assert set(Cell.__struct_fields__) == {
-        *("gpus", "nodes", "batch", "strategy", "workload", "protocol", "device", "gpu_type"),
+        *(
+            "gpus",
+            "nodes",
+            "batch",
+            "strategy",
+            "workload",
+            "protocol",
+            "device",
+            "gpu_type",
+        ),
         *("threads", "loader_workers", "seed", "repeat", "epochs", "probe_s"),
         *("recipe", "set_epoch", "sync_buffers", "evaluate", "quantize", "loader", "path"),
         *("reshard", "epoch_iterations", "script"),
@@ -139,22 +159,36 @@ def test_paths_and_versions_do_not_change_the_hash():
 
 
 def test_cell_file_round_trips():
-    file = CellFile(cell=a_cell(protocol=Protocol.LAB), data_root="/data", code_root="/code")
+    file = CellFile(
+        cell=a_cell(protocol=Protocol.LAB), data_root="/data", code_root="/code"
+    )
     assert decode_cell_file(encode(file), "cell.json") == file
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda text: text[: len(text) // 2], "cell.json cannot be read: Input data was truncated"),
+        (
+            lambda text: text[: len(text) // 2],
+            "cell.json cannot be read: Input data was truncated",
+        ),
         (lambda text: b"\xff\xfe" + text, "cell.json cannot be read"),
         (lambda text: b'{"name": "\xff"}', "cell.json cannot be read"),
         (lambda text: b"[]", "cell.json cannot be read: Expected `object`"),
         (lambda text: text.replace(b'"gpus": 4', b'"gpus": "4"'), "`$.cell.gpus`"),
-        (lambda text: text.replace(b'"gpus": 4', b'"gpus": 0'), "gpus=0: must be 1 or more"),
+        (
+            lambda text: text.replace(b'"gpus": 4', b'"gpus": 0'),
+            "gpus=0: must be 1 or more",
+        ),
         (lambda text: text.replace(b'"seed"', b'"sead"'), "unknown field `sead`"),
-        (lambda text: text.replace(b'"schema": 3', b'"schema": 1'), "cell.json has schema 1"),
-        (lambda text: text.replace(b'"schema": 3', b'"schema": 4'), "cell.json has schema 4"),
+        (
+            lambda text: text.replace(b'"schema": 3', b'"schema": 1'),
+            "cell.json has schema 1",
+        ),
+        (
+            lambda text: text.replace(b'"schema": 3', b'"schema": 4'),
+            "cell.json has schema 4",
+        ),
     ],
 )
 def test_invalid_cell_file_is_named_with_position(change, words):
@@ -168,7 +202,11 @@ def test_invalid_cell_file_is_named_with_position(change, words):
 def test_later_keys_at_their_default_leave_hash_and_slug_unchanged():
     """A key of a later version changes the hash only where it is set to another value."""
     workload = msgspec.defstruct(
-        "LaterWorkload", [("augment", bool, False)], bases=(Workload,), frozen=True, kw_only=True
+        "LaterWorkload",
+        [("augment", bool, False)],
+        bases=(Workload,),
+        frozen=True,
+        kw_only=True,
     )
     later = msgspec.defstruct(
         "LaterCell", [("precision", str, "fp32")], bases=(Cell,), frozen=True, kw_only=True
@@ -194,5 +232,7 @@ def test_number_that_was_nan_at_submission_is_named():
     text = encode(CellFile(cell=a_cell(), data_root="", code_root=""))
     document = msgspec.json.decode(text)
     document["cell"]["probe_s"] = None
-    with pytest.raises(UsageError, match=r"cell.json: probe_s was nan or inf when the cell was"):
+    with pytest.raises(
+        UsageError, match=r"cell.json: probe_s was nan or inf when the cell was"
+    ):
         decode_cell_file(msgspec.json.encode(document), "cell.json")

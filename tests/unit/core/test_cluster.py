@@ -59,7 +59,9 @@ def test_greene_has_gpu_type_in_gres_and_no_partition(cluster):
 
 
 def test_greene_accepts_partition_and_account(cluster):
-    greene = cluster("greene", "cluster.partition=tandon_h100_1", ACCOUNT, "cluster.qos=high")
+    greene = cluster(
+        "greene", "cluster.partition=tandon_h100_1", ACCOUNT, "cluster.qos=high"
+    )
     greene.check()
     asked = sbatch_options(shape_of("h100"), greene)
     assert (asked["partition"], asked["account"], asked["qos"]) == (
@@ -93,7 +95,8 @@ def test_torch_takes_a_named_partition(cluster):
 
 
 @pytest.mark.parametrize(
-    ("gpus", "partition"), [(1, "g2-standard-12"), (2, "g2-standard-24"), (4, "g2-standard-48")]
+    ("gpus", "partition"),
+    [(1, "g2-standard-12"), (2, "g2-standard-24"), (4, "g2-standard-48")],
 )
 def test_burst_partition_follows_gpu_type_and_number(cluster, gpus, partition):
     burst = cluster("burst", ACCOUNT)
@@ -105,7 +108,9 @@ def test_burst_partition_follows_gpu_type_and_number(cluster, gpus, partition):
 
 
 def test_burst_unsupported_gpu_number_is_refused(cluster):
-    with pytest.raises(UsageError, match=r"no partition of 4 a100 on a node: .* hold 1, 2"):
+    with pytest.raises(
+        UsageError, match=r"no partition of 4 a100 on a node: .* hold 1, 2"
+    ):
         sbatch_options(shape_of("a100"), cluster("burst", ACCOUNT))
 
 
@@ -125,10 +130,16 @@ def test_cpu_cluster_requests_no_gpus(cluster):
 
 @pytest.mark.parametrize(
     ("isolate", "expected"),
-    [("off", {}), ("serial", {"dependency": "singleton"}), ("exclusive", {"exclusive": True})],
+    [
+        ("off", {}),
+        ("serial", {"dependency": "singleton"}),
+        ("exclusive", {"exclusive": True}),
+    ],
 )
 def test_isolate_is_singleton_or_exclusive_nodes(cluster, isolate, expected):
-    asked = sbatch_options(shape_of("v100"), cluster("greene", f"cluster.isolate={isolate}"))
+    asked = sbatch_options(
+        shape_of("v100"), cluster("greene", f"cluster.isolate={isolate}")
+    )
     assert {k: v for k, v in asked.items() if k in ("dependency", "exclusive")} == expected
 
 
@@ -142,12 +153,18 @@ def test_isolate_is_singleton_or_exclusive_nodes(cluster, isolate, expected):
 )
 def test_line_break_never_reaches_a_script(cluster, change, name):
     torch = msgspec.structs.replace(cluster("torch", ACCOUNT), **change)
-    with pytest.raises(UsageError, match=f"sbatch's --{name} has a line break or a control char"):
+    with pytest.raises(
+        UsageError, match=f"sbatch's --{name} has a line break or a control char"
+    ):
         sbatch_options(shape_of("h200"), torch)
 
 
 def test_other_sbatch_options_are_passed_on(cluster):
-    words = ("+cluster.sbatch.reservation=class", "+cluster.sbatch.hold=true", "cluster.wckey=w")
+    words = (
+        "+cluster.sbatch.reservation=class",
+        "+cluster.sbatch.hold=true",
+        "cluster.wckey=w",
+    )
     asked = sbatch_options(shape_of("v100"), cluster("greene", *words))
     assert (asked["reservation"], asked["hold"], asked["wckey"]) == ("class", True, "w")
 
@@ -195,29 +212,56 @@ def test_jobs_are_on_one_cluster(cluster, name):
     if not name:
         several.check()
         return
-    with pytest.raises(UsageError, match=rf"cluster.clusters={name} \(SLURM_CLUSTERS\): name one"):
+    with pytest.raises(
+        UsageError, match=rf"cluster.clusters={name} \(SLURM_CLUSTERS\): name one"
+    ):
         several.check()
 
 
 def test_followup_job_has_the_options_of_the_site(cluster):
-    words = ("cluster.qos=q", "cluster.constraint=ib", "cluster.wckey=w", "cluster.partition=p")
-    site = cluster("slurm", ACCOUNT, *words, "cluster.comment=c", "+cluster.sbatch.reservation=r")
+    words = (
+        "cluster.qos=q",
+        "cluster.constraint=ib",
+        "cluster.wckey=w",
+        "cluster.partition=p",
+    )
+    site = cluster(
+        "slurm", ACCOUNT, *words, "cluster.comment=c", "+cluster.sbatch.reservation=r"
+    )
     asked = followup_options(site, 4)
     assert asked == {
-        **{"partition": "p", "account": "mine", "qos": "q", "comment": "c", "constraint": "ib"},
+        **{
+            "partition": "p",
+            "account": "mine",
+            "qos": "q",
+            "comment": "c",
+            "constraint": "ib",
+        },
         **{"wckey": "w", "reservation": "r", "nodes": 1, "ntasks": 1, "cpus-per-task": 1},
     }
     other = msgspec.structs.replace(site, cpu_partition="cpu", mem_gb_per_gpu=8)
     asked = followup_options(other, 4)
-    assert (asked["partition"], asked["mem"], "constraint" in asked) == ("cpu", "4G", False)
+    assert (asked["partition"], asked["mem"], "constraint" in asked) == (
+        "cpu",
+        "4G",
+        False,
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "words", "refusal"),
     [
-        ("torch", [], "cluster=torch needs an account: add cluster.account=torch_pr_123_general"),
+        (
+            "torch",
+            [],
+            "cluster=torch needs an account: add cluster.account=torch_pr_123_general",
+        ),
         ("burst", [], "cluster=burst needs an account: add cluster.account=ece_gy_9143-"),
-        ("burst", [ACCOUNT, "cluster.partition=x"], "cluster=burst rejects jobs that name a part"),
+        (
+            "burst",
+            [ACCOUNT, "cluster.partition=x"],
+            "cluster=burst rejects jobs that name a part",
+        ),
         ("slurm", ["cluster.account_rule=required"], "cluster=slurm needs an account"),
         (
             "slurm",
@@ -239,7 +283,8 @@ def test_cluster_without_mandatory_settings_is_accepted(cluster, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("greene", "rtx8000"), ("torch", "l40s"), ("burst", "l4"), ("slurm", None)]
+    ("name", "kind"),
+    [("greene", "rtx8000"), ("torch", "l40s"), ("burst", "l4"), ("slurm", None)],
 )
 def test_every_profile_has_a_default_gpu_type(cluster, name, kind):
     assert cluster(name).gpu_type_for(None) == kind
@@ -285,7 +330,9 @@ def test_nodes_are_the_fewest_that_hold_the_gpus(cluster, name, kind, gpus, node
 
 
 def test_gpus_not_divisible_by_nodes_are_refused(cluster):
-    with pytest.raises(UsageError, match=r"gpus=5 does not divide over 2 nodes of 4.*take gpus=8"):
+    with pytest.raises(
+        UsageError, match=r"gpus=5 does not divide over 2 nodes of 4.*take gpus=8"
+    ):
         cluster("greene").nodes_for(5, "v100")
 
 
@@ -307,7 +354,9 @@ def test_container_overlay_is_read_only():
     ]
 
 
-@pytest.mark.parametrize(("name", "runtime"), [("greene", "singularity"), ("torch", "apptainer")])
+@pytest.mark.parametrize(
+    ("name", "runtime"), [("greene", "singularity"), ("torch", "apptainer")]
+)
 def test_each_cluster_has_its_container_runtime(cluster, name, runtime):
     with_image = cluster(name, "cluster.container.image=/i.sif")
     assert with_image.python_command("python")[:2] == [runtime, "exec"]
@@ -315,7 +364,10 @@ def test_each_cluster_has_its_container_runtime(cluster, name, runtime):
 
 def test_shape_has_readable_text():
     assert str(shape_of("v100")) == "1 node x 4 v100, 12 CPUs, 128 GB, 30 min"
-    assert str(shape_of(None, gpus=0, nodes=2, mem_gb_per_node=None)) == "2 nodes, 0 CPUs, 30 min"
+    assert (
+        str(shape_of(None, gpus=0, nodes=2, mem_gb_per_node=None))
+        == "2 nodes, 0 CPUs, 30 min"
+    )
 
 
 NODES = [
@@ -350,7 +402,9 @@ def test_impossible_request_is_refused(cluster, asks, words):
 
 def test_too_many_cpus_are_refused_by_name(cluster):
     asks = msgspec.structs.replace(shape_of("rtx8000"), cpus_per_node=64)
-    with pytest.raises(UsageError, match=r"of 64 CPUs each; .* largest has 48.*loader_workers="):
+    with pytest.raises(
+        UsageError, match=r"of 64 CPUs each; .* largest has 48.*loader_workers="
+    ):
         check_inventory(asks, cluster("slurm"), NODES)
 
 
@@ -366,8 +420,12 @@ def test_only_nodes_of_the_partition_count(cluster):
     assert check_inventory(shape_of("rtx8000"), short, NODES) is None
     with pytest.raises(UsageError, match=r"each; 1 of the "):
         check_inventory(shape_of("rtx8000", nodes=2), short, NODES)
-    with pytest.raises(UsageError, match=r"partition nope does not exist here: cpu, main, short"):
-        check_inventory(shape_of("rtx8000"), cluster("slurm", "cluster.partition=nope"), NODES)
+    with pytest.raises(
+        UsageError, match=r"partition nope does not exist here: cpu, main, short"
+    ):
+        check_inventory(
+            shape_of("rtx8000"), cluster("slurm", "cluster.partition=nope"), NODES
+        )
 
 
 def test_unknown_gpu_type_names_accept_any_gpu_node(cluster):

@@ -8,7 +8,9 @@ from hpml_jobs.core.paths import conf_folder
 
 FOLDERS = ("cluster", "workload", "recipe")
 FILES = [conf_folder() / "config.yaml"]
-FILES += sorted(file for folder in FOLDERS for file in (conf_folder() / folder).glob("*.yaml"))
+FILES += sorted(
+    file for folder in FOLDERS for file in (conf_folder() / folder).glob("*.yaml")
+)
 
 
 def leaves(config, prefix=""):
@@ -29,7 +31,9 @@ def test_keys_and_values_are_those_that_omegaconf_reads(file):
     config = plain(file.read_text())
     for name in ("defaults", "hydra"):
         config.pop(name, None)
-    values = {doc.key: plain(f"value: {doc.value}")["value"] for doc in keys(file.read_text())}
+    values = {
+        doc.key: plain(f"value: {doc.value}")["value"] for doc in keys(file.read_text())
+    }
     assert dict(leaves(values)) == dict(leaves(config))
 
 

@@ -45,8 +45,12 @@ def test_ranks_of_a_shared_mask_count_its_cpus_once():
 def test_masks_that_divide_a_host_add_up():
     record = clean_record()
     for number in range(4):
-        record = change_rank(number, affinity=tuple(range(3 * number, 3 * number + 3)))(record)
-    record = change_scheduling("timed", busy_s=8.0 * 1.9)(record)  # 1 CPU beside each rank's 0.9
+        record = change_rank(number, affinity=tuple(range(3 * number, 3 * number + 3)))(
+            record
+        )
+    record = change_scheduling("timed", busy_s=8.0 * 1.9)(
+        record
+    )  # 1 CPU beside each rank's 0.9
     (host,) = host_cpus(record)
     assert host.cpus == 12
     assert host.foreign_s == pytest.approx(32.0, rel=1e-2)
@@ -122,7 +126,9 @@ def test_foreign_cpu_withholds_what_ranks_waited_for(foreign, waited, withheld):
 
 
 def test_waiting_for_a_cpu_counts_once_beside_a_stop():
-    change = change_scheduling("timed", busy_s=8.0 * (3.6 + 6.0), run_queue_s=2.4, stolen_s=8.0)
+    change = change_scheduling(
+        "timed", busy_s=8.0 * (3.6 + 6.0), run_queue_s=2.4, stolen_s=8.0
+    )
     causes = outside_causes(change(clean_record()))
     assert [cause.kind for cause in causes] == ["foreign", "stolen", "run_queue"]
     share = withheld_share(change(clean_record()))
@@ -150,7 +156,9 @@ def test_hypervisor_is_judged_by_the_cpu_time_in_demand():
         record = change_rank(number, affinity=tuple(range(64)))(record)
     busy = change_scheduling("timed", busy_s=7.2, cpu_s=1.8, stolen_s=0.8)
     assert CauseKind.STOLEN in kinds(busy(record))
-    assert CauseKind.STOLEN not in kinds(change_scheduling("timed", stolen_s=0.3)(busy(record)))
+    assert CauseKind.STOLEN not in kinds(
+        change_scheduling("timed", stolen_s=0.3)(busy(record))
+    )
 
 
 @pytest.mark.parametrize("field", ["busy_s", "cpu_s"])

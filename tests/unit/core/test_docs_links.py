@@ -55,5 +55,7 @@ def test_every_page_that_a_file_names_is_there():
 
 def test_index_lists_every_page():
     index = (ROOT / "docs" / "README.md").read_text()
-    pages = [path.name for path in (ROOT / "docs").glob("*.md") if path.name != "README.md"]
+    pages = [
+        path.name for path in (ROOT / "docs").glob("*.md") if path.name != "README.md"
+    ]
     assert [name for name in pages if f"]({name}" not in index] == []

@@ -9,10 +9,13 @@ GRADIENT_BYTES = 44_695_848
 
 
 @pytest.mark.parametrize(
-    ("processes", "expected"), [(1, (1563, 391, 98)), (2, (782, 196, 49)), (4, (391, 98, 25))]
+    ("processes", "expected"),
+    [(1, (1563, 391, 98)), (2, (782, 196, 49)), (4, (391, 98, 25))],
 )
 def test_iterations_match_the_lab_table(processes, expected):
-    found = tuple(formulas.iterations(IMAGES, processes, batch) for batch in (32, 128, 512))
+    found = tuple(
+        formulas.iterations(IMAGES, processes, batch) for batch in (32, 128, 512)
+    )
     assert found == expected
 
 

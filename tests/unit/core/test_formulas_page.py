@@ -28,7 +28,9 @@ FUNCTIONS = [
 def test_formulas_page_links_and_uses_every_formula(name):
     text = PAGE.read_text()
     assert f"[`{name}`](../hpml_jobs/core/formulas.py)" in text
-    assert any(f"{name}(" in block for block in examples_of(text) if isinstance(block, str))
+    assert any(
+        f"{name}(" in block for block in examples_of(text) if isinstance(block, str)
+    )
 
 
 def test_formulas_page_links_lead_to_named_functions():
@@ -36,5 +38,9 @@ def test_formulas_page_links_lead_to_named_functions():
         path = (PAGE.parent / target.partition("#")[0]).resolve()
         assert path.is_file(), target
         if path.suffix == ".py":
-            module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
-            operator.attrgetter(words.strip("`"))(module)  # raises where there is no such thing
+            module = importlib.import_module(
+                ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            )
+            operator.attrgetter(words.strip("`"))(
+                module
+            )  # raises where there is no such thing

@@ -29,7 +29,9 @@ def checkout(tmp_path_factory):
     """A copy of the package and its contracts, to be broken."""
     folder = tmp_path_factory.mktemp("contracts")
     shutil.copytree(
-        ROOT / "hpml_jobs", folder / "hpml_jobs", ignore=shutil.ignore_patterns("__pycache__")
+        ROOT / "hpml_jobs",
+        folder / "hpml_jobs",
+        ignore=shutil.ignore_patterns("__pycache__"),
     )
     shutil.copy(ROOT / "pyproject.toml", folder)
     return folder

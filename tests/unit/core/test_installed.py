@@ -11,14 +11,19 @@ import pytest
 from hpml_jobs.core import installed, source_files
 from hpml_jobs.core.source_files import imported_code, refuse_changed
 
-PACKAGE = {"theirs/__init__.py": "from . import more\n", "theirs/more.py": "import own_helper\n"}
+PACKAGE = {
+    "theirs/__init__.py": "from . import more\n",
+    "theirs/more.py": "import own_helper\n",
+}
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder on Python's path; the script, which imports from there, is in another."""
     (tmp_path / "work").mkdir()
-    (tmp_path / "work" / "train_there.py").write_text("import theirs.more, single, own_helper\n")
+    (tmp_path / "work" / "train_there.py").write_text(
+        "import theirs.more, single, own_helper\n"
+    )
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setattr(installed, "_projects", lambda: ())
     monkeypatch.syspath_prepend(tmp_path / "place")
@@ -88,11 +93,20 @@ def test_projects_in_place_are_read_from_metadata(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     origins = {
-        "edited": {"url": f"file://{tmp_path}/my%20project", "dir_info": {"editable": True}},
+        "edited": {
+            "url": f"file://{tmp_path}/my%20project",
+            "dir_info": {"editable": True},
+        },
         "copied": {"url": f"file://{tmp_path}/other", "dir_info": {}},
-        "cloned": {"url": "https://host/x.git", "vcs_info": {"vcs": "git", "commit_id": "1"}},
+        "cloned": {
+            "url": "https://host/x.git",
+            "vcs_info": {"vcs": "git", "commit_id": "1"},
+        },
     }
-    texts = {name: json.dumps(origin) for name, origin in origins.items()} | {"broken": "{", "": ""}
+    texts = {name: json.dumps(origin) for name, origin in origins.items()} | {
+        "broken": "{",
+        "": "",
+    }
     for name, text in texts.items():
         about = {
             "METADATA": f"Name: {name or 'plain'}\n",
@@ -111,7 +125,11 @@ def test_zip_on_the_path_has_no_files(place: Path) -> None:
 
 def test_imported_package_with_metadata_is_no_code_of_the_user(place: Path) -> None:
     write(
-        place, {"theirs_too/__init__.py": "", "own_helper_too.py": "import theirs_too, msgspec\n"}
+        place,
+        {
+            "theirs_too/__init__.py": "",
+            "own_helper_too.py": "import theirs_too, msgspec\n",
+        },
     )
     write(place, {"theirs_too-1.0.dist-info/RECORD": "theirs_too/__init__.py,,\n"})
     before = {*sys.modules}
@@ -139,5 +157,7 @@ def test_parsing_has_a_limit_that_is_said_once(
 
 
 def test_line_of_changed_files_is_short() -> None:
-    with pytest.raises(Exception, match=r"m0.py, m1.py, m2.py, m3.py, m4.py and 995 more; submit"):
+    with pytest.raises(
+        Exception, match=r"m0.py, m1.py, m2.py, m3.py, m4.py and 995 more; submit"
+    ):
         refuse_changed(f"m{number}.py" for number in range(1000))

@@ -30,7 +30,9 @@ def with_epochs(record: Record, role: str, *changes: dict) -> Record:
     return replace(record, ranks=tuple(ranks))
 
 
-def epoch_of(epoch_s: float, forward_s: float, exposed_s: float, broadcast_s: float = 0.0) -> dict:
+def epoch_of(
+    epoch_s: float, forward_s: float, exposed_s: float, broadcast_s: float = 0.0
+) -> dict:
     """Fields of an instrumented epoch of one rank; the rest of it is stall."""
     phases = Phases(
         stall_s=epoch_s - forward_s - exposed_s,
@@ -74,7 +76,9 @@ def test_runs_of_a_row_show_one_rank(tmp_path):
     late = [epoch_of(2.0, 0.3, 1.5), epoch_of(2.0, 1.7, 0.1)]
     cells = [a_cell(gpus=2, repeat=repeat) for repeat in range(3)]
     runs = [
-        with_epochs(a_record(cell), "instrumented", *(late[::-1] if cell.repeat == 1 else late))
+        with_epochs(
+            a_record(cell), "instrumented", *(late[::-1] if cell.repeat == 1 else late)
+        )
         for cell in cells
     ]
     assert [run.least_waiting.rank for run in runs] == [1, 0, 1]
@@ -85,7 +89,9 @@ def test_runs_of_a_row_show_one_rank(tmp_path):
     for run in runs:
         builder.with_record(run)
     notes = " ".join(builder.table("table2-ddp").notes)
-    assert "2-GPU at batch 512: rank 1 is shown, another one waits least in 1 of 3" in notes
+    assert (
+        "2-GPU at batch 512: rank 1 is shown, another one waits least in 1 of 3" in notes
+    )
 
 
 def test_slow_loader_on_one_rank_is_not_communication():
@@ -134,7 +140,8 @@ def arrays(served_s, exposed_s=None, kinds=None, purposes=None) -> dict[str, np.
             [[KINDS.index(k) for k in kinds or ["all_reduce"] * count]] * 2
         ),
         "collective_purpose": np.array(
-            [[PURPOSES.index(purpose) for purpose in purposes or ["gradients"] * count]] * 2
+            [[PURPOSES.index(purpose) for purpose in purposes or ["gradients"] * count]]
+            * 2
         ),
     }
 
@@ -142,11 +149,19 @@ def arrays(served_s, exposed_s=None, kinds=None, purposes=None) -> dict[str, np.
 def test_exchange_is_least_exposed_time_of_each_collective():
     """Rank 1 waits in a broadcast, rank 0 then in an all-reduce: both as long, 0.08 s in all."""
     kinds, purposes = ("broadcast", "all_reduce"), ("buffers", "gradients")
-    exchange = split_exchange(arrays([[0.01, 0.64], [0.61, 0.04]], None, kinds, purposes), TOGETHER)
+    exchange = split_exchange(
+        arrays([[0.01, 0.64], [0.61, 0.04]], None, kinds, purposes), TOGETHER
+    )
     assert exchange.exchange_s == pytest.approx(0.05)  # of each iteration it would be 0.65
-    assert exchange.gradients_net_s == pytest.approx(0.04)  # of the rank with the least 0.64
-    hidden = split_exchange(arrays([[0.3, 0.2], [0.1, 0.3]], [[0.3, 0.2], [0.0, 0.25]]), TOGETHER)
-    assert hidden.exchange_s == pytest.approx(0.2)  # of the first one rank 1 exposes nothing
+    assert exchange.gradients_net_s == pytest.approx(
+        0.04
+    )  # of the rank with the least 0.64
+    hidden = split_exchange(
+        arrays([[0.3, 0.2], [0.1, 0.3]], [[0.3, 0.2], [0.0, 0.25]]), TOGETHER
+    )
+    assert hidden.exchange_s == pytest.approx(
+        0.2
+    )  # of the first one rank 1 exposes nothing
     assert hidden.gradients_net_s == pytest.approx(0.3)
     assert split_exchange(arrays([[0.3, 0.1]]), TOGETHER) is None
     assert split_exchange({}, TOGETHER) is None
@@ -199,8 +214,12 @@ def test_ranks_of_other_clocks_are_compared_by_their_all_reduces():
         "collective_iteration": np.array([[0, 0, 0]] * 2),
         "collective_start_s": np.hstack([of_ranks["collective_start_s"], [[8.0], [8.0]]]),
         "collective_s": np.hstack([of_ranks["collective_s"], [[1.0], [1.0]]]),
-        "collective_served_s": np.hstack([of_ranks["collective_served_s"], [[1.0], [1.0]]]),
-        "collective_exposed_s": np.hstack([of_ranks["collective_exposed_s"], [[1.0], [1.0]]]),
+        "collective_served_s": np.hstack(
+            [of_ranks["collective_served_s"], [[1.0], [1.0]]]
+        ),
+        "collective_exposed_s": np.hstack(
+            [of_ranks["collective_exposed_s"], [[1.0], [1.0]]]
+        ),
     }
     assert split_exchange(later, None).exchange_s == pytest.approx(1 + 2 + 1)
 
@@ -222,7 +241,10 @@ def test_exchange_and_waiting_add_up_and_are_never_negative():
     rounded = replace(record, exchange=replace(record.exchange, exchange_s=least_s))
     assert rounded.waiting_s == 0.0
     numbers = key_numbers(record)
-    assert (numbers["exchange_s"], numbers["waiting_s"]) == (record.exchange_s, record.waiting_s)
+    assert (numbers["exchange_s"], numbers["waiting_s"]) == (
+        record.exchange_s,
+        record.waiting_s,
+    )
     assert numbers["least_waiting_rank"] == 0
 
 
@@ -239,13 +261,23 @@ def test_minimum_over_ranks_is_taken_of_all_reduces_only():
     kinds, purposes = ("all_reduce", "gather", "broadcast"), ("gradients",) * 3
     served_s = np.array([[0.30, 0.50, 0.02], [0.10, 0.01, 0.40]])
     exchange = split_exchange(arrays(served_s, None, kinds, purposes), TOGETHER)
-    assert (exchange.all_reduce_net_s, exchange.all_reduce_skew_s) == pytest.approx((0.10, 0.20))
+    assert (exchange.all_reduce_net_s, exchange.all_reduce_skew_s) == pytest.approx(
+        (0.10, 0.20)
+    )
     assert exchange.rooted_s == pytest.approx(0.52)
-    assert exchange.received_s == pytest.approx(0.50 + 0.40)  # gather's root, broadcast's receiver
-    only_rooted = split_exchange(arrays(served_s[:, 1:], None, kinds[1:], purposes[1:]), TOGETHER)
+    assert exchange.received_s == pytest.approx(
+        0.50 + 0.40
+    )  # gather's root, broadcast's receiver
+    only_rooted = split_exchange(
+        arrays(served_s[:, 1:], None, kinds[1:], purposes[1:]), TOGETHER
+    )
     assert (only_rooted.all_reduce_net_s, only_rooted.tells_kinds) == (None, True)
     assert only_rooted.gradients_net_s is None
     record = replace(a_record(a_cell()), exchange=only_rooted)
-    assert (record.net_s, record.skew_s, record.rooted_s) == (None, None, pytest.approx(0.52))
+    assert (record.net_s, record.skew_s, record.rooted_s) == (
+        None,
+        None,
+        pytest.approx(0.52),
+    )
     before = replace(record, exchange=Exchange(collectives=3, skew_s=0.2, net_s=0.9))
     assert (before.net_s, before.skew_s, before.rooted_s) == (0.9, 0.2, None)

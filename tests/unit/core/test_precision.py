@@ -23,9 +23,15 @@ replace = msgspec.structs.replace
         ),
         ("fp32", {"compute_capability": "8.0", "tf32_cudnn": False}),
         ("fp32", {"compute_capability": "7.5"}),
-        ("fp32", {"compute_capability": "8.0", "environment": {"NVIDIA_TF32_OVERRIDE": "0"}}),
+        (
+            "fp32",
+            {"compute_capability": "8.0", "environment": {"NVIDIA_TF32_OVERRIDE": "0"}},
+        ),
         ("tf32 (convolutions)", {}),  # an A100, by its name in a record before 0.8.0
-        *(("fp32", {"gpu_model": name}) for name in ("Tesla V100-SXM2-16GB", "Quadro RTX 8000")),
+        *(
+            ("fp32", {"gpu_model": name})
+            for name in ("Tesla V100-SXM2-16GB", "Quadro RTX 8000")
+        ),
         ("unknown", {"gpu_model": "Riva 128"}),
         ("unknown", {"gpu_model": None}),
         ("unknown", {"tf32_cudnn": None}),
@@ -48,10 +54,15 @@ def conditions_of(cards=(), **facts):
 
 
 def test_limits_and_clocks_of_gpus_are_conditions():
-    idle = Card(uuid="a", power_limit_w=400.2, memory_clock_mhz=405, samples=samples_at(1400, "x"))
+    idle = Card(
+        uuid="a", power_limit_w=400.2, memory_clock_mhz=405, samples=samples_at(1400, "x")
+    )
     capped = Card(uuid="b", power_limit_w=300.0, memory_clock_mhz=1215)
     conditions = conditions_of((idle, capped))
-    assert (conditions["power limit"], conditions["memory clock"]) == ("300 + 400 W", "1215 MHz")
+    assert (conditions["power limit"], conditions["memory clock"]) == (
+        "300 + 400 W",
+        "1215 MHz",
+    )
     assert conditions_of()["power limit"] == "none"
 
 

@@ -15,15 +15,27 @@ WARMUP = Recipe(name="warmup", scaled=True, warmup_epochs=2)
 
 
 def cell(**changes):
-    values = {"gpus": 4, "batch": 32, "strategy": Strategy.DDP, "workload": DIGITS, "epochs": 5}
+    values = {
+        "gpus": 4,
+        "batch": 32,
+        "strategy": Strategy.DDP,
+        "workload": DIGITS,
+        "epochs": 5,
+    }
     return Cell(**(values | changes))
 
 
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"warmup_epochs": 2}, "recipe.warmup_epochs=2 with recipe.scaled=false: there is no"),
-        ({"warmup_epochs": -1, "scaled": True}, "recipe.warmup_epochs=-1: must be 0 or more"),
+        (
+            {"warmup_epochs": 2},
+            "recipe.warmup_epochs=2 with recipe.scaled=false: there is no",
+        ),
+        (
+            {"warmup_epochs": -1, "scaled": True},
+            "recipe.warmup_epochs=-1: must be 0 or more",
+        ),
         ({"warmup_epochs": float("nan"), "scaled": True}, "must be 0 or more"),
         ({"reference_batch": 0}, "recipe.reference_batch=0: must be 1 or more"),
         ({"reference_batch": 64}, "recipe.reference_batch=64 with recipe.scaled=false"),
@@ -33,7 +45,10 @@ def cell(**changes):
         ),
         ({"drop_epochs": (3, 2)}, r"recipe.drop_epochs=\[3, 2\]: epochs after which"),
         ({"drop_epochs": (0,)}, r"recipe.drop_epochs=\[0\]"),
-        ({"final_share": 1.5}, "recipe.final_share=1.5: the share of the peak rate .* 0 to 1"),
+        (
+            {"final_share": 1.5},
+            "recipe.final_share=1.5: the share of the peak rate .* 0 to 1",
+        ),
         ({"final_share": float("nan")}, "recipe.final_share=nan"),
         (
             {"final_share": 0.1, "drop_epochs": (1,)},
@@ -57,8 +72,14 @@ def test_impossible_recipe_is_refused(values, words):
             {"recipe": Recipe(name="cosine", warmup_epochs=5, final_share=0.1)},
             "recipe=cosine: warming up takes 5 of epochs=5, nothing is left for the cosine",
         ),
-        ({"recipe": Recipe(drop_epochs=(5,))}, "the rate drops after epoch 5, .* epochs=5"),
-        ({"set_epoch": False, "gpus": 1, "strategy": Strategy.SINGLE}, "one process shuffles"),
+        (
+            {"recipe": Recipe(drop_epochs=(5,))},
+            "the rate drops after epoch 5, .* epochs=5",
+        ),
+        (
+            {"set_epoch": False, "gpus": 1, "strategy": Strategy.SINGLE},
+            "one process shuffles",
+        ),
         (
             {"sync_buffers": SyncBuffers.ON, "strategy": Strategy.ALLREDUCE},
             "sync_buffers=on with strategy=allreduce: only ddp can choose, allreduce is .*=off",
@@ -132,7 +153,11 @@ def test_usual_recipe_of_an_optimizer_is_no_treatment():
 @pytest.mark.parametrize(
     ("keys", "changes", "words"),
     [
-        ({"schedule": "m:decay"}, {"recipe": COSINE}, "recipe=cosine with workload.schedule=m:dec"),
+        (
+            {"schedule": "m:decay"},
+            {"recipe": COSINE},
+            "recipe=cosine with workload.schedule=m:dec",
+        ),
         (
             {"optimizer": "m:lion"},
             {"strategy": Strategy.ZERO1},

@@ -34,7 +34,9 @@ def test_record_round_trips():
 
 
 def test_oom_record_needs_only_a_reason():
-    oom = a_record(CELL, outcome=Outcome.OOM, reason="rank 1: out of memory", ranks=(), model=None)
+    oom = a_record(
+        CELL, outcome=Outcome.OOM, reason="rank 1: out of memory", ranks=(), model=None
+    )
     assert decode(encode(oom), "record.json").outcome is Outcome.OOM
 
 
@@ -84,13 +86,19 @@ def test_truncated_record_is_refused(share):
         (change_record(schema=1), "has record schema 1, this hpml_jobs"),
         (change_record(schema=7), "has record schema 7, this hpml_jobs"),
         (change_record().replace(b'"slug"', b'"slag"'), "unknown field `slag`"),
-        (change_record().replace(b'"gpus": 4', b'"gpus": 0', 1), "gpus=0: must be 1 or more"),
+        (
+            change_record().replace(b'"gpus": 4', b'"gpus": 0', 1),
+            "gpus=0: must be 1 or more",
+        ),
         (
             change_rank(2, epoch_s=None),
             "Expected `float`, got `null` - at `$.ranks[2].epochs[1].epoch_s`",
         ),
         (change_rank(2, iterations=9.5), "Expected `int`, got `float`"),
-        (change_record().replace(b"1.5", b"NaN"), "is not a whole record: JSON is malformed"),
+        (
+            change_record().replace(b"1.5", b"NaN"),
+            "is not a whole record: JSON is malformed",
+        ),
         (change_record().replace(b"1.5", b"1e999"), "is not a whole record"),
         (change_record(outcome=Outcome.RUNNING), "outcome running has no record"),
         (change_record(model=None), "outcome ok without model and facts"),
@@ -101,13 +109,28 @@ def test_truncated_record_is_refused(share):
             "ranks [0, 1, 2] are there, 4 were expected",
         ),
         (change_record(ranks=a_record(CELL).ranks[::-1]), "ranks [3, 2, 1, 0] are there"),
-        (change_rank(1, role="warmup"), "rank 1 has no warm-up and timed and instrumented epoch"),
-        (change_rank(1, iterations=9), "rank 1 counted 9 iterations in its timed epoch, not 10"),
-        (change_rank(3, samples=5119), "rank 3 counted 5119 samples in its timed epoch, not 5120"),
+        (
+            change_rank(1, role="warmup"),
+            "rank 1 has no warm-up and timed and instrumented epoch",
+        ),
+        (
+            change_rank(1, iterations=9),
+            "rank 1 counted 9 iterations in its timed epoch, not 10",
+        ),
+        (
+            change_rank(3, samples=5119),
+            "rank 3 counted 5119 samples in its timed epoch, not 5120",
+        ),
         (change_rank(0, epoch_s=0.0), "impossible times in the timed epoch"),
         (change_rank(0, epoch_s=-1.0), "ranks[0].epochs[1].epoch_s is negative: -1.0"),
-        (change_rank(0, stall_s=9.0), "impossible times in the timed epoch: 7.997 s, 9.0 s"),
-        (change_rank(0, epoch=0, stall_s=-0.1), "ranks[0].epochs[0].stall_s is negative: -0.1"),
+        (
+            change_rank(0, stall_s=9.0),
+            "impossible times in the timed epoch: 7.997 s, 9.0 s",
+        ),
+        (
+            change_rank(0, epoch=0, stall_s=-0.1),
+            "ranks[0].epochs[0].stall_s is negative: -0.1",
+        ),
     ],
 )
 def test_implausible_record_is_refused_with_reason(text, words):

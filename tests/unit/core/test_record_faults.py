@@ -31,7 +31,11 @@ def remove_shares(values):
 
 CASES = {
     "images unknown": (
-        encode(replace(a_record(CELL), cell=a_cell(workload=replace(CELL.workload, images=None)))),
+        encode(
+            replace(
+                a_record(CELL), cell=a_cell(workload=replace(CELL.workload, images=None))
+            )
+        ),
         "the number of training images is missing",
     ),
     "epoch not evaluated": (
@@ -47,11 +51,16 @@ CASES = {
         "more images are right than were tested after epoch 1",
     ),
     "no phases": (
-        json_of(a_record(CELL), lambda values: values["ranks"][0]["epochs"][2].pop("phases")),
+        json_of(
+            a_record(CELL), lambda values: values["ranks"][0]["epochs"][2].pop("phases")
+        ),
         "the instrumented epoch has no phases",
     ),
     "other closure": (
-        json_of(a_record(CELL), lambda values: values["ranks"][0]["epochs"][2].update(closure=0.5)),
+        json_of(
+            a_record(CELL),
+            lambda values: values["ranks"][0]["epochs"][2].update(closure=0.5),
+        ),
         "closure 0.5 is not that of the phases",
     ),
     "timing and measurement": (

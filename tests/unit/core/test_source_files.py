@@ -87,7 +87,9 @@ def test_files_have_the_same_names_and_hashes_in_another_folder(root, tmp_path_f
 def test_imports_from_folders_that_code_adds_to_sys_path_are_found(tmp_path, monkeypatch):
     """And no file of Python, of this program or of an installed package."""
     (tmp_path / "lib/deep").mkdir(parents=True)
-    (tmp_path / "lib/helper_of_main.py").write_text("import msgspec, json\nfrom deep import net\n")
+    (tmp_path / "lib/helper_of_main.py").write_text(
+        "import msgspec, json\nfrom deep import net\n"
+    )
     (tmp_path / "lib/deep/__init__.py").write_text("")
     (tmp_path / "lib/deep/net.py").write_text("REPEAT = 1\n")
     (tmp_path / "main_of_test.py").write_text(
@@ -111,5 +113,7 @@ def test_unreadable_source_is_named(root, monkeypatch):
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
-    with pytest.raises(HpmlError, match=r"your code .*train.py cannot be read: Permission denied"):
+    with pytest.raises(
+        HpmlError, match=r"your code .*train.py cannot be read: Permission denied"
+    ):
         source_files(["train:build"], root)

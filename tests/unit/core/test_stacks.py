@@ -2,7 +2,12 @@
 
 import pytest
 
-from hpml_jobs.core.stacks import Activity, positions_text, rank_position, traceback_position
+from hpml_jobs.core.stacks import (
+    Activity,
+    positions_text,
+    rank_position,
+    traceback_position,
+)
 
 ENTRY = "/x/hpml_jobs/worker/__main__.py"
 EPOCH = "/x/hpml_jobs/worker/epochs.py"
@@ -30,7 +35,11 @@ ALL_REDUCE = (
 )
 DDP = (f"{TORCH}/nn/parallel/distributed.py", 1643, "forward")
 CASES = {
-    "user code": (rank((NET, 7, "forward"), DDP), Activity.CODE, f"in {NET}, line 7, in forward"),
+    "user code": (
+        rank((NET, 7, "forward"), DDP),
+        Activity.CODE,
+        f"in {NET}, line 7, in forward",
+    ),
     "user code that calls a library": (
         rank((f"{TORCH}/nn/modules/linear.py", 134, "forward"), (NET, 7, "forward"), DDP),
         Activity.CODE,
@@ -53,7 +62,11 @@ CASES = {
     ),
     "torchrun before it starts a rank": (
         dump(
-            (f"{TORCH}/distributed/elastic/rendezvous/dynamic_rendezvous.py", 680, "_record"),
+            (
+                f"{TORCH}/distributed/elastic/rendezvous/dynamic_rendezvous.py",
+                680,
+                "_record",
+            ),
             (
                 f"{TORCH}/distributed/elastic/rendezvous/dynamic_rendezvous.py",
                 1162,
@@ -79,18 +92,28 @@ CASES = {
         Activity.COLLECTIVE,
         f"waiting in all_reduce ({NET}, line 12, in forward)",
     ),
-    "broadcast of buffers": (rank(DDP), Activity.COLLECTIVE, "waiting in the collectives of ddp"),
+    "broadcast of buffers": (
+        rank(DDP),
+        Activity.COLLECTIVE,
+        "waiting in the collectives of ddp",
+    ),
     "exchange by hand, inside C": (
         rank(("/x/hpml_jobs/worker/strategies.py", 79, "reduce_gradients")),
         Activity.COLLECTIVE,
         "waiting in the exchange of gradients",
     ),
     "script": (
-        dump((NET, 7, "forward"), (f"{TORCH}/x.py", 1, "call"), ("train.py", 9, "<module>")),
+        dump(
+            (NET, 7, "forward"), (f"{TORCH}/x.py", 1, "call"), ("train.py", 9, "<module>")
+        ),
         Activity.CODE,
         f"in {NET}, line 7, in forward",
     ),
-    "another part of this program": (rank(), Activity.CODE, f"in {EPOCH}, line 140, in _run"),
+    "another part of this program": (
+        rank(),
+        Activity.CODE,
+        f"in {EPOCH}, line 140, in _run",
+    ),
 }
 
 
@@ -115,12 +138,16 @@ def test_rank_that_writes_its_error_has_no_position():
 
 
 def test_other_threads_do_not_count():
-    thread = dump((NET, 7, "poll"), ("/lib/threading.py", 1002, "_bootstrap"), thread="Thread")
+    thread = dump(
+        (NET, 7, "poll"), ("/lib/threading.py", 1002, "_bootstrap"), thread="Thread"
+    )
     assert rank_position(thread) is None
     assert rank_position(thread + rank(BACKWARD)).activity is Activity.BACKWARD
 
 
-@pytest.mark.parametrize("text", ["", "no stack", "Current thread 0x1 (most recent call first):"])
+@pytest.mark.parametrize(
+    "text", ["", "no stack", "Current thread 0x1 (most recent call first):"]
+)
 def test_text_without_stack_gives_no_position(text):
     assert rank_position(text) is None
     assert traceback_position(text) is None

@@ -21,7 +21,10 @@ PATHS = {
 }
 BUCKETS = {
     "buckets of 0.5 MB": ("bucket0_5", TrainingPath(bucket_cap_mb=0.5)),
-    "gradients as bucket views": ("bucket_view", TrainingPath(gradient_as_bucket_view=True)),
+    "gradients as bucket views": (
+        "bucket_view",
+        TrainingPath(gradient_as_bucket_view=True),
+    ),
     "static graph": ("static_graph", TrainingPath(static_graph=True)),
 }
 
@@ -42,7 +45,9 @@ def test_path_is_in_hash_slug_and_treatment(label):
 
 
 def test_whole_number_of_mb_is_the_same_cell():
-    whole, decimal = (a_cell(path=TrainingPath(bucket_cap_mb=size)) for size in (100, 100.0))
+    whole, decimal = (
+        a_cell(path=TrainingPath(bucket_cap_mb=size)) for size in (100, 100.0)
+    )
     assert whole.digest == decimal.digest
 
 
@@ -67,18 +72,30 @@ def test_accumulated_batches_make_the_global_batch():
     [
         ({"path": {"accumulate": 0}}, "accumulate=0: must be 1 or more"),
         ({"path": {"bucket_cap_mb": 0.0}}, "bucket_cap_mb=0: must be more than 0"),
-        ({"path": {"accumulate": 2, "static_graph": True}}, "static_graph with accumulate=2"),
+        (
+            {"path": {"accumulate": 2, "static_graph": True}},
+            "static_graph with accumulate=2",
+        ),
         (
             {"path": {"compile": CompileMode.DEFAULT, "bucket_cap_mb": 0.5}},
             "bucket_cap_mb=0.5 with compile=default: .* use bucket_cap_mb=1 or more",
         ),
-        ({"path": {"compile": CompileMode.DEFAULT}, "strategy": Strategy.DP}, "compile=default w"),
+        (
+            {"path": {"compile": CompileMode.DEFAULT}, "strategy": Strategy.DP},
+            "compile=default w",
+        ),
         (
             {"path": {"compile": CompileMode.REDUCE_OVERHEAD}, "device": Device.CPU},
             "compile=reduce-overhead with device=cpu",
         ),
-        ({"path": {"accumulate": 2}, "strategy": Strategy.DP}, "accumulate=2 with strategy=dp"),
-        ({"path": {"accumulate": 11}}, r"more than the 10 batches of an epoch .* accumulate<=10"),
+        (
+            {"path": {"accumulate": 2}, "strategy": Strategy.DP},
+            "accumulate=2 with strategy=dp",
+        ),
+        (
+            {"path": {"accumulate": 11}},
+            r"more than the 10 batches of an epoch .* accumulate<=10",
+        ),
     ],
 )
 def test_path_that_cannot_train_is_refused(values, words):
@@ -95,10 +112,26 @@ def test_single_cell_is_the_baseline_of_its_path():
 @pytest.mark.parametrize(
     ("path", "place", "words"),
     [
-        ({"precision": Precision.FP16}, {"device": Device.CPU}, "precision=fp16 with device=cpu"),
-        ({"precision": Precision.TF32}, {"device": Device.CPU}, "precision=tf32 with device=cpu"),
-        ({"cudnn_benchmark": False}, {"device": Device.CPU}, "cudnn_benchmark with device=cpu"),
-        ({"precision": Precision.BF16}, {"gpu_type": "rtx8000"}, "precision=bf16 with gpu_type="),
+        (
+            {"precision": Precision.FP16},
+            {"device": Device.CPU},
+            "precision=fp16 with device=cpu",
+        ),
+        (
+            {"precision": Precision.TF32},
+            {"device": Device.CPU},
+            "precision=tf32 with device=cpu",
+        ),
+        (
+            {"cudnn_benchmark": False},
+            {"device": Device.CPU},
+            "cudnn_benchmark with device=cpu",
+        ),
+        (
+            {"precision": Precision.BF16},
+            {"gpu_type": "rtx8000"},
+            "precision=bf16 with gpu_type=",
+        ),
         ({"precision": Precision.TF32}, {"gpu_type": "V100"}, "capability 8.0 or higher"),
     ],
 )
@@ -123,7 +156,10 @@ def test_modes_that_a_path_sets_are_no_other_conditions():
     assert conditions_of(fp32, tf32_cudnn=False) == plain
     tf32 = a_cell(path=TrainingPath(precision=Precision.TF32))
     assert conditions_of(tf32, tf32_matmul=True) == plain
-    assert conditions_of(a_cell(path=PATHS["cudnn_benchmark off"]), cudnn_benchmark=False) == plain
+    assert (
+        conditions_of(a_cell(path=PATHS["cudnn_benchmark off"]), cudnn_benchmark=False)
+        == plain
+    )
 
 
 def test_modes_that_no_key_set_are_other_conditions():

@@ -18,8 +18,12 @@ CONF = Path(__file__).parents[3] / "conf" / "workload"
 
 
 def test_worker_opens_every_data_set_and_downloads_one():
-    assert set(SOURCES) == {name for name, dataset in DATASETS.items() if not dataset.in_extra}
-    assert [name for name, dataset in DATASETS.items() if dataset.downloaded] == ["cifar10"]
+    assert set(SOURCES) == {
+        name for name, dataset in DATASETS.items() if not dataset.in_extra
+    }
+    assert [name for name, dataset in DATASETS.items() if dataset.downloaded] == [
+        "cifar10"
+    ]
 
 
 def test_workload_configs_name_known_data_sets():
@@ -44,7 +48,12 @@ def test_downloaded_data_set_is_missing_until_every_file_is_there(name, tmp_path
 
 
 def own(**changes):
-    values = {"name": "gpt", "model": "mygpt:build", "data": "mygpt:dataset", "images": 100}
+    values = {
+        "name": "gpt",
+        "model": "mygpt:build",
+        "data": "mygpt:dataset",
+        "images": 100,
+    }
     return Workload(**(values | changes))
 
 
@@ -65,7 +74,9 @@ def test_order_of_args_does_not_make_another_cell():
 def test_args_of_other_types_are_other_workloads():
     """Python's 1, 1.0 and True are equal; a sweep over them has a cell for each."""
     workloads = [own(args={"width": value}) for value in (1, 1.0, True)]
-    assert len({*workloads}) == len({cell_of(workload).digest for workload in workloads}) == 3
+    assert (
+        len({*workloads}) == len({cell_of(workload).digest for workload in workloads}) == 3
+    )
     assert workloads[0] == own(args={"width": 1})
 
 
@@ -77,14 +88,18 @@ def test_args_optimizer_and_schedule_make_another_cell():
     cells = [cell_of(own(**each)) for each in changes]
     assert len({cell.digest for cell in cells}) == len(cells)
     assert len({requested_conditions(cell) for cell in cells}) == len(cells)
-    assert [cell.slug.rpartition("-")[0].removeprefix("ddp-2gpu-b8-gpt") for cell in cells] == [
-        *("", "-width1", "-width2", "-adamw-plain", "-lion", "-decay")
-    ]
+    assert [
+        cell.slug.rpartition("-")[0].removeprefix("ddp-2gpu-b8-gpt") for cell in cells
+    ] == [*("", "-width1", "-width2", "-adamw-plain", "-lion", "-decay")]
 
 
 def test_files_of_own_optimizer_and_schedule_are_part_of_the_code():
     workload = Workload(
-        name="digits", model="lenet", data="digits", optimizer="opt:lion", schedule="rates:decay"
+        name="digits",
+        model="lenet",
+        data="digits",
+        optimizer="opt:lion",
+        schedule="rates:decay",
     )
     assert workload.own_code == ("opt:lion", "rates:decay")
 
@@ -101,7 +116,9 @@ def test_padded_vocabulary_is_another_cell():
     gpt = Workload(name="gpt", model="gpt", data="tokens", images=64, vocab=50_257)
     padded = msgspec.structs.replace(gpt, padded_vocab=50_304)
     assert cell_of(gpt).digest != cell_of(padded).digest
-    with pytest.raises(UsageError, match=r"padded_vocab=100: must be workload.vocab=50257 or more"):
+    with pytest.raises(
+        UsageError, match=r"padded_vocab=100: must be workload.vocab=50257 or more"
+    ):
         msgspec.structs.replace(gpt, padded_vocab=100)
 
 

@@ -15,8 +15,22 @@ ROOT = Path(__file__).parents[3]
 
 KEYS_1_2_0 = {
     *("abstract", "authors", "cff-version", "commit", "contact", "date-released", "doi"),
-    *("identifiers", "keywords", "license", "license-url", "message", "preferred-citation"),
-    *("references", "repository", "repository-artifact", "repository-code", "title", "type"),
+    *(
+        "identifiers",
+        "keywords",
+        "license",
+        "license-url",
+        "message",
+        "preferred-citation",
+    ),
+    *(
+        "references",
+        "repository",
+        "repository-artifact",
+        "repository-code",
+        "title",
+        "type",
+    ),
     *("url", "version"),
 }
 """The keys that the schema of CFF 1.2.0 allows."""
@@ -35,7 +49,9 @@ def test_citation_has_the_keys_of_cff_1_2_0():
 def test_citation_agrees_with_package_and_changelog():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     releases = re.findall(
-        r"^## (\d+\.\d+\.\d+)(?: \((\S+)\))?$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+        r"^## (\d+\.\d+\.\d+)(?: \((\S+)\))?$",
+        (ROOT / "CHANGELOG.md").read_text(),
+        re.MULTILINE,
     )
     version, day = releases[0]
     assert str(citation["version"]) == version == __version__

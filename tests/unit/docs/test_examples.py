@@ -45,18 +45,23 @@ def commands_of(block):
     """Return the words of the commands in a block."""
     text = block.replace("\\\n", "")
     lines = re.findall(r"^(?:hpml-jobs|python -m hpml_jobs)\b.*$", text, re.M)
-    return [shlex.split(line.replace("-m hpml_jobs", ""), comments=True)[1:] for line in lines]
+    return [
+        shlex.split(line.replace("-m hpml_jobs", ""), comments=True)[1:] for line in lines
+    ]
 
 
 HELP = [
-    function_of(command).__doc__.partition("Example: ")[2].split(" >>")[0] for command in COMMANDS
+    function_of(command).__doc__.partition("Example: ")[2].split(" >>")[0]
+    for command in COMMANDS
 ]
 EXAMPLES = {
     "--help": [shlex.split(" ".join(line.split()))[1:] for line in HELP],
     **{str(page.relative_to(ROOT)): examples_of(page.read_text()) for page in PAGES},
 }
 
-RUN_OF_WANDB = SimpleNamespace(name="ddp", id="1", history=lambda keys: pd.DataFrame({"step": [1]}))
+RUN_OF_WANDB = SimpleNamespace(
+    name="ddp", id="1", history=lambda keys: pd.DataFrame({"step": [1]})
+)
 WANDB = SimpleNamespace(Api=lambda: SimpleNamespace(runs=lambda path: [RUN_OF_WANDB]))
 IMPORTED = {"nn": nn, "pd": pd, "wandb": WANDB}
 """Names that the Python of a page does not import itself."""
@@ -108,7 +113,9 @@ def desk(tmp_path_factory):
     for batch in (32, 128, 512):
         large.with_record(lab_record(lab_cell(8, batch, nodes=2), 10.0))
     for builder, name in ((demo, "local"), (large, "slurm")):
-        write_whole(builder.study.cluster, encode(Cluster(name=name, launcher=Launcher(name))))
+        write_whole(
+            builder.study.cluster, encode(Cluster(name=name, launcher=Launcher(name)))
+        )
     for source, names in {
         demo: ("table4", "transformers", "hw5"),
         repeated: ("after", "digits-old", "digits-new"),
@@ -123,9 +130,13 @@ def desk(tmp_path_factory):
     rates = (ROOT / "docs" / "predict.md").read_text().partition("```\nmodel,")[2]
     (folder / "rates.csv").write_text("model," + rates.partition("```")[0])
     runs = {"single-1gpu-b128-x1": 0.07, "ddp-4gpu-b128-x2": 0.09}
-    stamps = [f"{name},{n},{n * step_s}" for name, step_s in runs.items() for n in range(500)]
+    stamps = [
+        f"{name},{n},{n * step_s}" for name, step_s in runs.items() for n in range(500)
+    ]
     (folder / "h.csv").write_text("\n".join(["run,global_step,_timestamp", *stamps]))
-    np.savez(folder / "iterations.npz", stall_s=np.zeros((2, 10)), last_stall_s=np.zeros(2))
+    np.savez(
+        folder / "iterations.npz", stall_s=np.zeros((2, 10)), last_stall_s=np.zeros(2)
+    )
     (folder / "docs").symlink_to(ROOT / "docs")
     (folder / "train.py").write_text("import torch\n")
     return folder

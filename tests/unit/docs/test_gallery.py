@@ -35,12 +35,17 @@ def printed(capsys):
 def outputs(tmp_path_factory):
     """A folder with the study of the gallery, unpacked."""
     folder = tmp_path_factory.mktemp("gallery") / "outputs"
-    assert run(["import", str(DOCS / "gallery" / "cifar10.tar.gz"), "--outputs", str(folder)]) == 0
+    assert (
+        run(["import", str(DOCS / "gallery" / "cifar10.tar.gz"), "--outputs", str(folder)])
+        == 0
+    )
     return folder
 
 
 @pytest.mark.parametrize(
-    ("number", "words"), [(0, ()), (1, ("epochs=90", "deadline_min=20"))], ids=["default", "limits"]
+    ("number", "words"),
+    [(0, ()), (1, ("epochs=90", "deadline_min=20"))],
+    ids=["default", "limits"],
 )
 def test_page_shows_what_choose_says_of_the_gallery(number, words, outputs, capsys):
     assert run(["choose", "cifar10", *words, "--outputs", str(outputs)]) == 0
@@ -51,8 +56,12 @@ def test_page_shows_what_choose_says_of_the_gallery(number, words, outputs, caps
         assert part in text
 
 
-@pytest.mark.parametrize(("number", "words"), [(0, ()), (1, ("--all",))], ids=["answer", "tables"])
-def test_page_shows_what_collect_says_of_the_gallery(number, words, outputs, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("number", "words"), [(0, ()), (1, ("--all",))], ids=["answer", "tables"]
+)
+def test_page_shows_what_collect_says_of_the_gallery(
+    number, words, outputs, capsys, monkeypatch
+):
     monkeypatch.chdir(outputs.parent)
     assert run(["collect", "cifar10", *words, "--to", "report"]) == 0
     text = printed(capsys)
@@ -84,23 +93,34 @@ def test_speedup_without_exchange_is_that_of_the_epochs_without_exchange(batch, 
 @pytest.fixture
 def labels(outputs, tmp_path, capsys):
     """The labels of the gallery's tables, those of Tables 1 to 3 without their only strategy."""
-    assert run(["collect", "cifar10", "--outputs", str(outputs), "--to", str(tmp_path)]) == 0
+    assert (
+        run(["collect", "cifar10", "--outputs", str(outputs), "--to", str(tmp_path)]) == 0
+    )
     (group,) = json.loads((tmp_path / "tables.json").read_text())["groups"]
     return [table["label"].removesuffix("-ddp") for table in group["tables"]]
 
 
 def section(name):
-    return (DOCS / "tables.md").read_text().partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    return (
+        (DOCS / "tables.md")
+        .read_text()
+        .partition(f"\n## {name}\n")[2]
+        .partition("\n## ")[0]
+    )
 
 
 def first_columns(text):
     """Return for each table of a text the words in the first column that are set as code."""
     tables = re.findall(r"^\|-.*\n((?:\|.*\n)+)", text, re.MULTILINE)
-    return [re.findall(r"`([\w-]+)`", re.sub(r"(?m)^\|([^|]*).*", r"\1", t)) for t in tables]
+    return [
+        re.findall(r"`([\w-]+)`", re.sub(r"(?m)^\|([^|]*).*", r"\1", t)) for t in tables
+    ]
 
 
 def test_page_has_the_number_of_tables_of_the_gallery(labels):
-    assert re.findall(r"--all` prints (\d+) tables", section("Example")) == [str(len(labels))]
+    assert re.findall(r"--all` prints (\d+) tables", section("Example")) == [
+        str(len(labels))
+    ]
 
 
 def test_page_lists_every_table_and_every_sheet_and_counts_them(labels):
@@ -118,7 +138,9 @@ def test_page_lists_every_picture():
 
 
 def test_gallery_page_is_complete_without_network(outputs, tmp_path):
-    assert run(["report", "cifar10", "--outputs", str(outputs), "--to", str(tmp_path)]) == 0
+    assert (
+        run(["report", "cifar10", "--outputs", str(outputs), "--to", str(tmp_path)]) == 0
+    )
     text = (tmp_path / "report.html").read_text()
     assert "<script" not in text
     assert "Content-Security-Policy" in text

@@ -12,7 +12,9 @@ SCRIPTS = [path for path in (DOCS / "generate").glob("*.py") if path.stem != "__
 
 
 FILES = {
-    name: text for script in SCRIPTS for name, text in runpy.run_path(str(script))["FILES"].items()
+    name: text
+    for script in SCRIPTS
+    for name, text in runpy.run_path(str(script))["FILES"].items()
 }
 
 

@@ -244,9 +244,18 @@ OF_TIMINGS: dict[str, tuple[str, ...]] = {
         f"{HISTORY}\na,1,2\n",
     ),
     "Patterns that have no columns": ("study=new names=gpus_batch", f"{HISTORY}\na,1,2\n"),
-    "Patterns with a column that is none": ("study=new names='{bs}'", f"{HISTORY}\na,1,2\n"),
-    "Patterns with a column twice": ("study=new names='{gpus}-{gpus}'", f"{HISTORY}\na,1,2\n"),
-    "Patterns with half a brace": ("study=new names='{gpus}_{batch'", f"{HISTORY}\na,1,2\n"),
+    "Patterns with a column that is none": (
+        "study=new names='{bs}'",
+        f"{HISTORY}\na,1,2\n",
+    ),
+    "Patterns with a column twice": (
+        "study=new names='{gpus}-{gpus}'",
+        f"{HISTORY}\na,1,2\n",
+    ),
+    "Patterns with half a brace": (
+        "study=new names='{gpus}_{batch'",
+        f"{HISTORY}\na,1,2\n",
+    ),
     "Patterns of several readings": (
         "study=new names='*b{batch}*{gpus}gpu*'",
         f"{HISTORY}\nb16-b32-4gpu,1,2\n",

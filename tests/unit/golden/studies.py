@@ -43,7 +43,9 @@ GB = 10**9
 START = datetime(2026, 10, 1, tzinfo=UTC)
 
 
-def measured(study: StudyBuilder, cell: Cell, epoch_s: float, change: Change = lambda r: r) -> None:
+def measured(
+    study: StudyBuilder, cell: Cell, epoch_s: float, change: Change = lambda r: r
+) -> None:
     """Add a record of a cell, with every instrument, ten minutes after the one before."""
     number = len(study.cells)
     begin = START + timedelta(minutes=10 * number)
@@ -155,7 +157,10 @@ def large_batch(study: StudyBuilder) -> None:
     for seed in (0, 1):
         single = lab_record(lab_cell(1, 128, seed=seed, **LAB), 27.0)
         study.with_record(_with_accuracy(single, 0.70 + 0.01 * seed))
-        for recipe, accuracy in ((Recipe(), 0.60), (Recipe(name="scaled", scaled=True), 0.64)):
+        for recipe, accuracy in (
+            (Recipe(), 0.60),
+            (Recipe(name="scaled", scaled=True), 0.64),
+        ):
             cell = lab_cell(2, 512, recipe=recipe, seed=seed, **LAB)
             study.with_record(_with_accuracy(lab_record(cell, 15.0), accuracy))
 
@@ -203,13 +208,16 @@ def _in_windows(record: Record) -> Record:
     )
     facts = replace(record.facts, in_windows=True)
     ranks = tuple(map(_rank_in_windows, record.ranks))
-    return replace(record, cell=cell, slug=cell.slug, facts=facts, ranks=ranks, microbenchmark=None)
+    return replace(
+        record, cell=cell, slug=cell.slug, facts=facts, ranks=ranks, microbenchmark=None
+    )
 
 
 def _rank_in_windows(rank: Rank) -> Rank:
     """Return what a script's process measures: no loss, no test, no epoch without exchange."""
     warmup, timed, instrumented = (
-        replace(epoch, loss=None, accuracy=None, order="", lr=None) for epoch in rank.epochs[:3]
+        replace(epoch, loss=None, accuracy=None, order="", lr=None)
+        for epoch in rank.epochs[:3]
     )
     warmup = replace(warmup, iterations=20, samples=20 * 16)
     return replace(
@@ -231,7 +239,9 @@ def versions(study: StudyBuilder) -> None:
     ):
         facts = replace(FACTS, torch=torch)
         cell = a_cell(gpus=gpus, batch=128, repeat=repeat)
-        measured(study, cell, epoch_s, lambda record, facts=facts: replace(record, facts=facts))
+        measured(
+            study, cell, epoch_s, lambda record, facts=facts: replace(record, facts=facts)
+        )
 
 
 BUILT: Mapping[str, Callable[[StudyBuilder], None]] = {
@@ -259,7 +269,9 @@ def epochs_of_runs() -> str:
     for (gpus, batch), epoch_s in PUBLISHED_S.items():
         for epoch, factor in enumerate((1.3, *FACTORS[:3])):
             seconds = epoch_s * factor
-            lines.append(f"{gpus}gpu_bs{batch},{epoch},{seconds:.3f},{2.3 - 0.2 * epoch:.1f}")
+            lines.append(
+                f"{gpus}gpu_bs{batch},{epoch},{seconds:.3f},{2.3 - 0.2 * epoch:.1f}"
+            )
     return "\n".join(lines)
 
 

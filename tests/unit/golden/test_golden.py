@@ -136,7 +136,11 @@ def compare(place: str, texts: dict[str, str]) -> None:
         line
         for name in sorted(golden)
         for line in difflib.unified_diff(
-            golden[name].splitlines(), texts[name].splitlines(), f"{place}/{name}", "now", n=1
+            golden[name].splitlines(),
+            texts[name].splitlines(),
+            f"{place}/{name}",
+            "now",
+            n=1,
         )
     ]
     assert not changes, "\n".join(changes[:200])
@@ -168,7 +172,8 @@ def test_texts_between_studies(laptop, capsys):
     for name in BUILT:
         build(name, laptop / "outputs")
     compare(
-        "between", {file_name(command, ""): said(capsys, command) for command in BETWEEN_STUDIES}
+        "between",
+        {file_name(command, ""): said(capsys, command) for command in BETWEEN_STUDIES},
     )
 
 

@@ -16,7 +16,13 @@ from hpml_jobs.core.cell import Outcome
 from hpml_jobs.study.files import write_whole
 from tests.unit.builders import a_cell
 from tests.unit.golden.refused_commands import OF_COMMANDS
-from tests.unit.golden.refused_files import FILES, OF_DEFAULTS, OF_FILES, OF_SITE, OF_TIMINGS
+from tests.unit.golden.refused_files import (
+    FILES,
+    OF_DEFAULTS,
+    OF_FILES,
+    OF_SITE,
+    OF_TIMINGS,
+)
 from tests.unit.golden.refused_keys import OF_KEYS
 from tests.unit.golden.studies import build
 from tests.unit.golden.test_golden import GOLDEN, ROOT, VOLATILE
@@ -40,7 +46,9 @@ def refusal(capsys: pytest.CaptureFixture[str], command: str) -> str:
     return f"$ hpml-jobs {command}\n{printed}exit code {code}\n"
 
 
-def refusals_of_commands(capsys: pytest.CaptureFixture[str], commands: Mapping[str, str]) -> str:
+def refusals_of_commands(
+    capsys: pytest.CaptureFixture[str], commands: Mapping[str, str]
+) -> str:
     """Return the refusals of commands, which are lines below headings."""
     parts = []
     for heading, lines in commands.items():
@@ -64,7 +72,11 @@ def refusals_of_file(
 def compare(name: str, text: str) -> None:
     """Compare a text with a golden file, or write the file."""
     path = GOLDEN / "refusals" / f"{name}.txt"
-    for folder, word in ((Path.cwd(), "FOLDER"), (Path.cwd().parent, "HOME"), (ROOT, "ROOT")):
+    for folder, word in (
+        (Path.cwd(), "FOLDER"),
+        (Path.cwd().parent, "HOME"),
+        (ROOT, "ROOT"),
+    ):
         text = text.replace(str(folder), word)
     for pattern, word in VOLATILE:
         text = pattern.sub(word, text)
@@ -86,7 +98,9 @@ def test_refused_keys(slurm, working_folder, user_config_file, capsys):
 
 @pytest.mark.usefixtures("composed_once")
 def test_refused_files(laptop, user_config_file, site_config_file, monkeypatch, capsys):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})  # no note on few CPUs
+    monkeypatch.setattr(
+        os, "sched_getaffinity", lambda _: {0, 1, 2, 3}
+    )  # no note on few CPUs
     for name, content in FILES.items():
         write_whole(laptop / name, content.encode())
     user_config_file.write_text(DEFAULTS.format(cluster="local"))
@@ -97,7 +111,10 @@ def test_refused_files(laptop, user_config_file, site_config_file, monkeypatch, 
     monkeypatch.setenv("HPML_JOBS_SITE_CONFIG", "/no/such/file.yaml")
     of_variable = refusal(capsys, "plan gpus=1")
     parts = [text, "==== The user's defaults ====\n", of_defaults]
-    compare("files", "\n".join([*parts, "==== The site's defaults ====\n", of_site, of_variable]))
+    compare(
+        "files",
+        "\n".join([*parts, "==== The site's defaults ====\n", of_site, of_variable]),
+    )
 
 
 @pytest.fixture
@@ -128,6 +145,8 @@ def test_refused_commands(capsys):
 def test_refused_timings(capsys):
     parts = []
     for heading, (words, *contents) in OF_TIMINGS.items():
-        text = refusals_of_file(capsys, Path("lab.csv"), f"import lab.csv {words}", contents)
+        text = refusals_of_file(
+            capsys, Path("lab.csv"), f"import lab.csv {words}", contents
+        )
         parts.append(f"==== {heading} ====\n\n{text}")
     compare("timings", "\n".join(parts))

@@ -43,7 +43,9 @@ def load_benchmark(name: str) -> ModuleType:
     return module
 
 
-def finish(folder: CellFolder, outcome: Outcome = Outcome.OK, reason: str | None = None) -> None:
+def finish(
+    folder: CellFolder, outcome: Outcome = Outcome.OK, reason: str | None = None
+) -> None:
     """Leave the exit report of an attempt; one that is ok leaves a record, too."""
     attempt = folder.attempt(ATTEMPT.id)
     end = AttemptEnd(attempt=ATTEMPT, outcome=outcome, reason=reason)
@@ -87,7 +89,11 @@ def seams_of_overhead(module: ModuleType) -> dict[str, Any]:
         bare = {"bare": [1.01, 1.0]}
         return ratios | (bare if training.strategy is Strategy.SINGLE else {})
 
-    return {"launch": module.measure_cases, "warm_training": warm, "measure_ratios": measure}
+    return {
+        "launch": module.measure_cases,
+        "warm_training": warm,
+        "measure_ratios": measure,
+    }
 
 
 def seam_of_ceilings(module: ModuleType) -> Callable[..., float]:
@@ -128,7 +134,9 @@ def run_here(script: str, words: Sequence[str]) -> None:
         seams["images_per_s"] = seam_of_ceilings(module)
     if script == "timed_epoch":
         seams["launch"] = launched
-    jobs = mock.Mock(run_job=record_of_job, write_digits=load_benchmark("jobs").write_digits)
+    jobs = mock.Mock(
+        run_job=record_of_job, write_digits=load_benchmark("jobs").write_digits
+    )
     with (
         replaced_module("jobs", jobs),
         mock.patch.multiple(module, create=True, **seams),
@@ -158,7 +166,12 @@ def hand_made_results(
 
 def process_group_variables() -> Any:
     """Return a patch of the environment with the variables of a group of one."""
-    variables = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    variables = {
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "0",
+    }
     return mock.patch.dict(os.environ, variables)
 
 

@@ -69,7 +69,9 @@ def test_interrupted_visit_keeps_the_figures_so_far(number, code, python, tmp_pa
     script = f"""printf '%s\\n' '{MACHINE}' '{FIGURE}' > "$5/figures.jsonl"; sleep 60"""
     python(f"echo $$ >> {tmp_path}/pids; {script}")
     words = [real, "-c", CARD_PRESENT, str(results), sys.executable]
-    with subprocess.Popen(words, cwd=part_run.ROOT, stdout=subprocess.PIPE, text=True) as visit:
+    with subprocess.Popen(
+        words, cwd=part_run.ROOT, stdout=subprocess.PIPE, text=True
+    ) as visit:
         await_figure(results)
         visit.send_signal(number)
         output, _ = visit.communicate(timeout=60)
@@ -96,7 +98,9 @@ def test_part_that_fails_says_the_last_line_of_its_log(python, tmp_path):
     python("echo Traceback >&2; echo 'RuntimeError: CUDA error' >&2; exit 1")
     result = part_run.run_part(THREADS, tmp_path / "log")
     assert result.failure == "exit code 1: RuntimeError: CUDA error"
-    assert "threads\nTraceback\nRuntimeError: CUDA error\n" in (tmp_path / "log").read_text()
+    assert (
+        "threads\nTraceback\nRuntimeError: CUDA error\n" in (tmp_path / "log").read_text()
+    )
     assert result.machine.card is None
     assert result.figures == ()
 
@@ -104,13 +108,21 @@ def test_part_that_fails_says_the_last_line_of_its_log(python, tmp_path):
 SITE = "/somewhere/site"
 
 
-def test_processes_keep_the_path_of_packages_behind_the_checkout(python, tmp_path, monkeypatch):
+def test_processes_keep_the_path_of_packages_behind_the_checkout(
+    python, tmp_path, monkeypatch
+):
     monkeypatch.setenv("PYTHONPATH", SITE)
     python("echo $PYTHONPATH; exit 1")
-    paths = [part_run.run_part(THREADS, tmp_path / "log").failure.removeprefix("exit code 1: ")]
-    paths.append(bench.run_command(["sh", "-c", "echo $PYTHONPATH"], {}, 60).output.strip())
+    paths = [
+        part_run.run_part(THREADS, tmp_path / "log").failure.removeprefix("exit code 1: ")
+    ]
+    paths.append(
+        bench.run_command(["sh", "-c", "echo $PYTHONPATH"], {}, 60).output.strip()
+    )
     monkeypatch.setattr(
-        endings, "job_command", lambda _: ["sh", "-c", f"echo $PYTHONPATH > {tmp_path}/job"]
+        endings,
+        "job_command",
+        lambda _: ["sh", "-c", f"echo $PYTHONPATH > {tmp_path}/job"],
     )
     with rehearsal(tmp_path) as on_cpu:
         list(endings._ended(on_cpu, "killed", signal.SIGKILL))
@@ -165,7 +177,9 @@ def test_wrong_words_end_with_one_line(words, message, run):
         ("why_in_use", "other processes use 9 GB of GPU 0: end them", ""),
     ],
 )
-def test_no_card_and_a_card_in_use_end_with_the_reason(why, reason, remedy, run, monkeypatch):
+def test_no_card_and_a_card_in_use_end_with_the_reason(
+    why, reason, remedy, run, monkeypatch
+):
     monkeypatch.setattr(machine, why, lambda: reason)
     assert run() == (reason + remedy, "", "")
 
@@ -179,7 +193,9 @@ def test_no_card_and_a_card_in_use_end_with_the_reason(why, reason, remedy, run,
 )
 def test_card_in_use_is_the_one_that_torch_sees_first(used, reason, monkeypatch):
     nvml = SimpleNamespace(
-        nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(used=used if handle == "b" else 0)
+        nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(
+            used=used if handle == "b" else 0
+        )
     )
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     monkeypatch.setattr(machine, "nvml_session", lambda: nullcontext(nvml))
@@ -205,7 +221,9 @@ def test_unreadable_results_are_refused(run, tmp_path):
     (tmp_path / "gpu.json").write_text('{"parts"')
     code, _, errors = run("threads", "--results", tmp_path / "gpu.json")
     assert code == 2
-    assert errors.startswith(f"python -m tests.gpu: {tmp_path / 'gpu.json'} cannot be read: ")
+    assert errors.startswith(
+        f"python -m tests.gpu: {tmp_path / 'gpu.json'} cannot be read: "
+    )
     assert errors.count("\n") == 1
 
 
@@ -224,7 +242,9 @@ def test_budget_leaves_out_what_does_not_fit_and_runs_shorter_parts(run, python,
     assert "\n4 findings\n" in output
 
 
-def test_part_that_the_budget_cuts_is_interrupted_and_no_finding(python, tmp_path, monkeypatch):
+def test_part_that_the_budget_cuts_is_interrupted_and_no_finding(
+    python, tmp_path, monkeypatch
+):
     monkeypatch.setattr(part_run, "local_gpus", lambda: ("NVIDIA H200",))
     python(f"""printf '%s\\n' '{MACHINE}' '{FIGURE}' > "$5/figures.jsonl"; sleep 60""")
     visit = part_run.Visit(end_s=time.monotonic() + 1, is_short=True)
@@ -242,7 +262,9 @@ def test_rehearsal_is_not_kept_and_findings_are_failures_only(
     monkeypatch.setattr(command, "keep", lambda *result: kept.append(result))
     monkeypatch.setattr(command.signal, "signal", lambda *_: None)
     results = tmp_path / "gpu.json"
-    monkeypatch.setattr(sys, "argv", ["gpu", "threads", "--rehearse", "--results", str(results)])
+    monkeypatch.setattr(
+        sys, "argv", ["gpu", "threads", "--rehearse", "--results", str(results)]
+    )
     with pytest.raises(SystemExit) as stopped:
         command.main()
     assert stopped.value.code == 0
@@ -282,7 +304,9 @@ def test_wrong_pixels_end_the_run_unless_it_keeps_going(visit, tmp_path):
 
 
 def test_files_of_cells_are_added_to_an_archive(python, tmp_path):
-    python('mkdir -p "$5/cells/x"; touch "$5/cells/x/trace-rank0.json.gz" "$5/cells/x/weights.pt"')
+    python(
+        'mkdir -p "$5/cells/x"; touch "$5/cells/x/trace-rank0.json.gz" "$5/cells/x/weights.pt"'
+    )
     visit = part_run.Visit(cells=tmp_path / "cells.tar")
     for name in ("threads", "nvml"):
         part_run.run_part(part_named(name), tmp_path / "log", visit=visit)
@@ -320,7 +344,11 @@ VISIT = part_run.ROOT / "tests" / "gpu" / "visit.sh"
 
 
 def visit_script(tmp_path, **variables):
-    environment = {"PYTHON": sys.executable, "OUT": str(tmp_path / "out"), "TMPDIR": str(tmp_path)}
+    environment = {
+        "PYTHON": sys.executable,
+        "OUT": str(tmp_path / "out"),
+        "TMPDIR": str(tmp_path),
+    }
     return subprocess.run(
         ["bash", str(VISIT), "--help"],
         env=os.environ | environment | variables,

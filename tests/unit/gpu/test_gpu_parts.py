@@ -44,7 +44,10 @@ RANKS = {f"two_{name}_{word}" for name in TWO_RANKS for word in ("equal", "bytes
 DP = {f"dp_{name}" for name in ("ok", "rate", "overhead", "closure", "failed", "warned")}
 
 TF32 = {
-    f"{path} {name}" for path in PATHS if "tf32" in path for name in ("rate", "stall", "failed")
+    f"{path} {name}"
+    for path in PATHS
+    if "tf32" in path
+    for name in ("rate", "stall", "failed")
 }
 
 NOT_MEASURED_HERE = {
@@ -56,7 +59,8 @@ NOT_MEASURED_HERE = {
     "ladder": {"largest", "peak_gb"},
     "ddp_paths": {key for key in keys_of("ddp_paths") if key.startswith("fp16")},
     "quantize": {"failed", "steps", "missing", "reference"},
-    "two_gpus": {f"nccl_{kind}" for kind in CHOICE_KINDS} | {f"same_{n}" for n in SAME_AS_DDP},
+    "two_gpus": {f"nccl_{kind}" for kind in CHOICE_KINDS}
+    | {f"same_{n}" for n in SAME_AS_DDP},
     "gpt": {"mfu"},
 }
 """Figures that need a GPU or a second process."""
@@ -66,7 +70,9 @@ NOT_MEASURED_HERE = {
 def without_processes(monkeypatch):
     """A program that is killed at once in place of the job and of the holder."""
     monkeypatch.setattr(endings, "job_command", started_job)
-    monkeypatch.setattr(endings, "HOLDER", "import time; print('held', flush=True); time.sleep(60)")
+    monkeypatch.setattr(
+        endings, "HOLDER", "import time; print('held', flush=True); time.sleep(60)"
+    )
     monkeypatch.setattr(endings, "SETTLE_S", 0.0)
 
 
@@ -80,7 +86,10 @@ def started_job(folder):
 BY_HAND = [part for part in PARTS if part.name != "scripts"]
 
 ONLY_ON_GPU = {
-    **{name: NOT_MEASURED_HERE[name] for name in ("paths", "threads", "comm", "gpt", "fake_ranks")},
+    **{
+        name: NOT_MEASURED_HERE[name]
+        for name in ("paths", "threads", "comm", "gpt", "fake_ranks")
+    },
     "cells": DP | {"refused"},
     "two_gpus": {f"nccl_{kind}" for kind in CHOICE_KINDS},
     "ddp_paths": NOT_MEASURED_HERE["ddp_paths"],
@@ -103,7 +112,11 @@ def test_part_is_rehearsed_with_real_jobs(part, tmp_path):
     ends = {figure.key: figure.value for figure in figures if figure.key.endswith("ok")}
     assert {*ends.values()} <= {1.0, None}, ends
     # not doctor's: a busy machine fails its checks
-    codes = [figure for figure in figures if figure.key in ("code", "submit_code", "collect_code")]
+    codes = [
+        figure
+        for figure in figures
+        if figure.key in ("code", "submit_code", "collect_code")
+    ]
     assert [figure.value for figure in codes] == [0] * len(codes), codes
 
 
@@ -187,7 +200,9 @@ def test_parts_of_two_gpus_are_left_out_with_one(name, tmp_path, monkeypatch):
 
 def test_slow_card_does_less_work_and_has_longer_limits(tmp_path):
     limits = []
-    bench = Bench(tmp_path, command=lambda *words: limits.append(words[-1]), card="Quadro RTX 8000")
+    bench = Bench(
+        tmp_path, command=lambda *words: limits.append(words[-1]), card="Quadro RTX 8000"
+    )
     assert bench.sizes.iterations == Sizes().iterations // 4
     assert bench.sizes.accuracy_seeds == Sizes().accuracy_seeds
     bench.command([], {}, 100)

@@ -132,11 +132,15 @@ def test_figure_is_judged_by_range_on_its_card(value, card, verdict):
 def test_range_of_training_is_scaled_to_the_card():
     expected = Expected("k", "rate", 1_000, None, "H200", precision=Precision.BF16)
     for rate, verdict in ((300, Verdict.FINDING), (320, Verdict.EXPECTED)):
-        assert expected.judge(Figure(key="k", value=rate), "NVIDIA A100-SXM4-80GB") is verdict
+        assert (
+            expected.judge(Figure(key="k", value=rate), "NVIDIA A100-SXM4-80GB") is verdict
+        )
 
 
 def test_figure_left_out_is_no_finding_and_says_why():
-    part = Part("threads", "decides", 1, (Expected("a", "a", 1, 1), Expected("b", "b", 1, 1)))
+    part = Part(
+        "threads", "decides", 1, (Expected("a", "a", 1, 1), Expected("b", "b", 1, 1))
+    )
     figures = tuple(left_out("ab", "one GPU"))
     result = PartResult(part="threads", date="", seconds=1, machine=H200, figures=figures)
     assert findings(part, result) == []
@@ -166,17 +170,26 @@ def test_section_shows_runs_findings_and_parts_to_come():
     text = section(results)
     assert "**NVIDIA H200**: 1 of" in text
     assert "Not yet run: events" in text
-    assert "| threads | NVIDIA H200 | 2026-11-01 10:00 | 12 | 2.14.1+cu130 | 13.0 |" in text
-    assert "- threads: forward in a new thread without, ms is 48.2, expected at most 20" in text
+    assert (
+        "| threads | NVIDIA H200 | 2026-11-01 10:00 | 12 | 2.14.1+cu130 | 13.0 |" in text
+    )
+    assert (
+        "- threads: forward in a new thread without, ms is 48.2, expected at most 20"
+        in text
+    )
     assert f"threads,{NEW_THREAD},48.2 (finding)\n" in figures_csv(results)
 
 
 def test_csv_and_page_say_what_a_range_rests_on():
     text = figures_csv(Results())
     assert (
-        "values,loader=device: largest difference of a pixel from the CPU's,0 to 1e-05,est" in text
+        "values,loader=device: largest difference of a pixel from the CPU's,0 to 1e-05,est"
+        in text
     )
-    assert 'syncs,"loader=workers, plain, sgd: no wait in the loop (1: yes)",1,exact,\n' in text
+    assert (
+        'syncs,"loader=workers, plain, sgd: no wait in the loop (1: yes)",1,exact,\n'
+        in text
+    )
     assert '"reading the time between two events, us",–,,\n' in text
     estimates = text.count(",estimate,")
     assert f"ranges: {estimates} estimate, " in section(Results())
@@ -196,7 +209,9 @@ def test_part_has_each_figure_once_and_a_limit(part):
     assert len({*keys}) == len(keys)
     assert len({*texts}) == len(texts)
     assert all(
-        e.basis is Basis.EXACT for e in part.expected if e.low is not None and e.low == e.high
+        e.basis is Basis.EXACT
+        for e in part.expected
+        if e.low is not None and e.low == e.high
     )
     assert 0 < part.minutes <= 10
     assert 0 < part.least_s <= part.short_s <= 60 * part.minutes

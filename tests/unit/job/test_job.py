@@ -49,7 +49,9 @@ def planned_cell(desk, of, **changes):
     study = Study(desk / "outputs" / "mine")
     study.create()
     folder = study.cell(of.slug)
-    write_whole(folder.cell_json, encode(CellFile(cell=of, data_root="", code_root="", **changes)))
+    write_whole(
+        folder.cell_json, encode(CellFile(cell=of, data_root="", code_root="", **changes))
+    )
     return folder
 
 
@@ -114,7 +116,9 @@ def test_job_without_slurm_is_named_after_its_process(monkeypatch):
     ids=["single", "dp"],
 )
 def test_single_and_dp_run_as_one_plain_process(of):
-    command = worker_command(of, Path("/s/c"), AttemptFolder(Path("/s/c/attempts/101_0.r0")), ONE)
+    command = worker_command(
+        of, Path("/s/c"), AttemptFolder(Path("/s/c/attempts/101_0.r0")), ONE
+    )
     assert command == [sys.executable, "-m", "hpml_jobs.worker", "/s/c", "101_0.r0"]
 
 
@@ -166,7 +170,11 @@ def test_worker_environment_has_equal_threads_and_no_slurm(
     assert not {"RANK", "SLURM_JOB_ID"} & environment.keys()
     assert json.loads(environment["HPML_JOBS_SLURM"])["SLURM_JOB_ID"] == "105"
     assert environment["HPML_JOBS_HOST"] == "gr001"
-    assert 0 < float(environment["HPML_JOBS_JOB_STARTED"]) < time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert (
+        0
+        < float(environment["HPML_JOBS_JOB_STARTED"])
+        < time.clock_gettime(time.CLOCK_BOOTTIME)
+    )
     assert "SLURMD_NODENAME" not in environment
 
 
@@ -205,14 +213,18 @@ def put_squeue_on_path(folder, monkeypatch, answer):
 def test_record_names_other_jobs_on_the_nodes(cell_folder, tmp_path, monkeypatch):
     record = encode(a_record(cell_folder.read().cell))
     replace_workers_writing_record(monkeypatch, tmp_path, record)
-    asked = put_squeue_on_path(tmp_path, monkeypatch, "printf '105|me\\n106|me\\n107|alice\\n'")
+    asked = put_squeue_on_path(
+        tmp_path, monkeypatch, "printf '105|me\\n106|me\\n107|alice\\n'"
+    )
     assert attempt_cell(cell_folder).outcome is Outcome.OK
     neighbours = cell_folder.read_record().attempt.neighbours
     assert neighbours == Neighbours(jobs=2, same_user=1, users=("alice", "me"))
     assert asked.read_text().count("-w gr[001-002]") == 2
 
 
-def test_squeue_that_fails_in_a_job_leaves_neighbours_unknown(cell_folder, tmp_path, monkeypatch):
+def test_squeue_that_fails_in_a_job_leaves_neighbours_unknown(
+    cell_folder, tmp_path, monkeypatch
+):
     record = encode(a_record(cell_folder.read().cell))
     replace_workers_writing_record(monkeypatch, tmp_path, record)
     put_squeue_on_path(tmp_path, monkeypatch, "exit 1")
@@ -223,9 +235,17 @@ def test_squeue_that_fails_in_a_job_leaves_neighbours_unknown(cell_folder, tmp_p
 @pytest.mark.parametrize(
     ("code", "outcome", "words"),
     [
-        ("pass", Outcome.MISSING, "the workers ended with exit code 0 but wrote no record"),
+        (
+            "pass",
+            Outcome.MISSING,
+            "the workers ended with exit code 0 but wrote no record",
+        ),
         ("raise SystemExit(3)", Outcome.FAILED, "the workers ended with exit code 3"),
-        ("import os; os.kill(os.getpid(), 9)", Outcome.FAILED, "torchrun killed by signal 9"),
+        (
+            "import os; os.kill(os.getpid(), 9)",
+            Outcome.FAILED,
+            "torchrun killed by signal 9",
+        ),
     ],
 )
 def test_attempt_without_record_is_judged_by_exit_code(
@@ -250,7 +270,10 @@ def test_killed_single_worker_is_named_rank_0(working_folder, monkeypatch):
     assert attempt_cell(folder).reason == "rank 0 killed by signal 11"
 
 
-ECHOES = ("[enforce] Connection closed by peer [127.0.0.1]:1", "DistBackendError: NCCL error")
+ECHOES = (
+    "[enforce] Connection closed by peer [127.0.0.1]:1",
+    "DistBackendError: NCCL error",
+)
 
 
 @pytest.mark.parametrize("echo", ECHOES)
@@ -258,7 +281,9 @@ def test_rank_with_secondary_error_is_not_blamed(cell_folder, monkeypatch, echo)
     """A node's clock may be ahead: the echo of an error can seem to come before the error."""
     errors = cell_folder.attempt("101_0.r0").errors
     for rank, (reason, time_ns) in enumerate([(echo, 1), ("ValueError: mine", 2)]):
-        error = RankError(rank=rank, oom=False, reason=reason, traceback="", time_ns=time_ns)
+        error = RankError(
+            rank=rank, oom=False, reason=reason, traceback="", time_ns=time_ns
+        )
         write_whole(errors / f"rank{rank}.json", encode(error))
     replace_workers(monkeypatch, "raise SystemExit(1)")
     assert attempt_cell(cell_folder).reason == "rank 1: ValueError: mine"
@@ -276,13 +301,17 @@ def test_rank_with_secondary_error_is_not_blamed(cell_folder, monkeypatch, echo)
         ),
     ],
 )
-def test_node_stopped_after_failure_elsewhere_gives_reason(cell_folder, reason, outcome, expected):
+def test_node_stopped_after_failure_elsewhere_gives_reason(
+    cell_folder, reason, outcome, expected
+):
     """A node that SLURM stops because another one failed reports that reason."""
     paths = cell_folder.attempt("101_0.r0")
     error = RankError(rank=1, oom=False, reason=reason, traceback="", time_ns=1)
     write_whole(paths.errors / "rank1.json", encode(error))
     for code in (1, -15):
-        end = judge(Attempt(id=paths.id, job="101_0"), paths, code, stopped=True, torchrun=True)
+        end = judge(
+            Attempt(id=paths.id, job="101_0"), paths, code, stopped=True, torchrun=True
+        )
         assert (end.outcome, end.reason) == (outcome, expected)
 
 
@@ -319,13 +348,19 @@ def replace_workers_raising(monkeypatch, *errors, report=""):
 
 def rank_error(rank, time_ns, reason, oom=False):
     return RankError(
-        rank=rank, oom=oom, reason=reason, traceback=f"traceback of {rank}", time_ns=time_ns
+        rank=rank,
+        oom=oom,
+        reason=reason,
+        traceback=f"traceback of {rank}",
+        time_ns=time_ns,
     )
 
 
 def test_first_failing_rank_gives_the_reason(cell_folder, monkeypatch):
     replace_workers_raising(
-        monkeypatch, rank_error(0, 20, "connection closed"), rank_error(3, 10, "ValueError: no")
+        monkeypatch,
+        rank_error(0, 20, "connection closed"),
+        rank_error(3, 10, "ValueError: no"),
     )
     end = attempt_cell(cell_folder)
     assert (end.outcome, end.rank) == (Outcome.FAILED, 3)
@@ -352,19 +387,27 @@ def test_rank_that_exits_outranks_errors_it_caused(cell_folder, monkeypatch):
 @pytest.mark.parametrize("secondary", [6, 15])
 def test_rank_ended_by_torchrun_or_nccl_is_not_blamed(cell_folder, monkeypatch, secondary):
     report = TORCHRUN.replace("-9", f"-{secondary}")
-    replace_workers_raising(monkeypatch, rank_error(3, 10, "ValueError: no"), report=report)
+    replace_workers_raising(
+        monkeypatch, rank_error(3, 10, "ValueError: no"), report=report
+    )
     assert attempt_cell(cell_folder).reason == "rank 3: ValueError: no"
 
 
 def test_oom_on_any_rank_writes_oom_record(cell_folder, monkeypatch):
     replace_workers_raising(
-        monkeypatch, rank_error(0, 10, "peer is gone"), rank_error(1, 20, "out of memory", oom=True)
+        monkeypatch,
+        rank_error(0, 10, "peer is gone"),
+        rank_error(1, 20, "out of memory", oom=True),
     )
     end = attempt_cell(cell_folder)
     assert (end.outcome, end.rank) == (Outcome.OOM, 1)
     left = cell_folder.read_record()
     assert left is not None
-    assert (left.outcome, left.reason, left.ranks) == (Outcome.OOM, "rank 1: out of memory", ())
+    assert (left.outcome, left.reason, left.ranks) == (
+        Outcome.OOM,
+        "rank 1: out of memory",
+        (),
+    )
 
 
 def test_fault_of_the_hardware_is_the_nodes(cell_folder, monkeypatch):
@@ -377,7 +420,10 @@ def test_fault_of_the_hardware_is_the_nodes(cell_folder, monkeypatch):
     replace_workers_raising(monkeypatch, echo, fault, report=TORCHRUN.replace("-9", "-6"))
     end = attempt_cell(cell_folder)
     assert (end.outcome, end.node, end.rank) == (Outcome.NODE_FAIL, "gr002", 2)
-    assert end.reason == "rank 2: RuntimeError: CUDA error: uncorrectable ECC error encountered"
+    assert (
+        end.reason
+        == "rank 2: RuntimeError: CUDA error: uncorrectable ECC error encountered"
+    )
     assert cell_folder.read_record() is None
 
 
@@ -406,13 +452,19 @@ def test_failure_after_training_keeps_measured_record(cell_folder, tmp_path, mon
         (Outcome.NODE_FAIL, Outcome.NODE_FAIL),
     ],
 )
-def test_record_written_before_the_end_counts_unless_stopped(cell_folder, outcome, expected):
+def test_record_written_before_the_end_counts_unless_stopped(
+    cell_folder, outcome, expected
+):
     paths = cell_folder.attempt("101_0.r0")
     write_whole(paths.record, encode(a_record(a_cell())))
-    end = AttemptEnd(attempt=Attempt(id=paths.id, job="101_0"), outcome=outcome, reason="why")
+    end = AttemptEnd(
+        attempt=Attempt(id=paths.id, job="101_0"), outcome=outcome, reason="why"
+    )
     assert keep_measured(end, paths).outcome is expected
     kept = expected is Outcome.OK
-    assert decode(paths.record.read_bytes(), "").attempt.incomplete == ("why" if kept else None)
+    assert decode(paths.record.read_bytes(), "").attempt.incomplete == (
+        "why" if kept else None
+    )
 
 
 WATCHDOG = """\
@@ -447,7 +499,9 @@ def test_watchdog_that_meets_a_broken_gpu_is_the_nodes_fault(cell_folder, monkey
     assert end.reason == "rank 2 killed by signal 6: uncorrectable ECC error"
 
 
-def test_truncated_worker_record_is_invalid_and_unpublished(cell_folder, tmp_path, monkeypatch):
+def test_truncated_worker_record_is_invalid_and_unpublished(
+    cell_folder, tmp_path, monkeypatch
+):
     replace_workers_writing_record(monkeypatch, tmp_path, encode(a_record(a_cell()))[:300])
     end = attempt_cell(cell_folder)
     assert end.outcome is Outcome.INVALID
@@ -461,7 +515,9 @@ def test_other_package_version_in_job_is_refused(working_folder, monkeypatch):
     end = attempt_cell(folder)
     assert end.outcome is Outcome.FAILED
     assert end.reason is not None
-    assert f"submitted by hpml_jobs 0.0.9, this job's Python ({sys.executable})" in end.reason
+    assert (
+        f"submitted by hpml_jobs 0.0.9, this job's Python ({sys.executable})" in end.reason
+    )
     assert __version__ in end.reason
     assert not folder.record_json.exists()
 
@@ -470,7 +526,11 @@ def test_other_package_version_in_job_is_refused(working_folder, monkeypatch):
 def test_cell_that_others_could_change_is_not_run(cell_folder, monkeypatch, part):
     """cell.json says where code is imported from."""
     replace_workers(monkeypatch, "raise SystemExit('must not start')")
-    path = cell_folder.root.parent if part == "another's" else (cell_folder.root / part).resolve()
+    path = (
+        cell_folder.root.parent
+        if part == "another's"
+        else (cell_folder.root / part).resolve()
+    )
     if part == "another's":
         monkeypatch.setattr(os, "geteuid", lambda: 12345)
     else:
@@ -504,7 +564,9 @@ def test_invalid_record_is_replaced(cell_folder, tmp_path, monkeypatch):
 def test_rerun_replaces_only_the_superseded_record(working_folder, tmp_path, monkeypatch):
     folder = planned_cell(working_folder, a_cell(), supersedes="99.r0")
     write_record(folder, a_record(a_cell(), attempt="99.r0"))
-    replace_workers_writing_record(monkeypatch, tmp_path, encode(a_record(a_cell(), epoch_s=5.0)))
+    replace_workers_writing_record(
+        monkeypatch, tmp_path, encode(a_record(a_cell(), epoch_s=5.0))
+    )
     assert attempt_cell(folder).outcome is Outcome.OK
     new = folder.read_record()
     assert new is not None
@@ -595,7 +657,8 @@ def test_wrapper_ignores_usr2_and_sigterm_ends_workers_first(cell_folder, workin
         "received SIGTERM",
     )
     assert (
-        msgspec.json.decode((cell_folder.attempt("101_0.r0").about).read_bytes())["job"] == "101_0"
+        msgspec.json.decode((cell_folder.attempt("101_0.r0").about).read_bytes())["job"]
+        == "101_0"
     )
 
 
@@ -605,7 +668,12 @@ def test_time_limit_of_local_job_stops_its_workers(cell_folder, monkeypatch, job
     monkeypatch.setattr(signal, "alarm", lambda seconds: alarm(seconds / 600))
     replace_workers(monkeypatch, "import time; time.sleep(1)")
     shape = Shape(
-        nodes=1, gpus_per_node=1, gpu_type=None, cpus_per_node=1, mem_gb_per_node=None, minutes=1
+        nodes=1,
+        gpus_per_node=1,
+        gpu_type=None,
+        cpus_per_node=1,
+        mem_gb_per_node=None,
+        minutes=1,
     )
     file = msgspec.structs.replace(cell_folder.read(), shape=shape)
     attempt = cell_folder.attempt(f"{job}.r0")
@@ -636,7 +704,9 @@ time.sleep(float(sys.argv[2]))
 
 
 @pytest.mark.parametrize(("seconds", "alarm"), [("0.3", False), ("600", True)])
-def test_every_process_of_a_cell_ends_with_it(cell_folder, tmp_path, monkeypatch, seconds, alarm):
+def test_every_process_of_a_cell_ends_with_it(
+    cell_folder, tmp_path, monkeypatch, seconds, alarm
+):
     script = tmp_path / "detached.py"
     script.write_text(DETACHED)
     words = [sys.executable, str(script), str(tmp_path / "pids"), seconds]
@@ -681,7 +751,12 @@ def test_attempt_without_exit_report_is_ended_by_the_next(cell_folder, monkeypat
 
 def test_cell_cancelled_after_its_minutes_is_timeout():
     shape = Shape(
-        nodes=1, gpus_per_node=1, gpu_type=None, cpus_per_node=1, mem_gb_per_node=None, minutes=2
+        nodes=1,
+        gpus_per_node=1,
+        gpu_type=None,
+        cpus_per_node=1,
+        mem_gb_per_node=None,
+        minutes=2,
     )
     file = CellFile(cell=a_cell(), data_root="", code_root="", shape=shape)
     stopped = AttemptEnd(attempt=Attempt(id="7.r0", job="7"), outcome=Outcome.CANCELLED)
@@ -691,8 +766,13 @@ def test_cell_cancelled_after_its_minutes_is_timeout():
         Outcome.TIMEOUT,
         "not finished within its 2 minutes (minutes=)",
     )
-    assert apply_time_limit(stopped, msgspec.structs.replace(file, shape=None), 1e9) is stopped
-    stuck = msgspec.structs.replace(stopped, activity="rank 0 was in net.py, line 7, in forward")
+    assert (
+        apply_time_limit(stopped, msgspec.structs.replace(file, shape=None), 1e9)
+        is stopped
+    )
+    stuck = msgspec.structs.replace(
+        stopped, activity="rank 0 was in net.py, line 7, in forward"
+    )
     assert apply_time_limit(stuck, file, 121.0).reason == (
         "not finished within its 2 minutes (minutes=): rank 0 was in net.py, line 7, in forward"
     )
@@ -721,12 +801,18 @@ subprocess.CalledProcessError: Command '['python', 'train.py']' returned non-zer
 """
 HYDRA = "\nSet the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n"
 LOGS = {
-    "argparse": ("usage: t.py [-h]\nt.py: error: no such: --x\n", "t.py: error: no such: --x"),
+    "argparse": (
+        "usage: t.py [-h]\nt.py: error: no such: --x\n",
+        "t.py: error: no such: --x",
+    ),
     "report of torchrun": (
         TORCHRUN_REPORT,
         "train.py: error: unrecognized arguments: --local-rank=0",
     ),
-    "traceback of a launcher": (f"t.py: error: no --x\n{OF_LAUNCHER}", "t.py: error: no --x"),
+    "traceback of a launcher": (
+        f"t.py: error: no --x\n{OF_LAUNCHER}",
+        "t.py: error: no --x",
+    ),
     "click": ("Usage: t.py\n\nError: No such option: --x\n", "Error: No such option: --x"),
     "box of typer": (
         "Usage: t.py\n╭─ Error ──╮\n│ No such: --x  │\n╰──────────╯\n",
@@ -777,7 +863,12 @@ BOTH = "let the script take both, add_argument('--local-rank', '--local_rank', t
         ("t.py: error: required: --local_rank", {}, 2, "let the script read LOCAL_RANK"),
         ("unrecognized: --local-rank=0", {"path": "-m torch.distributed.launch"}, 1, BOTH),
         ("KeyError: 'SLURM_PROCID'", {}, 1, "use launcher=srun"),
-        ("KeyError: 'LOCAL_RANK'", {"launcher": ScriptLauncher.SRUN}, 1, "use launcher=torchrun"),
+        (
+            "KeyError: 'LOCAL_RANK'",
+            {"launcher": ScriptLauncher.SRUN},
+            1,
+            "use launcher=torchrun",
+        ),
         (
             "ValueError: environment variable RANK expected, but not set",
             {"launcher": ScriptLauncher.PYTHON},
@@ -788,12 +879,20 @@ BOTH = "let the script take both, add_argument('--local-rank', '--local_rank', t
         ("KeyError: 'DATA'", {}, 1, None),
     ],
 )
-def test_next_step_names_what_gives_a_script_its_rank(tmp_path, reason, script, nodes, step):
+def test_next_step_names_what_gives_a_script_its_rank(
+    tmp_path, reason, script, nodes, step
+):
     (tmp_path / "t.py").write_text("p.add_argument('--local-rank', type=int)\n")
     script = Script(**({"path": "t.py"} | script))
     file = CellFile(
-        cell=a_cell(gpus=2, nodes=nodes, script=script), data_root="", code_root=str(tmp_path)
+        cell=a_cell(gpus=2, nodes=nodes, script=script),
+        data_root="",
+        code_root=str(tmp_path),
     )
-    end = AttemptEnd(attempt=Attempt(id="7.r0", job="7"), outcome=Outcome.FAILED, reason=reason)
+    end = AttemptEnd(
+        attempt=Attempt(id="7.r0", job="7"), outcome=Outcome.FAILED, reason=reason
+    )
     said = with_next_step(end, file).reason
-    assert said == reason if step is None else said.startswith(f"{reason}: ") and step in said
+    assert (
+        said == reason if step is None else said.startswith(f"{reason}: ") and step in said
+    )

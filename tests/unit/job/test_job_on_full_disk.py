@@ -49,7 +49,9 @@ def test_full_disk_during_run_is_the_reason(folder, slurm, capsys, monkeypatch):
     assert f"No space left on device: {folder.root}"[:40] in capsys.readouterr().out
     end = folder.last_end()
     assert end is not None
-    assert (end.reason or "").startswith(f"No space left on device: {folder.root}; the workers")
+    assert (end.reason or "").startswith(
+        f"No space left on device: {folder.root}; the workers"
+    )
     assert not folder.attempt("101.r0").reserve.exists()
 
 
@@ -78,11 +80,15 @@ def test_full_disk_at_start_is_told_by_exit_code(folder, slurm, capsys, monkeypa
     shutil.rmtree(folder.attempts)
     slurm.set_output("sacct", sacct_line("101", "FAILED", f"{NO_SPACE_CODE}:0"))
     assert run(["status", "mine", "--json"]) == 0
-    assert "exit code 28:0 (no space left on device: outputs/mine)" in capsys.readouterr().out
+    assert (
+        "exit code 28:0 (no space left on device: outputs/mine)" in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize("change", ["rename", "delete"])
-def test_removed_study_folder_is_not_made_again(folder, working_folder, monkeypatch, change):
+def test_removed_study_folder_is_not_made_again(
+    folder, working_folder, monkeypatch, change
+):
     root = working_folder / "outputs" / "mine"
 
     def remove():

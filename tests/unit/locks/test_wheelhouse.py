@@ -55,7 +55,11 @@ def folder(wheels):
 
 def run(python, *words):
     return subprocess.run(
-        [str(python), *map(str, words)], capture_output=True, text=True, timeout=120, check=False
+        [str(python), *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
 
 
@@ -83,11 +87,16 @@ def test_environment_above_an_environment_has_its_packages(folder, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--folder", "none"], "--folder none has no requirements.txt: copy the wheelhouse"),
+        (
+            ["--folder", "none"],
+            "--folder none has no requirements.txt: copy the wheelhouse",
+        ),
         (["--own-torch"], "has no torch: run it with one that has"),
     ],
 )
-def test_installation_that_cannot_work_is_refused(folder, options, message, monkeypatch, capsys):
+def test_installation_that_cannot_work_is_refused(
+    folder, options, message, monkeypatch, capsys
+):
     monkeypatch.chdir(folder.parent)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     monkeypatch.setattr(sys, "argv", ["wheelhouse", "--install", "above", *options])

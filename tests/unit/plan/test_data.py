@@ -54,7 +54,9 @@ def test_prepare_failure_names_reason(monkeypatch, tmp_path, code, stderr, reaso
 
 def test_failed_download_names_command_to_run(monkeypatch, tmp_path):
     replace_worker(monkeypatch, code=1, stderr="no route to host")
-    with pytest.raises(HpmlError, match=r"(?s)no route to host; .*hpml-jobs fetch workload=digits"):
+    with pytest.raises(
+        HpmlError, match=r"(?s)no route to host; .*hpml-jobs fetch workload=digits"
+    ):
         data.prepare(DIGITS, tmp_path, CLUSTER, download=True)
 
 
@@ -73,7 +75,9 @@ def test_absent_python_of_jobs_is_named(tmp_path):
 
 def test_fetch_downloads_only_what_is_missing(monkeypatch, working_folder):
     commands, notes = (
-        replace_worker(monkeypatch, stdout='{"images": 1, "parameters": 1, "effective": 1}'),
+        replace_worker(
+            monkeypatch, stdout='{"images": 1, "parameters": 1, "effective": 1}'
+        ),
         [],
     )
 
@@ -91,10 +95,18 @@ def test_fetch_downloads_only_what_is_missing(monkeypatch, working_folder):
 
 
 def test_unknown_or_empty_data_set_is_refused(tmp_path):
-    for key, choices in (("data", "cifar10, digits"), ("model", "resnet18"), ("loss", "cross")):
+    for key, choices in (
+        ("data", "cifar10, digits"),
+        ("model", "resnet18"),
+        ("loss", "cross"),
+    ):
         unknown = replace(RESNET, **{key: "mnist"})
-        with pytest.raises(UsageError, match=rf"workload.{key}=mnist: choose one of {choices}"):
+        with pytest.raises(
+            UsageError, match=rf"workload.{key}=mnist: choose one of {choices}"
+        ):
             data.with_facts(unknown, tmp_path, CLUSTER, (), print)
     synthetic = replace(RESNET, data="synthetic", images=0)
-    with pytest.raises(UsageError, match=r"workload.data=synthetic has no training images"):
+    with pytest.raises(
+        UsageError, match=r"workload.data=synthetic has no training images"
+    ):
         data.resolve_workload(synthetic, tmp_path, CLUSTER, fetch=False, notify=print)

@@ -31,7 +31,9 @@ def test_size_of_the_transformer_depends_on_the_device():
     for device, name, cells in (("cpu", "gpt_nano", 6), ("cuda", "gpt2_124m", 8)):
         workloads, _ = swept("grid=gpt", f"device={device}", "gpus=2", key="workload")
         assert {workload.name for workload in workloads} == {name}
-        assert len(workloads) == cells  # 2 batches of 3 strategies; with cuda also compiled ddp
+        assert (
+            len(workloads) == cells
+        )  # 2 batches of 3 strategies; with cuda also compiled ddp
     workloads, _ = swept("grid=gpt", "device=cpu", "workload=digits", key="workload")
     assert {workload.name for workload in workloads} == {"digits"}
 
@@ -46,7 +48,13 @@ def test_values_on_the_command_line_make_blocks_equal():
 
 
 def test_accumulate_keeps_the_global_batch():
-    words = ("grid=accumulate", "gpus=2", "global_batch=64", "device=cpu", "workload=digits")
+    words = (
+        "grid=accumulate",
+        "gpus=2",
+        "global_batch=64",
+        "device=cpu",
+        "workload=digits",
+    )
     values, _ = swept(*words, key="batch")
     assert values == [32, 16, 8, 4]
 
@@ -57,7 +65,9 @@ def test_batch_replaces_the_global_batch_of_a_grid():
     assert {settings.batch for settings in sweep.settings} == {8}
     assert {settings.global_batch for settings in sweep.settings} == {None}
     assert "global_batch" not in sweep.origins
-    sweep = expand(["grid=buckets", "global_batch=64", *words, "cluster=local"], multirun=False)
+    sweep = expand(
+        ["grid=buckets", "global_batch=64", *words, "cluster=local"], multirun=False
+    )
     assert {settings.batch for settings in sweep.settings} == {32}
     assert "batch" not in sweep.origins
 

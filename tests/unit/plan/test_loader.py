@@ -43,7 +43,9 @@ def test_lab_has_two_workers_and_grid_workers_compares_them_with_the_gpus_own(fa
     assert workers(plan_of("grid=workers", "gpu_type=h100")) == {2, 8}
     notes = []
     assert workers(plan_of("grid=workers", "device=cpu", notify=notes.append)) == {2}
-    assert any("loader_workers=null is 2 here, so there is nothing to compare" in n for n in notes)
+    assert any(
+        "loader_workers=null is 2 here, so there is nothing to compare" in n for n in notes
+    )
 
 
 def test_grid_workers_compares_again_in_a_study_with_cells_of_2(fast_cards):
@@ -96,7 +98,9 @@ def test_workers_are_no_more_than_cpus(fast_cards):
     notes = []
     fast_cards(24)
     assert workers(plan_of("gpus=4", "gpu_type=h100", notify=notes.append)) == {4}
-    assert any("loader_workers=4: there are 6 CPUs for each h100" in note for note in notes)
+    assert any(
+        "loader_workers=4: there are 6 CPUs for each h100" in note for note in notes
+    )
 
 
 def test_study_with_old_default_keeps_it(fast_cards):
@@ -106,7 +110,9 @@ def test_study_with_old_default_keeps_it(fast_cards):
     plan = plan_of("gpus=1,2", "gpu_type=h100", "study=mine", notify=notes.append)
     assert workers(plan) == {2}
     assert plan.cells[0].slug == old.cells[0].slug
-    assert any(note.startswith("loader_workers=2, as other cells of mine have") for note in notes)
+    assert any(
+        note.startswith("loader_workers=2, as other cells of mine have") for note in notes
+    )
     assert workers(plan_of("gpus=2", "gpu_type=h100", "study=other")) == {8}
 
 
@@ -128,7 +134,9 @@ def test_loader_device_has_no_workers_and_its_own_name(slurm):
 
 
 def test_loader_device_alone_refuses_loader_workers(slurm):
-    with pytest.raises(UsageError, match="loader_workers=4 with loader=device: the device makes"):
+    with pytest.raises(
+        UsageError, match="loader_workers=4 with loader=device: the device makes"
+    ):
         plan_of("loader=device", "loader_workers=4")
     with pytest.raises(UsageError, match="loader"):
         plan_of("loader=gpu")

@@ -24,7 +24,9 @@ def test_no_sbatch_with_slurm_conf_is_refused_outside_jobs(laptop, monkeypatch, 
         monkeypatch.setenv("SLURM_JOB_ID", "17")
         assert machine.detect_cluster(PROFILES)[0] == "local"
     else:
-        with pytest.raises(UsageError, match=r"sbatch is not on PATH, but SLURM_CONF shows"):
+        with pytest.raises(
+            UsageError, match=r"sbatch is not on PATH, but SLURM_CONF shows"
+        ):
             machine.detect_cluster(PROFILES)
 
 

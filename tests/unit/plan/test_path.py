@@ -41,7 +41,9 @@ RESNET = "workload=resnet18_cifar10"
         ("h100", ["loader_workers=3"], "bf16, channels_last", Loader.WORKERS),
     ],
 )
-def test_auto_is_the_keys_that_the_gpu_and_the_cell_allow(planned, gpu, words, label, loader):
+def test_auto_is_the_keys_that_the_gpu_and_the_cell_allow(
+    planned, gpu, words, label, loader
+):
     (cell,), notes = planned(gpu, RESNET, "path=auto", *words)
     assert (cell.cell.path.label, cell.cell.loader) == (label, loader)
     assert any(note.startswith(f"path=auto on {gpu}: ") for note in notes)
@@ -49,16 +51,27 @@ def test_auto_is_the_keys_that_the_gpu_and_the_cell_allow(planned, gpu, words, l
 
 def test_auto_is_the_cell_that_the_keys_give_by_hand(planned):
     (by_auto,), _ = planned("h100", RESNET, "path=auto")
-    by_hand, _ = planned("h100", RESNET, "precision=bf16", "channels_last=true", "loader=device")
+    by_hand, _ = planned(
+        "h100", RESNET, "precision=bf16", "channels_last=true", "loader=device"
+    )
     assert by_auto.slug == by_hand[0].slug
 
 
 def test_plan_shows_path_auto_as_the_origin_of_its_keys(slurm):
     slurm.set_output("sinfo", INVENTORY.format(gpu="h100"))
-    words = ("workload=synthetic", "workload.images=512", "gpu_type=h100", "channels_last=true")
+    words = (
+        "workload=synthetic",
+        "workload.images=512",
+        "gpu_type=h100",
+        "channels_last=true",
+    )
     plan = plan_of(*words, "path=auto")
     rows = {row.key: row for row in preview_of(select(plan)).values}
-    for key, value in (("precision", "bf16"), ("loader", "device"), ("loader_workers", "0")):
+    for key, value in (
+        ("precision", "bf16"),
+        ("loader", "device"),
+        ("loader_workers", "0"),
+    ):
         assert (rows[key].value, rows[key].origin) == (value, "path=auto")
     assert rows["channels_last"].origin == "command line"
     assert rows["threads"].origin == "conf/config.yaml"
@@ -73,7 +86,9 @@ def test_data_beyond_the_limit_stay_with_workers(planned):
 
 
 def test_unknown_gpu_needs_a_precision(planned):
-    with pytest.raises(UsageError, match=r"precision of the GPU \(volta\) is not known; give prec"):
+    with pytest.raises(
+        UsageError, match=r"precision of the GPU \(volta\) is not known; give prec"
+    ):
         planned("volta", RESNET, "path=auto")
     (cell,), _ = planned("volta", RESNET, "path=auto", "precision=fp16")
     assert cell.cell.path.channels_last

@@ -12,12 +12,18 @@ from tests.unit.plans import plan_of, requests_of
 
 def counts(plan):
     strategies = [planned.cell.strategy for planned in plan.cells]
-    return {strategy: strategies.count(strategy) for strategy in Strategy if strategy in strategies}
+    return {
+        strategy: strategies.count(strategy)
+        for strategy in Strategy
+        if strategy in strategies
+    }
 
 
 def test_dp_and_ddp_share_baseline_and_duplicates_are_reported(slurm):
     notes = []
-    plan = plan_of("gpus=1,2,4", "batch=32,128,512", "strategy=dp,ddp", notify=notes.append)
+    plan = plan_of(
+        "gpus=1,2,4", "batch=32,128,512", "strategy=dp,ddp", notify=notes.append
+    )
     assert counts(plan) == {Strategy.SINGLE: 3, Strategy.DP: 6, Strategy.DDP: 6}
     assert notes[-1].startswith("18 combinations are 15 cells: with gpus=1 all strategies")
 
@@ -31,7 +37,9 @@ def test_single_strategy_reports_no_duplicates(slurm):
 
 def test_baseline_ddp_adds_ddp_on_one_process(slurm):
     plan = plan_of("gpus=1,2", "baseline=ddp")
-    assert [(planned.cell.gpus, planned.cell.strategy.value) for planned in plan.cells] == [
+    assert [
+        (planned.cell.gpus, planned.cell.strategy.value) for planned in plan.cells
+    ] == [
         *((1, "single"), (1, "ddp"), (2, "ddp")),
     ]
 
@@ -121,21 +129,30 @@ def test_instances_of_a_divided_gpu_are_refused_for_several(slurm):
     slurm.set_output("sinfo", NODES.replace("rtx8000", "1g.5gb"))
     words = ("cluster=slurm", "gpu_type=1g.5gb")
     assert plan_of(*words, "gpus=1").cells[0].cell.gpu_type == "1g.5gb"
-    with pytest.raises(UsageError, match=r"gpus=2 with gpu_type=1g\.5gb: of the instances"):
+    with pytest.raises(
+        UsageError, match=r"gpus=2 with gpu_type=1g\.5gb: of the instances"
+    ):
         plan_of(*words, "gpus=2")
 
 
 def test_gpu_type_is_in_cell_only_for_gpu_device(slurm):
     notes = []
     assert plan_of(notify=notes.append).cells[0].cell.gpu_type == "rtx8000"
-    assert notes[-1] == "GPU type: rtx8000, the default of cluster=greene (change it: gpu_type=)"
+    assert (
+        notes[-1]
+        == "GPU type: rtx8000, the default of cluster=greene (change it: gpu_type=)"
+    )
     assert plan_of("device=cpu").cells[0].cell.gpu_type is None
 
 
 def test_generic_slurm_reads_gpu_types_and_sizes_from_sinfo(slurm):
     slurm.set_output("sinfo", "n1|gpu:a40:2|64|500000|main\nn2|gpu:a40:2|64|500000|main\n")
     (planned,) = plan_of("cluster=slurm", "gpus=4").cells
-    assert (planned.cell.gpu_type, planned.cell.nodes, planned.shape.gpus_per_node) == ("a40", 2, 2)
+    assert (planned.cell.gpu_type, planned.cell.nodes, planned.shape.gpus_per_node) == (
+        "a40",
+        2,
+        2,
+    )
     assert planned.shape.mem_gb_per_node is None
 
 
@@ -156,7 +173,9 @@ def test_gpu_hours_assume_full_time_limits(slurm):
 LIMITS = "main*|1:00:00\nlong|2-00:00:00\nfree|infinite\n"
 
 
-@pytest.mark.parametrize("overrides", [("minutes=61",), ("cluster.partition=long", "minutes=2881")])
+@pytest.mark.parametrize(
+    "overrides", [("minutes=61",), ("cluster.partition=long", "minutes=2881")]
+)
 def test_time_limit_above_partition_maximum_is_refused(slurm, overrides):
     slurm.set_output("sinfo", NODES + NODES.replace("main", "long") + LIMITS)
     with pytest.raises(

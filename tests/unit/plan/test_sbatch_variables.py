@@ -115,9 +115,13 @@ def test_variable_of_a_typed_option_does_not_replace_it(slurm, monkeypatch):
     for variable in ("SBATCH_RESERVATION", "SBATCH_REQ_SWITCH", "SBATCH_NETWORK"):
         monkeypatch.setenv(variable, "other")
     note = unused_variables(plan, requests_of(plan))
-    assert "SBATCH_RESERVATION=other (cluster.sbatch.reservation= sets --reservation)" in note
+    assert (
+        "SBATCH_RESERVATION=other (cluster.sbatch.reservation= sets --reservation)" in note
+    )
     environment = sbatch_environment(script_of(plan, requests_of(plan)[0]))
-    assert {name for name in environment if name.startswith("SBATCH_")} == {"SBATCH_NETWORK"}
+    assert {name for name in environment if name.startswith("SBATCH_")} == {
+        "SBATCH_NETWORK"
+    }
 
 
 def test_memory_of_a_variable_counts_where_the_program_requests_none(slurm, monkeypatch):
@@ -148,7 +152,9 @@ def clusters_of_calls(slurm, command):
     path = slurm.bin / command
     noted = slurm.folder / f"{command}.clusters"
     text = path.read_text()
-    path.write_text(text.replace("\n", f'\necho "${{SLURM_CLUSTERS-none}}" >> {noted}\n', 1))
+    path.write_text(
+        text.replace("\n", f'\necho "${{SLURM_CLUSTERS-none}}" >> {noted}\n', 1)
+    )
     return lambda: set(noted.read_text().split()) if noted.exists() else set()
 
 
@@ -178,7 +184,9 @@ def test_study_stays_on_its_cluster(slurm, monkeypatch):
     monkeypatch.delenv("SLURM_CLUSTERS")
     assert plan_of(*words).cluster.clusters == "b"
     monkeypatch.setenv("SLURM_CLUSTERS", "c")
-    with pytest.raises(UsageError, match=r"cluster.clusters=c: the jobs of study mine are on b"):
+    with pytest.raises(
+        UsageError, match=r"cluster.clusters=c: the jobs of study mine are on b"
+    ):
         plan_of(*words)
 
 

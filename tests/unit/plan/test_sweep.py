@@ -22,7 +22,12 @@ def points(sweep):
 
 
 def test_sweep_is_product_with_last_key_fastest(working_folder):
-    assert points(sweep_of("gpus=1,2", "batch=32,64")) == [(1, 32), (1, 64), (2, 32), (2, 64)]
+    assert points(sweep_of("gpus=1,2", "batch=32,64")) == [
+        (1, 32),
+        (1, 64),
+        (2, 32),
+        (2, 64),
+    ]
 
 
 def test_lab_values_give_nine_combinations(working_folder):
@@ -43,7 +48,11 @@ def test_hosts_are_one_list_and_mean_ssh(working_folder, word, multirun):
 
 
 def test_range_is_a_sweep(working_folder):
-    assert [settings.seed for settings in sweep_of("seed=range(0,3)").settings] == [0, 1, 2]
+    assert [settings.seed for settings in sweep_of("seed=range(0,3)").settings] == [
+        0,
+        1,
+        2,
+    ]
 
 
 def test_without_multirun_one_cell_is_planned(working_folder):
@@ -81,10 +90,14 @@ def write_config(folder, place, text):
 
 def test_user_configs_are_found_and_may_extend_package_ones(working_folder):
     write_config(
-        working_folder, "cluster/mine.yaml", "defaults: [slurm, _self_]\nname: mine\nqos: fast\n"
+        working_folder,
+        "cluster/mine.yaml",
+        "defaults: [slurm, _self_]\nname: mine\nqos: fast\n",
     )
     folder = write_config(
-        working_folder, "grid/two.yaml", "blocks:\n- {gpus: [1]}\n- {gpus: [2], batch: [8, 16]}\n"
+        working_folder,
+        "grid/two.yaml",
+        "blocks:\n- {gpus: [1]}\n- {gpus: [2], batch: [8, 16]}\n",
     )
     sweep = sweep_of("cluster=mine", "grid=two", config_dir=folder)
     assert points(sweep) == [(1, 128), (2, 8), (2, 16)]
@@ -107,7 +120,9 @@ def test_user_config_with_packaged_name_is_refused(working_folder):
     folder = write_config(
         working_folder, "cluster/greene.yaml", "defaults: [slurm, _self_]\nname: greene\n"
     )
-    with pytest.raises(UsageError, match=r"configs/cluster/greene.yaml: .* has this name; give"):
+    with pytest.raises(
+        UsageError, match=r"configs/cluster/greene.yaml: .* has this name; give"
+    ):
         sweep_of(config_dir=folder)
 
 
@@ -117,7 +132,10 @@ def test_user_config_with_packaged_name_is_refused(working_folder):
         ("gpus: [1, 2]\n", "a grid is `blocks:`, a list of"),
         ("blocks: {gpus: [1]}\n", "a grid is `blocks:`, a list of"),
         ("blocks:\n- {gpu: [1]}\n", "unknown key gpu: did you mean gpus"),
-        ("blocks:\n- {name: 1, gpus: [1]}\n", "the name of a block is a text, e.g. name: Q1"),
+        (
+            "blocks:\n- {name: 1, gpus: [1]}\n",
+            "the name of a block is a text, e.g. name: Q1",
+        ),
         ("blocks:\n- {gpus: []}\n", "no cell: a range is empty"),
         ("blocks:\n- {cluster: [greene]}\n", "a block cannot choose the cluster"),
         ("blocks:\n- {workload: [resnet]}\n", "workload=resnet: choose one of"),
@@ -131,7 +149,9 @@ def test_invalid_grid_file_is_refused(working_folder, text, message):
 
 
 def test_plus_adds_sbatch_option_and_tilde_removes_key(working_folder):
-    sweep = sweep_of("+cluster.sbatch.reservation=class", "~cluster.mem_gb_per_gpu", multirun=False)
+    sweep = sweep_of(
+        "+cluster.sbatch.reservation=class", "~cluster.mem_gb_per_gpu", multirun=False
+    )
     assert sweep.settings[0].cluster.sbatch == {"reservation": "class"}
     assert sweep.settings[0].cluster.mem_gb_per_gpu is None
 
@@ -142,7 +162,10 @@ def test_study_name_is_used_as_typed(working_folder, name):
 
 
 def test_numeric_account_is_text(working_folder):
-    assert sweep_of("cluster.account=0123", multirun=False).settings[0].cluster.account == "0123"
+    assert (
+        sweep_of("cluster.account=0123", multirun=False).settings[0].cluster.account
+        == "0123"
+    )
 
 
 def test_workload_auto_follows_device_and_reports_it(laptop):
@@ -160,7 +183,10 @@ def test_workload_auto_follows_device_and_reports_it(laptop):
 def test_no_sbatch_selects_local_cluster_and_reports_it(laptop):
     sweep = expand([], multirun=False)
     assert sweep.settings[0].cluster.name == "local"
-    assert sweep.notes[0] == "no sbatch on PATH: the cells run on this machine (cluster=local)"
+    assert (
+        sweep.notes[0]
+        == "no sbatch on PATH: the cells run on this machine (cluster=local)"
+    )
 
 
 @pytest.mark.parametrize(("name", "profile"), [("torch", "torch"), ("Greene", "greene")])
@@ -183,7 +209,10 @@ def test_user_config_overrides_defaults_not_command_line(working_folder, user_co
     )
     (settings,) = sweep_of(multirun=False).settings
     assert (settings.batch, settings.data.root) == (64, "/scratch/me")
-    assert (settings.cluster.account, settings.cluster.container.image) == ("mine", "/i.sif")
+    assert (settings.cluster.account, settings.cluster.container.image) == (
+        "mine",
+        "/i.sif",
+    )
     (settings,) = sweep_of("cluster=torch", "batch=32", multirun=False).settings
     assert (settings.batch, settings.cluster.account) == (32, "other")
     assert settings.cluster.container.image is None
@@ -223,7 +252,10 @@ ALIASES = "a0: &a0 [1, 1]\n" + "".join(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("clusters: {torhc: {account: a}}", "config.yaml: clusters=torhc: choose one of auto"),
+        (
+            "clusters: {torhc: {account: a}}",
+            "config.yaml: clusters=torhc: choose one of auto",
+        ),
         ("batch: [\n", "config.yaml line 2 is not YAML: expected the node content"),
         ("- a\n", "must hold keys and values"),
         ("batches: 3\n", "config.yaml: unknown key batches: did you mean batch?"),
@@ -249,7 +281,10 @@ def test_invalid_user_config_is_named(working_folder, user_config_file, text, me
     ("text", "message"),
     [
         ("lr: 1\nlr: 2\n", "own.yaml line 2 is not YAML: found duplicate key lr"),
-        ("x: !!python/object:os.system 1\n", "own.yaml line 1 is not YAML: could not determine"),
+        (
+            "x: !!python/object:os.system 1\n",
+            "own.yaml line 1 is not YAML: could not determine",
+        ),
         ("[" * 2000, "own.yaml cannot be read: nested too deeply"),
         (ALIASES, "own.yaml has more than 100,000 values"),
     ],
@@ -285,7 +320,9 @@ def test_recipe_follows_the_optimizer_of_each_combination(working_folder):
         ("plain", "sgd", None),
         ("cosine", "adamw", None),
     ]
-    assert recipes("workload.optimizer=adamw", rate, "recipe=plain") == [("plain", "adamw", None)]
+    assert recipes("workload.optimizer=adamw", rate, "recipe=plain") == [
+        ("plain", "adamw", None)
+    ]
     assert recipes("workload.optimizer=adamw", rate, "workload.schedule=null,m:decay") == [
         ("cosine", "adamw", None),
         ("plain", "adamw", "m:decay"),
@@ -322,7 +359,10 @@ def test_values_in_quotes_are_swept_as_text(working_folder, word, names):
 
 @pytest.mark.parametrize("mark", ["", "+"])
 def test_args_are_swept_with_their_types(working_folder, mark):
-    words = [f"{mark}workload.args.width=8,0.5,true,wide", f"{mark}workload.args.tied=false"]
+    words = [
+        f"{mark}workload.args.width=8,0.5,true,wide",
+        f"{mark}workload.args.tied=false",
+    ]
     args = [settings.workload.args for settings in sweep_of(*OWN, *words).settings]
     assert args == [{"tied": False, "width": width} for width in (8, 0.5, True, "wide")]
     assert [type(each["width"]) for each in args] == [int, float, bool, str]
@@ -332,17 +372,28 @@ def test_args_are_swept_with_their_types(working_folder, mark):
     ("word", "message"),
     [
         ("workload.args.width=[1,2]", "sweep it: -m workload.args.width=1,2"),
-        ("+workload.args.width=null", "workload.args.width=null: true or false or a whole number"),
+        (
+            "+workload.args.width=null",
+            "workload.args.width=null: true or false or a whole number",
+        ),
         ("+workload.args.width={a: 1}", "workload.args.width={a: 1}: true or false or"),
         ("workload.args={width: [1]}", "workload.args.width=[1]: true or false or"),
         ("workload.args.width.x=1", "unknown key workload.args.width.x"),
         ("workload.arg.width=1", "unknown key workload.arg.width"),
-        ("workload.optimizer=adamw", "workload.lr=0.1 of workload=custom is for sgd; give workl"),
-        ("recipe=cosin", "recipe=cosin: choose one of auto, cosine, .*; did you mean cosine"),
+        (
+            "workload.optimizer=adamw",
+            "workload.lr=0.1 of workload=custom is for sgd; give workl",
+        ),
+        (
+            "recipe=cosin",
+            "recipe=cosin: choose one of auto, cosine, .*; did you mean cosine",
+        ),
     ],
 )
 def test_wrong_arg_or_optimizer_is_refused(working_folder, word, message):
     with pytest.raises(UsageError) as refused:
         sweep_of(*OWN, word)
-    assert re.search(message if ".*" in message else re.escape(message), str(refused.value))
+    assert re.search(
+        message if ".*" in message else re.escape(message), str(refused.value)
+    )
     assert "\n" not in str(refused.value)

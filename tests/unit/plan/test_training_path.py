@@ -21,7 +21,10 @@ def test_swept_path_gives_cells_of_each(working_folder):
         *("", "accumulate 2", "bf16", "bf16, accumulate 2"),
         *("", "accumulate 2", "bf16", "bf16, accumulate 2"),
     ]
-    assert {cell.path.precision for cell in cells} == {None, Precision.BF16}  # fp32 is the default
+    assert {cell.path.precision for cell in cells} == {
+        None,
+        Precision.BF16,
+    }  # fp32 is the default
 
 
 def test_compile_is_a_switch_or_a_mode(working_folder):
@@ -50,13 +53,22 @@ def test_global_batch_gives_the_batch_of_each_size(working_folder):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("global_batch=256", "gpus=3"), "over gpus=3 x accumulate=1; use global_batch=255 or 258"),
+        (
+            ("global_batch=256", "gpus=3"),
+            "over gpus=3 x accumulate=1; use global_batch=255 or 258",
+        ),
         (("global_batch=0",), "global_batch=0 does not divide"),
-        (("global_batch=256", "batch=64"), "batch= with global_batch=: the batch per GPU follows"),
+        (
+            ("global_batch=256", "batch=64"),
+            "batch= with global_batch=: the batch per GPU follows",
+        ),
         (("global_batch=256", "ladder.start=32"), "global_batch=256 with a ladder"),
         (("precision=fp16",), "precision=fp16 with device=cpu: .* use precision=bf16"),
         (("precision=int8",), "precision=int8: choose one of fp32, tf32, bf16, fp16"),
-        (("gpus=2", "accumulate=200"), "accumulate=200 is more than the 80 batches of an epoch"),
+        (
+            ("gpus=2", "accumulate=200"),
+            "accumulate=200 is more than the 80 batches of an epoch",
+        ),
     ],
 )
 def test_path_that_cannot_be_measured_is_refused(working_folder, words, message):

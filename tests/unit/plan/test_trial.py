@@ -10,7 +10,13 @@ import pytest
 from hpml_jobs.cli.main import run
 from hpml_jobs.worker import prepare
 
-KEYS = {"gpus": "1", "batch": "8", "device": "cpu", "workload": "custom", "cluster": "greene"}
+KEYS = {
+    "gpus": "1",
+    "batch": "8",
+    "device": "cpu",
+    "workload": "custom",
+    "cluster": "greene",
+}
 CODE = """
 import os, sys, time
 import torch
@@ -70,7 +76,9 @@ def try_code(slurm, working_folder, tmp_path, monkeypatch, request):
         sys.modules.pop(name, None)
         (working_folder / f"{name}.py").write_text(CODE + change)
         functions = {"model": model, "data": function, "loss": loss}
-        named = [f"workload.{key}={name}:{value}" for key, value in functions.items() if value]
+        named = [
+            f"workload.{key}={name}:{value}" for key, value in functions.items() if value
+        ]
         given = {word.partition("=")[0] for word in words}
         defaults = [f"{key}={value}" for key, value in KEYS.items() if key not in given]
         return run([*defaults, "workload.name=gpt", *named, *words])
@@ -124,7 +132,10 @@ REFUSED = {
         "class GPT(GPT):\n    def forward(self, x):\n        sys.exit()\n",
         ":build: forward() with inputs (2, 64) int64 called sys.exit",
     ),
-    "no_module": ("def build():\n    return 3\n", ":build returned int: return a torch.nn.Module"),
+    "no_module": (
+        "def build():\n    return 3\n",
+        ":build returned int: return a torch.nn.Module",
+    ),
     "raising_forward": (
         "class GPT(GPT):\n    def forward(self, x):\n        return self.tail(x)\n",
         "forward() with inputs (2, 64) int64 raised AttributeError: 'GPT' object has no attribute",
@@ -211,7 +222,9 @@ def test_code_that_cannot_train_is_refused_at_submission(case, try_code, slurm, 
     assert message in error
     assert error.startswith("hpml-jobs: gpt: ")
     assert ("try_batch=false" in error) == (
-        "called sys.exit: " not in error and "Module" not in error and case not in BEFORE_TRIAL
+        "called sys.exit: " not in error
+        and "Module" not in error
+        and case not in BEFORE_TRIAL
     )
     assert slurm.scripts == []
     assert not (try_code.folder / "outputs").exists()
@@ -227,9 +240,8 @@ def test_default_loss_on_sequences_is_refused(try_code, capsys):
 
 def test_class_beyond_outputs_is_refused(try_code, capsys):
     change = "def dataset(train):\n    return [(torch.zeros(1).long(), 300)] * 64\n"
-    change += (
-        "class GPT(GPT):\n    def forward(self, x):\n        return super().forward(x)[:, 0]\n"
-    )
+    change += "class GPT(GPT):\n    def forward(self, x):\n"
+    change += "        return super().forward(x)[:, 0]\n"
     assert try_code(change, loss=None) == 1
     error = capsys.readouterr().err
     assert "a target is class 300, with outputs (2, 256) float32" in error
@@ -241,7 +253,9 @@ def test_good_code_is_submitted_and_tried_once(try_code, slurm, monkeypatch, cap
     assert len(slurm.scripts) == 1
     started = []
     run_here = subprocess.run
-    answer_prepare(monkeypatch, lambda command: started.append(command) or run_here(command))
+    answer_prepare(
+        monkeypatch, lambda command: started.append(command) or run_here(command)
+    )
     assert try_code("", "batch=16") == 0
     assert try_code("# changed\n", "batch=16") == 0
     assert ["--try-batch" in command for command in started] == [False, True]
@@ -266,7 +280,9 @@ def test_good_code_is_submitted_and_tried_once(try_code, slurm, monkeypatch, cap
     ],
     ids=["other-number", "two-dimensions"],
 )
-def test_tokens_of_an_input_are_counted_and_compared(change, keys, message, try_code, capsys):
+def test_tokens_of_an_input_are_counted_and_compared(
+    change, keys, message, try_code, capsys
+):
     assert try_code(change, "workload.unit=tokens", *keys) == 2
     assert message in capsys.readouterr().err
 
@@ -291,20 +307,26 @@ def test_model_that_needs_a_gpu_is_submitted_untried(change, try_code, slurm, ca
     assert try_code(change, "device=cpu") == 1
     assert try_code(change, "device=cuda") == 0
     assert len(slurm.scripts) == 1
-    note = next(line for line in capsys.readouterr().err.splitlines() if "no batch" in line)
+    note = next(
+        line for line in capsys.readouterr().err.splitlines() if "no batch" in line
+    )
     assert note.startswith("gpt: no batch was tried here: workload.model=")
     assert " needs a GPU (RuntimeError: " in note
     assert note.endswith("hpml-jobs doctor tries one on a node")
 
 
 def test_out_of_memory_of_login_node_is_no_refusal(try_code, slurm, capsys):
-    change = "class GPT(GPT):\n    def forward(self, x):\n        return torch.empty(2**50)\n"
+    change = (
+        "class GPT(GPT):\n    def forward(self, x):\n        return torch.empty(2**50)\n"
+    )
     assert try_code(change) == 0
     assert "needs more memory than this machine has" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("code", [3, 127, 255])
-def test_python_without_torch_is_a_note_with_given_images(code, try_code, monkeypatch, capsys):
+def test_python_without_torch_is_a_note_with_given_images(
+    code, try_code, monkeypatch, capsys
+):
     ended = subprocess.CompletedProcess([], code, "", "No module named torch")
     answer_prepare(monkeypatch, lambda _: ended)
     assert try_code("", "batch=32") == 1
@@ -314,7 +336,9 @@ def test_python_without_torch_is_a_note_with_given_images(code, try_code, monkey
 
 
 def test_code_that_ends_the_process_is_refused(try_code, monkeypatch, capsys):
-    answer_prepare(monkeypatch, lambda command: subprocess.CompletedProcess(command, 0, "", ""))
+    answer_prepare(
+        monkeypatch, lambda command: subprocess.CompletedProcess(command, 0, "", "")
+    )
     assert try_code() == 1
     assert "your code ended the process before a job could train (os._exit?)" in (
         capsys.readouterr().err
@@ -333,7 +357,11 @@ sys.exit(prepare.main(sys.argv[1:]))
 @pytest.mark.parametrize(
     ("act", "limit_s", "reason"),
     [
-        ("time.sleep(600)", "1", "it took more than 1 s (mygpt.py line 29 in __getitem__)"),
+        (
+            "time.sleep(600)",
+            "1",
+            "it took more than 1 s (mygpt.py line 29 in __getitem__)",
+        ),
         (
             "self.kept = [bytes([1]) * 10**7 for _ in range(10**4)]",
             "90",
@@ -344,12 +372,31 @@ sys.exit(prepare.main(sys.argv[1:]))
 )
 def test_trial_is_bounded_in_time_and_memory(act, limit_s, reason, tmp_path):
     change = f"class D(Tokens):\n    def __getitem__(self, i):\n        {act}\n"
-    (tmp_path / "mygpt.py").write_text(CODE + change + "def dataset(train):\n    return D()\n")
-    workload = '{"name":"gpt","model":"mygpt:build","data":"mygpt:dataset","loss":"mygpt:loss"}'
+    (tmp_path / "mygpt.py").write_text(
+        CODE + change + "def dataset(train):\n    return D()\n"
+    )
+    workload = (
+        '{"name":"gpt","model":"mygpt:build","data":"mygpt:dataset","loss":"mygpt:loss"}'
+    )
     done = subprocess.run(
         [
-            *(sys.executable, "-c", LIMITED, str(tmp_path), limit_s, "--workload", workload),
-            *("--data-root", str(tmp_path), "--code-root", str(tmp_path), "--try-batch", "2"),
+            *(
+                sys.executable,
+                "-c",
+                LIMITED,
+                str(tmp_path),
+                limit_s,
+                "--workload",
+                workload,
+            ),
+            *(
+                "--data-root",
+                str(tmp_path),
+                "--code-root",
+                str(tmp_path),
+                "--try-batch",
+                "2",
+            ),
         ],
         capture_output=True,
         text=True,

@@ -63,7 +63,9 @@ def other_value(key, value):
     if key == "workload.schedule":
         return "mycode:schedule"
     kinds = get_args(type_of(key)) or (type_of(key),)
-    choices = [choice.value for kind in kinds if hasattr(kind, "__members__") for choice in kind]
+    choices = [
+        choice.value for kind in kinds if hasattr(kind, "__members__") for choice in kind
+    ]
     if choices:
         allowed = ["single", "ddp"] if key == "baseline" else choices
         return next(choice for choice in allowed if choice not in (value, "imported"))
@@ -71,14 +73,23 @@ def other_value(key, value):
         return (2, 3) if key == "window" else ("a",)
     if bool in kinds:
         return not value
-    return next(other for kind, other in ((int, 31), (float, 0.5), (str, "x")) if kind in kinds)
+    return next(
+        other for kind, other in ((int, 31), (float, 0.5), (str, "x")) if kind in kinds
+    )
 
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_every_default_applies_where_its_key_exists(profile, laptop, user_config_file):
     keys = settings_of("cluster=slurm")
-    wanted = {k: other_value(k, v) for k, v in keys.items() if not k.startswith(DEPENDENT)} | FREE
-    assert {"cluster.account", "cluster.container.image", "probe_s", "data.root"} <= wanted.keys()
+    wanted = {
+        k: other_value(k, v) for k, v in keys.items() if not k.startswith(DEPENDENT)
+    } | FREE
+    assert {
+        "cluster.account",
+        "cluster.container.image",
+        "probe_s",
+        "data.root",
+    } <= wanted.keys()
     file = {}
     for key, value in wanted.items():
         *parents, name = key.split(".")
@@ -111,7 +122,9 @@ def test_misspelt_default_is_refused_on_every_cluster(profile, laptop, user_conf
         expand([f"cluster={profile}", "workload=digits"], multirun=False)
 
 
-def test_precedence_of_site_user_and_command_line(laptop, site_config_file, user_config_file):
+def test_precedence_of_site_user_and_command_line(
+    laptop, site_config_file, user_config_file
+):
     site_config_file.write_text(
         "cluster: greene\nbatch: 16\nseed: 5\nminutes: 7\nclusters: {greene: {account: site}}\n"
     )
@@ -132,7 +145,9 @@ def test_precedence_of_site_user_and_command_line(laptop, site_config_file, user
     assert {key: sweep.origins[key] for key in origins} == origins
 
 
-def test_user_goes_over_what_the_site_gives_a_cluster(laptop, site_config_file, user_config_file):
+def test_user_goes_over_what_the_site_gives_a_cluster(
+    laptop, site_config_file, user_config_file
+):
     site_config_file.write_text("clusters: {greene: {account: site}}\n")
     user_config_file.write_text("cluster: {account: mine}\n")
     assert settings_of("cluster=greene")["cluster.account"] == "mine"
@@ -150,10 +165,16 @@ def test_variable_names_another_file_of_the_site(laptop, site_config_file, monke
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("clusters: {torhc: {account: a}}", "etc/config.yaml: clusters=torhc: choose one of auto"),
+        (
+            "clusters: {torhc: {account: a}}",
+            "etc/config.yaml: clusters=torhc: choose one of auto",
+        ),
         ("batches: 3\n", "etc/config.yaml: unknown key batches: did you mean batch?"),
         ("batch: many\n", "etc/config.yaml: batch=many: a whole number is needed"),
-        ("clusters: {local: {account: foo}}\n", "etc/config.yaml: clusters.local: cluster=local"),
+        (
+            "clusters: {local: {account: foo}}\n",
+            "etc/config.yaml: clusters.local: cluster=local",
+        ),
     ],
 )
 def test_fault_of_the_site_names_its_file(
@@ -175,7 +196,7 @@ def test_default_named_for_a_cluster_without_its_key_is_refused(laptop, user_con
 def test_default_that_a_workload_refuses_names_the_file(laptop, user_config_file):
     user_config_file.write_text("workload: {args: {width: 8}}\n")
     refusal = (
-        r"workload.args.width: only your own functions take args, and workload=digits has none"
+        r"workload.args.width: only your own functions take args, and workload=digits has"
     )
     with pytest.raises(UsageError, match=f"config.yaml: {refusal}"):
         settings_of("cluster=local")

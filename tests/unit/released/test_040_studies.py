@@ -114,18 +114,25 @@ PHASES = ("stall", "h2d", "forward", "backward", "comm_exposed", "optimizer")
 CORRECTED: dict[str, dict[str, str]] = {
     "bandwidth": {"bus_plain_gb_per_s": LEAST_WAITING, "of_same_sizes": NET},
     "communication": {
-        **dict.fromkeys(("comm_exposed_s", "comm_forward_s", "comm_total_s"), LEAST_WAITING),
+        **dict.fromkeys(
+            ("comm_exposed_s", "comm_forward_s", "comm_total_s"), LEAST_WAITING
+        ),
         **dict.fromkeys(("overlap_s", "overlap"), LEAST_WAITING),
         "comm_residual_s": RESIDUAL,
     },
     "curve-ends": dict.fromkeys(
-        ("step_first_tenth_s", "step_last_tenth_s", "step_median_s", "step_p90_s"), MOST_STALLED
+        ("step_first_tenth_s", "step_last_tenth_s", "step_median_s", "step_p90_s"),
+        MOST_STALLED,
     ),
     "phases": dict.fromkeys(
         ("closure", "pack_s", *(f"phase_{phase}_s" for phase in PHASES)), LEAST_WAITING
     ),
     "repeats-measured": dict.fromkeys(
-        (f"{name}{end}_s" for name in ("compute", "comm_exposed") for end in ("", "_low", "_high")),
+        (
+            f"{name}{end}_s"
+            for name in ("compute", "comm_exposed")
+            for end in ("", "_low", "_high")
+        ),
         LEAST_WAITING,
     ),
     "scaling": {
@@ -140,7 +147,9 @@ CORRECTED: dict[str, dict[str, str]] = {
             for name in ("compute", "comm")
         },
     },
-    "table3": {f"batch_{batch}_bus_residual_gb_per_s": RESIDUAL for batch in (32, 64, 128, 512)},
+    "table3": {
+        f"batch_{batch}_bus_residual_gb_per_s": RESIDUAL for batch in (32, 64, 128, 512)
+    },
 }
 """Columns of each table whose numbers are computed otherwise since 0.4.0, with the reason."""
 
@@ -151,12 +160,16 @@ GONE = {
 }
 """Files that are gone since 0.4.0, with the reason."""
 
-MOVED = {"scaling": {"karp_flatt": "of a fixed global batch, which a serial fraction needs"}}
+MOVED = {
+    "scaling": {"karp_flatt": "of a fixed global batch, which a serial fraction needs"}
+}
 """Columns of each table that mean something else since 0.4.0, with the reason."""
 
 CORRECTED_NUMBERS: dict[str, str] = {
     **dict.fromkeys(("train_s", "stall_s"), MOST_STALLED),
-    **dict.fromkeys(("phases", "compute_s", "comm_exposed_s", "comm_total_s"), LEAST_WAITING),
+    **dict.fromkeys(
+        ("phases", "compute_s", "comm_exposed_s", "comm_total_s"), LEAST_WAITING
+    ),
     "closure": LEAST_WAITING,
 }
 """The same for the key numbers of a record."""
@@ -167,7 +180,11 @@ def test_cells_and_records_keep_slug_and_hash(folder):
     text = (folder / "cell.json").read_bytes()
     cell = decode_cell_file(text, "cell.json").cell
     facts = SLUGS[folder.parent.parent.name]["cells"][folder.name]
-    assert (cell.slug, cell.digest, cell.ladder) == (folder.name, facts["digest"], facts["ladder"])
+    assert (cell.slug, cell.digest, cell.ladder) == (
+        folder.name,
+        facts["digest"],
+        facts["ladder"],
+    )
     if (folder / "record.json").exists():
         record = decode((folder / "record.json").read_bytes(), "record.json")
         assert (record.slug, record.cell) == (folder.name, cell)
@@ -179,10 +196,14 @@ def test_status_gives_the_same_states(desk, name, capsys):
     wanted = expected(name)["status"]
     assert states.keys() == wanted.keys()
     for slug, facts in wanted.items():
-        same = {key: value for key, value in facts.items() if key not in ("reason", "warning")}
+        same = {
+            key: value for key, value in facts.items() if key not in ("reason", "warning")
+        }
         # by then the end was the time of a file, later than that of the record, if there is one
         if (elapsed_s := same.pop("elapsed_s", None)) is not None:
-            assert states[slug]["elapsed_s"] in (None, pytest.approx(elapsed_s, abs=1)), slug
+            assert states[slug]["elapsed_s"] in (None, pytest.approx(elapsed_s, abs=1)), (
+                slug
+            )
         assert {key: states[slug][key] for key in same} == pytest.approx(same), slug
         assert bool(states[slug]["reason"]) == bool(facts["reason"]), slug
 
@@ -193,7 +214,9 @@ def test_record_gives_the_same_numbers(desk, name, capsys):
     for slug, facts in expected(name)["record"].items():
         assert cells[slug]["outcome"] == facts["outcome"]
         for key, value in facts["numbers"].items():
-            if key != "messages" and key not in CORRECTED_NUMBERS:  # messages are sentences
+            if (
+                key != "messages" and key not in CORRECTED_NUMBERS
+            ):  # messages are sentences
                 assert cells[slug]["numbers"][key] == pytest.approx(value), (slug, key)
 
 
@@ -206,15 +229,23 @@ COMPARED = ("conditions", "efficiency", "loader-workers", "other-days", "threads
 def test_checks_of_records_give_the_same_levels(desk, name, capsys):
     cells = {cell["slug"]: cell for cell in answer(capsys, "record", name)["cells"]}
     for slug, levels in expected(name)["checks"].items():
-        results = sorted((check["check"], check["level"]) for check in cells[slug]["checks"])
+        results = sorted(
+            (check["check"], check["level"]) for check in cells[slug]["checks"]
+        )
         kept: dict[str, set[str]] = {}
         for check, level in levels.items():
             if check not in CHANGED_CHECKS:
                 kept.setdefault(JOINED_CHECKS.get(check, check), set()).add(level)
-        if name == "local-040":  # its groups of loader workers and threads are not compared now
-            kept = {check: levels for check, levels in kept.items() if check not in COMPARED}
+        if (
+            name == "local-040"
+        ):  # its groups of loader workers and threads are not compared now
+            kept = {
+                check: levels for check, levels in kept.items() if check not in COMPARED
+            }
         violated = {check: levels - {"pass"} or levels for check, levels in kept.items()}
-        wanted = sorted((check, level) for check, levels in violated.items() for level in levels)
+        wanted = sorted(
+            (check, level) for check, levels in violated.items() for level in levels
+        )
         assert [result for result in results if result[0] in kept] == wanted, slug
 
 
@@ -236,7 +267,9 @@ def test_collect_writes_the_same_numbers(desk, name, capsys):
         columns = [RENAMED_COLUMNS.get(column, column) for column in sheet["columns"]]
         moved = MOVED.get(label, {})
         kept = [column for column in columns if column not in moved]
-        same_names = [column for column in head if column in columns and column not in moved]
+        same_names = [
+            column for column in head if column in columns and column not in moved
+        ]
         assert same_names == kept, label
         same = [column for column in kept if column not in CORRECTED.get(label, {})]
         for row, wanted in zip(rows, sheet["rows"], strict=True):
@@ -288,5 +321,10 @@ def test_cells_with_own_code_are_new(words, cells, desk, request, capsys):
 def test_proposal_names_machine_and_check_that_a_record_has(capsys):
     run(["choose", "slurm-040", "epochs=90", "runs=5", "--preliminary"])
     text = " ".join(capsys.readouterr().out.split())
-    assert "Preliminary: one run; the data-quality check short warns for 1 process, " in text
-    assert "cluster rig, partition main, 8.59 GB requested per node, peak memory 0.757 GB" in text
+    assert (
+        "Preliminary: one run; the data-quality check short warns for 1 process, " in text
+    )
+    assert (
+        "cluster rig, partition main, 8.59 GB requested per node, peak memory 0.757 GB"
+        in text
+    )

@@ -24,7 +24,9 @@ def csv_rows(builder, label):
 
 
 def csv_row(builder, label, **place):
-    (found,) = (r for r in csv_rows(builder, label) if all(r[k] == v for k, v in place.items()))
+    (found,) = (
+        r for r in csv_rows(builder, label) if all(r[k] == v for k, v in place.items())
+    )
     return found
 
 
@@ -62,7 +64,9 @@ def with_steps(record, median_s, full_median_s):
     def changed(epoch):
         if epoch.role != "timed":
             return epoch
-        steps = msgspec.structs.replace(epoch.steps, median_s=median_s, full_median_s=full_median_s)
+        steps = msgspec.structs.replace(
+            epoch.steps, median_s=median_s, full_median_s=full_median_s
+        )
         return msgspec.structs.replace(epoch, steps=steps)
 
     ranks = tuple(
@@ -124,7 +128,9 @@ def test_grid_without_pairs_has_no_strong_scaling(builder):
     builder.with_record(lab_record(lab_cell(1, 32), 10.0))
     builder.with_record(lab_record(lab_cell(2, 32), 6.0))
     assert "strong_speedup" not in builder.table("scaling").sheet.columns
-    assert not any("global batch" in block.head for block in builder.table("scaling").blocks)
+    assert not any(
+        "global batch" in block.head for block in builder.table("scaling").blocks
+    )
 
 
 def test_communication_table_has_all_time_columns(builder):
@@ -143,8 +149,9 @@ def test_communication_table_has_all_time_columns(builder):
     assert found["waiting_s"] == pytest.approx(0.005 * whole_s)
     assert found["comm_cost_s"] == pytest.approx(0.11 * 20.0)
     assert found["comm_residual_s"] == pytest.approx(20 - 30 / 2)
-    assert "the resolution of the cost is not recorded before 0.6.0: ddp 2-GPU at batch 128" in (
-        builder.table("communication").notes
+    assert (
+        "the resolution of the cost is not recorded before 0.6.0: ddp 2-GPU at batch 128"
+        in (builder.table("communication").notes)
     )
 
 
@@ -153,7 +160,9 @@ def with_epochs(record, changes):
 
     def changed(epoch):
         epoch_s, width_s = changes.get(epoch.role, (epoch.epoch_s, None))
-        steps = epoch.steps and msgspec.structs.replace(epoch.steps, quartile_width_s=width_s)
+        steps = epoch.steps and msgspec.structs.replace(
+            epoch.steps, quartile_width_s=width_s
+        )
         return msgspec.structs.replace(epoch, epoch_s=epoch_s, steps=steps)
 
     ranks = tuple(
@@ -183,7 +192,9 @@ def test_cost_is_shown_with_its_resolution(builder, unsynced_s, text, is_noted):
     row = csv_row(builder, "communication", gpus=2)
     assert row["comm_cost_resolution_s"] == pytest.approx(196 * 0.0025)
     assert text in table.lines[0].texts
-    assert any("negative beyond its resolution" in note for note in table.notes) is is_noted
+    assert (
+        any("negative beyond its resolution" in note for note in table.notes) is is_noted
+    )
 
 
 def test_packing_by_hand_is_communication_in_table_2(builder):
@@ -236,7 +247,9 @@ def test_bandwidth_has_shares_of_peak_and_link(builder):
     found = csv_row(builder, "bandwidth", gpus=2)
     times = whole.microbenchmark.times_s
     assert found["sent_bytes"] == found["expected_bytes"] == 196 * GRADIENT_BYTES
-    assert found["of_peak"] == pytest.approx(found["bus_gb_per_s"] / (2**28 / times[2**28] / 1e9))
+    assert found["of_peak"] == pytest.approx(
+        found["bus_gb_per_s"] / (2**28 / times[2**28] / 1e9)
+    )
     least_s = whole.gradients_net_s
     assert least_s < whole.least_waiting.communication.gradients_s
     assert found["of_same_sizes"] == pytest.approx(196 * times[GRADIENT_BYTES] / least_s)
@@ -252,7 +265,8 @@ def test_bandwidth_of_small_messages_is_noted_under_table_3(builder):
     small = tuple(point for point in whole.microbenchmark.points if point.bytes <= 2**24)
     builder.with_record(
         msgspec.structs.replace(
-            whole, microbenchmark=msgspec.structs.replace(whole.microbenchmark, points=small)
+            whole,
+            microbenchmark=msgspec.structs.replace(whole.microbenchmark, points=small),
         )
     )
     found = csv_row(builder, "bandwidth", gpus=2)
@@ -288,7 +302,10 @@ def test_phases_add_up_and_show_range_over_ranks(builder):
     (row,) = csv_rows(builder, "phases")
     names = ("stall", "h2d", "forward", "backward", "comm_exposed", "optimizer")
     assert sum(row[f"phase_{name}_s"] for name in names) == pytest.approx(20.1)
-    assert (row["phase_forward_least_s"], row["phase_forward_most_s"]) == (3.0, pytest.approx(6.03))
+    assert (row["phase_forward_least_s"], row["phase_forward_most_s"]) == (
+        3.0,
+        pytest.approx(6.03),
+    )
 
 
 def test_messages_count_gradient_and_other_messages(builder):
@@ -356,14 +373,18 @@ def test_screen_shows_every_table(builder):
     show_all(report, console)
     text = console.file.getvalue()
     titles = [table.title for table in report.groups[0].tables]
-    assert {"Q1: one epoch on 1 GPU", "Scaling", "Phases of the instrumented epoch"} < {*titles}
+    assert {"Q1: one epoch on 1 GPU", "Scaling", "Phases of the instrumented epoch"} < {
+        *titles
+    }
     assert all(text.count(f"\n{title}\n") == 1 for title in titles)
 
 
 def test_screen_prints_repeated_notes_once(builder):
     builder.with_published_study()
     for batch in (32, 128, 512):
-        builder.with_record(lab_record(lab_cell(2, batch, strategy=Strategy.ALLREDUCE), 20.0))
+        builder.with_record(
+            lab_record(lab_cell(2, batch, strategy=Strategy.ALLREDUCE), 20.0)
+        )
     console = Console(width=110, file=io.StringIO())
     show_all(builder.collect(), console)
     text = console.file.getvalue()

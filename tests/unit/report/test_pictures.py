@@ -122,18 +122,25 @@ def test_speedup_has_strong_beside_weak_and_ideal_line(lab):
     ]
     assert legend_labels(picture) == ["ddp", "batch 32", "batch 128", "batch 512", "ideal"]
     strong, weak, _, efficiency = picture.figure.axes
-    by_batch = {batch: PUBLISHED_S[1, batch] / PUBLISHED_S[4, batch] for batch in (32, 128, 512)}
+    by_batch = {
+        batch: PUBLISHED_S[1, batch] / PUBLISHED_S[4, batch] for batch in (32, 128, 512)
+    }
     drawn = [line for colour in BATCHES for line in lines_of(weak, colour)]
     assert [x for x, _ in drawn] == [[1, 2, 4]] * 3
     assert [y[-1] for _, y in drawn] == pytest.approx([*by_batch.values()])
     shares = [line for colour in BATCHES for line in lines_of(efficiency, colour)]
-    assert [y[-1] for _, y in shares] == pytest.approx([of / 4 for of in by_batch.values()])
+    assert [y[-1] for _, y in shares] == pytest.approx(
+        [of / 4 for of in by_batch.values()]
+    )
     # the same global batch: 128 on 4 GPUs against 512 on 1, 32 on 4 against 128 on 1
     ends = sorted(y[-1] for colour in BATCHES for _, y in lines_of(strong, colour))
     assert ends == pytest.approx([27.224 / 30.822, 25.945 / 19.878])
     ideal = weak.lines[-1]
     assert list(ideal.get_xdata()) == pytest.approx(list(ideal.get_ydata()))
-    assert (strong.get_ylabel(), weak.get_ylabel()) == ("speedup (log)", "")  # once for a row
+    assert (strong.get_ylabel(), weak.get_ylabel()) == (
+        "speedup (log)",
+        "",
+    )  # once for a row
     assert weak.get_xlabel() == "GPUs (log)"
     assert "ddp b512: 1.72 at 4 (efficiency 42.9 %)" in picture.alt
 
@@ -190,7 +197,9 @@ def test_phases_are_stacked_and_add_up_to_the_epoch(repeated):
         *("exposed communication", "optimizer"),
     ]
     widths = [[bar.get_width() for bar in axis.patches[at::4]] for at in range(4)]
-    assert [sum(of) for of in widths] == pytest.approx([20.1, 12.06, 16.08, 8.04], rel=1e-3)
+    assert [sum(of) for of in widths] == pytest.approx(
+        [20.1, 12.06, 16.08, 8.04], rel=1e-3
+    )
     # 2 % of the 12.06 s stall, 1 % copies, 30 % forward, 5 % optimizer
     assert widths[1][:3] == pytest.approx([0.2412, 0.1206, 3.618])
     assert axis.get_xlabel() == "seconds per epoch"
@@ -241,7 +250,9 @@ def test_speedup_against_smallest_size_begins_there(builder):
         builder.with_record(lab_record(lab_cell(gpus, 128), epoch_s))
     snapshots = read_snapshots(builder.study.cells())
     options = ReportOptions(baseline=Baseline.SMALLEST)
-    picture = PLOTS["speedup"](make_report("s", snapshots, builder.report_states.values(), options))
+    picture = PLOTS["speedup"](
+        make_report("s", snapshots, builder.report_states.values(), options)
+    )
     above, below = picture.figure.axes
     assert lines_of(above, style.BLUE) == [([2, 4, 8], pytest.approx([1, 1.5, 2]))]
     assert lines_of(below, style.BLUE) == [([2, 4, 8], pytest.approx([1, 0.75, 0.5]))]
@@ -268,4 +279,6 @@ def test_logarithmic_axes_say_so(repeated):
         for axis in picture.figure.axes:
             for numbers in (axis.xaxis, axis.yaxis):
                 label = numbers.get_label_text()
-                assert not label or label.endswith("(log)") == (numbers.get_scale() == "log")
+                assert not label or label.endswith("(log)") == (
+                    numbers.get_scale() == "log"
+                )

@@ -28,7 +28,9 @@ def few(monkeypatch):
 def test_plots_are_identical_despite_user_matplotlib_style(builder, few):
     builder.with_record(lab_record(lab_cell(2, 512), 20.0))
     first = files(pictures(builder.collect()).values())
-    assert sorted(first) == sorted(f"{name}.{kind}" for name in PICTURES for kind in ("png", "svg"))
+    assert sorted(first) == sorted(
+        f"{name}.{kind}" for name in PICTURES for kind in ("png", "svg")
+    )
     assert all(first.values())
     with mpl.rc_context({"font.size": 30, "lines.linewidth": 9, "svg.hashsalt": None}):
         assert files(pictures(builder.collect()).values()) == first

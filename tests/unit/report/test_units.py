@@ -53,7 +53,9 @@ def report(study):
 @pytest.fixture(scope="module")
 def files(study, report):
     """The texts of the report folder by name."""
-    return {path.name: path.read_text() for path in write_tables(report, study.study.report)}
+    return {
+        path.name: path.read_text() for path in write_tables(report, study.study.report)
+    }
 
 
 @pytest.mark.parametrize(
@@ -167,7 +169,9 @@ def test_record_names_the_throughput_by_its_unit():
     assert "tokens_per_s           209715 per second" in lines(key_numbers(text))
     assert "images_per_s           2560 per second" in lines(key_numbers(images))
     assert key_numbers(text)["images_per_s"] is None
-    assert key_numbers(images)["images_per_s"] == key_numbers(images)["units_per_s"] == 2560.0
+    assert (
+        key_numbers(images)["images_per_s"] == key_numbers(images)["units_per_s"] == 2560.0
+    )
 
 
 def test_groups_of_images_and_tokens_have_each_their_unit(builder):

@@ -34,7 +34,9 @@ def a_result(check, level=WARN, figures="37 % apart", **changes):
 
 def marks_of(table):
     """The labels of a table's lines whose numbers have a mark."""
-    return [line.label for line in table.lines if any(t.startswith("!") for t in line.texts)]
+    return [
+        line.label for line in table.lines if any(t.startswith("!") for t in line.texts)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,9 @@ def test_mark_is_only_in_affected_tables(builder, given_checks, affected, marked
 def test_strong_scaling_marks_the_ratios_that_are_doubtful(builder, given_checks):
     for gpus, batch in ((1, 128), (2, 64), (4, 32)):
         builder.with_record(lab_record(lab_cell(gpus, batch), 20.0))
-    assert "!" not in "".join("".join(line.texts) for line in builder.table("scaling").lines)
+    assert "!" not in "".join(
+        "".join(line.texts) for line in builder.table("scaling").lines
+    )
     given_checks[lab_cell(4, 32).slug] = (a_result("made-up"),)
     _, two, four = builder.table("scaling").lines
     assert (two.texts[-3], four.texts[-3]) == ("1.00", "!1.00")
@@ -124,14 +128,18 @@ def test_remark_of_several_strategies_is_said_once(builder, given_checks):
 
 def test_each_cause_has_one_line_the_most_serious_first(builder, given_checks):
     builder.with_published_study()
-    for number, (gpus, batch) in enumerate(((1, 32), (2, 32), (4, 32), (2, 128), (4, 128))):
+    for number, (gpus, batch) in enumerate(
+        ((1, 32), (2, 32), (4, 32), (2, 128), (4, 128))
+    ):
         given_checks[lab_cell(gpus, batch).slug] = (
             a_result("short", figures=f"{number} iterations"),
             a_result("split", affects=(Affected.SPLIT,)),
             a_result("fit", tier=Tier.LIST),
             a_result("fine", PASS),
         )
-    given_checks[lab_cell(4, 512).slug] = (a_result("closure", FAIL, affects=(Affected.SPLIT,)),)
+    given_checks[lab_cell(4, 512).slug] = (
+        a_result("closure", FAIL, affects=(Affected.SPLIT,)),
+    )
     table = builder.table("checks")
     many = "and 2 more"
     assert table.notes == (
@@ -228,7 +236,8 @@ def test_collect_strict_ignores_warnings(laptop, capsys):
     write_study(change_messages(count=1)(clean_record()), baseline_record())
     assert run(["collect", "mine", "--strict"]) == 0
     assert (
-        "cannot be used (messages): Table 3 of 4 GPUs, batch 32 (ddp): " in capsys.readouterr().out
+        "cannot be used (messages): Table 3 of 4 GPUs, batch 32 (ddp): "
+        in capsys.readouterr().out
     )
 
 

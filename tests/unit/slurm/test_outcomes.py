@@ -21,7 +21,9 @@ STATES_OF = {
     Outcome.OOM: "OUT_OF_MEMORY",
     Outcome.PREEMPTED: "PREEMPTED",
 }
-STATES = [(state, outcome) for outcome, states in STATES_OF.items() for state in states.split()]
+STATES = [
+    (state, outcome) for outcome, states in STATES_OF.items() for state in states.split()
+]
 
 
 @pytest.mark.parametrize(("state", "outcome"), STATES)
@@ -39,7 +41,9 @@ def test_states_table_covers_documented_states():
     assert {state for state, _ in STATES} == set(documented.split())
 
 
-@pytest.mark.parametrize("text", ["CANCELLED by 1000", "CANCELLED+", "cancelled", "CANCELLED by 0"])
+@pytest.mark.parametrize(
+    "text", ["CANCELLED by 1000", "CANCELLED+", "cancelled", "CANCELLED by 0"]
+)
 def test_cancelled_by_any_user_is_cancelled(text):
     assert outcome_of(text) is Outcome.CANCELLED
 
@@ -51,8 +55,14 @@ def test_unrecognized_state_is_unknown(text):
 
 def test_outcome_is_active_or_finished_as_documented():
     """Only pending and running are active; only ok and oom are finished."""
-    assert [outcome for outcome in Outcome if outcome.active] == [Outcome.PENDING, Outcome.RUNNING]
-    assert [outcome for outcome in Outcome if outcome.finished] == [Outcome.OK, Outcome.OOM]
+    assert [outcome for outcome in Outcome if outcome.active] == [
+        Outcome.PENDING,
+        Outcome.RUNNING,
+    ]
+    assert [outcome for outcome in Outcome if outcome.finished] == [
+        Outcome.OK,
+        Outcome.OOM,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +96,9 @@ def test_sinfo_gives_gpu_type_and_number(gres, expected):
 
 
 def test_node_in_two_partitions_is_one_node():
-    (node,) = parse_sinfo("n1|gpu:l4:1|8|9000|main\nn1|gpu:l4:1|8|9000|preempt\nnonsense\n")
+    (node,) = parse_sinfo(
+        "n1|gpu:l4:1|8|9000|main\nn1|gpu:l4:1|8|9000|preempt\nnonsense\n"
+    )
     assert node.partitions == {"main", "preempt"}
 
 
@@ -96,9 +108,22 @@ def test_scontrol_config_is_parsed_as_mapping():
 
 
 def test_surrounding_job_variables_are_removed_but_slurm_conf():
-    leaking = ["SLURM_CPU_BIND", "SRUN_DEBUG", "SBATCH_ACCOUNT", "RANK", "MASTER_ADDR", "PMI_RANK"]
+    leaking = [
+        "SLURM_CPU_BIND",
+        "SRUN_DEBUG",
+        "SBATCH_ACCOUNT",
+        "RANK",
+        "MASTER_ADDR",
+        "PMI_RANK",
+    ]
     leaking += ["PET_X", "TORCHELASTIC_RUN_ID", "SUBMITIT_EXECUTOR", "LOCAL_WORLD_SIZE"]
-    stays = {"SLURM_CONF": "c", "PATH": "p", "NCCL_DEBUG": "INFO", "RANKING": "r", "HOME": "h"}
+    stays = {
+        "SLURM_CONF": "c",
+        "PATH": "p",
+        "NCCL_DEBUG": "INFO",
+        "RANKING": "r",
+        "HOME": "h",
+    }
     assert scrubbed(dict.fromkeys(leaking, "x") | stays, inside_job=True) == stays
 
 

@@ -38,14 +38,22 @@ def test_squeue_lists_each_task_including_ended_ones():
     jobs = parse_squeue(SQUEUE)
     assert list(jobs) == ["1_3", "5", "1_0", "4", "6", "7", "2"]
     assert [job for job, state in jobs.items() if state.over] == ["1_3", "5", "1_0"]
-    assert (jobs["2"].node, jobs["2"].minutes, jobs["2"].elapsed_s) == ("gr[001-002]", 2, 86_404)
+    assert (jobs["2"].node, jobs["2"].minutes, jobs["2"].elapsed_s) == (
+        "gr[001-002]",
+        2,
+        86_404,
+    )
     assert (jobs["2"].queued_s, jobs["2"].ended) == (5, None)
     assert jobs["1_0"].ended == 1795279251
 
 
 def test_pending_job_has_no_start_but_maybe_an_estimate():
     jobs = parse_squeue(SQUEUE)
-    assert (jobs["4"].starts, jobs["4"].started, jobs["4"].queued_s) == (1795282847, None, None)
+    assert (jobs["4"].starts, jobs["4"].started, jobs["4"].queued_s) == (
+        1795282847,
+        None,
+        None,
+    )
     assert (jobs["6"].starts, jobs["6"].reason) == (None, "PartitionNodeLimit")
     assert jobs["7"].minutes is None
     assert jobs["7"].reason == "ReqNodeNotAvail, UnavailableNodes:gr[001-002]"
@@ -53,7 +61,11 @@ def test_pending_job_has_no_start_but_maybe_an_estimate():
 
 def test_sacct_has_canceller_and_last_line_of_requeued_job():
     jobs = parse_sacct(SACCT)
-    assert (jobs["1_0"].state, jobs["1_0"].node, jobs["1_0"].gpus) == ("COMPLETED", "gr002", 2)
+    assert (jobs["1_0"].state, jobs["1_0"].node, jobs["1_0"].gpus) == (
+        "COMPLETED",
+        "gr002",
+        2,
+    )
     assert jobs["1_0"].queued_s == 30
     assert jobs["1_3"].state == "CANCELLED by 1000"
     assert jobs["17_2"].outcome is Outcome.OOM
@@ -64,7 +76,12 @@ def test_sacct_has_canceller_and_last_line_of_requeued_job():
 
 def test_job_cancelled_while_pending_has_no_start():
     for job in (parse_sacct(SACCT)["5"], parse_squeue(SQUEUE)["5"]):
-        assert (job.started, job.queued_s, job.elapsed_s, job.over) == (None, None, None, True)
+        assert (job.started, job.queued_s, job.elapsed_s, job.over) == (
+            None,
+            None,
+            None,
+            True,
+        )
 
 
 def test_dates_instead_of_seconds_are_parsed():
@@ -93,7 +110,11 @@ def test_canceller_is_a_user_name():
         ("PartitionTimeLimit", "more minutes", YOU),
         ("ReqNodeNotAvail, UnavailableNodes:gr001", "down, drained or reserved", ""),
         ("ReqNodeNotAvail,_Reserved_for_maintenance", "maintenance", ""),
-        ("Nodes required for job are DOWN, DRAINED or reserved for jobs", "maintenance", ""),
+        (
+            "Nodes required for job are DOWN, DRAINED or reserved for jobs",
+            "maintenance",
+            "",
+        ),
         ("No suitable topology unit found for segment", "close together", ""),
         ("Required nodes lack available resources", "close together", ""),
         ("MaxGRESPerAccount", "running jobs of its group", ""),
@@ -126,7 +147,9 @@ def test_unknown_pending_reason_is_shown_verbatim():
 
 def test_row_of_another_job_with_the_same_id_does_not_hide_ours():
     """After the ids began anew, `sacct -D` lists both."""
-    rows = sacct_line("5", "TIMEOUT", name="hpml-mine") + sacct_line("5", "RUNNING", name="other")
+    rows = sacct_line("5", "TIMEOUT", name="hpml-mine") + sacct_line(
+        "5", "RUNNING", name="other"
+    )
     for text in (rows, "".join(reversed(rows.splitlines(keepends=True)))):
         job = parse_sacct(text, lambda state: state.name == "other")["5"]
         assert (job.state, job.name, job.earlier_s) == ("TIMEOUT", "hpml-mine", ())

@@ -70,7 +70,12 @@ def test_progress_is_extrapolated_from_last_epoch():
 
 
 def test_warmup_progress_is_extrapolated_from_its_count():
-    last = Progress(epoch=1, epochs=2, role="warmup", since=BEGAN, iteration=25, iterations=100)
-    assert pace_of(last, NOW + 10).doing == "epoch 1 of 2 (warmup), ~25 %, ~1 min of training left"
+    last = Progress(
+        epoch=1, epochs=2, role="warmup", since=BEGAN, iteration=25, iterations=100
+    )
+    assert (
+        pace_of(last, NOW + 10).doing
+        == "epoch 1 of 2 (warmup), ~25 %, ~1 min of training left"
+    )
     uncounted = Progress(epoch=1, epochs=2, role="warmup", since=BEGAN)
     assert pace_of(uncounted, NOW + 10) == ("epoch 1 of 2 (warmup)", 0.0, None)

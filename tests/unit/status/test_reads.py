@@ -24,7 +24,9 @@ def _note_open(event, arguments):
         _opened.append(str(arguments[0]))
 
 
-sys.addaudithook(_note_open)  # it cannot be removed, so it only notes while a test wants it
+sys.addaudithook(
+    _note_open
+)  # it cannot be removed, so it only notes while a test wants it
 
 
 @pytest.fixture
@@ -34,7 +36,9 @@ def reads(monkeypatch, builder):
 
     def counting(decode):
         def decode_and_count(text, place):
-            decodings["decode " + str(Path(place).resolve().relative_to(builder.study.root))] += 1
+            decodings[
+                "decode " + str(Path(place).resolve().relative_to(builder.study.root))
+            ] += 1
             return decode(text, place)
 
         return decode_and_count
@@ -49,17 +53,23 @@ def opened(study):
     """How often each file of the study was opened, folders and files of the report aside."""
     paths = (Path(name).resolve() for name in _opened or ())
     inside = [path for path in paths if study in path.parents and path.is_file()]
-    return Counter(str(path.relative_to(study)) for path in inside if "report" not in path.parts)
+    return Counter(
+        str(path.relative_to(study)) for path in inside if "report" not in path.parts
+    )
 
 
 @pytest.fixture
 def builder(slurm, working_folder):
     """Cells with a record, failed, timed out and running; one whose sbatch was interrupted."""
-    made = StudyBuilder(working_folder / "outputs" / "mine").with_batches(32, 64, 128, 256, 512)
+    made = StudyBuilder(working_folder / "outputs" / "mine").with_batches(
+        32, 64, 128, 256, 512
+    )
     made.with_event(ManifestEvent.SENDING, batches=(512,))
     made.sent_as("17_0", "17_1", "17_2", "17_3", batches=(32, 64, 128, 256))
     made.end_attempt(32, "17_0", Outcome.OK)
-    made.end_attempt(64, "17_1", Outcome.FAILED, "rank 1: no", rank=1, traceback="ValueError: no")
+    made.end_attempt(
+        64, "17_1", Outcome.FAILED, "rank 1: no", rank=1, traceback="ValueError: no"
+    )
     made.begin_attempt(256, "17_3")
     slurm.set_output(
         "sacct",
@@ -78,7 +88,9 @@ def test_command_reads_each_file_once(command, builder, reads, capsys):
     cells = {f"cells/{cell.slug}/cell.json" for cell in builder.cells}
     assert counts.keys() >= cells | {"manifest.jsonl", "study.json"}
     assert {name: count for name, count in counts.items() if count > 1} == {}
-    assert reads.keys() == {f"decode {name}" for name in counts if name in cells | records(builder)}
+    assert reads.keys() == {
+        f"decode {name}" for name in counts if name in cells | records(builder)
+    }
     assert set(reads.values()) == {1}
 
 

@@ -54,7 +54,9 @@ def test_requeued_job_ignores_ends_of_earlier_run(slurm, pack):
     pack.end_attempt(64, JOB, Outcome.OK)
     slurm.set_output("squeue", squeue_line(JOB, "PENDING", "BeginTime"))
     assert pack.outcomes() == [Outcome.PENDING, Outcome.OK, Outcome.PENDING]
-    slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001", start=str(SUBMITTED)))
+    slurm.set_output(
+        "squeue", squeue_line(JOB, "RUNNING", node="gr001", start=str(SUBMITTED))
+    )
     earlier = datetime.fromtimestamp(SUBMITTED - 300, UTC).isoformat()
     pack.end_attempt(32, JOB, Outcome.CANCELLED, "received SIGTERM", started=earlier)
     assert pack.outcomes() == [Outcome.PENDING, Outcome.OK, Outcome.PENDING]
@@ -87,7 +89,9 @@ def test_record_not_visible_yet_is_awaited(slurm, pack):
         ("COMPLETED", Outcome.MISSING, Outcome.MISSING),
     ],
 )
-def test_finished_job_ends_cells_not_started(slurm, pack, job_state, interrupted, not_started):
+def test_finished_job_ends_cells_not_started(
+    slurm, pack, job_state, interrupted, not_started
+):
     slurm.set_output("sacct", sacct_line(JOB, job_state))
     pack.end_attempt(32, JOB, Outcome.FAILED, "rank 1: no")
     pack.begin_attempt(64, JOB)
@@ -175,7 +179,9 @@ def test_shared_job_cell_has_its_own_times(slurm, pack):
     states = pack.states_by_batch()
     assert states[32].elapsed_s == 60  # its record ended at 10:01
     assert states[128].elapsed_s is None  # its turn never came
-    pack.sent_as("18", batches=(64,))  # the other one is sent again, and is alone in its job
+    pack.sent_as(
+        "18", batches=(64,)
+    )  # the other one is sent again, and is alone in its job
     assert (pack.states_by_batch()[32].warning, states[32].warning) == ("", "")
 
 
@@ -193,6 +199,8 @@ def test_script_that_ends_a_shared_job_is_the_reason_of_its_cells(slurm, pack, k
 def test_step_that_reaches_its_limit_before_the_start_is_a_timeout(slurm, pack):
     slurm.set_output("sacct", sacct_line(JOB, "FAILED", "1:0"))
     log = pack.study.slurm_log(JOB, pack.folder(32).slug)
-    log.write_text("slurmstepd: error: *** STEP 17.0 ON gr001 CANCELLED AT 1 DUE TO TIME LIMIT ***")
+    log.write_text(
+        "slurmstepd: error: *** STEP 17.0 ON gr001 CANCELLED AT 1 DUE TO TIME LIMIT ***"
+    )
     assert pack.outcomes() == [Outcome.TIMEOUT, Outcome.MISSING, Outcome.MISSING]
     assert "minutes=" in pack.states_by_batch()[32].reason

@@ -32,7 +32,9 @@ def disable_accounting(slurm):
 
 def make_slurm_unresponsive(slurm):
     slurm.set_output("squeue", err=GONE, code=1)
-    slurm.set_output("sacct", err="sacct: error: Problem talking to the database\n", code=1)
+    slurm.set_output(
+        "sacct", err="sacct: error: Problem talking to the database\n", code=1
+    )
 
 
 def test_missing_squeue_differs_from_unresponsive_one(slurm, builder):
@@ -47,7 +49,9 @@ def test_missing_squeue_differs_from_unresponsive_one(slurm, builder):
 
 def test_outcome_from_squeue_is_kept_without_accounting(slurm, builder):
     disable_accounting(slurm)
-    ended = squeue_line(JOB, "TIMEOUT", node="gr001") + squeue_line("17_1", "FAILED", node="gr002")
+    ended = squeue_line(JOB, "TIMEOUT", node="gr001") + squeue_line(
+        "17_1", "FAILED", node="gr002"
+    )
     slurm.set_output("squeue", ended)
     assert builder.outcomes() == [Outcome.TIMEOUT, Outcome.FAILED]
     slurm.set_output("squeue")  # forgotten after MinJobAge
@@ -71,7 +75,8 @@ def test_vanished_job_without_accounting_is_missing(slurm, builder):
 
 def test_unresponsive_controller_is_unknown_since_last_answer(slurm, builder):
     slurm.set_output(
-        "squeue", squeue_line(JOB, "RUNNING", node="gr001") + squeue_line("17_1", "PENDING")
+        "squeue",
+        squeue_line(JOB, "RUNNING", node="gr001") + squeue_line("17_1", "PENDING"),
     )
     assert builder.outcomes() == [Outcome.RUNNING, Outcome.PENDING]
     answered = read_answers(builder.study).answered
@@ -134,7 +139,9 @@ def test_record_may_appear_after_job_end(slurm, builder):
 
 
 def test_sacct_running_is_overridden_by_squeue(slurm, builder):
-    slurm.set_output("sacct", sacct_line(JOB, "RUNNING"))  # an end that never reached the database
+    slurm.set_output(
+        "sacct", sacct_line(JOB, "RUNNING")
+    )  # an end that never reached the database
     builder.begin_attempt(32, JOB)
     assert builder.outcomes()[0] is Outcome.MISSING
 
@@ -146,7 +153,10 @@ def test_requeued_job_shows_current_state_and_restarts(slurm, builder):
     assert builder.outcomes()[0] is Outcome.PENDING
     builder.begin_attempt(32, JOB, restart=2)
     slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr002"))
-    assert (builder.states_by_batch()[32].outcome, builder.states_by_batch()[32].restarts) == (
+    assert (
+        builder.states_by_batch()[32].outcome,
+        builder.states_by_batch()[32].restarts,
+    ) == (
         Outcome.RUNNING,
         2,
     )
@@ -165,7 +175,9 @@ def test_many_arrays_need_one_squeue_and_few_sacct_calls(slurm, working_folder):
     builder.sent_as(*(f"{cell.batch}_0" for cell in builder.cells))
     study_status(builder.study)
     assert len(slurm.calls("squeue")) == 1
-    assert [len(words.split(",")) for words in (w.split()[-1] for w in slurm.calls("sacct"))] == [
+    assert [
+        len(words.split(",")) for words in (w.split()[-1] for w in slurm.calls("sacct"))
+    ] == [
         SACCT_IDS,
         2,
     ]
@@ -189,7 +201,9 @@ def test_watch_ends_when_nothing_is_pending_or_running(slurm, builder):
     slurm.set_output("sacct", sacct_line(JOB, "FAILED") + sacct_line("17_1", "TIMEOUT"))
     shown = []
     watch_study(builder.study, 0.01, lambda now, _: shown.append(now))
-    assert [[state.outcome.value for state in now] for now in shown] == [["failed", "timeout"]]
+    assert [[state.outcome.value for state in now] for now in shown] == [
+        ["failed", "timeout"]
+    ]
 
 
 def test_watch_backs_off_while_slurm_is_unresponsive(slurm, builder, monkeypatch):
@@ -199,7 +213,9 @@ def test_watch_backs_off_while_slurm_is_unresponsive(slurm, builder, monkeypatch
         pauses.append(seconds)
         if len(pauses) == 5:
             slurm.set_output("squeue")
-            slurm.set_output("sacct", sacct_line(JOB, "FAILED") + sacct_line("17_1", "FAILED"))
+            slurm.set_output(
+                "sacct", sacct_line(JOB, "FAILED") + sacct_line("17_1", "FAILED")
+            )
 
     monkeypatch.setattr(watching, "sleep", pause)
     make_slurm_unresponsive(slurm)

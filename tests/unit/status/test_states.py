@@ -64,7 +64,10 @@ def test_job_of_another_name_is_not_the_cells(slurm, builder, source, state):
     builder.study.slurm_answers.unlink()
     slurm.set_output(source, make_line(JOB, state, node="gr001", name="a|job"))
     assert builder.state.outcome is Outcome.MISSING
-    assert f"job {JOB} is another job here (a|job), not this study's: " in builder.state.reason
+    assert (
+        f"job {JOB} is another job here (a|job), not this study's: "
+        in builder.state.reason
+    )
     slurm.set_output("scancel")
     assert run(["cancel", "mine"]) == 0
     assert slurm.calls("scancel") == []
@@ -73,14 +76,20 @@ def test_job_of_another_name_is_not_the_cells(slurm, builder, source, state):
     assert builder.state.outcome.value == state.lower()  # accounting has no name of it yet
     manifest = builder.study.manifest
     moment = datetime.fromtimestamp(SUBMITTED, UTC).isoformat()
-    manifest.write_text(re.sub(r'"time":"[^"]*"', f'"time":"{moment}"', manifest.read_text()))
+    manifest.write_text(
+        re.sub(r'"time":"[^"]*"', f'"time":"{moment}"', manifest.read_text())
+    )
     builder.study.slurm_answers.unlink()
     slurm.set_output(source, make_line(JOB, state, node="gr001", name="urgent"))
-    assert builder.state.outcome is Outcome.MISSING  # submitted then, which alone says nothing
+    assert (
+        builder.state.outcome is Outcome.MISSING
+    )  # submitted then, which alone says nothing
 
 
 @pytest.mark.parametrize("name", ["hpml-mine", "urgent"])
-@pytest.mark.parametrize(("folder", "outcome"), [("", "running"), ("/elsewhere", "missing")])
+@pytest.mark.parametrize(
+    ("folder", "outcome"), [("", "running"), ("/elsewhere", "missing")]
+)
 def test_log_of_a_job_says_whose_it_is(slurm, builder, name, folder, outcome):
     """Ours was renamed; or another study of this name has a job of this number, days later."""
     slugs = tuple(cell.slug for cell in builder.cells)
@@ -89,7 +98,9 @@ def test_log_of_a_job_says_whose_it_is(slurm, builder, name, folder, outcome):
     if name == "urgent":
         moment = datetime.fromtimestamp(SUBMITTED, UTC).isoformat()
         manifest = builder.study.manifest
-        manifest.write_text(re.sub(r'"time":"[^"]*"', f'"time":"{moment}"', manifest.read_text()))
+        manifest.write_text(
+            re.sub(r'"time":"[^"]*"', f'"time":"{moment}"', manifest.read_text())
+        )
     slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001", name=name))
     path = f"{folder or builder.study.slurm}/101_0_log.out"
     slurm.set_output("scontrol", f"   StdOut={path}\n")
@@ -101,13 +112,17 @@ def test_job_that_only_squeue_names_is_not_the_cells(slurm, builder):
     sent = ManifestLine(happening=ManifestEvent.SENT, batch="b2", cells=slugs, jobs=(JOB,))
     builder.study.append(msgspec.structs.replace(sent, name="hpml-mine"))
     slurm.set_output("squeue", squeue_line(JOB, "RUNNING", node="gr001", name="other"))
-    slurm.set_output("sacct", sacct_line(JOB, "PENDING", node="None assigned", name=UNNAMED))
+    slurm.set_output(
+        "sacct", sacct_line(JOB, "PENDING", node="None assigned", name=UNNAMED)
+    )
     assert builder.state.outcome is Outcome.MISSING
     assert f"job {JOB} is another job here (other)" in builder.state.reason
 
 
 def test_pending_tasks_are_one_sacct_row(slurm, builder):
-    slurm.set_output("sacct", sacct_line("101_[0,3%1]", "CANCELLED by 0", node="None assigned"))
+    slurm.set_output(
+        "sacct", sacct_line("101_[0,3%1]", "CANCELLED by 0", node="None assigned")
+    )
     assert builder.state.outcome is Outcome.CANCELLED
     assert "CANCELLED by 0" in builder.state.reason
 
@@ -140,7 +155,9 @@ def test_sbatch_refusal_is_recorded(slurm, working_folder):
 )
 def test_cell_without_record_follows_sacct(slurm, builder, job_state, outcome, words):
     builder.begin_attempt(BATCH, JOB)
-    answer = sacct_line(JOB, *job_state.split("|")) + sacct_line("101_1", "COMPLETED", node="gr002")
+    answer = sacct_line(JOB, *job_state.split("|")) + sacct_line(
+        "101_1", "COMPLETED", node="gr002"
+    )
     slurm.set_output("sacct", answer)
     state = builder.state
     assert state.outcome is outcome
@@ -159,7 +176,11 @@ def test_cell_without_record_follows_sacct(slurm, builder, job_state, outcome, w
             Outcome.PENDING,
             "next in the queue, until nodes are free (Resources)",
         ),
-        ("CONFIGURING|None|gr001", Outcome.PENDING, "CONFIGURING: node gr001 is being prepared"),
+        (
+            "CONFIGURING|None|gr001",
+            Outcome.PENDING,
+            "CONFIGURING: node gr001 is being prepared",
+        ),
         ("RUNNING|None|gr001", Outcome.RUNNING, "on gr001"),
         ("COMPLETING|None|gr001", Outcome.RUNNING, "COMPLETING on gr001"),
         (
@@ -172,7 +193,10 @@ def test_cell_without_record_follows_sacct(slurm, builder, job_state, outcome, w
 def test_squeue_outranks_sacct(slurm, builder, job_state, outcome, reason):
     slurm.set_output("squeue", squeue_line(JOB, *job_state.split("|")))
     slurm.set_output("sacct", sacct_line(JOB, "PREEMPTED"))
-    assert (builder.state.outcome, builder.state.reason) == (outcome, f"{reason}, job 101_0")
+    assert (builder.state.outcome, builder.state.reason) == (
+        outcome,
+        f"{reason}, job 101_0",
+    )
 
 
 def test_slurm_is_queried_once_by_array_id(slurm, builder):
@@ -190,7 +214,9 @@ def test_user_squeue_format_does_not_change_parsing(slurm, builder, monkeypatch)
 
 
 def test_job_unknown_to_squeue_is_not_an_error(slurm, builder):
-    slurm.set_output("squeue", err="slurm_load_jobs error: Invalid job id specified\n", code=1)
+    slurm.set_output(
+        "squeue", err="slurm_load_jobs error: Invalid job id specified\n", code=1
+    )
     slurm.set_output("sacct", sacct_line(JOB, "TIMEOUT"))
     assert builder.state.outcome is Outcome.TIMEOUT
     (state,) = status_for_submission(builder.study).states
@@ -199,9 +225,13 @@ def test_job_unknown_to_squeue_is_not_an_error(slurm, builder):
 
 def test_oom_killer_line_in_log_turns_failed_into_oom(slurm, builder):
     slurm.set_output("sacct", sacct_line(JOB, "FAILED", "0:9"))
-    (builder.study.slurm / "101_1_0_log.err").write_text("slurmstepd: Exceeded job memory limit\n")
+    (builder.study.slurm / "101_1_0_log.err").write_text(
+        "slurmstepd: Exceeded job memory limit\n"
+    )
     assert builder.state.outcome is Outcome.FAILED  # that was its neighbour
-    (builder.study.slurm / f"{JOB}_0_log.err").write_text("slurmstepd: Exceeded job memory limit\n")
+    (builder.study.slurm / f"{JOB}_0_log.err").write_text(
+        "slurmstepd: Exceeded job memory limit\n"
+    )
     assert builder.state.outcome is Outcome.OOM
     assert builder.state.reason == (
         "SLURM ended job 101_0: memory limit exceeded; request more with resubmit --oom --mem GB"
@@ -210,7 +240,9 @@ def test_oom_killer_line_in_log_turns_failed_into_oom(slurm, builder):
 
 @pytest.mark.parametrize("code", ["12:0", "0:12", "140:0", "10:0", "0:10", "138:0"])
 def test_warning_of_the_limit_before_the_start_is_a_timeout(slurm, builder, code):
-    line = sacct_line(JOB, "FAILED", code).replace("|30|", "|3|")  # it ran 60 s of 3 minutes
+    line = sacct_line(JOB, "FAILED", code).replace(
+        "|30|", "|3|"
+    )  # it ran 60 s of 3 minutes
     slurm.set_output("sacct", line)
     state = builder.state
     assert state.outcome is Outcome.TIMEOUT
@@ -264,7 +296,9 @@ def test_fault_of_hardware_avoids_the_node(slurm, builder, answers, node, avoide
 def test_rank_error_precedes_slurm_reason(slurm, builder):
     slurm.set_output("sacct", sacct_line(JOB, "FAILED", "1:0"))
     builder.end_attempt(BATCH, JOB, Outcome.FAILED, "rank 1: ValueError: no")
-    assert builder.state.reason == "rank 1: ValueError: no; FAILED, exit code 1:0, job 101_0"
+    assert (
+        builder.state.reason == "rank 1: ValueError: no; FAILED, exit code 1:0, job 101_0"
+    )
 
 
 def test_reason_of_earlier_job_is_not_used(slurm, builder):
@@ -288,7 +322,9 @@ def test_job_that_was_suspended_says_so_with_its_seconds(slurm, builder, capsys)
     slurm.set_output("sacct", sacct_line(JOB, "COMPLETED", suspended="00:00:20"))
     builder.publish_record(BATCH, f"{JOB}.r0")
     assert builder.state.warning == "SLURM suspended its job for 20 s"
-    slurm.set_output("squeue", err="slurm_load_jobs error: Invalid job id specified", code=1)
+    slurm.set_output(
+        "squeue", err="slurm_load_jobs error: Invalid job id specified", code=1
+    )
     slurm.set_output("sacct", err="down", code=1)  # the last answer is cached
     assert builder.state.warning == "SLURM suspended its job for 20 s"
 
@@ -365,7 +401,9 @@ def test_failing_squeue_is_shown_and_blocks_submission(slurm, builder, silence):
         slurm.remove_command("squeue")
     assert builder.state.outcome is Outcome.UNKNOWN
     assert "squeue" in builder.state.reason
-    with pytest.raises(HpmlError, match=r"squeue: .*it is unknown which cells have a job; try"):
+    with pytest.raises(
+        HpmlError, match=r"squeue: .*it is unknown which cells have a job; try"
+    ):
         status_for_submission(builder.study)
 
 
@@ -407,7 +445,9 @@ def test_cell_being_sent_is_pending(slurm, unsent_study):
 def test_sender_killed_before_sbatch_leaves_cell_missing(slurm, unsent_study):
     unsent_study.with_event(ManifestEvent.SENDING)
     text = unsent_study.study.manifest.read_text()
-    unsent_study.study.manifest.write_text(text.replace(f'"time":"{utc_now()[:4]}', '"time":"2020'))
+    unsent_study.study.manifest.write_text(
+        text.replace(f'"time":"{utc_now()[:4]}', '"time":"2020')
+    )
     assert unsent_study.state.outcome is Outcome.MISSING
     assert "not submitted: sbatch was interrupted" in unsent_study.state.reason
 
@@ -419,10 +459,18 @@ ELSEWHERE = msgspec.structs.replace(HERE, host="login2")
 @pytest.mark.parametrize(
     ("sbatch", "minutes", "expected"),
     [
-        (HERE, 10, ("pending", f"sbatch (PID {HERE.pid}) has waited for SLURM for 10 min")),
+        (
+            HERE,
+            10,
+            ("pending", f"sbatch (PID {HERE.pid}) has waited for SLURM for 10 min"),
+        ),
         (ELSEWHERE, 10, ("unknown", f"may still be running (PID {HERE.pid} on login2)")),
         (ELSEWHERE, 61, ("missing", "sbatch was interrupted")),
-        (msgspec.structs.replace(HERE, started_ticks=1), 10, ("missing", "was interrupted")),
+        (
+            msgspec.structs.replace(HERE, started_ticks=1),
+            10,
+            ("missing", "was interrupted"),
+        ),
     ],
 )
 def test_sbatch_is_dead_only_when_it_is(slurm, unsent_study, sbatch, minutes, expected):
@@ -432,7 +480,10 @@ def test_sbatch_is_dead_only_when_it_is(slurm, unsent_study, sbatch, minutes, ex
     line["time"] = (datetime.now(UTC) - timedelta(minutes=minutes)).isoformat()
     manifest.write_text(json.dumps(line) + "\n")
     outcome, reason = expected
-    assert (unsent_study.state.outcome, reason in unsent_study.state.reason) == (outcome, True)
+    assert (unsent_study.state.outcome, reason in unsent_study.state.reason) == (
+        outcome,
+        True,
+    )
 
 
 def test_lost_job_id_is_recovered_from_its_log_path(slurm, unsent_study):
@@ -469,7 +520,9 @@ def test_job_submitted_by_hand_is_found_by_its_attempt(slurm, unsent_study):
 @pytest.fixture
 def running_process():
     """A living process of our program: the job that is named after it."""
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "hpml_jobs"])
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(60)", "hpml_jobs"]
+    )
     name = f"local-{process.pid}-{int(time.time()) + 1}"
     yield lambda: name
     process.kill()
@@ -482,7 +535,10 @@ def test_local_cell_runs_while_its_process_lives(slurm, unsent_study, running_pr
     unsent_study.begin_attempt(BATCH, running_process())
     assert unsent_study.state.outcome is Outcome.RUNNING
     unsent_study.end_attempt(BATCH, running_process(), Outcome.FAILED, "rank 0: no")
-    assert (unsent_study.state.outcome, unsent_study.state.reason) == (Outcome.FAILED, "rank 0: no")
+    assert (unsent_study.state.outcome, unsent_study.state.reason) == (
+        Outcome.FAILED,
+        "rank 0: no",
+    )
     assert slurm.calls("squeue") == []
 
 
@@ -495,7 +551,9 @@ def test_local_run_with_ended_process_is_cancelled(unsent_study):
 
 def test_process_id_reused_by_other_program_is_not_our_run(unsent_study):
     with subprocess.Popen(["sh", "-c", "read line"], stdin=subprocess.PIPE) as other:
-        unsent_study.with_event(ManifestEvent.SENT, f"local-{other.pid}-{int(time.time()) + 1}")
+        unsent_study.with_event(
+            ManifestEvent.SENT, f"local-{other.pid}-{int(time.time()) + 1}"
+        )
         assert unsent_study.state.outcome is Outcome.CANCELLED
         other.kill()
 
@@ -505,7 +563,12 @@ def test_process_id_reused_by_other_program_is_not_our_run(unsent_study):
 
 def test_logs_show_traceback_of_first_failing_rank(builder):
     builder.end_attempt(
-        BATCH, JOB, Outcome.FAILED, "rank 1: no", rank=1, traceback="Traceback …\nValueError: no"
+        BATCH,
+        JOB,
+        Outcome.FAILED,
+        "rank 1: no",
+        rank=1,
+        traceback="Traceback …\nValueError: no",
     )
     shown = log_text(builder.study, builder.state, 20)
     assert shown == "rank 1 failed first:\nTraceback …\nValueError: no"
@@ -545,7 +608,9 @@ def planned_study(slurm, working_folder):
     folder = made.study.cell(one.cell.slug)
     write_whole(folder.cell_json, encode(one.file))
     made.study.append(
-        ManifestLine(happening=ManifestEvent.SENT, batch="b1", cells=(folder.slug,), jobs=(JOB,))
+        ManifestLine(
+            happening=ManifestEvent.SENT, batch="b1", cells=(folder.slug,), jobs=(JOB,)
+        )
     )
     return made, folder
 
@@ -558,7 +623,9 @@ def test_selection_of_new_study_is_everything(slurm):
 
 @pytest.mark.parametrize("job_state", ["PENDING|Resources|", "RUNNING|None|gr001"])
 @pytest.mark.parametrize("words", [[], ["rerun=true"]])
-def test_selection_for_rerun_omits_pending_and_running(slurm, planned_study, job_state, words):
+def test_selection_for_rerun_omits_pending_and_running(
+    slurm, planned_study, job_state, words
+):
     slurm.set_output("squeue", squeue_line(JOB, *job_state.split("|")))
     chosen = select(plan_of_cell(*words))
     assert chosen.send == []
@@ -576,7 +643,9 @@ def test_selection_omits_finished_and_oom_cells(slurm, planned_study, outcome):
     assert again.send[0].file.supersedes == f"{JOB}.r0"
 
 
-@pytest.mark.parametrize("job_state", ["FAILED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "COMPLETED"])
+@pytest.mark.parametrize(
+    "job_state", ["FAILED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "COMPLETED"]
+)
 def test_selection_has_cells_without_record_and_reason(slurm, planned_study, job_state):
     slurm.set_output("sacct", sacct_line(JOB, job_state))
     word = {"COMPLETED": "missing"}.get(job_state, job_state.lower())

@@ -8,7 +8,10 @@ from hpml_jobs.study.redaction import Names, Redactor
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("curl -H 'Authorization: Basic YWRhOmh1bnRlcg=='", "Authorization: Basic [removed]'"),
+        (
+            "curl -H 'Authorization: Basic YWRhOmh1bnRlcg=='",
+            "Authorization: Basic [removed]'",
+        ),
         ("AIzaSyA1234567890abcdefghijklmnopqrstuv", "[removed]"),
         ("npm_abcdefghij1234567890abcdefghij123456", "[removed]"),
         ("pypi-AgEIcHlwaS5vcmcCJDAwMDAwMDAw", "[removed]"),
@@ -16,8 +19,14 @@ from hpml_jobs.study.redaction import Names, Redactor
         ("sk_live_abcdefghijkl1", "[removed]"),
         ("hvs.CAESIabcdefghijklmnopqrstuv", "[removed]"),
         ("https://hooks.slack.com/services/T000/B000/XXXXXXXX", "services/[removed]"),
-        ("-----BEGIN PGP PRIVATE KEY BLOCK-----\nx\n-----END PGP PRIVATE KEY BLOCK-----", "[re"),
-        (r"HF\_TOKEN=abcd1234, ghp\_abcdefghijklmnopqrstuv", r"HF\_TOKEN=[removed], [removed]"),
+        (
+            "-----BEGIN PGP PRIVATE KEY BLOCK-----\nx\n-----END PGP PRIVATE KEY BLOCK-----",
+            "[re",
+        ),
+        (
+            r"HF\_TOKEN=abcd1234, ghp\_abcdefghijklmnopqrstuv",
+            r"HF\_TOKEN=[removed], [removed]",
+        ),
         (r"cluster.account=pr\_77\_general", "cluster.account=account"),
         ("token: 12345678", "token: [removed]"),
         *(

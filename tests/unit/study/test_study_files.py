@@ -26,7 +26,10 @@ def study(tmp_path):
 
 def test_lock_is_refused_while_held_and_free_afterwards(tmp_path):
     path = tmp_path / "lock"
-    with hold_lock(path, 0), pytest.raises(TimeoutError, match=r"lock is held by another program"):
+    with (
+        hold_lock(path, 0),
+        pytest.raises(TimeoutError, match=r"lock is held by another program"),
+    ):
         hold_lock(path, 0).__enter__()
     with hold_lock(path, 0):
         pass
@@ -63,7 +66,9 @@ def test_file_system_without_flock_is_locked_by_a_link(tmp_path, no_flock):
     path = tmp_path / "lock"
     with hold_lock(path, 0) as held:
         assert held == tmp_path / "lock.held"
-        with pytest.raises(TimeoutError, match=rf"\(PID {os.getpid()} on {socket.gethostname()}\)"):
+        with pytest.raises(
+            TimeoutError, match=rf"\(PID {os.getpid()} on {socket.gethostname()}\)"
+        ):
             hold_lock(path, 0).__enter__()
         assert held.exists()
     with hold_lock(path, 0):
@@ -75,7 +80,9 @@ def test_link_of_an_ended_program_is_named_with_its_remedy(tmp_path, no_flock):
     held = tmp_path / "lock.held"
     ended = msgspec.structs.replace(Process.of(os.getpid()), started_ticks=1)
     held.write_bytes(msgspec.json.encode(ended))
-    with pytest.raises(HpmlError, match=rf"{held} is left from PID .*, which ended: remove it"):
+    with pytest.raises(
+        HpmlError, match=rf"{held} is left from PID .*, which ended: remove it"
+    ):
         hold_lock(tmp_path / "lock", 0).__enter__()
     assert held.exists()
 
@@ -83,7 +90,8 @@ def test_link_of_an_ended_program_is_named_with_its_remedy(tmp_path, no_flock):
 def test_submission_says_which_file_is_the_lock(study, no_flock):
     with study.submitting() as note:
         assert (
-            note == f"the file system of {study.root} has no flock: {study.lock}.held is the lock"
+            note
+            == f"the file system of {study.root} has no flock: {study.lock}.held is the lock"
         )
 
 

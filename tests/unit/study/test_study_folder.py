@@ -44,19 +44,26 @@ def test_name_that_could_be_a_path_is_refused(name):
 
 def test_create_makes_folders_and_protects_pickles(study):
     assert study.slurm.stat().st_mode & 0o777 == 0o700
-    assert sorted(path.name for path in study.root.iterdir()) == ["cells", "slurm", "study.json"]
+    assert sorted(path.name for path in study.root.iterdir()) == [
+        "cells",
+        "slurm",
+        "study.json",
+    ]
     study.create()
     assert study.cells() == []
 
 
 def test_unwritable_outputs_folder_is_named(tmp_path):
     (tmp_path / "outputs").write_text("a file stands here")
-    with pytest.raises(HpmlError, match=r"cannot be written: Not a directory; give another"):
+    with pytest.raises(
+        HpmlError, match=r"cannot be written: Not a directory; give another"
+    ):
         Study(tmp_path / "outputs" / "mine").create()
 
 
 @pytest.mark.parametrize(
-    "about", ['{"schema": 2, "hpml_jobs": "9.1"}', '{"schema": 2, "hpml_jobs": "9.1", "new": [1]}']
+    "about",
+    ['{"schema": 2, "hpml_jobs": "9.1"}', '{"schema": 2, "hpml_jobs": "9.1", "new": [1]}'],
 )
 def test_study_of_newer_version_is_refused_and_unchanged(study, about):
     study.about.write_text(about)
@@ -99,14 +106,20 @@ def test_manifest_foreign_lines_are_skipped(study):
 
 def test_unwritable_manifest_is_named(study):
     study.manifest.mkdir()
-    with pytest.raises(HpmlError, match=r"manifest.jsonl cannot be written: Is a directory"):
+    with pytest.raises(
+        HpmlError, match=r"manifest.jsonl cannot be written: Is a directory"
+    ):
         study.append(manifest_line(ManifestEvent.SENDING, "a"))
 
 
 def test_cells_are_sorted_numerically(study):
     for name in ("ddp-16gpu-b32", "ddp-2gpu-b512", "ddp-2gpu-b64"):
         study.cell(name).root.mkdir()
-    assert [c.slug for c in study.cells()] == ["ddp-2gpu-b64", "ddp-2gpu-b512", "ddp-16gpu-b32"]
+    assert [c.slug for c in study.cells()] == [
+        "ddp-2gpu-b64",
+        "ddp-2gpu-b512",
+        "ddp-16gpu-b32",
+    ]
 
 
 def test_record_of_another_cell_is_rejected(study):
@@ -140,12 +153,16 @@ def test_study_is_found_by_name_or_most_recently_submitted(tmp_path):
     (outputs / "not a study").mkdir()
     assert find(outputs, None).name == "new"
     assert find(outputs, "old").name == "old"
-    with pytest.raises(HpmlError, match=r"no study other in .*outputs \(studies: new, old\)"):
+    with pytest.raises(
+        HpmlError, match=r"no study other in .*outputs \(studies: new, old\)"
+    ):
         find(outputs, "other")
 
 
 def test_missing_study_is_named_with_next_step(tmp_path):
-    with pytest.raises(HpmlError, match=r"no study in .*: submit one first, or name the folder"):
+    with pytest.raises(
+        HpmlError, match=r"no study in .*: submit one first, or name the folder"
+    ):
         find(tmp_path / "nothing", None)
     with pytest.raises(HpmlError, match=r"no study in /x: it has no folder cells/"):
         find(tmp_path, "/x")

@@ -27,18 +27,25 @@ def test_account_must_be_one_of_the_users(slurm):
     other = before_queue.check_account(Cluster(name="torch", account="other"), [LAB])
     assert (other.level, other.remedy) == (Severity.PROBLEM, "use cluster.account=lab")
     assert (
-        before_queue.check_account(Cluster(name="torch", account="lab"), [LAB]).level is Severity.OK
+        before_queue.check_account(Cluster(name="torch", account="lab"), [LAB]).level
+        is Severity.OK
     )
     # where sacctmgr says nothing, nothing can be wrong
     assert (
-        before_queue.check_account(Cluster(name="torch", account="other"), []).level is Severity.OK
+        before_queue.check_account(Cluster(name="torch", account="other"), []).level
+        is Severity.OK
     )
 
 
 def test_unreadable_container_is_a_problem(tmp_path):
     absent = Container(image=str(tmp_path / "no.sif"), overlay=str(tmp_path / "no.ext3"))
-    findings = before_queue.check_container(Cluster(name="greene", container=absent), tmp_path)
-    assert [finding.level for finding in findings[:2]] == [Severity.PROBLEM, Severity.PROBLEM]
+    findings = before_queue.check_container(
+        Cluster(name="greene", container=absent), tmp_path
+    )
+    assert [finding.level for finding in findings[:2]] == [
+        Severity.PROBLEM,
+        Severity.PROBLEM,
+    ]
     assert "no.ext3 does not exist" in findings[1].seen
     assert before_queue.check_container(GREENE, tmp_path) == []
 
@@ -50,7 +57,10 @@ def test_job_python_versions_are_checked(tmp_path):
     assert finding.level is Severity.PROBLEM
     with_setup = msgspec.structs.replace(greene, setup=("module load python",))
     (finding,) = before_queue.check_python(with_setup, tmp_path)
-    assert (finding.level, finding.remedy) == (Severity.WARNING, before_queue.NODES_MAY_DIFFER)
+    assert (finding.level, finding.remedy) == (
+        Severity.WARNING,
+        before_queue.NODES_MAY_DIFFER,
+    )
     local = Cluster(name="local", launcher=Launcher.LOCAL)
     ours = by_name(before_queue.check_python(local, tmp_path))
     assert ours["versions"].level is Severity.OK

@@ -43,7 +43,9 @@ def sent(capsys, *words):
 def test_changed_code_is_another_cell_and_said_at_submission(own_code, slurm, capsys):
     first, notes = sent(capsys)
     assert "changed" not in notes
-    slurm.set_output("squeue", squeue_line("101_0", "PENDING") + squeue_line("101_1", "PENDING"))
+    slurm.set_output(
+        "squeue", squeue_line("101_0", "PENDING") + squeue_line("101_1", "PENDING")
+    )
     left_out, _ = sent(capsys)
     assert left_out == dict.fromkeys(first, "left out: pending")
     (own_code / "blocks.py").write_text("width = 1  # wider\n")
@@ -56,10 +58,14 @@ def test_changed_code_is_another_cell_and_said_at_submission(own_code, slurm, ca
 
 def test_plan_shows_files_and_code_cannot_be_set(own_code, capsys):
     assert run(["plan", *WORDS, "--json"]) == 0
-    values = {row["key"]: row["value"] for row in json.loads(capsys.readouterr().out)["values"]}
+    values = {
+        row["key"]: row["value"] for row in json.loads(capsys.readouterr().out)["values"]
+    }
     assert values["workload.code"].startswith("blocks.py ")
     assert run([*WORDS, "+workload.code=[{name: a.py, sha256: b}]"]) == 2
-    assert "workload.code is read from the files of your functions" in capsys.readouterr().err
+    assert (
+        "workload.code is read from the files of your functions" in capsys.readouterr().err
+    )
 
 
 def test_resubmit_refuses_changed_code_and_says_how_to_go_on(own_code, slurm, capsys):
@@ -113,7 +119,9 @@ def test_commit_and_state_of_working_tree_are_read(tmp_path):
 
 
 @pytest.mark.whole
-def test_helper_that_a_script_imported_when_it_ran_is_compared(working_folder, slurm, capsys):
+def test_helper_that_a_script_imported_when_it_ran_is_compared(
+    working_folder, slurm, capsys
+):
     """A folder that it adds to sys.path is not found by parsing."""
     (working_folder / "train.py").write_text("import torch\n")
     (working_folder / "extra").mkdir()
@@ -131,7 +139,9 @@ def test_helper_that_a_script_imported_when_it_ran_is_compared(working_folder, s
     assert why() == "new"
     [folder] = Study(working_folder / "outputs" / "own").cells()
     cell = folder.read().cell
-    record = msgspec.structs.replace(a_record(a_cell(gpus=1, batch=8)), cell=cell, slug=folder.slug)
+    record = msgspec.structs.replace(
+        a_record(a_cell(gpus=1, batch=8)), cell=cell, slug=folder.slug
+    )
     named = named_file(helper, working_folder)
     assert named.name == "extra/helper.py"
     facts = msgspec.structs.replace(record.facts, helpers=(named,))

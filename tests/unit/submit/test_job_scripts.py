@@ -35,7 +35,9 @@ echo "started with LOUD=$LOUD"
 def job_script(kind, *words):
     """Return the script of a job of this kind."""
     grid = ["ladder.start=16", "gpus=2"] if kind == "ladder" else ["gpus=1"]
-    plan = plan_with_folder("cluster=greene", "study=mine", *grid, f"pack={kind == 'pack'}", *words)
+    plan = plan_with_folder(
+        "cluster=greene", "study=mine", *grid, f"pack={kind == 'pack'}", *words
+    )
     if kind == "follow-up":
         return followup_script(plan, ["17"])
     if kind == "doctor":
@@ -59,10 +61,17 @@ def run_job(slurm, tmp_path):
     def run(kind, *setup):
         lines = msgspec.json.encode(setup).decode()
         script = tmp_path / "job.sh"
-        script.write_text(job_script(kind, f"cluster.setup={lines}", f"cluster.python={python}"))
+        script.write_text(
+            job_script(kind, f"cluster.setup={lines}", f"cluster.python={python}")
+        )
         command = ["/bin/bash", str(script)]
         return subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False, timeout=60
+            command,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
         )
 
     return run
@@ -98,7 +107,9 @@ def test_ends_of_setup_are_named(run_job, setup, code, line):
     done = run_job("array", *setup)
     assert done.returncode != 0
     assert code in (None, done.returncode)
-    shown = 0 if line == "exit 0" else done.returncode  # a job that measured nothing has failed
+    shown = (
+        0 if line == "exit 0" else done.returncode
+    )  # a job that measured nothing has failed
     assert done.stderr.rstrip().endswith(f"with exit code {shown}: {line}")
     assert "started" not in done.stdout
 
@@ -141,20 +152,27 @@ def test_options_of_the_setup_end_with_it(run_job, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_step_gets_the_environment_of_its_job(slurm, kind):
-    steps = [line for line in job_script(kind).splitlines() if line.strip().startswith("srun ")]
+    steps = [
+        line for line in job_script(kind).splitlines() if line.strip().startswith("srun ")
+    ]
     assert len(steps) == (kind != "follow-up")
     assert all("--export=ALL" in step for step in steps)
 
 
 def test_steps_of_templates_get_the_environment_of_their_job():
-    texts = [path.read_text() for path in (conf_folder().parent / "sbatch").glob("*.sbatch")]
-    steps = [step for text in texts for step in re.findall(r"^exec srun .*", text, re.MULTILINE)]
+    texts = [
+        path.read_text() for path in (conf_folder().parent / "sbatch").glob("*.sbatch")
+    ]
+    steps = [
+        step for text in texts for step in re.findall(r"^exec srun .*", text, re.MULTILINE)
+    ]
     assert len(steps) == 2
     assert all("--export=ALL" in step for step in steps)
 
 
 @pytest.mark.parametrize(
-    ("minutes", "signal"), [(1, None), (3, None), (4, "USR2@60"), (5, "USR2@75"), (30, "USR2@90")]
+    ("minutes", "signal"),
+    [(1, None), (3, None), (4, "USR2@60"), (5, "USR2@75"), (30, "USR2@90")],
 )
 def test_warning_before_the_limit_fits_it(slurm, minutes, signal):
     lines = job_script("array", f"minutes={minutes}").splitlines()
@@ -180,7 +198,10 @@ def test_excluded_nodes_of_user_and_retry_are_joined(slurm):
         ("Submitted batch job 4711 was your last\nSubmitted batch job 17\r\n", "17"),
         ("17\n", "17"),
         ("Welcome to b!\n17;b\n", "17"),
-        ("Submitted batch job 17\nSubmitted batch job 4711 (yesterday) is pending\n", "17"),
+        (
+            "Submitted batch job 17\nSubmitted batch job 4711 (yesterday) is pending\n",
+            "17",
+        ),
         ("4711\nsbatch: Submitted batch job 17\n", "17"),
         ("4711\nJob 17 submitted\n", None),
         ("job 4711\n", None),
@@ -195,5 +216,7 @@ def test_job_id_is_of_the_line_that_has_it(printed, job):
 def test_sources_of_scripts_are_one():
     """No other module writes an srun of its own."""
     folder = Path(__file__).parents[3] / "hpml_jobs"
-    files = [path for path in folder.rglob("*.py") if re.search(r'"srun -', path.read_text())]
+    files = [
+        path for path in folder.rglob("*.py") if re.search(r'"srun -', path.read_text())
+    ]
     assert [os.path.relpath(path, folder) for path in files] == ["submit/scripts.py"]

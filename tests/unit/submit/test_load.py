@@ -38,7 +38,9 @@ def test_waiting_ends_at_its_limit(monkeypatch):
     seconds = iter(range(0, 1000, 40))
     monkeypatch.setattr("hpml_jobs.submit.load.time.monotonic", lambda: next(seconds))
     lines = said(1, BUSY, BUSY, BUSY)
-    assert lines[-1].startswith("still busy after 1 minute: other programs use 1.7 of 2 CPUs")
+    assert lines[-1].startswith(
+        "still busy after 1 minute: other programs use 1.7 of 2 CPUs"
+    )
 
 
 def test_hypervisor_that_takes_cpus_is_named():

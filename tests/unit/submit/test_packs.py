@@ -19,7 +19,9 @@ NINE = ("gpus=1,2,4", "batch=32,128,512")
 
 
 def step_lines(text):
-    return [shlex.split(line)[1:] for line in text.splitlines() if line.startswith("cell ")]
+    return [
+        shlex.split(line)[1:] for line in text.splitlines() if line.startswith("cell ")
+    ]
 
 
 def plan_of_one_request(*overrides):
@@ -31,7 +33,11 @@ def plan_of_one_request(*overrides):
 def test_pack_of_nine_cells_is_one_job_of_largest_shape(slurm):
     plan, request = plan_of_one_request(*NINE, "pack=true", "minutes=20")
     assert request.kind is JobKind.PACK
-    assert (request.shape.nodes, request.shape.gpus_per_node, request.shape.cpus_per_node) == (
+    assert (
+        request.shape.nodes,
+        request.shape.gpus_per_node,
+        request.shape.cpus_per_node,
+    ) == (
         1,
         4,
         16,
@@ -48,7 +54,11 @@ def test_pack_of_nine_cells_is_one_job_of_largest_shape(slurm):
 def test_pack_runs_each_cell_as_step_with_its_share(slurm):
     plan, request = plan_of_one_request(*NINE, "pack=true", "gpu_type=v100")
     by_name = {slug: options for slug, *options in step_lines(script_of(plan, request))}
-    assert list(by_name) == [planned.cell.slug for planned in request.cells] != sorted(by_name)
+    assert (
+        list(by_name)
+        == [planned.cell.slug for planned in request.cells]
+        != sorted(by_name)
+    )
     for planned in plan.cells:
         gpus = planned.cell.gpus
         assert by_name[planned.cell.slug] == [
@@ -60,7 +70,10 @@ def test_pack_runs_each_cell_as_step_with_its_share(slurm):
 def test_pack_splits_by_gpu_type_and_number_of_nodes(slurm):
     plan = plan_with_folder("gpus=1,2,8", "pack=true")
     requests = requests_of(plan)
-    assert [(request.shape.nodes, len(request.cells)) for request in requests] == [(1, 2), (2, 1)]
+    assert [(request.shape.nodes, len(request.cells)) for request in requests] == [
+        (1, 2),
+        (2, 1),
+    ]
     assert "--nodes=2" in step_lines(script_of(plan, requests[1]))[0]
     assert "HPML_JOBS_HOSTS" in script_of(plan, requests[1])
 
@@ -96,7 +109,10 @@ def test_ladder_grows_to_share_of_data_per_gpu(slurm):
         (("grid=ladder", "batch=64"), "batch= with a ladder"),
         (("ladder.start=0",), "a ladder starts at 1 or more and grows by 2 or more"),
         (("ladder.start=8", "ladder.factor=1"), "grows by 2 or more"),
-        (("ladder.start=8", "pack=true,false"), "pack= cannot be swept: a study has only one"),
+        (
+            ("ladder.start=8", "pack=true,false"),
+            "pack= cannot be swept: a study has only one",
+        ),
         (("retries=-1",), "retries=-1: must be 0 or more"),
     ],
 )
@@ -131,9 +147,13 @@ def test_gpu_hours_budget_is_enforced(slurm, monkeypatch):
     assert sum(request.gpu_hours for request in requests) == pytest.approx(7)
     check_submission(selection, requests)
     monkeypatch.setattr(job_requests, "committed_gpu_hours", lambda _: 0.5)
-    with pytest.raises(UsageError, match=r"after 0.5 used or requested by .* is 7: submit"):
+    with pytest.raises(
+        UsageError, match=r"after 0.5 used or requested by .* is 7: submit"
+    ):
         check_submission(selection, requests)
-    free = plan._replace(cluster=msgspec.structs.replace(plan.cluster, gpu_hours_budget=None))
+    free = plan._replace(
+        cluster=msgspec.structs.replace(plan.cluster, gpu_hours_budget=None)
+    )
     check_submission(selection._replace(plan=free), requests)
 
 
@@ -170,7 +190,11 @@ def test_step_that_was_not_created_is_tried_again(slurm, tmp_path, srun, expecte
         (tools / name).chmod(0o755)
     done = subprocess.run(
         ["/bin/bash", "-c", script_of(plan, request)],
-        env={"PATH": f"{tools}:/usr/bin:/bin", "SLURM_JOB_ID": "17", "HOME": os.environ["HOME"]},
+        env={
+            "PATH": f"{tools}:/usr/bin:/bin",
+            "SLURM_JOB_ID": "17",
+            "HOME": os.environ["HOME"],
+        },
         check=False,
     )
     calls = (tools / "calls").read_text().splitlines()

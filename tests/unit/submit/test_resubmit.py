@@ -67,7 +67,9 @@ def test_resubmit_disturbed_measures_finished_cell_again(finished_study, slurm, 
         if slug == hit:
             record = change_scheduling("timed", continued_s=(2.0,))(record)
         write_record(folder, record)
-    slurm.set_output("sacct", sacct_line("101_0", "COMPLETED") + sacct_line("101_1", "COMPLETED"))
+    slurm.set_output(
+        "sacct", sacct_line("101_0", "COMPLETED") + sacct_line("101_1", "COMPLETED")
+    )
     assert run(["resubmit", "mine", "--failed"]) == 0
     assert "nothing to resubmit" in capsys.readouterr().out
     assert run(["resubmit", "mine", "--disturbed", "--json"]) == 0
@@ -82,7 +84,10 @@ def test_resubmit_disturbed_without_such_cells_says_so(finished_study, capsys):
 
 def test_resubmit_accepts_more_minutes_and_memory(finished_study, slurm, capsys):
     over = slug_of_job(finished_study, "101_1")
-    assert run(["resubmit", "mine", "--timeout", "--minutes", "90", "--mem", "100", "--json"]) == 0
+    assert (
+        run(["resubmit", "mine", "--timeout", "--minutes", "90", "--mem", "100", "--json"])
+        == 0
+    )
     assert resubmitted(capsys) == {over: "timeout before"}
     assert {"time=90", "mem=100G"} <= sbatch_lines(slurm.scripts[-1])
     shape = finished_study.cell(over).read().shape
@@ -120,7 +125,8 @@ def test_resubmit_impossible_request_is_one_line_error(
 
 def test_resubmit_nothing_to_send_is_no_error(finished_study, slurm, capsys):
     slurm.set_output(
-        "squeue", squeue_line("101_0", "RUNNING", node="gr001") + squeue_line("101_1", "PENDING")
+        "squeue",
+        squeue_line("101_0", "RUNNING", node="gr001") + squeue_line("101_1", "PENDING"),
     )
     assert run(["resubmit", "mine"]) == 0
     assert "the selected cells are finished, pending or running" in capsys.readouterr().out
@@ -155,7 +161,8 @@ def test_retries_are_limited_and_exclude_failed_nodes():
 
 def test_retry_is_recorded_and_adds_followup_job(finished_study, slurm, capsys):
     slurm.set_output(
-        "sacct", sacct_line("101_0", "NODE_FAIL", node="gr002") + sacct_line("101_1", "COMPLETED")
+        "sacct",
+        sacct_line("101_0", "NODE_FAIL", node="gr002") + sacct_line("101_1", "COMPLETED"),
     )
     for count in (1, 2):
         assert run(["resubmit", "mine", "--lost", "--retries", "1", "--json"]) == 0
@@ -170,10 +177,16 @@ def test_retry_is_recorded_and_adds_followup_job(finished_study, slurm, capsys):
 
 
 def test_followup_job_waits_for_all_and_requests_no_gpu(slurm, working_folder, capsys):
-    assert run(["submit", "-m", *WORDS[1:], "gpus=1,2", "collect_after=true", "--json"]) == 0
+    assert (
+        run(["submit", "-m", *WORDS[1:], "gpus=1,2", "collect_after=true", "--json"]) == 0
+    )
     assert json.loads(capsys.readouterr().out)["closing"] == "103"
     options = sbatch_lines(slurm.scripts[2])
-    expected = {"dependency=afterany:101:102", "kill-on-invalid-dep=yes", "cpus-per-task=1"}
+    expected = {
+        "dependency=afterany:101:102",
+        "kill-on-invalid-dep=yes",
+        "cpus-per-task=1",
+    }
     assert expected <= options
     assert not [line for line in options if line.startswith("gres")]
     commands = [line for line in slurm.scripts[2].splitlines() if "-m hpml_jobs" in line]
@@ -191,7 +204,10 @@ def test_resubmit_of_pack_is_packed_with_followup_job(slurm, working_folder, cap
     answer = json.loads(capsys.readouterr().out)
     assert {row["job"] for row in answer["cells"]} == {"103"}
     assert answer["closing"] == "104"
-    assert len([line for line in slurm.scripts[2].splitlines() if line.startswith("cell ")]) == 2
+    assert (
+        len([line for line in slurm.scripts[2].splitlines() if line.startswith("cell ")])
+        == 2
+    )
 
 
 def test_retries_option_adds_followup_job(slurm, capsys):
@@ -215,7 +231,13 @@ def test_submission_where_jobs_do_not_see_the_files_needs_an_interactive_job(
     slurm, monkeypatch, capsys
 ):
     slurm.set_output("sinfo")
-    words = ["submit", "gpus=2", "workload=digits", "cluster=burst", "cluster.account=mine"]
+    words = [
+        "submit",
+        "gpus=2",
+        "workload=digits",
+        "cluster=burst",
+        "cluster.account=mine",
+    ]
     assert run(words) == 2
     refusal = capsys.readouterr().err
     assert "start `srun --account=mine --partition=interactive --pty /bin/bash`" in refusal
@@ -228,7 +250,13 @@ def test_submission_where_jobs_do_not_see_the_files_needs_an_interactive_job(
 def test_burst_followup_job_has_a_cpu_partition(slurm, monkeypatch, capsys):
     slurm.set_output("sinfo")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    words = ["submit", "gpus=2", "workload=digits", "cluster=burst", "cluster.account=mine"]
+    words = [
+        "submit",
+        "gpus=2",
+        "workload=digits",
+        "cluster=burst",
+        "cluster.account=mine",
+    ]
     words.append("collect_after=true")
     assert run([*words, "cluster.cpu_partition=null"]) == 2
     assert "add cluster.cpu_partition=NAME" in capsys.readouterr().err
@@ -239,11 +267,17 @@ def test_burst_followup_job_has_a_cpu_partition(slurm, monkeypatch, capsys):
 
 def test_study_over_budget_is_refused(slurm, capsys):
     assert run(["submit", *WORDS, "minutes=60", "cluster.gpu_hours_budget=1.5"]) == 2
-    assert "request up to 2 GPU-hours; cluster.gpu_hours_budget is 1.5" in capsys.readouterr().err
+    assert (
+        "request up to 2 GPU-hours; cluster.gpu_hours_budget is 1.5"
+        in capsys.readouterr().err
+    )
     assert slurm.scripts == []
     assert not Path("outputs").exists()  # it is not the most recently submitted study
     assert run(["plan", *WORDS, "minutes=60", "cluster.gpu_hours_budget=1.5"]) == 0
-    assert "it would be refused: these cells request up to 2 GPU-hours" in capsys.readouterr().out
+    assert (
+        "it would be refused: these cells request up to 2 GPU-hours"
+        in capsys.readouterr().out
+    )
     assert run(["submit", *WORDS, "minutes=30", "cluster.gpu_hours_budget=1.5"]) == 0
     assert "up to 1 GPU-hours" in capsys.readouterr().out
     # two GPUs that ran for a minute of those 30 have used 1/30 of a GPU-hour
@@ -251,7 +285,10 @@ def test_study_over_budget_is_refused(slurm, capsys):
     assert run(["submit", *WORDS, "minutes=45", "cluster.gpu_hours_budget=1.5"]) == 2
     assert "request up to 1.5 GPU-hours, after 0.0333 used" in capsys.readouterr().err
     slurm.set_output("squeue", squeue_line("101", "RUNNING", node="gr001"))
-    assert run(["submit", *WORDS, "batch=8", "minutes=20", "cluster.gpu_hours_budget=1.5"]) == 2
+    assert (
+        run(["submit", *WORDS, "batch=8", "minutes=20", "cluster.gpu_hours_budget=1.5"])
+        == 2
+    )
     assert "after 1 used or requested by this study" in capsys.readouterr().err
 
 
@@ -273,7 +310,9 @@ def test_cancel_uses_job_ids_and_shared_job_once(finished_study, slurm, capsys):
 def test_cancel_failure_is_reported(slurm):
     from hpml_jobs.status.cancel import cancel_jobs  # noqa: PLC0415
 
-    slurm.set_output("scancel", err="scancel: error: Kill job error: Access denied\n", code=1)
+    slurm.set_output(
+        "scancel", err="scancel: error: Kill job error: Access denied\n", code=1
+    )
     with pytest.raises(HpmlError, match=r"Access denied; look at its status"):
         cancel_jobs(["101_0", "101_1"])
     assert slurm.calls("scancel") == ["101_0 101_1"]
@@ -295,5 +334,7 @@ def test_cancel_spares_a_process_that_only_has_the_pid_of_a_run():
 def test_cancel_local_run_of_another_user_is_refused(slurm):
     from hpml_jobs.status.cancel import cancel_jobs  # noqa: PLC0415
 
-    with pytest.raises(HpmlError, match=r"local-x-1 is not one of your runs on this machine"):
+    with pytest.raises(
+        HpmlError, match=r"local-x-1 is not one of your runs on this machine"
+    ):
         cancel_jobs(["local-x-1"])

@@ -25,7 +25,9 @@ def test_cells_of_one_shape_form_one_array(slurm):
     requests = requests_of(plan)
     assert [array.shape.gpus_per_node for array in requests] == [1, 2, 4]
     assert [len(array.cells) for array in requests] == [3, 3, 3]
-    assert all(planned.shape == array.shape for array in requests for planned in array.cells)
+    assert all(
+        planned.shape == array.shape for array in requests for planned in array.cells
+    )
 
 
 def test_array_order_is_random_but_seeded(slurm):
@@ -45,7 +47,12 @@ def test_repeats_are_submitted_in_rounds_of_all_batches(slurm, request_of):
     words = ("gpus=2", "batch=32,64,128", "repeats=4", f"pack={request_of == 'pack'}")
     (request,) = requests_of(plan_with_folder(*words))
     rounds = [request.cells[start : start + 3] for start in (0, 3, 6, 9)]
-    assert [{planned.cell.repeat for planned in cells} for cells in rounds] == [{0}, {1}, {2}, {3}]
+    assert [{planned.cell.repeat for planned in cells} for cells in rounds] == [
+        {0},
+        {1},
+        {2},
+        {3},
+    ]
     orders = [tuple(planned.cell.batch for planned in cells) for cells in rounds]
     assert {tuple(sorted(order)) for order in orders} == {(32, 64, 128)}
     assert len(set(orders)) > 1  # each round has an order of its own
@@ -70,17 +77,27 @@ def test_greene_script_requests_resources_of_cells(slurm):
     (array,) = requests_of(plan)
     options = sbatch_lines(script_of(plan, array))
     assert {
-        *("job-name=hpml-mine", "gres=gpu:v100:4", "nodes=1", "ntasks-per-node=1", "time=30"),
+        *(
+            "job-name=hpml-mine",
+            "gres=gpu:v100:4",
+            "nodes=1",
+            "ntasks-per-node=1",
+            "time=30",
+        ),
         *("cpus-per-task=16", "mem=128G", "requeue", "array=0-1%1", "signal=USR2@90"),
     } <= options
-    assert not {line for line in options if line.startswith(("partition", "account", "wckey"))}
+    assert not {
+        line for line in options if line.startswith(("partition", "account", "wckey"))
+    }
     assert f"output={plan.study.slurm}/%A_%a_0_log.out" in options
 
 
 def test_srun_step_has_cpus_and_kill_on_bad_exit(slurm):
     plan = plan_with_folder("gpus=2")
     (array,) = requests_of(plan)
-    (step,) = [line for line in script_of(plan, array).splitlines() if line.startswith("srun ")]
+    (step,) = [
+        line for line in script_of(plan, array).splitlines() if line.startswith("srun ")
+    ]
     assert {"--export=ALL", "--cpus-per-task=8", "--kill-on-bad-exit=1"} <= {*step.split()}
     assert "-u -m submitit.core._submit" in step
 
@@ -88,7 +105,9 @@ def test_srun_step_has_cpus_and_kill_on_bad_exit(slurm):
 def test_torch_and_burst_scripts_use_their_own_options(slurm, monkeypatch):
     slurm.set_output("sinfo")
     monkeypatch.setenv("SLURM_JOB_ID", "7")  # Burst's cells are submitted from a job
-    plan = plan_with_folder("cluster=torch", "cluster.account=mine", "gpus=4", "gpu_type=h200")
+    plan = plan_with_folder(
+        "cluster=torch", "cluster.account=mine", "gpus=4", "gpu_type=h200"
+    )
     (array,) = requests_of(plan)
     options = sbatch_lines(script_of(plan, array))
     assert {"account=mine", "gres=gpu:4", "constraint=h200"} <= options
@@ -100,7 +119,9 @@ def test_torch_and_burst_scripts_use_their_own_options(slurm, monkeypatch):
 
 
 def test_isolated_study_uses_one_job_name_and_singleton(slurm):
-    plan = plan_with_folder("gpus=1,2", "repeats=2", "cluster.isolate=serial", "study=mine")
+    plan = plan_with_folder(
+        "gpus=1,2", "repeats=2", "cluster.isolate=serial", "study=mine"
+    )
     for array in requests_of(plan):
         options = sbatch_lines(script_of(plan, array))
         assert {"job-name=hpml-mine", "dependency=singleton", "array=0-1%1"} <= options
@@ -123,7 +144,10 @@ def test_send_writes_manifest_before_and_after_sbatch(slurm):
     jobs = send_cells(plan)
     assert sorted(jobs.values()) == ["101_0", "101_1", "102_0", "102_1"]
     lines = list(plan.study.lines())
-    assert [line.happening for line in lines] == [ManifestEvent.SENDING, ManifestEvent.SENT] * 2
+    assert [line.happening for line in lines] == [
+        ManifestEvent.SENDING,
+        ManifestEvent.SENT,
+    ] * 2
     assert lines[0].batch == lines[1].batch != lines[2].batch
     assert lines[1].jobs == ("101_0", "101_1")
     assert plan.study.history().jobs == jobs
@@ -180,7 +204,12 @@ def test_nothing_to_send_runs_no_sbatch(slurm):
 @pytest.mark.parametrize("inside", [False, True])
 def test_surrounding_job_environment_is_not_inherited(slurm, monkeypatch, inside):
     leaking = {"SLURM_CPU_BIND": "x", "RANK": "3", "MASTER_ADDR": "h", "PET_NNODES": "2"}
-    kept = {"SLURM_CONF": "/c", "SBATCH_ACCOUNT": "mine", "MY_OWN": "1", "SBATCH_RESERVATION": "r"}
+    kept = {
+        "SLURM_CONF": "/c",
+        "SBATCH_ACCOUNT": "mine",
+        "MY_OWN": "1",
+        "SBATCH_RESERVATION": "r",
+    }
     for name, value in (leaking | kept).items():
         monkeypatch.setenv(name, value)
     if inside:
@@ -189,7 +218,9 @@ def test_surrounding_job_environment_is_not_inherited(slurm, monkeypatch, inside
     send_cells(plan)
     environment = slurm.environment_of_call()
     assert not (leaking.keys() | {"SLURM_JOB_ID"}) & environment.keys()
-    expected = kept.keys() - {"SBATCH_ACCOUNT"} - ({"SBATCH_RESERVATION"} if inside else set())
+    expected = (
+        kept.keys() - {"SBATCH_ACCOUNT"} - ({"SBATCH_RESERVATION"} if inside else set())
+    )
     assert kept.keys() & environment.keys() == expected
     (array,) = requests_of(plan)
     assert ("account=mine" in sbatch_lines(script_of(plan, array))) is not inside

@@ -34,10 +34,15 @@ def test_cells_of_this_machine_are_taken_while_the_study_is_locked(
 
     monkeypatch.setattr(local, "announce", announced)
     monkeypatch.setattr(local, "run_all", begin)
-    monkeypatch.setattr(evidence, "is_local_run", lambda _: True)  # it looks for our command
+    monkeypatch.setattr(
+        evidence, "is_local_run", lambda _: True
+    )  # it looks for our command
     run(words)
     assert [len(slugs) for slugs in begun] == [2, 0]
-    assert "0 cells to run, 2 left out (finished, pending or running)" in capsys.readouterr().out
+    assert (
+        "0 cells to run, 2 left out (finished, pending or running)"
+        in capsys.readouterr().out
+    )
 
 
 def queue(slurm, study) -> str:
@@ -83,7 +88,9 @@ def test_followup_job_whose_answer_was_lost_is_found(words, slurm, study):
     assert [*study.history().closing] == [job]
 
 
-@pytest.mark.parametrize("more", [("batch=32,64", "retries=3"), ("batch=32,64,128", "retries=2")])
+@pytest.mark.parametrize(
+    "more", [("batch=32,64", "retries=3"), ("batch=32,64,128", "retries=2")]
+)
 def test_followup_job_of_another_task_or_more_cells_is_made(slurm, study, more):
     words = ("submit", *CELLS, "cluster=greene")
     assert run([*words, "retries=2"]) == 0

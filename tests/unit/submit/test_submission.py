@@ -46,7 +46,9 @@ def test_submission_with_budget_asks_slurm_once(slurm):
     words = ("submit", *WORDS, "cluster.gpu_hours_budget=100")
     assert run([*words]) == 0
     assert slurm.calls("squeue") == slurm.calls("sacct") == []  # a new study has no jobs
-    slurm.set_output("sacct", sacct_line("101", "FAILED", "1:0") + sacct_line("102", "FAILED"))
+    slurm.set_output(
+        "sacct", sacct_line("101", "FAILED", "1:0") + sacct_line("102", "FAILED")
+    )
     assert run([*words]) == 0
     assert (len(slurm.calls("squeue")), len(slurm.calls("sacct"))) == (1, 1)
     assert run(["resubmit", "mine", "ddp-*"]) == 0
@@ -96,8 +98,9 @@ def test_preview_says_cells_hours_and_queue_of_each_block(slurm, monkeypatch, ca
     slurm.set_output("sbatch", err="allocation failure: Invalid account\n", code=1)
     assert run(words) == 0
     out = capsys.readouterr().out
-    assert "block              cells  GPU-hours\nQ1, large batches  3      3" in out.replace(
-        " \n", "\n"
+    assert (
+        "block              cells  GPU-hours\nQ1, large batches  3      3"
+        in out.replace(" \n", "\n")
     )
     assert "a cell of several blocks is counted in the first" in out
     assert "queue:" not in out

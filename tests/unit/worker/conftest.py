@@ -119,7 +119,12 @@ def cpu_cell(
 def cuda_cell(*, images: int = 256, **settings) -> Cell:
     """Return a cell with device=cuda of batches of 32 images, for stand-ins of a GPU."""
     workload = change_workload(SMALL_DIGITS, images=images, limit=images)
-    values = {"device": Device.CUDA, "protocol": Protocol.FULL, "loader_workers": 0, "probe_s": 0.0}
+    values = {
+        "device": Device.CUDA,
+        "protocol": Protocol.FULL,
+        "loader_workers": 0,
+        "probe_s": 0.0,
+    }
     return cpu_cell(workload, batch=32, **(values | settings))
 
 
@@ -155,7 +160,9 @@ def command_for(folder: CellFolder, cell: Cell) -> list[str]:
 def write_cell(tmp_path: Path) -> Callable[..., CellFolder]:
     def write(cell: Cell, **settings) -> CellFolder:
         folder = CellFolder(tmp_path / "cells" / cell.slug)
-        file = CellFile(cell=cell, data_root=str(tmp_path), code_root=str(tmp_path), **settings)
+        file = CellFile(
+            cell=cell, data_root=str(tmp_path), code_root=str(tmp_path), **settings
+        )
         write_whole(folder.cell_json, encode(file))
         attempt = folder.attempt("17_0")
         attempt.errors.mkdir(parents=True, exist_ok=True)
@@ -194,7 +201,9 @@ def run_cell(
     def run(cell: Cell, settings: dict | None = None) -> WorkerResult:
         folder = write_cell(cell, **(settings or {}))
         words = ("hpml_jobs.worker", str(folder.root), "17_0")
-        ended = rank_server.run(cell.processes, folder.root, *words, environment=os.environ)
+        ended = rank_server.run(
+            cell.processes, folder.root, *words, environment=os.environ
+        )
         return WorkerResult(ended.code, ended.stderr, folder.attempt("17_0"))
 
     return run
@@ -209,7 +218,9 @@ def run_here(
     """Like run_cell for a single process, in this one: torch is not imported again."""
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(torch, "set_num_interop_threads", lambda threads: None)  # only once
+    monkeypatch.setattr(
+        torch, "set_num_interop_threads", lambda threads: None
+    )  # only once
     monkeypatch.setattr(rank, "die_with_parent", lambda: None)
     monkeypatch.setattr(rank, "write_stacks_on_signals", lambda *_: None)
 

@@ -78,7 +78,9 @@ def train(
     return optimizer
 
 
-def train_single_process(strategy: ParallelStrategy, *, batchnorm: bool = False) -> nn.Module:
+def train_single_process(
+    strategy: ParallelStrategy, *, batchnorm: bool = False
+) -> nn.Module:
     """Train one process on the global batch, from rank 0's parameters, as a strategy's cell."""
     model = make_model(seed=0, batchnorm=batchnorm)
     single = SingleProcess(cpu_cell(strategy.cell.workload), Placement(0, 0, 1), CPU)
@@ -93,7 +95,9 @@ def own_batch(strategy: ParallelStrategy) -> range:
 def run_strategy(strategy: ParallelStrategy, *, instrumented: bool) -> dict:
     """Return what one strategy did on this rank."""
     placement = strategy.placement
-    replica = make_model(seed=placement.rank)  # ranks start differently: the strategy must fix it
+    replica = make_model(
+        seed=placement.rank
+    )  # ranks start differently: the strategy must fix it
     model = strategy.wrap(replica, instrumented=instrumented)
     strategy.ledger = Ledger(HostClock()) if instrumented else None
     optimizer = train(strategy, model, replica, own_batch(strategy))
@@ -101,19 +105,28 @@ def run_strategy(strategy: ParallelStrategy, *, instrumented: bool) -> dict:
     shards = strategy.shard_facts(replica, optimizer)
     result = {
         "held": shards.held_elements,
-        "expected": [[volume.kind, volume.purpose, volume.bytes] for volume in shards.expected],
+        "expected": [
+            [volume.kind, volume.purpose, volume.bytes] for volume in shards.expected
+        ],
         "state": fingerprint(strategy.state(replica).values()),
         "optimizer_bytes": state_bytes(optimizer),
     }
     result["parameters"] = fingerprint(strategy.full_parameters(replica))
     result["error"] = max(
         float((parameter - reference).detach().abs().max())
-        for parameter, reference in zip(strategy.full_parameters(replica), expected, strict=True)
+        for parameter, reference in zip(
+            strategy.full_parameters(replica), expected, strict=True
+        )
     )
     if strategy.ledger:
-        collectives, durations_s = strategy.ledger.collectives, strategy.ledger.durations_s()
+        collectives, durations_s = (
+            strategy.ledger.collectives,
+            strategy.ledger.durations_s(),
+        )
         messages = aggregate(collectives, durations_s)
-        result["sent"] = [[m.kind, m.purpose, m.elements, m.bytes, m.count] for m in messages]
+        result["sent"] = [
+            [m.kind, m.purpose, m.elements, m.bytes, m.count] for m in messages
+        ]
         result["longest_s"] = max(durations_s)
         waits = strategy.ledger.waits
         result["waits"] = len(waits)
@@ -172,7 +185,9 @@ def gpt_losses(strategy: ParallelStrategy, ranks: range, micro_steps: int) -> li
     model = strategy.wrap(replica)
     optimizer = make_optimizer(strategy.cell, replica, strategy.sharded)
     generator = torch.Generator().manual_seed(1)
-    windows = torch.randint(SHAPE.vocab, (SHARE * 8, SHAPE.context + 1), generator=generator)
+    windows = torch.randint(
+        SHAPE.vocab, (SHARE * 8, SHAPE.context + 1), generator=generator
+    )
     parts = windows[ranks.start * SHARE : ranks.stop * SHARE].chunk(micro_steps)
     losses = []
     for _ in range(4):

@@ -47,7 +47,9 @@ class Iteration:
         begun = time.perf_counter()
         if where in _INJECTED:
             time.sleep(_INJECTED[where] / 1000)
-        (self.items if where == "item" else self.slept)[where] += time.perf_counter() - begun
+        (self.items if where == "item" else self.slept)[where] += (
+            time.perf_counter() - begun
+        )
 
     def begin(self) -> None:
         self.slept.clear()

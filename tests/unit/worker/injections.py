@@ -29,7 +29,14 @@ from tests.conftest import Program
 
 USER_CODE = Path(__file__).with_name("injected.py")
 
-EVERYWHERE = {"item": 0.5, "forward": 4, "loss": 2, "backward": 5, "optimizer": 3, "all_reduce": 6}
+EVERYWHERE = {
+    "item": 0.5,
+    "forward": 4,
+    "loss": 2,
+    "backward": 5,
+    "optimizer": 3,
+    "all_reduce": 6,
+}
 """Milliseconds, in every phase at once, on all ranks."""
 
 # About 100 ms per iteration: on a busy machine a rank waits up to 20 ms for a CPU at each exchange.
@@ -45,11 +52,20 @@ class InjectedStudy:
     """A study on this machine; `injected` are the sleeps in milliseconds."""
 
     def __init__(
-        self, program: Program, name: str, injected: dict[str, Any], *words: str, **settings: str
+        self,
+        program: Program,
+        name: str,
+        injected: dict[str, Any],
+        *words: str,
+        **settings: str,
     ) -> None:
         shutil.copy(USER_CODE, program.folder / USER_CODE.name)
         program.environment["INJECTED"] = json.dumps(injected)
-        custom = ("workload=custom", "workload.model=injected:build", "workload.loss=injected:loss")
+        custom = (
+            "workload=custom",
+            "workload.model=injected:build",
+            "workload.loss=injected:loss",
+        )
         here = {
             "cluster": "local",
             "device": "cpu",
@@ -72,7 +88,9 @@ class InjectedStudy:
     def slept_s(self, record: Record, rank: int) -> Counter[str]:
         """The measured sleeps of a rank in the instrumented epoch, the third of training."""
         path = self.program.folder / "truth" / f"{record.slug}.rank{rank}.jsonl"
-        lines = path.read_text().splitlines()[2 * record.iterations : 3 * record.iterations]
+        lines = path.read_text().splitlines()[
+            2 * record.iterations : 3 * record.iterations
+        ]
         assert len(lines) == record.iterations
         slept: Counter[str] = Counter()
         for line in lines:
@@ -84,7 +102,8 @@ class InjectedStudy:
         cells = json.loads(self.program.ok("record", self.name, "--json"))["cells"]
         return {
             cell["slug"]: {
-                check["check"]: (check["level"], check["reason"]) for check in cell["checks"]
+                check["check"]: (check["level"], check["reason"])
+                for check in cell["checks"]
             }
             for cell in cells
         }
@@ -110,7 +129,10 @@ def table2(record: Record) -> Table2:
 def farthest(runs: list[Table2]) -> Table2:
     """The largest distance of a run from the median of the runs."""
     return Table2(
-        *(max(abs(x - median(column)) for x in column) for column in zip(*runs, strict=True))
+        *(
+            max(abs(x - median(column)) for x in column)
+            for column in zip(*runs, strict=True)
+        )
     )
 
 
@@ -128,7 +150,10 @@ class Loss(NamedTuple):
 
     def is_of(self, strategy: str, treatment: str) -> bool:
         """Return whether it was injected into the cells of a row."""
-        return (strategy, bool(treatment)) == (self.keys["strategy"], "sync_buffers" in self.keys)
+        return (strategy, bool(treatment)) == (
+            self.keys["strategy"],
+            "sync_buffers" in self.keys,
+        )
 
 
 ON_LINK = """exec unshare -n sh -c 'ip link set lo up mtu 1500 &&
@@ -147,7 +172,11 @@ LOSSES = (
         {"1": {"forward": 80}},
     ),
     Loss(
-        GapCause.EXCHANGE, "exchange", {"strategy": "allreduce"}, {}, ON_LINK.format(rate="10mbit")
+        GapCause.EXCHANGE,
+        "exchange",
+        {"strategy": "allreduce"},
+        {},
+        ON_LINK.format(rate="10mbit"),
     ),
     Loss(
         GapCause.CPUS,
@@ -182,7 +211,9 @@ def lost_speedup(program: Program, repeats: int = 1) -> list[list[GapCause]]:
         python = python_after(program.folder, loss.command)
         parallel = Program(program.folder, program.environment, python)
         settings = common | loss.keys
-        study = InjectedStudy(parallel, "lost", NO_LOSS | loss.sleeps, gpus="2", **settings)
+        study = InjectedStudy(
+            parallel, "lost", NO_LOSS | loss.sleeps, gpus="2", **settings
+        )
     snapshots = read_snapshots(study.study.cells())
     (group,) = make_report("lost", snapshots, states=()).sources
     return [_causes(group, loss) for loss in LOSSES]
@@ -190,7 +221,9 @@ def lost_speedup(program: Program, repeats: int = 1) -> list[list[GapCause]]:
 
 def _causes(group: ConditionGroup, loss: Loss) -> list[GapCause]:
     (row,) = (
-        row for row in group.timed if row.gpus == 2 and loss.is_of(row.strategy, row.treatment)
+        row
+        for row in group.timed
+        if row.gpus == 2 and loss.is_of(row.strategy, row.treatment)
     )
     reference = group.reference(row)
     assert reference is not None
@@ -206,11 +239,15 @@ def _parts(group: ConditionGroup, row: Row, reference: Row, result: CellResult) 
     except NoReplayError:  # of two processes on one CPU, for example
         assert result.record is not None
         times = seconds_of(row, figures_of(result.record))
-        return parts(times, medians_of([seconds_of(reference, run) for run in reference.runs]), 2.0)
+        return parts(
+            times, medians_of([seconds_of(reference, run) for run in reference.runs]), 2.0
+        )
     alone_times = medians_of([_times(run, replayed.of_reference) for run in alone])
     return replayed_parts(_times(result, replayed.of_row), alone_times, 2.0)
 
 
-def _times(result: CellResult, shares: Mapping[str, Mapping[Causes, float]]) -> dict[Any, float]:
+def _times(
+    result: CellResult, shares: Mapping[str, Mapping[Causes, float]]
+) -> dict[Any, float]:
     assert result.record is not None
     return {EPOCH: result.record.epoch_s, **shares[result.slug]}

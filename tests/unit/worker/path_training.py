@@ -35,7 +35,12 @@ from .conftest import cpu_cell
 IMAGES, BATCH = 92, 6
 HERE = "tests.unit.worker.path_training"
 WORKLOAD = Workload(
-    name="paths", model=f"{HERE}:build", data=f"{HERE}:dataset", images=IMAGES, classes=4, lr=0.1
+    name="paths",
+    model=f"{HERE}:build",
+    data=f"{HERE}:dataset",
+    images=IMAGES,
+    classes=4,
+    lr=0.1,
 )
 CPU = (torch.device("cpu"),)
 
@@ -78,7 +83,9 @@ def dataset(train: bool) -> TensorDataset | None:
 
 
 def training_of(cell: Cell, *, instrumented: bool = False) -> Training:
-    placement = Placement(0, 0, 1) if cell.strategy is Strategy.SINGLE else read_placement(cell)
+    placement = (
+        Placement(0, 0, 1) if cell.strategy is Strategy.SINGLE else read_placement(cell)
+    )
     strategy = STRATEGIES[cell.strategy](cell, placement, CPU)
     strategy.wrap = partial(strategy.wrap, instrumented=instrumented)
     return make_training(cell, strategy, Path.cwd())
@@ -111,7 +118,12 @@ def difference(weights: list[Tensor], others: list[Tensor]) -> float:
 
 def compare(strategy: Strategy, processes: int, *, reshard: bool = True) -> dict:
     """Return the difference of every path from the plain one at the same batch per iteration."""
-    settings = {"workload": WORKLOAD, "loader_workers": 0, "strategy": strategy, "gpus": processes}
+    settings = {
+        "workload": WORKLOAD,
+        "loader_workers": 0,
+        "strategy": strategy,
+        "gpus": processes,
+    }
     settings["reshard"] = reshard
     plain = trained(cpu_cell(batch=BATCH, **settings)).weights
     results = {}
@@ -134,10 +146,13 @@ def compare(strategy: Strategy, processes: int, *, reshard: bool = True) -> dict
             "instrumented": difference(instrumented.weights, bare.weights),
             "hash": fingerprint(bare.weights),
             "counted": [
-                [run.epoch.iterations, run.epoch.samples, run.epoch.stalls.batches] for run in runs
+                [run.epoch.iterations, run.epoch.samples, run.epoch.stalls.batches]
+                for run in runs
             ],
             "lengths": [
-                *map(len, (bare.result.times.step_s, bare.result.losses, bare.result.rates)),
+                *map(
+                    len, (bare.result.times.step_s, bare.result.losses, bare.result.rates)
+                ),
                 len(phases.iterations_s),
             ],
             "parts": parts_s / (float(times.step_s.sum()) + times.last_stall_s),
@@ -158,7 +173,9 @@ def of_all_ranks(result: dict) -> list:
 
 def main() -> None:
     torch.set_num_threads(1)
-    path_steps.BACKEND = "aot_eager"  # graphs as for inductor, but no C++ compiler, for speed
+    path_steps.BACKEND = (
+        "aot_eager"  # graphs as for inductor, but no C++ compiler, for speed
+    )
     processes = int(os.environ["WORLD_SIZE"])
     cell = cpu_cell(gpus=processes)
     STRATEGIES[Strategy.DDP](cell, read_placement(cell), CPU).setup(COLLECTIVE_TIMEOUT)

@@ -57,7 +57,9 @@ class RankServer:
             "WORLD_SIZE": str(processes),
             "LOCAL_WORLD_SIZE": str(processes),
         }
-        ranks = [{"RANK": str(n), "LOCAL_RANK": str(n)} | placement for n in range(processes)]
+        ranks = [
+            {"RANK": str(n), "LOCAL_RANK": str(n)} | placement for n in range(processes)
+        ]
         of_ranks = ranks if processes > 1 else [{}]
         with TemporaryDirectory() as written:
             files = [str(Path(written) / name) for name in ("stdout", "stderr")]
@@ -126,7 +128,9 @@ def serve() -> None:
         for environment in request["environments"]:
             pid = os.fork()
             if not pid:
-                _become_rank(environment, *(request[key] for key in ("folder", "words", "files")))
+                _become_rank(
+                    environment, *(request[key] for key in ("folder", "words", "files"))
+                )
             pids.add(pid)
         print(_wait(pids), flush=True)  # noqa: T201
 

@@ -206,7 +206,9 @@ def scripted_gpu(monkeypatch: pytest.MonkeyPatch, script: Script) -> Iterator[Sc
     def scripted_batches(training: Training, number: int) -> Iterable[Any]:
         for batch in batches(training, number):
             gpu.load()
-            if isinstance(batch, DeviceBatch):  # its place only; DeviceLoader.to_device makes it
+            if isinstance(
+                batch, DeviceBatch
+            ):  # its place only; DeviceLoader.to_device makes it
                 yield batch
             else:
                 yield ScriptedImages(batch[0], gpu), batch[1]

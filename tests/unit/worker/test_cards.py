@@ -66,7 +66,11 @@ def test_value_that_a_gpu_does_not_know_is_missing_alone():
     gpu = FakeGpu(power_limit_mw=None, ecc=None, remapped=None, pids=(os.getpid(),))
     reader = read(gpu)
     (card,) = reader.state
-    assert (card.power_limit_w, card.ecc_uncorrected, card.row_remapping) == (None, None, None)
+    assert (card.power_limit_w, card.ecc_uncorrected, card.row_remapping) == (
+        None,
+        None,
+        None,
+    )
     assert (card.sm_clock_mhz, card.power_w, card.other_processes) == (1755, 650.0, 0)
     reader.read()
     reason = "card GPU-0: power limit, ECC errors, remapped rows: Not Supported"
@@ -213,7 +217,9 @@ def test_card_equals_what_nvidia_smi_said(said):
     """Six real GPUs, idle and under load, none of them with a fault; one is divided by MIG."""
     reader = read(gpu := recorded_gpu(said))
     (card,) = reader.state
-    active = {column.partition(".")[2] for column, word in said.items() if word == "Active"}
+    active = {
+        column.partition(".")[2] for column, word in said.items() if word == "Active"
+    }
     assert set(card.throttle_reasons) == active
     assert (slowing_reasons(card), lane_fault(card), memory_fault(card)) == ([], "", "")
     assert f"{card.power_w:.2f} W" == said["power.draw"]
@@ -222,4 +228,6 @@ def test_card_equals_what_nvidia_smi_said(said):
     assert {name for name in unknown if name in " ".join(reader.missing)} == {
         name for name, value in unknown.items() if value is None
     }
-    assert gpu_key(said["name"]) in PEAKS or said["name"].endswith("SUPER")  # their peaks are not
+    assert gpu_key(said["name"]) in PEAKS or said["name"].endswith(
+        "SUPER"
+    )  # their peaks are not

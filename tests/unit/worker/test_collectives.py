@@ -45,7 +45,9 @@ def test_messages_of_one_kind_and_size_are_aggregated():
         ledger.iteration = iteration
         for size in (10, 20):
             ledger.end(
-                ledger.begin(CollectiveKind.ALL_REDUCE, Purpose.GRADIENTS, torch.zeros(size))
+                ledger.begin(
+                    CollectiveKind.ALL_REDUCE, Purpose.GRADIENTS, torch.zeros(size)
+                )
             )
     messages = aggregate(ledger.collectives, [1.0, 2.0, 1.5, 2.5, 1.0, 3.0])
     assert [(m.bytes, m.count, m.busy_s) for m in messages] == [(40, 3, 3.5), (80, 3, 7.5)]

@@ -12,7 +12,12 @@ from hpml_jobs.core.measurements import Role
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.training_path import CompileMode, TrainingPath
 from hpml_jobs.worker import path_steps
-from hpml_jobs.worker.epochs import RawEpoch, instrumented_epoch, summarize_epoch, train_epoch
+from hpml_jobs.worker.epochs import (
+    RawEpoch,
+    instrumented_epoch,
+    summarize_epoch,
+    train_epoch,
+)
 from hpml_jobs.worker.process_group import Placement
 from hpml_jobs.worker.strategies import STRATEGIES
 from hpml_jobs.worker.training import make_training
@@ -44,7 +49,9 @@ def backend(monkeypatch):
     """Nothing is compiled before and after the test."""
     recording = RecordingBackend()
     monkeypatch.setattr(path_steps, "BACKEND", recording)
-    monkeypatch.setattr(path_steps.shutil, "which", lambda name: name)  # no compiler is needed
+    monkeypatch.setattr(
+        path_steps.shutil, "which", lambda name: name
+    )  # no compiler is needed
     torch.compiler.reset()
     yield recording
     torch.compiler.reset()
@@ -57,7 +64,9 @@ def test_a_cell_compiles_in_its_warmup_epoch_only(one_rank, backend, strategy):
     path = TrainingPath(compile=CompileMode.DEFAULT)
     settings = {"gpus": gpus, "strategy": strategy, "loader_workers": 0, "path": path}
     cell = cpu_cell(WORKLOAD, batch=BATCH, **settings)
-    training = make_training(cell, STRATEGIES[strategy](cell, Placement(0, 0, 1), CPU), Path.cwd())
+    training = make_training(
+        cell, STRATEGIES[strategy](cell, Placement(0, 0, 1), CPU), Path.cwd()
+    )
     graphs = {}
     graphs["warmup"] = train_epoch(training, 0, Role.WARMUP).epoch.compiled_graphs
     assert backend.batches == [BATCH, IMAGES % BATCH]
@@ -84,7 +93,9 @@ def test_early_divergence_may_be_the_compilers(compiled, role, iteration, is_nam
     losses[iteration - 1 :] = float("nan")
     raw = RawEpoch(None, [], losses, None, [BATCH] * 8, [0.1] * 8, "")
     cell = cpu_cell(WORKLOAD, batch=BATCH, path=TrainingPath(compile=compiled))
-    with pytest.raises(HpmlError, match=f"not finite from iteration {iteration} of") as refusal:
+    with pytest.raises(
+        HpmlError, match=f"not finite from iteration {iteration} of"
+    ) as refusal:
         summarize_epoch(cell, role, raw, None)
     assert ("try compile=false, which may train" in str(refusal.value)) is is_named
     assert "use a smaller learning rate, e.g. workload.lr=" in str(refusal.value)

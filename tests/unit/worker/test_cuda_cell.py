@@ -27,7 +27,9 @@ def measure(write_cell, monkeypatch):
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     threads = torch.get_num_threads()
-    monkeypatch.setattr(torch, "set_num_interop_threads", lambda threads: None)  # only once
+    monkeypatch.setattr(
+        torch, "set_num_interop_threads", lambda threads: None
+    )  # only once
     monkeypatch.setattr(loop, "devices_for", lambda cell, local_rank: CPU)
     monkeypatch.setitem(loop.STRATEGIES, Strategy.SINGLE, ScriptedSingle)
     monkeypatch.setitem(loop.STRATEGIES, Strategy.DDP, ScriptedDDP)
@@ -48,7 +50,8 @@ def test_phases_are_those_of_the_scripted_gpu(measure):
     (rank,) = record.ranks
     parts = msgspec.structs.asdict(rank.phases).items()
     assert {name: round(1e3 * seconds, 6) for name, seconds in parts if seconds} == {
-        "stall_s": script.load,  # of the first batch: later ones are loaded while the GPU computes
+        # of the first batch: later ones are loaded while the GPU computes
+        "stall_s": script.load,
         "h2d_s": ITERATIONS * script.copy,
         "forward_s": ITERATIONS * script.forward,
         "backward_s": ITERATIONS * script.backward,
@@ -75,7 +78,9 @@ def test_ddp_phases_are_those_of_the_scripted_gpu(measure, monkeypatch):
         monkeypatch.setenv(name, value)
     script, rates = Script(), []
     set_rate = "_set_ddp_runtime_logging_sample_rate"
-    monkeypatch.setattr(DistributedDataParallel, set_rate, lambda _, rate: rates.append(rate))
+    monkeypatch.setattr(
+        DistributedDataParallel, set_rate, lambda _, rate: rates.append(rate)
+    )
     _, record = measure(cuda_cell(gpus=2, images=64 * ITERATIONS), script)
     assert set(rates) == {10**9}  # no wrapper of DDP waits for the device to time itself
     phases, communication = record.phases, record.communication
@@ -88,17 +93,23 @@ def test_ddp_phases_are_those_of_the_scripted_gpu(measure, monkeypatch):
         "comm_forward_s": script.buffers,
     }
     for name, milliseconds in in_all.items():
-        assert getattr(phases, name) == pytest.approx(1e-3 * ITERATIONS * milliseconds), name
+        assert getattr(phases, name) == pytest.approx(1e-3 * ITERATIONS * milliseconds), (
+            name
+        )
     assert phases.stall_s == pytest.approx(1e-3 * script.load)
     assert communication.buffers_s == pytest.approx(1e-3 * ITERATIONS * script.buffers)
-    assert communication.gradients_s == pytest.approx(1e-3 * ITERATIONS * script.all_reduce)
+    assert communication.gradients_s == pytest.approx(
+        1e-3 * ITERATIONS * script.all_reduce
+    )
     assert {(m.purpose.value, m.dtype, m.count) for m in communication.messages} == {
         ("gradients", "float32", ITERATIONS),
         ("buffers", "float32", ITERATIONS),
         ("buffers", "int64", ITERATIONS),  # of the same call, so their time counts once
     }
     unsynced = record.ranks[0].epoch(Role.UNSYNCED)
-    assert unsynced.epoch_s == pytest.approx(1e-3 * (script.load + ITERATIONS * script.device))
+    assert unsynced.epoch_s == pytest.approx(
+        1e-3 * (script.load + ITERATIONS * script.device)
+    )
     assert record.comm_cost_s == pytest.approx(1e-3 * ITERATIONS * script.buffers)
     failed = [r.check for r in checks.check_record(record) if r.level is checks.Level.FAIL]
     assert {*failed} <= {"disturbed"}  # the load of this machine
@@ -121,7 +132,9 @@ def test_facts_are_read_before_training(measure, monkeypatch):
     for place, name in ((loop.facts, "read_facts"), (loop, "train")):
         original = getattr(place, name)
         monkeypatch.setattr(
-            place, name, lambda *a, of=original, n=name, **k: order.append(n) or of(*a, **k)
+            place,
+            name,
+            lambda *a, of=original, n=name, **k: order.append(n) or of(*a, **k),
         )
     measure(cuda_cell(protocol=Protocol.LAB, epochs=2), Script())
     assert order == ["read_facts", "train"]
@@ -131,8 +144,12 @@ def test_slow_loader_is_the_stall_of_the_device(measure):
     script = Script(load=30.0)
     _, record = measure(cuda_cell(protocol=Protocol.LAB, epochs=2), script)
     (rank,) = record.ranks
-    late = script.load + 4 * script.launch - script.device  # the host runs ahead while it launches
-    assert rank.timed.stall_s == pytest.approx(1e-3 * (script.load + (ITERATIONS - 1) * late))
+    late = (
+        script.load + 4 * script.launch - script.device
+    )  # the host runs ahead while it launches
+    assert rank.timed.stall_s == pytest.approx(
+        1e-3 * (script.load + (ITERATIONS - 1) * late)
+    )
     assert rank.timed.stalls.first_s == pytest.approx(1e-3 * script.load)
     assert "loader-bound" in {
         r.check for r in checks.check_record(record) if r.level is checks.Level.WARN
@@ -145,7 +162,9 @@ def test_slow_host_is_launch_bound(measure):
     assert record.ranks[0].timed.launch_s == pytest.approx(1e-3 * 4 * script.launch)
     (result,) = [r for r in checks.check_record(record) if r.check == "gpu-utilization"]
     assert result.level is checks.Level.WARN
-    assert "takes 32 ms to launch an iteration on rank 0, 100 % of its time" in result.reason
+    assert (
+        "takes 32 ms to launch an iteration on rank 0, 100 % of its time" in result.reason
+    )
 
 
 def test_images_of_the_device_are_made_after_the_stall(measure):
@@ -155,7 +174,9 @@ def test_images_of_the_device_are_made_after_the_stall(measure):
     assert rank.phases.stall_s == rank.timed.stall_s == 0
     assert rank.phases.h2d_s == pytest.approx(1e-3 * ITERATIONS * script.copy)
     stored = rank.stored_images
-    assert 256 < stored.images <= 256 + 51  # training images of 1,500 digits, and the test images
+    assert (
+        256 < stored.images <= 256 + 51
+    )  # training images of 1,500 digits, and the test images
     assert stored.load_s > 0
 
 

@@ -63,7 +63,9 @@ class Broadcast(torch.autograd.Function):
 def streams(monkeypatch):
     streams = Streams()
     monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing=False: Event(streams))
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream(streams, device))
+    monkeypatch.setattr(
+        torch.cuda, "current_stream", lambda device: Stream(streams, device)
+    )
     return streams
 
 
@@ -99,7 +101,9 @@ def test_waits_for_other_replicas_are_apart_from_gather_and_reduce(streams, monk
     window.start = begin = clock.stamp()
     module, replica = wrapper.replicate(wrapper.module, [0, 1])
     weight = replica._former_parameters["weight"]
-    for device, milliseconds in zip(GPUS, (10.0, 17.0), strict=True):  # the other one is later
+    for device, milliseconds in zip(
+        GPUS, (10.0, 17.0), strict=True
+    ):  # the other one is later
         streams.work(device, milliseconds)
     outputs = wrapper.gather([module(torch.ones(1, 2)), torch.ones(1, 2) @ weight.t()], 0)
     forward = clock.stamp()

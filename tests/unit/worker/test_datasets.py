@@ -23,7 +23,9 @@ from hpml_jobs.worker.data.images import read_digits
 
 from .conftest import SMALL_DIGITS, change_workload
 
-CIFAR = Workload(name="cifar", model="digits_cnn", data="cifar10", images=50, parameters=26_154)
+CIFAR = Workload(
+    name="cifar", model="digits_cnn", data="cifar10", images=50, parameters=26_154
+)
 FOLDER = change_workload(CIFAR, name="folder", data="folder", classes=2, parameters=None)
 
 
@@ -60,7 +62,10 @@ def test_limit_is_fixed_random_subset_with_a_fifth_for_test(tmp_path):
     assert len(set(first.train.indices)) == 512
     assert first.train.indices != sorted(first.train.indices)
     assert length(open_data(change_workload(SMALL_DIGITS, limit=3), tmp_path).test) == 1
-    assert length(open_data(change_workload(SMALL_DIGITS, limit=30_000), tmp_path).train) == 20_480
+    assert (
+        length(open_data(change_workload(SMALL_DIGITS, limit=30_000), tmp_path).train)
+        == 20_480
+    )
     with pytest.raises(HpmlError, match=r"workload.limit=0: must be 1 or more"):
         open_data(change_workload(SMALL_DIGITS, limit=0), tmp_path)
 
@@ -68,14 +73,18 @@ def test_limit_is_fixed_random_subset_with_a_fifth_for_test(tmp_path):
 def test_length_other_than_submitted_shows_both(tmp_path):
     data = open_data(SMALL_DIGITS, tmp_path)
     check_length(SMALL_DIGITS, data)
-    with pytest.raises(HpmlError, match=r"has 512 training images here, .* submitted with 700"):
+    with pytest.raises(
+        HpmlError, match=r"has 512 training images here, .* submitted with 700"
+    ):
         check_length(change_workload(SMALL_DIGITS, images=700), data)
     with pytest.raises(HpmlError, match=r"workload.images is unknown"):
         check_length(change_workload(SMALL_DIGITS, images=None), data)
 
 
 def test_synthetic_data_has_requested_lengths_and_shapes(tmp_path):
-    synthetic = change_workload(CIFAR, data="synthetic", images=1000, image_size=48, classes=7)
+    synthetic = change_workload(
+        CIFAR, data="synthetic", images=1000, image_size=48, classes=7
+    )
     data = open_data(synthetic, tmp_path)
     assert (length(data.train), length(data.test)) == (1000, 200)
     image, label = data.train[999]
@@ -109,7 +118,9 @@ def little_cifar(tmp_path, monkeypatch):
         pixels = rng.integers(0, 256, (10, 3072), dtype=np.uint8)
         return write_pickle(name, {"data": pixels, "labels": list(range(10))})
 
-    monkeypatch.setattr(CIFAR10, "train_list", [batch(f"data_batch_{n}") for n in range(1, 6)])
+    monkeypatch.setattr(
+        CIFAR10, "train_list", [batch(f"data_batch_{n}") for n in range(1, 6)]
+    )
     monkeypatch.setattr(CIFAR10, "test_list", [batch("test_batch")])
     name, md5 = write_pickle("batches.meta", {"label_names": list("abcdefghij")})
     meta = {"filename": name, "key": "label_names", "md5": md5}
@@ -123,7 +134,9 @@ def little_cifar(tmp_path, monkeypatch):
     handler = partial(quiet, directory=archive.parent)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setattr(CIFAR10, "url", f"http://127.0.0.1:{server.server_port}/{archive.name}")
+        monkeypatch.setattr(
+            CIFAR10, "url", f"http://127.0.0.1:{server.server_port}/{archive.name}"
+        )
         yield archive
         server.shutdown()
 
@@ -138,9 +151,17 @@ def run_prepare(workload, root, *more):
 def test_cifar10_is_downloaded_once(little_cifar, tmp_path, capsys):
     with pytest.raises(HpmlError, match=r"hpml-jobs fetch data.root="):
         open_data(CIFAR, tmp_path / "data")
-    assert run_prepare({"data": "cifar10", "limit": 20}, tmp_path / "data", "--download") == 0
+    assert (
+        run_prepare({"data": "cifar10", "limit": 20}, tmp_path / "data", "--download") == 0
+    )
     out, err = capsys.readouterr()
-    counts = {"images": 50, "effective": 20, "parameters": 26_154, "tokens": None, "untried": None}
+    counts = {
+        "images": 50,
+        "effective": 20,
+        "parameters": 26_154,
+        "tokens": None,
+        "untried": None,
+    }
     assert json.loads(out) == counts | {"imported": []}
     assert err.startswith(f"downloading CIFAR-10 from {CIFAR10.url}")
     data = open_data(CIFAR, tmp_path / "data")
@@ -188,7 +209,13 @@ def own_data(tmp_path):
 def test_prepare_counts_user_data_and_separates_its_prints(own_data, capsys):
     assert run_prepare({"data": "own_data:dataset", "limit": 12}, own_data) == 0
     out, err = capsys.readouterr()
-    counts = {"images": 30, "effective": 12, "parameters": 26_154, "tokens": None, "untried": None}
+    counts = {
+        "images": 30,
+        "effective": 12,
+        "parameters": 26_154,
+        "tokens": None,
+        "untried": None,
+    }
     answer = json.loads(out)
     assert [file["name"] for file in answer.pop("imported")] == ["own_data.py"]
     assert answer == counts
@@ -209,9 +236,18 @@ def test_prepare_without_torch_has_its_own_exit_code(tmp_path, monkeypatch, caps
     [
         ({"data": "own_data:stream"}, "has no __len__ or no __getitem__"),
         ({"data": "no_such_module:dataset"}, "cannot import no_such_module"),
-        ({"data": "parts/own.py:dataset"}, "name the module, not its file: parts.own:dataset"),
-        ({"model": "own_data:dataset"}, "function own_data:dataset gets no value for train: add"),
-        ({"parameters": 5}, "digits_cnn has 26,154 parameters, but workload.parameters is 5"),
+        (
+            {"data": "parts/own.py:dataset"},
+            "name the module, not its file: parts.own:dataset",
+        ),
+        (
+            {"model": "own_data:dataset"},
+            "function own_data:dataset gets no value for train: add",
+        ),
+        (
+            {"parameters": 5},
+            "digits_cnn has 26,154 parameters, but workload.parameters is 5",
+        ),
     ],
 )
 def test_prepare_problem_is_one_line(own_data, capsys, workload, text):

@@ -40,7 +40,9 @@ class FakeCifar:
     """What torchvision's CIFAR10 has: pixels (n, 32, 32, 3) and class numbers."""
 
     def __init__(self, number=40):
-        self.data = np.random.default_rng(0).integers(0, 256, (number, 32, 32, 3), dtype=np.uint8)
+        self.data = np.random.default_rng(0).integers(
+            0, 256, (number, 32, 32, 3), dtype=np.uint8
+        )
         self.targets = [index % 10 for index in range(number)]
 
     def __len__(self):
@@ -126,7 +128,11 @@ def test_every_epoch_and_every_image_has_its_own_draws():
 def test_iterating_leaves_the_work_to_to_device():
     loader = DeviceLoader(stored(FakeCifar()), 16, range(40))
     batches = list(loader)
-    assert [(batch.start, batch.stop) for batch in batches] == [(0, 16), (16, 32), (32, 40)]
+    assert [(batch.start, batch.stop) for batch in batches] == [
+        (0, 16),
+        (16, 32),
+        (32, 40),
+    ]
     assert len(loader) == 3
     assert all(batch.draws is batches[0].draws for batch in batches)  # of the whole epoch
     assert [len(loader.to_device(batch)[1]) for batch in batches] == [16, 16, 8]
@@ -192,7 +198,11 @@ def test_test_images_are_those_of_worker_loading(tmp_path):
 @pytest.mark.whole
 def test_folder_is_decoded_once_to_the_pixels_of_the_items(tmp_path):
     generator = np.random.default_rng(0)
-    for part, name, size in (("train", "cat", 32), ("train", "dog", 50), ("test", "cat", 40)):
+    for part, name, size in (
+        ("train", "cat", 32),
+        ("train", "dog", 50),
+        ("test", "cat", 40),
+    ):
         for number in range(3):
             path = tmp_path / part / name / f"{number}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -250,14 +260,25 @@ def test_own_data_sets_of_tensors_are_accepted():
 @pytest.mark.parametrize(
     ("images", "text"),
     [
-        (Subset([(1, 2)], [0]), r"list is no data set of tensors: return a torch.utils.data.Tenso"),
-        (OwnImages(images=torch.zeros(6, 16)), r"its `images` are \(6, 16\) float32: return"),
+        (
+            Subset([(1, 2)], [0]),
+            r"list is no data set of tensors: return a torch.utils.data.Tenso",
+        ),
+        (
+            OwnImages(images=torch.zeros(6, 16)),
+            r"its `images` are \(6, 16\) float32: return",
+        ),
         (OwnImages(targets=torch.zeros(2)), r"6 items, 6 `images` and 2 `targets`"),
-        (OwnImages(mean=()), r"item 0 is not what its `images`, .* make them agree, or use loader"),
+        (
+            OwnImages(mean=()),
+            r"item 0 is not what its `images`, .* make them agree, or use loader",
+        ),
     ],
 )
 def test_own_data_set_without_its_tensors_is_refused(images, text):
-    with pytest.raises(HpmlError, match=f"^loader=device with workload.data=own:dataset: .*{text}"):
+    with pytest.raises(
+        HpmlError, match=f"^loader=device with workload.data=own:dataset: .*{text}"
+    ):
         stored(images, OWN)
 
 

@@ -106,7 +106,9 @@ class FakeCuda:
 
 
 def gpu_cell(gpus=2, strategy=Strategy.DDP, gpu_type="rtx8000"):
-    return Cell(gpus=gpus, batch=32, strategy=strategy, workload=SMALL_DIGITS, gpu_type=gpu_type)
+    return Cell(
+        gpus=gpus, batch=32, strategy=strategy, workload=SMALL_DIGITS, gpu_type=gpu_type
+    )
 
 
 def test_ddp_uses_its_own_gpu_and_dp_all(monkeypatch):
@@ -120,13 +122,17 @@ def test_ddp_uses_its_own_gpu_and_dp_all(monkeypatch):
 def test_fewer_gpus_than_requested_shows_both_numbers(monkeypatch):
     FakeCuda(count=1).install(monkeypatch)
     for strategy in (Strategy.DDP, Strategy.DP):
-        with pytest.raises(HpmlError, match=r"needs 2 GPU\(s\) on this node, but torch sees 1"):
+        with pytest.raises(
+            HpmlError, match=r"needs 2 GPU\(s\) on this node, but torch sees 1"
+        ):
             devices_for(gpu_cell(strategy=strategy), 0)
 
 
 def test_other_gpu_type_is_refused(monkeypatch):
     FakeCuda(name="NVIDIA L40S", capability=(8, 9)).install(monkeypatch)
-    with pytest.raises(HpmlError, match="GPU 0 is a NVIDIA L40S, but the cell needs gpu_type=l4"):
+    with pytest.raises(
+        HpmlError, match="GPU 0 is a NVIDIA L40S, but the cell needs gpu_type=l4"
+    ):
         devices_for(gpu_cell(gpu_type="l4"), 0)
 
 
@@ -173,7 +179,9 @@ def test_hidden_gpus_and_cpu_only_torch_have_own_messages(monkeypatch):
 
 
 def test_cpu_device_is_the_cpu():
-    cell = Cell(gpus=1, batch=8, strategy=Strategy.SINGLE, workload=SMALL_DIGITS, device=Device.CPU)
+    cell = Cell(
+        gpus=1, batch=8, strategy=Strategy.SINGLE, workload=SMALL_DIGITS, device=Device.CPU
+    )
     assert devices_for(cell, 0) == (torch.device("cpu"),)
 
 
@@ -197,7 +205,9 @@ def test_gpu_of_one_process_is_awaited_then_refused():
     def held(_):
         raise RuntimeError(BUSY)
 
-    with pytest.raises(NodeFaultError, match=r"hold GPU 3 \(CUDA error: .* unavailable\), still"):
+    with pytest.raises(
+        NodeFaultError, match=r"hold GPU 3 \(CUDA error: .* unavailable\), still"
+    ):
         await_free(3, held, timeout_s=0)
     memory = iter([RuntimeError(BUSY), (47 * 10**9, 48 * 10**9)])
 
@@ -225,7 +235,9 @@ def allocated(monkeypatch, **variables):
 def test_gpus_of_others_are_refused(monkeypatch, variable):
     FakeCuda(count=4).install(monkeypatch)
     allocated(monkeypatch, SLURM_GPUS_ON_NODE="2", **{variable: "2,3"})
-    with pytest.raises(HpmlError, match=r"SLURM gave GPU 2,3 .* sees 4, .* use 0 to 1; add clu"):
+    with pytest.raises(
+        HpmlError, match=r"SLURM gave GPU 2,3 .* sees 4, .* use 0 to 1; add clu"
+    ):
         devices_for(gpu_cell(), 0)
     allocated(monkeypatch, SLURM_GPUS_ON_NODE="2", **{variable: "0,1"})
     assert devices_for(gpu_cell(), 1) == (torch.device("cuda", 1),)
@@ -255,7 +267,8 @@ def test_mig_instance_is_refused_for_several_gpus(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("CUDA_LAUNCH_BLOCKING", "1"), ("TORCH_DISTRIBUTED_DEBUG", "DETAIL")]
+    ("name", "value"),
+    [("CUDA_LAUNCH_BLOCKING", "1"), ("TORCH_DISTRIBUTED_DEBUG", "DETAIL")],
 )
 def test_variable_that_slows_a_cell_is_refused(monkeypatch, name, value):
     FakeCuda().install(monkeypatch)
@@ -278,15 +291,22 @@ def test_gpu_in_use_is_reported_instead_of_the_script(monkeypatch, write_cell, c
     (report,) = folder.attempt("17_0").rank_errors()
     assert (report.rank, report.node_fault) == (4, True)
     assert report.reason.startswith("other processes use 3.0 GB of GPU 2, still after")
-    assert capsys.readouterr().err.startswith("rank 4: other processes use 3.0 GB of GPU 2")
+    assert capsys.readouterr().err.startswith(
+        "rank 4: other processes use 3.0 GB of GPU 2"
+    )
     assert fake.current is None  # no device of the script is chosen for it
 
 
 def test_script_gets_the_place_of_the_check(write_cell):
     """It has the same process, and no file of the check's."""
-    cell = Cell(gpus=1, batch=8, strategy=Strategy.SINGLE, workload=SMALL_DIGITS, device=Device.CPU)
+    cell = Cell(
+        gpus=1, batch=8, strategy=Strategy.SINGLE, workload=SMALL_DIGITS, device=Device.CPU
+    )
     code = "import os; print(os.getpid(), len(os.listdir('/proc/self/fd')))"
     words = [str(write_cell(cell).root), "17_0", "0", sys.executable, "-c", code]
     check = [sys.executable, "-m", "hpml_jobs.worker.devices", *words]
     with subprocess.Popen(check, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.read().split() == [str(process.pid), "4"]  # 0 to 2, and the folder
+        assert process.stdout.read().split() == [
+            str(process.pid),
+            "4",
+        ]  # 0 to 2, and the folder

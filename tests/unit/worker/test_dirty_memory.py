@@ -60,7 +60,9 @@ def train(cell, optimizer, steps, model, overflow):
 def plain_training(cell, overflow):
     """The same without fused steps and loss scaling; a step that overflows is left out."""
     model, generator = linear(), torch.Generator().manual_seed(1)
-    optimizer = make_optimizer(replace(cell, device=Device.CPU, path=TrainingPath()), model)
+    optimizer = make_optimizer(
+        replace(cell, device=Device.CPU, path=TrainingPath()), model
+    )
     assert not optimizer.defaults["fused"]
     for number in range(1, STEPS + 1):
         for parameter in model.parameters():
@@ -79,7 +81,9 @@ def states(optimizer):
 
 
 OVERFLOWS = [(1,), (2,), (STEPS,), (1, 2), (1, STEPS)]
-RUNS = [(p, ()) for p in (None, *Precision)] + [(Precision.FP16, steps) for steps in OVERFLOWS]
+RUNS = [(p, ()) for p in (None, *Precision)] + [
+    (Precision.FP16, steps) for steps in OVERFLOWS
+]
 """Precisions and the steps whose gradients overflow; only fp16 leaves such steps out."""
 
 

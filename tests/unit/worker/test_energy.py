@@ -51,7 +51,10 @@ def test_energy_is_the_difference_of_the_counters():
     nvml = FakeNvml()
     meter = EnergyMeter(UUIDS, nvml)
     energy = meter.since(meter.read())
-    assert [(gpu.uuid, gpu.joules) for gpu in energy] == [("GPU-a", 250.0), ("GPU-b", 250.0)]
+    assert [(gpu.uuid, gpu.joules) for gpu in energy] == [
+        ("GPU-a", 250.0),
+        ("GPU-b", 250.0),
+    ]
     assert all(gpu.window_s > 0 for gpu in energy)
     assert (nvml.initialized, meter.missing) == (1, [])
 

@@ -18,7 +18,9 @@ def file_of(cell, **fields):
 
 
 def test_facts_on_cpu_have_environment_and_versions(monkeypatch):
-    monkeypatch.setenv("HPML_JOBS_SLURM", json.dumps({"SLURM_JOB_ID": "17", "SLURM_NNODES": "1"}))
+    monkeypatch.setenv(
+        "HPML_JOBS_SLURM", json.dumps({"SLURM_JOB_ID": "17", "SLURM_NNODES": "1"})
+    )
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
     monkeypatch.setenv("APPTAINER_CONTAINER", "/images/torch.sif")
     conditions = facts.read_facts(file_of(cpu_cell(), link_gb_per_s=25.0), "gloo")
@@ -69,13 +71,19 @@ def test_environment_is_kept_by_prefix_without_secrets(monkeypatch):
     assert kept["CUDA_MODULE_LOADING"] == "EAGER"
     assert kept["NVIDIA_TF32_OVERRIDE"] == "0"
     assert len(kept["NVIDIA_REQUIRE_CUDA"]) == 200
-    assert not {"TORCH_HUB_TOKEN", "EDITOR", "NCCL_DEBUG", "TORCHINDUCTOR_CACHE_DIR"} & kept.keys()
+    assert (
+        not {"TORCH_HUB_TOKEN", "EDITOR", "NCCL_DEBUG", "TORCHINDUCTOR_CACHE_DIR"}
+        & kept.keys()
+    )
     assert "NCCL_AUTH_SECRET" not in cell_facts.nccl_environment
 
 
 def test_mig_instance_has_a_uuid_of_its_own(monkeypatch):
     names = {0: "NVIDIA A100-SXM4-40GB MIG 1g.5gb", 1: "NVIDIA A100-SXM4-40GB"}
-    properties = lambda device: SimpleNamespace(name=names[device.index], uuid=device.index)  # noqa: E731
+
+    def properties(device):
+        return SimpleNamespace(name=names[device.index], uuid=device.index)
+
     monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
     devices = (torch.device("cuda", 0), torch.device("cuda", 1))
     assert facts.device_uuids(devices) == ("MIG-0", "GPU-1")

@@ -29,9 +29,15 @@ def wrapped(error):
     [
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"),
         MemoryError(),
-        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried …"),
-        RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 4 bytes"),
-        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError(
+            "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried …"
+        ),
+        RuntimeError(
+            "DefaultCPUAllocator: not enough memory: you tried to allocate 4 bytes"
+        ),
+        RuntimeError(
+            "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
+        ),
         RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
         RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
         RuntimeError(
@@ -63,7 +69,11 @@ def test_missing_torch_is_recognized_by_module_name(error, expected):
 
 @pytest.mark.parametrize(
     "error",
-    [ValueError("out of memory"), RuntimeError("shape mismatch"), HpmlError("out of memory")],
+    [
+        ValueError("out of memory"),
+        RuntimeError("shape mismatch"),
+        HpmlError("out of memory"),
+    ],
 )
 def test_other_errors_are_not_out_of_memory(error):
     assert not is_oom(error)
@@ -108,11 +118,20 @@ def test_cudnn_without_engine_on_cpu_is_no_oom(monkeypatch):
 @pytest.mark.parametrize(
     ("error", "is_fault"),
     [
-        (RuntimeError("CUDA error: uncorrectable ECC error encountered\nCUDA kernel"), True),
-        (RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable"), True),
+        (
+            RuntimeError("CUDA error: uncorrectable ECC error encountered\nCUDA kernel"),
+            True,
+        ),
+        (
+            RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable"),
+            True,
+        ),
         (RuntimeError("uncorrectable NVLink error detected during the execution"), True),
         (NodeFaultError("other processes use 44 GB of GPU 3"), True),
-        (RuntimeError("CUDA error: unspecified launch failure"), False),  # a kernel's pointer
+        (
+            RuntimeError("CUDA error: unspecified launch failure"),
+            False,
+        ),  # a kernel's pointer
         (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
         (ValueError("uncorrectable ECC error encountered"), False),
         (HpmlError("GPU is lost"), False),
@@ -145,13 +164,19 @@ def test_ddp_unused_parameters_are_reported_with_fix():
         "Parameter indices which did not receive grad for rank 0: 2 3\nIn addition, y"
     )
     reason = reason_of(error)
-    assert reason.startswith("strategy=ddp: some parameters get no gradient in backward(): freeze")
+    assert reason.startswith(
+        "strategy=ddp: some parameters get no gradient in backward(): freeze"
+    )
     assert reason.endswith("Parameter indices which did not receive grad for rank 0: 2 3")
 
 
 def test_shard_that_is_read_as_a_parameter_is_reported_with_fix():
-    error = RuntimeError("aten.add.Tensor got mixed torch.Tensor and DTensor, need to convert")
-    assert reason_of(error).startswith("strategy=fsdp: the model reads a parameter of a module")
+    error = RuntimeError(
+        "aten.add.Tensor got mixed torch.Tensor and DTensor, need to convert"
+    )
+    assert reason_of(error).startswith(
+        "strategy=fsdp: the model reads a parameter of a module"
+    )
 
 
 def test_reason_is_one_line_and_own_errors_have_no_prefix():
@@ -165,15 +190,22 @@ def test_reason_is_a_whole_sentence():
         "process has finished its bootstrapping phase.\n\n        This probably means that"
     )
     reason = reason_of(RuntimeError(spawned))
-    assert reason.startswith("RuntimeError: An attempt has been made to start a new process before")
+    assert reason.startswith(
+        "RuntimeError: An attempt has been made to start a new process before"
+    )
     assert reason.endswith("bootstrapping phase: " + MAIN)
     wrapped = "Caught ValueError in DataLoader worker process 0.\nOriginal Traceback (most recent "
     wrapped += "call last):\n  File 'a'\nValueError: the picture is larger than\n  the limit\nnote"
-    assert reason_of(ValueError(wrapped)) == "ValueError: the picture is larger than the limit note"
+    assert (
+        reason_of(ValueError(wrapped))
+        == "ValueError: the picture is larger than the limit note"
+    )
     assert reason_of(RuntimeError("Error(s) in loading:\n\tMissing key")) == (
         "RuntimeError: Error(s) in loading: Missing key"
     )
-    assert reason_of(RuntimeError("CUDA error: assert\nCUDA kernel errors may be reported late"))
+    assert reason_of(
+        RuntimeError("CUDA error: assert\nCUDA kernel errors may be reported late")
+    )
     report = describe(HpmlError("no data"), 3)
     assert (report.rank, report.oom, report.reason) == (3, False, "no data")
     assert "HpmlError: no data" in report.traceback
@@ -188,7 +220,9 @@ def test_process_dies_with_its_parent():
         "time.sleep(60)\n"
     )
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
-    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE) as parent_process:
+    with subprocess.Popen(
+        [sys.executable, "-c", parent], stdout=subprocess.PIPE
+    ) as parent_process:
         assert parent_process.stdout is not None
         child_pid = int(parent_process.stdout.readline())
         parent_process.kill()

@@ -47,7 +47,9 @@ WAITING = {
 
 def is_on_gpu(value):
     """Whether an argument is a tensor of the GPU, or the GPU itself."""
-    return isinstance(value, FakeTensor) or (isinstance(value, torch.device) and value == GPU)
+    return isinstance(value, FakeTensor) or (
+        isinstance(value, torch.device) and value == GPU
+    )
 
 
 class FakeGpu(TorchDispatchMode):
@@ -79,7 +81,9 @@ class FakeGpu(TorchDispatchMode):
             self.operations += 1
             if function in WAITING or self._copies_and_waits(function, args, kwargs):
                 self.waits.append(str(function))
-        if not function._schema.returns:  # in place, as the fused steps, of which torch has no fake
+        if (
+            not function._schema.returns
+        ):  # in place, as the fused steps, of which torch has no fake
             return None
         with self.fake:
             return function(*args, **kwargs)
@@ -87,13 +91,19 @@ class FakeGpu(TorchDispatchMode):
     @staticmethod
     def _copies_and_waits(function, args, kwargs):
         if function is aten._to_copy.default:
-            source, target, in_queue = args[0], kwargs.get("device"), kwargs.get("non_blocking")
+            source, target, in_queue = (
+                args[0],
+                kwargs.get("device"),
+                kwargs.get("non_blocking"),
+            )
         elif function is aten.copy_.default:
             target, source, *rest = args
             target, in_queue = target.device, any(rest) or kwargs.get("non_blocking")
         else:
             return False
-        is_pinned = isinstance(source, FakeTensor) or hasattr(source, "lies_in_pinned_memory")
+        is_pinned = isinstance(source, FakeTensor) or hasattr(
+            source, "lies_in_pinned_memory"
+        )
         return target not in (None, source.device) and not (in_queue and is_pinned)
 
     @contextlib.contextmanager
@@ -113,7 +123,11 @@ class LoopEndedError(Exception):
 def fake_gpu(monkeypatch):
     """A GPU of fake tensors, on a machine without one."""
     available = [
-        (torch.amp.autocast_mode.torch.cuda.amp.common, "amp_definitely_not_available", False),
+        (
+            torch.amp.autocast_mode.torch.cuda.amp.common,
+            "amp_definitely_not_available",
+            False,
+        ),
         (torch.cuda, "_lazy_init", None),
         (torch.cuda, "is_bf16_supported", True),
         (torch.cuda, "get_device_capability", (8, 0)),
@@ -153,7 +167,9 @@ def waits_of(gpu, cell, root):
     gpu.backward.model = of_cell.replica
     recorder = BareRecorder(strategy.clock(100))
     with pytest.raises(LoopEndedError):
-        epochs._run(of_cell, of_cell.batches(0), of_cell.micro_steps(), recorder, gpu.noted())
+        epochs._run(
+            of_cell, of_cell.batches(0), of_cell.micro_steps(), recorder, gpu.noted()
+        )
     assert len(recorder.marks) == len(of_cell.loader) > 1
     assert gpu.operations > 10 * len(recorder.marks)
     return gpu.waits
@@ -172,7 +188,9 @@ def with_images(data, model="lenet"):
 
 def with_tokens(data):
     shape = {"vocab": 256, "context": 8, "width": 16, "layers": 2, "heads": 2}
-    return Workload(name="tokens", model="gpt", data=data, images=80, limit=80, lr=0.1, **shape)
+    return Workload(
+        name="tokens", model="gpt", data=data, images=80, limit=80, lr=0.1, **shape
+    )
 
 
 DATA = {
@@ -185,7 +203,9 @@ class CifarItems(FakeCifar):
     """The same with items, as loader workers read them."""
 
     def __getitem__(self, index):
-        return training_transform(32)(Image.fromarray(self.data[index])), self.targets[index]
+        return training_transform(32)(Image.fromarray(self.data[index])), self.targets[
+            index
+        ]
 
 
 @pytest.fixture
@@ -224,7 +244,9 @@ def test_a_copy_that_waits_is_noted(fake_gpu):
             on_gpu.new_tensor([1.0, 2.0])
         for read in (on_gpu[0].item, on_gpu.nonzero):
             fake_gpu.waits.clear()
-            with contextlib.suppress(DynamicOutputShapeException, DataDependentOutputException):
+            with contextlib.suppress(
+                DynamicOutputShapeException, DataDependentOutputException
+            ):
                 read()
             assert len(fake_gpu.waits) == 1
 

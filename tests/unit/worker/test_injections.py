@@ -49,8 +49,12 @@ def test_injected_sleeps_are_found_in_their_phase(strategy, program):
 @pytest.mark.parametrize(
     ("injected", "where", "phase"),
     [
-        pytest.param(LATE_RANK, "forward", "forward", id="late-rank", marks=pytest.mark.long),
-        pytest.param(SLOW_LOADER, "item", "data loading", id="slow-loader", marks=pytest.mark.long),
+        pytest.param(
+            LATE_RANK, "forward", "forward", id="late-rank", marks=pytest.mark.long
+        ),
+        pytest.param(
+            SLOW_LOADER, "item", "data loading", id="slow-loader", marks=pytest.mark.long
+        ),
         pytest.param(LATE_BUCKET, "backward", "backward", id="late-bucket"),
     ],
 )
@@ -93,7 +97,9 @@ MUTUAL = (
         pytest.param(THREE_LATE, id="three-late"),
     ],
 )
-def test_ranks_late_in_different_phases_are_named_and_wait_for_each_other(injected, program):
+def test_ranks_late_in_different_phases_are_named_and_wait_for_each_other(
+    injected, program
+):
     """Until 0.8.0 their waiting was exchange, either rank was shown, and no check warned."""
     study = InjectedStudy(program, "mutual", injected, gpus=str(len(injected)))
     (record,) = study.records
@@ -109,6 +115,8 @@ def test_ranks_late_in_different_phases_are_named_and_wait_for_each_other(inject
     assert record.least_waiting.rank == 0  # all wait equally
     assert record.exchange_s < 0.5 * min(truths_s)
     # Ranks that wait for a CPU are late too: more processes than CPUs, and others on the machine.
-    queued_s = sum(rank.epoch("instrumented").scheduling.run_queue_s for rank in record.ranks)
+    queued_s = sum(
+        rank.epoch("instrumented").scheduling.run_queue_s for rank in record.ranks
+    )
     latest_s = max(truths_s[1:])
     assert latest_s - limit_s < record.waiting_s < latest_s + limit_s + queued_s

@@ -35,8 +35,12 @@ def training(one_rank, request) -> Training:
 
 
 def training_of(strategy: Strategy, **settings) -> Training:
-    cell = cpu_cell(WORKLOAD, gpus=2, batch=BATCH, strategy=strategy, loader_workers=0, **settings)
-    return make_training(cell, STRATEGIES[strategy](cell, Placement(0, 0, 1), CPU), Path.cwd())
+    cell = cpu_cell(
+        WORKLOAD, gpus=2, batch=BATCH, strategy=strategy, loader_workers=0, **settings
+    )
+    return make_training(
+        cell, STRATEGIES[strategy](cell, Placement(0, 0, 1), CPU), Path.cwd()
+    )
 
 
 def alive(references: list[weakref.ref]) -> int:
@@ -52,7 +56,9 @@ def test_old_wrapper_is_freed_when_the_model_is_wrapped_anew(training):
             wrappers.append(weakref.ref(training.model))
         training.rewrap(instrumented=is_instrumented)
         (instrumented_epoch if is_instrumented else train_one)(training, 1)
-    assert len(wrappers) == (3 if training.cell.strategy.traffic.sync_buffers == "on" else 0)
+    assert len(wrappers) == (
+        3 if training.cell.strategy.traffic.sync_buffers == "on" else 0
+    )
     assert alive(wrappers) == 0
 
 
@@ -132,7 +138,11 @@ class TwoDevices(DP):
 
     def wrap(self, model: nn.Module, *, instrumented: bool = False) -> nn.Module:
         wrapper = super().wrap(model, instrumented=instrumented)
-        wrapper.device_ids, wrapper.output_device, wrapper.src_device_obj = [0, 1], 0, CPU[0]
+        wrapper.device_ids, wrapper.output_device, wrapper.src_device_obj = (
+            [0, 1],
+            0,
+            CPU[0],
+        )
         return wrapper
 
 
@@ -170,7 +180,9 @@ def test_replicas_of_an_iteration_are_freed_before_the_next(epoch, precision, mo
         ("gather", lambda _, outputs, __: torch.cat(outputs)),
     ):
         monkeypatch.setattr(nn.DataParallel, name, method)
-    monkeypatch.setitem(nn.parallel.replicate.__globals__, "_broadcast_coalesced_reshape", copied)
+    monkeypatch.setitem(
+        nn.parallel.replicate.__globals__, "_broadcast_coalesced_reshape", copied
+    )
     globals_of_wrapper = nn.DataParallel.__init__.__globals__  # where a GPU would be found
     monkeypatch.setitem(globals_of_wrapper, "_get_available_device_type", lambda: None)
     monkeypatch.setitem(STRATEGIES, Strategy.DP, TwoDevices)

@@ -12,5 +12,7 @@ def test_injected_cause_is_named_first(program):
     (sheet,) = (table["sheet"] for table in group["tables"] if table["label"] == "gap")
     lines = [dict(zip(sheet["columns"], row, strict=True)) for row in sheet["rows"]]
     for loss in LOSSES:
-        (line,) = (line for line in lines if loss.is_of(line["strategy"], line["treatment"]))
+        (line,) = (
+            line for line in lines if loss.is_of(line["strategy"], line["treatment"])
+        )
         assert f" below the ideal: {loss.words}" in line["sentence"]

@@ -30,10 +30,12 @@ class Allocator:
             "max_memory_allocated": lambda gpu: self.peaks[index_of(gpu)],
             "max_memory_reserved": lambda gpu: 2 * self.peaks[index_of(gpu)],
             "get_device_properties": lambda _: SimpleNamespace(total_memory=16e9),
-            "reset_peak_memory_stats": lambda gpu: self.peaks.__setitem__(index_of(gpu), 100),
-            "reset_accumulated_memory_stats": lambda gpu: self.counts[index_of(gpu)].update(
-                num_alloc_retries=0, num_ooms=0
+            "reset_peak_memory_stats": lambda gpu: self.peaks.__setitem__(
+                index_of(gpu), 100
             ),
+            "reset_accumulated_memory_stats": lambda gpu: self.counts[
+                index_of(gpu)
+            ].update(num_alloc_retries=0, num_ooms=0),
         }.items():
             monkeypatch.setattr(torch.cuda, name, value)
 

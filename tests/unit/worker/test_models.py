@@ -49,7 +49,9 @@ def test_cifar_resnet_gradient_bytes_under_ddp():
 
 
 def test_parameter_count_mismatch_shows_both():
-    with pytest.raises(HpmlError, match=r"digits_cnn has 26,154 parameters, .* is 11,173,962"):
+    with pytest.raises(
+        HpmlError, match=r"digits_cnn has 26,154 parameters, .* is 11,173,962"
+    ):
         models.build(change_workload(SMALL_DIGITS, parameters=11_173_962))
 
 
@@ -63,7 +65,9 @@ def test_unknown_model_and_loss_list_known_ones():
 def test_loss_is_mean_over_the_batch():
     loss = models.build_loss(SMALL_DIGITS)
     outputs, targets = torch.randn(4, 10), torch.tensor([1, 2, 3, 4])
-    assert loss(outputs, targets) == pytest.approx(nn.CrossEntropyLoss()(outputs, targets).item())
+    assert loss(outputs, targets) == pytest.approx(
+        nn.CrossEntropyLoss()(outputs, targets).item()
+    )
 
 
 @pytest.fixture
@@ -102,5 +106,7 @@ def test_user_model_receives_classes_if_it_accepts_them(own_module):
 
 def test_user_code_import_error_is_named(own_module):
     own_module("own_broken", "import no_such_package\n")
-    with pytest.raises(HpmlError, match=r"workload.model=own_broken:build: .*no_such_package"):
+    with pytest.raises(
+        HpmlError, match=r"workload.model=own_broken:build: .*no_such_package"
+    ):
         models.build(change_workload(SMALL_DIGITS, model="own_broken:build"))

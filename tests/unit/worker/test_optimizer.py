@@ -23,7 +23,9 @@ LR = 0.05  # of the digits
 
 def rates(recipe, *, epochs=5, gpus=4, batch=128):
     """The learning rate of every iteration of a run."""
-    cell = cpu_cell(gpus=gpus, batch=batch, epochs=epochs, recipe=recipe, strategy=strategy(gpus))
+    cell = cpu_cell(
+        gpus=gpus, batch=batch, epochs=epochs, recipe=recipe, strategy=strategy(gpus)
+    )
     optimizer = make_optimizer(cell, nn.Linear(2, 2))
     schedule = make_schedule(cell, optimizer, ITERATIONS)
     values = []
@@ -45,7 +47,9 @@ def test_plain_keeps_workload_rate_at_any_batch():
 
 @pytest.mark.parametrize(("gpus", "batch", "k"), [(4, 128, 4), (2, 32, 0.5), (1, 128, 1)])
 def test_scaled_multiplies_rate_with_global_batch(gpus, batch, k):
-    assert set(rates(Recipe(name="scaled", scaled=True), gpus=gpus, batch=batch)) == {k * LR}
+    assert set(rates(Recipe(name="scaled", scaled=True), gpus=gpus, batch=batch)) == {
+        k * LR
+    }
 
 
 def test_reference_batch_is_where_rate_is_unscaled():
@@ -56,7 +60,9 @@ def test_warmup_starts_at_workload_rate_and_is_linear():
     """Section 2.2: from eta to k eta in constant increments, then k eta."""
     values = rates(Recipe(name="warmup", scaled=True, warmup_epochs=2))
     k, warmup = 4, 2 * ITERATIONS
-    expected = [LR + (k - 1) * LR * min(step, warmup) / warmup for step in range(5 * ITERATIONS)]
+    expected = [
+        LR + (k - 1) * LR * min(step, warmup) / warmup for step in range(5 * ITERATIONS)
+    ]
     assert values == pytest.approx(expected, rel=1e-12)
     assert values[0] == LR
     assert values[warmup] == pytest.approx(k * LR)
@@ -74,7 +80,9 @@ def test_shortest_warmup_is_one_iteration():
 
 
 def test_no_warmup_to_a_smaller_rate():
-    assert set(rates(Recipe(name="warmup", scaled=True, warmup_epochs=2), batch=16)) == {LR / 2}
+    assert set(rates(Recipe(name="warmup", scaled=True, warmup_epochs=2), batch=16)) == {
+        LR / 2
+    }
 
 
 def test_rate_drops_to_a_tenth_after_given_epochs():
@@ -101,11 +109,15 @@ def torchs_rates(warmup, total, final_share):
     return values
 
 
-@pytest.mark.parametrize(("warmup_epochs", "final_share"), [(0.1, 0.1), (0.75, 0.0), (2, 0.5)])
+@pytest.mark.parametrize(
+    ("warmup_epochs", "final_share"), [(0.1, 0.1), (0.75, 0.0), (2, 0.5)]
+)
 def test_cosine_has_the_rates_of_torchs_schedulers(warmup_epochs, final_share):
     recipe = Recipe(name="cosine", warmup_epochs=warmup_epochs, final_share=final_share)
     warmup = ceil(warmup_epochs * ITERATIONS)
-    expected = [LR * factor for factor in torchs_rates(warmup, 5 * ITERATIONS, final_share)]
+    expected = [
+        LR * factor for factor in torchs_rates(warmup, 5 * ITERATIONS, final_share)
+    ]
     assert rates(recipe) == pytest.approx(expected, rel=1e-9)
 
 
@@ -262,7 +274,9 @@ def test_own_function_that_returns_no_schedule_is_refused(own_code, function, me
 
 def test_arg_that_no_function_takes_is_refused_with_the_nearest(own_code):
     workload = own_cell(heavi=2).workload
-    with pytest.raises(HpmlError, match=r"workload\.args\.heavi: none .* did you mean heavy\?"):
+    with pytest.raises(
+        HpmlError, match=r"workload\.args\.heavi: none .* did you mean heavy\?"
+    ):
         check_args(workload)
     with pytest.raises(HpmlError, match=r"takes depth; they take heavy, nesterov, start"):
         check_args(own_cell(depth=2).workload)

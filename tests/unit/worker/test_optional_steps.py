@@ -13,7 +13,9 @@ def steps_where(others_agree):
 
 
 def full():
-    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 256.00 MiB\nSee docs")
+    raise torch.OutOfMemoryError(
+        "CUDA out of memory. Tried to allocate 256.00 MiB\nSee docs"
+    )
 
 
 def test_step_that_succeeds_everywhere_gives_its_result():

@@ -24,7 +24,9 @@ from hpml_jobs.worker.instruments.phases import IterationPhases
 from .conftest import AVAILABLE, SMALL_DIGITS, change_workload, command_for, cpu_cell
 
 PAGE = Path(__file__).parents[3] / "docs" / "own_code.md"
-OWN = Workload(name="own", model="mycode:build", data="mycode:dataset", images=4096, lr=0.05)
+OWN = Workload(
+    name="own", model="mycode:build", data="mycode:dataset", images=4096, lr=0.05
+)
 
 DIGITS_FLOP = 14_613_504
 """FLOP of one sample's forward and backward; test_flop_counter.py counts them by hand."""
@@ -32,13 +34,17 @@ DIGITS_FLOP = 14_613_504
 
 def example():
     """The functions of the page: build, dataset, loss_function."""
-    _script, functions, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    _script, functions, *_ = re.findall(
+        r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL
+    )
     return functions
 
 
 def test_single_process_writes_record(run_processes):
     limits = {"cancel_below_utilization": {"*": 10}}
-    finished = run_processes(cpu_cell(), limits, HPML_JOBS_SLURM=json.dumps({"SLURM_JOB_ID": "17"}))
+    finished = run_processes(
+        cpu_cell(), limits, HPML_JOBS_SLURM=json.dumps({"SLURM_JOB_ID": "17"})
+    )
     assert (finished.code, finished.stderr) == (0, "")
     record = finished.record
     assert record.outcome is Outcome.OK
@@ -61,7 +67,9 @@ def test_single_process_writes_record(run_processes):
     progress = json.loads(finished.attempt.progress.read_bytes())
     assert (progress["epoch"], progress["epochs"], progress["role"]) == (2, 2, "test")
     assert progress["since"]
-    assert progress["last_s"] == rank.epochs[0].epoch_s  # of the epoch before the timed one
+    assert (
+        progress["last_s"] == rank.epochs[0].epoch_s
+    )  # of the epoch before the timed one
     with np.load(finished.attempt.iterations) as arrays:
         assert {name: arrays[name].shape for name in arrays} == {
             "step_s": (1, 8),
@@ -105,7 +113,9 @@ def test_two_processes_split_images_and_end_equal(run_processes):
 
 
 def test_evaluation_does_not_change_training(run_here):
-    plain, tested = (run_here(cpu_cell(evaluate=evaluate)).record for evaluate in (False, True))
+    plain, tested = (
+        run_here(cpu_cell(evaluate=evaluate)).record for evaluate in (False, True)
+    )
     ranks = [record.ranks[0] for record in (plain, tested)]
     assert ranks[0].parameters_hash == ranks[1].parameters_hash
     assert ranks[0].buffers_hash == ranks[1].buffers_hash
@@ -145,11 +155,18 @@ def test_full_protocol_single_process_has_no_communication(run_cell):
     assert (finished.code, finished.stderr) == (0, "")
     record = finished.record
     (rank,) = record.ranks
-    assert [epoch.role for epoch in rank.epochs] == ["warmup", "timed", "instrumented", "plain"]
+    assert [epoch.role for epoch in rank.epochs] == [
+        "warmup",
+        "timed",
+        "instrumented",
+        "plain",
+    ]
     assert {epoch.iterations for epoch in rank.epochs} == {8}
     assert rank.phases is not None
     assert rank.phases.exposed_s == 0
-    assert record.compute_s == pytest.approx(rank.epochs[2].epoch_s - rank.phases.stall_s, rel=0.01)
+    assert record.compute_s == pytest.approx(
+        rank.epochs[2].epoch_s - rank.phases.stall_s, rel=0.01
+    )
     assert (rank.communication, record.exchange, record.comm_cost_s) == (None,) * 3
     assert record.model is not None
     assert record.model.flop_per_sample == DIGITS_FLOP
@@ -193,7 +210,9 @@ def test_full_protocol_two_processes_measures_communication(run_cell, strategy):
             ("broadcast", "float32", 224, 4),
             ("broadcast", "int64", 3, 4),
         ]
-        assert first.test_loss == second.test_loss  # evaluation broadcasts, and restores them
+        assert (
+            first.test_loss == second.test_loss
+        )  # evaluation broadcasts, and restores them
     else:
         assert first.communication.bytes_of("buffers") == 0
         assert first.phases.exposed_s == pytest.approx(first.communication.total_s)
@@ -209,7 +228,9 @@ def test_full_protocol_two_processes_measures_communication(run_cell, strategy):
         assert arrays["collective_s"].shape == arrays["collective_start_s"].shape == shape
         for rank in record.ranks:
             assert_recomputed(rank, {name: arrays[name] for name in arrays})
-    assert len({(rank.boot_id, rank.pid, rank.started_ticks) for rank in record.ranks}) == 2
+    assert (
+        len({(rank.boot_id, rank.pid, rank.started_ticks) for rank in record.ranks}) == 2
+    )
 
 
 def assert_shards(record):
@@ -346,7 +367,9 @@ def test_user_model_with_state_and_no_test_set_runs(run_cell, tmp_path):
         "    if train:\n"
         "        return TensorDataset(torch.randn(64, 3, 2, 2), torch.arange(64) % 10)\n"
     )
-    workload = Workload(name="own", model="mycode:build", data="mycode:dataset", images=64, lr=0.01)
+    workload = Workload(
+        name="own", model="mycode:build", data="mycode:dataset", images=64, lr=0.01
+    )
     full = {"protocol": Protocol.FULL, "epochs": 4, "strategy": Strategy.ALLREDUCE}
     finished = run_cell(cpu_cell(workload, gpus=2, batch=4, **full))
     assert finished.code == 0, finished.stderr
@@ -371,7 +394,9 @@ def test_outputs_without_classes_have_loss_and_no_accuracy(run_here, tmp_path):
     (rank,) = record.ranks
     assert (record.accuracy, rank.test_accuracy) == (None, None)
     assert 0 < rank.test_loss < rank.epochs[0].loss
-    assert [(epoch.share.correct, epoch.share.samples) for epoch in rank.epochs] == [(None, 16)] * 2
+    assert [(epoch.share.correct, epoch.share.samples) for epoch in rank.epochs] == [
+        (None, 16)
+    ] * 2
 
 
 def test_out_of_memory_is_distinguished_from_a_bug(run_here, tmp_path):
@@ -408,7 +433,9 @@ def test_non_finite_loss_error_names_the_fix(run_here):
 
 
 @pytest.mark.parametrize("lr", [0.05, 1e30], ids=["measured", "failed"])
-def test_what_holds_the_process_group_lives_until_the_process_leaves(run_here, monkeypatch, lr):
+def test_what_holds_the_process_group_lives_until_the_process_leaves(
+    run_here, monkeypatch, lr
+):
     """Dropped before, it waits for gloo's thread, which waits for the interpreter (torch 2.11)."""
     trainings = []
     make = loop.make_training
@@ -445,7 +472,10 @@ def test_loader_workers_die_with_killed_parent(write_cell):
 
 def test_code_changed_after_submission_is_not_run(run_cell, tmp_path):
     (tmp_path / "mycode.py").write_text("raise RuntimeError('must not be imported')\n")
-    code = (SourceFile(name="mycode.py", sha256="0"), SourceFile(name="parts.py", sha256="0"))
+    code = (
+        SourceFile(name="mycode.py", sha256="0"),
+        SourceFile(name="parts.py", sha256="0"),
+    )
     error = run_cell(cpu_cell(change_workload(OWN, code=code))).error
     assert error.reason == (
         "your code changed since submission: mycode.py, parts.py (missing); submit again, or "
@@ -464,5 +494,9 @@ def test_other_code_imported_by_the_job_is_recorded_or_refused(run_cell, tmp_pat
     assert [file.name for file in facts.imported] == ["helper.py", "mycode.py"]
     assert "numpy" in facts.packages
     imported = (SourceFile(name="helper.py", sha256="0"),)
-    error = run_cell(cpu_cell(change_workload(workload, imported=imported), batch=32)).error
-    assert error.reason.startswith("your code changed since submission: helper.py; submit again")
+    error = run_cell(
+        cpu_cell(change_workload(workload, imported=imported), batch=32)
+    ).error
+    assert error.reason.startswith(
+        "your code changed since submission: helper.py; submit again"
+    )

@@ -3,7 +3,11 @@
 from itertools import count
 
 from hpml_jobs.worker.instruments.collectives import Ledger
-from hpml_jobs.worker.instruments.recorder import BareRecorder, IterationMarks, PhaseRecorder
+from hpml_jobs.worker.instruments.recorder import (
+    BareRecorder,
+    IterationMarks,
+    PhaseRecorder,
+)
 
 
 class CountingClock:

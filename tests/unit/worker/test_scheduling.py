@@ -15,7 +15,9 @@ from hpml_jobs.core.process_times import UnreadableError
 from hpml_jobs.worker.instruments import scheduling
 from hpml_jobs.worker.instruments.scheduling import SchedulingReader
 
-SPIN = "import time\nend = time.monotonic() + {seconds}\nwhile time.monotonic() < end: pass"
+SPIN = (
+    "import time\nend = time.monotonic() + {seconds}\nwhile time.monotonic() < end: pass"
+)
 
 
 def spin(seconds: float) -> None:
@@ -158,7 +160,9 @@ def test_throttling_of_all_groups_above_counts(kind, tmp_path, monkeypatch):
     proc.mkdir(parents=True)
     (proc / "mountinfo").write_text(MOUNTS[kind].format(root=tmp_path) + "\n")
     (proc / "cgroup").write_text(GROUPS[kind] + "\n")
-    job = Path(tmp_path, "sys", *(("job_7",) if kind == "container" else ("slurm", "job_7")))
+    job = Path(
+        tmp_path, "sys", *(("job_7",) if kind == "container" else ("slurm", "job_7"))
+    )
     job.mkdir(parents=True)
     line = "throttled_time 2000000000" if kind == "v1" else "throttled_usec 2000000"
     (job / "cpu.stat").write_text(f"nr_throttled 3\n{line}\n")

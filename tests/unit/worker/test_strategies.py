@@ -21,7 +21,9 @@ def test_plain_process_is_rank_0_of_1(monkeypatch):
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     assert read_placement(cpu_cell()) == Placement(0, 0, 1)
-    with pytest.raises(HpmlError, match=r"gpus=4 needs 4 process\(es\), but 1 were started"):
+    with pytest.raises(
+        HpmlError, match=r"gpus=4 needs 4 process\(es\), but 1 were started"
+    ):
         read_placement(cpu_cell(gpus=4))
 
 
@@ -65,7 +67,9 @@ def strategy_results(results):
     """Results of the strategies only."""
     processes, labels = results
     others = ("SyncBatchNorm", "adamw", "gpt ")
-    return processes, {name: of for name, of in labels.items() if not name.startswith(others)}
+    return processes, {
+        name: of for name, of in labels.items() if not name.startswith(others)
+    }
 
 
 @pytest.mark.whole
@@ -131,13 +135,17 @@ def test_messages_are_those_the_strategy_must_send(strategy_results):
     for rank in labels["allreduce_flat instrumented"]:
         assert rank["sent"] == [[*flat, steps]]
     for rank in labels["ddp instrumented"]:
-        assert sum(size * count for *_, size, count in rank["sent"]) == steps * 8 * ELEMENTS
+        assert (
+            sum(size * count for *_, size, count in rank["sent"]) == steps * 8 * ELEMENTS
+        )
         assert {kind for kind, *_ in rank["sent"]} == {"all_reduce"}
     each = [[n, 8 * n, steps] for n in PARAMETERS.values()]
     for rank in labels["allreduce instrumented"]:
         assert rank["sent"] == [["all_reduce", "gradients", *rest] for rest in each]
     for rank in labels["gather_scatter instrumented"]:
-        kinds = [[kind, "gradients", *rest] for rest in each for kind in ("gather", "scatter")]
+        kinds = [
+            [kind, "gradients", *rest] for rest in each for kind in ("gather", "scatter")
+        ]
         assert rank["sent"] == kinds
         assert 0 < rank["longest_s"] < 60
 
@@ -151,5 +159,7 @@ def test_gpt_loss_equals_one_process_on_global_batch(results):
         expected = ranks[0]["expected"]
         assert expected[-1] < expected[0]
         for path in ("plain", "accumulated"):
-            means = [fmean(losses) for losses in zip(*(r[path] for r in ranks), strict=True)]
+            means = [
+                fmean(losses) for losses in zip(*(r[path] for r in ranks), strict=True)
+            ]
             assert means == pytest.approx(expected, rel=1e-12), (name, path)

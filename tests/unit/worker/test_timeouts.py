@@ -17,9 +17,12 @@ from .conftest import cpu_cell
 
 
 @pytest.mark.parametrize(
-    ("minutes", "seconds", "is_older_torch"), [(10, 180, False), (10, 180, True), (1, 60, False)]
+    ("minutes", "seconds", "is_older_torch"),
+    [(10, 180, False), (10, 180, True), (1, 60, False)],
 )
-def test_timeout_is_shortened_but_never_extended(monkeypatch, minutes, seconds, is_older_torch):
+def test_timeout_is_shortened_but_never_extended(
+    monkeypatch, minutes, seconds, is_older_torch
+):
     timeouts = []
     monkeypatch.setattr(
         dist, "init_process_group", lambda _, timeout, device_id: timeouts.append(timeout)

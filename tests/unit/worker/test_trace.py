@@ -16,7 +16,14 @@ from hpml_jobs.worker.instruments.trace import (
 
 def event(name, start, end, category="cpu_op", **args):
     """Return a complete event of a trace; start and end are in microseconds."""
-    return {"ph": "X", "cat": category, "name": name, "ts": start, "dur": end - start, "args": args}
+    return {
+        "ph": "X",
+        "cat": category,
+        "name": name,
+        "ts": start,
+        "dur": end - start,
+        "args": args,
+    }
 
 
 WINDOW = event("hpml_jobs iterations", 1000, 11_000, "user_annotation")

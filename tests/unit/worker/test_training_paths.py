@@ -59,7 +59,9 @@ def test_fp16_scales_the_loss_and_skips_overflows():
     steps.step(optimizer)
     changed = model.weight.detach().clone()
     decayed = plain + cell.workload.weight_decay * before
-    assert torch.allclose(before - changed, cell.workload.lr * decayed, rtol=1e-2, atol=1e-6)
+    assert torch.allclose(
+        before - changed, cell.workload.lr * decayed, rtol=1e-2, atol=1e-6
+    )
     model.weight.grad.fill_(float("inf"))
     steps.step(optimizer)
     assert torch.equal(model.weight, changed)
@@ -70,7 +72,10 @@ def test_fp16_skips_overflows_of_adamw():
     model = nn.Linear(4, 2)
     workload = replace(SMALL_DIGITS, optimizer="adamw")
     cell = cpu_cell(
-        workload, device=Device.CUDA, path=TrainingPath(precision=Precision.FP16), recipe=COSINE
+        workload,
+        device=Device.CUDA,
+        path=TrainingPath(precision=Precision.FP16),
+        recipe=COSINE,
     )
     optimizer = make_optimizer(cell, model)
     steps = path_steps.PathSteps(cell.path, torch.device("cpu"))
@@ -87,7 +92,9 @@ def test_fp16_skips_overflows_of_adamw():
 
 def test_replicas_in_new_threads_compute_in_bf16():
     """torch starts a replica's thread with autocast enabled, in float16."""
-    model = path_steps.with_autocast(nn.Linear(4, 2), TrainingPath(precision=Precision.BF16))
+    model = path_steps.with_autocast(
+        nn.Linear(4, 2), TrainingPath(precision=Precision.BF16)
+    )
     dtypes = []
 
     def replica():
@@ -121,7 +128,9 @@ def test_modes_of_a_path_are_set_on_gpus_only(modes, monkeypatch):
         cuda.allow_tf32, cudnn.allow_tf32 = TORCH_TF32
     assert set_to[Precision.FP32] == (False, False, True)
     assert set_to[Precision.TF32] == (True, True, True)
-    assert {set_to[p] for p in (None, Precision.BF16, Precision.FP16)} == {(False, True, True)}
+    assert {set_to[p] for p in (None, Precision.BF16, Precision.FP16)} == {
+        (False, True, True)
+    }
     cpu = (torch.device("cpu"),)
     path_steps.set_modes(cpu_cell(path=TrainingPath(precision=Precision.FP32)), cpu)
     assert (cudnn.allow_tf32, cudnn.benchmark) == (True, False)
@@ -131,13 +140,18 @@ def test_gpu_without_tensor_cores_for_bf16_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Quadro RTX 8000")
     path = TrainingPath(precision=Precision.BF16)
-    with pytest.raises(HpmlError, match=r"bf16 on a Quadro RTX 8000: .* use precision=fp16"):
+    with pytest.raises(
+        HpmlError, match=r"bf16 on a Quadro RTX 8000: .* use precision=fp16"
+    ):
         path_steps.set_modes(cuda_cell(path), (torch.device("cuda", 0),))
 
 
 def test_channels_last_needs_images():
     path_steps.check_channels_last(torch.ones(1, 3, 8, 8))
-    for batch, words in ((torch.ones(1, 16), r"is \(1, 16\), not images"), ([1], "is list, not")):
+    for batch, words in (
+        (torch.ones(1, 16), r"is \(1, 16\), not images"),
+        ([1], "is list, not"),
+    ):
         with pytest.raises(HpmlError, match=words):
             path_steps.check_channels_last(batch)
 
@@ -193,7 +207,9 @@ def test_iterations_and_samples_of_a_path_are_counted(results):
             batches = ceil(share / (BATCH // ACCUMULATED)) if accumulates else steps
             assert result["counted"] == 2 * [[steps, share, batches]], path
             assert result["lengths"] == 4 * [steps], path
-            assert result["parts"] == pytest.approx(1)  # the phases of all micro-steps, summed
+            assert result["parts"] == pytest.approx(
+                1
+            )  # the phases of all micro-steps, summed
 
 
 def test_gradients_are_exchanged_once_per_iteration(results):
@@ -201,7 +217,10 @@ def test_gradients_are_exchanged_once_per_iteration(results):
         passes, steps = PASSES.get(strategy, 1), ceil(IMAGES // len(ranks) / BATCH)
         for path, result in ranks[0].items():
             assert result["sent"] == passes * steps * GRADIENT_BYTES, (strategy, path)
-            assert result["iterations"] == (list(range(steps)) if passes else []), (strategy, path)
+            assert result["iterations"] == (list(range(steps)) if passes else []), (
+                strategy,
+                path,
+            )
 
 
 def test_a_new_wrapper_compiles_nothing_again(results):
@@ -215,14 +234,18 @@ def test_a_new_wrapper_compiles_nothing_again(results):
 
 def test_compile_without_a_compiler_is_refused(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(HpmlError, match=r"compile=default: no C\+\+ compiler \(no-such-compiler"):
+    with pytest.raises(
+        HpmlError, match=r"compile=default: no C\+\+ compiler \(no-such-compiler"
+    ):
         Compiler(CompileMode.DEFAULT, torch.device("cpu"))
 
 
 def test_compile_on_a_gpu_needs_a_c_compiler_beside_triton(monkeypatch):
     monkeypatch.setattr("torch.utils._triton.has_triton", lambda: True)
     monkeypatch.setenv("CC", "no-such-compiler")
-    with pytest.raises(HpmlError, match=r"no C compiler \(no-such-compiler.* in the variable CC,"):
+    with pytest.raises(
+        HpmlError, match=r"no C compiler \(no-such-compiler.* in the variable CC,"
+    ):
         Compiler(CompileMode.DEFAULT, torch.device("cuda", 0))
 
 
@@ -234,7 +257,13 @@ def test_smaller_buckets_are_more_messages(results):
 
 def test_micro_steps_group_batches_of_uneven_size():
     micro_steps = MicroSteps(accumulate=2, count=5, batch=4, samples=18)
-    assert [micro_steps.ends_iteration(n) for n in range(5)] == [False, True, False, True, True]
+    assert [micro_steps.ends_iteration(n) for n in range(5)] == [
+        False,
+        True,
+        False,
+        True,
+        True,
+    ]
     samples = [4, 4, 4, 4, 2]
     weights = [micro_steps.weight(n, count) for n, count in enumerate(samples)]
     assert weights == [0.5, 0.5, 0.5, 0.5, 1.0]

@@ -40,7 +40,9 @@ def merge(file: CellFile, attempt: AttemptFolder) -> str:
     """
     cell, script = file.cell, file.cell.script
     if script is None:
-        raise HpmlError(f"{attempt.cell_folder} is not the cell of a script: use hpml_jobs.worker")
+        raise HpmlError(
+            f"{attempt.cell_folder} is not the cell of a script: use hpml_jobs.worker"
+        )
     paths = _wait_for_files(attempt, cell)
     fault = _fault(attempt)
     if reason := unmeasured(cell, script, [*paths.values()], file.script_source):

@@ -38,7 +38,9 @@ class Calls:
     def watch_backward(self, outputs: object) -> None:
         """Note when gradients go back through the outputs of this call."""
         number = self._number
-        nodes = [tensor.grad_fn for tensor in _tensors_of(outputs) if tensor.grad_fn is not None]
+        nodes = [
+            tensor.grad_fn for tensor in _tensors_of(outputs) if tensor.grad_fn is not None
+        ]
         for node in nodes:
             node.register_prehook(lambda *_: self._gone_back.add(number))
 
@@ -91,7 +93,9 @@ class WatchedModel:
 
         # torch warns of global hooks where a module is compiled.
         compiled = [value for value in gc.get_objects() if is_compiled(value)]
-        outer = sorted([*WRAPPERS, *compiled], key=lambda module: -len([*module.modules()]))
+        outer = sorted(
+            [*WRAPPERS, *compiled], key=lambda module: -len([*module.modules()])
+        )
         if not any(map(self._take, outer)):
             _global_forward_pre_hooks[KEY] = take_called  # type: ignore[index]
 
@@ -117,7 +121,9 @@ class WatchedModel:
 
     def _before_call(self, _module: nn.Module, *inputs: Any) -> None:
         if self._calls:
-            self._calls.see(inputs)  # which may begin the window in which the pass is noted
+            self._calls.see(
+                inputs
+            )  # which may begin the window in which the pass is noted
         if self._recording:
             self._note(self._recording, Kind.FORWARD)
 
@@ -145,7 +151,9 @@ class WatchedModel:
             return Strategy.DDP
         modules = self.module.modules() if self.module is not None else ()
         names = {base.__name__ for module in modules for base in type(module).__mro__}
-        return Strategy.FSDP if names & {"FullyShardedDataParallel", "FSDPModule"} else None
+        return (
+            Strategy.FSDP if names & {"FullyShardedDataParallel", "FSDPModule"} else None
+        )
 
 
 def is_compiled(value: object) -> bool:

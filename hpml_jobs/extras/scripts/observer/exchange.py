@@ -128,8 +128,12 @@ class ExchangeRecorder:
             self.missing = (
                 "the model with the optimizer's parameters has no forward pass of its own"
             )
-        elif WRAPPERS and is_compiled(module):  # what is changed in it would be compiled anew
-            self.missing = "DistributedDataParallel is compiled: wrap the compiled model instead"
+        elif WRAPPERS and is_compiled(
+            module
+        ):  # what is changed in it would be compiled anew
+            self.missing = (
+                "DistributedDataParallel is compiled: wrap the compiled model instead"
+            )
         elif world_size() == 1:
             return
         elif self._sends_more(iterations) or not hooks.hook_into_wrappers(module):
@@ -210,9 +214,15 @@ class ExchangeRecorder:
     @guarded
     def current_ledger(self) -> GuardedLedger | None:
         """Return the ledger, for a message that begins now and does not go into a CUDA graph."""
-        if self._recording is None or not isinstance(self.ledger, GuardedLedger) or is_capturing():
+        if (
+            self._recording is None
+            or not isinstance(self.ledger, GuardedLedger)
+            or is_capturing()
+        ):
             return None
-        self.ledger.iteration = len(self._recording.events)  # of which `_number` makes the step
+        self.ledger.iteration = len(
+            self._recording.events
+        )  # of which `_number` makes the step
         return self.ledger
 
     def split(self, recording: Recording, iterations: Iterations) -> EpochPhases | None:

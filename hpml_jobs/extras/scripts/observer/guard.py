@@ -49,7 +49,9 @@ def _is_of_signal(fault: Exception) -> bool:
     """Return whether an exception comes from a function that handles a signal."""
     handlers = [signal.getsignal(number) for number in signal.valid_signals()]
     codes = {*map(_code_of, handlers)} - {None}
-    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(fault.__traceback__))
+    return any(
+        frame.f_code in codes for frame, _ in traceback.walk_tb(fault.__traceback__)
+    )
 
 
 def _code_of(handler: Any) -> CodeType | None:

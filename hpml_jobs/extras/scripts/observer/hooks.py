@@ -81,7 +81,11 @@ class Hook:
             return future
         size = dist.get_world_size(self._group)
         # DDP divides in the bucket, but multiplies where it copies a gradient into it.
-        tensor = bucket.buffer().div_(size) if self._in_place else bucket.buffer().mul_(1 / size)
+        tensor = (
+            bucket.buffer().div_(size)
+            if self._in_place
+            else bucket.buffer().mul_(1 / size)
+        )
         ledger = self.current_ledger() if self.current_ledger else None
         return record_all_reduce(tensor, ledger, self._group)
 
@@ -117,7 +121,10 @@ def hook_into_wrappers(model: nn.Module | None) -> bool:
 
 def _let_script_register() -> None:
     """Let a script register its own hook where a wrapper has ours; torch takes only one."""
-    register, register_builtin = _DIST._register_comm_hook, _DIST._register_builtin_comm_hook
+    register, register_builtin = (
+        _DIST._register_comm_hook,
+        _DIST._register_builtin_comm_hook,
+    )
 
     def replaced(reducer: object, state: object, hook: Callable[..., Any]) -> bool:
         ours = next((h for w, h in HOOKS.items() if w.reducer is reducer), None)

@@ -30,7 +30,9 @@ class Iterations(NamedTuple):
     fetched: list[int] = []
 
 
-def split_iterations(clock: Clock, recording: Recording, *, ahead: bool = False) -> Iterations:
+def split_iterations(
+    clock: Clock, recording: Recording, *, ahead: bool = False
+) -> Iterations:
     """Split a window whose end is stamped into iterations.
 
     An iteration ends where the script asks the outermost loader for a batch for the first time
@@ -58,7 +60,10 @@ def split_iterations(clock: Clock, recording: Recording, *, ahead: bool = False)
     stalls_s: list[float] = []
     by_batch_s: list[float] = []
     for group in groups:
-        waits = [(event, clock.seconds(first, last)) for event, first, last in timed_waits(group)]
+        waits = [
+            (event, clock.seconds(first, last))
+            for event, first, last in timed_waits(group)
+        ]
         stalls_s.append(sum(wait_s for _, wait_s in waits))
         by_batch_s += _by_batch(waits)
     times = IterationTimes(
@@ -67,7 +72,9 @@ def split_iterations(clock: Clock, recording: Recording, *, ahead: bool = False)
         last_stall_s,
         np.array(by_batch_s) if by_batch_s and accumulate > 1 else None,
     )
-    ahead = ahead and max(map(len, sizes)) > accumulate  # else a step had no batch of its own
+    ahead = (
+        ahead and max(map(len, sizes)) > accumulate
+    )  # else a step had no batch of its own
     fetched: list[int] = []
     if ahead:
         sizes, fetched = _trained_sizes(recording, sizes, accumulate)
@@ -112,7 +119,9 @@ def asks(event: Event) -> bool:
 def _groups(events: Sequence[Event]) -> Iterator[list[Event]]:
     """Yield the events of each iteration; the last may be without a step."""
     group: list[Event] = []
-    stepped = trained = 0  # events up to the last step, and to the last one before the last batch
+    stepped = trained = (
+        0  # events up to the last step, and to the last one before the last batch
+    )
     for event in events:
         if stepped and asks(event):
             yield group
@@ -134,8 +143,14 @@ def _trained(group: Sequence[Event]) -> list[Event]:
     Without a loader these are the model's forward passes up to the first step: later ones, as those
     of a GAN, train another model with the same batch.
     """
-    first = next((n for n, event in enumerate(group) if event.kind is Kind.STEPPED), len(group))
-    got = [(n, e) for n, e in enumerate(group) if e.kind in (Kind.BATCH, Kind.END) and e.is_counted]
+    first = next(
+        (n for n, event in enumerate(group) if event.kind is Kind.STEPPED), len(group)
+    )
+    got = [
+        (n, e)
+        for n, e in enumerate(group)
+        if e.kind in (Kind.BATCH, Kind.END) and e.is_counted
+    ]
     return [event for number, event in got if event.source or number < first]
 
 

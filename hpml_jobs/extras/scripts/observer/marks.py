@@ -3,7 +3,12 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hpml_jobs.extras.scripts.observer.iterations import Iterations, asks, count, timed_waits
+from hpml_jobs.extras.scripts.observer.iterations import (
+    Iterations,
+    asks,
+    count,
+    timed_waits,
+)
 from hpml_jobs.extras.scripts.observer.recording import STEPS, Event, Kind
 from hpml_jobs.worker.instruments.phases import Gaps
 from hpml_jobs.worker.instruments.recorder import IterationMarks
@@ -80,11 +85,15 @@ def _micro_steps(group: Sequence[Event]) -> list[list[Event]]:
 
 def _last_batch(part: Sequence[Event]) -> int:
     """Return the place of the last batch, or of the end of its pass; -1 without one."""
-    places = (n for n, e in enumerate(part) if e.kind in (Kind.BATCH, Kind.END) and e.is_counted)
+    places = (
+        n for n, e in enumerate(part) if e.kind in (Kind.BATCH, Kind.END) and e.is_counted
+    )
     return max(places, default=-1)
 
 
-def _forward(part: Sequence[Event], batch: int, *, before_step: bool) -> tuple[Stamp, Stamp] | None:
+def _forward(
+    part: Sequence[Event], batch: int, *, before_step: bool
+) -> tuple[Stamp, Stamp] | None:
     """Return when the first forward pass after the batch begins, and when the last ends."""
     after = part[batch + 1 :]
     if before_step:

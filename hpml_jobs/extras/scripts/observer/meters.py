@@ -37,7 +37,9 @@ def parameters_of(optimizers: Iterable[Optimizer]) -> list[Tensor]:
 
 def devices_of(optimizer: Optimizer) -> Devices:
     """Return the devices of the optimizer's parameters that are like that of the first one."""
-    devices = [*dict.fromkeys(parameter.device for parameter in parameters_of([optimizer]))]
+    devices = [
+        *dict.fromkeys(parameter.device for parameter in parameters_of([optimizer]))
+    ]
     return tuple(device for device in devices if device.type == devices[0].type)
 
 

@@ -36,7 +36,9 @@ class Observed(Value, frozen=True, kw_only=True):
     is_cut: bool = False
 
 
-def unmeasured(cell: Cell, script: Script, ranks: list[Observed], source: str = "") -> str | None:
+def unmeasured(
+    cell: Cell, script: Script, ranks: list[Observed], source: str = ""
+) -> str | None:
     """Return the sentence why a script with this source has no times that count; None if it has."""
     name = script.path
     if not ranks:
@@ -56,7 +58,9 @@ def unmeasured(cell: Cell, script: Script, ranks: list[Observed], source: str = 
 def _elsewhere(cell: Cell, name: str, ranks: list[Observed]) -> str | None:
     """Return which other kind of device a process trains on."""
     other = Device.CUDA if cell.device is Device.CPU else Device.CPU
-    if all((rank.rank.devices == ("cpu",)) is (cell.device is Device.CPU) for rank in ranks):
+    if all(
+        (rank.rank.devices == ("cpu",)) is (cell.device is Device.CPU) for rank in ranks
+    ):
         return None
     place = "the CPU" if other is Device.CPU else "a GPU"
     return (
@@ -65,7 +69,9 @@ def _elsewhere(cell: Cell, name: str, ranks: list[Observed]) -> str | None:
     )
 
 
-def _not_together(cell: Cell, script: Script, ranks: list[Observed], source: str) -> str | None:
+def _not_together(
+    cell: Cell, script: Script, ranks: list[Observed], source: str
+) -> str | None:
     """Return why the processes do not train one model together."""
     name = script.path
     if len(ranks) < cell.processes:
@@ -165,7 +171,9 @@ def _other_batch(cell: Cell, script: Script, ranks: list[Observed]) -> str | Non
         return None
     remedy = f"pass {{batch}} in args=, or use batch={size}"
     if script.has_placeholder("batch") and size * cell.processes == cell.batch:
-        remedy = "it takes that of all GPUs: pass {global_batch} in args= instead of {batch}"
+        remedy = (
+            "it takes that of all GPUs: pass {global_batch} in args= instead of {batch}"
+        )
     elif script.takes_batch:
         remedy = "pass {batch} in args= where it takes the samples of one GPU"
     return f"batch={cell.batch}, but the batches of {script.path} have {size} samples: {remedy}"

@@ -83,11 +83,18 @@ class Recording:
 
     def note(self, kind: Kind, source: Pass | None = None) -> None:
         """Note what is seen now."""
-        self.events.append(Event(kind, self.clock.stamp(), source, 0, timing.perf_counter_ns()))
+        self.events.append(
+            Event(kind, self.clock.stamp(), source, 0, timing.perf_counter_ns())
+        )
 
-    def note_batch(self, batch: Any, source: Pass | None = None, *, in_tokens: bool) -> None:
+    def note_batch(
+        self, batch: Any, source: Pass | None = None, *, in_tokens: bool
+    ) -> None:
         """Note a batch that the script has now."""
-        stamp, host_ns = self.clock.stamp(), timing.perf_counter_ns()  # before its size is read
+        stamp, host_ns = (
+            self.clock.stamp(),
+            timing.perf_counter_ns(),
+        )  # before its size is read
         samples = size_of(batch, tokens=in_tokens)
         self.events.append(Event(Kind.BATCH, stamp, source, samples, host_ns))
 
@@ -130,18 +137,24 @@ class Recording:
 
     def _since_step(self) -> Iterator[Event]:
         """Yield the events since the last step of an iteration, the latest first."""
-        return takewhile(lambda event: event.kind is not Kind.STEPPED, reversed(self.events))
+        return takewhile(
+            lambda event: event.kind is not Kind.STEPPED, reversed(self.events)
+        )
 
     def read(self) -> list[Pass]:
         """Return the passes that got a batch since the last step of an iteration, in order."""
-        sources = [event.source for event in self._since_step() if event.kind is Kind.BATCH]
+        sources = [
+            event.source for event in self._since_step() if event.kind is Kind.BATCH
+        ]
         passes = dict.fromkeys(source for source in reversed(sources) if source)
         return [one_pass for one_pass in passes if not one_pass.is_over]
 
     def has_ended(self, loader: Any) -> bool:
         """Return whether a pass over a loader has ended in this window."""
         ended = (event.source for event in self.events if event.kind is Kind.END)
-        return any(one_pass is not None and one_pass.loader is loader for one_pass in ended)
+        return any(
+            one_pass is not None and one_pass.loader is loader for one_pass in ended
+        )
 
     def is_read_beside(self, loader: Any) -> bool:
         """Return whether a loader is read beside the owner's, which has untrained batches.
@@ -150,7 +163,9 @@ class Recording:
         """
         owner = self.owner
         sources = {event.source for event in self.events if event.source}
-        is_read = any(source.loader is loader and source is not owner for source in sources)
+        is_read = any(
+            source.loader is loader and source is not owner for source in sources
+        )
         if owner is None or owner.loader is loader or not is_read:
             return False
         batches = [0]
@@ -172,7 +187,9 @@ class Recording:
         if not passes or self.outer in passes:
             return
         has_size = {event.source for event in self.events if event.samples in sizes}
-        self.outer = next((one_pass for one_pass in passes if one_pass in has_size), passes[0])
+        self.outer = next(
+            (one_pass for one_pass in passes if one_pass in has_size), passes[0]
+        )
 
     def is_asked_by(self, source: Pass | None) -> bool:
         """Return whether a request of a pass, or a batch without one, can begin an iteration."""

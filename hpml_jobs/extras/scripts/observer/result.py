@@ -34,7 +34,12 @@ from hpml_jobs.core.text import raised
 from hpml_jobs.extras.scripts.observer.iterations import Iterations
 from hpml_jobs.extras.scripts.observer.meters import parameters_of
 from hpml_jobs.extras.scripts.observer.observed import Observed
-from hpml_jobs.extras.scripts.observer.process import Start, global_rank, has_group, world_size
+from hpml_jobs.extras.scripts.observer.process import (
+    Start,
+    global_rank,
+    has_group,
+    world_size,
+)
 from hpml_jobs.extras.scripts.observer.recording import Kind
 from hpml_jobs.extras.scripts.observer.together import SAMPLES
 from hpml_jobs.study.attempt import (
@@ -121,7 +126,9 @@ class Findings:
 class Writer:
     """Writes what a process saw of a training; made at the first step."""
 
-    def __init__(self, subject: Subject, optimizer: Optimizer, device: torch.device) -> None:
+    def __init__(
+        self, subject: Subject, optimizer: Optimizer, device: torch.device
+    ) -> None:
         self._subject = subject
         self._folder = subject.folder
         self._device = device
@@ -167,11 +174,15 @@ class Writer:
         if wrapper is Strategy.FSDP:
             return
         size = sum(p.numel() * p.element_size() for p in self._parameters)
-        is_replica = all(type(p.data) is torch.Tensor for p in self._parameters)  # no DTensor
+        is_replica = all(
+            type(p.data) is torch.Tensor for p in self._parameters
+        )  # no DTensor
         if is_replica and size <= FINGERPRINT_BYTES:
             self._parameters_hash = fingerprint(self._parameters)
 
-    def write(self, findings: Findings, *, has_ended: bool = False, is_cut: bool = False) -> None:
+    def write(
+        self, findings: Findings, *, has_ended: bool = False, is_cut: bool = False
+    ) -> None:
         """Write all that is known, without waiting for the disk."""
         arrays = _arrays(findings)
         if arrays:
@@ -189,7 +200,9 @@ class Writer:
             passes=tuple(findings.passes),
             batches=_sizes_of_batches(findings),
             facts=self._facts
-            and msgspec.structs.replace(self._facts, in_windows=findings.window is not None),
+            and msgspec.structs.replace(
+                self._facts, in_windows=findings.window is not None
+            ),
             missing=tuple(findings.missing),
             has_ended=has_ended,
             is_cut=is_cut,
@@ -200,7 +213,9 @@ class Writer:
     def _describe_rank(self, findings: Findings) -> Rank:
         epochs = tuple(result.epoch for result in findings.results)
         timed = next((epoch for epoch in epochs if epoch.role is Role.TIMED), None)
-        phases = next((result.phases for result in findings.results if result.phases), None)
+        phases = next(
+            (result.phases for result in findings.results if result.phases), None
+        )
         communication = phases.communication if phases else None
         return Rank(
             rank=self._rank,
@@ -215,7 +230,9 @@ class Writer:
             epochs=epochs,
             peak_memory_bytes=peak_memory_bytes(timed.memory) if timed else None,
             parameters_hash=self._parameters_hash,
-            communication=communication if communication and communication.messages else None,
+            communication=communication
+            if communication and communication.messages
+            else None,
             cards=findings.cards,
             node=self._node,
         )
@@ -244,7 +261,9 @@ class Writer:
         _await_writers()
         self.write(findings, is_cut=True)
         if not is_alone:
-            with suppress(dist.DistError):  # rank 0 may have the store: it is the last to leave
+            with suppress(
+                dist.DistError
+            ):  # rank 0 may have the store: it is the last to leave
                 self._count_at("end/left", waits=self._rank == 0)
         leave(0)
 
@@ -256,7 +275,9 @@ class Writer:
         """
         try:
             answer = "all" if self._count_at("end/came", waits=True) else "not all"
-            return bool(_get_default_store().compare_set("hpml_jobs/end", "", answer) == b"all")
+            return bool(
+                _get_default_store().compare_set("hpml_jobs/end", "", answer) == b"all"
+            )
         except dist.DistError:
             return False
 
@@ -268,7 +289,9 @@ class Writer:
         while store.add(key, 0) < self._world_size:
             if time.monotonic() >= deadline:
                 return False
-            time.sleep(0.01)  # handlers of signals run meanwhile, as they would not in store.wait
+            time.sleep(
+                0.01
+            )  # handlers of signals run meanwhile, as they would not in store.wait
         return True
 
 
@@ -277,7 +300,8 @@ def _read_facts(subject: Subject) -> Facts:
     backend = dist.get_backend() if has_group() else None
     ways = (None, subject.file.import_root)
     imported, helpers = (
-        without(imported_code((), below).files, subject.cell.workload.sources) for below in ways
+        without(imported_code((), below).files, subject.cell.workload.sources)
+        for below in ways
     )
     return msgspec.structs.replace(
         facts.read_facts(subject.file, backend), imported=imported, helpers=helpers
@@ -316,7 +340,9 @@ def _await_writers() -> None:
     """
     deadline = time.monotonic() + END_S
     pools = sys.modules.get("concurrent.futures.thread")
-    if pools:  # what Python does at its end: their threads end when they have done their work
+    if (
+        pools
+    ):  # what Python does at its end: their threads end when they have done their work
         threading.Thread(target=pools._python_exit, daemon=True).start()
     for process in multiprocessing.active_children():
         if not process.daemon:
@@ -349,7 +375,10 @@ def report_error(error: BaseException, start: Start) -> None:
 
     A loader's worker that failed has written its own.
     """
-    report, folder = _describe(error, global_rank(start)), AttemptFolder(Path(start.folder))
+    report, folder = (
+        _describe(error, global_rank(start)),
+        AttemptFolder(Path(start.folder)),
+    )
     of_worker = _WORKER_ENDED in report.reason and any(folder.errors.glob("rank*.json"))
     if not of_worker:
         write_report(report, folder)
@@ -362,4 +391,6 @@ def _describe(error: BaseException, rank: int) -> RankError:
         return report
     rank = getattr(error, "error_index", 0)
     last = raised(str(error)) or report.reason
-    return msgspec.structs.replace(report, rank=rank, reason=last, oom="OutOfMemoryError" in last)
+    return msgspec.structs.replace(
+        report, rank=rank, reason=last, oom="OutOfMemoryError" in last
+    )

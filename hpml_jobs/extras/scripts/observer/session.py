@@ -50,7 +50,13 @@ from hpml_jobs.extras.scripts.observer.passes import Pass, Passes
 from hpml_jobs.extras.scripts.observer.process import Start, global_rank, is_capturing
 from hpml_jobs.extras.scripts.observer.recording import Kind, Recording
 from hpml_jobs.extras.scripts.observer.result import Subject
-from hpml_jobs.extras.scripts.observer.states import NOTHING, Counting, Done, InWindow, State
+from hpml_jobs.extras.scripts.observer.states import (
+    NOTHING,
+    Counting,
+    Done,
+    InWindow,
+    State,
+)
 from hpml_jobs.extras.scripts.observer.training import ObservedTraining, new_window
 from hpml_jobs.worker.instruments.timing import HostClock
 
@@ -117,7 +123,9 @@ class BeforeFirstStep(State):
         if one_pass is None or not one_pass.length:
             window = window or USUAL_WINDOW
         with session.subject.start.apart():
-            training = session.begin_training(optimizer, window, reads_loader=one_pass is not None)
+            training = session.begin_training(
+                optimizer, window, reads_loader=one_pass is not None
+            )
         # Children of multiprocessing run no atexit, and the interpreter runs these at its end.
         Finalize(session, session.close, exitpriority=100)
         if self._recording:
@@ -167,7 +175,9 @@ class Session:
         """Learn what steps here, and forget all windows of a training before it."""
         self.release()
         calls = None if reads_loader else Calls(lambda inputs: self.now.call(inputs))  # noqa: PLW0108
-        self._training = ObservedTraining(self.subject, self.passes, optimizer, window, calls)
+        self._training = ObservedTraining(
+            self.subject, self.passes, optimizer, window, calls
+        )
         return self._training
 
     def enter(self, recording: Recording) -> Counting:
@@ -200,7 +210,9 @@ class Session:
             following = training.find_next(recording)
             if following is not None:  # later the first training is measured
                 recording.role = Role.WARMUP
-                training = self.begin_training(following, training.window, reads_loader=True)
+                training = self.begin_training(
+                    following, training.window, reads_loader=True
+                )
             training.take(recording)
             if training.role:
                 self.state = BetweenEpochs(self, training)

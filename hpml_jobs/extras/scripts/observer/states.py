@@ -40,7 +40,9 @@ class State:
     def drop(self, one_pass: Pass) -> None:
         """See that the script has left a pass, before its end or after it."""
 
-    def begin_step(self, args: tuple[Any, ...], options: dict[str, Any]) -> StepArguments | None:
+    def begin_step(
+        self, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> StepArguments | None:
         """See that an optimizer begins to step; return other arguments for it, if there are."""
         del args, options
         return None
@@ -186,7 +188,9 @@ class Open(Counting):
         super().end_pass(one_pass)
         self._recording.note(Kind.END, one_pass)
 
-    def begin_step(self, args: tuple[Any, ...], options: dict[str, Any]) -> StepArguments | None:
+    def begin_step(
+        self, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> StepArguments | None:
         """Note it in an instrumented window."""
         if self._recording.role is not Role.INSTRUMENTED:
             return None

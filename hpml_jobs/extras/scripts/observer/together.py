@@ -23,7 +23,11 @@ COLUMNS = IterationPhases._fields
 ADDING = 6
 """So many of them add up to the iteration."""
 
-WAITING = {"comm_exposed_s": None, "comm_forward_s": "forward_s", "comm_optimizer_s": "optimizer_s"}
+WAITING = {
+    "comm_exposed_s": None,
+    "comm_forward_s": "forward_s",
+    "comm_optimizer_s": "optimizer_s",
+}
 """The columns in which a rank waits for another one, and the phase that each is a part of."""
 
 SAMPLES = {Role.TIMED: "samples", Role.INSTRUMENTED: "parts_samples"}
@@ -39,7 +43,9 @@ def begin_together(results: Sequence[RankResult]) -> list[RankResult]:
     together = [*results]
     for role in SAMPLES:
         waits_s = early_s([result.rank for result in together], role)
-        together = [_later(*of_rank, role) for of_rank in zip(together, waits_s, strict=True)]
+        together = [
+            _later(*of_rank, role) for of_rank in zip(together, waits_s, strict=True)
+        ]
     return [result._replace(arrays=_without_samples(result.arrays)) for result in together]
 
 
@@ -76,7 +82,9 @@ def _later(result: RankResult, wait_s: float, role: Role) -> RankResult:
         return result
     is_timed = role is Role.TIMED
     step_s = arrays["step_s"] if is_timed else arrays["parts_s"][:, :ADDING].sum(axis=1)
-    stall_s = arrays["stall_s"] if is_timed else arrays["parts_s"][:, COLUMNS.index("stall_s")]
+    stall_s = (
+        arrays["stall_s"] if is_timed else arrays["parts_s"][:, COLUMNS.index("stall_s")]
+    )
     if not 0 < wait_s < step_s[0]:
         return result
     step_s, changed = step_s.copy(), {}
@@ -139,7 +147,9 @@ def _is_in(seconds: Any, wait_s: float) -> Any:
 def _without(value: Timed, less_s: Mapping[str, float]) -> Timed:
     """Return phases or communication with the seconds of a wait taken off its fields."""
     fields = {name: getattr(value, name, None) for name in less_s}
-    changes = {n: max(0.0, seconds - less_s[n]) for n, seconds in fields.items() if seconds}
+    changes = {
+        n: max(0.0, seconds - less_s[n]) for n, seconds in fields.items() if seconds
+    }
     return msgspec.structs.replace(value, **changes)
 
 
@@ -156,7 +166,9 @@ def _messages_without(
     names = ("collective_s", "collective_served_s", "collective_exposed_s")
     durations_s, served_s, exposed_s = (arrays[name].copy() for name in names)
     is_first = arrays["collective_iteration"] == 0
-    less_s = np.where(is_first & _is_in(durations_s, wait_s), np.minimum(durations_s, wait_s), 0)
+    less_s = np.where(
+        is_first & _is_in(durations_s, wait_s), np.minimum(durations_s, wait_s), 0
+    )
     durations_s -= less_s
     if less_s.any():
         first = int(np.argmax(np.where(less_s > 0, served_s, -1.0)))

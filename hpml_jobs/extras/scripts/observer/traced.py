@@ -122,7 +122,9 @@ class Trace:
         of_host.start, of_host.end = self._on_host(window.start), self._on_host(window.end)
         steps = [IterationMarks(*map(self._on_host, step)) for step in marks]
         messages, computation = self._read(of_host)
-        collectives = [_collective(event, steps, is_sharded=is_sharded) for event in messages]
+        collectives = [
+            _collective(event, steps, is_sharded=is_sharded) for event in messages
+        ]
         ledger = Ledger(HostClock())
         ledger.collectives = collectives
         ledger.waits = _waits_by_step(waits(messages, computation), of_host.start, steps)
@@ -159,7 +161,9 @@ class Trace:
             raise ValueError(f"no message of {backend}")
         return sorted(messages, key=lambda event: event.start_s), computation
 
-    def _pairs_on_host(self, pairs: Sequence[tuple[Stamp, Stamp]]) -> list[tuple[float, float]]:
+    def _pairs_on_host(
+        self, pairs: Sequence[tuple[Stamp, Stamp]]
+    ) -> list[tuple[float, float]]:
         return [(self._on_host(first), self._on_host(last)) for first, last in pairs]
 
     def _on_host(self, stamp: Stamp) -> float:

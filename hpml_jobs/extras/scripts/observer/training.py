@@ -15,7 +15,12 @@ from hpml_jobs.extras.scripts.observer.meters import Meters, clock_of, devices_o
 from hpml_jobs.extras.scripts.observer.passes import Passes
 from hpml_jobs.extras.scripts.observer.process import script_has_profiler
 from hpml_jobs.extras.scripts.observer.recording import Recording
-from hpml_jobs.extras.scripts.observer.result import Findings, MeasuredWindow, Subject, Writer
+from hpml_jobs.extras.scripts.observer.result import (
+    Findings,
+    MeasuredWindow,
+    Subject,
+    Writer,
+)
 from hpml_jobs.worker.instruments.phases import EpochPhases
 from hpml_jobs.worker.instruments.summary import time_epoch
 from hpml_jobs.worker.instruments.timing import Clock, HostClock, Window
@@ -128,12 +133,16 @@ class ObservedTraining:
             batches = self.results[-1].batches  # the pass may go on
         self.passes.append(batches)
         if self.results and batches < self.results[-1].batches:
-            self._shorter = f"a later epoch has {batches} batches, not {self.results[-1].batches}"
+            self._shorter = (
+                f"a later epoch has {batches} batches, not {self.results[-1].batches}"
+            )
             self.exchange.stop()
             return
         if not self.results:
             self.ahead = recording.after_end
-        is_ahead = bool(self.ahead) or any(result.iterations.ahead for result in self.results)
+        is_ahead = bool(self.ahead) or any(
+            result.iterations.ahead for result in self.results
+        )
         iterations = split_iterations(recording.clock, recording, ahead=is_ahead)
         phases = self._split(recording, iterations)
         self.exchange.stop()
@@ -183,7 +192,9 @@ class ObservedTraining:
         if waits_for_device(clock, instrumented):
             self._waits = "the script waits for its GPU between batch and step"
             return
-        number = next(n for n, result in enumerate(self.results) if result.epoch.role is Role.TIMED)
+        number = next(
+            n for n, result in enumerate(self.results) if result.epoch.role is Role.TIMED
+        )
         timed = self.results[number]
         launch_s = least_launch_s(timed.iterations)
         epoch = msgspec.structs.replace(timed.epoch, launch_s=launch_s)
@@ -198,7 +209,11 @@ class ObservedTraining:
 
         It is the last one of an epoch that has trained another model only; None without one.
         """
-        if recording.role is Role.WARMUP or not recording.owner or self.has_trained(recording):
+        if (
+            recording.role is Role.WARMUP
+            or not recording.owner
+            or self.has_trained(recording)
+        ):
             return None
         other = self.other() if self.other else None
         if other is None or not self._writer.is_other(other):
@@ -236,7 +251,11 @@ class ObservedTraining:
         if self._waits:
             missing.append(f"launches: {self._waits}")
         if script_has_profiler():
-            missing.append("the script uses torch's profiler, which takes a part of its times")
+            missing.append(
+                "the script uses torch's profiler, which takes a part of its times"
+            )
         if self._loaders.steps and self.calls:
-            missing.append("waiting for batches: the script's main thread reads no DataLoader")
+            missing.append(
+                "waiting for batches: the script's main thread reads no DataLoader"
+            )
         return missing

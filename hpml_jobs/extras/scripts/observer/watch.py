@@ -136,7 +136,9 @@ def _watch_loaders() -> None:
     @wraps(make)
     def __iter__(loader: DataLoader[Any]) -> _BaseDataLoaderIter:  # noqa: N807
         is_main = threading.current_thread() is threading.main_thread()
-        if get_worker_info() is not None or not is_main:  # a thread fetches ahead of training
+        if (
+            get_worker_info() is not None or not is_main
+        ):  # a thread fetches ahead of training
             return make(loader)
         one_pass = _begin_pass(loader)
         iterator = make(loader)

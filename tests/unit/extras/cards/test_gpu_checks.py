@@ -43,7 +43,9 @@ CASES = [
         change_card(samples=samples_at(1200, "reason_0x1000")),
         "1 of 4 GPUs throttled by reason_0x1000 (1200 of 1410 MHz, 75 °C)",
     ),
-    CheckCase("visible-gpus", WARN, change_facts(gpus_visible=8), "8 GPUs visible, 4 given: ask"),
+    CheckCase(
+        "visible-gpus", WARN, change_facts(gpus_visible=8), "8 GPUs visible, 4 given: ask"
+    ),
     CheckCase(
         "gpu-health",
         WARN,
@@ -51,9 +53,17 @@ CASES = [
         "2 uncorrected ECC errors on GPU 0000:1B:00.0: report the node",
     ),
     CheckCase(
-        "gpu-health", WARN, change_card(row_remapping="pending"), "row remapping is pending on GPU"
+        "gpu-health",
+        WARN,
+        change_card(row_remapping="pending"),
+        "row remapping is pending on GPU",
     ),
-    CheckCase("gpu-health", WARN, change_card(pcie_width=8), "x8 of x16 lanes on GPU 0000:1B:00.0"),
+    CheckCase(
+        "gpu-health",
+        WARN,
+        change_card(pcie_width=8),
+        "x8 of x16 lanes on GPU 0000:1B:00.0",
+    ),
     CheckCase(
         "gpu-cpus",
         WARN,
@@ -121,9 +131,9 @@ def test_nothing_is_said_of_gpus_that_nobody_asked():
 
 
 def test_each_violated_part_of_a_check_has_its_own_line():
-    slow_host = without_traces(change_epoch("timed", 1, launch_s=0.0485, memory=FULL_MEMORY))(
-        clean_record()
-    )
+    slow_host = without_traces(
+        change_epoch("timed", 1, launch_s=0.0485, memory=FULL_MEMORY)
+    )(clean_record())
     results = [r for r in check_record(slow_host) if r.check == "gpu-utilization"]
     assert [(r.level, r.tier, r.affects, r.remedy) for r in results] == [
         (
@@ -154,15 +164,29 @@ def test_reason_of_few_samples_does_not_count():
 
 @pytest.mark.parametrize(
     ("name", "share"),
-    [("h100-single-b32.json", 25.83), ("h100-ddp.json", 58.99), ("h100-allreduce.json", 47.6)],
+    [
+        ("h100-single-b32.json", 25.83),
+        ("h100-ddp.json", 58.99),
+        ("h100-allreduce.json", 47.6),
+    ],
 )
 def test_gpu_that_waits_for_its_host_is_named(name, share):
     """The host's least time to launch was two thirds of an iteration: it did not show it."""
     record = recorded(name)
     result = result_of(check_record(record), "gpu-utilization")
-    assert (result.level, result.tier, result.affects) == (Level.WARN, Tier.TABLE, (Affected.TIME,))
-    assert f"the GPU of rank 0 is busy for {share} % of an iteration without stall" in result.reason
-    assert result.remedy == "use a larger batch=, or compile=true, which launches fewer kernels"
+    assert (result.level, result.tier, result.affects) == (
+        Level.WARN,
+        Tier.TABLE,
+        (Affected.TIME,),
+    )
+    assert (
+        f"the GPU of rank 0 is busy for {share} % of an iteration without stall"
+        in result.reason
+    )
+    assert (
+        result.remedy
+        == "use a larger batch=, or compile=true, which launches fewer kernels"
+    )
 
 
 def test_gpu_that_computes_all_the_time_passes():

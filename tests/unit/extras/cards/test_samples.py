@@ -29,7 +29,9 @@ from tests.unit.job.test_job import planned_cell, replace_workers
 
 def sample(at_s, **changes):
     values = {"sm_clock_mhz": 1400, "memory_clock_mhz": 1200, "power_w": 300.0}
-    return CardSample(**({"at_s": at_s, "temperature_c": 60, "reasons": 0, **values} | changes))
+    return CardSample(
+        **({"at_s": at_s, "temperature_c": 60, "reasons": 0, **values} | changes)
+    )
 
 
 def test_summary_has_spread_and_share_of_reasons():
@@ -59,7 +61,9 @@ def attempt(tmp_path):
     ranks = []
     for rank, started_s in zip(record.ranks, (100.0, 500.0), strict=True):
         epochs = [
-            msgspec.structs.replace(epoch, started_s=started_s if epoch.role == "timed" else None)
+            msgspec.structs.replace(
+                epoch, started_s=started_s if epoch.role == "timed" else None
+            )
             for epoch in rank.epochs
         ]
         card = Card(uuid=f"GPU-{rank.rank}")
@@ -116,8 +120,14 @@ def test_gpu_that_is_lost_keeps_its_readings(monkeypatch):
     lost, whole = FakeGpu(uuid="GPU-0", power_mw=None), FakeGpu(uuid="GPU-1")
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(lost, whole))
     by_uuid = samples_after(3, gpus=2)
-    assert {uuid: len(samples) for uuid, samples in by_uuid.items()} == {"GPU-0": 0, "GPU-1": 3}
-    assert (by_uuid["GPU-1"][0].power_w, by_uuid["GPU-1"][0].utilization_percent) == (650.0, 97)
+    assert {uuid: len(samples) for uuid, samples in by_uuid.items()} == {
+        "GPU-0": 0,
+        "GPU-1": 3,
+    }
+    assert (by_uuid["GPU-1"][0].power_w, by_uuid["GPU-1"][0].utilization_percent) == (
+        650.0,
+        97,
+    )
     assert lost.calls.count("nvmlDeviceGetPowerUsage") == 1  # not asked again
 
 
@@ -160,8 +170,14 @@ def test_gpus_of_other_jobs_are_not_asked(monkeypatch, visible, names, read):
     assert asked == read
 
 
-def test_record_has_samples_of_gpus_while_the_workers_ran(working_folder, tmp_path, monkeypatch):
-    for name, value in (("ARRAY_JOB_ID", "101"), ("ARRAY_TASK_ID", "0"), ("JOB_ID", "105")):
+def test_record_has_samples_of_gpus_while_the_workers_ran(
+    working_folder, tmp_path, monkeypatch
+):
+    for name, value in (
+        ("ARRAY_JOB_ID", "101"),
+        ("ARRAY_TASK_ID", "0"),
+        ("JOB_ID", "105"),
+    ):
         monkeypatch.setenv(f"SLURM_{name}", value)
     cell_folder = planned_cell(working_folder, a_cell())
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(FakeGpu(uuid="GPU-2")))
@@ -173,7 +189,9 @@ def test_record_has_samples_of_gpus_while_the_workers_ran(working_folder, tmp_pa
         epochs = (rank.epochs[0], timed, *rank.epochs[2:])
         card = Card(uuid=f"GPU-{rank.rank}")
         ranks.append(msgspec.structs.replace(rank, epochs=epochs, cards=(card,)))
-    (tmp_path / "left").write_bytes(encode(msgspec.structs.replace(record, ranks=tuple(ranks))))
+    (tmp_path / "left").write_bytes(
+        encode(msgspec.structs.replace(record, ranks=tuple(ranks)))
+    )
     replace_workers(
         monkeypatch,
         "import sys, shutil, time; root, attempt = sys.argv[1:]; time.sleep(0.3)\n"

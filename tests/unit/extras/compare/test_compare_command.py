@@ -67,12 +67,18 @@ def test_compare_json_has_the_numbers(studies, capsys):
     (group,) = document["groups"]
     (cell,) = group["cells"]
     assert (document["a"], document["b"], document["passes"]) == ("before", "after", True)
-    assert (cell["verdict"], cell["gpus"], cell["p"]) == ("slower", 2, pytest.approx(2 / 70))
+    assert (cell["verdict"], cell["gpus"], cell["p"]) == (
+        "slower",
+        2,
+        pytest.approx(2 / 70),
+    )
     assert cell["b"]["all_epoch_s"] == sorted(TIMES_S["after"])
 
 
 def test_slower_cell_fails_above_the_limit(drawn_studies, capsys):
-    code = run(["compare", "before", "after", "--fail-if-slower", "5%", "--to", "pictures"])
+    code = run(
+        ["compare", "before", "after", "--fail-if-slower", "5%", "--to", "pictures"]
+    )
     shown = capsys.readouterr()
     assert code == 1
     assert shown.err.strip() == (
@@ -114,9 +120,14 @@ def test_ambiguous_limit_is_refused(word, message):
 
 
 def test_stored_reference_gives_the_same_answer(studies, capsys):
-    direct = output_of(capsys, "compare", "before", "after").replace("than before", "than golden")
+    direct = output_of(capsys, "compare", "before", "after").replace(
+        "than before", "than golden"
+    )
     saved = output_of(capsys, "compare", "before", "--save", "golden")
-    assert saved == "saved: 1 cell, 4 runs of study before in outputs/references/golden.json\n"
+    assert (
+        saved
+        == "saved: 1 cell, 4 runs of study before in outputs/references/golden.json\n"
+    )
     assert output_of(capsys, "compare", "golden", "after") == direct
 
 
@@ -126,10 +137,14 @@ def test_reference_file_is_stable_and_names_no_path(studies, capsys, tmp_path):
     assert str(tmp_path).encode() not in content
     assert b"gr001" not in content
     assert isinstance(read_reference(Path("ci/speed.json")), Reference)
-    again = output_of(capsys, "compare", "before", "--save", "ci/speed.json", "--replace", "--json")
+    again = output_of(
+        capsys, "compare", "before", "--save", "ci/speed.json", "--replace", "--json"
+    )
     assert json.loads(again) == json.loads(content)
     assert Path("ci/speed.json").read_bytes() == content
-    assert output_of(capsys, "compare", "ci/speed.json", "after").startswith("after is 7.4 %")
+    assert output_of(capsys, "compare", "ci/speed.json", "after").startswith(
+        "after is 7.4 %"
+    )
 
 
 def test_compare_without_b_takes_the_latest_study(studies, capsys):
@@ -143,18 +158,46 @@ def test_compare_without_b_takes_the_latest_study(studies, capsys):
     [
         ("compare before before", 2, "A and B are the same: "),
         ("compare before outputs/before", 2, "A and B are the same: "),
-        ("compare befor after", 1, "no study or reference befor in outputs; did you mean before?"),
+        (
+            "compare befor after",
+            1,
+            "no study or reference befor in outputs; did you mean before?",
+        ),
         ("compare ci/none.json after", 1, "no such study folder or reference file"),
-        ("compare before empty", 1, "no cell of study empty has a number (status shows why)"),
-        ("compare both after", 2, "both is a study and a reference: give its path, outputs/both"),
+        (
+            "compare before empty",
+            1,
+            "no cell of study empty has a number (status shows why)",
+        ),
+        (
+            "compare both after",
+            2,
+            "both is a study and a reference: give its path, outputs/both",
+        ),
         ("compare damaged after", 1, "damaged.json cannot be read: "),
         ("compare newer after", 1, "newer.json cannot be read: schema 99, this hpml_jobs"),
-        ("compare negative after", 1, "epoch_s is -8 s - at `$.groups[0].cells[0].runs[0]`"),
-        ("compare before after --save x", 2, "--save x stores one study: before or after?"),
+        (
+            "compare negative after",
+            1,
+            "epoch_s is -8 s - at `$.groups[0].cells[0].runs[0]`",
+        ),
+        (
+            "compare before after --save x",
+            2,
+            "--save x stores one study: before or after?",
+        ),
         ("compare", 2, "name the study to compare with: compare A [B]"),
-        ("compare before --save before", 2, "before is a study: give the reference another name"),
+        (
+            "compare before --save before",
+            2,
+            "before is a study: give the reference another name",
+        ),
         ("compare before --save golden", 1, "golden.json exists: --replace saves over it"),
-        ("compare after --save before", 2, "before is a study: give the reference another name"),
+        (
+            "compare after --save before",
+            2,
+            "before is a study: give the reference another name",
+        ),
         (
             "compare before --save a..b",
             2,
@@ -171,7 +214,9 @@ def test_bad_words_are_one_line(words, code, message, studies, capsys):
     (folder / "both.json").write_text(golden)
     (folder / "damaged.json").write_text(golden[: len(golden) // 2])
     (folder / "newer.json").write_text(golden.replace('"schema": 1', '"schema": 99'))
-    (folder / "negative.json").write_text(golden.replace('"epoch_s": 8.0', '"epoch_s": -8.0'))
+    (folder / "negative.json").write_text(
+        golden.replace('"epoch_s": 8.0', '"epoch_s": -8.0')
+    )
     capsys.readouterr()
     shown_code, err = fault_of(capsys, *words.split())
     assert shown_code == code
@@ -188,7 +233,10 @@ def test_imported_rates_are_compared_by_their_own_work(laptop, capsys):
     out = output_of(capsys, "compare", "old", "new")
     assert "2 of 2 shared cells have too few runs to tell" in out
     assert "time, s" in out
-    assert "imported in A and B: hardware and software are known as far as they are reported" in out
+    assert (
+        "imported in A and B: hardware and software are known as far as they are reported"
+        in out
+    )
 
 
 def test_completion_has_studies_and_references(studies, capsys):
@@ -205,4 +253,7 @@ def test_study_that_is_read_only_prints_the_comparison(drawn_studies, capsys, mo
     assert run(["compare", "before", "after"]) == 0
     shown = capsys.readouterr()
     assert shown.out.startswith("after is 7.4 %")
-    assert "the picture cannot be written: outputs/after/report: Permission denied" in shown.err
+    assert (
+        "the picture cannot be written: outputs/after/report: Permission denied"
+        in shown.err
+    )

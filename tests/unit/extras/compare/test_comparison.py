@@ -85,7 +85,12 @@ def test_runs_of_one_cell_decide(new, decision, answer, studies):
 
 def test_answer_counts_cells_and_names_the_largest(studies):
     old, new = studies
-    for gpus, times_s in ((1, SLOWER), (2, tuple(2 * t for t in OLD)), (4, FASTER), (8, SAME)):
+    for gpus, times_s in (
+        (1, SLOWER),
+        (2, tuple(2 * t for t in OLD)),
+        (4, FASTER),
+        (8, SAME),
+    ):
         add_runs(old, *OLD, gpus=gpus)
         add_runs(new, *times_s, gpus=gpus)
     add_runs(old, *OLD, batch=128)
@@ -96,7 +101,10 @@ def test_answer_counts_cells_and_names_the_largest(studies):
         "+100.0 % [97.5, 102.5]), 1 is faster (4 GPUs, batch 64 (ddp): -7.4 % [-8.6, -6.2]), 1 "
         "shows no difference; 2 cells are in only one of them."
     )
-    assert text.only == ("only in A: 2 GPUs, batch 128 (ddp)", "only in B: 2 GPUs, batch 256 (ddp)")
+    assert text.only == (
+        "only in A: 2 GPUs, batch 128 (ddp)",
+        "only in B: 2 GPUs, batch 256 (ddp)",
+    )
 
 
 def test_table_has_times_and_parts_of_both(studies):
@@ -119,7 +127,9 @@ def test_slower_cell_says_which_part_became_slower(studies):
         ranks = []
         for rank in record.ranks:
             epochs = [
-                msgspec.structs.replace(e, stall_s=e.stall_s + 0.9) if e.role == "timed" else e
+                msgspec.structs.replace(e, stall_s=e.stall_s + 0.9)
+                if e.role == "timed"
+                else e
                 for e in rank.epochs
             ]
             ranks.append(msgspec.structs.replace(rank, epochs=tuple(epochs)))
@@ -127,7 +137,9 @@ def test_slower_cell_says_which_part_became_slower(studies):
 
     add_runs(studies[0], *OLD)
     add_runs(studies[1], *SLOWER, change=stalled)
-    note = next(n for n in compared(studies).groups[0].table.notes if n.startswith("slower: "))
+    note = next(
+        n for n in compared(studies).groups[0].table.notes if n.startswith("slower: ")
+    )
     assert note.startswith(
         "slower: 2 GPUs, batch 64 (ddp): epoch +0.600 s; waiting for data +0.912 s, "
     )
@@ -188,7 +200,9 @@ def test_other_clocks_are_unlike_hardware(studies):
     def at(mhz):
         def change(record):
             cards = (device_snapshot(0, sm_clock_mhz=mhz),)
-            ranks = tuple(msgspec.structs.replace(rank, cards=cards) for rank in record.ranks)
+            ranks = tuple(
+                msgspec.structs.replace(rank, cards=cards) for rank in record.ranks
+            )
             return msgspec.structs.replace(record, ranks=ranks)
 
         return change
@@ -205,7 +219,9 @@ def test_other_clocks_are_unlike_hardware(studies):
 def test_same_conditions_are_said_in_a_line(studies):
     for builder in studies:
         add_runs(builder, *OLD, device=Device.CPU)
-    assert compared(studies).groups[0].conditions == ("the same hardware, software and settings",)
+    assert compared(studies).groups[0].conditions == (
+        "the same hardware, software and settings",
+    )
 
 
 def test_other_settings_are_compared_and_listed(studies):
@@ -218,7 +234,9 @@ def test_other_settings_are_compared_and_listed(studies):
 
 def test_other_days_are_said(studies):
     def later(record):
-        attempt = msgspec.structs.replace(record.attempt, ended="2026-11-22T10:00:00+00:00")
+        attempt = msgspec.structs.replace(
+            record.attempt, ended="2026-11-22T10:00:00+00:00"
+        )
         return msgspec.structs.replace(record, attempt=attempt)
 
     add_runs(studies[0], *OLD, device=Device.CPU)
@@ -284,7 +302,10 @@ def test_failed_check_decides_nothing(studies, given_checks):
     slug = studies[1].slug
     given_checks[slug] = (
         CheckResult(
-            check="closure", level=Level.FAIL, reason="it does not", affects=(Affected.TIME,)
+            check="closure",
+            level=Level.FAIL,
+            reason="it does not",
+            affects=(Affected.TIME,),
         ),
     )
     text = compared(studies, limit=0.05)
@@ -304,7 +325,10 @@ def test_cell_out_of_memory_is_not_compared(studies):
     studies[1].with_out_of_memory(a_cell(gpus=2, batch=512), V100)
     text = compared(studies, limit=0.05)
     assert text.answer.endswith("; 1 shared cell has no number.")
-    assert "not compared: 2 GPUs, batch 512 (ddp): out of memory in B" in text.groups[0].table.notes
+    assert (
+        "not compared: 2 GPUs, batch 512 (ddp): out of memory in B"
+        in text.groups[0].table.notes
+    )
     assert text.failure == "not measured in B: 2 GPUs, batch 512 (ddp): out of memory"
 
 
@@ -321,9 +345,12 @@ def test_only_cell_without_a_number_is_said(studies):
 
 
 @pytest.mark.parametrize(
-    ("again", "limit", "passes"), [(1.0, 0.05, False), (1.03, 0.06, False), (1.05, 0.1, True)]
+    ("again", "limit", "passes"),
+    [(1.0, 0.05, False), (1.03, 0.06, False), (1.05, 0.1, True)],
 )
-def test_limit_is_at_least_twice_the_drift_of_equal_code(again, limit, passes, studies, tmp_path):
+def test_limit_is_at_least_twice_the_drift_of_equal_code(
+    again, limit, passes, studies, tmp_path
+):
     """B is slower by 7.4 %."""
     third = StudyBuilder(tmp_path / "again")
     for builder, epochs_s in zip(
@@ -334,7 +361,9 @@ def test_limit_is_at_least_twice_the_drift_of_equal_code(again, limit, passes, s
     assert text.limit == pytest.approx(limit)
     assert (not text.failure) is passes
     assert "drift: equal code changed by" in text.same_machine
-    assert "only if the machine is the same at both times" in compared(studies).same_machine
+    assert (
+        "only if the machine is the same at both times" in compared(studies).same_machine
+    )
 
 
 def test_drift_study_of_other_conditions_is_refused(studies, tmp_path):
@@ -342,14 +371,20 @@ def test_drift_study_of_other_conditions_is_refused(studies, tmp_path):
     for builder in (*studies, third):
         facts = msgspec.structs.replace(V100, torch="2.0") if builder is third else V100
         add_runs(builder, *OLD, facts=facts)
-    with pytest.raises(HpmlError, match="--drift again is not before measured again: torch"):
+    with pytest.raises(
+        HpmlError, match="--drift again is not before measured again: torch"
+    ):
         make_comparison(*map(numbers, studies), 0.05, numbers(third))
 
 
 @pytest.mark.parametrize(
     ("new", "limit", "failure"),
     [
-        (SLOWER, 0.05, "slower by more than 5 %: 2 GPUs, batch 64 (ddp): +7.4 % [6.2, 8.7]"),
+        (
+            SLOWER,
+            0.05,
+            "slower by more than 5 %: 2 GPUs, batch 64 (ddp): +7.4 % [6.2, 8.7]",
+        ),
         (SLOWER, 0.1, ""),
         (FASTER, 0.05, ""),
         (SAME, 0.05, ""),

@@ -12,4 +12,7 @@ def test_smallest_difference_is_shown_in_80_percent(simulations):
         for noise in (0.005, 0.03):
             gap = smallest_difference(number, number, noise)
             rate = decisions.decision_rate(number, noise, gap, simulations)
-            assert rate == pytest.approx(0.8, abs=0.03 + band(0.8, simulations)), (number, noise)
+            assert rate == pytest.approx(0.8, abs=0.03 + band(0.8, simulations)), (
+                number,
+                noise,
+            )

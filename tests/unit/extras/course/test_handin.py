@@ -22,7 +22,13 @@ from hpml_jobs.worker.data import datasets
 from tests.unit.builders import lab_cell, lab_record
 from tests.unit.study_builder import StudyBuilder
 
-LOCAL = ("cluster=local", "device=cpu", "workload=digits", "protocol=lab", "data.limit=512")
+LOCAL = (
+    "cluster=local",
+    "device=cpu",
+    "workload=digits",
+    "protocol=lab",
+    "data.limit=512",
+)
 
 
 def run_notebook(folder, monkeypatch):
@@ -51,9 +57,18 @@ def test_script_and_notebook_repeat_a_local_study(program, monkeypatch):
         assert (folder / handin.PDF).read_bytes().startswith(b"%PDF")
     for command, shown in commands:
         name, *words = shlex.split(command)
-        start = [sys.executable] if name == "python" else [Path(sys.executable).with_name(name)]
+        start = (
+            [sys.executable]
+            if name == "python"
+            else [Path(sys.executable).with_name(name)]
+        )
         done = subprocess.run(
-            [*start, *words], cwd=folder, capture_output=True, text=True, check=True, timeout=300
+            [*start, *words],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=300,
         )
         loss = float(re.search(r"timed epoch: .* loss (\S+),", done.stdout)[1])
         assert loss == pytest.approx(float(shown), rel=2e-6)
@@ -72,7 +87,11 @@ def handed_in(tmp_path, monkeypatch, capsys):
         cell = lab_cell(4, 32)
         workload = msgspec.structs.replace(cell.workload, **(workload or {}))
         cell = msgspec.structs.replace(cell, workload=workload, **fields)
-        study = StudyBuilder(tmp_path / "outputs" / "lab").with_record(lab_record(cell, 9.0)).study
+        study = (
+            StudyBuilder(tmp_path / "outputs" / "lab")
+            .with_record(lab_record(cell, 9.0))
+            .study
+        )
         words = ["report", "lab", "--outputs", str(study.root.parent)]
         assert run([*words, "--handin", str(tmp_path / "hand")]) == 0
         return tmp_path / "hand", capsys.readouterr().out
@@ -129,7 +148,10 @@ def test_script_has_the_model_and_the_images_of_the_worker(
 def test_script_is_left_out_where_it_cannot_repeat(handed_in, fields, reason):
     folder, shown = handed_in(**fields)
     assert not (folder / "lab.py").exists()
-    assert f"lab.py does not repeat cells with {reason}." in (folder / "README.md").read_text()
+    assert (
+        f"lab.py does not repeat cells with {reason}."
+        in (folder / "README.md").read_text()
+    )
     assert "no lab.py: it repeats no cell of this study; README.md has the reason" in shown
 
 
@@ -160,9 +182,19 @@ def test_name_and_number_are_in_every_text(handed_in, tmp_path):
     texts = ("report.html", "report.md", "README.md", "lab.py", "tables.ipynb")
     for name in texts:
         assert (folder / name).read_text().count(blank) == 1, name
-    assert f"# {blank}\n# Written by hpml_jobs {__version__}" in (folder / "lab.py").read_text()
+    assert (
+        f"# {blank}\n# Written by hpml_jobs {__version__}"
+        in (folder / "lab.py").read_text()
+    )
     shutil.rmtree(folder)
-    words = ["report", "lab", "--outputs", str(tmp_path / "outputs"), "--handin", str(folder)]
+    words = [
+        "report",
+        "lab",
+        "--outputs",
+        str(tmp_path / "outputs"),
+        "--handin",
+        str(folder),
+    ]
     assert run([*words, "--name", 'Ada\n"""Lovelace', "--number", "N12345678"]) == 0
     line = 'Name: Ada """Lovelace, number: N12345678'
     for name in ("report.md", "README.md", "lab.py"):
@@ -181,7 +213,9 @@ def test_text_has_its_pictures_and_a_place_below_each_answer(program):
     assert pictures
     for picture in pictures:
         assert (program.folder / "hand" / picture).read_bytes().startswith(b"\x89PNG")
-    answers = text.partition("## Questions of the lab")[2].partition("\n## ")[0].split("\n### ")
+    answers = (
+        text.partition("## Questions of the lab")[2].partition("\n## ")[0].split("\n### ")
+    )
     assert len(answers) == 1 + len(questions.QUESTIONS)
     assert all(answer.rstrip().endswith(handin.OWN_WORDS) for answer in answers[1:])
     assert handin.OWN_WORDS not in (program.folder / "hand" / "report.html").read_text()
@@ -189,7 +223,14 @@ def test_text_has_its_pictures_and_a_place_below_each_answer(program):
 
 def test_edited_text_is_kept(handed_in, tmp_path, capsys):
     folder, _ = handed_in()
-    words = ["report", "lab", "--outputs", str(tmp_path / "outputs"), "--handin", str(folder)]
+    words = [
+        "report",
+        "lab",
+        "--outputs",
+        str(tmp_path / "outputs"),
+        "--handin",
+        str(folder),
+    ]
     assert run(words) == 0
     assert "kept:" not in capsys.readouterr().out
     (folder / "report.md").write_text("my own words")

@@ -15,7 +15,13 @@ from hpml_jobs.report.overview import overview
 from hpml_jobs.report.page.contents import answer_items
 from tests.unit.builders import a_cell, a_record
 
-TIMES_S = {(1, 128): 40.11, (1, 256): 38.22, (2, 128): 21.33, (2, 256): 20.44, (4, 128): 11.55}
+TIMES_S = {
+    (1, 128): 40.11,
+    (1, 256): 38.22,
+    (2, 128): 21.33,
+    (2, 256): 20.44,
+    (4, 128): 11.55,
+}
 
 
 def is_marked(figure, text):
@@ -31,8 +37,15 @@ def report(builder, given_checks):
         cell = a_cell(gpus=gpus, batch=batch)
         builder.with_record(a_record(cell, f"1{gpus}{batch}_0.r0", epoch_s))
         if gpus == 4 or (gpus, batch) == (1, 256):
-            affects = (Affected.TIME, Affected.SPLIT, Affected.BANDWIDTH, Affected.LEARNING)
-            warning = CheckResult(check="disturbed", level=Level.WARN, reason="x", affects=affects)
+            affects = (
+                Affected.TIME,
+                Affected.SPLIT,
+                Affected.BANDWIDTH,
+                Affected.LEARNING,
+            )
+            warning = CheckResult(
+                check="disturbed", level=Level.WARN, reason="x", affects=affects
+            )
             given_checks[cell.slug] = (warning,)
     return builder.collect()
 
@@ -54,13 +67,17 @@ def test_sentences_of_times_and_ratios_are_marked(report):
     steps = [words.step_text(step) for step in choice.steps]
     assert is_marked(seconds(20.44 - 11.55), " ".join(steps))
     trained = choose(source, Wish(epochs=90))
-    assert "90 epochs take !17.3 min and cost !1.16 GPU-hours" in words.answer(trained, "hw5")
+    assert "90 epochs take !17.3 min and cost !1.16 GPU-hours" in words.answer(
+        trained, "hw5"
+    )
 
 
 def test_sentences_of_splits_and_bandwidths_are_marked(report):
     (group,) = report.groups
     four = next(row for row in group.source.timed if row.gpus == 4)
-    assert is_marked(seconds(four.figures.comm_s), communication_seconds(group.source).text)
+    assert is_marked(
+        seconds(four.figures.comm_s), communication_seconds(group.source).text
+    )
     reached = gb_per_s(four.bandwidth.lab_gb_per_s)
     assert is_marked(reached, bandwidths(group.source).text)
 

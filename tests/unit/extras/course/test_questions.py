@@ -22,7 +22,17 @@ def answers_of(builder):
 
 def test_published_study_answers_time_and_communication(builder):
     by_question = answers_of(builder.with_published_study(stall_s=0.4))
-    assert list(by_question) == ["Q1", "Q2", "Q3.1", "Q3.2", "Q4.1", "Q4.2", "Q5", "Q6", "Q7"]
+    assert list(by_question) == [
+        "Q1",
+        "Q2",
+        "Q3.1",
+        "Q3.2",
+        "Q4.1",
+        "Q4.2",
+        "Q5",
+        "Q6",
+        "Q7",
+    ]
     assert by_question["Q1"].text == (
         "One epoch on one GPU takes 48.21 s at batch 32, 26.82 s at batch 128, 25.55 s at batch "
         "512 (without data loading, with copies to the device, gradients and update). From batch "
@@ -53,7 +63,9 @@ def test_answers_name_tables_and_cells(builder):
     assert by_question["Q1"].evidence == (
         "Table Q1; cells 1 GPU, batch 32; 1 GPU, batch 128; 1 GPU, batch 512"
     )
-    assert by_question["Q2"].evidence.startswith("Table 1 of ddp, table Scaling; cells 2 GPUs")
+    assert by_question["Q2"].evidence.startswith(
+        "Table 1 of ddp, table Scaling; cells 2 GPUs"
+    )
 
 
 def test_out_of_memory_is_the_limit_of_q1(builder):
@@ -132,7 +144,9 @@ def test_wrong_numbers_are_left_out_and_doubtful_ones_named(builder, given_check
 
 def with_epochs(builder, **changes):
     """A large cell on four GPUs, and batch 128 on one, of five epochs."""
-    builder.with_record(lab_record(lab_cell(4, 512, epochs=5, evaluate=True, **changes), 15.0))
+    builder.with_record(
+        lab_record(lab_cell(4, 512, epochs=5, evaluate=True, **changes), 15.0)
+    )
     builder.with_record(lab_record(lab_cell(1, 128, epochs=5, evaluate=True), 27.0))
     return builder
 
@@ -149,7 +163,9 @@ def test_q4_compares_the_fifth_epoch(builder):
 def test_q4_remedies_compare_with_the_plain_cell(builder):
     with_epochs(builder)
     recipe = Recipe(name="scaled", scaled=True)
-    builder.with_record(lab_record(lab_cell(4, 512, epochs=5, evaluate=True, recipe=recipe), 15.0))
+    builder.with_record(
+        lab_record(lab_cell(4, 512, epochs=5, evaluate=True, recipe=recipe), 15.0)
+    )
     text = answers_of(builder)["Q4.2"].text
     assert "recipe=scaled" in text
     assert "without the recipe 60.00 %" in text
@@ -162,9 +178,12 @@ def test_q5_and_q7_use_the_cells_that_leave_something_out(builder):
     by_question = answers_of(builder)
     assert "1 of 3 orders of a rank, with it 3 of 3" in by_question["Q5"].text
     assert (
-        by_question["Q5"].evidence == "Table Shuffling; cells 4 GPUs, batch 512 (ddp, no set_epoch)"
+        by_question["Q5"].evidence
+        == "Table Shuffling; cells 4 GPUs, batch 512 (ddp, no set_epoch)"
     )
-    assert by_question["Q7"].text.startswith("They keep parameters equal, but not BatchNorm's")
+    assert by_question["Q7"].text.startswith(
+        "They keep parameters equal, but not BatchNorm's"
+    )
 
 
 @pytest.mark.parametrize(
@@ -182,7 +201,13 @@ def test_imported_times_answer_only_what_they_can(builder, rate, words):
         cell = lab_cell(gpus, 128, protocol=Protocol.IMPORTED, epochs=1)
         imported = Imported(file="them.csv", line=gpus, epoch_s=epoch_s, **rate)
         whole = lab_record(cell, epoch_s)
-        bare = {"model": None, "facts": None, "ranks": (), "exchange": None, "microbenchmark": None}
+        bare = {
+            "model": None,
+            "facts": None,
+            "ranks": (),
+            "exchange": None,
+            "microbenchmark": None,
+        }
         builder.with_record(msgspec.structs.replace(whole, imported=imported, **bare))
     by_question = answers_of(builder)
     assert by_question["Q1"].text.startswith(words)

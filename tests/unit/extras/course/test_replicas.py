@@ -46,7 +46,9 @@ def test_shuffling_single_seed_with_repeats_claims_nothing(builder):
 
 def test_shuffling_unknown_order_is_not_counted(builder):
     whole = lab_record(lab_cell(2, 128, **LAB, set_epoch=False), 15.0)
-    bare = tuple(msgspec.structs.replace(epoch, order="") for epoch in whole.ranks[0].epochs)
+    bare = tuple(
+        msgspec.structs.replace(epoch, order="") for epoch in whole.ranks[0].epochs
+    )
     first = msgspec.structs.replace(whole.ranks[0], epochs=bare)
     builder.with_record(msgspec.structs.replace(whole, ranks=(first, whole.ranks[1])))
     table = builder.table("shuffling")
@@ -59,11 +61,15 @@ def test_shuffling_unknown_order_is_not_counted(builder):
 def test_replicas_table_with_sync_buffers_answers_q7(builder):
     """Cells with sync_buffers= set answer lab question Q7: are gradients alone enough?"""
     equal = lab_record(lab_cell(2, 512, **LAB), 15.0)
-    ranks = tuple(msgspec.structs.replace(rank, buffers_hash="0ff") for rank in equal.ranks)
+    ranks = tuple(
+        msgspec.structs.replace(rank, buffers_hash="0ff") for rank in equal.ranks
+    )
     builder.with_record(msgspec.structs.replace(equal, ranks=ranks))
     off = lab_record(lab_cell(2, 512, **LAB, sync_buffers=SyncBuffers.OFF), 15.0)
     builder.with_record(with_test_accuracy(off, 0.52, 0.58))
-    builder.with_record(lab_record(lab_cell(2, 512, **LAB, strategy=Strategy.ALLREDUCE), 15.0))
+    builder.with_record(
+        lab_record(lab_cell(2, 512, **LAB, strategy=Strategy.ALLREDUCE), 15.0)
+    )
     table = builder.table("replicas")
     assert table.answer == (
         "Would gradients alone be enough (lab Q7)? They keep parameters equal, but not BatchNorm's "

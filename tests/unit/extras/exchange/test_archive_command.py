@@ -49,7 +49,9 @@ def build(outputs):
     """A study on SLURM with one record, a cell that failed, and traces of its user everywhere."""
     builder = StudyBuilder(outputs / "mine")
     cell = a_cell(gpus=1, batch=128)
-    facts = msgspec.structs.replace(V100, slurm=SLURM_FACTS, container="/scratch/ada17/x.sif")
+    facts = msgspec.structs.replace(
+        V100, slurm=SLURM_FACTS, container="/scratch/ada17/x.sif"
+    )
     record = a_record(cell, "101_0.r0", facts=facts)
     neighbours = Neighbours(jobs=1, same_user=0, users=("boris",))
     attempt = msgspec.structs.replace(record.attempt, neighbours=neighbours)
@@ -77,7 +79,9 @@ def build(outputs):
     write_whole(study.slurm_answers, encode(states))
     setup = ("export WANDB_API_KEY=hunter2hunter2", "module load x")
     study.write_cluster(Cluster(name="greene", account="pr_123_secret", setup=setup))
-    study.add_command("hpml-jobs -m gpus=1,2 cluster.account=pr_123_secret outputs=/home/ada17/o")
+    study.add_command(
+        "hpml-jobs -m gpus=1,2 cluster.account=pr_123_secret outputs=/home/ada17/o"
+    )
     return builder
 
 
@@ -124,7 +128,9 @@ def fault_of(capsys, *words):
 def test_archive_and_unpack_keep_tables(laptop, capsys):
     builder = StudyBuilder(laptop / "outputs" / "mine")
     for gpus in (1, 2):
-        builder.with_record(a_record(a_cell(gpus=gpus, batch=128), f"10{gpus}_0.r0", 8 / gpus))
+        builder.with_record(
+            a_record(a_cell(gpus=gpus, batch=128), f"10{gpus}_0.r0", 8 / gpus)
+        )
     write_whole(builder.study.report / "tables.json", b"{}")  # no report is made anew
     assert run(["archive", "mine"]) == 0
     assert run(["import", "mine.tar.gz", "--outputs", "other"]) == 0
@@ -132,7 +138,9 @@ def test_archive_and_unpack_keep_tables(laptop, capsys):
     documents = []
     for outputs in ("outputs", "other"):
         selected = find(Path(outputs), "mine")
-        report = make_report("mine", read_snapshots(selected.cells()), cell_states(selected))
+        report = make_report(
+            "mine", read_snapshots(selected.cells()), cell_states(selected)
+        )
         documents.append(json_tables.document(report))
     assert documents[0] == documents[1]
 
@@ -148,11 +156,18 @@ def test_unpacked_study_has_the_same_states(packed, laptop):
 def test_archive_has_no_personal_data_and_no_secret(original, laptop, capsys):
     assert run(["archive", "mine", "--outputs", str(original)]) == 0
     files = contents("mine.tar.gz")
-    assert {"mine/README.txt", "mine/commands.txt", "mine/report/tables.md"} <= files.keys()
+    assert {
+        "mine/README.txt",
+        "mine/commands.txt",
+        "mine/report/tables.md",
+    } <= files.keys()
     assert [name for name, text in files.items() if PERSONAL.search(text)] == []
     assert b"cluster.account=account outputs=/home/user/o" in files["mine/commands.txt"]
     record = json.loads(next(t for n, t in files.items() if n.endswith("/record.json")))
-    assert record["facts"]["slurm"] == {"SLURM_CPUS_PER_TASK": "6", "SLURM_JOB_NODELIST": "gr001"}
+    assert record["facts"]["slurm"] == {
+        "SLURM_CPUS_PER_TASK": "6",
+        "SLURM_JOB_NODELIST": "gr001",
+    }
     assert record["attempt"]["neighbours"]["users"] == ["user"]
     assert "log.txt" not in " ".join(files)
     warned = capsys.readouterr().err
@@ -170,8 +185,12 @@ def test_archive_of_the_same_study_has_the_same_bytes(original, packed, laptop):
 def test_archive_sums_are_those_of_every_file(packed):
     files = contents(packed)
     lines = files.pop("mine/SHA256SUMS").decode().splitlines()
-    digests = {f"mine/{name}": digest for digest, name in (line.split("  ") for line in lines)}
-    assert digests == {name: hashlib.sha256(text).hexdigest() for name, text in files.items()}
+    digests = {
+        f"mine/{name}": digest for digest, name in (line.split("  ") for line in lines)
+    }
+    assert digests == {
+        name: hashlib.sha256(text).hexdigest() for name, text in files.items()
+    }
 
 
 def test_archive_anonymous_replaces_hosts_and_logs_are_optional(original, laptop):
@@ -191,14 +210,18 @@ def test_archive_of_an_unpacked_study_has_the_same_files(packed, laptop):
 
 
 def test_archive_leaves_out_what_unpack_would_refuse(laptop, capsys):
-    builder = StudyBuilder(laptop / "outputs" / "mine").with_record(a_record(a_cell(gpus=1)))
+    builder = StudyBuilder(laptop / "outputs" / "mine").with_record(
+        a_record(a_cell(gpus=1))
+    )
     report = builder.study.report
     for name in ("report.html", "notes (old).md", "program.exe", ".cache.json"):
         write_whole(report / name, b"{}")
     (report / "link.md").symlink_to("/etc/passwd")
     write_whole(builder.study.slurm_answers, b'{"\xff": 1}')
     assert run(["archive", "mine"]) == 0
-    assert [line for line in capsys.readouterr().err.splitlines() if "left out" in line] == [
+    assert [
+        line for line in capsys.readouterr().err.splitlines() if "left out" in line
+    ] == [
         "left out: seen.json: neither JSON, text nor a picture",
         "left out: report/link.md: a link",
         "left out: report/notes (old).md: no file of a study",
@@ -273,7 +296,8 @@ def test_unpacked_study_that_was_running_is_missing(laptop):
     builder = StudyBuilder(laptop / "outputs" / "mine").with_batches(32, 64)
     builder.sent_as("101_0", "101_1").begin_attempt(32, "101_0")
     write_whole(
-        builder.study.slurm_answers, encode({"101_0": JobState(job="101_0", state="RUNNING")})
+        builder.study.slurm_answers,
+        encode({"101_0": JobState(job="101_0", state="RUNNING")}),
     )
     write_whole(builder.study.report / "tables.json", b"{}")
     assert run(["archive", "mine"]) == 0
@@ -308,7 +332,11 @@ def renamed(old, new):
 
 
 def edited(member, content):
-    return content.replace(b"8.0", b"7.0") if member.name.endswith("/record.json") else content
+    return (
+        content.replace(b"8.0", b"7.0")
+        if member.name.endswith("/record.json")
+        else content
+    )
 
 
 def as_link(member, content):
@@ -328,13 +356,19 @@ def as_device(member, content):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m, c: b"x\n" if m.name.endswith("SHA256SUMS") else c, "line 1 of SHA256SUMS"),
+        (
+            lambda m, c: b"x\n" if m.name.endswith("SHA256SUMS") else c,
+            "line 1 of SHA256SUMS",
+        ),
         (edited, "was changed after it was packed (SHA-256)"),
         (lambda m, c: None if m.name.endswith("cell.json") else c, "cell.json is missing"),
         (renamed("mine/commands.txt", "/etc/cron.d/x"), "is no file of a study"),
         (renamed("mine/commands.txt", "mine/../../x"), "is no file of a study"),
         (renamed("mine/commands.txt", "mine/report/../../../x"), "is no file of a study"),
-        (renamed("mine/commands.txt", "mine/slurm/1_submitted.pkl"), "is no file of a study"),
+        (
+            renamed("mine/commands.txt", "mine/slurm/1_submitted.pkl"),
+            "is no file of a study",
+        ),
         (renamed("mine/commands.txt", "mine/\x1b[31m"), "is no file of a study"),
         (renamed("mine/commands.txt", "yours/commands.txt"), "is not below mine/"),
         (renamed("mine/commands.txt", "mine/study.json"), "is in it twice"),
@@ -376,7 +410,9 @@ def test_unpack_refuses_other_files_in_one_line(content, packed, capsys):
 
 def test_unpack_refuses_a_bomb(packed, capsys, monkeypatch):
     monkeypatch.setattr(unpacking, "ALWAYS_BYTES", 1000)
-    bomb = rewritten(packed, lambda m, c: b" " * 10**7 if m.name.endswith("tables.md") else c)
+    bomb = rewritten(
+        packed, lambda m, c: b" " * 10**7 if m.name.endswith("tables.md") else c
+    )
     code, fault = fault_of(capsys, "import", str(bomb))
     assert code == 1
     assert "unpacks to more than 100 times its size" in fault
@@ -400,7 +436,9 @@ def test_unpack_refuses_a_newer_archive(packed, capsys, monkeypatch):
         ("/vast/ada17x/data", "/vast/ada17x/data"),
         ("export HF_TOKEN=abcd1234", "export HF_TOKEN=[removed]"),
         ("curl https://me:pass@host/x", "curl https://me:[removed]@host/x"),
-        pytest.param("." * 10**5 + "a" * 10**5, "." * 10**5 + "a" * 10**5, id="long words"),
+        pytest.param(
+            "." * 10**5 + "a" * 10**5, "." * 10**5 + "a" * 10**5, id="long words"
+        ),
         ("workload.model=my_token:build", "workload.model=my_token:build"),
         ("password: 'hunter2hunter2'", "password: '[removed]'"),
         ('{"api_key":"hunter2hunter2"}', '{"api_key":"[removed]"}'),
@@ -426,4 +464,6 @@ def test_redactor_keeps_the_identity_of_a_cell():
     document = {"cell": {"workload": {"data": "/home/ada/x"}}, "host": "digits"}
     redactor = Redactor(names, anonymous=True)
     assert redactor.document(document, "cell.json") == document | {"host": "host-1"}
-    assert redactor.text("gr1.site.org at 10.1.2.3, gr10", "log") == "host-2 at 0.0.0.0, gr10"
+    assert (
+        redactor.text("gr1.site.org at 10.1.2.3, gr10", "log") == "host-2 at 0.0.0.0, gr10"
+    )

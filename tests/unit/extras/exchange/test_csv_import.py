@@ -69,9 +69,17 @@ def test_optional_columns_are_kept_as_given(working_folder):
     assert (cell.workload.images, cell.workload.parameters) == (40_000, 9_231_114)
     assert (record.train_s, record.compute_s, record.comm_exposed_s) == (19.5, 15, 4.5)
     assert imported is not None
-    assert (imported.iterations, imported.gpu_model, imported.date) == (157, "A100", "2024-05-01")
+    assert (imported.iterations, imported.gpu_model, imported.date) == (
+        157,
+        "A100",
+        "2024-05-01",
+    )
     assert record.facts is not None
-    assert (record.facts.gpu_model, cell.gpu_type, cell.workload.name) == ("A100", "A100", "VGG-11")
+    assert (record.facts.gpu_model, cell.gpu_type, cell.workload.name) == (
+        "A100",
+        "A100",
+        "VGG-11",
+    )
 
 
 @pytest.mark.parametrize("called", ["", "single", "ddp", "dp", "none"])
@@ -85,27 +93,36 @@ def test_global_batch_is_divided_by_gpus_and_reported(working_folder, capsys):
     assert epoch_times() == {(1, 128): 30, (4, 32): 12}
     shown = capsys.readouterr().err
     assert "divided by gpus" in shown
-    assert "no gpus=1 row of imported at batch 32 per GPU: no speedup and no residual" in shown
+    assert (
+        "no gpus=1 row of imported at batch 32 per GPU: no speedup and no residual"
+        in shown
+    )
 
 
 def test_assumptions_and_missing_values_are_reported(working_folder, capsys):
     assert run_import(f"{LAB}2,64,20\n", "images=40000") == 0
     messages = capsys.readouterr().err
     assert "imported: 40,000 images per epoch, an unknown number of parameters" in messages
-    assert "train_s is missing in every row: residual communication includes data" in messages
+    assert (
+        "train_s is missing in every row: residual communication includes data" in messages
+    )
     assert "no gpus=1 row of imported at batch 64" in messages
 
 
 def test_iterations_contradicting_batch_are_kept_and_noted(working_folder, capsys):
     assert run_import(f"{HEADER},iterations\n4,512,15.127,98\n", "images=50000") == 0
     assert [record.iterations for record in records_of()] == [98]
-    assert "line 2: 98 iterations, but 4 GPUs x batch 512 need 25 for 50000 images; if batch" in (
-        capsys.readouterr().err
+    assert (
+        "line 2: 98 iterations, but 4 GPUs x batch 512 need 25 for 50000 images; if batch"
+        in (capsys.readouterr().err)
     )
 
 
 def test_iterations_of_rows_without_them_are_given(working_folder):
-    assert run_import(f"{HEADER},iterations\n4,512,15.127,98\n2,512,20,\n", "iterations=97") == 0
+    assert (
+        run_import(f"{HEADER},iterations\n4,512,15.127,98\n2,512,20,\n", "iterations=97")
+        == 0
+    )
     assert sorted(record.iterations for record in records_of()) == [97, 98]
     assert run(["import", "lab.csv", "study=other", "iterations=97", "images=50000"]) == 0
     write_csv("gpus,batch,rate,unit\n1,32,9,images/s\n", "rates.csv")
@@ -123,7 +140,9 @@ def test_iterations_of_rows_without_them_are_given(working_folder):
         ("my net", ("parameters=1000",), 1000),
     ],
 )
-def test_model_size_is_known_given_or_none_never_the_labs(model, words, parameters, working_folder):
+def test_model_size_is_known_given_or_none_never_the_labs(
+    model, words, parameters, working_folder
+):
     """A named model never gets the parameter count of the lab's ResNet-18."""
     assert run_import(f"{HEADER},model\n2,32,30,{model}\n", *words) == 0
     (record,) = records_of()
@@ -137,8 +156,14 @@ def test_facts_that_are_not_given_stay_unknown(working_folder, capsys):
     assert "an unknown number of parameters (no bandwidth is computed)" in messages
     assert run(["collect", "lab"]) == 0
     tables = (working_folder / "outputs" / "lab" / "report" / "tables.md").read_text()
-    assert "model not reported, parameters not reported; data and images per epoch not" in tables
-    assert "no bandwidth without the number of parameters and images (or iterations)" in tables
+    assert (
+        "model not reported, parameters not reported; data and images per epoch not"
+        in tables
+    )
+    assert (
+        "no bandwidth without the number of parameters and images (or iterations)"
+        in tables
+    )
     assert "Iterations: the number of images is not reported." in tables
     for assumed in ("11,173,962", "44,695,848", "50,000", "not told"):
         assert assumed not in tables
@@ -152,7 +177,10 @@ def test_given_facts_make_the_bandwidth(working_folder):
     assert run_import(LAB, "images=50000", "parameters=11173962") == 0
     assert run(["collect", "lab"]) == 0
     tables = (working_folder / "outputs" / "lab" / "report" / "tables.md").read_text()
-    assert "model not reported, 11,173,962 parameters; data not reported, 50,000 images" in tables
+    assert (
+        "model not reported, 11,173,962 parameters; data not reported, 50,000 images"
+        in tables
+    )
     assert "no bandwidth without" not in tables
 
 
@@ -215,7 +243,10 @@ def test_csv_dialects_of_same_rows_give_same_cells(text, working_folder):
 
 def test_what_was_not_read_is_said_once(working_folder, capsys):
     assert (
-        run_import("# by hand\n" + LAB.replace("\n", ",7,a\n").replace("7,a", "job,host", 1)) == 0
+        run_import(
+            "# by hand\n" + LAB.replace("\n", ",7,a\n").replace("7,a", "job,host", 1)
+        )
+        == 0
     )
     assert capsys.readouterr().err.splitlines()[:2] == [
         "comments were left out: lines 1",
@@ -236,24 +267,41 @@ BAD_ROWS = [
     ("1,32,1e999", "line 2: epoch_s=1e999: expected a finite number"),
     ("1,32,4_8", "line 2: epoch_s=4_8: expected a finite number"),
     ("1,32,OOM", "line 2: epoch_s=OOM: expected a number"),
-    ("1,32,4'800", "line 2: epoch_s=4'800: use a decimal point, not a comma, and no thousands"),
-    ("1,32,4 800.5", "line 2: epoch_s=4 800.5: use a decimal point, not a comma, and no thousand"),
+    (
+        "1,32,4'800",
+        "line 2: epoch_s=4'800: use a decimal point, not a comma, and no thousands",
+    ),
+    (
+        "1,32,4 800.5",
+        "line 2: epoch_s=4 800.5: use a decimal point, not a comma, and no thousand",
+    ),
     ("1.5,32,9", "line 2: gpus=1.5: expected a whole number"),
     ("two,32,9", "line 2: gpus=two: expected a whole number"),
     ("0,32,9", "line 2: gpus=0: must be more than 0"),
     ("1,-32,9", "line 2: batch=-32: must be more than 0"),
-    ("1,32,48,612", "line 2: 4 fields where the header names 3; for a decimal comma, write 48.612"),
+    (
+        "1,32,48,612",
+        "line 2: 4 fields where the header names 3; for a decimal comma, write 48.612",
+    ),
     ('1,32,"48,612"', "line 2: epoch_s=48,612: use a decimal point, not a comma"),
     ("1,32", "line 2: 2 fields where the header names 3"),
     ("4,12501,9", "12,500 images of one GPU (50,000 over gpus=4); take batch<=12500"),
     ('1,32,"48', "line 2: cannot be read from here on: unexpected end of data"),
-    ("1,32,9\n1,32,9", "line 3: the same cell as line 2 (single gpus=1 nodes=1 batch=32); for "),
-    ("2,32,9\n1,32,x\n2,32,9", "line 3: epoch_s=x: expected a number; line 4: the same cell as"),
+    (
+        "1,32,9\n1,32,9",
+        "line 3: the same cell as line 2 (single gpus=1 nodes=1 batch=32); for ",
+    ),
+    (
+        "2,32,9\n1,32,x\n2,32,9",
+        "line 3: epoch_s=x: expected a number; line 4: the same cell as",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("rows", "message"), BAD_ROWS, ids=[rows for rows, _ in BAD_ROWS])
-def test_invalid_row_is_named_by_line_and_writes_nothing(rows, message, working_folder, capsys):
+def test_invalid_row_is_named_by_line_and_writes_nothing(
+    rows, message, working_folder, capsys
+):
     assert run_import(f"{HEADER}\n{rows}\n", "images=50000") == 1
     error = last_line(capsys)
     assert "lab.csv: nothing was imported" in error
@@ -271,10 +319,16 @@ def test_invalid_row_is_named_by_line_and_writes_nothing(rows, message, working_
         ("comm_s", "-1", "comm_s=-1: must be 0 or more"),
         ("compute_s", "0", "compute_s=0: must be more than 0"),
         ("repeat", "-1", "repeat=-1: must be 0 or more"),
-        ("images", "30", "batch=32 is more than the 15 images of one GPU (30 over gpus=2)"),
+        (
+            "images",
+            "30",
+            "batch=32 is more than the 15 images of one GPU (30 over gpus=2)",
+        ),
     ],
 )
-def test_invalid_optional_field_is_named_by_line(column, value, message, working_folder, capsys):
+def test_invalid_optional_field_is_named_by_line(
+    column, value, message, working_folder, capsys
+):
     assert run_import(f"{HEADER},{column}\n1,32,48,\n2,32,30,{value}\n") == 1
     assert f"line 3: {message}" in last_line(capsys)
 
@@ -289,7 +343,9 @@ def test_invalid_rows_are_listed_together_at_most_ten(working_folder, capsys):
 
 def test_duplicate_row_error_names_distinguishing_columns(working_folder, capsys):
     assert run_import(f"{HEADER},repeat\n2,32,9,1\n2,32,9,1\n") == 1
-    assert "the same cell as line 2 (ddp gpus=2 nodes=1 batch=32 repeat=1)" in last_line(capsys)
+    assert "the same cell as line 2 (ddp gpus=2 nodes=1 batch=32 repeat=1)" in last_line(
+        capsys
+    )
     assert run_import(f"{HEADER},strategy\n1,32,9,ddp\n1,32,9,dp\n") == 1
     assert "gpus=1 is one baseline for all strategies" in last_line(capsys)
 
@@ -302,24 +358,42 @@ def test_global_batch_not_divisible_by_gpus_is_named(working_folder, capsys):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "lab.csv is empty; its first line must name its columns: gpus,batch,epoch_s"),
+        (
+            b"",
+            "lab.csv is empty; its first line must name its columns: gpus,batch,epoch_s",
+        ),
         (b"\n\n", "lab.csv is empty"),
         (HEADER.encode(), "lab.csv has a header and no rows"),
-        (b"1,32,48.612\n", "line 1: 1 is no name of a column; its first line must name its col"),
+        (
+            b"1,32,48.612\n",
+            "line 1: 1 is no name of a column; its first line must name its col",
+        ),
         (b"gpu,batch,epoch_s\n", "line 1: unknown column 'gpu'; did you mean gpus?"),
         (
             b"gpus,batch,time\n",
             "column epoch_s is missing; required are gpus, batch, epoch_s (or r",
         ),
-        (b"gpus,batch,epoch_s,node\n", "unknown column 'node'; did you mean nodes? Rename it, or"),
+        (
+            b"gpus,batch,epoch_s,node\n",
+            "unknown column 'node'; did you mean nodes? Rename it, or",
+        ),
         (
             b"gpus,batch,epoch_s (ms)\n",
             "unknown column 'epoch_s (ms)': convert it to the unit of epoch_s",
         ),
-        (b"gpus,batch (global),epoch_s\n", "unknown column 'batch (global)'; did you mean batch?"),
+        (
+            b"gpus,batch (global),epoch_s\n",
+            "unknown column 'batch (global)'; did you mean batch?",
+        ),
         (b"gpus,batch,images/s\n", "unknown column 'images/s'; did you mean rate?"),
-        (b"step,timestamp,loss\n", "line 1: a history needs a column run, the name of each row's"),
-        (b",gpus,batch,epoch_s\na,1,32,4\n", "line 1: column 1 has no name (line 2: a): name it"),
+        (
+            b"step,timestamp,loss\n",
+            "line 1: a history needs a column run, the name of each row's",
+        ),
+        (
+            b",gpus,batch,epoch_s\na,1,32,4\n",
+            "line 1: column 1 has no name (line 2: a): name it",
+        ),
         (
             b"x" * 9_000 + b",y" * 9 + b"\n",
             "the file has " + "x" * 40 + ", y, y, y, y, y, y, y and 2",
@@ -359,7 +433,11 @@ def test_file_with_wrong_columns_is_named(content, message, working_folder, caps
         ("lab.csv study=../x", 2, "study='../x' is not a name"),
         ("lab.csv study=x batch_is=all", 2, "batch_is=all: choose one of per_gpu, global"),
         ("lab.csv study=x images=0", 2, "images=0: expected a whole number of 1 or more"),
-        ("lab.csv study=x iterations=0", 2, "iterations=0: expected a whole number of 1 or more"),
+        (
+            "lab.csv study=x iterations=0",
+            2,
+            "iterations=0: expected a whole number of 1 or more",
+        ),
         ("lab.csv study=x parameters=11M", 2, "parameters=11M: expected a whole number"),
         ("lab.csv study=x", 1, "lab.csv cannot be read: No such file or directory"),
         (". study=x", 1, ". cannot be read: Is a directory"),
@@ -440,4 +518,6 @@ def test_import_loads_no_heavy_packages(slurm, working_folder):
     heavy = {"hydra", "omegaconf", "pandas", "numpy", "submitit", "matplotlib"}
     assert (end["code"], heavy & set(end["loaded"])) == (0, set())
     shown, _ = login_node("import", "--help")
-    assert "Example: hpml-jobs import docs/published.csv study=published" in " ".join(shown.split())
+    assert "Example: hpml-jobs import docs/published.csv study=published" in " ".join(
+        shown.split()
+    )

@@ -29,7 +29,9 @@ def builder(laptop):
     """Three sizes, the second with a repeat and the third out of memory at a larger batch."""
     builder = StudyBuilder(Path("outputs") / "mine")
     for gpus, epoch_s in ((1, 8.0), (2, 4.4), (4, 4.0)):
-        builder.with_record(a_record(a_cell(gpus=gpus, batch=128), f"10{gpus}_0.r0", epoch_s))
+        builder.with_record(
+            a_record(a_cell(gpus=gpus, batch=128), f"10{gpus}_0.r0", epoch_s)
+        )
     builder.with_record(a_record(a_cell(gpus=2, batch=128, repeat=1), "105_0.r0", 4.6))
     return builder.with_out_of_memory(a_cell(gpus=4, batch=512))
 
@@ -58,7 +60,9 @@ def fault_of(capsys, *words):
 
 
 def test_tensorboard_reads_history_and_key_numbers(builder, no_network, capsys):
-    slug = write_curves(builder, builder.with_record(lab_record(lab_cell(2, 512), 20.0)).slug)
+    slug = write_curves(
+        builder, builder.with_record(lab_record(lab_cell(2, 512), 20.0)).slug
+    )
     for _ in range(2):  # the second export replaces the first
         text = export(capsys, "mine", "tensorboard", "--to", "events")
     assert "exported 6 runs as event files of study mine to events" in text.out
@@ -113,9 +117,17 @@ def test_missing_package_is_named_with_pip(form, packages, builder, monkeypatch,
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["mine"], 2, "give a study, then wandb or mlflow or tensorboard; for other tools"),
+        (
+            ["mine"],
+            2,
+            "give a study, then wandb or mlflow or tensorboard; for other tools",
+        ),
         (["mine", "csv"], 2, "give a study, then wandb"),
-        (["mine", "extrap"], 2, "hpml-jobs collect writes CSV files, report/cells.csv with every"),
+        (
+            ["mine", "extrap"],
+            2,
+            "hpml-jobs collect writes CSV files, report/cells.csv with every",
+        ),
         (["mine", "yours", "mlflow"], 2, "give a study, then wandb"),
         (["yours", "tensorboard"], 1, "no study yours in "),
         (

@@ -18,7 +18,9 @@ BEGAN = 1_767_225_600.0
 def records_of(text, names=NAMES, **rules):
     """Return the records of a file, and the remarks on it."""
     remarks = []
-    records = read_timings(text.encode(), "h.csv", Rules(names=names, **rules), remarks.append)
+    records = read_timings(
+        text.encode(), "h.csv", Rules(names=names, **rules), remarks.append
+    )
     return records, remarks
 
 
@@ -31,7 +33,15 @@ def fault_of(text, names=NAMES, kind=HpmlError, **rules):
 
 
 def stamps(
-    step_s, iterations, *, epochs=3, every=1, begin=0, pauses=None, pause_every=0, pause_s=0.0
+    step_s,
+    iterations,
+    *,
+    epochs=3,
+    every=1,
+    begin=0,
+    pauses=None,
+    pause_every=0,
+    pause_s=0.0,
 ):
     """Return (step, timestamp, epoch) of each `every` steps; the first three steps are slow.
 
@@ -74,7 +84,9 @@ def without_epochs(text):
 @pytest.mark.parametrize("begin", [0, 1])
 @pytest.mark.parametrize("every", [1, 10, 20, 33, 50])
 @pytest.mark.parametrize("has_epochs", [True, False])
-def test_time_of_steps_does_not_depend_on_how_often_they_are_logged(every, begin, has_epochs):
+def test_time_of_steps_does_not_depend_on_how_often_they_are_logged(
+    every, begin, has_epochs
+):
     text = three_sizes(every=every, begin=begin)
     records, _ = records_of(text if has_epochs else without_epochs(text), images=12_800)
     assert [record.epoch_s for record in records] == TIMES
@@ -101,7 +113,9 @@ def test_unit_and_origin_of_time_stamps_do_not_matter(form, request):
     unit = request.node.callspec.id
     rel = 0.1 if unit == "seconds" else 1e-3
     assert [r.epoch_s for r in records] == pytest.approx([40.0, 22.0, 12.0], rel=rel)
-    is_coarse = any("its time stamps are coarse: a step is known to" in line for line in remarks)
+    is_coarse = any(
+        "its time stamps are coarse: a step is known to" in line for line in remarks
+    )
     assert is_coarse == (unit == "seconds")
     assert ("time stamps are in " + unit in remarks) == (unit in ("ms", "us", "ns"))
 
@@ -110,8 +124,14 @@ def test_unit_and_origin_of_time_stamps_do_not_matter(form, request):
     ("how", "remark"),
     [
         ({"pauses": {550: 10_800}}, "1 gap of 3 h 00 min at step 550 left out"),
-        ({"pauses": {550: 1_800, 920: 60}}, "2 gaps of 31 min in all left out, the longest 30 mi"),
-        ({"pause_every": 50, "pause_s": 5}, "14 gaps of 1 min in all left out, the longest 5 s a"),
+        (
+            {"pauses": {550: 1_800, 920: 60}},
+            "2 gaps of 31 min in all left out, the longest 30 mi",
+        ),
+        (
+            {"pause_every": 50, "pause_s": 5},
+            "14 gaps of 1 min in all left out, the longest 5 s a",
+        ),
         ({"pause_every": 50, "pause_s": 5, "every": 10}, "gaps of "),
         ({"pause_every": 70, "pause_s": 5, "every": 20}, "gaps of "),
     ],
@@ -119,7 +139,9 @@ def test_unit_and_origin_of_time_stamps_do_not_matter(form, request):
 @pytest.mark.parametrize("has_epochs", [True, False])
 def test_pauses_are_left_out_and_named(how, remark, has_epochs):
     text = HEADER + text_of("1gpu-b32", stamps(0.1, 400, **how))
-    (record,), remarks = records_of(text if has_epochs else without_epochs(text), images=12_800)
+    (record,), remarks = records_of(
+        text if has_epochs else without_epochs(text), images=12_800
+    )
     assert record.epoch_s == pytest.approx(40.0, rel=1e-3)
     assert has_epochs is False or any(remark in line for line in remarks)
 
@@ -130,14 +152,22 @@ def test_stalls_of_training_are_not_taken_for_pauses():
         at += 0.2 if n % 4 == 0 else 0.01  # a loader with four workers that is too slow
         rows.append((n, at, n // 100))
     fault = fault_of(HEADER + text_of("4gpu-b32", rows), images=12_800)
-    assert "run 4gpu-b32: its steps take from 0.01 to 0.2 s: pauses cannot be told from" in fault
+    assert (
+        "run 4gpu-b32: its steps take from 0.01 to 0.2 s: pauses cannot be told from"
+        in fault
+    )
 
 
 def test_iterations_are_counted_where_every_step_has_a_row():
     records, remarks = records_of(three_sizes())
     assert [record.epoch_s for record in records] == TIMES
-    assert "the time of an epoch is that of a step (0.1 to 0.12 s) times its iterations" in remarks
-    again = HEADER + text_of("1gpu-b32", [(n % 400, at, e) for n, at, e in stamps(0.1, 400)])
+    assert (
+        "the time of an epoch is that of a step (0.1 to 0.12 s) times its iterations"
+        in remarks
+    )
+    again = HEADER + text_of(
+        "1gpu-b32", [(n % 400, at, e) for n, at, e in stamps(0.1, 400)]
+    )
     assert records_of(again)[0][0].iterations == 400
 
 
@@ -146,15 +176,25 @@ def test_iterations_come_from_a_column_the_option_or_the_images():
     assert records_of(text, iterations=400)[0][0].epoch_s == pytest.approx(40)
     assert records_of(text, images=12_790)[0][0].iterations == 400
     lines = text.splitlines()
-    with_column = "\n".join([f"{lines[0]},iterations", *[f"{line},400.0" for line in lines[1:]]])
+    with_column = "\n".join(
+        [f"{lines[0]},iterations", *[f"{line},400.0" for line in lines[1:]]]
+    )
     assert records_of(with_column)[0][0].epoch_s == pytest.approx(40)
 
 
 @pytest.mark.parametrize(
     ("text", "rules", "fault"),
     [
-        (without_epochs(three_sizes()), {}, "the iterations of an epoch are not in the file: give"),
-        (three_sizes(every=50), {}, "its rows every 50 steps leave 351 to 449 iterations per epo"),
+        (
+            without_epochs(three_sizes()),
+            {},
+            "the iterations of an epoch are not in the file: give",
+        ),
+        (
+            three_sizes(every=50),
+            {},
+            "its rows every 50 steps leave 351 to 449 iterations per epo",
+        ),
         (
             three_sizes(),
             {"images": 50_000},
@@ -194,13 +234,16 @@ def test_what_rows_cannot_show_is_said():
     few = stamps(0.1, 100, epochs=2, every=50)
     _, remarks = records_of(HEADER + text_of("4gpu-b32", few), images=12_800)
     assert (
-        "run 4gpu-b32: its time is from 1 interval between rows, where a pause would " in remarks[1]
+        "run 4gpu-b32: its time is from 1 interval between rows, where a pause would "
+        in remarks[1]
     )
     assert "rows are up to 50 steps apart: a pause between all of them" in remarks[-2]
 
 
 def test_pause_in_most_intervals_is_refused():
-    text = HEADER + text_of("4gpu-b32", stamps(0.1, 100, epochs=2, every=50, pauses={130: 900}))
+    text = HEADER + text_of(
+        "4gpu-b32", stamps(0.1, 100, epochs=2, every=50, pauses={130: 900})
+    )
     assert "its steps take from 0.108 to 18.1 s: pauses cannot be told" in fault_of(
         text, images=12_800
     )
@@ -227,15 +270,30 @@ BEHIND = stamps(0.1, 400, epochs=1)[:60:10] + [
             "run 1gpu-b32: step 40 is given twice, in lines 42 and 62: a resume, or two runs ",
         ),
         (RESUMED[::-1], "step 40 is given twice, in lines "),
-        (stamps(0.1, 400) * 2, "step 0 is given twice, in lines 2 and 1202: a resume, or two runs"),
-        (BEHIND, "time goes back from step 50 to step 65, in lines 7 and 8: a resume, or two"),
-        ([(n, at if n < 9 else at * 1e3, 0) for n, at, _ in RESUMED[:50]], "are in ms, others are"),
+        (
+            stamps(0.1, 400) * 2,
+            "step 0 is given twice, in lines 2 and 1202: a resume, or two runs",
+        ),
+        (
+            BEHIND,
+            "time goes back from step 50 to step 65, in lines 7 and 8: a resume, or two",
+        ),
+        (
+            [(n, at if n < 9 else at * 1e3, 0) for n, at, _ in RESUMED[:50]],
+            "are in ms, others are",
+        ),
         (
             [(n, BEGAN, 0) for n in range(9)],
             "0 s between its rows is not enough where the last dig",
         ),
-        ([(n, float(f"{at:.6g}"), 0) for n, at, _ in RESUMED[:60]], "0 s between its rows is not"),
-        ([(0, BEGAN, 0), (400, BEGAN + 9, 1)], "no epoch has two rows: give more rows, or run,epo"),
+        (
+            [(n, float(f"{at:.6g}"), 0) for n, at, _ in RESUMED[:60]],
+            "0 s between its rows is not",
+        ),
+        (
+            [(0, BEGAN, 0), (400, BEGAN + 9, 1)],
+            "no epoch has two rows: give more rows, or run,epo",
+        ),
     ],
 )
 def test_steps_of_no_single_run_are_refused(rows, fault):
@@ -273,7 +331,9 @@ def epochs_text(**runs):
 )
 def test_seconds_since_the_start_are_refused(seconds):
     fault = fault_of(epochs_text(**{"1gpu-b32": seconds}))
-    assert "as seconds since the start do: give those of each epoch, the difference" in fault
+    assert (
+        "as seconds since the start do: give those of each epoch, the difference" in fault
+    )
 
 
 @pytest.mark.parametrize(
@@ -296,19 +356,46 @@ def test_epoch_is_the_median_without_warm_up_and_pauses(seconds, epoch_s):
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("run,epoch,seconds\n1gpu-b1,1,3\n", "one epoch is the warm-up: add the seconds of a se"),
-        ("run,epoch,seconds\n1gpu-b1,1,3\n1gpu-b1,1,4\n", "epoch 1 is given twice, in lines 2 and"),
-        ("run,epoch,seconds\n1gpu-b1,1,3\n1gpu-b1,2,\n", "seconds is missing in 1 of 2 rows"),
-        ("run,step,seconds\n1gpu-b1,1,3\n", "seconds beside step are of an epoch or of a step"),
-        ("run,step,loss\n1gpu-b1,0,2\n", "a history of runs without times: add the column timesta"),
-        ("run,step,timestamp\n1gpu-b1,1,3\n1gpu-b1,2,\n", "timestamp is missing in 1 of 2 rows"),
+        (
+            "run,epoch,seconds\n1gpu-b1,1,3\n",
+            "one epoch is the warm-up: add the seconds of a se",
+        ),
+        (
+            "run,epoch,seconds\n1gpu-b1,1,3\n1gpu-b1,1,4\n",
+            "epoch 1 is given twice, in lines 2 and",
+        ),
+        (
+            "run,epoch,seconds\n1gpu-b1,1,3\n1gpu-b1,2,\n",
+            "seconds is missing in 1 of 2 rows",
+        ),
+        (
+            "run,step,seconds\n1gpu-b1,1,3\n",
+            "seconds beside step are of an epoch or of a step",
+        ),
+        (
+            "run,step,loss\n1gpu-b1,0,2\n",
+            "a history of runs without times: add the column timesta",
+        ),
+        (
+            "run,step,timestamp\n1gpu-b1,1,3\n1gpu-b1,2,\n",
+            "timestamp is missing in 1 of 2 rows",
+        ),
         ("run,step,timestamp\n1gpu-b1,1,0e999\n", "timestamp=0e999: expected a number"),
         (f"run,step,timestamp\n1gpu-b1,1,1e-{'9' * 20}\n", ": expected a number"),
-        ("run,step,timestamp\n1gpu-b1,1,1:x\n", "line 2: timestamp=1:x: expected seconds, or a d"),
-        ("run,epoch,seconds,accuracy\n1gpu-b1,1,3,\n1gpu-b1,2,3,640\n", "accuracy=640: expected 0"),
+        (
+            "run,step,timestamp\n1gpu-b1,1,1:x\n",
+            "line 2: timestamp=1:x: expected seconds, or a d",
+        ),
+        (
+            "run,epoch,seconds,accuracy\n1gpu-b1,1,3,\n1gpu-b1,2,3,640\n",
+            "accuracy=640: expected 0",
+        ),
         ("run,epoch,seconds\n,1,3\n,2,3\n", "line 2: run : the column run is blank"),
         ("run,epochs,seconds\n", "unknown column 'epochs'; did you mean epoch?"),
-        ("run,step,global_step,timestamp\n", "step and global_step are both a column step: leave"),
+        (
+            "run,step,global_step,timestamp\n",
+            "step and global_step are both a column step: leave",
+        ),
         (
             "run,epoch,seconds,nodes\n1gpu-b1,1,3,1\n1gpu-b1,2,3,2\n",
             "nodes is 1 in line 2 and 2 in",
@@ -324,11 +411,17 @@ def test_rows_of_epochs_are_a_study_with_repeats(tmp_path, monkeypatch, capsys):
     (tmp_path / "h.csv").write_text(
         "\ufeffRun;Epoch;Seconds (s);Accuracy;gpus;batch;Note\n"
         "a;1;9;40;1;32;\na;2;4;61.5;1.0;32;x\nb;1;9;0.4;1;32;\nb;2;5;0.6;1;32;\n"
-        "2026-01-01T10:00;2;2;0.6;2;32;\n2026-01-01T10:00;1;9;0.4;2;32;\n".replace("1.0", "1")
+        "2026-01-01T10:00;2;2;0.6;2;32;\n2026-01-01T10:00;1;9;0.4;2;32;\n".replace(
+            "1.0", "1"
+        )
     )
     assert run(["import", "h.csv", "study=h"]) == 0
-    records = {cell.slug: cell.read_record() for cell in Study(tmp_path / "outputs/h").cells()}
-    found = sorted((r.cell.gpus, r.cell.repeat, r.epoch_s, r.accuracy) for r in records.values())
+    records = {
+        cell.slug: cell.read_record() for cell in Study(tmp_path / "outputs/h").cells()
+    }
+    found = sorted(
+        (r.cell.gpus, r.cell.repeat, r.epoch_s, r.accuracy) for r in records.values()
+    )
     assert found == [(1, 0, 4.0, 0.615), (1, 1, 5.0, 0.6), (2, 0, 2.0, 0.6)]
     shown = capsys.readouterr().err.splitlines()
     assert shown[:3] == [
@@ -365,10 +458,18 @@ def test_pattern_reads_the_whole_name(pattern, name, cell):
 @pytest.mark.parametrize(
     ("pattern", "name", "fault"),
     [
-        ("{gpus}gpu_bs{batch}", "x4gpu", "run x4gpu: its name does not fit names='{gpus}gpu_bs{"),
+        (
+            "{gpus}gpu_bs{batch}",
+            "x4gpu",
+            "run x4gpu: its name does not fit names='{gpus}gpu_bs{",
+        ),
         ("{gpus}gpu-b{batch}", "4gpu-b64-x", "run 4gpu-b64-x: its name does not fit"),
         ("{gpus}gpu-b{batch}", "٤gpu-b64", "its name does not fit"),
-        ("*b{batch}*{gpus}gpu*", "b16-b32-4gpu", "in several ways (batch=16, gpus=4 or batch=32"),
+        (
+            "*b{batch}*{gpus}gpu*",
+            "b16-b32-4gpu",
+            "in several ways (batch=16, gpus=4 or batch=32",
+        ),
         ("{model}-{gpus}-{batch}", "a-1-2-3", None),
         (
             "{model}-{gpu_model}-{gpus}-{batch}",
@@ -410,11 +511,16 @@ def test_names_are_read_by_a_pattern_only():
     text = epochs_text(**{"ddp-4gpu-b128": (9, 4)})
     message = fault_of(text, None)
     assert (
-        "names of runs (ddp-4gpu-b128) are not read without a pattern: add columns gpus" in message
+        "names of runs (ddp-4gpu-b128) are not read without a pattern: add columns gpus"
+        in message
     )
-    assert "add the column batch, or e.g. names=" in fault_of(text, "{strategy}-{gpus}gpu-*")
+    assert "add the column batch, or e.g. names=" in fault_of(
+        text, "{strategy}-{gpus}gpu-*"
+    )
     both = "run,epoch,seconds,gpus\n4gpu-b32,1,2,4\n"
-    assert "gpus is a column and in names=: leave one out" in fault_of(both, kind=UsageError)
+    assert "gpus is a column and in names=: leave one out" in fault_of(
+        both, kind=UsageError
+    )
     assert "names= is of a history of runs" in fault_of(
         "gpus,batch,epoch_s\n1,2,3\n", kind=UsageError
     )
@@ -436,7 +542,10 @@ CHART = '"Step","ddp - 1gpu-b32 - seconds","ddp - 1gpu-b32 - seconds__MIN","4gpu
 
 
 def test_chart_of_wandb_is_read():
-    text = CHART + '"0","60","60","20"\n"391","28","28",""\n"782","29","29","9"\n"799","","","10"\n'
+    text = (
+        CHART
+        + '"0","60","60","20"\n"391","28","28",""\n"782","29","29","9"\n"799","","","10"\n'
+    )
     records, remarks = records_of(text)
     assert [record.epoch_s for record in records] == [28.5, 9.5]
     assert remarks[0] == "1 GPU, batch 32: run ddp - 1gpu-b32"
@@ -449,7 +558,10 @@ def test_chart_of_wandb_is_read():
             CHART.replace("seconds", "epoch_time"),
             "W&B's chart of epoch_time: if these are the seco",
         ),
-        (CHART + "1,28,27,9\n", "has the means of several runs or rows (line 2: 27): export it"),
+        (
+            CHART + "1,28,27,9\n",
+            "has the means of several runs or rows (line 2: 27): export it",
+        ),
     ],
 )
 def test_chart_of_something_else_has_a_way_on(text, fault):
@@ -491,8 +603,14 @@ def test_whole_epochs_with_few_rows_contradict_the_images():
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("run,epoch,seconds\n1gpu-b1,0.5,3\n1gpu-b1,1,3\n", "give a row for each whole epoch"),
-        ("run,epoch,step,seconds\n1gpu-b1,1,99,3\n1gpu-b1,2,198,3\n", "seconds beside step"),
+        (
+            "run,epoch,seconds\n1gpu-b1,0.5,3\n1gpu-b1,1,3\n",
+            "give a row for each whole epoch",
+        ),
+        (
+            "run,epoch,step,seconds\n1gpu-b1,1,99,3\n1gpu-b1,2,198,3\n",
+            "seconds beside step",
+        ),
         (
             "run,epoch,seconds\n"
             + "".join(f"1gpu-b1,{n},{5 if n % 2 else 28}\n" for n in range(8)),
@@ -518,9 +636,12 @@ def test_steps_that_are_a_part_of_an_epoch_are_named():
 
 def test_whole_seconds_are_coarse_however_they_are_written():
     whole, fractions = (
-        records_of(three_sizes(form=form, every=20), images=12800)[0] for form in (int, float)
+        records_of(three_sizes(form=form, every=20), images=12800)[0]
+        for form in (int, float)
     )
-    as_float = records_of(three_sizes(form=lambda at: f"{int(at)}.0", every=20), images=12800)[0]
+    as_float = records_of(
+        three_sizes(form=lambda at: f"{int(at)}.0", every=20), images=12800
+    )[0]
     assert [r.epoch_s for r in as_float] == [r.epoch_s for r in whole]
     assert [r.epoch_s for r in fractions] == TIMES
 

@@ -54,7 +54,9 @@ def test_parts_of_an_imported_row_mark_their_own_tables():
         imported_record(4, epoch_s=10.0, compute_s=6.0, comm_s=12.0, iterations=400),
     ]
     results = check_records(rows)[rows[2].slug]
-    assert [(r.level, r.tier, r.affects) for r in results if r.check == "imported-row"] == [
+    assert [
+        (r.level, r.tier, r.affects) for r in results if r.check == "imported-row"
+    ] == [
         (FAIL, Tier.NUMBER, (times, split, bandwidth)),  # iterations
         (FAIL, Tier.NUMBER, (times, split)),  # comm_s
         (FAIL, Tier.NUMBER, (split,)),  # their sum
@@ -73,7 +75,10 @@ def test_imported_compute_equal_to_baseline_over_n_warns():
     assert result.level is Level.WARN
     assert "compute_s is 6 s, the baseline's time / 4 is 6 s" in result.reason
     measured = imported_record(4, epoch_s=10.5, compute_s=6.5, comm_s=4.0)
-    assert result_of(check_records([one, measured])[four.slug], "imported-row").level is Level.PASS
+    assert (
+        result_of(check_records([one, measured])[four.slug], "imported-row").level
+        is Level.PASS
+    )
 
 
 def test_imported_whole_seconds_are_flagged_as_coarse():
@@ -101,5 +106,9 @@ PARTS_OF_A_ROW = {"s of an epoch of", "compute_s and comm_s are"}
 )
 def test_imported_timing_without_its_data_gives_no_result(changes, present):
     row = imported_record(**changes)
-    reasons = [r.reason for r in check_records([row])[row.slug] if r.check == "imported-row"]
-    assert {words for words in PARTS_OF_A_ROW if any(words in r for r in reasons)} == present
+    reasons = [
+        r.reason for r in check_records([row])[row.slug] if r.check == "imported-row"
+    ]
+    assert {
+        words for words in PARTS_OF_A_ROW if any(words in r for r in reasons)
+    } == present

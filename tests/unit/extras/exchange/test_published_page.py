@@ -32,7 +32,9 @@ def report(page, working_folder):
 def test_published_page_tables_are_in_the_report(page, report):
     made = (report / "tables.md").read_text()
     tables = re.findall(
-        r"(?:^\|.*\n)+", page.partition("A published report")[2].partition("\n## ")[0], re.MULTILINE
+        r"(?:^\|.*\n)+",
+        page.partition("A published report")[2].partition("\n## ")[0],
+        re.MULTILINE,
     )
     assert [table[2:9] for table in tables] == ["Table 1", "Table 3"]
     for table in tables:

@@ -62,11 +62,15 @@ def has_a_number(table):
 def test_tokens_from_16_gpus_scale_from_16(working_folder, capsys):
     """Speedup is rate(N) / rate(16), efficiency this x 16 / N; the time is of 1e6 tokens."""
     group = group_of(imported(csv_of(TXL, 4, "tokens/s")), Baseline.SMALLEST)
-    assert capsys.readouterr().out.endswith("next:\nhpml-jobs collect rates baseline=smallest\n")
+    assert capsys.readouterr().out.endswith(
+        "next:\nhpml-jobs collect rates baseline=smallest\n"
+    )
     for row in group.source.rows:
         assert row.timing.epoch_s == pytest.approx(1e6 / TXL[row.gpus])
         assert row.speedup == pytest.approx(TXL[row.gpus] / 69_070)
-        assert row.scaling.efficiency == pytest.approx(TXL[row.gpus] / 69_070 * 16 / row.gpus)
+        assert row.scaling.efficiency == pytest.approx(
+            TXL[row.gpus] / 69_070 * 16 / row.gpus
+        )
         assert row.timing.samples / row.timing.epoch_s == pytest.approx(TXL[row.gpus])
         assert (row.timing.step_s, row.timing.iterations) == (None, None)
     assert all(has_a_number(table) for table in group.tables)
@@ -89,7 +93,9 @@ def test_given_samples_make_the_time_an_epoch(working_folder):
     group = group_of(study)
     by_gpus = {row.gpus: row.timing for row in group.source.rows}
     assert by_gpus[1].epoch_s == pytest.approx(1_281_167 / 219)
-    assert by_gpus[4].epoch_s == pytest.approx(1_281_168 / 852)  # each of 4 has 320,292 images
+    assert by_gpus[4].epoch_s == pytest.approx(
+        1_281_168 / 852
+    )  # each of 4 has 320,292 images
     assert by_gpus[4].iterations == 5_005
     assert by_gpus[4].work is None
     (choice,) = choices(read_snapshots(study.cells()), Wish(epochs=90), None, ())
@@ -129,7 +135,9 @@ def test_gpus_per_node_make_the_nodes_of_a_row():
     records = records_of(text, unit="images/s")
     assert [record.cell.nodes for record in records] == [1, 2, 3]
     assert [record.imported.gpus_per_node for record in records] == [8, 8, 8]
-    assert records == records_of(text.replace(",8\n", ",\n"), unit="images/s", gpus_per_node=8)
+    assert records == records_of(
+        text.replace(",8\n", ",\n"), unit="images/s", gpus_per_node=8
+    )
 
 
 # ---- words ----
@@ -150,7 +158,9 @@ def test_no_table_claims_an_epoch_that_nobody_measured(working_folder):
         heads = [head for block in table.blocks for head in (block.head, *block.columns)]
         said = " ".join([table.title, table.answer, *table.caption, *table.notes, *heads])
         said = said.replace("Equal epochs are not equal training", "")
-        assert "epoch" not in said.replace("images per epoch not reported", ""), table.label
+        assert "epoch" not in said.replace("images per epoch not reported", ""), (
+            table.label
+        )
     assert "Time: seconds of 1,000,000 images" in table_of(group, "table1-ddp").caption[0]
 
 
@@ -161,24 +171,33 @@ def test_choose_asks_in_tokens_and_refuses_epochs(working_folder, capsys):
     out = " ".join(capsys.readouterr().out.split())
     assert "1.944 s per 1,000,000 tokens, 514,500 tokens/s, efficiency 93.1 %" in out
     assert run(["choose", "rates", "epochs=3"]) == 1
-    assert "epochs=3: the tokens of an epoch of imported are not reported" in last_line(capsys)
+    assert "epochs=3: the tokens of an epoch of imported are not reported" in last_line(
+        capsys
+    )
 
 
 def test_import_says_of_what_rate_and_batch_are(working_folder, capsys):
     imported(csv_of(TXL, 4, "tokens/s"))
     said = capsys.readouterr().err
     assert (
-        "rate is of all GPUs together (rate_of=all); if it is of one GPU, give rate_of=gpu" in said
+        "rate is of all GPUs together (rate_of=all); if it is of one GPU, give rate_of=gpu"
+        in said
     )
     assert "batch is that of one GPU (batch_is=per_gpu)" in said
-    assert "an unknown number of tokens per epoch (times are those of 1,000,000 tokens)" in said
+    assert (
+        "an unknown number of tokens per epoch (times are those of 1,000,000 tokens)"
+        in said
+    )
     assert "no residual; baseline=smallest compares with 16 GPUs" in said
 
 
 def test_rate_that_does_not_grow_is_named(working_folder, capsys):
     imported(csv_of({1: 210, 2: 205, 4: 200}, 32, "images/s"))
     said = capsys.readouterr().err
-    assert "line 4: the rate of imported on 4 GPUs is only 0.95 times that on 1: if rates" in said
+    assert (
+        "line 4: the rate of imported on 4 GPUs is only 0.95 times that on 1: if rates"
+        in said
+    )
     imported(csv_of({1: 210, 2: 205, 4: 200}, 32, "images/s"), "rate_of=gpu")
     said = capsys.readouterr().err
     assert "rate is of one GPU (rate_of=gpu); it was multiplied by gpus" in said
@@ -197,7 +216,9 @@ def test_page_claims_no_epoch_either(working_folder, capsys):
     assert "epoch" not in answer.replace("tokens per epoch not reported", "")
 
 
-def test_sheets_and_record_keep_their_names_and_say_what_times_are_of(working_folder, capsys):
+def test_sheets_and_record_keep_their_names_and_say_what_times_are_of(
+    working_folder, capsys
+):
     study = imported(csv_of(RESNET50, 64, "images/s"))
     report = make_report(study.name, read_snapshots(study.cells()), ())
     sheets = csv_tables.sheets(report)
@@ -225,16 +246,37 @@ def test_sheets_and_record_keep_their_names_and_say_what_times_are_of(working_fo
             "gpus,batch,rate\n1,32,9",
             "line 2: unit is missing: add a column unit or unit= (images/s",
         ),
-        ("gpus,batch,rate,unit\n1,32,9,img/s", "line 2: unit=img/s: choose one of images/s, samp"),
+        (
+            "gpus,batch,rate,unit\n1,32,9,img/s",
+            "line 2: unit=img/s: choose one of images/s, samp",
+        ),
         ("gpus,batch,rate,unit\n1,32,9,image/s", "did you mean images/s?"),
         ("gpus,batch,rate,unit\n1,32,0,images/s", "line 2: rate=0: must be more than 0"),
         ("gpus,batch,rate,unit\n1,32,,images/s", "line 2: rate is missing"),
-        ("gpus,batch,rate,unit\n1,32,1e-9,images/s", "line 2: rate=1e-09 images/s: 1,000,000 sam"),
-        ("gpus,batch,epoch_s,rate,unit\n1,32,,,images/s", "line 2: epoch_s or rate is missing"),
-        ("gpus,batch,epoch_s,rate\n1,32,5,9", "line 2: rate and epoch_s: give one of them"),
-        ("gpus,batch,rate,train_s\n1,32,5,9", "line 2: rate and train_s: give one of them"),
-        ("gpus,batch,epoch_s,unit\n1,32,5,images/s", "line 2: unit=images/s is of a rate: add"),
-        ("gpus,batch,epoch_s,images,samples\n1,32,5,64,64", "line 2: images and samples are the s"),
+        (
+            "gpus,batch,rate,unit\n1,32,1e-9,images/s",
+            "line 2: rate=1e-09 images/s: 1,000,000 sam",
+        ),
+        (
+            "gpus,batch,epoch_s,rate,unit\n1,32,,,images/s",
+            "line 2: epoch_s or rate is missing",
+        ),
+        (
+            "gpus,batch,epoch_s,rate\n1,32,5,9",
+            "line 2: rate and epoch_s: give one of them",
+        ),
+        (
+            "gpus,batch,rate,train_s\n1,32,5,9",
+            "line 2: rate and train_s: give one of them",
+        ),
+        (
+            "gpus,batch,epoch_s,unit\n1,32,5,images/s",
+            "line 2: unit=images/s is of a rate: add",
+        ),
+        (
+            "gpus,batch,epoch_s,images,samples\n1,32,5,64,64",
+            "line 2: images and samples are the s",
+        ),
         (
             "gpus,batch,rate,unit\n1,32,9,images/s\n2,32,17,samples/s",
             "line 3: unit=samples/s where line 2 of the same series has unit=images/s: give all",
@@ -252,7 +294,10 @@ def test_sheets_and_record_keep_their_names_and_say_what_times_are_of(working_fo
             "gpus,batch,rate,unit,gpus_per_node\n1,32,9,images/s,0",
             "line 2: gpus_per_node=0: must be more than 0",
         ),
-        ("gpus,batch\n1,32", "column epoch_s is missing; required are gpus, batch, epoch_s (or r"),
+        (
+            "gpus,batch\n1,32",
+            "column epoch_s is missing; required are gpus, batch, epoch_s (or r",
+        ),
     ],
 )
 def test_bad_rates_are_named_by_line_and_column(text, message, working_folder, capsys):

@@ -35,11 +35,20 @@ FORMS = (
     "export GH=ghp_{}",
     "token: {}",
 )
-PLACES = ("command", "setup", "reason", "log", "environment", "report.md", "tables.tex", "page")
-
-SECRET = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJ0123456789_", min_size=20, max_size=40).map(
-    lambda text: f"s{text}7z"
+PLACES = (
+    "command",
+    "setup",
+    "reason",
+    "log",
+    "environment",
+    "report.md",
+    "tables.tex",
+    "page",
 )
+
+SECRET = st.text(
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJ0123456789_", min_size=20, max_size=40
+).map(lambda text: f"s{text}7z")
 
 
 def write_study(folder, form, place, secret):
@@ -48,12 +57,16 @@ def write_study(folder, form, place, secret):
     builder = StudyBuilder(folder / "mine")
     record = a_record(a_cell(batch=64))
     builder.with_record(record).with_cell(a_cell(batch=128)).sent_as("101_0", "101_1")
-    builder.end_attempt(128, "101_1", Outcome.FAILED, reason=text if place == "reason" else "no")
+    builder.end_attempt(
+        128, "101_1", Outcome.FAILED, reason=text if place == "reason" else "no"
+    )
     attempt = builder.folder(128).attempt("101_1.r0").root
     write_whole(attempt / "log.txt", (text if place == "log" else "no").encode())
     setup = (text if place == "setup" else "module load x",)
     builder.study.write_cluster(Cluster(name="greene", setup=setup))
-    builder.study.add_command(f"hpml-jobs gpus=1 {text if place in ('command', 'page') else ''}")
+    builder.study.add_command(
+        f"hpml-jobs gpus=1 {text if place in ('command', 'page') else ''}"
+    )
     if place == "environment":
         environment = encode({"facts": {"environment": {"NOTE": text}}})
         write_whole(builder.study.slurm_answers, environment)
@@ -79,11 +92,17 @@ def test_random_secret_never_leaves(tmp_path_factory, form, place, secret):
     if place == "page":
         options = ReportOptions(commands=study.commands())
         report = make_report("mine", read_snapshots(study.cells()), (), options)
-        shown = {name: text for name, text in page.files(report).items() if isinstance(text, str)}
+        shown = {
+            name: text
+            for name, text in page.files(report).items()
+            if isinstance(text, str)
+        }
     else:
         pack(study, folder / "a.tar.gz", PackOptions(logs=True))
         with tarfile.open(folder / "a.tar.gz") as tar:
-            files = [member for member in tar.getmembers() if not member.name.endswith(".npz")]
+            files = [
+                member for member in tar.getmembers() if not member.name.endswith(".npz")
+            ]
             shown = {file.name: tar.extractfile(file).read().decode() for file in files}
     for name, text in shown.items():
         assert secret not in html.unescape(text).replace("\\", ""), (name, form, place)
@@ -93,6 +112,8 @@ def test_secret_in_an_arg_of_a_cell_is_refused(tmp_path):
     """A cell is named after its args, so they cannot be changed in an archive."""
     workload = msgspec.structs.replace(a_cell().workload, name="x abc12345678")
     builder = StudyBuilder(tmp_path / "mine").with_cell(a_cell(workload=workload))
-    builder.study.add_command("hpml-jobs workload.name='x abc12345678' --token abc12345678")
+    builder.study.add_command(
+        "hpml-jobs workload.name='x abc12345678' --token abc12345678"
+    )
     with pytest.raises(HpmlError, match="looks like a password or token"):
         pack(builder.study, tmp_path / "a.tar.gz", PackOptions())

@@ -27,8 +27,16 @@ def test_run_has_settings_conditions_and_key_numbers(builder):
     builder.with_record(a_record(a_cell(gpus=1, batch=128), "101_0.r0", 8.0))
     record = a_record(a_cell(gpus=2, batch=128), "102_0.r0", 5.0)
     _, run = runs_of(builder.with_record(record)).runs
-    assert (run.name, run.workload, run.tags) == (record.slug, "digits", ("mine", "digits", "ok"))
-    assert (run.config["gpus"], run.config["strategy"], run.config["hosts"]) == (2, "ddp", "gr001")
+    assert (run.name, run.workload, run.tags) == (
+        record.slug,
+        "digits",
+        ("mine", "digits", "ok"),
+    )
+    assert (run.config["gpus"], run.config["strategy"], run.config["hosts"]) == (
+        2,
+        "ddp",
+        "gr001",
+    )
     assert run.config["condition torch"] == "2.14.1"
     assert (run.summary["epoch_s"], run.summary["speedup"]) == (5.0, 1.6)
     assert run.summary["phase_forward_s"] == pytest.approx(0.3 * 1.005 * 5.0)
@@ -86,7 +94,9 @@ def test_cells_without_numbers_are_noted_or_have_none(builder):
 
 def test_cell_of_several_groups_is_one_run(builder):
     for gpus, torch in ((1, "2.14.1"), (2, "2.7.1")):
-        builder.with_record(a_record(a_cell(gpus=gpus), "101_0.r0", facts=Facts(torch=torch)))
+        builder.with_record(
+            a_record(a_cell(gpus=gpus), "101_0.r0", facts=Facts(torch=torch))
+        )
     builder.with_out_of_memory(a_cell(gpus=4)).with_cell(a_cell(gpus=8), Outcome.MISSING)
     content = runs_of(builder)
     assert len(builder.collect().groups) == 2

@@ -38,4 +38,7 @@ def test_follow_prints_log_tail_then_new_lines_until_job_end(slurm, builder):
 def test_follow_with_nothing_running_is_one_line(builder, capsys):
     assert run(["logs", "mine", "-f"]) == 1
     error = capsys.readouterr().err
-    assert "no cell of study mine is running; to see the states:\nhpml-jobs status mine" in error
+    assert (
+        "no cell of study mine is running; to see the states:\nhpml-jobs status mine"
+        in error
+    )

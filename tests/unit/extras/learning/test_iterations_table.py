@@ -18,4 +18,6 @@ def test_iterations_are_counted_without_the_first(builder):
 
 def test_iterations_table_is_for_cells_that_count_them(builder):
     two_gpu_cell_with_curves(builder)
-    assert "iterations" not in [table.label for table in builder.collect().groups[0].tables]
+    assert "iterations" not in [
+        table.label for table in builder.collect().groups[0].tables
+    ]

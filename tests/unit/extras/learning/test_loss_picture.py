@@ -22,7 +22,8 @@ def fonts():
 
 def with_curves(builder, gpus, batch, **changes):
     return write_curves(
-        builder, builder.with_record(lab_record(lab_cell(gpus, batch, **changes), 20.0)).slug
+        builder,
+        builder.with_record(lab_record(lab_cell(gpus, batch, **changes), 20.0)).slug,
     )
 
 
@@ -60,7 +61,10 @@ def test_loss_plot_long_run_caption_notes_thinning(builder, monkeypatch):
     monkeypatch.setattr(loss_picture, "POINTS", 50)
     picture = PLOTS["loss"](builder.collect())
     assert len(picture.figure.axes[0].lines[0].get_xdata()) == 49  # of 147
-    assert "Thin: every iteration, or one in 3 of runs with more than 50; thick" in picture.caption
+    assert (
+        "Thin: every iteration, or one in 3 of runs with more than 50; thick"
+        in picture.caption
+    )
     with_curves(builder, 2, 128)  # 588 iterations
     caption = PLOTS["loss"](builder.collect()).caption
     assert "one in 3 to 12 of runs with more than 50; thick" in caption
@@ -69,7 +73,11 @@ def test_loss_plot_long_run_caption_notes_thinning(builder, monkeypatch):
 def test_loss_plot_draws_eight_rows_and_names_the_rest(builder):
     for gpus in (1, 2, 4):
         with_curves(builder, gpus, 512)
-        for strategy in (Strategy.ALLREDUCE, Strategy.ALLREDUCE_FLAT, Strategy.GATHER_SCATTER):
+        for strategy in (
+            Strategy.ALLREDUCE,
+            Strategy.ALLREDUCE_FLAT,
+            Strategy.GATHER_SCATTER,
+        ):
             with_curves(builder, max(2, gpus), 512, strategy=strategy, repeat=gpus)
     picture = PLOTS["loss"](builder.collect())
     assert len(legend_labels(picture)) == 8

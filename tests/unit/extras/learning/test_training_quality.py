@@ -41,7 +41,11 @@ def test_table_4_has_loss_and_accuracy_with_deviations(builder):
     sheet = builder.table("table4").sheet
     row = dict(zip(sheet.columns, sheet.rows[0], strict=True))
     assert row["test_accuracy_deviation"] == pytest.approx(0.01 / 2**0.5)
-    assert (row["treatment"], row["seeds"], row["train_loss"]) == ("", 2, pytest.approx(1.2))
+    assert (row["treatment"], row["seeds"], row["train_loss"]) == (
+        "",
+        2,
+        pytest.approx(1.2),
+    )
 
 
 def test_single_seed_has_no_deviation_and_a_note(builder):
@@ -58,22 +62,32 @@ def test_repeats_of_one_seed_count_once_without_deviation(builder):
     for seed, repeat, accuracy in ((0, 0, 0.50), (0, 1, 0.60), (0, 2, 0.70), (1, 0, 0.62)):
         for gpus in (1, 2) if seed == 0 else (1,):
             cell = lab_cell(gpus, 128, **LAB, evaluate=True, seed=seed, repeat=repeat)
-            builder.with_record(with_test_accuracy(lab_record(cell, 27.0), *[accuracy] * gpus))
+            builder.with_record(
+                with_test_accuracy(lab_record(cell, 27.0), *[accuracy] * gpus)
+            )
     one, two = builder.table("table4").lines
     assert (one.texts[3], one.texts[-1]) == ("2", "61.00 ± 1.41")  # of 60 and 62
     assert (two.texts[3], two.texts[-1]) == ("1", "60.00")
     for label in ("table4", "evaluation"):
-        assert builder.table(label).notes == ("single seed, no deviation: ddp 2-GPU at batch 128",)
+        assert builder.table(label).notes == (
+            "single seed, no deviation: ddp 2-GPU at batch 128",
+        )
         assert "a single seed has no deviation" in builder.table(label).caption[-1]
 
 
 @pytest.mark.whole
 def test_runs_of_fewer_epochs_are_omitted_and_noted(builder):
     full = {"protocol": Protocol.FULL, "epochs": 3}
-    for seed, more, accuracy in ((0, full, 0.60), (1, full, 0.62), (2, {**LAB, "epochs": 2}, 0.1)):
+    for seed, more, accuracy in (
+        (0, full, 0.60),
+        (1, full, 0.62),
+        (2, {**LAB, "epochs": 2}, 0.1),
+    ):
         for set_epoch in (True, False):
             cell = lab_cell(2, 128, **more, evaluate=True, seed=seed, set_epoch=set_epoch)
-            builder.with_record(with_test_accuracy(lab_record(cell, 15.0), accuracy, accuracy))
+            builder.with_record(
+                with_test_accuracy(lab_record(cell, 15.0), accuracy, accuracy)
+            )
     said = (
         "runs of 2 epochs are omitted, others have 3: "
         "ddp 2-GPU at batch 128; ddp 2-GPU (no set_epoch) at batch 128"
@@ -112,7 +126,9 @@ def without_accuracy(epoch):
 
 def test_table_4_names_cells_without_numbers(builder):
     add_large_batch_study(builder)
-    builder.with_cell(lab_cell(4, 512, **LAB, evaluate=True), Outcome.FAILED, "failed: it broke")
+    builder.with_cell(
+        lab_cell(4, 512, **LAB, evaluate=True), Outcome.FAILED, "failed: it broke"
+    )
     (note,) = builder.table("table4").notes
     assert note == "no number; see Table 1 for the reason: ddp 4-GPU at batch 512"
 
@@ -125,21 +141,33 @@ def test_table_4_absent_without_evaluation_or_more_epochs(builder):
 
 def test_epoch_accuracy_is_weighted_by_rank_samples(builder):
     builder.with_record(lab_record(lab_cell(1, 128, **LAB, evaluate=True), 27.0))
-    assert collapse_spaces(grid(builder.table("evaluation"))) == collapse_spaces(EVALUATION)
+    assert collapse_spaces(grid(builder.table("evaluation"))) == collapse_spaces(
+        EVALUATION
+    )
     whole = lab_record(lab_cell(2, 128, **LAB, evaluate=True), 27.0)
     counted = zip(whole.ranks, ((10, 200), (70, 100)), strict=True)
     builder.with_record(
-        msgspec.structs.replace(whole, ranks=tuple(with_last_epoch_counts(*one) for one in counted))
+        msgspec.structs.replace(
+            whole, ranks=tuple(with_last_epoch_counts(*one) for one in counted)
+        )
     )
     two = builder.table("evaluation").lines[1]
     assert two.texts[4] == "26.67"  # 80 of 300
-    assert [row[5] for row in builder.table("evaluation").sheet.rows] == [1, 2, 3, 4, 5] * 2
+    assert [row[5] for row in builder.table("evaluation").sheet.rows] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+    ] * 2
 
 
 def with_last_epoch_counts(rank, counted):
     """A rank that counted otherwise after the last epoch."""
     correct, samples = counted
-    share = msgspec.structs.replace(rank.epochs[-1].share, correct=correct, samples=samples)
+    share = msgspec.structs.replace(
+        rank.epochs[-1].share, correct=correct, samples=samples
+    )
     last = msgspec.structs.replace(rank.epochs[-1], share=share)
     return msgspec.structs.replace(rank, epochs=(*rank.epochs[:-1], last))
 
@@ -173,14 +201,17 @@ def text_record(gpus, *, digest="5eed", **settings):
                 msgspec.structs.replace(
                     epoch,
                     accuracy=None,
-                    share=epoch.share and msgspec.structs.replace(epoch.share, correct=None),
+                    share=epoch.share
+                    and msgspec.structs.replace(epoch.share, correct=None),
                 )
                 for epoch in rank.epochs
             ),
         )
         for rank in record.ranks
     )
-    text = Text(sha256=digest, train_bytes=1_000_000, test_bytes=10**5, unigram_bits_per_byte=4.5)
+    text = Text(
+        sha256=digest, train_bytes=1_000_000, test_bytes=10**5, unigram_bits_per_byte=4.5
+    )
     facts = msgspec.structs.replace(record.facts, text=text)
     return msgspec.structs.replace(record, ranks=ranks, facts=facts)
 
@@ -193,7 +224,9 @@ def test_text_has_bits_per_byte_beside_the_unigram_entropy(builder):
     assert [block.head for block in table.blocks][-3:] == [
         *("test loss", "test bits/byte", "unigram bits/byte"),
     ]
-    assert {line.texts[-4:] for line in table.lines} == {("1.5000", "1.2000", "1.731", "4.500")}
+    assert {line.texts[-4:] for line in table.lines} == {
+        ("1.5000", "1.2000", "1.731", "4.500")
+    }
     assert "Bits per byte: test loss / ln 2" in " ".join(table.caption)
     assert table.setting.startswith(
         "gpt (4 layers, 4 heads, width 64, vocabulary 256), 11,173,962 parameters; bytes of "
@@ -211,9 +244,9 @@ def test_text_is_evaluated_in_bits_per_byte(builder):
     assert {line.texts[:3] for line in table.lines} == {("1.731",) * 3}
     assert "of text" not in " ".join(table.caption)
     columns = table.sheet.columns
-    assert [dict(zip(columns, row, strict=True))["test_accuracy"] for row in table.sheet.rows] == [
-        None
-    ] * 6
+    assert [
+        dict(zip(columns, row, strict=True))["test_accuracy"] for row in table.sheet.rows
+    ] == [None] * 6
 
 
 def test_cells_of_other_text_are_in_another_table(builder):

@@ -63,7 +63,9 @@ def test_ladder_that_waits_already_is_not_made_again(words, slurm, working_folde
     assert "has no answer yet" in capsys.readouterr().err
 
 
-def test_followup_job_of_a_ladder_whose_answer_was_lost_is_found(words, slurm, working_folder):
+def test_followup_job_of_a_ladder_whose_answer_was_lost_is_found(
+    words, slurm, working_folder
+):
     """The program was killed between sbatch and the manifest's line."""
     study = Study(working_folder / "outputs" / "mine")
     job, before = queue(slurm, study), len(slurm.scripts)

@@ -32,10 +32,16 @@ def test_largest_batch_absent_without_ladder_or_oom(builder):
 
 def test_largest_batch_ends_at_out_of_memory(builder):
     builder.with_record(lab_record(lab_cell(1, 512), 26.0))
-    builder.with_record(with_memory(lab_record(lab_cell(2, 128), 20.0), 3 * 10**9, 5 * 10**9))
-    builder.with_record(with_memory(lab_record(lab_cell(2, 512), 15.0), 12 * 10**9, 13 * 10**9))
+    builder.with_record(
+        with_memory(lab_record(lab_cell(2, 128), 20.0), 3 * 10**9, 5 * 10**9)
+    )
+    builder.with_record(
+        with_memory(lab_record(lab_cell(2, 512), 15.0), 12 * 10**9, 13 * 10**9)
+    )
     builder.with_out_of_memory(lab_cell(2, 2048))
-    assert csv_rows(builder) == [("ddp", 2, 1, "", 512, 13 * 10**9, "2048 ran out of memory")]
+    assert csv_rows(builder) == [
+        ("ddp", 2, 1, "", 512, 13 * 10**9, "2048 ran out of memory")
+    ]
     (line,) = builder.table("largest").lines
     assert line.texts == ("512", "13.0", "2048 ran out of memory")
 
@@ -43,16 +49,24 @@ def test_largest_batch_ends_at_out_of_memory(builder):
 def test_largest_batch_ignores_steps_not_tried(builder):
     builder.with_record(lab_record(lab_cell(2, 128), 20.0))
     builder.with_out_of_memory(lab_cell(2, 512))
-    builder.with_cell(lab_cell(2, 2048), Outcome.OOM, "not tried: batch 512 ran out of memory")
+    builder.with_cell(
+        lab_cell(2, 2048), Outcome.OOM, "not tried: batch 512 ran out of memory"
+    )
     assert csv_rows(builder)[0][4:] == (128, None, "512 ran out of memory")
 
 
 def test_largest_batch_names_data_limit_or_failure(builder):
     for batch in (32, 128):
-        mark_as_ladder(builder, builder.with_record(lab_record(lab_cell(1, batch), 20.0)).slug)
+        mark_as_ladder(
+            builder, builder.with_record(lab_record(lab_cell(1, batch), 20.0)).slug
+        )
     mark_as_ladder(builder, builder.with_record(lab_record(lab_cell(2, 32), 20.0)).slug)
-    mark_as_ladder(builder, builder.with_cell(lab_cell(2, 128), Outcome.TIMEOUT, "too slow").slug)
-    mark_as_ladder(builder, builder.with_cell(lab_cell(4, 32), Outcome.FAILED, "it broke").slug)
+    mark_as_ladder(
+        builder, builder.with_cell(lab_cell(2, 128), Outcome.TIMEOUT, "too slow").slug
+    )
+    mark_as_ladder(
+        builder, builder.with_cell(lab_cell(4, 32), Outcome.FAILED, "it broke").slug
+    )
     assert [row[1:] for row in csv_rows(builder)] == [
         (1, 1, "", 128, None, "the next is larger than one rank's share of the data"),
         (2, 1, "", 32, None, "128 timeout"),

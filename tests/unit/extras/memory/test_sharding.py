@@ -44,7 +44,9 @@ def test_sharding_compares_with_ddp_at_the_same_batch(builder):
         sharded_record(Strategy.ZERO1, 22.0, 3 * GB, held=parameters // 2, state=2 * GB)
     )
     builder.with_record(sharded_record(Strategy.FSDP, 30.0, GB, held=parameters // 4))
-    builder.with_record(lab_record(lab_cell(4, 32), 40.0))  # nothing is sharded at this batch
+    builder.with_record(
+        lab_record(lab_cell(4, 32), 40.0)
+    )  # nothing is sharded at this batch
     table = builder.table("paths")
     assert [line.label.split()[0] for line in table.lines] == ["ddp", "zero1", "fsdp"]
     rows = [dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows]

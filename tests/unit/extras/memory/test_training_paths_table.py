@@ -9,7 +9,9 @@ from tests.unit.builders import lab_cell, lab_record
 
 
 def add(builder, epoch_s, gpus=4, batch=128, **path):
-    builder.with_record(lab_record(lab_cell(gpus, batch, path=TrainingPath(**path)), epoch_s))
+    builder.with_record(
+        lab_record(lab_cell(gpus, batch, path=TrainingPath(**path)), epoch_s)
+    )
 
 
 def rows_of(table):

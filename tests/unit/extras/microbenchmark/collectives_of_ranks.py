@@ -24,7 +24,9 @@ def run_microbenchmark() -> dict:
         call.inputs.copy_(torch.arange(call.inputs.numel()) + 100.0 * dist.get_rank())
         call.run()
         results[kind.value] = call.output.tolist()
-    benchmark = collective_times(CPU, {kind: [4_000] for kind in SWEPT}, 60.0, sizes=(1_024,))
+    benchmark = collective_times(
+        CPU, {kind: [4_000] for kind in SWEPT}, 60.0, sizes=(1_024,)
+    )
     return {"results": results, "microbenchmark": msgspec.to_builtins(benchmark)}
 
 

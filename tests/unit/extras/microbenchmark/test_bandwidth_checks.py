@@ -27,7 +27,9 @@ NAMES = {"bus-bandwidth", "slow-microbenchmark"}
 def large_messages(old):
     """Rank 1 sends 4 MiB at once in the time of 100 kB."""
     changed = change_messages(bytes=2**22, elements=2**20)(old)
-    return change_communication(gradients_s=0.99 * old.ranks[1].communication.gradients_s)(changed)
+    return change_communication(gradients_s=0.99 * old.ranks[1].communication.gradients_s)(
+        changed
+    )
 
 
 CASES = [
@@ -89,7 +91,9 @@ ABSENT = {
 def test_check_without_its_data_gives_no_result(case):
     complete = {result.check for result in check_record(clean_record())}
     assert complete >= NAMES
-    assert not NAMES & {result.check for result in check_record(ABSENT[case](clean_record()))}
+    assert not NAMES & {
+        result.check for result in check_record(ABSENT[case](clean_record()))
+    }
 
 
 def test_one_gpu_has_no_bus_bandwidth():
@@ -100,7 +104,9 @@ def test_one_gpu_has_no_bus_bandwidth():
 def test_disturbed_microbenchmark_cannot_prove_a_fault():
     """Large messages that were faster than its trials are then no fault of the program."""
     disturb = change_step(Step.MICROBENCHMARK, busy_s=8.0 * (0.9 * 4 + 1.0))
-    result = result_of(check_record(disturb(large_messages(clean_record()))), "bus-bandwidth")
+    result = result_of(
+        check_record(disturb(large_messages(clean_record()))), "bus-bandwidth"
+    )
     assert (result.level, result.tier) == (Level.WARN, Tier.LIST)
     assert "; the microbenchmark was disturbed: run it again" in result.reason
     assert "fault of hpml_jobs" not in result.reason
@@ -114,5 +120,8 @@ def test_bus_bandwidth_of_overlapping_messages_uses_best_size():
     peak = result_of(check_record(fast), "bus-bandwidth")
     assert "at any size" in peak.reason
     assert (
-        result_of(check_record(clean_record()), "bus-bandwidth").reason.count("at these sizes") == 1
+        result_of(check_record(clean_record()), "bus-bandwidth").reason.count(
+            "at these sizes"
+        )
+        == 1
     )

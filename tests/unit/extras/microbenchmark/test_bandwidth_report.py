@@ -28,14 +28,18 @@ def test_microbenchmark_names_collectives_and_nccl_choices(builder):
         for point in points
     )
     chosen = tuple(
-        NcclChoice(kind=kind, bytes=size, algorithm=algorithm, protocol="SIMPLE", channels=8)
+        NcclChoice(
+            kind=kind, bytes=size, algorithm=algorithm, protocol="SIMPLE", channels=8
+        )
         for kind, size, algorithm in (
             (CollectiveKind.ALL_REDUCE, 1024, "RING"),
             (CollectiveKind.ALL_REDUCE, 2**20, "NVLS"),
             (CollectiveKind.ALL_GATHER, 1024, "RING"),
         )
     )
-    probe = msgspec.structs.replace(whole.microbenchmark, points=points + gathers, nccl=chosen)
+    probe = msgspec.structs.replace(
+        whole.microbenchmark, points=points + gathers, nccl=chosen
+    )
     builder.with_record(msgspec.structs.replace(whole, microbenchmark=probe))
     sheet = builder.sheet("microbenchmark")
     rows = [dict(zip(sheet.columns, row, strict=True)) for row in sheet.rows]
@@ -47,7 +51,9 @@ def test_microbenchmark_names_collectives_and_nccl_choices(builder):
     assert reduced["median_s"] == gathered["median_s"]
     assert reduced["bus_gb_per_s"] == pytest.approx(2 * gathered["bus_gb_per_s"])
     assert {row["launched_late"] for row in rows} == {None, 1}
-    nvls = next(row for row in rows if row["bytes"] == 2**20 and row["collective"] == "all_reduce")
+    nvls = next(
+        row for row in rows if row["bytes"] == 2**20 and row["collective"] == "all_reduce"
+    )
     assert (nvls["algorithm"], nvls["protocol"], nvls["channels"]) == ("NVLS", "SIMPLE", 8)
 
 
@@ -67,7 +73,12 @@ def test_bandwidth_marks_sizes_that_strategies_send(builder):
         if row.strategy is Strategy.DDP
         for r in report.groups[0].source.records(row)
     ]
-    sizes = {m.bytes for r in records for m in r.communication.messages if m.kind == "all_reduce"}
+    sizes = {
+        m.bytes
+        for r in records
+        for m in r.communication.messages
+        if m.kind == "all_reduce"
+    }
     (marks,) = (line for line in axis.lines if line.get_color() == style.BLUE)
     assert set(marks.get_xdata()) == sizes
     assert axis.get_xscale() == axis.get_yscale() == "log"

@@ -70,7 +70,9 @@ class ScriptedDevice:
         return stamp <= self.host_s
 
     def seconds(self, first, second):
-        assert self.host_s >= self.device_s, "a stamp was read before the device was synchronized"
+        assert self.host_s >= self.device_s, (
+            "a stamp was read before the device was synchronized"
+        )
         return second - first
 
 
@@ -85,7 +87,9 @@ def eight_ranks():
 def measure(eight_ranks, monkeypatch):
     def run(device, sizes=(1024, 2048), budget_s=5.0):
         monkeypatch.setattr(dist, "all_reduce", device.collective)
-        return collective_times((CPU,), {ALL_REDUCE: []}, budget_s, sizes, clock_of=device.clock)
+        return collective_times(
+            (CPU,), {ALL_REDUCE: []}, budget_s, sizes, clock_of=device.clock
+        )
 
     return run
 
@@ -93,7 +97,10 @@ def measure(eight_ranks, monkeypatch):
 def test_launch_is_not_in_the_time_of_a_collective(measure):
     """A launch of 40 us would make a collective of 12 us 4 times too slow."""
     for point in measure(ScriptedDevice(launch_s=40e-6)).points:
-        assert (point.median_s, point.max_s) == (pytest.approx(KERNEL_S), pytest.approx(KERNEL_S))
+        assert (point.median_s, point.max_s) == (
+            pytest.approx(KERNEL_S),
+            pytest.approx(KERNEL_S),
+        )
         assert (point.trials, point.launched_late, point.contains_launch) == (20, 0, False)
 
 
@@ -112,7 +119,9 @@ def test_launch_that_is_always_late_is_recorded(measure):
 
 def test_first_use_of_a_size_does_not_end_the_sizes(measure):
     """NCCL connects an algorithm in 0.1 to 1 s at its first use."""
-    benchmark = measure(ScriptedDevice(launch_s=40e-6, first_s=1.0), sizes=(1024, 2048, 4096))
+    benchmark = measure(
+        ScriptedDevice(launch_s=40e-6, first_s=1.0), sizes=(1024, 2048, 4096)
+    )
     assert [point.bytes for point in benchmark.points] == [1024, 2048, 4096]
     assert max(point.max_s for point in benchmark.points) == pytest.approx(KERNEL_S)
 
@@ -165,7 +174,13 @@ def test_host_clock_queues_nothing():
 
 def message(kind, purpose, size):
     return Message(
-        kind=kind, purpose=purpose, dtype="float32", elements=size, bytes=size, count=1, busy_s=1.0
+        kind=kind,
+        purpose=purpose,
+        dtype="float32",
+        elements=size,
+        bytes=size,
+        count=1,
+        busy_s=1.0,
     )
 
 
@@ -216,7 +231,10 @@ def choices_with(eight_ranks, monkeypatch, tmp_path):
 def test_nccl_choices_are_in_the_microbenchmark(choices_with):
     line = "n1:1:1 [0] NCCL INFO AllReduce: 1024 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}"
     benchmark, reason = choices_with(line)
-    assert ([choice.text for choice in benchmark.nccl], reason) == (["RING/LL, 2 channels"], None)
+    assert ([choice.text for choice in benchmark.nccl], reason) == (
+        ["RING/LL, 2 channels"],
+        None,
+    )
 
 
 @pytest.mark.parametrize(

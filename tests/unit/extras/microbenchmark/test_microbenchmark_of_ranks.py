@@ -36,7 +36,9 @@ def test_microbenchmark_times_every_collective_alike(results):
     benchmarks = [of_rank["microbenchmark"] for of_rank in ranks]
     points = benchmarks[0]["points"]
     kinds = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
-    expected = [(kind, size, sent) for kind in kinds for size, sent in ((1024, 0), (4000, 1))]
+    expected = [
+        (kind, size, sent) for kind in kinds for size, sent in ((1024, 0), (4000, 1))
+    ]
     assert [(point["kind"], point["bytes"], point["sent"]) for point in points] == expected
     assert [benchmark["points"] for benchmark in benchmarks] == processes * [points]
     assert {(point["trials"], point["launched_late"]) for point in points} == {(20, None)}
@@ -69,7 +71,9 @@ def test_cell_measures_the_sizes_that_it_sends(run_cell, strategy):
     assert {size for size, point in sizes.items() if point.sent} == cell_sizes
     assert max(sizes) < benchmark.largest_asked_bytes == 2**28  # 5 seconds do not suffice
     point = sizes[1024]
-    assert point.min_s <= point.lower_quartile_s <= point.median_s <= point.upper_quartile_s
+    assert (
+        point.min_s <= point.lower_quartile_s <= point.median_s <= point.upper_quartile_s
+    )
     assert 0 <= point.delayed <= 20
 
 

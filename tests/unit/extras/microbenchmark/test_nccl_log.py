@@ -26,8 +26,12 @@ gr001:4242:4242 [0] NCCL INFO ReduceScatter: 99 Bytes -> Algo RI
 def test_choices_are_the_last_of_each_collective_and_size():
     all_reduce, all_gather = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
     assert collectives.parse_choices(LOG.splitlines(), ranks=4) == (
-        NcclChoice(kind=all_reduce, bytes=1024, algorithm="RING", protocol="LL128", channels=2),
-        NcclChoice(kind=all_reduce, bytes=2**28, algorithm="NVLS", protocol="SIMPLE", channels=16),
+        NcclChoice(
+            kind=all_reduce, bytes=1024, algorithm="RING", protocol="LL128", channels=2
+        ),
+        NcclChoice(
+            kind=all_reduce, bytes=2**28, algorithm="NVLS", protocol="SIMPLE", channels=16
+        ),
         NcclChoice(
             kind=all_gather,
             bytes=4 * 4096,
@@ -42,7 +46,12 @@ def test_choices_are_the_last_of_each_collective_and_size():
 def test_choices_have_the_bytes_of_the_whole_message():
     """As the points beside which they are shown: NCCL logs one rank's share of these two."""
     line = "n1:1:1 [0] NCCL INFO {}: {} Bytes -> Algo RING proto LL channel{{Lo..Hi}}={{0..1}}"
-    logged = {"AllReduce": 2**20, "AllGather": 2**18, "ReduceScatter": 2**18, "Broadcast": 2**20}
+    logged = {
+        "AllReduce": 2**20,
+        "AllGather": 2**18,
+        "ReduceScatter": 2**18,
+        "Broadcast": 2**20,
+    }
     lines = [line.format(kind, size) for kind, size in logged.items()]
     choices = collectives.parse_choices(lines, ranks=4)
     assert [choice.kind for choice in choices] == [*SWEPT]
@@ -71,7 +80,9 @@ def test_log_is_written_inside_the_block_only(tmp_path, monkeypatch):
 def test_log_of_missing_library_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(collectives, "LIBRARY", "libnccl_of_nobody.so.2")
     with (
-        pytest.raises(collectives.NcclLogError, match=r"NCCL's algorithm: libnccl_of_nobody.so.2"),
+        pytest.raises(
+            collectives.NcclLogError, match=r"NCCL's algorithm: libnccl_of_nobody.so.2"
+        ),
         collectives.nccl_log(tmp_path / "nccl.log"),
     ):
         pass

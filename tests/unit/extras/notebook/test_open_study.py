@@ -22,7 +22,9 @@ def builder(laptop):
     """Three sizes of one cell, a repeat, one that ran out of memory, and one without a record."""
     builder = StudyBuilder(Path("outputs") / "mine")
     for gpus, epoch_s in ((1, 8.0), (2, 4.4), (4, 4.0)):
-        builder.with_record(a_record(a_cell(gpus=gpus, batch=128), f"10{gpus}_0.r0", epoch_s))
+        builder.with_record(
+            a_record(a_cell(gpus=gpus, batch=128), f"10{gpus}_0.r0", epoch_s)
+        )
     builder.with_record(a_record(a_cell(gpus=2, batch=128, repeat=1), "105_0.r0", 4.6))
     builder.with_out_of_memory(a_cell(gpus=4, batch=512))
     return builder.with_cell(a_cell(gpus=2, batch=512))
@@ -32,14 +34,18 @@ def test_cells_are_the_rows_of_cells_csv(builder):
     cells = hpml_jobs.open_study("mine").cells()
     header = sheets(builder.collect())["cells.csv"].splitlines()[0].split(",")
     assert [name for name in cells.columns if name in header] == header
-    assert cells[[name for name in cells.columns if name not in header]].isna().all(axis=None)
+    assert (
+        cells[[name for name in cells.columns if name not in header]].isna().all(axis=None)
+    )
     assert dict(cells["outcome"].value_counts()) == {"ok": 4, "missing": 1, "oom": 1}
 
 
 def test_cells_have_speedup_and_efficiency_of_their_row(builder):
     cells = hpml_jobs.open_study("mine").cells().set_index(["gpus", "batch", "repeat"])
     assert cells.loc[(1, 128, 0), "speedup"] == 1
-    assert cells.loc[(2, 128, 0), "speedup"] == cells.loc[(2, 128, 1), "speedup"] == 8 / 4.5
+    assert (
+        cells.loc[(2, 128, 0), "speedup"] == cells.loc[(2, 128, 1), "speedup"] == 8 / 4.5
+    )
     assert cells.loc[(4, 128, 0), "efficiency"] == 0.5
     assert cells.loc[(2, 128, 1), "samples_per_s"] == pytest.approx(20_480 / 4.6)
     assert cells.loc[(4, 128, 0), "attempt_hosts"] == "gr001"
@@ -52,7 +58,14 @@ def test_study_without_numbers_has_the_columns_of_numbers(laptop):
     StudyBuilder(Path("outputs") / "mine").with_cell(a_cell())
     study = hpml_jobs.open_study("mine")
     cells = study.cells()
-    names = ["epoch_s", "train_s", "compute_s", "comm_exposed_s", "samples_per_s", "speedup"]
+    names = [
+        "epoch_s",
+        "train_s",
+        "compute_s",
+        "comm_exposed_s",
+        "samples_per_s",
+        "speedup",
+    ]
     assert cells[[*names, "efficiency", "checks"]].isna().all(axis=None)
     with pytest.raises(hpml_jobs.HpmlError, match="no cell of study mine has a number"):
         study.choose()
@@ -90,7 +103,9 @@ def test_every_listed_table_has_a_title_and_rows(builder):
 def test_unknown_table_is_refused_with_the_labels(builder):
     study = hpml_jobs.open_study("mine")
     for label in ("tabel1", "table1-fsdp", "table1-", ""):
-        with pytest.raises(hpml_jobs.HpmlError, match=r"no table .*: q1, table1, .*scaling"):
+        with pytest.raises(
+            hpml_jobs.HpmlError, match=r"no table .*: q1, table1, .*scaling"
+        ):
             study.table(label)
 
 
@@ -101,8 +116,18 @@ def test_iterations_have_a_row_per_rank_and_iteration(laptop):
     assert len(steps) == 2 * 147
     assert list(steps.groupby("rank")["step_s"].mean().round(6)) == [0.01, 0.02]
     first, last = steps.iloc[0], steps.iloc[-1]
-    assert (first["epoch"], first["role"], first["iteration"], first["loss"]) == (1, "warmup", 1, 2)
-    assert list(last[["rank", "epoch", "role", "iteration"]]) == [1, 3, "instrumented", 147]
+    assert (first["epoch"], first["role"], first["iteration"], first["loss"]) == (
+        1,
+        "warmup",
+        1,
+        2,
+    )
+    assert list(last[["rank", "epoch", "role", "iteration"]]) == [
+        1,
+        3,
+        "instrumented",
+        147,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +169,9 @@ def test_choose_names_the_cell_to_ask_for(builder):
 def test_choose_refuses_a_limit_without_epochs(builder):
     with pytest.raises(hpml_jobs.HpmlError, match="add epochs=N"):
         hpml_jobs.open_study("mine").choose(deadline_min=10)
-    with pytest.raises(hpml_jobs.HpmlError, match="min_efficiency=-1: must be more than 0"):
+    with pytest.raises(
+        hpml_jobs.HpmlError, match="min_efficiency=-1: must be more than 0"
+    ):
         hpml_jobs.open_study("mine").choose(min_efficiency=-1)
 
 
@@ -206,7 +233,16 @@ def test_import_is_light_and_pandas_comes_with_a_table(builder):
     )
     light, opened, has_pandas = json.loads(done.stdout)
     assert not [name for name in light if name.startswith("hpml_jobs")]
-    heavy = {"pandas", "numpy", "matplotlib", "jinja2", "torch", "typer", "rich", "submitit"}
+    heavy = {
+        "pandas",
+        "numpy",
+        "matplotlib",
+        "jinja2",
+        "torch",
+        "typer",
+        "rich",
+        "submitit",
+    }
     assert not heavy & set(opened)
     assert has_pandas
 
@@ -214,10 +250,14 @@ def test_import_is_light_and_pandas_comes_with_a_table(builder):
 def test_baseline_is_that_of_collect(laptop):
     builder = StudyBuilder(Path("outputs") / "large")
     for gpus, epoch_s in ((2, 8.0), (4, 5.0)):
-        builder.with_record(a_record(a_cell(gpus=gpus, batch=128), f"10{gpus}_0.r0", epoch_s))
+        builder.with_record(
+            a_record(a_cell(gpus=gpus, batch=128), f"10{gpus}_0.r0", epoch_s)
+        )
     default = hpml_jobs.open_study("large").table("scaling")
     assert default["speedup"].isna().all()
     against_two = hpml_jobs.open_study("large", baseline="smallest").table("scaling")
     assert list(against_two["speedup"]) == [1.0, 1.6]
-    with pytest.raises(hpml_jobs.HpmlError, match="baseline=tiny: choose one of single, smallest"):
+    with pytest.raises(
+        hpml_jobs.HpmlError, match="baseline=tiny: choose one of single, smallest"
+    ):
         hpml_jobs.open_study("large", baseline="tiny")

@@ -22,7 +22,9 @@ def texts(axis):
 def test_pareto_names_cell_to_ask_for_and_front(builder):
     for repeat, factor in enumerate((1.0, 1.02, 0.98)):
         for gpus, epoch_s in ((1, 20.0), (2, 12.0), (4, 8.0)):
-            builder.with_record(lab_record(lab_cell(gpus, 128, repeat=repeat), epoch_s * factor))
+            builder.with_record(
+                lab_record(lab_cell(gpus, 128, repeat=repeat), epoch_s * factor)
+            )
     picture = PLOTS["pareto"](builder.collect())
     (axis,) = picture.figure.axes
     front = axis.lines[0]

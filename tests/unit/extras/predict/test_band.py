@@ -27,7 +27,9 @@ def a_machine(generator, interference_s):
 def scattered(cells, generator, noise):
     """The cells with times that differ from the truth by a factor, each by its own."""
     return [
-        msgspec.structs.replace(cell, step_s=cell.step_s * math.exp(generator.gauss(0, noise)))
+        msgspec.structs.replace(
+            cell, step_s=cell.step_s * math.exp(generator.gauss(0, noise))
+        )
         for cell in cells
     ]
 

@@ -54,7 +54,9 @@ def test_strategy_of_one_node_has_no_cell_across_nodes():
 
 def test_one_command_serves_all_batches():
     cells = Machine().cells((*ONE_NODE, (8, 1)), (32, 64))
-    targets = [target(gpus, batch, nodes=gpus // 8) for gpus in (16, 32) for batch in (32, 64)]
+    targets = [
+        target(gpus, batch, nodes=gpus // 8) for gpus in (16, 32) for batch in (32, 64)
+    ]
     made = predict(cells, targets, words)
     assert [refusal.command for refusal in made] == ["ddp gpus=16 nodes=2 batch=32"] * 4
     cells.append(Machine().observation(16, 32, 2))

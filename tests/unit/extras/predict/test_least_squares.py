@@ -29,7 +29,9 @@ def test_fit_is_never_worse_than_a_point_of_the_grid():
     best = fit(rows, values)
     assert min(best.coefficients) >= 0
     for point in itertools.product((0.0, 0.1, 0.3, 0.9), repeat=3):
-        others = sum((at(point, row) - y) ** 2 for row, y in zip(rows, values, strict=True))
+        others = sum(
+            (at(point, row) - y) ** 2 for row, y in zip(rows, values, strict=True)
+        )
         assert best.squares <= others + 1e-12
 
 

@@ -23,7 +23,8 @@ def observed(*records):
 
 def test_observation_has_medians_over_runs_per_iteration():
     runs = [
-        a_record(a_cell(repeat=r), f"{r}.r0", epoch_s) for r, epoch_s in enumerate((8.0, 9.0, 12.0))
+        a_record(a_cell(repeat=r), f"{r}.r0", epoch_s)
+        for r, epoch_s in enumerate((8.0, 9.0, 12.0))
     ]
     made = observed(*runs)
     iterations = 10  # 20,480 samples at batch 512 on 4
@@ -37,7 +38,9 @@ def test_observation_without_an_iteration_is_none():
     ranks = tuple(
         msgspec.structs.replace(
             rank,
-            epochs=tuple(msgspec.structs.replace(epoch, steps=None) for epoch in rank.epochs),
+            epochs=tuple(
+                msgspec.structs.replace(epoch, steps=None) for epoch in rank.epochs
+            ),
         )
         for rank in record.ranks
     )

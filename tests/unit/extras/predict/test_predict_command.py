@@ -55,10 +55,15 @@ def fault_of(capsys, *words):
 
 
 def test_predict_prints_answer_errors_and_null(study, capsys):
-    shown = " ".join(output_of(capsys, "predict", "mine", "gpus=8", "batch=128", PER_NODE).split())
+    shown = " ".join(
+        output_of(capsys, "predict", "mine", "gpus=8", "batch=128", PER_NODE).split()
+    )
     assert "8 GPUs at batch 128 per GPU (ddp):" in shown
     assert "no change" in shown
-    assert "No cell could be left out to measure its error: the band is that of published" in shown
+    assert (
+        "No cell could be left out to measure its error: the band is that of published"
+        in shown
+    )
 
 
 def test_predict_json_has_bands_and_left_out_cells(laptop, outputs, capsys):
@@ -66,16 +71,18 @@ def test_predict_json_has_bands_and_left_out_cells(laptop, outputs, capsys):
     builder = StudyBuilder(Path("outputs") / "mine")
     for batch in (64, 128):
         builder.with_record(a_record(a_cell(gpus=8, batch=batch), f"108_{batch}.r0", 1.2))
-    (group,) = document_of(capsys, "predict", "mine", "gpus=16", "cluster.gpus_per_node=16")[
-        "groups"
-    ]
+    (group,) = document_of(
+        capsys, "predict", "mine", "gpus=16", "cluster.gpus_per_node=16"
+    )["groups"]
     assert [(p["gpus"], p["batch"]) for p in group["predictions"]] == [(16, 64), (16, 128)]
     for prediction in group["predictions"]:
         assert prediction["low_s"] < prediction["step_s"] < prediction["high_s"]
         points = prediction["error"]["points"]
         assert {point["gpus"] for point in points} == {8}
         errors = [abs(p["model_s"] / p["step_s"] - 1) for p in points]
-        assert prediction["error"]["model"]["mean"] == pytest.approx(sum(errors) / len(errors))
+        assert prediction["error"]["model"]["mean"] == pytest.approx(
+            sum(errors) / len(errors)
+        )
     assert len(group["measured"]) == 8
 
 
@@ -100,7 +107,9 @@ def test_predict_shows_what_an_epoch_is_charged(isolate, charged_gpus, laptop, c
     (made,) = forecasts(snapshots, Question(gpus=(3,)), cluster, ())
     (prediction,) = made.document["predictions"]
     assert prediction["epoch_s"] == pytest.approx(50_000 / prediction["samples_per_s"])
-    assert prediction["charged_gpu_s"] == pytest.approx(charged_gpus * prediction["epoch_s"])
+    assert prediction["charged_gpu_s"] == pytest.approx(
+        charged_gpus * prediction["epoch_s"]
+    )
     (line,) = made.table.lines
     assert f"{prediction['charged_gpu_s']:.1f}" in line.texts
 
@@ -139,7 +148,10 @@ def test_predict_without_several_gpus_names_the_cell_it_needs(laptop, capsys):
     [
         (["gpus=20", PER_NODE], "does not divide over 3 nodes of 8; use gpus=24"),
         (["gpus=32", "nodes=2", PER_NODE], "a node has 8; use nodes=4"),
-        (["nodes=4", PER_NODE], "nodes=4: no cell on so many nodes was measured; add gpus="),
+        (
+            ["nodes=4", PER_NODE],
+            "nodes=4: no cell on so many nodes was measured; add gpus=",
+        ),
         (["cluster.gpus_per_node=2", "gpus=8"], "4 on a node were measured"),
         (["strategy=fsdp"], "strategy=fsdp was not measured on several GPUs"),
         (["strategy=fsdp"], "hpml-jobs gpus=2 batch=64 strategy=fsdp study=mine"),
@@ -163,9 +175,15 @@ def test_predict_refuses_what_no_cell_can_be(words, message, study, capsys):
         (["gpus=20", "nodes=3"], "does not divide over nodes=3; use gpus=21"),
         (["strategy=dpp"], "did you mean d"),
         (["strategy=single"], "strategy=single: it has one GPU, 2 or more are predicted"),
-        (["link_gb_per_s=25"], "link_gb_per_s=25: this key is gone, because a network is measured"),
+        (
+            ["link_gb_per_s=25"],
+            "link_gb_per_s=25: this key is gone, because a network is measured",
+        ),
         (["other_network=true"], "measure a cell on two nodes (nodes=2);"),
-        (["sweep=nccl.csv"], "sweep=nccl.csv: this key is gone, because a network is measured"),
+        (
+            ["sweep=nccl.csv"],
+            "sweep=nccl.csv: this key is gone, because a network is measured",
+        ),
         (["accumulate=1,4"], "accumulate=1,4: this key is gone, because all measured"),
         (["accumulate=1,4"], "submit the study's command with accumulate=1,4"),
     ],
@@ -213,7 +231,9 @@ def test_predict_keeps_the_grid_that_chose_the_workload(laptop, capsys):
 def test_predict_leaves_out_processes_that_shared_cpus(laptop, capsys):
     builder = StudyBuilder(Path("outputs") / "mine")
     for gpus, epoch_s in ((1, 8.0), (2, 4.4), (4, 4.4)):
-        record = a_record(a_cell(gpus=gpus, batch=128, device=Device.CPU), f"1{gpus}.r0", epoch_s)
+        record = a_record(
+            a_cell(gpus=gpus, batch=128, device=Device.CPU), f"1{gpus}.r0", epoch_s
+        )
         cpus = tuple(range(3))
         ranks = [msgspec.structs.replace(rank, affinity=cpus) for rank in record.ranks]
         builder.with_record(msgspec.structs.replace(record, ranks=tuple(ranks)))

@@ -42,7 +42,9 @@ def report(tmp_path_factory) -> Report:
     for gpus, step_s in STEPS_S.items():
         builder.with_record(lab_record(lab_cell(gpus, 128), 391 * step_s / gpus))
     slugs = {cell.gpus: cell.slug for cell in builder.cells}
-    places = tuple(observed(gpus, step_s, (slugs[gpus],)) for gpus, step_s in STEPS_S.items())
+    places = tuple(
+        observed(gpus, step_s, (slugs[gpus],)) for gpus, step_s in STEPS_S.items()
+    )
     left_out = LeftOutCell(observation=places[2], model_s=0.117, null_s=0.11)
     eight = Prediction(
         target=target(8),
@@ -73,7 +75,10 @@ def test_prediction_picture_has_points_curve_band_and_null(report):
     picture = PLOTS["prediction"](report)
     (axis,) = picture.figure.axes
     lines = [
-        ([round(float(x)) for x in line.get_xdata()], [round(float(y)) for y in line.get_ydata()])
+        (
+            [round(float(x)) for x in line.get_xdata()],
+            [round(float(y)) for y in line.get_ydata()],
+        )
         for line in axis.lines
     ]
     assert ([1, 2, 4], [1280, 1164, 1067]) in lines  # 128 images / step
@@ -138,7 +143,9 @@ def test_group_without_prediction_has_no_picture(report):
 @pytest.mark.whole
 def test_imported_rates_are_predicted_for_the_next_doublings(laptop, capsys):
     rates = ["1,1,8,64,29.7", "8,1,8,64,229", "16,2,8,64,459"]
-    Path("rates.csv").write_text("\n".join(["gpus,nodes,gpus_per_node,batch,rate", *rates]))
+    Path("rates.csv").write_text(
+        "\n".join(["gpus,nodes,gpus_per_node,batch,rate", *rates])
+    )
     assert run(["import", "rates.csv", "study=k80", "unit=images/s"]) == 0
     study = Study(Path("outputs/k80"))
     collected = make_report(study.name, read_snapshots(study.cells()), states=())

@@ -27,7 +27,9 @@ _spec.loader.exec_module(predictions)
 @pytest.fixture(scope="module")
 def points():
     files = [predictions.PUBLISHED / name for name in predictions.TABLES]
-    return [point for s in predictions.all_series(files) for point in predictions.points(s)]
+    return [
+        point for s in predictions.all_series(files) for point in predictions.points(s)
+    ]
 
 
 def errors(points, *groups):
@@ -80,14 +82,18 @@ def test_csv_of_points_is_that_of_the_benchmark():
 def test_validation_page_shows_the_tables_that_were_not_used(capsys):
     """They have no bars: a bar would make them tables that were used."""
     files = sorted(predictions.PUBLISHED.glob("held_back*.csv"))
-    points = [point for s in predictions.all_series(files) for point in predictions.points(s)]
+    points = [
+        point for s in predictions.all_series(files) for point in predictions.points(s)
+    ]
     assert predictions.group_table(points) + "\n" in tables_of_the_page()
     assert capsys.readouterr().err == ""
 
 
 def test_series_that_cannot_be_predicted_is_printed_and_left_out(capsys):
     observations = [
-        MeasuredPlace(place=Place(Setup(8 * nodes, nodes, Strategy.DDP), batch), step_s=1.0)
+        MeasuredPlace(
+            place=Place(Setup(8 * nodes, nodes, Strategy.DDP), batch), step_s=1.0
+        )
         for nodes, batch in ((2, 32), (2, 64))
     ]
     series = predictions.Series("ResNet-50 on V100", tuple(observations))

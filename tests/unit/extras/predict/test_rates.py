@@ -88,7 +88,9 @@ def test_time_that_does_not_level_off_is_marked():
 
 def test_time_that_falls_is_marked():
     prediction = predicted(series({1: 1.0, 2: 1.2, 4: 1.14}), 8)
-    assert prediction.remarks == ("an iteration on 4 GPUs took 5.0% less than on 2: repeat both",)
+    assert prediction.remarks == (
+        "an iteration on 4 GPUs took 5.0% less than on 2: repeat both",
+    )
 
 
 @pytest.mark.parametrize("growth", [1.0, 1.05, 1.2, 1.5])
@@ -98,7 +100,9 @@ def test_band_holds_no_change_and_the_same_loss_at_each_doubling(growth, count):
     sizes = [2**doubling for doubling in range(count)]
     times_s = {size: growth**n for n, size in enumerate(sizes)}
     (in_node,) = predict(series(times_s), [target(2 * sizes[-1])])
-    across_nodes = [measured(8 * size, step_s, nodes=size) for size, step_s in times_s.items()]
+    across_nodes = [
+        measured(8 * size, step_s, nodes=size) for size, step_s in times_s.items()
+    ]
     (across,) = predict(across_nodes, [target(16 * sizes[-1], nodes=2 * sizes[-1])])
     for prediction in (in_node, across):
         assert prediction.low_s < growth ** (count - 1)
@@ -232,7 +236,9 @@ def test_large_cost_of_a_smaller_batch_may_be_longer():
     observations = [measured(8, 0.40, batch=64), *whole_nodes({1: 0.20, 2: 0.28})]
     prediction = predicted(observations, 16, batch=64, nodes=2)
     assert prediction.high_s > 0.40 * 0.28 / 0.20
-    assert "this time is 16.67 % longer: measure 16 GPUs at batch 64" in prediction.remarks[0]
+    assert (
+        "this time is 16.67 % longer: measure 16 GPUs at batch 64" in prediction.remarks[0]
+    )
 
 
 def test_nearest_batch_with_the_size_is_taken():
@@ -251,9 +257,14 @@ def test_more_nodes_at_another_batch_take_two_steps():
 
 
 def test_skill_is_of_places_left_out_along_the_same_way():
-    observations = [o for b in (32, 64) for o in whole_nodes({1: b, 2: b + 1, 4: b + 2}, batch=b)]
+    observations = [
+        o for b in (32, 64) for o in whole_nodes({1: b, 2: b + 1, 4: b + 2}, batch=b)
+    ]
     skill = predicted(observations[:-1], 32, batch=64, nodes=4).skill
-    assert [(p.observation.gpus, p.observation.batch) for p in skill.points] == [(16, 32), (16, 64)]
+    assert [(p.observation.gpus, p.observation.batch) for p in skill.points] == [
+        (16, 32),
+        (16, 64),
+    ]
     assert skill.model.worst == pytest.approx(0)
     assert skill.null.worst == pytest.approx(1 / 33)
 
@@ -269,17 +280,22 @@ def test_one_size_is_refused():
 
 
 def test_batch_without_a_smaller_size_is_refused():
-    assert "nothing smaller than 8 GPUs is measured at batch 48: measure gpus=1 batch=48" in (
-        refusal(series(RING), 8, batch=48)
+    assert (
+        "nothing smaller than 8 GPUs is measured at batch 48: measure gpus=1 batch=48"
+        in (refusal(series(RING), 8, batch=48))
     )
-    assert "12 GPUs cannot be shared equally by 5 nodes" in refusal(series(RING), 12, nodes=5)
+    assert "12 GPUs cannot be shared equally by 5 nodes" in refusal(
+        series(RING), 12, nodes=5
+    )
 
 
 def test_one_cell_at_one_batch_is_named_for_all_batches():
     cells = [o for batch in (32, 64) for o in series(RING, batch=batch)]
     targets = [target(8, batch=batch, nodes=2) for batch in (32, 64)]
     reasons = {refused.reason for refused in predict(cells, targets)}
-    assert [reason.rpartition(": ")[2] for reason in reasons] == ["measure gpus=8 nodes=2 batch=32"]
+    assert [reason.rpartition(": ")[2] for reason in reasons] == [
+        "measure gpus=8 nodes=2 batch=32"
+    ]
     cells.append(measured(8, ring(8), nodes=2))
     (made,) = predict(cells, targets[1:])
     assert isinstance(made, Prediction)
@@ -289,8 +305,12 @@ def test_one_cell_at_one_batch_is_named_for_all_batches():
 
 
 def steps_of(text, **rules):
-    (record,) = csv_records.read_timings(text.encode(), "rates.csv", csv_records.Rules(**rules))
-    cell = CellResult(slug=record.slug, cell=record.cell, record=record, outcome=Outcome.OK)
+    (record,) = csv_records.read_timings(
+        text.encode(), "rates.csv", csv_records.Rules(**rules)
+    )
+    cell = CellResult(
+        slug=record.slug, cell=record.cell, record=record, outcome=Outcome.OK
+    )
     (row,) = make_rows([cell])
     made = observation(row, [record.slug], is_imported=True)
     return [made and made.step_s]
@@ -345,7 +365,9 @@ def test_imported_tokens_are_predicted_without_seconds(working_folder):
 
 
 def test_imported_study_in_one_node_is_refused_across_nodes(working_folder):
-    made = forecast_of("gpus,gpus_per_node,batch,rate\n1,8,4,1000\n2,8,4,1900\n", gpus=(4, 16))
+    made = forecast_of(
+        "gpus,gpus_per_node,batch,rate\n1,8,4,1000\n2,8,4,1900\n", gpus=(4, 16)
+    )
     assert [p.target.gpus for p in made.predictions] == [4]
     (refused,) = made.refusals
     assert refused.reason.endswith(

@@ -43,7 +43,11 @@ class Machine:
     def step_s(self, batch: int, gpus: int, nodes: int = 1) -> float:
         if gpus == 1:
             return self.compute_s(batch)
-        return self.compute_s(batch) + self.exposed_s(batch, gpus, nodes) + self.interference_s
+        return (
+            self.compute_s(batch)
+            + self.exposed_s(batch, gpus, nodes)
+            + self.interference_s
+        )
 
     def observation(self, gpus: int, batch: int, nodes: int = 1) -> MeasuredPlace:
         strategy = Strategy.DDP if gpus > 1 else Strategy.SINGLE

@@ -41,14 +41,21 @@ def test_profiler_out_of_memory_leaves_the_record(run_here, monkeypatch):
     monkeypatch.setattr(iterations, "profile_iterations", full)
     record = run_here(cpu_cell(protocol=Protocol.FULL)).record
     assert record.ranks[0].profiler is None
-    assert "rank 0: trace: CUDA out of memory. Tried to allocate 2.00 GiB" in record.facts.missing
+    assert (
+        "rank 0: trace: CUDA out of memory. Tried to allocate 2.00 GiB"
+        in record.facts.missing
+    )
 
 
 def test_one_process_has_no_collectives_and_keeps_its_trace(run_cell):
     finished = run_cell(cpu_cell(protocol=Protocol.FULL, epochs=4), {"trace": True})
     assert (finished.code, finished.stderr) == (0, "")
     (rank,) = finished.record.ranks
-    assert (rank.profiler.iterations, rank.profiler.messages, rank.profiler.comm_s) == (8, 0, 0)
+    assert (rank.profiler.iterations, rank.profiler.messages, rank.profiler.comm_s) == (
+        8,
+        0,
+        0,
+    )
     assert 0 < rank.profiler.compute_s < rank.profiler.window_s
     with gzip.open(finished.attempt.trace_of(0)) as file:
         assert json.load(file)["traceEvents"]

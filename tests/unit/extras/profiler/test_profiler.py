@@ -27,7 +27,9 @@ def epoch_result(*sizes):
     ledger = Ledger(HostClock())
     for elements in sizes:
         ledger.end(
-            ledger.begin(CollectiveKind.ALL_REDUCE, Purpose.GRADIENTS, torch.zeros(elements))
+            ledger.begin(
+                CollectiveKind.ALL_REDUCE, Purpose.GRADIENTS, torch.zeros(elements)
+            )
         )
     epoch = Epoch(
         role=Role.PLAIN, epoch_s=1, stall_s=0, iterations=2, samples=2, loss=1, accuracy=0
@@ -81,7 +83,9 @@ RECORDED = Path(__file__).parents[3] / "data" / "recorded"
 def recorded(name, window):
     """Return a real GPU's events; the annotation with this name is the measured window."""
     content = (RECORDED / name).read_bytes()
-    raw = json.loads(gzip.decompress(content) if name.endswith(".gz") else content)["traceEvents"]
+    raw = json.loads(gzip.decompress(content) if name.endswith(".gz") else content)[
+        "traceEvents"
+    ]
     marked = [e | {"name": WINDOW["name"]} if e["name"] == window else e for e in raw]
     return window_of(marked)
 
@@ -94,8 +98,14 @@ def test_recorded_iteration_of_ddp_has_the_bytes_of_resnet50():
     assert (reduced.kind, reduced.messages, reduced.message_bytes) == (
         *("all_reduce", 5, 4 * 25_557_032),
     )
-    assert (sent.kind, sent.messages, sent.message_bytes) == ("broadcast", 2, 53_120 * 4 + 53 * 8)
-    assert reduced.seconds == pytest.approx(12.261533e-3, abs=1e-9)  # one stream: their sum
+    assert (sent.kind, sent.messages, sent.message_bytes) == (
+        "broadcast",
+        2,
+        53_120 * 4 + 53 * 8,
+    )
+    assert reduced.seconds == pytest.approx(
+        12.261533e-3, abs=1e-9
+    )  # one stream: their sum
     assert summary.comm_s == pytest.approx(reduced.seconds + sent.seconds)
     assert summary.window_s == pytest.approx(0.219727, abs=1e-6)
     total = summary.compute_s + summary.comm_s - summary.overlap_s + summary.idle_s
@@ -105,7 +115,9 @@ def test_recorded_iteration_of_ddp_has_the_bytes_of_resnet50():
 
 def test_recorded_all_gather_has_the_bytes_of_all_ranks():
     """The kernel of NCCL 2.27 for 8 ranks: 8 x 25,136 numbers of two bytes."""
-    events = recorded("b200-all-gather.json", "execute_context_1(888_788544)_generation_0(0)")
+    events = recorded(
+        "b200-all-gather.json", "execute_context_1(888_788544)_generation_0(0)"
+    )
     (gathered,) = summarize_trace(events, epoch_result(), on_cuda=True).collectives
     assert (gathered.kind, gathered.messages) == ("all_gather", 1)
     assert gathered.message_bytes == 8 * 25_136 * 2
@@ -133,14 +145,38 @@ def ddp_epoch():
     ledger = Ledger(HostClock())
     for shift in (0, 4_500):
         for kind, purpose, elements, dtype, start, end in (
-            (CollectiveKind.BROADCAST, Purpose.BUFFERS, 9_600, torch.float32, 1_795, 1_850),
+            (
+                CollectiveKind.BROADCAST,
+                Purpose.BUFFERS,
+                9_600,
+                torch.float32,
+                1_795,
+                1_850,
+            ),
             (CollectiveKind.BROADCAST, Purpose.BUFFERS, 20, torch.int64, 1_850, 1_890),
-            (CollectiveKind.ALL_REDUCE, Purpose.GRADIENTS, 2_365_450, torch.float32, 4_480, 5_200),
-            (CollectiveKind.ALL_REDUCE, Purpose.GRADIENTS, 8_808_512, torch.float32, 5_480, 5_900),
+            (
+                CollectiveKind.ALL_REDUCE,
+                Purpose.GRADIENTS,
+                2_365_450,
+                torch.float32,
+                4_480,
+                5_200,
+            ),
+            (
+                CollectiveKind.ALL_REDUCE,
+                Purpose.GRADIENTS,
+                8_808_512,
+                torch.float32,
+                5_480,
+                5_900,
+            ),
         ):
             tensor = torch.empty(elements, dtype=dtype, device="meta")
             collective = ledger.begin(kind, purpose, tensor)
-            collective.start, collective.end = 1_000 * (start + shift), 1_000 * (end + shift)
+            collective.start, collective.end = (
+                1_000 * (start + shift),
+                1_000 * (end + shift),
+            )
     return epoch_result()._replace(ledger=ledger)
 
 
@@ -161,7 +197,9 @@ def test_gpu_trace_has_time_count_and_bytes_by_collective():
 
 def test_gpu_trace_without_kernels_is_missing_not_the_host_s():
     events = window_of(trace_events("cuda-no-device-events.json"))
-    with pytest.raises(ProfilerError, match="CUPTI gave no events of the GPU: it is missing, not"):
+    with pytest.raises(
+        ProfilerError, match="CUPTI gave no events of the GPU: it is missing, not"
+    ):
         summarize_trace(events, ddp_epoch(), on_cuda=True)
 
 
@@ -194,7 +232,10 @@ def test_gloo_all_gather_has_the_bytes_of_all_shares():
 def test_message_of_overflows_is_not_among_fsdp_s(strategy, precision, messages):
     path = TrainingPath(precision=Precision(precision))
     cell = cpu_cell(gpus=2, strategy=Strategy(strategy), device=Device.CUDA, path=path)
-    names = ("ncclDevKernel_AllGather_RING_LL(x)", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)")
+    names = (
+        "ncclDevKernel_AllGather_RING_LL(x)",
+        "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)",
+    )
     events = window_of([WINDOW, *(event(name, 2000, 3000, "kernel") for name in names)])
     own = without_overflow_messages(events, cell)
     assert summarize_trace(own, epoch_result(), on_cuda=True).messages == messages

@@ -29,10 +29,18 @@ NAMES = {"profiler", "profiler-messages", "profiler-phases", "buffer-copies"}
 
 CASES = [
     CheckCase(
-        "profiler-messages", FAIL, change_trace(messages=21), "20 collectives, the prof", ON_CPU
+        "profiler-messages",
+        FAIL,
+        change_trace(messages=21),
+        "20 collectives, the prof",
+        ON_CPU,
     ),
     CheckCase(
-        "profiler-messages", FAIL, change_trace(message_bytes=500), "the profiler 500", ON_CPU
+        "profiler-messages",
+        FAIL,
+        change_trace(message_bytes=500),
+        "the profiler 500",
+        ON_CPU,
     ),
     CheckCase(
         "profiler-messages",
@@ -100,7 +108,9 @@ def test_cell_without_a_trace_is_not_judged():
 
 def test_buffers_without_communication_are_not_judged():
     old = clean_record()
-    bare = replace(old, ranks=tuple(replace(rank, communication=None) for rank in old.ranks))
+    bare = replace(
+        old, ranks=tuple(replace(rank, communication=None) for rank in old.ranks)
+    )
     assert NAMES - {result.check for result in check_record(bare)} == {"buffer-copies"}
 
 
@@ -119,7 +129,9 @@ def test_profiler_is_not_compared_with_one_process_on_a_gpu():
 def test_failure_is_shown_beside_the_number_in_any_tier():
     on_cpu = change_trace(messages=21)(clean_record(ON_CPU))
     on_gpu = change_trace(messages=21)(clean_record())
-    tiers = [result_of(check_record(r), "profiler-messages").tier for r in (on_cpu, on_gpu)]
+    tiers = [
+        result_of(check_record(r), "profiler-messages").tier for r in (on_cpu, on_gpu)
+    ]
     assert tiers == [Tier.NUMBER, Tier.LIST]
 
 
@@ -139,4 +151,6 @@ def test_exchange_of_one_process_is_launches_for_the_profiler_too():
     assert record.ranks[0].profiler.messages == 0
     result = result_of(check_record(record), "profiler-phases")
     assert result.level is Level.PASS
-    assert "launch gaps are 0.356 s by computation and 0.356 s by idle time" in result.reason
+    assert (
+        "launch gaps are 0.356 s by computation and 0.356 s by idle time" in result.reason
+    )

@@ -17,8 +17,17 @@ def test_profiler_difference_is_in_percent(builder):
     assert four.texts[-1] == "15.0"
     sheet = builder.sheet("profiler")
     row = dict(zip(sheet.columns, sheet.rows[0], strict=True))
-    assert (row["gpus"], row["iterations"], row["window_s"], row["compute_s"]) == (2, 10, 2.0, 1.7)
-    assert (row["comm_s"], row["overlap_s"], row["idle_s"]) == (0.2, 0.05, pytest.approx(0.15))
+    assert (row["gpus"], row["iterations"], row["window_s"], row["compute_s"]) == (
+        2,
+        10,
+        2.0,
+        1.7,
+    )
+    assert (row["comm_s"], row["overlap_s"], row["idle_s"]) == (
+        0.2,
+        0.05,
+        pytest.approx(0.15),
+    )
     assert row["instruments_comm_s"] == pytest.approx(0.202)
 
 

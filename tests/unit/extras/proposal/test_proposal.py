@@ -34,7 +34,9 @@ def proposal_of(capsys, *words):
     printed = capsys.readouterr()
     starts = ("Evidence", "Preliminary")
     lines = printed.out.splitlines()
-    first = next((n for n, line in enumerate(lines) if line.startswith(starts)), len(lines))
+    first = next(
+        (n for n, line in enumerate(lines) if line.startswith(starts)), len(lines)
+    )
     return " ".join(" ".join(lines[first:]).split()) + printed.err.strip(), code
 
 
@@ -55,12 +57,17 @@ def test_proposal_requests_a_total_on_a_machine_at_one_batch_and_strategy(laptop
     measure([*WEAK, (1, 128, SINGLE, 0, 19.0), (2, 64, ALLREDUCE, 0, 10.5)], on_slurm)
     text, code = proposal_of(capsys)
     assert code == 0
-    assert text.startswith("Evidence of weak scaling (batch 64 per GPU, ddp), measured with")
+    assert text.startswith(
+        "Evidence of weak scaling (batch 64 per GPU, ddp), measured with"
+    )
     assert "On 1 GPU at batch 64 per GPU, the smallest size measured" in text
     assert "speedup 3.33 [3.33, 3.33] (75 %), parallel efficiency 0.833" in text
     assert "batch 128 per GPU" not in text
     assert "(allreduce)" not in text
-    assert "We request 3.00 GPU-hours (5 runs x 90 epochs x 0.00667 GPU-hours), with 4 GPUs" in text
+    assert (
+        "We request 3.00 GPU-hours (5 runs x 90 epochs x 0.00667 GPU-hours), with 4 GPUs"
+        in text
+    )
     assert "1 node, 4 GPUs per node (" in text
     assert "cluster torch, partition h200, 68.7 GB requested per node" in text
     assert "peak memory 8.00 GB per GPU" in text
@@ -84,12 +91,20 @@ def test_proposal_from_one_run_is_written_only_on_request(laptop, capsys):
     )
     assert "repeats=3, or add --preliminary to choose epochs=N runs=N" in text
     text, code = proposal_of(capsys, "--preliminary")
-    assert (code, text.startswith("Preliminary: one run. Evidence of weak scaling")) == (0, True)
+    assert (code, text.startswith("Preliminary: one run. Evidence of weak scaling")) == (
+        0,
+        True,
+    )
 
 
 @pytest.mark.whole
-def test_proposal_of_imported_times_does_not_say_that_they_were_measured_here(laptop, capsys):
-    rows = ["gpus,batch,epoch_s,repeat", *(f"{g},64,{s},{r}" for g, _, s in SIZES for r in THREE)]
+def test_proposal_of_imported_times_does_not_say_that_they_were_measured_here(
+    laptop, capsys
+):
+    rows = [
+        "gpus,batch,epoch_s,repeat",
+        *(f"{g},64,{s},{r}" for g, _, s in SIZES for r in THREE),
+    ]
     Path("table.csv").write_text("\n".join(rows) + "\n")
     assert run(["import", "table.csv", "study=proposed", "images=50000"]) == 0
     capsys.readouterr()
@@ -113,7 +128,10 @@ def test_proposal_of_one_size_says_what_to_measure(laptop, capsys):
     ("words", "message"),
     [
         (["runs=5"], "runs= are of whole trainings: add epochs=N"),
-        (["epochs=5", "--preliminary"], "--preliminary is of a proposal: add epochs=N runs=N"),
+        (
+            ["epochs=5", "--preliminary"],
+            "--preliminary is of a proposal: add epochs=N runs=N",
+        ),
         (["epochs=5", "run=5"], "did you mean runs=?"),
     ],
 )

@@ -33,7 +33,11 @@ def quantized_result(of: Cell) -> Quantized:
         for bound in Bound
         for per_channel in ((False, True) if of.quantize["per_channel"] else (False,))
     ]
-    steps = [QuantizationStep(what="fp32", correct=6_500 + of.seed, samples=10_000, bytes=248_000)]
+    steps = [
+        QuantizationStep(
+            what="fp32", correct=6_500 + of.seed, samples=10_000, bytes=248_000
+        )
+    ]
     for number, (what, bound, per_channel) in enumerate(schemes, start=1):
         layers = (quantized_layer("conv1", bias=False), quantized_layer("fc3", bias=bias))
         steps.append(
@@ -64,7 +68,9 @@ def quantized_result(of: Cell) -> Quantized:
             a_latency("ours int8", 5e-3),
             a_latency("torch int8", 1e-3),
         ),
-        reference=TorchReference(how="pt2e 0.18", correct=6_480, samples=10_000, bytes=63_000),
+        reference=TorchReference(
+            how="pt2e 0.18", correct=6_480, samples=10_000, bytes=63_000
+        ),
     )
 
 
@@ -103,5 +109,10 @@ def a_spread(layer: str, what: str) -> Spread:
 
 def a_latency(what: str, median_s: float) -> Latency:
     return Latency(
-        what=what, batch=1, runs=50, median_s=median_s, p10_s=0.9 * median_s, p90_s=1.5 * median_s
+        what=what,
+        batch=1,
+        runs=50,
+        median_s=median_s,
+        p10_s=0.9 * median_s,
+        p90_s=1.5 * median_s,
     )

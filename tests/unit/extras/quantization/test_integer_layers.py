@@ -23,7 +23,9 @@ def int8_values(*shape):
 
 def integer_layer(model, *, per_channel=False, output_scale=OUTPUT_SCALE):
     (stage,) = chain(model).stages
-    weights = quantize_weights(stage.name, stage.layer, Scheme(Bound.RANGE, 99.9, per_channel))
+    weights = quantize_weights(
+        stage.name, stage.layer, Scheme(Bound.RANGE, 99.9, per_channel)
+    )
     scales = (torch.tensor([scale]).double() for scale in (INPUT_SCALE, output_scale))
     return IntegerLayer(stage, weights, *scales)
 
@@ -58,7 +60,9 @@ def slow_accumulators(values, layer):
 
 
 def slow_output(accumulator, weight_scale, output_scale=OUTPUT_SCALE):
-    return min(127, max(-128, round(accumulator * (INPUT_SCALE * weight_scale / output_scale))))
+    return min(
+        127, max(-128, round(accumulator * (INPUT_SCALE * weight_scale / output_scale)))
+    )
 
 
 @pytest.mark.parametrize("per_channel", [False, True])
@@ -78,7 +82,8 @@ def test_convolution_with_stride_and_padding_matches_reference(bias, per_channel
     assert outputs.dtype is torch.int8
     scales = layer.weights.scales.tolist() * (1 if per_channel else 3)
     assert all(
-        int(outputs[place]) == slow_output(total, scales[place[1]]) for place, total in slow.items()
+        int(outputs[place]) == slow_output(total, scales[place[1]])
+        for place, total in slow.items()
     )
     description = layer.describe()
     assert (description.accumulator_least, description.accumulator_most) == (
@@ -115,12 +120,16 @@ def test_relu_pool_and_flatten_after_convolution_match(per_channel):
 def test_linear_layer_with_bias_matches_reference(per_channel):
     torch.manual_seed(3)
     module = nn.Linear(50, 4)
-    layer = integer_layer(nn.Sequential(module), per_channel=per_channel, output_scale=0.004)
+    layer = integer_layer(
+        nn.Sequential(module), per_channel=per_channel, output_scale=0.004
+    )
     values = int8_values(3, 50)
     scales = layer.weights.scales.tolist() * (1 if per_channel else 4)
     for image, out in product(range(3), range(4)):
         bias = round(module.bias[out].item() / (INPUT_SCALE * scales[out]))
-        pairs = zip(values[image].tolist(), layer.weights.integers[out].tolist(), strict=True)
+        pairs = zip(
+            values[image].tolist(), layer.weights.integers[out].tolist(), strict=True
+        )
         total = bias + sum(value * weight for value, weight in pairs)
         assert int(layer.accumulate(values)[image, out]) == total
         assert int(layer(values)[image, out]) == slow_output(total, scales[out], 0.004)
@@ -145,7 +154,9 @@ def test_products_are_exact_without_int8_instructions():
         "assert torch.equal(multiply(a, b), a.int() @ b.int())\n"
     )
     environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2"}
-    process = subprocess.run([sys.executable, "-c", code], env=environment, check=False, timeout=60)
+    process = subprocess.run(
+        [sys.executable, "-c", code], env=environment, check=False, timeout=60
+    )
     assert process.returncode == 0
 
 
@@ -169,21 +180,27 @@ def test_accumulator_or_bias_beyond_32_bits_is_refused():
         integer_layer(model)
     with torch.no_grad():
         model[0].bias.fill_((2**31 - 100) * INPUT_SCALE * 1e-3 / 127)
-    with pytest.raises(HpmlError, match=r"the accumulators of 0 could reach 2,1\d\d,\d\d\d,\d\d\d"):
+    with pytest.raises(
+        HpmlError, match=r"the accumulators of 0 could reach 2,1\d\d,\d\d\d,\d\d\d"
+    ):
         integer_layer(model)
 
 
 def test_network_passes_integers_between_layers():
     torch.manual_seed(4)
     model = nn.Sequential(
-        nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU()), nn.Flatten(), nn.Identity(), nn.Linear(8, 3)
+        nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU()),
+        nn.Flatten(),
+        nn.Identity(),
+        nn.Linear(8, 3),
     ).eval()
     parts, images = chain(model), torch.rand(5, 1, 4, 4)
     assert [stage.name for stage in parts.stages] == ["0.0", "3"]
     assert torch.allclose(parts.outputs(images), model(images))
     scheme = Scheme(Bound.RANGE, 99.9)
     weights = {
-        stage.name: quantize_weights(stage.name, stage.layer, scheme) for stage in parts.stages
+        stage.name: quantize_weights(stage.name, stage.layer, scheme)
+        for stage in parts.stages
     }
     with torch.no_grad():
         hidden, outputs = parts.stages[0].forward(images), model(images)
@@ -197,7 +214,10 @@ def test_network_passes_integers_between_layers():
     error = (integers * scales["3"] - outputs).abs().max() / outputs.abs().max()
     assert error < 0.05
     first, last = network.finish()
-    assert (first.output_scale, last.output_scale) == (last.input_scale, float(scales["3"]))
+    assert (first.output_scale, last.output_scale) == (
+        last.input_scale,
+        float(scales["3"]),
+    )
     network(images)
     assert network.finish()[0].outputs == 0  # counting has stopped
 
@@ -206,11 +226,23 @@ def test_network_passes_integers_between_layers():
     ("model", "description"),
     [
         (nn.Sequential(nn.Conv2d(1, 1, 3), nn.Sigmoid()), r"layer 1 is Sigmoid\(\): "),
-        (nn.Sequential(nn.Sequential(nn.BatchNorm2d(3))), r"layer 0\.0 is BatchNorm2d\(3, "),
-        (nn.Sequential(nn.Conv2d(2, 2, 3, groups=2)), r"layer 0 is Conv2d\(2, 2, .*groups=2"),
+        (
+            nn.Sequential(nn.Sequential(nn.BatchNorm2d(3))),
+            r"layer 0\.0 is BatchNorm2d\(3, ",
+        ),
+        (
+            nn.Sequential(nn.Conv2d(2, 2, 3, groups=2)),
+            r"layer 0 is Conv2d\(2, 2, .*groups=2",
+        ),
         (nn.Sequential(nn.Conv2d(1, 1, 3, dilation=2)), r"layer 0 is Conv2d\(.*dilation"),
-        (nn.Sequential(nn.Conv2d(1, 1, 3, padding="same")), r"layer 0 is Conv2d\(.*padding=same"),
-        (nn.Sequential(nn.Conv2d(1, 1, 3, padding_mode="reflect")), r"layer 0 is Conv2d\("),
+        (
+            nn.Sequential(nn.Conv2d(1, 1, 3, padding="same")),
+            r"layer 0 is Conv2d\(.*padding=same",
+        ),
+        (
+            nn.Sequential(nn.Conv2d(1, 1, 3, padding_mode="reflect")),
+            r"layer 0 is Conv2d\(",
+        ),
         (nn.ModuleList([nn.Linear(2, 2)]), r"the network is ModuleList: "),
         (nn.Sequential(nn.ReLU()), "no layer with weights"),
     ],
@@ -222,5 +254,7 @@ def test_unsupported_layer_is_named_with_supported_ones(model, description):
 
 def test_module_used_twice_is_chained_twice():
     relu = nn.ReLU()
-    (first, second) = chain(nn.Sequential(nn.Linear(2, 2), relu, nn.Linear(2, 2), relu)).stages
+    (first, second) = chain(
+        nn.Sequential(nn.Linear(2, 2), relu, nn.Linear(2, 2), relu)
+    ).stages
     assert first.then == second.then == (relu,)

@@ -67,7 +67,8 @@ def test_non_integer_value_is_refused(bad):
 
 def test_value_beyond_32_bits_is_refused():
     assert (
-        to_int32("it", torch.tensor([2.0**31 - 1, -5.0], dtype=torch.float64)).dtype is torch.int32
+        to_int32("it", torch.tensor([2.0**31 - 1, -5.0], dtype=torch.float64)).dtype
+        is torch.int32
     )
     for bad in (2.0**31, float("nan")):
         with pytest.raises(HpmlError, match=r"the bias of fc3 reach .* fit into 32 bits"):
@@ -81,7 +82,9 @@ def test_zero_scale_error_names_the_tensor(bound):
     ):
         scales("the weights of conv1", statistics("", torch.zeros(1, 5), 99.9), bound)
     rows = torch.stack([KNOWN[0], torch.zeros(4)])
-    with pytest.raises(HpmlError, match=r"the weights of fc1, output channel 1, are all 0"):
+    with pytest.raises(
+        HpmlError, match=r"the weights of fc1, output channel 1, are all 0"
+    ):
         scales("the weights of fc1", statistics("", rows, 99.9), bound)
 
 
@@ -114,7 +117,9 @@ def test_per_channel_scale_is_never_worse_for_weights(bound):
     linear = torch.nn.Linear(4, 2)
     with torch.no_grad():
         linear.weight.copy_(KNOWN.repeat(2, 1))
-    same = [quantize_weights("fc", linear, Scheme(bound, 99.9, each)) for each in (False, True)]
+    same = [
+        quantize_weights("fc", linear, Scheme(bound, 99.9, each)) for each in (False, True)
+    ]
     assert torch.equal(same[0].integers, same[1].integers)
     assert (len(same[0].scales), len(same[1].scales)) == (1, 2)
 
@@ -126,7 +131,11 @@ def test_spreads_cover_weights_inputs_and_layer_outputs():
     images = [torch.tensor([[3.0, 1.0]]), torch.tensor([[0.0, 5.0], [2.0, 1.0]])]
     measured = profile(chain(model), images, 99.9)
     spreads = {(spread.layer, spread.what): spread for spread in measured.spreads}
-    assert list(spreads) == [("0", "weights"), ("input", "activations"), ("0", "activations")]
+    assert list(spreads) == [
+        ("0", "weights"),
+        ("input", "activations"),
+        ("0", "activations"),
+    ]
     assert (spreads["0", "weights"].least, spreads["0", "weights"].most) == (-1, 1)
     assert spreads["input", "activations"].values == 6
     outputs = spreads["0", "activations"]  # 2, 0 and 1: -5 went through ReLU

@@ -63,7 +63,9 @@ def quantized(trained):
 def reference(quantized):
     """torch's own int8 network, without latencies."""
     if torch.__version__ < (2, 14):
-        pytest.skip(f"torchao may store weights in fp32 below torch 2.14: {quantized.missing}")
+        pytest.skip(
+            f"torchao may store weights in fp32 below torch 2.14: {quantized.missing}"
+        )
     return quantized.reference
 
 
@@ -86,7 +88,9 @@ def test_quantized_accuracy_is_close_to_fp32(quantized):
     fp32, *steps = quantized.steps
     assert fp32.accuracy > 0.85
     for step in steps:  # 3 sigma clips important values, which the lab demonstrates
-        tolerance = 0.02 if step.bound is Bound.RANGE else 0.05 if step.what == "weights" else 0.2
+        tolerance = (
+            0.02 if step.bound is Bound.RANGE else 0.05 if step.what == "weights" else 0.2
+        )
         assert step.accuracy >= fp32.accuracy - tolerance, step
 
 
@@ -113,9 +117,13 @@ def test_reference_has_wide_zero_points_and_an_fp32_bias(reference):
 
 def test_layers_report_scales_accumulators_and_clipping(quantized):
     for step in quantized.steps:
-        assert [layer.name for layer in step.layers] == (LAYERS if step.what == "integers" else [])
+        assert [layer.name for layer in step.layers] == (
+            LAYERS if step.what == "integers" else []
+        )
         for layer in step.layers:
-            assert len(layer.weight_scales) == (CHANNELS[layer.name] if step.per_channel else 1)
+            assert len(layer.weight_scales) == (
+                CHANNELS[layer.name] if step.per_channel else 1
+            )
             assert layer.accumulator_least < 0 < layer.accumulator_most < 2**31
             assert (layer.bias_least is None) is (layer.name != "fc3")
             assert layer.outputs % 297 == 0
@@ -124,7 +132,9 @@ def test_layers_report_scales_accumulators_and_clipping(quantized):
         for before, after in zip(step.layers, step.layers[1:], strict=False):
             assert before.output_scale == after.input_scale
     sigma = next(
-        item for item in quantized.steps if (item.what, item.bound) == ("integers", Bound.SIGMA)
+        item
+        for item in quantized.steps
+        if (item.what, item.bound) == ("integers", Bound.SIGMA)
     )
     assert sum(layer.clipped for layer in sigma.layers) > 0
     assert sum(layer.weights_clipped for layer in sigma.layers) > 0
@@ -151,7 +161,9 @@ def test_no_compiler_omits_only_torch_latency(quantized, reference):
         *(("fp32", batch) for batch in (1, 100)),
         *(("ours int8", batch) for batch in (1, 100)),
     ]
-    assert all(0 < item.p10_s <= item.median_s <= item.p90_s for item in quantized.latencies)
+    assert all(
+        0 < item.p10_s <= item.median_s <= item.p90_s for item in quantized.latencies
+    )
 
 
 def test_quantized_result_round_trips_through_json(quantized):
@@ -183,7 +195,9 @@ def test_weights_that_stay_fp32_are_no_int8_reference(trained, monkeypatch):
     assert result.reference is None
     assert {item.what for item in result.latencies} == {"fp32", "ours int8"}
     (reason,) = result.missing
-    assert reason.startswith(f"torch's own quantization: torch {torch.__version__} with torchao ")
+    assert reason.startswith(
+        f"torch's own quantization: torch {torch.__version__} with torchao "
+    )
     assert reason.endswith("install the versions of locks/worker.txt")
 
 
@@ -222,8 +236,14 @@ def quantize_changed(trained, change):
             lambda model: model.conv2.weight[0].fill_(float("inf")),
             "the weights of conv2 contain NaN",
         ),
-        (lambda model: model.fc3.bias.fill_(float("nan")), "the outputs of fc3 contain NaN"),
-        (lambda model: model.fc1.weight.zero_(), "the weights of fc1 are all 0, so their scale"),
+        (
+            lambda model: model.fc3.bias.fill_(float("nan")),
+            "the outputs of fc3 contain NaN",
+        ),
+        (
+            lambda model: model.fc1.weight.zero_(),
+            "the weights of fc1 are all 0, so their scale",
+        ),
         (
             lambda model: model.fc1.weight.abs_().neg_(),
             "the outputs of fc1 are all 0, so their scale",
@@ -239,7 +259,9 @@ def test_missing_scale_error_names_the_layer(trained, change, text):
 def test_impossible_scheme_is_reported_and_others_are_kept(trained):
     """A channel of zeros has no scale; its layer has item."""
     result = quantize_changed(trained, lambda model: model.fc1.weight[7].zero_())
-    assert any("of fc1, output channel 7, are all 0" in reason for reason in result.missing)
+    assert any(
+        "of fc1, output channel 7, are all 0" in reason for reason in result.missing
+    )
     assert not any(step.per_channel for step in result.steps)
     assert len(result.steps) == 7
 
@@ -255,7 +277,9 @@ def test_latency_uses_one_thread_and_enough_runs():
     torch.set_num_threads(2)  # tests have one
     with one_thread():
         result = measure_latency(
-            "it", lambda _: thread_counts.append(torch.get_num_threads()), torch.zeros(3, 1)
+            "it",
+            lambda _: thread_counts.append(torch.get_num_threads()),
+            torch.zeros(3, 1),
         )
     threads_after = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -22,7 +22,9 @@ from tests.unit.extras.quantization.results import part
 LAB, FULL = Protocol.LAB, Protocol.FULL
 
 
-def add_quantized(builder, workload, *, asked=None, protocol=LAB, seed=0, repeat=0, **changes):
+def add_quantized(
+    builder, workload, *, asked=None, protocol=LAB, seed=0, repeat=0, **changes
+):
     """A trained LeNet with what its quantization left."""
     asked = part(**({"calibration": 1_000} | (asked or {})))
     more = {"protocol": protocol, "quantize": asked, "seed": seed, "repeat": repeat}
@@ -98,7 +100,9 @@ def test_quantization_settings_split_rows_and_name_difference(builder):
     assert [len(runs.quantized) for runs in networks] == [2, 1]
     for label in ("quantization-layers", "spreads", "latency"):
         assert list(dict.fromkeys(row[0] for row in builder.sheet(label).rows)) == named
-    assert list(dict.fromkeys(line.label for line in combined_table(builder).lines)) == named
+    assert (
+        list(dict.fromkeys(line.label for line in combined_table(builder).lines)) == named
+    )
 
 
 def test_networks_differ_by_percentile_channels_and_epochs(builder):
@@ -181,7 +185,9 @@ def test_latencies_are_compared_with_fp32(builder):
         ("ours int8", 0.005, 2.5),
         ("torch int8", 0.001, 0.5),
     ]
-    assert [rows[1][name] for name in ("p10_s", "p90_s")] == pytest.approx([0.0045, 0.0075])
+    assert [rows[1][name] for name in ("p10_s", "p90_s")] == pytest.approx(
+        [0.0045, 0.0075]
+    )
 
 
 def test_study_without_quantization_has_no_such_tables(builder):
@@ -199,7 +205,10 @@ def test_quantization_table_is_in_every_format(builder, all_pictures):
     console = Console(width=140, file=io.StringIO())
     show_all(report, console)
     assert "## All groups together\n\n### Quantization\n" in markdown.document(report)
-    assert "lenet_bias_cifar10 │ int8 weights + activations, int32 bias" in console.file.getvalue()
+    assert (
+        "lenet_bias_cifar10 │ int8 weights + activations, int32 bias"
+        in console.file.getvalue()
+    )
     write_all(report, builder.study.report)
     folder = builder.study.report
     frame = pd.read_csv(folder / "quantization.csv")

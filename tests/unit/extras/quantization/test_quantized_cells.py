@@ -16,7 +16,12 @@ from tests.unit.extras.quantization.results import part
 from tests.unit.worker.conftest import SMALL_DIGITS, change_workload, cpu_cell
 from tests.unit.worker.test_ranks import OWN
 
-ALONE = {"gpus": 1, "strategy": Strategy.SINGLE, "protocol": Protocol.LAB, "device": Device.CPU}
+ALONE = {
+    "gpus": 1,
+    "strategy": Strategy.SINGLE,
+    "protocol": Protocol.LAB,
+    "device": Device.CPU,
+}
 QUANTIZED = a_cell(gpus=1, workload=LENET, quantize=part(calibration=100))
 
 
@@ -46,9 +51,15 @@ def test_cell_that_cannot_be_quantized_is_refused(changes, words):
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"calibration": 0}, "quantize.calibration=0: activations are profiled on 1 training"),
+        (
+            {"calibration": 0},
+            "quantize.calibration=0: activations are profiled on 1 training",
+        ),
         ({"calibration": 1, "percentile": 0}, "quantize.percentile=0: must be above 0"),
-        ({"calibration": 1, "percentile": 100.5}, "quantize.percentile=100.5: must be above 0"),
+        (
+            {"calibration": 1, "percentile": 100.5},
+            "quantize.percentile=100.5: must be above 0",
+        ),
     ],
 )
 def test_quantization_without_scale_is_refused(values, words):
@@ -66,12 +77,16 @@ FAULTS = {
         "quantization begins without the fp32 network",
     ),
     "another network": (
-        json_of(a_record(QUANTIZED), lambda values: values["ranks"][0].update(test_accuracy=0.1)),
+        json_of(
+            a_record(QUANTIZED),
+            lambda values: values["ranks"][0].update(test_accuracy=0.1),
+        ),
         "not the same network",
     ),
     "miscounted step": (
         json_of(
-            a_record(QUANTIZED), lambda values: values["quantized"]["steps"][3].update(samples=9)
+            a_record(QUANTIZED),
+            lambda values: values["quantized"]["steps"][3].update(samples=9),
         ),
         "quantization: 6470 of 9 images right in weights",
     ),
@@ -111,7 +126,11 @@ def test_quantized_network_is_the_evaluated_one(run_cell):
     quantized = quantized_of(finished.record)
     assert quantized is not None
     assert quantized.steps[0].accuracy == finished.record.ranks[0].test_accuracy
-    assert [step.what for step in quantized.steps] == ["fp32", *["weights"] * 3, *["integers"] * 3]
+    assert [step.what for step in quantized.steps] == [
+        "fp32",
+        *["weights"] * 3,
+        *["integers"] * 3,
+    ]
 
 
 def test_unquantizable_model_is_refused_before_training(run_here, tmp_path):

@@ -89,11 +89,15 @@ def test_imported_timings_are_deleted(working_folder, capsys):
     assert list((working_folder / "outputs").iterdir()) == []
 
 
-RELEASED = sorted(path.parent for path in (ROOT / "tests" / "data").glob("studies-*/*/cells"))
+RELEASED = sorted(
+    path.parent for path in (ROOT / "tests" / "data").glob("studies-*/*/cells")
+)
 
 
 @pytest.mark.parametrize("released", RELEASED)
-def test_studies_of_released_versions_have_nothing_foreign(released, working_folder, capsys):
+def test_studies_of_released_versions_have_nothing_foreign(
+    released, working_folder, capsys
+):
     target = working_folder / "outputs" / "old"
     shutil.copytree(released, target)
     assert run(["remove", "old", "--yes"]) in (0, 1)
@@ -176,7 +180,9 @@ def test_study_whose_jobs_are_unknown_is_refused(slurm, capsys):
 
 
 def test_without_a_terminal_it_needs_yes(study, capsys):
-    assert "there is no terminal to ask on; add --yes" in refused(capsys, study, "mine", code=2)
+    assert "there is no terminal to ask on; add --yes" in refused(
+        capsys, study, "mine", code=2
+    )
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y", 0), ("yes", 0), ("", 1), ("n", 1)])
@@ -197,9 +203,13 @@ def test_study_must_be_named(study, capsys):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_folder_that_may_not_be_written_is_refused_before_anything_is_deleted(study, capsys):
+def test_folder_that_may_not_be_written_is_refused_before_anything_is_deleted(
+    study, capsys
+):
     study.cells_folder.chmod(0o555)
-    assert "may not be written: nothing was removed" in refused(capsys, study, "mine", "--yes")
+    assert "may not be written: nothing was removed" in refused(
+        capsys, study, "mine", "--yes"
+    )
     study.cells_folder.chmod(0o755)
 
 

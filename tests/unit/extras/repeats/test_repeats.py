@@ -14,7 +14,9 @@ from tests.unit.check_cases import change_scheduling
 def add_runs(builder, times_s, gpus=2, **changes):
     """A cell for each run."""
     for repeat, epoch_s in enumerate(times_s):
-        builder.with_record(lab_record(lab_cell(gpus, 128, repeat=repeat, **changes), epoch_s))
+        builder.with_record(
+            lab_record(lab_cell(gpus, 128, repeat=repeat, **changes), epoch_s)
+        )
 
 
 ONE = (20.0, 20.2, 20.1, 19.9, 20.3, 20.1)
@@ -28,7 +30,12 @@ def test_repeats_table_has_medians_with_intervals(builder):
     add_runs(builder, ONE, gpus=1)
     add_runs(builder, DDP)
     table = builder.table("repeats")
-    assert texts_by_label(table)["ddp 2-GPU b128"][:4] == ("6", "8.100", "[8.000, 8.200]", "0.93")
+    assert texts_by_label(table)["ddp 2-GPU b128"][:4] == (
+        "6",
+        "8.100",
+        "[8.000, 8.200]",
+        "0.93",
+    )
     assert texts_by_label(table)["ddp 2-GPU b128"][4] == "2.48"  # 20.1 / 8.1
     assert texts_by_label(table)["ddp 2-GPU b128"][-1] == (
         "faster: 0.403 [0.399, 0.408] times the seconds"
@@ -37,7 +44,11 @@ def test_repeats_table_has_medians_with_intervals(builder):
     write_tables(builder.collect(), builder.study.report)
     frame = pd.read_csv(builder.study.report / "repeats.csv").set_index("row")
     two = frame.loc["2-GPU"]
-    assert (two["epoch_low_s"], two["epoch_high_s"], two["epoch_covers"]) == (8.0, 8.2, 0.96875)
+    assert (two["epoch_low_s"], two["epoch_high_s"], two["epoch_covers"]) == (
+        8.0,
+        8.2,
+        0.96875,
+    )
     assert two["speedup_low"] <= 20.1 / 8.1 <= two["speedup_high"]
     assert two["all_epoch_s"] == "8.1 8.0 8.2 8.1 8.05 8.15"
 
@@ -74,7 +85,9 @@ def test_strategies_are_compared_with_the_fastest_by_ratio(builder):
     assert far[-1] == "ddp: slower: 1.49 [1.48, 1.52] times the seconds"
     sheet = builder.table("repeats").sheet
     assert sheet.rows[3][sheet.columns.index("strategy")] == "gather_scatter"
-    assert sheet.rows[3][sheet.columns.index("fastest_p")] == pytest.approx(3 * 2 / 924, rel=0.1)
+    assert sheet.rows[3][sheet.columns.index("fastest_p")] == pytest.approx(
+        3 * 2 / 924, rel=0.1
+    )
 
 
 def test_two_runs_are_too_few_to_tell(builder):
@@ -112,7 +125,9 @@ def test_instrumented_epoch_values_have_intervals(builder):
     assert found["compute_low_s"] == pytest.approx(0.9 * 1.005 * 8.0)
     assert found["comm_exposed_high_s"] == pytest.approx(0.08 * 1.005 * 8.2)
     sent = 196 * 44_695_848
-    assert found["bandwidth_low_gb_per_s"] == pytest.approx(sent / (0.09 * 1.005 * 8.199) / 1e9)
+    assert found["bandwidth_low_gb_per_s"] == pytest.approx(
+        sent / (0.09 * 1.005 * 8.199) / 1e9
+    )
 
 
 def test_speedup_is_ratio_of_medians(builder):
@@ -130,16 +145,33 @@ def add_runs_at(builder, gpus, starts, strategy=Strategy.DDP):
             gpus, 128, repeat=repeat, strategy=Strategy.SINGLE if gpus == 1 else strategy
         )
         record = lab_record(cell, 20.0 / gpus + repeat / 10)
-        attempt = msgspec.structs.replace(record.attempt, started=f"2026-10-01T{start}:00+00:00")
+        attempt = msgspec.structs.replace(
+            record.attempt, started=f"2026-10-01T{start}:00+00:00"
+        )
         builder.with_record(msgspec.structs.replace(record, attempt=attempt))
 
 
 @pytest.mark.parametrize(
     ("one", "two", "hand", "words"),
     [
-        (("10:00", "13:00"), ("11:00", "14:00"), ("12:00", "15:00"), "measured in rounds: every"),
-        (("10:00", "11:00"), ("12:00", "14:00"), ("13:00", "15:00"), "in rounds among the cells"),
-        (("10:00", "11:00"), ("12:00", "13:00"), ("14:00", "15:00"), "not measured in rounds"),
+        (
+            ("10:00", "13:00"),
+            ("11:00", "14:00"),
+            ("12:00", "15:00"),
+            "measured in rounds: every",
+        ),
+        (
+            ("10:00", "11:00"),
+            ("12:00", "14:00"),
+            ("13:00", "15:00"),
+            "in rounds among the cells",
+        ),
+        (
+            ("10:00", "11:00"),
+            ("12:00", "13:00"),
+            ("14:00", "15:00"),
+            "not measured in rounds",
+        ),
     ],
 )
 def test_repeats_caption_says_order_of_the_runs(builder, one, two, hand, words):
@@ -149,7 +181,9 @@ def test_repeats_caption_says_order_of_the_runs(builder, one, two, hand, words):
     assert words in builder.table("repeats").caption[-1]
 
 
-@pytest.mark.parametrize(("order", "words"), [(0, "slower: 1.04 "), (1, "no significant diff")])
+@pytest.mark.parametrize(
+    ("order", "words"), [(0, "slower: 1.04 "), (1, "no significant diff")]
+)
 def test_drift_of_the_machine_is_in_all_runs_of_a_round(builder, order, words):
     """The machine becomes 15 % slower; one strategy after the other, no two runs share that."""
     for repeat in range(6):
@@ -190,7 +224,9 @@ def test_strategies_are_compared_within_one_treatment(builder):
     other = lab_cell(2, 128, recipe=warmup, strategy=Strategy.ALLREDUCE)
     builder.with_record(lab_record(other, 21.0))
     lines = lines_of(builder.table("repeats").sheet)
-    compared = [(r["strategy"], r["treatment"], r["fastest"]) for r in lines if r["fastest"]]
+    compared = [
+        (r["strategy"], r["treatment"], r["fastest"]) for r in lines if r["fastest"]
+    ]
     assert compared == [("allreduce", "warmup 2", "ddp")]
 
 
@@ -226,6 +262,8 @@ def test_other_loader_workers_are_compared_in_a_sentence(builder):
     builder.with_record(lab_record(lab_cell(1, 128, loader_workers=2), 30.0))
     builder.with_record(lab_record(lab_cell(1, 128, loader_workers=8), 20.0))
     (difference,) = builder.collect().differences
-    assert difference.startswith("DataLoader workers per process: 2 | 8; 8 against 2 (1 GPU, batch")
+    assert difference.startswith(
+        "DataLoader workers per process: 2 | 8; 8 against 2 (1 GPU, batch"
+    )
     builder.with_record(lab_record(lab_cell(1, 128, loader_workers=4, threads=2), 25.0))
     assert not any("4 against" in line for line in builder.collect().differences)

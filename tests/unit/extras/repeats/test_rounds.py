@@ -42,7 +42,9 @@ def test_signed_ranks_are_those_of_all_signs():
         ratios = [a / b for a, b in zip(first, second, strict=True) if a != b]
         sizes = [max(ratio, 1 / ratio) for ratio in ratios]
         ranks = [sum(v < x for v in sizes) + (sizes.count(x) + 1) / 2 for x in sizes]
-        far = abs(sum(r if ratio > 1 else -r for r, ratio in zip(ranks, ratios, strict=True)))
+        far = abs(
+            sum(r if ratio > 1 else -r for r, ratio in zip(ranks, ratios, strict=True))
+        )
         sums = [sum(s * r for s, r in zip(signs, ranks, strict=True)) for signs in
                 product((1, -1), repeat=len(ranks))]  # fmt: skip
         share = sum(abs(total) >= far for total in sums) / len(sums)
@@ -62,9 +64,14 @@ def test_paired_interval_excludes_1_if_test_rejects():
 def test_holm_corrects_comparisons_with_the_fastest():
     six = [[base + 0.01 * run for run in range(6)] for base in (8.0, 8.02, 9.0)]
     pairs = compare_all(six)
-    assert pairs[2, 0].p == pytest.approx(3 * 2 / 924)  # the smallest p of three, times three
+    assert pairs[2, 0].p == pytest.approx(
+        3 * 2 / 924
+    )  # the smallest p of three, times three
     assert pairs[1, 0].decision is Decision.SAME
-    assert (pairs[2, 0].decision, pairs[0, 2].decision) == (Decision.SLOWER, Decision.FASTER)
+    assert (pairs[2, 0].decision, pairs[0, 2].decision) == (
+        Decision.SLOWER,
+        Decision.FASTER,
+    )
 
 
 def test_several_strategies_need_more_runs_for_a_decision():
@@ -77,7 +84,9 @@ def test_several_strategies_need_more_runs_for_a_decision():
 @pytest.mark.parametrize("simulations", SIMULATIONS)
 def test_signed_ranks_find_what_a_drift_hides(simulations):
     for paired, equal, found in ((True, 0.018, 0.775), (False, 0.001, 0.478)):
-        rates = [decisions.found_in_rounds(6, g, simulations, paired=paired) for g in (0, 0.05)]
+        rates = [
+            decisions.found_in_rounds(6, g, simulations, paired=paired) for g in (0, 0.05)
+        ]
         assert rates[0] == pytest.approx(equal, abs=band(0.03, simulations))
         assert rates[1] == pytest.approx(found, abs=band(found, simulations))
 

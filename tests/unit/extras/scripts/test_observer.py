@@ -93,7 +93,10 @@ def test_losses_do_not_change(observe, rank_server, tmp_path):
     assert rank_server.run(3, tmp_path, *words, environment=os.environ).code == 0
     for rank in range(3):
         alone = (tmp_path / f"losses{rank}").read_text().split()
-        assert (len(observed[rank]), len(alone)) == (12, 20)  # it was ended after three epochs
+        assert (len(observed[rank]), len(alone)) == (
+            12,
+            20,
+        )  # it was ended after three epochs
         assert observed[rank] == alone[:12]
 
 
@@ -127,20 +130,28 @@ def test_collectives_beside_those_of_ddp_are_profiled(observe):
     script = "import time\n" + LOSSES.replace(backward, own + backward)
     record = observe(script, "4", batch=8).record
     assert roles(record) == ["warmup", "timed", "instrumented"]
-    assert record.ranks[0].communication.bytes_of("gradients") > 6 * record.model.gradient_bytes
+    assert (
+        record.ranks[0].communication.bytes_of("gradients")
+        > 6 * record.model.gradient_bytes
+    )
     first, late = (rank.phases.exposed_s for rank in record.ranks)
     assert first > late + 0.15
     imported = "from hpml_jobs.extras.scripts.observer import hooks\n"
     unknown = imported + "hooks.most_messages = lambda *_: 99\n"
     short = observe(unknown + script, "3", batch=8).record
-    assert short.facts.missing[0].endswith("beside those of DDP take one more epoch to measure")
+    assert short.facts.missing[0].endswith(
+        "beside those of DDP take one more epoch to measure"
+    )
 
 
 def test_profiled_windows_are_short(observe):
     record = observe(OWN_HOOK, "40", batch=8, window=(4, 56)).record
     assert [e.iterations for e in record.ranks[0].epochs] == [4, 56, 50]
     assert record.instrumented_iterations == 50
-    assert record.ranks[0].communication.bytes_of("gradients") == 50 * record.model.gradient_bytes
+    assert (
+        record.ranks[0].communication.bytes_of("gradients")
+        == 50 * record.model.gradient_bytes
+    )
 
 
 LONG = OWN_HOOK.replace("randn(96", "randn(1632").replace("4, (96", "4, (1632")
@@ -158,7 +169,9 @@ def ahead(loader):
 
 
 @pytest.mark.parametrize(
-    "script", [LONG, AHEAD + LONG.replace("in loader", "in ahead(loader)")], ids=["usual", "ahead"]
+    "script",
+    [LONG, AHEAD + LONG.replace("in loader", "in ahead(loader)")],
+    ids=["usual", "ahead"],
 )
 def test_long_epochs_are_profiled_at_their_beginning(observe, script):
     record = observe(script, "4", batch=8).record
@@ -166,7 +179,10 @@ def test_long_epochs_are_profiled_at_their_beginning(observe, script):
     assert [e.iterations for e in record.ranks[0].epochs] == [102, 102, 50]
     assert [e.samples for e in record.ranks[0].epochs] == [816, 816, 400]
     assert record.per_instrumented == 816 / 400
-    assert record.ranks[0].communication.bytes_of("gradients") == 50 * record.model.gradient_bytes
+    assert (
+        record.ranks[0].communication.bytes_of("gradients")
+        == 50 * record.model.gradient_bytes
+    )
 
 
 def test_profiler_of_the_script_goes_on(observe):
@@ -219,7 +235,10 @@ def test_exchange_of_fsdp_is_profiled(observe, version):
     assert record.model.parameters == 1323018
     norm_bytes = 24 * (version == 2)  # one number of each of the six tensors
     for rank in record.ranks:
-        assert rank.communication.bytes_of("parameters") == 2 * 8 * record.model.gradient_bytes
+        assert (
+            rank.communication.bytes_of("parameters")
+            == 2 * 8 * record.model.gradient_bytes
+        )
         # gloo reduces by all-reduces
         expected = 8 * (record.model.gradient_bytes + norm_bytes)
         assert rank.communication.bytes_of("gradients") == expected
@@ -241,13 +260,17 @@ def test_averaging_by_hand_is_exposed(observe):
 
 def test_script_may_register_its_hook_after_ours(observe):
     after = f"    if epoch == 3:\n        {REGISTERS}    sampler.set_epoch(epoch)"
-    seen = observe(HOOK + LOSSES.replace("    sampler.set_epoch(epoch)", after), "5", batch=8)
+    seen = observe(
+        HOOK + LOSSES.replace("    sampler.set_epoch(epoch)", after), "5", batch=8
+    )
     assert seen.code == 0, seen.stderr
     assert roles(seen.record)[2:] == ["instrumented"]
 
 
 def test_wrapper_of_a_single_process_sends_nothing(observe):
-    alone = LOSSES.replace('("gloo")', "('gloo', rank=0, world_size=1, store=dist.HashStore())")
+    alone = LOSSES.replace(
+        '("gloo")', "('gloo', rank=0, world_size=1, store=dist.HashStore())"
+    )
     record = observe(alone, "4", gpus=1, batch=8).record
     assert roles(record) == ["warmup", "timed", "instrumented"]
     assert record.ranks[0].communication is None
@@ -291,7 +314,9 @@ epochs = int""",
 
 
 def test_windows_without_a_loader(observe):
-    seen = observe("own_get_batch.py", "--batch-size 8 --iterations 40", batch=8, window=(4, 6))
+    seen = observe(
+        "own_get_batch.py", "--batch-size 8 --iterations 40", batch=8, window=(4, 6)
+    )
     assert roles(seen.record) == ["warmup", "timed", "instrumented"]
     timed = seen.record.ranks[0].timed
     assert (timed.iterations, timed.samples, timed.stall_s) == (6, 6 * 4 * 8, 0)
@@ -324,7 +349,10 @@ def test_last_batch_of_a_pass_may_be_smaller(observe):
 def test_two_optimizers_have_no_phases(observe):
     record = observe("two_optimizers.py", "--batch-size 128").record
     assert roles(record) == ["warmup", "timed"]
-    assert record.facts.missing[0] == "rank 0: phases: several optimizers step in an iteration"
+    assert (
+        record.facts.missing[0]
+        == "rank 0: phases: several optimizers step in an iteration"
+    )
 
 
 def test_epoch_of_another_model_is_not_split(observe):
@@ -357,7 +385,11 @@ for epoch"""
     [
         ("ends_early.py", "--batch-size 512", "ran 1 epoch; two are needed"),
         ("batch_changes.py", "--batch-size 128", "trained epochs of 16, 8, 4, 2 batches"),
-        ("own_get_batch.py", "--iterations 5", "ended after 5 iterations; window=50,200 needs 250"),
+        (
+            "own_get_batch.py",
+            "--iterations 5",
+            "ended after 5 iterations; window=50,200 needs 250",
+        ),
     ],
 )
 def test_script_without_two_epochs_gets_a_sentence(observe, script, args, words):
@@ -371,12 +403,16 @@ def test_os_exit_loses_no_window_that_is_over(observe):
     assert roles(record)[:2] == ["warmup", "timed"]
 
 
-def test_fault_of_the_measurement_is_no_fault_of_the_script(observe, monkeypatch, tmp_path):
+def test_fault_of_the_measurement_is_no_fault_of_the_script(
+    observe, monkeypatch, tmp_path
+):
     broken = "import hpml_jobs.extras.scripts.observer.training as s\ns.split_iterations = None\n"
     seen = observe(broken + LOSSES, "3", batch=8)
     assert seen.code == 0, seen.stderr
     assert len((tmp_path / "losses0").read_text().split()) == 18
-    assert seen.reason.startswith("the measurement of a script failed: TypeError: 'NoneType'")
+    assert seen.reason.startswith(
+        "the measurement of a script failed: TypeError: 'NoneType'"
+    )
 
 
 def test_python_starts_script_as_without_us(write_cell, tmp_path):
@@ -386,7 +422,9 @@ def test_python_starts_script_as_without_us(write_cell, tmp_path):
     """
     sites = tmp_path / "sites"
     sites.mkdir()
-    (sites / "sitecustomize.py").write_text("import os\nos.environ['CHAINED'] = __name__\n")
+    (sites / "sitecustomize.py").write_text(
+        "import os\nos.environ['CHAINED'] = __name__\n"
+    )
     script = tmp_path / "train.py"
     script.write_text(
         "import json, os, random, signal, sys\n"
@@ -460,9 +498,21 @@ def untimed(**fields) -> list[Observed]:
 SENTENCES = [
     ([], {}, "train.py never stepped an optimizer of torch: let it train two"),
     (ranks(1), {}, "1 of the 2 processes of gpus=2 trained in train.py: let every one"),
-    (ranks(3), {}, "3 processes trained in train.py, but gpus=2: if it starts processes itself"),
-    (ranks(devices=("Tesla T4",)), {}, "device=cpu, but train.py trains on a GPU: use device=cuda"),
-    (ranks(world_size=1), {}, "the 2 processes of train.py trained alone, not together: wrap"),
+    (
+        ranks(3),
+        {},
+        "3 processes trained in train.py, but gpus=2: if it starts processes itself",
+    ),
+    (
+        ranks(devices=("Tesla T4",)),
+        {},
+        "device=cpu, but train.py trains on a GPU: use device=cuda",
+    ),
+    (
+        ranks(world_size=1),
+        {},
+        "the 2 processes of train.py trained alone, not together: wrap",
+    ),
     (
         ranks(world_size=1),
         {"source": "p.add_argument('--local-rank')", "args": "-b {batch}"},
@@ -486,16 +536,44 @@ SENTENCES = [
         "strategy=ddp, but what train.py trains first has neither DistributedDataParallel nor "
         "FSDP: use strategy=allreduce if it averages",
     ),
-    (untimed(passes=(10,)), {}, "train.py ran 1 epoch; two are needed: pass e.g. --epochs 2"),
-    (untimed(passes=(9, 4)), {}, "train.py trained epochs of 9, 4 batches; two equal ones"),
-    (untimed(passes=(10,), has_ended=False), {}, "train.py ended by os._exit or a signal after 1"),
-    (untimed(window=(30, 40)), {}, "ended after 40 iterations; window=30,40 needs 70: let it"),
-    (untimed(passes=()), {}, "trained 40 iterations, but not in a pass over a DataLoader: give"),
+    (
+        untimed(passes=(10,)),
+        {},
+        "train.py ran 1 epoch; two are needed: pass e.g. --epochs 2",
+    ),
+    (
+        untimed(passes=(9, 4)),
+        {},
+        "train.py trained epochs of 9, 4 batches; two equal ones",
+    ),
+    (
+        untimed(passes=(10,), has_ended=False),
+        {},
+        "train.py ended by os._exit or a signal after 1",
+    ),
+    (
+        untimed(window=(30, 40)),
+        {},
+        "ended after 40 iterations; window=30,40 needs 70: let it",
+    ),
+    (
+        untimed(passes=()),
+        {},
+        "trained 40 iterations, but not in a pass over a DataLoader: give",
+    ),
     (ranks(batches=(32, 48)), {}, "changes its batch within an epoch (32 to 48 samples)"),
     (ranks(batches=(64,)), {}, "have 64 samples: pass {batch} in args=, or use batch=64"),
-    (ranks(batches=(64,)), {"args": "-b {batch}"}, "64 samples: pass {batch} in args= where it"),
+    (
+        ranks(batches=(64,)),
+        {"args": "-b {batch}"},
+        "64 samples: pass {batch} in args= where it",
+    ),
     (ranks(batches=(64,)), {"args": "-b {global_batch}"}, None),
-    (ranks(batches=(16,)), {"args": "-b {batch}"}, "takes that of all GPUs: pass {global_batch}"),
+    (
+        ranks(batches=(16,)),
+        {"args": "-b {batch}"},
+        "takes that of all GPUs: pass {global_batch}",
+    ),
     (ranks(), {"args": "-b {batch}"}, None),
 ]
 
@@ -516,8 +594,9 @@ def test_ranks_with_other_numbers_of_iterations_get_a_sentence():
         second, rank=msgspec.structs.replace(second.rank, epochs=epochs)
     )
     cell = script_cell("train.py", "", gpus=2, batch=32)
-    assert "rank 1 of train.py trained 9 iterations in the timed epoch, rank 0" in unmeasured(
-        cell, cell.script, [first, shorter]
+    assert (
+        "rank 1 of train.py trained 9 iterations in the timed epoch, rank 0"
+        in unmeasured(cell, cell.script, [first, shorter])
     )
 
 
@@ -550,12 +629,18 @@ def warnings_on_gpu(record: Record) -> list[str]:
     """What the check of launches says of a record whose cell has a GPU."""
     cell = msgspec.structs.replace(record.cell, device=Device.CUDA)
     results = checks.check_record(msgspec.structs.replace(record, cell=cell))
-    return [r.reason for r in results if r.check == "gpu-utilization" and r.level is not Level.PASS]
+    return [
+        r.reason
+        for r in results
+        if r.check == "gpu-utilization" and r.level is not Level.PASS
+    ]
 
 
 def test_launches_of_a_script_are_the_hosts_time(observe):
     record = observe(ON_GPU, "1", gpus=1, batch=8).record
-    assert record.ranks[0].timed.launch_s == pytest.approx(0.003)  # forward, backward, step
+    assert record.ranks[0].timed.launch_s == pytest.approx(
+        0.003
+    )  # forward, backward, step
     assert warnings_on_gpu(record) == []
 
 
@@ -573,7 +658,8 @@ def test_script_that_waits_before_its_step_is_not_launch_bound(observe):
     record = observe(waits, "1", gpus=1, batch=8).record
     assert record.ranks[0].timed.launch_s is None
     assert (
-        "launches: the script waits for its GPU between batch and step" in record.facts.missing[0]
+        "launches: the script waits for its GPU between batch and step"
+        in record.facts.missing[0]
     )
     assert warnings_on_gpu(record) == []
 

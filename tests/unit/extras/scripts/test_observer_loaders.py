@@ -94,7 +94,9 @@ IN_MAIN |= {f"deque{depth}": DEQUE.format(depth=depth) for depth in (1, 2, 5)}
 
 @pytest.mark.parametrize("accumulate", [1, 2, 3])
 @pytest.mark.parametrize("ahead", IN_MAIN.values(), ids=IN_MAIN)
-def test_epoch_ends_with_the_last_step_however_far_the_loader_is_ahead(observe, ahead, accumulate):
+def test_epoch_ends_with_the_last_step_however_far_the_loader_is_ahead(
+    observe, ahead, accumulate
+):
     record = observe(SCRIPT + ahead + EPOCHS, f"4 {accumulate}", gpus=1, batch=SIZE).record
     assert roles(record)[:2] == ["warmup", "timed"]
     for epoch in record.ranks[0].epochs[1:]:
@@ -155,7 +157,9 @@ def test_loader_whose_end_says_nothing_gives_windows(observe, ahead, tests_with_
 
 @pytest.mark.parametrize("ahead", [APEX, DEQUE.format(depth=3)], ids=["1", "3"])
 def test_window_over_epochs_of_a_loader_that_is_ahead(observe, ahead):
-    record = observe(SCRIPT + ahead + EPOCHS, "9 1", gpus=1, batch=SIZE, window=(18, 30)).record
+    record = observe(
+        SCRIPT + ahead + EPOCHS, "9 1", gpus=1, batch=SIZE, window=(18, 30)
+    ).record
     timed = record.ranks[0].timed
     assert (timed.iterations, timed.samples) == (30, 30 * SIZE)
 
@@ -213,10 +217,15 @@ SEVERAL = {
 def test_samples_are_those_of_the_outermost_loader(observe, body, size, number):
     length = min(96, number) // size if "zip" in body else BATCHES
     number = min(96, number)
-    script = with_epochs(body).replace("{size}", str(size)).replace("{number}", str(number))
+    script = (
+        with_epochs(body).replace("{size}", str(size)).replace("{number}", str(number))
+    )
     record = observe(script, "5 1", gpus=1, batch=SIZE).record
     timed = record.ranks[0].timed
-    assert (timed.iterations, timed.samples) == (min(BATCHES, length), min(BATCHES, length) * SIZE)
+    assert (timed.iterations, timed.samples) == (
+        min(BATCHES, length),
+        min(BATCHES, length) * SIZE,
+    )
     assert not record.facts.in_windows
 
 
@@ -344,10 +353,14 @@ def test_iterations_are_those_of_the_loop(observe, step, parameters, has_phases,
     assert (record.phases is not None) is has_phases
 
 
-@pytest.mark.parametrize("name", [name for name in STEPS if name != "two steps with a batch"])
+@pytest.mark.parametrize(
+    "name", [name for name in STEPS if name != "two steps with a batch"]
+)
 def test_iterations_of_own_batches_are_those_of_the_loop(observe, name):
     step, parameters, _ = STEPS[name]
-    record = observe(SCRIPT + step + OWN_BATCHES, "4 1", gpus=1, batch=SIZE, window=(6, 12)).record
+    record = observe(
+        SCRIPT + step + OWN_BATCHES, "4 1", gpus=1, batch=SIZE, window=(6, 12)
+    ).record
     timed = record.ranks[0].timed
     assert (timed.iterations, timed.samples) == (BATCHES, BATCHES * SIZE)
     assert record.model.parameters == parameters
@@ -402,7 +415,9 @@ def test_loader_is_ahead_after_a_pretraining_of_another_model(observe, is_ahead)
 
 
 def test_windows_are_kept_when_a_thread_reads_a_loader_after_them(observe):
-    later = EPOCHS.replace("range(epochs)", "range(2)").replace("ahead(batches)", "late(batches)")
+    later = EPOCHS.replace("range(epochs)", "range(2)").replace(
+        "ahead(batches)", "late(batches)"
+    )
     thread = EXECUTOR.format(first="yield next(iterator)").replace("ahead", "late")
     script = SCRIPT + thread + EPOCHS.replace("ahead(batches)", "batches") + later
     record = observe(script, "4 1", gpus=1, batch=SIZE, stop=False).record

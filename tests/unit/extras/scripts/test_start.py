@@ -90,7 +90,11 @@ def start(write_cell, tmp_path):
             outputs.append(ended.stdout.splitlines())
         faults = [path.read_text() for path in attempt.observed.glob("fault*")]
         paths = attempt.observed.glob("rank0-*.json")
-        return outputs, [msgspec.json.decode(p.read_bytes(), type=Observed) for p in paths], faults
+        return (
+            outputs,
+            [msgspec.json.decode(p.read_bytes(), type=Observed) for p in paths],
+            faults,
+        )
 
     return run
 
@@ -153,7 +157,10 @@ def test_stacks_are_written_before_the_first_training(tmp_path, text, given, act
     """Of each rank, of processes that have none, and of a launcher where it has started none."""
     script, attempt = tmp_path / "train.py", AttemptFolder(tmp_path / "attempt")
     script.write_text(ASK + text)
-    environment = os.environ | {OBSERVE_VARIABLE: str(attempt.root), "PYTHONPATH": str(SITE)}
+    environment = os.environ | {
+        OBSERVE_VARIABLE: str(attempt.root),
+        "PYTHONPATH": str(SITE),
+    }
     environment |= {HOST_VARIABLE: "here"} | given
     subprocess.run([sys.executable, str(script)], env=environment, check=True)
     place = re.escape(f"{script}, line 5, in f")

@@ -9,7 +9,9 @@ from hpml_jobs.plan.cells import Plan
 from hpml_jobs.plan.resolve import make_plan
 from hpml_jobs.plan.sweep import expand
 
-TRAIN = "import helper\nimport torch\n\nprint('never at submission')\nraise SystemExit(3)\n"
+TRAIN = (
+    "import helper\nimport torch\n\nprint('never at submission')\nraise SystemExit(3)\n"
+)
 ARGS = "args=--batch-size {batch}"
 
 
@@ -27,15 +29,21 @@ def plan(*words: str, notes: list[str] | None = None) -> Plan:
     return make_plan(sweep, notify=notify)
 
 
-def test_cells_hold_the_script_and_its_local_modules(capfd: pytest.CaptureFixture[str]) -> None:
+def test_cells_hold_the_script_and_its_local_modules(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     cells = [
-        planned.cell for planned in plan("gpus=1,2", "batch=4,8", "script=train.py", ARGS).cells
+        planned.cell
+        for planned in plan("gpus=1,2", "batch=4,8", "script=train.py", ARGS).cells
     ]
     assert [cell.slug.rpartition("-")[0] for cell in cells] == [
         *("single-1proc-b4-train", "single-1proc-b8-train"),
         *("ddp-2proc-b4-train", "ddp-2proc-b8-train"),
     ]
-    assert {file.name for cell in cells for file in cell.workload.code} == {"train.py", "helper.py"}
+    assert {file.name for cell in cells for file in cell.workload.code} == {
+        "train.py",
+        "helper.py",
+    }
     assert "never" not in "".join(capfd.readouterr())
 
 
@@ -65,14 +73,18 @@ def test_another_text_or_another_argument_is_another_cell(folder: Path) -> None:
         ("args='a',{batch},x=\"y\"", ["'a',{batch},x=\"y\""]),
     ],
 )
-def test_quotes_around_the_whole_value_are_those_of_hydra(word: str, args: list[str]) -> None:
+def test_quotes_around_the_whole_value_are_those_of_hydra(
+    word: str, args: list[str]
+) -> None:
     sweep = expand(["cluster=local", "script='train.py'", word], multirun=True)
     assert [(settings.script, settings.args) for settings in sweep.settings] == [
         ("train.py", text) for text in args
     ]
 
 
-def test_the_files_of_a_module_and_of_a_script_in_the_arguments_count(folder: Path) -> None:
+def test_the_files_of_a_module_and_of_a_script_in_the_arguments_count(
+    folder: Path,
+) -> None:
     (folder / "pkg").mkdir()
     (folder / "pkg" / "__init__.py").touch()
     (folder / "pkg" / "train.py").write_text("from pkg import parts\n")
@@ -82,27 +94,51 @@ def test_the_files_of_a_module_and_of_a_script_in_the_arguments_count(folder: Pa
     assert [file.name for file in cell.workload.code] == [
         *("pkg/__init__.py", "pkg/parts.py", "pkg/train.py"),
     ]
-    launched = ("launcher=python", "script=-m accelerate.commands.launch", f"{ARGS} train.py")
+    launched = (
+        "launcher=python",
+        "script=-m accelerate.commands.launch",
+        f"{ARGS} train.py",
+    )
     with pytest.raises(UsageError, match=r"no module accelerate in .* or installed"):
         plan("batch=4", *launched)
-    [cell] = (p.cell for p in plan("batch=4", "script=-m json.tool", f"{ARGS} train.py").cells)
+    [cell] = (
+        p.cell for p in plan("batch=4", "script=-m json.tool", f"{ARGS} train.py").cells
+    )
     assert [file.name for file in cell.workload.code] == ["helper.py", "train.py"]
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["script=train.py", "args=--b {batch} --key [removed]"], "a secret was removed from this"),
+        (
+            ["script=train.py", "args=--b {batch} --key [removed]"],
+            "a secret was removed from this",
+        ),
         (["script=trian.py"], "script=trian.py: no such file; .* has helper.py, train.py"),
         (["script=wrong.py"], "script=wrong.py: .* in line 1: correct it first"),
-        (["script=run.sh"], "script=run.sh is not Python: name the Python file that trains"),
+        (
+            ["script=run.sh"],
+            "script=run.sh is not Python: name the Python file that trains",
+        ),
         (["script=-m nothere.train"], "no module nothere in .* or installed"),
-        (["args=--batch {batc}"], "args has {batc}, which nothing fills: use {batch} {gpus}"),
+        (
+            ["args=--batch {batc}"],
+            "args has {batc}, which nothing fills: use {batch} {gpus}",
+        ),
         (["args=--name 'x"], "no closing quotation"),
-        (["args=--epochs 4"], "batch=4,8, but args has no {batch}: all cells would be equal"),
+        (
+            ["args=--epochs 4"],
+            "batch=4,8, but args has no {batch}: all cells would be equal",
+        ),
         (["script=folder"], "script=folder is a folder: name the file in it"),
-        (["script=real.ipynb"], "script=real.ipynb is a notebook: jupyter nbconvert --to script"),
-        (["script=train.py --epochs 3"], "arguments belong in args=: script=train.py args='--ep"),
+        (
+            ["script=real.ipynb"],
+            "script=real.ipynb is a notebook: jupyter nbconvert --to script",
+        ),
+        (
+            ["script=train.py --epochs 3"],
+            "arguments belong in args=: script=train.py args='--ep",
+        ),
         (["script=train.py,wrong.py"], "train.py,wrong.py: one script at a time"),
         (
             ["script=-m folder.missing"],
@@ -112,21 +148,42 @@ def test_the_files_of_a_module_and_of_a_script_in_the_arguments_count(folder: Pa
             ["script=deepspeed train.py"],
             "deepspeed is not supported: name the Python file that tra",
         ),
-        (["script=horovodrun -np 2 train.py"], "horovodrun is not supported: name the Python file"),
-        (["script=-m deepspeed.launcher.runner"], "this launcher is not supported: name the Pyth"),
+        (
+            ["script=horovodrun -np 2 train.py"],
+            "horovodrun is not supported: name the Python file",
+        ),
+        (
+            ["script=-m deepspeed.launcher.runner"],
+            "this launcher is not supported: name the Pyth",
+        ),
         (
             ["script=hvd.py", "gpus=1,2"],
             "hvd.py exchanges by Horovod, which is not seen: for gpus=2",
         ),
-        (["script=calls.py", "gpus=2"], "calls.py exchanges by Horovod, which is not seen"),
+        (
+            ["script=calls.py", "gpus=2"],
+            "calls.py exchanges by Horovod, which is not seen",
+        ),
         (["script=mpi.py", "gpus=2"], "mpi.py exchanges by MPI, which is not seen"),
-        (["script=/usr/bin/mpirun -n 2 train.py"], "mpirun is not supported: name the Python fil"),
+        (
+            ["script=/usr/bin/mpirun -n 2 train.py"],
+            "mpirun is not supported: name the Python fil",
+        ),
         (["window=50"], "window=50: give two whole numbers, the iterations to warm up"),
         (["window=1,50"], "window=1,50: give 2 or more iterations each"),
         (["launcher=bash"], "launcher=bash: choose one of torchrun, srun, python"),
-        (["launcher=python", "gpus=2"], "launcher=python starts one process, which does not learn"),
-        (["launcher=python", "gpus=2", "nodes=2"], "nodes=2: launcher=python starts one process"),
-        (["precision=bf16"], "precision= with script=train.py: the script decides it by itself"),
+        (
+            ["launcher=python", "gpus=2"],
+            "launcher=python starts one process, which does not learn",
+        ),
+        (
+            ["launcher=python", "gpus=2", "nodes=2"],
+            "nodes=2: launcher=python starts one process",
+        ),
+        (
+            ["precision=bf16"],
+            "precision= with script=train.py: the script decides it by itself",
+        ),
         (["workload=digits"], "workload= with script=train.py: the script decides it"),
         (["grid=lab"], "with script=train.py: the script decides it"),
         (["seed=1,2"], "seed=1,2, but args has no {seed}"),
@@ -154,7 +211,9 @@ def test_what_cannot_run_is_refused_in_one_line(
 
 
 def test_keys_of_scripts_need_one() -> None:
-    with pytest.raises(UsageError, match="launcher= without script=: only a script has it"):
+    with pytest.raises(
+        UsageError, match="launcher= without script=: only a script has it"
+    ):
         plan("batch=4", "launcher=srun", "workload=digits")
 
 
@@ -163,7 +222,9 @@ def test_files_that_all_cells_would_write_are_named_once(folder: Path) -> None:
     notes: list[str] = []
     plan("batch=4,8", "script=train.py", ARGS, notes=notes)
     [note] = [note for note in notes if "writes files" in note]
-    assert note.startswith("train.py writes files (line 2), and args has no {folder}: every cell")
+    assert note.startswith(
+        "train.py writes files (line 2), and args has no {folder}: every cell"
+    )
     notes.clear()
     plan("batch=4,8", "script=train.py", f"{ARGS} --out {{folder}}", notes=notes)
     assert not [note for note in notes if "writes files" in note]
@@ -224,6 +285,8 @@ def test_file_beside_the_script_is_found_by_its_own_name(folder: Path) -> None:
         ("import deepspeed", "gpus=2"),
     ],
 )
-def test_script_that_may_use_horovod_is_not_refused(folder: Path, text: str, gpus: str) -> None:
+def test_script_that_may_use_horovod_is_not_refused(
+    folder: Path, text: str, gpus: str
+) -> None:
     (folder / "train.py").write_text(f"{text}\n")
     assert plan("batch=4", gpus, "script=train.py", ARGS).cells

@@ -20,7 +20,9 @@ def ranks(*windows, role=Role.TIMED):
         epoch = msgspec.structs.replace(
             rank.timed, role=role, epoch_s=end_s - begin_s, started_s=begin_s
         )
-        result.append(msgspec.structs.replace(rank, rank=number, host=host, epochs=(epoch,)))
+        result.append(
+            msgspec.structs.replace(rank, rank=number, host=host, epochs=(epoch,))
+        )
     return result
 
 
@@ -55,7 +57,11 @@ def test_wait_is_neither_in_the_epoch_nor_in_its_first_iteration():
 
 def test_ranks_that_do_not_wait_for_each_other_stay_as_they_are():
     """Their first iteration is shorter than the wait would be."""
-    times = {"step_s": np.array([2.0, 4.0, 4.0]), "stall_s": np.zeros(3), "samples": np.full(3, 8)}
+    times = {
+        "step_s": np.array([2.0, 4.0, 4.0]),
+        "stall_s": np.zeros(3),
+        "samples": np.full(3, 8),
+    }
     results = [RankResult(rank, times) for rank in ranks(("a", 10, 20), ("a", 14, 24))]
     early, _ = begin_together(results)
     assert early.rank.timed.epoch_s == 10
@@ -87,7 +93,10 @@ for epoch in range(3):
 """
 
 
-BUFFERS, NONE = "nn.BatchNorm1d(16)", "nn.ReLU()"  # sent in the forward pass, or not at all
+BUFFERS, NONE = (
+    "nn.BatchNorm1d(16)",
+    "nn.ReLU()",
+)  # sent in the forward pass, or not at all
 
 
 @pytest.mark.parametrize("tester", [0, 1])
@@ -138,12 +147,16 @@ def test_ranks_that_test_on_their_training_data_within_an_epoch(observe, context
     script = TESTS_BETWEEN.replace("NEW", "False").replace("LAYER", "nn.ReLU()")
     script = script.replace("    if dist.get_rank() == RANK", "    if False")
     script = script.replace("TESTED", "()").replace("range(3)", "range(4)")
-    script = script.replace("        optimizer.step()\n", "        optimizer.step()\n" + test)
+    script = script.replace(
+        "        optimizer.step()\n", "        optimizer.step()\n" + test
+    )
     script = script.replace("for epoch", "network, steps = model.module, 0\nfor epoch")
     seen = observe("import contextlib\n" + script, batch=8)
     assert seen.code == 0, seen.stderr
     if context == EVAL[-1]:
-        assert seen.reason.startswith("train.py reads the loader that it trains on within an epoch")
+        assert seen.reason.startswith(
+            "train.py reads the loader that it trains on within an epoch"
+        )
     else:
         for rank in seen.record.ranks:
             assert [epoch.iterations for epoch in rank.epochs] == [6, 6, 6]

@@ -101,7 +101,9 @@ STEPS = (8, 13, 15, 18)
 """In the second epoch of two ranks, and in the third."""
 
 CASES = [
-    pytest.param(body.replace("STEP", str(step)), id=f"{name} {step}" if "STEP" in body else name)
+    pytest.param(
+        body.replace("STEP", str(step)), id=f"{name} {step}" if "STEP" in body else name
+    )
     for name, body in PLACES.items()
     for step in (STEPS if "STEP" in body else STEPS[:1])
 ]
@@ -129,13 +131,17 @@ def written(observe, rank_server, tmp_path, monkeypatch):
     return run
 
 
-def assert_own(alone: dict[str, bytes], watched: dict[str, bytes], *, is_cut: bool) -> None:
+def assert_own(
+    alone: dict[str, bytes], watched: dict[str, bytes], *, is_cut: bool
+) -> None:
     """Check that files are the script's own; those of one that was ended may lack their end."""
     if not is_cut:
         assert watched.keys() == alone.keys()
     for name, content in watched.items():
         own = alone[name]
-        assert content == (own[: len(content)] if is_cut and name.endswith("log") else own), name
+        assert content == (
+            own[: len(content)] if is_cut and name.endswith("log") else own
+        ), name
 
 
 @pytest.mark.parametrize("gpus", [1, 2])
@@ -193,7 +199,9 @@ def test_numbers_of_hooks_and_variables_stay(written, hook):
     """Also while torch's profiler records the exchange."""
     ours = ("FILES", "HPML_JOBS_OBSERVE", "MASTER_PORT")
     script = (
-        PRELUDE + hook + HOOKS.replace("dict(os.environ)", f"sorted({{*os.environ}} - {{*{ours}}})")
+        PRELUDE
+        + hook
+        + HOOKS.replace("dict(os.environ)", f"sorted({{*os.environ}} - {{*{ours}}})")
     )
     alone, watched, seen = written(script, 2)
     assert seen.record.exchange.collectives
@@ -213,7 +221,9 @@ def test_three_ranks_with_gradients_in_buckets(written):
     assert_own(alone, watched, is_cut=False)
 
 
-JOINS = PRELUDE.replace("DistributedSampler(data) if dist.is_initialized() else None", "None")
+JOINS = PRELUDE.replace(
+    "DistributedSampler(data) if dist.is_initialized() else None", "None"
+)
 JOINS += """
 data = TensorDataset(*(part[: 32 + 24 * rank] for part in data.tensors))
 for n in range(5):
@@ -259,7 +269,9 @@ HANDLERS = ["Handler()", "Handler().__call__", "functools.partial(Handler())"]
 
 
 @pytest.mark.parametrize("handler", HANDLERS)
-def test_exception_of_a_signal_handler_reaches_the_script(observe, tmp_path, monkeypatch, handler):
+def test_exception_of_a_signal_handler_reaches_the_script(
+    observe, tmp_path, monkeypatch, handler
+):
     """It comes while the observer reads the size of a batch."""
     monkeypatch.setenv("FILES", str(tmp_path))
     script = "import functools\n" + PRELUDE + IN_HOOK.replace("HANDLER", handler)
@@ -297,5 +309,9 @@ for writer in {*threading.enumerate(), *multiprocessing.active_children()}:
 def test_files_that_are_written_beside_the_training_are_whole(written, gpus):
     alone, watched, seen = written(PRELUDE + WRITES_BESIDE, gpus)
     assert "was ended" in seen.note
-    assert {name.partition("/")[2] for name in watched} >= {"pool1-2", "thread1", "process1"}
+    assert {name.partition("/")[2] for name in watched} >= {
+        "pool1-2",
+        "thread1",
+        "process1",
+    }
     assert_own(alone, watched, is_cut=True)

@@ -65,7 +65,11 @@ def test_submit_limit_is_compared_with_number_of_cells(slurm):
     slurm.set_output("sacctmgr", "normal||50|gres/gpu=24|\n")
     finding = controller.check_limits(GREENE, [LAB], cells=4)
     assert finding.level is Severity.OK
-    for words in ("MaxArraySize 1001", "account lab: MaxJobs 8", "QOS normal: MaxSubmitPU 50"):
+    for words in (
+        "MaxArraySize 1001",
+        "account lab: MaxJobs 8",
+        "QOS normal: MaxSubmitPU 50",
+    ):
         assert words in finding.seen
     assert controller.check_limits(GREENE, [LAB], cells=5).level is Severity.WARNING
 
@@ -86,12 +90,16 @@ def test_nodes_are_listed_and_compared_with_profile(slurm):
 )
 def test_gpu_types_missing_from_sinfo_are_reported(slurm, cluster, agrees):
     findings = by_name(controller.check_nodes(cluster, None))
-    assert findings["nodes"].seen.startswith("2 nodes x 4 rtx8000, 1 node x 4 v100, 1 node without")
+    assert findings["nodes"].seen.startswith(
+        "2 nodes x 4 rtx8000, 1 node x 4 v100, 1 node without"
+    )
     assert ("profile" not in findings) is agrees
 
 
 def test_gpu_types_may_be_node_features(slurm):
-    torch = Cluster(name="t", gpu_types={"rtx8000": 4}, gpu_request=GpuRequest.GRES_CONSTRAINT)
+    torch = Cluster(
+        name="t", gpu_types={"rtx8000": 4}, gpu_request=GpuRequest.GRES_CONSTRAINT
+    )
     assert controller.parse_states(IDLE)["gr001"].features == {"rtx8000"}
     inventory = controller.commands.inventory()
     assert controller._check_profile(torch, inventory, controller.parse_states(IDLE)) == []
@@ -104,7 +112,9 @@ def test_unavailable_nodes_are_a_problem_if_none_is_left(slurm):
     assert "gv001 drained* (bad fan)" in some.seen
     (none,) = controller._check_available(inventory, states, "v100")
     assert none.level is Severity.PROBLEM
-    assert controller._check_available(inventory, controller.parse_states(IDLE), "v100") == []
+    assert (
+        controller._check_available(inventory, controller.parse_states(IDLE), "v100") == []
+    )
 
 
 def test_outputs_not_visible_to_nodes_are_a_problem(tmp_path):
@@ -160,7 +170,9 @@ def test_data_set_not_downloaded_is_a_warning(slurm, working_folder):
     )
 
 
-def test_doctor_without_sbatch_is_problem_and_bad_usage_exit_2(laptop, monkeypatch, capsys):
+def test_doctor_without_sbatch_is_problem_and_bad_usage_exit_2(
+    laptop, monkeypatch, capsys
+):
     """A missing sbatch is a problem; invalid arguments are a usage error."""
     monkeypatch.setattr("hpml_jobs.plan.machine.cluster_sign", lambda: "SLURM_CONF")
     assert run(["doctor"]) == 1
@@ -179,7 +191,10 @@ def test_doctor_with_problem_sends_no_job(laptop, capsys):
 
 
 def test_clock_difference_within_resolution_is_ok():
-    assert node_job._check_clock(written_s=100.5, absent_s=100, read_s=101).level is Severity.OK
+    assert (
+        node_job._check_clock(written_s=100.5, absent_s=100, read_s=101).level
+        is Severity.OK
+    )
     assert (
         node_job._check_clock(written_s=80, absent_s=100, read_s=101).level is Severity.OK
     )  # or a slow disk
@@ -195,13 +210,17 @@ def test_node_job_without_answer_reports_end_of_log(tmp_path):
     (study.slurm / "7_doctor_log.err").write_text(
         "python: No module named hpml_jobs\nsrun: error: gr001: task 0: Exited with exit code 1\n"
     )
-    finding = node_job._no_answer(study, JobState(job="7", state="FAILED", node="gr001"), 600)
+    finding = node_job._no_answer(
+        study, JobState(job="7", state="FAILED", node="gr001"), 600
+    )
     assert finding.level is Severity.PROBLEM
     assert finding.seen.endswith("FAILED on gr001: python: No module named hpml_jobs")
     assert finding.remedy.startswith("install hpml-jobs")
     ended = JobState(job="7", state="COMPLETED", node="gr001")
     finding = node_job._no_answer(study, ended, 600)
-    assert finding.seen == f"gr001 wrote into {study.slurm}, and this machine does not see it"
+    assert (
+        finding.seen == f"gr001 wrote into {study.slurm}, and this machine does not see it"
+    )
     waits = JobState(job="7", state="PENDING", reason="Priority")
     finding = node_job._no_answer(study, waits, 600)
     assert (finding.level, "after 10 min" in finding.seen) == (Severity.WARNING, True)
@@ -210,7 +229,9 @@ def test_node_job_without_answer_reports_end_of_log(tmp_path):
 def test_node_answer_is_read_whole_or_not_at_all(tmp_path):
     exchange = node_job.NodeFiles(tmp_path / "asked.json", tmp_path / "answer.json")
     assert exchange.read() is None
-    answer = NodeAnswer(written_s=1.5, findings=(Finding(about="x", level=Severity.OK, seen="y"),))
+    answer = NodeAnswer(
+        written_s=1.5, findings=(Finding(about="x", level=Severity.OK, seen="y"),)
+    )
     write_whole(exchange.answer, encode(answer))
     assert exchange.read() == answer
     exchange.remove()
@@ -231,7 +252,11 @@ def test_self_test_study_uses_user_overrides_first(laptop):
 
 def test_self_test_on_gpus_includes_dp_with_synthetic_data(slurm):
     plan = plan_self_test("cluster=greene", gpus=4)
-    assert {cell.cell.strategy.value for cell in plan.cells} == {"ddp", "allreduce_flat", "dp"}
+    assert {cell.cell.strategy.value for cell in plan.cells} == {
+        "ddp",
+        "allreduce_flat",
+        "dp",
+    }
     assert {cell.cell.workload.data for cell in plan.cells} == {"synthetic"}
     assert {cell.shape.gpus_per_node for cell in plan.cells} == {4}
 
@@ -285,7 +310,9 @@ def test_self_test_block_has_one_exposed_time(laptop):
     write_measured(plan, "101")
     lines = self_test_result(plan, 2).block.splitlines()
     above = re.findall(r" exposed communication ([\d.]+) s", "\n".join(lines))
-    below = re.findall(r"exposed +([\d.]+) s of communication are exposed", "\n".join(lines))
+    below = re.findall(
+        r"exposed +([\d.]+) s of communication are exposed", "\n".join(lines)
+    )
     assert len(above) == 2
     assert above == below
 

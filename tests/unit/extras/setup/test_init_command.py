@@ -30,11 +30,20 @@ elsewhere|old|normal|||||
 @pytest.fixture
 def site_without_defaults(slurm, monkeypatch):
     """A cluster with two accounts, none the default, and no folder but the home."""
-    for name in ("SCRATCH", "PSCRATCH", "WORK", "PROJECT", "SBATCH_ACCOUNT", "SBATCH_PARTITION"):
+    for name in (
+        "SCRATCH",
+        "PSCRATCH",
+        "WORK",
+        "PROJECT",
+        "SBATCH_ACCOUNT",
+        "SBATCH_PARTITION",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("USER", "nobody-here")
     slurm.set_cluster_name("hpc1")
-    slurm.set_answers("sinfo", ("%P|%a", PARTITIONS), ("-N", NODES), ("", "main*|1:00:00\n"))
+    slurm.set_answers(
+        "sinfo", ("%P|%a", PARTITIONS), ("-N", NODES), ("", "main*|1:00:00\n")
+    )
     slurm.set_answers("sacctmgr", ("show associations", ASSOCIATIONS), ("show user", "\n"))
     return slurm
 
@@ -57,16 +66,24 @@ def test_init_sets_defaults_of_slurm_and_lists_the_rest(
     assert settings["clusters"] == {
         "slurm": {"gpu_type": "rtx8000", "partition": "main", "account": "physics"}
     }
-    for line in ("# gpu_type: v100", "# partition: preempt", "# account: maths", "# qos: long"):
+    for line in (
+        "# gpu_type: v100",
+        "# partition: preempt",
+        "# account: maths",
+        "# qos: long",
+    ):
         assert f"\n    {line}  #" in text
     assert "# account: old" not in text
-    assert "check: cluster.gpu_type=rtx8000: most GPUs in partition main (8); others: 4 v100" in (
-        shown.out.splitlines()
+    assert (
+        "check: cluster.gpu_type=rtx8000: most GPUs in partition main (8); others: 4 v100"
+        in (shown.out.splitlines())
     )
     assert shown.err == ""
 
 
-def test_init_profile_plans_the_first_study(site_without_defaults, user_config_file, capsys):
+def test_init_profile_plans_the_first_study(
+    site_without_defaults, user_config_file, capsys
+):
     init(capsys, user_config_file)
     assert run(["plan", "-m", "gpus=1,2", "batch=32", "workload=digits"]) == 0
     shown = capsys.readouterr().out
@@ -97,15 +114,21 @@ def test_init_takes_folders_and_account_of_environment(
     assert "from SBATCH_ACCOUNT" in text
 
 
-def test_init_takes_the_only_partition_with_gpus(site_without_defaults, user_config_file, capsys):
-    partitions = "cpu*|up|infinite|9|48|190000|(null)|x\ngpu|up|0:20:00|2|48|190000|gpu:a100:4|x\n"
+def test_init_takes_the_only_partition_with_gpus(
+    site_without_defaults, user_config_file, capsys
+):
+    partitions = (
+        "cpu*|up|infinite|9|48|190000|(null)|x\ngpu|up|0:20:00|2|48|190000|gpu:a100:4|x\n"
+    )
     site_without_defaults.set_answers("sinfo", ("%P|%a", partitions))
     settings, _, _ = init(capsys, user_config_file)
     assert settings["clusters"]["slurm"] == {"gpu_type": "a100", "partition": "gpu"}
     assert settings["minutes"] == 20
 
 
-def test_init_counts_cpus_of_a_gpu_as_plan_does(site_without_defaults, user_config_file, capsys):
+def test_init_counts_cpus_of_a_gpu_as_plan_does(
+    site_without_defaults, user_config_file, capsys
+):
     """8 loader workers of an H100, its process, and one more; 2 workers where it has few CPUs."""
     slurm = site_without_defaults
     slurm.set_output("scontrol", "ClusterName = hpc1\nDefMemPerCPU = 4000\n")
@@ -131,8 +154,13 @@ def test_init_without_default_partition_chooses_none(
     assert "# partition: c  # 1 node x 4 a100; at most 5 min; down" in text
 
 
-def test_init_chooses_no_partition_among_several(site_without_defaults, user_config_file, capsys):
-    lines = ("cpu*|up|infinite|9|48|1|(null)|x", *(f"{p}|up|5|1|8|1|gpu:a100:4|x" for p in "ab"))
+def test_init_chooses_no_partition_among_several(
+    site_without_defaults, user_config_file, capsys
+):
+    lines = (
+        "cpu*|up|infinite|9|48|1|(null)|x",
+        *(f"{p}|up|5|1|8|1|gpu:a100:4|x" for p in "ab"),
+    )
     site_without_defaults.set_answers("sinfo", ("%P|%a", "\n".join(lines)))
     settings, _, shown = init(capsys, user_config_file)
     assert settings["clusters"]["slurm"] == {"gpu_type": "a100"}
@@ -155,7 +183,9 @@ def test_init_gpus_without_type_asks_for_the_feature(
 def test_init_cluster_without_gpus_computes_on_cpus(
     site_without_defaults, user_config_file, capsys
 ):
-    site_without_defaults.set_answers("sinfo", ("%P|%a", "main*|up|1:00:00|2|48|190000|(null)|x\n"))
+    site_without_defaults.set_answers(
+        "sinfo", ("%P|%a", "main*|up|1:00:00|2|48|190000|(null)|x\n")
+    )
     settings, _, _ = init(capsys, user_config_file)
     assert settings["clusters"]["slurm"] == {"device": "cpu", "partition": "main"}
 
@@ -183,7 +213,9 @@ def test_init_takes_accounts_of_the_sites_tool_without_sacctmgr(
     site_without_defaults, user_config_file, capsys, code
 ):
     site_without_defaults.set_output("sacctmgr", code=code)
-    table = "Account          Descr\n---------------- -----\ntorch_pr_1_lab   our project\n"
+    table = (
+        "Account          Descr\n---------------- -----\ntorch_pr_1_lab   our project\n"
+    )
     site_without_defaults.set_output(site.ACCOUNTS_TOOL, table)
     settings, text, _ = init(capsys, user_config_file)
     assert settings["clusters"]["slurm"]["account"] == "torch_pr_1_lab"

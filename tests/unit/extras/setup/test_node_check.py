@@ -9,7 +9,12 @@ from hpml_jobs.core.answers import NodeAnswer, Severity, ok
 from hpml_jobs.core.cell import CellFile
 from hpml_jobs.core.strategies import Device
 from hpml_jobs.extras.setup import node_check
-from hpml_jobs.extras.setup.node_check import card_findings, check_node, main, required_torch
+from hpml_jobs.extras.setup.node_check import (
+    card_findings,
+    check_node,
+    main,
+    required_torch,
+)
 from hpml_jobs.study.files import encode, write_whole
 from hpml_jobs.worker.instruments import facts
 from hpml_jobs.worker.instruments.cards import CardReader
@@ -30,7 +35,9 @@ def test_working_node_has_no_problem():
 
 
 def test_other_package_version_is_a_problem():
-    finding = findings_of(msgspec.structs.replace(FILE, hpml_jobs="0.0.1"))["node versions"]
+    finding = findings_of(msgspec.structs.replace(FILE, hpml_jobs="0.0.1"))[
+        "node versions"
+    ]
     assert finding.level is Severity.PROBLEM
     assert finding.remedy.startswith("install 0.0.1")
 
@@ -73,8 +80,16 @@ def test_own_code_that_cannot_train_is_found_on_the_node(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     own = {"name": "own", "model": "node_code:build", "images": 64, "limit": None}
     for function, level, words in (
-        ("good", Severity.OK, "opened 64 samples of own; its model has 50 parameters, and trained"),
-        ("bad", Severity.PROBLEM, "item 0 of dataset(True) is a dict with input: return a pair"),
+        (
+            "good",
+            Severity.OK,
+            "opened 64 samples of own; its model has 50 parameters, and trained",
+        ),
+        (
+            "bad",
+            Severity.PROBLEM,
+            "item 0 of dataset(True) is a dict with input: return a pair",
+        ),
     ):
         workload = change_workload(
             FILE.cell.workload, data=f"node_code:{function}", parameters=None, **own
@@ -103,7 +118,9 @@ def test_health_of_each_gpu_is_one_line():
         f"GPU 2 {place}: {health}, clocks not lowered, x8 of x16 lanes, 60 °C",
         f"GPU 3 {place}: clocks lowered by hw_thermal_slowdown, PCIe x16, 60 °C",
     ]
-    assert [finding.level for finding in findings] == [Severity.OK] + 3 * [Severity.WARNING]
+    assert [finding.level for finding in findings] == [Severity.OK] + 3 * [
+        Severity.WARNING
+    ]
     assert findings[2].remedy == "report the node to the cluster's support"
 
 
@@ -115,8 +132,13 @@ def test_health_without_nvml_says_why(monkeypatch):
 
 def test_gpus_that_compute_are_looked_at(monkeypatch):
     cell = msgspec.structs.replace(FILE.cell, device=Device.CUDA)
-    monkeypatch.setattr(node_check, "_devices", lambda _: ok("devices", "1 x A100 computes"))
+    monkeypatch.setattr(
+        node_check, "_devices", lambda _: ok("devices", "1 x A100 computes")
+    )
     monkeypatch.setattr(node_check, "_devices_of", lambda _: ())
     monkeypatch.setattr(facts, "device_uuids", lambda _: ("GPU-0",))
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(FakeGpu()))
-    assert findings_of(msgspec.structs.replace(FILE, cell=cell))["gpu health"].level is Severity.OK
+    assert (
+        findings_of(msgspec.structs.replace(FILE, cell=cell))["gpu health"].level
+        is Severity.OK
+    )

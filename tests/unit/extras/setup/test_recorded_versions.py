@@ -30,7 +30,12 @@ from hpml_jobs.slurm.jobs import (
     parse_sacct,
     parse_squeue,
 )
-from hpml_jobs.slurm.nodes import SINFO_FORMAT, parse_limits, parse_sinfo, parse_time_limits
+from hpml_jobs.slurm.nodes import (
+    SINFO_FORMAT,
+    parse_limits,
+    parse_sinfo,
+    parse_time_limits,
+)
 from hpml_jobs.slurm.pending import YOU, why_pending
 from hpml_jobs.status import query
 from hpml_jobs.submit import before_queue, send
@@ -81,11 +86,17 @@ def recorded(request):
 
 
 def by_name(jobs):
-    return {job.name: job for number, job in jobs.items() if number.partition("_")[2] in ("", "0")}
+    return {
+        job.name: job
+        for number, job in jobs.items()
+        if number.partition("_")[2] in ("", "0")
+    }
 
 
 def accounted(recorded):
-    ids = ",".join(str(number) for number in range(1, 18) if number != 12)  # 12 is a task's own
+    ids = ",".join(
+        str(number) for number in range(1, 18) if number != 12
+    )  # 12 is a task's own
     return parse_sacct(
         recorded("sacct", "-X", "-D", "-P", "-n", "-o", SACCT_FIELDS, "-j", ids).text
     )
@@ -95,7 +106,9 @@ def test_every_job_has_its_outcome_in_squeue_and_sacct(recorded):
     queued = parse_squeue(recorded("squeue", "-r", "-t", "all", "-o", SQUEUE_FORMAT).text)
     for jobs in (queued, accounted(recorded)):
         assert {name: job.outcome for name, job in by_name(jobs).items()} == ENDS
-        assert [jobs[f"8_{task}"].outcome for task in (1, 2, 3, 4)] == [Outcome.PENDING] * 4
+        assert [jobs[f"8_{task}"].outcome for task in (1, 2, 3, 4)] == [
+            Outcome.PENDING
+        ] * 4
     reasons = {name: job.reason for name, job in by_name(queued).items()}
     assert why_pending(reasons["held"]).who == YOU
     assert why_pending(reasons["after"]).text.startswith("can never start")
@@ -108,7 +121,10 @@ def test_accounting_has_times_gpus_and_earlier_runs(recorded):
     assert jobs["code137"].exit_code in ("9:0", "137:0")  # the latter from 25.11 on
     assert (jobs["killed"].exit_code, jobs["memory"].exit_code) == ("0:9", "0:9")
     assert jobs["time"].elapsed_s > jobs["time"].minutes * 60 == 60
-    assert (jobs["cancelled_pending"].started, jobs["cancelled_pending"].elapsed_s) == (None, None)
+    assert (jobs["cancelled_pending"].started, jobs["cancelled_pending"].elapsed_s) == (
+        None,
+        None,
+    )
     assert len(jobs["preempted"].earlier_s) == len(jobs["requeued"].earlier_s) == 1
     assert jobs["array"].ended is None
 
@@ -132,7 +148,10 @@ def test_nodes_partitions_and_limits_are_read(recorded):
     assert nodes[0].partitions == {"main", "preempt"}
     states = parse_states(recorded("sinfo", "-h", "-N", "-o", STATE_FORMAT).text)
     assert [state.is_unavailable for state in states.values()] == [False, False, True]
-    assert parse_time_limits(recorded("sinfo", "-h", "-o", "%P|%l").text) == {"main": 60, "": 60}
+    assert parse_time_limits(recorded("sinfo", "-h", "-o", "%P|%l").text) == {
+        "main": 60,
+        "": 60,
+    }
     main, preempt = parse_partitions(recorded("sinfo", "-h", "-o", PARTITIONS_FORMAT).text)
     assert (main[:4], preempt.minutes) == (("main", True, True, 60), None)
     assert sorted(kind.gpus for kind in main.kinds) == [2, 4]
@@ -145,7 +164,9 @@ def test_accounts_and_qos_are_read(recorded):
     accounts = parse_associations(recorded("sacctmgr", "-n", "-P", *user).text, "rig")
     limits = {account.account: account.limits for account in accounts}
     assert limits == {"lab": {"MaxSubmit": "100"}, "root": {}}
-    qos = parse_qos(recorded("sacctmgr", "-nP", "show", "qos", f"format={QOS_FORMAT}").text)
+    qos = parse_qos(
+        recorded("sacctmgr", "-nP", "show", "qos", f"format={QOS_FORMAT}").text
+    )
     gpu48 = {"MaxSubmitPU": "50", "MaxTRESPU": "gres/gpu=24", "MaxWall": "2-00:00:00"}
     assert qos == {"normal": {}, "gpu48": gpu48}
 
@@ -166,7 +187,9 @@ def test_controller_hosts_and_neighbours_are_read(recorded, slurm, monkeypatch):
     assert check_controller().level is Severity.OK
     monkeypatch.setenv("SLURM_JOB_ID", "3")
     monkeypatch.setenv("SLURM_JOB_NODELIST", "gr[001-002]")
-    slurm.set_output("scontrol", recorded("scontrol", "show", "hostnames", "gr[001-002]").text)
+    slurm.set_output(
+        "scontrol", recorded("scontrol", "show", "hostnames", "gr[001-002]").text
+    )
     assert hosts_of_job() == ["gr001", "gr002"]
     running = ("squeue", "-h", "-t", "RUNNING,SUSPENDED", "-w", "gr001", "-o", "%A|%u")
     slurm.set_complete_output("squeue", recorded(*running).text)

@@ -68,7 +68,9 @@ def overflow(name: Strategy, optimizer_name: str) -> dict:
             weights[OVERFLOWS[step]] = 1e6
         with steps.forward():
             outputs = model(torch.randn(3, 4))
-            loss = ((outputs.float() - torch.randn(3, UNITS + 1)).square() * weights).mean()
+            loss = (
+                (outputs.float() - torch.randn(3, UNITS + 1)).square() * weights
+            ).mean()
         steps.backward(loss)
         steps.step(optimizer)
         optimizer.zero_grad()
@@ -83,7 +85,9 @@ def with_batch_norms(*, reshard: bool, instrumented: bool) -> dict:
     cell = cpu_cell(gpus=2, strategy=Strategy.FSDP, path=path, reshard=reshard)
     strategy = STRATEGIES[cell.strategy](cell, read_placement(cell), CPU)
     torch.manual_seed(0)
-    pairs = [(nn.Linear(UNITS, UNITS), nn.BatchNorm1d(UNITS)) for _ in range(LINEAR_LAYERS)]
+    pairs = [
+        (nn.Linear(UNITS, UNITS), nn.BatchNorm1d(UNITS)) for _ in range(LINEAR_LAYERS)
+    ]
     replica = nn.Sequential(*(layer for pair in pairs for layer in pair))
     model = strategy.wrap(replica, instrumented=instrumented)
     optimizer = make_optimizer(cell, replica, strategy.sharded)
@@ -125,7 +129,9 @@ def main() -> None:
         for name, optimizer in product(SHARDING, OPTIMIZERS)
     }
     batch_norms = {
-        key: [of_all_ranks(with_batch_norms(reshard=reshard, instrumented=i)) for i in (0, 1)]
+        key: [
+            of_all_ranks(with_batch_norms(reshard=reshard, instrumented=i)) for i in (0, 1)
+        ]
         for key, reshard in (("reshard", True), ("no reshard", False))
     }
     results = {"overflows": overflows, "batch norms": batch_norms}

@@ -17,14 +17,24 @@ from tests.gpu.sizes import GPT2
 from tests.unit.worker.conftest import fake_ranks
 
 CPU = torch.device("cpu")
-SMALL = {"layers": 2, "heads": 2, "width": 32, "context": 16, "vocab": 512, "padded_vocab": None}
+SMALL = {
+    "layers": 2,
+    "heads": 2,
+    "width": 32,
+    "context": 16,
+    "vocab": 512,
+    "padded_vocab": None,
+}
 
 
 def peak_bytes(cell):
     fsdp = STRATEGIES[Strategy.FSDP](cell, Placement(0, 0, RANKS), (CPU,))
     model = fsdp.wrap(models.build(cell.workload))
     optimizer = torch.optim.AdamW(model.parameters())
-    steps, loss = PathSteps(cell.path, CPU, autocast=False), models.build_loss(cell.workload)
+    steps, loss = (
+        PathSteps(cell.path, CPU, autocast=False),
+        models.build_loss(cell.workload),
+    )
     tokens = torch.zeros((cell.batch, SMALL["context"]), dtype=torch.int64)
 
     def train():

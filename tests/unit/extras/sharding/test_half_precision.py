@@ -28,7 +28,9 @@ from tests.unit.worker.conftest import SMALL_DIGITS, cpu_cell, results_of_ranks
 
 HERE = "tests.unit.extras.sharding.test_half_precision"
 BLOCKS, WIDTH, HIDDEN, CLASSES = 4, 32, 64, 16
-WORKLOAD = Workload(name="mlp", model=f"{HERE}:Model", data=f"{HERE}:dataset", images=16, lr=0.1)
+WORKLOAD = Workload(
+    name="mlp", model=f"{HERE}:Model", data=f"{HERE}:dataset", images=16, lr=0.1
+)
 CPU = (torch.device("cpu"),)
 FP32, BF16 = TrainingPath(), TrainingPath(precision=Precision.BF16)
 IN_BLOCKS, IN_HEAD = BLOCKS * 2 * WIDTH * HIDDEN, WIDTH * CLASSES
@@ -70,7 +72,9 @@ def kept_bytes(training: Training) -> int:
 
     hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
     with hooks, training.steps.forward():
-        inputs = torch.randn(5, WIDTH, requires_grad=True)  # else the first weight is not kept
+        inputs = torch.randn(
+            5, WIDTH, requires_grad=True
+        )  # else the first weight is not kept
         loss = training.loss(training.model(inputs), torch.arange(5))
     assert loss.dtype is torch.float32
     assert storages
@@ -93,7 +97,9 @@ def test_fsdp_keeps_what_it_has_not_resharded(four_ranks, path, size, reshard):
     """ZeRO-3: the group of the model only, which backward begins with; ZeRO-2: every group."""
     training = training_of(WORKLOAD, 4, strategy=Strategy.FSDP, path=path, reshard=reshard)
     assert kept_bytes(training) == size * (IN_HEAD if reshard else IN_HEAD + IN_BLOCKS)
-    gathered, reduced = training.strategy.shard_facts(training.replica, training.optimizer).expected
+    gathered, reduced = training.strategy.shard_facts(
+        training.replica, training.optimizer
+    ).expected
     assert gathered.bytes == size * (IN_HEAD + (2 if reshard else 1) * IN_BLOCKS)
     assert reduced.bytes == 4 * (IN_HEAD + IN_BLOCKS)
 
@@ -107,7 +113,9 @@ def test_copy_without_exchange_computes_what_fsdp_computes(one_rank):
     assert torch.equal(*outputs)
     outputs[0].sum().backward()
     layers = [
-        module for module in alone.replica.modules() if getattr(module, "weight", None) is not None
+        module
+        for module in alone.replica.modules()
+        if getattr(module, "weight", None) is not None
     ]
     dtypes = {type(layer).__name__: layer.weight.dtype for layer in layers}
     assert dtypes == {

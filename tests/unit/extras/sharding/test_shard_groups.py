@@ -54,16 +54,23 @@ def test_transformer_blocks_are_groups_and_tied_weights_are_not():
 
 
 def test_large_part_is_divided_and_deep_models_have_groups():
-    model = nn.ModuleDict({"body": Transformer(layers=300, width=64), "head": nn.Linear(8, 8)})
+    model = nn.ModuleDict(
+        {"body": Transformer(layers=300, width=64), "head": nn.Linear(8, 8)}
+    )
     assert shard_groups(model) == list(model["body"].blocks)
 
 
 def test_model_names_its_own_groups():
     model = Transformer()
     model.fsdp_groups = lambda: [model.blocks[0], model.blocks[0].mlp]
-    assert shard_groups(model) == [model.blocks[0].mlp, model.blocks[0]]  # parts come first
+    assert shard_groups(model) == [
+        model.blocks[0].mlp,
+        model.blocks[0],
+    ]  # parts come first
     model.fsdp_groups = [model]
-    with pytest.raises(HpmlError, match=r"Transformer\.fsdp_groups names Transformer, which is"):
+    with pytest.raises(
+        HpmlError, match=r"Transformer\.fsdp_groups names Transformer, which is"
+    ):
         shard_groups(model)
 
 

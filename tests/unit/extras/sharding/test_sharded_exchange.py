@@ -47,7 +47,10 @@ def test_sharded_messages_are_exactly_those_of_shapes(results):
         ("reduce_scatter", "gradients", reduced),
     }
     messages = labels["zero1 instrumented"][0]["sent"]
-    assert sum(count for kind, *_, count in messages if kind == "broadcast") == steps * processes
+    assert (
+        sum(count for kind, *_, count in messages if kind == "broadcast")
+        == steps * processes
+    )
 
 
 def test_gloo_ranks_wait_for_every_collective_of_fsdp(results):

@@ -26,7 +26,11 @@ def test_list_of_folders_shows_owner_size_and_whether_each_study_is_ready(laptop
     assert run(["list", "--json", "course/ada", "course/eve"]) == 0
     out, err = capsys.readouterr()
     (one,) = json.loads(out)["studies"]
-    assert (one["folder"], one["unfinished"], err) == ("course/ada", 0, "no study in course/eve\n")
+    assert (one["folder"], one["unfinished"], err) == (
+        "course/ada",
+        0,
+        "no study in course/eve\n",
+    )
     files = [path for path in Path("course/ada").rglob("*") if path.is_file()]
     assert one["bytes"] >= 512 * len(files)
     Path("notes").touch()
@@ -37,7 +41,9 @@ def test_list_of_folders_shows_owner_size_and_whether_each_study_is_ready(laptop
     assert run(["list", "course/ada", "--outputs", "outputs"]) == 2
 
 
-def test_list_of_a_course_shows_the_speedup_of_the_layout_that_the_program_makes(laptop, capsys):
+def test_list_of_a_course_shows_the_speedup_of_the_layout_that_the_program_makes(
+    laptop, capsys
+):
     StudyBuilder(Path("course/ada/hw4")).with_published_study()
     StudyBuilder(Path("course/ada/outputs/hw5")).with_record(a_record(a_cell(), "1_0.r0"))
     out = output_of(capsys, "list", "course/ada")
@@ -47,7 +53,11 @@ def test_list_of_a_course_shows_the_speedup_of_the_layout_that_the_program_makes
     assert (hw5[0], hw5[6]) == ("course/ada/outputs", "hw5")
     studies = json.loads(output_of(capsys, "list", "--json", "course/ada"))["studies"]
     speedup = studies[0]["speedup"]
-    assert (speedup["gpus"], speedup["batch_per_gpu"], speedup["is_doubtful"]) == (4, 512, False)
+    assert (speedup["gpus"], speedup["batch_per_gpu"], speedup["is_doubtful"]) == (
+        4,
+        512,
+        False,
+    )
     assert studies[1]["speedup"] is None
 
 

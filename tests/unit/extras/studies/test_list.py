@@ -17,7 +17,9 @@ def study(laptop):
     """A study of three sizes."""
     builder = StudyBuilder(Path("outputs") / "mine")
     for gpus, epoch_s in ((1, 8.0), (2, 4.4), (4, 4.0)):
-        builder.with_record(a_record(a_cell(gpus=gpus, batch=128), f"10{gpus}_0.r0", epoch_s))
+        builder.with_record(
+            a_record(a_cell(gpus=gpus, batch=128), f"10{gpus}_0.r0", epoch_s)
+        )
     return builder
 
 
@@ -51,7 +53,10 @@ def test_list_marks_imported_studies(study, capsys):
     assert "3 ok, imported (archive)" in out
     assert "2 ok, imported (archive, CSV)" in out
     studies = json.loads(output_of(capsys, "list", "--json"))["studies"]
-    assert {one["study"]: one["imported"] for one in studies} == {"mine": [], "times": ["CSV"]}
+    assert {one["study"]: one["imported"] for one in studies} == {
+        "mine": [],
+        "times": ["CSV"],
+    }
 
 
 def test_list_without_studies_says_what_to_do(laptop, capsys):

@@ -27,7 +27,9 @@ def config(name):
     """Return a config with those that it is made of."""
     values = yaml.safe_load((CONF / f"{name}.yaml").read_text())
     parents = [parent for parent in values.pop("defaults", []) if parent != "_self_"]
-    return {key: value for parent in parents for key, value in config(parent).items()} | values
+    return {
+        key: value for parent in parents for key, value in config(parent).items()
+    } | values
 
 
 def small():
@@ -52,7 +54,9 @@ def test_configs_have_the_parameters_of_gpt2(name, parameters):
     assert counted == shape.parameters == values["parameters"] == parameters
 
 
-@pytest.mark.parametrize("shape", [SMALL, TransformerShape(1, 1, 1, 1, 1), (3, 5, 40, 7, 300)])
+@pytest.mark.parametrize(
+    "shape", [SMALL, TransformerShape(1, 1, 1, 1, 1), (3, 5, 40, 7, 300)]
+)
 def test_parameters_of_any_shape_are_known_without_torch(shape):
     shape = TransformerShape(*shape)
     with torch.device("meta"):
@@ -104,7 +108,10 @@ def test_padded_vocabulary_is_the_same_model():
 def test_padded_parameters_are_counted():
     workload = msgspec.structs.replace(TOKENS, padded_vocab=64)
     workload = msgspec.structs.replace(workload, parameters=workload.built_in_parameters)
-    assert models.count_parameters(models.build(workload)) == SMALL.parameters + 44 * SMALL.width
+    assert (
+        models.count_parameters(models.build(workload))
+        == SMALL.parameters + 44 * SMALL.width
+    )
 
 
 def test_initial_weights_are_those_of_gpt2():
@@ -158,7 +165,10 @@ def test_torch_counts_all_products_of_attention(name):
     """
     shape = TransformerShape(**{key: config(name)[key] for key in SHAPE_KEYS})
     workload = change_workload(TOKENS, **shape._asdict())
-    batch = torch.zeros(2, shape.context, dtype=torch.int64), torch.zeros(2, shape.context).long()
+    batch = (
+        torch.zeros(2, shape.context, dtype=torch.int64),
+        torch.zeros(2, shape.context).long(),
+    )
     counted = count_flop(workload, models.build_loss(workload), lambda: batch).per_sample
     weights = shape.layers * 12 * shape.width**2 + shape.vocab * shape.width
     attention = 12 * shape.layers * shape.width * shape.context
@@ -169,5 +179,7 @@ def test_torch_counts_all_products_of_attention(name):
 
 
 def test_incomplete_shape_is_refused():
-    with pytest.raises(HpmlError, match=r"workload.model=gpt needs workload.layers=, workload.vo"):
+    with pytest.raises(
+        HpmlError, match=r"workload.model=gpt needs workload.layers=, workload.vo"
+    ):
         models.build(change_workload(TOKENS, layers=None, vocab=None))

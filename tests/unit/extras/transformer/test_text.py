@@ -22,7 +22,9 @@ from hpml_jobs.worker.training import make_training
 from tests.unit.worker.conftest import change_workload, cpu_cell
 
 SHAPE = {"layers": 1, "heads": 2, "width": 8, "context": 8, "vocab": 256}
-TEXT = Workload(name="text", model="gpt", data="text_folder", lr=0.1, test_batch=3, **SHAPE)
+TEXT = Workload(
+    name="text", model="gpt", data="text_folder", lr=0.1, test_batch=3, **SHAPE
+)
 TRAIN = b"the cat sat on the mat. the dog lay on the log. "
 TEST = b"the cat lay on the log. and the dog sat."
 
@@ -45,13 +47,17 @@ def text_of(windows):
 
 def test_windows_do_not_overlap_and_targets_are_one_later():
     windows = TokenWindows(torch.arange(10, dtype=torch.uint8), context=3)
-    assert [(a.tolist(), b.tolist()) for a, b in (windows[n] for n in range(len(windows)))] == [
+    assert [
+        (a.tolist(), b.tolist()) for a, b in (windows[n] for n in range(len(windows)))
+    ] == [
         ([0, 1, 2], [1, 2, 3]),
         ([3, 4, 5], [4, 5, 6]),
         ([6, 7, 8], [7, 8, 9]),
     ]
     assert windows[0][0].dtype is torch.int64
-    assert len(TokenWindows(torch.arange(9), context=3)) == 2  # the last one lacks a target
+    assert (
+        len(TokenWindows(torch.arange(9), context=3)) == 2
+    )  # the last one lacks a target
 
 
 def test_folder_is_read_in_order_of_names(folder):
@@ -67,17 +73,24 @@ def test_folder_is_read_in_order_of_names(folder):
 
 
 def test_limit_counts_windows_of_the_same_text(folder):
-    whole, data = open_data(TEXT, folder), open_data(change_workload(TEXT, limit=3), folder)
+    whole, data = (
+        open_data(TEXT, folder),
+        open_data(change_workload(TEXT, limit=3), folder),
+    )
     assert (len(data.train), len(data.test), data.total) == (3, 1, 5)
     text = describe_text(TEXT, data.train, data.test)
     assert text.sha256 == describe_text(TEXT, whole.train, whole.test).sha256
     tested = Counter(data.test[0][1].tolist()).values()
-    assert text.unigram_bits_per_byte == pytest.approx(-sum(n / 8 * log2(n / 8) for n in tested))
+    assert text.unigram_bits_per_byte == pytest.approx(
+        -sum(n / 8 * log2(n / 8) for n in tested)
+    )
 
 
 def test_folder_without_test_text_has_no_held_out_windows(folder):
     (folder / "test" / "a.txt").unlink()
-    with pytest.raises(HpmlError, match=r"no files test/\*\*.txt: add held-out text, or remove"):
+    with pytest.raises(
+        HpmlError, match=r"no files test/\*\*.txt: add held-out text, or remove"
+    ):
         open_data(TEXT, folder)
     (folder / "test").rmdir()
     data = open_data(TEXT, folder)
@@ -105,7 +118,9 @@ def test_another_python_has_other_text(folder, monkeypatch):
     workload = change_workload(TEXT, data="text", images=5)
     check_length(workload, open_data(workload, folder))
     changed = change_workload(workload, images=6)
-    with pytest.raises(HpmlError, match=r"has 5 training windows here, .* with 6: another Python"):
+    with pytest.raises(
+        HpmlError, match=r"has 5 training windows here, .* with 6: another Python"
+    ):
         check_length(changed, open_data(changed, folder))
 
 
@@ -146,7 +161,9 @@ def test_every_loader_and_path_trains_the_same(folder):
     assert tested.samples == 4
     others = {
         "device": trained(folder, loader=Loader.DEVICE, loader_workers=0),
-        "bf16": trained(folder, loader_workers=0, path=TrainingPath(precision=Precision.BF16)),
+        "bf16": trained(
+            folder, loader_workers=0, path=TrainingPath(precision=Precision.BF16)
+        ),
     }
     for name, (_, result, test) in others.items():
         tolerance = 1e-6 if name == "device" else 0.02

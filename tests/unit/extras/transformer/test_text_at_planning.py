@@ -28,8 +28,19 @@ def with_facts(root, given=(), notify=print, **changes):
 
 def test_command_line_changes_the_shape_and_the_windows(working_folder):
     plan = plan_of(
-        *("workload=gpt_nano", "cluster=local", "device=cpu", "batch=16", "data.limit=100"),
-        *("workload.width=128", "workload.layers=2", "workload.heads=8", "workload.context=64"),
+        *(
+            "workload=gpt_nano",
+            "cluster=local",
+            "device=cpu",
+            "batch=16",
+            "data.limit=100",
+        ),
+        *(
+            "workload.width=128",
+            "workload.layers=2",
+            "workload.heads=8",
+            "workload.context=64",
+        ),
     )
     workload = plan.cells[0].cell.workload
     assert workload.shape == (2, 8, 128, 64, 256)
@@ -50,12 +61,21 @@ def test_windows_of_the_standard_library_are_counted(tmp_path):
 
 
 def test_synthetic_tokens_train_a_model_of_ones_own(working_folder):
-    words = ("workload=custom", "workload.model=mygpt:build", "workload.data=tokens", "batch=2")
+    words = (
+        "workload=custom",
+        "workload.model=mygpt:build",
+        "workload.data=tokens",
+        "batch=2",
+    )
     size = ("workload.vocab=50", "workload.context=8", "workload.images=64")
-    (settings,) = expand([*words, *size, "cluster=local", "device=cpu"], multirun=False).settings
+    (settings,) = expand(
+        [*words, *size, "cluster=local", "device=cpu"], multirun=False
+    ).settings
     refuse(RULES_OF_WORKLOAD, settings.workload)
     assert (settings.workload.vocab, settings.workload.units_per_sample) == (50, 8)
-    with pytest.raises(UsageError, match=r"needs workload.layers=, .*; workload=gpt_nano has them"):
+    with pytest.raises(
+        UsageError, match=r"needs workload.layers=, .*; workload=gpt_nano has them"
+    ):
         refuse(RULES_OF_WORKLOAD, replace(settings.workload, model="gpt"))
 
 
@@ -77,7 +97,9 @@ def test_unit_of_the_data_is_the_same_cell_and_another_is_refused(working_folder
     given, derived = plan_of(*words, "+workload.unit=tokens"), plan_of(*words)
     assert given.cells[0].cell.workload == derived.cells[0].cell.workload
     assert derived.cells[0].cell.workload.units_per_sample == 128
-    with pytest.raises(UsageError, match=r"unit=images: workload.data=text has tokens; leave"):
+    with pytest.raises(
+        UsageError, match=r"unit=images: workload.data=text has tokens; leave"
+    ):
         plan_of(*words, "+workload.unit=images")
 
 
@@ -86,7 +108,9 @@ def test_folder_of_text_is_counted_by_size(tmp_path):
         (tmp_path / part).mkdir()
         (tmp_path / part / "a.txt").write_text(text)
     assert with_facts(tmp_path, data="text_folder", context=9).images == 111
-    with pytest.raises(UsageError, match=r"context=300 is longer than the held-out text .*=299"):
+    with pytest.raises(
+        UsageError, match=r"context=300 is longer than the held-out text .*=299"
+    ):
         with_facts(tmp_path, data="text_folder", context=300)
     (tmp_path / "train" / "a.txt").unlink()
     with pytest.raises(HpmlError, match=r"no files train/\*\*.txt"):
@@ -106,7 +130,10 @@ def test_folder_of_text_is_counted_by_size(tmp_path):
         ({"heads": None}, r"workload.model=gpt needs workload.heads="),
         ({"data": "digits"}, r"model=gpt with workload.data=digits: it reads tokens"),
         ({"model": "lenet"}, r"model=lenet with workload.data=text: it reads images"),
-        ({"data": "tokens"}, r"workload.data=tokens has no training windows; set .*images="),
+        (
+            {"data": "tokens"},
+            r"workload.data=tokens has no training windows; set .*images=",
+        ),
         ({"data": "tokens", "vocab": None}, r"model=gpt needs workload.vocab="),
         ({"classes": 5}, r"classes= with workload.data=text: tokens have no classes"),
         ({"context": None}, r"workload.model=gpt needs workload.context="),
@@ -122,7 +149,9 @@ def test_keys_that_do_not_fit_are_refused(tmp_path, changes, words):
 
 
 def test_shape_is_read_by_transformers_and_own_models_only():
-    with pytest.raises(UsageError, match=r"workload.width=8 with workload.model=digits_cnn: only"):
+    with pytest.raises(
+        UsageError, match=r"workload.width=8 with workload.model=digits_cnn: only"
+    ):
         refuse(RULES_OF_WORKLOAD, replace(DIGITS, width=8))
     with pytest.raises(UsageError, match=r"workload.data=text needs workload.context="):
         refuse(RULES_OF_WORKLOAD, replace(NANO, model="own:build", context=None))
@@ -133,8 +162,14 @@ def test_shape_is_read_by_transformers_and_own_models_only():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"path": TrainingPath(channels_last=True)}, r"channels_last=true .* tokens have no chan"),
-        ({"sync_buffers": SyncBuffers.OFF}, r"sync_buffers=off with workload.model=gpt: it has no"),
+        (
+            {"path": TrainingPath(channels_last=True)},
+            r"channels_last=true .* tokens have no chan",
+        ),
+        (
+            {"sync_buffers": SyncBuffers.OFF},
+            r"sync_buffers=off with workload.model=gpt: it has no",
+        ),
     ],
 )
 def test_settings_for_images_are_refused(settings, words):

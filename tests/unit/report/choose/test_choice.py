@@ -174,7 +174,9 @@ def test_failed_baseline_stays_the_reference(builder, given_checks):
     for gpus, epoch_s in ((1, 8.0), (2, 4.4), (4, 2.4)):
         add_runs(builder, gpus, epoch_s)
     slug = a_cell(gpus=1, batch=128).slug
-    given_checks[slug] = (CheckResult(check="efficiency", level=Level.FAIL, reason="wrong"),)
+    given_checks[slug] = (
+        CheckResult(check="efficiency", level=Level.FAIL, reason="wrong"),
+    )
     made = chosen(builder)
     assert place(made.choice.reference) == (1, 128)
     assert made.table.answer.startswith(
@@ -187,8 +189,14 @@ def test_failed_baseline_stays_the_reference(builder, given_checks):
 @pytest.mark.parametrize(
     ("four_s", "clause"),
     [
-        ((2.9, 2.8, 3.0, 2.95), "an efficiency of 68.8 % [67.1 %, 71.9 %]: 39 runs of each"),
-        ((2.8, 2.7, 2.9, 2.85), "an efficiency of 71.2 % [69.4 %, 74.5 %]: 40 runs of each"),
+        (
+            (2.9, 2.8, 3.0, 2.95),
+            "an efficiency of 68.8 % [67.1 %, 71.9 %]: 39 runs of each",
+        ),
+        (
+            (2.8, 2.7, 2.9, 2.85),
+            "an efficiency of 71.2 % [69.4 %, 74.5 %]: 40 runs of each",
+        ),
         ((2.4, 2.5, 2.4, 2.5), ""),
         ((4.0, 4.1, 4.0, 4.1), ""),
     ],
@@ -200,7 +208,9 @@ def test_efficiency_near_the_limit_is_called_not_decided(four_s, clause, builder
     answer = chosen(builder).table.answer
     assert ("Not decided yet" in answer) == bool(clause)
     assert clause in answer
-    assert "Not decided yet" not in chosen(builder, epochs=90, deadline_min=24).table.answer
+    assert (
+        "Not decided yet" not in chosen(builder, epochs=90, deadline_min=24).table.answer
+    )
 
 
 def test_equal_cells_of_one_size_are_not_called_different(builder):
@@ -211,13 +221,19 @@ def test_equal_cells_of_one_size_are_not_called_different(builder):
     add_runs(builder, 2, 4.9, 5.0, 4.9, 5.0, batch=64)
     made = chosen(builder)
     assert made.choice.ask.candidate.row.strategy is Strategy.DDP
-    why = {cell["strategy"]: cell["why"] for cell in made.document["cells"] if cell["batch"] == 128}
+    why = {
+        cell["strategy"]: cell["why"]
+        for cell in made.document["cells"]
+        if cell["batch"] == 128
+    }
     assert why["allreduce"] == "not told apart from ddp 2-GPU b128"
     assert "not told apart from allreduce 2-GPU b128" in why["ddp"]
     assert why_of(made, 2, 64) == "slower and costs more"
 
 
-@pytest.mark.parametrize(("is_disturbed", "asked"), [(True, Strategy.DDP), (False, Strategy.DP)])
+@pytest.mark.parametrize(
+    ("is_disturbed", "asked"), [(True, Strategy.DDP), (False, Strategy.DP)]
+)
 def test_doubtful_single_runs_do_not_prefer_another_strategy(
     is_disturbed, asked, builder, given_checks
 ):
@@ -255,7 +271,9 @@ def test_command_of_a_grid_that_accumulates_has_one_cell(builder):
         for gpus in (1, 2):
             path = TrainingPath(accumulate=accumulate)
             add_runs(builder, gpus, epoch_s / gpus, batch=batch, path=path)
-    made = chosen(builder, commands=("hpml-jobs grid=accumulate gpus=1,2 global_batch=256",))
+    made = chosen(
+        builder, commands=("hpml-jobs grid=accumulate gpus=1,2 global_batch=256",)
+    )
     assert made.next_cells[0].endswith(
         "hpml-jobs gpus=4 batch=64 strategy=ddp accumulate=2 grid=accumulate"
     )
@@ -265,7 +283,10 @@ def test_script_without_batch_in_its_arguments_has_no_other_batch(builder):
     script = Script(path="train.py", args="--n 4")
     add_runs(builder, 1, 8.0, script=script)
     add_runs(builder, 2, 4.2, script=script)
-    commands = ("hpml-jobs gpus=1,2 script=train.py 'args=--n 4'", "hpml-jobs script=train.py")
+    commands = (
+        "hpml-jobs gpus=1,2 script=train.py 'args=--n 4'",
+        "hpml-jobs script=train.py",
+    )
     assert chosen(builder, commands=commands).next_cells == (
         "not measured, worth a run: 4 GPUs at batch 128 (2 is the most measured):\n"
         "hpml-jobs gpus=4 batch=128 script=train.py 'args=--n 4'",
@@ -323,7 +344,9 @@ def test_cell_with_a_failed_check_never_wins(builder, monkeypatch):
 def test_unlike_conditions_have_a_choice_each(builder):
     builder.with_published_study()
     for gpus in (1, 2):
-        builder.with_record(a_record(lab_cell(gpus, 64, seed=0, threads=2), f"3{gpus}_0.r0", 9.0))
+        builder.with_record(
+            a_record(lab_cell(gpus, 64, seed=0, threads=2), f"3{gpus}_0.r0", 9.0)
+        )
     snapshots = read_snapshots(builder.study.cells())
     made = choices(snapshots, Wish(), None, ())
     assert len(made) == 2

@@ -16,7 +16,15 @@ from hpml_jobs.report.files.csv_tables import sheets
 from hpml_jobs.report.key_numbers import key_numbers, lines
 from hpml_jobs.report.report import ReportOptions, make_report
 from hpml_jobs.study.snapshot import read_snapshots
-from tests.unit.builders import CPU, RESNET, V100, a_cell, lab_cell, lab_record, texts_by_label
+from tests.unit.builders import (
+    CPU,
+    RESNET,
+    V100,
+    a_cell,
+    lab_cell,
+    lab_record,
+    texts_by_label,
+)
 from tests.unit.check_cases import change_card, change_epoch, clean_record, samples_at
 
 A100 = msgspec.structs.replace(V100, gpu_model="NVIDIA A100-SXM4-80GB")
@@ -25,7 +33,11 @@ A100 = msgspec.structs.replace(V100, gpu_model="NVIDIA A100-SXM4-80GB")
 def with_energy(record, *joules):
     """The record with the energy of the timed epoch of each rank; None: no counter."""
     for number, value in enumerate(joules):
-        gpu = None if value is None else Energy(uuid=f"GPU-{number}", joules=value, window_s=8.1)
+        gpu = (
+            None
+            if value is None
+            else Energy(uuid=f"GPU-{number}", joules=value, window_s=8.1)
+        )
         record = change_epoch("timed", number, energy=gpu and (gpu,))(record)
     return record
 
@@ -47,7 +59,9 @@ def test_published_study_costs_by_hand(builder):
     texts = texts_by_label(table)
     assert texts["ddp 2-GPU b512"][4:7] == ("0.00870", "5.31", "33.8")
     assert texts["single 1-GPU b512"][4:7] == ("0.00721", "6.42", "40.9")
-    per_thousand = {row["gpus"]: row["charged_gpu_s_per_1000_units"] for row in at_512(table)}
+    per_thousand = {
+        row["gpus"]: row["charged_gpu_s_per_1000_units"] for row in at_512(table)
+    }
     assert (per_thousand[2], per_thousand[1]) == pytest.approx((0.6266, 0.5189), abs=1e-4)
     peak = "15.70 TFLOP/s dense fp32, Tesla V100-SXM2-16GB (NVIDIA V100 datasheet, SXM2)."
     assert f"% of peak (MFU): TFLOP/s / {peak}" in table.caption
@@ -60,10 +74,14 @@ def test_whole_nodes_are_charged_where_they_are_exclusive(builder):
     for cluster, gpus, hours in ((None, 2, 0.02), (exclusive, 4, 0.04)):
         report = make_report("study", snapshots, (), ReportOptions(cluster=cluster))
         table = next(table for table in report.groups[0].full if table.label == "choice")
-        (values,) = (dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows)
+        (values,) = (
+            dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows
+        )
         assert values["charged_gpus"] == gpus
         assert values["charged_gpu_hours"] == pytest.approx(hours)
-        assert values["flop_per_s_per_gpu"] == pytest.approx(3_328_997_376 * 50_000 / 36.0 / 2)
+        assert values["flop_per_s_per_gpu"] == pytest.approx(
+            3_328_997_376 * 50_000 / 36.0 / 2
+        )
 
 
 def test_energy_of_all_gpus_is_summed_everywhere(builder):
@@ -102,10 +120,20 @@ def test_gpu_shared_by_two_ranks_counts_once():
 def test_cpu_has_flop_per_s_but_no_share_of_peak(builder):
     cell = lab_cell(1, 128, device=Device.CPU)
     table = builder.with_record(lab_record(cell, 100.0, facts=CPU)).table("choice")
-    assert texts_by_label(table)["single 1-process b128"][3:7] == ("100", "0.0278", "1.66", "–")
+    assert texts_by_label(table)["single 1-process b128"][3:7] == (
+        "100",
+        "0.0278",
+        "1.66",
+        "–",
+    )
     assert table.blocks[3].names == ("process-s", "process-hours")
-    assert table.sheet.rows[0][table.sheet.columns.index("charged_gpu_s_per_1000_units")] == 2.0
-    assert any(line.startswith("No % of peak: the peak of a CPU is") for line in table.caption)
+    assert (
+        table.sheet.rows[0][table.sheet.columns.index("charged_gpu_s_per_1000_units")]
+        == 2.0
+    )
+    assert any(
+        line.startswith("No % of peak: the peak of a CPU is") for line in table.caption
+    )
 
 
 def test_boards_are_printed_with_clocks_and_power_limit(builder):
@@ -139,7 +167,9 @@ def test_own_model_of_unknown_precision_has_no_share_of_peak(builder):
     model = msgspec.structs.replace(
         record.model, parameters=124_475_904, flop_per_sample=874_000_000_000
     )
-    changed = msgspec.structs.replace(record, cell=cell, slug=cell.slug, model=model, facts=facts)
+    changed = msgspec.structs.replace(
+        record, cell=cell, slug=cell.slug, model=model, facts=facts
+    )
     table = builder.with_record(changed).table("choice")
     assert table.lines[0].texts[-2] == "–"
     assert "No % of peak: the precision of your own code is not known." in table.caption
@@ -164,14 +194,17 @@ def test_own_model_of_unknown_precision_has_no_share_of_peak(builder):
 )
 def test_peak_is_that_of_board_and_precision(gpu, precision, tf32, tflop_per_s):
     peak = peak_rate(gpu, precision, tf32=tf32)
-    assert (peak and peak.flop_per_s) == (tflop_per_s and pytest.approx(tflop_per_s * 1e12))
+    assert (peak and peak.flop_per_s) == (
+        tflop_per_s and pytest.approx(tflop_per_s * 1e12)
+    )
 
 
 def test_mixed_gpus_have_no_peak():
     record = clean_record()
     assert peak_of(record).precision == "tf32"
     mixed = [
-        msgspec.structs.replace(rank, devices=(f"GPU {rank.rank % 2}",)) for rank in record.ranks
+        msgspec.structs.replace(rank, devices=(f"GPU {rank.rank % 2}",))
+        for rank in record.ranks
     ]
     assert peak_of(msgspec.structs.replace(record, ranks=tuple(mixed))) is None
 

@@ -80,7 +80,9 @@ def test_mfu_of_gpt2_by_hand(builder):
     """468,114 tokens/s x 855,166,464 FLOP = 400.3 TFLOP/s, of 989.4 at most."""
     table = builder.with_record(gpt2_record()).table("choice")
     assert texts_by_label(table)["single 1-GPU b32"][-3:-1] == ("400", "40.5")
-    (values,) = (dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows)
+    (values,) = (
+        dict(zip(table.sheet.columns, row, strict=True)) for row in table.sheet.rows
+    )
     assert values["flop_per_s_per_gpu"] == pytest.approx(65_536 / 0.14 * 855_166_464)
     assert values["utilization"] == pytest.approx(0.40460, abs=1e-5)
     assert values["counted_flop_per_sample"] == 1_024 * COUNTED
@@ -91,8 +93,9 @@ def test_mfu_of_gpt2_by_hand(builder):
         "as in nanoGPT); torch counts 854.4. TFLOP/s: the formula's x tokens / (GPUs x seconds of "
         "the epoch); what is computed again to save memory does not count (no HFU)."
     ) in table.caption
-    assert "% of peak (MFU): TFLOP/s / 989.4 TFLOP/s dense bf16, NVIDIA H100 80GB HBM3" in " ".join(
-        table.caption
+    assert (
+        "% of peak (MFU): TFLOP/s / 989.4 TFLOP/s dense bf16, NVIDIA H100 80GB HBM3"
+        in " ".join(table.caption)
     )
 
 
@@ -103,7 +106,10 @@ def test_record_shows_both_counts_of_a_token():
     assert numbers["share_of_peak"] == pytest.approx(0.40460, abs=1e-5)
     assert any(line.startswith("tokens_per_s  ") for line in lines(numbers))
     images = key_numbers(a_record(a_cell()))
-    assert (images["formula_flop_per_token"], images["counted_flop_per_token"]) == (None, None)
+    assert (images["formula_flop_per_token"], images["counted_flop_per_token"]) == (
+        None,
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,7 +118,11 @@ def test_record_shows_both_counts_of_a_token():
 def test_transformer_uses_tf32_only_in_matrix_products(matmul, words, tflop_per_s):
     """TF32 in convolutions, torch's default, is not that of a model without any."""
     facts = msgspec.structs.replace(
-        H100, precision="fp32", compute_capability="9.0", tf32_matmul=matmul, tf32_cudnn=True
+        H100,
+        precision="fp32",
+        compute_capability="9.0",
+        tf32_matmul=matmul,
+        tf32_cudnn=True,
     )
     record = gpt2_record(facts)
     assert precision_of(record) == words
@@ -125,7 +135,8 @@ def test_peak_of_a_cpu_is_the_given_one_or_none(builder):
     record = gpt2_record(facts, epoch_s=560.0, device=Device.CPU)
     assert key_numbers(record)["share_of_peak"] == pytest.approx(0.20016, abs=1e-5)
     table = builder.with_record(record).table("choice")
-    assert "0.5000 TFLOP/s dense fp32, CPU AMD EPYC 7543 (given as cluster.peak_tflop" in " ".join(
-        table.caption
+    assert (
+        "0.5000 TFLOP/s dense fp32, CPU AMD EPYC 7543 (given as cluster.peak_tflop"
+        in " ".join(table.caption)
     )
     assert key_numbers(gpt2_record(CPU, device=Device.CPU))["share_of_peak"] is None

@@ -65,7 +65,9 @@ def test_limit_inside_of_the_interval_is_not_decided(two_s, noise, is_decided, b
         assert "decide" not in answer
         return
     assert answer.startswith(f"Not decided yet: {asked} or {other}. The first takes ")
-    interval = r"an efficiency of (\S+) % \[(\S+) %, (\S+) %\]: (\d+) runs of each would decide"
+    interval = (
+        r"an efficiency of (\S+) % \[(\S+) %, (\S+) %\]: (\d+) runs of each would decide"
+    )
     clause = re.search(interval, answer)
     assert clause
     assert float(clause[2]) < 70 < float(clause[3])
@@ -94,7 +96,9 @@ def test_more_noise_asks_for_more_repeats_and_one_study_for_few(builder):
     for noise in (0.05, 0.10, 0.30):
         add(builder, 1, 8.0, noise=noise)
         add(builder, 2, 5.6, noise=noise)
-        runs.append(int(made_of(builder).next_cells[0].partition("repeats=")[2].split()[0]))
+        runs.append(
+            int(made_of(builder).next_cells[0].partition("repeats=")[2].split()[0])
+        )
     assert runs == sorted(runs)
     assert runs[-1] <= 20  # what one run says of the distance is not taken to the letter
 

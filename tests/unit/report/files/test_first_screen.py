@@ -36,10 +36,13 @@ def test_answer_comes_first(builder):
         "Ask for 2 GPUs at batch 512 per GPU (ddp): the most GPUs with an efficiency "
         "(speedup / GPUs) of 70 % or more. It takes 15.66 s per epoch"
     )
-    assert "4 GPUs are 1.72 times as fast as 1 GPU at batch 512 (one run, ideal: 4)" in first
+    assert (
+        "4 GPUs are 1.72 times as fast as 1 GPU at batch 512 (one run, ideal: 4)" in first
+    )
     assert "9 of 9 cells measured: 1, 2 and 4 GPUs, batch 32, 128 and 512 per GPU" in first
     assert (
-        "the third and fourth GPU save 0.537 s per epoch (3.4 %) and cost 29.2 GPU-seconds" in first
+        "the third and fourth GPU save 0.537 s per epoch (3.4 %) and cost 29.2 GPU-seconds"
+        in first
     )
 
 
@@ -179,7 +182,9 @@ def test_one_cell_is_not_recommended(builder):
     builder.with_record(lab_record(lab_cell(1, 32), 40.0))
     report = builder.collect()
     (answer,) = overview(report, report.groups[0]).answer
-    assert answer.startswith("One cell has a number: 1 GPU at batch 32 per GPU. It takes 40.00 s")
+    assert answer.startswith(
+        "One cell has a number: 1 GPU at batch 32 per GPU. It takes 40.00 s"
+    )
     assert not any("too few runs" in line for line in screen(report))
 
 

@@ -55,7 +55,9 @@ def test_collect_twice_writes_identical_bytes(incomplete_study):
     paths = write_tables(incomplete_study.collect(), folder)
     assert [path.name for path in paths] == FILES
     first = [path.read_bytes() for path in paths]
-    assert [path.read_bytes() for path in write_tables(incomplete_study.collect(), folder)] == first
+    assert [
+        path.read_bytes() for path in write_tables(incomplete_study.collect(), folder)
+    ] == first
     assert {path.name for path in folder.iterdir()} == set(FILES)
 
 
@@ -96,17 +98,23 @@ def test_unwritable_report_folder_is_one_line_error(builder, tmp_path):
 
 def test_json_has_unrounded_numbers_baseline_and_missing_cells(incomplete_study):
     write_tables(incomplete_study.collect(), incomplete_study.study.report)
-    (group,) = json.loads((incomplete_study.study.report / "tables.json").read_text())["groups"]
+    (group,) = json.loads((incomplete_study.study.report / "tables.json").read_text())[
+        "groups"
+    ]
     two = next(e for e in group["entries"] if (e["gpus"], e["batch_per_gpu"]) == (2, 512))
     assert two["speedup"] == 25.945 / 15.664
     assert two["timing"]["epoch_s"] == 15.664
     assert set(two["residual"]) == {"compute_s", "comm_s", "bus_gb_per_s", "with_loading"}
     assert [row["batch_per_gpu"] for row in group["baseline"]] == [32, 128, 512]
-    outcomes = {missing["outcome"]: missing["reason"] for missing in group["missing_cells"]}
+    outcomes = {
+        missing["outcome"]: missing["reason"] for missing in group["missing_cells"]
+    }
     assert outcomes["pending"] == "pending in SLURM as job 17_3 (Resources)"
     assert set(outcomes) == {"pending", "failed", "oom"}
     captions = {table["label"]: " ".join(table["caption"]) for table in group["tables"]}
-    assert captions["table2-ddp"].startswith("Measured: seconds of the instrumented epoch on")
+    assert captions["table2-ddp"].startswith(
+        "Measured: seconds of the instrumented epoch on"
+    )
     assert captions["table2r-ddp"].startswith("Lab residual: derived, not measured")
 
 
@@ -121,7 +129,9 @@ def test_table_csv_has_all_columns_unrounded(builder):
     assert last["batch_512_time_s"] == 15.127
     assert last["batch_512_speedup"] == pytest.approx(25.945 / 15.127, rel=1e-15)
     assert frame["batch_512_time_s"].isna().tolist() == [True, True, False, False, False]
-    assert "batch_32_bus_residual_gb_per_s" in pd.read_csv(builder.study.report / "table3.csv")
+    assert "batch_32_bus_residual_gb_per_s" in pd.read_csv(
+        builder.study.report / "table3.csv"
+    )
 
 
 def test_cells_csv_has_every_cell_with_its_outcome(incomplete_study):
@@ -130,7 +140,13 @@ def test_cells_csv_has_every_cell_with_its_outcome(incomplete_study):
     write_tables(incomplete_study.collect(), incomplete_study.study.report)
     frame = pd.read_csv(incomplete_study.study.report / "cells.csv")
     assert len(frame) == 10
-    assert sorted(frame["outcome"].unique()) == ["failed", "missing", "ok", "oom", "pending"]
+    assert sorted(frame["outcome"].unique()) == [
+        "failed",
+        "missing",
+        "ok",
+        "oom",
+        "pending",
+    ]
     measured = frame[frame["outcome"] == "ok"]
     assert set(measured["facts_gpu_model"]) == {"Tesla V100-SXM2-16GB"}
     assert measured["train_s"].equals(measured["epoch_s"] - measured["stall_s"])
@@ -165,20 +181,26 @@ Table 1 │ batch 32 per GPU │ batch 128 per GPU │ batch 512 per GPU
 def test_screen_numbers_are_styled_unlike_separators(builder):
     builder.with_published_study()
     *_, last = drawn(builder.table("table1-ddp"), 100)
-    dim = "".join(last.plain[span.start : span.end] for span in last.spans if span.style == "dim")
+    dim = "".join(
+        last.plain[span.start : span.end] for span in last.spans if span.style == "dim"
+    )
     assert last.style == ""
     assert dim == " │ " * 3
 
 
 def test_screen_prints_markup_in_reasons_literally(builder):
-    builder.with_cell(lab_cell(1, 32), Outcome.FAILED, "failed: [bold]x[/bold] [/nonsense]")
+    builder.with_cell(
+        lab_cell(1, 32), Outcome.FAILED, "failed: [bold]x[/bold] [/nonsense]"
+    )
     assert "[bold]x[/bold] [/nonsense]" in screen_text(builder.collect(), 140)
 
 
 def test_report_package_import_does_not_load_pandas():
     room = "import sys, hpml_jobs.report.report, hpml_jobs.report.files.screen"
     code = f"{room}; print('pandas' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "False"
 
 
@@ -196,7 +218,9 @@ def test_page_is_outdated_once_records_change(builder, tmp_path):
     folder = builder.study.report
 
     def page_is_outdated(report=None):
-        return is_outdated((report or folder) / "report.html", records_of(builder.collect()))
+        return is_outdated(
+            (report or folder) / "report.html", records_of(builder.collect())
+        )
 
     assert not page_is_outdated()
     write_all(builder.collect(), folder)
@@ -218,10 +242,14 @@ def test_named_folder_keeps_tables_of_its_owner(builder, tmp_path, write, name):
     (folder / name).write_bytes(b"mine")
     with pytest.raises(UsageError, match=f"{name} would be written over"):
         write(builder.collect(), folder)
-    assert [(path.name, path.read_bytes()) for path in folder.iterdir()] == [(name, b"mine")]
+    assert [(path.name, path.read_bytes()) for path in folder.iterdir()] == [
+        (name, b"mine")
+    ]
 
 
-@pytest.mark.parametrize("name", ["bandwidth.png", "phases.svg", "report.html", "report.md"])
+@pytest.mark.parametrize(
+    "name", ["bandwidth.png", "phases.svg", "report.html", "report.md"]
+)
 def test_named_folder_keeps_pictures_of_its_owner(builder, tmp_path, name):
     builder.with_published_study()
     folder = tmp_path / "to"

@@ -42,7 +42,10 @@ DAMAGE = {
     "one array": (write_single_array, NO_NUMBERS),
     "pickles": (lambda path: np.savez(path, **arrays_of(np.array([{}]))), NO_NUMBERS),
     "text": (lambda path: np.savez(path, **arrays_of(np.array(["x"]))), NO_NUMBERS),
-    "others": (lambda path: np.savez(path, step_s=np.zeros(3)), "has no curve_loss, curve_s"),
+    "others": (
+        lambda path: np.savez(path, step_s=np.zeros(3)),
+        "has no curve_loss, curve_s",
+    ),
 }
 
 
@@ -56,7 +59,9 @@ def test_curves_damaged_file_is_noted_and_others_are_kept(builder, kind):
     assert note.startswith("no curves: ")
     assert words in note
     assert note.endswith(": ddp 2-GPU at batch 128")
-    readable, _ = curves.by_run(builder.collect().groups[0].source, lambda curve: curve.epochs)
+    readable, _ = curves.by_run(
+        builder.collect().groups[0].source, lambda curve: curve.epochs
+    )
     assert [slug.split("-")[2] for slug in readable] == ["b512"]
 
 

@@ -19,7 +19,9 @@ replace = msgspec.structs.replace
 
 def measured(nodes=1, link=None, **changes):
     """Two A100 on NVSwitch, the second at its power limit in the timed epoch."""
-    record = clean_record(a_cell(gpus=2, nodes=nodes), facts=replace(FACTS, link_gb_per_s=link))
+    record = clean_record(
+        a_cell(gpus=2, nodes=nodes), facts=replace(FACTS, link_gb_per_s=link)
+    )
     ranks = []
     for rank in record.ranks:
         reason = "sw_power_cap" if rank.rank else "gpu_idle"
@@ -56,10 +58,20 @@ def test_record_of_an_older_version_has_what_it_has():
         throttle_reasons=(), other_processes=0,
     )  # fmt: skip
     record = a_record(a_cell(gpus=2), facts=FACTS)
-    record = replace(record, ranks=tuple(replace(rank, cards=(old,)) for rank in record.ranks))
+    record = replace(
+        record, ranks=tuple(replace(rank, cards=(old,)) for rank in record.ranks)
+    )
     figures = gpu_figures(record)
-    assert (figures.sm_clock_mhz, figures.power_w, figures.throttle_reasons) == (1200, 200, "none")
-    assert (figures.gpu_samples, figures.bus_ids, figures.link_gb_per_s) == (None, None, None)
+    assert (figures.sm_clock_mhz, figures.power_w, figures.throttle_reasons) == (
+        1200,
+        200,
+        "none",
+    )
+    assert (figures.gpu_samples, figures.bus_ids, figures.link_gb_per_s) == (
+        None,
+        None,
+        None,
+    )
     assert figures.gpu_utilization_percent is None
     assert gpu_figures(imported_record()) == GpuFigures()
 
@@ -91,7 +103,9 @@ def test_environment_of_the_page_has_the_time_to_start():
 
 
 def environment_of(record):
-    result = CellResult(slug=record.slug, outcome=Outcome.OK, cell=record.cell, record=record)
+    result = CellResult(
+        slug=record.slug, outcome=Outcome.OK, cell=record.cell, record=record
+    )
     (one,) = group([result])
     return {fact.name: fact.text for fact in environment(one)}
 

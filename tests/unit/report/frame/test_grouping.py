@@ -111,7 +111,8 @@ def test_cell_whose_second_node_differs_gets_its_own_group(builder):
     builder.with_published_study(but=((4, 32),))
     record = lab_record(lab_cell(4, 32), 20.0)
     nodes = [
-        NodeSystem(cpu_model=model, driver=V100.driver) for model in (V100.cpu_model, "AMD EPYC")
+        NodeSystem(cpu_model=model, driver=V100.driver)
+        for model in (V100.cpu_model, "AMD EPYC")
     ]
     ranks = [
         msgspec.structs.replace(rank, node=node)
@@ -133,7 +134,9 @@ def test_cell_whose_second_node_differs_gets_its_own_group(builder):
         ("digits", "cnn", {"os": "Linux-2.6", "python": V100.python}, 1),
     ],
 )
-def test_software_separates_cells_only_if_they_use_it(builder, data, model, change, groups):
+def test_software_separates_cells_only_if_they_use_it(
+    builder, data, model, change, groups
+):
     workload = msgspec.structs.replace(RESNET, data=data, model=model, parameters=None)
     for gpus, facts in ((1, V100), (2, msgspec.structs.replace(V100, **change))):
         cell = msgspec.structs.replace(lab_cell(gpus, 32), workload=workload)
@@ -147,7 +150,10 @@ def test_cell_on_two_gpu_models_gets_its_own_group(builder):
     first, second = mixed.ranks
     second = msgspec.structs.replace(second, devices=(RTX,))
     builder.with_record(msgspec.structs.replace(mixed, ranks=(first, second)))
-    assert f"GPU model: {RTX} + Tesla V100-SXM2-16GB | Tesla" in builder.collect().differences[0]
+    assert (
+        f"GPU model: {RTX} + Tesla V100-SXM2-16GB | Tesla"
+        in builder.collect().differences[0]
+    )
 
 
 def test_cell_without_record_is_noted_in_each_possible_group(builder):
@@ -159,7 +165,10 @@ def test_cell_without_record_is_noted_in_each_possible_group(builder):
     for group in report.groups:
         table = group.tables[1] if group.q1 else group.tables[0]
         assert table.lines[-1].texts[0] == "–"  # where it ran out of memory is not known
-        assert any("it is assigned to a group when it has a record" in note for note in table.notes)
+        assert any(
+            "it is assigned to a group when it has a record" in note
+            for note in table.notes
+        )
 
 
 def test_oom_record_with_facts_joins_group_of_its_gpu(builder):
@@ -183,9 +192,12 @@ def test_workload_without_records_has_no_hardware_note(builder):
 def own_cell(sha256):
     """A single-GPU cell with code of the user; without a hash, of a version that kept none."""
     code = tuple(
-        SourceFile(name=name, sha256=text) for name, text in (("mygpt.py", sha256), ("a.py", "a"))
+        SourceFile(name=name, sha256=text)
+        for name, text in (("mygpt.py", sha256), ("a.py", "a"))
     )
-    workload = msgspec.structs.replace(DIGITS, model="mygpt:build", code=code if sha256 else ())
+    workload = msgspec.structs.replace(
+        DIGITS, model="mygpt:build", code=code if sha256 else ()
+    )
     return lab_cell(1, 32, workload=workload)
 
 

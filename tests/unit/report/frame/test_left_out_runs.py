@@ -63,7 +63,10 @@ def test_first_screen_counts_the_runs_and_has_one_next_step(builder, given_check
     add(builder, records)
     report = builder.collect()
     summary = overview(report, report.groups[0])
-    assert ", 3 runs each, of which 1 to 2 count (the others were disturbed)" in summary.measured[1]
+    assert (
+        ", 3 runs each, of which 1 to 2 count (the others were disturbed)"
+        in summary.measured[1]
+    )
     assert summary.trust[0].endswith("; 3 of 6 runs were disturbed and left out.")
     (command,) = summary.deciding
     assert command.endswith(f":\nhpml-jobs resubmit {report.study} --disturbed")
@@ -121,7 +124,10 @@ def test_disturbed_unsynced_epoch_is_left_out_of_the_cost_alone():
 def test_cells_file_names_the_runs_left_out(builder, monkeypatch, capsys):
     add(builder, runs(8.0, 9.0, 30.0, change=STOPPED, changed=[2]))
     monkeypatch.chdir(builder.study.root.parent)
-    assert run(["collect", builder.study.name, "--outputs", str(builder.study.root.parent)]) == 0
+    assert (
+        run(["collect", builder.study.name, "--outputs", str(builder.study.root.parent)])
+        == 0
+    )
     capsys.readouterr()
     cells = rows_of(builder.study.report / "cells.csv")
     assert {cell["attempt_id"]: cell["left_out"] for cell in cells} == {

@@ -36,7 +36,10 @@ def test_cells_with_other_args_are_compared_with_their_own_baseline(builder):
     assert [row.speedup for row in second.source.rows] == [1.0, 2.5]
     assert "args tied true, width 512" in second.differences
     assert second.title.startswith("gpt (tied true, width 512) on ")
-    assert "; optimizer mygpt:lion, schedule mygpt:decay; tied true, width 256; " in first.setting
+    assert (
+        "; optimizer mygpt:lion, schedule mygpt:decay; tied true, width 256; "
+        in first.setting
+    )
 
 
 def test_args_are_in_the_file_of_cells(builder, tmp_path):
@@ -51,7 +54,9 @@ def test_adamw_with_its_usual_recipe_has_a_baseline(builder):
     for gpus, epoch_s in ((1, 20.0), (4, 8.0)):
         cell = lab_cell(gpus, 128, workload=ADAMW, recipe=COSINE)
         builder.with_record(lab_record(cell, epoch_s))
-    builder.with_record(lab_record(lab_cell(4, 128, workload=ADAMW, recipe=Recipe()), 10.0))
+    builder.with_record(
+        lab_record(lab_cell(4, 128, workload=ADAMW, recipe=Recipe()), 10.0)
+    )
     (group,) = builder.collect().groups
     assert [(row.treatment, row.speedup) for row in group.source.rows] == [
         *(("", 1.0), ("", 2.5), ("plain", 2.0))
@@ -66,5 +71,7 @@ def test_other_cosine_is_another_table_with_its_own_baseline(builder):
             cell = lab_cell(gpus, 128, workload=ADAMW, recipe=recipe)
             builder.with_record(lab_record(cell, epoch_s / gpus))
     groups = builder.collect().groups
-    assert [[row.speedup for row in group.source.rows] for group in groups] == [[1.0, 4.0]] * 2
+    assert [[row.speedup for row in group.source.rows] for group in groups] == [
+        [1.0, 4.0]
+    ] * 2
     assert "; AdamW, cosine warm-up 1; " in groups[1].setting

@@ -57,7 +57,9 @@ def test_bootstrap_is_seeded_and_contains_ratio_of_medians():
 
 
 def test_bootstrap_needs_two_runs_of_each():
-    assert ratio_interval((10.0,), (5.0, 5.1)) is ratio_interval((10.0, 9.0), (5.0,)) is None
+    assert (
+        ratio_interval((10.0,), (5.0, 5.1)) is ratio_interval((10.0, 9.0), (5.0,)) is None
+    )
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,17 @@ def element():
     """A picture with a line, hollow markers, bars, a clipped part and hostile words."""
 
     def draw(axis, panel):
-        axis.errorbar([1, 2], [1, 3], yerr=[0.1, 0.2], marker="o", mfc="none", color=style.BLUE)
+        axis.errorbar(
+            [1, 2], [1, 3], yerr=[0.1, 0.2], marker="o", mfc="none", color=style.BLUE
+        )
         axis.bar([1, 2], [1, 1], color=style.RED)
         axis.text(1, 1, 'a <b> & "$x$" #0072b2', color=style.TEXT)
         return []
 
     with style.applied():
-        picture = panels("", [Panel("", 0)], draw, alt="", caption=[], legend={"ddp": style.BLUE})
+        picture = panels(
+            "", [Panel("", 0)], draw, alt="", caption=[], legend={"ddp": style.BLUE}
+        )
     return inline_svg(picture.figure, "speedup", 'at 2 GPUs <1.5 & "more"')
 
 
@@ -53,13 +57,22 @@ def test_inline_svg_ids_have_prefix_and_are_used(root):
 
 
 def test_inline_svg_brings_no_style_sheet_and_no_metadata(element):
-    for part in ("<?xml", "<!DOCTYPE", "<!--", "<style", "metadata", "http://www.w3.org/1999"):
+    for part in (
+        "<?xml",
+        "<!DOCTYPE",
+        "<!--",
+        "<style",
+        "metadata",
+        "http://www.w3.org/1999",
+    ):
         assert part not in element
 
 
 def test_inline_svg_colours_are_variables_of_the_style(element, root):
     variables = {colour.variable for colour in style.VARIABLES}
-    styles = [text for node in root.iter() if (text := node.get("style")) and node is not root]
+    styles = [
+        text for node in root.iter() if (text := node.get("style")) and node is not root
+    ]
     colours = [word for text in styles for word in text.split(": ") if "#" in word]
     assert colours
     assert all(word.startswith("var(--plot-") for word in colours)
@@ -72,7 +85,9 @@ def test_inline_svg_text_is_text_and_fill_is_explicit(root):
     texts = list(root.iter(f"{SVG}text"))
     assert 'a <b> & "$x$" #0072b2' in [text.text for text in texts]
     assert all("fill: var(" in text.get("style") for text in texts)
-    assert all("'DejaVu Sans', Verdana, Arial, sans-serif" in text.get("style") for text in texts)
+    assert all(
+        "'DejaVu Sans', Verdana, Arial, sans-serif" in text.get("style") for text in texts
+    )
 
 
 def test_inline_svg_leaves_background_of_figure():
@@ -85,7 +100,9 @@ def test_inline_svg_leaves_background_of_figure():
 
 def luminance(colour):
     channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    linear = [
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels
+    ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 

@@ -20,7 +20,9 @@ TABLE_1 = """\
 
 
 def add(builder, gpus, epoch_s, batch=512, **path):
-    builder.with_record(lab_record(lab_cell(gpus, batch, path=TrainingPath(**path)), epoch_s))
+    builder.with_record(
+        lab_record(lab_cell(gpus, batch, path=TrainingPath(**path)), epoch_s)
+    )
 
 
 def test_each_path_has_its_own_baseline(builder):
@@ -47,7 +49,10 @@ def test_buckets_are_compared_with_the_plain_gpu(builder):
     add(builder, 1, 20.0)
     add(builder, 2, 10.0, bucket_cap_mb=50.0)
     row = builder.collect().groups[0].source.rows[-1]
-    assert (row.treatment, row.speedup) == ("buckets of 50 MB", pytest.approx(2.0, rel=1e-3))
+    assert (row.treatment, row.speedup) == (
+        "buckets of 50 MB",
+        pytest.approx(2.0, rel=1e-3),
+    )
 
 
 def test_table_1_of_one_global_batch_leads_to_strong_scaling(builder):
@@ -80,4 +85,8 @@ def test_rows_and_tables_are_in_the_order_of_numbers(builder):
         of = replace(lab_cell(1, 512).workload, model="mine:build", args={"width": width})
         builder.with_record(lab_record(lab_cell(1, 512, workload=of), 40.0))
     widths = [group.source.conditions["args"] for group in builder.collect().groups]
-    assert [text for text in widths if text != "none"] == ["width 64", "width 256", "width 1024"]
+    assert [text for text in widths if text != "none"] == [
+        "width 64",
+        "width 256",
+        "width 1024",
+    ]

@@ -124,7 +124,10 @@ def test_dp_tables_share_baseline_and_have_nominal_bandwidth(builder):
     builder.with_published_study(stall_s=1.0)
     builder.with_record(lab_record(lab_cell(2, 32, strategy=Strategy.DP), 40.0, 1.0))
     group = builder.collect().groups[0]
-    assert [strategy.strategy for strategy in group.strategies] == [Strategy.DP, Strategy.DDP]
+    assert [strategy.strategy for strategy in group.strategies] == [
+        Strategy.DP,
+        Strategy.DDP,
+    ]
     one, _, _, three, three_r = group.strategies[0].tables
     assert [line.texts for line in one.lines] == [("48.61", "1"), ("40.00", "1.22")]
     assert "DataLoader workers in total: 2." in one.caption
@@ -160,7 +163,8 @@ def test_cpu_tables_count_processes_and_define_digits_epoch(builder):
     assert table.blocks[0].head == "batch 32 per process"
     data = "20,480 randomly shifted copies of 1,500 real images of digits per epoch"
     assert (
-        table.setting == f"digits_cnn, 26,154 parameters; {data}; CPU AMD EPYC 7543, torch 2.14.1."
+        table.setting
+        == f"digits_cnn, 26,154 parameters; {data}; CPU AMD EPYC 7543, torch 2.14.1."
     )
 
 
@@ -168,7 +172,9 @@ def test_repeats_take_median_before_dividing(builder):
     runs = {1: [10.0, 30.0, 14.0], 2: [9.0, 8.0, 5.0]}
     for gpus, times in runs.items():
         for repeat, epoch_s in enumerate(times):
-            builder.with_record(lab_record(lab_cell(gpus, 32, repeat=repeat), epoch_s, 1.0))
+            builder.with_record(
+                lab_record(lab_cell(gpus, 32, repeat=repeat), epoch_s, 1.0)
+            )
     _, two = builder.collect().groups[0].source.rows
     assert two.speedup == statistics.median(runs[1]) / statistics.median(runs[2]) == 14 / 8
     assert two.residual.comm_s == pytest.approx(7 - 13 / 2)
@@ -203,7 +209,12 @@ def test_rows_are_sorted_numerically(builder):
         for gpus in (16, 2, 1):
             builder.with_record(lab_record(lab_cell(gpus, batch), 10.0))
     table = builder.table("table1-ddp")
-    assert [block.head.split()[1] for block in table.blocks] == ["32", "128", "512", "1024"]
+    assert [block.head.split()[1] for block in table.blocks] == [
+        "32",
+        "128",
+        "512",
+        "1024",
+    ]
     assert [line.label for line in table.lines] == ["1-GPU", "2-GPU", "16-GPU"]
 
 

@@ -33,10 +33,14 @@ def test_compute_plus_exposed_equals_instrumented_epoch(builder):
     whole_s = 1.005 * 20.0
     assert values.compute_s == pytest.approx(0.90 * whole_s)
     assert values.comm_exposed_s == pytest.approx(0.08 * whole_s)
-    assert values.compute_s + values.comm_exposed_s == pytest.approx(whole_s - 0.02 * whole_s)
+    assert values.compute_s + values.comm_exposed_s == pytest.approx(
+        whole_s - 0.02 * whole_s
+    )
 
 
-@pytest.mark.parametrize("strategy", [Strategy.DDP, Strategy.ALLREDUCE, Strategy.ALLREDUCE_FLAT])
+@pytest.mark.parametrize(
+    "strategy", [Strategy.DDP, Strategy.ALLREDUCE, Strategy.ALLREDUCE_FLAT]
+)
 def test_bus_bandwidth_is_gradient_bytes_over_collective_time(builder, strategy):
     row = two_gpu_entry(builder, strategy)
     share = 0.09 if strategy is Strategy.DDP else 0.10
@@ -79,7 +83,9 @@ def test_gather_scatter_shows_root_bandwidth_and_caption(builder):
 
 
 def test_gather_scatter_root_carries_all_other_ranks_bytes(builder):
-    builder.with_record(lab_record(lab_cell(4, 128, strategy=Strategy.GATHER_SCATTER), 10.0))
+    builder.with_record(
+        lab_record(lab_cell(4, 128, strategy=Strategy.GATHER_SCATTER), 10.0)
+    )
     (row,) = builder.collect().groups[0].source.rows
     ratio = row.bandwidth.root_wire_gb_per_s / row.bandwidth.algorithm_gb_per_s
     assert ratio == pytest.approx(3)
@@ -103,7 +109,9 @@ def test_dp_shows_nominal_ring_bandwidth_and_actual_bytes(builder):
     (row,) = builder.collect().groups[0].source.rows
     assert row.bandwidth.sent_bytes == 294 * GRADIENT_BYTES
     assert row.bandwidth.expected_bytes is None
-    assert row.bandwidth.algorithm_gb_per_s == pytest.approx(294 * GRADIENT_BYTES / 2.0 / 1e9)
+    assert row.bandwidth.algorithm_gb_per_s == pytest.approx(
+        294 * GRADIENT_BYTES / 2.0 / 1e9
+    )
     assert row.bandwidth.nominal_gb_per_s == pytest.approx(1.5 * 98 * GRADIENT_BYTES / 2e9)
     assert row.bandwidth.bus_gb_per_s is None
     assert texts_by_label(builder.table("table3-dp"))["4-GPU"] == ("3.29",)
@@ -127,7 +135,9 @@ def test_bandwidth_without_gradient_time_is_a_dash(builder):
 
 def test_protocol_lab_has_only_residual_tables_and_a_note(builder):
     for (gpus, batch), epoch_s in PUBLISHED_S.items():
-        builder.with_record(lab_record(lab_cell(gpus, batch, protocol=Protocol.LAB), epoch_s))
+        builder.with_record(
+            lab_record(lab_cell(gpus, batch, protocol=Protocol.LAB), epoch_s)
+        )
     labels = [table.label for table in builder.collect().groups[0].strategies[0].tables]
     assert labels == ["table1-ddp", "table2r-ddp", "table3r-ddp"]
     assert "protocol=lab ends before" in builder.table("table2r-ddp").caption[-1]
@@ -178,7 +188,11 @@ def add_imported(builder, gpus, epoch_s, **reported):
             exchange=None,
             microbenchmark=None,
             imported=Imported(
-                file="lab3.csv", line=gpus, epoch_s=epoch_s, gpu_model="RTX 8000", **reported
+                file="lab3.csv",
+                line=gpus,
+                epoch_s=epoch_s,
+                gpu_model="RTX 8000",
+                **reported,
             ),
         )
     )
@@ -212,7 +226,9 @@ def test_residual_table_labels_cells_without_train_s(builder):
     add_imported(builder, 2, 20.0, train_s=19.0)
     add_imported(builder, 4, 15.0)
     assert (
-        builder.table("table2r-ddp").caption[0].startswith("Lab residual: derived, not measured. ")
+        builder.table("table2r-ddp")
+        .caption[0]
+        .startswith("Lab residual: derived, not measured. ")
     )
     assert builder.table("table2r-ddp").notes == (
         "includes data loading: computed from epoch_s because train_s is unknown: "
@@ -272,7 +288,9 @@ def test_time_that_nothing_accounts_for_is_neither_compute_nor_comm(builder):
             if epoch.phases is None:
                 return epoch
             other_s = epoch.phases.optimizer_s
-            phases = msgspec.structs.replace(epoch.phases, optimizer_s=0.0, other_s=other_s)
+            phases = msgspec.structs.replace(
+                epoch.phases, optimizer_s=0.0, other_s=other_s
+            )
             return msgspec.structs.replace(epoch, phases=phases)
 
         return msgspec.structs.replace(rank, epochs=tuple(map(of, rank.epochs)))
@@ -284,6 +302,8 @@ def test_time_that_nothing_accounts_for_is_neither_compute_nor_comm(builder):
     assert figures.compute_s == pytest.approx(before.compute_s - before.phase_optimizer_s)
     assert figures.closure == before.closure
     builder.with_record(msgspec.structs.replace(record, ranks=ranks))
-    [note] = (note for note in builder.table("table2-ddp").notes if note.startswith("other"))
+    [note] = (
+        note for note in builder.table("table2-ddp").notes if note.startswith("other")
+    )
     assert note.startswith("other, in neither Compute nor Comm: 2-GPU at batch 512: ")
     assert "phase_other_s" in builder.sheet("phases").columns

@@ -35,7 +35,9 @@ def test_cell_without_record_is_dash_and_note_in_every_table(builder, outcome, r
 
 def test_missing_baseline_keeps_time_and_omits_speedup(builder):
     builder.with_published_study(but=((1, 128),))
-    slug = builder.with_cell(lab_cell(1, 128), Outcome.FAILED, "failed: no such data set").slug
+    slug = builder.with_cell(
+        lab_cell(1, 128), Outcome.FAILED, "failed: no such data set"
+    ).slug
     note = f"no single-GPU cell at batch 128: failed: no such data set [{slug}]"
     assert texts_by_label(builder.table("table1-ddp"))["1-GPU"][2:4] == ("–", "–")
     assert texts_by_label(builder.table("table1-ddp"))["2-GPU"][2:4] == ("20.92", "–")
@@ -83,7 +85,9 @@ def test_corrupt_record_is_invalid_with_reason(builder):
     table = builder.table("table1-ddp")
     assert texts_by_label(table)["4-GPU"][2:4] == ("–", "–")
     (note,) = table.notes
-    assert note.startswith("4-GPU at batch 128: invalid: record.json is not a whole record")
+    assert note.startswith(
+        "4-GPU at batch 128: invalid: record.json is not a whole record"
+    )
 
 
 def test_record_of_another_cell_is_invalid(builder):
@@ -129,7 +133,9 @@ def test_unreadable_cell_with_record_keeps_number_and_is_noted(builder):
 
 def test_cell_with_deleted_folder_is_noted(builder):
     builder.with_published_study()
-    builder.report_states["ddp-lost"] = CellState(slug="ddp-lost", outcome=Outcome.CANCELLED)
+    builder.report_states["ddp-lost"] = CellState(
+        slug="ddp-lost", outcome=Outcome.CANCELLED
+    )
     (found,) = builder.collect().unplaced
     assert found.reason == "its folder is gone (cancelled)"
 
@@ -138,7 +144,8 @@ def test_valid_record_keeps_its_warning(builder):
     builder.with_published_study()
     slug = lab_cell(2, 32).slug
     builder.report_states[slug] = msgspec.structs.replace(
-        builder.report_states[slug], warning="SLURM says CANCELLED by 1000, the record is whole"
+        builder.report_states[slug],
+        warning="SLURM says CANCELLED by 1000, the record is whole",
     )
     (note,) = builder.table("table1-ddp").notes
     assert note == f"{slug}: SLURM says CANCELLED by 1000, the record is whole"
@@ -146,8 +153,14 @@ def test_valid_record_keeps_its_warning(builder):
 
 def test_measured_tables_without_baseline_are_complete(builder):
     builder.with_published_study(but=((1, 128),))
-    for label, texts in (("table2-ddp", ("18.92", "1.682")), ("table3-ddp", ("4.63", "73.3"))):
-        assert texts_by_label(builder.table(label))["2-GPU"][len(texts) : 2 * len(texts)] == texts
+    for label, texts in (
+        ("table2-ddp", ("18.92", "1.682")),
+        ("table3-ddp", ("4.63", "73.3")),
+    ):
+        assert (
+            texts_by_label(builder.table(label))["2-GPU"][len(texts) : 2 * len(texts)]
+            == texts
+        )
         assert builder.table(label).notes == ()
 
 
@@ -158,13 +171,17 @@ def test_negative_residual_is_printed_without_bandwidth(builder):
     assert texts_by_label(builder.table("table2r-ddp"))["2-GPU"][4:] == ("12.97", "-0.973")
     assert texts_by_label(builder.table("table3r-ddp"))["2-GPU"][2] == "–"
     (note,) = builder.table("table3r-ddp").notes
-    assert note == ("no bandwidth, since the residual is not above zero: 2-GPU at batch 512")
+    assert note == (
+        "no bandwidth, since the residual is not above zero: 2-GPU at batch 512"
+    )
     assert builder.table("table2r-ddp").notes == ()
 
 
 def test_study_without_records_still_has_tables(builder):
     for gpus in (1, 2):
-        builder.with_cell(lab_cell(gpus, 32), Outcome.PENDING, "pending in SLURM as job 17_0")
+        builder.with_cell(
+            lab_cell(gpus, 32), Outcome.PENDING, "pending in SLURM as job 17_0"
+        )
     table = builder.table("table1-ddp")
     assert texts_by_label(table) == {"1-GPU": ("–", "–"), "2-GPU": ("–", "–")}
     assert len(table.notes) == 2
@@ -180,7 +197,9 @@ def test_empty_study_has_no_tables(builder):
 def test_missing_cell_reason_begins_with_outcome(builder):
     builder.with_cell(lab_cell(1, 32), Outcome.RUNNING, "on this machine, 17")
     (note,) = builder.table("q1").notes
-    assert note.startswith("no single-GPU cell at batch 32: running: on this machine, 17 [")
+    assert note.startswith(
+        "no single-GPU cell at batch 32: running: on this machine, 17 ["
+    )
 
 
 def test_cell_without_state_is_noted_as_unknown(builder):

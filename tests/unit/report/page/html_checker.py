@@ -15,7 +15,9 @@ LOADING = ("src", "srcset", "poster", "data", "action", "background")
 class Node:
     """An element with its attributes, children and text."""
 
-    def __init__(self, tag: str, attributes: dict[str, str], parent: "Node | None") -> None:
+    def __init__(
+        self, tag: str, attributes: dict[str, str], parent: "Node | None"
+    ) -> None:
         self.tag = tag
         self.attributes = attributes
         self.parent = parent
@@ -104,16 +106,29 @@ def _document(root: Node) -> Iterator[str]:
     if not html.get("lang"):
         yield "<html> has no lang"
     for tag in ("title", "main", "h1"):
-        if len([node for node in root.every(tag) if node.parent and node.parent.tag != "svg"]) != 1:
+        if (
+            len(
+                [
+                    node
+                    for node in root.every(tag)
+                    if node.parent and node.parent.tag != "svg"
+                ]
+            )
+            != 1
+        ):
             yield f"not one <{tag}>"
 
 
 def _ids(root: Node) -> Iterator[str]:
     ids = [name for node in root.every() if (name := node.get("id")) is not None]
-    yield from (f"id {name} twice" for name in set(ids) if ids.count(name) > 1 or " " in name)
+    yield from (
+        f"id {name} twice" for name in set(ids) if ids.count(name) > 1 or " " in name
+    )
     for node in root.every():
         references = (node.get("aria-labelledby") or "").split()
-        references += [href[1:] for href in [node.get("href") or ""] if href.startswith("#")]
+        references += [
+            href[1:] for href in [node.get("href") or ""] if href.startswith("#")
+        ]
         yield from (f"<{node.tag}> refers to {r}" for r in references if r not in ids)
 
 
@@ -152,7 +167,9 @@ def _pictures(root: Node) -> Iterator[str]:
         titles = [child.text for child in svg.children if child.tag == "title"]
         if svg.get("role") != "img" or not (titles and titles[0]):
             yield "a picture without role or title"
-    yield from ("an <img> without alt" for image in root.every("img") if not image.get("alt"))
+    yield from (
+        "an <img> without alt" for image in root.every("img") if not image.get("alt")
+    )
 
 
 def _requests(root: Node) -> Iterator[str]:

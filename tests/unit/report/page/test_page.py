@@ -57,7 +57,9 @@ def root(files):
 
 @pytest.mark.whole
 def test_page_says_in_one_line_why_nothing_is_predicted(files):
-    (line,) = [line for line in files["report.md"].splitlines() if "Not predicted:" in line]
+    (line,) = [
+        line for line in files["report.md"].splitlines() if "Not predicted:" in line
+    ]
     assert "no cell on two nodes is measured" in line
     assert "prediction.png" not in files
 
@@ -76,7 +78,9 @@ def test_page_sections_are_in_order_of_reading(root):
 def test_page_begins_with_the_answer(root):
     (headline,) = (node for node in root.every("div") if node.get("class") == "headline")
     assert headline.text.startswith("Ask for 2 GPUs at batch 512 per GPU (ddp).")
-    figures = {node.children[0].text: node.children[1].text for node in headline.every("div")}
+    figures = {
+        node.children[0].text: node.children[1].text for node in headline.every("div")
+    }
     assert figures == {
         "per epoch": "15.66 s",
         "images per second": "3,192",
@@ -110,7 +114,9 @@ def test_page_escapes_names_of_hosts(builder):
 def test_markdown_has_the_same_headings_and_answers(files, root):
     text = files["report.md"]
     assert re.findall(r"^## (.*)$", text, re.M) == SECTIONS
-    questions = [re.sub(r"^Q\S+ ", "", h.text) for h in root.every("h3") if h.text[0] == "Q"]
+    questions = [
+        re.sub(r"^Q\S+ ", "", h.text) for h in root.every("h3") if h.text[0] == "Q"
+    ]
     assert len(questions) == 9
     for title in questions:
         assert title.replace("_", "\\_") in text
@@ -137,7 +143,10 @@ def test_page_of_two_groups_has_a_section_each(builder):
     ("cells", "words"),
     [
         ((), "This study has no cells yet."),
-        ((lab_record(lab_cell(1, 128), 27.0),), "One cell has a number: 1 GPU at batch 128"),
+        (
+            (lab_record(lab_cell(1, 128), 27.0),),
+            "One cell has a number: 1 GPU at batch 128",
+        ),
         ((lab_record(lab_cell(4, 128), 27.0),), "no single-GPU cell"),
     ],
     ids=["empty", "one-cell", "no-baseline"],
@@ -193,7 +202,9 @@ def theme(html, number):
 
 def luminance(colour):
     channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    linear = [
+        c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels
+    ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
@@ -215,5 +226,8 @@ def test_page_colours_have_contrast_aa(files, name):
 def test_page_gives_each_colour_of_pictures_both_values(files):
     light, dark = (theme(files["report.html"], THEMES[name]) for name in ("light", "dark"))
     for colour in style.VARIABLES:
-        assert (light[colour.variable], dark[colour.variable]) == (colour.light, colour.dark)
+        assert (light[colour.variable], dark[colour.variable]) == (
+            colour.light,
+            colour.dark,
+        )
     assert dark["--page"].lower() == style.DARK.lower()

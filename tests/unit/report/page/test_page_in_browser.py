@@ -90,7 +90,8 @@ def folder(tmp_path_factory):
         builder.with_record(lab_record(lab_cell(gpus, 512, repeat=1), 26.0 / gpus))
     (folder / "report.html").write_text(page.files(builder.collect())["report.html"])
     frames = "".join(
-        f'<iframe src="report.html" width="{width}" height="800"></iframe>' for width in WIDTHS
+        f'<iframe src="report.html" width="{width}" height="800"></iframe>'
+        for width in WIDTHS
     )
     (folder / "viewer.html").write_text(VIEWER.format(frames=frames))
     return folder
@@ -99,7 +100,9 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def light(folder):
     """Output and log of the light theme; the log of the network is in net.json."""
-    return browse(folder, f"--log-net-log={folder / 'net.json'}", "--dump-dom", viewer(folder))
+    return browse(
+        folder, f"--log-net-log={folder / 'net.json'}", "--dump-dom", viewer(folder)
+    )
 
 
 @pytest.fixture(scope="module")

@@ -79,7 +79,9 @@ def test_scaling_heads_name_the_reference(builder):
     assert "effic.: speedup x g / N" in table.caption[0]
     assert "where g is 2;" in table.caption[0]
     assert any(note.startswith("cost/t: needs a single-GPU cell") for note in table.notes)
-    (index,) = (i for i, name in enumerate(table.sheet.columns) if name == "reference_gpus")
+    (index,) = (
+        i for i, name in enumerate(table.sheet.columns) if name == "reference_gpus"
+    )
     assert {row[index] for row in table.sheet.rows} == {2}
 
 
@@ -97,7 +99,9 @@ def test_weak_efficiency_is_a_ratio_of_steps(builder):
         record = lab_record(lab_cell(gpus, 64), 10.0 * step_s)
         builder.with_record(record)
     two, four = (row_at(only_group(builder), gpus, 64) for gpus in (2, 4))
-    assert four.scaling.weak_efficiency == pytest.approx(two.timing.step_s / four.timing.step_s)
+    assert four.scaling.weak_efficiency == pytest.approx(
+        two.timing.step_s / four.timing.step_s
+    )
     assert two.scaling.weak_efficiency == 1
 
 
@@ -113,7 +117,9 @@ def test_each_strategy_is_against_its_own_smallest(builder):
     assert (eight.speedup, eight.scaling.efficiency) == (2.5, 0.625)
     assert (other.speedup, other.scaling.efficiency) == (1.6, 0.8)
     scaling = table_of(group, "scaling")
-    assert "against the smallest size, same batch" in [block.head for block in scaling.blocks]
+    assert "against the smallest size, same batch" in [
+        block.head for block in scaling.blocks
+    ]
     caption = table_of(group, "table1-allreduce").caption
     assert "Baseline: strategy allreduce, 4 GPUs: 16.00 s at batch 64." in caption[1]
 
@@ -131,7 +137,10 @@ def test_single_gpu_cell_stays_the_baseline_of_its_batch(builder):
     large = row_at(group, 4, 512)
     assert (large.speedup, large.scaling.efficiency) == (1.5, 0.75)
     caption = table_of(group, "table1-ddp").caption[1]
-    assert "strategy single, 1 GPU: 30.00 s at batch 128; strategy ddp, 2 GPUs: 12.00 s" in caption
+    assert (
+        "strategy single, 1 GPU: 30.00 s at batch 128; strategy ddp, 2 GPUs: 12.00 s"
+        in caption
+    )
     residual = table_of(group, "table2r-ddp")
     assert [line.texts[-1] for line in residual.lines] == ["–", "–"]
     only_single = only_group(builder, Baseline.SINGLE)

@@ -95,7 +95,11 @@ def late_rank_3():
 
 def test_parts_sum_to_the_gap_whatever_is_measured():
     random = Random(1)
-    names = (EPOCH, COMPUTE, *(cause for cause in GapCause if cause is not GapCause.UNEXPLAINED))
+    names = (
+        EPOCH,
+        COMPUTE,
+        *(cause for cause in GapCause if cause is not GapCause.UNEXPLAINED),
+    )
     for _ in range(200):
         of, reference = ({name: random.expovariate(1) for name in names} for _ in range(2))
         ideal = random.choice((2, 4, 128 / 48))
@@ -129,21 +133,28 @@ def test_instrumented_epoch_counts_by_its_shares(builder):
         return replace(epoch, epoch_s=15.0, phases=phases) if phases else epoch
 
     record = a_run(2, 10.0, exchange_s=4.0)
-    ranks = [replace(rank, epochs=tuple(map(slower, rank.epochs))) for rank in record.ranks]
+    ranks = [
+        replace(rank, epochs=tuple(map(slower, rank.epochs))) for rank in record.ranks
+    ]
     exchange = replace(record.exchange, exchange_s=6.0)
     record = replace(record, ranks=tuple(ranks), exchange=exchange)
     assert values_of(group_of(builder, a_run(1, 12.0), record))[GapCause.EXCHANGE] == 0.8
 
 
 def test_without_phases_exchange_is_what_the_epoch_without_it_saves(builder):
-    outside = {"protocol": Protocol.OUTSIDE, "script": Script(path="train.py", args="{batch}")}
+    outside = {
+        "protocol": Protocol.OUTSIDE,
+        "script": Script(path="train.py", args="{batch}"),
+    }
     record = a_run(2, 10.0)
     seconds = {Role.WARMUP: 11.0, Role.TIMED: 10.0, Role.UNSYNCED: 7.0}
     ranks = []
     for rank in record.ranks:
         epochs = [epoch for epoch in rank.epochs if epoch.role in seconds]
         ranks.append(
-            replace(rank, epochs=tuple(replace(e, epoch_s=seconds[e.role]) for e in epochs))
+            replace(
+                rank, epochs=tuple(replace(e, epoch_s=seconds[e.role]) for e in epochs)
+            )
         )
     of_script = a_run(2, 10.0, **outside)
     record = replace(of_script, ranks=tuple(ranks), exchange=None)
@@ -158,12 +169,18 @@ def test_without_phases_exchange_is_what_the_epoch_without_it_saves(builder):
         in sentences(group)[0]
     )
     (table,) = [table for table in group.tables if table.label == "gap"]
-    assert table.notes[0].startswith("exchange is what the epoch without exchange of gradients")
+    assert table.notes[0].startswith(
+        "exchange is what the epoch without exchange of gradients"
+    )
 
 
 @pytest.mark.parametrize(
     ("waits_s", "late"),
-    [((0.0, 3.0), "rank 0 on gr000"), ((2.0, 3.0), "each other"), ((3.0, 3.0, 0.0), "rank 2 on")],
+    [
+        ((0.0, 3.0), "rank 0 on gr000"),
+        ((2.0, 3.0), "each other"),
+        ((3.0, 3.0, 0.0), "rank 2 on"),
+    ],
 )
 def test_late_rank_is_named_with_its_host(waits_s, late, builder):
     group = group_of(builder, a_run(1, 26.0), a_run(4, 10.0, waits_s=waits_s))
@@ -174,7 +191,10 @@ def test_late_rank_of_repeats_on_other_hosts_has_no_host(builder):
     moved = a_run(4, 10.0, waits_s=(0.0, 3.0), repeat=1)
     hosts = [replace(rank, host="gr009") for rank in moved.ranks]
     runs = [a_run(4, 10.0, waits_s=(0.0, 3.0)), replace(moved, ranks=tuple(hosts))]
-    assert "waiting for rank 0 costs" in sentences(group_of(builder, a_run(1, 26.0), *runs))[0]
+    assert (
+        "waiting for rank 0 costs"
+        in sentences(group_of(builder, a_run(1, 26.0), *runs))[0]
+    )
 
 
 def test_waiting_for_cpus_is_at_most_what_computation_takes_longer(builder):
@@ -187,7 +207,9 @@ def test_waiting_for_cpus_is_at_most_what_computation_takes_longer(builder):
 def test_waiting_for_cpus_that_is_not_recorded_is_unexplained(builder):
     record = a_run(4, 10.0, queued_s=6.0)
     older = [
-        replace(rank, epochs=tuple(replace(epoch, scheduling=None) for epoch in rank.epochs))
+        replace(
+            rank, epochs=tuple(replace(epoch, scheduling=None) for epoch in rank.epochs)
+        )
         for rank in record.ranks
     ]
     group = group_of(builder, a_run(1, 26.0), replace(record, ranks=tuple(older)))
@@ -222,12 +244,15 @@ def test_faster_computation_is_negative(builder):
     group = group_of(builder, a_run(1, 26.0), a_run(4, 10.0, exchange_s=4.5))
     assert values_of(group)[GapCause.UNEXPLAINED] == -0.4
     assert (
-        ". Computation, faster than on 1 GPU, gives 0.40 back. Not replayed" in sentences(group)[0]
+        ". Computation, faster than on 1 GPU, gives 0.40 back. Not replayed"
+        in sentences(group)[0]
     )
 
 
 def test_nearly_ideal_speedup_needs_no_explanation(builder):
-    group = group_of(builder, a_run(1, 26.0), a_run(4, 6.8, exchange_s=0.3), a_run(2, 12.0))
+    group = group_of(
+        builder, a_run(1, 26.0), a_run(4, 6.8, exchange_s=0.3), a_run(2, 12.0)
+    )
     assert sentences(group) == [
         "2 GPUs are 2.17 times as fast as 1 GPU at batch 128 (one run, ideal: 2). This needs "
         "an explanation; measure both cells again.",
@@ -241,7 +266,9 @@ def test_against_smallest_size_only_what_it_does_not_spend_is_lost(builder):
     runs = a_run(2, 10.0, exchange_s=2.0), a_run(4, 6.0, exchange_s=2.0)
     group = group_of(builder, *runs, baseline=Baseline.SMALLEST)
     assert values_of(group)[GapCause.EXCHANGE] == pytest.approx(2 * 1.0 / 6.0, abs=1e-3)
-    assert sentences(group)[0].startswith("4 GPUs are 1.67 times as fast as 2 GPUs at batch 128")
+    assert sentences(group)[0].startswith(
+        "4 GPUs are 1.67 times as fast as 2 GPUs at batch 128"
+    )
 
 
 # ---- what is not measured is no part ----
@@ -260,7 +287,9 @@ def test_protocol_lab_splits_off_the_loader_only(builder):
 def test_protocol_lab_without_stall_names_the_protocol(builder):
     lab = {"protocol": Protocol.LAB}
     group = group_of(builder, a_run(1, 26.0, **lab), a_run(4, 10.0, **lab))
-    assert sentences(group)[0].endswith("The missing 1.40 is not split; protocol=full splits it.")
+    assert sentences(group)[0].endswith(
+        "The missing 1.40 is not split; protocol=full splits it."
+    )
 
 
 def test_records_before_0_6_0_are_not_split(builder):
@@ -288,7 +317,8 @@ def test_without_smaller_cell_there_is_no_gap(builder):
 
 def repeated(gpus, epochs_s, **changes):
     return [
-        a_run(gpus, epoch_s, repeat=repeat, **changes) for repeat, epoch_s in enumerate(epochs_s)
+        a_run(gpus, epoch_s, repeat=repeat, **changes)
+        for repeat, epoch_s in enumerate(epochs_s)
     ]
 
 
@@ -305,7 +335,9 @@ def test_intervals_come_from_repeats_of_both_cells(builder):
 
 
 def test_single_run_has_no_interval(builder):
-    group = group_of(builder, *repeated(1, (25.9, 26.0, 26.1)), a_run(4, 10.0, exchange_s=3.0))
+    group = group_of(
+        builder, *repeated(1, (25.9, 26.0, 26.1)), a_run(4, 10.0, exchange_s=3.0)
+    )
     (gap,) = group.gaps.values()
     assert {part.low for part in gap.parts.values()} == {None}
 
@@ -332,7 +364,9 @@ def test_sentence_is_on_first_screen_in_json_and_csv(builder):
     assert sentence in overview(report, report.groups[0]).answer
     (row,) = csv.DictReader(sheets(report)["gap.csv"].splitlines())
     assert (row["sentence"], float(row["exchange"])) == (sentence, pytest.approx(0.9))
-    (tables,) = (group["tables"] for group in json.loads(json_tables.document(report))["groups"])
+    (tables,) = (
+        group["tables"] for group in json.loads(json_tables.document(report))["groups"]
+    )
     assert sentence in str([table["sheet"] for table in tables if table["label"] == "gap"])
 
 
@@ -381,7 +415,9 @@ def replayable(builder, epoch, *, gpus, alone_s=None, queued_s=0.0, **cell):
     iterations = arrays["parts_s"].shape[1]
     ranks = []
     for rank, of_rank in zip(record.ranks, parts_s, strict=True):
-        stall_s, h2d_s, forward_s, backward_s, exposed_s, optimizer_s = of_rank[:6].tolist()
+        stall_s, h2d_s, forward_s, backward_s, exposed_s, optimizer_s = of_rank[
+            :6
+        ].tolist()
         last_s = float(arrays["parts_last_stall_s"][rank.rank])
         phases = Phases(
             stall_s=stall_s + last_s,
@@ -422,7 +458,9 @@ def replayable(builder, epoch, *, gpus, alone_s=None, queued_s=0.0, **cell):
     exchange = None
     if count:
         exchange_s = float(arrays["collective_exposed_s"].min(axis=0).sum())
-        exchange = Exchange(collectives=count, skew_s=0.0, net_s=1.0, exchange_s=exchange_s)
+        exchange = Exchange(
+            collectives=count, skew_s=0.0, net_s=1.0, exchange_s=exchange_s
+        )
     record = replace(record, ranks=tuple(ranks), exchange=exchange)
     slug = builder.with_record(record).slug
     np.savez(builder.study.cell(slug).iterations, **arrays)

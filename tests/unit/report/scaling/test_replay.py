@@ -100,20 +100,28 @@ EXAMPLES = {
         for ranks in (2, 4)
         for name, example in {
             "exchange after backward": Example(0, {EXCHANGE: exchange(0.025)}),
-            "exchange, the last bucket is exposed": Example(0, {EXCHANGE: exchange(0.025, 6)}),
+            "exchange, the last bucket is exposed": Example(
+                0, {EXCHANGE: exchange(0.025, 6)}
+            ),
             "exchange, longer than backward": Example(0, {EXCHANGE: exchange(0.060, 6)}),
-            "late rank and exchange": Example(0, {WAITING: late(0.020), EXCHANGE: exchange(0.025)}),
+            "late rank and exchange": Example(
+                0, {WAITING: late(0.020), EXCHANGE: exchange(0.025)}
+            ),
             "slow rank hides its exchange": Example(
                 0, {WAITING: slow(2), EXCHANGE: exchange(0.060, 6)}
             ),
-            "rank slow by half": Example(0, {WAITING: slow(1.5), EXCHANGE: exchange(0.030, 6)}),
+            "rank slow by half": Example(
+                0, {WAITING: slow(1.5), EXCHANGE: exchange(0.030, 6)}
+            ),
             "shared disk without workers": Example(
                 0,
                 {LOADER: loading(0.030 * ranks), EXCHANGE: exchange(0.025)},
                 {LOADER: loading(0.030)},
             ),
             "own disk without workers": Example(
-                0, {LOADER: loading(0.030), EXCHANGE: exchange(0.025)}, {LOADER: loading(0.030)}
+                0,
+                {LOADER: loading(0.030), EXCHANGE: exchange(0.025)},
+                {LOADER: loading(0.030)},
             ),
             "shared disk, prefetching": Example(
                 0,
@@ -134,7 +142,9 @@ EXAMPLES = {
                 1,
             ),
             "jitter and exchange": Example(
-                0, {WAITING: jitter(0.005), EXCHANGE: exchange(0.010)}, {WAITING: jitter(0.005)}
+                0,
+                {WAITING: jitter(0.005), EXCHANGE: exchange(0.010)},
+                {WAITING: jitter(0.005)},
             ),
             "loader of one rank": Example(
                 0, {LOADER: loading(0.030, (1,)), EXCHANGE: exchange(0.010)}
@@ -157,8 +167,12 @@ EXAMPLES = {
             ),
         }.items()
     },
-    "two of four late": Example(4, {WAITING: late(0.030, (1, 2)), EXCHANGE: exchange(0.010)}),
-    "three of four late": Example(4, {WAITING: late(0.030, (1, 2, 3)), EXCHANGE: exchange(0.010)}),
+    "two of four late": Example(
+        4, {WAITING: late(0.030, (1, 2)), EXCHANGE: exchange(0.010)}
+    ),
+    "three of four late": Example(
+        4, {WAITING: late(0.030, (1, 2, 3)), EXCHANGE: exchange(0.010)}
+    ),
     "half of eight late": Example(
         8, {WAITING: late(0.030, (4, 5, 6, 7)), EXCHANGE: exchange(0.010)}
     ),

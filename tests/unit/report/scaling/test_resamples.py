@@ -23,7 +23,9 @@ def test_medians_of_a_draw_are_those_of_its_runs(number):
         for position, draw in enumerate(draws):
             known = {name: of_draws[position] for name, of_draws in medians.items()}
             expected = medians_of([RUNS[run] for run in draw])
-            assert known == pytest.approx(dict.fromkeys(known, nan) | expected, nan_ok=True, abs=0)
+            assert known == pytest.approx(
+                dict.fromkeys(known, nan) | expected, nan_ok=True, abs=0
+            )
 
 
 def test_draws_are_those_of_the_bootstrap():

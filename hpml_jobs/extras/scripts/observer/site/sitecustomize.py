@@ -45,10 +45,17 @@ class Start:
     @contextmanager
     def apart(self) -> Iterator[None]:
         """Let the block import what it would without the script, and leave nothing behind."""
-        table, of_import = sys.modules, {name: getattr(sys, name) for name in self._of_import}
+        table, of_import = (
+            sys.modules,
+            {name: getattr(sys, name) for name in self._of_import},
+        )
         vars(sys).update(self._of_import)
-        names = {name for name, module in [*table.items()] if self._is_of_script(name, module)}
-        theirs = {n: module for n, module in [*table.items()] if n.partition(".")[0] in names}
+        names = {
+            name for name, module in [*table.items()] if self._is_of_script(name, module)
+        }
+        theirs = {
+            n: module for n, module in [*table.items()] if n.partition(".")[0] in names
+        }
         for name in theirs:
             del table[name]
         before = {*table}
@@ -67,7 +74,9 @@ class Start:
             return False
         origin = str(getattr(getattr(module, "__spec__", None), "origin", None))
         if name in sys.stdlib_module_names:
-            return origin not in ("built-in", "frozen") and not origin.startswith(self._library)
+            return origin not in ("built-in", "frozen") and not origin.startswith(
+                self._library
+            )
         spec = PathFinder.find_spec(name)
         return spec is not None and spec.origin != origin
 
@@ -104,13 +113,17 @@ class _Finder:
         self._start = start
         self._is_waiting = True
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Any = None, target: Any = None
+    ) -> ModuleSpec | None:
         """Return torch's own spec; what loads by it calls `_watch` at its end."""
         held = self._start.held.get(name)
         if held is None and not (name == "torch" and self._is_waiting):
             return None
         finders = sys.meta_path
-        sys.meta_path = [f for f in finders if f is not self]  # one of them may ask all too
+        sys.meta_path = [
+            f for f in finders if f is not self
+        ]  # one of them may ask all too
         try:
             specs = (finder.find_spec(name, path, target) for finder in sys.meta_path)
             spec = next(filter(None, specs), None)
@@ -140,7 +153,9 @@ def _watch(start: Start) -> None:
         with start.apart():
             missing = [name for name in ("msgspec", "numpy") if find_spec(name) is None]
             if missing:
-                raise ImportError(f"no {missing[0]} there; install hpml-jobs[worker] for it")
+                raise ImportError(
+                    f"no {missing[0]} there; install hpml-jobs[worker] for it"
+                )
             from hpml_jobs.extras.scripts.observer.watch import install  # noqa: PLC0415
 
             install(start)

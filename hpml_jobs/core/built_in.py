@@ -151,7 +151,7 @@ MODELS: Mapping[str, ModelSize] = {
 """The built-in models of images, by `workload.model`; a test builds each and counts."""
 
 GPT = "gpt"
-"""The built-in transformer, by `workload.model` (worker/gpt.py)."""
+"""The built-in transformer, by `workload.model`, which an extra has."""
 
 MODEL_NAMES = (*MODELS, GPT)
 """All built-in models."""

@@ -94,6 +94,7 @@ def write_tables(report: Report, folder: Path) -> list[Path]:
         ReadOnlyError: the folder may not be written.
         HpmlError: the folder cannot be written.
     """
+    make(folder)
     return write(tables(report), folder, SHEET_FILES)
 
 
@@ -165,6 +166,10 @@ def make(folder: Path) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as fault:
+        raise HpmlError(
+            f"report {folder} cannot be written: a file is there; name a folder"
+        ) from fault
     except OSError as fault:
         raise _write_error(folder, fault) from fault
 

@@ -145,13 +145,14 @@ def undecided(choice: Choice) -> list[str]:
             ratio(rival.epoch_s / candidate.epoch_s),
             is_doubtful=candidate.doubtful or rival.doubtful,
         )
-        between = f"[{ratio(interval.low)}, {ratio(interval.high)}]"
-        return [f"It is {faster} {between} times as fast as the second: {needed}"]
+        between = f"between {ratio(interval.low)} and {ratio(interval.high)}"
+        return [
+            f"It is {faster} times as fast as the second, {between} by these runs: {needed}"
+        ]
     efficiency_text = efficiency_figure(candidate, choice)
-    between = f"[{share_text(interval.low)}, {share_text(interval.high)}]"
-    return [
-        f"{size(candidate)} {have} an efficiency of {efficiency_text} {between}: {needed}"
-    ]
+    between = f"between {share_text(interval.low)} and {share_text(interval.high)}"
+    sentence = f"{size(candidate)} {have} an efficiency of {efficiency_text}, {between}"
+    return [f"{sentence} by these runs: {needed}"]
 
 
 def advice(choice: Choice, *, is_short: bool = False) -> str:

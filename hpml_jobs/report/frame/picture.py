@@ -61,14 +61,14 @@ class Picture(NamedTuple):
 
     `alt` says in one sentence what it shows, with its main numbers. `caption` says how they were
     measured and what is not drawn. `name` is that of its files, and is set by `pictures.pictures`.
-    `stacked` is the same figure for a narrow page, if it has several columns: all panels in one.
+    `narrow` draws the same for a phone, all panels in one column.
     """
 
     title: str
     figure: "Figure"
     alt: str
     caption: str
-    stacked: "Figure | None" = None
+    narrow: "Callable[[], Figure] | None" = None
     name: str = ""
 
 
@@ -112,13 +112,15 @@ def panels(  # noqa: PLR0913  (what is around the panels)
     across = ceil(len(drawn) / down)  # the rows are equally full
     size = (WIDE if across > 1 else NARROW, down * height + 1.1)
     figure, texts = _figure(drawn, draw, (down, across), size, legend)
-    stacked = None
-    if across > 1:
+
+    def narrow() -> "Figure":
         size = (PHONE, len(drawn) * height + 1.1)
-        stacked, _ = _figure(drawn, draw, (len(drawn), 1), size, legend)
+        with style.applied():  # it is drawn after the others
+            return _figure(drawn, draw, (len(drawn), 1), size, legend)[0]
+
     alt = f"{alt}{captions.first_few(texts, between)}." if texts else alt
     sentences = (*caption, not_drawn(missing, file))
-    return Picture(title, figure, alt, " ".join(filter(None, sentences)), stacked)
+    return Picture(title, figure, alt, " ".join(filter(None, sentences)), narrow)
 
 
 def _figure(
@@ -359,12 +361,11 @@ def _png(figure: "Figure") -> bytes:
 
 def inline_svgs(picture: Picture) -> str:
     """Return a picture as <svg> elements for an HTML page, whose style shows the one that fits."""
-    if picture.stacked is None:
+    if picture.narrow is None:
         return inline_svg(picture.figure, picture.name, picture.alt)
     wide = inline_svg(picture.figure, picture.name, picture.alt, "plot wide")
-    narrow = inline_svg(
-        picture.stacked, f"{picture.name}-stacked", picture.alt, "plot stacked"
-    )
+    figure = picture.narrow()
+    narrow = inline_svg(figure, f"{picture.name}-narrow", picture.alt, "plot narrow")
     return f"{wide}\n{narrow}"
 
 

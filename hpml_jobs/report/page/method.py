@@ -205,8 +205,8 @@ METHOD = (
     "Each cell is a new launch: a warm-up epoch, a timed epoch, and with protocol=full an epoch "
     "with instruments, one without gradient exchange, and a microbenchmark of its collectives. "
     "Records hold raw values; every figure is derived from them when the report is made. Nothing "
-    "is simulated, and no run is dropped because of its time. docs/formulas.md derives each "
-    "formula."
+    "is simulated. No run is dropped because of its time; those that other programs disturbed are "
+    "left out. docs/formulas.md derives each formula."
 )
 
 METHOD_OF_SCRIPTS = (

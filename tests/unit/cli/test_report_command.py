@@ -48,7 +48,10 @@ def test_folder_is_made_before_pictures_are_drawn(study, tmp_path, capsys, monke
     )
     (tmp_path / "file").touch()
     assert report(study, "--to", str(tmp_path / "file" / "folder")) == 1
-    assert "folder cannot be written: Not a directory" in capsys.readouterr().err
+    assert (
+        "folder cannot be written: a file is there; name a folder"
+        in capsys.readouterr().err
+    )
     assert drawn == []
 
 

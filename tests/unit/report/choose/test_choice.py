@@ -191,11 +191,11 @@ def test_failed_baseline_stays_the_reference(builder, given_checks):
     [
         (
             (2.9, 2.8, 3.0, 2.95),
-            "an efficiency of 68.8 % [67.1 %, 71.9 %]: 39 runs of each",
+            "an efficiency of 68.8 %, between 67.1 % and 71.9 % by these runs: 39 runs of each",
         ),
         (
             (2.8, 2.7, 2.9, 2.85),
-            "an efficiency of 71.2 % [69.4 %, 74.5 %]: 40 runs of each",
+            "an efficiency of 71.2 %, between 69.4 % and 74.5 % by these runs: 40 runs of each",
         ),
         ((2.4, 2.5, 2.4, 2.5), ""),
         ((4.0, 4.1, 4.0, 4.1), ""),

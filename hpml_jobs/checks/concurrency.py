@@ -34,7 +34,7 @@ def _stay_of(record: Record) -> Stay:
     )
 
 
-class Neighbours(NamedTuple):
+class CellsBeside(NamedTuple):
     """The cells beside one, and the hosts or GPUs that it shares with them.
 
     `numbers` has a bit for the number of each in the study: there may be a million pairs.
@@ -63,8 +63,8 @@ class Concurrent(NamedTuple):
     """By slug, the stay of each cell, and the others on its hosts, or GPUs, at the same time."""
 
     stays: dict[str, Stay]
-    on_hosts: dict[str, Neighbours]
-    on_devices: dict[str, Neighbours]
+    on_hosts: dict[str, CellsBeside]
+    on_devices: dict[str, CellsBeside]
 
 
 def concurrent_cells(records: Iterable[Record]) -> Concurrent:
@@ -79,7 +79,7 @@ def concurrent_cells(records: Iterable[Record]) -> Concurrent:
 
 def _concurrent(
     study: Sequence[Stay], where: Callable[[Stay], frozenset[str]], least: timedelta
-) -> dict[str, Neighbours]:
+) -> dict[str, CellsBeside]:
     """Return by slug the cells that shared a place with it for longer than `least`.
 
     One sweep over each place: beside a cell are those that begin before it ends, without those that
@@ -108,7 +108,7 @@ def _concurrent(
                 beside[number] |= others
                 places.setdefault(number, []).append(place)
     return {
-        study[number].slug: Neighbours(study, beside[number], frozenset(of_stay))
+        study[number].slug: CellsBeside(study, beside[number], frozenset(of_stay))
         for number, of_stay in places.items()
     }
 
@@ -125,7 +125,7 @@ def overlapping_cells(record: Record, concurrent: Concurrent) -> list[Observatio
     return [_on_nodes(stay, concurrent.on_hosts), _on_gpus(stay, concurrent.on_devices)]
 
 
-def _on_nodes(stay: Stay, neighbours: Mapping[str, Neighbours]) -> Observation | None:
+def _on_nodes(stay: Stay, neighbours: Mapping[str, CellsBeside]) -> Observation | None:
     if not (stay.started and stay.ended and stay.hosts):
         return None
     beside = neighbours.get(stay.slug)
@@ -153,7 +153,7 @@ def _longest(started: datetime, ended: datetime, others: Iterable[Stay]) -> time
     return longest
 
 
-def _on_gpus(stay: Stay, neighbours: Mapping[str, Neighbours]) -> Observation | None:
+def _on_gpus(stay: Stay, neighbours: Mapping[str, CellsBeside]) -> Observation | None:
     if not (stay.uuids and stay.started and stay.ended):
         return None
     beside = neighbours.get(stay.slug)

@@ -172,14 +172,6 @@ TOPICS: Mapping[str, Sequence[str]] = {
 """The groups on each page; that without groups has the other keys."""
 
 
-MARKS = {
-    "!": """\
-! before a figure: a data-quality check doubts it
-  why             under What to trust, and under the table of the figure
-  what to do      docs/tables.md, section Warnings"""
-}
-"""What marks in a report mean."""
-
 _POINTERS = (
     (
         "internet offline network",
@@ -204,7 +196,11 @@ _POINTERS = (
     ("cell cells", "one number of GPUs, one batch per GPU, one strategy; README.md"),
 )
 POINTERS = {
-    word: f"{word}: {where}" for words, where in _POINTERS for word in words.split()
+    "!": """\
+! before a figure: a data-quality check doubts it
+  why             under What to trust, and under the table of the figure
+  what to do      docs/tables.md, section Warnings""",
+    **{word: f"{word}: {where}" for words, where in _POINTERS for word in words.split()},
 }
 """Where something is that is neither a command nor a key."""
 

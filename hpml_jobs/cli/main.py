@@ -142,14 +142,14 @@ def _dispatch(words: list[str]) -> int:
 
 def _help(words: list[str]) -> int:
     """Print the first page, or that of a topic (`help keys`), a command, a key or a value."""
-    from hpml_jobs.cli.help import MARKS, POINTERS, TOPICS, first_page, topic
+    from hpml_jobs.cli.help import POINTERS, TOPICS, first_page, topic
 
     named = words[1] if len(words) > 1 and words[0] == "help" else ""
     folders = [conf_folder(), *_config_dirs(words)]
     if named in TOPICS:
         print(topic(named, folders), end="")
-    elif named in MARKS or named in POINTERS:
-        print({**POINTERS, **MARKS}[named])
+    elif named in POINTERS:
+        print(POINTERS[named])
     elif named in COMMANDS:
         return _run_command([named, "--help"])
     elif named and not named.startswith("-"):

@@ -194,7 +194,7 @@ def cell_part(key: str) -> CellPart:
     Raises:
         HpmlError: its extra is not here.
     """
-    return _of_extra(cell_parts(), key)
+    return _of_extra(lambda feature: feature.cell_parts, key)
 
 
 def runner(key: str) -> Runner:
@@ -203,7 +203,7 @@ def runner(key: str) -> Runner:
     Raises:
         HpmlError: its extra is not here.
     """
-    return _of_extra(merged(feature.runners for feature in features().values()), key)
+    return _of_extra(lambda feature: feature.runners, key)
 
 
 def observer(key: str) -> Observer:
@@ -212,7 +212,7 @@ def observer(key: str) -> Observer:
     Raises:
         HpmlError: its extra is not here.
     """
-    return _of_extra(merged(feature.observers for feature in features().values()), key)
+    return _of_extra(lambda feature: feature.observers, key)
 
 
 def entry_of_strategy(name: str) -> str:
@@ -221,8 +221,7 @@ def entry_of_strategy(name: str) -> str:
     Raises:
         HpmlError: its extra is not here.
     """
-    entries = merged(feature.strategies for feature in features().values())
-    return _of_extra(entries, name, word=f"strategy={name}")
+    return _of_extra(lambda feature: feature.strategies, name, "strategy=")
 
 
 def entry_of_buffers(name: str) -> str:
@@ -231,8 +230,7 @@ def entry_of_buffers(name: str) -> str:
     Raises:
         HpmlError: its extra is not here.
     """
-    entries = merged(feature.buffers for feature in features().values())
-    return _of_extra(entries, name, word=f"sync_buffers={name}")
+    return _of_extra(lambda feature: feature.buffers, name, "sync_buffers=")
 
 
 def data_kind(name: str) -> DataKind:
@@ -241,8 +239,7 @@ def data_kind(name: str) -> DataKind:
     Raises:
         HpmlError: its extra is not here.
     """
-    kinds = merged(feature.data for feature in features().values())
-    return _of_extra(kinds, name, word=f"workload.data={name}")
+    return _of_extra(lambda feature: feature.data, name, "workload.data=")
 
 
 def entry_of_model(name: str) -> str:
@@ -251,16 +248,17 @@ def entry_of_model(name: str) -> str:
     Raises:
         HpmlError: its extra is not here.
     """
-    entries = merged(feature.models for feature in features().values())
-    return _of_extra(entries, name, word=f"workload.model={name}")
+    return _of_extra(lambda feature: feature.models, name, "workload.model=")
 
 
-def _of_extra(parts: Mapping[str, T], key: str, word: str = "") -> T:
-    """Return the part of a key; `word` is what the user typed, where it is not the key."""
+def _of_extra(
+    parts_of: Callable[[Feature], Mapping[str, T]], key: str, typed_before: str = ""
+) -> T:
+    """Return the part of a key; `typed_before` is what the user typed before it."""
+    parts = merged(map(parts_of, features().values()))
     if key not in parts:
-        asked = word or key
         raise HpmlError(
-            f"{asked}: this hpml_jobs has no extra for it: install the whole hpml_jobs"
+            f"{typed_before}{key}: this hpml_jobs has no extra for it: install the whole hpml_jobs"
         )
     return parts[key]
 

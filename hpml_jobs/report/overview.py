@@ -118,15 +118,20 @@ def _range(numbers: Sequence[int]) -> str:
     return str(most) if least == most else f"{least} to {most}"
 
 
+def _disturbed(group: ReportGroup) -> tuple[int, int]:
+    """Return how many runs were disturbed and left out, and of how many."""
+    rows = group.source.timed
+    return sum(row.disturbed_runs for row in rows), sum(len(row.cells) for row in rows)
+
+
 def _usability(group: ReportGroup) -> str:
     """Return which tables can be used, and how many runs they leave out."""
-    disturbed = sum(row.disturbed_runs for row in group.source.timed)
-    if not disturbed:
+    disturbed, runs = _disturbed(group)
+    if not disturbed or not group.usability:
         return group.usability
-    runs = counted(sum(len(row.cells) for row in group.source.timed), "run")
     were = "was" if disturbed == 1 else "were"
-    left_out = f"{disturbed} of {runs} {were} disturbed and left out"
-    return f"{group.usability.removesuffix('.')}; {left_out}." if group.usability else ""
+    left_out = f"{disturbed} of {counted(runs, 'run')} {were} disturbed and left out"
+    return f"{group.usability.removesuffix('.')}; {left_out}."
 
 
 def _deciding(
@@ -135,11 +140,8 @@ def _deciding(
     """Yield the command of the runs that are missing: those that were disturbed, measured again;
     else the repeats that decide between two cells.
     """
-    rows, choice = group.source.timed, group.choice
-    disturbed, runs = (
-        sum(row.disturbed_runs for row in rows),
-        sum(len(row.cells) for row in rows),
-    )
+    choice = group.choice
+    disturbed, runs = _disturbed(group)
     is_undecided = choice is not None and choice.undecided is not None
     if disturbed and report.resubmitted and (is_undecided or 2 * disturbed >= runs):
         again = f"{PROGRAM} resubmit {report.resubmitted} --disturbed"

@@ -273,12 +273,11 @@ def isolation_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
     )
 
 
-def exclusive_note(cluster: Cluster, requests: Iterable[JobRequest]) -> str:
+def exclusive_note(cluster: Cluster, requests: Sequence[JobRequest]) -> str:
     """Return what keeps jobs of others off the nodes of cells, with its GPU-hours.
 
     It is empty where nodes are not shared, and of cells without GPUs.
     """
-    requests = list(requests)
     hours = sum(request.gpu_hours for request in requests)
     is_alone = cluster.isolate is Isolate.EXCLUSIVE or cluster.launcher is Launcher.LOCAL
     if is_alone or not hours:

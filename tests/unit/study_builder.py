@@ -75,6 +75,14 @@ class StudyBuilder:
         write_record(self.study.cell(record.slug), record)
         return self
 
+    def with_three_sizes(self) -> Self:
+        """1, 2 and 4 GPUs at one batch, of which 2 are efficient."""
+        for gpus, epoch_s in ((1, 8.0), (2, 4.4), (4, 4.0)):
+            self.with_record(
+                a_record(a_cell(gpus=gpus, batch=128), f"10{gpus}_0.r0", epoch_s)
+            )
+        return self
+
     def with_published_study(
         self,
         stall_s: float = 0.0,

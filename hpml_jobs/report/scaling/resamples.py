@@ -10,7 +10,7 @@ from hpml_jobs.core.collective_times import Array, Seconds
 from hpml_jobs.core.statistics import resamples
 
 
-class Draws(NamedTuple):
+class DrawnRuns(NamedTuple):
     """The numbers of the runs of a row and of its reference in each resample, (draws, runs)."""
 
     of_row: Array
@@ -18,10 +18,10 @@ class Draws(NamedTuple):
 
 
 @cache
-def draws_of(runs: int, reference_runs: int) -> Draws:
+def draws_of(runs: int, reference_runs: int) -> DrawnRuns:
     """Return the resamples of two cells with so many runs."""
     of_row, of_reference = zip(*resamples(runs, reference_runs), strict=True)
-    return Draws(np.array(of_row), np.array(of_reference))
+    return DrawnRuns(np.array(of_row), np.array(of_reference))
 
 
 def drawn_medians(runs: Sequence[Mapping[Any, float]], draws: Array) -> dict[Any, Seconds]:

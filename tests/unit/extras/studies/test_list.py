@@ -8,19 +8,14 @@ from pathlib import Path
 import pytest
 
 from hpml_jobs.cli.main import run
-from tests.unit.builders import a_cell, a_record
+from tests.unit.builders import a_cell
 from tests.unit.study_builder import StudyBuilder
 
 
 @pytest.fixture
 def study(laptop):
     """A study of three sizes."""
-    builder = StudyBuilder(Path("outputs") / "mine")
-    for gpus, epoch_s in ((1, 8.0), (2, 4.4), (4, 4.0)):
-        builder.with_record(
-            a_record(a_cell(gpus=gpus, batch=128), f"10{gpus}_0.r0", epoch_s)
-        )
-    return builder
+    return StudyBuilder(Path("outputs") / "mine").with_three_sizes()
 
 
 def output_of(capsys, *words):

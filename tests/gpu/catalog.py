@@ -89,12 +89,12 @@ def sync_key(loader: str, precision: str, optimizer: str) -> str:
 
 
 def _events() -> Iterator[Expected]:
-    # 8 to 9 us on an H100 in a virtual machine; 2 to 4 were expected of a host without one
+    # 8 to 12 us in virtual machines with an H100 or H200; 2 to 4 were expected of other hosts
     measured = Basis.MEASURED
-    yield Expected("first_us", "first record of a CUDA event, us", 2, 12, basis=measured)
-    yield Expected("again_us", "recording an event again, us", 1, 12, basis=measured)
+    yield Expected("first_us", "first record of a CUDA event, us", 2, 15, basis=measured)
+    yield Expected("again_us", "recording an event again, us", 1, 15, basis=measured)
     yield Expected(
-        "stamp_us", "a stamp of the clock in an epoch, us", None, 12, basis=measured
+        "stamp_us", "a stamp of the clock in an epoch, us", None, 15, basis=measured
     )
     yield Expected("read_us", "reading the time between two events, us")
     yield Expected("stall_timed", "stall in the timed epoch / stall made", 0.99, 1.01)
@@ -129,7 +129,7 @@ def _fp16() -> Iterator[Expected]:
 def _threads() -> Iterator[Expected]:
     for search, words in (("on", "with cudnn.benchmark"), ("off", "without")):
         yield Expected(f"same_{search}_ms", f"forward in the same thread {words}, ms")
-        limits = (100, 1500) if search == "on" else (None, 20)
+        limits = (100, 1500) if search == "on" else (None, 30)
         yield Expected(f"new_{search}_ms", f"forward in a new thread {words}, ms", *limits)
     yield Expected.exactly("dp_searches", "dp trains with cudnn.benchmark (1: yes)", 0)
 

@@ -3,7 +3,8 @@
 import csv
 import io
 import textwrap
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.gpu.catalog import PARTS
@@ -111,20 +112,18 @@ def _bases() -> str:
 def _runs(results: Results) -> Iterator[str]:
     if not results.parts:
         return
-    versions = "torch | CUDA | cuDNN | NCCL | driver | commit"
-    yield f"| part | series | date (UTC) | s | {versions} | ended |"
-    yield "|---|---|---|---:|---|---|---|---|---|---|---|"
+    yield "| series | date (UTC) | torch | CUDA | cuDNN | NCCL | driver | commit | s of each part |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    seconds_of = defaultdict[Sequence[str], list[str]](list)
     for run in results.parts:
         about = run.machine
         numbers = (about.torch, about.cuda, about.cudnn, about.nccl, about.driver)
-        cells = [
-            run.part,
-            run.series,
-            run.date[:16].replace("T", " "),
-            f"{run.seconds:.0f}",
-        ]
-        cells += [version or "–" for version in (*numbers, (about.commit or "")[:9])]
-        yield "| " + " | ".join([*cells, "no" if run.failure else "yes"]) + " |"
+        versions = [version or "–" for version in (*numbers, (about.commit or "")[:9])]
+        ended = " (stopped)" if run.failure else ""
+        visit = (run.series, run.date[:10], *versions)
+        seconds_of[visit].append(f"{run.part} {run.seconds:.0f}{ended}")
+    for visit, parts in seconds_of.items():
+        yield "| " + " | ".join([*visit, ", ".join(parts)]) + " |"
     yield ""
 
 

@@ -17,6 +17,7 @@ from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import Record
 from hpml_jobs.core.strategies import Strategy
 from hpml_jobs.core.text import Share, counted, percent_text, whole_number
+from hpml_jobs.core.training_path import CompileMode
 
 GIVEN_GPUS = "SLURM_GPUS_ON_NODE"
 """The number of GPUs that SLURM gave the cell on its node."""
@@ -234,6 +235,12 @@ def _exchanges_without_kernels(rank: Rank) -> bool:
 def _launch_remedy(record: Record) -> str:
     if record.cell.script:
         return "use a larger batch=, or torch.compile in the script"
+    if record.cell.path.compile is CompileMode.REDUCE_OVERHEAD:
+        return "use a larger batch="
+    if record.cell.path.compile:
+        return (
+            "use a larger batch=, or compile=reduce-overhead, which launches CUDA graphs"
+        )
     return "use a larger batch=, or compile=true, which launches fewer kernels"
 
 

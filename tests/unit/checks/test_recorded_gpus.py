@@ -16,7 +16,17 @@ def recorded(name: str) -> Record:
     return decode((RECORDED / name).read_bytes(), name)
 
 
-@pytest.mark.parametrize("name", ["single-b32", "single-b512", "ddp", "allreduce"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "h100-single-b32",
+        "h100-single-b512",
+        "h100-ddp",
+        "h100-allreduce",
+        "h200-graphs",
+        "h200-ddp-fp16",
+    ],
+)
 def test_no_check_fails_on_a_real_gpu(name):
-    results = check_record(recorded(f"h100-{name}.json"))
+    results = check_record(recorded(f"{name}.json"))
     assert [result.check for result in results if result.level is Level.FAIL] == []

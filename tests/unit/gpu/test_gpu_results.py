@@ -77,7 +77,7 @@ def test_short_figures_have_a_column_of_their_own_on_the_page_and_in_the_csv():
     assert rows[0].endswith('NVIDIA H200,"NVIDIA H200, short"')
     assert f"threads,{NEW_THREAD},3,9" in rows
     assert "**NVIDIA H200, short**: 1 of" in section(results)
-    assert "| threads | NVIDIA H200, short | 2026-11-01 10:00 |" in section(results)
+    assert "| NVIDIA H200, short | 2026-11-01 |" in section(results)
 
 
 def test_interrupted_part_is_no_finding_and_shuts_no_gate():
@@ -150,13 +150,13 @@ def test_figure_left_out_is_no_finding_and_says_why():
 def test_findings_name_the_figure_its_range_and_what_is_missing():
     result = a_result(new_off_ms=48.2, same_on_ms=1.0, same_off_ms=1.0, new_on_ms=200.0)
     assert findings(THREADS, result) == [
-        "threads: forward in a new thread without, ms is 48.2, expected at most 20",
+        "threads: forward in a new thread without, ms is 48.2, expected at most 30",
         "threads: dp trains with cudnn.benchmark (1: yes) was not measured: the part did not come "
         "to it",
     ]
 
 
-NEW_THREAD = '"forward in a new thread without, ms",at most 20,estimate,'
+NEW_THREAD = '"forward in a new thread without, ms",at most 30,estimate,'
 
 
 def test_section_without_results_says_that_nothing_was_run():
@@ -170,11 +170,10 @@ def test_section_shows_runs_findings_and_parts_to_come():
     text = section(results)
     assert "**NVIDIA H200**: 1 of" in text
     assert "Not yet run: events" in text
+    versions = "2.14.1+cu130 | 13.0 | – | – | 580.1 | – |"
+    assert f"| NVIDIA H200 | 2026-11-01 | {versions} threads 12 |" in text
     assert (
-        "| threads | NVIDIA H200 | 2026-11-01 10:00 | 12 | 2.14.1+cu130 | 13.0 |" in text
-    )
-    assert (
-        "- threads: forward in a new thread without, ms is 48.2, expected at most 20"
+        "- threads: forward in a new thread without, ms is 48.2, expected at most 30"
         in text
     )
     assert f"threads,{NEW_THREAD},48.2 (finding)\n" in figures_csv(results)

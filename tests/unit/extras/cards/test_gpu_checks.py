@@ -189,6 +189,12 @@ def test_gpu_that_waits_for_its_host_is_named(name, share):
     )
 
 
+def test_cuda_graphs_are_not_told_to_compile():
+    result = result_of(check_record(recorded("h200-graphs.json")), "gpu-utilization")
+    assert "busy for 42.94 % of an iteration" in result.reason
+    assert result.remedy == "use a larger batch="
+
+
 def test_gpu_that_computes_all_the_time_passes():
     result = result_of(check_record(recorded("h100-single-b512.json")), "gpu-utilization")
     assert result.level is Level.PASS

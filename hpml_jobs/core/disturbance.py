@@ -350,7 +350,7 @@ def _stolen(hosts: Iterable[HostCpu]) -> list[OutsideCause]:
 def _loss(words: str, host: HostCpu, seconds: float) -> tuple[str, float]:
     """Return CPU-seconds of a host in words, and per second."""
     share = seconds / host.window_s
-    return f"{words} {share:.2g} of {host.cpus} CPUs of {host.host}", share
+    return f"{words} {share:.2g} of {host.cpus} CPUs on {host.host}", share
 
 
 def _throttled(accounts: Iterable[_Account]) -> list[OutsideCause]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from hpml_jobs.checks.result import names
 from hpml_jobs.core.conditions import CPU_COUNT
 from hpml_jobs.core.place import setup_order
-from hpml_jobs.core.strategies import Device
+from hpml_jobs.core.strategies import Device, Strategy
 from hpml_jobs.core.text import PROGRAM, counted, listed, with_command
 from hpml_jobs.report import warnings
 from hpml_jobs.report.choose import words
@@ -87,9 +87,12 @@ def _cells(group: ReportGroup) -> str:
     measured = sum(result.measured for result in source.cells)
     sizes = listed(sorted({row.gpus for row in source.rows}))
     batches = listed(sorted({row.batch_per_gpu for row in source.rows}))
-    strategies = listed(
-        dict.fromkeys(captions.strategy_word(row.strategy) for row in source.rows)
-    )
+    words_of = dict.fromkeys(captions.strategy_word(row.strategy) for row in source.rows)
+    if (
+        len(words_of) > 1
+    ):  # one GPU without a strategy is what the others are compared with
+        words_of.pop(captions.strategy_word(Strategy.SINGLE), None)
+    strategies = listed(words_of)
     most = max(row.gpus for row in source.rows)
     unit = captions.unit(device) if most == 1 else captions.units(device)
     cpus = source.conditions.get(CPU_COUNT, "") if device is Device.CPU else ""
@@ -125,13 +128,14 @@ def _disturbed(group: ReportGroup) -> tuple[int, int]:
 
 
 def _usability(group: ReportGroup) -> str:
-    """Return which tables can be used, and how many runs they leave out."""
+    """Return how many runs the tables leave out, and which of them can be used."""
     disturbed, runs = _disturbed(group)
-    if not disturbed or not group.usability:
-        return group.usability
+    usability = group.usability
+    if not disturbed or not usability:
+        return usability
     were = "was" if disturbed == 1 else "were"
     left_out = f"{disturbed} of {counted(runs, 'run')} {were} disturbed and left out"
-    return f"{group.usability.removesuffix('.')}; {left_out}."
+    return f"{left_out}. {usability}"
 
 
 def _deciding(

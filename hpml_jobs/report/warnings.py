@@ -92,7 +92,10 @@ def usability(group: ConditionGroup) -> str:
         text = _judgement(group, rows[affected], affected)
         if affected in TABLE_NUMBERS or text != CAN:
             said.setdefault(text, []).append(affected)
-    parts = [f"{_tables_of(group, numbers)} {text}" for text, numbers in said.items()]
+    if [*said] == [CAN]:
+        parts = [f"all tables {CAN}"]
+    else:
+        parts = [f"{_tables_of(group, numbers)} {text}" for text, numbers in said.items()]
     absent = sum(not result.measured for result in group.cells)
     if absent:
         have = "has" if absent == 1 else "have"

@@ -86,13 +86,14 @@ def against(choice: Choice) -> str:
     return f" (against {size(reference)})" if reference.row.gpus > 1 else ""
 
 
-def figures(candidate: Candidate, choice: Choice) -> str:
+def figures(candidate: Candidate, choice: Choice, *, has_efficiency: bool = True) -> str:
     """Return what an epoch of a cell, or other work, takes, gives and costs."""
     per = work_text(candidate.timing.work)
     parts = [f"{time(candidate)} s per {per}"]
     if (rate := candidate.timing.units_per_s) is not None:
         parts.append(f"{per_second(rate)} {candidate.timing.unit.value}/s")
-    parts.append(f"efficiency {efficiency(candidate, choice)}")
+    if has_efficiency and candidate is not choice.reference:
+        parts.append(f"efficiency {efficiency(candidate, choice)}")
     if candidate.device is Device.CUDA:  # processes on a CPU are not charged
         parts.append(f"{cost(candidate.gpu_s)} {cost_unit(candidate.device)} per {per}")
     return ", ".join(parts)
@@ -116,11 +117,21 @@ def answer(choice: Choice, study: str | None) -> str:
     if choice.ask is None:
         return f"No cell can be recommended: {_none(choice)}."
     winner = choice.ask.candidate
-    figures_text = figures(winner, choice)
     if choice.undecided is None:
-        sentences = [f"{advice(choice)}: {rule(choice)}", f"It takes {figures_text}"]
+        has_efficiency = not is_by_efficiency(choice)
+        reason = rule(choice)
+        if not has_efficiency:
+            reason += f", here {efficiency(winner, choice)}"
+        taken = f"It takes {figures(winner, choice, has_efficiency=has_efficiency)}"
+        sentences = [f"{advice(choice)}: {reason}", taken]
     else:
-        sentences = [advice(choice), f"The first takes {figures_text}"]
+        is_said_below = (
+            not choice.undecided.by_time and choice.undecided.candidate is winner
+        )
+        taken = (
+            f"The first takes {figures(winner, choice, has_efficiency=not is_said_below)}"
+        )
+        sentences = [advice(choice), taken]
     if choice.wish.epochs:
         sentences.append(training(winner, choice.wish.epochs))
     sentences += undecided(choice)
@@ -134,7 +145,6 @@ def undecided(choice: Choice) -> list[str]:
         cells = names((candidate.words for candidate in equals), separator="; ")
         return [f"The runs do not tell it apart from {cells}"] if equals else []
     candidate, rival, interval, runs, by_time = choice.undecided
-    have = "has" if candidate.row.gpus == 1 else "have"
     if candidate.row.disturbed_runs or rival.row.disturbed_runs:
         decides = f"{runs} undisturbed runs of each would decide"
     else:
@@ -149,10 +159,14 @@ def undecided(choice: Choice) -> list[str]:
         return [
             f"It is {faster} times as fast as the second, {between} by these runs: {needed}"
         ]
+    have = "has" if candidate.row.gpus == 1 else "have"
     efficiency_text = efficiency_figure(candidate, choice)
     between = f"between {share_text(interval.low)} and {share_text(interval.high)}"
-    sentence = f"{size(candidate)} {have} an efficiency of {efficiency_text}, {between}"
-    return [f"{sentence} by these runs: {needed}"]
+    least = share_text(choice.wish.min_efficiency)
+    return [
+        f"{size(candidate)} {have} an efficiency of {efficiency_text}, {between} by these runs, "
+        f"and the limit is {least}: {needed}"
+    ]
 
 
 def advice(choice: Choice, *, is_short: bool = False) -> str:
@@ -172,11 +186,14 @@ def advice(choice: Choice, *, is_short: bool = False) -> str:
         return f"{reliability}{verb} {name(winner)}"
     verb = f"{reliability}not decided" if reliability else "Not decided yet"
     rival = choice.undecided.rival
-    if not is_short:
-        return f"{verb}: {name(winner)} or {name(rival)}"
     is_same_batch = winner.row.batch_per_gpu == rival.row.batch_per_gpu
-    is_by_size = is_same_batch and winner.row.gpus != rival.row.gpus
-    return f"{verb}: {size(winner) if is_by_size else winner.words} or {rival.words}"
+    if is_same_batch and winner.row.gpus != rival.row.gpus:
+        per = "" if is_short else f" per {unit(choice.device)}"
+        batch = f"batch {rival.row.batch_per_gpu}{per}"
+        return f"{verb}: {size(winner)} or {size(rival)}, {batch}"
+    if is_short:
+        return f"{verb}: {winner.words} or {rival.words}"
+    return f"{verb}: {name(winner)} or {name(rival)}"
 
 
 def is_provisional(choice: Choice) -> bool:
@@ -246,6 +263,11 @@ def rule(choice: Choice) -> str:
         return f"more {units(choice.device)} have an efficiency below {least}"
     how = f" (speedup / {units(choice.device)})" if choice.reference.row.gpus == 1 else ""
     return f"the most {units(choice.device)} with an efficiency{how} of {least} or more"
+
+
+def is_by_efficiency(choice: Choice) -> bool:
+    """Return whether the rule is the most GPUs with an efficiency, which their own meets."""
+    return not choice.wish.has_limit and not is_smallest(choice)
 
 
 def is_smallest(choice: Choice) -> bool:

@@ -1,5 +1,6 @@
 """The report in the terminal: all tables, or a first screen of at most 30 lines."""
 
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -22,6 +23,11 @@ from hpml_jobs.report.report import Report, ReportGroup
 from hpml_jobs.report.scaling.table import strong_table
 
 _STYLES = {DASH: "dim", OOM: "bold red"}
+
+UNIT = re.compile(r"(?<=\d) (?=%|s\b)")
+"""The space before the unit of a number, where no line ends."""
+
+NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def show_all(report: Report, console: Console) -> None:
@@ -124,14 +130,14 @@ def show_text(text: str, console: Console, style: str = "", *, bullet: str = "")
             console.print(Text(f"  {line}", style=style), soft_wrap=True)
             continue
         wrapped = textwrap.wrap(
-            before + line,
+            UNIT.sub(NO_BREAK, before + line),
             prose_width(console),
             subsequent_indent=" " * len(before),
             break_long_words=False,
             break_on_hyphens=False,
         )
         for part in wrapped or [""]:
-            console.print(Text(part, style=style), soft_wrap=True)
+            console.print(Text(part.replace(NO_BREAK, " "), style=style), soft_wrap=True)
         before = " " * len(bullet)
 
 

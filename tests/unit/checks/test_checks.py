@@ -329,7 +329,7 @@ ALONE = [
         "disturbed",
         WARN,
         change_scheduling("timed", busy_s=8.0 * (0.9 * 4 + 1.0)),
-        "other processes used 1 of 12 CPUs of gr001, during the timed epoch: run it again",
+        "other processes used 1 of 12 CPUs on gr001, during the timed epoch: run it again",
     ),
     CheckCase(
         "disturbed",
@@ -347,7 +347,7 @@ ALONE = [
         "disturbed",
         WARN,
         change_scheduling("timed", stolen_s=8.0),
-        "the hypervisor withheld 1 of 12 CPUs of gr001",
+        "the hypervisor withheld 1 of 12 CPUs on gr001",
     ),
     CheckCase(
         "disturbed",
@@ -365,13 +365,13 @@ ALONE = [
         "disturbed",
         WARN,
         change_step(Step.MICROBENCHMARK, busy_s=8.0 * (0.9 * 4 + 1.0)),
-        "other processes used 1 of 12 CPUs of gr001, during the microbenchmark: run it again",
+        "other processes used 1 of 12 CPUs on gr001, during the microbenchmark: run it again",
     ),
     CheckCase(
         "disturbed",
         WARN,
         change_step(Step.PROFILED, stolen_s=8.0),
-        "the hypervisor withheld 1 of 12 CPUs of gr001, during the profiler's iterations: run it",
+        "the hypervisor withheld 1 of 12 CPUs on gr001, during the profiler's iterations: run it",
     ),
     CheckCase(
         "disturbed",

@@ -109,7 +109,7 @@ def test_drift_names_the_measured_cause():
     result = result_of(check_record(disturbed), "drift")
     assert result.level is Level.WARN
     assert (
-        "other processes used 4 of 12 CPUs of gr001: repeat the cell on a quiet"
+        "other processes used 4 of 12 CPUs on gr001: repeat the cell on a quiet"
         in result.reason
     )
 

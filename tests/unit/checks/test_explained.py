@@ -136,7 +136,7 @@ def test_steps_beside_a_disturbed_epoch_are_named_without_their_figures():
         record = change_step(step, **busy)(record)
     result = result_of(check_record(record), "disturbed")
     assert result.figures == (
-        "other processes used 6 of 12 CPUs of gr001, during the timed epoch; also during the "
+        "other processes used 6 of 12 CPUs on gr001, during the timed epoch; also during the "
         "microbenchmark and the profiler's iterations"
     )
     assert result.affects == (Affected.TIME,)

@@ -78,7 +78,7 @@ def test_lower_tiers_mark_no_number(builder, given_checks, tier):
     given_checks[lab_cell(4, 512).slug] = (a_result("made-up", tier=tier),)
     (group,) = builder.collect().groups
     assert not any(marks_of(table) for table in group.tables)
-    assert group.usability == "Tables 1, 2 and 3 can be used."
+    assert group.usability == "All tables can be used."
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_doubtful_run_of_several_is_counted(builder, given_checks):
 
 def test_usability_names_q1_alone_and_missing_cells(builder, given_checks):
     builder.with_record(lab_record(lab_cell(1, 32), 20.0))
-    assert builder.collect().groups[0].usability == "Q1 can be used."
+    assert builder.collect().groups[0].usability == "All tables can be used."
     given_checks[builder.slug] = (
         a_result("made-up", FAIL),
         a_result("loss", FAIL, affects=(Affected.LEARNING,)),
@@ -214,7 +214,7 @@ def test_json_has_usability_and_every_cause_with_its_cells(builder, given_checks
     for slug in slugs:
         given_checks[slug] = (a_result("fit", tier=Tier.LIST),)
     (group,) = json.loads(json_tables.document(builder.collect()))["groups"]
-    assert group["usability"] == "Tables 1, 2 and 3 can be used."
+    assert group["usability"] == "All tables can be used."
     (cause,) = group["warnings"]
     assert cause["cells"] == slugs
     assert (cause["check"], cause["tier"], cause["affects"]) == ("fit", "list", ["time"])

@@ -55,8 +55,8 @@ def test_published_study_asks_for_two_gpus(builder):
     assert places(made) == ((2, 512), (4, 512), (1, 512))
     assert made.table.answer.startswith(
         "Ask for 2 GPUs at batch 512 per GPU (ddp): the most GPUs with an efficiency "
-        "(speedup / GPUs) of 70 % or more. It takes 15.66 s per epoch, 3,192 images/s, "
-        "efficiency 82.8 %, 31.3 GPU-seconds per epoch"
+        "(speedup / GPUs) of 70 % or more, here 82.8 %. It takes 15.66 s per epoch, "
+        "3,192 images/s, 31.3 GPU-seconds per epoch"
     )
     assert made.choice.reference.epoch_s == PUBLISHED_S[1, 512]
     first, second = made.choice.steps
@@ -130,7 +130,7 @@ def test_few_runs_compare_medians_and_say_so(builder):
     assert places(made)[1] == (2, 128)
     assert not made.choice.fastest.is_decided
     assert made.table.answer.startswith(
-        "Not decided yet: 2 GPUs at batch 128 per GPU (ddp) or 4 GPUs"
+        "Not decided yet: 2 GPUs or 4 GPUs, batch 128 per GPU."
     )
     assert "6 runs of each would decide (repeats=6)." in made.table.answer
 
@@ -160,13 +160,13 @@ def test_efficiency_says_what_it_is_against(builder):
     add_runs(builder, 2, 8.0)
     add_runs(builder, 4, 5.0)
     made = chosen(builder)
-    assert "efficiency 80 % (against 2 GPUs)," in made.table.answer
+    assert "here 80 % (against 2 GPUs)." in made.table.answer
     assert "effic. (against 2 GPUs)" in [block.head for block in made.table.blocks]
     sheet = made.table.sheet
     row = dict(zip(sheet.columns, sheet.rows[0], strict=True))
     assert (row["reference_gpus"], row["reference_batch"]) == (2, 128)
     add_runs(builder, 1, 15.0, batch=64)
-    assert "efficiency 75 % (against batch 64)," in chosen(builder).table.answer
+    assert "here 75 % (against batch 64)." in chosen(builder).table.answer
 
 
 def test_failed_baseline_stays_the_reference(builder, given_checks):
@@ -182,7 +182,7 @@ def test_failed_baseline_stays_the_reference(builder, given_checks):
     assert made.table.answer.startswith(
         "Not reliable yet (a check failed for 1 GPU): ask for 4 GPUs"
     )
-    assert "efficiency !83.3 %," in made.table.answer
+    assert "here !83.3 %." in made.table.answer
     assert not any("no cell on 1 GPU" in note for note in made.table.notes)
 
 
@@ -191,11 +191,13 @@ def test_failed_baseline_stays_the_reference(builder, given_checks):
     [
         (
             (2.9, 2.8, 3.0, 2.95),
-            "an efficiency of 68.8 %, between 67.1 % and 71.9 % by these runs: 39 runs of each",
+            "4 GPUs have an efficiency of 68.8 %, between 67.1 % and 71.9 % by these runs, and the "
+            "limit is 70 %: 39 runs of each",
         ),
         (
             (2.8, 2.7, 2.9, 2.85),
-            "an efficiency of 71.2 %, between 69.4 % and 74.5 % by these runs: 40 runs of each",
+            "4 GPUs have an efficiency of 71.2 %, between 69.4 % and 74.5 % by these runs, and the "
+            "limit is 70 %: 40 runs of each",
         ),
         ((2.4, 2.5, 2.4, 2.5), ""),
         ((4.0, 4.1, 4.0, 4.1), ""),
@@ -328,7 +330,7 @@ def test_processes_are_not_called_gpus(builder):
     assert answer.startswith(
         "Ask for 2 processes at batch 128 per process (ddp): the most processes with an efficiency"
     )
-    assert answer.endswith("efficiency 95.2 %.")  # processes on a CPU are not charged
+    assert answer.endswith("4,876 images/s.")  # processes on a CPU are not charged
 
 
 def test_cell_with_a_failed_check_never_wins(builder, monkeypatch):

@@ -14,8 +14,6 @@ from hpml_jobs.core.rank import Rank
 from hpml_jobs.core.record import SCHEMA, UPGRADES, Record
 from hpml_jobs.core.value import UnreadableSchemaError, decode_upgraded
 
-"""Largest difference in accuracy of a network between the GPU and the CPU."""
-
 LONGEST_S = 1e9
 """Longest duration in a record, in seconds (30 years)."""
 

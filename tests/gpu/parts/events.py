@@ -1,16 +1,21 @@
 """CUDA events: their cost, a stall of known length, the device's clock against the host's."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import torch
 
 from hpml_jobs.core.measurements import Role
+from hpml_jobs.core.strategies import Device
 from hpml_jobs.worker.epochs import EpochResult, instrumented_epoch, train_epoch
+from hpml_jobs.worker.process_group import ParallelStrategy
 from tests.gpu.bench import Bench, ResidentBatches
-from tests.gpu.figures import Figure
+from tests.gpu.figures import Figure, left_out
+
+KERNELS = 20
+"""Kernels before a stamp."""
 
 LATE_EVERY = 10
 """One batch of so many comes late."""
@@ -49,6 +54,37 @@ def _costs(bench: Bench) -> Iterator[Figure]:
     yield Figure(key="stamp_us", value=1e6 * (time.perf_counter() - begin) / number)
     bench.synchronize()
     yield Figure(key="read_us", value=1e6 * read_s / number)
+    yield from _behind_work(bench, strategy)
+
+
+def _behind_work(bench: Bench, strategy: ParallelStrategy) -> Iterator[Figure]:
+    """Time stamps of which each stands behind work that the host has just queued."""
+    number = bench.sizes.stamps
+    values = torch.zeros(KERNELS, device=bench.torch_device)
+
+    def launch() -> None:
+        for _ in range(KERNELS):
+            values.add_(1)
+
+    def stamp_us(queue_work: Callable[[], object]) -> float:
+        clock, stamps_s = strategy.clock(number), 0.0
+        bench.synchronize()
+        for _ in range(number):
+            queue_work()
+            begin = time.perf_counter()
+            clock.stamp()
+            stamps_s += time.perf_counter() - begin
+        bench.synchronize()
+        return 1e6 * stamps_s / number
+
+    yield Figure(key="behind_kernels_us", value=stamp_us(launch))
+    if bench.device is Device.CPU:
+        yield from left_out(["behind_graph_us"], "CUDA graphs need a GPU")
+        return
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        launch()
+    yield Figure(key="behind_graph_us", value=stamp_us(graph.replay))
 
 
 def _small(bench: Bench, iterations: int = 2) -> Any:

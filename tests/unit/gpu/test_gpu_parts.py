@@ -62,6 +62,7 @@ NOT_MEASURED_HERE = {
     "two_gpus": {f"nccl_{kind}" for kind in CHOICE_KINDS}
     | {f"same_{n}" for n in SAME_AS_DDP},
     "gpt": {"mfu"},
+    "events": {"behind_graph_us"},
 }
 """Figures that need a GPU or a second process."""
 
@@ -88,7 +89,7 @@ BY_HAND = [part for part in PARTS if part.name != "scripts"]
 ONLY_ON_GPU = {
     **{
         name: NOT_MEASURED_HERE[name]
-        for name in ("paths", "threads", "comm", "gpt", "fake_ranks")
+        for name in ("events", "paths", "threads", "comm", "gpt", "fake_ranks")
     },
     "cells": DP | {"refused"},
     "two_gpus": {f"nccl_{kind}" for kind in CHOICE_KINDS},

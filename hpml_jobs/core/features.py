@@ -137,8 +137,8 @@ class Feature(NamedTuple):
     of what training learns, which are below all of them. `text_files` are texts of the report or
     None, by the name of their file. Of each group of a report, `answer` are the items below the
     answer of a page, `lines` those below its pictures, and `sections`, by the name of a link to
-    them, are the title and the items of one of its own. `report_files` are the names of more files
-    in a report's folder.
+    them, are the title and the items of one of its own, and what is in it, for when it is folded.
+    `report_files` are the names of more files in a report's folder.
     """
 
     commands: Mapping[str, Command] = {}

@@ -130,7 +130,8 @@ def _pages(report: Report, student: Student) -> tuple[str, str, dict[str, bytes]
     """Return the page, the same as a text to edit, and the pictures of the text by file name."""
     drawn = pictures.pictures(report)
     public = page.public_page(report, drawn)
-    signed = public._replace(subtitle=(student.line, *public.subtitle))
+    subtitle = (student.line, *public.subtitle)
+    signed = public._replace(subtitle=subtitle, is_whole=True)
     html = html_document(
         signed
     )  # before the files of the pictures, which change the figures

@@ -45,6 +45,10 @@ def _of_times_only(answer: Answer) -> Answer:
     return answer._replace(text=TIMES_ONLY)
 
 
-def section(group: ReportGroup) -> tuple[str, tuple[Item, ...]]:
-    """Return the section of a page: its title and its items."""
-    return "Questions of the lab", (Answers(answers(group.source)),)
+def section(group: ReportGroup) -> tuple[str, tuple[Item, ...], str]:
+    """Return the section of a page: its title, its items, and what is in it."""
+    questions = answers(group.source)
+    answered = sum(answer.is_answered for answer in questions)
+    numbers = f"{questions[0].question} to {questions[-1].question}"
+    summary = f"{numbers}: {answered} of {len(questions)} are answered by this study"
+    return "Questions of the lab", (Answers(questions),), summary

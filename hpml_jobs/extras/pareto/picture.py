@@ -34,6 +34,10 @@ TICKS = (1, 1.5, 2, 3, 5, 7)
 """Numbers at ticks: times and costs of one study are often within a factor of 10."""
 
 
+SHORT = 4
+"""Up to this factor between its ends an axis may have fewer than three of `TICKS`."""
+
+
 def of_report(report: Report) -> Picture | None:
     """Plot time against cost of every cell; None with fewer than two cells in every group."""
     pareto_panels, missing = cut(
@@ -58,6 +62,7 @@ def of_report(report: Report) -> Picture | None:
         logarithmic(axis, "y", f"{captions.cost_unit(device)} per {work}", at=TICKS)
         axis.margins(0.16, 0.16)
         _draw_diagonals(axis, choice.candidates, device)
+        _add_ticks(axis)
         _name_cells(axis, choice)
         on_front = [
             f"{c.label} {seconds(c.epoch_s)} s for {cost(c.gpu_s)} {captions.cost_unit(device)}"
@@ -87,6 +92,16 @@ def of_report(report: Report) -> Picture | None:
         file="choice.csv",
         height=3.4,
     )
+
+
+def _add_ticks(axis: Axes) -> None:
+    """Place ticks at even round steps on an axis that is too short for those of `TICKS`."""
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - heavy
+
+    for numbers in (axis.xaxis, axis.yaxis):
+        least, most = numbers.get_view_interval()
+        if most < SHORT * least:
+            numbers.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
 
 
 def front(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -228,6 +228,12 @@ def phases_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
         return texts
 
     cells = bars(groups, Affected.SPLIT, lambda row: sum(times_s(row)) > 0)
+
+    def is_visible(phase: Phase) -> bool:
+        """Return whether the phase is at least 1/300 of a bar."""
+        parts = [(phase.seconds(bar.row) or 0.0, sum(times_s(bar.row))) for bar in cells]
+        return any(300 * part_s > bar_s for part_s, bar_s in parts)
+
     return rows(
         "Phases of an epoch",
         cells,
@@ -235,6 +241,6 @@ def phases_picture(groups: Sequence[ConditionGroup]) -> Picture | None:
         x=captions.per_work(groups),
         alt="Phases of an epoch: ",
         caption=[PICTURE_CAPTION, marked(cells)],
-        legend=legend,
+        legend={phase.words: phase.colour for phase in phases if is_visible(phase)},
         file="phases.csv",
     )

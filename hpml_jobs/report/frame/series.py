@@ -176,8 +176,9 @@ def legend(lines: Sequence[Series], keys: Keys, batch: str = "") -> dict[str, En
 
 
 def gpu_axis(axis: Axes, gpus: Iterable[int], units: str) -> None:
-    """Set a logarithmic x axis with a tick at every number of GPUs that has room for a label."""
+    """Set a logarithmic x axis with ticks at numbers of GPUs with room, and at 2 x least."""
     sizes = sorted(set(gpus))
+    sizes = sorted({*sizes, min(2 * sizes[0], sizes[-1])})
     ticks = sizes[:1]
     for size in sizes:
         if size >= 1.3 * ticks[-1]:

@@ -17,7 +17,7 @@ from hpml_jobs.report.choose import words
 from hpml_jobs.report.choose.rules import Choice
 from hpml_jobs.report.choose.sizes import sizes
 from hpml_jobs.report.frame import captions
-from hpml_jobs.report.frame.numbers import cost, per_second, ratio
+from hpml_jobs.report.frame.numbers import cost, per_second, ratio, seconds, share_text
 from hpml_jobs.report.frame.picture import Picture
 from hpml_jobs.report.frame.table import Table
 from hpml_jobs.report.overview import Overview, overview
@@ -51,6 +51,8 @@ from hpml_jobs.study.files import read_from
 NO_CELLS = "This study has no cells yet."
 UNREADABLE = "No cell of this study can be read."
 TRUST = "What to trust: data-quality checks"
+ONE_RUN = "Key numbers of one run have a ! too: how much they scatter is not known."
+LAB_GRIDS = ("grid=lab", "grid=hw5")
 GLOSSARY = (
     "A cell is one measured configuration. After a warm-up it trains a timed epoch without "
     "instruments, an instrumented epoch, and an epoch without gradient exchange. Exposed "
@@ -78,6 +80,7 @@ def contents(report: Report, pictures: dict[str, Picture]) -> Page:
         ),
         footer=f"hpml_jobs {__version__}",
         records=stamp(records_of(report)),
+        is_whole=any(grid in line for grid in LAB_GRIDS for line in report.commands),
     )
 
 
@@ -131,7 +134,7 @@ def _of_several(report: Report, pictures: dict[str, Picture]) -> tuple[Section, 
                 f"group{group.number}",
                 _group_title(group),
                 (*map(Paragraph, overview(report, group).measured), *items),
-                tuple(sections),
+                sections=tuple(sections),
             )
         )
     return (
@@ -179,36 +182,40 @@ def _group_sections(
     report: Report, group: ReportGroup, prefix: str
 ) -> tuple[tuple[Section, ...], tuple[Section, ...]]:
     """Return the sections of a group before and after the pictures of training."""
-    printed = {group.setting}
+    printed = {group.setting, *(text for _, text in warnings.remarks(group.source))}
+    runs = captions.runs(group.source.timed)
     lab = [table for strategy in group.strategies for table in strategy.tables]
     main = [*([group.q1] if group.q1 else []), *lab]
     full = [table for table in group.full if table.label != CHECKS]
-    main_sheets = tuple(_sheet(table, printed, is_folded=False) for table in main)
-    tables: tuple[Item, ...] = (Paragraph(GLOSSARY), *main_sheets) if main_sheets else ()
-    folded = tuple(_sheet(table, {group.setting}, is_folded=True) for table in full)
+    folded = tuple(_sheet(table, {*printed}, runs, is_folded=True) for table in full)
+    main_sheets = tuple(_sheet(table, printed, runs) for table in main)
+    intro = Paragraph(f"{GLOSSARY} Unless a table says otherwise: {runs}")
+    tables: tuple[Item, ...] = (intro, *main_sheets) if main_sheets else ()
     before = (
         Section(f"{prefix}answer", "Answer", tuple(answer_items(report, group))),
         Section(f"{prefix}tables", "Tables 1 to 3", tables),
         Section(f"{prefix}trust", TRUST, tuple(_trust(group))),
+        Section(f"{prefix}full", "Choice and other tables", folded),
         *_added_sections(group, prefix),
     )
-    after = (
-        Section(f"{prefix}full", "Full tables", folded),
-        Section(f"{prefix}environment", "Environment", tuple(_environment(group))),
-    )
-    return before, after
+    facts = tuple(_environment(group))
+    after = Section(f"{prefix}environment", "Environment", facts, "Hardware and software")
+    return before, (after,)
 
 
 def _added_sections(group: ReportGroup, prefix: str) -> Iterator[Section]:
     """Yield the sections that features add to a group."""
     for feature in features().values():
         for name, entry in feature.sections.items():
-            title, items = load(entry)(group)
-            yield Section(f"{prefix}{name}", title, items)
+            yield Section(f"{prefix}{name}", *load(entry)(group))
 
 
-def _sheet(table: Table, printed: set[str], *, is_folded: bool) -> ShownTable:
-    caption = tuple(table.caption_after(printed, [table.setting]))
+def _sheet(
+    table: Table, printed: set[str], runs: str = "", *, is_folded: bool = False
+) -> ShownTable:
+    """Return a table without what is `printed`, and without the sentence on its runs."""
+    lines = table.caption_after(printed, [table.setting])
+    caption = tuple(filter(None, (line.replace(runs, "").strip() for line in lines)))
     return ShownTable(table, caption, tuple(table.notes_after(printed)), is_folded)
 
 
@@ -219,6 +226,9 @@ def _trust(group: ReportGroup) -> Iterator[Item]:
     if group.suggestion:
         yield Paragraph(group.suggestion)
     source = group.source
+    has_single = any(row.timing and row.timing.runs == 1 for row in source.timed)
+    if has_single and group.choice and group.choice.has_rivals:
+        yield Paragraph(ONE_RUN)
     notices = [
         (_consequence(cause), warnings.cause_text(source, cause))
         for cause in warnings.causes(source, [Tier.NUMBER, Tier.TABLE])
@@ -252,7 +262,8 @@ def _endings(report: Report, groups: Iterable[ReportGroup]) -> Iterator[Section]
     texts += [METHOD_OF_SCRIPTS] if any(scripts) else []
     texts += [METHOD_OF_IMPORTS] if any(imported) else []
     formulas = FactTable("Formulas", FORMULA_HEADS, FORMULAS)
-    yield Section("method", "Method", (*map(Paragraph, texts), formulas))
+    items: tuple[Item, ...] = (*map(Paragraph, texts), formulas)
+    yield Section("method", "Method", items, "How cells are measured, and the formulas")
     yield Section("reproduce", "Reproduction", tuple(_reproduction(report)))
     yield from _unplaced(report)
 
@@ -305,7 +316,7 @@ def answer_items(report: Report, group: ReportGroup) -> Iterator[Item]:
     lines += [f"{line[0].upper()}{line[1:]}" for line in summary.next_cells]
     yield from [Bullets(tuple(lines))] if lines else []
     table = sizes(group.source, choice)
-    yield ShownTable(table, table.caption, table.notes)
+    yield _sheet(table, {table.setting}, captions.runs(group.source.timed))
     for feature in features().values():
         if feature.answer:
             yield from load(feature.answer)(report.study, group.source, choice)
@@ -316,27 +327,26 @@ def _headline(choice: Choice, group: ReportGroup, summary: Overview) -> Headline
         return Headline(" ".join(summary.answer))
     if choice.ask is None:
         return Headline(summary.answer[0])
-    winner = choice.ask.candidate
+    winner, reference = choice.ask.candidate, choice.reference
+    is_doubtful = winner.doubtful or winner.timing.runs == 1
+    doubts_ratio = is_doubtful or reference.doubtful or reference.timing.runs == 1
     per_work = f"per {captions.work_text(winner.timing.work)}"
-    figures = [(f"{words.time(winner)} s", per_work)]
+    figures = [(f"{seconds(winner.epoch_s)} s", is_doubtful, per_work)]
     if (rate := winner.timing.units_per_s) is not None:
-        rate_text = captions.mark(per_second(rate), is_doubtful=winner.doubtful)
-        figures.append((rate_text, f"{winner.timing.unit.value} per second"))
-    if winner is not choice.reference:
-        over = words.size(choice.reference)
-        speedup = ratio(choice.speedup(winner))
-        is_doubtful = choice.doubts_ratio(winner)
-        figures.append(
-            (captions.mark(speedup, is_doubtful=is_doubtful), f"speedup over {over}")
-        )
-    against = words.efficiency_reference(winner, choice)
-    figures.append(
-        (words.efficiency_figure(winner, choice), f"parallel efficiency{against}")
-    )
+        name = f"{winner.timing.unit.value} per second"
+        figures.append((per_second(rate), is_doubtful, name))
+    if winner is not reference:
+        name = f"speedup over {words.size(reference)}"
+        figures.append((ratio(choice.speedup(winner)), doubts_ratio, name))
+    name = f"parallel efficiency{words.efficiency_reference(winner, choice)}"
+    figures.append((share_text(winner.efficiency), doubts_ratio, name))
     if choice.device is Device.CUDA:  # processes on a CPU are not charged
-        cost_text = captions.mark(cost(winner.gpu_s), is_doubtful=winner.doubtful)
-        figures.append((cost_text, f"{captions.cost_unit(choice.device)} {per_work}"))
-    return Headline(f"{words.advice(choice, is_short=True)}.", tuple(figures))
+        name = f"{captions.cost_unit(choice.device)} {per_work}"
+        figures.append((cost(winner.gpu_s), is_doubtful, name))
+    marked = [
+        (captions.mark(text, is_doubtful=mark), name) for text, mark, name in figures
+    ]
+    return Headline(f"{words.advice(choice, is_short=True)}.", tuple(marked))
 
 
 _STAMP = re.compile(rb'<meta name="records" content="(\w+)">')

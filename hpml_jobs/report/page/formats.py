@@ -140,22 +140,24 @@ Item = (
 
 
 class Section(NamedTuple):
-    """A heading with what is below it; `anchor` is unique on the page."""
+    """A heading with what is below it; `anchor` is unique; one with a `summary` may be folded."""
 
     anchor: str
     title: str
     items: tuple[Item, ...] = ()
+    summary: str = ""
     sections: "tuple[Section, ...]" = ()
 
 
 class Page(NamedTuple):
-    """A page; `subtitle` says what ran, `footer` how it was made, `records` is their stamp."""
+    """A page; `subtitle` says what ran, `records` is its stamp; parts fold unless `is_whole`."""
 
     title: str
     subtitle: tuple[str, ...]
     sections: tuple[Section, ...]
     footer: str
     records: str
+    is_whole: bool
 
 
 def markdown_document(page: Page) -> str:

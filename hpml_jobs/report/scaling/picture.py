@@ -71,7 +71,7 @@ def speedup(groups: Sequence[ConditionGroup]) -> Picture | None:
             axis.set_ylim(0, max(1.08, axis.get_ylim()[1]))
             axis.plot(ends, [1, 1], **style.IDEAL)
             return []
-        logarithmic(axis, "y", "speedup", at=(1,), base=2)
+        logarithmic(axis, "y", "speedup", at=(1, 1.5), base=2)
         axis.plot(ends, [end / min(gpus) for end in ends], **style.IDEAL)
         texts = []
         for line, shares in zip(scaling.speedups, scaling.efficiencies, strict=True):

@@ -205,6 +205,12 @@ def test_phases_are_stacked_and_add_up_to_the_epoch(repeated):
     assert axis.get_xlabel() == "seconds per epoch"
 
 
+def test_phases_legend_names_what_is_drawn(builder):
+    builder.with_record(lab_record(lab_cell(1, 128), 30.0))
+    names = legend_labels(PLOTS["phases"](builder.collect()))
+    assert names == ["stall", "copy to device", "forward", "backward", "optimizer"]
+
+
 def test_bars_mark_doubtful_cells_and_name_the_rest(builder, given_checks, monkeypatch):
     monkeypatch.setattr(picture_module, "ROWS", 2)
     builder.with_published_study()
@@ -272,6 +278,27 @@ def test_groups_have_panels_of_their_own(builder):
     ]
     label, *_ = cell_labels(PLOTS["phases"](report).figure.axes[0])
     assert label.endswith("group 1: single 1-GPU b128")
+
+
+def test_logarithmic_axes_have_three_ticks(builder):
+    """Where GPUs are whole numbers, 1 and 2 are all that there are."""
+    for gpus in (1, 2):
+        builder.with_record(lab_record(lab_cell(gpus, 128), 30.0 / gpus))
+    report = builder.collect()
+    for name in ("speedup", "pareto"):
+        for axis in PLOTS[name](report).figure.axes:
+            for numbers in (axis.xaxis, axis.yaxis):
+                least, most = numbers.get_view_interval()
+                ticks = [at for at in numbers.get_majorticklocs() if least <= at <= most]
+                is_of_gpus = numbers.get_label_text().startswith("GPUs")
+                assert len(ticks) >= (2 if is_of_gpus else 3)
+
+
+def test_axis_of_two_sizes_has_a_tick_between_them(builder):
+    for gpus in (1, 4):
+        builder.with_record(lab_record(lab_cell(gpus, 128), 30.0 / gpus))
+    axis, *_ = PLOTS["speedup"](builder.collect()).figure.axes
+    assert [*axis.get_xticks()] == [1, 2, 4]
 
 
 def test_logarithmic_axes_say_so(repeated):

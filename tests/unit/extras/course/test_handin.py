@@ -218,7 +218,10 @@ def test_text_has_its_pictures_and_a_place_below_each_answer(program):
     )
     assert len(answers) == 1 + len(questions.QUESTIONS)
     assert all(answer.rstrip().endswith(handin.OWN_WORDS) for answer in answers[1:])
-    assert handin.OWN_WORDS not in (program.folder / "hand" / "report.html").read_text()
+    html = (program.folder / "hand" / "report.html").read_text()
+    assert handin.OWN_WORDS not in html
+    assert "<summary>Table" not in html
+    assert '<section id="questions"' in html
 
 
 def test_edited_text_is_kept(handed_in, tmp_path, capsys):

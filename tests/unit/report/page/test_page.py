@@ -18,8 +18,8 @@ SECTIONS = [
     "Scaling",
     "Tables 1 to 3",
     "What to trust: data-quality checks",
+    "Choice and other tables",
     "Questions of the lab",
-    "Full tables",
     "Environment",
     "Method",
     "Reproduction",
@@ -72,7 +72,8 @@ def test_page_is_valid_html_without_requests(files):
 def test_page_sections_are_in_order_of_reading(root):
     assert [heading.text for heading in root.every("h2")] == SECTIONS
     links = [link.get("href") for link in next(root.every("nav")).every("a")]
-    assert links == [f"#{section.get('id')}" for section in root.every("section")]
+    titles = [section.get("aria-labelledby") for section in root.every("section")]
+    assert links == [f"#{title.removesuffix('-title')}" for title in titles]
 
 
 def test_page_begins_with_the_answer(root):
@@ -82,12 +83,57 @@ def test_page_begins_with_the_answer(root):
         node.children[0].text: node.children[1].text for node in headline.every("div")
     }
     assert figures == {
-        "per epoch": "15.66 s",
-        "images per second": "3,192",
-        "speedup over 1 GPU": "1.66",
-        "parallel efficiency": "82.8 %",
-        "GPU-seconds per epoch": "31.3",
+        "per epoch": "!15.66 s",
+        "images per second": "!3,192",
+        "speedup over 1 GPU": "!1.66",
+        "parallel efficiency": "!82.8 %",
+        "GPU-seconds per epoch": "!31.3",
     }
+
+
+def summaries(root):
+    return [summary.text for summary in root.every("summary")]
+
+
+def test_page_folds_what_is_not_of_the_first_answer(root):
+    folded = summaries(root)
+    assert folded[0] == "Time and cost of an epoch"
+    assert "Table 3r: bandwidth by the lab residual, ddp" in folded
+    assert "Replicas and accuracy" in folded
+    assert "Hardware and software" in folded
+    (questions,) = (line for line in folded if line.startswith("Q1 to Q7: "))
+    assert questions.endswith(" of 9 are answered by this study")
+    opened = ("Table 1", "Speedup", "Gap", "Choice")
+    assert [line for line in folded if line.startswith(opened)] == []
+
+
+@pytest.mark.parametrize("grid", ["lab", "lab_dp", "hw5"])
+def test_page_of_a_lab_is_open(published, grid):
+    report = msgspec.structs.replace(published, commands=(f"hpml-jobs grid={grid}",))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hpml_jobs.report.pictures.pictures", lambda report: {})
+        tree, _ = parse(page.files(report)["report.html"])
+    assert summaries(tree)[:2] == ["Scaling", "Communication"]
+    assert len([*tree.every("article")]) == 9
+
+
+def test_page_says_once_how_many_runs_there_are(files):
+    text = files["report.md"]
+    assert text.count("One run.") == 1
+    assert "Key numbers of one run have a ! too" in text
+
+
+def test_page_of_several_runs_has_no_marks_of_one(builder):
+    for gpus in (1, 2):
+        for repeat, seconds in enumerate((26.0, 26.1, 26.2, 26.3)):
+            cell = lab_cell(gpus, 512, repeat=repeat)
+            builder.with_record(lab_record(cell, seconds / gpus))
+    tree, _ = parse(html_of(builder))
+    assert "Key numbers" not in tree.text
+    assert (
+        tree.text.count("Median of 4 runs.") == 2
+    )  # above the tables, and in the proposal
+    assert [dd.text for dd in tree.every("dd") if dd.text.startswith("!")] == []
 
 
 def test_page_shows_every_table_of_the_report(published, root):

@@ -38,6 +38,7 @@ addEventListener("load", () => {{
   const seen = {{}};
   for (const frame of document.querySelectorAll("iframe")) {{
     const page = frame.contentDocument;
+    page.querySelector('nav a[href="#questions"]').click();
     const style = frame.contentWindow.getComputedStyle(page.body);
     seen[frame.width] = {{
       width: page.documentElement.scrollWidth,
@@ -48,6 +49,7 @@ addEventListener("load", () => {{
       mode: page.compatMode,
       resources: frame.contentWindow.performance.getEntriesByType("resource").map((r) => r.name),
       headline: page.querySelector(".headline").getBoundingClientRect().bottom,
+      opens: page.getElementById("questions").closest("details").open,
       scrolls: [...page.querySelectorAll(".scroll")].some((s) => s.scrollWidth > s.clientWidth),
     }};
   }}
@@ -136,6 +138,10 @@ def test_browser_phone_width_does_not_scroll_sideways(light):
     assert seen(light[0])[WIDTHS[0]]["scrolls"]
 
 
+def test_browser_link_opens_what_is_folded(light):
+    assert [values["opens"] for values in seen(light[0]).values()] == [True, True]
+
+
 def test_browser_shows_answer_without_scrolling(light):
     bottoms = [values["headline"] for values in seen(light[0]).values()]
     assert max(bottoms) < 800
@@ -158,10 +164,19 @@ def test_browser_follows_the_theme(light, dark):
         assert (values["background"], values["colour"]) == (background, colour)
 
 
-def test_browser_prints_a_pdf(folder):
+def printed_pages(folder, page):
+    """The number of pages of a PDF that the browser prints."""
     pdf = folder / "page.pdf"
-    address = (folder / "report.html").as_uri()
+    address = (folder / page).as_uri()
     browse(folder, f"--print-to-pdf={pdf}", "--no-pdf-header-footer", address, dark=True)
     content = pdf.read_bytes()
     assert content.startswith(b"%PDF")
-    assert content.count(b"/Type /Page\n") + content.count(b"/Type /Page ") >= 4
+    return content.count(b"/Type /Page\n") + content.count(b"/Type /Page ")
+
+
+def test_browser_prints_a_pdf_with_what_is_folded(folder):
+    html = (folder / "report.html").read_text()
+    (folder / "open.html").write_text(html.replace("<details>", "<details open>"))
+    pages = printed_pages(folder, "report.html")
+    assert pages >= 4
+    assert pages == printed_pages(folder, "open.html")

@@ -131,8 +131,10 @@ def alike_keys(key: str, valid: Collection[str]) -> list[str]:
     leaf = leaf_of(key)
     leaves = alike(leaf, {leaf_of(name) for name in valid})
     ends = sorted(name for name in valid if leaf_of(name) in leaves)
+    near = alike(key, ends)
+    # cluster.limit is data.limit, but cluster.grene is not rerun
     is_elsewhere = leaf in (key, *leaves)
-    return alike(key, ends) or (ends if is_elsewhere else [])
+    return ends if is_elsewhere and not near else near
 
 
 def _complaint(key: str, text: str) -> str:

@@ -148,7 +148,9 @@ def _by_path(word: str) -> Path:
     studies = [*_roots(folder), *_roots(folder / OUTPUTS)]
     names = ", ".join(sorted(path.name for path in studies))
     inside = f"; name a study in it: {names}" if studies else ""
-    raise NoStudyError(f"no study in {folder}: it has no folder cells/{inside}", None)
+    near = did_you_mean(alike(folder.name, (path.name for path in _roots(folder.parent))))
+    remedy = inside or near
+    raise NoStudyError(f"no study in {folder}: it has no folder cells/{remedy}", None)
 
 
 def _elsewhere(name: str) -> Path | None:

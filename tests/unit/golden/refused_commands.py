@@ -94,6 +94,7 @@ OF_COMMANDS = {
         status full 'no-such-*'
         status full ddp
         status outputs/full/cells
+        status outputs/ful
         report ./outputs/full/report
         status --outputs nowhere
         status newer
